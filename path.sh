@@ -1,0 +1,10 @@
+# Sourced by every script: finds or makes .venv beside this file, and puts pykaldist and utils/ on PATH.
+# PYKALDIST_PYTHON=/some/python uses that interpreter instead, with the packages it has (a cluster's own torch, say).
+PYKALDIST_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+export PYKALDIST_ROOT
+if [ -z "${PYKALDIST_PYTHON:-}" ]; then
+  bash "$PYKALDIST_ROOT/utils/setup_venv.sh" || exit 1
+  export PATH="$PYKALDIST_ROOT/.venv/bin:$PATH"
+fi
+case ":$PATH:" in *":$PYKALDIST_ROOT/utils:"*) ;; *) export PATH="$PYKALDIST_ROOT/utils:$PATH" ;; esac
+export PYTHONPATH="$PYKALDIST_ROOT" LC_ALL=C.UTF-8

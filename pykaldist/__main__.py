@@ -1,0 +1,7 @@
+"""`python -m pykaldist <verb>`."""
+
+import sys
+
+from pykaldist.cli import main
+
+sys.exit(main())

@@ -1,0 +1,97 @@
+"""`pykaldist <verb>`: one thin module a verb in this package.
+
+A verb module has a docstring whose first line is its help, `add_arguments(parser)` and `run(args) -> int | None`.
+It is found by its file name (`train_mono.py` is `pykaldist train-mono`), and only the module asked for is imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import errno
+import importlib
+import os
+import signal
+import sys
+from pathlib import Path
+
+from pykaldist import __version__
+from pykaldist.errors import UserError
+
+_HERE = Path(__file__).parent
+
+
+def verbs() -> dict[str, str]:
+    """Verb -> first line of its help, read without importing anything."""
+    found = {}
+    for path in sorted(_HERE.glob("*.py")):
+        if path.stem.startswith("_"):
+            continue
+        doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        found[path.stem.replace("_", "-")] = doc.splitlines()[0] if doc else ""
+    return found
+
+
+def _usage() -> str:
+    lines = [f"pykaldist {__version__}", "usage: pykaldist <verb> [options] ...   (pykaldist <verb> --help for one verb)", ""]
+    return "\n".join(lines + [f"  {verb:22s} {text}" for verb, text in verbs().items()])
+
+
+class _Terminated(BaseException):
+    """SIGTERM, as an exception, so that files in the making are cleaned up on the way out."""
+
+
+def _terminated(signum: int, frame: object) -> None:
+    raise _Terminated
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; returns the exit status."""
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(_usage())
+        return 0 if argv else 1
+    if argv[0] == "--version":
+        print(__version__)
+        return 0
+    verb = argv[0]
+    if not (_HERE / f"{verb.replace('-', '_')}.py").is_file() or verb.startswith("_"):
+        print(f"pykaldist: there is no verb {verb!r}; `pykaldist --help` lists them.", file=sys.stderr)
+        return 2
+    module = importlib.import_module(f"pykaldist.cli.{verb.replace('-', '_')}")
+    parser = argparse.ArgumentParser(prog=f"pykaldist {verb}", description=module.__doc__, allow_abbrev=False,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    module.add_arguments(parser)
+    args = parser.parse_args(argv[1:])
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        return int(module.run(args) or 0)
+    except UserError as error:
+        message = str(error)
+    except _Terminated:
+        print(f"pykaldist {verb}: terminated; run the same command again to go on.", file=sys.stderr)
+        return 128 + signal.SIGTERM
+    except MemoryError:
+        message = "out of memory; use fewer jobs (--nj) or a machine with more."
+    except KeyboardInterrupt:
+        print(f"pykaldist {verb}: interrupted; run the same command again to go on.", file=sys.stderr)
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        message = os_error_sentence(error)
+    print(f"pykaldist {verb}: ERROR: {message}", file=sys.stderr)
+    return 1
+
+
+def os_error_sentence(error: OSError) -> str:
+    """One clear sentence for the operating system's refusals."""
+    where = f" {error.filename}" if error.filename else ""
+    if error.errno == errno.ENOSPC:
+        return f"no space left on the device while writing{where}; free some space and run the same command again."
+    if error.errno == errno.ENOENT:
+        return f"{error.filename} does not exist; check the path, or run the stage that makes it."
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"no permission for{where}; check its owner and mode."
+    return f"{error.strerror or error}{where}."

@@ -1,0 +1,1 @@
+"""Decoding: graphs, the lattice decoder, lattices."""

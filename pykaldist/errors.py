@@ -1,0 +1,11 @@
+"""The one exception that the command line turns into a sentence and a non-zero exit status."""
+
+from __future__ import annotations
+
+
+class UserError(Exception):
+    """Something the user can mend: bad input, a bad option, a missing file.
+
+    The message is one sentence that names the file (and utterance), what was expected and found, and the likely cure.
+    `pykaldist <verb>` prints it without a traceback and exits with status 1.
+    """

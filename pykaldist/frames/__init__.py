@@ -1,0 +1,1 @@
+"""The frame store: packed features and targets, blocks and splits, minibatches."""

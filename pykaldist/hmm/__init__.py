@@ -1,0 +1,1 @@
+"""Hidden Markov models: topology, transition model, tree, GMMs, training graphs, Viterbi alignment."""

@@ -1,0 +1,1 @@
+"""Kaldi's files: tables, data directories, language directories, models; audio; atomic writing."""

@@ -1,0 +1,191 @@
+"""Kaldi data directories: `wav.scp`, `segments`, `text`, `utt2spk`, `spk2utt`, `feats.scp`, `cmvn.scp`.
+
+Every table is sorted by key in the C locale, so that lists can be merged by one pass, as Kaldi's own tools demand.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+from pykaldist.errors import UserError
+from pykaldist.io.atomic import write_text
+from pykaldist.io.tables import MatrixReader, read_map
+
+TABLES = ("wav.scp", "segments", "text", "utt2spk", "spk2utt", "feats.scp", "cmvn.scp", "spk2gender", "utt2dur",
+          "utt2num_frames")
+
+
+class DataDir:
+    """One data directory; tables are read when first asked for.
+
+    Raises UserError for a missing directory or table, a repeated key, or tables that disagree (`validate`).
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        if not self.path.is_dir():
+            raise UserError(f"{path} is no data directory; run the data preparation stage.")
+
+    def has(self, table: str) -> bool:
+        return (self.path / table).is_file()
+
+    def table(self, name: str) -> dict[str, str]:
+        """A table as key -> rest of line."""
+        if not self.has(name):
+            raise UserError(f"{self.path / name} does not exist; run the stage that makes it.")
+        return read_map(self.path / name)
+
+    @cached_property
+    def utt2spk(self) -> dict[str, str]:
+        return self.table("utt2spk")
+
+    @cached_property
+    def spk2utt(self) -> dict[str, list[str]]:
+        """Speaker -> utterances, from utt2spk, so that the two cannot disagree."""
+        speakers: dict[str, list[str]] = {}
+        for utt, spk in self.utt2spk.items():
+            speakers.setdefault(spk, []).append(utt)
+        return speakers
+
+    @cached_property
+    def text(self) -> dict[str, list[str]]:
+        return {utt: words.split() for utt, words in self.table("text").items()}
+
+    @cached_property
+    def wav_scp(self) -> dict[str, str]:
+        return self.table("wav.scp")
+
+    @cached_property
+    def segments(self) -> dict[str, tuple[str, float, float]]:
+        """Utterance -> (recording, start in s, end in s; -1 for the recording's end)."""
+        table = {}
+        for utt, rest in self.table("segments").items():
+            fields = rest.split()
+            try:
+                recording, start, end = fields[0], float(fields[1]), float(fields[2])
+            except (IndexError, ValueError) as error:
+                raise UserError(f"{self.path / 'segments'}, {utt}: expected `recording start end`, found {rest!r}.") from error
+            if start < 0 or (end != -1 and end <= start):
+                raise UserError(f"{self.path / 'segments'}, {utt}: segment {start} to {end} s has no length; correct it.")
+            table[utt] = (recording, start, end)
+        return table
+
+    @cached_property
+    def feats(self) -> MatrixReader:
+        if not self.has("feats.scp"):
+            raise UserError(f"{self.path}/feats.scp does not exist; run steps/make_mfcc.sh first.")
+        return MatrixReader(self.path / "feats.scp")
+
+    @cached_property
+    def cmvn(self) -> MatrixReader:
+        if not self.has("cmvn.scp"):
+            raise UserError(f"{self.path}/cmvn.scp does not exist; run steps/compute_cmvn_stats.sh first.")
+        return MatrixReader(self.path / "cmvn.scp")
+
+    def utterances(self) -> list[str]:
+        return list(self.utt2spk)
+
+    def validate(self, text: bool = True, wav: bool = True, feats: bool = False) -> None:
+        """Check that the tables are sorted, non-empty and about the same utterances; raises UserError."""
+        if not self.utt2spk:
+            raise UserError(f"{self.path}/utt2spk is empty; the data directory has no utterances.")
+        for name in TABLES:
+            if self.has(name):
+                keys = list(self.table(name))
+                for before, after in zip(keys, keys[1:], strict=False):
+                    if before > after:
+                        raise UserError(f"{self.path / name} is not sorted ({after} stands after {before}); "
+                                        f"run utils/fix_data_dir.sh {self.path}.")
+        for utt, spk in self.utt2spk.items():
+            if not spk or len(spk.split()) != 1:
+                raise UserError(f"{self.path}/utt2spk, {utt}: expected one speaker, found {spk!r}.")
+        expected = set(self.utt2spk)
+        if wav:
+            recordings = set(self.wav_scp)
+            if self.has("segments"):
+                self._same(expected, set(self.segments), "segments")
+                for utt, (recording, _, _) in self.segments.items():
+                    if recording not in recordings:
+                        raise UserError(f"{self.path}/segments, {utt}: recording {recording} is not in wav.scp.")
+            else:
+                self._same(expected, recordings, "wav.scp")
+        if text:
+            self._same(expected, set(self.text), "text")
+            for utt, words in self.text.items():
+                if not words:
+                    raise UserError(f"{self.path}/text, {utt}: the transcript is empty; remove the utterance or "
+                                    f"run utils/fix_data_dir.sh {self.path}.")
+        if feats:
+            self._same(expected, set(self.feats), "feats.scp")
+
+    def _same(self, expected: set[str], found: set[str], name: str) -> None:
+        if expected != found:
+            missing, extra = expected - found, found - expected
+            what = f"lacks {len(missing)} utterances of utt2spk, such as {min(missing)}" if missing else \
+                f"has {len(extra)} utterances that utt2spk lacks, such as {min(extra)}"
+            raise UserError(f"{self.path / name} {what}; run utils/fix_data_dir.sh {self.path}.")
+
+    def part(self, job: int, nj: int) -> list[str]:
+        """The utterances of job `job` of `nj` (from 1): whole speakers, contiguous, as equal in utterances as they go.
+
+        With fewer speakers than jobs the utterances themselves are divided.
+        """
+        if not 1 <= job <= nj:
+            raise UserError(f"job {job} of {nj} does not exist; use a number from 1 to {nj}.")
+        speakers = list(self.spk2utt.values())
+        groups = speakers if len(speakers) >= nj else [[utt] for utts in speakers for utt in utts]
+        total = sum(map(len, groups))
+        part, seen = [], 0
+        for group in groups:
+            middle = seen + len(group) / 2
+            if int(middle * nj / total) == job - 1:
+                part += group
+            seen += len(group)
+        return part
+
+
+def write_table(path: Path, table: dict[str, str]) -> None:
+    """A table sorted by key (C locale order)."""
+    write_text(path, "".join(f"{key} {table[key]}".rstrip() + "\n" for key in sorted(table)))
+
+
+def write_datadir(path: str | os.PathLike[str], wav: dict[str, str], text: dict[str, str] | None, utt2spk: dict[str, str],
+                  segments: dict[str, str] | None = None) -> DataDir:
+    """Write a data directory, sorted, with its spk2utt; old features in it are removed, for they are of other data."""
+    path = Path(path)
+    path.mkdir(parents=True, exist_ok=True)
+    for name in TABLES:
+        (path / name).unlink(missing_ok=True)
+    write_table(path / "wav.scp", wav)
+    write_table(path / "utt2spk", utt2spk)
+    if text is not None:
+        write_table(path / "text", text)
+    if segments is not None:
+        write_table(path / "segments", segments)
+    data = DataDir(path)
+    write_spk2utt(data)
+    return data
+
+
+def write_spk2utt(data: DataDir) -> None:
+    write_table(data.path / "spk2utt", {spk: " ".join(utts) for spk, utts in data.spk2utt.items()})
+
+
+def restrict(data: DataDir, keep: Sequence[str], target: str | os.PathLike[str]) -> DataDir:
+    """A copy of `data` with only the utterances of `keep`: every table, recordings and speakers reduced to match."""
+    target = Path(target)
+    wanted = set(keep)
+    recordings = {data.segments[u][0] for u in wanted} if data.has("segments") else wanted
+    speakers = {data.utt2spk[u] for u in wanted}
+    target.mkdir(parents=True, exist_ok=True)
+    for name in TABLES:
+        if name == "spk2utt" or not data.has(name):
+            continue
+        keys = recordings if name == "wav.scp" else speakers if name in ("cmvn.scp", "spk2gender") else wanted
+        write_table(target / name, {k: v for k, v in data.table(name).items() if k in keys})
+    result = DataDir(target)
+    write_spk2utt(result)
+    return result

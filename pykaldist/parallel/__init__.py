@@ -1,0 +1,1 @@
+"""Parallel training: worker, strategy, fabric."""

@@ -1,0 +1,82 @@
+"""One progress bar for the whole house.
+
+A bar on a terminal, a plain line every ten seconds elsewhere. Under `$cmd`, whose stderr is a log file, the job that may
+draw is told so by PYKALDIST_PROGRESS_FD, the number of an inherited descriptor that leads to the user's terminal.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO, TypeVar
+
+T = TypeVar("T")
+
+PLAIN_INTERVAL_S = 10.0
+
+
+def _stream() -> TextIO:
+    fd = os.environ.get("PYKALDIST_PROGRESS_FD", "")
+    if fd.isdigit():
+        try:
+            return os.fdopen(os.dup(int(fd)), "w", buffering=1)
+        except OSError:
+            pass
+    return sys.stderr
+
+
+class Progress:
+    """A counter with a bar: `with Progress("aligning", total=948, unit="utt") as bar: ... bar.update(1)`."""
+
+    def __init__(self, desc: str, total: int | None = None, unit: str = "it") -> None:
+        self.desc, self.total, self.unit, self.count = desc, total, unit, 0
+        self.note = ""
+        self._stream = _stream()
+        self._start = self._last = time.monotonic()
+        self._bar: Any = None
+        if self._stream.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=total, desc=desc, unit=unit, file=self._stream, leave=False, dynamic_ncols=True,
+                             delay=0.5)
+
+    def update(self, n: int = 1, note: str = "") -> None:
+        """Count `n` more units; `note` (a loss, say) stands behind the bar."""
+        self.count += n
+        self.note = note or self.note
+        if self._bar is not None:
+            if note:
+                self._bar.set_postfix_str(note, refresh=False)
+            self._bar.update(n)
+            return
+        now = time.monotonic()
+        if now - self._last >= PLAIN_INTERVAL_S:
+            self._last = now
+            of = f"/{self.total} ({100 * self.count / self.total:.0f} %)" if self.total else ""
+            seconds = f"{now - self._start:.0f} s"
+            print(f"{self.desc}: {self.count}{of} {self.unit}, {seconds} {self.note}".rstrip(), file=self._stream,
+                  flush=True)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        if self._stream is not sys.stderr:
+            self._stream.close()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def progress(items: Iterable[T], desc: str, total: int | None = None, unit: str = "it") -> Iterator[T]:
+    """Iterate over `items` behind a bar."""
+    if total is None and hasattr(items, "__len__"):
+        total = len(items)  # type: ignore[arg-type]  # has __len__
+    with Progress(desc, total, unit) as bar:
+        for item in items:
+            yield item
+            bar.update()

@@ -1,0 +1,1 @@
+"""Scoring: WER, the sweep over LMWT and insertion penalty, details."""

@@ -1,0 +1,1 @@
+"""The trainer: epochs, schedules, cross-validation, checkpoints, resume."""

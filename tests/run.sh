@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Runs the tests: tests/run.sh [--all] [pytest arguments]. --all adds the slow ones. Sets up .venv where it is missing.
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+. "$root/path.sh"
+cd "$root" || exit 1
+case "${1:-}" in
+  --help | -h) sed -n '2s/^# //p' "$0"; exit 0 ;;
+  --all) shift; select=() ;;
+  *) select=(-m "not slow") ;;
+esac
+"${PYKALDIST_PYTHON:-python}" -m ruff check --quiet . || exit 1
+exec "${PYKALDIST_PYTHON:-python}" -m pytest "${select[@]}" "$@"

@@ -1,0 +1,36 @@
+# Sourced by scripts after they set their defaults: `--some-option value` (or =value) sets $some_option.
+# --help prints the script's own usage() (or $help_message); --config FILE is sourced first. An option whose variable the script has not
+# set is an error: nothing is ignored.
+# The script's positional arguments are what is left. Usage: . utils/parse_options.sh || exit 1
+
+__show_usage() {
+  if declare -F usage >/dev/null; then usage; else printf '%s\n' "${help_message:-"$0: no help"}"; fi
+}
+while true; do
+  case "${1:-}" in
+    --help | -h) __show_usage; exit 0 ;;
+    --) shift; break ;;
+    --*=*) __option=${1%%=*} __value=${1#*=}; shift ;;
+    --*)
+      __option=$1
+      if [ $# -lt 2 ]; then echo "$0: ERROR: option $1 needs a value." >&2; exit 1; fi
+      __value=$2; shift 2 ;;
+    *) break ;;
+  esac
+  __name=${__option#--}; __name=${__name//-/_}
+  if [ "$__name" = config ]; then
+    if [ ! -r "$__value" ]; then echo "$0: ERROR: no config file $__value." >&2; exit 1; fi
+    . "$__value"; continue
+  fi
+  if ! [[ $__name =~ ^[a-zA-Z][a-zA-Z0-9_]*$ ]] || [ -z "${!__name+set}" ]; then
+    echo "$0: ERROR: there is no option $__option; $0 --help lists them." >&2; exit 1
+  fi
+  case "${!__name}" in
+    true | false)
+      case "$__value" in true | false) ;; *)
+        echo "$0: ERROR: option $__option takes true or false, found '$__value'." >&2; exit 1 ;;
+      esac ;;
+  esac
+  printf -v "$__name" '%s' "$__value"
+done
+unset __option __name __value
