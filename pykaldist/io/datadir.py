@@ -5,6 +5,7 @@ Every table is sorted by key in the C locale, so that lists can be merged by one
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
 from functools import cached_property
@@ -95,7 +96,7 @@ class DataDir:
         for name in TABLES:
             if self.has(name):
                 keys = list(self.table(name))
-                for before, after in zip(keys, keys[1:], strict=False):
+                for before, after in itertools.pairwise(keys):
                     if before > after:
                         raise UserError(f"{self.path / name} is not sorted ({after} stands after {before}); "
                                         f"run utils/fix_data_dir.sh {self.path}.")
