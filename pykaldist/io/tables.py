@@ -108,7 +108,7 @@ class MatrixWriter:
         """Append one entry; float64 stays float64."""
         self._stream.write(key.encode("utf-8") + b" ")
         self._lines.append(f"{key} {self.ark}:{self._stream.tell()}\n")
-        kaldiio.save_mat(self._stream, matrix, compression_method=self.compression_method)
+        kaldiio.save_mat(self._stream, matrix, compression_method=self.compression_method or None)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> Any:
         result = self._context.__exit__(kind, error, trace)

@@ -1,0 +1,83 @@
+"""From stored features to a model's input, as the model's directory says.
+
+A model's directory keeps the options in Kaldi's own files, so that training, alignment and decoding see the same features:
+`cmvn_opts` (absent or empty: per-speaker means) and `delta_opts` (empty: order 2, window 2; `--delta-order=0`: none). Where
+Kaldi itself wrote no `delta_opts` it means deltas in a GMM's directory (`final.mdl`, no `final.nnet`), and none elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from pykaldist.errors import UserError
+from pykaldist.feats.cmvn import CmvnOptions, apply_cmvn, sliding_cmvn
+from pykaldist.feats.deltas import DeltaOptions, add_deltas
+from pykaldist.io.atomic import write_text
+from pykaldist.io.conf import format_conf, parse_conf, read_conf
+from pykaldist.io.datadir import DataDir
+
+
+@dataclass
+class FeaturePipeline:
+    """CMVN, then deltas."""
+
+    cmvn: CmvnOptions = field(default_factory=CmvnOptions)
+    deltas: DeltaOptions = field(default_factory=DeltaOptions)
+
+    @classmethod
+    def from_options(cls, cmvn_opts: str = "", delta_opts: str = "") -> FeaturePipeline:
+        """From the strings of `--cmvn-opts` and `--delta-opts` (`--delta-order=0` for no deltas)."""
+        return cls(parse_conf(CmvnOptions, cmvn_opts, "--cmvn-opts"), parse_conf(DeltaOptions, delta_opts, "--delta-opts"))
+
+    @classmethod
+    def from_dir(cls, exp_dir: str | os.PathLike[str]) -> FeaturePipeline:
+        """The pipeline of the model in `exp_dir`; raises UserError for an unknown option in its files."""
+        path = Path(exp_dir)
+        if not path.is_dir():
+            raise UserError(f"{exp_dir} does not exist; train that model first.")
+        cmvn, deltas = path / "cmvn_opts", path / "delta_opts"
+        kaldi_gmm = (path / "final.mdl").is_file() and not (path / "final.nnet").is_file()
+        return cls(read_conf(CmvnOptions, cmvn) if cmvn.is_file() else CmvnOptions(),
+                   read_conf(DeltaOptions, deltas) if deltas.is_file() else DeltaOptions(2 if kaldi_gmm else 0))
+
+    def save(self, exp_dir: str | os.PathLike[str]) -> None:
+        """Write the files that `from_dir` reads."""
+        path = Path(exp_dir)
+        write_text(path / "cmvn_opts", format_conf(self.cmvn) + "\n")
+        write_text(path / "delta_opts", format_conf(self.deltas) + "\n")
+
+    def apply(self, data: DataDir, utt: str) -> np.ndarray:
+        """The model's input for one utterance, float32 T x D; raises UserError where features or statistics are missing."""
+        if utt not in data.feats:
+            raise UserError(f"{data.path}/feats.scp has no features of {utt}; run steps/make_mfcc.sh and utils/fix_data_dir.sh.")
+        x = np.asarray(data.feats[utt], dtype=np.float32)
+        if x.ndim != 2 or len(x) == 0:
+            raise UserError(f"{data.path}/feats.scp, {utt}: expected frames x dimensions, found shape {x.shape}; "
+                            "make the features again.")
+        x = self._normalise(x, data, utt)
+        return add_deltas(x, self.deltas.delta_order, self.deltas.delta_window) if self.deltas.delta_order > 0 else x
+
+    def _normalise(self, x: np.ndarray, data: DataDir, utt: str) -> np.ndarray:
+        options = self.cmvn
+        if options.sliding:
+            return sliding_cmvn(x, options.cmn_window, options.min_cmn_window, options.center, options.norm_vars)
+        if not options.norm_means:
+            return x
+        speaker = data.utt2spk[utt]
+        if speaker not in data.cmvn:
+            raise UserError(f"{data.path}/cmvn.scp has no statistics of speaker {speaker}; "
+                            "run steps/compute_cmvn_stats.sh again.")
+        try:
+            return apply_cmvn(x, data.cmvn[speaker], options.norm_vars)
+        except UserError as error:
+            raise UserError(f"{data.path}, {utt}: {error}") from error
+
+    def dim(self, data: DataDir) -> int:
+        """Dimension of the model's input on `data`: that of its first utterance."""
+        for utt in data.feats:
+            return int(self.apply(data, utt).shape[1])
+        raise UserError(f"{data.path}/feats.scp is empty; run steps/make_mfcc.sh first.")

@@ -1,0 +1,80 @@
+"""The pipeline reads what it saved, and applies what its directory says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pykaldist.errors import UserError
+from pykaldist.feats.cmvn import apply_cmvn, cmvn_stats
+from pykaldist.feats.deltas import add_deltas
+from pykaldist.feats.pipeline import FeaturePipeline
+from pykaldist.io.datadir import DataDir, write_datadir
+from pykaldist.io.tables import MatrixWriter
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> DataDir:
+    rng = np.random.default_rng(5)
+    utts = {"a-1": "a", "a-2": "a", "b-1": "b"}
+    data = write_datadir(tmp_path / "data", {u: f"{u}.wav" for u in utts}, {u: "yes" for u in utts}, utts)
+    feats = {u: rng.normal(2, 3, (20, 4)).astype(np.float32) for u in utts}
+    with MatrixWriter(tmp_path / "feats.ark", data.path / "feats.scp") as writer:
+        for utt, x in feats.items():
+            writer.write(utt, x)
+    with MatrixWriter(tmp_path / "cmvn.ark", data.path / "cmvn.scp") as writer:
+        for spk in ("a", "b"):
+            writer.write(spk, cmvn_stats([feats[u] for u in utts if utts[u] == spk]))
+    return DataDir(data.path)
+
+
+def test_default_is_speaker_means_then_deltas(data: DataDir) -> None:
+    pipeline = FeaturePipeline()
+    raw = data.feats["a-2"]
+    both = np.concatenate([data.feats["a-1"], raw])
+    np.testing.assert_allclose(pipeline.apply(data, "a-2"), add_deltas(raw - both.mean(axis=0)), atol=1e-5)
+    assert pipeline.dim(data) == 12
+    assert pipeline.apply(data, "a-2").dtype == np.float32
+
+
+@pytest.mark.parametrize(("cmvn", "delta"), [
+    ("", ""), ("--norm-vars=true", "--delta-order=1"), ("--norm-means=false", "--delta-order=0"),
+    ("--sliding=true --cmn-window=8 --center=true", "--delta-window=3")])
+def test_saved_pipeline_comes_back(tmp_path: Path, cmvn: str, delta: str) -> None:
+    pipeline = FeaturePipeline.from_options(cmvn, delta)
+    pipeline.save(tmp_path / "exp")
+    assert FeaturePipeline.from_dir(tmp_path / "exp") == pipeline
+    (tmp_path / "exp/final.mdl").touch()
+    assert FeaturePipeline.from_dir(tmp_path / "exp") == pipeline
+
+
+def test_options_decide(data: DataDir) -> None:
+    raw = data.feats["b-1"]
+    none = FeaturePipeline.from_options("--norm-means=false", "--delta-order=0")
+    np.testing.assert_array_equal(none.apply(data, "b-1"), raw)
+    variance = FeaturePipeline.from_options("--norm-vars=true", "--delta-order=0")
+    np.testing.assert_array_equal(variance.apply(data, "b-1"), apply_cmvn(raw, cmvn_stats([raw]), True))
+    assert variance.dim(data) == 4
+
+
+def test_kaldis_own_directories(golden: Path, tmp_path: Path) -> None:
+    assert FeaturePipeline.from_dir(golden / "an4_kaldi/mono") == FeaturePipeline()
+    (tmp_path / "final.nnet").touch()
+    (tmp_path / "final.mdl").touch()
+    assert FeaturePipeline.from_dir(tmp_path).deltas.delta_order == 0
+
+
+def test_errors_name_the_file_and_the_cure(data: DataDir, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no features of c-1"):
+        FeaturePipeline().apply(data, "c-1")
+    (tmp_path / "cmvn_opts").write_text("--norm-war=true\n")
+    with pytest.raises(UserError, match="cmvn_opts: there is no option --norm-war"):
+        FeaturePipeline.from_dir(tmp_path)
+    (tmp_path / "cmvn_opts").write_text("--norm-vars=yes\n")
+    with pytest.raises(UserError, match="--norm-vars needs a value of type bool, found 'yes'"):
+        FeaturePipeline.from_dir(tmp_path)
+    (data.path / "cmvn.scp").write_text("a " + data.table("cmvn.scp")["a"] + "\n")
+    with pytest.raises(UserError, match="no statistics of speaker b"):
+        FeaturePipeline().apply(DataDir(data.path), "b-1")
