@@ -1,0 +1,257 @@
+"""Kaldi's streams, binary and text: the primitives of which `final.mdl`, `tree`, `final.mat` and nnet1 files are made.
+
+A binary file begins with `\\0B`. A token ends with one space. A number has its size in one byte before it (negative for an
+unsigned type). A vector is `FV ` or `DV ` (float, double), its sized length, and the elements; a matrix `FM ` or `DM `, sized
+rows, sized columns, and the rows. A vector of integers has no token: the size of an element in one byte, an int32 length, the
+elements. In a text file numbers are followed by a space, vectors stand in `[ ]`, and floats have seven significant digits.
+Source: Kaldi's base/io-funcs and matrix/kaldi-{vector,matrix}.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import struct
+import zlib
+from typing import IO
+
+import numpy as np
+
+from pykaldist.errors import UserError
+from pykaldist.io.tables import open_archive
+
+_SPACE = b" \t\r\n"
+_LONGEST_TOKEN = 128
+
+
+class KaldiReader:
+    """Reads Kaldi's primitives one after another from a file that is held in memory.
+
+    Every method raises UserError, with the file and the byte, where the file ends early or has something else. A length is
+    checked against what is left of the file before anything is allocated.
+    """
+
+    def __init__(self, data: bytes, name: str) -> None:
+        self.data, self.name = data, name
+        self.binary = data[:2] == b"\0B"
+        self.pos = 2 if self.binary else 0
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> KaldiReader:
+        """The whole file (gzipped if its name ends in `.gz`), binary or text by its first two bytes."""
+        try:
+            with open_archive(path) as stream:
+                data = stream.read()
+        except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+            raise UserError(f"{path} is no readable gzip file ({error}); make it again.") from error
+        if not data:
+            raise UserError(f"{path} is empty; run the stage that makes it again.")
+        return cls(data, str(path))
+
+    def error(self, problem: str) -> UserError:
+        """A UserError that says where: file, byte, and how much of it there is."""
+        return UserError(f"{self.name}, byte {self.pos} of {len(self.data)}: {problem}; the file is damaged or of another kind.")
+
+    def at_end(self) -> bool:
+        """True where nothing but white space is left."""
+        return not self.data[self.pos:self.pos + _LONGEST_TOKEN].strip() and not self.data[self.pos:].strip()
+
+    def _skip_space(self) -> None:
+        while self.data[self.pos:self.pos + 1] in (b" ", b"\t", b"\r", b"\n"):
+            self.pos += 1
+
+    def _word(self) -> tuple[str, int]:
+        """The next word and the position after it; nothing is consumed but white space before it."""
+        self._skip_space()
+        window = self.data[self.pos:self.pos + _LONGEST_TOKEN]
+        length = next((i for i, byte in enumerate(window) if byte in _SPACE), len(window))
+        if length == 0:
+            raise self.error("expected a token, found the end of the file")
+        if length == _LONGEST_TOKEN:
+            raise self.error(f"expected a token, found {window[:20]!r}...")
+        return window[:length].decode("ascii", "backslashreplace"), self.pos + length
+
+    def peek_token(self) -> str:
+        """The next token; it is not consumed."""
+        return self._word()[0]
+
+    def token(self) -> str:
+        """Consume the next token and the space behind it."""
+        word, end = self._word()
+        self.pos = min(end + 1, len(self.data))
+        return word
+
+    def expect(self, *tokens: str) -> None:
+        """Consume these tokens in this order."""
+        for expected in tokens:
+            found, end = self._word()
+            if found != expected:
+                raise self.error(f"expected {expected}, found {found!r}")
+            self.pos = min(end + 1, len(self.data))
+
+    def _take(self, count: int) -> bytes:
+        if count < 0 or count > len(self.data) - self.pos:
+            raise self.error(f"expected {count} more bytes, found {len(self.data) - self.pos}")
+        self.pos += count
+        return self.data[self.pos - count:self.pos]
+
+    def _sized(self, formats: dict[int, str], what: str) -> float:
+        size = struct.unpack("b", self._take(1))[0]
+        if size not in formats:
+            self.pos -= 1
+            raise self.error(f"expected {what}, found the size byte {size}")
+        return struct.unpack(formats[size], self._take(abs(size)))[0]
+
+    def integer(self) -> int:
+        """A sized integer of 1, 2, 4 or 8 bytes, signed or not."""
+        if self.binary:
+            return int(self._sized({1: "<b", -1: "<B", 2: "<h", -2: "<H", 4: "<i", -4: "<I", 8: "<q", -8: "<Q"}, "an integer"))
+        start, word = self.pos, self.token()
+        try:
+            return int(word)
+        except ValueError as error:
+            self.pos = start
+            raise self.error(f"expected an integer, found {word!r}") from error
+
+    def floating(self) -> float:
+        """A sized float or double."""
+        if self.binary:
+            return float(self._sized({4: "<f", 8: "<d"}, "a number"))
+        start, word = self.pos, self.token()
+        try:
+            return float(word)
+        except ValueError as error:
+            self.pos = start
+            raise self.error(f"expected a number, found {word!r}") from error
+
+    def boolean(self) -> bool:
+        """`T` or `F`."""
+        if not self.binary:
+            self._skip_space()
+        letter = self._take(1)
+        if letter not in (b"T", b"F"):
+            self.pos -= 1
+            raise self.error(f"expected T or F, found {letter!r}")
+        return letter == b"T"
+
+    def count(self, what: str, least_bytes: int = 1) -> int:
+        """An integer that says how many `what` follow: not negative, and not more than the rest of the file can hold."""
+        start, number = self.pos, self.integer()
+        if number < 0 or number * least_bytes > len(self.data) - self.pos:
+            self.pos = start
+            raise self.error(f"expected a number of {what}, found {number} where {len(self.data) - start} bytes are left")
+        return number
+
+    def int_vector(self) -> np.ndarray:
+        """A vector of int32 (Kaldi's WriteIntegerVector)."""
+        if not self.binary:
+            return self._bracketed(np.int32)[0]
+        if self._take(1) != b"\4":
+            self.pos -= 1
+            raise self.error("expected a vector of int32")
+        length = struct.unpack("<i", self._take(4))[0]
+        return np.frombuffer(self._take(4 * length), dtype="<i4").astype(np.int32)
+
+    def vector(self) -> np.ndarray:
+        """A vector: float32, or float64 where the file has doubles; a text file gives float32."""
+        if not self.binary:
+            return self._bracketed(np.float32)[0]
+        dtype = self._kind("V", "vector")
+        length = self.count("elements", dtype.itemsize)
+        return np.frombuffer(self._take(length * dtype.itemsize), dtype=dtype).astype(dtype.newbyteorder("="))
+
+    def matrix(self) -> np.ndarray:
+        """A matrix (rows x columns): float32, or float64 where the file has doubles; a text file gives float32."""
+        if not self.binary:
+            values, widths = self._bracketed(np.float32)
+            if len(set(widths)) > 1:
+                raise self.error(f"expected matrix rows of equal length, found {min(widths)} and {max(widths)} columns")
+            return values.reshape(len(widths), -1) if widths else values.reshape(0, 0)
+        dtype = self._kind("M", "matrix")
+        rows, cols = self.integer(), self.integer()
+        if rows < 0 or cols < 0:
+            raise self.error(f"expected the dimensions of a matrix, found {rows} x {cols}")
+        return np.frombuffer(self._take(rows * cols * dtype.itemsize), dtype=dtype).astype(dtype.newbyteorder("=")) \
+            .reshape(rows, cols)
+
+    def _kind(self, letter: str, what: str) -> np.dtype:
+        found, end = self._word()
+        if found not in ("F" + letter, "D" + letter):
+            raise self.error(f"expected a {what} of float or double, found {found!r}")
+        self.pos = end + 1
+        return np.dtype("<f4" if found[0] == "F" else "<f8")
+
+    def _bracketed(self, dtype: type) -> tuple[np.ndarray, list[int]]:
+        """The numbers between `[` and `]` of a text file, and how many each line has that has any."""
+        self._skip_space()
+        start = self.pos
+        end = self.data.find(b"]", start)
+        if self.data[start:start + 1] != b"[" or end < 0:
+            raise self.error("expected numbers in [ ]")
+        rows = [row for row in (line.split() for line in self.data[start + 1:end].split(b"\n")) if row]
+        try:
+            values = np.array([float(x) for row in rows for x in row], dtype=np.float64)
+        except ValueError as error:
+            raise self.error(f"expected numbers in [ ] ({error})") from error
+        self.pos = end + 1
+        return values.astype(dtype), [len(row) for row in rows]
+
+
+class KaldiWriter:
+    """Writes Kaldi's primitives, byte for byte as Kaldi does; `end_line` makes a new line in text files only."""
+
+    def __init__(self, stream: IO[bytes], binary: bool = True) -> None:
+        self.stream, self.binary = stream, binary
+        if binary:
+            stream.write(b"\0B")
+
+    def token(self, *tokens: str) -> None:
+        for token in tokens:
+            self.stream.write(token.encode("ascii") + b" ")
+
+    def end_line(self) -> None:
+        if not self.binary:
+            self.stream.write(b"\n")
+
+    def integer(self, value: int, unsigned: bool = False) -> None:
+        """An int32, or uint32."""
+        if self.binary:
+            self.stream.write(struct.pack("<bI", -4, value) if unsigned else struct.pack("<bi", 4, value))
+        else:
+            self.stream.write(b"%d " % value)
+
+    def floating(self, value: float) -> None:
+        """A float (four bytes)."""
+        self.stream.write(struct.pack("<bf", 4, value) if self.binary else f"{np.float32(value):.7g} ".encode())
+
+    def boolean(self, value: bool) -> None:
+        self.stream.write((b"T" if value else b"F") + (b"" if self.binary else b" "))
+
+    def int_vector(self, values: np.ndarray) -> None:
+        if self.binary:
+            self.stream.write(b"\4" + struct.pack("<i", len(values)) + np.asarray(values, dtype="<i4").tobytes())
+        else:
+            self.stream.write(b"[ " + b"".join(b"%d " % v for v in values) + b"]\n")
+
+    def vector(self, values: np.ndarray) -> None:
+        """Float64 stays double; all else is written as float."""
+        if self.binary:
+            values, letter = _as_float(values)
+            self.stream.write(letter + b"V " + struct.pack("<bi", 4, len(values)) + values.tobytes())
+        else:
+            self.stream.write((" [ " + "".join(f"{v:.7g} " for v in values) + "]\n").encode())
+
+    def matrix(self, values: np.ndarray) -> None:
+        """Float64 stays double; all else is written as float."""
+        if self.binary:
+            values, letter = _as_float(values)
+            self.stream.write(letter + b"M " + struct.pack("<bibi", 4, values.shape[0], 4, values.shape[1]) + values.tobytes())
+        elif values.size == 0:
+            self.stream.write(b" [ ]\n")
+        else:
+            self.stream.write((" [" + "".join("\n  " + "".join(f"{v:.7g} " for v in row) for row in values) + "]\n").encode())
+
+
+def _as_float(values: np.ndarray) -> tuple[np.ndarray, bytes]:
+    double = values.dtype == np.float64
+    return np.ascontiguousarray(values, dtype="<f8" if double else "<f4"), b"D" if double else b"F"
