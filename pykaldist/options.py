@@ -15,6 +15,8 @@ import dataclasses
 import typing
 from typing import Any, TypeVar
 
+from pykaldist.errors import UserError
+
 T = TypeVar("T")
 
 
@@ -53,6 +55,35 @@ def add_options(parser: argparse.ArgumentParser, cls: type, skip: tuple[str, ...
             metavar=None if field.metadata.get("choices") else field.name.upper(),
             help=f"{field.metadata.get('help', '')} (default: {default})".replace("%", "%%"),
         )
+
+
+def add_variants(parser: argparse.ArgumentParser, variants: dict[str, type]) -> None:
+    """Add the options of every variant (`--schedule newbob | exponential`, say); one that several share is added once.
+
+    They have no value until given, so that `pick_variant` can refuse those that the chosen variant does not use.
+    """
+    owners: dict[str, list[tuple[str, Any]]] = {}
+    for variant, cls in variants.items():
+        for field in dataclasses.fields(cls):
+            owners.setdefault(field.name, []).append((f"{variant} {field.default}", (cls, field)))
+    group = parser.add_argument_group(" | ".join(variants))
+    for name, found in owners.items():
+        cls, field = found[0][1]
+        defaults = ", ".join(text for text, _ in found).replace("None", "none")
+        group.add_argument("--" + name.replace("_", "-"), type=_parser_type(typing.get_type_hints(cls)[name]), default=argparse.SUPPRESS,
+                           choices=field.metadata.get("choices"), metavar=None if field.metadata.get("choices") else name.upper(),
+                           help=f"{field.metadata.get('help', '')} (default: {defaults})".replace("%", "%%"))
+
+
+def pick_variant(option_name: str, chosen: str, variants: dict[str, type], args: argparse.Namespace) -> Any:
+    """The chosen variant's dataclass from parsed arguments; an option that only others have is a UserError."""
+    names = {f.name for f in dataclasses.fields(variants[chosen])}
+    for variant, cls in variants.items():
+        for field in dataclasses.fields(cls):
+            if hasattr(args, field.name) and field.name not in names:
+                raise UserError(f"--{field.name.replace('_', '-')} belongs to --{option_name} {variant} and is not used by "
+                                f"--{option_name} {chosen}; leave it out.")
+    return variants[chosen](**{n: getattr(args, n) for n in names if hasattr(args, n)})
 
 
 def from_args(cls: type[T], args: argparse.Namespace, **fixed: Any) -> T:

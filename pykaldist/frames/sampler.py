@@ -1,0 +1,203 @@
+"""Which frames a worker sees, and in what order: partition into blocks x splits, then shuffled minibatches.
+
+The partition is N splits (one a worker) x M blocks. Its assignment and every order come from (seed, epoch) alone, through numpy's
+counter-based Philox generator, so that they are the same for any process layout and a run resumes at any minibatch without
+replaying the ones before. Every frame is in exactly one part: no frame is lost.
+
+Chen & Huo (2016) partition at frame level; Su et al. (2015) at utterance level, longest first to the least loaded worker.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from pykaldist.errors import UserError
+from pykaldist.frames.store import FrameStore
+
+# Streams of random numbers of one seed, kept apart by the last word of Philox's key.
+_PARTITION, _BLOCK_ORDER, _FRAME_ORDER = range(3)
+
+
+def _generator(seed: int, *stream: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, *stream])))
+
+
+class Partition:
+    """N splits x M blocks of a store's frames, at `level` frame or utterance.
+
+    `part(split, block)` is an int64 array of frame indices in ascending order; the parts are disjoint and cover the store.
+    """
+
+    def __init__(self, store: FrameStore, splits: int = 1, blocks: int = 1, level: str = "frame", seed: int = 0) -> None:
+        if level not in ("frame", "utterance"):
+            raise ValueError(f"level is frame or utterance, found {level!r}")
+        units = len(store) if level == "frame" else store.manifest.num_utts
+        if units < splits * blocks:
+            raise UserError(f"{store.path} has {units} {level}s, too few for {splits} splits x {blocks} blocks; "
+                            "use fewer workers or blocks.")
+        self.splits, self.blocks, self.level = splits, blocks, level
+        self._store = store
+        if level == "frame":
+            self._order = _generator(seed, _PARTITION).permutation(len(store)) if splits * blocks > 1 else None
+        else:
+            self._utts = _least_loaded(np.diff(store.offsets), splits * blocks, _generator(seed, _PARTITION))
+
+    def part(self, split: int, block: int) -> np.ndarray:
+        number = block * self.splits + split
+        parts = self.splits * self.blocks
+        if self.level == "utterance":
+            offsets = self._store.offsets
+            return np.concatenate([np.arange(offsets[u], offsets[u + 1]) for u in self._utts[number]])
+        if self._order is None:
+            return np.arange(len(self._store))
+        bounds = np.linspace(0, len(self._store), parts + 1).astype(np.int64)
+        return np.sort(self._order[bounds[number] : bounds[number + 1]])
+
+
+def _least_loaded(lengths: np.ndarray, parts: int, generator: np.random.Generator) -> list[list[int]]:
+    """Utterances, longest first (ties at random), each to the part that has the fewest frames."""
+    shuffled = generator.permutation(len(lengths))
+    order = shuffled[np.argsort(-lengths[shuffled], kind="stable")]
+    heap = [(0, p) for p in range(parts)]
+    assigned: list[list[int]] = [[] for _ in range(parts)]
+    for utt in order:
+        load, p = heapq.heappop(heap)
+        assigned[p].append(int(utt))
+        heapq.heappush(heap, (load + int(lengths[utt]), p))
+    return [sorted(a) for a in assigned]
+
+
+@dataclass
+class Minibatch:
+    """`inputs` (n, splice x dim) and `targets` (n,) on the worker's device; both are valid until the next minibatch is made."""
+
+    inputs: torch.Tensor
+    targets: torch.Tensor
+    index: int  # within the epoch, from 0
+    last: bool  # the epoch's last
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+
+class Sampler:
+    """Shuffled minibatches of one split, spliced and normalised by a gather on `device`.
+
+    A minibatch's row for frame t of an utterance is the frames t + offset, offset in `splice`, those beyond the utterance replaced by its
+    first or last one, minus `shift`, times `scale` (both (len(splice) x dim,)). The store stays where it is (memory-mapped on
+    a CPU, copied once to a GPU).
+    """
+
+    def __init__(self, store: FrameStore, partition: Partition, split: int, minibatch_size: int, splice: list[int],
+                 shift: torch.Tensor, scale: torch.Tensor, seed: int, device: torch.device) -> None:
+        self.partition, self.split, self.minibatch_size, self.seed, self.device = partition, split, minibatch_size, seed, device
+        self.gather = SpliceGather(store, splice, shift, scale, minibatch_size, device)
+        self.sizes = [len(partition.part(split, b)) for b in range(partition.blocks)]
+
+    @property
+    def minibatches(self) -> int:
+        """Minibatches in an epoch; the last one of a block may be smaller than the rest."""
+        return sum(-(-n // self.minibatch_size) for n in self.sizes)
+
+    @property
+    def frames(self) -> int:
+        """Frames in an epoch."""
+        return sum(self.sizes)
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Minibatch]:
+        """The minibatches of an epoch from number `start` on; the same ones whenever they are asked for."""
+        index, total = 0, self.minibatches
+        for block in _generator(self.seed, _BLOCK_ORDER, epoch).permutation(self.partition.blocks):
+            count = -(-self.sizes[block] // self.minibatch_size)
+            if index + count <= start:
+                index += count
+                continue
+            frames = self.partition.part(self.split, block)
+            _generator(self.seed, _FRAME_ORDER, epoch, block, self.split).shuffle(frames)
+            order = torch.from_numpy(frames).to(self.device)
+            for first in range(0, len(frames), self.minibatch_size):
+                if index >= start:
+                    inputs, targets = self.gather(order[first : first + self.minibatch_size])
+                    yield Minibatch(inputs, targets, index, index == total - 1)
+                index += 1
+
+    def in_order(self) -> Iterator[Minibatch]:
+        """Every frame of the split once, in the store's order: for cross-validation."""
+        total = self.minibatches
+        index = 0
+        for block in range(self.partition.blocks):
+            frames = torch.from_numpy(self.partition.part(self.split, block)).to(self.device)
+            for first in range(0, len(frames), self.minibatch_size):
+                inputs, targets = self.gather(frames[first : first + self.minibatch_size])
+                yield Minibatch(inputs, targets, index, index == total - 1)
+                index += 1
+
+
+class SpliceGather:
+    """`gather(frames) -> (inputs, targets)`: splice and normalise chosen frames of a store into one reused buffer."""
+
+    def __init__(self, store: FrameStore, splice: list[int], shift: torch.Tensor, scale: torch.Tensor, capacity: int,
+                 device: torch.device) -> None:
+        dim, width = store.manifest.dim, len(splice)
+        if shift.shape != (width * dim,) or scale.shape != (width * dim,):
+            raise ValueError(f"shift and scale have {tuple(shift.shape)}, expected ({width * dim},)")
+        self._feats = torch.from_numpy(store.feats).to(device)
+        self._targets = torch.from_numpy(store.targets).to(device)
+        lengths = np.diff(store.offsets)
+        self._first = torch.from_numpy(np.repeat(store.offsets[:-1], lengths)).to(device)
+        self._last = torch.from_numpy(np.repeat(store.offsets[1:] - 1, lengths)).to(device)
+        self._splice = torch.tensor(splice, device=device)
+        self._shift, self._scale = shift.to(device), scale.to(device)
+        self._rows = torch.empty(capacity * width, dim, dtype=self._feats.dtype, device=device)
+        self._inputs = self._rows.view(capacity, width * dim) if self._feats.dtype == torch.float32 else \
+            torch.empty(capacity, width * dim, device=device)
+
+    def __call__(self, frames: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        n, width = len(frames), len(self._splice)
+        rows = frames[:, None] + self._splice
+        torch.maximum(rows, self._first[frames, None], out=rows)
+        torch.minimum(rows, self._last[frames, None], out=rows)
+        torch.index_select(self._feats, 0, rows.view(-1), out=self._rows[: n * width])
+        inputs = self._inputs[:n]
+        if self._rows.dtype != torch.float32:
+            inputs.copy_(self._rows[: n * width].view(n, -1))
+        inputs.sub_(self._shift).mul_(self._scale)
+        return inputs, self._targets[frames]
+
+
+def splice_statistics(store: FrameStore, splice: list[int], floor: float = 1e-10) -> tuple[torch.Tensor, torch.Tensor]:
+    """Global mean and 1 / standard deviation of the spliced features, float32 (len(splice) x dim,) each.
+
+    As nnet1's feature transform: accumulated in float64 over every frame with its edges repeated; variance floored at `floor`.
+    The sums over shifted frames are those over all frames, corrected at the utterances' edges.
+    """
+    feats = store.feats
+    starts, ends = store.offsets[:-1], store.offsets[1:] - 1
+    dim = store.manifest.dim
+    total, square = np.zeros(dim), np.zeros(dim)
+    for first in range(0, len(store), 1 << 18):
+        rows = np.asarray(feats[first : first + (1 << 18)], dtype=np.float64)
+        total += rows.sum(axis=0)
+        square += np.einsum("td,td->d", rows, rows)
+    means, variances = [], []
+    for offset in splice:
+        one, two = total.copy(), square.copy()
+        for step in range(1, abs(offset) + 1):
+            # Shifted by one more frame, each utterance loses a row at one edge and repeats the one at the other.
+            lost = starts + step - 1 if offset > 0 else ends - step + 1
+            kept = np.minimum(lost, ends) if offset > 0 else np.maximum(lost, starts)
+            gained = ends if offset > 0 else starts
+            out, back = np.asarray(feats[kept], np.float64), np.asarray(feats[gained], np.float64)
+            one += (back - out).sum(axis=0)
+            two += (back**2 - out**2).sum(axis=0)
+        mean = one / len(store)
+        means.append(mean)
+        variances.append(np.maximum(two / len(store) - mean**2, floor))
+    shift = torch.from_numpy(np.concatenate(means)).float()
+    scale = torch.from_numpy(1.0 / np.sqrt(np.concatenate(variances))).float()
+    return shift, scale

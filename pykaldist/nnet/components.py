@@ -1,0 +1,124 @@
+"""Components of a feed-forward network, with explicit forward and backward passes, as in nnet1.
+
+Why not autograd: NG-SGD needs each affine map's inputs and output derivatives; gradients must land in one flat buffer that strategies
+exchange; and on a CPU the bookkeeping of autograd costs about a tenth of a small network's step.
+
+A component owns no memory. `bind` gives it views into the model's flat parameter buffer; `forward` and `backward` write into buffers
+that the model keeps. Shapes: x (n, in), y (n, out), derivatives of the objective with respect to each likewise. Gradients are sums
+over the minibatch, not means (nnet1's convention).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ParameterSpec:
+    """A parameter's name within its component, and its shape."""
+
+    name: str
+    shape: tuple[int, ...]
+
+
+class Component:
+    """A map from (n, input_dim) to (n, output_dim)."""
+
+    def __init__(self, input_dim: int, output_dim: int) -> None:
+        self.input_dim, self.output_dim = input_dim, output_dim
+
+    def specs(self) -> list[ParameterSpec]:
+        """The parameters, in the order in which they lie in the flat buffer."""
+        return []
+
+    def bind(self, params: list[Tensor]) -> None:
+        """Take views of the parameters, shaped as `specs` says."""
+
+    def forward(self, x: Tensor, y: Tensor) -> None:
+        """Write the outputs for `x` into `y`; `y` may be `x` itself where `in_place` says so."""
+        raise NotImplementedError
+
+    def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float) -> None:
+        """Given dy, set each gradient to beta times its old value plus the new sum, and write dx where it is not None.
+
+        `dy` may be overwritten; `dx` may be `dy` itself where `in_place` says so.
+        """
+        raise NotImplementedError
+
+    in_place = False  # forward may write over its input, backward over dy, needing only y
+
+
+class Affine(Component):
+    """y = x W^T + b, W (out, in)."""
+
+    def specs(self) -> list[ParameterSpec]:
+        return [ParameterSpec("weight", (self.output_dim, self.input_dim)), ParameterSpec("bias", (self.output_dim,))]
+
+    def bind(self, params: list[Tensor]) -> None:
+        self.weight, self.bias = params
+
+    def forward(self, x: Tensor, y: Tensor) -> None:
+        torch.addmm(self.bias, x, self.weight.t(), out=y)
+
+    def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float) -> None:
+        weight, bias = grads
+        weight.addmm_(dy.t(), x, beta=beta)
+        if beta == 0.0:
+            torch.sum(dy, 0, out=bias)
+        else:
+            bias.mul_(beta).add_(dy.sum(0))
+        if dx is not None:
+            torch.mm(dy, self.weight, out=dx)
+
+    def init(self, weight_stddev: float, bias_mean: float, bias_range: float, generator: torch.Generator) -> None:
+        """Gaussian weights; biases uniform within bias_range around bias_mean (nnet1's <ParamStddev>, <BiasMean>, <BiasRange>)."""
+        self.weight.normal_(0.0, weight_stddev, generator=generator)
+        self.bias.uniform_(-0.5, 0.5, generator=generator).mul_(bias_range).add_(bias_mean)
+
+
+class Activation(Component):
+    """An elementwise nonlinearity whose derivative follows from its output."""
+
+    in_place = True
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim, dim)
+
+
+class Sigmoid(Activation):
+    def forward(self, x: Tensor, y: Tensor) -> None:
+        torch.sigmoid(x, out=y)
+
+    def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float) -> None:
+        if dx is not None:
+            torch.ops.aten.sigmoid_backward.grad_input(dy, y, grad_input=dx)
+
+
+class Tanh(Activation):
+    def forward(self, x: Tensor, y: Tensor) -> None:
+        torch.tanh(x, out=y)
+
+    def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float) -> None:
+        if dx is not None:
+            torch.ops.aten.tanh_backward.grad_input(dy, y, grad_input=dx)
+
+
+class Relu(Activation):
+    def forward(self, x: Tensor, y: Tensor) -> None:
+        torch.clamp_min(x, 0.0, out=y)
+
+    def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float) -> None:
+        if dx is not None:
+            torch.ops.aten.threshold_backward.grad_input(dy, y, 0.0, grad_input=dx)
+
+
+ACTIVATIONS: dict[str, type[Activation]] = {"sigmoid": Sigmoid, "tanh": Tanh, "relu": Relu}
+
+
+def glorot(input_dim: int, output_dim: int) -> float:
+    """sqrt(2 / (in + out)): Glorot & Bengio (2010), equation 12, as a standard deviation."""
+    return math.sqrt(2.0 / (input_dim + output_dim))

@@ -1,0 +1,108 @@
+"""A feed-forward model: a stack of components over one flat parameter buffer.
+
+    model = Model(components, device)      # model.params: (P,) float32; each component's W and b are views into it
+    logits = model.forward(inputs)         # activations live in buffers that the model reuses
+    model.backward(dlogits, grads, beta)   # grads: a flat (P,) buffer; grads <- beta grads + gradient
+
+With beta the momentum, `grads` is the momentum buffer v <- m v + g, made inside the matrix product, without a pass of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import torch
+from torch import Tensor
+
+from pykaldist.nnet.components import Component
+
+
+class Model:
+    """Components in sequence, from (n, input_dim) to (n, output_dim) logits.
+
+    `capacity` rows of activations are kept, grown when a larger minibatch comes.
+    """
+
+    def __init__(self, components: list[Component], device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+        for before, after in itertools.pairwise(components):
+            if before.output_dim != after.input_dim:
+                raise ValueError(f"component of output {before.output_dim} before one of input {after.input_dim}")
+        self.components, self.device = components, torch.device(device)
+        self.shapes = [[spec.shape for spec in c.specs()] for c in components]
+        size = sum(math.prod(s) for shapes in self.shapes for s in shapes)
+        self.params = torch.zeros(size, device=self.device, dtype=dtype)
+        for component, views in zip(components, self.views(self.params), strict=True):
+            component.bind(views)
+        self._capacity = 0
+
+    @property
+    def input_dim(self) -> int:
+        return self.components[0].input_dim
+
+    @property
+    def output_dim(self) -> int:
+        return self.components[-1].output_dim
+
+    def views(self, flat: Tensor) -> list[list[Tensor]]:
+        """A flat buffer like `params`, as each component's list of shaped views."""
+        views, start = [], 0
+        for shapes in self.shapes:
+            own = []
+            for shape in shapes:
+                length = math.prod(shape)
+                own.append(flat[start : start + length].view(shape))
+                start += length
+            views.append(own)
+        return views
+
+    def names(self) -> list[str]:
+        """`<component>.<parameter>` for each view, in order."""
+        return [f"{i}.{spec.name}" for i, c in enumerate(self.components) for spec in c.specs()]
+
+    def _reserve(self, rows: int) -> None:
+        if rows <= self._capacity:
+            return
+        like = {"device": self.device, "dtype": self.params.dtype}
+        self._outputs: list[Tensor] = []  # an in-place component shares its input's buffer
+        for component in self.components:
+            shared = component.in_place and self._outputs
+            self._outputs.append(self._outputs[-1] if shared else torch.empty(rows, component.output_dim, **like))
+        widest = max((c.output_dim for c in self.components[:-1]), default=0)
+        self._derivatives = [torch.empty(rows * widest, **like) for _ in range(2)]
+        self._capacity = rows
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits (n, output_dim); valid, as `inputs` must stay, until the next forward."""
+        n = len(inputs)
+        self._reserve(n)
+        self._inputs = x = inputs
+        for component, buffer in zip(self.components, self._outputs, strict=True):
+            y = buffer[:n]
+            component.forward(x, y)
+            x = y
+        return x
+
+    def backward(self, dlogits: Tensor, grads: Tensor, beta: float = 0.0) -> None:
+        """grads <- beta grads + gradient, for the minibatch of the last `forward`; `dlogits` (n, output_dim) is overwritten."""
+        n, dy = len(dlogits), dlogits
+        views = self._grad_views(grads)
+        free = 0
+        for i in range(len(self.components) - 1, -1, -1):
+            component = self.components[i]
+            x = self._outputs[i - 1][:n] if i else self._inputs
+            dx: Tensor | None = None
+            if i and component.in_place:
+                dx = dy
+            elif i:
+                dx = self._derivatives[free][: n * component.input_dim].view(n, component.input_dim)
+                free = 1 - free
+            component.backward(x, self._outputs[i][:n], dy, dx, views[i], beta)
+            if dx is not None:
+                dy = dx
+
+    def _grad_views(self, grads: Tensor) -> list[list[Tensor]]:
+        cached = getattr(self, "_cached_views", None)
+        if cached is None or cached[0] is not grads:
+            self._cached_views = cached = (grads, self.views(grads))
+        return cached[1]

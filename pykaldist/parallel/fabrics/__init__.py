@@ -1,0 +1,1 @@
+"""Fabrics: how bytes move, one file each."""

@@ -1,0 +1,1 @@
+"""Strategies: what workers exchange, one file each."""

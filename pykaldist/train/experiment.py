@@ -1,0 +1,154 @@
+"""An experiment: from options and a frame store to `final.pt`, and what it leaves behind in its folder.
+
+`config.json` states every option after defaults, versions and the stores' checksums. The same command run again in the same folder
+resumes, or finds it finished; with anything changed that bears on the result it starts clean, and says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import platform
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import pykaldist
+from pykaldist.errors import UserError
+from pykaldist.frames.sampler import Partition, Sampler, splice_statistics
+from pykaldist.frames.store import FrameStore
+from pykaldist.io.atomic import write_text
+from pykaldist.nnet.dnn import DnnOptions, init_dnn, make_dnn
+from pykaldist.nnet.network import FeatureTransform, Network
+from pykaldist.optim.schedules import make_schedule
+from pykaldist.optim.sgd import Sgd, SgdOptions
+from pykaldist.options import option
+from pykaldist.parallel.fabrics.single import Single
+from pykaldist.parallel.strategy import make_strategy, strategies
+from pykaldist.parallel.worker import Worker
+from pykaldist.train.trainer import Trainer, TrainerOptions
+
+SYSTEM_FILES = ("final.mdl", "tree", "phones.txt", "cmvn_opts", "delta_opts")  # what decoding needs beside the network
+
+
+@dataclass
+class ExperimentOptions:
+    """Data, rate and place of a training run."""
+
+    splice: int = option(5, "frames of context on each side")
+    minibatch_size: int = option(256, "frames in a minibatch")
+    learn_rate: float = option(0.008, "initial learning rate, for gradients summed over a minibatch")
+    seed: int = option(777, "seed of the initial weights")
+    randomizer_seed: int = option(777, "seed of the order of frames")
+    ngpu: int = option(1, "workers")
+    strategy: str = option("local", "what workers exchange", tuple(strategies()))
+    device: str = option("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
+    num_threads: int = option(0, "CPU threads of a worker; 0: all of the machine's")
+
+    def __post_init__(self) -> None:
+        if self.minibatch_size < 1:
+            raise UserError(f"--minibatch-size {self.minibatch_size} is not positive.")
+        if self.splice < 0:
+            raise UserError(f"--splice {self.splice} is negative.")
+        if self.ngpu != 1:
+            raise UserError(f"--ngpu {self.ngpu}: strategy {self.strategy} trains one worker; use --ngpu 1.")
+
+
+def choose_device(name: str) -> torch.device:
+    """The device asked for; raises UserError where it is not there."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UserError(f"--device {name} is no device; use cpu, cuda, cuda:0 or auto.") from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UserError(f"--device {name}: this machine has {torch.cuda.device_count()} CUDA devices; use --device cpu.")
+    return device
+
+
+class Experiment:
+    """One training run in `exp`, on the stores `store/train` and `store/dev`."""
+
+    def __init__(self, store: Path, exp: Path, options: ExperimentOptions, dnn: DnnOptions, sgd: SgdOptions, schedule_name: str,
+                 schedule: Any, trainer: TrainerOptions) -> None:
+        self.store, self.exp, self.options = store, exp, options
+        self.dnn, self.sgd, self.schedule_name, self.schedule, self.trainer = dnn, sgd, schedule_name, schedule, trainer
+        self.train, self.dev = FrameStore(store / "train"), FrameStore(store / "dev")
+        for field in ("dim", "num_pdfs"):
+            one, other = getattr(self.train.manifest, field), getattr(self.dev.manifest, field)
+            if one != other:
+                raise UserError(f"{store}: train has {field} {one}, dev {other}; pack both with the same features and alignment model.")
+        self.device = choose_device(options.device)
+
+    def config(self) -> dict[str, Any]:
+        """What the result depends on, and what describes it."""
+        return {
+            "options": {**dataclasses.asdict(self.options), **dataclasses.asdict(self.dnn), **dataclasses.asdict(self.sgd),
+                        "schedule": self.schedule_name, **dataclasses.asdict(self.schedule)},
+            "inputs": {name: s.manifest.checksums for name, s in (("train", self.train), ("dev", self.dev))},
+            "device": self.device.type,
+            "versions": {"pykaldist": pykaldist.__version__, "torch": torch.__version__, "numpy": np.__version__,
+                         "python": platform.python_version()},
+        }
+
+    def run(self) -> None:
+        """Train or resume; leaves final.pt, ali_train_pdf.counts and the system's files in `exp`."""
+        if self.options.num_threads:
+            torch.set_num_threads(self.options.num_threads)
+        torch.set_grad_enabled(False)
+        self._prepare_folder()
+        if (self.exp / "final.pt").is_file():
+            print(f"{self.exp}/final.pt is already there, made with these options; nothing to do.")
+            return
+        splice = list(range(-self.options.splice, self.options.splice + 1))
+        shift, scale = splice_statistics(self.train, splice)
+        transform = FeatureTransform(splice, shift, scale)
+        model = make_dnn(self.dnn, len(shift), self.train.manifest.num_pdfs, self.device)
+        init_dnn(model, self.dnn, torch.Generator().manual_seed(self.options.seed))
+        worker = Worker(model, Sgd(model, self.sgd), self._sampler(self.train, transform))
+        schedule = make_schedule(self.schedule_name, self.schedule, self.options.learn_rate)
+        trainer = Trainer(worker, make_strategy(self.options.strategy), Single(), schedule, self._sampler(self.dev, transform), self.exp,
+                          self.trainer, lambda line: print(line, flush=True))
+        print(self._contract(worker), flush=True)
+        trainer.run()
+        counts = self.train.counts()
+        write_text(self.exp / "ali_train_pdf.counts", "[ " + " ".join(map(str, counts)) + " ]\n")
+        for name in SYSTEM_FILES:
+            if (self.store / name).is_file():
+                shutil.copyfile(self.store / name, self.exp / name)
+        Network(self.dnn, model, transform, torch.from_numpy(counts)).save(self.exp / "final.pt")
+
+    def _sampler(self, store: FrameStore, transform: FeatureTransform) -> Sampler:
+        options = self.options
+        return Sampler(store, Partition(store, seed=options.randomizer_seed), 0, options.minibatch_size, transform.splice, transform.shift,
+                       transform.scale, options.randomizer_seed, self.device)
+
+    def _prepare_folder(self) -> None:
+        """Leave a folder that holds nothing, or the beginning of this very run."""
+        path = self.exp / "config.json"
+        config = json.dumps(self.config(), indent=1) + "\n"
+        if path.is_file() and path.read_text(encoding="utf-8") != config:
+            print(f"{self.exp} holds a run with other options or data; starting clean.", file=sys.stderr)
+            for name in ("final.pt", "history.jsonl", "ali_train_pdf.counts"):
+                (self.exp / name).unlink(missing_ok=True)
+            shutil.rmtree(self.exp / "ckpt", ignore_errors=True)
+        write_text(path, config)
+
+    def _contract(self, worker: Worker) -> str:
+        """What stays fixed and what is, in a table."""
+        o = self.options
+        hidden = f"{self.dnn.hid_layers} x {self.dnn.hid_dim} {self.dnn.activation}"
+        rows = [("network", f"dnn {worker.model.input_dim} - {hidden} - {worker.model.output_dim}, {len(worker.params):,} parameters"),
+                ("workers", f"1 on {self.device}, {torch.get_num_threads()} threads; strategy {o.strategy}"),
+                ("frames", f"{worker.sampler.frames:,} train, {len(self.dev):,} cross-validation"),
+                ("global minibatch", f"{o.minibatch_size} frames; {worker.sampler.minibatches:,} updates an epoch"),
+                ("optimizer", f"sgd, momentum {self.sgd.momentum:g}, L2 {self.sgd.l2_penalty:g}; rate {o.learn_rate:g} (not scaled)"),
+                ("schedule", f"{self.schedule_name}, at most {self.schedule.num_epochs} epochs"),
+                ("seeds", f"weights {o.seed}, frames {o.randomizer_seed}")]
+        return "\n".join(f"  {name:17s} {value}" for name, value in rows)

@@ -1,0 +1,136 @@
+"""The trainer: epochs, schedule, cross-validation, history, checkpoints, resume.
+
+    for each epoch:  strategy.epoch(worker, fabric);  cross-validate;  the schedule accepts or rejects;  a line of history.jsonl
+
+A checkpoint holds the worker (parameters, optimiser, place in the epoch), strategy, schedule, the last accepted parameters and the
+history so far, so that a resumed run writes what an uninterrupted one would have written: train(2k) = train(k) + resume(k), bit for bit
+on one device type.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pykaldist.errors import UserError
+from pykaldist.frames.sampler import Sampler
+from pykaldist.io.atomic import write_text
+from pykaldist.optim.schedules import Schedule
+from pykaldist.options import option
+from pykaldist.parallel.fabric import Fabric
+from pykaldist.parallel.strategy import Strategy
+from pykaldist.parallel.worker import Worker
+from pykaldist.progress import Progress
+from pykaldist.train.checkpoints import Checkpoints
+from pykaldist.train.evaluate import evaluate
+
+LOSS_CHECK_INTERVAL = 50  # minibatches between looks at the loss, each of which waits for the device
+
+
+@dataclass
+class TrainerOptions:
+    """Checkpoints."""
+
+    checkpoint_minutes: float = option(5.0, "minutes between checkpoints within an epoch")
+    keep_checkpoints: int = option(2, "checkpoints kept")
+
+
+class Trainer:
+    """Trains `worker` in folder `exp`; `run` resumes from the newest checkpoint there."""
+
+    def __init__(self, worker: Worker, strategy: Strategy, fabric: Fabric, schedule: Schedule, cv: Sampler, exp: Path,
+                 options: TrainerOptions, log: Callable[[str], None] = print) -> None:
+        self.worker, self.strategy, self.fabric, self.schedule, self.cv = worker, strategy, fabric, schedule, cv
+        self.exp, self.options, self.log = exp, options, log
+        self.checkpoints = Checkpoints(exp / "ckpt", options.keep_checkpoints)
+        self.epoch = 0
+        self.history: list[dict[str, Any]] = []
+        self.accepted = worker.params.clone()
+        self.seconds_before = 0.0  # spent on this epoch before it was resumed
+        self._epoch_start = self._last_checkpoint = time.perf_counter()
+        self._bar: Progress | None = None
+
+    def run(self) -> None:
+        """Train to the schedule's end, from the newest checkpoint if there is one; leaves the last accepted model in the worker."""
+        state = self.checkpoints.latest()
+        if state is not None:
+            self.load_state_dict(state)
+            self.log(f"resuming at epoch {self.epoch + 1}, update {self.worker.updates}")
+        else:
+            loss, accuracy = evaluate(self.worker.model, self.cv)
+            self.schedule.start(loss)
+            self.log(f"before training: cv loss {loss:.4f}, cv frame accuracy {100 * accuracy:.2f} %")
+        self._write_history()
+        self.worker.on_step = self._on_step
+        while not self.schedule.finished(self.epoch):
+            self._train_epoch()
+        self.worker.params.copy_(self.accepted)
+
+    def _train_epoch(self) -> None:
+        worker = self.worker
+        rate = self.schedule.learn_rate(self.epoch)
+        worker.begin_epoch(self.epoch, rate)
+        self._epoch_start = time.perf_counter()
+        self.fabric.compute_seconds = 0.0
+        with Progress(f"epoch {self.epoch + 1}", worker.sampler.frames, "frames") as self._bar:
+            self._bar.update(worker.frames)
+            self.fabric.run(self.strategy.epoch(worker, self.fabric))
+        loss, correct = (worker.totals / max(worker.frames, 1)).tolist()
+        self._check_loss(loss)
+        cv_loss, cv_accuracy = evaluate(worker.model, self.cv)
+        accepted = self.schedule.end_epoch(self.epoch, cv_loss)
+        if accepted:
+            self.accepted.copy_(worker.params)
+        else:
+            worker.params.copy_(self.accepted)
+        total = time.perf_counter() - self._epoch_start
+        compute, load = self.fabric.compute_seconds, worker.load_seconds
+        self.history.append({
+            "epoch": self.epoch + 1, "updates": worker.updates, "frames": worker.frames, "learn_rate": rate, "train_loss": loss,
+            "train_acc": correct, "cv_loss": cv_loss, "cv_acc": cv_accuracy, "accepted": accepted,
+            "seconds": {"compute": compute, "exchange": 0.0, "wait": 0.0, "load": load, "total": total + self.seconds_before},
+            "time": self.fabric.time, "disagreement": 0.0})
+        self._write_history()
+        self.log(f"epoch {self.epoch + 1}: rate {rate:.3g}, {worker.frames} frames, loss {loss:.4f}, accuracy {100 * correct:.2f} %; "
+                 f"cv loss {cv_loss:.4f}, cv frame accuracy {100 * cv_accuracy:.2f} %{'' if accepted else ' (rejected)'}; "
+                 f"{total:.1f} s measured, {worker.frames / total:.0f} frames/s, computing {100 * compute / total:.0f} %, loading {100 * load / total:.0f} %")
+        self.epoch += 1
+        self.seconds_before = 0.0
+        self._save()
+
+    def _on_step(self) -> None:
+        worker = self.worker
+        if worker.index % LOSS_CHECK_INTERVAL == 0:
+            loss = worker.totals[0].item() / worker.frames
+            self._check_loss(loss)
+            assert self._bar is not None
+            self._bar.update(worker.frames - self._bar.count, f"loss {loss:.3f}")
+        if time.perf_counter() - self._last_checkpoint > 60.0 * self.options.checkpoint_minutes:
+            self._save(time.perf_counter() - self._epoch_start)
+
+    def _check_loss(self, loss: float) -> None:
+        if loss != loss or loss == float("inf"):
+            raise UserError(f"the training loss became {loss} in epoch {self.epoch + 1}, near update {self.worker.updates}; "
+                            f"lower --learn-rate (was {self.worker.learn_rate:g}). The checkpoints in {self.checkpoints.path} are of before.")
+
+    def _save(self, seconds: float = 0.0) -> None:
+        self.checkpoints.save(self.worker.updates, self.state_dict(seconds))
+        self._last_checkpoint = time.perf_counter()
+
+    def _write_history(self) -> None:
+        write_text(self.exp / "history.jsonl", "".join(json.dumps(line) + "\n" for line in self.history))
+
+    def state_dict(self, seconds: float = 0.0) -> dict[str, Any]:
+        return {"epoch": self.epoch, "history": json.dumps(self.history), "accepted": self.accepted.cpu(), "seconds": seconds,
+                "worker": self.worker.state_dict(), "strategy": self.strategy.state_dict(), "schedule": self.schedule.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.epoch, self.history, self.seconds_before = state["epoch"], json.loads(state["history"]), state["seconds"]
+        self.accepted.copy_(state["accepted"])
+        self.worker.load_state_dict(state["worker"])
+        self.strategy.load_state_dict(state["strategy"])
+        self.schedule.load_state_dict(state["schedule"])

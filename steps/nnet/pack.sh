@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Packs features and an alignment into a frame store, which steps/nnet/train.sh trains on.
+
+usage() {
+  cat <<EOF
+Usage: steps/nnet/pack.sh [options] <data> <ali-dir> <store-dir>
+ e.g.: steps/nnet/pack.sh --cv-percent 10 data-fbank/train exp/mono_ali exp/dnn/store
+Writes <store-dir>/train and <store-dir>/dev: features after CMVN, and the pdf of each frame.
+Options:
+  --cv-percent <n>         # percentage of utterances held out for cross-validation (10); whole speakers where there are ten or more
+  --cv-utts <file>         # or: the utterances to hold out, one a line
+  --cmvn-opts <string>     # CMVN ("--norm-vars=true")
+  --delta-opts <string>    # deltas ("--delta-order=0": none)
+  --store-dtype <type>     # float32 (default) or float16
+  --seed <n>               # of the choice of held-out utterances (777)
+  --cmd <command>          # how to run (run.sh)
+EOF
+}
+
+cv_percent=10 cv_utts="" cmvn_opts="--norm-vars=true" delta_opts="--delta-order=0" store_dtype=float32 seed=777 cmd=run.sh
+[ -f path.sh ] && . ./path.sh
+. parse_options.sh || exit 1
+[ $# = 3 ] || { usage >&2; exit 1; }
+data=$1 ali=$2 store=$3
+for f in "$data/feats.scp" "$ali/final.mdl"; do
+  [ -f "$f" ] || { echo "pack.sh: ERROR: no file $f; run the stage that makes it." >&2; exit 1; }
+done
+
+# shellcheck disable=SC2086
+$cmd "$store/log/pack.log" pykaldist pack --cv-percent "$cv_percent" ${cv_utts:+--cv-utts "$cv_utts"} --cmvn-opts="$cmvn_opts" \
+  --delta-opts="$delta_opts" --store-dtype "$store_dtype" --seed "$seed" "$data" "$ali" "$store" || exit 1
+grep "^$store/" "$store/log/pack.log" | sed 's/^/pack.sh: /'

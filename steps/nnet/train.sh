@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Trains a network on a frame store. Run again with the same options it resumes; with others it starts clean.
+
+usage() {
+  cat <<EOF
+Usage: steps/nnet/train.sh [options] <store-dir> <exp-dir>
+ e.g.: steps/nnet/train.sh --hid-layers 4 --hid-dim 512 exp/dnn/store exp/dnn
+Writes <exp-dir>/final.pt, ali_train_pdf.counts, history.jsonl, config.json, ckpt/ and log/train.log.
+Options are those of \`pykaldist train\` (\`pykaldist train --help\` lists all), the first ones being
+  --ngpu <n>               # workers (1)
+  --device <name>          # cpu, cuda, cuda:N or auto (auto)
+  --hid-layers, --hid-dim, --activation, --splice
+  --learn-rate, --momentum, --l2-penalty, --minibatch-size, --schedule newbob|exponential, --num-epochs
+and
+  --cmd <command>          # how to run (run.sh)
+EOF
+}
+
+cmd=run.sh
+[ -f path.sh ] && . ./path.sh
+options=()
+while [[ ${1:-} == --* ]]; do
+  case $1 in
+    --help) usage; exit 0 ;;
+    --cmd) cmd=$2; shift 2 ;;
+    --*=*) options+=("$1"); shift ;;
+    *) options+=("$1" "${2:-}"); shift; [ $# = 0 ] || shift ;;
+  esac
+done
+[ $# = 2 ] || { usage >&2; exit 1; }
+store=$1 exp=$2
+for f in "$store/train/manifest.json" "$store/dev/manifest.json"; do
+  [ -f "$f" ] || { echo "train.sh: ERROR: no file $f; run steps/nnet/pack.sh first." >&2; exit 1; }
+done
+
+$cmd "$exp/log/train.log" pykaldist train "${options[@]}" "$store" "$exp" || exit 1
+echo "train.sh: $(grep '^epoch' "$exp/log/train.log" | tail -n 1)"
+echo "train.sh: network in $exp/final.pt"
