@@ -1,0 +1,217 @@
+"""Phonetic decision trees: from a window of phones and a pdf-class to a pdf.
+
+A tree is an event map (Kaldi's tree/event-map.h). An event gives a value to each key: key 0 .. N-1 is the phone at that place of
+the context window, key -1 the pdf-class. Three kinds of node: `Constant` is a leaf, `Split` asks whether a key's value is in a
+set, `Table` looks a key's value up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pykaldist.errors import UserError
+from pykaldist.io.kaldi import KaldiReader, KaldiWriter
+
+PDF_CLASS = -1
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A leaf: the pdf."""
+
+    answer: int
+
+
+@dataclass(frozen=True)
+class Split:
+    """`yes` where the key's value is in `yes_set`, else `no`."""
+
+    key: int
+    yes_set: frozenset[int]
+    yes: EventMap
+    no: EventMap
+
+
+@dataclass(frozen=True)
+class Table:
+    """`table[value]`; None where no event leads."""
+
+    key: int
+    table: tuple[EventMap | None, ...]
+
+
+EventMap = Constant | Split | Table
+
+
+@dataclass(frozen=True)
+class ContextDependency:
+    """A tree over windows of `width` phones (Kaldi's N) in which place `central` (P) is the phone that is modelled."""
+
+    width: int
+    central: int
+    to_pdf: EventMap
+
+    def compute(self, window: Sequence[int], pdf_class: int) -> int:
+        """The pdf of `pdf_class` of the central phone of `window` (N phones; 0 beyond the edges of an utterance).
+
+        Raises UserError where the tree has no answer.
+        """
+        node: EventMap | None = self.to_pdf
+        while not isinstance(node, Constant):
+            if node is None:
+                raise UserError(f"the tree has no pdf for phones {list(window)}, pdf-class {pdf_class}; "
+                                "the tree and the language directory do not belong together.")
+            value = pdf_class if node.key == PDF_CLASS else window[node.key]
+            if isinstance(node, Split):
+                node = node.yes if value in node.yes_set else node.no
+            else:
+                node = node.table[value] if 0 <= value < len(node.table) else None
+        return node.answer
+
+    def possible_pdfs(self, phone: int, pdf_class: int) -> list[int]:
+        """All pdfs that `pdf_class` of `phone` can have in any context, sorted."""
+        known = {self.central: phone, PDF_CLASS: pdf_class}
+        found: set[int] = set()
+        stack: list[EventMap | None] = [self.to_pdf]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, Constant):
+                found.add(node.answer)
+            elif isinstance(node, Split):
+                if node.key not in known:
+                    stack += [node.yes, node.no]
+                else:
+                    stack.append(node.yes if known[node.key] in node.yes_set else node.no)
+            elif node is not None:
+                if node.key not in known:
+                    stack += node.table
+                elif 0 <= known[node.key] < len(node.table):
+                    stack.append(node.table[known[node.key]])
+        return sorted(found)
+
+    @property
+    def num_pdfs(self) -> int:
+        return 1 + max(leaf.answer for leaf in leaves(self.to_pdf))
+
+    @classmethod
+    def read(cls, reader: KaldiReader) -> ContextDependency:
+        """Read `ContextDependency ... EndContextDependency`, binary or text."""
+        reader.expect("ContextDependency")
+        width, central = reader.integer(), reader.integer()
+        if not 0 <= central < width:
+            raise reader.error(f"expected a central place below the width {width}, found {central}")
+        reader.expect("ToPdf")
+        try:
+            to_pdf = _read(reader, width)
+        except RecursionError as error:
+            raise reader.error("the tree is too deep") from error
+        if to_pdf is None:
+            raise reader.error("the tree is empty")
+        reader.expect("EndContextDependency")
+        return cls(width, central, to_pdf)
+
+    def write(self, writer: KaldiWriter) -> None:
+        """Write it as Kaldi does."""
+        writer.token("ContextDependency")
+        writer.integer(self.width)
+        writer.integer(self.central)
+        writer.token("ToPdf")
+        _write(writer, self.to_pdf)
+        writer.token("EndContextDependency")
+
+
+def leaves(node: EventMap | None) -> Iterator[Constant]:
+    """All leaves below a node."""
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Constant):
+            yield node
+        elif isinstance(node, Split):
+            stack += [node.yes, node.no]
+        elif node is not None:
+            stack += node.table
+
+
+def _read(reader: KaldiReader, width: int) -> EventMap | None:
+    token = reader.token()
+    if token == "NULL":
+        return None
+    if token not in ("CE", "SE", "TE"):
+        raise reader.error(f"expected CE, SE, TE or NULL, found {token!r}")
+    key = reader.integer()
+    if token == "CE":
+        if key < 0:
+            raise reader.error(f"expected a pdf, found {key}")
+        return Constant(key)
+    if not PDF_CLASS <= key < width:
+        raise reader.error(f"expected a key from -1 to {width - 1}, found {key}")
+    if token == "TE":
+        size = reader.count("tree nodes", 3)
+        reader.expect("(")
+        table = tuple(_read(reader, width) for _ in range(size))
+        reader.expect(")")
+        return Table(key, table)
+    yes_set = frozenset(reader.int_vector().tolist())
+    reader.expect("{")
+    yes, no = _read(reader, width), _read(reader, width)
+    if yes is None or no is None:
+        raise reader.error("a split of the tree has an empty side")
+    reader.expect("}")
+    return Split(key, yes_set, yes, no)
+
+
+def _write(writer: KaldiWriter, node: EventMap | None) -> None:
+    if node is None:
+        writer.token("NULL")
+    elif isinstance(node, Constant):
+        writer.token("CE")
+        writer.integer(node.answer)
+    elif isinstance(node, Table):
+        writer.token("TE")
+        writer.integer(node.key)
+        writer.integer(len(node.table), unsigned=True)
+        writer.token("(")
+        for child in node.table:
+            _write(writer, child)
+        writer.token(")")
+        writer.end_line()
+    else:
+        writer.token("SE")
+        writer.integer(node.key)
+        writer.int_vector(np.array(sorted(node.yes_set), dtype=np.int32))
+        writer.token("{")
+        _write(writer, node.yes)
+        _write(writer, node.no)
+        writer.token("}")
+        writer.end_line()
+
+
+def monophone_tree(phone_sets: Sequence[Sequence[int]], num_pdf_classes: Callable[[int], int]) -> ContextDependency:
+    """The tree of a monophone system in which the phones of each set share their pdfs.
+
+    Pdfs are numbered set by set, and within a set by pdf-class. The shape is that of Kaldi's gmm-init-mono --shared-phones:
+    sets are halved until one is left, or until each has one phone and a table by phone is shorter.
+    """
+    numbers = iter(range(2**31))
+
+    def leaf(phones: Sequence[int]) -> Table:
+        return Table(PDF_CLASS, tuple(Constant(next(numbers)) for _ in range(max(map(num_pdf_classes, phones)))))
+
+    def build(sets: Sequence[Sequence[int]]) -> EventMap:
+        if len(sets) == 1:
+            return leaf(sets[0])
+        highest = max(map(max, sets))
+        if max(map(len, sets)) == 1 and len(sets) <= 2 * highest:
+            by_phone = {phones[0]: leaf(phones) for phones in sets}
+            return Table(0, tuple(by_phone.get(phone) for phone in range(highest + 1)))
+        half = len(sets) // 2
+        yes_set = frozenset(phone for phones in sets[:half] for phone in phones)
+        return Split(0, yes_set, build(sets[:half]), build(sets[half:]))
+
+    if not phone_sets or not all(phone_sets):
+        raise UserError("a monophone tree needs at least one phone in each set; check phones/sets.int.")
+    return ContextDependency(width=1, central=0, to_pdf=build(phone_sets))
