@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from pykaldist.frames.store import FrameStore, pack
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -29,3 +33,18 @@ def shared() -> Path:
 def golden(shared: Path) -> Path:
     """The numbers recorded from Kaldi."""
     return shared / "golden"
+
+
+@pytest.fixture
+def make_store(tmp_path: Path) -> Callable[..., FrameStore]:
+    """`make_store(lengths, dim, num_pdfs, seed, name)`: a frame store of random features whose pdf shows in them."""
+
+    def make(lengths: Sequence[int], dim: int = 4, num_pdfs: int = 5, seed: int = 0, name: str = "train") -> FrameStore:
+        rng = np.random.default_rng(seed)
+        means = np.random.default_rng(99).normal(size=(num_pdfs, dim))
+        pdfs = {f"utt{i:03d}": rng.integers(0, num_pdfs, n) for i, n in enumerate(lengths)}
+        feats = {u: (means[p] + 0.5 * rng.normal(size=(len(p), dim))).astype(np.float32) for u, p in pdfs.items()}
+        pack(pdfs, feats.__getitem__, pdfs.get, num_pdfs, tmp_path / "store" / name)
+        return FrameStore(tmp_path / "store" / name)
+
+    return make

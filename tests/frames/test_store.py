@@ -1,0 +1,82 @@
+"""The frame store: what goes in comes out, and what does not fit is said."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from pykaldist.errors import UserError
+from pykaldist.frames.holdout import hold_out
+from pykaldist.frames.store import FrameStore, pack
+from pykaldist.io.datadir import write_datadir
+
+FEATS = {"a": np.arange(24, dtype=np.float32).reshape(6, 4), "b": np.ones((9, 4), np.float32), "c": np.zeros((20, 4), np.float32)}
+
+
+def test_pack_keeps_every_frame_in_order(tmp_path):
+    pdfs = {u: np.arange(len(f)) % 3 for u, f in FEATS.items()}
+    manifest = pack(FEATS, FEATS.__getitem__, pdfs.get, 3, tmp_path / "s")
+    store = FrameStore(tmp_path / "s")
+    store.verify()
+    assert manifest.num_frames == len(store) == 35
+    assert store.utts == ["a", "b", "c"]
+    assert np.array_equal(store.feats, np.concatenate(list(FEATS.values())))
+    assert np.array_equal(store.targets, np.concatenate(list(pdfs.values())))
+    assert np.array_equal(store.counts(), np.bincount(store.targets))
+
+
+def test_lengths_that_differ_are_trimmed_or_skipped(tmp_path):
+    pdfs = {"a": np.zeros(6, int), "b": np.zeros(4, int), "c": np.zeros(14, int)}
+    manifest = pack([*FEATS, "d"], FEATS.__getitem__, pdfs.get, 1, tmp_path / "s")
+    assert manifest.trimmed == 1 and manifest.num_frames == 10
+    assert manifest.skipped == {"c": "20 frames of features, 14 of alignment", "d": "no alignment"}
+
+
+def test_half_precision(tmp_path):
+    pack(["a"], FEATS.__getitem__, {"a": np.zeros(6, int)}.get, 1, tmp_path / "s", "float16")
+    assert np.array_equal(FrameStore(tmp_path / "s").feats, FEATS["a"].astype(np.float16))
+
+
+@pytest.mark.parametrize(("pdfs", "feats", "words"), [
+    ({"a": np.full(6, 7)}, FEATS, "pdf 7"),
+    ({}, FEATS, "no utterance"),
+    ({"a": np.zeros(6, int)}, {"a": np.full((6, 4), np.nan, np.float32)}, "not finite"),
+    ({"a": np.zeros(6, int), "b": np.zeros(9, int)}, {**FEATS, "b": np.ones((9, 5), np.float32)}, "dimension 5"),
+])
+def test_bad_input_leaves_no_store(tmp_path, pdfs, feats, words):
+    with pytest.raises(UserError, match=words):
+        pack(feats, feats.__getitem__, pdfs.get, 3, tmp_path / "s")
+    with pytest.raises(UserError, match="no frame store"):
+        FrameStore(tmp_path / "s")
+    assert not list((tmp_path / "s").iterdir())
+
+
+def test_damage_is_found(tmp_path, make_store):
+    store = make_store([20, 30])
+    path = store.path / "targets.bin"
+    content = bytearray(path.read_bytes())
+    content[5] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="checksum"):
+        FrameStore(store.path).verify()
+    path.write_bytes(content[:-4])
+    with pytest.raises(UserError, match="196 bytes, its manifest says 200"):
+        FrameStore(store.path)
+    manifest = json.loads((store.path / "manifest.json").read_text())
+    (store.path / "manifest.json").write_text(json.dumps({**manifest, "format": 99}))
+    with pytest.raises(UserError, match="format 99"):
+        FrameStore(store.path)
+
+
+@pytest.mark.parametrize(("speakers", "whole"), [(12, True), (2, False)])
+def test_held_out_speakers_or_utterances(tmp_path, speakers, whole):
+    utt2spk = {f"s{s:02d}-u{u}": f"s{s:02d}" for s in range(speakers) for u in range(60 // speakers)}
+    data = write_datadir(tmp_path / "d", {u: "x.wav" for u in utt2spk}, None, utt2spk)
+    held = hold_out(data, 10, seed=1)
+    assert 5 <= len(held) <= 7 and held == hold_out(data, 10, seed=1) != hold_out(data, 10, seed=2)
+    if whole:
+        assert all(held.isdisjoint(utts) or held.issuperset(utts) for utts in data.spk2utt.values())
+    with pytest.raises(UserError, match="leaves a set empty"):
+        hold_out(data, 100, seed=1)
