@@ -1,0 +1,103 @@
+"""The beam-search lattice decoder: options, the graph made ready, one call an utterance. The search itself is in `search.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pykaldist.decode import search
+from pykaldist.decode.fst import Fst
+from pykaldist.decode.lattice import Lattice
+from pykaldist.errors import UserError
+from pykaldist.options import option
+
+
+@dataclass
+class DecoderOptions:
+    """Kaldi's names and defaults (steps/decode.sh)."""
+
+    beam: float = option(13.0, "beam, in natural-log cost: wider is slower and more exact")
+    lattice_beam: float = option(8.0, "beam of the lattice: paths worse than the best by more are dropped")
+    max_active: int = option(7000, "about the largest number of states active in a frame")
+    min_active: int = option(200, "states kept active in a frame even outside the beam")
+    acwt: float = option(0.083333, "scale of the log-likelihoods (acoustic weight)")
+    prune_interval: int = option(25, "frames between prunings of the lattice")
+    beam_delta: float = option(0.5, "added to the beam of the next frame where max-active or min-active rules")
+
+    def check(self) -> None:
+        """Raises UserError for a value that cannot work."""
+        if not (self.beam > 0 and self.lattice_beam > 0 and self.acwt > 0 and self.beam_delta > 0):
+            raise UserError(f"beam ({self.beam}), lattice-beam ({self.lattice_beam}), acwt ({self.acwt}) and beam-delta "
+                            f"({self.beam_delta}) must be above 0.")
+        if self.max_active < 2 or not 0 <= self.min_active < self.max_active or self.prune_interval < 1:
+            raise UserError(f"max-active ({self.max_active}) must be at least 2 and above min-active ({self.min_active}), which must not "
+                            f"be negative, and prune-interval ({self.prune_interval}) at least 1.")
+
+
+class LatticeDecoder:
+    """Decodes utterances on one graph; keeps its working memory from one to the next. Not for use from two threads at once.
+
+    `tid2pdf` maps transition-ids, the graph's input labels, to pdfs (index 0 is not used). Raises UserError where the graph has labels
+    that the model has not.
+    """
+
+    def __init__(self, fst: Fst, tid2pdf: np.ndarray, options: DecoderOptions) -> None:
+        options.check()
+        if fst.num_states == 0:
+            raise UserError("the decoding graph is empty; make it again with utils/mkgraph.sh.")
+        if fst.num_arcs and not 0 <= fst.ilabel.min() <= fst.ilabel.max() < len(tid2pdf):
+            raise UserError(f"the decoding graph has transition-ids up to {fst.ilabel.max()} where the model has {len(tid2pdf) - 1}; "
+                            "make the graph for this model with utils/mkgraph.sh.")
+        self.options = options
+        source = fst.source
+        order = np.lexsort((fst.ilabel != 0, source))  # stable: epsilons first, else the file's order
+        epsilons = np.bincount(source[fst.ilabel == 0], minlength=fst.num_states)
+        pdf = np.where(fst.ilabel == 0, -1, tid2pdf[fst.ilabel]).astype(np.int32)
+        self._states = np.empty(fst.num_states, search.STATE)
+        self._states["begin"], self._states["end"], self._states["final"] = fst.offset[:-1], fst.offset[1:], fst.final
+        self._states["emit"] = fst.offset[:-1] + epsilons
+        self._arcs = np.empty(fst.num_arcs, search.ARC)
+        self._arcs["nextstate"], self._arcs["weight"], self._arcs["pdf"] = fst.nextstate[order], fst.weight[order], pdf[order]
+        self.num_pdfs = int(pdf.max(initial=-1)) + 1
+        self._ilabel, self._olabel = fst.ilabel[order], fst.olabel[order]
+        self._start = fst.start
+        self._where = np.zeros(fst.num_states, np.int32)
+        self._tokens, self._links = np.empty(1 << 16, search.TOKEN), np.empty(1 << 17, search.LINK)
+        self._beams = search.Beams(
+            np.float32(options.beam), np.float32(options.lattice_beam), np.int64(options.max_active), np.int64(options.min_active),
+            np.int64(options.prune_interval), np.float32(options.beam_delta), np.float32(0.1))
+
+    def decode(self, loglikes: np.ndarray) -> Lattice | None:
+        """The lattice of an utterance, pruned to the lattice beam; None where no path survives the beam.
+
+        `loglikes` is [frames, pdfs]; it is scaled by `acwt` in the search, and unscaled in the lattice. Where no final state was reached,
+        every token of the last frame counts as final and `reached_final` is False. Raises UserError for a matrix that does not fit.
+        """
+        if loglikes.ndim != 2 or loglikes.shape[1] < self.num_pdfs:
+            raise UserError(f"the log-likelihoods have shape {loglikes.shape} where [frames, at least {self.num_pdfs} pdfs] is expected; "
+                            "is this the graph of another model?")
+        loglikes = np.ascontiguousarray(loglikes, np.float32)
+        if len(loglikes) == 0:
+            return None
+        if not np.isfinite(loglikes).all():
+            raise UserError("the log-likelihoods hold values that are not finite; check the features and the model.")
+        self._tokens, self._links, first_token, first_link, reached = search.search(
+            self._states, self._arcs, self._start, loglikes, np.float32(self.options.acwt), self._beams, self._tokens, self._links,
+            self._where)
+        if first_token[-1] == 0:
+            return None
+        order = search.topological_order(self._tokens, self._links, first_token)
+        if len(order) < first_token[-1]:
+            raise UserError("the decoding graph has a cycle of arcs without input; make it again from a language model and lexicon "
+                            "without empty words.")
+        offset, target, arc = search.ordered_links(self._tokens, self._links, order, first_link[-1])
+        frame = np.repeat(np.arange(len(loglikes) + 1, dtype=np.int32), np.diff(first_token))
+        source_frame = np.repeat(frame, np.diff(offset))
+        graph_arc = self._arcs[arc]
+        pdf = graph_arc["pdf"]
+        acoustic = np.where(pdf >= 0, -loglikes[np.minimum(source_frame, len(loglikes) - 1), pdf], np.float32(0))
+        last = frame == len(loglikes)
+        final = np.full(len(order), np.inf, np.float32)
+        final[last] = self._states["final"][self._tokens["state"][order[last]]] if reached else 0
+        return Lattice(offset, self._ilabel[arc], self._olabel[arc], graph_arc["weight"].copy(), acoustic, target, final, frame, reached)
