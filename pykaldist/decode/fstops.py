@@ -1,0 +1,177 @@
+"""Operations on transducers that kaldifst lacks: local epsilon removal, weight pushing; and the passage to and from kaldifst.
+
+`remove_eps_local` never makes the transducer grow, unlike full epsilon removal: it only joins pairs of arcs (a, b), a into and b out of
+state t, that can be one arc (at most one of them has an input label, and at most one an output label), where t has
+
+1. one way in and several out: each b that can be joined is moved to a's source; weight is shifted so that the best way out of t keeps
+   its cost relative to the others;
+2. one way out: a is replaced by the joined arc.
+
+Being the start state counts as a way in, being final as a way out. As Kaldi's fstext/remove-eps-local-inl.h.
+
+`push_special` finds potentials v, the dominant eigenvector of the matrix P of arc probabilities (P[i, start] holding the final
+probability of i), and makes p'_ij = p_ij v_j / v_i, after which the arcs out of every state sum to the same constant. It succeeds where
+ordinary pushing fails, on back-off language models, whose total weight may be infinite. M. Hannemann, D. Povey, G. Zweig, "Combining
+forward and backward search in decoding", ICASSP 2013, section 4.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import kaldifst
+import numba
+import numpy as np
+
+from pykaldist.decode.fst import Fst
+
+_DELETED = -1
+
+
+def to_kaldifst(fst: Fst) -> Any:
+    """The same transducer as a kaldifst.StdVectorFst."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "fst"
+        path.write_bytes(fst.to_bytes())
+        return kaldifst.StdVectorFst.read(str(path))
+
+
+def from_kaldifst(fst: Any) -> Fst:
+    """A kaldifst.StdVectorFst as flat arrays; an FST without states has start -1."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "fst")
+        fst.write(path)
+        return Fst.read(path)
+
+
+@numba.njit(cache=True)
+def _remove_eps_local(start: int, final: np.ndarray, head: np.ndarray, tail: np.ndarray, chain: np.ndarray, source: np.ndarray,
+                      ilabel: np.ndarray, olabel: np.ndarray, weight: np.ndarray, target: np.ndarray) -> tuple[
+                          np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """`head`, `tail` and `chain` link each state's arcs; returns (source, ilabel, olabel, weight, target) of old and new arcs."""
+    inf = np.float32(np.inf)
+    arcs = len(target)
+    ways_in = np.zeros(len(final), np.int64)
+    ways_out = np.zeros(len(final), np.int64)
+    ways_in[start] += 1
+    for s in range(len(final)):
+        ways_out[s] += final[s] < inf
+    for a in range(arcs):
+        ways_in[target[a]] += 1
+        ways_out[source[a]] += 1
+    for s in range(len(final)):
+        a = head[s]
+        while a >= 0:
+            t = target[a]
+            if t in (_DELETED, s) or (ways_out[t] != 1 and not (ways_in[t] == 1 and ways_out[t] > 1)):
+                a = chain[a]
+                continue
+            several_out = ways_out[t] > 1
+            move = several_out or ways_in[t] == 1  # what is joined can be taken away from t
+            removed, kept, joined = inf, inf, 0
+            if final[t] < inf:
+                if ilabel[a] == 0 and olabel[a] == 0:
+                    removed = final[t]
+                    joined += 1
+                    ways_out[s] += final[s] == inf
+                    final[s] = min(final[s], weight[a] + final[t])
+                    if move:
+                        ways_out[t] -= 1
+                        final[t] = inf
+                else:
+                    kept = final[t]
+            b = head[t]
+            while b >= 0:
+                if target[b] != _DELETED:
+                    if (ilabel[a] == 0 or ilabel[b] == 0) and (olabel[a] == 0 or olabel[b] == 0):
+                        removed = min(removed, weight[b])
+                        joined += 1
+                        if arcs == len(target):
+                            size = 2 * arcs + 16
+                            chain, source = _longer(chain, size), _longer(source, size)
+                            ilabel, olabel, target = _longer(ilabel, size), _longer(olabel, size), _longer(target, size)
+                            weight = _longer(weight, size)
+                        source[arcs] = s
+                        ilabel[arcs] = ilabel[a] if ilabel[a] != 0 else ilabel[b]
+                        olabel[arcs] = olabel[a] if olabel[a] != 0 else olabel[b]
+                        weight[arcs] = weight[a] + weight[b]
+                        target[arcs] = target[b]
+                        chain[arcs] = -1
+                        chain[tail[s]] = arcs
+                        tail[s] = arcs
+                        ways_out[s] += 1
+                        ways_in[target[b]] += 1
+                        if move:
+                            ways_out[t] -= 1
+                            ways_in[target[b]] -= 1
+                            target[b] = _DELETED
+                        arcs += 1
+                    else:
+                        kept = min(kept, weight[b])
+                b = chain[b]
+            if joined > 0:
+                if kept == inf:
+                    ways_out[s] -= 1
+                    ways_in[t] -= 1
+                    target[a] = _DELETED
+                else:
+                    shift = kept - min(kept, removed)
+                    weight[a] += shift
+                    final[t] -= shift
+                    b = head[t]
+                    while b >= 0:
+                        weight[b] -= shift
+                        b = chain[b]
+            a = chain[a]
+    return source[:arcs], ilabel[:arcs], olabel[:arcs], weight[:arcs], target[:arcs]
+
+
+@numba.njit(cache=True)
+def _longer(x: np.ndarray, size: int) -> np.ndarray:
+    y = np.empty(size, x.dtype)
+    y[: len(x)] = x
+    return y
+
+
+def remove_eps_local(fst: Fst) -> Fst:
+    """An equivalent transducer with fewer epsilons; states that fall out of use stay, without arcs."""
+    count = np.diff(fst.offset)
+    head = np.where(count > 0, fst.offset[:-1], -1)
+    tail = np.where(count > 0, fst.offset[1:] - 1, -1)
+    chain = np.arange(1, fst.num_arcs + 1, dtype=np.int64)
+    chain[tail[count > 0]] = -1
+    final = fst.final.copy()
+    source, ilabel, olabel, weight, target = _remove_eps_local(
+        fst.start, final, head, tail, chain, fst.source, fst.ilabel.copy(), fst.olabel.copy(), fst.weight.copy(),
+        fst.nextstate.copy())
+    keep = target != _DELETED
+    return Fst.from_arcs(fst.start, final, source[keep], ilabel[keep], olabel[keep], weight[keep], target[keep])
+
+
+@numba.njit(cache=True)
+def _times(offset: np.ndarray, nextstate: np.ndarray, probability: np.ndarray, final: np.ndarray, start: int,
+           v: np.ndarray) -> np.ndarray:
+    product = final * v[start]
+    for s in range(len(v)):
+        for a in range(offset[s], offset[s + 1]):
+            product[s] += probability[a] * v[nextstate[a]]
+    return product
+
+
+def push_special(fst: Fst, delta: float = 1 / 1024, max_iterations: int = 2000) -> Fst:
+    """The same transducer with its weights pushed so that all states' arcs sum to one constant, to within `delta` in the log."""
+    probability, final = np.exp(-fst.weight.astype(np.float64)), np.exp(-fst.final.astype(np.float64))
+    v = np.ones(fst.num_states)
+    for _ in range(max_iterations):
+        product = _times(fst.offset, fst.nextstate, probability, final, fst.start, v)
+        ratio = product / v
+        if np.log(ratio.max() / ratio.min()) <= delta:
+            break
+        v = product + 0.1 * v  # the shift parts eigenvalues of one magnitude, such as a linear transducer's
+        v /= v[fst.start]
+    potential = -np.log(v)
+    weight = fst.weight + potential[fst.nextstate] - potential[fst.source]
+    return Fst(fst.start, (fst.final + potential[fst.start] - potential).astype(np.float32), fst.offset, fst.ilabel, fst.olabel,
+               weight.astype(np.float32), fst.nextstate)

@@ -1,0 +1,184 @@
+"""The decoding graph: HCLG = self-loops(min(det(H o min(det(C o min(det(L o G)))))), from a language directory, a tree and a model.
+
+Determinisation and minimisation are kaldifst's. The H transducer and the self-loops are ours, after Kaldi's hmm/hmm-utils.cc. In the
+result the self-loop of an HMM state stands *after* the transition that leaves the state's predecessor in time ("reorder"): the arc into a
+graph state carries a forward transition-id, and the graph state has the self-loop that belongs to it.
+Source: M. Mohri, F. Pereira, M. Riley, "Speech recognition with weighted finite-state transducers", 2008.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import kaldifst
+import numpy as np
+
+from pykaldist.decode.fst import Fst
+from pykaldist.decode.fstops import from_kaldifst, push_special, remove_eps_local, to_kaldifst
+from pykaldist.errors import UserError
+from pykaldist.hmm.transition_model import TransitionModel
+from pykaldist.hmm.tree import ContextDependency
+from pykaldist.io.atomic import write_text
+from pykaldist.io.kaldi import KaldiReader
+from pykaldist.io.tables import read_lines
+from pykaldist.options import option
+
+
+@dataclass
+class GraphOptions:
+    """Scales of the HMM's transition probabilities against the other scores, as Kaldi's mkgraph.sh."""
+
+    self_loop_scale: float = option(0.1, "scale of the self-loop probabilities")
+    transition_scale: float = option(1.0, "scale of the other transition probabilities")
+
+
+def _determinize(fst: kaldifst.StdVectorFst, what: str) -> None:
+    limit = max(1_000_000, 20 * fst.num_states)
+    if kaldifst.determinize_star(fst, max_states=limit, use_log=True):
+        raise UserError(f"{what} cannot be determinised (more than {limit} states): words that sound alike, or language model back-offs, "
+                        "lack disambiguation symbols; make the language directory again with utils/prepare_lang.sh and format_lm.sh.")
+
+
+def lexicon_and_grammar(lexicon: Fst, grammar: Fst) -> Fst:
+    """LG from L_disambig and G: composed, determinised, minimised, pushed."""
+    left, right = to_kaldifst(lexicon), to_kaldifst(grammar)
+    kaldifst.arcsort(left, "olabel")
+    kaldifst.arcsort(right, "ilabel")
+    lg = kaldifst.compose(left, right)
+    if lg.num_states == 0:
+        raise UserError("the lexicon and the language model have no word in common; make G.fst with this lang directory's words.txt.")
+    _determinize(lg, "the lexicon with the language model")
+    kaldifst.minimize_encoded(lg)
+    return push_special(from_kaldifst(lg))
+
+
+def h_transducer(windows: Sequence[Sequence[int]], tree: ContextDependency, model: TransitionModel,
+                 transition_scale: float = 1.0) -> tuple[Fst, np.ndarray]:
+    """H without self-loops: transition-ids in, context windows out; and the input labels that stand for disambiguation symbols.
+
+    `windows[i]` says what output label i means: a window of phones, or one number <= 0 for a disambiguation symbol.
+    """
+    escape = model.non_self_loop_log_probs()[model.tid2state]
+    cost = -transition_scale * (model.log_probs - escape)
+    arcs: list[tuple[int, int, int, float, int]] = []  # source, ilabel, olabel, weight, target
+    num_states = 1  # state 0 begins and ends every phone
+    disambig: list[int] = []
+    for label, window in enumerate(windows):
+        if label == 0:
+            continue
+        if len(window) == 1 and window[0] <= 0:
+            disambig.append(model.num_transition_ids + 1 + len(disambig))
+            arcs.append((0, disambig[-1], label, 0.0, 0))
+            continue
+        phone = window[tree.central]
+        entry = model.topology.entry(phone)
+        last = len(entry) - 1
+        reentered = any(to == 0 for s, state in enumerate(entry) for to, _ in state.transitions if s > 0)
+        node = [0] * (last + 1)
+        for s in range(0 if reentered else 1, last):
+            node[s] = num_states
+            num_states += 1
+        if reentered:
+            arcs.append((0, 0, label, 0.0, node[0]))
+        for s, state in enumerate(entry[:-1]):
+            forward = tree.compute(window, state.forward_pdf_class)
+            loop = tree.compute(window, state.self_loop_pdf_class)
+            first = model.state2first[model.tuple2state(phone, s, forward, loop)]
+            for i, (to, _) in enumerate(state.transitions):
+                if to != s:
+                    tid = int(first) + i
+                    arcs.append((node[s], tid, label if s == 0 and not reentered else 0, float(cost[tid]), node[to]))
+    source, ilabel, olabel, weight, target = (np.array(column) for column in zip(*arcs, strict=True))
+    final = np.full(num_states, np.inf, np.float32)
+    final[0] = 0
+    return Fst.from_arcs(0, final, source, ilabel, olabel, weight, target), np.array(disambig, np.int32)
+
+
+def add_self_loops(fst: Fst, model: TransitionModel, self_loop_scale: float = 0.1) -> Fst:
+    """The graph with the HMM states' self-loops, each after the transition out of the same HMM state.
+
+    The transition-state of a graph state is that of the arcs into it; where these differ, all but one way of entering goes by a state
+    of its own, with an epsilon to the old one.
+    """
+    num_states = fst.num_states
+    kind = model.tid2state[fst.ilabel].astype(np.int64)
+    lowest, highest = np.full(num_states, np.iinfo(np.int64).max), np.full(num_states, -1, np.int64)
+    np.minimum.at(lowest, fst.nextstate, kind)
+    np.maximum.at(highest, fst.nextstate, kind)
+    lowest[fst.start] = 0
+    highest[fst.start] = max(highest[fst.start], 0)
+    mixed = (lowest < highest)[fst.nextstate] & (kind > 0)
+    pairs = fst.nextstate[mixed].astype(np.int64) * (len(model.tuples) + 1) + kind[mixed]
+    entrances, index = np.unique(pairs, return_inverse=True)
+    old_state, entrance_kind = np.divmod(entrances, len(model.tuples) + 1)
+    nextstate = fst.nextstate.copy()
+    nextstate[mixed] = num_states + index
+    state_kind = np.concatenate([np.where(lowest == highest, highest, 0), entrance_kind])
+    state_kind[state_kind < 0] = 0
+    escape = (-self_loop_scale * model.non_self_loop_log_probs())[state_kind]
+    loop_tid = model.state2self_loop[state_kind]
+    looped = np.flatnonzero(loop_tid)
+    final = np.concatenate([fst.final, np.full(len(entrances), np.inf, np.float32)]) + escape
+    source = np.concatenate([fst.source, num_states + np.arange(len(entrances)), looped])
+    zeros = np.zeros(len(entrances), np.int32)
+    weight = np.concatenate([fst.weight, zeros]) + escape[source[: fst.num_arcs + len(entrances)]]
+    return Fst.from_arcs(
+        fst.start, final, source,
+        np.concatenate([fst.ilabel, zeros, loop_tid[looped]]),
+        np.concatenate([fst.olabel, zeros, np.zeros(len(looped), np.int32)]),
+        np.concatenate([weight, -self_loop_scale * model.log_probs[loop_tid[looped]]]),
+        np.concatenate([nextstate, old_state, looped]))
+
+
+def decoding_graph(lexicon: Fst, grammar: Fst, disambig: Sequence[int], tree: ContextDependency, model: TransitionModel,
+                   options: GraphOptions) -> tuple[Fst, np.ndarray]:
+    """HCLG, and the labels that stood for disambiguation symbols (`disambig`: the phone symbols #0, #1, ...).
+
+    Raises UserError where L and G do not fit, or cannot be determinised.
+    """
+    lg = to_kaldifst(lexicon_and_grammar(lexicon, grammar))
+    kaldifst.arcsort(lg, "ilabel")
+    clg, windows = kaldifst.compose_context(list(disambig), tree.width, tree.central, lg)
+    kaldifst.arcsort(clg, "ilabel")
+    h, disambig_tid = h_transducer(windows, tree, model, options.transition_scale)
+    left = to_kaldifst(h)
+    kaldifst.arcsort(left, "olabel")
+    hclg = kaldifst.compose(left, clg)
+    if hclg.num_states == 0:
+        raise UserError("the model's phones and the language directory's have nothing in common; use the lang directory of training.")
+    _determinize(hclg, "the graph")
+    graph = from_kaldifst(hclg)
+    graph.ilabel[np.isin(graph.ilabel, disambig_tid)] = 0
+    minimal = to_kaldifst(remove_eps_local(graph))
+    kaldifst.connect(minimal)
+    kaldifst.minimize_encoded(minimal)
+    return add_self_loops(from_kaldifst(minimal), model, options.self_loop_scale), disambig_tid
+
+
+def make_graph(lang: str | os.PathLike[str], model_dir: str | os.PathLike[str], graph_dir: str | os.PathLike[str],
+               options: GraphOptions) -> Fst:
+    """Write `graph_dir` (HCLG.fst, words.txt, phones.txt, phones/, num_pdfs, disambig_tid.int) as Kaldi's mkgraph.sh; returns HCLG."""
+    lang, model_dir, graph_dir = Path(lang), Path(model_dir), Path(graph_dir)
+    for path in (lang / "L_disambig.fst", lang / "G.fst", lang / "words.txt", lang / "phones/disambig.int", model_dir / "tree",
+                 model_dir / "final.mdl"):
+        if not path.is_file():
+            raise UserError(f"{path} does not exist; a graph needs a language directory with G.fst (utils/format_lm.sh) and a model "
+                            "directory with tree and final.mdl.")
+    disambig = [int(line) for line in read_lines(lang / "phones/disambig.int")]
+    tree = ContextDependency.read(KaldiReader.open(model_dir / "tree"))
+    model = TransitionModel.read(KaldiReader.open(model_dir / "final.mdl"))
+    graph, disambig_tid = decoding_graph(Fst.read(lang / "L_disambig.fst"), Fst.read(lang / "G.fst"), disambig, tree, model, options)
+    (graph_dir / "phones").mkdir(parents=True, exist_ok=True)
+    (graph_dir / "HCLG.fst").unlink(missing_ok=True)
+    for name in ("words.txt", "phones.txt", "phones/silence.csl", "phones/disambig.int", "phones/disambig.txt",
+                 "phones/word_boundary.int", "phones/word_boundary.txt", "phones/align_lexicon.int", "phones/align_lexicon.txt"):
+        if (lang / name).is_file():
+            shutil.copyfile(lang / name, graph_dir / name)
+    write_text(graph_dir / "num_pdfs", f"{model.num_pdfs}\n")
+    write_text(graph_dir / "disambig_tid.int", "".join(f"{tid}\n" for tid in disambig_tid))
+    graph.write(graph_dir / "HCLG.fst")
+    return graph
