@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Makes a language directory from a dictionary directory.
+position_dependent_phones=true
+share_silence_phones=false
+sil_prob=0.5
+num_sil_states=5
+num_nonsil_states=3
+
+usage() {
+  cat <<EOF
+Usage: utils/prepare_lang.sh [options] <dict-src-dir> <oov-dict-entry> <tmp-dir> <lang-dir>
+ e.g.: utils/prepare_lang.sh data/local/dict '<UNK>' data/local/lang data/lang
+<dict-src-dir> has lexicon.txt or lexiconp.txt, silence_phones.txt, nonsilence_phones.txt, optional_silence.txt and, if wanted,
+extra_questions.txt. <oov-dict-entry> is the word of the lexicon that stands for words outside it.
+Options:
+  --position-dependent-phones (true|false)  # mark phones with their place in the word (default $position_dependent_phones)
+  --share-silence-phones (true|false)       # all silence phones share their pdfs (default $share_silence_phones)
+  --sil-prob <p>                            # probability of the optional silence between words (default $sil_prob)
+  --num-sil-states <n>                      # HMM states of a silence phone (default $num_sil_states)
+  --num-nonsil-states <n>                   # HMM states of another phone (default $num_nonsil_states)
+EOF
+}
+
+[ -f path.sh ] && . ./path.sh
+. parse_options.sh || exit 1
+if [ $# != 4 ]; then usage; exit 1; fi
+dict=$1 oov=$2 tmp=$3 lang=$4
+
+made=$(pykaldist prepare-lang --position-dependent-phones "$position_dependent_phones" \
+  --share-silence-phones "$share_silence_phones" --sil-prob "$sil_prob" --num-sil-states "$num_sil_states" \
+  --num-nonsil-states "$num_nonsil_states" "$dict" "$oov" "$tmp" "$lang") || exit 1
+echo "prepare_lang.sh: $made in $lang"
