@@ -1,0 +1,145 @@
+"""MFCC and log-mel filterbank features by lhotse's extractors, with Kaldi's settings (equal to Kaldi's within 1e-3).
+
+A frame depends on its own samples only, so utterances are laid end to end in one buffer, each at a multiple of the frame
+shift, and go through the extractor together: the frames of an utterance are a slice of the buffer's frames, and short
+utterances cost no calls of their own.
+"""
+
+from __future__ import annotations
+
+import warnings
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from lhotse.features.kaldi.layers import Wav2LogFilterBank, Wav2MFCC
+
+from pykaldist.errors import UserError
+from pykaldist.options import option
+
+BATCH_S = 5.0  # seconds of audio that go through the extractor at once: its temporaries should stay in the cache
+
+
+@dataclass
+class FrameOptions:
+    """Options that all features share, by Kaldi's names and, but for --dither, with Kaldi's defaults."""
+
+    kind: ClassVar[str]
+
+    sample_frequency: float = option(16000.0, "sampling rate of the audio, in Hz")
+    frame_length: float = option(25.0, "frame length, in ms")
+    frame_shift: float = option(10.0, "frame shift, in ms")
+    window_type: str = option("povey", "window", choices=("povey", "hamming", "hanning", "rectangular", "blackman"))
+    preemphasis_coefficient: float = option(0.97, "coefficient of the pre-emphasis")
+    remove_dc_offset: bool = option(True, "subtract each frame's mean from it")
+    dither: float = option(0.0, "standard deviation of the noise that is added, in 16-bit units; the seed comes from the utterance")
+    num_mel_bins: int = option(23, "triangular mel filters")
+    low_freq: float = option(20.0, "lower edge of the lowest filter, in Hz")
+    high_freq: float = option(0.0, "upper edge of the highest filter, in Hz; if not positive, an offset from the Nyquist frequency")
+
+    def __post_init__(self) -> None:
+        nyquist = self.sample_frequency / 2
+        high = self.high_freq if self.high_freq > 0 else nyquist + self.high_freq
+        if not 0 <= self.low_freq < high <= nyquist:
+            raise UserError(f"--low-freq={self.low_freq:g} and --high-freq={self.high_freq:g} leave no band below "
+                            f"{nyquist:g} Hz, half of --sample-frequency.")
+        if self.num_mel_bins < 4:
+            raise UserError(f"--num-mel-bins must be at least 4, found {self.num_mel_bins}.")
+        if self.frame_length < self.frame_shift or self.samples_per_shift < 1:
+            raise UserError(f"--frame-shift={self.frame_shift:g} ms must be positive and no more than "
+                            f"--frame-length={self.frame_length:g} ms.")
+        if self.window_type not in type(self).__dataclass_fields__["window_type"].metadata["choices"]:
+            raise UserError(f"there is no --window-type={self.window_type}; take povey or hamming.")
+        if self.dither < 0:
+            raise UserError(f"--dither must not be negative, found {self.dither:g}.")
+
+    @property
+    def samples_per_frame(self) -> int:
+        return int(self.sample_frequency * self.frame_length / 1000)
+
+    @property
+    def samples_per_shift(self) -> int:
+        return int(self.sample_frequency * self.frame_shift / 1000)
+
+    def num_frames(self, samples: int) -> int:
+        """Frames that lie wholly within `samples` samples (Kaldi's --snip-edges=true)."""
+        return max(0, 1 + (samples - self.samples_per_frame) // self.samples_per_shift)
+
+
+@dataclass
+class MfccOptions(FrameOptions):
+    """Options of `conf/mfcc.conf`."""
+
+    kind: ClassVar[str] = "mfcc"
+
+    num_ceps: int = option(13, "cepstral coefficients, C0 or energy included")
+    use_energy: bool = option(True, "log energy of the frame in the place of C0")
+    cepstral_lifter: float = option(22.0, "liftering coefficient; 0 for none")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.num_ceps <= self.num_mel_bins:
+            raise UserError(f"--num-ceps must be 1 to --num-mel-bins={self.num_mel_bins}, found {self.num_ceps}.")
+
+
+@dataclass
+class FbankOptions(FrameOptions):
+    """Options of `conf/fbank.conf`."""
+
+    kind: ClassVar[str] = "fbank"
+
+
+class Extractor:
+    """Features of batches of utterances.
+
+    `extract` takes samples at `options.sample_frequency` in 16-bit scale and returns float32 frames x dimensions for each.
+    """
+
+    def __init__(self, options: MfccOptions | FbankOptions, seed: int = 0) -> None:
+        self.options, self.seed = options, seed
+        shared = {
+            "sampling_rate": int(options.sample_frequency), "frame_length": options.frame_length / 1000,
+            "frame_shift": options.frame_shift / 1000, "remove_dc_offset": options.remove_dc_offset,
+            "preemph_coeff": options.preemphasis_coefficient, "window_type": options.window_type, "dither": 0.0,
+            "snip_edges": True, "use_energy": False, "low_freq": options.low_freq, "high_freq": options.high_freq,
+            "num_filters": options.num_mel_bins, "torchaudio_compatible_mel_scale": True,
+        }
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*snip_edges")  # frames as Kaldi counts them are what is wanted
+            if isinstance(options, MfccOptions):
+                self._layers = Wav2MFCC(**shared, num_ceps=options.num_ceps, cepstral_lifter=options.cepstral_lifter)
+            else:
+                self._layers = Wav2LogFilterBank(**shared)
+        self._layers.eval()
+
+    @torch.inference_mode()
+    def extract(self, batch: Sequence[tuple[str, np.ndarray]]) -> list[np.ndarray]:
+        """Features of (utterance, samples) pairs; the name seeds the dither. Too short an utterance gives 0 frames."""
+        shift, length = self.options.samples_per_shift, self.options.samples_per_frame
+        starts, total = [], 0
+        for _, samples in batch:
+            starts.append(total)
+            total += -(-len(samples) // shift)
+        buffer = np.zeros(total * shift + length, dtype=np.float32)
+        for (utt, samples), start in zip(batch, starts, strict=True):
+            view = buffer[start * shift : start * shift + len(samples)]
+            view[:] = samples
+            if self.options.dither > 0:
+                noise = np.random.default_rng([self.seed, zlib.crc32(utt.encode())]).standard_normal(len(samples), dtype=np.float32)
+                view += np.float32(self.options.dither) * noise
+        waveform = torch.from_numpy(buffer)
+        y = self._layers(waveform[None])[0]
+        if isinstance(self.options, MfccOptions) and self.options.use_energy:
+            y[:, 0] = self._log_energy(waveform)
+        frames = y.numpy()
+        return [frames[start : start + self.options.num_frames(len(samples))] for (_, samples), start in zip(batch, starts, strict=True)]
+
+    def _log_energy(self, waveform: torch.Tensor) -> torch.Tensor:
+        """Each frame's log energy before pre-emphasis and window; lhotse's own works for one frame at a time only."""
+        windows = waveform.unfold(0, self.options.samples_per_frame, self.options.samples_per_shift)
+        if self.options.remove_dc_offset:
+            windows = windows - windows.mean(dim=1, keepdim=True)
+        return windows.square().sum(dim=1).clamp(min=torch.finfo(torch.float32).eps).log()

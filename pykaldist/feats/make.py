@@ -1,0 +1,151 @@
+"""The feature stages: extraction in jobs, the collection of their parts, and CMVN statistics.
+
+Job j writes raw_<kind>_<data>.j.{ark,scp} below the feature directory, `.utts` (`utt frames seconds`) and `.lost`
+(`utt reason`). `collect` makes the data directory's feats.scp of them only when every job has come to its end.
+A few unusable utterances are lost and named; more than MAX_LOST of the data are an error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from pykaldist.errors import UserError
+from pykaldist.feats.cmvn import cmvn_stats
+from pykaldist.io.atomic import write_text
+from pykaldist.io.datadir import DataDir, write_table
+from pykaldist.io.tables import MatrixWriter, read_lines, read_map
+from pykaldist.progress import Progress, progress
+
+MAX_LOST = 0.01
+
+
+def part_name(data: DataDir, kind: str, job: int) -> str:
+    """Kaldi's name of a job's archive, without suffix."""
+    return f"raw_{kind}_{data.path.resolve().name}.{job}"
+
+
+def extract_part(data: DataDir, feat_dir: str | os.PathLike[str], config: str | None, kind: str, job: int, nj: int,
+                 channel: int = -1, compress: bool = False, seed: int = 0) -> None:
+    """Features of job `job` of `nj`, by the options of the file `config` (None: the defaults).
+
+    Raises UserError for bad options, or where more than MAX_LOST of the whole data's utterances are unusable.
+    """
+    import torch
+
+    from pykaldist.feats.extract import BATCH_S, Extractor, FbankOptions, MfccOptions
+    from pykaldist.io.audio import AudioError, read_utterances
+    from pykaldist.io.conf import read_conf
+
+    torch.set_num_threads(1)
+    cls = {"mfcc": MfccOptions, "fbank": FbankOptions}[kind]
+    options = read_conf(cls, config) if config else cls()
+    extractor = Extractor(options, seed)
+    utts, allowed = data.part(job, nj), int(MAX_LOST * len(data.utterances()))
+    base = Path(feat_dir) / part_name(data, kind, job)
+    done: list[str] = []
+    lost: dict[str, str] = {}
+
+    def usable() -> Iterator[tuple[str, np.ndarray]]:
+        for utt, audio in read_utterances(data, utts, int(options.sample_frequency), channel):
+            if not isinstance(audio, AudioError) and options.num_frames(len(audio)) == 0:
+                audio = AudioError(f"{utt} has {len(audio)} samples, fewer than a frame's {options.samples_per_frame}; remove it.")
+            if isinstance(audio, AudioError):
+                lost[utt] = str(audio)
+                print(f"WARNING: {utt} is left out: {audio}", file=sys.stderr, flush=True)
+                if len(lost) > allowed:
+                    raise UserError(f"{len(lost)} of {len(data.utterances())} utterances of {data.path} are unusable, more than "
+                                    f"{100 * MAX_LOST:g} %; the last: {audio}")
+                bar.update()
+            else:
+                yield utt, audio
+
+    for suffix in (".utts", ".lost"):
+        base.with_name(base.name + suffix).unlink(missing_ok=True)
+    with Progress(f"{kind} of {data.path.name}, job {job} of {nj}", len(utts), "utt") as bar, \
+            MatrixWriter(f"{base}.ark", f"{base}.scp", compression_method=2 if compress else 0) as writer:
+        for batch in batches(usable(), BATCH_S * options.sample_frequency):
+            for (utt, audio), feats in zip(batch, extractor.extract(batch), strict=True):
+                writer.write(utt, feats)
+                done.append(f"{utt} {len(feats)} {len(audio) / options.sample_frequency:.4f}\n")
+            bar.update(len(batch))
+    write_text(f"{base}.lost", "".join(f"{utt} {reason}\n" for utt, reason in lost.items()))
+    write_text(f"{base}.utts", "".join(done))
+
+
+def batches(items: Iterator[tuple[str, np.ndarray]], samples: float) -> Iterator[list[tuple[str, np.ndarray]]]:
+    """Consecutive items, in lists of at least `samples` samples each but for the last."""
+    batch: list[tuple[str, np.ndarray]] = []
+    size = 0
+    for item in items:
+        batch.append(item)
+        size += len(item[1])
+        if size >= samples:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def collect_parts(data: DataDir, feat_dir: str | os.PathLike[str], kind: str, nj: int) -> str:
+    """Write feats.scp, utt2num_frames and utt2dur from the jobs' parts; returns one line that says what came out.
+
+    Raises UserError where a part is missing or of other data, or more than MAX_LOST of the utterances were lost.
+    """
+    where: dict[str, str] = {}
+    frames: dict[str, str] = {}
+    seconds: dict[str, str] = {}
+    lost: dict[str, str] = {}
+    for job in range(1, nj + 1):
+        base = Path(feat_dir) / part_name(data, kind, job)
+        if not base.with_name(base.name + ".utts").is_file():
+            raise UserError(f"{base}.utts does not exist: job {job} of {nj} did not come to its end; run the stage again.")
+        where.update(read_map(f"{base}.scp"))
+        lost.update(read_map(f"{base}.lost"))
+        for line in read_lines(f"{base}.utts"):
+            utt, frames[utt], seconds[utt] = _fields(line)
+    total = data.utterances()
+    if set(total) != set(where) | set(lost):
+        raise UserError(f"{feat_dir} has features of {len(where)} utterances, {data.path} has {len(total)}, and they are not the same; "
+                        "run the stage again.")
+    if len(lost) > MAX_LOST * len(total):
+        utt = next(iter(lost))
+        raise UserError(f"{len(lost)} of {len(total)} utterances of {data.path} are unusable, more than {100 * MAX_LOST:g} %; "
+                        f"the first, {utt}: {lost[utt]}")
+    (data.path / "cmvn.scp").unlink(missing_ok=True)  # of other features
+    write_table(data.path / "utt2num_frames", frames)
+    write_table(data.path / "utt2dur", seconds)
+    write_table(data.path / "feats.scp", where)
+    hours = sum(map(float, seconds.values())) / 3600
+    line = f"features of {len(where)} utterances, {hours:.2f} h, {sum(map(int, frames.values()))} frames in {data.path}/feats.scp"
+    if lost:
+        line += f"; {len(lost)} of {len(total)} utterances left out for their audio: {' '.join(sorted(lost)[:5])}" \
+            + (" ..." if len(lost) > 5 else "") + f" (reasons in the logs; run utils/fix_data_dir.sh {data.path})"
+    return line
+
+
+def _fields(line: str) -> tuple[str, str, str]:
+    utt, frames, seconds = line.split()
+    return utt, frames, seconds
+
+
+def speaker_cmvn(data: DataDir, feat_dir: str | os.PathLike[str]) -> str:
+    """Statistics of each speaker to cmvn_<data>.ark and the data directory's cmvn.scp; returns one line that says what came out.
+
+    Utterances without features are passed over, as in Kaldi; a speaker without any is an error.
+    """
+    name = f"cmvn_{data.path.resolve().name}"
+    feats = data.feats
+    base = Path(feat_dir) / name
+    with MatrixWriter(f"{base}.ark", f"{base}.scp") as writer:
+        for speaker, utts in progress(data.spk2utt.items(), f"CMVN statistics of {data.path.name}", unit="speaker"):
+            try:
+                writer.write(speaker, cmvn_stats(feats[utt] for utt in utts if utt in feats))
+            except UserError as error:
+                raise UserError(f"{data.path}, speaker {speaker}: {error}") from error
+    write_table(data.path / "cmvn.scp", read_map(f"{base}.scp"))
+    return f"CMVN statistics of {len(data.spk2utt)} speakers in {data.path}/cmvn.scp"

@@ -1,0 +1,177 @@
+"""Reading speech: wav, flac, NIST sphere and whatever else libsndfile reads, from files, pipes and segments.
+
+Samples come in the scale of 16-bit integers (-32768 to 32767) as float32, as Kaldi's features expect them. Entries of
+`wav.scp` that end in `|` are shell commands; they run, for the data directory is one that the user named.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+from pykaldist.errors import UserError
+from pykaldist.io.datadir import DataDir
+
+INT16_SCALE = 32768.0
+MAX_OVERSHOOT_S = 0.5  # a segment may end so much after its recording, as in Kaldi's extract-segments
+# What programs write into a wav header when they do not know how much they will pipe.
+_UNKNOWN_SIZES = (0, 0x7FFFFFFF, 0x7FFFF000, 0x80000000, 0xFFFFFFFF)
+
+
+class AudioError(UserError):
+    """One recording or utterance that cannot be used; a stage may go on without a few of them."""
+
+
+def read_audio(source: str, channel: int = -1) -> tuple[np.ndarray, int]:
+    """Samples (float32, 16-bit scale) and sampling rate in Hz of a file, or of the output of `command |`.
+
+    `channel` picks one of several channels, from 0; -1 expects mono. Raises AudioError for a file that is missing, empty,
+    truncated, of an unknown format, or holds values that are no numbers.
+    """
+    piped = source.rstrip().endswith("|")
+    content = _pipe_output(source) if piped else _file_content(source)
+    if not content:
+        raise AudioError(f"{source} is empty; fetch the audio again.")
+    content = _complete(source, content, piped)
+    try:
+        with soundfile.SoundFile(io.BytesIO(content)) as sound:
+            declared, rate = sound.frames, sound.samplerate
+            samples = sound.read(dtype="float32", always_2d=True)
+    except (soundfile.LibsndfileError, RuntimeError) as error:
+        raise AudioError(f"{source} is damaged or no audio format that libsndfile reads "
+                         f"({str(error).rsplit(': ', 1)[-1].rstrip('.')}); convert it to wav or flac.") from error
+    if len(samples) < declared < 2**62:  # libsndfile's mark for an unknown length is 2^63 - 1
+        raise AudioError(f"{source} is truncated: {declared} samples expected, {len(samples)} found; fetch it again.")
+    if len(samples) == 0:
+        raise AudioError(f"{source} holds no samples; fetch the audio again.")
+    channels = samples.shape[1]
+    if channel >= channels or (channel < 0 and channels > 1):
+        wish = "one channel" if channel < 0 else f"channel {channel}"
+        raise AudioError(f"{source}: expected {wish}, found {channels} channels; choose one with --channel 0 to {channels - 1}.")
+    mono = np.ascontiguousarray(samples[:, max(channel, 0)])
+    if not np.isfinite(mono).all():
+        raise AudioError(f"{source}: sample {int(np.flatnonzero(~np.isfinite(mono))[0])} is no finite number; convert the audio again.")
+    return mono * np.float32(INT16_SCALE), rate
+
+
+def _file_content(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise AudioError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error}); "
+                         "check the path in wav.scp.") from error
+
+
+def _pipe_output(source: str) -> bytes:
+    command = source.rstrip()[:-1].strip()
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise AudioError(f"command of wav.scp `{command}` ended with status {done.returncode}"
+                         + (f" ({said[-1]})" if said else "") + "; run it by hand.")
+    return done.stdout
+
+
+def _complete(source: str, content: bytes, piped: bool) -> bytes:
+    """`content`, checked: libsndfile takes what is there of a truncated wav or sphere file, but their headers tell how much there
+    should be. A piped wav whose header did not know its length gets one.
+    """
+    expected = found = 0
+    if content[:4] == b"RIFF" and content[8:12] == b"WAVE":
+        position = 12
+        while position + 8 <= len(content):
+            name, size = struct.unpack_from("<4sI", content, position)
+            position += 8
+            if name == b"data":
+                expected, found = size, len(content) - position
+                if piped and size in _UNKNOWN_SIZES:
+                    return content[: position - 4] + struct.pack("<I", found) + content[position:]
+                break
+            position += size + size % 2
+    elif content.startswith(b"NIST_1A"):
+        fields = _sphere_header(content)
+        if "shorten" in fields.get("sample_coding", ""):
+            raise AudioError(f"{source} is compressed with shorten, which is not read here; "
+                             "put `sph2pipe -f wav FILE |` in wav.scp.")
+        try:
+            expected = int(fields["sample_count"]) * int(fields.get("channel_count", "1")) * int(fields["sample_n_bytes"])
+            found = len(content) - int(content[8:16])
+        except (KeyError, ValueError) as error:
+            raise AudioError(f"{source}: the sphere header is damaged ({error}); fetch the audio again.") from error
+    if found < expected:
+        raise AudioError(f"{source} is truncated: {expected} bytes of samples expected, {found} found; fetch it again.")
+    return content
+
+
+def _sphere_header(content: bytes) -> dict[str, str]:
+    """`name -i 16000` lines up to `end_head`."""
+    fields = {}
+    for line in content[16:4096].split(b"end_head")[0].decode("ascii", errors="replace").splitlines():
+        parts = line.split(maxsplit=2)
+        if len(parts) == 3:
+            fields[parts[0]] = parts[2]
+    return fields
+
+
+def read_utterances(data: DataDir, utts: Sequence[str], rate: int, channel: int = -1) -> Iterator[tuple[str, np.ndarray | AudioError]]:
+    """For each utterance its samples at `rate` Hz, or the AudioError that says why it has none.
+
+    Utterances of one recording that follow each other read it once.
+    """
+    segments = data.segments if data.has("segments") else None
+    recording, audio = "", np.empty(0, dtype=np.float32)
+    problem: AudioError | None = None
+    for utt in utts:
+        wanted = segments[utt][0] if segments is not None else utt
+        if wanted != recording:
+            recording, problem = wanted, None
+            try:
+                audio = _read_recording(data, wanted, rate, channel)
+            except AudioError as error:
+                problem = error
+        if problem is not None:
+            yield utt, problem
+            continue
+        try:
+            yield utt, audio if segments is None else _cut(audio, rate, utt, *segments[utt])
+        except AudioError as error:
+            yield utt, error
+
+
+def _read_recording(data: DataDir, recording: str, rate: int, channel: int) -> np.ndarray:
+    if recording not in data.wav_scp:
+        raise AudioError(f"{data.path}/wav.scp has no recording {recording}; run utils/fix_data_dir.sh {data.path}.")
+    source = data.wav_scp[recording]
+    if not source:
+        raise AudioError(f"{data.path}/wav.scp, {recording}: no file is named; correct the line.")
+    audio, found = read_audio(source, channel)
+    if found != rate:
+        raise AudioError(f"{source}: expected {rate} Hz, found {found} Hz; set --sample-frequency={found} or resample the audio.")
+    return audio
+
+
+def _cut(audio: np.ndarray, rate: int, utt: str, recording: str, start: float, end: float) -> np.ndarray:
+    duration = len(audio) / rate
+    if start >= duration or end > duration + MAX_OVERSHOOT_S:
+        raise AudioError(f"segment {utt}: {start:g} to {end:g} s lies outside of recording {recording}, which has {duration:g} s; "
+                         "correct segments.")
+    return audio[round(start * rate) : len(audio) if end == -1 else min(len(audio), round(end * rate))]
+
+
+def find_audio(folder: str | os.PathLike[str], suffixes: Sequence[str] = (".wav", ".flac", ".sph")) -> dict[str, Path]:
+    """Every audio file below `folder`: its path without suffix, relative to `folder` -> its path; sorted.
+
+    Where one stem has several files the first of `suffixes` counts.
+    """
+    found: dict[str, Path] = {}
+    for suffix in suffixes:
+        for path in Path(folder).rglob(f"*{suffix}"):
+            found.setdefault(path.relative_to(folder).with_suffix("").as_posix(), path)
+    return dict(sorted(found.items()))

@@ -1,0 +1,114 @@
+"""Mending and cutting data directories: what utils/fix_data_dir.sh and utils/subset_data_dir.sh do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from pykaldist.errors import UserError
+from pykaldist.io.datadir import TABLES, DataDir, write_spk2utt, write_table
+from pykaldist.io.tables import read_lines
+
+_PER_UTTERANCE = ("utt2spk", "text", "segments", "feats.scp", "utt2dur", "utt2num_frames")
+_NEED_VALUE = ("utt2spk", "text", "segments", "feats.scp", "wav.scp")
+
+
+def fix_data_dir(path: str | os.PathLike[str]) -> list[str]:
+    """Sort every table, drop repeated and empty lines, and keep the utterances that all tables have; the old ones go to `.backup`.
+
+    Returns one line for each thing that was mended. Raises UserError where no utterance is left.
+    """
+    path = Path(path)
+    if not (path / "utt2spk").is_file():
+        raise UserError(f"{path}/utt2spk does not exist; run the data preparation stage.")
+    said: list[str] = []
+    tables = {name: _read_tolerantly(path / name, name in _NEED_VALUE, said) for name in TABLES
+              if name != "spk2utt" and (path / name).is_file()}
+    keep = set(tables["utt2spk"])
+    for name in ("text", "segments", "feats.scp"):
+        keep &= set(tables.get(name, keep))
+    if "wav.scp" in tables:
+        recording = {u: line.split()[0] for u, line in tables["segments"].items()} if "segments" in tables else {u: u for u in keep}
+        keep = {u for u in keep if recording[u] in tables["wav.scp"]}
+        recordings = {recording[u] for u in keep}
+    else:
+        recordings = set()
+    if not keep:
+        raise UserError(f"{path}: no utterance is in all of {', '.join(tables)}; do their names agree?")
+    speakers = {tables["utt2spk"][u] for u in keep}
+    backup = path / ".backup"
+    backup.mkdir(exist_ok=True)
+    for name, table in tables.items():
+        wanted = keep if name in _PER_UTTERANCE else recordings if name == "wav.scp" else speakers
+        kept = {key: value for key, value in table.items() if key in wanted}
+        if len(kept) < len(table):
+            said.append(f"{name}: kept {len(kept)} of {len(table)} entries")
+        shutil.copyfile(path / name, backup / name)
+        write_table(path / name, kept)
+    write_spk2utt(DataDir(path))
+    return said
+
+
+def _read_tolerantly(path: Path, need_value: bool, said: list[str]) -> dict[str, str]:
+    """A table without its empty lines, its entries without a value, and all but the first of repeated keys."""
+    table: dict[str, str] = {}
+    dropped = unsorted = 0
+    last = ""
+    for line in read_lines(path):
+        fields = line.split(maxsplit=1)
+        if not fields or fields[0] in table or (need_value and len(fields) == 1):
+            dropped += 1
+            continue
+        unsorted += fields[0] < last
+        last = fields[0]
+        table[fields[0]] = fields[1].strip() if len(fields) > 1 else ""
+    if dropped:
+        said.append(f"{path.name}: dropped {dropped} repeated or empty lines")
+    if unsorted:
+        said.append(f"{path.name}: sorted")
+    return table
+
+
+def choose_utterances(data: DataDir, number: int, how: str = "spread") -> list[str]:
+    """`number` utterances: `first`, `last`, `shortest` (by utt2num_frames or utt2dur), `spread` evenly over the list, `speakers`
+    (whole speakers until there are as many), `per-spk` (so many of each speaker, spread).
+
+    Raises UserError where there are fewer.
+    """
+    utts = data.utterances()
+    if number < 1 or (how != "per-spk" and number > len(utts)):
+        raise UserError(f"{data.path} has {len(utts)} utterances, {number} were asked for.")
+    if how == "first":
+        return utts[:number]
+    if how == "last":
+        return utts[-number:]
+    if how == "shortest":
+        table = data.table("utt2num_frames" if data.has("utt2num_frames") else "utt2dur")
+        return sorted(utts, key=lambda utt: (float(table[utt]), utt))[:number]
+    if how == "per-spk":
+        return [utt for of_speaker in data.spk2utt.values() for utt in _spread(of_speaker, min(number, len(of_speaker)))]
+    if how == "speakers":
+        chosen: list[str] = []
+        for speaker in _spread(list(data.spk2utt), len(data.spk2utt)):
+            if len(chosen) < number:
+                chosen += data.spk2utt[speaker]
+        return chosen
+    return _spread(utts, number)
+
+
+def _spread(items: Sequence[str], number: int) -> list[str]:
+    """`number` items at equal distances, the first among them."""
+    return [items[i * len(items) // number] for i in range(number)]
+
+
+def utterances_of_list(data: DataDir, file: str | os.PathLike[str], speakers: bool = False) -> list[str]:
+    """The utterances (or those of the speakers) that a file lists in its first column; unknown ones are an error."""
+    names = [line.split()[0] for line in read_lines(file) if line.split()]
+    known = data.spk2utt if speakers else data.utt2spk
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        what = f"{unknown[0]} is not in {data.path}/utt2spk" if unknown else "the list is empty"
+        raise UserError(f"{file}: {what}.")
+    return [utt for name in names for utt in data.spk2utt[name]] if speakers else names

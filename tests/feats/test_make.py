@@ -1,0 +1,109 @@
+"""The feature stages: parts and their collection, a few bad utterances, too many, and reruns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from pykaldist.errors import UserError
+from pykaldist.feats.cmvn import cmvn_stats
+from pykaldist.feats.make import collect_parts, extract_part, speaker_cmvn
+from pykaldist.io.datadir import DataDir, write_datadir
+from pykaldist.io.datadir_tools import fix_data_dir
+
+RATE = 8000
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> str:
+    (tmp_path / "mfcc.conf").write_text("--sample-frequency=8000\n--use-energy=false\n")
+    return str(tmp_path / "mfcc.conf")
+
+
+def corpus(folder: Path, number: int) -> DataDir:
+    """`number` utterances of noise, ten a speaker."""
+    rng = np.random.default_rng(4)
+    utts = {f"s{i // 10:02}-{i:03}": f"s{i // 10:02}" for i in range(number)}
+    (folder / "wav").mkdir()
+    for utt in utts:
+        soundfile.write(folder / f"wav/{utt}.wav", rng.integers(-3000, 3000, 1000).astype(np.int16), RATE)
+    return write_datadir(folder / "train", {u: str(folder / f"wav/{u}.wav") for u in utts}, {u: "yes" for u in utts}, utts)
+
+
+def make(data: DataDir, folder: Path, conf: str, nj: int = 2) -> str:
+    for job in range(1, nj + 1):
+        extract_part(data, folder, conf, "mfcc", job, nj)
+    return collect_parts(data, folder, "mfcc", nj)
+
+
+def test_parts_make_a_whole(tmp_path: Path, conf: str) -> None:
+    data = corpus(tmp_path, 25)
+    assert "features of 25 utterances" in make(data, tmp_path / "mfcc", conf)
+    made = DataDir(data.path)
+    made.validate(feats=True)
+    assert made.feats["s00-000"].shape == (11, 13)
+    assert made.table("utt2num_frames")["s02-024"] == "11" and made.table("utt2dur")["s02-024"] == "0.1250"
+    assert "3 speakers" in speaker_cmvn(made, tmp_path / "mfcc")
+    np.testing.assert_allclose(DataDir(data.path).cmvn["s02"], cmvn_stats(made.feats[f"s02-0{i}"] for i in range(20, 25)))
+    one = make(made, tmp_path / "one", conf, nj=1)
+    assert "25 utterances" in one and not (data.path / "cmvn.scp").exists()
+    np.testing.assert_allclose(DataDir(data.path).feats["s00-007"], made.feats["s00-007"], atol=1e-4)
+
+
+def test_a_few_bad_utterances_are_left_out_and_named(tmp_path: Path, conf: str, capsys: pytest.CaptureFixture[str]) -> None:
+    data = corpus(tmp_path, 120)
+    (tmp_path / "wav/s03-031.wav").write_bytes((tmp_path / "wav/s03-031.wav").read_bytes()[:900])
+    line = make(data, tmp_path / "mfcc", conf)
+    assert "119 utterances" in line and "1 of 120 utterances left out for their audio: s03-031" in line
+    assert "s03-031.wav is truncated: 2000 bytes" in capsys.readouterr().err
+    fix_data_dir(data.path)
+    fixed = DataDir(data.path)
+    fixed.validate(feats=True)
+    assert len(fixed.utt2spk) == 119
+
+
+def test_too_many_bad_utterances_are_an_error_and_leave_no_feats(tmp_path: Path, conf: str) -> None:
+    data = corpus(tmp_path, 30)
+    (tmp_path / "wav/s01-012.wav").write_bytes(b"")
+    with pytest.raises(UserError, match=r"1 of 30 utterances .* more than 1 %; the last: .*s01-012\.wav is empty"):
+        make(data, tmp_path / "mfcc", conf)
+    assert not (data.path / "feats.scp").exists()
+    with pytest.raises(UserError, match="job 2 of 2 did not come to its end"):
+        collect_parts(data, tmp_path / "mfcc", "mfcc", 2)
+
+
+def test_bad_utterances_of_all_jobs_count_together(tmp_path: Path, conf: str) -> None:
+    data = corpus(tmp_path, 120)
+    for utt in ("s00-001", "s11-111"):
+        (tmp_path / f"wav/{utt}.wav").unlink()
+    with pytest.raises(UserError, match=r"2 of 120 utterances .* the first, s00-001: .*s00-001\.wav cannot be read"):
+        make(data, tmp_path / "mfcc", conf)
+
+
+def test_wrong_rate_and_too_short_are_named(tmp_path: Path, conf: str) -> None:
+    data = corpus(tmp_path, 3)
+    with pytest.raises(UserError, match="expected 16000 Hz, found 8000 Hz; set --sample-frequency=8000"):
+        extract_part(data, tmp_path / "mfcc", None, "mfcc", 1, 1)
+    soundfile.write(tmp_path / "wav/s00-001.wav", np.zeros(150, dtype=np.int16), RATE)
+    with pytest.raises(UserError, match="s00-001 has 150 samples, fewer than a frame's 200"):
+        extract_part(data, tmp_path / "mfcc", conf, "mfcc", 1, 1)
+
+
+def test_parts_of_other_data_are_refused(tmp_path: Path, conf: str) -> None:
+    data = corpus(tmp_path, 12)
+    make(data, tmp_path / "mfcc", conf)
+    smaller = write_datadir(data.path, {"s00-000": "x"}, None, {"s00-000": "s00"})
+    with pytest.raises(UserError, match=r"features of 12 utterances, .* has 1, and they are not the same"):
+        collect_parts(smaller, tmp_path / "mfcc", "mfcc", 2)
+
+
+def test_a_speaker_without_features_is_an_error(tmp_path: Path, conf: str) -> None:
+    data = corpus(tmp_path, 12)
+    make(data, tmp_path / "mfcc", conf)
+    scp = data.path / "feats.scp"
+    scp.write_text("".join(line for line in scp.read_text().splitlines(True) if not line.startswith("s01")))
+    with pytest.raises(UserError, match="speaker s01: there are no features"):
+        speaker_cmvn(DataDir(data.path), tmp_path / "mfcc")

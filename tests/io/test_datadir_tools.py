@@ -1,0 +1,78 @@
+"""Data directories are mended, cut, and refused when wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pykaldist.errors import UserError
+from pykaldist.io.datadir import DataDir, write_datadir
+from pykaldist.io.datadir_tools import choose_utterances, fix_data_dir, utterances_of_list
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> DataDir:
+    utts = {f"{spk}-{i:02}": spk for spk in ("ann", "bob", "cid") for i in range(4)}
+    return write_datadir(tmp_path / "data", {u: f"{u}.wav" for u in utts}, {u: "yes no" for u in utts}, utts)
+
+
+def test_a_valid_directory_stays_as_it_is(data: DataDir) -> None:
+    before = {p.name: p.read_text() for p in data.path.iterdir()}
+    assert fix_data_dir(data.path) == []
+    assert {p.name: p.read_text() for p in data.path.iterdir() if p.is_file()} == before
+
+
+def test_fixing_makes_it_valid(data: DataDir) -> None:
+    text = data.path / "text"
+    lines = text.read_text().splitlines()
+    lines[0] = "ann-00"  # an empty transcript
+    text.write_text("\n".join([*reversed(lines), lines[3], "", "stranger-1 hello"]) + "\n")
+    wav = data.path / "wav.scp"
+    wav.write_text("".join(line for line in wav.read_text().splitlines(True) if not line.startswith("bob")))
+    with pytest.raises(UserError, match=r"text, line 13: ann-03 appears twice"):
+        DataDir(data.path).validate()
+    said = fix_data_dir(data.path)
+    fixed = DataDir(data.path)
+    fixed.validate()
+    assert fixed.utterances() == ["ann-01", "ann-02", "ann-03", "cid-00", "cid-01", "cid-02", "cid-03"]
+    assert list(fixed.table("spk2utt")) == ["ann", "cid"]
+    assert "text: sorted" in said and "text: dropped 3 repeated or empty lines" in said
+    assert (data.path / ".backup/text").is_file()
+
+
+def test_segments_follow_their_recordings(tmp_path: Path) -> None:
+    data = write_datadir(tmp_path, {"r1": "r1.wav", "r2": "r2.wav"}, {"a": "x", "b": "x"}, {"a": "s", "b": "s"},
+                         {"a": "r1 0 1", "b": "gone 0 1"})
+    fix_data_dir(data.path)
+    assert DataDir(tmp_path).utterances() == ["a"]
+    assert list(DataDir(tmp_path).wav_scp) == ["r1"]
+
+
+def test_nothing_in_common_is_an_error(data: DataDir) -> None:
+    (data.path / "text").write_text("other-1 yes\n")
+    with pytest.raises(UserError, match="no utterance is in all of"):
+        fix_data_dir(data.path)
+    assert (data.path / "text").read_text() == "other-1 yes\n"
+
+
+def test_choices(data: DataDir) -> None:
+    assert choose_utterances(data, 2, "first") == ["ann-00", "ann-01"]
+    assert choose_utterances(data, 1, "last") == ["cid-03"]
+    assert choose_utterances(data, 3) == ["ann-00", "bob-00", "cid-00"]
+    assert choose_utterances(data, 2, "per-spk") == ["ann-00", "ann-02", "bob-00", "bob-02", "cid-00", "cid-02"]
+    assert choose_utterances(data, 5, "speakers") == [f"{s}-{i:02}" for s in ("ann", "bob") for i in range(4)]
+    (data.path / "utt2dur").write_text("".join(f"{u} {20 - i}\n" for i, u in enumerate(data.utterances())))
+    assert choose_utterances(data, 2, "shortest") == ["cid-03", "cid-02"]
+    with pytest.raises(UserError, match="has 12 utterances, 13 were asked for"):
+        choose_utterances(data, 13)
+
+
+def test_lists(data: DataDir, tmp_path: Path) -> None:
+    names = tmp_path / "names"
+    names.write_text("bob-01 whatever\n")
+    assert utterances_of_list(data, names) == ["bob-01"]
+    names.write_text("bob\n")
+    assert utterances_of_list(data, names, speakers=True) == [f"bob-{i:02}" for i in range(4)]
+    with pytest.raises(UserError, match="bob is not in"):
+        utterances_of_list(data, names)
