@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cv-percent", type=float, default=10.0, help="percentage of utterances held out (default: 10)")
     parser.add_argument("--cv-utts", type=Path, help="file with the utterances to hold out, one a line, instead")
     parser.add_argument("--seed", type=int, default=777, help="seed of the choice (default: 777)")
-    parser.add_argument("--store-dtype", choices=("float32", "float16"), default="float32", help="type of stored features (default: float32)")
+    parser.add_argument("--store-dtype", choices=("float32", "float16"), default="float32", help="stored features (default: float32)")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -95,9 +95,10 @@ class Trainer:
             "seconds": {"compute": compute, "exchange": 0.0, "wait": 0.0, "load": load, "total": total + self.seconds_before},
             "time": self.fabric.time, "disagreement": 0.0})
         self._write_history()
+        verdict = "" if accepted else " (rejected)"
         self.log(f"epoch {self.epoch + 1}: rate {rate:.3g}, {worker.frames} frames, loss {loss:.4f}, accuracy {100 * correct:.2f} %; "
-                 f"cv loss {cv_loss:.4f}, cv frame accuracy {100 * cv_accuracy:.2f} %{'' if accepted else ' (rejected)'}; "
-                 f"{total:.1f} s measured, {worker.frames / total:.0f} frames/s, computing {100 * compute / total:.0f} %, loading {100 * load / total:.0f} %")
+                 f"cv loss {cv_loss:.4f}, cv frame accuracy {100 * cv_accuracy:.2f} %{verdict}; {total:.1f} s measured, "
+                 f"{worker.frames / total:.0f} frames/s, computing {100 * compute / total:.0f} %, loading {100 * load / total:.0f} %")
         self.epoch += 1
         self.seconds_before = 0.0
         self._save()
@@ -115,7 +116,7 @@ class Trainer:
     def _check_loss(self, loss: float) -> None:
         if loss != loss or loss == float("inf"):
             raise UserError(f"the training loss became {loss} in epoch {self.epoch + 1}, near update {self.worker.updates}; "
-                            f"lower --learn-rate (was {self.worker.learn_rate:g}). The checkpoints in {self.checkpoints.path} are of before.")
+                            f"lower --learn-rate (was {self.worker.learn_rate:g}).")
 
     def _save(self, seconds: float = 0.0) -> None:
         self.checkpoints.save(self.worker.updates, self.state_dict(seconds))
