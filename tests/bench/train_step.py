@@ -10,6 +10,7 @@ The GEMM rate is torch.mm of 2048^3. Runs alternate; medians, with the spread, a
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import statistics
 import tempfile
@@ -82,7 +83,7 @@ def main() -> None:
     model = make_dnn(options, inputs, pdfs)
     init_dnn(model, options, torch.Generator().manual_seed(0))
     frames = args.steps * args.minibatch_size
-    weights = [a * b for a, b in zip(sizes, sizes[1:], strict=False)]
+    weights = [a * b for a, b in itertools.pairwise(sizes)]
     flops = frames * (6 * sum(weights) - 2 * weights[0])
     matrices = [torch.randn(2048, 2048) for _ in range(3)]
 
