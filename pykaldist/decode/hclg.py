@@ -20,10 +20,10 @@ import numpy as np
 from pykaldist.decode.fst import Fst
 from pykaldist.decode.fstops import from_kaldifst, push_special, remove_eps_local, to_kaldifst
 from pykaldist.errors import UserError
+from pykaldist.hmm.model_files import read_transition_model, read_tree
 from pykaldist.hmm.transition_model import TransitionModel
 from pykaldist.hmm.tree import ContextDependency
 from pykaldist.io.atomic import write_text
-from pykaldist.io.kaldi import KaldiReader
 from pykaldist.io.tables import read_lines
 from pykaldist.options import option
 
@@ -169,8 +169,8 @@ def make_graph(lang: str | os.PathLike[str], model_dir: str | os.PathLike[str], 
             raise UserError(f"{path} does not exist; a graph needs a language directory with G.fst (utils/format_lm.sh) and a model "
                             "directory with tree and final.mdl.")
     disambig = [int(line) for line in read_lines(lang / "phones/disambig.int")]
-    tree = ContextDependency.read(KaldiReader.open(model_dir / "tree"))
-    model = TransitionModel.read(KaldiReader.open(model_dir / "final.mdl"))
+    tree = read_tree(model_dir / "tree")
+    model = read_transition_model(model_dir / "final.mdl")
     graph, disambig_tid = decoding_graph(Fst.read(lang / "L_disambig.fst"), Fst.read(lang / "G.fst"), disambig, tree, model, options)
     (graph_dir / "phones").mkdir(parents=True, exist_ok=True)
     (graph_dir / "HCLG.fst").unlink(missing_ok=True)

@@ -1,0 +1,35 @@
+"""decode one job's share of a data directory into lattices (what steps/decode.sh runs)
+
+The model is the one in the parent directory of <decode-dir>, as in Kaldi.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pykaldist.decode.acoustic import load_acoustic_model
+from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
+from pykaldist.decode.fst import Fst
+from pykaldist.decode.run import decode_all
+from pykaldist.io.datadir import DataDir
+from pykaldist.io.lang import SymbolTable
+from pykaldist.options import add_options, from_args
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("graph_dir", type=Path, help="directory with HCLG.fst and words.txt")
+    parser.add_argument("data", type=Path, help="data directory with features")
+    parser.add_argument("decode_dir", type=Path, help="where lat.JOB.gz goes")
+    parser.add_argument("--job", type=int, default=1, help="this job, from 1 (default: 1)")
+    parser.add_argument("--nj", type=int, default=1, help="number of jobs (default: 1)")
+    add_options(parser, DecoderOptions)
+
+
+def run(args: argparse.Namespace) -> None:
+    model = load_acoustic_model(args.decode_dir.parent)
+    decoder = LatticeDecoder(Fst.read(args.graph_dir / "HCLG.fst"), model.tid2pdf, from_args(DecoderOptions, args))
+    data = DataDir(args.data)
+    words = SymbolTable.read(args.graph_dir / "words.txt")
+    print(decode_all(decoder, data.part(args.job, args.nj), lambda utt: model.loglikes(model.features(data, utt)),
+                     args.decode_dir / f"lat.{args.job}.gz", words))

@@ -1,0 +1,58 @@
+"""Acoustic models as the decoder sees them: an utterance of a data directory in, log-likelihoods of pdfs out.
+
+What a model directory holds says what it is: `LOADERS` maps a file to the function that loads such a model, the first match wins.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from pykaldist.errors import UserError
+from pykaldist.feats.pipeline import FeaturePipeline
+from pykaldist.hmm.model_files import read_model
+from pykaldist.io.datadir import DataDir
+
+
+class AcousticModel(Protocol):
+    """Scores frames against pdfs; `tid2pdf` maps transition-ids to pdfs (index 0 unused)."""
+
+    tid2pdf: np.ndarray
+
+    def features(self, data: DataDir, utt: str) -> np.ndarray:
+        """The model's input for one utterance, float32 [frames, dimensions]."""
+        ...
+
+    def loglikes(self, feats: np.ndarray) -> np.ndarray:
+        """Log-likelihoods, up to a constant a frame, float32 [frames, pdfs]."""
+        ...
+
+
+class GmmModel:
+    """`final.mdl` with Gaussian mixtures, and the features that the model directory asks for."""
+
+    def __init__(self, model_dir: Path) -> None:
+        transition_model, self._gmm = read_model(model_dir / "final.mdl")
+        self.tid2pdf = transition_model.tid2pdf
+        self._pipeline = FeaturePipeline.from_dir(model_dir)
+
+    def features(self, data: DataDir, utt: str) -> np.ndarray:
+        return self._pipeline.apply(data, utt)
+
+    def loglikes(self, feats: np.ndarray) -> np.ndarray:
+        return self._gmm.loglikes(feats)
+
+
+LOADERS: dict[str, Callable[[Path], AcousticModel]] = {"final.mdl": GmmModel}
+
+
+def load_acoustic_model(model_dir: str | os.PathLike[str]) -> AcousticModel:
+    """The model of a directory; raises UserError where it holds none."""
+    for name, load in LOADERS.items():
+        if (Path(model_dir) / name).is_file():
+            return load(Path(model_dir))
+    raise UserError(f"{model_dir} has no model ({' or '.join(LOADERS)}); train one, or give a decode directory inside a model's.")

@@ -1,0 +1,203 @@
+"""ARPA language models: a strict check of the file, and the grammar transducer G made of it.
+
+kaldilm makes the transducer, as Kaldi's arpa2fst --disambig-symbol=#0: a state a history, back-off arcs that take #0, n-grams with words
+outside words.txt left out. It says little about a file with errors, so `check_arpa` reads the file first.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import kaldifst
+import kaldilm
+import numpy as np
+
+from pykaldist.decode.fst import Fst
+from pykaldist.decode.fstops import from_kaldifst, remove_eps_local, to_kaldifst
+from pykaldist.errors import UserError
+from pykaldist.io.tables import open_archive, read_lines, read_map
+
+
+@dataclass
+class ArpaSummary:
+    """What `check_arpa` saw."""
+
+    counts: list[int]  # n-grams of each order
+    outside: int  # n-grams with a word outside the vocabulary
+    outside_words: list[str]
+
+
+def _lines(path: str | os.PathLike[str]) -> list[str]:
+    try:
+        with open_archive(path) as stream:
+            return stream.read().decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text (byte {error.start}); convert it with iconv.") from error
+    except EOFError as error:
+        raise UserError(f"{path} is truncated; make it or fetch it again.") from error
+
+
+def check_arpa(path: str | os.PathLike[str], vocabulary: set[str]) -> ArpaSummary:
+    """Read a whole ARPA file (gzipped if it ends in `.gz`); raises UserError, with the line, for the first error.
+
+    Errors are: a missing section, counts that do not hold, a number that is none or is impossible, an n-gram of the wrong length or given
+    twice, one whose history (all but its last word) is no n-gram, and the want of <s> or </s>.
+    """
+    lines = _lines(path)
+
+    def wrong(number: int, what: str) -> UserError:
+        return UserError(f"{path}, line {number}: {what}.")
+
+    numbered = [(n, line.strip()) for n, line in enumerate(lines, 1)]
+    begin = next((i for i, (_, line) in enumerate(numbered) if line == "\\data\\"), None)
+    if begin is None:
+        raise UserError(f"{path} is no ARPA language model: it has no \\data\\ section.")
+    items = iter([(n, line) for n, line in numbered[begin + 1 :] if line])
+    number, line = next(items, (len(lines), ""))
+    counts: list[int] = []
+    while line.startswith("ngram "):
+        order, _, count = line[6:].partition("=")
+        if order.strip() != str(len(counts) + 1) or not count.strip().isdigit():
+            raise wrong(number, f"expected `ngram {len(counts) + 1}=COUNT`, found {line!r}")
+        counts.append(int(count))
+        number, line = next(items, (len(lines), ""))
+    if not counts:
+        raise wrong(number, f"expected `ngram 1=COUNT` after \\data\\, found {line!r}")
+    outside, strange = 0, set()
+    shorter: set[tuple[str, ...]] = {()}
+    for order, count in enumerate(counts, 1):
+        if line != f"\\{order}-grams:":
+            raise wrong(number, f"expected the section \\{order}-grams:, found {line or 'the end of the file'!r}")
+        seen: set[tuple[str, ...]] = set()
+        for number, line in items:
+            if line.startswith("\\"):
+                break
+            ngram = _ngram(line, order, wrong, number)
+            if ngram in seen:
+                raise wrong(number, f"the {order}-gram {' '.join(ngram)!r} is given twice")
+            if ngram[:-1] not in shorter:
+                raise wrong(number, f"the history {' '.join(ngram[:-1])!r} of this {order}-gram is not among the {order - 1}-grams, "
+                                    "so it has no back-off")
+            seen.add(ngram)
+            unknown = [word for word in ngram if word not in vocabulary and word not in ("<s>", "</s>")]
+            outside += bool(unknown)
+            strange.update(unknown)
+        else:
+            number, line = len(lines), ""
+        if len(seen) != count:
+            raise wrong(number, f"\\data\\ promises {count} {order}-grams, and {len(seen)} are there")
+        if order == 1:
+            for word in ("<s>", "</s>"):
+                if (word,) not in seen:
+                    raise wrong(number, f"the unigrams lack {word}")
+        shorter = seen
+    if line != "\\end\\":
+        raise wrong(number, f"expected \\end\\, found {line or 'the end of the file'!r}")
+    return ArpaSummary(counts, outside, sorted(strange))
+
+
+def _ngram(line: str, order: int, wrong: Callable[[int, str], UserError], number: int) -> tuple[str, ...]:
+    fields = line.split()
+    if len(fields) not in (order + 1, order + 2):
+        raise wrong(number, f"expected a log-probability, {order} words and perhaps a back-off weight, found {line!r}")
+    for i in (0, *([order + 1] if len(fields) == order + 2 else [])):
+        try:
+            value = float(fields[i])
+        except ValueError:
+            value = math.nan
+        if math.isnan(value) or value == math.inf or (i == 0 and value > 1e-4):
+            raise wrong(number, f"expected {'a back-off weight' if i else 'a base-10 log-probability, at most 0'}, found {fields[i]!r}")
+    return tuple(fields[1 : order + 1])
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """Send what compiled code writes to descriptor 2 to a file."""
+    kept = os.dup(2)
+    try:
+        with open(path, "wb") as stream:
+            os.dup2(stream.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def grammar(arpa: str | os.PathLike[str], words: str | os.PathLike[str]) -> tuple[Fst, ArpaSummary]:
+    """G of an ARPA file over the symbols of `words` (words.txt); raises UserError for errors in the file."""
+    symbols = read_map(words)
+    if "#0" not in symbols:
+        raise UserError(f"{words} has no #0, which back-off arcs take; make the language directory with utils/prepare_lang.sh.")
+    summary = check_arpa(arpa, set(symbols))
+    with tempfile.TemporaryDirectory() as folder:
+        plain, target, messages = (Path(folder) / name for name in ("arpa", "fst", "messages"))
+        with open_archive(arpa) as source, open(plain, "wb") as stream:
+            shutil.copyfileobj(source, stream)
+        try:
+            with _stderr_to(messages):
+                kaldilm.arpa2fst(str(plain), str(target), disambig_symbol="#0", read_symbol_table=str(words), max_arpa_warnings=0)
+        except RuntimeError as error:
+            raise UserError(f"{arpa} cannot be made an FST: {str(error).splitlines()[0]}.") from error
+        fst = Fst.read(target)
+    if fst.num_states == 0:
+        raise UserError(f"{arpa} has no sentence that {words} can spell; is it a model of this vocabulary?")
+    # A history from which one can only back off needs no state of its own.
+    lone = (np.diff(fst.offset) == 1) & np.isinf(fst.final)
+    fst.ilabel[lone[fst.source] & (fst.ilabel == int(symbols["#0"]))] = 0
+    trimmed = to_kaldifst(remove_eps_local(fst))
+    kaldifst.connect(trimmed)
+    kaldifst.arcsort(trimmed, "ilabel")
+    return from_kaldifst(trimmed), summary
+
+
+def format_lm(lang: str | os.PathLike[str], arpa: str | os.PathLike[str], lexicon: str | os.PathLike[str],
+              out_lang: str | os.PathLike[str]) -> tuple[Fst, ArpaSummary]:
+    """Write `out_lang`: a copy of `lang` with G.fst from an ARPA file; returns G and what the file held.
+
+    Raises UserError for errors in the ARPA file, and where words that `lexicon` gives no phones make a cycle in G, which could be
+    followed for ever without input.
+    """
+    lang, out_lang = Path(lang), Path(out_lang)
+    if not (lang / "words.txt").is_file() or not (lang / "L_disambig.fst").is_file():
+        raise UserError(f"{lang} is no language directory (no words.txt or L_disambig.fst); make it with utils/prepare_lang.sh.")
+    symbols = read_map(lang / "words.txt")
+    fst, summary = grammar(arpa, lang / "words.txt")
+    silent = {fields[0] for fields in map(str.split, read_lines(lexicon)) if len(fields) == 1}
+    labels = [0, int(symbols["#0"]), *(int(symbols[word]) for word in silent if word in symbols)]
+    if _has_cycle(fst, np.isin(fst.ilabel, labels)):
+        raise UserError(f"{arpa} has a cycle of words without phones ({', '.join(sorted(silent)) or 'back-offs only'}); "
+                        f"give them pronunciations in {lexicon}.")
+    out_lang.mkdir(parents=True, exist_ok=True)
+    (out_lang / "G.fst").unlink(missing_ok=True)
+    if out_lang.resolve() != lang.resolve():
+        for path in lang.iterdir():
+            if path.is_dir() and path.name == "phones":
+                shutil.copytree(path, out_lang / path.name, dirs_exist_ok=True)
+            elif path.is_file() and path.name != "G.fst":
+                shutil.copyfile(path, out_lang / path.name)
+    fst.write(out_lang / "G.fst")
+    return fst, summary
+
+
+def _has_cycle(fst: Fst, among: np.ndarray) -> bool:
+    """Whether the arcs that `among` selects form a cycle: peels off arcs that lead to states with none of them."""
+    source, target = fst.source[among], fst.nextstate[among]
+    while len(source):
+        goes_on = np.isin(target, source)
+        if goes_on.all():
+            return True
+        source, target = source[goes_on], target[goes_on]
+    return False
+
+
+def stochasticity(fst: Fst) -> tuple[float, float]:
+    """Lowest and highest, over states, of minus the log of the sum of the probabilities out of the state (0: sums to one)."""
+    total = np.bincount(fst.source, np.exp(-fst.weight.astype(np.float64)), fst.num_states) + np.exp(-fst.final.astype(np.float64))
+    return float(-np.log(total.max())), float(-np.log(total.min()))

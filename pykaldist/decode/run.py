@@ -1,0 +1,80 @@
+"""Decoding a list of utterances into a lattice archive, with Kaldi's messages."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pykaldist.decode.decoder import LatticeDecoder
+from pykaldist.decode.lattice import Lattice, best_path, write_lattices
+from pykaldist.errors import UserError
+from pykaldist.io.lang import SymbolTable
+from pykaldist.progress import progress
+
+FRAMES_PER_SECOND = 100  # Kaldi's assumption where it reports real-time factors
+
+
+@dataclass
+class DecodeSummary:
+    """What came out of `decode_all`; `score` is the sum over utterances of log-likelihoods (scaled) plus graph scores."""
+
+    done: int = 0
+    failed: int = 0
+    partial: int = 0
+    frames: int = 0
+    score: float = 0.0
+    seconds: float = 0.0
+    search_seconds: float = 0.0
+
+    def __str__(self) -> str:
+        speech = max(self.frames, 1) / FRAMES_PER_SECOND
+        return (f"Done {self.done} utterances ({self.partial} partial), failed for {self.failed}; real-time factor assuming "
+                f"{FRAMES_PER_SECOND} frames/sec is {self.seconds / speech:.4f} (search {self.search_seconds / speech:.4f}); "
+                f"overall log-likelihood per frame is {self.score / max(self.frames, 1):.5f} over {self.frames} frames.")
+
+
+def decode_all(decoder: LatticeDecoder, utterances: Sequence[str], loglikes: Callable[[str], np.ndarray],
+               lattice_path: str | os.PathLike[str], words: SymbolTable | None = None) -> DecodeSummary:
+    """Decode `utterances`, whose log-likelihoods come from `loglikes(utt)`, into the archive `lattice_path`.
+
+    Prints each hypothesis (in words, or in word ids) and its log-likelihood per frame. An utterance on which no path survives is named
+    and left out. Raises UserError where that is so of every one.
+    """
+    summary = DecodeSummary()
+    begin = time.perf_counter()
+
+    def lattices() -> Iterator[tuple[str, Lattice]]:
+        for utt in progress(utterances, "decoding", unit="utt"):
+            matrix = loglikes(utt)
+            start = time.perf_counter()
+            try:
+                lattice = decoder.decode(matrix)
+            except UserError as error:
+                raise UserError(f"utterance {utt}: {error}") from error
+            summary.search_seconds += time.perf_counter() - start
+            if lattice is None:
+                summary.failed += 1
+                print(f"WARNING: {utt}: no path survived the beam; left out (is --beam too narrow, or the utterance empty?)")
+                continue
+            if not lattice.reached_final:
+                summary.partial += 1
+                print(f"WARNING: {utt}: no final state was reached; the output is partial")
+            path = best_path(lattice, decoder.options.acwt)
+            score = -(path.graph + decoder.options.acwt * path.acoustic)
+            summary.done += 1
+            summary.frames += lattice.num_frames
+            summary.score += score
+            print(utt, *(words.symbol(w) if words else w for w in path.words))
+            print(f"LOG Log-like per frame for utterance {utt} is {score / lattice.num_frames:.6g} over {lattice.num_frames} frames.")
+            yield utt, lattice
+
+    write_lattices(lattice_path, lattices())
+    summary.seconds = time.perf_counter() - begin
+    if utterances and not summary.done:
+        raise UserError(f"none of the {len(utterances)} utterances could be decoded; do the graph, the model and the features belong "
+                        "together?")
+    return summary
