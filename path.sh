@@ -1,6 +1,6 @@
 # Sourced by every script: finds or makes .venv beside this file, and puts pykaldist and utils/ on PATH.
 # PYKALDIST_PYTHON=/some/python uses that interpreter instead, with the packages it has (a cluster's own torch, say).
-PYKALDIST_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+PYKALDIST_ROOT=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
 export PYKALDIST_ROOT
 if [ -z "${PYKALDIST_PYTHON:-}" ]; then
   bash "$PYKALDIST_ROOT/utils/setup_venv.sh" || exit 1

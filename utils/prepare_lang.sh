@@ -23,7 +23,7 @@ EOF
 
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
-if [ $# != 4 ]; then usage; exit 1; fi
+[ $# = 4 ] || { usage >&2; exit 1; }
 dict=$1 oov=$2 tmp=$3 lang=$4
 
 made=$(pykaldist prepare-lang --position-dependent-phones "$position_dependent_phones" \

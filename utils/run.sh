@@ -1,18 +1,25 @@
 #!/usr/bin/env bash
-# Runs jobs on this machine, as Kaldi's run.pl does:
-#   utils/run.sh JOB=1:4 exp/mono/log/align.JOB.log  command --in ali.JOB.gz ...
-# JOB in the log's name and the command becomes the job's number; the jobs run at the same time. Each log has the command, its
-# output, and how it ended. Exit status 0 if every job's was; else the last line of a failed log is shown. Job 1 may draw its
-# progress bar on the caller's terminal.
+# Runs jobs on this machine, as Kaldi's run.pl does.
 set -u
-usage() { sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 1; }
-[ $# -ge 2 ] || usage
+
+usage() {
+  cat <<EOF
+Usage: utils/run.sh [JOB=<first>:<last>] <log> <command> [<argument> ...]
+ e.g.: utils/run.sh JOB=1:4 exp/mono/log/align.JOB.log pykaldist align --job JOB --nj 4 ...
+JOB in the log's name and the command becomes the job's number; the jobs run at the same time. Each log has the command, its
+output, and how it ended. Exit status 0 if every job's was; else the error of a failed log is shown. The first job may draw
+its progress bar on the caller's terminal.
+EOF
+}
+
+case "${1:-}" in --help | -h) usage; exit 0 ;; esac
+[ $# -ge 2 ] || { usage >&2; exit 1; }
 name=""; first=1; last=1
 if [[ $1 =~ ^([A-Za-z_]+)=([0-9]+)(:([0-9]+))?$ ]]; then
   name=${BASH_REMATCH[1]} first=${BASH_REMATCH[2]} last=${BASH_REMATCH[4]:-${BASH_REMATCH[2]}}
   shift
 fi
-[ $# -ge 2 ] || usage
+[ $# -ge 2 ] || { usage >&2; exit 1; }
 log=$1; shift
 exec 3>&2
 pids=() logs=()

@@ -2,7 +2,7 @@
 # Makes .venv at the project's root from requirements.txt, once; says nothing when it is there already.
 # Needs python3 >= 3.10 and pip, no root. path.sh calls it.
 set -u
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd -P)
 want="$root $(cksum < "$root/requirements.txt")"
 [ "$(cat "$root/.venv/made-from" 2>/dev/null)" = "$want" ] && exit 0
 

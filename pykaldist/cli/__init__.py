@@ -90,6 +90,8 @@ def os_error_sentence(error: OSError) -> str:
     where = f" {error.filename}" if error.filename else ""
     if error.errno == errno.ENOSPC:
         return f"no space left on the device while writing{where}; free some space and run the same command again."
+    if error.errno in (errno.EFBIG, errno.EDQUOT):
+        return f"a limit on file size or disk quota was reached while writing{where}; raise it and run the same command again."
     if error.errno == errno.ENOENT:
         return f"{error.filename} does not exist; check the path, or run the stage that makes it."
     if error.errno in (errno.EACCES, errno.EPERM):

@@ -18,7 +18,8 @@ def test_table_of_systems(tmp_path):
     epochs = [{"accepted": True, "cv_acc": 0.6, "seconds": {"total": 10.0}}, {"accepted": False, "cv_acc": 0.5, "seconds": {"total": 12.4}}]
     (tmp_path / "dnn" / "history.jsonl").write_text("".join(json.dumps(e) + "\n" for e in epochs))
     dnn, mono = systems(tmp_path)
-    assert (dnn.name, dnn.wer, dnn.lmwt, dnn.wip, dnn.epochs, dnn.cv_acc, dnn.train_seconds) == ("dnn/decode_test", 6.08, 7, 1.0, 2, 0.6, 22.4)
+    assert (dnn.name, dnn.wer, dnn.lmwt, dnn.wip) == ("dnn/decode_test", 6.08, 7, 1.0)
+    assert (dnn.epochs, dnn.cv_acc, dnn.train_seconds) == (2, 0.6, 22.4)
     assert (mono.errors, mono.words, mono.epochs) == (100, 773, None)
     lines = render([dnn, mono]).splitlines()
     assert len(lines) == 4 and len({len(line) for line in lines}) == 1 and "| 60.00 " in lines[2]

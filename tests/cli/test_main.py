@@ -1,0 +1,55 @@
+"""The command line: exit statuses and sentences."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import types
+
+import pytest
+
+from pykaldist import cli
+from pykaldist.errors import UserError
+
+
+def install(monkeypatch, work):
+    """A verb `report` that does `work`."""
+    module = types.ModuleType("pykaldist.cli.report")
+    module.add_arguments = lambda parser: None
+    module.run = lambda args: work()
+    monkeypatch.setitem(sys.modules, "pykaldist.cli.report", module)
+
+
+def raising(error):
+    def work():
+        raise error
+
+    return work
+
+
+@pytest.mark.parametrize(("work", "status", "words"), [
+    (lambda: None, 0, ""),
+    (raising(UserError("data/train, utt1: expected 16000 Hz, found 8000; resample it.")), 1, "ERROR: data/train, utt1: expected 16000 Hz"),
+    (raising(FileNotFoundError(2, "No such file or directory", "exp/x")), 1, "exp/x does not exist"),
+    (raising(PermissionError(13, "Permission denied", "exp/x")), 1, "no permission for exp/x"),
+    (raising(MemoryError()), 1, "out of memory"),
+    (raising(KeyboardInterrupt()), 130, "run the same command again"),
+    (lambda: os.kill(os.getpid(), signal.SIGTERM), 143, "terminated"),
+])
+def test_every_end_has_its_status_and_sentence(monkeypatch, capsys, work, status, words):
+    install(monkeypatch, work)
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        assert cli.main(["report"]) == status
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    error = capsys.readouterr().err
+    assert words in error and "Traceback" not in error
+
+
+def test_unknown_verbs_and_no_verb(capsys):
+    assert cli.main(["frobnicate"]) == 2
+    assert cli.main([]) == 1
+    assert cli.main(["--help"]) == 0
+    assert "train " in capsys.readouterr().out

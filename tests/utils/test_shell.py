@@ -1,0 +1,91 @@
+"""The shell tools: option parsing, the job runner, usage texts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+NO_USAGE = {"setup_venv.sh", "parse_options.sh"}  # sourced or run by path.sh, without arguments
+SCRIPTS = sorted(p for folder in ("steps", "utils") for p in (ROOT / folder).rglob("*.sh") if p.name not in NO_USAGE)
+RECIPES = sorted(ROOT.glob("egs/*/s5/run.sh"))
+
+
+def bash(script: str, cwd: Path, **kwargs) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["bash", "-c", f". '{ROOT}/path.sh'; {script}"], cwd=cwd, capture_output=True, text=True, check=False, **kwargs)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_script_prints_its_usage(script, tmp_path):
+    result = bash(f"'{script}'", tmp_path)
+    assert result.returncode == 1 and result.stdout == ""
+    for word in ("Usage: ", "e.g.", script.name):
+        assert word in result.stderr
+    helped = bash(f"'{script}' --help", tmp_path)
+    assert helped.returncode == 0 and "e.g." in helped.stdout
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda p: p.parent.parent.name)
+def test_recipes_print_help_from_anywhere_and_refuse_unknown_options(recipe, tmp_path):
+    helped = subprocess.run([recipe, "--help"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert helped.returncode == 0
+    for word in ("--stage", "--stop-stage", "--nj", "--ngpu", "--cmd", "--corpus"):
+        assert word in helped.stdout
+    wrong = subprocess.run([recipe, "--sage", "3"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert wrong.returncode == 1 and "there is no option --sage" in wrong.stderr
+
+
+OPTIONS = "nj=4 flag=false name=''; . parse_options.sh || exit 1; echo \"$nj $flag <$name> $*\""
+
+
+@pytest.mark.parametrize(("arguments", "out"), [
+    ("", "4 false <> "),
+    ("--nj 8 a b", "8 false <> a b"),
+    ("--nj=8 --flag true --name 'x y' a", "8 true <x y> a"),
+    ("--name -- a", "4 false <--> a"),
+    ("-- --nj 3", "4 false <> --nj 3"),
+])
+def test_options_are_parsed(tmp_path, arguments, out):
+    (tmp_path / "s.sh").write_text(f". '{ROOT}/path.sh'; {OPTIONS}")
+    result = subprocess.run(f"bash s.sh {arguments}", shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.stdout == out + "\n"
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    ("--jobs 3", "no option --jobs"), ("--flag 1", "takes true or false"), ("--nj", "needs a value"),
+    ("--config none.conf", "no config file none.conf"), ("--a[0]=b", "no option")])
+def test_wrong_options_are_refused(tmp_path, arguments, words):
+    (tmp_path / "s.sh").write_text(f". '{ROOT}/path.sh'; {OPTIONS}")
+    result = subprocess.run(f"bash s.sh {arguments}", shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 1 and words in result.stderr and result.stdout == ""
+
+
+def test_jobs_run_at_once_and_are_logged(tmp_path):
+    work = "touch made.JOB; while [ ! -e made.3 ] || [ ! -e made.1 ]; do sleep 0.05; done; echo JOB"
+    result = bash(f"run.sh JOB=1:3 log/x.JOB.log sh -c '{work}'", tmp_path, timeout=20)
+    assert result.returncode == 0
+    for job in "123":
+        lines = (tmp_path / "log" / f"x.{job}.log").read_text().splitlines()
+        assert lines[0].startswith("# sh -c") and lines[2] == job and lines[3].startswith("# Ended (code 0)")
+
+
+def test_a_failed_job_fails_the_step_and_shows_its_sentence(tmp_path):
+    result = bash("run.sh JOB=1:2 x.JOB.log sh -c 'echo pykaldist y: ERROR: utt JOB is bad >&2; echo more; test JOB = 1'", tmp_path)
+    assert result.returncode == 1
+    assert result.stderr.splitlines() == ["pykaldist y: ERROR: utt 2 is bad", "run.sh: 1 of 2 jobs failed; log: x.2.log"]
+
+
+def test_an_interrupt_reaches_the_jobs(tmp_path):
+    process = subprocess.Popen(["bash", "-c", f". '{ROOT}/path.sh'; exec run.sh x.log sh -c 'trap \"touch cleaned; exit 1\" TERM; "
+                                "touch started; while :; do sleep 0.05; done'"], cwd=tmp_path, start_new_session=True)
+    deadline = time.monotonic() + 20
+    while not (tmp_path / "started").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(timeout=20) == 130
+    assert (tmp_path / "cleaned").exists()
