@@ -14,7 +14,7 @@ import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
-from pykaldist.hmm.model_files import read_model
+from pykaldist.hmm.model_files import read_model, read_transition_model
 from pykaldist.io.datadir import DataDir
 
 
@@ -47,7 +47,28 @@ class GmmModel:
         return self._gmm.loglikes(feats)
 
 
-LOADERS: dict[str, Callable[[Path], AcousticModel]] = {"final.mdl": GmmModel}
+class NeuralModel:
+    """`final.pt`: a network's posteriors over priors; the transition model and the features as the model directory says."""
+
+    def __init__(self, model_dir: Path) -> None:
+        import torch  # two seconds that a GMM does not need
+
+        from pykaldist.nnet.network import Network
+
+        torch.set_grad_enabled(False)
+        torch.set_num_threads(1)  # jobs are processes
+        self._network = Network.load(model_dir / "final.pt")
+        self.tid2pdf = read_transition_model(model_dir / "final.mdl").tid2pdf
+        self._pipeline = FeaturePipeline.from_dir(model_dir)
+
+    def features(self, data: DataDir, utt: str) -> np.ndarray:
+        return self._pipeline.apply(data, utt)
+
+    def loglikes(self, feats: np.ndarray) -> np.ndarray:
+        return self._network.loglikes(feats)
+
+
+LOADERS: dict[str, Callable[[Path], AcousticModel]] = {"final.pt": NeuralModel, "final.mdl": GmmModel}
 
 
 def load_acoustic_model(model_dir: str | os.PathLike[str]) -> AcousticModel:
