@@ -24,13 +24,11 @@ _BLOCK = 4096  # frames at a time in accumulation: float32 inside a block, float
 
 @dataclass
 class GmmStats:
-    """Sufficient statistics (float64): occupancies (G,), sums of x and of x^2 (G, D), total log-likelihood, frames."""
+    """Sufficient statistics (float64): occupancies (G,), sums of x and of x^2 (G, D)."""
 
     occupancy: np.ndarray
     x: np.ndarray
     x2: np.ndarray
-    log_likelihood: float = 0.0
-    frames: int = 0
 
 
 class AmDiagGmm:
@@ -94,8 +92,9 @@ class AmDiagGmm:
     def new_stats(self) -> GmmStats:
         return GmmStats(np.zeros(self.num_gauss), np.zeros((self.num_gauss, self.dim)), np.zeros((self.num_gauss, self.dim)))
 
-    def accumulate(self, stats: GmmStats, pdf: int, feats: np.ndarray) -> None:
-        """Add frames `feats` (T, D) float32 that are aligned to `pdf` to the statistics."""
+    def accumulate(self, stats: GmmStats, pdf: int, feats: np.ndarray) -> float:
+        """Add frames `feats` (T, D) float32 that are aligned to `pdf` to the statistics; returns their log-likelihood."""
+        log_likelihood = 0.0
         part = slice(self.offsets[pdf], self.offsets[pdf + 1])
         for start in range(0, len(feats), _BLOCK):
             x = _expanded(feats[start:start + _BLOCK])
@@ -106,12 +105,12 @@ class AmDiagGmm:
             np.exp(scores, out=scores)
             total = scores.sum(axis=1, keepdims=True)
             scores /= total
-            stats.log_likelihood += float(highest.sum(dtype=np.float64) + np.log(total).sum(dtype=np.float64))
+            log_likelihood += float(highest.sum(dtype=np.float64) + np.log(total).sum(dtype=np.float64))
             stats.occupancy[part] += scores.sum(axis=0, dtype=np.float64)
             sums = scores.T @ x
             stats.x[part] += sums[:, :self.dim]
             stats.x2[part] -= 2.0 * sums[:, self.dim:]
-        stats.frames += len(feats)
+        return log_likelihood
 
     def pdf_occupancy(self, stats: GmmStats) -> np.ndarray:
         """Frames of each pdf (float64)."""

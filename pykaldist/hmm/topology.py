@@ -43,6 +43,7 @@ class Topology:
                 raise UserError(f"{where}: phone {phone} is no phone number; phones are numbered from 1.")
         for number, entry in enumerate(self.entries):
             _check(entry, f"{where}, entry {number + 1}")
+        self._min_lengths = [_min_length(entry) for entry in self.entries]
 
     @property
     def phones(self) -> list[int]:
@@ -64,13 +65,8 @@ class Topology:
 
     def min_length(self, phone: int) -> int:
         """The fewest frames in which `phone` can be traversed."""
-        entry = self.entry(phone)
-        best = [0] + [len(entry)] * (len(entry) - 1)
-        for _ in entry:
-            for s, state in enumerate(entry):
-                for to, _ in state.transitions:
-                    best[to] = min(best[to], best[s] + 1)
-        return best[-1]
+        self.entry(phone)
+        return self._min_lengths[self.phone_entry[phone]]
 
     @classmethod
     def read(cls, reader: KaldiReader) -> Topology:
@@ -172,6 +168,15 @@ def _check(entry: Entry, where: str) -> None:
             raise UserError(f"{where}, state {s}: transitions to {destinations}; expected different states below {len(entry)}.")
         if any(not 0 < probability <= 1 for _, probability in state.transitions):
             raise UserError(f"{where}, state {s}: a transition probability is not in (0, 1].")
+
+
+def _min_length(entry: Entry) -> int:
+    best = [0] + [len(entry)] * (len(entry) - 1)
+    for _ in entry:
+        for s, state in enumerate(entry):
+            for to, _ in state.transitions:
+                best[to] = min(best[to], best[s] + 1)
+    return best[-1]
 
 
 def _read_text(reader: KaldiReader) -> tuple[list[Entry], dict[int, int]]:

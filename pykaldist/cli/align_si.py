@@ -1,0 +1,25 @@
+"""Align a data directory with a speaker-independent GMM system; see steps/align_si.sh."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # --nj says how many threads work; read when numpy is loaded
+
+from pykaldist.hmm.align import AlignOptions
+from pykaldist.hmm.experiment import align_dir
+from pykaldist.options import add_options, from_args
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("data", help="data directory with features, CMVN statistics and transcripts")
+    parser.add_argument("lang", help="language directory")
+    parser.add_argument("src", help="directory of the system that aligns")
+    parser.add_argument("ali", help="directory of the alignments")
+    parser.add_argument("--nj", type=int, default=1, help="threads, and files of alignments (default: 1)")
+    add_options(parser, AlignOptions)
+
+
+def run(args: argparse.Namespace) -> None:
+    print(f"SUMMARY: {align_dir(args.data, args.lang, args.src, args.ali, from_args(AlignOptions, args), args.nj)}")

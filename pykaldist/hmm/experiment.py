@@ -1,0 +1,109 @@
+"""The stages that train and align, from directories to directories: what they read, and the files that they leave behind.
+
+A directory with a model has `final.mdl`, `tree`, `cmvn_opts`, `delta_opts`, `phones.txt`, the alignments `ali.<job>.gz` and their
+number `num_jobs`. `final.mdl` is written last and removed first, so that where it stands all else belongs to it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from pykaldist.errors import UserError
+from pykaldist.feats.pipeline import FeaturePipeline
+from pykaldist.hmm.align import Alignments, AlignOptions, align
+from pykaldist.hmm.corpus import Corpus, name_some
+from pykaldist.hmm.em import AlignedFrames, accumulate
+from pykaldist.hmm.graphs import GraphCompiler
+from pykaldist.hmm.model_files import read_model, read_tree, write_model, write_tree
+from pykaldist.hmm.mono import MonoOptions, train_mono
+from pykaldist.io.atomic import write_text
+from pykaldist.io.datadir import DataDir
+from pykaldist.io.lang import LangDir, SymbolTable
+from pykaldist.io.tables import write_int_vectors
+from pykaldist.progress import Progress, progress
+
+PathLike = str | os.PathLike[str]
+
+
+def train_mono_dir(data_dir: PathLike, lang_dir: PathLike, exp_dir: PathLike, options: MonoOptions, align_options: AlignOptions,
+                   cmvn_opts: str = "", delta_opts: str = "", nj: int = 1, log: Callable[[str], None] = print) -> str:
+    """Train a monophone system on a data directory; returns a line that says what came out."""
+    data, lang, exp = DataDir(data_dir), LangDir(lang_dir), Path(exp_dir)
+    pipeline = FeaturePipeline.from_options(cmvn_opts, delta_opts)
+    corpus = _load(data, lang, pipeline, nj, log)
+    _clear(exp)
+    system = train_mono(corpus, lang, options, align_options, nj, log)
+    write_tree(exp / "tree", system.tree)
+    pipeline.save(exp)
+    _finish(exp, lang, data, corpus, system.alignments, nj, log)
+    write_model(exp / "final.mdl", system.transition_model, system.gmm)
+    return (f"{system.gmm.num_pdfs} pdfs, {system.gmm.num_gauss} Gaussians, log-likelihood {system.log_likelihood:.2f} a frame, "
+            f"{_aligned(corpus, system.alignments)}")
+
+
+def align_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir: PathLike, options: AlignOptions, nj: int = 1,
+              log: Callable[[str], None] = print) -> str:
+    """Align a data directory with the model in `src_dir`; returns a line that says what came out."""
+    data, lang, src, ali = DataDir(data_dir), LangDir(lang_dir), Path(src_dir), Path(ali_dir)
+    if src.resolve() == ali.resolve():
+        raise UserError(f"{ali} is both source and target; align into another directory.")
+    pipeline = FeaturePipeline.from_dir(src)
+    (transition_model, gmm), tree = read_model(src / "final.mdl"), read_tree(src / "tree")
+    _check_phones(lang, src)
+    compiler = GraphCompiler(lang, tree, transition_model)
+    corpus = _load(data, lang, pipeline, nj, log)
+    _clear(ali)
+    graphs = [compiler.compile(words) for words in progress(corpus.words, "compiling graphs", unit="utt")]
+    with Progress("aligning", len(corpus), "utt") as bar:
+        alignments = align(corpus, graphs, transition_model, gmm, options, [lang.optional_silence], nj, bar)
+    alignments.check(corpus, graphs)
+    log_likelihood = accumulate(gmm, corpus.feats, AlignedFrames.group(alignments.tids, transition_model), nj)[1]
+    pipeline.save(ali)
+    shutil.copyfile(src / "tree", ali / "tree")
+    _finish(ali, lang, data, corpus, alignments, nj, log)
+    write_model(ali / "final.mdl", transition_model, gmm)
+    return f"log-likelihood {log_likelihood:.2f} a frame, {_aligned(corpus, alignments)}"
+
+
+def _load(data: DataDir, lang: LangDir, pipeline: FeaturePipeline, nj: int, log: Callable[[str], None]) -> Corpus:
+    if not 1 <= nj <= len(data.utterances()):
+        raise UserError(f"--nj: expected a number from 1 to {len(data.utterances())}, the utterances of {data.path}; found {nj}.")
+    corpus = Corpus.load(data, lang, pipeline)
+    if corpus.unknown:
+        log(f"WARNING: {data.path}: {corpus.unknown_words()}")
+    return corpus
+
+
+def _clear(exp: Path) -> None:
+    exp.mkdir(parents=True, exist_ok=True)
+    for old in (exp / "final.mdl", *exp.glob("ali.*.gz"), exp / "num_jobs"):
+        old.unlink(missing_ok=True)
+
+
+def _finish(exp: Path, lang: LangDir, data: DataDir, corpus: Corpus, alignments: Alignments, nj: int,
+            log: Callable[[str], None]) -> None:
+    """Write the alignments, and what else belongs to them; name the utterances that have none."""
+    if alignments.failed:
+        log(f"WARNING: {len(alignments.failed)} utterances of {data.path} have no alignment: {name_some(alignments.failed)}.")
+    shutil.copyfile(lang.file("phones.txt"), exp / "phones.txt")
+    for job in range(1, nj + 1):
+        write_int_vectors(exp / f"ali.{job}.gz", alignments.of_utterances(corpus, data.part(job, nj)))
+    write_text(exp / "num_jobs", f"{nj}\n")
+
+
+def _aligned(corpus: Corpus, alignments: Alignments) -> str:
+    return (f"{len(corpus) - len(alignments.failed)} of {len(corpus)} utterances aligned, {len(alignments.retried)} of them at the "
+            "second try")
+
+
+def _check_phones(lang: LangDir, src: Path) -> None:
+    """The model's phones must be those of the language directory, disambiguation symbols aside."""
+    if (src / "phones.txt").is_file():
+        model = SymbolTable.read(src / "phones.txt")
+        for symbol in sorted({*model, *lang.phones}):
+            if not symbol.startswith("#") and model.get(symbol) != lang.phones.get(symbol):
+                raise UserError(f"{src}/phones.txt and {lang.path}/phones.txt disagree about {symbol}; use the language directory "
+                                "that the model was trained with.")

@@ -1,0 +1,102 @@
+"""Monophone training from a flat start, with the schedules of Kaldi's steps/train_mono.sh.
+
+All pdfs begin as the one Gaussian of all frames, and each utterance is divided evenly among the states of its transcript. Then
+come iterations of EM along the current alignment; in some the utterances are aligned anew first. The number of Gaussians grows
+by the same amount each iteration up to `max_iter_inc`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pykaldist.errors import UserError
+from pykaldist.hmm.align import Alignments, AlignOptions, align, equal_alignments
+from pykaldist.hmm.corpus import Corpus
+from pykaldist.hmm.em import AlignedFrames, accumulate
+from pykaldist.hmm.gmm import AmDiagGmm, split_targets
+from pykaldist.hmm.graphs import GraphCompiler
+from pykaldist.hmm.topology import read_topology
+from pykaldist.hmm.transition_model import TransitionModel
+from pykaldist.hmm.tree import ContextDependency, monophone_tree
+from pykaldist.io.lang import LangDir
+from pykaldist.options import option
+from pykaldist.progress import Progress, progress
+
+
+@dataclass
+class MonoOptions:
+    """Options of `train_mono`, over those of the alignment."""
+
+    num_iters: int = option(40, "iterations of training")
+    max_iter_inc: int = option(30, "last iteration in which the number of Gaussians grows")
+    totgauss: int = option(1000, "Gaussians in all at the end")
+    power: float = option(0.25, "exponent of a pdf's occupancy in its share of the Gaussians")
+    initial_beam: float = option(6.0, "beam of the first alignment")
+    realign_iters: str = option("1 2 3 4 5 6 7 8 9 10 12 14 16 18 20 23 26 29 32 35 38", "iterations that align first")
+    seed: int = option(0, "seed of the flat start's paths and of the splits' directions")
+
+
+@dataclass
+class MonoSystem:
+    """What training makes; the alignments are those of the last realignment, as in Kaldi."""
+
+    tree: ContextDependency
+    transition_model: TransitionModel
+    gmm: AmDiagGmm
+    alignments: Alignments
+    log_likelihood: float
+
+
+def train_mono(corpus: Corpus, lang: LangDir, options: MonoOptions, align_options: AlignOptions, threads: int = 1,
+               log: Callable[[str], None] = print) -> MonoSystem:
+    """Train a monophone system; `log` gets a line an iteration. The result does not depend on `threads`.
+
+    Raises UserError where more than a tenth of the utterances cannot be aligned in the end, or for options without sense.
+    """
+    if options.num_iters < 1:
+        raise UserError(f"--num-iters: expected at least one iteration, found {options.num_iters}.")
+    realign_iters = _numbers(options.realign_iters)
+    topology = read_topology(lang.file("topo"))
+    tree = monophone_tree(lang.phone_sets, topology.num_pdf_classes)
+    transition_model = TransitionModel.from_tree(tree, topology)
+    gmm = AmDiagGmm.flat_start(transition_model.num_pdfs, corpus.feats.mean(axis=0, dtype=np.float64),
+                               np.maximum(corpus.feats.var(axis=0, dtype=np.float64), 1e-3))
+    compiler = GraphCompiler(lang, tree, transition_model)
+    graphs = [compiler.compile(words) for words in progress(corpus.words, "compiling graphs", unit="utt")]
+
+    rng = np.random.default_rng(options.seed)
+    alignments = equal_alignments(corpus, graphs, transition_model, rng)
+    frames = AlignedFrames.group(alignments.tids, transition_model)
+    num_gauss = gmm.num_pdfs
+    step = max(0, options.totgauss - num_gauss) // max(1, options.max_iter_inc)
+    with Progress("training monophones", options.num_iters, "iteration") as bar:
+        for iteration in range(options.num_iters):
+            aligned = ""
+            if iteration in realign_iters and iteration > 0:
+                beam = options.initial_beam if iteration == 1 else align_options.beam
+                alignments = align(corpus, graphs, transition_model, gmm, replace(align_options, beam=beam),
+                                   [lang.optional_silence], threads)
+                frames = AlignedFrames.group(alignments.tids, transition_model)
+                aligned = f", aligned ({len(alignments.retried)} retried, {len(alignments.failed)} failed)"
+            stats, log_likelihood = accumulate(gmm, corpus.feats, frames, threads)
+            line = (f"iteration {iteration}: log-likelihood {log_likelihood:.4f} a frame, {frames.num_frames} frames, "
+                    f"{gmm.num_gauss} Gaussians{aligned}")
+            transition_model.update(frames.transition_counts)
+            targets = split_targets(gmm.pdf_occupancy(stats), num_gauss, options.power)
+            gmm = gmm.updated(stats, min_gaussian_occupancy=10.0 if iteration else 3.0).split(targets, rng)
+            if 0 < iteration <= options.max_iter_inc:
+                num_gauss += step
+            log(line)
+            bar.update(1, f"log-likelihood {log_likelihood:.2f}")
+    alignments.check(corpus, graphs)
+    return MonoSystem(tree, transition_model, gmm, alignments, log_likelihood)
+
+
+def _numbers(text: str) -> set[int]:
+    try:
+        return {int(field) for field in text.split()}
+    except ValueError as error:
+        raise UserError(f"--realign-iters: expected numbers of iterations, found {text!r}.") from error

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Trains a monophone GMM system from a flat start.
+
+usage() {
+  cat <<EOF
+Usage: steps/train_mono.sh [options] <data-dir> <lang-dir> <exp-dir>
+ e.g.: steps/train_mono.sh --nj 2 --cmd "\$train_cmd" data/train data/lang exp/mono
+Writes final.mdl, tree, the alignments ali.*.gz, and log/train.log with a line an iteration.
+Options:
+  --nj <n>                  # threads, and files of alignments; nothing else depends on it (4)
+  --cmd <command>           # how to run the job (run.sh)
+  --totgauss <n>            # Gaussians in all (1000)
+  --num-iters <n>           # iterations (40)
+  --max-iter-inc <n>        # last iteration in which the number of Gaussians grows (30)
+  --realign-iters <list>    # iterations that align first (1 2 3 ... 38, as Kaldi)
+  --initial-beam <beam>     # of the first alignment (6)
+  --regular-beam <beam>     # of the others (10)
+  --retry-beam <beam>       # where an utterance does not reach its end (40)
+  --boost-silence <factor>  # on the likelihoods of silence in alignment (1.0)
+  --power <p>               # exponent of occupancy in a pdf's share of the Gaussians (0.25)
+  --cmvn-opts, --delta-opts <options>  # as in Kaldi, such as "--norm-vars=true"
+  --seed <n>                # of the flat start and the splits (0)
+EOF
+}
+
+nj=4 cmd=run.sh totgauss=1000 num_iters=40 max_iter_inc=30 initial_beam=6 regular_beam=10 retry_beam=40 boost_silence=1.0
+power=0.25 cmvn_opts="" delta_opts="" seed=0
+realign_iters="1 2 3 4 5 6 7 8 9 10 12 14 16 18 20 23 26 29 32 35 38"
+[ -f path.sh ] && . ./path.sh
+. parse_options.sh || exit 1
+if [ $# != 3 ]; then usage >&2; exit 1; fi
+data=$1 lang=$2 dir=$3
+for f in "$data/feats.scp" "$data/text" "$lang/L.fst" "$lang/topo"; do
+  [ -f "$f" ] || { echo "train_mono.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
+done
+
+$cmd "$dir/log/train.log" pykaldist train-mono --nj "$nj" --totgauss "$totgauss" --num-iters "$num_iters" \
+  --max-iter-inc "$max_iter_inc" --realign-iters "$realign_iters" --initial-beam "$initial_beam" --beam "$regular_beam" \
+  --retry-beam "$retry_beam" --boost-silence "$boost_silence" --power "$power" --cmvn-opts="$cmvn_opts" \
+  --delta-opts="$delta_opts" --seed "$seed" "$data" "$lang" "$dir" || exit 1
+grep '^WARNING:' "$dir/log/train.log" | sed 's/^/train_mono.sh: /' >&2
+echo "train_mono.sh: $(sed -n 's/^SUMMARY: //p' "$dir/log/train.log"); model in $dir"
