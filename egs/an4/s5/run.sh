@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# CMU AN4 (letters, digits, dates; 16 kHz, 84 speakers), from the corpus to a word error rate.
+
+usage() {
+  cat <<EOF
+Usage: ./run.sh [options]
+ e.g.: ./run.sh                          # everything
+       ./run.sh --stage 5 --ngpu 1       # from training on
+Stages: 0 corpus, language, language model   1 features         2 monophone GMM and its alignments   3 frame store
+        4 RBM pretraining (to come)          5 network training 6 decoding   7 scoring               8 report
+Options:
+  --stage <n>, --stop-stage <n>   # first and last stage to run (0, 8)
+  --corpus <dir>                  # AN4 in its public layout (etc/, wav/); without it github.com/cmusphinx/an4 is cloned into corpus/
+  --nj <n>                        # parallel jobs (the machine's cores)
+  --ngpu <n>                      # workers in training (1)
+  --device <name>                 # cpu, cuda, cuda:N or auto (auto)
+  --cmd <command>                 # how to run jobs (see cmd.sh)
+EOF
+}
+
+cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
+. ./cmd.sh
+stage=0 stop_stage=8 corpus="" nj=$(nproc) ngpu=1 device=auto
+. ./path.sh
+. parse_options.sh || exit 1
+[ $# = 0 ] || { usage >&2; exit 1; }
+set -e
+
+# want N "what": true if stage N is to be run, and says so
+want() { [ "$stage" -le "$1" ] && [ "$stop_stage" -ge "$1" ] && echo "== stage $1: $2 ($SECONDS s)"; }
+
+if want 0 "corpus, language, language model"; then
+  local/prepare_data.sh ${corpus:+--corpus "$corpus"}
+  utils/prepare_lang.sh data/local/dict "<UNK>" data/local/lang data/lang
+  utils/format_lm.sh data/lang data/local/lm.arpa data/local/dict/lexicon.txt data/lang_test
+fi
+
+if want 1 "features: MFCC for the GMM, filterbanks for the network"; then
+  for set in train test; do
+    utils/copy_data_dir.sh data/$set data-fbank/$set
+    steps/make_mfcc.sh --nj "$nj" --cmd "$cmd" data/$set exp/make_mfcc/$set mfcc
+    steps/make_fbank.sh --nj "$nj" --cmd "$cmd" data-fbank/$set exp/make_fbank/$set fbank
+    steps/compute_cmvn_stats.sh data/$set exp/make_mfcc/$set mfcc
+    steps/compute_cmvn_stats.sh data-fbank/$set exp/make_fbank/$set fbank
+  done
+fi
+
+if want 2 "monophone GMM and its alignments"; then
+  steps/train_mono.sh --nj "$nj" --cmd "$cmd" data/train data/lang exp/mono
+  steps/align_si.sh --nj "$nj" --cmd "$cmd" data/train data/lang exp/mono exp/mono_ali
+  utils/mkgraph.sh data/lang_test exp/mono exp/mono/graph
+fi
+
+if want 3 "frame store"; then
+  steps/nnet/pack.sh --cmd "$cmd" data-fbank/train exp/mono_ali exp/dnn/store
+fi
+
+if want 4 "RBM pretraining"; then
+  echo "run.sh: no RBM pretraining yet; the network starts from random weights"
+fi
+
+if want 5 "network training"; then
+  steps/nnet/train.sh --cmd "$cmd" --ngpu "$ngpu" --device "$device" --hid-layers 4 --hid-dim 512 exp/dnn/store exp/dnn
+fi
+
+if want 6 "decoding"; then
+  steps/decode.sh --nj "$nj" --cmd "$cmd" exp/mono/graph data/test exp/mono/decode
+  steps/decode.sh --nj "$nj" --cmd "$cmd" exp/mono/graph data-fbank/test exp/dnn/decode
+fi
+
+if want 7 "scoring"; then
+  for system in mono dnn; do utils/score.sh --cmd "$cmd" data/test exp/mono/graph exp/$system/decode; done
+fi
+
+if want 8 "report"; then
+  pykaldist report exp
+fi
