@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Makes data/{train,test}, data/local/dict and data/local/lm.arpa of yesno.
+
+usage() {
+  cat <<EOF
+Usage: local/prepare_data.sh [--corpus <dir>]
+ e.g.: local/prepare_data.sh --corpus /corpora/waves_yesno
+The corpus is that of <dir> (waves_yesno or the folder that has it); else it is downloaded from openslr.org into corpus/.
+EOF
+}
+
+corpus=""
+[ -f path.sh ] && . ./path.sh
+. parse_options.sh || exit 1
+[ $# = 0 ] || { usage >&2; exit 1; }
+
+messages=$(pykaldist prepare-corpus --corpus="$corpus" --fetch-dir corpus yesno data) || exit 1
+while IFS= read -r line; do echo "prepare_data.sh: $line"; done <<< "$messages"
