@@ -268,7 +268,7 @@ def _prune_last_frame(states: np.ndarray, arcs: np.ndarray, tokens: np.ndarray, 
             if extra > lattice_beam:
                 extra = INF
             old = tokens[t].extra
-            if extra != old and not abs(extra - old) <= np.float32(1e-5) * (abs(extra) + abs(old)):
+            if extra != old and (abs(extra - old) == INF or abs(extra - old) > np.float32(1e-5) * (abs(extra) + abs(old))):
                 changed = True
             tokens[t].extra = extra
     return reached

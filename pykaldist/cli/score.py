@@ -1,0 +1,24 @@
+"""word error rates of a decode directory at every LM weight and insertion penalty (what utils/score.sh runs)"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pykaldist.io.datadir import DataDir
+from pykaldist.io.lang import SymbolTable
+from pykaldist.options import add_options, from_args
+from pykaldist.score.sweep import SweepOptions, score_dir
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("data", type=Path, help="data directory with text and utt2spk")
+    parser.add_argument("graph_dir", type=Path, help="language or graph directory, for its words.txt")
+    parser.add_argument("decode_dir", type=Path, help="directory with lat.*.gz")
+    add_options(parser, SweepOptions)
+
+
+def run(args: argparse.Namespace) -> None:
+    best, path = score_dir(DataDir(args.data), SymbolTable.read(args.graph_dir / "words.txt"), args.decode_dir,
+                           from_args(SweepOptions, args))
+    print(f"{best.wer_line()} {path}")

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Decodes a data directory into lattices with the model above the decode directory, and scores them.
+nj=4
+cmd=run.sh
+beam=13.0
+lattice_beam=8.0
+max_active=7000
+min_active=200
+acwt=0.083333
+skip_scoring=false
+scoring_opts=
+
+usage() {
+  cat <<EOF
+Usage: steps/decode.sh [options] <graph-dir> <data-dir> <decode-dir>
+ e.g.: steps/decode.sh --nj 4 exp/mono/graph data/test exp/mono/decode_test
+The model is the one in the parent of <decode-dir>. Writes <decode-dir>/lat.JOB.gz, then scores them if <data-dir> has text.
+Options:
+  --nj <n>                     # jobs (default $nj)
+  --cmd <command>              # how to run them (default $cmd)
+  --beam <beam>                # wider is slower and more exact (default $beam)
+  --lattice-beam <beam>        # how much worse than the best path a lattice's may be (default $lattice_beam)
+  --max-active <n>             # most states active in a frame (default $max_active)
+  --min-active <n>             # fewest (default $min_active)
+  --acwt <scale>               # of the log-likelihoods while decoding (default $acwt)
+  --skip-scoring true|false    # lattices only (default $skip_scoring)
+  --scoring-opts <options>     # for utils/score.sh
+EOF
+}
+
+[ -f path.sh ] && . ./path.sh
+. parse_options.sh || exit 1
+if [ $# != 3 ]; then usage >&2; exit 1; fi
+graph=$1 data=$2 dir=$3
+
+for file in "$graph"/{HCLG.fst,words.txt} "$data/feats.scp"; do
+  [ -f "$file" ] || { echo "decode.sh: ERROR: $file does not exist." >&2; exit 1; }
+done
+mkdir -p "$dir/log" && rm -f "$dir"/{lat.*.gz,wer_*,best_wer} || exit 1
+echo "$nj" > "$dir/num_jobs" && echo "$acwt" > "$dir/acwt" || exit 1
+$cmd JOB=1:"$nj" "$dir/log/decode.JOB.log" pykaldist decode --job JOB --nj "$nj" --beam "$beam" --lattice-beam "$lattice_beam" \
+  --max-active "$max_active" --min-active "$min_active" --acwt "$acwt" "$graph" "$data" "$dir" || exit 1
+if [ "$skip_scoring" = false ] && [ -f "$data/text" ]; then
+  score.sh --cmd "$cmd" $scoring_opts "$data" "$graph" "$dir" || exit 1
+fi
+echo "decode.sh: lattices of $(wc -l < "$data/utt2spk") utterances in $dir"
