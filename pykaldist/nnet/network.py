@@ -1,7 +1,6 @@
 """A trained acoustic model in one file, `final.pt`: network, feature transform, pdf counts.
 
-Scores for decoding are log p(pdf | x) - log p(pdf): Bayes' rule without the constant p(x) (Bourlard & Morgan, 1994). A pdf whose relative
-frequency in the training alignment is below 1e-10 can not be decoded: its score is set to -1e10 (as nnet1's class-frame-counts do).
+Scores for decoding are log p(pdf | x) - log p(pdf): Bayes' rule without the constant p(x) (Bourlard & Morgan, 1994).
 """
 
 from __future__ import annotations
@@ -19,9 +18,8 @@ from pykaldist.errors import UserError
 from pykaldist.io import container
 from pykaldist.nnet.dnn import DnnOptions, make_dnn
 from pykaldist.nnet.model import Model
+from pykaldist.nnet.priors import log_priors
 
-PRIOR_FLOOR = 1e-10
-NEVER = -1e10
 ROWS = 4096  # frames sent through the network at a time
 
 
@@ -63,19 +61,13 @@ class Network:
         except (KeyError, TypeError, RuntimeError) as error:
             raise UserError(f"{path} is no network of this version ({error}); train again.") from error
 
-    @property
-    def log_priors(self) -> Tensor:
-        """(num_pdfs,) log relative frequencies; +1e10 where a pdf is to be disabled."""
-        frequency = self.counts.double() / self.counts.sum()
-        return torch.where(frequency < PRIOR_FLOOR, -NEVER, frequency.clamp_min(PRIOR_FLOOR).log()).float()
-
     def loglikes(self, feats: np.ndarray) -> np.ndarray:
         """(T, dim) features, as the model's pipeline makes them -> (T, num_pdfs) scaled log-likelihoods, float32."""
         if feats.shape[1] * len(self.transform.splice) != self.model.input_dim:
             raise UserError(f"the network takes features of dimension {self.model.input_dim // len(self.transform.splice)}, found "
                             f"{feats.shape[1]}; make them with the config of the training data.")
         inputs = self.transform(torch.from_numpy(np.ascontiguousarray(feats, dtype=np.float32)))
-        priors, scores = self.log_priors, []
+        priors, scores = torch.from_numpy(log_priors(self.counts.numpy())), []
         for first in range(0, len(inputs), ROWS):
             logits = self.model.forward(inputs[first : first + ROWS].to(self.model.device)).cpu()
             scores.append(torch.log_softmax(logits, 1) - priors)

@@ -25,6 +25,7 @@ from pykaldist.frames.store import FrameStore
 from pykaldist.io.atomic import write_text
 from pykaldist.nnet.dnn import DnnOptions, init_dnn, make_dnn
 from pykaldist.nnet.network import FeatureTransform, Network
+from pykaldist.nnet.priors import write_counts
 from pykaldist.optim.schedules import make_schedule
 from pykaldist.optim.sgd import Sgd, SgdOptions
 from pykaldist.options import option
@@ -118,7 +119,7 @@ class Experiment:
         print(self._contract(worker), flush=True)
         trainer.run()
         counts = self.train.counts()
-        write_text(self.exp / "ali_train_pdf.counts", "[ " + " ".join(map(str, counts)) + " ]\n")
+        write_counts(self.exp / "ali_train_pdf.counts", counts)
         for name in SYSTEM_FILES:
             if (self.store / name).is_file():
                 shutil.copyfile(self.store / name, self.exp / name)

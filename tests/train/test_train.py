@@ -43,7 +43,7 @@ def test_it_learns_and_leaves_what_it_should(store, tmp_path, capsys):
     _, history = outcome(tmp_path / "exp")
     assert history[-1]["cv_acc"] > 0.6  # five pdfs: chance is 0.2
     assert history[0]["frames"] == 265 and history[0]["updates"] == 9 and history[0]["time"] == "measured"
-    assert (tmp_path / "exp" / "ali_train_pdf.counts").read_text().startswith("[ ")
+    assert (tmp_path / "exp" / "ali_train_pdf.counts").read_text().startswith(" [ ")
     config = json.loads((tmp_path / "exp" / "config.json").read_text())
     assert config["options"]["momentum"] == 0.5 and config["options"]["schedule"] == "newbob"
     assert "global minibatch  32 frames; 9 updates an epoch" in capsys.readouterr().out

@@ -1,0 +1,119 @@
+"""Running an nnet1 network over an utterance, component by component, as Kaldi's nnet-forward does.
+
+LSTM cells (Sak et al., 2014; Kaldi's LstmProjected), with r the projected output of the frame before and gates in the order g, i, f, o:
+    [g i f o] = W_x x + W_r r + b;   i = sigmoid(i + p_i c');   f = sigmoid(f + p_f c');   c = clip(tanh(g) i + c' f)
+    o = sigmoid(o + p_o c);          m = o tanh(c);             r = W_rm m
+where c' is the cell of the frame before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor
+
+from pykaldist.nnet.nnet1 import Nnet1, Nnet1Component
+
+
+def run(nnet: Nnet1, feats: np.ndarray) -> np.ndarray:
+    """(T, input_dim) of one utterance -> (T, output_dim), float32; Splice and LSTM see the utterance as a whole."""
+    if feats.ndim != 2 or feats.shape[1] != nnet.input_dim:
+        raise ValueError(f"expected frames of dimension {nnet.input_dim}, found {feats.shape}")
+    x = torch.from_numpy(np.ascontiguousarray(feats, dtype=np.float32))
+    with torch.no_grad():
+        for component in nnet.components:
+            x = FORWARD[component.marker](component, x)
+    return x.numpy()
+
+
+def _tensor(component: Nnet1Component, name: str) -> Tensor:
+    return torch.from_numpy(component.arrays[name])
+
+
+def _affine(c: Nnet1Component, x: Tensor) -> Tensor:
+    return torch.addmm(_tensor(c, "bias"), x, _tensor(c, "linearity").t())
+
+
+def _parametric_relu(c: Nnet1Component, x: Tensor) -> Tensor:
+    return torch.where(x >= 0, x * _tensor(c, "alpha"), x * _tensor(c, "beta"))
+
+
+def _splice(c: Nnet1Component, x: Tensor) -> Tensor:
+    rows = torch.arange(len(x))[:, None] + torch.from_numpy(c.arrays["frame_offsets"])
+    return x[rows.clamp_(0, len(x) - 1)].flatten(1)
+
+
+def _convolution(c: Nnet1Component, x: Tensor) -> Tensor:
+    """Patches over frequency, each spanning every spliced frame; outputs patch by patch."""
+    dim, step, stride = (int(c.options[k]) for k in ("PatchDim", "PatchStep", "PatchStride"))
+    spliced = x.view(len(x), -1, stride).unfold(2, dim, step)  # frames, splice, patches, dim
+    patches = spliced.permute(0, 2, 1, 3).flatten(2)
+    return (patches @ _tensor(c, "Filters").t() + _tensor(c, "Bias")).flatten(1)
+
+
+def _pooling(reduce: Callable[[Tensor], Tensor]) -> Callable[[Nnet1Component, Tensor], Tensor]:
+    def pool(c: Nnet1Component, x: Tensor) -> Tensor:
+        size, step, stride = (int(c.options[k]) for k in ("PoolSize", "PoolStep", "PoolStride"))
+        return reduce(x.view(len(x), -1, stride).unfold(1, size, step)).flatten(1)  # frames, pools, stride
+
+    return pool
+
+
+def _rbm(c: Nnet1Component, x: Tensor) -> Tensor:
+    hidden = torch.addmm(_tensor(c, "hid_bias"), x, _tensor(c, "vis_hid").t())
+    return hidden.sigmoid() if c.options["hid_type"] == "bern" else hidden
+
+
+def _lstm_direction(c: Nnet1Component, x: Tensor, prefix: str = "") -> Tensor:
+    a = {name: c.arrays[prefix + name] for name in ("w_gifo_r", "peephole_i_c", "peephole_f_c", "peephole_o_c", "w_r_m")}
+    gates = torch.addmm(_tensor(c, prefix + "bias"), x, _tensor(c, prefix + "w_gifo_x").t()).numpy()
+    return torch.from_numpy(_lstm_frames(gates, a["w_gifo_r"], a["peephole_i_c"], a["peephole_f_c"], a["peephole_o_c"], a["w_r_m"],
+                                         np.float32(c.options["CellClip"])))
+
+
+@numba.njit(cache=True)
+def _lstm_frames(gates, w_r, peep_i, peep_f, peep_o, w_rm, clip):  # pragma: no cover - compiled
+    frames, cells = gates.shape[0], peep_i.shape[0]
+    out = np.zeros((frames, w_rm.shape[0]), np.float32)
+    r, c = np.zeros(w_rm.shape[0], np.float32), np.zeros(cells, np.float32)
+    for t in range(frames):
+        z = gates[t] + np.dot(w_r, r)
+        g, i, f, o = z[:cells], z[cells : 2 * cells], z[2 * cells : 3 * cells], z[3 * cells :]
+        i = 1 / (1 + np.exp(-(i + peep_i * c)))
+        f = 1 / (1 + np.exp(-(f + peep_f * c)))
+        c = (np.tanh(g) * i + c * f).astype(np.float32)
+        if clip > 0:
+            c = np.minimum(np.maximum(c, -clip), clip)
+        o = 1 / (1 + np.exp(-(o + peep_o * c)))
+        r = np.dot(w_rm, (o * np.tanh(c)).astype(np.float32))
+        out[t] = r
+    return out
+
+
+def _blstm(c: Nnet1Component, x: Tensor) -> Tensor:
+    return torch.cat([_lstm_direction(c, x, "f_"), _lstm_direction(c, x.flip(0), "b_").flip(0)], 1)
+
+
+FORWARD: dict[str, Callable[[Nnet1Component, Tensor], Tensor]] = {
+    "AffineTransform": _affine,
+    "LinearTransform": lambda c, x: x @ _tensor(c, "linearity").t(),
+    "Sigmoid": lambda c, x: x.sigmoid(),
+    "Tanh": lambda c, x: x.tanh(),
+    "Softmax": lambda c, x: x.softmax(1),
+    "HiddenSoftmax": lambda c, x: x.softmax(1),
+    "ParametricRelu": _parametric_relu,
+    "Dropout": lambda c, x: x,  # outputs are scaled in training
+    "Splice": _splice,
+    "Copy": lambda c, x: x[:, torch.from_numpy(c.arrays["copy_from_indices"]).long()],
+    "AddShift": lambda c, x: x + _tensor(c, "shift"),
+    "Rescale": lambda c, x: x * _tensor(c, "scale"),
+    "ConvolutionalComponent": _convolution,
+    "MaxPoolingComponent": _pooling(lambda pools: pools.amax(-1)),
+    "AveragePoolingComponent": _pooling(lambda pools: pools.mean(-1)),
+    "LstmProjected": _lstm_direction,
+    "BlstmProjected": _blstm,
+    "Rbm": _rbm,
+}

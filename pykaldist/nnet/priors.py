@@ -1,0 +1,33 @@
+"""Pdf priors from class counts, as nnet1's PdfPrior: log relative frequencies; a pdf below `PRIOR_FLOOR` is disabled."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from pykaldist.errors import UserError
+from pykaldist.io.atomic import write_text
+from pykaldist.io.kaldi import KaldiReader
+
+PRIOR_FLOOR = 1e-10
+DISABLED = 1e10  # log prior of a disabled pdf: its score becomes too low to be decoded
+
+
+def log_priors(counts: np.ndarray) -> np.ndarray:
+    """Counts (num_pdfs,) -> log priors, float32; raises UserError where no count is positive."""
+    total = counts.sum(dtype=np.float64)
+    if not total > 0 or (counts < 0).any():
+        raise UserError("the class counts have no positive sum; is ali_train_pdf.counts of the training alignment?")
+    frequency = counts / total
+    return np.where(frequency < PRIOR_FLOOR, DISABLED, np.log(np.maximum(frequency, PRIOR_FLOOR))).astype(np.float32)
+
+
+def read_counts(path: str | os.PathLike[str]) -> np.ndarray:
+    """A Kaldi vector, text or binary (`ali_train_pdf.counts`), as float64."""
+    return KaldiReader.open(path).vector().astype(np.float64)
+
+
+def write_counts(path: str | os.PathLike[str], counts: np.ndarray) -> None:
+    """A Kaldi text vector."""
+    write_text(path, " [ " + " ".join(f"{c:.10g}" for c in counts) + " ]\n")
