@@ -5,12 +5,14 @@ What is fetched appears whole under its name or not at all, so that an interrupt
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -20,6 +22,7 @@ from pykaldist.errors import UserError
 from pykaldist.progress import Progress
 
 TIMEOUT_S = 60
+POLL_S = 0.05
 
 
 class Unreachable(UserError):
@@ -30,14 +33,33 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _run(command: Sequence[str], cwd: Path) -> None:
-    """Run a command; raises Unreachable with the last thing it said."""
+def _run(command: Sequence[str], folder: Path, what: str) -> None:
+    """Run a command that fills `folder`, its working directory; raises Unreachable with the last thing it said."""
     if shutil.which(command[0]) is None:
         raise Unreachable(f"there is no {command[0]} on this machine")
-    done = subprocess.run(command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False)
-    if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        raise Unreachable(f"{command[0]} failed" + (f": {said[-1]}" if said else ""))
+    with tempfile.TemporaryFile("w+", errors="replace") as said, Progress(what, unit="B") as bar:
+        process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT)
+        try:
+            while process.poll() is None:
+                time.sleep(POLL_S)
+                bar.update(max(0, _size(folder) - bar.count))
+        finally:
+            process.kill()
+            process.wait()
+        said.seek(0)
+        lines = said.read().strip().splitlines()
+    if process.returncode != 0:
+        raise Unreachable(f"{command[0]} failed" + (f": {lines[-1]}" if lines else ""))
+
+
+def _size(folder: Path) -> int:
+    """Bytes of the files below `folder`, which may come and go meanwhile."""
+    total = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(root, name)).st_size
+    return total
 
 
 def _install(made: Path, target: Path) -> None:
@@ -63,13 +85,13 @@ def fetch_debs(packages: Sequence[str], target: str | os.PathLike[str]) -> None:
         own = ["-o", f"Dir::State::lists={work}/lists", "-o", f"Dir::Cache={work}/cache", "-o", "Debug::NoLocking=1"]
         _say(f"fetching the Debian packages {' '.join(packages)} ...")
         try:
-            _run(["apt-get", "download", *packages], debs)
+            _run(["apt-get", "download", *packages], debs, "downloading")
         except Unreachable:
             _say("the machine's package lists do not have them; fetching lists ...")
-            _run(["apt-get", *own, "update"], debs)
-            _run(["apt-get", *own, "download", *packages], debs)
+            _run(["apt-get", *own, "update"], work, "package lists")
+            _run(["apt-get", *own, "download", *packages], debs, "downloading")
         for deb in sorted(debs.glob("*.deb")):
-            _run(["dpkg", "-x", str(deb), str(work / "unpacked")], debs)
+            _run(["dpkg", "-x", str(deb), str(work / "unpacked")], work / "unpacked", "unpacking")
         _install(work / "unpacked", target)
 
 
@@ -115,5 +137,5 @@ def fetch_git(url: str, target: str | os.PathLike[str]) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetch-") as temporary:
         _say(f"cloning {url} ...")
-        _run(["git", "clone", "--quiet", "--depth", "1", url, f"{temporary}/clone"], Path(temporary))
+        _run(["git", "clone", "--quiet", "--depth", "1", url, f"{temporary}/clone"], Path(temporary), "cloning")
         _install(Path(temporary) / "clone", target)
