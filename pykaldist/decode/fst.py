@@ -194,6 +194,8 @@ def unpack(data: bytes | memoryview, header: Header, floats: int) -> tuple[int, 
     weight = words[arc[:, None] + 2 + columns].view(np.float32)
     nextstate = words[arc + 2 + floats]
     _check(header.start, nextstate, header.num_states)
+    if np.isnan(weight).any() or np.isnan(final).any():
+        raise ValueError("has weights that are no numbers; make it again")
     return header.start, final, offset, labels, weight, nextstate, header.end + 4 * size
 
 

@@ -64,7 +64,9 @@ class Lattice:
         source = np.repeat(np.arange(len(final)), np.diff(offset))
         if start > 0 or (target <= source).any():
             raise ValueError("is not in topological order; sort it with lattice-copy or fsttopsort")
-        lattice = cls(offset, labels[:, 0], labels[:, 1], weight[:, 0], weight[:, 1], target, final.sum(axis=1),
+        if (final[~np.isinf(final[:, 0]), 1] != 0).any():
+            raise ValueError("has acoustic costs on final states, which decoders do not make; decode again")
+        lattice = cls(offset, labels[:, 0], labels[:, 1], weight[:, 0], weight[:, 1], target, final[:, 0].copy(),
                       _frames(offset, labels[:, 0], target))
         return lattice, end
 

@@ -31,6 +31,7 @@ def same(a: Fst, b: Fst) -> bool:
     return a.start == b.start and all(np.array_equal(getattr(a, c), getattr(b, c)) for c in COLUMNS)
 
 
+@settings(deadline=None)
 @given(fsts())
 def test_what_is_written_is_read_by_us_and_by_kaldifst(fst: Fst) -> None:
     there = to_kaldifst(fst)
@@ -98,6 +99,7 @@ def paths(fst: Fst) -> dict[tuple[tuple[int, ...], tuple[int, ...]], float]:
     return found
 
 
+@settings(deadline=None)
 @given(fsts(acyclic=True))
 def test_local_epsilon_removal_keeps_every_path(fst: Fst) -> None:
     before, after = paths(fst), paths(remove_eps_local(fst))

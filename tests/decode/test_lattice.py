@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+import kaldifst
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pykaldist.decode.determinize import determinize
+from pykaldist.decode.lattice import Lattice, best_path, best_words, read_lattices, write_lattices
+from pykaldist.errors import UserError
+
+ARRAYS = ("offset", "transition_id", "word", "graph", "acoustic", "target", "final", "frame")
+
+
+def random_lattice(seed: int, words: int = 3) -> Lattice:
+    """A small lattice with frames; every state lies on a path."""
+    rng = np.random.default_rng(seed)
+    frames, width = rng.integers(1, 5), rng.integers(1, 4)
+    frame = np.concatenate([[0], np.repeat(np.arange(1, frames + 1), width)]).astype(np.int32)
+    source, target = [], []
+    for s in range(len(frame)):
+        for t in range(s + 1, len(frame)):
+            if frame[t] == frame[s] + 1 and (s == 0 or t == s + width or rng.random() < 0.7):
+                source.append(s)
+                target.append(t)
+    count = len(source)
+    offset = np.zeros(len(frame) + 1, np.int64)
+    np.cumsum(np.bincount(source, minlength=len(frame)), out=offset[1:])
+    final = np.where(frame == frames, rng.normal(size=len(frame)), np.inf).astype(np.float32)
+    return Lattice(offset, rng.integers(1, 9, count).astype(np.int32), rng.integers(0, words, count).astype(np.int32),
+                   rng.random(count).astype(np.float32) * 3, rng.normal(size=count).astype(np.float32) * 5,
+                   np.array(target, np.int32), final, frame)
+
+
+def enumerate_paths(lattice: Lattice) -> list[tuple[tuple[int, ...], float, float]]:
+    """(words, graph cost, acoustic cost) of every path."""
+    found = []
+
+    def walk(s: int, words: tuple[int, ...], graph: float, acoustic: float) -> None:
+        if lattice.final[s] < np.inf:
+            found.append((words, graph + float(lattice.final[s]), acoustic))
+        for a in range(lattice.offset[s], lattice.offset[s + 1]):
+            w = int(lattice.word[a])
+            walk(int(lattice.target[a]), words + (w,) * (w > 0), graph + float(lattice.graph[a]), acoustic + float(lattice.acoustic[a]))
+
+    walk(0, (), 0.0, 0.0)
+    return found
+
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+@settings(deadline=None)
+@given(seed=seeds)
+def test_all_points_of_a_sweep_at_once_equal_enumeration(seed: int) -> None:
+    lattice = random_lattice(seed)
+    every = enumerate_paths(lattice)
+    points = [(1.0, 0.1, 0.0), (1.0, 1.0, 0.5), (0.3, 0.2, -2.0), (1.0, 0.05, 4.0)]
+    for (lm, ac, wip), words in zip(points, best_words(lattice, *zip(*points, strict=True)), strict=True):
+        costs = {path: lm * path[1] + ac * path[2] + wip * len(path[0]) for path in every}
+        best = min(costs.values())
+        assert any(path[0] == tuple(words) for path, cost in costs.items() if cost < best + 1e-4)
+
+
+@settings(deadline=None)
+@given(seed=seeds)
+def test_the_best_path_has_the_costs_it_says(seed: int) -> None:
+    lattice = random_lattice(seed)
+    path = best_path(lattice, 0.3)
+    best = min(enumerate_paths(lattice), key=lambda p: p[1] + 0.3 * p[2])
+    assert path.graph + 0.3 * path.acoustic == pytest.approx(best[1] + 0.3 * best[2], abs=1e-4)
+    assert len(path.transition_ids) == lattice.num_frames
+
+
+@settings(deadline=None)
+@given(seed=seeds, beam=st.floats(0.5, 30), acwt=st.sampled_from([0.1, 0.5]))
+def test_determinisation_keeps_the_best_path_of_each_word_sequence(seed: int, beam: float, acwt: float) -> None:
+    lattice = random_lattice(seed)
+    best: dict[tuple[int, ...], tuple[float, float]] = {}
+    for words, graph, acoustic in enumerate_paths(lattice):
+        if words not in best or graph + acwt * acoustic < best[words][0] + acwt * best[words][1]:
+            best[words] = (graph, acoustic)
+    lowest = min(g + acwt * a for g, a in best.values())
+    found = enumerate_paths(determinize(lattice, acwt, beam))
+    assert len({words for words, _, _ in found}) == len(found)
+    for words, graph, acoustic in found:
+        assert graph + acwt * acoustic == pytest.approx(best[words][0] + acwt * best[words][1], abs=0.05)
+    assert {w for w, (g, a) in best.items() if g + acwt * a < lowest + beam - 0.05} <= {words for words, _, _ in found}
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=seeds)
+def test_archives_come_back(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+    path = tmp_path_factory.getbasetemp() / "lat.1.gz"
+    lattices = {f"utt-{n}": random_lattice(seed + n) for n in range(3)}
+    assert write_lattices(path, lattices.items()) == 3
+    back = dict(read_lattices(path))
+    assert back.keys() == lattices.keys()
+    for key, lattice in lattices.items():
+        for name in ARRAYS:
+            np.testing.assert_array_equal(getattr(back[key], name), getattr(lattice, name), err_msg=name)
+
+
+def test_kaldis_own_reader_takes_our_lattice(tmp_path: Path) -> None:
+    lattice = random_lattice(5)
+    (tmp_path / "lattice").write_bytes(lattice.to_bytes())
+    other = kaldifst.Lattice.read(str(tmp_path / "lattice"))
+    assert (other.num_states, other.start) == (lattice.num_states, 0)
+    lines = [line.split() for line in other.to_str(show_weight_one=True).splitlines()]
+    arcs = [(*map(int, f[:4]), *map(float, f[4].split(","))) for f in lines if len(f) > 3]
+    source = np.repeat(np.arange(lattice.num_states), np.diff(lattice.offset))
+    expected = list(zip(source, lattice.target, lattice.transition_id, lattice.word, lattice.graph, lattice.acoustic, strict=True))
+    np.testing.assert_allclose(sorted(arcs), sorted(expected), rtol=1e-5)
+
+
+def test_an_archive_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    def broken() -> Iterator[tuple[str, Lattice]]:
+        yield "a", random_lattice(1)
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write_lattices(tmp_path / "lat.1.gz", broken())
+    assert list(tmp_path.iterdir()) == []
+
+
+@settings(deadline=None, max_examples=200)
+@given(data=st.data())
+def test_damaged_archives_are_named(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    path = tmp_path_factory.getbasetemp() / "damaged.gz"
+    content = b"".join(f"utt-{n} ".encode() + random_lattice(n).to_bytes() for n in range(2))
+    cut = data.draw(st.integers(0, len(content) - 1))
+    flipped = bytearray(content)
+    flipped[cut] ^= data.draw(st.integers(1, 255))
+    for damaged in (content[: max(cut, 1)], bytes(flipped)):
+        path.write_bytes(gzip.compress(damaged))
+        try:
+            for _, lattice in read_lattices(path):
+                assert len(lattice.target) == lattice.offset[-1]
+        except UserError as error:
+            assert str(path) in str(error)
+    path.write_bytes(gzip.compress(content)[:-20])
+    with pytest.raises(UserError, match="truncated"):
+        list(read_lattices(path))
+
+
+def test_golden_lattices_say_what_they_are(golden: Path) -> None:
+    with pytest.raises(UserError, match="compactlattice44"):
+        next(read_lattices(golden / "an4_kaldi/decode_dnn/lat.gz"))

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
+from pykaldist.decode.fst import Fst
+from pykaldist.decode.lattice import Lattice, write_lattices
+from pykaldist.decode.run import decode_all
+from pykaldist.errors import UserError
+from pykaldist.hmm.model_files import read_transition_model
+from pykaldist.io.datadir import DataDir, write_datadir
+from pykaldist.io.lang import SymbolTable
+from pykaldist.io.tables import read_archive
+from pykaldist.score.sweep import SweepOptions, score_dir
+
+
+@pytest.fixture(scope="module")
+def scored(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The golden log-likelihoods decoded and scored: (decode directory, file of the best point)."""
+    folder = golden / "an4_kaldi"
+    decoder = LatticeDecoder(Fst.read(folder / "graph_tri3/HCLG.fst"), read_transition_model(folder / "tri3_ali/final.mdl").tid2pdf,
+                             DecoderOptions(acwt=0.1))
+    loglikes = dict(read_archive(folder / "dnn/loglikes.ark"))
+    words = SymbolTable.read(folder / "graph_tri3/words.txt")
+    decode_dir = tmp_path_factory.mktemp("decode")
+    decode_all(decoder, list(loglikes)[:20], loglikes.__getitem__, decode_dir / "lat.1.gz", words)
+    decode_all(decoder, list(loglikes)[20:], loglikes.__getitem__, decode_dir / "lat.2.gz", words)
+    (decode_dir / "acwt").write_text("0.1\n")
+    test = DataDir(folder / "data/test")
+    data = write_datadir(decode_dir / "data", {u: test.wav_scp[u] for u in loglikes}, {u: " ".join(test.text[u]) for u in loglikes},
+                         {u: test.utt2spk[u] for u in loglikes})
+    return decode_dir, score_dir(data, words, decode_dir, SweepOptions())[1]
+
+
+def test_every_point_is_within_a_word_of_kaldis(scored: tuple[Path, Path], golden: Path) -> None:
+    lines = (golden / "an4_kaldi/decode_dnn/sweep.txt").read_text().splitlines()
+    assert len(lines) == 9
+    for line in lines:
+        fields = line.split()
+        lmwt, wip = (f.split("=")[1] for f in fields[:2])
+        ours = (scored[0] / f"wer_{lmwt}_{wip}").read_text().split()
+        assert ours[4:6] == ["/", "279,"] and abs(int(ours[3]) - int(fields[5])) <= 1
+
+
+def test_the_best_point_and_its_details(scored: tuple[Path, Path]) -> None:
+    decode_dir, best_file = scored
+    rates = {path: float(path.read_text().split()[1]) for path in decode_dir.glob("wer_*_*")}
+    assert len(rates) == 36 and rates[best_file] == min(rates.values())
+    line = best_file.read_text().splitlines()[0]
+    assert (decode_dir / "best_wer").read_text() == f"{line} {best_file}\n"
+    details = decode_dir / "scoring_kaldi/wer_details"
+    lmwt, wip = ((details / name).read_text().strip() for name in ("lmwt", "wip"))
+    assert best_file.name == f"wer_{lmwt}_{wip}"
+    counts = np.array([line.split()[2:] for line in (details / "per_utt").read_text().splitlines() if "#csid" in line], int).sum(axis=0)
+    total = (details / "per_spk").read_text().splitlines()[-2].split()
+    assert total[:2] == ["SUM", "raw"] and [int(n) for n in total[4:8]] == counts.tolist()
+    assert counts[1:].sum() == int(line.split()[3])
+    hyps = (decode_dir / f"scoring_kaldi/penalty_{wip}/{lmwt}.txt").read_text().splitlines()
+    assert len(hyps) == 43
+
+
+def test_best_wer_sh_takes_the_first_of_the_lowest(root: Path) -> None:
+    text = "d/wer_7_0.0:%WER 9.00 [ 9 / 100 ]\nd/wer_8_0.0:%WER 10.10 [ x ]\nd/wer_9_0.0:%WER 9.00 [ 9 / 100 ]\nd/wer_9_0.0:%SER 1 [ ]\n"
+    result = subprocess.run([root / "utils/best_wer.sh"], input=text, capture_output=True, text=True, check=True)
+    assert result.stdout == "%WER 9.00 [ 9 / 100 ] d/wer_7_0.0\n"
+    assert subprocess.run([root / "utils/best_wer.sh"], input="nothing\n", capture_output=True, text=True).returncode == 1
+
+
+def one_word_lattice(word: int) -> Lattice:
+    return Lattice(np.array([0, 1, 1]), np.array([1], np.int32), np.array([word], np.int32), np.zeros(1, np.float32),
+                   np.zeros(1, np.float32), np.array([1], np.int32), np.array([np.inf, 0], np.float32), np.array([0, 1], np.int32))
+
+
+def test_errors(tmp_path: Path) -> None:
+    data = write_datadir(tmp_path / "data", {"u": "x.wav"}, {"u": "a"}, {"u": "u"})
+    words = SymbolTable({"<eps>": 0, "a": 1})
+    decode_dir = tmp_path / "decode"
+    decode_dir.mkdir()
+    with pytest.raises(UserError, match="no lattices"):
+        score_dir(data, words, decode_dir, SweepOptions())
+    write_lattices(decode_dir / "lat.1.gz", [("v", one_word_lattice(1))])
+    with pytest.raises(UserError, match="no reference"):
+        score_dir(data, words, decode_dir, SweepOptions())
+    write_lattices(decode_dir / "lat.1.gz", [("u", one_word_lattice(7))])
+    with pytest.raises(UserError, match="no symbol 7"):
+        score_dir(data, words, decode_dir, SweepOptions())
+    assert not list(decode_dir.glob("wer_*"))
+    for options in (SweepOptions(min_lmwt=9, max_lmwt=8), SweepOptions(word_ins_penalty="0.0,x")):
+        with pytest.raises(UserError, match="expected"):
+            score_dir(data, words, decode_dir, options)
+    write_lattices(decode_dir / "lat.1.gz", [("u", one_word_lattice(1))])
+    assert score_dir(data, words, decode_dir, SweepOptions())[0].errors == 0
