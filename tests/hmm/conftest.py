@@ -1,0 +1,50 @@
+"""A toy language (phones SIL, SPN, A, B, C) and speech made for it, on which the hmm room is tested."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pykaldist.hmm.corpus import Corpus
+from pykaldist.hmm.prepare_lang import LangOptions, prepare_lang
+from pykaldist.io.lang import LangDir
+
+LEXICON = "<UNK> SPN\na A\nab A B\nba B A\nba B C\ncab C A B\n"
+
+
+def write_dict(path: Path, lexicon: str = LEXICON, **files: str) -> Path:
+    """A dictionary directory; keyword arguments replace whole files (`silence_phones="SIL\\n"`)."""
+    path.mkdir(parents=True, exist_ok=True)
+    texts = {"silence_phones": "SIL\nSPN\n", "nonsilence_phones": "A\nB\nC\n", "optional_silence": "SIL\n", "lexicon": lexicon}
+    for name, text in {**texts, **files}.items():
+        (path / f"{name}.txt").write_text(text)
+    return path
+
+
+@pytest.fixture(scope="session")
+def toy_lang(tmp_path_factory: pytest.TempPathFactory) -> LangDir:
+    base = tmp_path_factory.mktemp("toy")
+    prepare_lang(write_dict(base / "dict"), "<UNK>", base / "tmp", base / "lang", LangOptions(num_sil_states=3))
+    return LangDir(base / "lang")
+
+
+@pytest.fixture(scope="session")
+def toy_corpus(toy_lang: LangDir) -> Corpus:
+    """60 utterances of 2 to 4 words; every phone has a direction of its own in 6 dimensions, every third of it another length."""
+    rng = np.random.default_rng(1)
+    pronunciations = {"a": "A", "ab": "AB", "ba": "BA", "cab": "CAB"}
+    centre = {phone: rng.standard_normal(6) * 4 for phone in "ABC_"}
+    words, matrices = [], []
+    for _ in range(60):
+        chosen = rng.choice(list(pronunciations), size=rng.integers(2, 5)).tolist()
+        words.append(toy_lang.word_ids(chosen)[0])
+        rows = []
+        for phone in "_" + "".join(pronunciations[word] for word in chosen) + "_":
+            for third in range(3):
+                rows += [centre[phone] * (1 + 0.3 * third)] * int(rng.integers(2, 6))
+        matrices.append((np.array(rows) + rng.standard_normal((len(rows), 6))).astype(np.float32))
+    offsets = np.concatenate([[0], np.cumsum([len(m) for m in matrices])])
+    return Corpus([f"utt{n:02d}" for n in range(60)], np.concatenate(matrices), offsets, words, Counter())
