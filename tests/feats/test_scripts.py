@@ -1,0 +1,61 @@
+"""The feature stages as a user runs them, in a recipe's directory."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from pykaldist.io.datadir import DataDir, write_datadir
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, root: Path) -> Path:
+    """A recipe's directory with six utterances of two speakers."""
+    for name in ("steps", "utils", "path.sh"):
+        (tmp_path / name).symlink_to(root / name)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/mfcc.conf").write_text("--sample-frequency=8000\n")
+    (tmp_path / "conf/fbank.conf").write_text("--sample-frequency=8000 --num-mel-bin=40\n")  # a slip: bins
+    utts = {f"{spk}-{i}": spk for spk in ("ann", "bob") for i in range(3)}
+    for utt in utts:
+        soundfile.write(tmp_path / f"{utt}.wav", np.random.default_rng(1).integers(-900, 900, 900).astype(np.int16), 8000)
+    write_datadir(tmp_path / "data/train", {u: f"{u}.wav" for u in utts}, {u: "yes" for u in utts}, utts)
+    return tmp_path
+
+
+def run(recipe: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["bash", *command], cwd=recipe, capture_output=True, text=True, check=False)
+
+
+def test_mfcc_and_cmvn(recipe: Path) -> None:
+    made = run(recipe, "steps/make_mfcc.sh", "--nj", "2", "data/train", "exp/make_mfcc", "mfcc")
+    assert made.returncode == 0, made.stderr
+    assert made.stdout == "make_mfcc.sh: features of 6 utterances, 0.00 h, 54 frames in data/train/feats.scp\n"
+    assert run(recipe, "steps/compute_cmvn_stats.sh", "data/train", "exp/make_mfcc", "mfcc").returncode == 0
+    data = DataDir(recipe / "data/train")
+    data.validate(feats=True)
+    assert data.feats["bob-2"].shape == (9, 13) and set(data.cmvn) == {"ann", "bob"}
+    assert (recipe / "exp/make_mfcc/make_mfcc.2.log").is_file()
+
+
+def test_what_is_wrong_is_said_and_old_features_do_not_stay(recipe: Path) -> None:
+    (recipe / "data/train/feats.scp").write_text("old\n")
+    failed = run(recipe, "steps/make_fbank.sh", "--nj", "1", "data/train")
+    assert failed.returncode == 1
+    assert "conf/fbank.conf: there is no option --num-mel-bin; known are" in failed.stderr
+    assert not (recipe / "data/train/feats.scp").exists()
+    early = run(recipe, "steps/compute_cmvn_stats.sh", "data/train")
+    assert early.returncode == 1 and "no file data/train/feats.scp; run steps/make_mfcc.sh first" in early.stderr
+
+
+@pytest.mark.parametrize("script", ["steps/make_mfcc.sh", "steps/make_fbank.sh", "steps/compute_cmvn_stats.sh",
+                                    "utils/validate_data_dir.sh", "utils/fix_data_dir.sh", "utils/subset_data_dir.sh",
+                                    "utils/train_lm.sh"])
+def test_usage(recipe: Path, script: str) -> None:
+    asked, wrong = run(recipe, script, "--help"), run(recipe, script)
+    assert (asked.returncode, wrong.returncode) == (0, 1)
+    assert asked.stdout == wrong.stderr and " e.g.: " in asked.stdout
