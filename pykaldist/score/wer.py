@@ -190,14 +190,14 @@ def speaker_details(counts: Iterable[tuple[str, dict[str, int]]]) -> str:
             total["wrong"] += count["S"] + count["I"] + count["D"] > 0
     width = max([15, *(len(s) for s in totals)])
     header = ("#SENT", "#WORD", "Corr", "Sub", "Ins", "Del", "Err", "S.Err")
-    lines = [f"{'SPEAKER':<{width}} id  " + "".join(f" {name:>10}" for name in header)]
+    lines = [f"{'SPEAKER':<{width}} id  " + " ".join(f"{name:>10}" for name in header)]
     for name in [*sorted(n for n in totals if n != "\0SUM"), "\0SUM"]:
         t = totals[name]
         words, errors = t["C"] + t["S"] + t["D"], t["S"] + t["I"] + t["D"]
         raw = (t["sentences"], words, t["C"], t["S"], t["I"], t["D"], errors, t["wrong"])
         label = f"{name.lstrip(chr(0)):<{width}}"
-        lines.append(f"{label} raw " + "".join(f" {n:10d}" for n in raw))
+        lines.append(f"{label} raw " + " ".join(f"{n:10d}" for n in raw))
         if words:
             rates = [100 * n / words for n in raw[2:7]] + [100 * t["wrong"] / t["sentences"]]
-            lines.append(f"{label} sys " + f" {raw[0]:10d} {words:10d}" + "".join(f" {rate:10.2f}" for rate in rates))
+            lines.append(f"{label} sys {raw[0]:10d} {words:10d} " + " ".join(f"{rate:10.2f}" for rate in rates))
     return "\n".join(lines) + "\n"
