@@ -19,12 +19,14 @@ Options:
 EOF
 }
 
+from=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
 . ./cmd.sh
 stage=0 stop_stage=8 corpus="" nj=$(nproc) ngpu=1 device=auto
 . ./path.sh
 . parse_options.sh || exit 1
 [ $# = 0 ] || { usage >&2; exit 1; }
+case $corpus in "" | /*) ;; *) corpus=$from/$corpus ;; esac
 set -e
 
 # want N "what": true if stage N is to be run, and says so
@@ -66,8 +68,8 @@ if want 5 "network training"; then
 fi
 
 if want 6 "decoding"; then
-  steps/decode.sh --nj "$nj" --cmd "$cmd" exp/mono/graph data/test exp/mono/decode
-  steps/decode.sh --nj "$nj" --cmd "$cmd" exp/mono/graph data-fbank/test exp/dnn/decode
+  steps/decode.sh --skip-scoring true --nj "$nj" --cmd "$cmd" exp/mono/graph data/test exp/mono/decode
+  steps/decode.sh --skip-scoring true --nj "$nj" --cmd "$cmd" exp/mono/graph data-fbank/test exp/dnn/decode
 fi
 
 if want 7 "scoring"; then
