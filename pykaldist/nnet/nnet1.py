@@ -98,7 +98,7 @@ class Nnet1Component:
         """Raise ValueError where dimensions, options and arrays do not fit each other."""
         layout = LAYOUTS[self.marker]
         if layout.same_dims and self.output_dim != self.input_dim:
-            raise ValueError(f"<{self.marker}> has output dimension {self.output_dim}, input dimension {self.input_dim}; expected equal ones")
+            raise ValueError(f"<{self.marker}> has output dimension {self.output_dim}, input dimension {self.input_dim}")
         for name, shape in layout.shapes(self.output_dim, self.input_dim, self.options).items():
             found = self.arrays[name].shape
             if shape is not None and found != shape:
