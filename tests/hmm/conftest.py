@@ -32,19 +32,30 @@ def toy_lang(tmp_path_factory: pytest.TempPathFactory) -> LangDir:
 
 
 @pytest.fixture(scope="session")
-def toy_corpus(toy_lang: LangDir) -> Corpus:
-    """60 utterances of 2 to 4 words; every phone has a direction of its own in 6 dimensions, every third of it another length."""
+def toy_speech(toy_lang: LangDir) -> tuple[Corpus, np.ndarray]:
+    """60 utterances of 2 to 4 words, and the phone of every frame (`_` for silence, which stands at both ends only).
+
+    Every phone has a direction of its own in 6 dimensions, every third of it another length.
+    """
     rng = np.random.default_rng(1)
     pronunciations = {"a": "A", "ab": "AB", "ba": "BA", "cab": "CAB"}
     centre = {phone: rng.standard_normal(6) * 4 for phone in "ABC_"}
-    words, matrices = [], []
+    words, matrices, truth = [], [], []
     for _ in range(60):
         chosen = rng.choice(list(pronunciations), size=rng.integers(2, 5)).tolist()
         words.append(toy_lang.word_ids(chosen)[0])
         rows = []
         for phone in "_" + "".join(pronunciations[word] for word in chosen) + "_":
             for third in range(3):
-                rows += [centre[phone] * (1 + 0.3 * third)] * int(rng.integers(2, 6))
+                frames = int(rng.integers(2, 6))
+                rows += [centre[phone] * (1 + 0.3 * third)] * frames
+                truth += [phone] * frames
         matrices.append((np.array(rows) + rng.standard_normal((len(rows), 6))).astype(np.float32))
     offsets = np.concatenate([[0], np.cumsum([len(m) for m in matrices])])
-    return Corpus([f"utt{n:02d}" for n in range(60)], np.concatenate(matrices), offsets, words, Counter())
+    corpus = Corpus([f"utt{n:02d}" for n in range(60)], np.concatenate(matrices), offsets, words, Counter())
+    return corpus, np.array(truth)
+
+
+@pytest.fixture(scope="session")
+def toy_corpus(toy_speech: tuple[Corpus, np.ndarray]) -> Corpus:
+    return toy_speech[0]
