@@ -44,6 +44,7 @@ if want 1 "features: MFCC for the GMM, filterbanks for the network"; then
     utils/copy_data_dir.sh data/$set data-fbank/$set
     steps/make_mfcc.sh --nj "$nj" --cmd "$cmd" data/$set exp/make_mfcc/$set mfcc
     steps/make_fbank.sh --nj "$nj" --cmd "$cmd" data-fbank/$set exp/make_fbank/$set fbank
+    for data in data/$set data-fbank/$set; do utils/fix_data_dir.sh $data; done  # up to 1 % may have had unusable audio
     steps/compute_cmvn_stats.sh data/$set exp/make_mfcc/$set mfcc
     steps/compute_cmvn_stats.sh data-fbank/$set exp/make_fbank/$set fbank
   done
