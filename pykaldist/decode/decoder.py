@@ -64,9 +64,8 @@ class LatticeDecoder:
         self._start = fst.start
         self._where = np.zeros(fst.num_states, np.int32)
         self._tokens, self._links = np.empty(1 << 16, search.TOKEN), np.empty(1 << 17, search.LINK)
-        self._beams = search.Beams(
-            np.float32(options.beam), np.float32(options.lattice_beam), np.int64(options.max_active), np.int64(options.min_active),
-            np.int64(options.prune_interval), np.float32(options.beam_delta), np.float32(0.1))
+        self._beams = np.array([(options.beam, options.lattice_beam, options.max_active, options.min_active, options.prune_interval,
+                                 options.beam_delta, 0.1)], search.BEAMS)[0]
 
     def decode(self, loglikes: np.ndarray) -> Lattice | None:
         """The lattice of an utterance, pruned to the lattice beam; None where no path survives the beam.

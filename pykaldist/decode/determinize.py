@@ -37,13 +37,9 @@ def _grown(x: np.ndarray, size: int) -> np.ndarray:
     if size <= len(x):
         return x
     y = np.empty(2 * size, x.dtype)
-    y[: len(x)] = x
+    for i in range(len(x)):
+        y[i] = x[i]
     return y
-
-
-@numba.njit(cache=True)
-def _sorted_by(keys: np.ndarray, count: int) -> np.ndarray:
-    return np.argsort(keys[:count], kind="mergesort")
 
 
 @numba.njit(cache=True)
@@ -118,7 +114,10 @@ def _determinize(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoust
             arc_g, arc_a = _grown(arc_g, arcs + 1), _grown(arc_a, arcs + 1)
             arc_source[arcs], arc_word[arcs], arc_target[arcs], arc_g[arcs], arc_a[arcs] = n, 0, 1, end_g, end_a
             arcs += 1
-        order = _sorted_by(out_word[:out] * len(final) + out_state[:out], out)
+        keys = np.empty(out, np.int64)
+        for i in range(out):
+            keys[i] = out_word[i] * len(final) + out_state[i]
+        order = np.argsort(keys, kind="mergesort")
         i = 0
         while i < out:
             w = out_word[order[i]]

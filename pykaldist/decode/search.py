@@ -16,8 +16,6 @@ state, so the array is never cleared. All arithmetic is float32, as Kaldi's.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numba
 import numpy as np
 
@@ -33,30 +31,47 @@ ARC = np.dtype([("nextstate", "i4"), ("weight", "f4"), ("pdf", "i4")])
 TOKEN = np.dtype([("cost", "f4"), ("extra", "f4"), ("state", "i4"), ("first", "i4")])
 #: `target` token, -1 where the link is dead; graph `arc`; `acoustic` cost, scaled, the frame's offset in it; `next` link of its token.
 LINK = np.dtype([("target", "i4"), ("arc", "i4"), ("acoustic", "f4"), ("next", "i4")])
-
-
-class Beams(NamedTuple):
-    """Search options, as `DecoderOptions`."""
-
-    beam: np.float32
-    lattice_beam: np.float32
-    max_active: np.int64
-    min_active: np.int64
-    prune_interval: np.int64
-    beam_delta: np.float32
-    prune_scale: np.float32
+#: Search options, as `DecoderOptions`. (A record, not a class: compiled code in the cache must not refer to classes that may change.)
+BEAMS = np.dtype([("beam", "f4"), ("lattice_beam", "f4"), ("max_active", "i8"), ("min_active", "i8"), ("prune_interval", "i8"),
+                  ("beam_delta", "f4"), ("prune_scale", "f4")])
 
 
 @numba.njit(cache=True)
 def _larger(records: np.ndarray, size: int) -> np.ndarray:
     """A copy with room for at least twice `size` records."""
     larger = np.empty(2 * size, records.dtype)
-    larger[: len(records)] = records
+    for i in range(len(records)):
+        larger[i] = records[i]
     return larger
 
 
 @numba.njit(cache=True)
-def _cutoff(tokens: np.ndarray, beams: Beams) -> tuple[np.float32, np.float32, int]:
+def _nth(values: np.ndarray, n: int) -> np.float32:
+    """What stands at place n when `values` are sorted (Hoare's selection; reorders them)."""
+    low, high = 0, len(values) - 1
+    while low < high:
+        pivot = values[(low + high) // 2]
+        i, j = low, high
+        while i <= j:
+            while values[i] < pivot:
+                i += 1
+            while values[j] > pivot:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i += 1
+                j -= 1
+        if n <= j:
+            high = j
+        elif n >= i:
+            low = i
+        else:
+            break
+    return values[n]
+
+
+@numba.njit(cache=True)
+def _cutoff(tokens: np.ndarray, beams: np.record) -> tuple[np.float32, np.float32, int]:
     """(cost above which a token is not followed, beam for the next frame, index of the best token)."""
     best = 0
     cost = np.empty(len(tokens), np.float32)
@@ -67,7 +82,7 @@ def _cutoff(tokens: np.ndarray, beams: Beams) -> tuple[np.float32, np.float32, i
     lowest = cost[best]
     by_beam = lowest + beams.beam
     if len(cost) > beams.max_active:
-        by_max_active = np.partition(cost, beams.max_active)[beams.max_active]
+        by_max_active = _nth(cost, beams.max_active)
         if by_max_active < by_beam:
             return by_max_active, by_max_active - lowest + beams.beam_delta, best
     if len(cost) <= beams.min_active:
@@ -77,13 +92,13 @@ def _cutoff(tokens: np.ndarray, beams: Beams) -> tuple[np.float32, np.float32, i
         within += cost[i] <= by_beam
     if within > beams.min_active:
         return by_beam, beams.beam, best
-    by_min_active = np.partition(cost, beams.min_active)[beams.min_active]
+    by_min_active = _nth(cost, beams.min_active)
     return by_min_active, by_min_active - lowest + beams.beam_delta, best
 
 
 @numba.njit(cache=True)
 def _emit(states: np.ndarray, arcs: np.ndarray, tokens: np.ndarray, links: np.ndarray, where: np.ndarray, begin: int, end: int,
-          num_links: int, acoustic: np.ndarray, beams: Beams) -> tuple[np.ndarray, np.ndarray, int, int, np.float32]:
+          num_links: int, acoustic: np.ndarray, beams: np.record) -> tuple[np.ndarray, np.ndarray, int, int, np.float32]:
     """Take tokens begin:end one frame on, at cost `acoustic[pdf]`.
 
     Returns (tokens, links, number of tokens, of links, cut-off for the new tokens).
@@ -332,7 +347,7 @@ def _prune(arcs: np.ndarray, tokens: np.ndarray, links: np.ndarray, first_token:
 
 
 @numba.njit(cache=True, nogil=True)
-def search(states: np.ndarray, arcs: np.ndarray, start: int, loglikes: np.ndarray, acwt: np.float32, beams: Beams,
+def search(states: np.ndarray, arcs: np.ndarray, start: int, loglikes: np.ndarray, acwt: np.float32, beams: np.record,
            tokens: np.ndarray, links: np.ndarray, where: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, bool]:
     """Decode one utterance, `loglikes` float32 [frames, pdfs]; `tokens`, `links` and `where` are working memory.
 
@@ -343,6 +358,7 @@ def search(states: np.ndarray, arcs: np.ndarray, start: int, loglikes: np.ndarra
     first_token = np.zeros(frames + 2, np.int64)
     first_link = np.zeros(frames + 2, np.int64)
     stale = np.ones(frames + 1, np.bool_)
+    acoustic = np.empty(loglikes.shape[1], np.float32)
     _set_token(tokens, 0, np.float32(0), start)
     where[start] = 0
     tokens, links, num_tokens, num_links = _epsilon(states, arcs, tokens, links, where, 0, 1, 0, beams.beam)
@@ -352,13 +368,13 @@ def search(states: np.ndarray, arcs: np.ndarray, start: int, loglikes: np.ndarra
             _prune(arcs, tokens, links, first_token, first_link, stale, frame, beams.lattice_beam,
                    beams.lattice_beam * beams.prune_scale)
             num_tokens, num_links = first_token[frame + 1], first_link[frame + 1]
-        acoustic = -acwt * loglikes[frame]
+        for pdf in range(len(acoustic)):
+            acoustic[pdf] = -acwt * loglikes[frame, pdf]
         tokens, links, emitted, num_links, cutoff = _emit(
             states, arcs, tokens, links, where, first_token[frame], num_tokens, num_links, acoustic, beams)
         first_link[frame + 1] = num_links
         if emitted == num_tokens:
-            first_token[:] = 0
-            return tokens, links, first_token, first_link, False
+            return tokens, links, np.zeros(frames + 2, np.int64), first_link, False
         tokens, links, num_tokens, num_links = _epsilon(
             states, arcs, tokens, links, where, num_tokens, emitted, num_links, cutoff)
     first_token[frames + 1], first_link[frames + 1] = num_tokens, num_links
