@@ -27,5 +27,5 @@ for file in "$data"/{text,utt2spk} "$graph/words.txt" "$dir/lat.1.gz"; do
   [ -f "$file" ] || { echo "score.sh: ERROR: $file does not exist." >&2; exit 1; }
 done
 $cmd "$dir/scoring_kaldi/log/score.log" pykaldist score --min-lmwt "$min_lmwt" --max-lmwt "$max_lmwt" \
-  --word-ins-penalty "$word_ins_penalty" "$data" "$graph" "$dir" || exit 1
+  --word-ins-penalty="$word_ins_penalty" "$data" "$graph" "$dir" || exit 1
 echo "score.sh: $(cat "$dir/best_wer")"

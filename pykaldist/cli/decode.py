@@ -31,5 +31,6 @@ def run(args: argparse.Namespace) -> None:
     decoder = LatticeDecoder(Fst.read(args.graph_dir / "HCLG.fst"), model.tid2pdf, from_args(DecoderOptions, args))
     data = DataDir(args.data)
     words = SymbolTable.read(args.graph_dir / "words.txt")
-    print(decode_all(decoder, data.part(args.job, args.nj), lambda utt: model.loglikes(model.features(data, utt)),
-                     args.decode_dir / f"lat.{args.job}.gz", words))
+    utts = data.part(args.job, args.nj)
+    print(decode_all(decoder, ((utt, model.loglikes(model.features(data, utt))) for utt in utts),
+                     args.decode_dir / f"lat.{args.job}.gz", words, len(utts)))

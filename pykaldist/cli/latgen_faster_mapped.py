@@ -26,5 +26,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     decoder = LatticeDecoder(Fst.read(args.fst), read_transition_model(args.model).tid2pdf, from_args(DecoderOptions, args))
     words = SymbolTable.read(args.word_symbol_table) if args.word_symbol_table else None
-    matrices = dict(read_archive(args.loglikes))
-    print(decode_all(decoder, list(matrices), matrices.__getitem__, args.lattices, words))
+    print(decode_all(decoder, read_archive(args.loglikes), args.lattices, words))

@@ -87,7 +87,11 @@ def h_transducer(windows: Sequence[Sequence[int]], tree: ContextDependency, mode
         for s, state in enumerate(entry[:-1]):
             forward = tree.compute(window, state.forward_pdf_class)
             loop = tree.compute(window, state.self_loop_pdf_class)
-            first = model.state2first[model.tuple2state(phone, s, forward, loop)]
+            try:
+                first = model.state2first[model.tuple2state(phone, s, forward, loop)]
+            except KeyError as error:
+                raise UserError(f"the model has no transitions for phone {phone}, state {s}, pdf {forward}, which the tree asks for; "
+                                "tree and final.mdl must come from one training.") from error
             for i, (to, _) in enumerate(state.transitions):
                 if to != s:
                     tid = int(first) + i

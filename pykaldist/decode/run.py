@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,9 +37,9 @@ class DecodeSummary:
                 f"overall log-likelihood per frame is {self.score / max(self.frames, 1):.5f} over {self.frames} frames.")
 
 
-def decode_all(decoder: LatticeDecoder, utterances: Sequence[str], loglikes: Callable[[str], np.ndarray],
-               lattice_path: str | os.PathLike[str], words: SymbolTable | None = None) -> DecodeSummary:
-    """Decode `utterances`, whose log-likelihoods come from `loglikes(utt)`, into the archive `lattice_path`.
+def decode_all(decoder: LatticeDecoder, items: Iterable[tuple[str, np.ndarray]], lattice_path: str | os.PathLike[str],
+               words: SymbolTable | None = None, total: int | None = None) -> DecodeSummary:
+    """Decode `items`, pairs (utterance, log-likelihoods [frames, pdfs]), `total` of them, into the archive `lattice_path`.
 
     Prints each hypothesis (in words, or in word ids) and its log-likelihood per frame. An utterance on which no path survives is named
     and left out. Raises UserError where that is so of every one.
@@ -48,8 +48,7 @@ def decode_all(decoder: LatticeDecoder, utterances: Sequence[str], loglikes: Cal
     begin = time.perf_counter()
 
     def lattices() -> Iterator[tuple[str, Lattice]]:
-        for utt in progress(utterances, "decoding", unit="utt"):
-            matrix = loglikes(utt)
+        for utt, matrix in progress(items, "decoding", total, unit="utt"):
             start = time.perf_counter()
             try:
                 lattice = decoder.decode(matrix)
@@ -74,7 +73,7 @@ def decode_all(decoder: LatticeDecoder, utterances: Sequence[str], loglikes: Cal
 
     write_lattices(lattice_path, lattices())
     summary.seconds = time.perf_counter() - begin
-    if utterances and not summary.done:
-        raise UserError(f"none of the {len(utterances)} utterances could be decoded; do the graph, the model and the features belong "
+    if summary.failed and not summary.done:
+        raise UserError(f"none of the {summary.failed} utterances could be decoded; do the graph, the model and the features belong "
                         "together?")
     return summary

@@ -14,7 +14,6 @@ from pykaldist.errors import UserError
 from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import SymbolTable
-from pykaldist.io.tables import read_lines
 from pykaldist.options import option
 from pykaldist.progress import progress
 from pykaldist.score.wer import WerStats, compute_wer, speaker_details, utterance_details
@@ -83,8 +82,7 @@ def score_dir(data: DataDir, words: SymbolTable, decode_dir: str | os.PathLike[s
         raise UserError(f"{decode_dir} has no lattices (lat.*.gz); decode first.")
     for old in (*decode_dir.glob("wer_*_*"), decode_dir / "best_wer", decode_dir / "scoring_kaldi/best_wer"):
         old.unlink(missing_ok=True)
-    acwt_file = decode_dir / "acwt"  # absent beside Kaldi's own lattices, which are determinised already
-    acwt = float(read_lines(acwt_file)[0]) if acwt_file.is_file() else None
+    acwt = _decoding_scale(decode_dir / "acwt")
     refs = data.text
     lattices = (entry for path in archives for entry in read_lattices(path))
     result = sweep(progress(lattices, "scoring", total=len(refs), unit="utt"), refs, words, options, acwt)
@@ -99,6 +97,17 @@ def score_dir(data: DataDir, words: SymbolTable, decode_dir: str | os.PathLike[s
     for path in (details / "best_wer", decode_dir / "best_wer"):
         write_text(path, f"{best.wer_line()} {best_file}\n")
     return best, best_file
+
+
+def _decoding_scale(path: Path) -> float | None:
+    """The acoustic scale that steps/decode.sh left; None where there is none, and lattices are swept as they are."""
+    if not path.is_file():
+        return None
+    text = path.read_text().strip()
+    try:
+        return float(text)
+    except ValueError as error:
+        raise UserError(f"{path}: expected the acoustic scale of decoding, found {text!r}; decode again.") from error
 
 
 def _text(sentences: dict[str, list[str]]) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -96,5 +97,9 @@ def test_scales_of_transitions_reach_the_graph(an4: Path, tmp_path: Path) -> Non
 
 def test_what_is_missing_is_named(an4: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"tree does not exist"):
+        make_graph(an4 / "lang", tmp_path, tmp_path / "graph", GraphOptions())
+    shutil.copyfile(an4 / "tri1/tree", tmp_path / "tree")
+    shutil.copyfile(an4 / "mono/final.mdl", tmp_path / "final.mdl")
+    with pytest.raises(UserError, match="which the tree asks for"):
         make_graph(an4 / "lang", tmp_path, tmp_path / "graph", GraphOptions())
     assert not (tmp_path / "graph").exists()

@@ -27,8 +27,9 @@ def scored(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     loglikes = dict(read_archive(folder / "dnn/loglikes.ark"))
     words = SymbolTable.read(folder / "graph_tri3/words.txt")
     decode_dir = tmp_path_factory.mktemp("decode")
-    decode_all(decoder, list(loglikes)[:20], loglikes.__getitem__, decode_dir / "lat.1.gz", words)
-    decode_all(decoder, list(loglikes)[20:], loglikes.__getitem__, decode_dir / "lat.2.gz", words)
+    items = list(loglikes.items())
+    decode_all(decoder, items[:20], decode_dir / "lat.1.gz", words)
+    decode_all(decoder, items[20:], decode_dir / "lat.2.gz", words)
     (decode_dir / "acwt").write_text("0.1\n")
     test = DataDir(folder / "data/test")
     data = write_datadir(decode_dir / "data", {u: test.wav_scp[u] for u in loglikes}, {u: " ".join(test.text[u]) for u in loglikes},
@@ -93,4 +94,8 @@ def test_errors(tmp_path: Path) -> None:
         with pytest.raises(UserError, match="expected"):
             score_dir(data, words, decode_dir, options)
     write_lattices(decode_dir / "lat.1.gz", [("u", one_word_lattice(1))])
+    (decode_dir / "acwt").write_text("")
+    with pytest.raises(UserError, match="acwt: expected the acoustic scale"):
+        score_dir(data, words, decode_dir, SweepOptions())
+    (decode_dir / "acwt").unlink()
     assert score_dir(data, words, decode_dir, SweepOptions())[0].errors == 0

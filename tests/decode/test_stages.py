@@ -1,0 +1,94 @@
+"""The scripts mkgraph.sh, decode.sh, score.sh and format_lm.sh, as a recipe runs them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pykaldist.decode.lattice import read_lattices
+from pykaldist.io.datadir import DataDir, write_datadir
+
+
+def run(recipe: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYKALDIST_PYTHON": sys.executable}
+    return subprocess.run(command, cwd=recipe, env=env, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def recipe(root: Path, shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recipe's directory with the golden monophone model and six test utterances of two speakers, features made."""
+    folder, golden = tmp_path_factory.mktemp("s5"), shared / "golden/an4_kaldi"
+    for name in ("steps", "utils"):
+        (folder / name).symlink_to(root / name)
+    (folder / "path.sh").write_text(f". {root}/path.sh\n")
+    (folder / "exp/mono").mkdir(parents=True)
+    for name in ("final.mdl", "tree", "cmvn_opts"):
+        shutil.copyfile(golden / "mono" / name, folder / "exp/mono" / name)
+    test = DataDir(golden / "data/test")
+    utts = [utt for utts in list(test.spk2utt.values())[:2] for utt in utts[:3]]
+    write_datadir(folder / "data/test", {u: f"{shared}/{test.wav_scp[u]}" for u in utts}, {u: " ".join(test.text[u]) for u in utts},
+                  {u: test.utt2spk[u] for u in utts})
+    (folder / "mfcc.conf").write_text("--use-energy=false\n")
+    for command in (["steps/make_mfcc.sh", "--nj", "1", "--mfcc-config", "mfcc.conf", "data/test"],
+                    ["steps/compute_cmvn_stats.sh", "data/test"],
+                    ["utils/mkgraph.sh", str(golden / "lang"), "exp/mono", "exp/mono/graph"]):
+        result = run(folder, *command)
+        assert result.returncode == 0, result.stderr
+    return folder
+
+
+def test_a_data_directory_is_decoded_and_scored(recipe: Path) -> None:
+    decode_dir = recipe / "exp/mono/decode"
+    decode_dir.mkdir(parents=True)
+    (decode_dir / "lat.9.gz").write_text("left over from an earlier run with more jobs")
+    result = run(recipe, "steps/decode.sh", "--nj", "2", "--beam", "11", "exp/mono/graph", "data/test", "exp/mono/decode")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == "decode.sh: lattices of 6 utterances in exp/mono/decode"
+    lattices = [utt for job in (1, 2) for utt, _ in read_lattices(decode_dir / f"lat.{job}.gz")]
+    assert lattices == DataDir(recipe / "data/test").utterances()
+    assert not (decode_dir / "lat.9.gz").exists()
+    best = (decode_dir / "best_wer").read_text().split()
+    assert best[0] == "%WER" and float(best[1]) < 25  # Kaldi: 12.94 over all speakers
+    log = (decode_dir / "log/decode.1.log").read_text()
+    assert "--beam 11" in log and "Log-like per frame for utterance" in log and "real-time factor" in log
+
+
+def test_a_model_that_does_not_fit_the_features_ends_in_one_sentence(recipe: Path) -> None:
+    (recipe / "exp/mono/delta_opts").write_text("--delta-order=0\n")
+    result = run(recipe, "steps/decode.sh", "--nj", "1", "exp/mono/graph", "data/test", "exp/mono/decode_bad")
+    (recipe / "exp/mono/delta_opts").unlink()
+    assert result.returncode == 1
+    assert "the model expects features of dimension 39, found 13" in result.stderr and "Traceback" not in result.stderr
+    assert not list((recipe / "exp/mono/decode_bad").glob("lat.*"))
+
+
+@pytest.mark.parametrize("script", ["utils/mkgraph.sh", "utils/format_lm.sh", "utils/score.sh", "steps/decode.sh", "utils/best_wer.sh"])
+def test_every_script_explains_itself(recipe: Path, script: str) -> None:
+    asked, wrong = run(recipe, script, "--help"), run(recipe, script, "one")
+    assert asked.returncode == 0 and wrong.returncode == 1
+    assert asked.stdout.startswith("Usage: ") and "e.g.:" in asked.stdout and wrong.stderr == asked.stdout
+
+
+def test_what_is_missing_is_named_by_the_scripts(recipe: Path) -> None:
+    for command, missing in ((["utils/mkgraph.sh", "nolang", "exp/mono", "g"], "nolang/L_disambig.fst"),
+                             (["steps/decode.sh", "nograph", "data/test", "exp/mono/d"], "nograph/HCLG.fst"),
+                             (["utils/score.sh", "data/test", "exp/mono/graph", "exp/mono/none"], "exp/mono/none/lat.1.gz"),
+                             (["utils/format_lm.sh", "nolang", "lm", "lexicon", "out"], "nolang/L_disambig.fst")):
+        result = run(recipe, *command)
+        assert result.returncode == 1 and f"ERROR: {missing} does not exist" in result.stderr
+
+
+def test_latgen_faster_mapped_decodes_an_archive(recipe: Path, golden: Path) -> None:
+    folder = golden / "an4_kaldi"
+    command = ["utils/pykaldist", "latgen-faster-mapped", "--acwt", "0.1", "--word-symbol-table", str(folder / "graph_tri3/words.txt"),
+               str(folder / "tri3_ali/final.mdl"), str(folder / "graph_tri3/HCLG.fst"), str(folder / "dnn/loglikes4.txt.gz"), "lat.1.gz"]
+    result = run(recipe, *command)
+    assert result.returncode == 0, result.stderr
+    hyps = {line.split()[0]: line.split() for line in (folder / "decode_dnn/hyp_acwt0.1.txt").read_text().splitlines()}
+    printed = {line.split()[0]: line.split() for line in result.stdout.splitlines() if line.split()[0] in hyps}
+    assert "Done 4 utterances" in result.stdout and len(printed) == 2 and all(printed[utt] == hyps[utt] for utt in printed)
