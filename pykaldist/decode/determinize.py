@@ -6,7 +6,7 @@ scales change. The method is that of D. Povey et al., "Generating exact lattices
 * a state of the result is a set of (lattice state, residual cost), the ends of the best paths of one word sequence; costs are pairs
   (graph, acoustic), compared by graph + acwt * acoustic, and the best residual of a set is 0, the rest having moved to the arc into it;
 * sets are expanded from the best completion upwards (A*, exact, as costs to the end are known), so that a set's forward cost is final when
-  it is expanded, and what is worse than the best path by more than the beam is dropped;
+  it is expanded, and an arc is dropped where the best path through it is worse than the best of all by more than the beam;
 * sets with the same states and, to within DELTA, the same residuals are one state.
 """
 
@@ -76,7 +76,6 @@ def _determinize(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoust
         if expanded[n]:
             continue
         expanded[n] = True
-        bound = limit - forward[n]
         waiting = [np.int64(-1)]
         waiting.pop()
         for e in range(first[n], first[n + 1]):
@@ -95,8 +94,6 @@ def _determinize(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoust
             for arc in range(offset[s], offset[s + 1]):
                 t = target[arc]
                 new_g, new_a = g + graph[arc], a + acoustic[arc]
-                if new_g + acwt * new_a + to_end[t] > bound:
-                    continue
                 if word[arc] == 0:
                     if reached_in[t] != n:
                         reached_in[t] = n
@@ -109,7 +106,7 @@ def _determinize(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoust
                     out_g, out_a = _grown(out_g, out + 1), _grown(out_a, out + 1)
                     out_word[out], out_state[out], out_g[out], out_a[out] = word[arc], t, new_g, new_a
                     out += 1
-        if end_cost <= bound:
+        if forward[n] + end_cost <= limit:
             arc_source, arc_word, arc_target = _grown(arc_source, arcs + 1), _grown(arc_word, arcs + 1), _grown(arc_target, arcs + 1)
             arc_g, arc_a = _grown(arc_g, arcs + 1), _grown(arc_a, arcs + 1)
             arc_source[arcs], arc_word[arcs], arc_target[arcs], arc_g[arcs], arc_a[arcs] = n, 0, 1, end_g, end_a
@@ -145,6 +142,8 @@ def _determinize(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoust
                 residual_a[e] -= base_a
                 key = (key * np.int64(1000003)) ^ member[e]
                 completion = min(completion, residual_g[e] + acwt * residual_a[e] + to_end[member[e]])
+            if forward[n] + base + completion > limit:
+                continue
             new = buckets[key] if key in buckets else np.int64(-1)
             while new >= 0:
                 same = first[new + 1] - first[new] == count - begin
@@ -181,26 +180,6 @@ def _determinize(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoust
     return sets, arc_source[:arcs], arc_word[:arcs], arc_g[:arcs], arc_a[:arcs], arc_target[:arcs]
 
 
-@numba.njit(cache=True)
-def _topological_rank(num_states: int, offset: np.ndarray, target: np.ndarray) -> np.ndarray:
-    incoming = np.zeros(num_states, np.int64)
-    for t in target:
-        incoming[t] += 1
-    rank = np.full(num_states, -1, np.int64)
-    order = np.zeros(num_states, np.int64)
-    done = 1  # only state 0 has no way in
-    for at in range(num_states):
-        s = order[at]
-        rank[s] = at
-        for a in range(offset[s], offset[s + 1]):
-            t = target[a]
-            incoming[t] -= 1
-            if incoming[t] == 0:
-                order[done] = t
-                done += 1
-    return rank
-
-
 def determinize(lattice: Lattice, acwt: float, beam: float = 8.0) -> Lattice:
     """The lattice with one path a word sequence, the best at `acwt`, among paths within `beam` of the best.
 
@@ -219,12 +198,8 @@ def determinize(lattice: Lattice, acwt: float, beam: float = 8.0) -> Lattice:
     order = np.argsort(source, kind="stable")
     offset = np.zeros(num_states + 1, np.int64)
     np.cumsum(np.bincount(source, minlength=num_states), out=offset[1:])
-    rank = _topological_rank(num_states, offset, target[order])
-    by_rank = np.argsort(rank[source], kind="stable")
-    new_offset = np.zeros(num_states + 1, np.int64)
-    np.cumsum(np.bincount(rank[source], minlength=num_states), out=new_offset[1:])
     final = np.full(num_states, np.inf, np.float32)
-    final[rank[1]] = 0
-    return Lattice(new_offset, np.zeros(len(source), np.int32), word[by_rank].astype(np.int32), graph[by_rank].astype(np.float32),
-                   acoustic[by_rank].astype(np.float32), rank[target[by_rank]].astype(np.int32), final,
-                   np.zeros(num_states, np.int32), lattice.reached_final)
+    final[1] = 0
+    result = Lattice.in_order(0, offset, np.zeros(len(source), np.int32), word[order], graph[order], acoustic[order], target[order], final)
+    result.reached_final = lattice.reached_final
+    return result

@@ -2,7 +2,7 @@
 
 A path's cost at a point of a sweep is  lm_scale * graph + acoustic_scale * acoustic + word_ins_penalty * words; acoustic costs are stored
 unscaled (minus log-likelihood), so one lattice answers every point. Files are Kaldi's: gzipped archives of OpenFst vector FSTs of
-arc type `lattice4`, transition-ids in and words out, which `lattice-scale` or `lattice-best-path` read.
+arc type `lattice4`, transition-ids in and words out, which `lattice-scale` or `lattice-best-path` read. Compact ones are read too.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numba
 import numpy as np
 
+from pykaldist.decode.compact import unpack_compact
 from pykaldist.decode.fst import Header, pack, unpack
 from pykaldist.errors import UserError
 from pykaldist.io.atomic import atomic_open
@@ -57,18 +58,41 @@ class Lattice:
     def parse(cls, data: bytes | memoryview, pos: int = 0) -> tuple[Lattice, int]:
         """The lattice at `pos`, and the position after it; raises ValueError with the rest of a sentence."""
         header = Header.parse(data, pos)
-        if (header.fst_type, header.arc_type) != ("vector", "lattice4"):
-            raise ValueError(f"holds a {header.fst_type} FST of {header.arc_type} arcs where a lattice (lattice4) is expected; "
-                             "convert it with lattice-copy --write-compact=false")
-        start, final, offset, labels, weight, target, end = unpack(data, header, 2)
+        if header.fst_type != "vector" or header.arc_type not in ("lattice4", "compactlattice44"):
+            raise ValueError(f"holds a {header.fst_type} FST of {header.arc_type} arcs where a lattice is expected")
+        if header.arc_type == "compactlattice44":
+            offset, transition_id, word, graph, acoustic, target, start, end = unpack_compact(data, header)
+            final = np.full(len(offset) - 1, np.inf, np.float32)
+            final[-1] = 0
+        else:
+            start, ends, offset, labels, weight, target, end = unpack(data, header, 2)
+            if (ends[~np.isinf(ends[:, 0]), 1] != 0).any():
+                raise ValueError("has acoustic costs on final states, which decoders do not make; decode again")
+            transition_id, word = labels.T
+            graph, acoustic = weight.T
+            final = ends[:, 0]
+        if np.isnan(graph).any() or np.isnan(acoustic).any():
+            raise ValueError("has costs that are no numbers; decode again")
+        return cls.in_order(start, offset, transition_id, word, graph, acoustic, target, final), end
+
+    @classmethod
+    def in_order(cls, start: int, offset: np.ndarray, transition_id: np.ndarray, word: np.ndarray, graph: np.ndarray,
+                 acoustic: np.ndarray, target: np.ndarray, final: np.ndarray) -> Lattice:
+        """From states in any order, which become topological; raises ValueError for a cycle."""
         source = np.repeat(np.arange(len(final)), np.diff(offset))
-        if start > 0 or (target <= source).any():
-            raise ValueError("is not in topological order; sort it with lattice-copy or fsttopsort")
-        if (final[~np.isinf(final[:, 0]), 1] != 0).any():
-            raise ValueError("has acoustic costs on final states, which decoders do not make; decode again")
-        lattice = cls(offset, labels[:, 0], labels[:, 1], weight[:, 0], weight[:, 1], target, final[:, 0].copy(),
-                      _frames(offset, labels[:, 0], target))
-        return lattice, end
+        if start != 0 or (target <= source).any():
+            rank = _topological_rank(start, offset, target)
+            if len(rank) != len(final):
+                raise ValueError("has a cycle; decode again")
+            by_rank = np.argsort(rank[source], kind="stable")
+            offset = np.zeros(len(final) + 1, np.int64)
+            np.cumsum(np.bincount(rank[source], minlength=len(final)), out=offset[1:])
+            transition_id, word, graph, acoustic, target = (x[by_rank] for x in (transition_id, word, graph, acoustic, rank[target]))
+            final = final[np.argsort(rank)]
+        types = (np.int64, np.int32, np.int32, np.float32, np.float32, np.int32, np.float32)
+        arrays = [np.ascontiguousarray(x, t) for x, t in zip((offset, transition_id, word, graph, acoustic, target, final), types,
+                                                             strict=True)]
+        return cls(*arrays, _frames(arrays[0], arrays[1], arrays[5]))
 
 
 @dataclass
@@ -79,6 +103,36 @@ class LatticePath:
     transition_ids: list[int]
     graph: float
     acoustic: float
+
+
+@numba.njit(cache=True)
+def _topological_rank(start: int, offset: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """The place of each state in a topological order that begins with `start`; empty where there is a cycle."""
+    states = len(offset) - 1
+    incoming = np.zeros(states, np.int64)
+    for t in target:
+        incoming[t] += 1
+    if incoming[start] > 0:
+        return np.empty(0, np.int64)
+    rank = np.full(states, -1, np.int64)
+    order = np.zeros(states, np.int64)
+    order[0] = start
+    done = 1
+    for s in range(states):
+        if incoming[s] == 0 and s != start:
+            order[done] = s
+            done += 1
+    for at in range(states):
+        if at >= done:
+            return np.empty(0, np.int64)
+        s = order[at]
+        rank[s] = at
+        for a in range(offset[s], offset[s + 1]):
+            incoming[target[a]] -= 1
+            if incoming[target[a]] == 0:
+                order[done] = target[a]
+                done += 1
+    return rank
 
 
 @numba.njit(cache=True)

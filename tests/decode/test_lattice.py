@@ -10,9 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.determinize import determinize
+from pykaldist.decode.fst import Fst
 from pykaldist.decode.lattice import Lattice, best_path, best_words, read_lattices, write_lattices
 from pykaldist.errors import UserError
+from pykaldist.hmm.model_files import read_transition_model
+from pykaldist.io.tables import read_archive
 
 ARRAYS = ("offset", "transition_id", "word", "graph", "acoustic", "target", "final", "frame")
 
@@ -148,6 +152,75 @@ def test_damaged_archives_are_named(tmp_path_factory: pytest.TempPathFactory, da
         list(read_lattices(path))
 
 
-def test_golden_lattices_say_what_they_are(golden: Path) -> None:
-    with pytest.raises(UserError, match="compactlattice44"):
-        next(read_lattices(golden / "an4_kaldi/decode_dnn/lat.gz"))
+@pytest.fixture(scope="module")
+def kaldis(golden: Path) -> dict[str, Lattice]:
+    return dict(read_lattices(golden / "an4_kaldi/decode_dnn/lat.gz"))
+
+
+def test_kaldis_compact_lattices_hold_its_hypotheses(kaldis: dict[str, Lattice], golden: Path) -> None:
+    folder = golden / "an4_kaldi"
+    words = dict(line.split()[::-1] for line in (folder / "graph_tri3/words.txt").read_text().splitlines())
+    per_frame = {f[5]: (float(f[7]), int(f[9])) for f in
+                 map(str.split, (folder / "decode_dnn/loglike_per_frame.txt").read_text().splitlines())}
+    assert len(kaldis) == 43
+    same = 0
+    for line in (folder / "decode_dnn/hyp_acwt0.1.txt").read_text().splitlines():
+        utt, *hyp = line.split()
+        path = best_path(kaldis[utt], 0.1)
+        score, frames = per_frame[utt]
+        assert len(path.transition_ids) == kaldis[utt].num_frames == frames
+        assert -(path.graph + 0.1 * path.acoustic) / frames == pytest.approx(score, abs=2e-5)
+        same += [words[str(w)] for w in path.words] == hyp
+    assert same >= 37  # OH and O sound alike and cost the same
+
+
+def test_our_lattices_align_as_kaldis_do(kaldis: dict[str, Lattice], golden: Path) -> None:
+    folder = golden / "an4_kaldi"
+    decoder = LatticeDecoder(Fst.read(folder / "graph_tri3/HCLG.fst"), read_transition_model(folder / "tri3_ali/final.mdl").tid2pdf,
+                             DecoderOptions(acwt=0.1))
+    for utt, matrix in read_archive(folder / "dnn/loglikes.ark"):
+        lattice = decoder.decode(matrix)
+        assert lattice is not None
+        ours, theirs = best_path(lattice, 0.1), best_path(kaldis[utt], 0.1)
+        assert ours.transition_ids == theirs.transition_ids
+        assert set(theirs.words) <= set(determinize(lattice, 0.1).word.tolist())
+
+
+@settings(deadline=None, max_examples=200)
+@given(data=st.data())
+def test_damaged_compact_lattices_are_named(golden: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    path = tmp_path_factory.getbasetemp() / "compact.ark"
+    content = bytearray(gzip.decompress((golden / "an4_kaldi/decode_dnn/lat.gz").read_bytes())[:40000])
+    if data.draw(st.booleans()):
+        del content[data.draw(st.integers(1, len(content) - 1)) :]
+    else:
+        content[data.draw(st.integers(0, 2000))] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(content)
+    try:
+        for _, lattice in read_lattices(path):
+            assert len(lattice.target) == lattice.offset[-1]
+    except UserError as error:
+        assert str(path) in str(error)
+
+
+@settings(deadline=None)
+@given(seed=seeds)
+def test_states_in_any_order_are_sorted(seed: int) -> None:
+    lattice = random_lattice(seed)
+    rng = np.random.default_rng(seed)
+    name = rng.permutation(lattice.num_states)
+    source = name[np.repeat(np.arange(lattice.num_states), np.diff(lattice.offset))]
+    order = np.argsort(source, kind="stable")
+    offset = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=lattice.num_states))])
+    final = np.empty_like(lattice.final)
+    final[name] = lattice.final
+    labels = lattice.transition_id[order], lattice.word[order], lattice.graph[order], lattice.acoustic[order]
+    result = Lattice.in_order(int(name[0]), offset, *labels, name[lattice.target[order]], final)
+    assert sorted(enumerate_paths(result)) == sorted(enumerate_paths(lattice))
+    np.testing.assert_array_equal(np.sort(result.frame), np.sort(lattice.frame))
+
+
+def test_a_cycle_is_an_error() -> None:
+    one = np.ones(2, np.int32)
+    with pytest.raises(ValueError, match="cycle"):
+        Lattice.in_order(0, np.array([0, 1, 2]), one, one, one, one, np.array([1, 0]), np.array([np.inf, 0]))

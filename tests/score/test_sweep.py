@@ -8,14 +8,14 @@ import pytest
 
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.fst import Fst
-from pykaldist.decode.lattice import Lattice, write_lattices
+from pykaldist.decode.lattice import Lattice, read_lattices, write_lattices
 from pykaldist.decode.run import decode_all
 from pykaldist.errors import UserError
 from pykaldist.hmm.model_files import read_transition_model
 from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.lang import SymbolTable
 from pykaldist.io.tables import read_archive
-from pykaldist.score.sweep import SweepOptions, score_dir
+from pykaldist.score.sweep import SweepOptions, score_dir, sweep
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +45,17 @@ def test_every_point_is_within_a_word_of_kaldis(scored: tuple[Path, Path], golde
         lmwt, wip = (f.split("=")[1] for f in fields[:2])
         ours = (scored[0] / f"wer_{lmwt}_{wip}").read_text().split()
         assert ours[4:6] == ["/", "279,"] and abs(int(ours[3]) - int(fields[5])) <= 1
+
+
+def test_kaldis_own_lattices_score_as_kaldi_says(golden: Path) -> None:
+    folder = golden / "an4_kaldi"
+    lattices = list(read_lattices(folder / "decode_dnn/lat.gz"))
+    text = DataDir(folder / "data/test").text
+    result = sweep(lattices, {utt: text[utt] for utt, _ in lattices}, SymbolTable.read(folder / "graph_tri3/words.txt"), SweepOptions())
+    lines = {point: stats.wer_line() for point, stats in zip(result.points, result.stats, strict=True)}
+    for line in (folder / "decode_dnn/sweep.txt").read_text().splitlines():
+        lmwt, wip, wer = line.split(maxsplit=2)
+        assert lines[int(lmwt.split("=")[1]), wip.split("=")[1]] == wer
 
 
 def test_the_best_point_and_its_details(scored: tuple[Path, Path]) -> None:
