@@ -8,9 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pykaldist.feats.make import speaker_cmvn
 from pykaldist.hmm.corpus import Corpus
 from pykaldist.hmm.prepare_lang import LangOptions, prepare_lang
+from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.lang import LangDir
+from pykaldist.io.tables import MatrixWriter
 
 LEXICON = "<UNK> SPN\na A\nab A B\nba B A\nba B C\ncab C A B\n"
 
@@ -59,3 +62,15 @@ def toy_speech(toy_lang: LangDir) -> tuple[Corpus, np.ndarray]:
 @pytest.fixture(scope="session")
 def toy_corpus(toy_speech: tuple[Corpus, np.ndarray]) -> Corpus:
     return toy_speech[0]
+
+
+@pytest.fixture
+def toy_data(tmp_path: Path, toy_corpus: Corpus, toy_lang: LangDir) -> DataDir:
+    """The toy corpus as a data directory; two utterances a speaker."""
+    text = {utt: " ".join(map(toy_lang.words.symbol, words)) for utt, words in zip(toy_corpus.utts, toy_corpus.words, strict=True)}
+    data = write_datadir(tmp_path / "data", {u: "none" for u in text}, text, {u: f"{u[:4]}" for u in text})
+    with MatrixWriter(tmp_path / "feats.ark", data.path / "feats.scp") as writer:
+        for number, utt in enumerate(toy_corpus.utts):
+            writer.write(utt, toy_corpus.utterance_feats(number))
+    speaker_cmvn(data, tmp_path)
+    return data

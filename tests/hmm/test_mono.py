@@ -21,21 +21,9 @@ from pykaldist.hmm.model_files import read_model, read_tree
 from pykaldist.hmm.mono import MonoOptions, train_mono
 from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.lang import LangDir
-from pykaldist.io.tables import MatrixWriter, read_archive
+from pykaldist.io.tables import read_archive
 
 SHORT = MonoOptions(num_iters=12, max_iter_inc=8, totgauss=40, realign_iters="1 2 3 4 5 6 8 10")
-
-
-@pytest.fixture
-def toy_data(tmp_path: Path, toy_corpus: Corpus, toy_lang: LangDir) -> DataDir:
-    """The toy corpus as a data directory; two utterances a speaker."""
-    text = {utt: " ".join(map(toy_lang.words.symbol, words)) for utt, words in zip(toy_corpus.utts, toy_corpus.words, strict=True)}
-    data = write_datadir(tmp_path / "data", {u: "none" for u in text}, text, {u: f"{u[:4]}" for u in text})
-    with MatrixWriter(tmp_path / "feats.ark", data.path / "feats.scp") as writer:
-        for number, utt in enumerate(toy_corpus.utts):
-            writer.write(utt, toy_corpus.utterance_feats(number))
-    speaker_cmvn(data, tmp_path)
-    return data
 
 
 def test_flat_start_finds_the_phones(toy_speech: tuple[Corpus, np.ndarray], toy_lang: LangDir) -> None:

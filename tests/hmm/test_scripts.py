@@ -1,0 +1,56 @@
+"""The stages as a user runs them: prepare_lang.sh, train_mono.sh, align_si.sh; what they say, and how they fail."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pykaldist.io.datadir import DataDir
+
+from .conftest import write_dict
+
+
+def bash(root: Path, script: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["bash", "-c", f"cd '{cwd}'; . '{root}/path.sh'; PATH='{root}/steps':$PATH; {script}"],
+                          capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def work(tmp_path: Path, toy_data: DataDir) -> Path:
+    write_dict(tmp_path / "dict")
+    return toy_data.path.parent
+
+
+def test_from_lexicon_to_alignments(root: Path, work: Path) -> None:
+    text = work / "data/text"
+    text.write_text(text.read_text().replace("utt00", "utt00 whatsit", 1))
+    lang = bash(root, "prepare_lang.sh --num-sil-states 3 dict '<UNK>' tmp lang", work)
+    assert lang.returncode == 0 and lang.stdout == "prepare_lang.sh: 5 words, 6 pronunciations, 22 phones in lang\n"
+    mono = bash(root, "train_mono.sh --nj 2 --num-iters 10 --totgauss 40 data lang exp/mono", work)
+    assert mono.returncode == 0, mono.stderr
+    assert mono.stdout.startswith("train_mono.sh: 15 pdfs, ") and mono.stdout.endswith("; model in exp/mono\n")
+    assert "1 words of the transcripts are not in the lexicon and count as OOV: whatsit (1)." in mono.stderr
+    assert (work / "exp/mono/log/train.log").read_text().count("iteration ") == 10
+    ali = bash(root, "align_si.sh --nj 3 --boost-silence 1.25 data lang exp/mono exp/ali", work)
+    assert ali.returncode == 0, ali.stderr
+    assert "60 of 60 utterances aligned" in ali.stdout and ali.stdout.endswith("; alignments in exp/ali\n")
+    assert {p.name for p in (work / "exp/ali").glob("ali.*")} == {"ali.1.gz", "ali.2.gz", "ali.3.gz"}
+
+
+def test_failures_are_one_sentence(root: Path, work: Path) -> None:
+    (work / "dict/lexicon.txt").write_text("<UNK> SPN\na X\n")
+    lang = bash(root, "prepare_lang.sh dict '<UNK>' tmp lang", work)
+    assert lang.returncode == 1 and lang.stdout == ""
+    assert lang.stderr == ("pykaldist prepare-lang: ERROR: dict/lexicon.txt, line 2: a has the phone X, which is neither in "
+                           "silence_phones.txt nor in nonsilence_phones.txt.\n")
+    mono = bash(root, "train_mono.sh data lang exp/mono", work)
+    assert mono.returncode == 1 and mono.stderr == ("train_mono.sh: ERROR: lang/L.fst does not exist; run the stage that makes "
+                                                    "it.\n")
+    write_dict(work / "dict")
+    bash(root, "prepare_lang.sh dict '<UNK>' tmp lang", work)
+    (work / "data/feats.scp").write_text("".join((work / "data/feats.scp").read_text().splitlines(True)[1:]))
+    mono = bash(root, "train_mono.sh --nj 2 data lang exp/mono", work)
+    assert mono.returncode == 1 and "feats.scp lacks 1 utterances of utt2spk, such as utt00" in mono.stderr
+    assert "log: exp/mono/log/train.log" in mono.stderr and not (work / "exp/mono/final.mdl").exists()
