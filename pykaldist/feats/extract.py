@@ -110,7 +110,8 @@ class Extractor:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*snip_edges")  # frames as Kaldi counts them are what is wanted
             if isinstance(options, MfccOptions):
-                self._layers = Wav2MFCC(**shared, num_ceps=options.num_ceps, cepstral_lifter=options.cepstral_lifter)
+                self._layers = Wav2MFCC(**shared, num_ceps=options.num_ceps, cepstral_lifter=options.cepstral_lifter or 22)
+                self._layers.cepstral_lifter = options.cepstral_lifter  # set here, for Wav2MFCC cannot be made without a lifter
             else:
                 self._layers = Wav2LogFilterBank(**shared)
         self._layers.eval()

@@ -67,3 +67,8 @@ def test_silence_is_finite() -> None:
 def test_bad_options_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         MfccOptions(**options)
+
+
+def test_without_a_lifter_the_cepstra_are_the_lifted_ones_over_the_lifter() -> None:
+    [lifted], [plain] = (Extractor(MfccOptions(cepstral_lifter=q, use_energy=False)).extract([("a", noise(8000, 1))]) for q in (22.0, 0.0))
+    np.testing.assert_allclose(plain, lifted / (1 + 11 * np.sin(np.pi * np.arange(13) / 22)), rtol=1e-4, atol=1e-3)
