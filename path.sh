@@ -8,3 +8,4 @@ if [ -z "${PYKALDIST_PYTHON:-}" ]; then
 fi
 case ":$PATH:" in *":$PYKALDIST_ROOT/utils:"*) ;; *) export PATH="$PYKALDIST_ROOT/utils:$PATH" ;; esac
 export PYTHONPATH="$PYKALDIST_ROOT" LC_ALL=C.UTF-8
+export OPENBLAS_NUM_THREADS=1  # jobs are processes; a second thread of numpy only gets in their way
