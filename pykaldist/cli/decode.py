@@ -10,9 +10,9 @@ from pathlib import Path
 
 from pykaldist.decode.acoustic import load_acoustic_model
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
-from pykaldist.decode.fst import Fst
 from pykaldist.decode.run import decode_all
 from pykaldist.io.datadir import DataDir
+from pykaldist.io.fst import Fst
 from pykaldist.io.lang import SymbolTable
 from pykaldist.options import add_options, from_args
 

@@ -19,9 +19,9 @@ import kaldifst
 import kaldilm
 import numpy as np
 
-from pykaldist.decode.fst import Fst
 from pykaldist.decode.fstops import from_kaldifst, remove_eps_local, to_kaldifst
 from pykaldist.errors import UserError
+from pykaldist.io.fst import Fst
 from pykaldist.io.tables import open_archive, read_lines, read_map
 
 

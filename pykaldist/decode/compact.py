@@ -10,7 +10,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from pykaldist.decode.fst import Header
+from pykaldist.io.fst import Header
 
 
 @numba.njit(cache=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pykaldist.decode import search
-from pykaldist.decode.fst import Fst
 from pykaldist.decode.lattice import Lattice
 from pykaldist.errors import UserError
+from pykaldist.io.fst import Fst
 from pykaldist.options import option
 
 

@@ -25,7 +25,7 @@ import kaldifst
 import numba
 import numpy as np
 
-from pykaldist.decode.fst import Fst
+from pykaldist.io.fst import Fst
 
 _DELETED = -1
 

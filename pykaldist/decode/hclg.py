@@ -17,13 +17,13 @@ from pathlib import Path
 import kaldifst
 import numpy as np
 
-from pykaldist.decode.fst import Fst
 from pykaldist.decode.fstops import from_kaldifst, push_special, remove_eps_local, to_kaldifst
 from pykaldist.errors import UserError
 from pykaldist.hmm.model_files import read_transition_model, read_tree
 from pykaldist.hmm.transition_model import TransitionModel
 from pykaldist.hmm.tree import ContextDependency
 from pykaldist.io.atomic import write_text
+from pykaldist.io.fst import Fst
 from pykaldist.io.tables import read_lines
 from pykaldist.options import option
 

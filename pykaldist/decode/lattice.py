@@ -17,9 +17,9 @@ import numba
 import numpy as np
 
 from pykaldist.decode.compact import unpack_compact
-from pykaldist.decode.fst import Header, pack, unpack
 from pykaldist.errors import UserError
 from pykaldist.io.atomic import atomic_open
+from pykaldist.io.fst import Header, pack, unpack
 from pykaldist.io.tables import open_archive
 
 

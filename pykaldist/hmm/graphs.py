@@ -14,12 +14,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import kaldifst
 import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.hmm.transition_model import TransitionModel
 from pykaldist.hmm.tree import ContextDependency
+from pykaldist.io.fst import Fst
 from pykaldist.io.lang import LangDir
 
 
@@ -66,21 +66,14 @@ class Lexicon:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = str(path)
-        fst = kaldifst.StdVectorFst.read(self.path)
-        if fst is None:
-            raise UserError(f"{path} is no FST of standard arcs; run utils/prepare_lang.sh again.")
+        fst = Fst.read(path)
         self.start = fst.start
-        self.final: dict[int, float] = {}
+        self.final = {int(state): float(fst.final[state]) for state in np.flatnonzero(fst.final < np.inf)}
+        self.words = set(fst.olabel.tolist())
         self._arcs: dict[tuple[int, int], list[tuple[int, float, int]]] = {}
-        self.words: set[int] = set()
-        for state in range(fst.num_states):
-            weight = float(fst.final(state).value)
-            if weight != float("inf"):
-                self.final[state] = weight
-            for arc in kaldifst.ArcIterator(fst, state):
-                word = int(arc.olabel)
-                self._arcs.setdefault((state, word), []).append((int(arc.ilabel), float(arc.weight.value), int(arc.nextstate)))
-                self.words.add(word)
+        columns = (fst.source, fst.olabel, fst.ilabel, fst.weight, fst.nextstate)
+        for state, word, phone, cost, to in zip(*(column.tolist() for column in columns), strict=True):
+            self._arcs.setdefault((state, word), []).append((phone, cost, to))
 
     def leaving(self, state: State, words: Sequence[int]) -> list[tuple[int, float, State]]:
         """Arcs (phone, cost, next state) out of a state of L composed with `words`."""

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from pykaldist.decode.arpa import check_arpa, format_lm, grammar
-from pykaldist.decode.fst import Fst
 from pykaldist.errors import UserError
+from pykaldist.io.fst import Fst
 
 ARPA = """comment
 \\data\\

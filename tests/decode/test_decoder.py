@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
-from pykaldist.decode.fst import Fst
 from pykaldist.decode.lattice import Lattice, best_path
 from pykaldist.errors import UserError
 from pykaldist.hmm.model_files import read_transition_model
+from pykaldist.io.fst import Fst
 from pykaldist.io.tables import read_archive
 
 ACWT = 0.5

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
-from pykaldist.decode.fst import Fst
 from pykaldist.decode.hclg import GraphOptions, h_transducer, make_graph
 from pykaldist.decode.lattice import best_path
 from pykaldist.errors import UserError
 from pykaldist.hmm.model_files import read_transition_model, read_tree
+from pykaldist.io.fst import Fst
 from pykaldist.io.tables import read_archive
 
 

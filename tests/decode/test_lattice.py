@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.determinize import determinize
-from pykaldist.decode.fst import Fst
 from pykaldist.decode.lattice import Lattice, best_path, best_words, read_lattices, write_lattices
 from pykaldist.errors import UserError
 from pykaldist.hmm.model_files import read_transition_model
+from pykaldist.io.fst import Fst
 from pykaldist.io.tables import read_archive
 
 ARRAYS = ("offset", "transition_id", "word", "graph", "acoustic", "target", "final", "frame")

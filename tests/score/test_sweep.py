@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
-from pykaldist.decode.fst import Fst
 from pykaldist.decode.lattice import Lattice, read_lattices, write_lattices
 from pykaldist.decode.run import decode_all
 from pykaldist.errors import UserError
 from pykaldist.hmm.model_files import read_transition_model
 from pykaldist.io.datadir import DataDir, write_datadir
+from pykaldist.io.fst import Fst
 from pykaldist.io.lang import SymbolTable
 from pykaldist.io.tables import read_archive
 from pykaldist.score.sweep import SweepOptions, score_dir, sweep
