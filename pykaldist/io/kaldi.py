@@ -18,7 +18,8 @@ from typing import IO
 import numpy as np
 
 from pykaldist.errors import UserError
-from pykaldist.io.tables import open_archive
+from pykaldist.io.archive import open_archive
+from pykaldist.io.compressed import KINDS, read_compressed
 
 _SPACE = b" \t\r\n"
 _LONGEST_TOKEN = 128
@@ -161,12 +162,19 @@ class KaldiReader:
         return np.frombuffer(self._take(length * dtype.itemsize), dtype=dtype).astype(dtype.newbyteorder("="))
 
     def matrix(self) -> np.ndarray:
-        """A matrix (rows x columns): float32, or float64 where the file has doubles; a text file gives float32."""
+        """A matrix (rows x columns): float32, or float64 where the file has doubles; a text file, and a compressed one, gives float32."""
         if not self.binary:
             values, widths = self._bracketed(np.float32)
             if len(set(widths)) > 1:
                 raise self.error(f"expected matrix rows of equal length, found {min(widths)} and {max(widths)} columns")
             return values.reshape(len(widths), -1) if widths else values.reshape(0, 0)
+        kind, end = self._word()
+        if kind in KINDS:
+            self.pos = end + 1
+            try:
+                return read_compressed(kind, self._take)
+            except ValueError as error:
+                raise self.error(f"expected a compressed matrix, found {error}") from error
         dtype = self._kind("M", "matrix")
         rows, cols = self.integer(), self.integer()
         if rows < 0 or cols < 0:

@@ -1,4 +1,4 @@
-"""Kaldi tables (`ark`, `scp`) of matrices and of integer vectors, over kaldiio.
+"""Kaldi tables (`ark`, `scp`) of matrices and of integer vectors.
 
 Archives are written under a temporary name and appear whole. `.gz` archives are opened with gzip. A pipe (`... |`) in an
 rspecifier or scp is refused: shell commands run only from the `wav.scp` of a data directory the user named.
@@ -6,9 +6,12 @@ rspecifier or scp is refused: shell commands run only from the `wav.scp` of a da
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
+import re
 import struct
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +21,10 @@ import kaldiio
 import numpy as np
 
 from pykaldist.errors import UserError
+from pykaldist.io.archive import DAMAGE, open_archive, read_entries, read_value
 from pykaldist.io.atomic import atomic_open, write_text
+
+_LOCATION = re.compile(r"(?P<path>.+?)(:(?P<offset>\d+))?(\[(?P<range>[\d:,]*)\])?")
 
 
 def read_lines(path: str | os.PathLike[str]) -> list[str]:
@@ -55,10 +61,10 @@ class MatrixReader(Mapping[str, np.ndarray]):
     def __getitem__(self, key: str) -> np.ndarray:
         where = self._where[key]
         try:
-            return np.asarray(kaldiio.load_mat(where))
+            return load_matrix(where)
         except FileNotFoundError as error:
             raise UserError(f"{self.path}, {key}: archive {where} does not exist; make the features again.") from error
-        except (ValueError, AssertionError, struct.error, EOFError, RuntimeError, MemoryError) as error:
+        except DAMAGE as error:
             raise UserError(f"{self.path}, {key}: {where} is no readable matrix ({error or type(error).__name__}); "
                             "make the features again.") from error
 
@@ -69,23 +75,38 @@ class MatrixReader(Mapping[str, np.ndarray]):
         return len(self._where)
 
 
-def open_archive(path: str | os.PathLike[str]) -> IO[bytes]:
-    """A possibly gzipped archive, for reading."""
-    return gzip.open(path, "rb") if str(path).endswith(".gz") else open(path, "rb")
+def load_matrix(where: str) -> np.ndarray:
+    """The value at `path`, `path:offset` or `path:offset[first:last,first:last]` (rows, columns; Kaldi's ranges include the last).
+
+    Raises ValueError and the like (archive.DAMAGE) where there is none.
+    """
+    match = _LOCATION.fullmatch(where)
+    if match is None:
+        raise ValueError("expected path:offset")
+    with open_archive(match["path"]) as stream:
+        stream.seek(int(match["offset"] or 0))
+        value = read_value(stream)
+    if match["range"]:
+        for axis, part in enumerate(match["range"].split(",")):
+            if part not in ("", ":"):
+                first, last = (int(n) for n in part.split(":"))
+                if axis >= value.ndim or not first <= last < value.shape[axis]:
+                    raise ValueError(f"range [{match['range']}] of an array of shape {value.shape}")
+                value = value[(slice(None),) * axis + (slice(first, last + 1),)]
+    return value
 
 
 def read_archive(path: str | os.PathLike[str]) -> Iterator[tuple[str, np.ndarray]]:
     """(key, matrix | vector | int32 vector) for each entry of an archive, text or binary, gzipped if it ends in `.gz`."""
-    count = 0
-    try:
-        with open_archive(path) as stream:
-            for key, value in kaldiio.load_ark(stream):
-                count += 1
-                yield key, np.asarray(value)
-    except (ValueError, AssertionError, struct.error, EOFError, RuntimeError, gzip.BadGzipFile, UnicodeDecodeError,
-            MemoryError) as error:
-        raise UserError(f"{path} is no readable archive: entry {count + 1} is damaged or truncated "
-                        f"({error or type(error).__name__}); make it again.") from error
+    return read_entries(path, read_value)
+
+
+def read_int_vectors(path: str | os.PathLike[str]) -> Iterator[tuple[str, np.ndarray]]:
+    """(key, int32 vector) for each entry of an archive, text or binary; raises UserError for values of another kind."""
+    for key, value in read_archive(path):
+        if value.dtype != np.int32:
+            raise UserError(f"{path}, {key}: expected a vector of integers, found {'a matrix' if value.ndim == 2 else 'other numbers'}.")
+        yield key, value
 
 
 class MatrixWriter:
@@ -117,17 +138,32 @@ class MatrixWriter:
         return result
 
 
-def write_int_vectors(path: str | os.PathLike[str], items: Iterable[tuple[str, np.ndarray]]) -> int:
-    """Write an archive of int32 vectors as Kaldi's `ali.*.gz` (gzip where the name says so); returns the count."""
+def write_int_vectors(path: str | os.PathLike[str], items: Iterable[tuple[str, np.ndarray]], binary: bool = True) -> int:
+    """Write an archive of int32 vectors as Kaldi's `ali.*.gz` (gzip where the name says so); returns the count.
+
+    As text, `binary` false, the bytes are those of Kaldi's copy-int-vector to `ark,t:`.
+    """
     count = 0
-    with atomic_open(path, "wb") as raw:
-        stream = gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="") if str(path).endswith(".gz") else raw
+    with output_archive(path) as stream:
         for key, vector in items:
-            stream.write(key.encode("utf-8") + b" \0B" + int_vector_bytes(vector))
+            value = b"\0B" + int_vector_bytes(vector) if binary else b"".join(b"%d " % v for v in vector.tolist()) + b"\n"
+            stream.write(key.encode("utf-8") + b" " + value)
             count += 1
-        if stream is not raw:
-            stream.close()
     return count
+
+
+@contextlib.contextmanager
+def output_archive(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """An archive in the making, which appears whole: gzipped where the name says so; `-` is standard output."""
+    if str(path) == "-":
+        yield sys.stdout.buffer
+        return
+    with atomic_open(path, "wb") as raw:
+        if not str(path).endswith(".gz"):
+            yield raw
+            return
+        with gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="") as stream:
+            yield stream
 
 
 def int_vector_bytes(vector: np.ndarray) -> bytes:
