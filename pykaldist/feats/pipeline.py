@@ -3,11 +3,15 @@
 A model's directory keeps the options in Kaldi's own files, so that training, alignment and decoding see the same features:
 `cmvn_opts` (absent or empty: per-speaker means) and `delta_opts` (empty: order 2, window 2; `--delta-order=0`: none). Where
 Kaldi itself wrote no `delta_opts` it means deltas in a GMM's directory (`final.mdl`, no `final.nnet`), and none elsewhere.
+A directory with `final.mat` has LDA (+MLLT) in place of deltas: frames spliced as `splice_opts` says (absent or empty: 4 on each
+side), then multiplied by that matrix. fMLLR transforms, a matrix a speaker, are applied last; they belong to data as much as to a
+model, so that they are named (`transform_dir`), not found.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,17 +20,23 @@ import numpy as np
 from pykaldist.errors import UserError
 from pykaldist.feats.cmvn import CmvnOptions, apply_cmvn, sliding_cmvn
 from pykaldist.feats.deltas import DeltaOptions, add_deltas
-from pykaldist.io.atomic import write_text
+from pykaldist.feats.splice import SpliceOptions, splice
+from pykaldist.feats.transforms import apply_transform, read_matrix, read_speaker_transforms
+from pykaldist.io.atomic import atomic_open, write_text
 from pykaldist.io.conf import format_conf, parse_conf, read_conf
 from pykaldist.io.datadir import DataDir
+from pykaldist.io.kaldi import KaldiWriter
 
 
 @dataclass
 class FeaturePipeline:
-    """CMVN, then deltas."""
+    """CMVN; then deltas, or splicing and the matrix `lda`; then the matrix of the speaker in `fmllr` (speaker -> matrix)."""
 
     cmvn: CmvnOptions = field(default_factory=CmvnOptions)
     deltas: DeltaOptions = field(default_factory=DeltaOptions)
+    splice: SpliceOptions = field(default_factory=SpliceOptions)
+    lda: np.ndarray | None = field(default=None, compare=False)
+    fmllr: Mapping[str, np.ndarray] | None = field(default=None, compare=False)
 
     @classmethod
     def from_options(cls, cmvn_opts: str = "", delta_opts: str = "") -> FeaturePipeline:
@@ -34,21 +44,31 @@ class FeaturePipeline:
         return cls(parse_conf(CmvnOptions, cmvn_opts, "--cmvn-opts"), parse_conf(DeltaOptions, delta_opts, "--delta-opts"))
 
     @classmethod
-    def from_dir(cls, exp_dir: str | os.PathLike[str]) -> FeaturePipeline:
-        """The pipeline of the model in `exp_dir`; raises UserError for an unknown option in its files."""
+    def from_dir(cls, exp_dir: str | os.PathLike[str], transform_dir: str | os.PathLike[str] | None = None) -> FeaturePipeline:
+        """The pipeline of the model in `exp_dir`, with the fMLLR transforms of `transform_dir`; raises UserError for an unknown option
+        in its files, and where there are no such transforms."""
         path = Path(exp_dir)
         if not path.is_dir():
             raise UserError(f"{exp_dir} does not exist; train that model first.")
-        cmvn, deltas = path / "cmvn_opts", path / "delta_opts"
+        cmvn, deltas, splicing = path / "cmvn_opts", path / "delta_opts", path / "splice_opts"
         kaldi_gmm = (path / "final.mdl").is_file() and not (path / "final.nnet").is_file()
         return cls(read_conf(CmvnOptions, cmvn) if cmvn.is_file() else CmvnOptions(),
-                   read_conf(DeltaOptions, deltas) if deltas.is_file() else DeltaOptions(2 if kaldi_gmm else 0))
+                   read_conf(DeltaOptions, deltas) if deltas.is_file() else DeltaOptions(2 if kaldi_gmm else 0),
+                   read_conf(SpliceOptions, splicing) if splicing.is_file() else SpliceOptions(),
+                   read_matrix(path / "final.mat") if (path / "final.mat").is_file() else None,
+                   read_speaker_transforms(transform_dir) if transform_dir is not None else None)
 
     def save(self, exp_dir: str | os.PathLike[str]) -> None:
-        """Write the files that `from_dir` reads."""
+        """Write the files that `from_dir` reads, the fMLLR transforms excepted."""
         path = Path(exp_dir)
         write_text(path / "cmvn_opts", format_conf(self.cmvn) + "\n")
         write_text(path / "delta_opts", format_conf(self.deltas) + "\n")
+        if self.lda is None:
+            (path / "final.mat").unlink(missing_ok=True)
+        else:
+            write_text(path / "splice_opts", format_conf(self.splice) + "\n")
+            with atomic_open(path / "final.mat", "wb") as stream:
+                KaldiWriter(stream).matrix(self.lda)
 
     def apply(self, data: DataDir, utt: str) -> np.ndarray:
         """The model's input for one utterance, float32 T x D; raises UserError where features or statistics are missing."""
@@ -59,7 +79,17 @@ class FeaturePipeline:
             raise UserError(f"{data.path}/feats.scp, {utt}: expected frames x dimensions, found shape {x.shape}; "
                             "make the features again.")
         x = self._normalise(x, data, utt)
-        return add_deltas(x, self.deltas.delta_order, self.deltas.delta_window) if self.deltas.delta_order > 0 else x
+        if self.lda is not None:
+            x = apply_transform(splice(x, self.splice.left_context, self.splice.right_context), self.lda, f"{data.path}, {utt}, final.mat")
+        elif self.deltas.delta_order > 0:
+            x = add_deltas(x, self.deltas.delta_order, self.deltas.delta_window)
+        return x if self.fmllr is None else self._adapt(x, self.fmllr, data.utt2spk[utt], f"{data.path}, {utt}")
+
+    @staticmethod
+    def _adapt(x: np.ndarray, fmllr: Mapping[str, np.ndarray], speaker: str, where: str) -> np.ndarray:
+        if speaker not in fmllr:
+            raise UserError(f"{where}: there is no fMLLR transform of speaker {speaker}; use the transforms that were made for this data.")
+        return apply_transform(x, fmllr[speaker], f"{where}, fMLLR transform of {speaker}")
 
     def _normalise(self, x: np.ndarray, data: DataDir, utt: str) -> np.ndarray:
         options = self.cmvn

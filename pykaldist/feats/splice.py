@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+
+from pykaldist.errors import UserError
+from pykaldist.options import option
+
+
+@dataclass
+class SpliceOptions:
+    """What a `splice_opts` file says."""
+
+    left_context: int = option(4, "frames before")
+    right_context: int = option(4, "frames behind")
+
+    def __post_init__(self) -> None:
+        if min(self.left_context, self.right_context) < 0:
+            raise UserError(f"--left-context and --right-context must not be negative, found {self.left_context} and {self.right_context}.")
 
 
 def splice(x: np.ndarray, left: int, right: int) -> np.ndarray:

@@ -1,0 +1,39 @@
+"""Linear transforms of features: one for all (LDA+MLLT, `final.mat`), or one a speaker (fMLLR, `trans.*`), as Kaldi's transform-feats.
+
+A matrix A of D' x D is linear, y = A x; one of D' x (D + 1) is affine, y = A [x; 1].
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from pykaldist.errors import UserError
+from pykaldist.io.kaldi import KaldiReader
+from pykaldist.io.tables import read_archive
+
+
+def apply_transform(x: np.ndarray, matrix: np.ndarray, where: str) -> np.ndarray:
+    """Frames (T x D) through a linear or affine matrix: float32 T x D'; raises UserError, naming `where`, where they do not fit."""
+    dim = x.shape[1]
+    if matrix.ndim != 2 or matrix.shape[1] - dim not in (0, 1):
+        raise UserError(f"{where}: a transform of shape {matrix.shape} does not fit features of dimension {dim}, expected {dim} or "
+                        f"{dim + 1} columns; is it of the system of these features?")
+    matrix = matrix.astype(np.float32, copy=False)
+    y = x @ matrix[:, :dim].T
+    return y if matrix.shape[1] == dim else y + matrix[:, dim]
+
+
+def read_matrix(path: str | os.PathLike[str]) -> np.ndarray:
+    """A file with one matrix, such as `final.mat`."""
+    return KaldiReader.open(path).matrix()
+
+
+def read_speaker_transforms(transform_dir: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """Speaker -> matrix, from all `trans.<job>` of a directory; raises UserError where there are none."""
+    paths = sorted(p for p in Path(transform_dir).glob("trans.*") if p.name.split(".")[1].isdigit())
+    if not paths:
+        raise UserError(f"{transform_dir} has no trans.1; give the directory of a speaker-adapted alignment or decoding.")
+    return {speaker: matrix for path in paths for speaker, matrix in read_archive(path)}
