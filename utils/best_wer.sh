@@ -7,7 +7,7 @@ Usage: grep WER exp/mono/decode/wer_* | utils/best_wer.sh
 EOF
 }
 case "${1:-}" in --help | -h) usage; exit 0 ;; esac
-if [ $# != 0 ]; then usage >&2; exit 1; fi
+if [ $# != 0 ] || [ -t 0 ]; then usage >&2; exit 1; fi
 awk '{
   at = index($0, "%WER"); if (!at) next
   split(substr($0, at), field, " "); file = substr($0, 1, at - 1); sub(/:$/, "", file)

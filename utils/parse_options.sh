@@ -1,6 +1,6 @@
 # Sourced by scripts after they set their defaults: `--some-option value` (or =value) sets $some_option.
 # --help prints the script's own usage() (or $help_message); --config FILE is sourced first. An option whose variable the script has not
-# set is an error: nothing is ignored.
+# set is an error: nothing is ignored. Numbers of jobs and stages, and options that are true or false by default, are checked here.
 # The script's positional arguments are what is left. Usage: . utils/parse_options.sh || exit 1
 
 __show_usage() {
@@ -25,12 +25,15 @@ while true; do
   if ! [[ $__name =~ ^[a-zA-Z][a-zA-Z0-9_]*$ ]] || [ -z "${!__name+set}" ]; then
     echo "$0: ERROR: there is no option $__option; $0 --help lists them." >&2; exit 1
   fi
-  case "${!__name}" in
-    true | false)
-      case "$__value" in true | false) ;; *)
-        echo "$0: ERROR: option $__option takes true or false, found '$__value'." >&2; exit 1 ;;
-      esac ;;
+  case "$__name=${!__name}" in
+    nj=* | ngpu=*) __kind="a number from 1 up" __form='^[1-9][0-9]*$' ;;
+    stage=* | stop_stage=*) __kind="a whole number" __form='^-?[0-9]+$' ;;
+    *=true | *=false) __kind="true or false" __form='^(true|false)$' ;;
+    *) __kind="" __form='' ;;
   esac
+  if [ -n "$__form" ] && ! [[ $__value =~ $__form ]]; then
+    echo "$0: ERROR: option $__option takes $__kind, found '$__value'." >&2; exit 1
+  fi
   printf -v "$__name" '%s' "$__value"
 done
-unset __option __name __value
+unset __option __name __value __kind __form

@@ -15,8 +15,13 @@ EOF
 case "${1:-}" in --help | -h) usage; exit 0 ;; esac
 [ $# -ge 2 ] || { usage >&2; exit 1; }
 name=""; first=1; last=1
-if [[ $1 =~ ^([A-Za-z_]+)=([0-9]+)(:([0-9]+))?$ ]]; then
-  name=${BASH_REMATCH[1]} first=${BASH_REMATCH[2]} last=${BASH_REMATCH[4]:-${BASH_REMATCH[2]}}
+if [[ $1 == [A-Za-z_]*=* ]]; then
+  if [[ $1 =~ ^([A-Za-z_]+)=([0-9]+)(:([0-9]+))?$ ]]; then
+    name=${BASH_REMATCH[1]} first=${BASH_REMATCH[2]} last=${BASH_REMATCH[4]:-${BASH_REMATCH[2]}}
+  fi
+  if [ -z "$name" ] || [ "$first" -gt "$last" ]; then
+    echo "run.sh: ERROR: expected JOB=<first>:<last> from low to high, found $1." >&2; exit 1
+  fi
   shift
 fi
 [ $# -ge 2 ] || { usage >&2; exit 1; }

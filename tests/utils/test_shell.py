@@ -22,7 +22,7 @@ def bash(script: str, cwd: Path, **kwargs) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: str(p.relative_to(ROOT)))
 def test_every_script_prints_its_usage(script, tmp_path):
-    result = bash(f"'{script}'", tmp_path)
+    result = bash(f"'{script}' {'extra' if script.name == 'best_wer.sh' else ''}", tmp_path)  # which reads its standard input
     assert result.returncode == 1 and result.stdout == ""
     for word in ("Usage: ", "e.g.", script.name):
         assert word in result.stderr
@@ -40,7 +40,7 @@ def test_recipes_print_help_from_anywhere_and_refuse_unknown_options(recipe, tmp
     assert wrong.returncode == 1 and "there is no option --sage" in wrong.stderr
 
 
-OPTIONS = "nj=4 flag=false name=''; . parse_options.sh || exit 1; echo \"$nj $flag <$name> $*\""
+OPTIONS = "nj=4 stage=0 flag=false name=''; . parse_options.sh || exit 1; echo \"$nj $flag <$name> $*\""
 
 
 @pytest.mark.parametrize(("arguments", "out"), [
@@ -49,6 +49,7 @@ OPTIONS = "nj=4 flag=false name=''; . parse_options.sh || exit 1; echo \"$nj $fl
     ("--nj=8 --flag true --name 'x y' a", "8 true <x y> a"),
     ("--name -- a", "4 false <--> a"),
     ("-- --nj 3", "4 false <> --nj 3"),
+    ("--stage -1 --name 0 a", "4 false <0> a"),
 ])
 def test_options_are_parsed(tmp_path, arguments, out):
     (tmp_path / "s.sh").write_text(f". '{ROOT}/path.sh'; {OPTIONS}")
@@ -58,7 +59,8 @@ def test_options_are_parsed(tmp_path, arguments, out):
 
 @pytest.mark.parametrize(("arguments", "words"), [
     ("--jobs 3", "no option --jobs"), ("--flag 1", "takes true or false"), ("--nj", "needs a value"),
-    ("--config none.conf", "no config file none.conf"), ("--a[0]=b", "no option")])
+    ("--config none.conf", "no config file none.conf"), ("--a[0]=b", "no option"),
+    ("--nj 0", "from 1 up, found '0'"), ("--nj abc", "from 1 up, found 'abc'"), ("--stage x", "whole number, found 'x'")])
 def test_wrong_options_are_refused(tmp_path, arguments, words):
     (tmp_path / "s.sh").write_text(f". '{ROOT}/path.sh'; {OPTIONS}")
     result = subprocess.run(f"bash s.sh {arguments}", shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -72,6 +74,13 @@ def test_jobs_run_at_once_and_are_logged(tmp_path):
     for job in "123":
         lines = (tmp_path / "log" / f"x.{job}.log").read_text().splitlines()
         assert lines[0].startswith("# sh -c") and lines[2] == job and lines[3].startswith("# Ended (code 0)")
+
+
+@pytest.mark.parametrize("jobs", ["JOB=1:0", "JOB=1:abc", "JOB=1:-1", "JOB=", "JOB=2:1"])
+def test_jobs_without_a_number_are_refused(tmp_path, jobs):
+    result = bash(f"run.sh {jobs} log/x.JOB.log touch made", tmp_path)
+    assert result.returncode == 1 and result.stderr.strip() == f"run.sh: ERROR: expected JOB=<first>:<last> from low to high, found {jobs}."
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_failed_job_fails_the_step_and_shows_its_sentence(tmp_path):
