@@ -16,12 +16,14 @@ import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.feats.cmvn import cmvn_stats
+from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir, write_table
 from pykaldist.io.tables import MatrixWriter, read_lines, read_map
 from pykaldist.progress import Progress, progress
 
 MAX_LOST = 0.01
+FRAME_SHIFT_S = 0.01  # where nothing says how long an utterance is
 
 
 def part_name(data: DataDir, kind: str, job: int) -> str:
@@ -74,6 +76,22 @@ def extract_part(data: DataDir, feat_dir: str | os.PathLike[str], config: str | 
                 done.append(f"{utt} {len(feats)} {len(audio) / options.sample_frequency:.4f}\n")
             bar.update(len(batch))
     write_text(f"{base}.lost", "".join(f"{utt} {reason}\n" for utt, reason in lost.items()))
+    write_text(f"{base}.utts", "".join(done))
+
+
+def transform_part(source: DataDir, target: DataDir, pipeline: FeaturePipeline, feat_dir: str | os.PathLike[str], job: int,
+                   nj: int) -> None:
+    """Features of `source` after `pipeline`, of job `job` of `nj`, as parts (kind `fmllr`) of the features of `target`."""
+    base = Path(feat_dir) / part_name(target, "fmllr", job)
+    seconds = source.table("utt2dur") if source.has("utt2dur") else {}
+    utts, done = target.part(job, nj), []
+    base.with_name(base.name + ".utts").unlink(missing_ok=True)
+    with MatrixWriter(f"{base}.ark", f"{base}.scp") as writer:
+        for utt in progress(utts, f"transformed features of {target.path.name}, job {job} of {nj}", unit="utt"):
+            feats = pipeline.apply(source, utt)
+            writer.write(utt, feats)
+            done.append(f"{utt} {len(feats)} {seconds.get(utt, f'{FRAME_SHIFT_S * len(feats):.2f}')}\n")
+    write_text(f"{base}.lost", "")
     write_text(f"{base}.utts", "".join(done))
 
 
