@@ -1,8 +1,8 @@
-"""Kaldi's compact lattices (arc type `compactlattice44`), as its decoders write them, expanded to one transition-id an arc.
+"""The body of Kaldi's compact lattices (arc type `compactlattice44`): between the words of a file and flat arrays.
 
-In the file an arc has a word and a weight (graph cost, acoustic cost, string of transition-ids), and so has a state's final weight. Here an
-arc with n > 1 transition-ids becomes a chain of n arcs, the first with the word and the costs, and a final weight becomes such a chain into
-one final state, the last.
+For each state: its final weight, the number of its arcs (int64), its arcs. A weight is graph cost, acoustic cost (float32) and a string
+of transition-ids (int32 length, then the ids); an arc is its word, twice, its weight and the next state. A state that is not final has
+infinite costs. Source: Kaldi's fstext/lattice-weight.h and OpenFst's vector-fst.h.
 """
 
 from __future__ import annotations
@@ -10,101 +10,116 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from pykaldist.io.fst import Header
+from pykaldist.io.fst import EXPANDED_MUTABLE, Header, vector_header
+
+ARC_TYPE = "compactlattice44"
+_ACCEPTOR, _NO_EPSILONS, _WEIGHTED = 0x10000, 0x0A800000, 0x100000000  # OpenFst's fst/properties.h
 
 
 @numba.njit(cache=True)
-def _measure(words: np.ndarray, num_states: int) -> tuple[np.ndarray, int, int]:
-    """(new number of each state, new number of arcs, words read); the last is -1 where the data end too early or make no sense."""
-    number = np.zeros(num_states + 1, np.int64)
-    arcs = pos = 0
-    for s in range(num_states):
-        chain = 0
-        left = 1
-        read_final = True
-        while left > 0:
-            head = 0 if read_final else 2
-            if pos + head + 3 > len(words):
-                return number, 0, -1
-            length = np.int64(words[pos + head + 2])
-            after = pos + head + 3 + length
-            if length < 0 or after + (2 if read_final else 1) > len(words):
-                return number, 0, -1
-            if read_final:
-                left = np.int64(words[after]) + 1
-                if left < 1 or words[after + 1] != 0:
-                    return number, 0, -1
-                pos = after + 2
-                if words[pos - 5 - length] != 0x7F800000:  # inf: not final
-                    arcs += max(length, 1)
-                    chain += max(length, 1) - 1
-                read_final = False
-            else:
-                target = words[after]
-                if target < 0 or target >= num_states:
-                    return number, 0, -1
-                pos = after + 1
-                arcs += max(length, 1)
-                chain += max(length, 1) - 1
-            left -= 1
-        number[s + 1] = number[s] + 1 + chain
-    return number, arcs, pos
+def _measure(words: np.ndarray, num_states: int) -> tuple[int, int, int]:
+    """(number of arcs, of transition-ids, words read); the last is -1 where the data end too early or make no sense."""
+    arcs = ids = pos = 0
+    for _ in range(num_states):
+        if pos + 3 > len(words):
+            return 0, 0, -1
+        length = np.int64(words[pos + 2])
+        if length < 0 or pos + 5 + length > len(words):
+            return 0, 0, -1
+        ids += length
+        pos += 5 + length
+        narcs = np.int64(words[pos - 2])
+        if narcs < 0 or words[pos - 1] != 0:
+            return 0, 0, -1
+        for _ in range(narcs):
+            if pos + 5 > len(words):
+                return 0, 0, -1
+            length = np.int64(words[pos + 4])
+            if length < 0 or pos + 6 + length > len(words) or words[pos] != words[pos + 1]:
+                return 0, 0, -1
+            ids += length
+            pos += 6 + length
+        arcs += narcs
+    return arcs, ids, pos
 
 
 @numba.njit(cache=True)
-def _expand(words: np.ndarray, floats: np.ndarray, number: np.ndarray, arcs: int) -> tuple[
+def _read(words: np.ndarray, floats: np.ndarray, num_states: int, arcs: int, ids: int) -> tuple[
         np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(offset, transition_id, word, graph, acoustic, target) of the expanded lattice."""
-    num_states = len(number) - 1
-    last = number[num_states]
-    offset = np.zeros(last + 2, np.int64)
-    transition_id, word, target = np.zeros(arcs, np.int32), np.zeros(arcs, np.int32), np.zeros(arcs, np.int32)
-    graph, acoustic = np.zeros(arcs, np.float32), np.zeros(arcs, np.float32)
+    offset, string = np.zeros(num_states + 1, np.int64), np.zeros(arcs + num_states + 1, np.int64)
+    word, target = np.empty(arcs, np.int32), np.empty(arcs, np.int32)
+    cost = np.empty((arcs + num_states, 2), np.float32)
+    # Strings stand arcs first, then states; their lengths give the places.
     pos = at = 0
     for s in range(num_states):
-        start = pos
-        length = np.int64(words[pos + 2])
-        narcs = np.int64(words[pos + 3 + length])
-        is_final = words[pos] != 0x7F800000
-        # Twice over the weights: first the arcs that leave s itself, then the rest of each chain.
-        for rest in range(2):
-            pos = start
-            link = number[s] + 1  # the next state of a chain
-            for k in range(narcs + 1):
-                head = 0 if k == 0 else 2
-                length = np.int64(words[pos + head + 2])
-                string = pos + head + 3
-                after = string + length
-                if k > 0 or is_final:
-                    end = last if k == 0 else number[words[after]]
-                    if rest == 0:
-                        transition_id[at] = words[string] if length > 0 else 0
-                        word[at] = 0 if k == 0 else words[pos]
-                        graph[at], acoustic[at] = floats[pos + head], floats[pos + head + 1]
-                        target[at] = link if length > 1 else end
-                        at += 1
-                    for i in range(1, length):
-                        if rest == 1:
-                            transition_id[at] = words[string + i]
-                            target[at] = link + 1 if i + 1 < length else end
-                            at += 1
-                            offset[link + 1] = at
-                        link += 1
-                pos = after + (2 if k == 0 else 1)
-            if rest == 0:
-                offset[number[s] + 1] = at
-    offset[last + 1] = at
-    return offset, transition_id, word, graph, acoustic, target
+        cost[arcs + s, 0], cost[arcs + s, 1] = floats[pos], floats[pos + 1]
+        string[arcs + s + 1] = words[pos + 2]
+        pos += 5 + words[pos + 2]
+        for _ in range(words[pos - 2]):
+            word[at] = words[pos]
+            cost[at, 0], cost[at, 1] = floats[pos + 2], floats[pos + 3]
+            string[at + 1] = words[pos + 4]
+            pos += 6 + words[pos + 4]
+            target[at] = words[pos - 1]
+            at += 1
+        offset[s + 1] = at
+    for i in range(len(string) - 1):
+        string[i + 1] += string[i]
+    transition_ids = np.empty(ids, np.int32)
+    pos = at = 0
+    for s in range(num_states):
+        begin, end = string[arcs + s], string[arcs + s + 1]
+        transition_ids[begin:end] = words[pos + 3 : pos + 3 + end - begin]
+        pos += 5 + end - begin
+        for _ in range(words[pos - 2]):
+            begin, end = string[at], string[at + 1]
+            transition_ids[begin:end] = words[pos + 5 : pos + 5 + end - begin]
+            pos += 6 + end - begin
+            at += 1
+    return offset, word, cost, target, string, transition_ids
+
+
+@numba.njit(cache=True)
+def _write(offset: np.ndarray, word: np.ndarray, cost: np.ndarray, target: np.ndarray, string: np.ndarray,
+           transition_ids: np.ndarray) -> np.ndarray:
+    arcs, num_states = len(word), len(offset) - 1
+    words = np.zeros(5 * num_states + 6 * arcs + len(transition_ids), np.int32)
+    floats = words.view(np.float32)
+    pos = 0
+    for s in range(num_states):
+        begin, end = string[arcs + s], string[arcs + s + 1]
+        floats[pos], floats[pos + 1] = cost[arcs + s, 0], cost[arcs + s, 1]
+        words[pos + 2] = end - begin
+        words[pos + 3 : pos + 3 + end - begin] = transition_ids[begin:end]
+        pos += 5 + end - begin
+        words[pos - 2] = offset[s + 1] - offset[s]
+        for a in range(offset[s], offset[s + 1]):
+            begin, end = string[a], string[a + 1]
+            words[pos] = words[pos + 1] = word[a]
+            floats[pos + 2], floats[pos + 3] = cost[a, 0], cost[a, 1]
+            words[pos + 4] = end - begin
+            words[pos + 5 : pos + 5 + end - begin] = transition_ids[begin:end]
+            pos += 6 + end - begin
+            words[pos - 1] = target[a]
+    return words
 
 
 def unpack_compact(data: bytes | memoryview, header: Header) -> tuple[
-        np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, int, int]:
-    """(offset, transition_id, word, graph, acoustic, target, start, end position) of the lattice at `header`.
+        np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:
+    """(offset, word, cost, target, string, transition_ids, end position) of the lattice at `header`; see `Lattice`.
 
-    The last state is the final one. Raises ValueError, with the rest of a sentence, for damage.
+    `cost` is [arcs + states, 2], graph and acoustic costs of arcs and then of final states. Raises ValueError, with the rest of a sentence,
+    for damage.
     """
     words = np.frombuffer(data, "<i4", (len(data) - header.end) // 4, header.end)
-    number, arcs, size = _measure(words, header.num_states)
+    arcs, ids, size = _measure(words, header.num_states)
     if size < 0:
         raise ValueError("is truncated or damaged; decode again")
-    return *_expand(words, words.view(np.float32), number, arcs), int(number[header.start]), header.end + 4 * size
+    return *_read(words, words.view(np.float32), header.num_states, arcs, ids), header.end + 4 * size
+
+
+def pack_compact(offset: np.ndarray, word: np.ndarray, cost: np.ndarray, target: np.ndarray, string: np.ndarray,
+                 transition_ids: np.ndarray) -> bytes:
+    """A whole file, with the header that Kaldi's decoders write; state 0 starts."""
+    properties = EXPANDED_MUTABLE | _ACCEPTOR | (_NO_EPSILONS if word.all() else 0) | (_WEIGHTED if cost[: len(word)].any() else 0)
+    return vector_header(ARC_TYPE, properties, 0, len(offset) - 1, 0) + _write(offset, word, cost, target, string, transition_ids).tobytes()

@@ -99,4 +99,4 @@ class LatticeDecoder:
         last = frame == len(loglikes)
         final = np.full(len(order), np.inf, np.float32)
         final[last] = self._states["final"][self._tokens["state"][order[last]]] if reached else 0
-        return Lattice(offset, self._ilabel[arc], self._olabel[arc], graph_arc["weight"].copy(), acoustic, target, final, frame, reached)
+        return Lattice.from_arcs(offset, self._ilabel[arc], self._olabel[arc], graph_arc["weight"].copy(), acoustic, target, final, reached)

@@ -1,13 +1,17 @@
 """Determinisation of a lattice on its words: for each word sequence, the best path at the scale of decoding, and no other.
 
-Kaldi sweeps language model weights over lattices that are determinised so, which decides what alignment a word sequence keeps when the
-scales change. The method is that of D. Povey et al., "Generating exact lattices in the WFST framework", ICASSP 2012, for words alone:
+Kaldi's decoders write lattices that are determinised so, with the transition-ids of the path that was kept, which decides what alignment a
+word sequence has when the scales change. The method is that of D. Povey et al., "Generating exact lattices in the WFST framework",
+ICASSP 2012, for words alone:
 
-* a state of the result is a set of (lattice state, residual cost), the ends of the best paths of one word sequence; costs are pairs
-  (graph, acoustic), compared by graph + acwt * acoustic, and the best residual of a set is 0, the rest having moved to the arc into it;
+* a state of the result is a set of (lattice state, residual cost, residual string), the ends of the best paths of one word sequence; costs
+  are pairs (graph, acoustic), compared by graph + acwt * acoustic. The best cost of a set and the longest common prefix of its strings have
+  moved to the arc into it;
 * sets are expanded from the best completion upwards (A*, exact, as costs to the end are known), so that a set's forward cost is final when
   it is expanded, and an arc is dropped where the best path through it is worse than the best of all by more than the beam;
-* sets with the same states and, to within DELTA, the same residuals are one state.
+* sets with the same states, the same strings and, to within DELTA, the same residual costs are one state.
+
+Strings are nodes of a trie, so that equal strings are equal numbers; node 0 is the empty one.
 """
 
 from __future__ import annotations
@@ -18,58 +22,92 @@ import numba
 import numpy as np
 
 from pykaldist.decode.lattice import Lattice
+from pykaldist.decode.paths import check_not_empty, costs_to_end, scaled_costs
 
 DELTA = 1 / 1024
 MAX_ELEMENTS = 2_000_000
-
-
-@numba.njit(cache=True)
-def _costs_to_end(offset: np.ndarray, target: np.ndarray, cost: np.ndarray, final: np.ndarray) -> np.ndarray:
-    best = final.astype(np.float64)
-    for s in range(len(final) - 1, -1, -1):
-        for a in range(offset[s], offset[s + 1]):
-            best[s] = min(best[s], cost[a] + best[target[a]])
-    return best
+_PARENT, _ID, _DEPTH = 0, 1, 2  # columns of the trie
 
 
 @numba.njit(cache=True)
 def _grown(x: np.ndarray, size: int) -> np.ndarray:
     if size <= len(x):
         return x
-    y = np.empty(2 * size, x.dtype)
-    for i in range(len(x)):
-        y[i] = x[i]
+    y = np.empty((2 * size, *x.shape[1:]), x.dtype)
+    y[: len(x)] = x
     return y
 
 
 @numba.njit(cache=True)
-def _determinize(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoustic: np.ndarray, target: np.ndarray, final: np.ndarray,
-                 acwt: float, beam: float, max_elements: int) -> tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(number of states, source, word, graph, acoustic, target of each arc); -1 states where `max_elements` did not suffice.
+def _longer_string(children: dict[int, int], trie: np.ndarray, node: int, transition_ids: np.ndarray) -> tuple[np.ndarray, int]:
+    """(the trie, the node of string `node` with `transition_ids` behind it)."""
+    for tid in transition_ids:
+        key = (np.int64(node) << 32) | (np.int64(tid) & 0xFFFFFFFF)
+        if key in children:
+            node = children[key]
+        else:
+            new = len(children)
+            trie = _grown(trie, new + 1)
+            trie[new, _PARENT], trie[new, _ID], trie[new, _DEPTH] = node, tid, trie[node, _DEPTH] + 1
+            children[key] = new
+            node = np.int64(new)
+    return trie, node
 
-    State 0 starts; state 1 is the only final one, entered by arcs of word 0.
+
+@numba.njit(cache=True)
+def _common(trie: np.ndarray, a: int, b: int) -> int:
+    """The longest common prefix of two strings."""
+    while trie[a, _DEPTH] > trie[b, _DEPTH]:
+        a = trie[a, _PARENT]
+    while trie[b, _DEPTH] > trie[a, _DEPTH]:
+        b = trie[b, _PARENT]
+    while a != b:
+        a, b = trie[a, _PARENT], trie[b, _PARENT]
+    return a
+
+
+@numba.njit(cache=True)
+def _spelled(trie: np.ndarray, node: int, prefix: int) -> np.ndarray:
+    """The transition-ids of string `node` behind its prefix."""
+    ids = np.empty(trie[node, _DEPTH] - trie[prefix, _DEPTH], np.int32)
+    for i in range(len(ids) - 1, -1, -1):
+        ids[i] = trie[node, _ID]
+        node = trie[node, _PARENT]
+    return ids
+
+
+@numba.njit(cache=True)
+def _determinize(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoustic: np.ndarray, target: np.ndarray, final: np.ndarray,
+                 final_acoustic: np.ndarray, string: np.ndarray, transition_ids: np.ndarray, to_end: np.ndarray, acwt: float, beam: float,
+                 max_elements: int) -> tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(number of states, source, word, graph, acoustic, target, string node of each arc, trie); -1 states where `max_elements` did not do.
+
+    State 0 starts. An arc of word 0 into state 1 is a final weight.
     """
-    to_end = _costs_to_end(offset, target, graph + acwt * acoustic, final)
     limit = to_end[0] + beam
+    num_arcs = len(word)
     # The sets: elements first[n]:first[n + 1].
     member, residual_g, residual_a = np.empty(1024, np.int64), np.empty(1024), np.empty(1024)
+    residual_s = np.empty(1024, np.int64)
     first = np.zeros(1024, np.int64)
     forward = np.full(1024, np.inf)
     expanded = np.zeros(1024, np.bool_)
     buckets: dict[int, int] = {-1: -1}  # hash of a set -> the newest set with it
     older = np.full(1024, -1, np.int64)  # the set before with the same hash
-    member[0], residual_g[0], residual_a[0] = 0, 0.0, 0.0
+    trie = np.zeros((1024, 3), np.int64)
+    children: dict[int, int] = {-1: 0}  # (node, transition-id) -> node
+    member[0], residual_g[0], residual_a[0], residual_s[0] = 0, 0.0, 0.0, 0
     first[1] = first[2] = 1
     forward[0] = 0.0
-    sets = 2  # set 1 is empty: the final state
+    sets = 2  # set 1 is empty: the end
     arcs = 0
-    arc_source, arc_word, arc_target = np.empty(1024, np.int64), np.empty(1024, np.int64), np.empty(1024, np.int64)
-    arc_g, arc_a = np.empty(1024), np.empty(1024)
+    arc_source, arc_word, arc_target = np.empty(1024, np.int64), np.empty(1024, np.int32), np.empty(1024, np.int64)
+    arc_g, arc_a, arc_s = np.empty(1024), np.empty(1024), np.empty(1024, np.int64)
     # Working memory: the closure of the set in hand under arcs without words, and what leaves it by words.
-    reach_g, reach_a = np.empty(len(final)), np.empty(len(final))
+    reach_g, reach_a, reach_s = np.empty(len(final)), np.empty(len(final)), np.empty(len(final), np.int64)
     reached_in = np.full(len(final), -1, np.int64)
-    out_word, out_state = np.empty(1024, np.int64), np.empty(1024, np.int64)
-    out_g, out_a = np.empty(1024), np.empty(1024)
+    out_word, out_state = np.empty(1024, np.int32), np.empty(1024, np.int64)
+    out_g, out_a, out_s = np.empty(1024), np.empty(1024), np.empty(1024, np.int64)
     queue = [(to_end[0], 0)]
     while len(queue) > 0:
         _, n = heapq.heappop(queue)
@@ -80,41 +118,46 @@ def _determinize(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoust
         waiting.pop()
         for e in range(first[n], first[n + 1]):
             s = member[e]
-            reach_g[s], reach_a[s] = residual_g[e], residual_a[e]
+            reach_g[s], reach_a[s], reach_s[s] = residual_g[e], residual_a[e], residual_s[e]
             reached_in[s] = n
             heapq.heappush(waiting, s)
         out = 0
-        end_g, end_a, end_cost = 0.0, 0.0, np.inf
+        end, end_g, end_a, end_cost = np.int64(-1), 0.0, 0.0, np.inf
         while len(waiting) > 0:
             s = heapq.heappop(waiting)
             g, a = reach_g[s], reach_a[s]
-            if final[s] < np.inf and g + final[s] + acwt * a < end_cost:
-                end_g, end_a = g + final[s], a
+            if final[s] < np.inf and g + final[s] + acwt * (a + final_acoustic[s]) < end_cost:
+                end, end_g, end_a = s, g + final[s], a + final_acoustic[s]
                 end_cost = end_g + acwt * end_a
             for arc in range(offset[s], offset[s + 1]):
                 t = target[arc]
                 new_g, new_a = g + graph[arc], a + acoustic[arc]
                 if word[arc] == 0:
-                    if reached_in[t] != n:
+                    if reached_in[t] != n or new_g + acwt * new_a < reach_g[t] + acwt * reach_a[t]:
+                        if reached_in[t] != n:
+                            heapq.heappush(waiting, np.int64(t))
                         reached_in[t] = n
                         reach_g[t], reach_a[t] = new_g, new_a
-                        heapq.heappush(waiting, np.int64(t))
-                    elif new_g + acwt * new_a < reach_g[t] + acwt * reach_a[t]:
-                        reach_g[t], reach_a[t] = new_g, new_a
+                        trie, reach_s[t] = _longer_string(children, trie, reach_s[s], transition_ids[string[arc] : string[arc + 1]])
                 else:
-                    out_word, out_state = _grown(out_word, out + 1), _grown(out_state, out + 1)
+                    out_word, out_state, out_s = _grown(out_word, out + 1), _grown(out_state, out + 1), _grown(out_s, out + 1)
                     out_g, out_a = _grown(out_g, out + 1), _grown(out_a, out + 1)
                     out_word[out], out_state[out], out_g[out], out_a[out] = word[arc], t, new_g, new_a
+                    trie, out_s[out] = _longer_string(children, trie, reach_s[s], transition_ids[string[arc] : string[arc + 1]])
                     out += 1
-        if forward[n] + end_cost <= limit:
-            arc_source, arc_word, arc_target = _grown(arc_source, arcs + 1), _grown(arc_word, arcs + 1), _grown(arc_target, arcs + 1)
-            arc_g, arc_a = _grown(arc_g, arcs + 1), _grown(arc_a, arcs + 1)
-            arc_source[arcs], arc_word[arcs], arc_target[arcs], arc_g[arcs], arc_a[arcs] = n, 0, 1, end_g, end_a
-            arcs += 1
         keys = np.empty(out, np.int64)
         for i in range(out):
-            keys[i] = out_word[i] * len(final) + out_state[i]
+            keys[i] = np.int64(out_word[i]) * len(final) + out_state[i]
         order = np.argsort(keys, kind="mergesort")
+        arc_source, arc_word, arc_target = (_grown(arc_source, arcs + out + 1), _grown(arc_word, arcs + out + 1),
+                                            _grown(arc_target, arcs + out + 1))
+        arc_g, arc_a, arc_s = _grown(arc_g, arcs + out + 1), _grown(arc_a, arcs + out + 1), _grown(arc_s, arcs + out + 1)
+        if forward[n] + end_cost <= limit:
+            last = num_arcs + end
+            trie, prefix = _longer_string(children, trie, reach_s[end], transition_ids[string[last] : string[last + 1]])
+            arc_source[arcs], arc_word[arcs], arc_target[arcs] = n, 0, 1
+            arc_g[arcs], arc_a[arcs], arc_s[arcs] = end_g, end_a, prefix
+            arcs += 1
         i = 0
         while i < out:
             w = out_word[order[i]]
@@ -130,17 +173,21 @@ def _determinize(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoust
                         continue
                     count -= 1
                 member, residual_g = _grown(member, count + 1), _grown(residual_g, count + 1)
-                residual_a = _grown(residual_a, count + 1)
-                member[count], residual_g[count], residual_a[count] = out_state[k], out_g[k], out_a[k]
+                residual_a, residual_s = _grown(residual_a, count + 1), _grown(residual_s, count + 1)
+                member[count], residual_g[count], residual_a[count], residual_s[count] = out_state[k], out_g[k], out_a[k], out_s[k]
                 count += 1
                 if c < base:
                     base, base_g, base_a = c, out_g[k], out_a[k]
+            prefix = residual_s[begin]
+            for e in range(begin + 1, count):
+                prefix = _common(trie, prefix, residual_s[e])
             key = np.int64(0)
             completion = np.inf
             for e in range(begin, count):
                 residual_g[e] -= base_g
                 residual_a[e] -= base_a
-                key = (key * np.int64(1000003)) ^ member[e]
+                trie, residual_s[e] = _longer_string(children, trie, 0, _spelled(trie, residual_s[e], prefix))
+                key = (((key * np.int64(1000003)) ^ member[e]) * np.int64(1000003)) ^ residual_s[e]
                 completion = min(completion, residual_g[e] + acwt * residual_a[e] + to_end[member[e]])
             if forward[n] + base + completion > limit:
                 continue
@@ -150,8 +197,8 @@ def _determinize(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoust
                 e = 0
                 while same and e < count - begin:
                     p, q = begin + e, first[new] + e
-                    same = member[p] == member[q] and abs(residual_g[p] - residual_g[q]) <= DELTA and \
-                        acwt * abs(residual_a[p] - residual_a[q]) <= DELTA
+                    same = member[p] == member[q] and residual_s[p] == residual_s[q] and \
+                        abs(residual_g[p] - residual_g[q] + acwt * (residual_a[p] - residual_a[q])) <= DELTA
                     e += 1
                 if same:
                     break
@@ -159,11 +206,10 @@ def _determinize(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoust
             cost = forward[n] + base
             if new < 0:
                 new = np.int64(sets)
-                if count > max_elements:
-                    return -1, arc_source, arc_word, arc_g, arc_a, arc_target
-                if sets + 2 > len(older):
-                    first, older = _grown(first, sets + 3), _grown(older, sets + 3)
-                    forward, expanded = _grown(forward, sets + 3), _grown(expanded, sets + 3)
+                if max(count, len(children)) > max_elements:
+                    return -1, arc_source, arc_word, arc_g, arc_a, arc_target, arc_s, trie
+                first, older = _grown(first, sets + 3), _grown(older, sets + 3)
+                forward, expanded = _grown(forward, sets + 3), _grown(expanded, sets + 3)
                 sets += 1
                 first[sets] = count
                 older[new] = buckets[key] if key in buckets else np.int64(-1)
@@ -173,33 +219,47 @@ def _determinize(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoust
             if cost < forward[new]:
                 forward[new] = cost
                 heapq.heappush(queue, (cost + completion, new))
-            arc_source, arc_word, arc_target = _grown(arc_source, arcs + 1), _grown(arc_word, arcs + 1), _grown(arc_target, arcs + 1)
-            arc_g, arc_a = _grown(arc_g, arcs + 1), _grown(arc_a, arcs + 1)
-            arc_source[arcs], arc_word[arcs], arc_target[arcs], arc_g[arcs], arc_a[arcs] = n, w, new, base_g, base_a
+            arc_source[arcs], arc_word[arcs], arc_target[arcs], arc_g[arcs], arc_a[arcs], arc_s[arcs] = n, w, new, base_g, base_a, prefix
             arcs += 1
-    return sets, arc_source[:arcs], arc_word[:arcs], arc_g[:arcs], arc_a[:arcs], arc_target[:arcs]
+    return sets, arc_source[:arcs], arc_word[:arcs], arc_g[:arcs], arc_a[:arcs], arc_target[:arcs], arc_s[:arcs], trie
+
+
+@numba.njit(cache=True)
+def _strings(trie: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(where each string begins, and the end of the last; the transition-ids) of these nodes."""
+    string = np.zeros(len(nodes) + 1, np.int64)
+    for i in range(len(nodes)):
+        string[i + 1] = string[i] + trie[nodes[i], _DEPTH]
+    transition_ids = np.empty(string[-1], np.int32)
+    for i in range(len(nodes)):
+        transition_ids[string[i] : string[i + 1]] = _spelled(trie, nodes[i], 0)
+    return string, transition_ids
 
 
 def determinize(lattice: Lattice, acwt: float, beam: float = 8.0) -> Lattice:
     """The lattice with one path a word sequence, the best at `acwt`, among paths within `beam` of the best.
 
-    Its arcs have a word (or, into the final state, none) and no transition-ids, so all its states are of frame 0. A lattice with very many
-    word sequences is cut to a smaller beam. Raises ValueError where it has no path.
+    Its arcs all have words. A lattice with very many word sequences is cut to a smaller beam. Raises ValueError where it has no path.
     """
-    if lattice.num_states == 0:
-        raise ValueError("the lattice is empty")
-    num_states = -1
-    while num_states < 0:
-        num_states, source, word, graph, acoustic, target = _determinize(
-            lattice.offset, lattice.word, lattice.graph, lattice.acoustic, lattice.target, lattice.final, acwt, beam, MAX_ELEMENTS)
-        beam *= 0.7
-    if len(source) == 0:
+    check_not_empty(lattice)
+    to_end = costs_to_end(lattice.offset, lattice.target, *scaled_costs(lattice, acwt))
+    if not to_end[0] < np.inf:
         raise ValueError("the lattice has no path to a final state")
-    order = np.argsort(source, kind="stable")
-    offset = np.zeros(num_states + 1, np.int64)
-    np.cumsum(np.bincount(source, minlength=num_states), out=offset[1:])
-    final = np.full(num_states, np.inf, np.float32)
-    final[1] = 0
-    result = Lattice.in_order(0, offset, np.zeros(len(source), np.int32), word[order], graph[order], acoustic[order], target[order], final)
-    result.reached_final = lattice.reached_final
-    return result
+    sets = -1
+    while sets < 0:
+        sets, source, word, graph, acoustic, target, nodes, trie = _determinize(
+            lattice.offset, lattice.word, lattice.graph, lattice.acoustic, lattice.target, lattice.final, lattice.final_acoustic,
+            lattice.string, lattice.transition_ids, to_end, acwt, beam, MAX_ELEMENTS)
+        beam *= 0.7
+    ends = target == 1
+    final, final_nodes = np.full((2, sets), np.inf, np.float32), np.zeros(sets, np.int64)
+    final[0, source[ends]], final[1, source[ends]], final_nodes[source[ends]] = graph[ends], acoustic[ends], nodes[ends]
+    order = np.flatnonzero(~ends)
+    order = order[np.argsort(source[order], kind="stable")]
+    offset = np.zeros(sets + 1, np.int64)
+    np.cumsum(np.bincount(source[order], minlength=sets), out=offset[1:])
+    string, transition_ids = _strings(trie, np.concatenate([nodes[order], final_nodes]))
+    result = Lattice(offset, word[order], graph[order].astype(np.float32), acoustic[order].astype(np.float32),
+                     target[order].astype(np.int32), final[0], final[1], string, transition_ids, lattice.reached_final).in_order()
+    alive = costs_to_end(result.offset, result.target, *scaled_costs(result, acwt)) < np.inf
+    return result.select(np.flatnonzero(alive))

@@ -1,8 +1,7 @@
-"""Lattices: a word graph with graph and acoustic costs apart, its files, and its best paths under any scales.
+"""Lattices: word graphs with graph and acoustic costs apart and the transition-ids of each arc, and their files.
 
-A path's cost at a point of a sweep is  lm_scale * graph + acoustic_scale * acoustic + word_ins_penalty * words; acoustic costs are stored
-unscaled (minus log-likelihood), so one lattice answers every point. Files are Kaldi's: gzipped archives of OpenFst vector FSTs of
-arc type `lattice4`, transition-ids in and words out, which `lattice-scale` or `lattice-best-path` read. Compact ones are read too.
+Acoustic costs are stored unscaled (minus log-likelihood), so one lattice answers at every scale. Files are Kaldi's: gzipped archives of
+compact lattices, which `lattice-scale` and `lattice-best-path` read. State-level ones (`lattice4`) are read too.
 """
 
 from __future__ import annotations
@@ -10,34 +9,36 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numba
 import numpy as np
 
-from pykaldist.decode.compact import unpack_compact
+from pykaldist.decode.compact import ARC_TYPE, pack_compact, unpack_compact
 from pykaldist.errors import UserError
+from pykaldist.io.archive import open_archive
 from pykaldist.io.atomic import atomic_open
-from pykaldist.io.fst import Header, pack, unpack
-from pykaldist.io.tables import open_archive
+from pykaldist.io.fst import Header, unpack
 
 
 @dataclass
 class Lattice:
     """S states in topological order (state 0 starts), A arcs; the arcs of state s are `offset[s]:offset[s + 1]`.
 
-    `final` is a graph cost, inf where a state is not final.
+    A state is final where `final` is not inf. A decoder's arc has at most one transition-id, a determinised lattice's any number: those of
+    arc a are `transition_ids[string[a]:string[a + 1]]`, those of a final state s likewise with `A + s` for `a`.
     """
 
     offset: np.ndarray  # int64 [S + 1]
-    transition_id: np.ndarray  # int32 [A]; 0 on an arc that takes no frame
     word: np.ndarray  # int32 [A]; 0 on an arc without a word
     graph: np.ndarray  # float32 [A]
     acoustic: np.ndarray  # float32 [A], unscaled
     target: np.ndarray  # int32 [A]
-    final: np.ndarray  # float32 [S]
-    frame: np.ndarray  # int32 [S]: frames taken on the way to the state
+    final: np.ndarray  # float32 [S], graph cost
+    final_acoustic: np.ndarray  # float32 [S], unscaled
+    string: np.ndarray  # int64 [A + S + 1]
+    transition_ids: np.ndarray  # int32
     reached_final: bool = True
 
     @property
@@ -45,64 +46,96 @@ class Lattice:
         return len(self.final)
 
     @property
+    def num_arcs(self) -> int:
+        return len(self.word)
+
+    @property
+    def source(self) -> np.ndarray:
+        """The state that each arc leaves."""
+        return np.repeat(np.arange(self.num_states), np.diff(self.offset))
+
+    @property
     def num_frames(self) -> int:
-        return int(self.frame.max(initial=0))
+        """The frames of its paths, which are as many on each."""
+        ends = self.frame + np.diff(self.string[self.num_arcs :])
+        return int(ends[self.final < np.inf].max(initial=0))
+
+    @property
+    def frame(self) -> np.ndarray:
+        """Frames taken on the way to each state, int64 [S]."""
+        return _frames(self.offset, self.target, self.string)
+
+    def ids(self, index: int) -> np.ndarray:
+        """The transition-ids of arc `index`, or of final state `index - A`."""
+        return self.transition_ids[self.string[index] : self.string[index + 1]]
+
+    @classmethod
+    def from_arcs(cls, offset: np.ndarray, transition_id: np.ndarray, word: np.ndarray, graph: np.ndarray, acoustic: np.ndarray,
+                  target: np.ndarray, final: np.ndarray, reached_final: bool = True) -> Lattice:
+        """A state-level lattice: one transition-id an arc, 0 where it takes no frame."""
+        string = np.zeros(len(word) + len(final) + 1, np.int64)
+        np.cumsum(transition_id != 0, out=string[1 : len(word) + 1])
+        string[len(word) + 1 :] = string[len(word)]
+        final = np.asarray(final, np.float32)
+        return cls(offset, word, graph, acoustic, target, final, np.where(final < np.inf, 0, np.inf).astype(np.float32), string,
+                   transition_id[transition_id != 0], reached_final)
 
     def to_bytes(self) -> bytes:
-        """An OpenFst file of arc type `lattice4`."""
-        final = np.stack([self.final, np.where(np.isinf(self.final), np.inf, 0)], axis=1)
-        labels = np.stack([self.transition_id, self.word], axis=1)
-        return pack("lattice4", 0, final, self.offset, labels, np.stack([self.graph, self.acoustic], axis=1), self.target)
+        """A compact lattice file."""
+        cost = np.concatenate([np.stack([self.graph, self.acoustic], 1), np.stack([self.final, self.final_acoustic], 1)])
+        return pack_compact(self.offset, self.word, cost, self.target, self.string, self.transition_ids)
 
     @classmethod
     def parse(cls, data: bytes | memoryview, pos: int = 0) -> tuple[Lattice, int]:
-        """The lattice at `pos`, and the position after it; raises ValueError with the rest of a sentence."""
+        """The lattice at `pos`, its states as in the file if state 0 starts it, and the position after it.
+
+        Raises ValueError with the rest of a sentence.
+        """
         header = Header.parse(data, pos)
-        if header.fst_type != "vector" or header.arc_type not in ("lattice4", "compactlattice44"):
+        if header.fst_type != "vector" or header.arc_type not in ("lattice4", ARC_TYPE):
             raise ValueError(f"holds a {header.fst_type} FST of {header.arc_type} arcs where a lattice is expected")
-        if header.arc_type == "compactlattice44":
-            offset, transition_id, word, graph, acoustic, target, start, end = unpack_compact(data, header)
-            final = np.full(len(offset) - 1, np.inf, np.float32)
-            final[-1] = 0
+        if header.arc_type == ARC_TYPE:
+            offset, word, cost, target, string, transition_ids, end = unpack_compact(data, header)
+            arcs = len(word)
+            lattice = cls(offset, word, cost[:arcs, 0], cost[:arcs, 1], target, cost[arcs:, 0], cost[arcs:, 1], string, transition_ids)
         else:
-            start, ends, offset, labels, weight, target, end = unpack(data, header, 2)
-            if (ends[~np.isinf(ends[:, 0]), 1] != 0).any():
-                raise ValueError("has acoustic costs on final states, which decoders do not make; decode again")
-            transition_id, word = labels.T
-            graph, acoustic = weight.T
-            final = ends[:, 0]
-        if np.isnan(graph).any() or np.isnan(acoustic).any():
-            raise ValueError("has costs that are no numbers; decode again")
-        return cls.in_order(start, offset, transition_id, word, graph, acoustic, target, final), end
+            _, final, offset, labels, cost, target, end = unpack(data, header, 2)
+            lattice = cls.from_arcs(offset, labels[:, 0], labels[:, 1], cost[:, 0], cost[:, 1], target, final[:, 0])
+            lattice.final_acoustic = final[:, 1]
+        for costs in (lattice.graph, lattice.acoustic, lattice.final, lattice.final_acoustic):
+            if not (costs > -np.inf).all():
+                raise ValueError("has costs that are no numbers; decode again")
+        if header.num_states and header.start < 0:
+            raise ValueError("has no start state; decode again")
+        if len(target) and not 0 <= target.min() <= target.max() < header.num_states:
+            raise ValueError("has an arc to a state that does not exist; decode again")
+        return lattice if header.start <= 0 else lattice.in_order(header.start), end
 
-    @classmethod
-    def in_order(cls, start: int, offset: np.ndarray, transition_id: np.ndarray, word: np.ndarray, graph: np.ndarray,
-                 acoustic: np.ndarray, target: np.ndarray, final: np.ndarray) -> Lattice:
-        """From states in any order, which become topological; raises ValueError for a cycle."""
-        source = np.repeat(np.arange(len(final)), np.diff(offset))
-        if start != 0 or (target <= source).any():
-            rank = _topological_rank(start, offset, target)
-            if len(rank) != len(final):
-                raise ValueError("has a cycle; decode again")
-            by_rank = np.argsort(rank[source], kind="stable")
-            offset = np.zeros(len(final) + 1, np.int64)
-            np.cumsum(np.bincount(rank[source], minlength=len(final)), out=offset[1:])
-            transition_id, word, graph, acoustic, target = (x[by_rank] for x in (transition_id, word, graph, acoustic, rank[target]))
-            final = final[np.argsort(rank)]
-        types = (np.int64, np.int32, np.int32, np.float32, np.float32, np.int32, np.float32)
-        arrays = [np.ascontiguousarray(x, t) for x, t in zip((offset, transition_id, word, graph, acoustic, target, final), types,
-                                                             strict=True)]
-        return cls(*arrays, _frames(arrays[0], arrays[1], arrays[5]))
+    def in_order(self, start: int = 0) -> Lattice:
+        """The same with `start` as state 0 and states in topological order; raises ValueError for a cycle."""
+        source = self.source
+        if start == 0 and (self.target > source).all():
+            return self
+        rank = _topological_rank(start, self.offset, self.target)
+        if len(rank) != self.num_states:
+            raise ValueError("has a cycle; decode again")
+        return self.select(np.argsort(rank))
 
-
-@dataclass
-class LatticePath:
-    """One path through a lattice."""
-
-    words: list[int]
-    transition_ids: list[int]
-    graph: float
-    acoustic: float
+    def select(self, states: np.ndarray) -> Lattice:
+        """Only these states, renumbered in this order, and the arcs between them."""
+        number = np.full(self.num_states, -1, np.int64)
+        number[states] = np.arange(len(states))
+        source, target = number[self.source], number[self.target]
+        arcs = np.flatnonzero((source >= 0) & (target >= 0))
+        arcs = arcs[np.argsort(source[arcs], kind="stable")]
+        offset = np.zeros(len(states) + 1, np.int64)
+        np.cumsum(np.bincount(source[arcs], minlength=len(states)), out=offset[1:])
+        strings = np.concatenate([arcs, self.num_arcs + states])
+        length = np.diff(self.string)[strings]
+        string = np.concatenate([[0], np.cumsum(length)])
+        places = np.arange(string[-1]) + np.repeat(self.string[strings] - string[:-1], length)
+        return Lattice(offset, self.word[arcs], self.graph[arcs], self.acoustic[arcs], target[arcs].astype(np.int32), self.final[states],
+                       self.final_acoustic[states], string, self.transition_ids[places], self.reached_final)
 
 
 @numba.njit(cache=True)
@@ -136,86 +169,24 @@ def _topological_rank(start: int, offset: np.ndarray, target: np.ndarray) -> np.
 
 
 @numba.njit(cache=True)
-def _frames(offset: np.ndarray, transition_id: np.ndarray, target: np.ndarray) -> np.ndarray:
-    frame = np.zeros(len(offset) - 1, np.int32)
+def _frames(offset: np.ndarray, target: np.ndarray, string: np.ndarray) -> np.ndarray:
+    frame = np.zeros(len(offset) - 1, np.int64)
     for s in range(len(frame)):
         for a in range(offset[s], offset[s + 1]):
-            frame[target[a]] = frame[s] + (transition_id[a] != 0)
+            frame[target[a]] = frame[s] + string[a + 1] - string[a]
     return frame
 
 
-@numba.njit(cache=True, nogil=True)
-def _best_arcs(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoustic: np.ndarray, target: np.ndarray, final: np.ndarray,
-               lm_scale: np.ndarray, acoustic_scale: np.ndarray, penalty: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Arcs of the best path of each of K points, from its end to its start: ([K, longest], lengths [K]); length -1 for no path."""
-    states, points = len(final), len(lm_scale)
-    cost = np.full((states, points), np.inf)
-    back = np.full((states, points), -1, np.int64)
-    source = np.empty(len(target), np.int64)
-    end_cost = np.full(points, np.inf)
-    end = np.full(points, -1, np.int64)
-    cost[0] = 0
-    for s in range(states):
-        for a in range(offset[s], offset[s + 1]):
-            source[a] = s
-            t = target[a]
-            for k in range(points):
-                c = cost[s, k] + lm_scale[k] * graph[a] + acoustic_scale[k] * acoustic[a] + (penalty[k] if word[a] != 0 else 0.0)
-                if c < cost[t, k]:
-                    cost[t, k] = c
-                    back[t, k] = a
-        if final[s] < np.inf:
-            for k in range(points):
-                c = cost[s, k] + lm_scale[k] * final[s]
-                if c < end_cost[k]:
-                    end_cost[k] = c
-                    end[k] = s
-    length = np.full(points, -1, np.int64)
-    arcs = np.empty((points, states), np.int64)
-    for k in range(points):
-        if end[k] >= 0:
-            n, s = 0, end[k]
-            while back[s, k] >= 0:
-                arcs[k, n] = back[s, k]
-                s = source[back[s, k]]
-                n += 1
-            length[k] = n
-    return arcs, length
-
-
-def _points(lattice: Lattice, lm_scale: Sequence[float] | np.ndarray, acoustic_scale: Sequence[float] | np.ndarray,
-            word_ins_penalty: Sequence[float] | np.ndarray) -> list[np.ndarray]:
-    if lattice.num_states == 0:
-        raise ValueError("the lattice is empty")
-    scales = [np.ascontiguousarray(x, np.float64) for x in (lm_scale, acoustic_scale, word_ins_penalty)]
-    arcs, length = _best_arcs(lattice.offset, lattice.word, lattice.graph, lattice.acoustic, lattice.target, lattice.final, *scales)
-    if (length < 0).any():
-        raise ValueError("the lattice has no path to a final state")
-    return [row[:n][::-1] for row, n in zip(arcs, length, strict=True)]
-
-
-def best_words(lattice: Lattice, lm_scale: Sequence[float] | np.ndarray, acoustic_scale: Sequence[float] | np.ndarray,
-               word_ins_penalty: Sequence[float] | np.ndarray) -> list[list[int]]:
-    """Words of the best path at each of K points (three sequences of length K), in one pass over the lattice."""
-    paths = _points(lattice, lm_scale, acoustic_scale, word_ins_penalty)
-    return [[int(w) for w in lattice.word[arcs] if w] for arcs in paths]
-
-
-def best_path(lattice: Lattice, acoustic_scale: float, lm_scale: float = 1.0, word_ins_penalty: float = 0.0) -> LatticePath:
-    """The best path at one point, its costs unscaled and the final state's included."""
-    (arcs,) = _points(lattice, [lm_scale], [acoustic_scale], [word_ins_penalty])
-    end = lattice.target[arcs[-1]] if len(arcs) else 0
-    return LatticePath([int(w) for w in lattice.word[arcs] if w], [int(t) for t in lattice.transition_id[arcs] if t],
-                 float(lattice.graph[arcs].sum(dtype=np.float64) + lattice.final[end]), float(lattice.acoustic[arcs].sum(dtype=np.float64)))
-
-
 def write_lattices(path: str | os.PathLike[str], lattices: Iterable[tuple[str, Lattice]]) -> int:
-    """Write a gzipped archive (`lat.JOB.gz`), atomically; returns the count."""
+    """Write an archive (`lat.JOB.gz`; gzipped if it ends in `.gz`), atomically; returns the count."""
     count = 0
-    with atomic_open(path, "wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=1, mtime=0, filename="") as stream:
+    with atomic_open(path, "wb") as raw:
+        stream = gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=6, mtime=0, filename="") if str(path).endswith(".gz") else raw
         for key, lattice in lattices:
             stream.write(key.encode("utf-8") + b" " + lattice.to_bytes())
             count += 1
+        if stream is not raw:
+            stream.close()
     return count
 
 
@@ -235,6 +206,7 @@ def read_lattices(path: str | os.PathLike[str]) -> Iterator[tuple[str, Lattice]]
         key = data[pos:space].decode("utf-8", "replace")
         try:
             lattice, pos = Lattice.parse(view, space + 1)
+            lattice = lattice.in_order()
         except ValueError as error:
             raise UserError(f"{path}, utterance {key}: {error}.") from error
         yield key, lattice

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pykaldist.decode.decoder import LatticeDecoder
-from pykaldist.decode.lattice import Lattice, best_path, write_lattices
+from pykaldist.decode.determinize import determinize
+from pykaldist.decode.lattice import Lattice, write_lattices
+from pykaldist.decode.paths import best_path
 from pykaldist.errors import UserError
 from pykaldist.io.lang import SymbolTable
 from pykaldist.progress import progress
@@ -41,8 +43,8 @@ def decode_all(decoder: LatticeDecoder, items: Iterable[tuple[str, np.ndarray]],
                words: SymbolTable | None = None, total: int | None = None) -> DecodeSummary:
     """Decode `items`, pairs (utterance, log-likelihoods [frames, pdfs]), `total` of them, into the archive `lattice_path`.
 
-    Prints each hypothesis (in words, or in word ids) and its log-likelihood per frame. An utterance on which no path survives is named
-    and left out. Raises UserError where that is so of every one.
+    The lattices are determinised on their words, within the lattice beam. Prints each hypothesis (in words, or in word ids) and its
+    log-likelihood per frame. An utterance on which no path survives is named and left out. Raises UserError where that is so of every one.
     """
     summary = DecodeSummary()
     begin = time.perf_counter()
@@ -62,14 +64,15 @@ def decode_all(decoder: LatticeDecoder, items: Iterable[tuple[str, np.ndarray]],
             if not lattice.reached_final:
                 summary.partial += 1
                 print(f"WARNING: {utt}: no final state was reached; the output is partial")
-            path = best_path(lattice, decoder.options.acwt)
-            score = -(path.graph + decoder.options.acwt * path.acoustic)
+            acwt, frames = decoder.options.acwt, len(matrix)
+            path = best_path(lattice, acwt)
+            score = -(path.graph + acwt * path.acoustic)
             summary.done += 1
-            summary.frames += lattice.num_frames
+            summary.frames += frames
             summary.score += score
             print(utt, *(words.symbol(w) if words else w for w in path.words))
-            print(f"LOG Log-like per frame for utterance {utt} is {score / lattice.num_frames:.6g} over {lattice.num_frames} frames.")
-            yield utt, lattice
+            print(f"LOG Log-like per frame for utterance {utt} is {score / frames:.6g} over {frames} frames.")
+            yield utt, determinize(lattice, acwt, decoder.options.lattice_beam)
 
     write_lattices(lattice_path, lattices())
     summary.seconds = time.perf_counter() - begin

@@ -19,7 +19,7 @@ from pykaldist.errors import UserError
 from pykaldist.io.atomic import atomic_open
 
 MAGIC = struct.pack("<i", 2125659606)
-_EXPANDED_MUTABLE = 3  # the only properties that we vouch for: OpenFst computes the others when it needs them
+EXPANDED_MUTABLE = 3  # properties
 _SYMBOLS, _ALIGNED = 3, 4  # header flags
 _TRUNCATED = "is truncated or damaged; make it again"
 
@@ -214,8 +214,12 @@ def pack(arc_type: str, start: int, final: np.ndarray, offset: np.ndarray, label
     words[arc[:, None] + np.arange(2)] = labels
     words[arc[:, None] + 2 + columns] = np.ascontiguousarray(weight, np.float32).view(np.int32)
     words[arc + 2 + floats] = nextstate
+    return vector_header(arc_type, EXPANDED_MUTABLE, start, num_states, len(nextstate)) + words.tobytes()
+
+
+def vector_header(arc_type: str, properties: int, start: int, num_states: int, num_arcs: int) -> bytes:
+    """The head of a `vector` file; OpenFst works out properties whose bits are not set when it needs them."""
     head = MAGIC
     for name in ("vector", arc_type):
         head += struct.pack("<i", len(name)) + name.encode()
-    head += struct.pack("<iiQqqq", 2, 0, _EXPANDED_MUTABLE, start, num_states, len(nextstate))
-    return head + words.tobytes()
+    return head + struct.pack("<iiQqqq", 2, 0, properties, start, num_states, num_arcs)

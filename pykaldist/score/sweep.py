@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pykaldist.decode.determinize import determinize
-from pykaldist.decode.lattice import Lattice, best_words, read_lattices
+from pykaldist.decode.lattice import Lattice, read_lattices
+from pykaldist.decode.paths import best_words
 from pykaldist.errors import UserError
 from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir
@@ -52,16 +52,15 @@ class Sweep:
         return min(range(len(self.stats)), key=lambda i: self.stats[i].errors)
 
 
-def sweep(lattices: Iterable[tuple[str, Lattice]], refs: dict[str, list[str]], words: SymbolTable, options: SweepOptions,
-          acwt: float | None = None) -> Sweep:
-    """Best paths at all points, scored. With `acwt`, that of decoding, lattices are first determinised, as Kaldi's are."""
+def sweep(lattices: Iterable[tuple[str, Lattice]], refs: dict[str, list[str]], words: SymbolTable, options: SweepOptions) -> Sweep:
+    """Best paths at all points, scored."""
     points = options.points()
     lm_scale, acoustic_scale = [1.0] * len(points), [1 / lmwt for lmwt, _ in points]
     penalty = [float(wip) for _, wip in points]
     hyps: list[dict[str, list[str]]] = [{} for _ in points]
     for utt, lattice in lattices:
         try:
-            paths = best_words(lattice if acwt is None else determinize(lattice, acwt), lm_scale, acoustic_scale, penalty)
+            paths = best_words(lattice, lm_scale, acoustic_scale, penalty)
         except ValueError as error:
             raise UserError(f"utterance {utt}: {error}; decode again.") from error
         for hyp, path in zip(hyps, paths, strict=True):
@@ -82,10 +81,9 @@ def score_dir(data: DataDir, words: SymbolTable, decode_dir: str | os.PathLike[s
         raise UserError(f"{decode_dir} has no lattices (lat.*.gz); decode first.")
     for old in (*decode_dir.glob("wer_*_*"), decode_dir / "best_wer", decode_dir / "scoring_kaldi/best_wer"):
         old.unlink(missing_ok=True)
-    acwt = _decoding_scale(decode_dir / "acwt")
     refs = data.text
     lattices = (entry for path in archives for entry in read_lattices(path))
-    result = sweep(progress(lattices, "scoring", total=len(refs), unit="utt"), refs, words, options, acwt)
+    result = sweep(progress(lattices, "scoring", total=len(refs), unit="utt"), refs, words, options)
     details = decode_dir / "scoring_kaldi"
     write_text(details / "test_filt.txt", _text(refs))
     for (lmwt, wip), hyps, stats in zip(result.points, result.hyps, result.stats, strict=True):
@@ -97,17 +95,6 @@ def score_dir(data: DataDir, words: SymbolTable, decode_dir: str | os.PathLike[s
     for path in (details / "best_wer", decode_dir / "best_wer"):
         write_text(path, f"{best.wer_line()} {best_file}\n")
     return best, best_file
-
-
-def _decoding_scale(path: Path) -> float | None:
-    """The acoustic scale that steps/decode.sh left; None where there is none, and lattices are swept as they are."""
-    if not path.is_file():
-        return None
-    text = path.read_text().strip()
-    try:
-        return float(text)
-    except ValueError as error:
-        raise UserError(f"{path}: expected the acoustic scale of decoding, found {text!r}; decode again.") from error
 
 
 def _text(sentences: dict[str, list[str]]) -> str:

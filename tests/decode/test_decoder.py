@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
-from pykaldist.decode.lattice import Lattice, best_path
+from pykaldist.decode.lattice import Lattice
+from pykaldist.decode.paths import best_path
 from pykaldist.errors import UserError
 from pykaldist.hmm.model_files import read_transition_model
 from pykaldist.io.fst import Fst
@@ -98,7 +99,7 @@ def test_one_decoder_gives_the_same_lattice_again_and_between_others() -> None:
     decoder.decode(-loglikes[::-1])
     again = decoder.decode(loglikes)
     assert first is not None and again is not None
-    for name in ("offset", "word", "transition_id", "graph", "acoustic", "target", "final", "frame"):
+    for name in ("offset", "word", "transition_ids", "string", "graph", "acoustic", "target", "final"):
         np.testing.assert_array_equal(getattr(first, name), getattr(again, name))
 
 

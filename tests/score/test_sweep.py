@@ -30,7 +30,6 @@ def scored(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     items = list(loglikes.items())
     decode_all(decoder, items[:20], decode_dir / "lat.1.gz", words)
     decode_all(decoder, items[20:], decode_dir / "lat.2.gz", words)
-    (decode_dir / "acwt").write_text("0.1\n")
     test = DataDir(folder / "data/test")
     data = write_datadir(decode_dir / "data", {u: test.wav_scp[u] for u in loglikes}, {u: " ".join(test.text[u]) for u in loglikes},
                          {u: test.utt2spk[u] for u in loglikes})
@@ -83,8 +82,8 @@ def test_best_wer_sh_takes_the_first_of_the_lowest(root: Path) -> None:
 
 
 def one_word_lattice(word: int) -> Lattice:
-    return Lattice(np.array([0, 1, 1]), np.array([1], np.int32), np.array([word], np.int32), np.zeros(1, np.float32),
-                   np.zeros(1, np.float32), np.array([1], np.int32), np.array([np.inf, 0], np.float32), np.array([0, 1], np.int32))
+    return Lattice.from_arcs(np.array([0, 1, 1]), np.array([1], np.int32), np.array([word], np.int32), np.zeros(1, np.float32),
+                             np.zeros(1, np.float32), np.array([1], np.int32), np.array([np.inf, 0], np.float32))
 
 
 def test_errors(tmp_path: Path) -> None:
@@ -105,8 +104,4 @@ def test_errors(tmp_path: Path) -> None:
         with pytest.raises(UserError, match="expected"):
             score_dir(data, words, decode_dir, options)
     write_lattices(decode_dir / "lat.1.gz", [("u", one_word_lattice(1))])
-    (decode_dir / "acwt").write_text("")
-    with pytest.raises(UserError, match="acwt: expected the acoustic scale"):
-        score_dir(data, words, decode_dir, SweepOptions())
-    (decode_dir / "acwt").unlink()
     assert score_dir(data, words, decode_dir, SweepOptions())[0].errors == 0

@@ -1,0 +1,167 @@
+"""Best paths of a lattice under any scales.
+
+A path's cost at a point of a sweep is  lm_scale * graph + acoustic_scale * acoustic + word_ins_penalty * words.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+
+from pykaldist.decode.lattice import Lattice
+
+
+@dataclass
+class LatticePath:
+    """One path through a lattice: its words, its transition-ids, its unscaled costs with the final state's."""
+
+    words: list[int]
+    transition_ids: np.ndarray
+    graph: float
+    acoustic: float
+
+    def lattice(self) -> Lattice:
+        """The path alone, the transition-ids and costs on the first arc; without words, on the state that starts and ends it."""
+        arcs = len(self.words)
+        ends = np.array([0, len(self.transition_ids)])
+        string = np.concatenate([[0], np.full(2 * arcs, ends[1]), ends[-1:]]) if arcs else ends
+        cost = np.zeros((2, arcs), np.float32)
+        final = np.full((2, arcs + 1), np.inf, np.float32)
+        final[:, -1] = (0, 0) if arcs else (self.graph, self.acoustic)
+        if arcs:
+            cost[:, 0] = self.graph, self.acoustic
+        offset = np.minimum(np.arange(arcs + 2), arcs)
+        return Lattice(offset, np.array(self.words, np.int32), cost[0], cost[1], np.arange(1, arcs + 1, dtype=np.int32), final[0], final[1],
+                       string.astype(np.int64), self.transition_ids)
+
+
+@numba.njit(cache=True, nogil=True)
+def _best_arcs(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoustic: np.ndarray, target: np.ndarray, final: np.ndarray,
+               final_acoustic: np.ndarray, lm_scale: np.ndarray, acoustic_scale: np.ndarray, penalty: np.ndarray) -> tuple[
+                   np.ndarray, np.ndarray, np.ndarray]:
+    """Best path of each of K points: arcs from its end to its start [K, longest], their number [K], the final state [K], -1 for no path."""
+    states, points = len(final), len(lm_scale)
+    cost = np.full((states, points), np.inf)
+    back = np.full((states, points), -1, np.int64)
+    source = np.empty(len(target), np.int64)
+    end_cost = np.full(points, np.inf)
+    end = np.full(points, -1, np.int64)
+    cost[0] = 0
+    for s in range(states):
+        for a in range(offset[s], offset[s + 1]):
+            source[a] = s
+            t = target[a]
+            for k in range(points):
+                c = cost[s, k] + lm_scale[k] * graph[a] + acoustic_scale[k] * acoustic[a] + (penalty[k] if word[a] != 0 else 0.0)
+                if c < cost[t, k]:
+                    cost[t, k] = c
+                    back[t, k] = a
+        if final[s] < np.inf:
+            for k in range(points):
+                c = cost[s, k] + lm_scale[k] * final[s] + acoustic_scale[k] * final_acoustic[s]
+                if c < end_cost[k]:
+                    end_cost[k] = c
+                    end[k] = s
+    length = np.zeros(points, np.int64)
+    arcs = np.empty((points, states), np.int64)
+    for k in range(points):
+        s = end[k]
+        while s > 0:
+            arcs[k, length[k]] = back[s, k]
+            length[k] += 1
+            s = source[back[s, k]]
+    return arcs, length, end
+
+
+def _best(lattice: Lattice, lm_scale: Sequence[float], acoustic_scale: Sequence[float], word_ins_penalty: Sequence[float]) -> list[
+        tuple[np.ndarray, int]]:
+    """(arcs, final state) of the best path at each point."""
+    check_not_empty(lattice)
+    scales = [np.ascontiguousarray(x, np.float64) for x in (lm_scale, acoustic_scale, word_ins_penalty)]
+    arcs, length, end = _best_arcs(lattice.offset, lattice.word, lattice.graph, lattice.acoustic, lattice.target, lattice.final,
+                                   lattice.final_acoustic, *scales)
+    if (end < 0).any():
+        raise ValueError("the lattice has no path to a final state")
+    return [(row[:n][::-1], int(e)) for row, n, e in zip(arcs, length, end, strict=True)]
+
+
+def check_not_empty(lattice: Lattice) -> None:
+    """Raises ValueError for a lattice without states."""
+    if lattice.num_states == 0:
+        raise ValueError("the lattice is empty")
+
+
+def _path(lattice: Lattice, arcs: Sequence[int] | np.ndarray, end: int) -> LatticePath:
+    arcs = np.asarray(arcs, np.int64)
+    ids = [lattice.ids(a) for a in (*arcs.tolist(), lattice.num_arcs + end)]
+    return LatticePath([int(w) for w in lattice.word[arcs] if w], np.concatenate(ids),
+                       float(lattice.graph[arcs].sum(dtype=np.float64) + lattice.final[end]),
+                       float(lattice.acoustic[arcs].sum(dtype=np.float64) + lattice.final_acoustic[end]))
+
+
+def best_words(lattice: Lattice, lm_scale: Sequence[float], acoustic_scale: Sequence[float],
+               word_ins_penalty: Sequence[float]) -> list[list[int]]:
+    """Words of the best path at each of K points (three sequences of length K), in one pass over the lattice.
+
+    Like the other functions here, raises ValueError with a clause where the lattice has no path.
+    """
+    return [[int(w) for w in lattice.word[arcs] if w] for arcs, _ in _best(lattice, lm_scale, acoustic_scale, word_ins_penalty)]
+
+
+def best_path(lattice: Lattice, acoustic_scale: float, lm_scale: float = 1.0, word_ins_penalty: float = 0.0) -> LatticePath:
+    """The best path at one point."""
+    ((arcs, end),) = _best(lattice, [lm_scale], [acoustic_scale], [word_ins_penalty])
+    return _path(lattice, arcs, end)
+
+
+def scaled_costs(lattice: Lattice, acoustic_scale: float, lm_scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """(cost of each arc [A], of each final state [S], inf where it is not final), float64."""
+    final = np.full(lattice.num_states, np.inf)
+    ends = lattice.final < np.inf
+    final[ends] = lm_scale * lattice.final[ends].astype(np.float64) + acoustic_scale * lattice.final_acoustic[ends]
+    return lm_scale * lattice.graph.astype(np.float64) + acoustic_scale * lattice.acoustic, final
+
+
+def nbest(lattice: Lattice, n: int, acoustic_scale: float, lm_scale: float = 1.0) -> Iterator[LatticePath]:
+    """Up to `n` paths, the best first (A* with exact costs to the end); in a determinised lattice each has words of its own."""
+    check_not_empty(lattice)
+    cost, final = scaled_costs(lattice, acoustic_scale, lm_scale)
+    to_end = costs_to_end(lattice.offset, lattice.target, cost, final)
+    if not to_end[0] < np.inf:
+        raise ValueError("the lattice has no path to a final state")
+    # (cost of the whole path, serial, state or -1 at the end, cost so far, (arc, its predecessor, ...))
+    queue: list[tuple[float, int, int, float, tuple]] = [(to_end[0], 0, 0, 0.0, ())]
+    serial = found = 0
+    while queue and found < n:
+        _, _, state, so_far, chain = heapq.heappop(queue)
+        if state < 0:
+            end, chain = chain
+            arcs = []
+            while chain:
+                arc, chain = chain
+                arcs.append(arc)
+            yield _path(lattice, arcs[::-1], end)
+            found += 1
+            continue
+        if final[state] < np.inf:
+            serial += 1
+            heapq.heappush(queue, (so_far + final[state], serial, -1, 0.0, (state, chain)))
+        for a in range(lattice.offset[state], lattice.offset[state + 1]):
+            to, after = int(lattice.target[a]), so_far + cost[a]
+            if to_end[to] < np.inf:
+                serial += 1
+                heapq.heappush(queue, (after + to_end[to], serial, to, after, (a, chain)))
+
+
+@numba.njit(cache=True)
+def costs_to_end(offset: np.ndarray, target: np.ndarray, cost: np.ndarray, final: np.ndarray) -> np.ndarray:
+    """The cost of the best way from each state to the end, inf where there is none."""
+    best = final.astype(np.float64)
+    for s in range(len(final) - 1, -1, -1):
+        for a in range(offset[s], offset[s + 1]):
+            best[s] = min(best[s], cost[a] + best[target[a]])
+    return best
