@@ -28,7 +28,7 @@ while true; do
   case "$__name=${!__name}" in
     nj=* | ngpu=*) __kind="a number from 1 up" __form='^[1-9][0-9]*$' ;;
     stage=* | stop_stage=*) __kind="a whole number" __form='^-?[0-9]+$' ;;
-    *=true | *=false) __kind="true or false" __form='^(true|false)$' ;;
+    "$__name=true" | "$__name=false") __kind="true or false" __form='^(true|false)$' ;;
     *) __kind="" __form='' ;;
   esac
   if [ -n "$__form" ] && ! [[ $__value =~ $__form ]]; then

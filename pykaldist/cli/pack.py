@@ -10,19 +10,18 @@ import argparse
 import shutil
 from pathlib import Path
 
-from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.frames.holdout import hold_out
 from pykaldist.frames.store import Manifest, pack
-from pykaldist.hmm.model_files import read_transition_model
+from pykaldist.hmm.alignment_dir import AlignmentDir
 from pykaldist.io.datadir import DataDir
-from pykaldist.io.tables import read_archive, read_lines
+from pykaldist.io.tables import read_lines
 from pykaldist.progress import progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", type=Path, help="data directory with feats.scp and cmvn.scp")
-    parser.add_argument("ali", type=Path, help="alignment directory: ali.*.gz and final.mdl")
+    parser.add_argument("ali", type=Path, help="alignment directory, of steps/align_si.sh, steps/import_ali.sh or Kaldi")
     parser.add_argument("store", type=Path, help="folder to write")
     parser.add_argument("--cmvn-opts", default="--norm-vars=true", help="CMVN as a string of options (default: --norm-vars=true)")
     parser.add_argument("--delta-opts", default="--delta-order=0", help="deltas, likewise (default: --delta-order=0: none)")
@@ -34,24 +33,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     data = DataDir(args.data)
-    model = read_transition_model(args.ali / "final.mdl")
-    archives = sorted(args.ali.glob("ali.*.gz"))
-    if not archives:
-        raise UserError(f"{args.ali} has no ali.*.gz; run steps/align_si.sh first.")
-    pdfs = {}
-    for archive in archives:
-        for utt, ids in read_archive(archive):
-            if len(ids) and not 1 <= ids.min() <= ids.max() <= model.num_transition_ids:
-                raise UserError(f"{archive}, {utt}: transition-id {ids.max()}, final.mdl has {model.num_transition_ids}; "
-                                "alignment and model are of different systems.")
-            pdfs[utt] = model.tid2pdf[ids]
+    ali = AlignmentDir(args.ali)
     pipeline = FeaturePipeline.from_options(args.cmvn_opts, args.delta_opts)
     held = {line.split()[0] for line in read_lines(args.cv_utts) if line.split()} if args.cv_utts else \
         hold_out(data, args.cv_percent, args.seed)
-    provenance = {"data": str(args.data), "ali": str(args.ali), "cmvn_opts": args.cmvn_opts, "delta_opts": args.delta_opts}
+    provenance = {"data": str(args.data), "ali": str(args.ali), "cmvn_opts": args.cmvn_opts, "delta_opts": args.delta_opts,
+                  "alignment": ali.provenance}
     for name, keep in (("train", False), ("dev", True)):
         utts = [utt for utt in data.utterances() if (utt in held) == keep]
-        manifest = pack(progress(utts, f"packing {name}", unit="utt"), lambda utt: pipeline.apply(data, utt), pdfs.get, model.num_pdfs,
+        manifest = pack(progress(utts, f"packing {name}", unit="utt"), lambda utt: pipeline.apply(data, utt), ali.pdfs, ali.num_pdfs,
                         args.store / name, args.store_dtype, provenance)
         print(f"{args.store / name}: {_summary(manifest)}")
     pipeline.save(args.store)

@@ -52,7 +52,7 @@ def align_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir
         raise UserError(f"{ali} is both source and target; align into another directory.")
     pipeline = FeaturePipeline.from_dir(src)
     (transition_model, gmm), tree = read_model(src / "final.mdl"), read_tree(src / "tree")
-    _check_phones(lang, src)
+    check_phones(lang, src)
     compiler = GraphCompiler(lang, tree, transition_model)
     corpus = _load(data, lang, pipeline, nj, log)
     _clear(ali)
@@ -99,7 +99,7 @@ def _aligned(corpus: Corpus, alignments: Alignments) -> str:
             "second try")
 
 
-def _check_phones(lang: LangDir, src: Path) -> None:
+def check_phones(lang: LangDir, src: Path) -> None:
     """The model's phones must be those of the language directory, disambiguation symbols aside."""
     if (src / "phones.txt").is_file():
         model = SymbolTable.read(src / "phones.txt")

@@ -5,6 +5,7 @@ usage() {
   cat <<EOF
 Usage: steps/nnet/pack.sh [options] <data> <ali-dir> <store-dir>
  e.g.: steps/nnet/pack.sh --cv-percent 10 data-fbank/train exp/mono_ali exp/dnn/store
+<ali-dir> is one of steps/align_si.sh, steps/import_ali.sh, or Kaldi.
 Writes <store-dir>/train and <store-dir>/dev: features after CMVN, and the pdf of each frame.
 Options:
   --cv-percent <n>         # percentage of utterances held out for cross-validation (10); whole speakers where there are ten or more
@@ -22,8 +23,8 @@ cv_percent=10 cv_utts="" cmvn_opts="--norm-vars=true" delta_opts="--delta-order=
 . parse_options.sh || exit 1
 [ $# = 3 ] || { usage >&2; exit 1; }
 data=$1 ali=$2 store=$3
-for f in "$data/feats.scp" "$ali/final.mdl"; do
-  [ -f "$f" ] || { echo "pack.sh: ERROR: no file $f; run the stage that makes it." >&2; exit 1; }
+for f in "$data/feats.scp" "$ali"; do
+  [ -e "$f" ] || { echo "pack.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
 done
 
 # shellcheck disable=SC2086
