@@ -6,11 +6,13 @@ usage() {
 Usage: ./run.sh [options]
  e.g.: ./run.sh                          # everything
        ./run.sh --stage 5 --ngpu 1       # from training on
-Stages: 0 corpus, language, language model   1 features         2 monophone GMM and its alignments   3 frame store
+Stages: 0 corpus, language, language model   1 features         2 alignments (trained or imported)   3 frame store
         4 RBM pretraining (to come)          5 network training 6 decoding   7 scoring               8 report
 Options:
   --stage <n>, --stop-stage <n>   # first and last stage to run (0, 8)
   --corpus <dir>                  # AN4 in its public layout (etc/, wav/); without it github.com/cmusphinx/an4 is cloned into corpus/
+  --ali-dir <source>              # alignments to import in stage 2 instead of a GMM (see steps/import_ali.sh); the same at later stages
+  --ali-opts <options>            # for steps/import_ali.sh, such as "--max-unmatched 20"
   --nj <n>                        # parallel jobs (the machine's cores)
   --ngpu <n>                      # workers in training (1)
   --device <name>                 # cpu, cuda, cuda:N or auto (auto)
@@ -21,11 +23,13 @@ EOF
 from=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
 . ./cmd.sh
-stage=0 stop_stage=8 corpus="" nj=$(nproc) ngpu=1 device=auto
+stage=0 stop_stage=8 corpus="" ali_dir="" ali_opts="" nj=$(nproc) ngpu=1 device=auto
 . ./path.sh
 . parse_options.sh || exit 1
 [ $# = 0 ] || { usage >&2; exit 1; }
 case $corpus in "" | /*) ;; *) corpus=$from/$corpus ;; esac
+case $ali_dir in "" | /*) ;; *) ali_dir=$from/$ali_dir ;; esac
+if [ -n "$ali_dir" ]; then ali=exp/ali graph=exp/ali/graph systems="dnn"; else ali=exp/mono_ali graph=exp/mono/graph systems="mono dnn"; fi
 set -e
 
 # want N "what": true if stage N is to be run, and says so
@@ -48,14 +52,18 @@ if want 1 "features: MFCC for the GMM, filterbanks for the network"; then
   done
 fi
 
-if want 2 "monophone GMM and its alignments"; then
-  steps/train_mono.sh --nj "$nj" --cmd "$cmd" data/train data/lang exp/mono
-  steps/align_si.sh --nj "$nj" --cmd "$cmd" data/train data/lang exp/mono exp/mono_ali
-  utils/mkgraph.sh data/lang_test exp/mono exp/mono/graph
+if want 2 "alignments: a monophone GMM's, or imported"; then
+  if [ -n "$ali_dir" ]; then
+    steps/import_ali.sh --nj "$nj" --cmd "$cmd" $ali_opts "$ali_dir" data/train data/lang $ali
+  else
+    steps/train_mono.sh --nj "$nj" --cmd "$cmd" data/train data/lang exp/mono
+    steps/align_si.sh --nj "$nj" --cmd "$cmd" data/train data/lang exp/mono $ali
+  fi
+  utils/mkgraph.sh data/lang_test ${graph%/graph} $graph
 fi
 
 if want 3 "frame store"; then
-  steps/nnet/pack.sh --cmd "$cmd" data-fbank/train exp/mono_ali exp/dnn/store
+  steps/nnet/pack.sh --cmd "$cmd" data-fbank/train $ali exp/dnn/store
 fi
 
 if want 4 "RBM pretraining"; then
@@ -67,12 +75,12 @@ if want 5 "network training"; then
 fi
 
 if want 6 "decoding"; then
-  steps/decode.sh --skip-scoring true --nj "$nj" --cmd "$cmd" exp/mono/graph data/test exp/mono/decode
-  steps/decode.sh --skip-scoring true --nj "$nj" --cmd "$cmd" exp/mono/graph data-fbank/test exp/dnn/decode
+  [ -n "$ali_dir" ] || steps/decode.sh --skip-scoring true --nj "$nj" --cmd "$cmd" $graph data/test exp/mono/decode
+  steps/decode.sh --skip-scoring true --nj "$nj" --cmd "$cmd" $graph data-fbank/test exp/dnn/decode
 fi
 
 if want 7 "scoring"; then
-  for system in mono dnn; do utils/score.sh --cmd "$cmd" data/test exp/mono/graph exp/$system/decode; done
+  for system in $systems; do utils/score.sh --cmd "$cmd" data/test $graph exp/$system/decode; done
 fi
 
 if want 8 "report"; then
