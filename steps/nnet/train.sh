@@ -22,10 +22,11 @@ options=()
 while [[ ${1:-} == --* ]]; do
   case $1 in
     --help) usage; exit 0 ;;
-    --cmd) cmd=$2; shift 2 ;;
-    --*=*) options+=("$1"); shift ;;
-    *) options+=("$1" "${2:-}"); shift; [ $# = 0 ] || shift ;;
+    --*=*) options+=("$1"); shift; continue ;;
   esac
+  [ $# -ge 2 ] || { echo "train.sh: ERROR: option $1 needs a value." >&2; exit 1; }
+  if [ "$1" = --cmd ]; then cmd=$2; else options+=("$1" "$2"); fi
+  shift 2
 done
 [ $# = 2 ] || { usage >&2; exit 1; }
 store=$1 exp=$2
