@@ -32,6 +32,12 @@ def boolean(text: str) -> bool:
     raise argparse.ArgumentTypeError(f"expected true or false, found {text!r}")
 
 
+def add_flag(parser: argparse.ArgumentParser, name: str, help: str) -> None:
+    """A boolean option as Kaldi's programs take it: `--name`, `--name=true` or `--name=false`."""
+    parser.add_argument(f"--{name}", f"--{name}=true", action="store_true", help=f"{help} (default: false)")
+    parser.add_argument(f"--{name}=false", dest=name.replace("-", "_"), action="store_false", help=argparse.SUPPRESS)
+
+
 def _parser_type(annotation: Any) -> Any:
     args = [a for a in typing.get_args(annotation) if a is not type(None)]
     plain = args[0] if args else annotation

@@ -1,0 +1,44 @@
+"""Kaldi's rspecifiers and wspecifiers, as far as they name files: `ark:FILE`, `ark,t:FILE`, `-` for standard input or output.
+
+A plain path is an archive too. FILE may have wildcards where it is read (`ark:exp/mono/ali.*.gz`), and is gzipped if its name ends in
+`.gz`. Options that say how a table is sorted (`s`, `cs`, `o`, `p`, `bg`) change nothing here and are accepted. Pipes are refused: no
+command that stands in an argument is run.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+
+from pykaldist.errors import UserError
+
+_FORM = re.compile(r"ark((?:,(?:t|b|s|ns|cs|ncs|o|no|p|np|f|nf|bg))*):(.*)", re.DOTALL)
+
+
+def read_paths(rspecifier: str) -> list[str]:
+    """The files that an rspecifier names, in the order of the numbers in their names; raises UserError where there is none."""
+    _, path = _split(rspecifier, "gzipped archives and wildcards can be given directly")
+    if path == "-":
+        return [path]
+    found = glob.glob(path)
+    if not found:
+        raise UserError(f"{path} does not exist (in {rspecifier!r}); check the path.")
+    return sorted(found, key=lambda p: [int(x) if x.isdecimal() else x for x in re.split(r"(\d+)", p)])
+
+
+def write_path(wspecifier: str) -> tuple[str, bool]:
+    """The file that a wspecifier names, and whether it is to be binary."""
+    options, path = _split(wspecifier, "end the name in .gz for a gzipped archive")
+    return path, "t" not in options
+
+
+def _split(specifier: str, instead: str) -> tuple[list[str], str]:
+    if "|" in specifier:
+        raise UserError(f"{specifier!r} is a pipe, which is not run here; {instead}.")
+    if specifier.startswith("scp"):
+        raise UserError(f"{specifier!r}: expected an archive (ark:FILE); an scp is not read or written here.")
+    match = _FORM.fullmatch(specifier)
+    options, path = (match[1].split(","), match[2]) if match else ([], specifier)
+    if not path or re.match(r"ark[^/.]*:", path):
+        raise UserError(f"{specifier!r}: expected ark:FILE, ark,t:FILE or FILE.")
+    return options, path
