@@ -68,7 +68,35 @@ class NeuralModel:
         return self._network.loglikes(feats)
 
 
-LOADERS: dict[str, Callable[[Path], AcousticModel]] = {"final.pt": NeuralModel, "final.mdl": GmmModel}
+class Nnet1Model:
+    """A Kaldi nnet1 directory: `final.nnet`, `final.feature_transform`, `ali_train_pdf.counts`, `final.mdl`."""
+
+    def __init__(self, model_dir: Path) -> None:
+        import torch
+
+        from pykaldist.nnet.nnet1 import Nnet1
+        from pykaldist.nnet.nnet1_run import run
+        from pykaldist.nnet.priors import log_priors, read_counts
+
+        torch.set_num_threads(1)
+        components = Nnet1.read(model_dir / "final.nnet").components
+        if components[-1].marker == "Softmax":
+            components = components[:-1]
+        self._nnet = Nnet1(Nnet1.read(model_dir / "final.feature_transform").components + components)
+        self._priors, self._run = log_priors(read_counts(model_dir / "ali_train_pdf.counts")), run
+        if len(self._priors) != self._nnet.output_dim:
+            raise UserError(f"{model_dir}/ali_train_pdf.counts has {len(self._priors)} counts, final.nnet {self._nnet.output_dim} outputs.")
+        self.tid2pdf = read_transition_model(model_dir / "final.mdl").tid2pdf
+        self._pipeline = FeaturePipeline.from_dir(model_dir)
+
+    def features(self, data: DataDir, utt: str) -> np.ndarray:
+        return self._pipeline.apply(data, utt)
+
+    def loglikes(self, feats: np.ndarray) -> np.ndarray:
+        return self._run(self._nnet, feats) - self._priors
+
+
+LOADERS: dict[str, Callable[[Path], AcousticModel]] = {"final.pt": NeuralModel, "final.nnet": Nnet1Model, "final.mdl": GmmModel}
 
 
 def load_acoustic_model(model_dir: str | os.PathLike[str]) -> AcousticModel:

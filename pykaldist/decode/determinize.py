@@ -261,5 +261,4 @@ def determinize(lattice: Lattice, acwt: float, beam: float = 8.0) -> Lattice:
     string, transition_ids = _strings(trie, np.concatenate([nodes[order], final_nodes]))
     result = Lattice(offset, word[order], graph[order].astype(np.float32), acoustic[order].astype(np.float32),
                      target[order].astype(np.int32), final[0], final[1], string, transition_ids, lattice.reached_final).in_order()
-    alive = costs_to_end(result.offset, result.target, *scaled_costs(result, acwt)) < np.inf
-    return result.select(np.flatnonzero(alive))
+    return result.select(np.flatnonzero(result.reaches_end))

@@ -11,6 +11,7 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numba
 import numpy as np
@@ -65,6 +66,11 @@ class Lattice:
         """Frames taken on the way to each state, int64 [S]."""
         return _frames(self.offset, self.target, self.string)
 
+    @property
+    def reaches_end(self) -> np.ndarray:
+        """Whether a final state can be reached from each state, bool [S]."""
+        return _reaches_end(self.offset, self.target, self.final < np.inf)
+
     def ids(self, index: int) -> np.ndarray:
         """The transition-ids of arc `index`, or of final state `index - A`."""
         return self.transition_ids[self.string[index] : self.string[index + 1]]
@@ -102,9 +108,9 @@ class Lattice:
             _, final, offset, labels, cost, target, end = unpack(data, header, 2)
             lattice = cls.from_arcs(offset, labels[:, 0], labels[:, 1], cost[:, 0], cost[:, 1], target, final[:, 0])
             lattice.final_acoustic = final[:, 1]
-        for costs in (lattice.graph, lattice.acoustic, lattice.final, lattice.final_acoustic):
-            if not (costs > -np.inf).all():
-                raise ValueError("has costs that are no numbers; decode again")
+        ends = ~np.isposinf(lattice.final)
+        if not all(np.isfinite(x).all() for x in (lattice.graph, lattice.acoustic, lattice.final[ends], lattice.final_acoustic[ends])):
+            raise ValueError("has costs that are no numbers; decode again")
         if header.num_states and header.start < 0:
             raise ValueError("has no start state; decode again")
         if len(target) and not 0 <= target.min() <= target.max() < header.num_states:
@@ -177,6 +183,15 @@ def _frames(offset: np.ndarray, target: np.ndarray, string: np.ndarray) -> np.nd
     return frame
 
 
+@numba.njit(cache=True)
+def _reaches_end(offset: np.ndarray, target: np.ndarray, final: np.ndarray) -> np.ndarray:
+    reaches = final.copy()
+    for s in range(len(final) - 1, -1, -1):
+        for a in range(offset[s], offset[s + 1]):
+            reaches[s] |= reaches[target[a]]
+    return reaches
+
+
 def write_lattices(path: str | os.PathLike[str], lattices: Iterable[tuple[str, Lattice]]) -> int:
     """Write an archive (`lat.JOB.gz`; gzipped if it ends in `.gz`), atomically; returns the count."""
     count = 0
@@ -191,7 +206,10 @@ def write_lattices(path: str | os.PathLike[str], lattices: Iterable[tuple[str, L
 
 
 def read_lattices(path: str | os.PathLike[str]) -> Iterator[tuple[str, Lattice]]:
-    """(utterance, lattice) for each entry of an archive, gzipped if it ends in `.gz`; raises UserError for damage."""
+    """(utterance, lattice) for each entry of an archive, gzipped if it ends in `.gz`.
+
+    Raises UserError for damage, and for a lattice without a path.
+    """
     try:
         with open_archive(path) as stream:
             data = stream.read()
@@ -207,6 +225,16 @@ def read_lattices(path: str | os.PathLike[str]) -> Iterator[tuple[str, Lattice]]
         try:
             lattice, pos = Lattice.parse(view, space + 1)
             lattice = lattice.in_order()
+            if lattice.num_states == 0 or not lattice.reaches_end[0]:
+                raise ValueError("has no path to a final state; decode again")
         except ValueError as error:
             raise UserError(f"{path}, utterance {key}: {error}.") from error
         yield key, lattice
+
+
+def read_decode_dir(decode_dir: str | os.PathLike[str]) -> Iterator[tuple[str, Lattice]]:
+    """`read_lattices` over `lat.*.gz`, in the order of the jobs; raises UserError where there is none."""
+    archives = sorted(Path(decode_dir).glob("lat.*.gz"), key=lambda path: (len(path.name), path.name))
+    if not archives:
+        raise UserError(f"{decode_dir} has no lattices (lat.*.gz); decode first.")
+    return (entry for path in archives for entry in read_lattices(path))

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pykaldist.decode.lattice import Lattice, read_lattices
+from pykaldist.decode.lattice import Lattice, read_decode_dir
 from pykaldist.decode.paths import best_words
 from pykaldist.errors import UserError
 from pykaldist.io.atomic import write_text
@@ -59,11 +59,7 @@ def sweep(lattices: Iterable[tuple[str, Lattice]], refs: dict[str, list[str]], w
     penalty = [float(wip) for _, wip in points]
     hyps: list[dict[str, list[str]]] = [{} for _ in points]
     for utt, lattice in lattices:
-        try:
-            paths = best_words(lattice, lm_scale, acoustic_scale, penalty)
-        except ValueError as error:
-            raise UserError(f"utterance {utt}: {error}; decode again.") from error
-        for hyp, path in zip(hyps, paths, strict=True):
+        for hyp, path in zip(hyps, best_words(lattice, lm_scale, acoustic_scale, penalty), strict=True):
             hyp[utt] = [words.symbol(w) for w in path]
     return Sweep(points, hyps, [compute_wer(refs, hyp) for hyp in hyps])
 
@@ -76,13 +72,10 @@ def score_dir(data: DataDir, words: SymbolTable, decode_dir: str | os.PathLike[s
     are missing.
     """
     decode_dir = Path(decode_dir)
-    archives = sorted(decode_dir.glob("lat.*.gz"), key=lambda path: (len(path.name), path.name))
-    if not archives:
-        raise UserError(f"{decode_dir} has no lattices (lat.*.gz); decode first.")
+    lattices = read_decode_dir(decode_dir)
     for old in (*decode_dir.glob("wer_*_*"), decode_dir / "best_wer", decode_dir / "scoring_kaldi/best_wer"):
         old.unlink(missing_ok=True)
     refs = data.text
-    lattices = (entry for path in archives for entry in read_lattices(path))
     result = sweep(progress(lattices, "scoring", total=len(refs), unit="utt"), refs, words, options)
     details = decode_dir / "scoring_kaldi"
     write_text(details / "test_filt.txt", _text(refs))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.lattice import read_lattices
@@ -22,6 +23,7 @@ from pykaldist.score.sweep import SweepOptions, sweep
 
 def test_every_cell_is_within_a_word_of_kaldis(golden: Path, tmp_path: Path) -> None:
     folder = golden / "an4_kaldi"
+    torch.set_num_threads(1)
     transform, nnet = (Nnet1.read(folder / "dnn" / name) for name in ("final.feature_transform", "final.nnet"))
     assert nnet.components.pop().marker == "Softmax"
     priors = log_priors(read_counts(folder / "dnn/ali_train_pdf.counts"))

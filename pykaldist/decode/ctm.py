@@ -1,0 +1,139 @@
+"""When each word of a lattice's best path was said, and how sure the lattice is of it (CTM files).
+
+The words' places follow from the path's phones by the pronunciations in `phones/align_lexicon.int`, as Kaldi's lattice-align-words-lexicon
+finds them: optional silences belong to no word. Confidences are those of `confidence.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pykaldist.decode.confidence import confidences
+from pykaldist.decode.lattice import Lattice, read_decode_dir
+from pykaldist.decode.paths import best_path
+from pykaldist.errors import UserError
+from pykaldist.hmm.model_files import read_transition_model
+from pykaldist.hmm.phone_spans import phone_spans
+from pykaldist.hmm.transition_model import TransitionModel
+from pykaldist.io.atomic import write_text
+from pykaldist.io.datadir import DataDir
+from pykaldist.io.lang import LangDir, SymbolTable
+from pykaldist.options import option
+from pykaldist.progress import progress
+
+
+@dataclass
+class CtmOptions:
+    """Kaldi's names (steps/get_ctm.sh)."""
+
+    min_lmwt: int = option(4, "lowest language model weight (the acoustic scale is one over it)")
+    max_lmwt: int = option(15, "highest language model weight")
+    frame_shift: float = option(0.01, "seconds from frame to frame")
+
+    def check(self) -> None:
+        """Raises UserError for a value that cannot work."""
+        if not (1 <= self.min_lmwt <= self.max_lmwt and self.frame_shift > 0):
+            raise UserError(f"expected 1 <= min-lmwt <= max-lmwt and frame-shift > 0, found {self.min_lmwt}, {self.max_lmwt} and "
+                            f"{self.frame_shift}.")
+
+
+@dataclass
+class TimedWord:
+    """A word, its first frame, its number of frames, and its probability."""
+
+    word: int
+    start: int
+    frames: int
+    confidence: float
+
+
+class WordTimer:
+    """Finds the words of a lattice in time, for one language (or graph) directory and transition model."""
+
+    def __init__(self, lang: LangDir, model: TransitionModel) -> None:
+        self._model, self._name = model, str(lang.path)
+        self._prons: dict[int, list[tuple[int, ...]]] = {}
+        for word, phones in lang.align_lexicon:
+            self._prons.setdefault(word, []).append(tuple(phones))
+
+    def place(self, words: Sequence[int], phones: tuple[int, ...]) -> list[tuple[int, int]]:
+        """(first phone, number of phones) of each word; the last word may be cut short. Raises UserError where they do not fit."""
+        silences = self._prons.get(0, [])
+        dead: set[tuple[int, int]] = set()
+        # Depth first over (words placed, phones used); the places of the words so far are in the chain behind a node.
+        stack: list[tuple[int, int, tuple]] = [(0, 0, ())]
+        while stack:
+            done, used, chain = stack.pop()
+            if done == len(words) and used == len(phones):
+                places: list[tuple[int, int]] = []
+                while chain:
+                    place, chain = chain
+                    places.append(place)
+                return places[::-1]
+            if (done, used) in dead:
+                continue
+            dead.add((done, used))
+            if done < len(words):
+                for pron in self._prons.get(words[done], ()):
+                    rest = phones[used : used + len(pron)]
+                    cut = done == len(words) - 1 and 0 < len(rest) < len(pron) and pron[: len(rest)] == rest
+                    if rest == pron or cut:
+                        stack.append((done + 1, used + len(rest), ((used, len(rest)), chain)))
+            stack += [(done, used + len(pron), chain) for pron in silences if pron and phones[used : used + len(pron)] == pron]
+        raise UserError(f"the phones of the path do not spell its words by {self._name}/phones/align_lexicon.int; use the language "
+                        "directory of the decoding graph.")
+
+    def words(self, lattice: Lattice, acoustic_scale: float) -> list[TimedWord]:
+        """The words of the best path; raises ValueError where there is none, UserError where the model or lexicon does not fit."""
+        path = best_path(lattice, acoustic_scale)
+        phones, frames = phone_spans(self._model, path.transition_ids)
+        starts = np.concatenate([[0], np.cumsum(frames)])
+        sure, _ = confidences(lattice, path.words, acoustic_scale)
+        return [TimedWord(word, int(starts[first]), int(starts[first + count] - starts[first]), float(p)) for word, (first, count), p in
+                zip(path.words, self.place(path.words, tuple(phones.tolist())), sure, strict=True)]
+
+
+def ctm_lines(timer: WordTimer, words: SymbolTable, utt: str, lattice: Lattice, acoustic_scale: float, frame_shift: float,
+              recording: str | None = None, begin: float = 0.0) -> list[tuple[str, float, str]]:
+    """(recording, start, line `recording start seconds word confidence`) of each word of an utterance that begins at `begin` seconds.
+
+    `recording` is a file and a channel; without it, the utterance and 1.
+    """
+    recording = recording or f"{utt} 1"
+    try:
+        timed = timer.words(lattice, acoustic_scale)
+    except UserError as error:
+        raise UserError(f"utterance {utt}: {error}") from error
+    starts = [begin + w.start * frame_shift for w in timed]
+    return [(recording, start, f"{recording} {start:.2f} {w.frames * frame_shift:.2f} {words.symbol(w.word)} {w.confidence:.2f}\n")
+            for start, w in zip(starts, timed, strict=True)]
+
+
+def write_ctms(data: DataDir, lang: LangDir, decode_dir: str | os.PathLike[str], options: CtmOptions) -> list[Path]:
+    """Write `score_<lmwt>/<name of data>.ctm` in `decode_dir` for each weight, sorted by recording and time; returns the files.
+
+    Where the data directory has segments, times count from the recording's start, and `reco2file_and_channel`, if there is one, names file
+    and channel. Raises UserError where lattices, model and lexicon do not fit.
+    """
+    options.check()
+    decode_dir = Path(decode_dir)
+    timer = WordTimer(lang, read_transition_model(decode_dir.parent / "final.mdl"))
+    weights = range(options.min_lmwt, options.max_lmwt + 1)
+    channels = data.table("reco2file_and_channel") if data.has("reco2file_and_channel") else {}
+    segments = data.segments if data.has("segments") else {}
+    lines: dict[int, list[tuple[str, float, str]]] = {lmwt: [] for lmwt in weights}
+    for utt, lattice in progress(read_decode_dir(decode_dir), "word times", total=len(data.utt2spk), unit="utt"):
+        recording, begin, _ = segments.get(utt, (utt, 0.0, 0.0))
+        for lmwt in weights:
+            lines[lmwt] += ctm_lines(timer, lang.words, utt, lattice, 1 / lmwt, options.frame_shift,
+                                     channels.get(recording, f"{recording} 1"), begin)
+    paths = []
+    for lmwt, found in lines.items():
+        paths.append(decode_dir / f"score_{lmwt}/{data.path.resolve().name}.ctm")
+        write_text(paths[-1], "".join(line for _, _, line in sorted(found, key=lambda entry: entry[:2])))
+    return paths
