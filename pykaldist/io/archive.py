@@ -128,7 +128,10 @@ def _sized_int(stream: BinaryIO) -> int:
 
 
 def _text_value(stream: BinaryIO) -> np.ndarray:
-    line = stream.readline().strip()
+    line = stream.readline()
+    if not line:
+        raise EOFError("a key without a value")
+    line = line.strip()
     if not line.startswith(b"["):
         fields = line.split()
         try:
