@@ -66,7 +66,7 @@ class Network:
         if feats.shape[1] * len(self.transform.splice) != self.model.input_dim:
             raise UserError(f"the network takes features of dimension {self.model.input_dim // len(self.transform.splice)}, found "
                             f"{feats.shape[1]}; make them with the config of the training data.")
-        inputs = self.transform(torch.from_numpy(np.ascontiguousarray(feats, dtype=np.float32)))
+        inputs = self.transform(torch.from_numpy(np.require(feats, np.float32, ["C", "W"])))
         priors, scores = torch.from_numpy(log_priors(self.counts.numpy())), []
         for first in range(0, len(inputs), ROWS):
             logits = self.model.forward(inputs[first : first + ROWS].to(self.model.device)).cpu()

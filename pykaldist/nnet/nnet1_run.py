@@ -22,7 +22,7 @@ def run(nnet: Nnet1, feats: np.ndarray) -> np.ndarray:
     """(T, input_dim) of one utterance -> (T, output_dim), float32; Splice and LSTM see the utterance as a whole."""
     if feats.ndim != 2 or feats.shape[1] != nnet.input_dim:
         raise ValueError(f"expected frames of dimension {nnet.input_dim}, found {feats.shape}")
-    x = torch.from_numpy(np.ascontiguousarray(feats, dtype=np.float32))
+    x = torch.from_numpy(np.require(feats, np.float32, ["C", "W"]))
     with torch.no_grad():
         for component in nnet.components:
             x = FORWARD[component.marker](component, x)

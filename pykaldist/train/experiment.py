@@ -23,6 +23,7 @@ from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Partition, Sampler, splice_statistics
 from pykaldist.frames.store import FrameStore
 from pykaldist.io.atomic import write_text
+from pykaldist.nnet.convert import to_nnet1
 from pykaldist.nnet.dnn import DnnOptions, init_dnn, make_dnn
 from pykaldist.nnet.network import FeatureTransform, Network
 from pykaldist.nnet.priors import write_counts
@@ -123,7 +124,11 @@ class Experiment:
         for name in SYSTEM_FILES:
             if (self.store / name).is_file():
                 shutil.copyfile(self.store / name, self.exp / name)
-        Network(self.dnn, model, transform, torch.from_numpy(counts)).save(self.exp / "final.pt")
+        network = Network(self.dnn, model, transform, torch.from_numpy(counts))
+        nnet1, feature_transform = to_nnet1(network)
+        nnet1.write(self.exp / "final.nnet")
+        feature_transform.write(self.exp / "final.feature_transform")
+        network.save(self.exp / "final.pt")  # last: its presence says that the rest is there
 
     def _sampler(self, store: FrameStore, transform: FeatureTransform) -> Sampler:
         options = self.options
@@ -136,7 +141,7 @@ class Experiment:
         config = json.dumps(self.config(), indent=1) + "\n"
         if path.is_file() and path.read_text(encoding="utf-8") != config:
             print(f"{self.exp} holds a run with other options or data; starting clean.", file=sys.stderr)
-            for name in ("final.pt", "history.jsonl", "ali_train_pdf.counts"):
+            for name in ("final.pt", "final.nnet", "final.feature_transform", "history.jsonl", "ali_train_pdf.counts"):
                 (self.exp / name).unlink(missing_ok=True)
             shutil.rmtree(self.exp / "ckpt", ignore_errors=True)
         write_text(path, config)

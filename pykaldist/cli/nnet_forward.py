@@ -1,0 +1,75 @@
+"""Forward features through a network to an archive, as Kaldi's nnet-forward.
+
+e.g.: pykaldist nnet-forward --no-softmax=true --class-frame-counts exp/dnn/ali_train_pdf.counts --feature-transform
+exp/dnn/final.feature_transform exp/dnn/final.nnet feats.ark loglikes.ark
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from pykaldist.errors import UserError
+from pykaldist.io.tables import MatrixReader, MatrixWriter, read_archive
+from pykaldist.options import boolean
+from pykaldist.progress import progress
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, help="nnet1 network, or final.pt (which has its feature transform and counts)")
+    parser.add_argument("feats", type=Path, help="features: an scp file, or an archive (gzipped if it ends in .gz)")
+    parser.add_argument("output", type=Path, help="archive to write; an scp file goes beside it")
+    parser.add_argument("--feature-transform", type=Path, help="nnet1 network before the model")
+    parser.add_argument("--class-frame-counts", type=Path, help="counts of pdfs, for priors (default: no priors)")
+    parser.add_argument("--prior-scale", type=float, default=1.0, help="of the log priors that are subtracted (default: 1)")
+    parser.add_argument("--apply-log", type=boolean, default=False, help="output the logarithm (default: false)")
+    parser.add_argument("--no-softmax", type=boolean, default=False, help="leave out the last softmax (default: false)")
+
+
+def run(args: argparse.Namespace) -> None:
+    import torch
+
+    from pykaldist.nnet.load import load_nnet1
+    from pykaldist.nnet.nnet1 import Nnet1
+    from pykaldist.nnet.nnet1_run import run as forward
+    from pykaldist.nnet.priors import log_priors, read_counts
+
+    torch.set_num_threads(1)
+    nnet, transform = load_nnet1(args.model)
+    if args.feature_transform:
+        transform = Nnet1.read(args.feature_transform)
+    components = nnet.components
+    if args.no_softmax:
+        if args.apply_log:
+            raise UserError("--no-softmax=true and --apply-log=true exclude each other: what comes before the softmax is a logarithm.")
+        if components[-1].marker != "Softmax":
+            raise UserError(f"--no-softmax=true, but {args.model} ends in <{components[-1].marker}>; leave the option out.")
+        components = components[:-1]
+    whole = Nnet1((transform.components if transform else []) + components)
+    priors = None
+    if args.class_frame_counts:
+        if not (args.no_softmax or args.apply_log):
+            raise UserError("--class-frame-counts needs --no-softmax=true or --apply-log=true; log priors are subtracted from logarithms.")
+        priors = args.prior_scale * log_priors(read_counts(args.class_frame_counts))
+        if len(priors) != whole.output_dim:
+            raise UserError(f"{args.class_frame_counts} has {len(priors)} counts, the network {whole.output_dim} outputs.")
+    items = _features(args.feats)
+    with MatrixWriter(args.output, args.output.with_suffix(".scp")) as writer:
+        for utt, feats in progress(items, "forward", unit="utt"):
+            try:
+                scores = forward(whole, feats)
+            except ValueError as error:
+                raise UserError(f"{args.feats}, {utt}: {error}; make the features with the config of the training data.") from error
+            if args.apply_log:
+                scores = np.log(np.maximum(scores, np.finfo(np.float32).tiny))
+            writer.write(utt, scores if priors is None else scores - priors)
+
+
+def _features(path: Path) -> Iterator[tuple[str, np.ndarray]]:
+    if path.suffix == ".scp":
+        reader = MatrixReader(path)
+        return ((utt, reader[utt]) for utt in reader)
+    return read_archive(path)

@@ -1,0 +1,20 @@
+"""A network file of either kind, told apart by its first bytes: our `final.pt`, or nnet1."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pykaldist.io import container
+from pykaldist.nnet.convert import to_nnet1
+from pykaldist.nnet.network import Network
+from pykaldist.nnet.nnet1 import Nnet1
+
+
+def load_nnet1(path: str | os.PathLike[str]) -> tuple[Nnet1, Nnet1 | None]:
+    """(network, feature transform) as nnet1; the transform is None where the file is nnet1 itself and has none within."""
+    with open(Path(path), "rb") as stream:
+        magic = stream.read(len(container.MAGIC))
+    if magic == container.MAGIC:
+        return to_nnet1(Network.load(path))
+    return Nnet1.read(path), None

@@ -1,0 +1,67 @@
+"""A network as an ONNX graph: features in, scaled log-likelihoods out, with splice, normalisation and priors inside.
+
+Input `feats` (frames, dim), output `loglikes` (frames, pdfs), both float32, any number of frames. Splicing is a gather: frame t's
+neighbour at offset o is row clip(t + o, 0, frames - 1).
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from pykaldist.io.atomic import atomic_open
+from pykaldist.nnet.components import Affine
+from pykaldist.nnet.network import Network
+from pykaldist.nnet.priors import log_priors
+
+OPSET = 17
+NODES = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu"}
+
+
+def export_onnx(network: Network, path: str | os.PathLike[str]) -> None:
+    """Write `network` as an ONNX file; checked by onnx before it gets its name."""
+    transform, model = network.transform, network.model
+    dim = model.input_dim // len(transform.splice)
+    constants: list[onnx.TensorProto] = []
+
+    def constant(name: str, value: np.ndarray) -> str:
+        constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    zero, one = constant("zero", np.array(0, np.int64)), constant("one", np.array(1, np.int64))
+    nodes = [
+        helper.make_node("Shape", ["feats"], ["shape"]),
+        helper.make_node("Gather", ["shape", zero], ["frames"]),
+        helper.make_node("Sub", ["frames", one], ["last"]),
+        helper.make_node("Range", [zero, "frames", one], ["t"]),
+        helper.make_node("Unsqueeze", ["t", constant("axis", np.array([1], np.int64))], ["column"]),
+        helper.make_node("Add", ["column", constant("splice", np.array(transform.splice, np.int64))], ["neighbours"]),
+        helper.make_node("Max", ["neighbours", zero], ["not_before"]),
+        helper.make_node("Min", ["not_before", "last"], ["rows"]),
+        helper.make_node("Gather", ["feats", "rows"], ["stacked"]),
+        helper.make_node("Reshape", ["stacked", constant("flat", np.array([-1, model.input_dim], np.int64))], ["spliced"]),
+        helper.make_node("Sub", ["spliced", constant("shift", transform.shift.numpy())], ["centred"]),
+        helper.make_node("Mul", ["centred", constant("scale", transform.scale.numpy())], ["x0"]),
+    ]
+    x = "x0"
+    for i, component in enumerate(model.components, 1):
+        if isinstance(component, Affine):
+            weight = constant(f"weight{i}", component.weight.cpu().numpy())
+            bias = constant(f"bias{i}", component.bias.cpu().numpy())
+            nodes.append(helper.make_node("Gemm", [x, weight, bias], [f"x{i}"], transB=1))
+        else:
+            nodes.append(helper.make_node(NODES[network.options.activation], [x], [f"x{i}"]))
+        x = f"x{i}"
+    nodes += [helper.make_node("LogSoftmax", [x], ["log_posteriors"], axis=1),
+              helper.make_node("Sub", ["log_posteriors", constant("log_priors", log_priors(network.counts.numpy()))], ["loglikes"])]
+    graph = helper.make_graph(
+        nodes, "pykaldist",
+        [helper.make_tensor_value_info("feats", TensorProto.FLOAT, ["frames", dim])],
+        [helper.make_tensor_value_info("loglikes", TensorProto.FLOAT, ["frames", model.output_dim])], constants)
+    exported = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8, producer_name="pykaldist")
+    onnx.checker.check_model(exported)
+    with atomic_open(path, "wb") as stream:
+        stream.write(exported.SerializeToString())
