@@ -42,6 +42,25 @@ def test_mfcc_and_cmvn(recipe: Path) -> None:
     assert (recipe / "exp/make_mfcc/make_mfcc.2.log").is_file()
 
 
+def test_fmllr_features(recipe: Path) -> None:
+    """A system without final.mat and transforms has deltas only; with transforms of other speakers it stops."""
+    (recipe / "gmm").mkdir()
+    (recipe / "gmm/final.mdl").touch()
+    run(recipe, "steps/make_mfcc.sh", "--nj", "1", "data/train", "exp/make_mfcc", "mfcc")
+    run(recipe, "steps/compute_cmvn_stats.sh", "data/train", "exp/make_mfcc", "mfcc")
+    command = ("steps/nnet/make_fmllr_feats.sh", "--nj", "2", "data-fmllr/train", "data/train", "gmm", "exp/fmllr", "fmllr")
+    made = run(recipe, *command)
+    assert made.returncode == 0 and "WARNING: no --transform-dir" in made.stderr
+    assert made.stdout == "make_fmllr_feats.sh: features of 6 utterances, 0.00 h, 54 frames in data-fmllr/train/feats.scp\n"
+    data, source = DataDir(recipe / "data-fmllr/train"), DataDir(recipe / "data/train")
+    assert data.feats["bob-2"].shape == (9, 39) and not data.has("cmvn.scp")
+    assert data.table("utt2dur") == source.table("utt2dur") and source.feats["bob-2"].shape == (9, 13)
+    (recipe / "gmm/trans.1").write_text("ann  [\n 1 2 ]\n")
+    failed = run(recipe, command[0], "--transform-dir", "gmm", *command[1:])
+    assert failed.returncode == 1 and "a transform of shape (1, 2) does not fit features of dimension 39" in failed.stderr
+    assert "are the same" in run(recipe, *command[:3], "data/train", "data/train", "gmm", "exp/fmllr", "fmllr").stderr
+
+
 def test_what_is_wrong_is_said_and_old_features_do_not_stay(recipe: Path) -> None:
     (recipe / "data/train/feats.scp").write_text("old\n")
     failed = run(recipe, "steps/make_fbank.sh", "--nj", "1", "data/train")
@@ -53,8 +72,8 @@ def test_what_is_wrong_is_said_and_old_features_do_not_stay(recipe: Path) -> Non
 
 
 @pytest.mark.parametrize("script", ["steps/make_mfcc.sh", "steps/make_fbank.sh", "steps/compute_cmvn_stats.sh",
-                                    "utils/validate_data_dir.sh", "utils/fix_data_dir.sh", "utils/subset_data_dir.sh",
-                                    "utils/train_lm.sh"])
+                                    "steps/nnet/make_fmllr_feats.sh", "utils/validate_data_dir.sh", "utils/fix_data_dir.sh",
+                                    "utils/subset_data_dir.sh", "utils/train_lm.sh"])
 def test_usage(recipe: Path, script: str) -> None:
     asked, wrong = run(recipe, script, "--help"), run(recipe, script)
     assert (asked.returncode, wrong.returncode) == (0, 1)
