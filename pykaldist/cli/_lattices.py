@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from pykaldist.decode.lattice import Lattice, read_decode_dir, read_lattices
-from pykaldist.io.atomic import write_text
+import numpy as np
+
+from pykaldist.decode.lattice import Lattice, read_lattices
 from pykaldist.io.lang import SymbolTable
+from pykaldist.io.specifiers import read_paths, write_path
+from pykaldist.io.tables import output_archive, write_int_vectors
 
 
 def add_lattices(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("lattices", type=Path, help="archive of lattices (lat.1.gz), or a decode directory with lat.*.gz")
+    parser.add_argument("lattices", help="rspecifier of lattices (lat.1.gz, or 'ark:exp/mono/decode/lat.*.gz')")
 
 
 def add_scales(parser: argparse.ArgumentParser) -> None:
@@ -22,22 +24,24 @@ def add_scales(parser: argparse.ArgumentParser) -> None:
 
 
 def add_symbol_table(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--word-symbol-table", type=Path, help="words.txt")
+    parser.add_argument("--word-symbol-table", type=Path, help="words.txt, to have words rather than their numbers")
 
 
 def read_symbol_table(args: argparse.Namespace) -> SymbolTable | None:
     return SymbolTable.read(args.word_symbol_table) if args.word_symbol_table else None
 
 
-def each(path: Path) -> Iterator[tuple[str, Lattice]]:
-    """(utterance, lattice) of an archive or a decode directory."""
-    return read_decode_dir(path) if path.is_dir() else read_lattices(path)
+def lattices(rspecifier: str) -> Iterator[tuple[str, Lattice]]:
+    """(utterance, lattice) of all archives that `rspecifier` names."""
+    return (entry for path in read_paths(rspecifier) for entry in read_lattices(path))
 
 
-def write_words(path: str, items: Iterable[tuple[str, Sequence[int]]], symbols: SymbolTable | None) -> None:
-    """Lines of an utterance and its words."""
-    text = "".join(" ".join([utt, *(symbols.symbol(w) if symbols else str(w) for w in words)]) + "\n" for utt, words in items)
-    if path == "-":
-        sys.stdout.write(text)
-    else:
-        write_text(Path(path), text)
+def write_words(wspecifier: str, items: Iterable[tuple[str, Sequence[int]]], symbols: SymbolTable | None) -> None:
+    """Word numbers as an archive; with `symbols`, lines of an utterance and its words."""
+    path, binary = write_path(wspecifier)
+    if symbols is None:
+        write_int_vectors(path, ((utt, np.array(words, np.int32)) for utt, words in items), binary)
+        return
+    with output_archive(path) as stream:
+        for utt, words in items:
+            stream.write((" ".join([utt, *map(symbols.symbol, words)]) + "\n").encode("utf-8"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pykaldist.cli._lattices import add_lattices, add_symbol_table, each, read_symbol_table, write_words
+from pykaldist.cli._lattices import add_lattices, add_symbol_table, lattices, read_symbol_table, write_words
 from pykaldist.decode.oracle import oracle_words
 from pykaldist.errors import UserError
 from pykaldist.io.tables import read_map
@@ -15,7 +15,7 @@ from pykaldist.score.wer import compute_wer
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_lattices(parser)
     parser.add_argument("reference", type=Path, help="text: utterance and words, or word numbers without --word-symbol-table")
-    parser.add_argument("transcriptions", nargs="?", help="text file to write: the nearest paths' words (- for standard output)")
+    parser.add_argument("transcriptions", nargs="?", help="wspecifier of the nearest paths' words")
     add_symbol_table(parser)
 
 
@@ -28,10 +28,10 @@ def run(args: argparse.Namespace) -> None:
             return symbols.get(word, -1)  # a word that no lattice can have
         if not word.isdecimal():
             raise UserError(f"{args.reference}: expected word numbers, found {word!r}; or give --word-symbol-table words.txt.")
-        return int(word)
+        return int(word) if len(word) < 10 else -1
 
     hyps: dict[str, list[int]] = {}
-    for utt, lattice in each(args.lattices):
+    for utt, lattice in lattices(args.lattices):
         if utt not in refs:
             raise UserError(f"{args.reference} has no utterance {utt}; give the text of the data that was decoded.")
         hyps[utt] = oracle_words(lattice, [number(w) for w in refs[utt]])

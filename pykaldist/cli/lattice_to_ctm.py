@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pykaldist.cli._lattices import add_lattices, each
+from pykaldist.cli._lattices import add_lattices, lattices
 from pykaldist.decode.ctm import WordTimer, ctm_lines
 from pykaldist.hmm.model_files import read_transition_model
 from pykaldist.io.atomic import write_text
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     lang = LangDir(args.lang)
     timer = WordTimer(lang, read_transition_model(args.model))
-    lines = [line for utt, lattice in each(args.lattices)
+    lines = [line for utt, lattice in lattices(args.lattices)
              for _, _, line in ctm_lines(timer, lang.words, utt, lattice, 1 / args.inv_acoustic_scale, args.frame_shift)]
     write_text(args.ctm, "".join(lines))
     print(f"{args.ctm}: {len(lines)} words")

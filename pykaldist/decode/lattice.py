@@ -19,8 +19,8 @@ import numpy as np
 from pykaldist.decode.compact import ARC_TYPE, pack_compact, unpack_compact
 from pykaldist.errors import UserError
 from pykaldist.io.archive import open_archive
-from pykaldist.io.atomic import atomic_open
 from pykaldist.io.fst import Header, unpack
+from pykaldist.io.tables import output_archive
 
 
 @dataclass
@@ -195,13 +195,10 @@ def _reaches_end(offset: np.ndarray, target: np.ndarray, final: np.ndarray) -> n
 def write_lattices(path: str | os.PathLike[str], lattices: Iterable[tuple[str, Lattice]]) -> int:
     """Write an archive (`lat.JOB.gz`; gzipped if it ends in `.gz`), atomically; returns the count."""
     count = 0
-    with atomic_open(path, "wb") as raw:
-        stream = gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=6, mtime=0, filename="") if str(path).endswith(".gz") else raw
+    with output_archive(path) as stream:
         for key, lattice in lattices:
             stream.write(key.encode("utf-8") + b" " + lattice.to_bytes())
             count += 1
-        if stream is not raw:
-            stream.close()
     return count
 
 
