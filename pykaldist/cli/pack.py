@@ -1,7 +1,8 @@
 """Pack features and an alignment into the frame stores <store>/train and <store>/dev.
 
 The features are those of the data directory after CMVN (and deltas), as --cmvn-opts and --delta-opts say; targets are the pdfs of
-the alignment. About --cv-percent of the utterances, or those of --cv-utts, go to dev.
+the alignment. About --cv-percent of the utterances, or those of --cv-utts, go to dev, as
+they are; their perturbed copies (utt2uniq) go nowhere.
 """
 
 from __future__ import annotations
@@ -37,10 +38,11 @@ def run(args: argparse.Namespace) -> None:
     pipeline = FeaturePipeline.from_options(args.cmvn_opts, args.delta_opts)
     held = {line.split()[0] for line in read_lines(args.cv_utts) if line.split()} if args.cv_utts else \
         hold_out(data, args.cv_percent, args.seed)
+    uniq = data.utt2uniq
+    chosen = {"train": [u for u in data.utterances() if uniq[u] not in held], "dev": [u for u in data.utterances() if u in held]}
     provenance = {"data": str(args.data), "ali": str(args.ali), "cmvn_opts": args.cmvn_opts, "delta_opts": args.delta_opts,
                   "alignment": ali.provenance}
-    for name, keep in (("train", False), ("dev", True)):
-        utts = [utt for utt in data.utterances() if (utt in held) == keep]
+    for name, utts in chosen.items():
         manifest = pack(progress(utts, f"packing {name}", unit="utt"), lambda utt: pipeline.apply(data, utt), ali.pdfs, ali.num_pdfs,
                         args.store / name, args.store_dtype, provenance)
         print(f"{args.store / name}: {_summary(manifest)}")

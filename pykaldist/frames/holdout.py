@@ -13,17 +13,19 @@ MIN_SPEAKERS = 10  # with fewer, whole speakers are too coarse a unit
 def hold_out(data: DataDir, percent: float, seed: int) -> set[str]:
     """About `percent` % of the utterances: whole speakers where there are ten or more, else single utterances.
 
-    Raises UserError where one of the two sets would be empty.
+    Perturbed copies (utt2uniq) are never held out, nor counted. Raises UserError where one of the two sets would be empty.
     """
-    groups = list(data.spk2utt.values()) if len(data.spk2utt) >= MIN_SPEAKERS else [[utt] for utt in data.utterances()]
+    originals = {utt for utt, uniq in data.utt2uniq.items() if utt == uniq}
+    speakers = [kept for utts in data.spk2utt.values() if (kept := [utt for utt in utts if utt in originals])]
+    groups = speakers if len(speakers) >= MIN_SPEAKERS else [[utt] for utts in speakers for utt in utts]
     random.Random(seed).shuffle(groups)
-    wanted = percent / 100 * len(data.utt2spk)
+    wanted = percent / 100 * len(originals)
     held: set[str] = set()
     for group in groups:
         if len(held) + len(group) / 2 > wanted and held:
             break
         held.update(group)
-    if percent <= 0 or len(held) == len(data.utt2spk):
-        raise UserError(f"{data.path}: holding out {percent:g} % of {len(data.utt2spk)} utterances leaves a set empty; "
+    if percent <= 0 or len(held) == len(originals):
+        raise UserError(f"{data.path}: holding out {percent:g} % of {len(originals)} utterances leaves a set empty; "
                         "use --cv-percent between 1 and 50, or more data.")
     return held

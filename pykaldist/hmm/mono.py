@@ -36,6 +36,7 @@ class MonoOptions:
     power: float = option(0.25, "exponent of a pdf's occupancy in its share of the Gaussians")
     initial_beam: float = option(6.0, "beam of the first alignment")
     realign_iters: str = option("1 2 3 4 5 6 7 8 9 10 12 14 16 18 20 23 26 29 32 35 38", "iterations that align first")
+    shared_phones: bool = option(True, "phones of one line of phones/sets.int share their pdfs; false: every phone has its own")
     seed: int = option(0, "seed of the flat start's paths and of the splits' directions")
 
 
@@ -56,11 +57,12 @@ def train_mono(corpus: Corpus, lang: LangDir, options: MonoOptions, align_option
 
     Raises UserError where more than a tenth of the utterances cannot be aligned in the end, or for options without sense.
     """
-    if options.num_iters < 1:
-        raise UserError(f"--num-iters: expected at least one iteration, found {options.num_iters}.")
+    if min(options.num_iters, options.totgauss) < 1:
+        raise UserError(f"--num-iters and --totgauss must be at least 1, found {options.num_iters} and {options.totgauss}.")
     realign_iters = _numbers(options.realign_iters)
     topology = read_topology(lang.file("topo"))
-    tree = monophone_tree(lang.phone_sets, topology.num_pdf_classes)
+    sets = lang.phone_sets if options.shared_phones else [[phone] for phone in sorted(p for one in lang.phone_sets for p in one)]
+    tree = monophone_tree(sets, topology.num_pdf_classes)
     transition_model = TransitionModel.from_tree(tree, topology)
     gmm = AmDiagGmm.flat_start(transition_model.num_pdfs, corpus.feats.mean(axis=0, dtype=np.float64),
                                np.maximum(corpus.feats.var(axis=0, dtype=np.float64), 1e-3))

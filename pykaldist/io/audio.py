@@ -11,6 +11,7 @@ import os
 import struct
 import subprocess
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -154,7 +155,16 @@ def _read_recording(data: DataDir, recording: str, rate: int, channel: int) -> n
     audio, found = read_audio(source, channel)
     if found != rate:
         raise AudioError(f"{source}: expected {rate} Hz, found {found} Hz; set --sample-frequency={found} or resample the audio.")
-    return audio
+    factor = data.reco2speed.get(recording, 1.0)
+    return audio if factor == 1.0 else change_speed(audio, factor)
+
+
+def change_speed(audio: np.ndarray, factor: float) -> np.ndarray:
+    """`audio` played `factor` times as fast, tempo and pitch: resampled by a polyphase filter to 1 / factor of its length."""
+    from scipy.signal import resample_poly
+
+    ratio = Fraction(factor).limit_denominator(100)
+    return np.asarray(resample_poly(audio, ratio.denominator, ratio.numerator), dtype=np.float32)
 
 
 def _cut(audio: np.ndarray, rate: int, utt: str, recording: str, start: float, end: float) -> np.ndarray:

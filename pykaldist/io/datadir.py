@@ -16,7 +16,7 @@ from pykaldist.io.atomic import write_text
 from pykaldist.io.tables import MatrixReader, read_map
 
 TABLES = ("wav.scp", "segments", "text", "utt2spk", "spk2utt", "feats.scp", "cmvn.scp", "spk2gender", "utt2dur",
-          "utt2num_frames")
+          "utt2num_frames", "reco2speed", "utt2uniq")
 
 
 class DataDir:
@@ -58,6 +58,27 @@ class DataDir:
     @cached_property
     def wav_scp(self) -> dict[str, str]:
         return self.table("wav.scp")
+
+    @cached_property
+    def reco2speed(self) -> dict[str, float]:
+        """Recording -> factor by which its audio is to be sped up when it is read; recordings without an entry are read as they are."""
+        if not self.has("reco2speed"):
+            return {}
+        table = {}
+        for recording, text in self.table("reco2speed").items():
+            try:
+                table[recording] = float(text)
+            except ValueError:
+                table[recording] = 0.0
+            if not 0.1 <= table[recording] <= 10:
+                raise UserError(f"{self.path / 'reco2speed'}, {recording}: expected a factor from 0.1 to 10, found {text!r}.")
+        return table
+
+    @cached_property
+    def utt2uniq(self) -> dict[str, str]:
+        """Utterance -> the one that it is a perturbed copy of; itself where it is none."""
+        known = self.table("utt2uniq") if self.has("utt2uniq") else {}
+        return {utt: known.get(utt, utt) for utt in self.utt2spk}
 
     @cached_property
     def segments(self) -> dict[str, tuple[str, float, float]]:
@@ -176,16 +197,28 @@ def write_spk2utt(data: DataDir) -> None:
 
 
 def restrict(data: DataDir, keep: Sequence[str], target: str | os.PathLike[str]) -> DataDir:
-    """A copy of `data` with only the utterances of `keep`: every table, recordings and speakers reduced to match."""
+    """A copy of `data` with only the utterances of `keep`: every table, recordings and speakers reduced to match.
+
+    What `target` held before is replaced. Raises UserError where it is `data` itself, or `segments` lacks an utterance.
+    """
     target = Path(target)
+    if target.resolve() == data.path.resolve():
+        raise UserError(f"{target} is both source and target; write to another directory.")
     wanted = set(keep)
-    recordings = {data.segments[u][0] for u in wanted} if data.has("segments") else wanted
+    recordings = wanted
+    if data.has("segments"):
+        missing = wanted - set(data.segments)
+        if missing:
+            raise UserError(f"{data.path}/segments lacks {len(missing)} utterances of utt2spk, such as {min(missing)}; "
+                            f"run utils/fix_data_dir.sh {data.path}.")
+        recordings = {data.segments[u][0] for u in wanted}
     speakers = {data.utt2spk[u] for u in wanted}
     target.mkdir(parents=True, exist_ok=True)
     for name in TABLES:
+        (target / name).unlink(missing_ok=True)
         if name == "spk2utt" or not data.has(name):
             continue
-        keys = recordings if name == "wav.scp" else speakers if name in ("cmvn.scp", "spk2gender") else wanted
+        keys = recordings if name in ("wav.scp", "reco2speed") else speakers if name in ("cmvn.scp", "spk2gender") else wanted
         write_table(target / name, {k: v for k, v in data.table(name).items() if k in keys})
     result = DataDir(target)
     write_spk2utt(result)
