@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from pykaldist import __version__
 from pykaldist.errors import UserError
@@ -35,6 +36,13 @@ def verbs() -> dict[str, str]:
 def _usage() -> str:
     lines = [f"pykaldist {__version__}", "usage: pykaldist <verb> [options] ...   (pykaldist <verb> --help for one verb)", ""]
     return "\n".join(lines + [f"  {verb:22s} {text}" for verb, text in verbs().items()])
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one sentence, as all others are."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: ERROR: {message.removeprefix('argument ')}; {self.prog} --help lists the options.\n")
 
 
 class _Terminated(BaseException):
@@ -59,8 +67,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f"pykaldist: there is no verb {verb!r}; `pykaldist --help` lists them.", file=sys.stderr)
         return 2
     module = importlib.import_module(f"pykaldist.cli.{verb.replace('-', '_')}")
-    parser = argparse.ArgumentParser(prog=f"pykaldist {verb}", description=module.__doc__, allow_abbrev=False,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = _Parser(prog=f"pykaldist {verb}", description=module.__doc__, allow_abbrev=False,
+                     formatter_class=argparse.RawDescriptionHelpFormatter)
     module.add_arguments(parser)
     args = parser.parse_args(argv[1:])
     signal.signal(signal.SIGTERM, _terminated)

@@ -1,4 +1,4 @@
-"""decode one job's share of a data directory into lattices (what steps/decode.sh runs)
+"""Decode one job's share of a data directory into lattices (what steps/decode.sh runs).
 
 The model is the one in the parent directory of <decode-dir>, as in Kaldi.
 """

@@ -1,4 +1,4 @@
-"""make a language directory with G.fst from an ARPA language model
+"""Make a language directory with G.fst from an ARPA language model.
 
 Checks the ARPA file line by line first. N-grams with words outside words.txt are left out.
 """

@@ -1,4 +1,4 @@
-"""word times and confidences of a decode directory at every LM weight (what steps/get_ctm.sh runs)"""
+"""Word times and confidences of a decode directory at every LM weight (what steps/get_ctm.sh runs)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""decode an archive of log-likelihoods into lattices, as Kaldi's program of this name"""
+"""Decode an archive of log-likelihoods into lattices, as Kaldi's program of this name."""
 
 from __future__ import annotations
 

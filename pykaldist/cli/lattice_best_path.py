@@ -1,4 +1,4 @@
-"""words and alignment of each lattice's best path, as Kaldi's program of this name
+"""Words and alignment of each lattice's best path, as Kaldi's program of this name.
 
 With --word-symbol-table, transcriptions are lines of words; else an archive of word numbers, as text for `ark,t:FILE`.
 """

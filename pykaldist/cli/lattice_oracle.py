@@ -1,4 +1,4 @@
-"""word error rate of the lattices' paths that are nearest to a reference, as Kaldi's program of this name"""
+"""Word error rate of the lattices' paths that are nearest to a reference, as Kaldi's program of this name."""
 
 from __future__ import annotations
 

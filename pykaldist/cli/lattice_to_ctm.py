@@ -1,4 +1,4 @@
-"""when each word of each lattice's best path was said, and how sure the lattice is of it: a CTM file
+"""When each word of each lattice's best path was said, and how sure the lattice is of it: a CTM file.
 
 Lines are `utterance 1 start seconds word confidence`. See get-ctm for times in the recordings, over a whole decode directory.
 """

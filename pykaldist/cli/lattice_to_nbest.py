@@ -1,4 +1,4 @@
-"""the N best paths of each lattice as lattices of their own, <utterance>-1 ... <utterance>-N, as Kaldi's program of this name"""
+"""The N best paths of each lattice as lattices of their own, <utterance>-1 ... <utterance>-N, as Kaldi's program of this name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""make a decoding graph (HCLG) from a language directory, a tree and a model
+"""Make a decoding graph (HCLG) from a language directory, a tree and a model.
 
 The model directory holds `tree` and `final.mdl`; the graph directory becomes what Kaldi's mkgraph.sh makes.
 """

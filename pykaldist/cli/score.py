@@ -1,4 +1,4 @@
-"""word error rates of a decode directory at every LM weight and insertion penalty (what utils/score.sh runs)"""
+"""Word error rates of a decode directory at every LM weight and insertion penalty (what utils/score.sh runs)."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from pykaldist.feats.cmvn import cmvn_stats
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir, write_table
-from pykaldist.io.tables import MatrixWriter, read_lines, read_map
+from pykaldist.io.tables import MatrixReader, MatrixWriter, read_lines, read_map
 from pykaldist.progress import Progress, progress
 
 MAX_LOST = 0.01
@@ -154,7 +154,7 @@ def _fields(line: str) -> tuple[str, str, str]:
 def speaker_cmvn(data: DataDir, feat_dir: str | os.PathLike[str]) -> str:
     """Statistics of each speaker to cmvn_<data>.ark and the data directory's cmvn.scp; returns one line that says what came out.
 
-    Utterances without features are passed over, as in Kaldi; a speaker without any is an error.
+    Utterances without features are passed over, as in Kaldi; a speaker without any, and features that are not finite, are an error.
     """
     name = f"cmvn_{data.path.resolve().name}"
     feats = data.feats
@@ -162,8 +162,15 @@ def speaker_cmvn(data: DataDir, feat_dir: str | os.PathLike[str]) -> str:
     with MatrixWriter(f"{base}.ark", f"{base}.scp") as writer:
         for speaker, utts in progress(data.spk2utt.items(), f"CMVN statistics of {data.path.name}", unit="speaker"):
             try:
-                writer.write(speaker, cmvn_stats(feats[utt] for utt in utts if utt in feats))
+                writer.write(speaker, cmvn_stats(_finite(feats, utt) for utt in utts if utt in feats))
             except UserError as error:
                 raise UserError(f"{data.path}, speaker {speaker}: {error}") from error
     write_table(data.path / "cmvn.scp", read_map(f"{base}.scp"))
     return f"CMVN statistics of {len(data.spk2utt)} speakers in {data.path}/cmvn.scp"
+
+
+def _finite(feats: MatrixReader, utt: str) -> np.ndarray:
+    matrix = feats[utt]
+    if not np.isfinite(matrix).all():
+        raise UserError(f"features of {utt} are not finite; look at its audio and make the features again.")
+    return matrix

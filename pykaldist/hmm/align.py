@@ -39,6 +39,11 @@ class AlignOptions:
     acoustic_scale: float = option(0.1, "scale of acoustic log-likelihoods")
     self_loop_scale: float = option(0.1, "scale of self-loop probabilities")
 
+    def __post_init__(self) -> None:
+        for name in ("beam", "retry_beam", "boost_silence", "acoustic_scale"):
+            if not getattr(self, name) > 0:
+                raise UserError(f"--{name.replace('_', '-')} must be above 0, found {getattr(self, name):g}.")
+
 
 @dataclass
 class Alignments:

@@ -32,7 +32,7 @@ class Corpus:
     def load(cls, data: DataDir, lang: LangDir, pipeline: FeaturePipeline) -> Corpus:
         """Read the features of `data` through `pipeline`, and its transcripts.
 
-        Raises UserError for an utterance without features, without a transcript, or with an empty one.
+        Raises UserError for an utterance without features, with features that are not finite, or without a transcript.
         """
         data.validate(text=True, wav=False, feats=True)
         words, unknown = [], Counter[str]()
@@ -45,6 +45,8 @@ class Corpus:
         with Progress("reading features", len(utts), "utt") as bar:
             for utt in utts:
                 matrices.append(pipeline.apply(data, utt))
+                if not np.isfinite(matrices[-1]).all():
+                    raise UserError(f"{data.path}, {utt}: features are not finite; look at its audio, and make features and CMVN again.")
                 bar.update()
         dims = {m.shape[1] for m in matrices}
         if len(dims) > 1:

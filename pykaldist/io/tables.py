@@ -28,11 +28,15 @@ _LOCATION = re.compile(r"(?P<path>.+?)(:(?P<offset>\d+))?(\[(?P<range>[\d:,]*)\]
 
 
 def read_lines(path: str | os.PathLike[str]) -> list[str]:
-    """Lines of a UTF-8 text file without their ends; raises UserError where it cannot be read."""
+    """Lines of a UTF-8 text file without their ends (newlines only, not the other characters that str.splitlines takes for ends).
+
+    Raises UserError where it cannot be read.
+    """
     try:
-        return Path(path).read_text(encoding="utf-8").splitlines()
+        text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text (byte {error.start}); convert it with iconv.") from error
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def read_map(path: str | os.PathLike[str]) -> dict[str, str]:

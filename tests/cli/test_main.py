@@ -48,6 +48,16 @@ def test_every_end_has_its_status_and_sentence(monkeypatch, capsys, work, status
     assert words in error and "Traceback" not in error
 
 
+def test_wrong_arguments_are_one_sentence(capsys):
+    for arguments, words in ((["train-lm", "--order", "x", "a", "b", "c"], "--order: invalid int value: 'x'"), (["train-lm"], "required"),
+                             (["report", "--bogus", "exp"], "unrecognized arguments: --bogus")):
+        with pytest.raises(SystemExit) as stopped:
+            cli.main(arguments)
+        error = capsys.readouterr().err
+        assert stopped.value.code == 2 and len(error.splitlines()) == 1
+        assert error.startswith(f"pykaldist {arguments[0]}: ERROR: ") and words in error
+
+
 def test_unknown_verbs_and_no_verb(capsys):
     assert cli.main(["frobnicate"]) == 2
     assert cli.main([]) == 1

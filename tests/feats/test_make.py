@@ -13,6 +13,7 @@ from pykaldist.feats.cmvn import cmvn_stats
 from pykaldist.feats.make import collect_parts, extract_part, speaker_cmvn
 from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.datadir_tools import fix_data_dir
+from pykaldist.io.tables import MatrixWriter
 
 RATE = 8000
 
@@ -106,4 +107,16 @@ def test_a_speaker_without_features_is_an_error(tmp_path: Path, conf: str) -> No
     scp = data.path / "feats.scp"
     scp.write_text("".join(line for line in scp.read_text().splitlines(True) if not line.startswith("s01")))
     with pytest.raises(UserError, match="speaker s01: there are no features"):
+        speaker_cmvn(DataDir(data.path), tmp_path / "mfcc")
+
+
+def test_features_that_are_not_finite_are_named(tmp_path: Path, conf: str) -> None:
+    data = corpus(tmp_path, 12)
+    make(data, tmp_path / "mfcc", conf)
+    matrices = {utt: np.array(matrix) for utt, matrix in DataDir(data.path).feats.items()}
+    matrices["s00-005"][3, 2] = np.nan
+    with MatrixWriter(tmp_path / "x.ark", data.path / "feats.scp") as writer:
+        for utt, matrix in matrices.items():
+            writer.write(utt, matrix)
+    with pytest.raises(UserError, match=r"features of s00-005 are not finite"):
         speaker_cmvn(DataDir(data.path), tmp_path / "mfcc")

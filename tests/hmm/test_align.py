@@ -158,3 +158,9 @@ def test_order_of_self_loops(visits: list[tuple[int, int]]) -> None:
     kaldis = np.array([tid for s, n in visits for tid in [2 * s + 2] + [2 * s + 1] * n], dtype=np.int32)
     loops_behind(in_time, is_self_loop)
     np.testing.assert_array_equal(in_time, kaldis)
+
+
+@pytest.mark.parametrize("wrong", [{"beam": 0.0}, {"retry_beam": -1.0}, {"acoustic_scale": float("nan")}, {"boost_silence": 0.0}])
+def test_options_without_sense_are_refused(wrong):
+    with pytest.raises(UserError, match=f"--{next(iter(wrong)).replace('_', '-')} must be above 0"):
+        AlignOptions(**wrong)

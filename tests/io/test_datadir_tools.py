@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pykaldist.errors import UserError
-from pykaldist.io.datadir import DataDir, write_datadir
+from pykaldist.io.datadir import DataDir, restrict, write_datadir
 from pykaldist.io.datadir_tools import choose_utterances, fix_data_dir, utterances_of_list
 
 
@@ -76,3 +76,22 @@ def test_lists(data: DataDir, tmp_path: Path) -> None:
     assert utterances_of_list(data, names, speakers=True) == [f"bob-{i:02}" for i in range(4)]
     with pytest.raises(UserError, match="bob is not in"):
         utterances_of_list(data, names)
+
+
+def test_a_copy_replaces_what_was_there(data: DataDir, tmp_path: Path) -> None:
+    write_datadir(tmp_path / "copy", {"rec": "rec.wav"}, None, {"a": "a"}, segments={"a": "rec 0 1"})
+    copy = restrict(data, ["bob-01"], tmp_path / "copy")
+    copy.validate()
+    assert copy.utterances() == ["bob-01"] and not copy.has("segments")
+    with pytest.raises(UserError, match="both source and target"):
+        restrict(data, ["bob-01"], data.path)
+    (data.path / "segments").write_text("bob-00 bob-00 0 1\n")
+    with pytest.raises(UserError, match=r"segments lacks 1 utterances of utt2spk, such as bob-01"):
+        restrict(DataDir(data.path), ["bob-00", "bob-01"], tmp_path / "other")
+
+
+def test_only_newlines_end_a_line(data: DataDir) -> None:
+    text = (data.path / "text").read_text()
+    (data.path / "text").write_text(text.replace("yes no", "yes\u2028\x1cno", 1))
+    data.validate()
+    assert len(data.text) == len(data.utt2spk)
