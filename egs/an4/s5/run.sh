@@ -29,7 +29,8 @@ stage=0 stop_stage=8 corpus="" ali_dir="" ali_opts="" nj=$(nproc) ngpu=1 device=
 [ $# = 0 ] || { usage >&2; exit 1; }
 case $corpus in "" | /*) ;; *) corpus=$from/$corpus ;; esac
 case $ali_dir in "" | /*) ;; *) ali_dir=$from/$ali_dir ;; esac
-if [ -n "$ali_dir" ]; then ali=exp/ali graph=exp/ali/graph systems="dnn"; else ali=exp/mono_ali graph=exp/mono/graph systems="mono dnn"; fi
+if [ -n "$ali_dir" ]; then ali=exp/ali graph=exp/ali/graph train=data/train systems="dnn"
+else ali=exp/mono_ali graph=exp/mono/graph train=data/train_sp systems="mono dnn"; fi
 set -e
 
 # want N "what": true if stage N is to be run, and says so
@@ -41,14 +42,12 @@ if want 0 "corpus, language, language model"; then
   utils/format_lm.sh data/lang data/local/lm.arpa data/local/dict/lexicon.txt data/lang_test
 fi
 
-if want 1 "features: MFCC for the GMM, filterbanks for the network"; then
-  for set in train test; do
-    utils/copy_data_dir.sh data/$set data-fbank/$set
+if want 1 "features: MFCC, for training also at speeds 0.9 and 1.1"; then
+  utils/perturb_data_dir_speed_3way.sh data/train data/train_sp
+  for set in train train_sp test; do
     steps/make_mfcc.sh --nj "$nj" --cmd "$cmd" data/$set exp/make_mfcc/$set mfcc
-    steps/make_fbank.sh --nj "$nj" --cmd "$cmd" data-fbank/$set exp/make_fbank/$set fbank
-    for data in data/$set data-fbank/$set; do utils/fix_data_dir.sh $data; done  # up to 1 % may have had unusable audio
+    utils/fix_data_dir.sh data/$set  # up to 1 % may have had unusable audio
     steps/compute_cmvn_stats.sh data/$set exp/make_mfcc/$set mfcc
-    steps/compute_cmvn_stats.sh data-fbank/$set exp/make_fbank/$set fbank
   done
 fi
 
@@ -56,14 +55,15 @@ if want 2 "alignments: a monophone GMM's, or imported"; then
   if [ -n "$ali_dir" ]; then
     steps/import_ali.sh --nj "$nj" --cmd "$cmd" $ali_opts "$ali_dir" data/train data/lang $ali
   else
-    steps/train_mono.sh --nj "$nj" --cmd "$cmd" data/train data/lang exp/mono
-    steps/align_si.sh --nj "$nj" --cmd "$cmd" data/train data/lang exp/mono $ali
+    # A hundred words: phones have pdfs of their own in each place of a word, which is nearly as good as context.
+    steps/train_mono.sh --nj "$nj" --cmd "$cmd" --shared-phones false data/train data/lang exp/mono
+    steps/align_si.sh --nj "$nj" --cmd "$cmd" $train data/lang exp/mono $ali
   fi
   utils/mkgraph.sh data/lang_test ${graph%/graph} $graph
 fi
 
 if want 3 "frame store"; then
-  steps/nnet/pack.sh --cmd "$cmd" data-fbank/train $ali exp/dnn/store
+  steps/nnet/pack.sh --cmd "$cmd" --delta-opts "--delta-order=2" $train $ali exp/dnn/store
 fi
 
 if want 4 "RBM pretraining"; then
@@ -71,12 +71,12 @@ if want 4 "RBM pretraining"; then
 fi
 
 if want 5 "network training"; then
-  steps/nnet/train.sh --cmd "$cmd" --ngpu "$ngpu" --device "$device" --hid-layers 4 --hid-dim 512 exp/dnn/store exp/dnn
+  steps/nnet/train.sh --cmd "$cmd" --ngpu "$ngpu" --device "$device" --hid-layers 4 --hid-dim 512 --splice 7 exp/dnn/store exp/dnn
 fi
 
 if want 6 "decoding"; then
   [ -n "$ali_dir" ] || steps/decode.sh --skip-scoring true --nj "$nj" --cmd "$cmd" $graph data/test exp/mono/decode
-  steps/decode.sh --skip-scoring true --nj "$nj" --cmd "$cmd" $graph data-fbank/test exp/dnn/decode
+  steps/decode.sh --skip-scoring true --nj "$nj" --cmd "$cmd" $graph data/test exp/dnn/decode
 fi
 
 if want 7 "scoring"; then

@@ -41,14 +41,11 @@ if want 0 "corpus, language, language model"; then
   utils/format_lm.sh data/lang data/local/lm.arpa data/local/dict/lexicon.txt data/lang_test
 fi
 
-if want 1 "features: MFCC for the GMM, filterbanks for the network"; then
+if want 1 "features: MFCC"; then
   for set in train test; do
-    utils/copy_data_dir.sh data/$set data-fbank/$set
     steps/make_mfcc.sh --nj "$nj" --cmd "$cmd" data/$set exp/make_mfcc/$set mfcc
-    steps/make_fbank.sh --nj "$nj" --cmd "$cmd" data-fbank/$set exp/make_fbank/$set fbank
-    for data in data/$set data-fbank/$set; do utils/fix_data_dir.sh $data; done  # up to 1 % may have had unusable audio
+    utils/fix_data_dir.sh data/$set  # up to 1 % may have had unusable audio
     steps/compute_cmvn_stats.sh data/$set exp/make_mfcc/$set mfcc
-    steps/compute_cmvn_stats.sh data-fbank/$set exp/make_fbank/$set fbank
   done
 fi
 
@@ -63,7 +60,7 @@ if want 2 "alignments: a monophone GMM's, or imported"; then
 fi
 
 if want 3 "frame store"; then
-  steps/nnet/pack.sh --cmd "$cmd" data-fbank/train $ali exp/dnn/store
+  steps/nnet/pack.sh --cmd "$cmd" --delta-opts "--delta-order=2" data/train $ali exp/dnn/store
 fi
 
 if want 4 "RBM pretraining"; then
@@ -76,7 +73,7 @@ fi
 
 if want 6 "decoding"; then
   [ -n "$ali_dir" ] || steps/decode.sh --skip-scoring true --nj "$nj" --cmd "$cmd" $graph data/test exp/mono/decode
-  steps/decode.sh --skip-scoring true --nj "$nj" --cmd "$cmd" $graph data-fbank/test exp/dnn/decode
+  steps/decode.sh --skip-scoring true --nj "$nj" --cmd "$cmd" $graph data/test exp/dnn/decode
 fi
 
 if want 7 "scoring"; then
