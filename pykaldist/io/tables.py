@@ -133,13 +133,18 @@ class MatrixWriter:
         """Append one entry; float64 stays float64."""
         self._stream.write(key.encode("utf-8") + b" ")
         self._lines.append(f"{key} {self.ark}:{self._stream.tell()}\n")
-        kaldiio.save_mat(self._stream, matrix, compression_method=self.compression_method or None)
+        write_matrix(self._stream, matrix, self.compression_method)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> Any:
         result = self._context.__exit__(kind, error, trace)
         if kind is None:
             write_text(self.scp, "".join(self._lines))
         return result
+
+
+def write_matrix(stream: IO[bytes], matrix: np.ndarray, compression_method: int = 0) -> None:
+    """Write the binary form of a matrix or vector; float64 stays float64. Compression as in MatrixWriter."""
+    kaldiio.save_mat(stream, matrix, compression_method=compression_method or None)
 
 
 def write_int_vectors(path: str | os.PathLike[str], items: Iterable[tuple[str, np.ndarray]], binary: bool = True) -> int:

@@ -1,0 +1,21 @@
+"""Copy the transition model at the head of any model file, binary or text.
+
+  pykaldist copy-transition-model --binary=false exp/mono/final.mdl trans.txt
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from pykaldist.hmm.model_files import read_transition_model, write_model
+from pykaldist.options import boolean
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", help="final.mdl, binary or text, of any acoustic model")
+    parser.add_argument("target", help="file to write")
+    parser.add_argument("--binary", type=boolean, default=True, metavar="true|false", help="write binary (default: true)")
+
+
+def run(args: argparse.Namespace) -> None:
+    write_model(args.target, read_transition_model(args.source), binary=args.binary)

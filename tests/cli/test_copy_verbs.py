@@ -1,0 +1,57 @@
+"""copy-feats, gmm-copy, copy-tree, copy-transition-model: there and back, and beside Kaldi's text."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pykaldist.cli import main
+from pykaldist.io.tables import MatrixReader, read_archive
+
+
+def test_feats_there_and_back(golden: Path, tmp_path: Path) -> None:
+    source, base = golden / "feats/mfcc13_16k.txt.gz", str(tmp_path)
+    expected = dict(read_archive(source))
+    assert main(["copy-feats", f"ark:{source}", f"ark,scp:{base}/a.ark,{base}/a.scp"]) == 0
+    assert main(["copy-feats", f"scp:{base}/a.scp", f"ark,t:{base}/a.txt.gz"]) == 0
+    assert main(["copy-feats", "--compress=true", f"ark,t:{base}/a.txt.gz", f"ark:{base}/c.ark"]) == 0
+    assert gzip.decompress((tmp_path / "a.txt.gz").read_bytes()).startswith(next(iter(expected)).encode() + b"  [\n  ")
+    by_scp, compressed = MatrixReader(tmp_path / "a.scp"), dict(read_archive(tmp_path / "c.ark"))
+    for utt, x in expected.items():
+        np.testing.assert_array_equal(by_scp[utt], x)
+        np.testing.assert_allclose(compressed[utt], x, atol=np.ptp(x, axis=0).max() / 60)
+        assert np.abs(compressed[utt] - x).max() > 0
+
+
+def test_vectors_as_text(tmp_path: Path) -> None:
+    (tmp_path / "v").write_text("a  [ 1 2.5 ]\n")
+    assert main(["copy-feats", f"ark:{tmp_path}/v", f"ark:{tmp_path}/b"]) == 0
+    assert main(["copy-feats", f"ark:{tmp_path}/b", f"ark,t:{tmp_path}/t"]) == 0
+    assert (tmp_path / "t").read_text() == "a  [ 1 2.5 ]\n"
+
+
+@pytest.mark.parametrize(("verb", "name", "text"), [("gmm-copy", "final.mdl", "final.mdl.txt.gz"), ("copy-tree", "tree", "tree.txt")])
+def test_golden_models(golden: Path, tmp_path: Path, verb: str, name: str, text: str) -> None:
+    mono = golden / "an4_kaldi/mono"
+    assert main([verb, "--binary=false", f"{mono}/{name}", f"{tmp_path}/text"]) == 0
+    content = (mono / text).read_bytes()
+    assert (tmp_path / "text").read_bytes() == (gzip.decompress(content) if text.endswith(".gz") else content)
+    assert main([verb, f"{mono}/{name}", f"{tmp_path}/binary"]) == 0
+    assert (tmp_path / "binary").read_bytes() == (mono / name).read_bytes()
+
+
+def test_transition_model_alone(golden: Path, tmp_path: Path) -> None:
+    assert main(["copy-transition-model", f"{golden}/an4_kaldi/mono/final.mdl", f"{tmp_path}/t"]) == 0
+    content = (tmp_path / "t").read_bytes()
+    assert (golden / "an4_kaldi/mono/final.mdl").read_bytes().startswith(content) and content.endswith(b"</TransitionModel> ")
+
+
+def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, message in ((["copy-feats", "scp:nothing.scp", "ark:x"], "nothing.scp does not exist"),
+                               (["copy-feats", "ark:cat x|", "ark:x"], "is a pipe"),
+                               (["copy-tree", __file__, "x"], "damaged or of another kind")):
+        assert main(arguments) == 1
+        assert message in capsys.readouterr().err
