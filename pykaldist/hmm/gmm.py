@@ -20,6 +20,7 @@ from pykaldist.io.kaldi import KaldiReader, KaldiWriter
 
 LOG_2PI = float(np.log(2 * np.pi))
 _BLOCK = 4096  # frames at a time in accumulation: float32 inside a block, float64 between blocks
+_FASTMATH = {"reassoc", "contract"}  # sums in any order, but infinities and NaN are what they are
 
 
 @dataclass
@@ -252,7 +253,7 @@ def _expanded(feats: np.ndarray) -> np.ndarray:
     return x
 
 
-@numba.njit(cache=True, nogil=True, fastmath=True)
+@numba.njit(cache=True, nogil=True, fastmath=_FASTMATH)
 def _subtract_segment_max(scores: np.ndarray, gconsts: np.ndarray, offsets: np.ndarray, result: np.ndarray) -> None:
     for t in range(scores.shape[0]):
         row = scores[t]
@@ -266,7 +267,7 @@ def _subtract_segment_max(scores: np.ndarray, gconsts: np.ndarray, offsets: np.n
             result[t, p] = highest
 
 
-@numba.njit(cache=True, nogil=True, fastmath=True)
+@numba.njit(cache=True, nogil=True, fastmath=_FASTMATH)
 def _add_log_segment_sum(exponentials: np.ndarray, offsets: np.ndarray, result: np.ndarray) -> None:
     for t in range(exponentials.shape[0]):
         for p in range(len(offsets) - 1):
