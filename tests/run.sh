@@ -4,9 +4,9 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 . "$root/path.sh"
 cd "$root" || exit 1
 case "${1:-}" in
-  --help | -h) sed -n '2s/^# //p' "$0"; exit 0 ;;
+  --help | -h) sed -n '2s/^# //p' tests/run.sh; exit 0 ;;
   --all) shift; select=() ;;
   *) select=(-m "not slow") ;;
 esac
-"${PYKALDIST_PYTHON:-python}" -m ruff check --quiet . || exit 1
-exec "${PYKALDIST_PYTHON:-python}" -m pytest "${select[@]}" "$@"
+"${PYKALDIST_PYTHON:-python}" -m pytest "${select[@]}" "$@" || exit
+"${PYKALDIST_PYTHON:-python}" -m ruff check --quiet . || { echo "run.sh: ERROR: the tests pass, but ruff finds fault with the style." >&2; exit 1; }
