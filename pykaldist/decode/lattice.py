@@ -22,6 +22,8 @@ from pykaldist.io.archive import open_archive
 from pykaldist.io.fst import Header, unpack
 from pykaldist.io.tables import output_archive
 
+_LONGEST_KEY = 500
+
 
 @dataclass
 class Lattice:
@@ -215,10 +217,11 @@ def read_lattices(path: str | os.PathLike[str]) -> Iterator[tuple[str, Lattice]]
     pos, view = 0, memoryview(data)
     key = ""
     while pos < len(data):
-        space = data.find(b" ", pos, pos + 1000)
-        if space < 0:
-            raise UserError(f"{path} is damaged after utterance {key or '(none)'}; decode again.")
-        key = data[pos:space].decode("utf-8", "replace")
+        space = data.find(b" ", pos, pos + _LONGEST_KEY)
+        found = data[pos:space].decode("utf-8", "replace")
+        if space <= pos or not found.isprintable() or "\ufffd" in found:
+            raise UserError(f"{path} is damaged or no lattice archive: no key after {key or 'its beginning'}; decode again.")
+        key = found
         try:
             lattice, pos = Lattice.parse(view, space + 1)
             lattice = lattice.in_order()

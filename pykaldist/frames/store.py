@@ -23,9 +23,12 @@ from typing import IO, Any
 import numpy as np
 
 from pykaldist.errors import UserError
+from pykaldist.io.archive import NUMPY_DAMAGE, reason
 from pykaldist.io.atomic import atomic_open, write_text
+from pykaldist.io.tables import read_lines
 
 FORMAT = 1
+MAX_PDFS = 10_000_000  # more are damage
 TRIM_TOLERANCE = 5  # frames by which features and alignment may differ (nnet1's default)
 
 
@@ -56,15 +59,43 @@ class FrameStore:
         self.path = Path(path)
         if not (self.path / "manifest.json").is_file():
             raise UserError(f"{path} is no frame store (it has no manifest.json); run steps/nnet/pack.sh again.")
-        fields = json.loads((self.path / "manifest.json").read_text(encoding="utf-8"))
-        if fields.get("format") != FORMAT:
-            raise UserError(f"{path} is a frame store of format {fields.get('format')}, this version reads {FORMAT}; pack it again.")
-        self.manifest = Manifest(**fields)
+        self.manifest = self._manifest()
         frames, dim = self.manifest.num_frames, self.manifest.dim
         self.feats = self._map("feats.bin", np.dtype(self.manifest.dtype), (frames, dim))
         self.targets = self._map("targets.bin", np.dtype(np.int32), (frames,))
-        self.offsets = np.load(self.path / "offsets.npy")
-        self.utts = (self.path / "utts").read_text(encoding="utf-8").split()
+        self.offsets = self._offsets()
+        self.utts = read_lines(self.path / "utts")
+        if len(self.utts) != self.manifest.num_utts:
+            raise UserError(f"{self.path / 'utts'} has {len(self.utts)} utterances, the manifest says {self.manifest.num_utts}; pack the "
+                            "store again.")
+
+    def _manifest(self) -> Manifest:
+        where = self.path / "manifest.json"
+        try:
+            fields = json.loads(where.read_text(encoding="utf-8"))
+            found = fields.get("format")
+            if found == FORMAT:
+                manifest = Manifest(**fields)
+                sizes = (manifest.num_frames, manifest.num_utts, manifest.dim, manifest.num_pdfs)
+                sound = all(isinstance(n, int) and n > 0 for n in sizes) and manifest.num_pdfs <= MAX_PDFS
+                if sound and manifest.dtype in ("float16", "float32") and manifest.checksums.keys() == {"feats.bin", "targets.bin"}:
+                    return manifest
+                raise ValueError("sizes, dtype or checksums make no sense")
+        except (ValueError, TypeError, AttributeError) as error:
+            raise UserError(f"{where} is damaged ({error}); pack the store again.") from error
+        raise UserError(f"{self.path} is a frame store of format {found}, this version reads {FORMAT}; pack it again.")
+
+    def _offsets(self) -> np.ndarray:
+        path = self.path / "offsets.npy"
+        try:
+            offsets = np.load(path, allow_pickle=False)
+        except NUMPY_DAMAGE as error:
+            raise UserError(f"{path} is missing or damaged ({reason(error)}); pack the store again.") from error
+        sound = offsets.shape == (self.manifest.num_utts + 1,) and offsets.dtype == np.int64 and offsets[0] == 0
+        if not sound or offsets[-1] != self.manifest.num_frames or (np.diff(offsets) < 0).any():
+            raise UserError(f"{path} does not divide the {self.manifest.num_frames} frames of the manifest among its "
+                            f"{self.manifest.num_utts} utterances; pack the store again.")
+        return offsets
 
     def _map(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
         path, expected = self.path / name, dtype.itemsize * int(np.prod(shape))

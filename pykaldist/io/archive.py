@@ -11,6 +11,8 @@ import io
 import os
 import struct
 import sys
+import tokenize
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, TypeVar, cast
@@ -27,6 +29,14 @@ _LONGEST_KEY = 4096
 _SIZED_INT = np.dtype([("size", "i1"), ("value", "<i4")])
 #: what reading bad bytes raises
 DAMAGE = (ValueError, struct.error, EOFError, gzip.BadGzipFile, zlib.error, OverflowError, MemoryError)
+#: what numpy.load raises of them
+NUMPY_DAMAGE = (*DAMAGE, OSError, KeyError, SyntaxError, RuntimeError, tokenize.TokenError, zipfile.BadZipFile)
+
+
+def reason(error: BaseException) -> str:
+    """What an error says, short enough for a sentence: libraries quote what they could not read."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    return said if len(said) <= 100 else said[:97] + "..."
 
 
 def open_archive(path: str | os.PathLike[str]) -> io.BufferedReader:
@@ -79,7 +89,7 @@ def read_entries(path: str | os.PathLike[str], read: Callable[[io.BufferedReader
                 yield key, read(stream)
     except DAMAGE as error:
         raise UserError(f"{path} is no readable archive: entry {count + (key is None)}{f' ({key})' if key else ''} is damaged or truncated "
-                        f"({error or type(error).__name__}); make it again.") from error
+                        f"({reason(error)}); make it again.") from error
 
 
 def read_value(stream: io.BufferedReader) -> np.ndarray:

@@ -45,7 +45,7 @@ def read_audio(source: str, channel: int = -1) -> tuple[np.ndarray, int]:
         with soundfile.SoundFile(io.BytesIO(content)) as sound:
             declared, rate = sound.frames, sound.samplerate
             samples = sound.read(dtype="float32", always_2d=True)
-    except (soundfile.LibsndfileError, RuntimeError) as error:
+    except (soundfile.LibsndfileError, RuntimeError, ValueError, MemoryError) as error:  # the last two for a length that cannot be
         raise AudioError(f"{source} is damaged or no audio format that libsndfile reads "
                          f"({str(error).rsplit(': ', 1)[-1].rstrip('.')}); convert it to wav or flac.") from error
     if len(samples) < declared < 2**62:  # libsndfile's mark for an unknown length is 2^63 - 1

@@ -18,7 +18,7 @@ from typing import IO
 import numpy as np
 
 from pykaldist.errors import UserError
-from pykaldist.io.archive import open_archive
+from pykaldist.io.archive import open_archive, reason
 from pykaldist.io.compressed import KINDS, read_compressed
 
 _SPACE = b" \t\r\n"
@@ -104,15 +104,21 @@ class KaldiReader:
         return struct.unpack(formats[size], self._take(abs(size)))[0]
 
     def integer(self) -> int:
-        """A sized integer of 1, 2, 4 or 8 bytes, signed or not."""
+        """A sized integer of 1, 2, 4 or 8 bytes, signed or not, whose value an int32 can hold."""
+        start = self.pos
         if self.binary:
-            return int(self._sized({1: "<b", -1: "<B", 2: "<h", -2: "<H", 4: "<i", -4: "<I", 8: "<q", -8: "<Q"}, "an integer"))
-        start, word = self.pos, self.token()
-        try:
-            return int(word)
-        except ValueError as error:
+            value = int(self._sized({1: "<b", -1: "<B", 2: "<h", -2: "<H", 4: "<i", -4: "<I", 8: "<q", -8: "<Q"}, "an integer"))
+        else:
+            word = self.token()
+            try:
+                value = int(word)
+            except ValueError as error:
+                self.pos = start
+                raise self.error(f"expected an integer, found {word!r}") from error
+        if not -(2**31) <= value < 2**31:
             self.pos = start
-            raise self.error(f"expected an integer, found {word!r}") from error
+            raise self.error(f"expected an integer of 32 bits, found {value}")
+        return value
 
     def floating(self) -> float:
         """A sized float or double."""
@@ -200,9 +206,12 @@ class KaldiReader:
         try:
             values = np.array([float(x) for row in rows for x in row], dtype=np.float64)
         except ValueError as error:
-            raise self.error(f"expected numbers in [ ] ({error})") from error
+            raise self.error(f"expected numbers in [ ] ({reason(error)})") from error
+        if dtype is np.int32 and not ((values == np.floor(values)) & (np.abs(values) < 2**31)).all():
+            raise self.error("expected integers in [ ]")
         self.pos = end + 1
-        return values.astype(dtype), [len(row) for row in rows]
+        with np.errstate(over="ignore"):
+            return values.astype(dtype), [len(row) for row in rows]
 
 
 class KaldiWriter:

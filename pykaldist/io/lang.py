@@ -11,6 +11,7 @@ from pykaldist.errors import UserError
 from pykaldist.io.tables import read_lines, read_map
 
 EPSILON = "<eps>"
+BOUNDARIES = ("begin", "end", "internal", "singleton", "nonword")
 
 
 class SymbolTable(Mapping[str, int]):
@@ -86,7 +87,7 @@ class LangDir:
     @cached_property
     def oov(self) -> str:
         """The word that stands for words outside the lexicon."""
-        fields = self.file("oov.txt").read_text(encoding="utf-8").split()
+        fields = " ".join(read_lines(self.file("oov.txt"))).split()
         if len(fields) != 1 or fields[0] not in self.words:
             raise UserError(f"{self.path}/oov.txt: expected one word of words.txt, found {' '.join(fields)!r}.")
         return fields[0]
@@ -138,7 +139,12 @@ class LangDir:
         """Phone -> begin, end, internal, singleton or nonword; None where phones do not depend on the position."""
         if not (self.path / "phones/word_boundary.int").is_file():
             return None
-        return {int(phone): kind for phone, kind in read_map(self.path / "phones/word_boundary.int").items()}
+        table = read_map(self.path / "phones/word_boundary.int")
+        for phone, kind in table.items():
+            if not phone.isdecimal() or kind not in BOUNDARIES:
+                raise UserError(f"{self.path}/phones/word_boundary.int, {phone}: expected a phone's number and one of "
+                                f"{', '.join(BOUNDARIES)}, found {kind!r}; make the language directory again.")
+        return {int(phone): kind for phone, kind in table.items()}
 
     @cached_property
     def align_lexicon(self) -> list[tuple[int, list[int]]]:

@@ -21,7 +21,7 @@ import kaldiio
 import numpy as np
 
 from pykaldist.errors import UserError
-from pykaldist.io.archive import DAMAGE, open_archive, read_entries, read_value
+from pykaldist.io.archive import DAMAGE, open_archive, read_entries, read_value, reason
 from pykaldist.io.atomic import atomic_open, write_text
 
 _LOCATION = re.compile(r"(?P<path>.+?)(:(?P<offset>\d+))?(\[(?P<range>[\d:,]*)\])?")
@@ -68,9 +68,8 @@ class MatrixReader(Mapping[str, np.ndarray]):
             return load_matrix(where)
         except FileNotFoundError as error:
             raise UserError(f"{self.path}, {key}: archive {where} does not exist; make the features again.") from error
-        except DAMAGE as error:
-            raise UserError(f"{self.path}, {key}: {where} is no readable matrix ({error or type(error).__name__}); "
-                            "make the features again.") from error
+        except (*DAMAGE, IsADirectoryError) as error:
+            raise UserError(f"{self.path}, {key}: {where} is no readable matrix ({reason(error)}); make the features again.") from error
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._where)

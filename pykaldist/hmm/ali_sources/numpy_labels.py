@@ -5,7 +5,6 @@ Arrays are one-dimensional: integers (pdfs or phones) or strings (phones). Objec
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,9 +13,7 @@ import numpy as np
 from pykaldist.errors import UserError
 from pykaldist.hmm.ali_sources.base import Frames, PlainSource, SourceOptions
 from pykaldist.hmm.ali_sources.label_archive import kind_of
-from pykaldist.io.archive import DAMAGE
-
-_DAMAGE = (*DAMAGE, OSError, zipfile.BadZipFile, KeyError, SyntaxError)
+from pykaldist.io.archive import NUMPY_DAMAGE, reason
 
 
 def recognises(path: Path) -> bool:
@@ -32,17 +29,17 @@ def read(path: Path, options: SourceOptions) -> PlainSource:
 def _load(path: Path) -> np.ndarray:
     try:
         return np.load(path, allow_pickle=False)
-    except _DAMAGE as error:
-        raise UserError(f"{path} is no readable numpy array ({error}); write it again with numpy.save.") from error
+    except NUMPY_DAMAGE as error:
+        raise UserError(f"{path} is no readable numpy array ({reason(error)}); write it again with numpy.save.") from error
 
 
 def _npz(path: Path) -> Iterator[tuple[str, np.ndarray]]:
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             for utt in arrays.files:
                 yield utt, arrays[utt]
-    except _DAMAGE as error:
-        raise UserError(f"{path} is no readable set of numpy arrays ({error}); write it again with numpy.savez.") from error
+    except NUMPY_DAMAGE as error:
+        raise UserError(f"{path} is no readable set of numpy arrays ({reason(error)}); write it again with numpy.savez.") from error
 
 
 def _frames(path: Path, utt: str, array: np.ndarray, kind: str) -> Frames:

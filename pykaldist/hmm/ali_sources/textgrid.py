@@ -6,6 +6,7 @@ A file, or a directory with a file an utterance (or recording), at any depth; th
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,14 +85,17 @@ class _Tokens:
         self.number_read += 1
         match = next(self._matches, None)
         if match is None or match[group] is None:
-            raise self.error(f"expected {what}, found {match[0][:40] if match else 'the end of the file'}")
+            raise self.error(f"expected {what}, found {repr(match[0][:40]) if match else 'the end of the file'}")
         return match[group]
 
     def string(self) -> str:
         return self._next(1, "a string in quotes").replace('""', '"')
 
     def number(self) -> float:
-        return float(self._next(2, "a number"))
+        number = float(self._next(2, "a number"))
+        if not math.isfinite(number):
+            raise self.error("expected a time or a count, found a number too large")
+        return number
 
     def count(self) -> int:
         number = self.number()

@@ -1,0 +1,359 @@
+"""Damaged files of every format through the reader of the house: an object or a sentence, in bounded time and memory.
+
+Each sample is a sound file. It is cut, given another magic number, huge or negative lengths, the wrong byte order, random bits and bytes,
+and read with a limit on time and address space. Whatever is raised must be a UserError that names the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import re
+import resource
+import signal
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import kaldifst
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from pykaldist.cli import main
+from pykaldist.decode.arpa import grammar
+from pykaldist.decode.lattice import Lattice, read_lattices, write_lattices
+from pykaldist.errors import UserError
+from pykaldist.feats.pipeline import FeaturePipeline
+from pykaldist.feats.transforms import read_matrix, read_speaker_transforms
+from pykaldist.frames.store import FrameStore, pack
+from pykaldist.hmm.ali_sources import open_source
+from pykaldist.hmm.ali_sources.base import SourceOptions
+from pykaldist.hmm.gmm import AmDiagGmm
+from pykaldist.hmm.graphs import Lexicon
+from pykaldist.hmm.model_files import read_model, read_tree, write_model, write_tree
+from pykaldist.hmm.prepare_lang import LangOptions, prepare_lang
+from pykaldist.hmm.topology import read_topology
+from pykaldist.hmm.transition_model import TransitionModel
+from pykaldist.hmm.tree import monophone_tree
+from pykaldist.io.audio import read_audio
+from pykaldist.io.datadir import DataDir, write_datadir
+from pykaldist.io.dictdir import DictDir
+from pykaldist.io.fst import Fst
+from pykaldist.io.fst import pack as pack_fst
+from pykaldist.io.lang import LangDir, SymbolTable
+from pykaldist.io.posteriors import Posterior, read_posteriors, write_posteriors
+from pykaldist.io.tables import MatrixWriter, read_archive, read_int_vectors, write_int_vectors
+from pykaldist.nnet.dnn import DnnOptions, make_dnn
+from pykaldist.nnet.network import FeatureTransform, Network
+from pykaldist.nnet.nnet1 import Nnet1, Nnet1Component
+from pykaldist.nnet.priors import read_counts, write_counts
+
+SECONDS, BYTES = 5, 1 << 30
+DAMAGES = 16  # of each sample
+
+
+@dataclass
+class Sample:
+    """A file, and what reads it (with files beside it, where they belong together)."""
+
+    path: Path
+    read: Callable[[], object]
+
+
+def small_lattice() -> Lattice:
+    rng = np.random.default_rng(0)
+    return Lattice.from_arcs(np.array([0, 2, 4, 5, 5]), np.array([3, 4, 5, 6, 7], np.int32), np.array([1, 2, 0, 3, 1], np.int32),
+                             rng.random(5).astype(np.float32), rng.random(5).astype(np.float32), np.array([1, 2, 2, 3, 3], np.int32),
+                             np.array([np.inf, np.inf, np.inf, 1], np.float32))
+
+
+def state_level_bytes(lattice: Lattice) -> bytes:
+    return pack_fst("lattice4", 0, np.stack([lattice.final, lattice.final_acoustic], 1), lattice.offset,
+                    np.stack([lattice.transition_ids, lattice.word], 1), np.stack([lattice.graph, lattice.acoustic], 1), lattice.target)
+
+
+def affine(out: int, into: int) -> Nnet1Component:
+    rng = np.random.default_rng(out)
+    return Nnet1Component("AffineTransform", out, into, {"LearnRateCoef": 1.0, "BiasLearnRateCoef": 1.0, "MaxNorm": 0.0},
+                          {"linearity": rng.random((out, into), np.float32), "bias": rng.random(out, np.float32)})
+
+
+def everything(read: Callable[[Path], Iterator[object]], path: Path) -> Callable[[], object]:
+    return lambda: list(read(path))
+
+
+def language(base: Path) -> dict[str, Sample]:
+    """A dictionary, its language directory, a model and a graph of it."""
+    (base / "dict").mkdir()
+    for name, text in {"silence_phones": "SIL\nSPN\n", "nonsilence_phones": "A\nB\nC\n", "optional_silence": "SIL\n",
+                       "lexicon": "<UNK> SPN\na A\nab A B\nba B A\ncab C A B\n"}.items():
+        (base / f"dict/{name}.txt").write_text(text)
+    prepare_lang(base / "dict", "<UNK>", base / "tmp", base / "lang", LangOptions())
+    lang = LangDir(base / "lang")
+    topology = read_topology(base / "lang/topo")
+    tree = monophone_tree(lang.phone_sets, topology.num_pdf_classes)
+    model = TransitionModel.from_tree(tree, topology)
+    gmm = AmDiagGmm.flat_start(model.num_pdfs, np.zeros(3), np.ones(3))
+    for name, binary in (("", True), (".txt", False)):
+        write_model(base / f"final.mdl{name}", model, gmm, binary)
+        write_tree(base / f"tree{name}", tree, binary)
+    kaldifst.StdConstFst(kaldifst.StdVectorFst.read(str(base / "lang/L.fst"))).write(str(base / "HCLG.fst"))
+    (base / "lm.arpa").write_text("\\data\\\nngram 1=4\nngram 2=2\n\n\\1-grams:\n-1 <s> -0.3\n-0.7 a -0.2\n-0.9 ab\n-1 </s>\n\n"
+                                  "\\2-grams:\n-0.3 <s> a\n-0.4 a </s>\n\n\\end\\\n")
+
+    def whole_lang() -> object:
+        found = LangDir(base / "lang")
+        return (found.words, found.phones, found.oov, found.silence_phones, found.nonsilence_phones, found.optional_silence,
+                found.phone_sets, found.word_disambig, found.word_boundary, found.align_lexicon)
+
+    samples = {f"final.mdl {kind}": Sample(base / name, lambda name=name: read_model(base / name))
+               for kind, name in (("binary", "final.mdl"), ("text", "final.mdl.txt"))}
+    samples |= {f"tree {kind}": Sample(base / name, lambda name=name: read_tree(base / name))
+                for kind, name in (("binary", "tree"), ("text", "tree.txt"))}
+    samples |= {f"lang/{name}": Sample(base / "lang" / name, whole_lang) for name in (
+        "words.txt", "phones.txt", "phones/sets.int", "phones/align_lexicon.int", "phones/word_boundary.int", "oov.txt")}
+    samples |= {f"dict/{name}": Sample(base / "dict" / name, lambda: DictDir.read(base / "dict")) for name in (
+        "lexicon.txt", "silence_phones.txt")}
+    return samples | {
+        "HCLG const": Sample(base / "HCLG.fst", lambda: Fst.read(base / "HCLG.fst")),
+        "L.fst vector": Sample(base / "lang/L.fst", lambda: Lexicon(base / "lang/L.fst")),
+        "topo": Sample(base / "lang/topo", lambda: read_topology(base / "lang/topo")),
+        "words.txt": Sample(base / "lang/words.txt", lambda: SymbolTable.read(base / "lang/words.txt")),
+        "ARPA": Sample(base / "lm.arpa", lambda: grammar(base / "lm.arpa", base / "lang/words.txt")),
+    }
+
+
+def archives(base: Path) -> dict[str, Sample]:
+    rng = np.random.default_rng(1)
+    write_int_vectors(base / "ali.1.gz", [(f"u{n}", rng.integers(1, 9, 20)) for n in range(3)])
+    write_int_vectors(base / "ali.txt", [(f"u{n}", rng.integers(1, 9, 20)) for n in range(3)], binary=False)
+    write_posteriors(base / "post.ark", [("u", Posterior.from_alignment(rng.integers(1, 9, 20)))])
+    write_lattices(base / "lat.1.gz", [("u1", small_lattice()), ("u2", small_lattice())])
+    (base / "lat.ark").write_bytes(b"u1 " + state_level_bytes(small_lattice()))
+    samples = {}
+    for method in (0, 1, 2, 3, 5):
+        ark = base / f"feats{method}.ark"
+        with MatrixWriter(ark, base / f"feats{method}.scp", method) as writer:
+            for n in range(2):
+                writer.write(f"u{n}", rng.random((9, 4)).astype(np.float32))
+        samples[f"matrices, compression {method}"] = Sample(ark, everything(read_archive, ark))
+    (base / "feats.txt").write_text("u1  [\n  1 2.5 3\n  4 5 6 ]\nu2  [\n  1 2 3 ]\n")
+    (base / "trans.1").write_bytes((base / "feats0.ark").read_bytes())
+    (base / "final.mat").write_bytes((base / "feats0.ark").read_bytes()[3:])
+    write_counts(base / "counts", np.arange(1, 9))
+    return samples | {
+        "ali gz": Sample(base / "ali.1.gz", everything(read_int_vectors, base / "ali.1.gz")),
+        "ali text": Sample(base / "ali.txt", everything(read_int_vectors, base / "ali.txt")),
+        "posteriors": Sample(base / "post.ark", everything(read_posteriors, base / "post.ark")),
+        "lattices compact": Sample(base / "lat.1.gz", everything(read_lattices, base / "lat.1.gz")),
+        "lattices state-level": Sample(base / "lat.ark", everything(read_lattices, base / "lat.ark")),
+        "matrices text": Sample(base / "feats.txt", everything(read_archive, base / "feats.txt")),
+        "fMLLR": Sample(base / "trans.1", lambda: read_speaker_transforms(base)),
+        "final.mat": Sample(base / "final.mat", lambda: read_matrix(base / "final.mat")),
+        "counts": Sample(base / "counts", lambda: read_counts(base / "counts")),
+    }
+
+
+def sources(base: Path) -> dict[str, Sample]:
+    """Alignments as other systems write them."""
+    (base / "words.ctm").write_text("u1 1 0.00 0.30 a\nu1 1 0.30 0.20 ab\nu2 1 0.10 0.30 ba\n")
+    (base / "u1.TextGrid").write_text(
+        'File type = "ooTextFile"\nObject class = "TextGrid"\n\nxmin = 0\nxmax = 1\ntiers? <exists>\nsize = 1\nitem []:\n    item [1]:\n'
+        '        class = "IntervalTier"\n        name = "phones"\n        xmin = 0\n        xmax = 1\n        intervals: size = 2\n'
+        '        intervals [1]:\n            xmin = 0\n            xmax = 0.4\n            text = "A"\n'
+        '        intervals [2]:\n            xmin = 0.4\n            xmax = 1\n            text = "B"\n')
+    np.savez(base / "labels.npz", u1=np.arange(9, dtype=np.int32), u2=np.ones(7, np.int32))
+    return {name: Sample(base / name, lambda name=name: list(open_source(base / name, SourceOptions()).utterances()))
+            for name in ("words.ctm", "u1.TextGrid", "labels.npz")}
+
+
+def networks(base: Path) -> dict[str, Sample]:
+    nnet = Nnet1([affine(6, 4), Nnet1Component("Sigmoid", 6, 6), affine(3, 6), Nnet1Component("Softmax", 3, 3)])
+    nnet.write(base / "final.nnet")
+    nnet.write(base / "final.nnet.txt", binary=False)
+    options = DnnOptions(hid_layers=1, hid_dim=4)
+    transform = FeatureTransform([-1, 0, 1], torch.zeros(6), torch.ones(6))
+    Network(options, make_dnn(options, 6, 3), transform, torch.ones(3)).save(base / "final.pt")
+    rng = np.random.default_rng(2)
+    feats = {f"u{n}": rng.random((9, 2)).astype(np.float32) for n in range(3)}
+    pack(feats, feats.__getitem__, lambda utt: np.zeros(9, np.int64), 2, base / "store")
+
+    def store() -> object:
+        found = FrameStore(base / "store")
+        found.verify()
+        return found, found.counts()
+
+    return {
+        "nnet1 binary": Sample(base / "final.nnet", lambda: Nnet1.read(base / "final.nnet")),
+        "nnet1 text": Sample(base / "final.nnet.txt", lambda: Nnet1.read(base / "final.nnet.txt")),
+        "final.pt": Sample(base / "final.pt", lambda: Network.load(base / "final.pt")),
+        **{f"store/{name}": Sample(base / "store" / name, store) for name in ("manifest.json", "feats.bin", "offsets.npy", "utts")},
+    }
+
+
+def speech(base: Path) -> dict[str, Sample]:
+    """Audio, and a data directory with features."""
+    samples = {}
+    for kind, suffix in (("WAV", "wav"), ("FLAC", "flac"), ("NIST", "sph")):
+        path = base / f"a.{suffix}"
+        soundfile.write(path, np.random.default_rng(3).integers(-9000, 9000, 400).astype(np.int16), 8000, format=kind, subtype="PCM_16")
+        samples[suffix] = Sample(path, lambda path=path: read_audio(str(path)))
+    data = write_datadir(base / "data", {"r1": str(base / "a.wav"), "r2": str(base / "a.wav")}, {"u1": "a ab", "u2": "ba"},
+                         {"u1": "s1", "u2": "s2"})
+    (base / "data/segments").write_text("u1 r1 0.0 0.02\nu2 r2 0.01 0.04\n")
+    for name, keys, matrix in (("feats", ("u1", "u2"), np.ones((2, 5), np.float32)), ("cmvn", ("s1", "s2"), np.ones((2, 6)))):
+        with MatrixWriter(base / f"{name}.ark", data.path / f"{name}.scp") as writer:
+            for key in keys:
+                writer.write(key, matrix)
+
+    def whole() -> object:
+        found = DataDir(base / "data")
+        found.validate(feats=True)
+        return [FeaturePipeline.from_options("--norm-vars=true").apply(found, utt) for utt in found.utterances()]
+
+    samples |= {f"data/{name}": Sample(base / "data" / name, whole) for name in (
+        "wav.scp", "text", "utt2spk", "segments", "feats.scp", "cmvn.scp")}
+    return samples | {f"{name} through its scp": Sample(base / f"{name}.ark", whole) for name in ("feats", "cmvn")}
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Sample]:
+    made = [make(tmp_path_factory.mktemp(make.__name__)) for make in (language, archives, sources, networks, speech)]
+    return {name: sample for group in made for name, sample in group.items()}
+
+
+NAMES = [
+    "final.mdl binary", "final.mdl text", "tree binary", "tree text", "topo", "HCLG const", "L.fst vector", "words.txt", "ARPA",
+    "lang/words.txt", "lang/phones.txt", "lang/phones/sets.int", "lang/phones/align_lexicon.int", "lang/phones/word_boundary.int",
+    "lang/oov.txt", "dict/lexicon.txt", "dict/silence_phones.txt", *(f"matrices, compression {m}" for m in (0, 1, 2, 3, 5)),
+    "matrices text", "fMLLR", "final.mat", "counts", "ali gz", "ali text", "posteriors", "lattices compact", "lattices state-level",
+    "words.ctm", "u1.TextGrid", "labels.npz", "nnet1 binary", "nnet1 text", "final.pt", "store/manifest.json", "store/feats.bin",
+    "store/offsets.npy", "store/utts", "wav", "flac", "sph", "data/wav.scp", "data/text", "data/utt2spk", "data/segments",
+    "data/feats.scp", "data/cmvn.scp", "feats through its scp", "cmvn through its scp",
+]
+
+
+def number_replaced(content: bytes, rng: np.random.Generator, by: bytes) -> bytes:
+    """A text's number, or four bytes of a binary file, most often near its head, replaced."""
+    numbers = list(re.finditer(rb"(?<![\w.])-?\d[\d.e+-]*", content)) if b"\0" not in content else []
+    if numbers:
+        found = numbers[rng.integers(len(numbers))]
+        return content[: found.start()] + by + content[found.end() :]
+    value = {b"99999999999": b"\xff\xff\xff\x7f", b"-7": b"\xf9\xff\xff\xff"}.get(by, b"\0\0\xc0\x7f")
+    at = int(rng.integers(min(len(content), 120 if rng.random() < 0.7 else len(content))))
+    return content[:at] + value + content[at + 4 :]
+
+
+def bits_flipped(content: bytes, rng: np.random.Generator, count: int) -> bytes:
+    damaged = bytearray(content)
+    for at in rng.integers(len(content), size=count):
+        damaged[at] ^= 1 << int(rng.integers(8))
+    return bytes(damaged)
+
+
+def damaged(content: bytes, rng: np.random.Generator, kind: int) -> bytes:
+    at = int(rng.integers(len(content)))
+    return (
+        lambda: content[:at],
+        lambda: rng.bytes(4) + content[4:],
+        lambda: number_replaced(content, rng, b"99999999999"),
+        lambda: number_replaced(content, rng, b"-7"),
+        lambda: content[: at % 64] + b"".join(content[i : i + 4][::-1] for i in range(at % 64, len(content), 4)),
+        lambda: bits_flipped(content, rng, 1),
+        lambda: bits_flipped(content, rng, 8),
+        lambda: number_replaced(content, rng, b"nan"),
+        lambda: content[:at] + rng.bytes(16) + content[at + 16 :],
+        lambda: b"",
+        lambda: rng.bytes(len(content)),
+        lambda: content[: len(content) // 2] + content[len(content) // 2 + 1 :],
+    )[kind % 12]()
+
+
+def damages(content: bytes, seed: int) -> Iterator[bytes]:
+    """DAMAGES of them; those of a gzipped file inside and outside by turns."""
+    rng = np.random.default_rng(seed)
+    for kind in range(DAMAGES):
+        if content[:2] == b"\x1f\x8b" and kind % 4 != 3:
+            yield gzip.compress(damaged(gzip.decompress(content), rng, kind), mtime=0)
+        else:
+            yield damaged(content, rng, kind)
+
+
+class TooSlowError(BaseException):
+    """Not an Exception, so that no reader mistakes it for damage."""
+
+
+@contextlib.contextmanager
+def limits() -> Iterator[None]:
+    """SECONDS, and BYTES of address space on top of what the process has."""
+
+    def alarm(signum: int, frame: object) -> None:
+        raise TooSlowError
+
+    before, handler = resource.getrlimit(resource.RLIMIT_AS), signal.signal(signal.SIGALRM, alarm)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + BYTES, before[1]))
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def test_there_are_500() -> None:
+    assert len(NAMES) * DAMAGES >= 500
+
+
+def test_every_sample_is_named(samples: dict[str, Sample]) -> None:
+    assert sorted(samples) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_damage_ends_in_an_object_or_a_sentence(samples: dict[str, Sample], name: str) -> None:
+    sample = samples[name]
+    sound = sample.path.read_bytes()
+    sample.read()  # sound, and compiled
+    refused = 0
+    try:
+        for content in damages(sound, zlib.crc32(name.encode())):
+            sample.path.write_bytes(content)
+            try:
+                with limits():
+                    sample.read()
+            except UserError as error:
+                refused += 1
+                message = str(error)
+                assert sample.path.name in message or str(sample.path.parent) in message, message
+                assert "\n" not in message and len(message) < 700, message
+    finally:
+        sample.path.write_bytes(sound)
+    assert refused > 0
+
+
+@pytest.mark.parametrize(("name", "verb"), [
+    ("lattices compact", ["lattice-best-path", "{}"]),
+    ("lattices state-level", ["lattice-to-nbest", "{}", "{}.out"]),
+    ("nnet1 binary", ["nnet-info", "{}"]),
+    ("nnet1 text", ["nnet-info", "{}"]),
+    ("ali gz", ["copy-int-vector", "{}", "{}.out"]),
+    ("final.mdl binary", ["ali-to-pdf", "{}", "{}", "{}.out"]),
+    ("data/segments", ["validate-data-dir", "{}/.."]),
+])
+def test_the_command_line_says_what_is_wrong(samples: dict[str, Sample], capfd: pytest.CaptureFixture[str], name: str,
+                                             verb: list[str]) -> None:
+    sample = samples[name]
+    sound = sample.path.read_bytes()
+    try:
+        for content in damages(sound, 1):
+            sample.path.write_bytes(content)
+            status = main([part.format(sample.path) for part in verb])
+            said = capfd.readouterr().err
+            assert status in (0, 1) and "Traceback" not in said
+            assert status == 0 or f"{verb[0]}: ERROR: " in said
+    finally:
+        sample.path.write_bytes(sound)
