@@ -62,7 +62,10 @@ class AlignmentDir:
     def provenance(self) -> dict[str, Any]:
         """Where an imported alignment came from; empty for one that was made here."""
         path = self.path / "provenance.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        try:
+            return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        except ValueError as error:
+            raise UserError(f"{path} is damaged ({error}); run steps/import_ali.sh again.") from error
 
     @property
     def labels(self) -> Mapping[str, np.ndarray]:

@@ -1,7 +1,7 @@
 """The stages that train and align, from directories to directories: what they read, and the files that they leave behind.
 
-A directory with a model has `final.mdl`, `tree`, `cmvn_opts`, `delta_opts`, `phones.txt`, the alignments `ali.<job>.gz` and their
-number `num_jobs`. `final.mdl` is written last and removed first, so that where it stands all else belongs to it.
+A directory with a model has `final.mdl`, `tree`, `cmvn_opts`, `delta_opts`, `phones.txt`, and alignments (alignment_dir.py).
+`final.mdl` is written last and removed first, so that where it stands all else belongs to it.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from pathlib import Path
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.hmm.align import Alignments, AlignOptions, align
+from pykaldist.hmm.alignment_dir import clear, write_labels
 from pykaldist.hmm.corpus import Corpus, name_some
 from pykaldist.hmm.em import AlignedFrames, accumulate
 from pykaldist.hmm.graphs import GraphCompiler
 from pykaldist.hmm.model_files import read_model, read_tree, write_model, write_tree
 from pykaldist.hmm.mono import MonoOptions, train_mono
-from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir, SymbolTable
-from pykaldist.io.tables import write_int_vectors
 from pykaldist.progress import Progress, progress
 
 PathLike = str | os.PathLike[str]
@@ -34,7 +33,7 @@ def train_mono_dir(data_dir: PathLike, lang_dir: PathLike, exp_dir: PathLike, op
     data, lang, exp = DataDir(data_dir), LangDir(lang_dir), Path(exp_dir)
     pipeline = FeaturePipeline.from_options(cmvn_opts, delta_opts)
     corpus = _load(data, lang, pipeline, nj, log)
-    _clear(exp)
+    clear(exp)
     system = train_mono(corpus, lang, options, align_options, nj, log)
     write_tree(exp / "tree", system.tree)
     pipeline.save(exp)
@@ -55,7 +54,7 @@ def align_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir
     check_phones(lang, src)
     compiler = GraphCompiler(lang, tree, transition_model)
     corpus = _load(data, lang, pipeline, nj, log)
-    _clear(ali)
+    clear(ali)
     graphs = [compiler.compile(words) for words in progress(corpus.words, "compiling graphs", unit="utt")]
     with Progress("aligning", len(corpus), "utt") as bar:
         alignments = align(corpus, graphs, transition_model, gmm, options, [lang.optional_silence], nj, bar)
@@ -77,21 +76,13 @@ def _load(data: DataDir, lang: LangDir, pipeline: FeaturePipeline, nj: int, log:
     return corpus
 
 
-def _clear(exp: Path) -> None:
-    exp.mkdir(parents=True, exist_ok=True)
-    for old in (exp / "final.mdl", *exp.glob("ali.*.gz"), exp / "num_jobs"):
-        old.unlink(missing_ok=True)
-
-
 def _finish(exp: Path, lang: LangDir, data: DataDir, corpus: Corpus, alignments: Alignments, nj: int,
             log: Callable[[str], None]) -> None:
     """Write the alignments, and what else belongs to them; name the utterances that have none."""
     if alignments.failed:
         log(f"WARNING: {len(alignments.failed)} utterances of {data.path} have no alignment: {name_some(alignments.failed)}.")
     shutil.copyfile(lang.file("phones.txt"), exp / "phones.txt")
-    for job in range(1, nj + 1):
-        write_int_vectors(exp / f"ali.{job}.gz", alignments.of_utterances(corpus, data.part(job, nj)))
-    write_text(exp / "num_jobs", f"{nj}\n")
+    write_labels(exp, data, dict(alignments.of_utterances(corpus, corpus.utts)), nj)
 
 
 def _aligned(corpus: Corpus, alignments: Alignments) -> str:

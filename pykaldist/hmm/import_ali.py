@@ -28,7 +28,7 @@ from pykaldist.hmm.ali_sources.base import Frames, Source, SourceOptions, Times
 from pykaldist.hmm.alignment_dir import FILES, check_range, clear, silence_pdfs, write_labels
 from pykaldist.hmm.corpus import name_some
 from pykaldist.hmm.experiment import check_phones
-from pykaldist.hmm.label_frames import LabelConverter, Unusable, of_segments
+from pykaldist.hmm.label_frames import MAX_TRIM, LabelConverter, Unusable, WrongLength, of_segments
 from pykaldist.hmm.model_files import read_transition_model, write_model, write_tree
 from pykaldist.hmm.transition_model import TransitionModel
 from pykaldist.io.atomic import write_text
@@ -36,8 +36,6 @@ from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir
 from pykaldist.options import option
 from pykaldist.progress import progress
-
-MAX_TRIM = 5  # frames by which alignment and features may differ, as in nnet1
 
 
 @dataclass
@@ -190,11 +188,11 @@ def _match(items: dict[str, Frames | Times], lengths: dict[str, int],
             continue
         try:
             found = converter.convert(items[utt], frames)
+        except WrongLength as reason:
+            report.lengths[utt] = str(reason)
+            continue
         except Unusable as reason:
             report.unusable[utt] = str(reason)
-            continue
-        if abs(len(found) - frames) > MAX_TRIM:
-            report.lengths[utt] = f"{len(found)} frames of alignment, {frames} of features"
             continue
         report.trimmed += len(found) != frames
         labels[utt] = found[:frames]

@@ -15,10 +15,15 @@ from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir
 
 OVERLAP = 0.5  # frames by which intervals may overlap
+MAX_TRIM = 5  # frames by which alignment and features may differ, as in nnet1
 
 
 class Unusable(Exception):
     """Why one utterance of a source cannot be used."""
+
+
+class WrongLength(Unusable):
+    """It is longer or shorter than its features by more than MAX_TRIM frames."""
 
 
 class LabelConverter:
@@ -66,13 +71,15 @@ class LabelConverter:
                 f"{max(as_phones, as_words)} of {len(labels)} labels are such; --labels phone or word says otherwise")
 
     def convert(self, item: Frames | Times, num_frames: int) -> np.ndarray:
-        """Labels of an utterance whose features have `num_frames` frames; raises Unusable."""
-        if self.states is None:
-            assert isinstance(item, Frames)
+        """Labels of an utterance whose features have `num_frames` frames, which may differ by MAX_TRIM; raises Unusable."""
+        if self.states is None and isinstance(item, Frames):
+            _check_length(len(item.values), num_frames)
             return item.values
         spans = self._runs(item.values) if isinstance(item, Frames) else self._spans(item, num_frames)
+        _check_length(sum(frames for _, frames in spans), num_frames)
         if any(phone == 0 for phone, _ in spans):
             raise Unusable("it has phones unknown to the language directory")
+        assert self.states is not None  # times are phones or words
         return self.states.transition_ids([phone for phone, _ in spans], [frames for _, frames in spans])
 
     def _runs(self, values: np.ndarray) -> list[tuple[int, int]]:
@@ -118,6 +125,11 @@ class LabelConverter:
             at = max(start, round(interval.end / self.frame_shift))
             cuts.append((start, at))
         return cuts
+
+
+def _check_length(found: int, num_frames: int) -> None:
+    if abs(found - num_frames) > MAX_TRIM:
+        raise WrongLength(f"{found} frames of alignment, {num_frames} of features")
 
 
 def of_segments(items: dict[str, Frames | Times], data: DataDir) -> dict[str, Frames | Times]:

@@ -87,6 +87,13 @@ def test_every_truncated_textgrid_is_refused(tmp_path: Path) -> None:
             parse(tmp_path / "x.TextGrid")
 
 
+def test_numbers_beyond_measure(tmp_path: Path) -> None:
+    for end, count in (("1e999", "1"), ("1", "1e999"), ("1", "1e12"), ("1", "-1"), ("1", "0.5")):
+        (tmp_path / "x.TextGrid").write_text(f'"ooTextFile" "TextGrid" 0 {end} <exists> 1 "IntervalTier" "phones" 0 1 {count} 0 1 "A"')
+        with pytest.raises(UserError, match=r"x\.TextGrid, value \d+: "):
+            parse(tmp_path / "x.TextGrid")
+
+
 def test_ctm_by_name_and_by_look(tmp_path: Path) -> None:
     text = ";; a comment\nu2 1 0.10 0.20 ab 0.9\nu1 A 0.30 0.10 B\nu1 A 0.00 0.30 A\n"
     (tmp_path / "x.ctm").write_text(text)

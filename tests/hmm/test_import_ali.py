@@ -165,7 +165,7 @@ def test_what_does_not_match_is_reported(run: Import, tmp_path: Path, phones: di
 
 def test_times_that_leave_gaps_or_overlap(run: Import, tmp_path: Path, toy_lang: LangDir) -> None:
     (tmp_path / "a.ctm").write_text("a-1 1 0.10 0.10 A\na-1 1 0.25 0.05 B\na-2 1 0.00 0.20 A\na-2 1 0.18 0.10 B\n"
-                                    "b-1 1 0 0.6 A\nb-2 1 0 0.02 A\n")
+                                    "b-1 1 0 1e300 A\nb-2 1 0 0.02 A\n")
     ali = run(tmp_path / "a.ctm", max_unmatched=50)
     number = toy_lang.phones
     assert ali.phones("a-1").tolist() == [1] * 10 + [number["A_I"]] * 10 + [1] * 5 + [number["B_I"]] * 5 + [1] * 10
@@ -197,6 +197,9 @@ def test_damage_and_disagreement(run: Import, tmp_path: Path, phones: dict[str, 
     (tmp_path / "twice.txt").write_text("a-1 1 2\na-1 1 2\n")
     with pytest.raises(UserError, match="has a-1 twice"):
         run(tmp_path / "twice.txt")
+    (ours.path / "provenance.json").write_text("{")
+    with pytest.raises(UserError, match=r"provenance\.json is damaged"):
+        _ = AlignmentDir(ours.path).provenance
     (ours.path / "final.mdl").unlink()
     with pytest.raises(UserError, match=r"has ali\.\*\.gz but no final\.mdl"):
         AlignmentDir(ours.path)
