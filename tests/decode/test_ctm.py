@@ -90,8 +90,8 @@ def test_times_are_those_of_the_recording(an4: Path, tmp_path: Path, root: Path)
                              tmp_path / "decode"], cwd=root, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert {line.split()[0] for line in paths[1].read_text().splitlines()} == set(utts)
-    assert main(["lattice-to-ctm", "--inv-acoustic-scale", "10", str(an4 / "lang"), str(tmp_path / "final.mdl"), str(tmp_path / "decode/lat.*.gz"),
-                 str(tmp_path / "ctm")]) == 0
+    assert main(["lattice-to-ctm", "--inv-acoustic-scale", "10", str(an4 / "lang"), str(tmp_path / "final.mdl"),
+                 str(tmp_path / "decode/lat.*.gz"), str(tmp_path / "ctm")]) == 0
     assert sorted((tmp_path / "ctm").read_text().splitlines()) == sorted(paths[1].read_text().splitlines())
 
 
