@@ -34,6 +34,13 @@ def test_whole_recipe(make_recipe, shared):
     assert again.returncode == 0 and (folder / "exp" / "mono" / "final.mdl").read_bytes() == model
     assert "== stage 1" not in again.stdout and "== stage 6" not in again.stdout
     assert "nothing to do" in (folder / "exp" / "dnn" / "log" / "train.log").read_text()
+    # Alignments can come from elsewhere, in place of the GMM; the decoding graph is then of their system.
+    imported = run("--stage", "2", "--stop-stage", "3", "--ali-dir", folder / "exp" / "mono_ali")
+    assert imported.returncode == 0, imported.stderr
+    assert "import_ali.sh: 31 of 31 utterances have an alignment" in imported.stdout
+    assert (folder / "exp" / "ali" / "graph" / "HCLG.fst").is_file()
+    provenance = json.loads((folder / "exp" / "dnn" / "store" / "train" / "manifest.json").read_text())["provenance"]
+    assert provenance["ali"] == "exp/ali" and provenance["alignment"]["format"] == "Kaldi alignment directory"
 
 
 def test_interrupted_training_goes_on(make_recipe, shared):
