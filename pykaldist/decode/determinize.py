@@ -25,7 +25,7 @@ from pykaldist.decode.lattice import Lattice
 from pykaldist.decode.paths import check_not_empty, costs_to_end, scaled_costs
 
 DELTA = 1 / 1024
-MAX_ELEMENTS = 2_000_000
+MAX_WORK = 20_000_000  # arcs followed and transition-ids respelled: seconds
 _PARENT, _ID, _DEPTH = 0, 1, 2  # columns of the trie
 
 
@@ -79,10 +79,10 @@ def _spelled(trie: np.ndarray, node: int, prefix: int) -> np.ndarray:
 @numba.njit(cache=True)
 def _determinize(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoustic: np.ndarray, target: np.ndarray, final: np.ndarray,
                  final_acoustic: np.ndarray, string: np.ndarray, transition_ids: np.ndarray, to_end: np.ndarray, acwt: float, beam: float,
-                 max_elements: int) -> tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(number of states, source, word, graph, acoustic, target, string node of each arc, trie); -1 states where `max_elements` did not do.
+                 max_work: int) -> tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(number of states, source, word, graph, acoustic, target, string node of each arc, trie).
 
-    State 0 starts. An arc of word 0 into state 1 is a final weight.
+    State 0 starts. An arc of word 0 into state 1 is a final weight. After `max_work`, sets not yet expanded stay so.
     """
     limit = to_end[0] + beam
     num_arcs = len(word)
@@ -109,7 +109,8 @@ def _determinize(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoust
     out_word, out_state = np.empty(1024, np.int32), np.empty(1024, np.int64)
     out_g, out_a, out_s = np.empty(1024), np.empty(1024), np.empty(1024, np.int64)
     queue = [(to_end[0], 0)]
-    while len(queue) > 0:
+    work, complete = 0, False
+    while len(queue) > 0 and not (complete and work > max_work):
         _, n = heapq.heappop(queue)
         if expanded[n]:
             continue
@@ -129,6 +130,7 @@ def _determinize(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoust
             if final[s] < np.inf and g + final[s] + acwt * (a + final_acoustic[s]) < end_cost:
                 end, end_g, end_a = s, g + final[s], a + final_acoustic[s]
                 end_cost = end_g + acwt * end_a
+            work += offset[s + 1] - offset[s]
             for arc in range(offset[s], offset[s + 1]):
                 t = target[arc]
                 new_g, new_a = g + graph[arc], a + acoustic[arc]
@@ -158,6 +160,7 @@ def _determinize(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoust
             arc_source[arcs], arc_word[arcs], arc_target[arcs] = n, 0, 1
             arc_g[arcs], arc_a[arcs], arc_s[arcs] = end_g, end_a, prefix
             arcs += 1
+            complete = True
         i = 0
         while i < out:
             w = out_word[order[i]]
@@ -186,6 +189,7 @@ def _determinize(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoust
             for e in range(begin, count):
                 residual_g[e] -= base_g
                 residual_a[e] -= base_a
+                work += trie[residual_s[e], _DEPTH]
                 trie, residual_s[e] = _longer_string(children, trie, 0, _spelled(trie, residual_s[e], prefix))
                 key = (((key * np.int64(1000003)) ^ member[e]) * np.int64(1000003)) ^ residual_s[e]
                 completion = min(completion, residual_g[e] + acwt * residual_a[e] + to_end[member[e]])
@@ -206,8 +210,6 @@ def _determinize(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoust
             cost = forward[n] + base
             if new < 0:
                 new = np.int64(sets)
-                if max(count, len(children)) > max_elements:
-                    return -1, arc_source, arc_word, arc_g, arc_a, arc_target, arc_s, trie
                 first, older = _grown(first, sets + 3), _grown(older, sets + 3)
                 forward, expanded = _grown(forward, sets + 3), _grown(expanded, sets + 3)
                 sets += 1
@@ -239,18 +241,16 @@ def _strings(trie: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarra
 def determinize(lattice: Lattice, acwt: float, beam: float = 8.0) -> Lattice:
     """The lattice with one path a word sequence, the best at `acwt`, among paths within `beam` of the best.
 
-    Its arcs all have words. A lattice with very many word sequences is cut to a smaller beam. Raises ValueError where it has no path.
+    Its arcs all have words. Where that would take more than MAX_WORK, the worst of the paths are left out, as with a smaller beam. Raises
+    ValueError where the lattice has no path.
     """
     check_not_empty(lattice)
     to_end = costs_to_end(lattice.offset, lattice.target, *scaled_costs(lattice, acwt))
     if not to_end[0] < np.inf:
         raise ValueError("the lattice has no path to a final state")
-    sets = -1
-    while sets < 0:
-        sets, source, word, graph, acoustic, target, nodes, trie = _determinize(
-            lattice.offset, lattice.word, lattice.graph, lattice.acoustic, lattice.target, lattice.final, lattice.final_acoustic,
-            lattice.string, lattice.transition_ids, to_end, acwt, beam, MAX_ELEMENTS)
-        beam *= 0.7
+    sets, source, word, graph, acoustic, target, nodes, trie = _determinize(
+        lattice.offset, lattice.word, lattice.graph, lattice.acoustic, lattice.target, lattice.final, lattice.final_acoustic,
+        lattice.string, lattice.transition_ids, to_end, acwt, beam, MAX_WORK)
     ends = target == 1
     final, final_nodes = np.full((2, sets), np.inf, np.float32), np.zeros(sets, np.int64)
     final[0, source[ends]], final[1, source[ends]], final_nodes[source[ends]] = graph[ends], acoustic[ends], nodes[ends]

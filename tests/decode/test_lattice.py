@@ -104,6 +104,17 @@ def test_determinisation_keeps_the_best_path_of_each_word_sequence(seed: int, be
     assert {w for w, cost in best.items() if cost < lowest + beam - 0.05} <= {words for words, *_ in found}
 
 
+def test_determinisation_that_is_too_much_work_keeps_the_best_paths(golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lattice = max((lattice for _, lattice in read_lattices(golden / "an4_kaldi/decode_dnn/lat.gz")), key=lambda x: x.num_arcs)
+    whole = determinize(lattice, 0.1)
+    monkeypatch.setattr("pykaldist.decode.determinize.MAX_WORK", 1)
+    cut = determinize(lattice, 0.1)
+    assert 0 < cut.num_arcs < whole.num_arcs
+    assert best_path(cut, 0.1).words == best_path(lattice, 0.1).words
+    kept = {tuple(path.words) for path in nbest(cut, 1000, 0.1)}
+    assert kept < {tuple(path.words) for path in nbest(whole, 10000, 0.1)}
+
+
 @settings(deadline=None, max_examples=30)
 @given(seed=seeds)
 def test_archives_come_back(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
