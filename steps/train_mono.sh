@@ -20,12 +20,13 @@ Options:
   --power <p>               # exponent of occupancy in a pdf's share of the Gaussians (0.25)
   --shared-phones true|false  # phones that differ only in their place in the word share their pdfs (true)
   --cmvn-opts, --delta-opts <options>  # as in Kaldi, such as "--norm-vars=true"
+  --num-starts <n>          # flat starts, of which the likeliest goes on after a few iterations (1); a small corpus may need several
   --seed <n>                # of the flat start and the splits (0)
 EOF
 }
 
 nj=4 cmd=run.sh totgauss=1000 num_iters=40 max_iter_inc=30 initial_beam=6 regular_beam=10 retry_beam=40 boost_silence=1.0
-power=0.25 shared_phones=true cmvn_opts="" delta_opts="" seed=0
+power=0.25 shared_phones=true num_starts=1 cmvn_opts="" delta_opts="" seed=0
 realign_iters="1 2 3 4 5 6 7 8 9 10 12 14 16 18 20 23 26 29 32 35 38"
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
@@ -37,7 +38,7 @@ done
 
 $cmd "$dir/log/train.log" pykaldist train-mono --nj "$nj" --totgauss "$totgauss" --num-iters "$num_iters" \
   --max-iter-inc "$max_iter_inc" --realign-iters "$realign_iters" --initial-beam "$initial_beam" --beam "$regular_beam" \
-  --retry-beam "$retry_beam" --boost-silence "$boost_silence" --power "$power" --shared-phones "$shared_phones" --cmvn-opts="$cmvn_opts" \
+  --retry-beam "$retry_beam" --boost-silence "$boost_silence" --power "$power" --shared-phones "$shared_phones" --num-starts "$num_starts" --cmvn-opts="$cmvn_opts" \
   --delta-opts="$delta_opts" --seed "$seed" "$data" "$lang" "$dir" || exit 1
 grep '^WARNING:' "$dir/log/train.log" | sed 's/^/train_mono.sh: /' >&2
 echo "train_mono.sh: $(sed -n 's/^SUMMARY: //p' "$dir/log/train.log"); model in $dir"

@@ -24,7 +24,7 @@ class SweepOptions:
     """The points of the sweep: each language model weight with each penalty."""
 
     min_lmwt: int = option(4, "lowest language model weight (the acoustic scale is one over it)")
-    max_lmwt: int = option(15, "highest language model weight")
+    max_lmwt: int = option(20, "highest language model weight")
     word_ins_penalty: str = option("0.0,0.5,1.0", "word insertion penalties, with commas between")
 
     def points(self) -> list[tuple[int, str]]:

@@ -21,7 +21,7 @@ def test_whole_recipe(make_recipe, shared):
     assert done.returncode == 0, done.stderr
     for stage in range(9):
         assert f"== stage {stage}: " in done.stdout
-    rows = re.findall(r"\| (\w+)/decode +\| +([\d.]+) \|", done.stdout)
+    rows = re.findall(r"\| (\w+)/decode +\| +([\d.]+) +\|", done.stdout)
     assert {name for name, _ in rows} == {"mono", "dnn"}
     assert all(float(wer) <= 3.0 for _, wer in rows), rows
     history = [json.loads(line) for line in (folder / "exp" / "dnn" / "history.jsonl").read_text().splitlines()]

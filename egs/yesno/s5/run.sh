@@ -53,7 +53,7 @@ if want 2 "alignments: a monophone GMM's, or imported"; then
   if [ -n "$ali_dir" ]; then
     steps/import_ali.sh --nj "$nj" --cmd "$cmd" $ali_opts "$ali_dir" data/train data/lang $ali
   else
-    steps/train_mono.sh --nj "$nj" --cmd "$cmd" --totgauss 400 data/train data/lang exp/mono
+    steps/train_mono.sh --nj "$nj" --cmd "$cmd" --totgauss 400 --num-starts 4 data/train data/lang exp/mono
     steps/align_si.sh --nj "$nj" --cmd "$cmd" data/train data/lang exp/mono $ali
   fi
   utils/mkgraph.sh data/lang_test ${graph%/graph} $graph
@@ -72,8 +72,8 @@ if want 5 "network training"; then
 fi
 
 if want 6 "decoding"; then
-  [ -n "$ali_dir" ] || steps/decode.sh --skip-scoring true --nj "$nj" --cmd "$cmd" $graph data/test exp/mono/decode
-  steps/decode.sh --skip-scoring true --nj "$nj" --cmd "$cmd" $graph data/test exp/dnn/decode
+  [ -n "$ali_dir" ] || steps/decode.sh --skip-scoring true --lattice-beam 4 --nj "$nj" --cmd "$cmd" $graph data/test exp/mono/decode
+  steps/decode.sh --skip-scoring true --lattice-beam 4 --nj "$nj" --cmd "$cmd" $graph data/test exp/dnn/decode
 fi
 
 if want 7 "scoring"; then
