@@ -11,11 +11,13 @@ import argparse
 import shutil
 from pathlib import Path
 
+from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.frames.holdout import hold_out
 from pykaldist.frames.store import Manifest, pack
 from pykaldist.hmm.alignment_dir import AlignmentDir
 from pykaldist.io.datadir import DataDir
+from pykaldist.io.lock import locked
 from pykaldist.io.tables import read_lines
 from pykaldist.progress import progress
 
@@ -38,10 +40,18 @@ def run(args: argparse.Namespace) -> None:
     pipeline = FeaturePipeline.from_options(args.cmvn_opts, args.delta_opts)
     held = {line.split()[0] for line in read_lines(args.cv_utts) if line.split()} if args.cv_utts else \
         hold_out(data, args.cv_percent, args.seed)
+    if unknown := held - set(data.utt2spk):
+        raise UserError(f"{args.cv_utts} lists {len(unknown)} utterances that {data.path} does not have, such as {min(unknown)}.")
     uniq = data.utt2uniq
     chosen = {"train": [u for u in data.utterances() if uniq[u] not in held], "dev": [u for u in data.utterances() if u in held]}
     provenance = {"data": str(args.data), "ali": str(args.ali), "cmvn_opts": args.cmvn_opts, "delta_opts": args.delta_opts,
                   "alignment": ali.provenance}
+    with locked(args.store):
+        _pack(args, pipeline, data, ali, chosen, provenance)
+
+
+def _pack(args: argparse.Namespace, pipeline: FeaturePipeline, data: DataDir, ali: AlignmentDir, chosen: dict[str, list[str]],
+          provenance: dict[str, object]) -> None:
     for name, utts in chosen.items():
         manifest = pack(progress(utts, f"packing {name}", unit="utt"), lambda utt: pipeline.apply(data, utt), ali.pdfs, ali.num_pdfs,
                         args.store / name, args.store_dtype, provenance)

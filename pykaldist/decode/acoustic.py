@@ -55,7 +55,6 @@ class NeuralModel:
 
         from pykaldist.nnet.network import Network
 
-        torch.set_grad_enabled(False)
         torch.set_num_threads(1)  # jobs are processes
         self._network = Network.load(model_dir / "final.pt")
         self.tid2pdf = read_transition_model(model_dir / "final.mdl").tid2pdf
@@ -101,6 +100,8 @@ LOADERS: dict[str, Callable[[Path], AcousticModel]] = {"final.pt": NeuralModel, 
 
 def load_acoustic_model(model_dir: str | os.PathLike[str]) -> AcousticModel:
     """The model of a directory; raises UserError where it holds none."""
+    if (Path(model_dir) / "config.json").is_file() and not (Path(model_dir) / "final.pt").is_file():
+        raise UserError(f"{model_dir} has a network whose training has not ended; run steps/nnet/train.sh again, which goes on with it.")
     for name, load in LOADERS.items():
         if (Path(model_dir) / name).is_file():
             return load(Path(model_dir))

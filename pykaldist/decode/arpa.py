@@ -6,10 +6,12 @@ outside words.txt left out. It says little about a file with errors, so `check_a
 
 from __future__ import annotations
 
+import gzip
 import math
 import os
 import shutil
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,6 +44,8 @@ def _lines(path: str | os.PathLike[str]) -> list[str]:
         raise UserError(f"{path} is not UTF-8 text (byte {error.start}); convert it with iconv.") from error
     except EOFError as error:
         raise UserError(f"{path} is truncated; make it or fetch it again.") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{path} is no readable gzip file, though its name ends in .gz; make it or fetch it again.") from error
 
 
 def check_arpa(path: str | os.PathLike[str], vocabulary: set[str]) -> ArpaSummary:

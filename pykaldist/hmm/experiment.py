@@ -22,6 +22,7 @@ from pykaldist.hmm.model_files import read_model, read_tree, write_model, write_
 from pykaldist.hmm.mono import MonoOptions, train_mono
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir, SymbolTable
+from pykaldist.io.lock import locked
 from pykaldist.progress import Progress, progress
 
 PathLike = str | os.PathLike[str]
@@ -33,12 +34,13 @@ def train_mono_dir(data_dir: PathLike, lang_dir: PathLike, exp_dir: PathLike, op
     data, lang, exp = DataDir(data_dir), LangDir(lang_dir), Path(exp_dir)
     pipeline = FeaturePipeline.from_options(cmvn_opts, delta_opts)
     corpus = _load(data, lang, pipeline, nj, log)
-    clear(exp)
-    system = train_mono(corpus, lang, options, align_options, nj, log)
-    write_tree(exp / "tree", system.tree)
-    pipeline.save(exp)
-    _finish(exp, lang, data, corpus, system.alignments, nj, log)
-    write_model(exp / "final.mdl", system.transition_model, system.gmm)
+    with locked(exp):
+        clear(exp)
+        system = train_mono(corpus, lang, options, align_options, nj, log)
+        write_tree(exp / "tree", system.tree)
+        pipeline.save(exp)
+        _finish(exp, lang, data, corpus, system.alignments, nj, log)
+        write_model(exp / "final.mdl", system.transition_model, system.gmm)
     return (f"{system.gmm.num_pdfs} pdfs, {system.gmm.num_gauss} Gaussians, log-likelihood {system.log_likelihood:.2f} a frame, "
             f"{_aligned(corpus, system.alignments)}")
 

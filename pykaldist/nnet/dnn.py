@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+from pykaldist.errors import UserError
 from pykaldist.nnet.components import ACTIVATIONS, Affine, Component, glorot
 from pykaldist.nnet.model import Model
 from pykaldist.options import option
@@ -26,6 +27,10 @@ class DnnOptions:
     hid_layers: int = option(4, "hidden layers")
     hid_dim: int = option(512, "units in a hidden layer")
     activation: str = option("sigmoid", "nonlinearity of the hidden layers", tuple(ACTIVATIONS))
+
+    def __post_init__(self) -> None:
+        if self.hid_layers < 0 or self.hid_dim < 1:
+            raise UserError(f"--hid-layers {self.hid_layers} --hid-dim {self.hid_dim}: expected no fewer than 0 layers of 1 unit.")
 
 
 def make_dnn(options: DnnOptions, input_dim: int, output_dim: int, device: torch.device | str = "cpu",

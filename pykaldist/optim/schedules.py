@@ -9,7 +9,6 @@ exponential (Senior et al., 2013; Su et al., 2015): lr_i = lr_0 (lr_final / lr_0
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,5 +119,6 @@ def make_schedule(name: str, options: Any, learn_rate: float) -> Schedule:
     """A schedule by its name; `options` is an instance of its options class."""
     if learn_rate <= 0:
         raise UserError(f"--learn-rate {learn_rate} is not positive.")
-    assert dataclasses.is_dataclass(options)
+    if options.num_epochs < 1:
+        raise UserError(f"--num-epochs {options.num_epochs} is not positive.")
     return SCHEDULES[name][1](options, learn_rate)

@@ -1,7 +1,8 @@
 """An experiment: from options and a frame store to `final.pt`, and what it leaves behind in its folder.
 
 `config.json` states every option after defaults, versions and the stores' checksums. The same command run again in the same folder
-resumes, or finds it finished; with anything changed that bears on the result it starts clean, and says so.
+resumes, or finds it finished; with anything changed that bears on the result it starts clean, and says so. One process at a time works
+in it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import dataclasses
 import json
 import platform
 import shutil
+import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,7 @@ from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Partition, Sampler, splice_statistics
 from pykaldist.frames.store import FrameStore
 from pykaldist.io.atomic import write_text
+from pykaldist.io.lock import locked
 from pykaldist.nnet.convert import to_nnet1
 from pykaldist.nnet.dnn import DnnOptions, init_dnn, make_dnn
 from pykaldist.nnet.network import FeatureTransform, Network
@@ -55,10 +59,23 @@ class ExperimentOptions:
     def __post_init__(self) -> None:
         if self.minibatch_size < 1:
             raise UserError(f"--minibatch-size {self.minibatch_size} is not positive.")
+        if self.num_threads < 0:
+            raise UserError(f"--num-threads {self.num_threads} is negative.")
         if self.splice < 0:
             raise UserError(f"--splice {self.splice} is negative.")
         if self.ngpu != 1:
             raise UserError(f"--ngpu {self.ngpu}: strategy {self.strategy} trains one worker; use --ngpu 1.")
+
+
+def commit() -> str | None:
+    """The commit of the checkout that runs, `+` behind it where tracked files were changed; None outside of one."""
+    root = Path(pykaldist.__file__).parent.parent
+    try:
+        command = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--dirty=+"]
+        found = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return found.stdout.strip()
 
 
 def choose_device(name: str) -> torch.device:
@@ -69,6 +86,8 @@ def choose_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise UserError(f"--device {name} is no device; use cpu, cuda, cuda:0 or auto.") from error
+    if device.type not in ("cpu", "cuda"):
+        raise UserError(f"--device {name} is not supported; use cpu, cuda, cuda:0 or auto.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UserError(f"--device {name}: this machine has {torch.cuda.device_count()} CUDA devices; use --device cpu.")
     return device
@@ -89,7 +108,7 @@ class Experiment:
         self.device = choose_device(options.device)
 
     def config(self) -> dict[str, Any]:
-        """What the result depends on, and what describes it."""
+        """What the result depends on; a run in the same folder is the same run where this is equal."""
         return {
             "options": {**dataclasses.asdict(self.options), **dataclasses.asdict(self.dnn), **dataclasses.asdict(self.sgd),
                         "schedule": self.schedule_name, **dataclasses.asdict(self.schedule)},
@@ -101,9 +120,12 @@ class Experiment:
 
     def run(self) -> None:
         """Train or resume; leaves final.pt, ali_train_pdf.counts and the system's files in `exp`."""
+        with locked(self.exp), torch.no_grad():
+            self._run()
+
+    def _run(self) -> None:
         if self.options.num_threads:
             torch.set_num_threads(self.options.num_threads)
-        torch.set_grad_enabled(False)
         self._prepare_folder()
         if (self.exp / "final.pt").is_file():
             print(f"{self.exp}/final.pt is already there, made with these options; nothing to do.")
@@ -138,13 +160,18 @@ class Experiment:
     def _prepare_folder(self) -> None:
         """Leave a folder that holds nothing, or the beginning of this very run."""
         path = self.exp / "config.json"
-        config = json.dumps(self.config(), indent=1) + "\n"
-        if path.is_file() and path.read_text(encoding="utf-8") != config:
+        config = self.config()
+        if path.is_file():
+            before = json.loads(path.read_text(encoding="utf-8"))
+            if all(before.get(key) == value for key, value in config.items()):
+                return
             print(f"{self.exp} holds a run with other options or data; starting clean.", file=sys.stderr)
-            for name in ("final.pt", "final.nnet", "final.feature_transform", "history.jsonl", "ali_train_pdf.counts"):
+            for name in ("final.pt", "final.nnet", "final.feature_transform", "history.jsonl", "ali_train_pdf.counts", *SYSTEM_FILES):
                 (self.exp / name).unlink(missing_ok=True)
             shutil.rmtree(self.exp / "ckpt", ignore_errors=True)
-        write_text(path, config)
+        described = {**config, "checkpoints": dataclasses.asdict(self.trainer), "host": platform.node(), "commit": commit(),
+                     "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "store": str(self.store)}
+        write_text(path, json.dumps(described, indent=1) + "\n")
 
     def _contract(self, worker: Worker) -> str:
         """What stays fixed and what is, in a table."""

@@ -38,6 +38,11 @@ class TrainerOptions:
     checkpoint_minutes: float = option(5.0, "minutes between checkpoints within an epoch")
     keep_checkpoints: int = option(2, "checkpoints kept")
 
+    def __post_init__(self) -> None:
+        if self.checkpoint_minutes < 0 or self.keep_checkpoints < 1:
+            raise UserError(f"--checkpoint-minutes {self.checkpoint_minutes:g} --keep-checkpoints {self.keep_checkpoints}: expected no "
+                            "less than 0 minutes and 1 checkpoint.")
+
 
 class Trainer:
     """Trains `worker` in folder `exp`; `run` resumes from the newest checkpoint there."""
@@ -68,6 +73,9 @@ class Trainer:
         self.worker.on_step = self._on_step
         while not self.schedule.finished(self.epoch):
             self._train_epoch()
+        if not any(line["accepted"] for line in self.history):
+            raise UserError(f"no epoch made the cross-validation loss fall (it was {self.history[-1]['cv_loss']:.3g} at the end); lower "
+                            f"--learn-rate (was {self.history[0]['learn_rate']:g}).")
         self.worker.params.copy_(self.accepted)
 
     def _train_epoch(self) -> None:
@@ -76,6 +84,7 @@ class Trainer:
         worker.begin_epoch(self.epoch, rate)
         self._epoch_start = time.perf_counter()
         self.fabric.compute_seconds = 0.0
+        self._frames_before = worker.frames  # of this epoch, when it was resumed within
         with Progress(f"epoch {self.epoch + 1}", worker.sampler.frames, "frames") as self._bar:
             self._bar.update(worker.frames)
             self.fabric.run(self.strategy.epoch(worker, self.fabric))
@@ -88,6 +97,7 @@ class Trainer:
         else:
             worker.params.copy_(self.accepted)
         total = time.perf_counter() - self._epoch_start
+        frames = worker.frames - self._frames_before
         compute, load = self.fabric.compute_seconds, worker.load_seconds
         self.history.append({
             "epoch": self.epoch + 1, "updates": worker.updates, "frames": worker.frames, "learn_rate": rate, "train_loss": loss,
@@ -98,7 +108,7 @@ class Trainer:
         verdict = "" if accepted else " (rejected)"
         self.log(f"epoch {self.epoch + 1}: rate {rate:.3g}, {worker.frames} frames, loss {loss:.4f}, accuracy {100 * correct:.2f} %; "
                  f"cv loss {cv_loss:.4f}, cv frame accuracy {100 * cv_accuracy:.2f} %{verdict}; {total:.1f} s measured, "
-                 f"{worker.frames / total:.0f} frames/s, computing {100 * compute / total:.0f} %, loading {100 * load / total:.0f} %")
+                 f"{frames / total:.0f} frames/s, computing {100 * compute / total:.0f} %, loading {100 * load / total:.0f} %")
         self.epoch += 1
         self.seconds_before = 0.0
         self._save()
@@ -111,7 +121,7 @@ class Trainer:
             assert self._bar is not None
             self._bar.update(worker.frames - self._bar.count, f"loss {loss:.3f}")
         if time.perf_counter() - self._last_checkpoint > 60.0 * self.options.checkpoint_minutes:
-            self._save(time.perf_counter() - self._epoch_start)
+            self._save(self.seconds_before + time.perf_counter() - self._epoch_start)
 
     def _check_loss(self, loss: float) -> None:
         if loss != loss or loss == float("inf"):

@@ -22,6 +22,7 @@ options=()
 while [[ ${1:-} == --* ]]; do
   case $1 in
     --help) usage; exit 0 ;;
+    --cmd=*) cmd=${1#*=}; shift; continue ;;
     --*=*) options+=("$1"); shift; continue ;;
   esac
   [ $# -ge 2 ] || { echo "train.sh: ERROR: option $1 needs a value." >&2; exit 1; }
@@ -34,6 +35,8 @@ for f in "$store/train/manifest.json" "$store/dev/manifest.json"; do
   [ -f "$f" ] || { echo "train.sh: ERROR: no file $f; run steps/nnet/pack.sh first." >&2; exit 1; }
 done
 
+[ ! -f "$exp/log/train.log" ] || mv "$exp/log/train.log" "$exp/log/train.before.log"  # of a run that this one resumes, say
 $cmd "$exp/log/train.log" pykaldist train "${options[@]}" "$store" "$exp" || exit 1
-echo "train.sh: $(grep '^epoch' "$exp/log/train.log" | tail -n 1)"
+epoch=$(grep "^epoch\|is already there" "$exp/log/train.log" | tail -n 1)
+echo "train.sh: $epoch"
 echo "train.sh: network in $exp/final.pt"

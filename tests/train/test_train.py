@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
 from pykaldist.cli import main
+from pykaldist.decode.acoustic import load_acoustic_model
+from pykaldist.errors import UserError
 from pykaldist.io import container
+from pykaldist.io.lock import locked
 from pykaldist.train import trainer as trainer_module
 from pykaldist.train.checkpoints import Checkpoints
 
@@ -107,11 +111,32 @@ def test_other_options_start_clean(store, tmp_path, capsys):
     (["--momentum", "1.5"], "--momentum 1.5"),
     (["--device", "abacus"], "--device abacus"),
     (["--learn-rate", "1e30", "--activation", "relu"], "lower --learn-rate"),
+    (["--learn-rate", "1e3"], "no epoch made the cross-validation loss fall"),
+    (["--hid-dim", "0"], "--hid-dim 0"),
+    (["--num-threads", "-1"], "--num-threads -1"),
+    (["--device", "mps"], "--device mps"),
+    (["--num-epochs", "0"], "--num-epochs 0"),
+    (["--keep-checkpoints", "0"], "--keep-checkpoints 0"),
 ])
 def test_what_it_cannot_do_is_said_in_words(store, tmp_path, capsys, options, words):
     assert train(store, tmp_path / "exp", *options) == 1
     assert words in capsys.readouterr().err
     assert not (tmp_path / "exp" / "final.pt").exists()
+
+
+def test_one_process_at_a_time(store, tmp_path, capsys):
+    with locked(tmp_path / "exp"):
+        assert train(store, tmp_path / "exp") == 1
+    assert f"is in use by process {os.getpid()}" in capsys.readouterr().err
+    assert train(store, tmp_path / "exp") == 0
+
+
+def test_an_unfinished_network_is_not_taken_for_a_gmm(store, tmp_path):
+    assert train(store, tmp_path / "exp") == 0
+    (tmp_path / "exp" / "final.pt").unlink()
+    (tmp_path / "exp" / "final.mdl").write_bytes(b"a model")
+    with pytest.raises(UserError, match="has not ended"):
+        load_acoustic_model(tmp_path / "exp")
 
 
 def test_stores_of_different_systems_are_refused(make_store, tmp_path, capsys):

@@ -55,7 +55,7 @@ if want 2 "alignments: a monophone GMM's, or imported"; then
   if [ -n "$ali_dir" ]; then
     steps/import_ali.sh --nj "$nj" --cmd "$cmd" $ali_opts "$ali_dir" data/train data/lang $ali
   else
-    steps/train_mono.sh --nj "$nj" --cmd "$cmd" data/train data/lang exp/mono
+    steps/train_mono.sh --nj "$nj" --cmd "$cmd" --totgauss 2000 --num-starts 4 data/train data/lang exp/mono
     steps/align_si.sh --nj "$nj" --cmd "$cmd" data/train data/lang exp/mono $ali
   fi
   utils/mkgraph.sh data/lang_test ${graph%/graph} $graph
