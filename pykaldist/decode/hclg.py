@@ -184,5 +184,5 @@ def make_graph(lang: str | os.PathLike[str], model_dir: str | os.PathLike[str], 
             shutil.copyfile(lang / name, graph_dir / name)
     write_text(graph_dir / "num_pdfs", f"{model.num_pdfs}\n")
     write_text(graph_dir / "disambig_tid.int", "".join(f"{tid}\n" for tid in disambig_tid))
-    graph.write(graph_dir / "HCLG.fst")
+    graph.write(graph_dir / "HCLG.fst", "const")
     return graph

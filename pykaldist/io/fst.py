@@ -1,7 +1,7 @@
 """Weighted finite-state transducers as flat arrays, and OpenFst's binary files of them.
 
 The arcs of state s are `offset[s]:offset[s + 1]` of four parallel arrays, in the order of the file. Reads the types `vector` and `const`
-of the arc type `standard`, and writes `vector`. The body of a `vector` file is one stream of 4-byte words (see `pack`), which
+of the arc type `standard`, and writes both. The body of a `vector` file is one stream of 4-byte words (see `pack`), which
 lattice archives share with a weight of two floats.
 """
 
@@ -19,7 +19,10 @@ from pykaldist.errors import UserError
 from pykaldist.io.atomic import atomic_open
 
 MAGIC = struct.pack("<i", 2125659606)
-EXPANDED_MUTABLE = 3  # properties
+EXPANDED, EXPANDED_MUTABLE = 1, 3  # properties; all others are unknown to a reader, who finds them out
+_CONST_VERSION = 2  # not aligned
+_CONST_STATE = np.dtype([("final", "<f4"), ("pos", "<u4"), ("narcs", "<u4"), ("ieps", "<u4"), ("oeps", "<u4")])
+_CONST_ARC = np.dtype([("ilabel", "<i4"), ("olabel", "<i4"), ("weight", "<f4"), ("nextstate", "<i4")])
 _SYMBOLS, _ALIGNED = 3, 4  # header flags
 _TRUNCATED = "is truncated or damaged; make it again"
 
@@ -76,10 +79,22 @@ class Fst:
             raise UserError(f"{path} {error}.") from error
         return cls(start, final[:, 0], offset, labels[:, 0], labels[:, 1], weight[:, 0], nextstate)
 
-    def write(self, path: str | os.PathLike[str]) -> None:
-        """Write a `vector` file, atomically."""
+    def write(self, path: str | os.PathLike[str], fst_type: str = "vector") -> None:
+        """Write a file of type `vector` or `const`, atomically."""
         with atomic_open(path, "wb") as stream:
-            stream.write(self.to_bytes())
+            stream.write(self.to_bytes() if fst_type == "vector" else self._const_bytes())
+
+    def _const_bytes(self) -> bytes:
+        narcs = np.diff(self.offset)
+        states = np.zeros(self.num_states, _CONST_STATE)
+        states["final"], states["pos"], states["narcs"] = self.final, self.offset[:-1], narcs
+        for field, labels in (("ieps", self.ilabel), ("oeps", self.olabel)):
+            states[field] = np.bincount(self.source[labels == 0], minlength=self.num_states)
+        arcs = np.zeros(self.num_arcs, _CONST_ARC)
+        for field in _CONST_ARC.names or ():
+            arcs[field] = getattr(self, field)
+        return _header("const", "standard", _CONST_VERSION, EXPANDED, self.start, self.num_states, self.num_arcs) + states.tobytes() + \
+            arcs.tobytes()
 
     def to_bytes(self) -> bytes:
         labels = np.stack([self.ilabel, self.olabel], axis=1)
@@ -131,8 +146,7 @@ def _check(start: int, nextstate: np.ndarray, num_states: int) -> None:
 
 
 def _parse_const(data: bytes, header: Header) -> Fst:
-    states = np.dtype([("final", "<f4"), ("pos", "<u4"), ("narcs", "<u4"), ("ieps", "<u4"), ("oeps", "<u4")])
-    arcs = np.dtype([("ilabel", "<i4"), ("olabel", "<i4"), ("weight", "<f4"), ("nextstate", "<i4")])
+    states, arcs = _CONST_STATE, _CONST_ARC
     align = 16 if header.flags & _ALIGNED or header.version == 1 else 1
     pos = -(-header.end // align) * align
     num_arcs = max(header.num_arcs, 0)
@@ -218,8 +232,13 @@ def pack(arc_type: str, start: int, final: np.ndarray, offset: np.ndarray, label
 
 
 def vector_header(arc_type: str, properties: int, start: int, num_states: int, num_arcs: int) -> bytes:
-    """The head of a `vector` file; OpenFst works out properties whose bits are not set when it needs them."""
+    """The head of a `vector` file."""
+    return _header("vector", arc_type, 2, properties, start, num_states, num_arcs)
+
+
+def _header(fst_type: str, arc_type: str, version: int, properties: int, start: int, num_states: int, num_arcs: int) -> bytes:
+    """The head of a file; OpenFst works out properties whose bits are not set when it needs them."""
     head = MAGIC
-    for name in ("vector", arc_type):
+    for name in (fst_type, arc_type):
         head += struct.pack("<i", len(name)) + name.encode()
-    return head + struct.pack("<iiQqqq", 2, 0, properties, start, num_states, num_arcs)
+    return head + struct.pack("<iiQqqq", version, 0, properties, start, num_states, num_arcs)

@@ -1,6 +1,6 @@
 """Real-time factor of feature extraction on one core, without and with the reading of the audio.
 
-    python tests/bench/mfcc.py ../shared/data/an4/wav        # any folder with wav, flac or sph files of one rate
+    tests/bench/run.sh mfcc CORPUS/an4/wav        # any folder with wav, flac or sph files of one rate
 """
 
 from __future__ import annotations
