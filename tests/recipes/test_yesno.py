@@ -47,7 +47,7 @@ def test_interrupted_training_goes_on(make_recipe, shared):
     folder, run = make_recipe("yesno")
     assert run("--corpus", shared / "data" / "yesno", "--stop-stage", "3").returncode == 0
     process = subprocess.Popen([folder / "run.sh", "--stage", "5", "--stop-stage", "5"], start_new_session=True, stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, text=True)
+                               stderr=subprocess.STDOUT, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     checkpoints = folder / "exp" / "dnn" / "ckpt"
     deadline = time.monotonic() + 120
     while not list(checkpoints.glob("*.ckpt")) and time.monotonic() < deadline:

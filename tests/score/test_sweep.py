@@ -33,7 +33,7 @@ def scored(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     test = DataDir(folder / "data/test")
     data = write_datadir(decode_dir / "data", {u: test.wav_scp[u] for u in loglikes}, {u: " ".join(test.text[u]) for u in loglikes},
                          {u: test.utt2spk[u] for u in loglikes})
-    return decode_dir, score_dir(data, words, decode_dir, SweepOptions())[1]
+    return decode_dir, score_dir(data, words, decode_dir, SweepOptions(4, 15))[1]
 
 
 def test_every_point_is_within_a_word_of_kaldis(scored: tuple[Path, Path], golden: Path) -> None:

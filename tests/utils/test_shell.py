@@ -91,7 +91,8 @@ def test_a_failed_job_fails_the_step_and_shows_its_sentence(tmp_path):
 
 def test_an_interrupt_reaches_the_jobs(tmp_path):
     process = subprocess.Popen(["bash", "-c", f". '{ROOT}/path.sh'; exec run.sh x.log sh -c 'trap \"touch cleaned; exit 1\" TERM; "
-                                "touch started; while :; do sleep 0.05; done'"], cwd=tmp_path, start_new_session=True)
+                                "touch started; while :; do sleep 0.05; done'"], cwd=tmp_path, start_new_session=True,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a background test run has it ignored
     deadline = time.monotonic() + 20
     while not (tmp_path / "started").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
