@@ -32,7 +32,7 @@ def test_every_cell_is_within_a_word_of_kaldis(golden: Path, tmp_path: Path) -> 
                              DecoderOptions(acwt=0.1))
     words = SymbolTable.read(folder / "graph_tri3/words.txt")
     assert decode_all(decoder, loglikes, tmp_path / "lat.1.gz", words).done == 130
-    result = sweep(read_lattices(tmp_path / "lat.1.gz"), DataDir(folder / "data/test").text, words, SweepOptions(4, 15))  # the points of wer.txt
+    result = sweep(read_lattices(tmp_path / "lat.1.gz"), DataDir(folder / "data/test").text, words, SweepOptions(4, 15))
     errors = {f"wer_{lmwt}_{wip}": stats.errors for (lmwt, wip), stats in zip(result.points, result.stats, strict=True)}
     expected = {f[0]: int(f[4]) for f in map(str.split, (folder / "decode_dnn/wer.txt").read_text().splitlines())}
     assert errors.keys() == expected.keys() and len(expected) == 36
