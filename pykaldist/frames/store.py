@@ -26,6 +26,7 @@ from pykaldist.errors import UserError
 from pykaldist.io.archive import NUMPY_DAMAGE, reason
 from pykaldist.io.atomic import atomic_open, write_text
 from pykaldist.io.tables import read_lines
+from pykaldist.progress import Progress
 
 FORMAT = 1
 MAX_PDFS = 10_000_000  # more are damage
@@ -110,10 +111,12 @@ class FrameStore:
     def verify(self) -> None:
         """Compare every file with its checksum; raises UserError at the first that differs."""
         for name, expected in self.manifest.checksums.items():
-            with open(self.path / name, "rb") as stream:
+            size = (self.path / name).stat().st_size >> 20
+            with open(self.path / name, "rb") as stream, Progress(f"checking {self.path / name}", size, "MiB") as bar:
                 digest = hashlib.blake2b(digest_size=16)
                 while chunk := stream.read(1 << 24):
                     digest.update(chunk)
+                    bar.update(len(chunk) >> 20)
             if digest.hexdigest() != expected:
                 raise UserError(f"{self.path / name} does not match its checksum: it was changed or is damaged; pack the store again.")
 

@@ -130,6 +130,8 @@ class Experiment:
         if (self.exp / "final.pt").is_file():
             print(f"{self.exp}/final.pt is already there, made with these options; nothing to do.")
             return
+        for store in (self.train, self.dev):
+            store.verify()
         splice = list(range(-self.options.splice, self.options.splice + 1))
         shift, scale = splice_statistics(self.train, splice)
         transform = FeatureTransform(splice, shift, scale)

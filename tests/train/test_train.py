@@ -124,6 +124,15 @@ def test_what_it_cannot_do_is_said_in_words(store, tmp_path, capsys, options, wo
     assert not (tmp_path / "exp" / "final.pt").exists()
 
 
+def test_a_damaged_store_is_not_trained_on(store, tmp_path, capsys):
+    path = store / "train" / "feats.bin"
+    content = bytearray(path.read_bytes())
+    content[100] ^= 1
+    path.write_bytes(content)
+    assert train(store, tmp_path / "exp") == 1
+    assert "feats.bin does not match its checksum" in capsys.readouterr().err
+
+
 def test_one_process_at_a_time(store, tmp_path, capsys):
     with locked(tmp_path / "exp"):
         assert train(store, tmp_path / "exp") == 1
