@@ -15,8 +15,10 @@ from pykaldist.errors import UserError
 from pykaldist.io.atomic import write_text
 from pykaldist.io.tables import MatrixReader, read_map
 
-TABLES = ("wav.scp", "segments", "text", "utt2spk", "spk2utt", "feats.scp", "cmvn.scp", "spk2gender", "utt2dur",
-          "utt2num_frames", "reco2speed", "utt2uniq")
+PER_RECORDING = ("wav.scp", "reco2speed")
+PER_SPEAKER = ("spk2utt", "cmvn.scp", "spk2gender")
+PER_UTTERANCE = ("segments", "text", "utt2spk", "feats.scp", "utt2dur", "utt2num_frames", "utt2uniq")
+TABLES = PER_RECORDING + PER_SPEAKER + PER_UTTERANCE  # by what a table's keys are
 
 
 class DataDir:
@@ -218,7 +220,7 @@ def restrict(data: DataDir, keep: Sequence[str], target: str | os.PathLike[str])
         (target / name).unlink(missing_ok=True)
         if name == "spk2utt" or not data.has(name):
             continue
-        keys = recordings if name in ("wav.scp", "reco2speed") else speakers if name in ("cmvn.scp", "spk2gender") else wanted
+        keys = recordings if name in PER_RECORDING else speakers if name in PER_SPEAKER else wanted
         write_table(target / name, {k: v for k, v in data.table(name).items() if k in keys})
     result = DataDir(target)
     write_spk2utt(result)

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pykaldist.errors import UserError
-from pykaldist.io.datadir import TABLES, DataDir, write_spk2utt, write_table
+from pykaldist.io.datadir import PER_RECORDING, PER_SPEAKER, TABLES, DataDir, write_spk2utt, write_table
 from pykaldist.io.tables import read_lines
 
-_PER_UTTERANCE = ("utt2spk", "text", "segments", "feats.scp", "utt2dur", "utt2num_frames")
 _NEED_VALUE = ("utt2spk", "text", "segments", "feats.scp", "wav.scp")
 
 
@@ -41,7 +40,7 @@ def fix_data_dir(path: str | os.PathLike[str]) -> list[str]:
     backup = path / ".backup"
     backup.mkdir(exist_ok=True)
     for name, table in tables.items():
-        wanted = keep if name in _PER_UTTERANCE else recordings if name == "wav.scp" else speakers
+        wanted = recordings if name in PER_RECORDING else speakers if name in PER_SPEAKER else keep
         kept = {key: value for key, value in table.items() if key in wanted}
         if len(kept) < len(table):
             said.append(f"{name}: kept {len(kept)} of {len(table)} entries")

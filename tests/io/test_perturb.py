@@ -9,7 +9,8 @@ import soundfile
 from pykaldist.errors import UserError
 from pykaldist.frames.holdout import hold_out
 from pykaldist.io.audio import change_speed, read_utterances
-from pykaldist.io.datadir import restrict, write_datadir
+from pykaldist.io.datadir import DataDir, restrict, write_datadir
+from pykaldist.io.datadir_tools import fix_data_dir
 from pykaldist.io.perturb import perturb_speed
 
 RATE = 8000
@@ -62,6 +63,17 @@ def test_no_copy_is_held_out(data, tmp_path):
     assert held == hold_out(data, 25, seed=3) and not any(u.startswith("sp") for u in held)
 
 
+def test_mending_keeps_what_perturbation_wrote(data, tmp_path):
+    made = perturb_speed(data.path, tmp_path / "sp")
+    before = {name: made.table(name) for name in ("reco2speed", "utt2uniq")}
+    (made.path / "text").write_text("".join(f"{u} la\n" for u in made.utterances() if u != "sp1.1-s00-u"))
+    fix_data_dir(made.path)
+    after = DataDir(made.path)
+    for name, gone in (("reco2speed", "sp1.1-s00-u"), ("utt2uniq", "sp1.1-s00-u")):
+        assert after.table(name) == {k: v for k, v in before[name].items() if k != gone}
+    assert hold_out(after, 25, seed=3) == hold_out(data, 25, seed=3)
+
+
 def test_nonsense_is_refused(data, tmp_path):
     with pytest.raises(UserError, match="found 3"):
         perturb_speed(data.path, tmp_path / "sp", [3.0])
@@ -71,4 +83,4 @@ def test_nonsense_is_refused(data, tmp_path):
         perturb_speed(perturb_speed(data.path, tmp_path / "sp").path, tmp_path / "sp2")
     (tmp_path / "sp" / "reco2speed").write_text("sp0.9-s03-u fast\n")
     with pytest.raises(UserError, match="found 'fast'"):
-        list(read_utterances(type(data)(tmp_path / "sp"), ["sp0.9-s03-u"], RATE))
+        list(read_utterances(DataDir(tmp_path / "sp"), ["sp0.9-s03-u"], RATE))
