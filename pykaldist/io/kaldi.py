@@ -207,7 +207,7 @@ class KaldiReader:
             values = np.array([float(x) for row in rows for x in row], dtype=np.float64)
         except ValueError as error:
             raise self.error(f"expected numbers in [ ] ({reason(error)})") from error
-        if dtype is np.int32 and not ((values == np.floor(values)) & (np.abs(values) < 2**31)).all():
+        if dtype is np.int32 and not ((values == np.floor(values)) & (values >= -(2**31)) & (values < 2**31)).all():
             raise self.error("expected integers in [ ]")
         self.pos = end + 1
         with np.errstate(over="ignore"):

@@ -11,6 +11,7 @@ over the minibatch, not means (nnet1's convention).
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -25,7 +26,7 @@ class ParameterSpec:
     shape: tuple[int, ...]
 
 
-class Component:
+class Component(ABC):
     """A map from (n, input_dim) to (n, output_dim)."""
 
     def __init__(self, input_dim: int, output_dim: int) -> None:
@@ -37,17 +38,18 @@ class Component:
 
     def bind(self, params: list[Tensor]) -> None:
         """Take views of the parameters, shaped as `specs` says."""
+        assert not params
 
+    @abstractmethod
     def forward(self, x: Tensor, y: Tensor) -> None:
         """Write the outputs for `x` into `y`; `y` may be `x` itself where `in_place` says so."""
-        raise NotImplementedError
 
+    @abstractmethod
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float) -> None:
         """Given dy, set each gradient to beta times its old value plus the new sum, and write dx where it is not None.
 
         `dy` may be overwritten; `dx` may be `dy` itself where `in_place` says so.
         """
-        raise NotImplementedError
 
     in_place = False  # forward may write over its input, backward over dy, needing only y
 

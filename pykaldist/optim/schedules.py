@@ -23,7 +23,7 @@ class Schedule:
 
     def learn_rate(self, epoch: int) -> float:
         """The rate of epoch `epoch`, to be asked after `end_epoch` of the one before."""
-        raise NotImplementedError
+        raise NotImplementedError  # each schedule's own
 
     def end_epoch(self, epoch: int, cv_loss: float) -> bool:
         """Take note of an epoch's cross-validation loss; True where its model is accepted."""
