@@ -20,11 +20,16 @@ from pykaldist.errors import UserError
 from pykaldist.frames.store import FrameStore
 
 # Streams of random numbers of one seed, kept apart by the last word of Philox's key.
-_PARTITION, _BLOCK_ORDER, _FRAME_ORDER = range(3)
+_PARTITION, _BLOCK_ORDER, _FRAME_ORDER, _MINIBATCH = range(4)
 
 
 def _generator(seed: int, *stream: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, *stream])))
+
+
+def _mixed(*words: int) -> int:
+    """A 63-bit seed from several numbers."""
+    return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 class Partition:
@@ -80,9 +85,14 @@ class Minibatch:
     targets: torch.Tensor
     index: int  # within the epoch, from 0
     last: bool  # the epoch's last
+    seed: int = 0  # of its own random numbers (dropout, Gibbs sampling): the same whenever the minibatch is asked for
 
     def __len__(self) -> int:
-        return len(self.targets)
+        return len(self.inputs)
+
+    def addresses(self) -> tuple[int, ...]:
+        """Its size and where its tensors lie: what a recorded step depends on."""
+        return len(self.inputs), self.inputs.data_ptr(), self.targets.data_ptr()
 
 
 class Sampler:
@@ -123,7 +133,7 @@ class Sampler:
             for first in range(0, len(frames), self.minibatch_size):
                 if index >= start:
                     inputs, targets = self.gather(order[first : first + self.minibatch_size])
-                    yield Minibatch(inputs, targets, index, index == total - 1)
+                    yield Minibatch(inputs, targets, index, index == total - 1, _mixed(self.seed, _MINIBATCH, epoch, self.split, index))
                 index += 1
 
     def in_order(self) -> Iterator[Minibatch]:
@@ -153,6 +163,7 @@ class SpliceGather:
         self._last = torch.from_numpy(np.repeat(store.offsets[1:] - 1, lengths)).to(device)
         self._splice = torch.tensor(splice, device=device)
         self._shift, self._scale = shift.to(device), scale.to(device)
+        self._chosen = torch.empty(capacity, dtype=self._targets.dtype, device=device)
         self._rows = torch.empty(capacity * width, dim, dtype=self._feats.dtype, device=device)
         self._inputs = self._rows.view(capacity, width * dim) if self._feats.dtype == torch.float32 else \
             torch.empty(capacity, width * dim, device=device)
@@ -167,7 +178,7 @@ class SpliceGather:
         if self._rows.dtype != torch.float32:
             inputs.copy_(self._rows[: n * width].view(n, -1))
         inputs.sub_(self._shift).mul_(self._scale)
-        return inputs, self._targets[frames]
+        return inputs, torch.index_select(self._targets, 0, frames, out=self._chosen[:n])
 
 
 def splice_statistics(store: FrameStore, splice: list[int], floor: float = 1e-10) -> tuple[torch.Tensor, torch.Tensor]:

@@ -34,14 +34,14 @@ class DnnOptions:
 
 
 def make_dnn(options: DnnOptions, input_dim: int, output_dim: int, device: torch.device | str = "cpu",
-             dtype: torch.dtype = torch.float32) -> Model:
-    """A DNN with all parameters zero."""
+             dtype: torch.dtype = torch.float32, compute: torch.dtype | None = None) -> Model:
+    """A DNN with all parameters zero; `dtype` and `compute` as in Model."""
     components: list[Component] = []
     dim = input_dim
     for _ in range(options.hid_layers):
         components += [Affine(dim, options.hid_dim), ACTIVATIONS[options.activation](options.hid_dim)]
         dim = options.hid_dim
-    return Model([*components, Affine(dim, output_dim)], device, dtype)
+    return Model([*components, Affine(dim, output_dim)], device, dtype, compute)
 
 
 def init_dnn(model: Model, options: DnnOptions, generator: torch.Generator) -> None:

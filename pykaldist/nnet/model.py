@@ -5,6 +5,9 @@
     model.backward(dlogits, grads, beta)   # grads: a flat (P,) buffer; grads <- beta grads + gradient
 
 With beta the momentum, `grads` is the momentum buffer v <- m v + g, made inside the matrix product, without a pass of its own.
+
+With `compute` bfloat16, parameters and gradients stay float32; activations and the factors of matrix products are bfloat16, made from the
+parameters at each forward pass; logits are float32.
 """
 
 from __future__ import annotations
@@ -15,16 +18,17 @@ import math
 import torch
 from torch import Tensor
 
-from pykaldist.nnet.components import Component
+from pykaldist.nnet.components import AffineMap, Component, GradientRule, outer_product
 
 
 class Model:
     """Components in sequence, from (n, input_dim) to (n, output_dim) logits.
 
-    `capacity` rows of activations are kept, grown when a larger minibatch comes.
+    Activations are kept for as many rows as the largest minibatch had.
     """
 
-    def __init__(self, components: list[Component], device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, components: list[Component], device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,
+                 compute: torch.dtype | None = None) -> None:
         for before, after in itertools.pairwise(components):
             if before.output_dim != after.input_dim:
                 raise ValueError(f"component of output {before.output_dim} before one of input {after.input_dim}")
@@ -32,9 +36,21 @@ class Model:
         self.shapes = [[spec.shape for spec in c.specs()] for c in components]
         size = sum(math.prod(s) for shapes in self.shapes for s in shapes)
         self.params = torch.zeros(size, device=self.device, dtype=dtype)
-        for component, views in zip(components, self.views(self.params), strict=True):
+        self.compute = compute or dtype
+        self._working = self.params if self.compute == dtype else torch.empty_like(self.params, dtype=self.compute)
+        for component, views in zip(components, self.views(self._working), strict=True):
             component.bind(views)
         self._capacity = 0
+
+    @property
+    def stochastic(self) -> bool:
+        """True where training draws random numbers (dropout)."""
+        return any(component.stochastic for component in self.components)
+
+    @property
+    def maps(self) -> list[AffineMap]:
+        """Every component's affine maps, from the input to the output."""
+        return [m for component in self.components for m in component.maps]
 
     @property
     def input_dim(self) -> int:
@@ -56,6 +72,19 @@ class Model:
             views.append(own)
         return views
 
+    def map_slices(self) -> list[slice]:
+        """Where in the flat buffer the parameters of each affine map lie."""
+        slices, start = [], 0
+        for component in self.components:
+            places = {}
+            for spec in component.specs():
+                places[spec.name] = slice(start, start := start + math.prod(spec.shape))
+            for m in component.maps:
+                own = [places[name] for name in m.params]
+                assert all(one.stop == other.start for one, other in itertools.pairwise(own)), "a map's parameters are neighbours"
+                slices.append(slice(own[0].start, own[-1].stop))
+        return slices
+
     def names(self) -> list[str]:
         """`<component>.<parameter>` for each view, in order."""
         return [f"{i}.{spec.name}" for i, c in enumerate(self.components) for spec in c.specs()]
@@ -63,29 +92,31 @@ class Model:
     def _reserve(self, rows: int) -> None:
         if rows <= self._capacity:
             return
-        like = {"device": self.device, "dtype": self.params.dtype}
         self._outputs: list[Tensor] = []  # an in-place component shares its input's buffer
         for component in self.components:
             shared = component.in_place and self._outputs
-            self._outputs.append(self._outputs[-1] if shared else torch.empty(rows, component.output_dim, **like))
+            dtype = self.params.dtype if component is self.components[-1] else self.compute
+            self._outputs.append(self._outputs[-1] if shared else torch.empty(rows, component.output_dim, device=self.device, dtype=dtype))
         widest = max((c.output_dim for c in self.components[:-1]), default=0)
-        self._derivatives = [torch.empty(rows * widest, **like) for _ in range(2)]
+        self._derivatives = [torch.empty(rows * widest, device=self.device, dtype=self.compute) for _ in range(2)]
         self._capacity = rows
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Logits (n, output_dim); valid, as `inputs` must stay, until the next forward."""
+    def forward(self, inputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Logits (n, output_dim); valid, as `inputs` must stay, until the next forward. `generator`: while training, for dropout."""
         n = len(inputs)
         self._reserve(n)
-        self._inputs = x = inputs
+        if self._working is not self.params:
+            self._working.copy_(self.params)
+        self._inputs = x = inputs.to(self.compute)
         for component, buffer in zip(self.components, self._outputs, strict=True):
             y = buffer[:n]
-            component.forward(x, y)
+            component.forward(x, y, generator)
             x = y
         return x
 
-    def backward(self, dlogits: Tensor, grads: Tensor, beta: float = 0.0) -> None:
+    def backward(self, dlogits: Tensor, grads: Tensor, beta: float = 0.0, rule: GradientRule = outer_product) -> None:
         """grads <- beta grads + gradient, for the minibatch of the last `forward`; `dlogits` (n, output_dim) is overwritten."""
-        n, dy = len(dlogits), dlogits
+        n, dy = len(dlogits), dlogits.to(self.compute)
         views = self._grad_views(grads)
         free = 0
         for i in range(len(self.components) - 1, -1, -1):
@@ -97,7 +128,7 @@ class Model:
             elif i:
                 dx = self._derivatives[free][: n * component.input_dim].view(n, component.input_dim)
                 free = 1 - free
-            component.backward(x, self._outputs[i][:n], dy, dx, views[i], beta)
+            component.backward(x, self._outputs[i][:n], dy, dx, views[i], beta, rule)
             if dx is not None:
                 dy = dx
 

@@ -25,8 +25,8 @@ class Schedule:
         """The rate of epoch `epoch`, to be asked after `end_epoch` of the one before."""
         raise NotImplementedError  # each schedule's own
 
-    def end_epoch(self, epoch: int, cv_loss: float) -> bool:
-        """Take note of an epoch's cross-validation loss; True where its model is accepted."""
+    def end_epoch(self, epoch: int, cv: dict[str, float]) -> bool:
+        """Take note of an epoch's metrics on held-out data; True where its model is accepted."""
         return True
 
     def finished(self, epoch: int) -> bool:
@@ -39,8 +39,8 @@ class Schedule:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         assert not state, f"{type(self).__name__} keeps no state, found {sorted(state)}"
 
-    def start(self, cv_loss: float) -> None:
-        """Take note of the loss before the first epoch."""
+    def start(self, cv: dict[str, float]) -> None:
+        """Take note of the metrics before the first epoch."""
 
 
 @dataclass
@@ -62,12 +62,12 @@ class Newbob(Schedule):
     def learn_rate(self, epoch: int) -> float:
         return self.rate
 
-    def start(self, cv_loss: float) -> None:
+    def start(self, cv: dict[str, float]) -> None:
         """The loss before the first epoch, which that epoch has to beat."""
-        self.best = cv_loss
+        self.best = cv["loss"]
 
-    def end_epoch(self, epoch: int, cv_loss: float) -> bool:
-        o = self.options
+    def end_epoch(self, epoch: int, cv: dict[str, float]) -> bool:
+        o, cv_loss = self.options, cv["loss"]
         improvement = (self.best - cv_loss) / abs(self.best) if self.best != float("inf") else float("inf")
         accepted = cv_loss < self.best or epoch < o.keep_lr_iters
         if accepted:

@@ -15,9 +15,7 @@ import torch
 from torch import Tensor
 
 from pykaldist.frames.sampler import Minibatch, Sampler
-from pykaldist.nnet.model import Model
-from pykaldist.nnet.objective import cross_entropy
-from pykaldist.optim.sgd import Sgd
+from pykaldist.optim.optimizer import Optimizer
 
 
 @dataclass
@@ -32,9 +30,9 @@ class Step:
 class Worker:
     """One replica. `on_step` is called between minibatches (progress, checkpoints)."""
 
-    def __init__(self, model: Model, optimizer: Sgd, sampler: Sampler) -> None:
-        self.model, self.optimizer, self.sampler = model, optimizer, sampler
-        self.totals = torch.zeros(2, dtype=torch.float64, device=model.device)  # loss, correct frames of the epoch so far
+    def __init__(self, optimizer: Optimizer, sampler: Sampler) -> None:
+        self.learner, self.optimizer, self.sampler = optimizer.learner, optimizer, sampler
+        self.totals = torch.zeros(self.learner.num_totals, dtype=torch.float64, device=self.learner.model.device)  # of the epoch so far
         self.gradients: Tensor | None = None
         self.learn_rate = 0.0
         self.epoch = self.index = self.frames = self.frames_since_sync = self.updates = 0
@@ -44,7 +42,7 @@ class Worker:
 
     @property
     def params(self) -> Tensor:
-        return self.model.params
+        return self.learner.model.params
 
     def begin_epoch(self, epoch: int, learn_rate: float) -> None:
         """Reset the epoch's counters, unless the worker was loaded from the middle of this very epoch."""
@@ -66,24 +64,22 @@ class Worker:
             self.on_step()
             before = time.perf_counter()
 
-    def _derivatives(self) -> tuple[Tensor, int]:
+    def _current(self) -> Minibatch:
         assert self._minibatch is not None, "no minibatch: call within `async for step in worker.minibatches()`"
-        logits = self.model.forward(self._minibatch.inputs)
-        return cross_entropy(logits, self._minibatch.targets, self.totals), len(self._minibatch)
+        return self._minibatch
 
     def step(self) -> None:
-        """One local update: forward, backward, optimiser. Nothing is read back from the device."""
-        dlogits, frames = self._derivatives()
-        self.optimizer.local_step(dlogits, self.learn_rate, frames)
+        """One local update: gradient and optimiser. Nothing is read back from the device."""
+        self.optimizer.local_step(self._current(), self.learn_rate, self.totals)
         self.updates += 1
 
     def gradient(self) -> tuple[Tensor, int]:
         """The minibatch's summed gradient in a flat buffer, and its frames; for strategies that ship gradients."""
         if self.gradients is None:
             self.gradients = torch.zeros_like(self.params)
-        dlogits, frames = self._derivatives()
-        self.model.backward(dlogits, self.gradients)
-        return self.gradients, frames
+        minibatch = self._current()
+        self.optimizer.gradient(minibatch, self.gradients, self.totals)
+        return self.gradients, len(minibatch)
 
     def apply(self, gradient: Tensor, frames: int) -> None:
         """One update from a gradient summed over `frames` frames, of one worker or of many."""

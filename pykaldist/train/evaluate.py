@@ -1,21 +1,22 @@
-"""Cross-validation: loss and frame accuracy of a model on held-out frames."""
+"""Cross-validation: a learner's metrics on held-out frames."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Sampler
-from pykaldist.nnet.model import Model
-from pykaldist.nnet.objective import cross_entropy
+from pykaldist.nnet.learner import Learner
 
 
-def evaluate(model: Model, sampler: Sampler) -> tuple[float, float]:
-    """(mean loss a frame in nats, frame accuracy in [0, 1]) over every frame of the sampler's split."""
-    totals = torch.zeros(2, dtype=torch.float64, device=model.device)
+def evaluate(learner: Learner, sampler: Sampler) -> dict[str, float]:
+    """The learner's metrics (loss in nats a frame, frame accuracy in [0, 1], ...) over every frame of the sampler's split."""
+    totals = torch.zeros(learner.num_totals, dtype=torch.float64, device=learner.model.device)
     for minibatch in sampler.in_order():
-        cross_entropy(model.forward(minibatch.inputs), minibatch.targets, totals)
-    loss, correct = (totals / sampler.frames).tolist()
-    if loss != loss:
-        raise UserError("the cross-validation loss is not a number; lower --learn-rate and run the same command again.")
-    return loss, correct
+        learner.score(minibatch, totals)
+    metrics = learner.metrics(totals.tolist())
+    if not math.isfinite(metrics["loss"]):
+        raise UserError(f"the cross-validation loss is {metrics['loss']}; lower --learn-rate and run the same command again.")
+    return metrics

@@ -29,16 +29,19 @@ from pykaldist.io.atomic import write_text
 from pykaldist.io.lock import locked
 from pykaldist.nnet.convert import to_nnet1
 from pykaldist.nnet.dnn import DnnOptions, init_dnn, make_dnn
+from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.network import FeatureTransform, Network
+from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.nnet.priors import write_counts
-from pykaldist.optim.schedules import make_schedule
-from pykaldist.optim.sgd import Sgd, SgdOptions
+from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
+from pykaldist.optim.schedules import SCHEDULES, make_schedule
 from pykaldist.options import option
 from pykaldist.parallel.fabrics.single import Single
 from pykaldist.parallel.strategy import make_strategy, strategies
 from pykaldist.parallel.worker import Worker
 from pykaldist.train.trainer import Trainer, TrainerOptions
 
+DTYPES = ("float32", "tf32", "bf16", "float64")
 SYSTEM_FILES = ("final.mdl", "tree", "phones.txt", "cmvn_opts", "delta_opts")  # what decoding needs beside the network
 
 
@@ -53,7 +56,11 @@ class ExperimentOptions:
     randomizer_seed: int = option(777, "seed of the order of frames")
     ngpu: int = option(1, "workers")
     strategy: str = option("local", "what workers exchange", tuple(strategies()))
+    optimizer: str = option("sgd", "what a worker does with a minibatch", tuple(OPTIMIZERS))
+    schedule: str = option("newbob", "how the rate moves", tuple(SCHEDULES))
     device: str = option("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
+    dtype: str = option("float32", "arithmetic: float64 for checks; on a GPU also tf32, and bf16 for the factors of matrix products",
+                        tuple(DTYPES))
     num_threads: int = option(0, "CPU threads of a worker; 0: all of the machine's")
 
     def __post_init__(self) -> None:
@@ -93,13 +100,29 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def arithmetic(name: str, device: torch.device) -> tuple[torch.dtype, torch.dtype]:
+    """(type of parameters, type of matrix factors) for a `--dtype`; sets how a GPU multiplies float32 in this process."""
+    if device.type != "cuda" and name in ("tf32", "bf16"):
+        raise UserError(f"--dtype {name} needs a GPU; use float32 on {device}.")
+    torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
+    dtype = torch.float64 if name == "float64" else torch.float32
+    return dtype, torch.bfloat16 if name == "bf16" else dtype
+
+
+def differing(options: Any) -> str:
+    """The options that are not at their defaults, in words."""
+    changed = [f"{f.name.replace('_', ' ')} {getattr(options, f.name):g}" for f in dataclasses.fields(options)
+               if getattr(options, f.name) != f.default]
+    return ", ".join(changed) or "its options at their defaults"
+
+
 class Experiment:
     """One training run in `exp`, on the stores `store/train` and `store/dev`."""
 
-    def __init__(self, store: Path, exp: Path, options: ExperimentOptions, dnn: DnnOptions, sgd: SgdOptions, schedule_name: str,
-                 schedule: Any, trainer: TrainerOptions) -> None:
+    def __init__(self, store: Path, exp: Path, options: ExperimentOptions, dnn: DnnOptions, optimizer: Any, schedule: Any,
+                 trainer: TrainerOptions) -> None:
         self.store, self.exp, self.options = store, exp, options
-        self.dnn, self.sgd, self.schedule_name, self.schedule, self.trainer = dnn, sgd, schedule_name, schedule, trainer
+        self.dnn, self.optimizer, self.schedule, self.trainer = dnn, optimizer, schedule, trainer
         self.train, self.dev = FrameStore(store / "train"), FrameStore(store / "dev")
         for field in ("dim", "num_pdfs"):
             one, other = getattr(self.train.manifest, field), getattr(self.dev.manifest, field)
@@ -110,8 +133,8 @@ class Experiment:
     def config(self) -> dict[str, Any]:
         """What the result depends on; a run in the same folder is the same run where this is equal."""
         return {
-            "options": {**dataclasses.asdict(self.options), **dataclasses.asdict(self.dnn), **dataclasses.asdict(self.sgd),
-                        "schedule": self.schedule_name, **dataclasses.asdict(self.schedule)},
+            "options": {**dataclasses.asdict(self.options), **dataclasses.asdict(self.dnn), **dataclasses.asdict(self.optimizer),
+                        **dataclasses.asdict(self.schedule)},
             "inputs": {name: s.manifest.checksums for name, s in (("train", self.train), ("dev", self.dev))},
             "device": self.device.type,
             "versions": {"pykaldist": pykaldist.__version__, "torch": torch.__version__, "numpy": np.__version__,
@@ -135,10 +158,12 @@ class Experiment:
         splice = list(range(-self.options.splice, self.options.splice + 1))
         shift, scale = splice_statistics(self.train, splice)
         transform = FeatureTransform(splice, shift, scale)
-        model = make_dnn(self.dnn, len(shift), self.train.manifest.num_pdfs, self.device)
+        dtype, compute = arithmetic(self.options.dtype, self.device)
+        model = make_dnn(self.dnn, len(shift), self.train.manifest.num_pdfs, self.device, dtype, compute)
         init_dnn(model, self.dnn, torch.Generator().manual_seed(self.options.seed))
-        worker = Worker(model, Sgd(model, self.sgd), self._sampler(self.train, transform))
-        schedule = make_schedule(self.schedule_name, self.schedule, self.options.learn_rate)
+        optimizer = make_optimizer(self.options.optimizer, Supervised(model, CrossEntropy()), self.optimizer)
+        worker = Worker(optimizer, self._sampler(self.train, transform))
+        schedule = make_schedule(self.options.schedule, self.schedule, self.options.learn_rate)
         trainer = Trainer(worker, make_strategy(self.options.strategy), Single(), schedule, self._sampler(self.dev, transform), self.exp,
                           self.trainer, lambda line: print(line, flush=True))
         print(self._contract(worker), flush=True)
@@ -177,13 +202,13 @@ class Experiment:
 
     def _contract(self, worker: Worker) -> str:
         """What stays fixed and what is, in a table."""
-        o = self.options
+        o, model = self.options, worker.learner.model
         hidden = f"{self.dnn.hid_layers} x {self.dnn.hid_dim} {self.dnn.activation}"
-        rows = [("network", f"dnn {worker.model.input_dim} - {hidden} - {worker.model.output_dim}, {len(worker.params):,} parameters"),
+        rows = [("network", f"dnn {model.input_dim} - {hidden} - {model.output_dim}, {len(worker.params):,} parameters, {o.dtype}"),
                 ("workers", f"1 on {self.device}, {torch.get_num_threads()} threads; strategy {o.strategy}"),
                 ("frames", f"{worker.sampler.frames:,} train, {len(self.dev):,} cross-validation"),
                 ("global minibatch", f"{o.minibatch_size} frames; {worker.sampler.minibatches:,} updates an epoch"),
-                ("optimizer", f"sgd, momentum {self.sgd.momentum:g}, L2 {self.sgd.l2_penalty:g}; rate {o.learn_rate:g} (not scaled)"),
-                ("schedule", f"{self.schedule_name}, at most {self.schedule.num_epochs} epochs"),
+                ("optimizer", f"{o.optimizer}, {differing(self.optimizer)}; rate {o.learn_rate:g} (not scaled)"),
+                ("schedule", f"{o.schedule}, at most {self.schedule.num_epochs} epochs"),
                 ("seeds", f"weights {o.seed}, frames {o.randomizer_seed}")]
         return "\n".join(f"  {name:17s} {value}" for name, value in rows)

@@ -44,6 +44,12 @@ class TrainerOptions:
                             "less than 0 minutes and 1 checkpoint.")
 
 
+def described(metrics: dict[str, float]) -> str:
+    """Metrics in words: accuracies in per cent."""
+    return ", ".join(f"frame accuracy {100 * value:.2f} %" if name == "acc" else f"{name.replace('_', ' ')} {value:.4f}"
+                     for name, value in metrics.items())
+
+
 class Trainer:
     """Trains `worker` in folder `exp`; `run` resumes from the newest checkpoint there."""
 
@@ -66,9 +72,9 @@ class Trainer:
             self.load_state_dict(state)
             self.log(f"resuming at epoch {self.epoch + 1}, update {self.worker.updates}")
         else:
-            loss, accuracy = evaluate(self.worker.model, self.cv)
-            self.schedule.start(loss)
-            self.log(f"before training: cv loss {loss:.4f}, cv frame accuracy {100 * accuracy:.2f} %")
+            cv = evaluate(self.worker.learner, self.cv)
+            self.schedule.start(cv)
+            self.log(f"before training: cv {described(cv)}")
         self._write_history()
         self.worker.on_step = self._on_step
         while not self.schedule.finished(self.epoch):
@@ -88,10 +94,10 @@ class Trainer:
         with Progress(f"epoch {self.epoch + 1}", worker.sampler.frames, "frames") as self._bar:
             self._bar.update(worker.frames)
             self.fabric.run(self.strategy.epoch(worker, self.fabric))
-        loss, correct = (worker.totals / max(worker.frames, 1)).tolist()
-        self._check_loss(loss)
-        cv_loss, cv_accuracy = evaluate(worker.model, self.cv)
-        accepted = self.schedule.end_epoch(self.epoch, cv_loss)
+        train = worker.learner.metrics(worker.totals.tolist())
+        self._check_loss(train["loss"])
+        cv = evaluate(worker.learner, self.cv)
+        accepted = self.schedule.end_epoch(self.epoch, cv)
         if accepted:
             self.accepted.copy_(worker.params)
         else:
@@ -100,14 +106,15 @@ class Trainer:
         frames = worker.frames - self._frames_before
         compute, load = self.fabric.compute_seconds, worker.load_seconds
         self.history.append({
-            "epoch": self.epoch + 1, "updates": worker.updates, "frames": worker.frames, "learn_rate": rate, "train_loss": loss,
-            "train_acc": correct, "cv_loss": cv_loss, "cv_acc": cv_accuracy, "accepted": accepted,
+            "epoch": self.epoch + 1, "updates": worker.updates, "frames": worker.frames, "learn_rate": rate,
+            **{f"train_{name}": value for name, value in train.items()}, **{f"cv_{name}": value for name, value in cv.items()},
+            "accepted": accepted,
             "seconds": {"compute": compute, "exchange": 0.0, "wait": 0.0, "load": load, "total": total + self.seconds_before},
             "time": self.fabric.time, "disagreement": 0.0})
         self._write_history()
         verdict = "" if accepted else " (rejected)"
-        self.log(f"epoch {self.epoch + 1}: rate {rate:.3g}, {worker.frames} frames, loss {loss:.4f}, accuracy {100 * correct:.2f} %; "
-                 f"cv loss {cv_loss:.4f}, cv frame accuracy {100 * cv_accuracy:.2f} %{verdict}; {total:.1f} s measured, "
+        self.log(f"epoch {self.epoch + 1}: rate {rate:.3g}, {worker.frames} frames, {described(train)}; cv {described(cv)}{verdict}; "
+                 f"{total:.1f} s measured, "
                  f"{frames / total:.0f} frames/s, computing {100 * compute / total:.0f} %, loading {100 * load / total:.0f} %")
         self.epoch += 1
         self.seconds_before = 0.0
@@ -116,7 +123,7 @@ class Trainer:
     def _on_step(self) -> None:
         worker = self.worker
         if worker.index % LOSS_CHECK_INTERVAL == 0:
-            loss = worker.totals[0].item() / worker.frames
+            loss = worker.learner.metrics(worker.totals.tolist())["loss"]
             self._check_loss(loss)
             assert self._bar is not None
             self._bar.update(worker.frames - self._bar.count, f"loss {loss:.3f}")

@@ -24,6 +24,8 @@ import torch
 from pykaldist.frames.sampler import Partition, Sampler
 from pykaldist.frames.store import FrameStore, pack
 from pykaldist.nnet.dnn import DnnOptions, init_dnn, make_dnn
+from pykaldist.nnet.learner import Supervised
+from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.sgd import Sgd, SgdOptions
 from pykaldist.parallel.fabrics.single import Single
 from pykaldist.parallel.strategies.local import Local
@@ -91,7 +93,7 @@ def main() -> None:
         store = random_store(Path(folder) / "store", args.steps, args.minibatch_size, inputs // 11, pdfs)
         zeros, ones = torch.zeros(inputs), torch.ones(inputs)
         sampler = Sampler(store, Partition(store), 0, args.minibatch_size, list(range(-5, 6)), zeros, ones, 0, torch.device("cpu"))
-        worker = Worker(model, Sgd(model, SgdOptions(momentum=0.5)), sampler)
+        worker = Worker(Sgd(Supervised(model, CrossEntropy()), SgdOptions(momentum=0.5)), sampler)
 
         def ours() -> None:
             worker.begin_epoch(worker.epoch + 1, 1e-5)

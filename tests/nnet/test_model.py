@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from pykaldist.errors import UserError
+from pykaldist.frames.sampler import Minibatch
 from pykaldist.nnet.components import ACTIVATIONS
 from pykaldist.nnet.dnn import DnnOptions, init_dnn, make_dnn
 from pykaldist.nnet.network import FeatureTransform, Network
-from pykaldist.nnet.objective import cross_entropy
+from pykaldist.nnet.objective import CrossEntropy
 
 FUNCTIONS = {"sigmoid": torch.sigmoid, "tanh": torch.tanh, "relu": torch.relu}
 
@@ -39,12 +40,13 @@ def slow(model, activation, inputs, targets):
 def test_gradient_loss_and_accuracy_equal_autograd(activation):
     model, inputs, targets = setup(activation)
     loss, gradient, correct = slow(model, activation, inputs, targets)
-    totals = torch.zeros(2, dtype=torch.float64)
+    totals, objective = torch.zeros(3, dtype=torch.float64), CrossEntropy()
     grads = torch.full_like(model.params, 7.0)
-    model.backward(cross_entropy(model.forward(inputs), targets, totals), grads)
+    model.backward(objective(model.forward(inputs), Minibatch(inputs, targets, 0, False), totals), grads)
     assert torch.allclose(grads, gradient, atol=1e-12)
-    assert totals.tolist() == pytest.approx([loss, correct])
-    model.backward(cross_entropy(model.forward(inputs[:4]), targets[:4], totals), grads, beta=0.5)
+    assert totals.tolist() == pytest.approx([loss, correct, 6])
+    assert objective.metrics(totals.tolist()) == pytest.approx({"loss": loss / 6, "acc": correct / 6})
+    model.backward(objective(model.forward(inputs[:4]), Minibatch(inputs[:4], targets[:4], 1, False), totals), grads, beta=0.5)
     assert torch.allclose(grads, 0.5 * gradient + slow(model, activation, inputs[:4], targets[:4])[1], atol=1e-12)
 
 

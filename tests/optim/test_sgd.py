@@ -1,4 +1,4 @@
-"""SGD against torch's own, and the two ways to make a step against each other."""
+"""SGD against torch's own, penalties against their definitions, and the two ways to make a step against each other."""
 
 from __future__ import annotations
 
@@ -6,44 +6,75 @@ import pytest
 import torch
 
 from pykaldist.errors import UserError
+from pykaldist.frames.sampler import Minibatch
 from pykaldist.nnet.dnn import DnnOptions, init_dnn, make_dnn
-from pykaldist.nnet.objective import cross_entropy
+from pykaldist.nnet.learner import Supervised
+from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.sgd import Sgd, SgdOptions
 
+RATE, FRAMES = 0.01, 8
 
-def run(options, steps, shipped):
+
+def learner_and_minibatches(steps):
     shape = DnnOptions(1, 6, "tanh")
     model = make_dnn(shape, 5, 4, dtype=torch.float64)
     init_dnn(model, shape, torch.Generator().manual_seed(1))
-    optimizer, totals = Sgd(model, options), torch.zeros(2, dtype=torch.float64)
-    reference = model.params.clone().requires_grad_()
-    torch_sgd = torch.optim.SGD([reference], lr=0.01, momentum=options.momentum)
-    weights = torch.cat([torch.full((v.numel(),), float(v.dim() > 1), dtype=torch.float64) for c in model.views(model.params) for v in c])
     generator = torch.Generator().manual_seed(3)
-    for _ in range(steps):
-        inputs = torch.randn(8, 5, generator=generator, dtype=torch.float64)
-        targets = torch.randint(0, 4, (8,), generator=generator).int()
+    minibatches = [Minibatch(torch.randn(FRAMES, 5, generator=generator, dtype=torch.float64),
+                             torch.randint(0, 4, (FRAMES,), generator=generator).int(), i, False) for i in range(steps)]
+    return Supervised(model, CrossEntropy()), minibatches
+
+
+def run(options, steps, shipped):
+    learner, minibatches = learner_and_minibatches(steps)
+    model, totals = learner.model, torch.zeros(3, dtype=torch.float64)
+    optimizer = Sgd(learner, options)
+    reference = model.params.clone().requires_grad_()
+    torch_sgd = torch.optim.SGD([reference], lr=RATE, momentum=options.momentum)
+    weights = torch.cat([torch.full((v.numel(),), float(v.dim() > 1), dtype=torch.float64) for c in model.views(model.params) for v in c])
+    for minibatch in minibatches:
         gradient = torch.empty_like(model.params)
-        model.backward(cross_entropy(model.forward(inputs), targets, totals), gradient)
+        optimizer.gradient(minibatch, gradient, totals)
         reference.grad = gradient.clone()
         if shipped:
-            optimizer.apply(gradient, 0.01, 8)
+            optimizer.apply(gradient, RATE, FRAMES)
         else:
-            optimizer.local_step(cross_entropy(model.forward(inputs), targets, totals), 0.01, 8)
+            optimizer.local_step(minibatch, RATE, totals)
         with torch.no_grad():
-            reference.mul_(1 - weights * 0.01 * options.l2_penalty * 8)
+            reference.mul_(1 - weights * RATE * options.l2_penalty * FRAMES)
         torch_sgd.step()
+        with torch.no_grad():
+            if options.l1_penalty:
+                shrunk = reference.sign() * (reference.abs() - RATE * options.l1_penalty * FRAMES).clamp_min(0)
+                reference.copy_(torch.where(weights > 0, shrunk, reference))
+            for weight in (v for c in model.views(reference) for v in c if v.dim() > 1 and options.max_norm):
+                for row in weight:
+                    row.mul_(min(1.0, options.max_norm / row.norm().item()))
     return model.params, reference.detach()
 
 
 @pytest.mark.parametrize("shipped", [False, True])
-@pytest.mark.parametrize("options", [SgdOptions(), SgdOptions(momentum=0.9), SgdOptions(momentum=0.5, l2_penalty=0.03)])
+@pytest.mark.parametrize("options", [SgdOptions(), SgdOptions(momentum=0.9), SgdOptions(momentum=0.5, l2_penalty=0.03),
+                                     SgdOptions(l1_penalty=0.05), SgdOptions(momentum=0.3, max_norm=1.1)])
 def test_equals_torch_sgd(options, shipped):
     ours, theirs = run(options, 20, shipped)
     assert torch.allclose(ours, theirs, atol=1e-12)
 
 
-@pytest.mark.parametrize("bad", [{"momentum": 1.0}, {"momentum": -0.1}, {"l2_penalty": -1.0}])
+def test_a_learning_rate_coefficient_is_a_rate_of_its_own():
+    (one, minibatches), (other, _) = learner_and_minibatches(1), learner_and_minibatches(1)
+    before = one.model.params.clone()
+    one.model.maps[0].learn_rate_coef, one.model.maps[0].bias_learn_rate_coef = 0.5, 2.0
+    totals = torch.zeros(3, dtype=torch.float64)
+    for learner in (one, other):
+        Sgd(learner, SgdOptions()).local_step(minibatches[0], RATE, totals)
+    moved, plain = (learner.model.views(learner.model.params - before) for learner in (one, other))
+    for component, factors in ((0, (0.5, 2.0)), (2, (1.0, 1.0))):
+        for view, reference, factor in zip(moved[component], plain[component], factors, strict=True):
+            assert torch.allclose(view, factor * reference, atol=1e-15)
+
+
+@pytest.mark.parametrize("bad", [{"momentum": 1.0}, {"momentum": -0.1}, {"l2_penalty": -1.0}, {"l1_penalty": -1.0}, {"max_norm": -1.0}])
 def test_nonsense_is_refused(bad):
     with pytest.raises(UserError):
         SgdOptions(**bad)

@@ -7,6 +7,8 @@ import torch
 
 from pykaldist.frames.sampler import Partition, Sampler
 from pykaldist.nnet.dnn import DnnOptions, init_dnn, make_dnn
+from pykaldist.nnet.learner import Supervised
+from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.sgd import Sgd, SgdOptions
 from pykaldist.parallel.fabrics.single import Single
 from pykaldist.parallel.strategies.local import Local
@@ -23,7 +25,7 @@ def make_worker(make_store):
         model = make_dnn(shape, 12, 5)
         init_dnn(model, shape, torch.Generator().manual_seed(0))
         sampler = Sampler(store, Partition(store), 0, 16, [-1, 0, 1], torch.zeros(12), torch.ones(12), 0, torch.device("cpu"))
-        return Worker(model, Sgd(model, SgdOptions(**options)), sampler)
+        return Worker(Sgd(Supervised(model, CrossEntropy()), SgdOptions(**options)), sampler)
 
     return make
 

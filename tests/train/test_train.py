@@ -22,6 +22,7 @@ COMMON = ["--hid-layers", "2", "--hid-dim", "16", "--splice", "1", "--minibatch-
 VARIANTS = {
     "newbob": ["--schedule", "newbob", "--num-epochs", "5", "--momentum", "0.5"],
     "newbob that rejects": ["--schedule", "newbob", "--num-epochs", "6", "--learn-rate", "2.0"],
+    "ngsgd": ["--optimizer", "ngsgd", "--momentum", "0.5", "--rank-in", "3", "--max-change", "0.75", "--num-epochs", "4"],
     "exponential": ["--schedule", "exponential", "--num-epochs", "4", "--l2-penalty", "1e-4", "--activation", "relu"],
 }
 

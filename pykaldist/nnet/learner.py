@@ -1,0 +1,60 @@
+"""A learner: a model and what it is trained towards, as optimisers and strategies see it.
+
+An optimiser asks for the gradient of a minibatch in a flat buffer; what makes it, backpropagation of an objective or the contrastive
+divergence of an RBM, is the learner's own affair. So every strategy trains every learner.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from pykaldist.frames.sampler import Minibatch
+from pykaldist.nnet.components import GradientRule, outer_product
+from pykaldist.nnet.model import Model
+from pykaldist.nnet.objective import Objective
+
+
+class Learner(ABC):
+    """`model` holds the flat parameters; `num_totals` is the length of the float64 totals that minibatches add to."""
+
+    model: Model
+    num_totals: int
+
+    @abstractmethod
+    def gradient(self, minibatch: Minibatch, grads: Tensor, beta: float, totals: Tensor, rule: GradientRule = outer_product) -> None:
+        """grads <- beta grads + gradient, summed over the minibatch; adds to `totals`. Nothing is read back from the device."""
+
+    @abstractmethod
+    def score(self, minibatch: Minibatch, totals: Tensor) -> None:
+        """Add held-out data to `totals`."""
+
+    @abstractmethod
+    def metrics(self, totals: list[float]) -> dict[str, float]:
+        """Means a frame, the loss first, as they stand in `history.jsonl` behind `train_` and `cv_`."""
+
+    def training_generator(self, minibatch: Minibatch) -> torch.Generator:
+        """The generator of a minibatch's own random numbers: the same wherever and whenever that minibatch is trained on."""
+        if not hasattr(self, "_generator"):
+            self._generator = torch.Generator(self.model.device)
+        return self._generator.manual_seed(minibatch.seed)
+
+
+class Supervised(Learner):
+    """Forward, objective, backward."""
+
+    def __init__(self, model: Model, objective: Objective) -> None:
+        self.model, self.objective, self.num_totals = model, objective, objective.num_totals
+
+    def gradient(self, minibatch: Minibatch, grads: Tensor, beta: float, totals: Tensor, rule: GradientRule = outer_product) -> None:
+        generator = self.training_generator(minibatch) if self.model.stochastic else None
+        outputs = self.model.forward(minibatch.inputs, generator)
+        self.model.backward(self.objective(outputs, minibatch, totals), grads, beta, rule)
+
+    def score(self, minibatch: Minibatch, totals: Tensor) -> None:
+        self.objective(self.model.forward(minibatch.inputs), minibatch, totals)
+
+    def metrics(self, totals: list[float]) -> dict[str, float]:
+        return self.objective.metrics(totals)

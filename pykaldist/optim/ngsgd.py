@@ -1,0 +1,255 @@
+"""NG-SGD: stochastic gradient descent whose affine maps' gradients are natural gradients.
+
+Povey, Zhang & Khudanpur (2014), arXiv:1410.7455; Su, Chen & Xu (2015), section 4. For an affine map y = W x + b and a minibatch, let the
+rows of X be the inputs with a one appended, those of Y the derivatives with respect to y. SGD steps along Y^T X. NG-SGD steps along
+
+    gamma_in gamma_out Yhat^T Xhat,
+
+each of Xhat, Yhat being X, Y times a smoothed inverse Fisher matrix (`optim/natural_gradient.py`): the Fisher matrix of the map is taken to
+be the Kronecker product of that of its inputs and that of its output derivatives. Parameters outside of affine maps take plain steps.
+
+Max-change keeps a step from going too far, in three ways, any of which can be off (0):
+  --max-change-per-sample (nnet2): the minibatch's gradient is scaled by min(1, mc N / (lr sum_i ||xhat_i|| ||yhat_i|| gamma_in gamma_out));
+  --max-change (nnet3, its value there 0.75): a map's step has at most this Euclidean norm;
+  --max-param-change (nnet3, there 2.0): the step of all maps together has at most this one.
+Momentum is v <- m v + gradient after preconditioning and the first of these; the other two bound the step lr v. Penalties (L2, L1,
+max-norm) act on the parameters themselves, and dropout before the natural gradient sees the inputs: all of them combine.
+
+On a GPU nothing but the update of the Fisher models needs the host (an eigendecomposition of rank x rank, every `update_period`
+minibatches). It is made by a helper thread while `UPDATE_DELAY` further minibatches are trained on with the model before; the delay is counted in
+minibatches, so that a run is repeatable. On a CPU, and for the first minibatches, the update takes effect at once, as in Kaldi.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pykaldist.errors import UserError
+from pykaldist.frames.sampler import Minibatch
+from pykaldist.nnet.components import AffineMap
+from pykaldist.nnet.gemm import product
+from pykaldist.nnet.learner import Learner
+from pykaldist.optim.natural_gradient import FIRST_UPDATES, FisherUpdate, OnlineNaturalGradient, Spectrum
+from pykaldist.optim.optimizer import Optimizer, OptimizerOptions
+from pykaldist.options import option
+
+DEFAULT_RANK_IN, DEFAULT_RANK_OUT = 20, 80
+UPDATE_DELAY = 2  # minibatches, on a GPU
+HELPER_THREADS = 8
+TINY = 1e-30
+
+
+@dataclass
+class NgSgdOptions(OptimizerOptions):
+    """NG-SGD."""
+
+    rank_in: int | None = option(None, "rank of the Fisher matrix of a map's inputs (20, or half of their dimension where that is less)")
+    rank_out: int | None = option(None, "rank of the Fisher matrix of a map's output derivatives (80, or half of their dimension)")
+    update_period: int = option(4, "minibatches between updates of the Fisher matrices")
+    num_samples_history: float = option(2000.0, "frames over which the Fisher matrices are smoothed")
+    alpha: float = option(4.0, "smoothing of the Fisher matrices towards the identity")
+    max_change_per_sample: float = option(0.075, "largest change a frame, of a map's parameters (nnet2); 0: no limit")
+    max_change: float = option(0.0, "largest change of a map's parameters in a minibatch (nnet3); 0: no limit")
+    max_param_change: float = option(0.0, "largest change of all maps' parameters in a minibatch (nnet3); 0: no limit")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("rank_in", "rank_out", "update_period"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)} is not positive.")
+        for name in ("max_change_per_sample", "max_change", "max_param_change", "alpha"):
+            if getattr(self, name) < 0.0:
+                raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)} is negative.")
+        if self.num_samples_history <= 0.0:
+            raise UserError(f"--num-samples-history {self.num_samples_history} is not positive.")
+
+
+class MapState:
+    """The two Fisher models of one affine map, and how its last gradient is to be scaled."""
+
+    def __init__(self, map: AffineMap, options: NgSgdOptions, like: Tensor) -> None:
+        shared = {"update_period": options.update_period, "num_samples_history": options.num_samples_history, "alpha": options.alpha,
+                  "device": like.device, "dtype": like.dtype}
+        rank_in = min(DEFAULT_RANK_IN, (map.input_dim + 1) // 2) if options.rank_in is None else options.rank_in
+        rank_out = min(DEFAULT_RANK_OUT, (map.output_dim + 1) // 2) if options.rank_out is None else options.rank_out
+        self.input = OnlineNaturalGradient(map.input_dim, rank_in, ones=map.bias, **shared)
+        self.output = OnlineNaturalGradient(map.output_dim, rank_out, **shared)
+        self.scale = torch.ones((), device=like.device, dtype=like.dtype)
+
+
+class NgSgd(Optimizer):
+    """`states[m]` belongs to the model's affine map number m."""
+
+    options: NgSgdOptions
+
+    def __init__(self, learner: Learner, options: NgSgdOptions) -> None:
+        super().__init__(learner, options)
+        model = self.model
+        if not model.maps:
+            raise UserError("--optimizer ngsgd: the model has no affine map to take a natural gradient of; use --optimizer sgd.")
+        self.states = [MapState(m, options, model.params) for m in model.maps]
+        self._state_of = dict(zip(model.maps, self.states, strict=True))
+        self._sides = [side for state in self.states for side in (state.input, state.output) if side.rank > 0]
+        self._grads = torch.zeros_like(model.params)
+        one = torch.ones_like(self.rate)
+        # (where, scale of the gradient there), over all parameters
+        self._parts = [(part, state.scale) for part, state in zip(model.map_slices(), self.states, strict=True)]
+        self._parts += [(part, one) for part in _between([part for part, _ in self._parts], len(model.params))]
+        self._scratch: dict[str, Tensor] = {}
+        self._updates = _DelayedUpdates(self._sides) if model.device.type == "cuda" else None
+
+    def local_step(self, minibatch: Minibatch, learn_rate: float, totals: Tensor) -> None:
+        self._before_step()
+        super().local_step(minibatch, learn_rate, totals)
+        self._after_step()
+
+    def gradient(self, minibatch: Minibatch, grads: Tensor, totals: Tensor) -> None:
+        self._before_step()
+        self.learner.gradient(minibatch, grads, 0.0, totals, self._natural)
+        for part, scale in self._parts:
+            grads[part].mul_(scale)
+        self._after_step()
+
+    def _kind(self) -> int:
+        return int(self.states[0].input.collecting)
+
+    def _step(self, minibatch: Minibatch, totals: Tensor) -> None:
+        self.learner.gradient(minibatch, self._grads, 0.0, totals, self._natural)
+        if self.options.momentum == 0.0:
+            self._move([(self._grads[part], scale) for part, scale in self._parts], len(minibatch))
+            return
+        self.velocity.mul_(self.options.momentum)
+        for part, scale in self._parts:
+            self.velocity[part].addcmul_(self._grads[part], scale)
+        self._update(len(minibatch))
+
+    def _update(self, frames: int) -> None:
+        one = torch.ones_like(self.rate)
+        self._move([(self.velocity[part], one) for part, _ in self._parts], frames)
+
+    def _move(self, directions: list[tuple[Tensor, Tensor]], frames: int) -> None:
+        """Step against each part's direction times its factor times the rate, within the bounds on change."""
+        o = self.options
+        self._decay(frames)
+        steps = torch.stack([factor for _, factor in directions]) * self.rate
+        if o.max_change > 0.0 or o.max_param_change > 0.0:
+            norms = torch.stack([torch.linalg.vector_norm(direction) for direction, _ in directions]).clamp_min_(TINY)
+            if o.max_change > 0.0:
+                steps = torch.minimum(steps, o.max_change / norms)
+            if o.max_param_change > 0.0:
+                steps = steps * (o.max_param_change / torch.linalg.vector_norm(norms * steps).clamp_min_(TINY)).clamp_max_(1.0)
+        for i, (part, _) in enumerate(self._parts):
+            self.model.params[part].addcmul_(directions[i][0], steps[i], value=-1.0)
+        self._constrain(frames)
+
+    def _natural(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float) -> None:
+        """The gradient rule: Yhat^T Xhat; what it is to be multiplied by goes into the map's state."""
+        assert beta == 0.0, "momentum comes after preconditioning"
+        state = self._state_of[map]
+        if state.input.calls == 0:
+            state.input.start(x)
+            state.output.start(dy)
+        xhat, ones, x_norms, x_scale = state.input.precondition(x, self._buffer("x", x))
+        yhat, _, y_norms, y_scale = state.output.precondition(dy, self._buffer("y", dy))
+        product(yhat.t(), xhat, weight)
+        if bias is not None and ones is not None:
+            bias.copy_(torch.mv(yhat.t(), (ones * (map.bias_learn_rate_coef / map.learn_rate_coef)).to(yhat.dtype)))
+        scale = x_scale * y_scale * map.learn_rate_coef
+        if self.options.max_change_per_sample > 0.0:
+            change = torch.dot(x_norms, y_norms).mul_(scale).mul_(self.rate).clamp_min_(TINY)
+            scale = scale * (self.options.max_change_per_sample * len(x) / change).clamp_max_(1.0)
+        state.scale.copy_(scale)
+
+    def _buffer(self, name: str, like: Tensor) -> Tensor:
+        if name not in self._scratch or self._scratch[name].numel() < like.numel():
+            self._scratch[name] = torch.empty(like.numel(), device=like.device, dtype=like.dtype)
+        return self._scratch[name]
+
+    def _before_step(self) -> None:
+        if self._updates is not None:
+            self._updates.before_step(bool(self._kind()))
+
+    def _after_step(self) -> None:
+        if self._kind():
+            if self._updates is not None and self.states[0].input.calls > FIRST_UPDATES:
+                self._updates.begin()
+            else:
+                for side in self._sides:
+                    side.finish(side.update())
+        for state in self.states:
+            state.input.advance()
+            state.output.advance()
+
+    def state_dict(self) -> dict[str, Any]:
+        fisher = [{"input": state.input.state_dict(), "output": state.output.state_dict()} for state in self.states]
+        return {**super().state_dict(), "fisher": fisher, "delayed": None if self._updates is None else self._updates.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        for own, saved in zip(self.states, state["fisher"], strict=True):
+            own.input.load_state_dict(saved["input"])
+            own.output.load_state_dict(saved["output"])
+        if self._updates is not None and state["delayed"] is not None:
+            self._updates.load_state_dict(state["delayed"])
+
+
+def _between(parts: list[slice], size: int) -> list[slice]:
+    """What `parts` leave of 0..size."""
+    edges = [0, *(edge for part in sorted(parts, key=lambda p: p.start) for edge in (part.start, part.stop)), size]
+    return [slice(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b]
+
+
+class _DelayedUpdates:
+    """Updates of the Fisher models of a GPU, made by helper threads while `UPDATE_DELAY` minibatches go by."""
+
+    def __init__(self, sides: list[OnlineNaturalGradient]) -> None:
+        self._sides = sides
+        self._host = [torch.empty(side.small.shape, dtype=side.small.dtype, pin_memory=True) for side in sides]
+        self._pool = ThreadPoolExecutor(min(len(sides), HELPER_THREADS))
+        self._pending: list[Future[FisherUpdate]] = []
+        self._wait = 0
+
+    def begin(self) -> None:
+        """Start on the statistics that the device is about to have taken."""
+        for side, host in zip(self._sides, self._host, strict=True):
+            host.copy_(side.small, non_blocking=True)
+        taken = torch.cuda.Event()
+        taken.record()
+
+        def update(side: OnlineNaturalGradient, host: Tensor) -> FisherUpdate:
+            taken.synchronize()
+            return side.update(host)
+
+        assert not self._pending, "an update was overtaken by the next one"
+        self._pending = [self._pool.submit(update, side, host) for side, host in zip(self._sides, self._host, strict=True)]
+        self._wait = UPDATE_DELAY
+
+    def before_step(self, collecting: bool) -> None:
+        """Count a minibatch; deliver what is due before it, or what it would overwrite."""
+        if self._wait == 0 or collecting:
+            self.deliver()
+        self._wait -= 1
+
+    def deliver(self) -> None:
+        for side, update in zip(self._sides, self._pending, strict=True) if self._pending else ():
+            side.finish(update.result())
+        self._pending = []
+
+    def state_dict(self) -> dict[str, Any]:
+        updates = [future.result() for future in self._pending]
+        return {"wait": self._wait, "updates": [{"from_j": u.from_j, "from_w": u.from_w, "d": u.spectrum.d, "rho": u.spectrum.rho,
+                                                 "orthonormalise": u.orthonormalise} for u in updates],
+                "j": [side.j.cpu() for side in self._sides] if updates else []}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._wait, self._pending = state["wait"], []
+        for side, saved, j in zip(self._sides, state["updates"], state["j"], strict=True) if state["updates"] else ():
+            side.j.copy_(j)
+            future: Future[FisherUpdate] = Future()
+            future.set_result(FisherUpdate(saved["from_j"], saved["from_w"], Spectrum(saved["d"], saved["rho"]), saved["orthonormalise"]))
+            self._pending.append(future)

@@ -1,0 +1,142 @@
+"""What every optimiser shares: the penalties of nnet1, the rate on the device, and steps replayed as CUDA graphs.
+
+After the optimiser's own update, with lr the learning rate (times an affine map's coefficient) and n the frames of the minibatch:
+    L2:        W <- W (1 - lr l2 n)
+    L1:        W <- sign(W) max(|W| - lr l1 n, 0)
+    max-norm:  a row of W whose norm exceeds the limit is scaled back to it (Srivastava et al., 2014)
+on weights, never on biases. They act on the parameters, not on the gradient: NG-SGD does not precondition them.
+
+On a GPU the launching of a step's hundred small kernels costs more than a small network's arithmetic. So a step is recorded as a CUDA graph
+the third time that its kind comes, and replayed from then on; what changes from step to step (minibatch, rate) lies in buffers that
+stay in place.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pykaldist.errors import UserError
+from pykaldist.frames.sampler import Minibatch
+from pykaldist.nnet.learner import Learner
+from pykaldist.options import option
+
+
+@dataclass
+class OptimizerOptions:
+    """Momentum and penalties."""
+
+    momentum: float = option(0.0, "momentum m of v = m v + g")
+    l2_penalty: float = option(0.0, "L2 penalty on weights, a frame")
+    l1_penalty: float = option(0.0, "L1 penalty on weights, a frame")
+    max_norm: float = option(0.0, "largest norm of a unit's incoming weights; 0: no limit")
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.momentum < 1.0:
+            raise UserError(f"--momentum {self.momentum} is outside [0, 1).")
+        for name in ("l2_penalty", "l1_penalty", "max_norm"):
+            if getattr(self, name) < 0.0:
+                raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)} is negative.")
+
+
+class Optimizer(ABC):
+    """The optimiser of one worker; `velocity` is flat, like the parameters."""
+
+    def __init__(self, learner: Learner, options: OptimizerOptions) -> None:
+        self.learner, self.model, self.options = learner, learner.model, options
+        self.velocity = torch.zeros_like(self.model.params)
+        self.rate = torch.zeros((), device=self.model.device, dtype=self.model.params.dtype)
+        self._host_rate = 0.0
+        self._graphs: _StepGraphs | None = _StepGraphs() if self.model.device.type == "cuda" else None
+        maps = self.model.maps
+        weights = [v for component in self.model.views(self.model.params) for v in component if v.dim() == 2]
+        self._weights = list(zip(weights, [m.learn_rate_coef for m in maps], strict=True))
+
+    def local_step(self, minibatch: Minibatch, learn_rate: float, totals: Tensor) -> None:
+        """Gradient and update in one. Nothing is read back from the device."""
+        self._set_rate(learn_rate)
+        if self._graphs is None:
+            self._step(minibatch, totals)
+        else:
+            self._graphs.run((self._kind(), *minibatch.addresses(), totals.data_ptr()), lambda: self._step(minibatch, totals))
+
+    @abstractmethod
+    def gradient(self, minibatch: Minibatch, grads: Tensor, totals: Tensor) -> None:
+        """grads <- the minibatch's gradient, summed, as `apply` of this or another worker's optimiser takes it."""
+
+    def apply(self, gradient: Tensor, learn_rate: float, frames: int) -> None:
+        """Update from a gradient made elsewhere, summed over `frames` frames."""
+        self._set_rate(learn_rate)
+        self.velocity.mul_(self.options.momentum).add_(gradient)
+        self._update(frames)
+
+    @abstractmethod
+    def _step(self, minibatch: Minibatch, totals: Tensor) -> None:
+        """`local_step` but for what happens on the host."""
+
+    def _kind(self) -> int:
+        """Steps of different kinds launch different kernels."""
+        return 0
+
+    def _set_rate(self, learn_rate: float) -> None:
+        if learn_rate != self._host_rate:
+            self.rate.fill_(learn_rate)
+            self._host_rate = learn_rate
+
+    def _update(self, frames: int) -> None:
+        self._decay(frames)
+        self.model.params.addcmul_(self.velocity, self.rate, value=-1.0)
+        self._constrain(frames)
+
+    def _decay(self, frames: int) -> None:
+        """L2 penalty."""
+        if self.options.l2_penalty > 0.0:
+            for weight, coef in self._weights:
+                weight.mul_(1.0 - self.rate * (coef * self.options.l2_penalty * frames))
+
+    def _constrain(self, frames: int) -> None:
+        """L1 penalty and max-norm."""
+        if self.options.l1_penalty > 0.0:
+            for weight, coef in self._weights:
+                shrink = self.rate * (coef * self.options.l1_penalty * frames)
+                weight.copy_((weight.abs() - shrink).clamp_min_(0.0).copysign_(weight))
+        if self.options.max_norm > 0.0:
+            for weight, _ in self._weights:
+                norms = torch.linalg.vector_norm(weight, dim=1, keepdim=True)
+                weight.mul_((self.options.max_norm / norms.clamp_min_(1e-20)).clamp_max_(1.0))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"velocity": self.velocity.cpu()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.velocity.copy_(state["velocity"])
+
+
+class _StepGraphs:
+    """Steps by kind: run twice as they are, recorded the third time, replayed after that."""
+
+    WARM_UP = 2
+    LIMIT = 16  # kinds recorded; others run as they are
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[int, ...], int] = {}
+        self._recorded: dict[tuple[int, ...], torch.cuda.CUDAGraph] = {}
+
+    def run(self, kind: tuple[int, ...], step: Callable[[], None]) -> None:
+        if kind in self._recorded:
+            self._recorded[kind].replay()
+            return
+        self._seen[kind] = self._seen.get(kind, 0) + 1
+        if self._seen[kind] <= self.WARM_UP or len(self._recorded) == self.LIMIT:
+            step()
+            return
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step()
+        self._recorded[kind] = graph
+        graph.replay()
