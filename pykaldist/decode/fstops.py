@@ -3,16 +3,21 @@
 `remove_eps_local` never makes the transducer grow, unlike full epsilon removal: it only joins pairs of arcs (a, b), a into and b out of
 state t, that can be one arc (at most one of them has an input label, and at most one an output label), where t has
 
-1. one way in and several out: each b that can be joined is moved to a's source; weight is shifted so that the best way out of t keeps
-   its cost relative to the others;
+1. one way in and several out: each b that can be joined is moved to a's source; a then keeps only the share of its probability that
+   goes on to what stays at t, and t's ways out are divided by that share;
 2. one way out: a is replaced by the joined arc.
 
-Being the start state counts as a way in, being final as a way out. As Kaldi's fstext/remove-eps-local-inl.h.
+Being the start state counts as a way in, being final as a way out. The best path of every input and output keeps its cost. The share is
+a ratio of sums of probabilities, so that a state whose ways out sum to 1 still does ("stochastic"; the default of Kaldi's fstrmepslocal).
+The result depends on the order in which arcs are looked at, state after state, in which it follows Kaldi's
+fstext/remove-eps-local-inl.h.
 
 `push_special` finds potentials v, the dominant eigenvector of the matrix P of arc probabilities (P[i, start] holding the final
 probability of i), and makes p'_ij = p_ij v_j / v_i, after which the arcs out of every state sum to the same constant. It succeeds where
 ordinary pushing fails, on back-off language models, whose total weight may be infinite. M. Hannemann, D. Povey, G. Zweig, "Combining
-forward and backward search in decoding", ICASSP 2013, section 4.
+forward and backward search in decoding", ICASSP 2013, section 4. The power method ends at a tolerance, not at v, and minimisation, which
+rounds weights, shows by how much it missed; so the start (a constant vector) and the steps at which it may end (every fifth) are those of
+Kaldi's fstext/push-special.cc.
 """
 
 from __future__ import annotations
@@ -28,6 +33,7 @@ import numpy as np
 from pykaldist.io.fst import Fst
 
 _DELETED = -1
+_CHECK_EVERY = 5  # steps of the power method between two looks at its error
 
 
 def to_kaldifst(fst: Fst) -> Any:
@@ -44,6 +50,13 @@ def from_kaldifst(fst: Any) -> Fst:
         path = str(Path(folder) / "fst")
         fst.write(path)
         return Fst.read(path)
+
+
+@numba.njit(cache=True)
+def _log_plus(a: np.float32, b: np.float32) -> np.float32:
+    """The cost of two ways together: -log(exp(-a) + exp(-b))."""
+    low, high = min(a, b), max(a, b)
+    return low if high == np.inf else np.float32(low - np.log1p(np.exp(np.float64(low - high))))
 
 
 @numba.njit(cache=True)
@@ -71,22 +84,11 @@ def _remove_eps_local(start: int, final: np.ndarray, head: np.ndarray, tail: np.
             several_out = ways_out[t] > 1
             move = several_out or ways_in[t] == 1  # what is joined can be taken away from t
             removed, kept, joined = inf, inf, 0
-            if final[t] < inf:
-                if ilabel[a] == 0 and olabel[a] == 0:
-                    removed = final[t]
-                    joined += 1
-                    ways_out[s] += final[s] == inf
-                    final[s] = min(final[s], weight[a] + final[t])
-                    if move:
-                        ways_out[t] -= 1
-                        final[t] = inf
-                else:
-                    kept = final[t]
             b = head[t]
             while b >= 0:
                 if target[b] != _DELETED:
                     if (ilabel[a] == 0 or ilabel[b] == 0) and (olabel[a] == 0 or olabel[b] == 0):
-                        removed = min(removed, weight[b])
+                        removed = _log_plus(removed, weight[b])
                         joined += 1
                         if arcs == len(target):
                             size = 2 * arcs + 16
@@ -109,15 +111,26 @@ def _remove_eps_local(start: int, final: np.ndarray, head: np.ndarray, tail: np.
                             target[b] = _DELETED
                         arcs += 1
                     else:
-                        kept = min(kept, weight[b])
+                        kept = _log_plus(kept, weight[b])
                 b = chain[b]
+            if final[t] < inf:
+                if ilabel[a] == 0 and olabel[a] == 0:
+                    removed = _log_plus(removed, final[t])
+                    joined += 1
+                    ways_out[s] += final[s] == inf
+                    final[s] = min(final[s], weight[a] + final[t])
+                    if move:
+                        ways_out[t] -= 1
+                        final[t] = inf
+                else:
+                    kept = _log_plus(kept, final[t])
             if joined > 0:
                 if kept == inf:
                     ways_out[s] -= 1
                     ways_in[t] -= 1
                     target[a] = _DELETED
                 else:
-                    shift = kept - min(kept, removed)
+                    shift = kept - _log_plus(removed, kept)
                     weight[a] += shift
                     final[t] -= shift
                     b = head[t]
@@ -160,17 +173,21 @@ def _times(offset: np.ndarray, nextstate: np.ndarray, probability: np.ndarray, f
     return product
 
 
-def push_special(fst: Fst, delta: float = 1 / 1024, max_iterations: int = 2000) -> Fst:
-    """The same transducer with its weights pushed so that all states' arcs sum to one constant, to within `delta` in the log."""
+def push_special(fst: Fst, delta: float = 1 / 1024, max_iterations: int = 200) -> Fst:
+    """The same transducer with its weights pushed so that all states' arcs sum to one constant, to within `delta` in the log.
+
+    After `max_iterations` the sums are left as near to each other as they are by then.
+    """
     probability, final = np.exp(-fst.weight.astype(np.float64)), np.exp(-fst.final.astype(np.float64))
-    v = np.ones(fst.num_states)
-    for _ in range(max_iterations):
-        product = _times(fst.offset, fst.nextstate, probability, final, fst.start, v)
-        ratio = product / v
-        if np.log(ratio.max() / ratio.min()) <= delta:
-            break
-        v = product + 0.1 * v  # the shift parts eigenvalues of one magnitude, such as a linear transducer's
-        v /= v[fst.start]
+    v = np.full(fst.num_states, 1 / np.sqrt(fst.num_states))
+    for step in range(max_iterations):
+        # the shift by 0.1 parts eigenvalues of one magnitude, such as a linear transducer's
+        v = _times(fst.offset, fst.nextstate, probability, final, fst.start, v) + 0.1 * v
+        v /= np.linalg.norm(v)
+        if step and step % _CHECK_EVERY == 0:
+            ratio = _times(fst.offset, fst.nextstate, probability, final, fst.start, v) / v
+            if np.log(ratio.max() / ratio.min()) <= delta:
+                break
     potential = -np.log(v)
     weight = fst.weight + potential[fst.nextstate] - potential[fst.source]
     return Fst(fst.start, (fst.final + potential[fst.start] - potential).astype(np.float32), fst.offset, fst.ilabel, fst.olabel,

@@ -1,8 +1,17 @@
-"""The decoding graph: HCLG = self-loops(min(det(H o min(det(C o min(det(L o G)))))), from a language directory, a tree and a model.
+"""The decoding graph, from a language directory, a tree and a model; the operations and their order are those of Kaldi's mkgraph.sh:
 
-Determinisation and minimisation are kaldifst's. The H transducer and the self-loops are ours, after Kaldi's hmm/hmm-utils.cc. In the
-result the self-loop of an HMM state stands *after* the transition that leaves the state's predecessor in time ("reorder"): the arc into a
-graph state carries a forward transition-id, and the graph state has the self-loop that belongs to it.
+    LG = push(min(det(L o G)));  CLG = C o LG;  HCLG = self-loops(min(local epsilon removal(det(H o CLG) without disambiguation)))
+
+Composition, determinisation (in the log semiring, removing epsilons) and minimisation (of weights rounded to 1/1024) are kaldifst's;
+pushing and epsilon removal are in fstops; the H transducer and the self-loops are here, after Kaldi's hmm/hmm-utils.cc.
+
+Transducers that mean the same may lead to different graphs: epsilon removal looks at how many arcs enter a state, and rounding at where
+the weights are. So H is Kaldi's state by state: each HMM has an end state of its own, with an epsilon back to the state between phones,
+and determinisation, which does not follow epsilons out of the states that it compares, keeps the ends of different HMMs apart. The graph
+is then Kaldi's arc by arc, up to the numbering of states.
+
+In the result the self-loop of an HMM state stands *after* the transition that leaves the state's predecessor in time ("reorder"): the arc
+into a graph state carries a forward transition-id, and the graph state has the self-loop that belongs to it.
 Source: M. Mohri, F. Pereira, M. Riley, "Speech recognition with weighted finite-state transducers", 2008.
 """
 
@@ -56,6 +65,20 @@ def lexicon_and_grammar(lexicon: Fst, grammar: Fst) -> Fst:
     return push_special(from_kaldifst(lg))
 
 
+def _transition_states(window: Sequence[int], tree: ContextDependency, model: TransitionModel) -> tuple[int, ...]:
+    """The transition-states of the HMM of the phone in the middle of `window`, one for each emitting HMM state."""
+    phone = window[tree.central]
+    states = []
+    for s, state in enumerate(model.topology.entry(phone)[:-1]):
+        forward, loop = (tree.compute(window, pdf_class) for pdf_class in (state.forward_pdf_class, state.self_loop_pdf_class))
+        try:
+            states.append(model.tuple2state(phone, s, forward, loop))
+        except KeyError as error:
+            raise UserError(f"the model has no transitions for phone {phone}, state {s}, pdf {forward}, which the tree asks for; "
+                            "tree and final.mdl must come from one training.") from error
+    return tuple(states)
+
+
 def h_transducer(windows: Sequence[Sequence[int]], tree: ContextDependency, model: TransitionModel,
                  transition_scale: float = 1.0) -> tuple[Fst, np.ndarray]:
     """H without self-loops: transition-ids in, context windows out; and the input labels that stand for disambiguation symbols.
@@ -65,41 +88,40 @@ def h_transducer(windows: Sequence[Sequence[int]], tree: ContextDependency, mode
     escape = model.non_self_loop_log_probs()[model.tid2state]
     cost = -transition_scale * (model.log_probs - escape)
     arcs: list[tuple[int, int, int, float, int]] = []  # source, ilabel, olabel, weight, target
-    num_states = 1  # state 0 begins and ends every phone
+    num_states = 1  # state 0 stands between phones
     disambig: list[int] = []
+    entrance: dict[tuple[int, ...], tuple[int, float, int]] = {}  # transition-states of an HMM -> (ilabel, weight, target) of its way in
     for label, window in enumerate(windows):
         if label == 0:
             continue
         if len(window) == 1 and window[0] <= 0:
             disambig.append(model.num_transition_ids + 1 + len(disambig))
-            arcs.append((0, disambig[-1], label, 0.0, 0))
-            continue
-        phone = window[tree.central]
-        entry = model.topology.entry(phone)
-        last = len(entry) - 1
-        reentered = any(to == 0 for s, state in enumerate(entry) for to, _ in state.transitions if s > 0)
-        node = [0] * (last + 1)
-        for s in range(0 if reentered else 1, last):
-            node[s] = num_states
+            arcs += [(0, disambig[-1], label, 0.0, num_states), (num_states, 0, 0, 0.0, 0)]
             num_states += 1
-        if reentered:
-            arcs.append((0, 0, label, 0.0, node[0]))
-        for s, state in enumerate(entry[:-1]):
-            forward = tree.compute(window, state.forward_pdf_class)
-            loop = tree.compute(window, state.self_loop_pdf_class)
-            try:
-                first = model.state2first[model.tuple2state(phone, s, forward, loop)]
-            except KeyError as error:
-                raise UserError(f"the model has no transitions for phone {phone}, state {s}, pdf {forward}, which the tree asks for; "
-                                "tree and final.mdl must come from one training.") from error
-            for i, (to, _) in enumerate(state.transitions):
-                if to != s:
-                    tid = int(first) + i
-                    arcs.append((node[s], tid, label if s == 0 and not reentered else 0, float(cost[tid]), node[to]))
-    source, ilabel, olabel, weight, target = (np.array(column) for column in zip(*arcs, strict=True))
+            continue
+        hmm = _transition_states(window, tree, model)
+        if hmm not in entrance:
+            entry = model.topology.entry(window[tree.central])
+            reentered = any(to == 0 for s, state in enumerate(entry) for to, _ in state.transitions if s > 0)
+            one_way = sum(to != 0 for to, _ in entry[0].transitions) == 1
+            shared = one_way and not reentered  # state 0 is then the HMM's first state too
+            node = [0, *range(num_states, num_states + len(entry) - 1)] if shared else list(range(num_states, num_states + len(entry)))
+            num_states = node[-1] + 1
+            inner = [(node[s], int(model.state2first[hmm[s]]) + i, node[to])
+                     for s, state in enumerate(entry[:-1]) for i, (to, _) in enumerate(state.transitions) if to != s]
+            if shared:
+                (_, tid, target), *inner = inner
+                entrance[hmm] = tid, float(cost[tid]), target
+            else:
+                entrance[hmm] = 0, 0.0, node[0]
+            arcs += [(s, tid, 0, float(cost[tid]), to) for s, tid, to in inner]
+            arcs.append((node[-1], 0, 0, 0.0, 0))
+        ilabel, weight, target = entrance[hmm]
+        arcs.append((0, ilabel, label, weight, target))
+    columns = [np.array(column) for column in zip(*arcs, strict=True)]
     final = np.full(num_states, np.inf, np.float32)
     final[0] = 0
-    return Fst.from_arcs(0, final, source, ilabel, olabel, weight, target), np.array(disambig, np.int32)
+    return Fst.from_arcs(0, final, *columns), np.array(disambig, np.int32)
 
 
 def add_self_loops(fst: Fst, model: TransitionModel, self_loop_scale: float = 0.1) -> Fst:
@@ -149,9 +171,7 @@ def decoding_graph(lexicon: Fst, grammar: Fst, disambig: Sequence[int], tree: Co
     clg, windows = kaldifst.compose_context(list(disambig), tree.width, tree.central, lg)
     kaldifst.arcsort(clg, "ilabel")
     h, disambig_tid = h_transducer(windows, tree, model, options.transition_scale)
-    left = to_kaldifst(h)
-    kaldifst.arcsort(left, "olabel")
-    hclg = kaldifst.compose(left, clg)
+    hclg = kaldifst.compose(to_kaldifst(h), clg)
     if hclg.num_states == 0:
         raise UserError("the model's phones and the language directory's have nothing in common; use the lang directory of training.")
     _determinize(hclg, "the graph")
