@@ -32,6 +32,14 @@ def boolean(text: str) -> bool:
     raise argparse.ArgumentTypeError(f"expected true or false, found {text!r}")
 
 
+def numbers(name: str, text: str) -> list[float]:
+    """The numbers of an option that takes a list, as 0.1,0.2; raises UserError, naming the option, for other text."""
+    try:
+        return [float(field) for field in text.split(",")]
+    except ValueError as error:
+        raise UserError(f"--{name} {text}: expected numbers with commas between them, such as 0.1,0.2.") from error
+
+
 def add_flag(parser: argparse.ArgumentParser, name: str, help: str) -> None:
     """A boolean option as Kaldi's programs take it: `--name`, `--name=true` or `--name=false`."""
     parser.add_argument(f"--{name}", f"--{name}=true", action="store_true", help=f"{help} (default: false)")

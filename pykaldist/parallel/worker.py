@@ -35,6 +35,7 @@ class Worker:
         self.totals = torch.zeros(self.learner.num_totals, dtype=torch.float64, device=self.learner.model.device)  # of the epoch so far
         self.gradients: Tensor | None = None
         self.learn_rate = 0.0
+        self._rate_at: Callable[[float], float] | None = None
         self.epoch = self.index = self.frames = self.frames_since_sync = self.updates = 0
         self.on_step: Callable[[], None] = lambda: None
         self.load_seconds = 0.0
@@ -44,12 +45,15 @@ class Worker:
     def params(self) -> Tensor:
         return self.learner.model.params
 
-    def begin_epoch(self, epoch: int, learn_rate: float) -> None:
-        """Reset the epoch's counters, unless the worker was loaded from the middle of this very epoch."""
+    def begin_epoch(self, epoch: int, learn_rate: float, rate_at: Callable[[float], float] | None = None) -> None:
+        """Reset the epoch's counters, unless the worker was loaded from the middle of this very epoch.
+
+        `rate_at(fraction of the worker's epoch)` is the rate of each minibatch where it is given, in place of `learn_rate`.
+        """
         if epoch != self.epoch or self.index == 0:
             self.totals.zero_()
             self.index = self.frames = 0
-        self.epoch, self.learn_rate, self.load_seconds = epoch, learn_rate, 0.0
+        self.epoch, self.learn_rate, self._rate_at, self.load_seconds = epoch, learn_rate, rate_at, 0.0
 
     async def minibatches(self) -> AsyncIterator[Step]:
         """The epoch's remaining minibatches; each is to be consumed by `step` or `gradient` before the next."""
@@ -57,6 +61,8 @@ class Worker:
         for minibatch in self.sampler.epoch(self.epoch, self.index):
             self.load_seconds += time.perf_counter() - before
             self._minibatch = minibatch
+            if self._rate_at is not None:
+                self.learn_rate = self._rate_at(self.index / self.sampler.minibatches)
             self.frames_since_sync += len(minibatch)
             yield Step(self.index + 1, self.frames_since_sync, minibatch.last)
             self.index += 1

@@ -34,7 +34,7 @@ from pykaldist.nnet.network import FeatureTransform, Network
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.nnet.priors import write_counts
 from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
-from pykaldist.optim.schedules import SCHEDULES, make_schedule
+from pykaldist.optim.schedules import SCHEDULES, Schedule, make_schedule
 from pykaldist.options import option
 from pykaldist.parallel.fabrics.single import Single
 from pykaldist.parallel.strategy import make_strategy, strategies
@@ -47,11 +47,10 @@ SYSTEM_FILES = ("final.mdl", "tree", "phones.txt", "cmvn_opts", "delta_opts")  #
 
 @dataclass
 class ExperimentOptions:
-    """Data, rate and place of a training run."""
+    """Data and place of a training run."""
 
     splice: int = option(5, "frames of context on each side")
     minibatch_size: int = option(256, "frames in a minibatch")
-    learn_rate: float = option(0.008, "initial learning rate, for gradients summed over a minibatch")
     seed: int = option(777, "seed of the initial weights")
     randomizer_seed: int = option(777, "seed of the order of frames")
     ngpu: int = option(1, "workers")
@@ -163,10 +162,10 @@ class Experiment:
         init_dnn(model, self.dnn, torch.Generator().manual_seed(self.options.seed))
         optimizer = make_optimizer(self.options.optimizer, Supervised(model, CrossEntropy()), self.optimizer)
         worker = Worker(optimizer, self._sampler(self.train, transform))
-        schedule = make_schedule(self.options.schedule, self.schedule, self.options.learn_rate)
+        schedule = make_schedule(self.options.schedule, self.schedule)
         trainer = Trainer(worker, make_strategy(self.options.strategy), Single(), schedule, self._sampler(self.dev, transform), self.exp,
                           self.trainer, lambda line: print(line, flush=True))
-        print(self._contract(worker), flush=True)
+        print(self._contract(worker, schedule), flush=True)
         trainer.run()
         counts = self.train.counts()
         write_counts(self.exp / "ali_train_pdf.counts", counts)
@@ -200,7 +199,7 @@ class Experiment:
                      "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "store": str(self.store)}
         write_text(path, json.dumps(described, indent=1) + "\n")
 
-    def _contract(self, worker: Worker) -> str:
+    def _contract(self, worker: Worker, schedule: Schedule) -> str:
         """What stays fixed and what is, in a table."""
         o, model = self.options, worker.learner.model
         hidden = f"{self.dnn.hid_layers} x {self.dnn.hid_dim} {self.dnn.activation}"
@@ -208,7 +207,7 @@ class Experiment:
                 ("workers", f"1 on {self.device}, {torch.get_num_threads()} threads; strategy {o.strategy}"),
                 ("frames", f"{worker.sampler.frames:,} train, {len(self.dev):,} cross-validation"),
                 ("global minibatch", f"{o.minibatch_size} frames; {worker.sampler.minibatches:,} updates an epoch"),
-                ("optimizer", f"{o.optimizer}, {differing(self.optimizer)}; rate {o.learn_rate:g} (not scaled)"),
-                ("schedule", f"{o.schedule}, at most {self.schedule.num_epochs} epochs"),
+                ("optimizer", f"{o.optimizer}, {differing(self.optimizer)}"),
+                ("schedule", f"{o.schedule}, at most {schedule.num_epochs} epochs; rate {schedule.learn_rate(0):g} at first (not scaled)"),
                 ("seeds", f"weights {o.seed}, frames {o.randomizer_seed}")]
         return "\n".join(f"  {name:17s} {value}" for name, value in rows)

@@ -85,9 +85,9 @@ class Trainer:
         self.worker.params.copy_(self.accepted)
 
     def _train_epoch(self) -> None:
-        worker = self.worker
-        rate = self.schedule.learn_rate(self.epoch)
-        worker.begin_epoch(self.epoch, rate)
+        worker, schedule, epoch = self.worker, self.schedule, self.epoch
+        worker.begin_epoch(epoch, schedule.learn_rate(epoch),
+                           (lambda fraction: schedule.learn_rate(epoch, fraction)) if schedule.moves_within(epoch) else None)
         self._epoch_start = time.perf_counter()
         self.fabric.compute_seconds = 0.0
         self._frames_before = worker.frames  # of this epoch, when it was resumed within
@@ -97,7 +97,8 @@ class Trainer:
         train = worker.learner.metrics(worker.totals.tolist())
         self._check_loss(train["loss"])
         cv = evaluate(worker.learner, self.cv)
-        accepted = self.schedule.end_epoch(self.epoch, cv)
+        rate = schedule.learn_rate(epoch, 1.0 - 1.0 / worker.sampler.minibatches)  # of the last minibatch
+        accepted = schedule.end_epoch(epoch, cv)
         if accepted:
             self.accepted.copy_(worker.params)
         else:

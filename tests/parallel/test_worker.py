@@ -103,3 +103,19 @@ def test_a_worker_is_its_state(make_worker):
         Single().run(Local().epoch(worker, Single()))
     assert torch.equal(one.params, other.params) and one.updates == other.updates == 16
     assert torch.equal(one.totals, other.totals)
+
+
+def test_a_rate_that_moves_is_asked_for_at_each_minibatch(make_worker):
+    class Watch(Local):
+        async def epoch(self, worker, fabric):
+            async for _ in worker.minibatches():
+                await fabric.compute(worker.step)
+                rates.append(worker.learn_rate)
+
+    rates, worker = [], make_worker()
+    worker.begin_epoch(0, 0.1, lambda fraction: 0.1 + fraction)
+    Single().run(Watch().epoch(worker, Single()))
+    assert rates == pytest.approx([0.1 + i / 8 for i in range(8)])
+    worker.begin_epoch(1, 0.5)
+    Single().run(Watch().epoch(worker, Single()))
+    assert rates[8:] == [0.5] * 8

@@ -17,13 +17,16 @@ from pykaldist.io.lock import locked
 from pykaldist.train import trainer as trainer_module
 from pykaldist.train.checkpoints import Checkpoints
 
-COMMON = ["--hid-layers", "2", "--hid-dim", "16", "--splice", "1", "--minibatch-size", "32", "--learn-rate", "0.02", "--num-threads", "1",
+COMMON = ["--hid-layers", "2", "--hid-dim", "16", "--splice", "1", "--minibatch-size", "32", "--num-threads", "1",
           "--device", "cpu"]
 VARIANTS = {
     "newbob": ["--schedule", "newbob", "--num-epochs", "5", "--momentum", "0.5"],
     "newbob that rejects": ["--schedule", "newbob", "--num-epochs", "6", "--learn-rate", "2.0"],
     "ngsgd": ["--optimizer", "ngsgd", "--momentum", "0.5", "--rank-in", "3", "--max-change", "0.75", "--num-epochs", "4"],
     "exponential": ["--schedule", "exponential", "--num-epochs", "4", "--l2-penalty", "1e-4", "--activation", "relu"],
+    "newbob on accuracy": ["--newbob-on", "accuracy", "--num-epochs", "4"],
+    "fixed": ["--schedule", "fixed", "--learn-rates", "0.02,0.01,0.03,0.005"],
+    "warmup": ["--schedule", "warmup", "--num-epochs", "4", "--warmup-epochs", "1.5", "--anneal-from", "3"],
 }
 
 
@@ -34,7 +37,8 @@ def store(make_store):
 
 
 def train(store: Path, exp: Path, *options: str) -> int:
-    return main(["train", *COMMON, *options, str(store), str(exp)])
+    rate = [] if "fixed" in options else ["--learn-rate", "0.02"]
+    return main(["train", *COMMON, *rate, *options, str(store), str(exp)])
 
 
 def outcome(exp: Path):
@@ -108,6 +112,7 @@ def test_other_options_start_clean(store, tmp_path, capsys):
 
 @pytest.mark.parametrize(("options", "words"), [
     (["--schedule", "exponential", "--halving-factor", "0.3"], "--halving-factor belongs to --schedule newbob"),
+    (["--schedule", "fixed", "--learn-rates", "0.1", "--num-epochs", "3"], "--num-epochs belongs to --schedule newbob"),
     (["--ngpu", "4"], "--ngpu 4"),
     (["--momentum", "1.5"], "--momentum 1.5"),
     (["--device", "abacus"], "--device abacus"),
