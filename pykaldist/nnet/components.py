@@ -13,7 +13,6 @@ A component whose parameters form affine maps lists them in `maps`, and leaves t
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pykaldist.nnet.gemm import accumulate, affine
+from pykaldist.nnet.gemm import accumulate, affine, product
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class AffineMap:
 
 
 # (map, x (n, in), dy (n, out), weight gradient (out, in), bias gradient (out,) or None, beta): sets each gradient to beta times its old
-# value plus the minibatch's.
+# value plus the minibatch's. It may write over dy.
 GradientRule = Callable[[AffineMap, Tensor, Tensor, Tensor, "Tensor | None", float], None]
 
 
@@ -120,14 +119,32 @@ class Affine(Component):
 
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule) -> None:
         weight, bias = grads
-        rule(self.map, x, dy, weight, bias, beta)
         if dx is not None:
             torch.mm(dy, self.weight, out=dx)
+        rule(self.map, x, dy, weight, bias, beta)
 
-    def init(self, weight_stddev: float, bias_mean: float, bias_range: float, generator: torch.Generator) -> None:
-        """Gaussian weights; biases uniform within bias_range around bias_mean (nnet1's <ParamStddev>, <BiasMean>, <BiasRange>)."""
-        self.weight.normal_(0.0, weight_stddev, generator=generator)
-        self.bias.uniform_(-0.5, 0.5, generator=generator).mul_(bias_range).add_(bias_mean)
+
+class Linear(Component):
+    """y = x W^T, W (out, in)."""
+
+    def __init__(self, input_dim: int, output_dim: int) -> None:
+        super().__init__(input_dim, output_dim)
+        self.map = AffineMap(input_dim, output_dim, ("weight",))
+        self.maps = [self.map]
+
+    def specs(self) -> list[ParameterSpec]:
+        return [ParameterSpec("weight", (self.output_dim, self.input_dim))]
+
+    def bind(self, params: list[Tensor]) -> None:
+        (self.weight,) = params
+
+    def forward(self, x: Tensor, y: Tensor, generator: torch.Generator | None) -> None:
+        product(x, self.weight.t(), y)
+
+    def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule) -> None:
+        rule(self.map, x, dy, grads[0], None, beta)
+        if dx is not None:
+            torch.mm(dy, self.weight, out=dx)
 
 
 class Activation(Component):
@@ -169,6 +186,28 @@ class Relu(Activation):
 ACTIVATIONS: dict[str, type[Activation]] = {"sigmoid": Sigmoid, "tanh": Tanh, "relu": Relu}
 
 
-def glorot(input_dim: int, output_dim: int) -> float:
-    """sqrt(2 / (in + out)): Glorot & Bengio (2010), equation 12, as a standard deviation."""
-    return math.sqrt(2.0 / (input_dim + output_dim))
+class Dropout(Component):
+    """In training y = x m / (1 - rate), m drawn anew for each minibatch, 0 with probability `rate`, else 1; in use y = x (Kaldi's nnet1).
+
+    Srivastava et al. (2014); "inverted", so that the expectation is that of the network in use.
+    """
+
+    stochastic = True
+
+    def __init__(self, dim: int, rate: float) -> None:
+        super().__init__(dim, dim)
+        self.rate = rate
+        self._mask = torch.empty(0)
+
+    def forward(self, x: Tensor, y: Tensor, generator: torch.Generator | None) -> None:
+        if generator is None:
+            y.copy_(x)
+            return
+        if self._mask.numel() < x.numel() or self._mask.dtype != x.dtype:
+            self._mask = torch.empty(x.numel(), device=x.device, dtype=x.dtype)
+        mask = self._mask[: x.numel()].view_as(x).bernoulli_(1.0 - self.rate, generator=generator)
+        torch.mul(x, mask.mul_(1.0 / (1.0 - self.rate)), out=y)
+
+    def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule) -> None:
+        if dx is not None:
+            torch.mul(dy, self._mask[: dy.numel()].view_as(dy), out=dx)

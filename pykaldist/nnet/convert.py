@@ -1,6 +1,7 @@
 """Our networks as nnet1 files, and back.
 
-A DNN is <AffineTransform> and <Sigmoid>, <Tanh> or <ParametricRelu> (slope 1 above zero, 0 below) by turns, then <Softmax>; its feature
+A DNN is <AffineTransform> and <Sigmoid>, <Tanh> or <ParametricRelu> (slope 1 above zero, 0 below) by turns, with <Dropout> behind each of
+these where there is dropout, and a bottleneck as <LinearTransform>; then <Softmax>, unless it was trained on target features. Its feature
 transform is <Splice> <AddShift> <Rescale>, with shift = -mean and scale = 1 / standard deviation.
 """
 
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 
 from pykaldist.errors import UserError
-from pykaldist.nnet.components import Affine
+from pykaldist.nnet.components import Affine, Dropout, Linear
 from pykaldist.nnet.dnn import DnnOptions, make_dnn
 from pykaldist.nnet.network import FeatureTransform, Network
 from pykaldist.nnet.nnet1 import LAYOUTS, Nnet1, Nnet1Component
@@ -18,7 +19,8 @@ from pykaldist.nnet.nnet1 import LAYOUTS, Nnet1, Nnet1Component
 ACTIVATION_MARKERS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "ParametricRelu"}
 
 
-def _component(marker: str, output_dim: int, input_dim: int, **arrays: np.ndarray) -> Nnet1Component:
+def to_component(marker: str, output_dim: int, input_dim: int, **arrays: np.ndarray) -> Nnet1Component:
+    """A component of the format with its options at their defaults."""
     return Nnet1Component(marker, output_dim, input_dim, dict(LAYOUTS[marker].options), arrays)
 
 
@@ -27,49 +29,87 @@ def to_nnet1(network: Network) -> tuple[Nnet1, Nnet1]:
     components = []
     marker = ACTIVATION_MARKERS[network.options.activation]
     for component in network.model.components:
+        dim = component.output_dim
         if isinstance(component, Affine):
-            components.append(_component("AffineTransform", component.output_dim, component.input_dim,
-                                         linearity=component.weight.cpu().numpy(), bias=component.bias.cpu().numpy()))
+            made = to_component("AffineTransform", dim, component.input_dim, linearity=component.weight.cpu().numpy(),
+                              bias=component.bias.cpu().numpy())
+            made.options.update(LearnRateCoef=component.map.learn_rate_coef, BiasLearnRateCoef=component.map.bias_learn_rate_coef)
+        elif isinstance(component, Linear):
+            made = to_component("LinearTransform", dim, component.input_dim, linearity=component.weight.cpu().numpy())
+            made.options.update(LearnRateCoef=component.map.learn_rate_coef)
+        elif isinstance(component, Dropout):
+            made = to_component("Dropout", dim, dim)
+            made.options.update(DropoutRate=component.rate)
         else:
-            dim = component.output_dim
             slopes = {"alpha": np.ones(dim, np.float32), "beta": np.zeros(dim, np.float32)} if marker == "ParametricRelu" else {}
-            components.append(_component(marker, dim, dim, **slopes))
-    components.append(_component("Softmax", network.model.output_dim, network.model.output_dim))
-    t = network.transform
-    spliced = len(t.shift)
-    transform = Nnet1([_component("Splice", spliced, spliced // len(t.splice), frame_offsets=np.array(t.splice, np.int32)),
-                       _component("AddShift", spliced, spliced, shift=-t.shift.numpy()),
-                       _component("Rescale", spliced, spliced, scale=t.scale.numpy())])
-    for fixed in transform.components[1:]:
+            made = to_component(marker, dim, dim, **slopes)
+        components.append(made)
+    if network.counts is not None:
+        components.append(to_component("Softmax", network.model.output_dim, network.model.output_dim))
+    return Nnet1(components), to_feature_transform(network.transform)
+
+
+def to_feature_transform(transform: FeatureTransform) -> Nnet1:
+    """final.feature_transform."""
+    spliced = len(transform.shift)
+    components = [to_component("Splice", spliced, spliced // len(transform.splice), frame_offsets=np.array(transform.splice, np.int32)),
+                  to_component("AddShift", spliced, spliced, shift=-transform.shift.numpy()),
+                  to_component("Rescale", spliced, spliced, scale=transform.scale.numpy())]
+    for fixed in components[1:]:
         fixed.options["LearnRateCoef"] = 0.0
-    return Nnet1(components), transform
+    return Nnet1(components)
 
 
-def from_nnet1(nnet: Nnet1, transform: Nnet1, counts: np.ndarray) -> Network:
-    """A network of ours from nnet1 files of a DNN; raises UserError for other shapes."""
-    markers = [c.marker for c in nnet.components]
-    if markers[-1] == "Softmax":
-        markers = markers[:-1]
-    affine, activations = nnet.components[: len(markers) : 2], nnet.components[1 : len(markers) : 2]
-    kinds = {c.marker for c in activations}
-    dims = {c.output_dim for c in affine[:-1]}
+def from_feature_transform(nnet: Nnet1) -> FeatureTransform:
+    """The transform that the file is; raises UserError where it is another one than we write."""
+    if [c.marker for c in nnet.components] != ["Splice", "AddShift", "Rescale"]:
+        raise UserError(f"the feature transform is {_markers(nnet.components)}; expected <Splice> <AddShift> <Rescale>.")
+    splice, shift, scale = nnet.components
+    return FeatureTransform(splice.arrays["frame_offsets"].tolist(), torch.from_numpy(-shift.arrays["shift"]),
+                            torch.from_numpy(scale.arrays["scale"]))
+
+
+def from_nnet1(nnet: Nnet1, transform: Nnet1, counts: np.ndarray | None) -> Network:
+    """A network of ours from nnet1 files of a DNN, `counts` None where its outputs are no pdfs; raises UserError for other shapes."""
+    components = nnet.components[:-1] if nnet.components[-1].marker == "Softmax" else nnet.components
+    options = _options(components)
+    model = make_dnn(options, nnet.input_dim, nnet.output_dim)
+    maps = [c for c in components if "linearity" in c.arrays]
+    for ours, theirs in zip((c for c in model.components if c.maps), maps, strict=True):
+        ours.weight.copy_(torch.from_numpy(theirs.arrays["linearity"]))
+        if isinstance(ours, Affine):
+            ours.bias.copy_(torch.from_numpy(theirs.arrays["bias"]))
+    if counts is not None and len(counts) != nnet.output_dim:
+        raise UserError(f"the class counts have {len(counts)} pdfs, the network {nnet.output_dim}.")
+    return Network(options, model, from_feature_transform(transform), None if counts is None else torch.from_numpy(counts))
+
+
+def _markers(components: list[Nnet1Component]) -> str:
+    return " ".join(f"<{c.marker}>" for c in components)
+
+
+def _options(components: list[Nnet1Component]) -> DnnOptions:
+    """The shape of a DNN from its components, the softmax left out."""
     names = {marker: name for name, marker in ACTIVATION_MARKERS.items()}
-    alternating = len(markers) % 2 == 1 and {c.marker for c in affine} == {"AffineTransform"}
-    if not alternating or len(kinds) > 1 or not kinds <= set(names) or len(dims) > 1:
-        raise UserError(f"the network is {' '.join(f'<{m}>' for m in markers)}; expected affine transforms of one width with sigmoid, "
-                        "tanh or ReLU between them.")
+    activations = [c for c in components if c.marker in names]
+    affine = [c for c in components if c.marker == "AffineTransform"]
+    linear = [i for i, c in enumerate(components) if c.marker == "LinearTransform"]
+    dropout = [c.options["DropoutRate"] for c in components if c.marker == "Dropout"]
+    kinds, dims = {c.marker for c in activations}, {c.output_dim for c in affine[:-1]}
+    expected = []
+    for c in affine[:-1]:
+        expected += ["LinearTransform"] * bool(linear and c is affine[-2])
+        expected += ["AffineTransform", *kinds, *["Dropout"] * bool(dropout)]
+    if [c.marker for c in components] != [*expected, "AffineTransform"] or len(kinds) > 1 or len(dims) > 1 or len(set(dropout)) > 1:
+        raise UserError(f"the network is {_markers(components)}; expected affine transforms of one width, sigmoid, tanh or ReLU between "
+                        "them, dropout of one rate behind each, and at most one linear transform, before the last hidden layer.")
     if kinds == {"ParametricRelu"} and any((c.arrays["alpha"] != 1).any() or (c.arrays["beta"] != 0).any() for c in activations):
         raise UserError("the network has <ParametricRelu> slopes other than 1 and 0, which are not trained here.")
-    if [c.marker for c in transform.components] != ["Splice", "AddShift", "Rescale"]:
-        raise UserError(f"the feature transform is {' '.join(f'<{c.marker}>' for c in transform.components)}; expected <Splice> <AddShift> "
-                        "<Rescale>.")
-    if len(counts) != nnet.output_dim:
-        raise UserError(f"the class counts have {len(counts)} pdfs, the network {nnet.output_dim}.")
-    splice, shift, scale = transform.components
-    options = DnnOptions(len(activations), dims.pop() if dims else 1, names[kinds.pop()] if kinds else "sigmoid")
-    model = make_dnn(options, nnet.input_dim, nnet.output_dim)
-    for ours, theirs in zip((c for c in model.components if isinstance(c, Affine)), affine, strict=True):
-        ours.weight.copy_(torch.from_numpy(theirs.arrays["linearity"]))
-        ours.bias.copy_(torch.from_numpy(theirs.arrays["bias"]))
-    return Network(options, model, FeatureTransform(splice.arrays["frame_offsets"].tolist(), torch.from_numpy(-shift.arrays["shift"]),
-                                                    torch.from_numpy(scale.arrays["scale"])), torch.from_numpy(counts))
+    biases = {float(c.options["BiasLearnRateCoef"]) / float(c.options["LearnRateCoef"] or 1) for c in affine}
+    if len(biases) > 1:
+        raise UserError("the network has rates of biases that are not in one ratio to those of their weights, which are not trained "
+                        "here.")
+    coefs = [float(c.options["LearnRateCoef"]) for c in components if "linearity" in c.arrays]
+    return DnnOptions(len(activations), dims.pop() if dims else 1, names[kinds.pop()] if kinds else "sigmoid",
+                      float(dropout[0]) if dropout else 0.0, components[linear[0]].output_dim if linear else 0,
+                      "" if set(coefs) == {1.0} else ",".join(f"{c:.9g}" for c in coefs), biases.pop())

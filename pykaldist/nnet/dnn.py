@@ -1,8 +1,7 @@
 """The fully connected network of hybrid systems: spliced frames in, pdf posteriors out.
 
-Initialisation follows nnet1's prototypes: sigmoid layers with biases spread over [-4, 0], so that units start sparse and different,
-weights normal(0, 3.5 sqrt(2 / (in + out))); tanh with Glorot & Bengio (2010), ReLU with He et al. (2015); a softmax layer with zero
-biases and weights as a hidden sigmoid layer's.
+Affine maps and nonlinearities by turns, and an affine map to the outputs; dropout on the hidden layers' outputs where it is asked for. A
+bottleneck is a narrow linear map before the last hidden layer, whose outputs serve as features (Grezl et al., 2007; as in Kaldi's nnet1).
 """
 
 from __future__ import annotations
@@ -13,24 +12,47 @@ from dataclasses import dataclass
 import torch
 
 from pykaldist.errors import UserError
-from pykaldist.nnet.components import ACTIVATIONS, Affine, Component, glorot
+from pykaldist.nnet.components import ACTIVATIONS, Affine, Component, Dropout, Linear
 from pykaldist.nnet.model import Model
-from pykaldist.options import option
-
-NNET1_STDDEV = 0.1 * 35.0  # nnet1's param-stddev-factor times its Glorot constant
+from pykaldist.options import numbers, option
 
 
 @dataclass
 class DnnOptions:
-    """Shape of a DNN."""
+    """Shape of a DNN, and the rates of its layers."""
 
     hid_layers: int = option(4, "hidden layers")
     hid_dim: int = option(512, "units in a hidden layer")
     activation: str = option("sigmoid", "nonlinearity of the hidden layers", tuple(ACTIVATIONS))
+    dropout: float = option(0.0, "probability with which a hidden unit is dropped from a frame in training")
+    bottleneck_dim: int = option(0, "units of a linear bottleneck before the last hidden layer; 0: none")
+    learn_rate_coefs: str = option("", "factors on the learning rate, as 1,1,1,1,0.1: one an affine map (or bottleneck), inputs first")
+    bias_learn_rate_coef: float = option(1.0, "factor on the learning rate of biases, beside their map's")
 
     def __post_init__(self) -> None:
         if self.hid_layers < 0 or self.hid_dim < 1:
             raise UserError(f"--hid-layers {self.hid_layers} --hid-dim {self.hid_dim}: expected no fewer than 0 layers of 1 unit.")
+        if not 0.0 <= self.dropout < 1.0:
+            raise UserError(f"--dropout {self.dropout:g} is outside [0, 1).")
+        if self.bottleneck_dim < 0 or (self.bottleneck_dim and not self.hid_layers):
+            raise UserError(f"--bottleneck-dim {self.bottleneck_dim}: expected a width, and a hidden layer to stand before.")
+        coefs = [*self.coefs(), self.bias_learn_rate_coef]
+        if not all(0.0 <= c < math.inf for c in coefs):
+            raise UserError(f"--learn-rate-coefs {self.learn_rate_coefs} --bias-learn-rate-coef {self.bias_learn_rate_coef:g}: a factor is "
+                            "negative.")
+
+    @property
+    def num_maps(self) -> int:
+        return self.hid_layers + 1 + bool(self.bottleneck_dim)
+
+    def coefs(self) -> list[float]:
+        """The learning-rate coefficient of each affine map."""
+        if not self.learn_rate_coefs:
+            return [1.0] * self.num_maps
+        coefs = numbers("learn-rate-coefs", self.learn_rate_coefs)
+        if len(coefs) != self.num_maps:
+            raise UserError(f"--learn-rate-coefs has {len(coefs)} factors, the network {self.num_maps} affine maps; give one for each.")
+        return coefs
 
 
 def make_dnn(options: DnnOptions, input_dim: int, output_dim: int, device: torch.device | str = "cpu",
@@ -38,26 +60,15 @@ def make_dnn(options: DnnOptions, input_dim: int, output_dim: int, device: torch
     """A DNN with all parameters zero; `dtype` and `compute` as in Model."""
     components: list[Component] = []
     dim = input_dim
-    for _ in range(options.hid_layers):
+    for layer in range(options.hid_layers):
+        if options.bottleneck_dim and layer == options.hid_layers - 1:
+            components.append(Linear(dim, options.bottleneck_dim))
+            dim = options.bottleneck_dim
         components += [Affine(dim, options.hid_dim), ACTIVATIONS[options.activation](options.hid_dim)]
+        if options.dropout:
+            components.append(Dropout(options.hid_dim, options.dropout))
         dim = options.hid_dim
-    return Model([*components, Affine(dim, output_dim)], device, dtype, compute)
-
-
-def init_dnn(model: Model, options: DnnOptions, generator: torch.Generator) -> None:
-    """Random initialisation, drawn on the CPU, so that it is the same on every device."""
-    target = torch.empty(len(model.params))
-    for component, views in zip(model.components, model.views(target), strict=True):
-        if not isinstance(component, Affine):
-            continue
-        fresh = Affine(component.input_dim, component.output_dim)
-        fresh.bind(views)
-        scale = glorot(component.input_dim, component.output_dim)
-        if component is model.components[-1]:
-            fresh.init(NNET1_STDDEV * scale if options.activation == "sigmoid" else scale, 0.0, 0.0, generator)
-        elif options.activation == "sigmoid":
-            fresh.init(NNET1_STDDEV * scale, -2.0, 4.0, generator)
-        else:
-            he = math.sqrt(2.0 / component.input_dim)
-            fresh.init(he if options.activation == "relu" else scale, 0.0, 0.0, generator)
-    model.params.copy_(target)
+    components.append(Affine(dim, output_dim))
+    for m, coef in zip((m for c in components for m in c.maps), options.coefs(), strict=True):
+        m.learn_rate_coef, m.bias_learn_rate_coef = coef, coef * options.bias_learn_rate_coef
+    return Model(components, device, dtype, compute)

@@ -38,9 +38,9 @@ class FeatureTransform:
 
 
 class Network:
-    """A DNN with what surrounds it. `counts` (num_pdfs,): frames of each pdf in training."""
+    """A DNN with what surrounds it. `counts` (num_pdfs,): frames of each pdf in training; None where the outputs are features, not pdfs."""
 
-    def __init__(self, options: DnnOptions, model: Model, transform: FeatureTransform, counts: Tensor) -> None:
+    def __init__(self, options: DnnOptions, model: Model, transform: FeatureTransform, counts: Tensor | None) -> None:
         self.options, self.model, self.transform, self.counts = options, model, transform, counts
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -63,6 +63,9 @@ class Network:
 
     def loglikes(self, feats: np.ndarray) -> np.ndarray:
         """(T, dim) features, as the model's pipeline makes them -> (T, num_pdfs) scaled log-likelihoods, float32."""
+        if self.counts is None:
+            raise UserError("the network was trained on target features (--objective mse): its outputs are no pdfs, and cannot be decoded; "
+                            "pykaldist nnet-forward gives them.")
         if feats.shape[1] * len(self.transform.splice) != self.model.input_dim:
             raise UserError(f"the network takes features of dimension {self.model.input_dim // len(self.transform.splice)}, found "
                             f"{feats.shape[1]}; make them with the config of the training data.")

@@ -1,6 +1,7 @@
 """A network as an ONNX graph: features in, scaled log-likelihoods out, with splice, normalisation and priors inside.
 
-Input `feats` (frames, dim), output `loglikes` (frames, pdfs), both float32, any number of frames. Splicing is a gather: frame t's
+Input `feats` (frames, dim), output `loglikes` (frames, pdfs), both float32, any number of frames; a network trained on target features
+outputs those. Splicing is a gather: frame t's
 neighbour at offset o is row clip(t + o, 0, frames - 1).
 """
 
@@ -13,7 +14,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from pykaldist.io.atomic import atomic_open
-from pykaldist.nnet.components import Affine
+from pykaldist.nnet.components import Affine, Dropout, Linear
 from pykaldist.nnet.network import Network
 from pykaldist.nnet.priors import log_priors
 
@@ -52,15 +53,23 @@ def export_onnx(network: Network, path: str | os.PathLike[str]) -> None:
             weight = constant(f"weight{i}", component.weight.cpu().numpy())
             bias = constant(f"bias{i}", component.bias.cpu().numpy())
             nodes.append(helper.make_node("Gemm", [x, weight, bias], [f"x{i}"], transB=1))
+        elif isinstance(component, Linear):
+            nodes.append(helper.make_node("Gemm", [x, constant(f"weight{i}", component.weight.cpu().numpy())], [f"x{i}"], transB=1))
+        elif isinstance(component, Dropout):
+            continue  # in training only
         else:
             nodes.append(helper.make_node(NODES[network.options.activation], [x], [f"x{i}"]))
         x = f"x{i}"
-    nodes += [helper.make_node("LogSoftmax", [x], ["log_posteriors"], axis=1),
-              helper.make_node("Sub", ["log_posteriors", constant("log_priors", log_priors(network.counts.numpy()))], ["loglikes"])]
+    if network.counts is None:
+        output = x
+    else:
+        output = "loglikes"
+        nodes += [helper.make_node("LogSoftmax", [x], ["log_posteriors"], axis=1),
+                  helper.make_node("Sub", ["log_posteriors", constant("log_priors", log_priors(network.counts.numpy()))], [output])]
     graph = helper.make_graph(
         nodes, "pykaldist",
         [helper.make_tensor_value_info("feats", TensorProto.FLOAT, ["frames", dim])],
-        [helper.make_tensor_value_info("loglikes", TensorProto.FLOAT, ["frames", model.output_dim])], constants)
+        [helper.make_tensor_value_info(output, TensorProto.FLOAT, ["frames", model.output_dim])], constants)
     exported = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8, producer_name="pykaldist")
     onnx.checker.check_model(exported)
     with atomic_open(path, "wb") as stream:

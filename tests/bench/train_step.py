@@ -23,7 +23,8 @@ import torch
 
 from pykaldist.frames.sampler import Partition, Sampler
 from pykaldist.frames.store import FrameStore, pack
-from pykaldist.nnet.dnn import DnnOptions, init_dnn, make_dnn
+from pykaldist.nnet.dnn import DnnOptions, make_dnn
+from pykaldist.nnet.init import init_dnn
 from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.sgd import Sgd, SgdOptions

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from pykaldist.nnet.dnn import DnnOptions, init_dnn, make_dnn
+from pykaldist.nnet.dnn import DnnOptions, make_dnn
+from pykaldist.nnet.init import init_dnn
 from pykaldist.nnet.network import FeatureTransform, Network
 
 

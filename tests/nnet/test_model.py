@@ -9,7 +9,8 @@ import torch
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.nnet.components import ACTIVATIONS
-from pykaldist.nnet.dnn import DnnOptions, init_dnn, make_dnn
+from pykaldist.nnet.dnn import DnnOptions, make_dnn
+from pykaldist.nnet.init import init_dnn
 from pykaldist.nnet.network import FeatureTransform, Network
 from pykaldist.nnet.objective import CrossEntropy
 

@@ -7,7 +7,8 @@ import torch
 
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Minibatch
-from pykaldist.nnet.dnn import DnnOptions, init_dnn, make_dnn
+from pykaldist.nnet.dnn import DnnOptions, make_dnn
+from pykaldist.nnet.init import init_dnn
 from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.sgd import Sgd, SgdOptions

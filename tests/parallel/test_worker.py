@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from pykaldist.frames.sampler import Partition, Sampler
-from pykaldist.nnet.dnn import DnnOptions, init_dnn, make_dnn
+from pykaldist.nnet.dnn import DnnOptions, make_dnn
+from pykaldist.nnet.init import init_dnn
 from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.sgd import Sgd, SgdOptions
