@@ -8,28 +8,19 @@ in it.
 from __future__ import annotations
 
 import dataclasses
-import json
-import platform
 import shutil
-import subprocess
-import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-import pykaldist
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Partition, Sampler, splice_statistics
 from pykaldist.frames.store import FrameStore
-from pykaldist.io.atomic import write_text
 from pykaldist.io.lock import locked
 from pykaldist.nnet.convert import to_nnet1
-from pykaldist.nnet.dnn import DnnOptions, make_dnn
-from pykaldist.nnet.init import init_dnn
+from pykaldist.nnet.dnn import DnnOptions, init_dnn, make_dnn
 from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.network import FeatureTransform, Network
 from pykaldist.nnet.objective import CrossEntropy
@@ -40,10 +31,13 @@ from pykaldist.options import option
 from pykaldist.parallel.fabrics.single import Single
 from pykaldist.parallel.strategy import make_strategy, strategies
 from pykaldist.parallel.worker import Worker
+from pykaldist.train.folder import open_stores, prepare_folder, versions
 from pykaldist.train.trainer import Trainer, TrainerOptions
 
 DTYPES = ("float32", "tf32", "bf16", "float64")
 SYSTEM_FILES = ("final.mdl", "tree", "phones.txt", "cmvn_opts", "delta_opts")  # what decoding needs beside the network
+
+MADE = ("final.pt", "final.nnet", "final.feature_transform", "history.jsonl", "ali_train_pdf.counts", "ckpt", *SYSTEM_FILES)
 
 
 @dataclass
@@ -72,17 +66,6 @@ class ExperimentOptions:
             raise UserError(f"--splice {self.splice} is negative.")
         if self.ngpu != 1:
             raise UserError(f"--ngpu {self.ngpu}: strategy {self.strategy} trains one worker; use --ngpu 1.")
-
-
-def commit() -> str | None:
-    """The commit of the checkout that runs, `+` behind it where tracked files were changed; None outside of one."""
-    root = Path(pykaldist.__file__).parent.parent
-    try:
-        command = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--dirty=+"]
-        found = subprocess.run(command, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return found.stdout.strip()
 
 
 def choose_device(name: str) -> torch.device:
@@ -123,11 +106,7 @@ class Experiment:
                  trainer: TrainerOptions) -> None:
         self.store, self.exp, self.options = store, exp, options
         self.dnn, self.optimizer, self.schedule, self.trainer = dnn, optimizer, schedule, trainer
-        self.train, self.dev = FrameStore(store / "train"), FrameStore(store / "dev")
-        for field in ("dim", "num_pdfs"):
-            one, other = getattr(self.train.manifest, field), getattr(self.dev.manifest, field)
-            if one != other:
-                raise UserError(f"{store}: train has {field} {one}, dev {other}; pack both with the same features and alignment model.")
+        self.train, self.dev = open_stores(store)
         self.device = choose_device(options.device)
 
     def config(self) -> dict[str, Any]:
@@ -137,8 +116,7 @@ class Experiment:
                         **dataclasses.asdict(self.schedule)},
             "inputs": {name: s.manifest.checksums for name, s in (("train", self.train), ("dev", self.dev))},
             "device": self.device.type,
-            "versions": {"pykaldist": pykaldist.__version__, "torch": torch.__version__, "numpy": np.__version__,
-                         "python": platform.python_version()},
+            "versions": versions(),
         }
 
     def run(self) -> None:
@@ -149,7 +127,7 @@ class Experiment:
     def _run(self) -> None:
         if self.options.num_threads:
             torch.set_num_threads(self.options.num_threads)
-        self._prepare_folder()
+        prepare_folder(self.exp, self.config(), {"checkpoints": dataclasses.asdict(self.trainer), "store": str(self.store)}, MADE)
         if (self.exp / "final.pt").is_file():
             print(f"{self.exp}/final.pt is already there, made with these options; nothing to do.")
             return
@@ -183,22 +161,6 @@ class Experiment:
         options = self.options
         return Sampler(store, Partition(store, seed=options.randomizer_seed), 0, options.minibatch_size, transform.splice, transform.shift,
                        transform.scale, options.randomizer_seed, self.device)
-
-    def _prepare_folder(self) -> None:
-        """Leave a folder that holds nothing, or the beginning of this very run."""
-        path = self.exp / "config.json"
-        config = self.config()
-        if path.is_file():
-            before = json.loads(path.read_text(encoding="utf-8"))
-            if all(before.get(key) == value for key, value in config.items()):
-                return
-            print(f"{self.exp} holds a run with other options or data; starting clean.", file=sys.stderr)
-            for name in ("final.pt", "final.nnet", "final.feature_transform", "history.jsonl", "ali_train_pdf.counts", *SYSTEM_FILES):
-                (self.exp / name).unlink(missing_ok=True)
-            shutil.rmtree(self.exp / "ckpt", ignore_errors=True)
-        described = {**config, "checkpoints": dataclasses.asdict(self.trainer), "host": platform.node(), "commit": commit(),
-                     "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "store": str(self.store)}
-        write_text(path, json.dumps(described, indent=1) + "\n")
 
     def _contract(self, worker: Worker, schedule: Schedule) -> str:
         """What stays fixed and what is, in a table."""
