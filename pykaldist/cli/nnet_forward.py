@@ -27,6 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prior-scale", type=float, default=1.0, help="of the log priors that are subtracted (default: 1)")
     parser.add_argument("--apply-log", type=boolean, default=False, help="output the logarithm (default: false)")
     parser.add_argument("--no-softmax", type=boolean, default=False, help="leave out the last softmax (default: false)")
+    parser.add_argument("--bottleneck", type=boolean, default=False,
+                        help="stop at the bottleneck, the network's <LinearTransform>, and output its features (default: false)")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -42,6 +44,15 @@ def run(args: argparse.Namespace) -> None:
     if args.feature_transform:
         transform = Nnet1.read(args.feature_transform)
     components = nnet.components
+    if args.bottleneck:
+        if args.no_softmax or args.apply_log or args.class_frame_counts:
+            raise UserError("--no-softmax, --apply-log and --class-frame-counts are for the network's outputs, of which --bottleneck=true "
+                            "makes none; leave them out.")
+        linear = [i for i, c in enumerate(components, 1) if c.marker == "LinearTransform"]
+        if len(linear) != 1:
+            raise UserError(f"{args.model} has {len(linear) or 'no'} <LinearTransform>, expected one, its bottleneck; train with "
+                            "--bottleneck-dim.")
+        components = components[: linear[0]]
     if args.no_softmax:
         if args.apply_log:
             raise UserError("--no-softmax=true and --apply-log=true exclude each other: what comes before the softmax is a logarithm.")

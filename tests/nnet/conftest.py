@@ -13,11 +13,11 @@ from pykaldist.nnet.network import FeatureTransform, Network
 
 
 @pytest.fixture
-def make_network() -> Callable[[str], Network]:
-    """`make_network("tanh")`: inputs of 2 spliced by -1..3, three hidden layers of 7, four pdfs of which one was never seen."""
+def make_network() -> Callable[..., Network]:
+    """`make_network("tanh", dropout=0.5)`: inputs of 2 spliced by -1..3, three hidden layers of 7, four pdfs, one never seen."""
 
-    def make(activation: str) -> Network:
-        options = DnnOptions(hid_layers=3, hid_dim=7, activation=activation)
+    def make(activation: str, **shape: float | str) -> Network:
+        options = DnnOptions(3, 7, activation, **shape)
         model = make_dnn(options, 10, 4)
         init_dnn(model, options, torch.Generator().manual_seed(1))
         shift, scale = torch.linspace(-1, 1, 10), torch.linspace(0.5, 2, 10)

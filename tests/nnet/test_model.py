@@ -8,7 +8,7 @@ import torch
 
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Minibatch
-from pykaldist.nnet.components import ACTIVATIONS
+from pykaldist.nnet.components import ACTIVATIONS, Dropout
 from pykaldist.nnet.dnn import DnnOptions, make_dnn
 from pykaldist.nnet.init import init_dnn
 from pykaldist.nnet.network import FeatureTransform, Network
@@ -17,21 +17,22 @@ from pykaldist.nnet.objective import CrossEntropy
 FUNCTIONS = {"sigmoid": torch.sigmoid, "tanh": torch.tanh, "relu": torch.relu}
 
 
-def setup(activation, dtype=torch.float64):
-    options = DnnOptions(hid_layers=3, hid_dim=7, activation=activation)
+def setup(activation, dtype=torch.float64, **shape):
+    options = DnnOptions(hid_layers=3, hid_dim=7, activation=activation, **shape)
     model = make_dnn(options, 5, 4, dtype=dtype)
     init_dnn(model, options, torch.Generator().manual_seed(1))
     generator = torch.Generator().manual_seed(2)
     return model, torch.randn(6, 5, generator=generator, dtype=dtype), torch.randint(0, 4, (6,), generator=generator).int()
 
 
-def slow(model, activation, inputs, targets):
-    """(summed loss, flat gradient) by autograd."""
+def slow(model, activation, inputs, targets, masks=None):
+    """(summed loss, flat gradient) by autograd; `masks` are what dropout multiplies by."""
     params = model.params.clone().requires_grad_()
     x, views = inputs, [v for v in model.views(params) if v]
-    for i, (weight, bias) in enumerate(views):
-        x = x @ weight.t() + bias
-        x = FUNCTIONS[activation](x) if i < len(views) - 1 else x
+    for i, (weight, *bias) in enumerate(views):
+        x = x @ weight.t() + (bias[0] if bias else 0.0)
+        x = FUNCTIONS[activation](x) if bias and i < len(views) - 1 else x
+        x = x * masks.pop(0) if bias and masks else x
     loss = torch.nn.functional.cross_entropy(x, targets.long(), reduction="sum")
     loss.backward()
     return loss.item(), params.grad, (x.argmax(1) == targets).sum().item()
@@ -51,6 +52,53 @@ def test_gradient_loss_and_accuracy_equal_autograd(activation):
     assert torch.allclose(grads, 0.5 * gradient + slow(model, activation, inputs[:4], targets[:4])[1], atol=1e-12)
 
 
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_gradient_through_dropout_and_a_bottleneck_equals_autograd(activation):
+    model, inputs, targets = setup(activation, dropout=0.4, bottleneck_dim=2)
+    assert model.stochastic
+    model.forward(inputs, torch.Generator().manual_seed(3))
+    layers = [c for c in model.components if isinstance(c, Dropout)]
+    masks = [c._mask[: 6 * 7].view(6, 7).clone() for c in layers]
+    assert len(masks) == 3 and not torch.equal(masks[0], masks[1])
+    loss, gradient, _ = slow(model, activation, inputs, targets, masks)
+    totals, grads = torch.zeros(3, dtype=torch.float64), torch.full_like(model.params, 7.0)
+    logits = model.forward(inputs, torch.Generator().manual_seed(3))  # the same seed, the same masks
+    model.backward(CrossEntropy()(logits, Minibatch(inputs, targets, 0, False), totals), grads)
+    assert torch.allclose(grads, gradient, atol=1e-12) and totals[0].item() == pytest.approx(loss)
+    used = slow(model, activation, inputs, targets)[0]
+    totals.zero_()
+    CrossEntropy()(model.forward(inputs), Minibatch(inputs, targets, 0, False), totals)
+    assert totals[0].item() == pytest.approx(used)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_dropout_keeps_the_expectation(rate):
+    dropout, x, y = Dropout(50, rate), torch.full((4000, 50), 3.0), torch.empty(4000, 50)
+    dropout.forward(x, y, torch.Generator().manual_seed(0))
+    assert (y == 0).double().mean().item() == pytest.approx(rate, abs=0.01)
+    assert y.mean().item() == pytest.approx(3.0, abs=0.03)
+    assert torch.allclose(y[y > 0], torch.tensor(3.0 / (1.0 - rate)))
+    dropout.forward(x, y, None)
+    assert torch.equal(x, y)
+
+
+def test_coefficients_belong_to_their_maps():
+    model = setup("tanh", learn_rate_coefs="1,0.5,0,2,0.1", bottleneck_dim=2, bias_learn_rate_coef=2.0)[0]
+    assert [(m.learn_rate_coef, m.bias_learn_rate_coef) for m in model.maps] == [(1, 2), (0.5, 1), (0, 0), (2, 4), (0.1, 0.2)]
+    assert [(m.input_dim, m.output_dim) for m in model.maps] == [(5, 7), (7, 7), (7, 2), (2, 7), (7, 4)]
+    assert [m.bias for m in model.maps] == [True, True, False, True, True]
+
+
+@pytest.mark.parametrize(("shape", "words"), [
+    ({"learn_rate_coefs": "1,1,1"}, "has 3 factors, the network 4"), ({"learn_rate_coefs": "1,1,1,-1"}, "negative"),
+    ({"dropout": 1.0}, "--dropout 1 is outside"), ({"bottleneck_dim": -1}, "--bottleneck-dim -1"),
+    ({"learn_rate_coefs": "1;1"}, "expected numbers"),
+])
+def test_shapes_that_make_no_sense_are_refused(shape, words):
+    with pytest.raises(UserError, match=words):
+        setup("tanh", **shape)
+
+
 def test_one_flat_buffer_holds_all_parameters():
     model, inputs, _ = setup("sigmoid")
     assert len(model.params) == 5 * 7 + 7 + 2 * (7 * 7 + 7) + 7 * 4 + 4
@@ -59,13 +107,6 @@ def test_one_flat_buffer_holds_all_parameters():
     assert not torch.equal(before, model.forward(inputs))
     model.params.zero_()
     assert not model.forward(inputs).any()
-
-
-def test_initial_weights_come_from_the_generator_alone():
-    torch.manual_seed(5)
-    one = setup("relu")[0].params
-    torch.manual_seed(6)
-    assert torch.equal(one, setup("relu")[0].params)
 
 
 @pytest.fixture
@@ -102,3 +143,11 @@ def test_damaged_or_foreign_network_is_refused_in_words(network, tmp_path):
             Network.load(tmp_path / name)
     with pytest.raises(UserError, match="features of dimension 1, found 2"):
         network.loglikes(np.zeros((3, 2), np.float32))
+
+
+def test_a_network_without_counts_is_not_decoded(network, tmp_path):
+    Network(network.options, network.model, network.transform, None).save(tmp_path / "final.pt")
+    loaded = Network.load(tmp_path / "final.pt")
+    assert loaded.counts is None
+    with pytest.raises(UserError, match="its outputs are no pdfs, and cannot be decoded"):
+        loaded.loglikes(np.zeros((3, 1), np.float32))

@@ -190,9 +190,13 @@ def test_forward_equals_kaldi(golden, tmp_path):
         assert np.abs(found[utt] - scores).max() < 1e-3
 
 
-@pytest.mark.parametrize("activation", ["sigmoid", "tanh", "relu"])
-def test_our_networks_as_nnet1_and_back(make_network, activation, tmp_path):
-    network = make_network(activation)
+SHAPES = [("sigmoid", {}), ("tanh", {}), ("relu", {}), ("sigmoid", {"dropout": 0.25}), ("relu", {"bottleneck_dim": 3}),
+          ("tanh", {"dropout": 0.5, "bottleneck_dim": 2, "learn_rate_coefs": "1,0.5,0.1,0.1,2", "bias_learn_rate_coef": 0.5})]
+
+
+@pytest.mark.parametrize(("activation", "shape"), SHAPES)
+def test_our_networks_as_nnet1_and_back(make_network, activation, shape, tmp_path):
+    network = make_network(activation, **shape)
     feats = RNG.normal(size=(50, 2)).astype(np.float32)
     network.save(tmp_path / "final.pt")
     assert main(["copy-nnet", "--binary=false", "--feature-transform", str(tmp_path / "t.nnet"), str(tmp_path / "final.pt"),
@@ -204,6 +208,46 @@ def test_our_networks_as_nnet1_and_back(make_network, activation, tmp_path):
     assert np.allclose(from_nnet1(nnet, transform, counts).loglikes(feats), network.loglikes(feats), atol=1e-4)
     exact = from_nnet1(*to_nnet1(network), counts)
     assert torch.equal(exact.model.params, network.model.params) and exact.options == network.options
+
+
+def test_rates_and_dropout_stand_in_the_file_as_in_kaldi(make_network):
+    nnet, _ = to_nnet1(make_network("sigmoid", dropout=0.25, bottleneck_dim=3, learn_rate_coefs="1,1,0.5,0.5,2", bias_learn_rate_coef=0.5))
+    assert [c.marker for c in nnet.components] == [*["AffineTransform", "Sigmoid", "Dropout"] * 2, "LinearTransform", "AffineTransform",
+                                                   "Sigmoid", "Dropout", "AffineTransform", "Softmax"]
+    assert nnet.components[2].options == {"DropoutRate": 0.25} and nnet.components[6].options == {"LearnRateCoef": 0.5}
+    assert nnet.components[10].options == {"LearnRateCoef": 2.0, "BiasLearnRateCoef": 1.0, "MaxNorm": 0.0}
+
+
+def test_bottleneck_features(make_network, tmp_path, capsys):
+    network = make_network("tanh", bottleneck_dim=2, dropout=0.5)
+    network.save(tmp_path / "final.pt")
+    feats = RNG.normal(size=(9, 2)).astype(np.float32)
+    with MatrixWriter(tmp_path / "f.ark", tmp_path / "f.scp") as writer:
+        writer.write("utt1", feats)
+    command = ["nnet-forward", "--bottleneck", "true", str(tmp_path / "final.pt"), str(tmp_path / "f.scp"), str(tmp_path / "out.ark")]
+    assert main(command) == 0
+    (_, found), = read_archive(tmp_path / "out.ark")
+    x = network.transform(torch.from_numpy(feats))
+    for layer in [c for c in network.model.components if c.maps][:2]:
+        x = torch.tanh(x @ layer.weight.t() + layer.bias)
+    assert np.allclose(found, x @ network.model.components[6].weight.t(), atol=1e-5)
+    make_network("tanh").save(tmp_path / "final.pt")
+    assert main(command) == 1
+    assert "has no <LinearTransform>" in capsys.readouterr().err
+
+
+def test_a_network_of_features_has_no_softmax(make_network, tmp_path):
+    network = make_network("tanh")
+    network.counts = None
+    nnet, transform = to_nnet1(network)
+    assert nnet.components[-1].marker == "AffineTransform"
+    assert torch.equal(from_nnet1(nnet, transform, None).model.params, network.model.params)
+    feats = RNG.normal(size=(9, 2)).astype(np.float32)
+    expected = network.model.forward(network.transform(torch.from_numpy(feats))).numpy()
+    assert np.allclose(run(Nnet1(transform.components + nnet.components), feats), expected, atol=1e-5)
+    export_onnx(network, tmp_path / "a.onnx")
+    [found] = onnxruntime.InferenceSession(tmp_path / "a.onnx", providers=["CPUExecutionProvider"]).run(None, {"feats": feats})
+    assert np.allclose(found, expected, atol=1e-5)
 
 
 def test_kaldi_network_becomes_ours(golden):
@@ -226,9 +270,9 @@ def test_other_networks_do_not_become_ours(make_network):
         from_nnet1(nnet, transform, np.ones(3))
 
 
-@pytest.mark.parametrize("activation", ["sigmoid", "tanh", "relu"])
-def test_onnx_equals_our_own(make_network, activation, tmp_path):
-    network = make_network(activation)
+@pytest.mark.parametrize(("activation", "shape"), SHAPES)
+def test_onnx_equals_our_own(make_network, activation, shape, tmp_path):
+    network = make_network(activation, **shape)
     export_onnx(network, tmp_path / "a.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "a.onnx", providers=["CPUExecutionProvider"])
     for frames in (1, 2, 30):
@@ -250,6 +294,7 @@ def test_info_names_every_component(make_network, tmp_path, capsys):
 @pytest.mark.parametrize(("options", "words"), [
     (["--class-frame-counts", "c"], "needs --no-softmax=true or --apply-log=true"),
     (["--no-softmax=true", "--apply-log=true"], "exclude each other"),
+    (["--bottleneck=true", "--no-softmax=true"], "of which --bottleneck=true makes none"),
 ])
 def test_options_that_make_no_sense_are_refused(make_network, tmp_path, capsys, options, words):
     make_network("relu").save(tmp_path / "final.pt")
