@@ -20,7 +20,8 @@ from pykaldist.frames.sampler import Partition, Sampler, splice_statistics
 from pykaldist.frames.store import FrameStore
 from pykaldist.io.lock import locked
 from pykaldist.nnet.convert import to_nnet1
-from pykaldist.nnet.dnn import DnnOptions, init_dnn, make_dnn
+from pykaldist.nnet.dnn import DnnOptions, make_dnn
+from pykaldist.nnet.init import init_dnn
 from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.network import FeatureTransform, Network
 from pykaldist.nnet.objective import CrossEntropy
