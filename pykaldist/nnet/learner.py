@@ -22,6 +22,7 @@ class Learner(ABC):
 
     model: Model
     num_totals: int
+    rate_option = "--learn-rate"  # what a user changes where training diverges
 
     @abstractmethod
     def gradient(self, minibatch: Minibatch, grads: Tensor, beta: float, totals: Tensor, rule: GradientRule = outer_product) -> None:

@@ -18,5 +18,5 @@ def evaluate(learner: Learner, sampler: Sampler) -> dict[str, float]:
         learner.score(minibatch, totals)
     metrics = learner.metrics(totals.tolist())
     if not math.isfinite(metrics["loss"]):
-        raise UserError(f"the cross-validation loss is {metrics['loss']}; lower --learn-rate and run the same command again.")
+        raise UserError(f"the cross-validation loss is {metrics['loss']}; lower {learner.rate_option} and run the same command again.")
     return metrics

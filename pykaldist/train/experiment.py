@@ -20,6 +20,7 @@ from pykaldist.frames.sampler import Partition, Sampler, splice_statistics
 from pykaldist.frames.store import FrameStore
 from pykaldist.io.lock import locked
 from pykaldist.nnet.convert import to_nnet1
+from pykaldist.nnet.dbn import Dbn
 from pykaldist.nnet.dnn import DnnOptions, make_dnn
 from pykaldist.nnet.init import init_dnn
 from pykaldist.nnet.learner import Supervised
@@ -47,6 +48,7 @@ class ExperimentOptions:
 
     splice: int = option(5, "frames of context on each side")
     minibatch_size: int = option(256, "frames in a minibatch")
+    dbn: str = option("", "folder of a DBN (steps/nnet/pretrain_dbn.sh) from which the hidden layers start")
     seed: int = option(777, "seed of the initial weights")
     randomizer_seed: int = option(777, "seed of the order of frames")
     ngpu: int = option(1, "workers")
@@ -109,13 +111,18 @@ class Experiment:
         self.dnn, self.optimizer, self.schedule, self.trainer = dnn, optimizer, schedule, trainer
         self.train, self.dev = open_stores(store)
         self.device = choose_device(options.device)
+        self.splice = list(range(-options.splice, options.splice + 1))
+        self.dbn = Dbn.load(options.dbn) if options.dbn else None
+        if self.dbn:
+            self.dbn.check(dnn, self.splice, self.train.manifest.dim)
 
     def config(self) -> dict[str, Any]:
         """What the result depends on; a run in the same folder is the same run where this is equal."""
         return {
             "options": {**dataclasses.asdict(self.options), **dataclasses.asdict(self.dnn), **dataclasses.asdict(self.optimizer),
                         **dataclasses.asdict(self.schedule)},
-            "inputs": {name: s.manifest.checksums for name, s in (("train", self.train), ("dev", self.dev))},
+            "inputs": {**{name: s.manifest.checksums for name, s in (("train", self.train), ("dev", self.dev))},
+                       **({"dbn": self.dbn.checksum()} if self.dbn else {})},
             "device": self.device.type,
             "versions": versions(),
         }
@@ -134,12 +141,12 @@ class Experiment:
             return
         for store in (self.train, self.dev):
             store.verify()
-        splice = list(range(-self.options.splice, self.options.splice + 1))
-        shift, scale = splice_statistics(self.train, splice)
-        transform = FeatureTransform(splice, shift, scale)
+        transform = self.dbn.transform if self.dbn else FeatureTransform(self.splice, *splice_statistics(self.train, self.splice))
         dtype, compute = arithmetic(self.options.dtype, self.device)
-        model = make_dnn(self.dnn, len(shift), self.train.manifest.num_pdfs, self.device, dtype, compute)
+        model = make_dnn(self.dnn, len(transform.shift), self.train.manifest.num_pdfs, self.device, dtype, compute)
         init_dnn(model, self.dnn, torch.Generator().manual_seed(self.options.seed))
+        if self.dbn:
+            self.dbn.start(model)
         optimizer = make_optimizer(self.options.optimizer, Supervised(model, CrossEntropy()), self.optimizer)
         worker = Worker(optimizer, self._sampler(self.train, transform))
         schedule = make_schedule(self.options.schedule, self.schedule)

@@ -81,7 +81,7 @@ class Trainer:
             self._train_epoch()
         if not any(line["accepted"] for line in self.history):
             raise UserError(f"no epoch made the cross-validation loss fall (it was {self.history[-1]['cv_loss']:.3g} at the end); lower "
-                            f"--learn-rate (was {self.history[0]['learn_rate']:g}).")
+                            f"{self.worker.learner.rate_option} (was {self.history[0]['learn_rate']:g}).")
         self.worker.params.copy_(self.accepted)
 
     def _train_epoch(self) -> None:
@@ -134,7 +134,7 @@ class Trainer:
     def _check_loss(self, loss: float) -> None:
         if loss != loss or loss == float("inf"):
             raise UserError(f"the training loss became {loss} in epoch {self.epoch + 1}, near update {self.worker.updates}; "
-                            f"lower --learn-rate (was {self.worker.learn_rate:g}).")
+                            f"lower {self.worker.learner.rate_option} (was {self.worker.learn_rate:g}).")
 
     def _save(self, seconds: float = 0.0) -> None:
         self.checkpoints.save(self.worker.updates, self.state_dict(seconds))

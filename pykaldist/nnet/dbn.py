@@ -1,0 +1,116 @@
+"""A deep belief network: RBMs on top of each other, each trained on what the ones below make of the data (Hinton et al., 2006).
+
+Their recognition weights, with sigmoids between them, are the start of a DNN's hidden layers; the DNN takes over their feature transform.
+`dbn.pt` holds both; so do nnet1's `<layers>.dbn` and `final.feature_transform`, as Kaldi's pretrain_dbn.sh leaves them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pykaldist.errors import UserError
+from pykaldist.io import container
+from pykaldist.nnet.components import Affine, Component, Sigmoid
+from pykaldist.nnet.convert import from_feature_transform, to_component, to_feature_transform
+from pykaldist.nnet.dnn import DnnOptions
+from pykaldist.nnet.model import Model
+from pykaldist.nnet.network import FeatureTransform
+from pykaldist.nnet.nnet1 import Nnet1
+
+
+@dataclass
+class Dbn:
+    """`layers`: weight (out, in) and bias (out,) of each, from the input on, float32 on the CPU."""
+
+    transform: FeatureTransform
+    layers: list[tuple[Tensor, Tensor]]
+
+    @property
+    def hid_dims(self) -> list[int]:
+        return [len(bias) for _, bias in self.layers]
+
+    @property
+    def input_dim(self) -> int:
+        return self.layers[0][0].shape[1]
+
+    def network(self, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> Model:
+        """Inputs (n, input_dim) to the hidden probabilities of the top layer."""
+        components: list[Component] = []
+        for weight, bias in self.layers:
+            components += [Affine(weight.shape[1], len(bias)), Sigmoid(len(bias))]
+        model = Model(components, device, dtype)
+        _copy(self.layers, model)
+        return model
+
+    def check(self, options: DnnOptions, splice: list[int], dim: int) -> None:
+        """Raise UserError unless a DNN of this shape, on features of dimension `dim` spliced like this, can start from it."""
+        own, width = self.transform.splice, len(self.transform.splice)
+        if options.activation != "sigmoid":
+            raise UserError(f"--activation {options.activation}: the layers of a DBN are sigmoid; use --activation sigmoid.")
+        if options.bottleneck_dim:
+            raise UserError("--bottleneck-dim: a DBN has no bottleneck; leave out --dbn or the bottleneck.")
+        if self.hid_dims != [options.hid_dim] * options.hid_layers:
+            raise UserError(f"--hid-layers {options.hid_layers} --hid-dim {options.hid_dim}: the DBN has layers of "
+                            f"{', '.join(map(str, self.hid_dims))} units; give the network the same, or pretrain again.")
+        if own != splice:
+            raise UserError(f"--splice: the DBN takes frames {own[0]} to {own[-1]}, the network is to take {splice[0]} to {splice[-1]}; "
+                            "use the same --splice for both.")
+        if self.input_dim != width * dim:
+            raise UserError(f"the DBN takes features of dimension {self.input_dim // width}, the store has {dim}; pretrain on the same "
+                            "store.")
+
+    def start(self, model: Model) -> None:
+        """Copy the layers to the hidden layers of a DNN that passed `check`."""
+        _copy(self.layers, model)
+
+    def checksum(self) -> str:
+        """Of everything that training depends on."""
+        digest = hashlib.blake2b(repr(self.transform.splice).encode(), digest_size=16)
+        for tensor in (self.transform.shift, self.transform.scale, *(t for layer in self.layers for t in layer)):
+            digest.update(tensor.contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def to_nnet1(self) -> tuple[Nnet1, Nnet1]:
+        """(<layers>.dbn, final.feature_transform)."""
+        components = []
+        for weight, bias in self.layers:
+            components += [to_component("AffineTransform", *weight.shape, linearity=weight.numpy(), bias=bias.numpy()),
+                           to_component("Sigmoid", len(bias), len(bias))]
+        return Nnet1(components), to_feature_transform(self.transform)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        container.save(path, {"nnet": "dbn", "splice": self.transform.splice, "shift": self.transform.shift, "scale": self.transform.scale,
+                              "layers": self.layers})
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Dbn:
+        """From the folder of a pretraining run, ours or Kaldi's; raises UserError where it has not ended or is damaged."""
+        folder = Path(folder)
+        stacks = [p for p in folder.glob("*.dbn") if p.stem.isdigit()]
+        if (folder / "config.json").is_file() or not stacks:
+            state: dict[str, Any] = container.load(folder / "dbn.pt")
+            try:
+                return cls(FeatureTransform(state["splice"], state["shift"], state["scale"]), list(state["layers"]))
+            except (KeyError, TypeError) as error:
+                raise UserError(f"{folder / 'dbn.pt'} is no DBN of this version ({error}); pretrain again.") from error
+        path = max(stacks, key=lambda p: int(p.stem))
+        components = Nnet1.read(path).components
+        if [c.marker for c in components] != ["AffineTransform", "Sigmoid"] * (len(components) // 2):
+            raise UserError(f"{path} is {' '.join(f'<{c.marker}>' for c in components)}; expected <AffineTransform> <Sigmoid> by turns.")
+        layers = [(torch.from_numpy(c.arrays["linearity"]), torch.from_numpy(c.arrays["bias"])) for c in components[::2]]
+        return cls(from_feature_transform(Nnet1.read(folder / "final.feature_transform")), layers)
+
+
+def _copy(layers: list[tuple[Tensor, Tensor]], model: Model) -> None:
+    """To a model's first affine components; the copy takes the model's device and type."""
+    affine = [c for c in model.components if isinstance(c, Affine)]
+    for component, (weight, bias) in zip(affine, layers, strict=False):
+        component.weight.copy_(weight)
+        component.bias.copy_(bias)

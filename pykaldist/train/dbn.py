@@ -1,0 +1,165 @@
+"""Pretraining of a DBN: from a frame store to `dbn.pt`, one RBM after the other, each by the Trainer, with a Worker and a Strategy.
+
+The first RBM has Gaussian visible units and trains for twice `rbm_iter` epochs at `rbm_lrate_low`; the others Bernoulli ones, `rbm_iter`
+epochs at `rbm_lrate`, on the hidden probabilities of the layers below, made on the fly. Settings are those of Kaldi's
+pretrain_dbn.sh; its momentum rises over 40 x 500,000 frames, which fits 300 hours: here the same part of the data at hand is taken.
+
+A layer that is trained stands in its last checkpoint, so that a run that was stopped goes on in the layer and the minibatch where it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pykaldist.errors import UserError
+from pykaldist.frames.sampler import Partition, Sampler, splice_statistics
+from pykaldist.io.atomic import write_text
+from pykaldist.io.lock import locked
+from pykaldist.nnet.dbn import Dbn
+from pykaldist.nnet.network import FeatureTransform
+from pykaldist.nnet.rbm import ContrastiveDivergence, Rbm
+from pykaldist.optim.cd import Cd, CdOptions
+from pykaldist.optim.schedules import Fixed, FixedOptions
+from pykaldist.options import option
+from pykaldist.parallel.fabrics.single import Single
+from pykaldist.parallel.strategy import make_strategy, strategies
+from pykaldist.parallel.worker import Worker
+from pykaldist.train.experiment import arithmetic, choose_device
+from pykaldist.train.folder import open_stores, prepare_folder, versions
+from pykaldist.train.trainer import Trainer, TrainerOptions
+
+FULL_CORPUS_FRAMES, FULL_CORPUS_PERIOD = 108_000_000, 500_000  # 300 hours, and the frames in a step of the momentum there
+DTYPES = ("float32", "tf32")
+MADE = ("dbn.pt", "*.rbm", "*.dbn", "final.feature_transform", "history.jsonl", "rbm*")
+
+
+@dataclass
+class DbnOptions:
+    """Shape, data, rates and place of pretraining."""
+
+    hid_layers: int = option(4, "RBMs on top of each other")
+    hid_dim: int = option(512, "units in a hidden layer")
+    splice: int = option(5, "frames of context on each side")
+    rbm_iter: int = option(1, "epochs of a Bernoulli-Bernoulli RBM; the Gaussian-Bernoulli one has twice as many")
+    rbm_lrate: float = option(0.4, "learning rate of Bernoulli-Bernoulli RBMs, for means over a minibatch")
+    rbm_lrate_low: float = option(0.01, "learning rate of the Gaussian-Bernoulli RBM")
+    rbm_l2penalty: float = option(0.0002, "L2 penalty on weights")
+    momentum: float = option(0.5, "momentum at the start; the effective rate is the learning rate times (1 - momentum)")
+    momentum_max: float = option(0.9, "momentum at the end of its schedule")
+    momentum_steps: int = option(40, "steps of the momentum from start to end")
+    momentum_step_period: int = option(0, "frames in such a step; 0: the part of an epoch that 500,000 frames are of 300 hours")
+    cd_steps: int = option(1, "steps of Gibbs sampling, k of CD-k")
+    param_stddev: float = option(0.1, "standard deviation of the initial weights")
+    minibatch_size: int = option(256, "frames in a minibatch of Bernoulli-Bernoulli RBMs")
+    gauss_minibatch_size: int = option(100, "frames in a minibatch of the Gaussian-Bernoulli RBM")
+    seed: int = option(777, "seed of the initial weights")
+    randomizer_seed: int = option(777, "seed of the order of frames, and of hidden states")
+    ngpu: int = option(1, "workers")
+    strategy: str = option("local", "what workers exchange", tuple(strategies()))
+    device: str = option("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
+    dtype: str = option("float32", "arithmetic; on a GPU also tf32", DTYPES)
+    num_threads: int = option(0, "CPU threads of a worker; 0: all of the machine's")
+
+    def __post_init__(self) -> None:
+        for name in ("hid_layers", "hid_dim", "rbm_iter", "rbm_lrate", "rbm_lrate_low", "param_stddev", "cd_steps", "minibatch_size",
+                     "gauss_minibatch_size"):
+            if getattr(self, name) <= 0:
+                raise UserError(f"--{name.replace('_', '-')} {getattr(self, name):g} is not positive.")
+        for name in ("splice", "num_threads", "momentum_step_period"):
+            if getattr(self, name) < 0:
+                raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)} is negative.")
+        if self.ngpu != 1:
+            raise UserError(f"--ngpu {self.ngpu}: strategy {self.strategy} trains one worker; use --ngpu 1.")
+        self.update(1)
+
+    def update(self, frames: int) -> CdOptions:
+        """The optimiser's options where an epoch of a worker has this many frames."""
+        scaled = max(1, round(frames / FULL_CORPUS_FRAMES * FULL_CORPUS_PERIOD))
+        return CdOptions(self.momentum, self.momentum_max, self.momentum_steps, self.momentum_step_period or scaled, self.rbm_l2penalty)
+
+
+class DbnExperiment:
+    """One pretraining run in `exp`, on the stores `store/train` and `store/dev`."""
+
+    def __init__(self, store: Path, exp: Path, options: DbnOptions, trainer: TrainerOptions) -> None:
+        self.store, self.exp, self.options, self.trainer = store, exp, options, trainer
+        self.train, self.dev = open_stores(store)
+        self.device = choose_device(options.device)
+
+    def config(self) -> dict[str, Any]:
+        """What the result depends on; a run in the same folder is the same run where this is equal."""
+        return {"options": dataclasses.asdict(self.options), "device": self.device.type, "versions": versions(),
+                "inputs": {name: s.manifest.checksums for name, s in (("train", self.train), ("dev", self.dev))}}
+
+    def run(self) -> None:
+        """Train or resume; leaves dbn.pt, and nnet1's <layer>.rbm, <layers>.dbn and final.feature_transform in `exp`."""
+        with locked(self.exp), torch.no_grad():
+            self._run()
+
+    def _run(self) -> None:
+        if self.options.num_threads:
+            torch.set_num_threads(self.options.num_threads)
+        prepare_folder(self.exp, self.config(), {"checkpoints": dataclasses.asdict(self.trainer), "store": str(self.store)}, MADE)
+        if (self.exp / "dbn.pt").is_file():
+            print(f"{self.exp}/dbn.pt is already there, made with these options; nothing to do.")
+            return
+        for store in (self.train, self.dev):
+            store.verify()
+        splice = list(range(-self.options.splice, self.options.splice + 1))
+        dbn = Dbn(FeatureTransform(splice, *splice_statistics(self.train, splice)), [])
+        history: list[dict[str, Any]] = []
+        for layer in range(1, self.options.hid_layers + 1):
+            trainer, rbm = self._train_layer(layer, dbn)
+            rbm.to_nnet1().write(self.exp / f"{layer}.rbm")
+            dbn.layers.append((rbm.units.weight.cpu().clone(), rbm.units.bias.cpu().clone()))
+            stack, feature_transform = dbn.to_nnet1()
+            stack.write(self.exp / f"{layer}.dbn")
+            feature_transform.write(self.exp / "final.feature_transform")
+            history += [{"layer": layer, "visible_units": rbm.visible_units, **line} for line in trainer.history]
+            write_text(self.exp / "history.jsonl", "".join(json.dumps(line) + "\n" for line in history))
+        dbn.save(self.exp / "dbn.pt")  # its presence says that the rest is there
+        for layer in range(1, self.options.hid_layers + 1):
+            shutil.rmtree(self.exp / f"rbm{layer}")
+
+    def _train_layer(self, layer: int, dbn: Dbn) -> tuple[Trainer, Rbm]:
+        """Layer number `layer`, from 1, on top of the ones in `dbn`."""
+        o, first = self.options, layer == 1
+        dtype, _ = arithmetic(o.dtype, self.device)
+        below = None if first else dbn.network(self.device, dtype)
+        rbm = Rbm("gauss" if first else "bern", len(dbn.transform.shift) if first else o.hid_dim, o.hid_dim, self.device, dtype)
+        minibatch_size, rate, epochs = (o.gauss_minibatch_size, o.rbm_lrate_low, 2 * o.rbm_iter) if first else \
+            (o.minibatch_size, o.rbm_lrate, o.rbm_iter)
+        seed = o.randomizer_seed + layer - 1
+        train, dev, sample = (
+            Sampler(store, Partition(store, splits, seed=seed), 0, minibatch_size, dbn.transform.splice, dbn.transform.shift,
+                    dbn.transform.scale, seed, self.device)
+            for store, splits in ((self.train, 1), (self.dev, 1), (self.train, max(1, len(self.train) // len(self.dev)))))
+        learner = ContrastiveDivergence(rbm, below, o.cd_steps, sample)
+        rbm.init(o.param_stddev, torch.Generator().manual_seed(o.seed + layer - 1), None if first else learner.visible_mean())
+        worker = Worker(Cd(learner, o.update(train.frames)), train)
+        schedule = Fixed(FixedOptions(",".join([repr(rate)] * epochs)))
+        trainer = Trainer(worker, make_strategy(o.strategy), Single(), schedule, dev, self.exp / f"rbm{layer}", self.trainer,
+                          lambda line: print(f"rbm {layer}: {line}", flush=True))
+        print(self._contract(layer, worker, rate, epochs), flush=True)
+        trainer.run()
+        return trainer, rbm
+
+    def _contract(self, layer: int, worker: Worker, rate: float, epochs: int) -> str:
+        """What stays fixed and what is, in a table."""
+        o, rbm, update = self.options, worker.learner.model, worker.optimizer.options
+        kind = "Gaussian-Bernoulli" if rbm.visible_units == "gauss" else "Bernoulli-Bernoulli"
+        rows = [("rbm", f"{layer} of {o.hid_layers}: {kind}, {rbm.input_dim} - {rbm.output_dim}, {rbm.num_params:,} parameters, {o.dtype}"),
+                ("workers", f"1 on {self.device}, {torch.get_num_threads()} threads; strategy {o.strategy}"),
+                ("frames", f"{worker.sampler.frames:,} train, {len(self.dev):,} held out"),
+                ("global minibatch", f"{worker.sampler.minibatch_size} frames; {worker.sampler.minibatches:,} updates an epoch"),
+                ("update", f"CD-{o.cd_steps}, rate {rate:g} (1 - momentum), {epochs} epochs, L2 penalty {o.rbm_l2penalty:g}"),
+                ("momentum", f"{o.momentum:g} to {o.momentum_max:g} in {o.momentum_steps} steps of {update.momentum_step_period:,} frames"),
+                ("seeds", f"weights {o.seed + layer - 1}, frames {o.randomizer_seed + layer - 1}")]
+        return "\n".join(f"  {name:17s} {value}" for name, value in rows)
