@@ -15,7 +15,7 @@ of subspace iteration from the old basis. Let Y = R T. Its Gram matrix Z = Y Y^T
     Z = (eta/N)^2 E^-1/2 K E^-1/2 + (eta/N)(1-eta) [E^-1/2 L E^-1/2 (D + rho I) + its transpose] + (1-eta)^2 (D + rho I)^2.
 The new basis is R' = diag(c)^-1/2 U^T Y, the new eigenvalues sqrt(c), of which rho' is taken off, the mean of T's energy outside of the
 basis. In terms of what was computed, W' = A (J + (1-eta) N / eta (D + rho I) W), A = (eta/N) E'^1/2 C^-1/2 U^T E^-1/2: everything of size D
-is two thin products, everything else rank x rank, done in double precision on the host.
+is two thin products, everything else rank x rank, done on the host.
 
 The rank x rank part is `fisher_update`, a pure function. On a GPU its inputs travel to the host, and its result back, while further
 minibatches are trained on: see `optim/ngsgd.py`.
@@ -27,6 +27,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -39,18 +40,19 @@ START_PASSES = 3  # updates on the first minibatch, before it is preconditioned
 MAX_CONDITION = 1e6  # of c, beyond which the basis is made orthonormal again
 MAX_DEVIATION = 1e-3  # of the basis from orthonormality
 MAX_INVERSE_CHOLESKY = 100.0
+TINY = 1e-30
 
 
 @dataclass
 class Spectrum:
-    """d (rank,) float64 on the host, and rho: the eigenvalues of the Fisher model beside its basis."""
+    """d (rank,) and rho, float64 on the host: the eigenvalues of the Fisher model beside its basis."""
 
-    d: Tensor
+    d: np.ndarray
     rho: float
 
-    def e(self, dim: int, alpha: float) -> Tensor:
+    def e(self, dim: int, alpha: float) -> np.ndarray:
         """(rank,): how much of each basis direction the inverse takes off."""
-        beta = self.rho * (1.0 + alpha) + alpha / dim * float(self.d.sum())
+        beta = self.rho * (1.0 + alpha) + alpha / dim * self.d.sum()
         return 1.0 / (beta / self.d + 1.0)
 
 
@@ -58,52 +60,50 @@ class Spectrum:
 class FisherUpdate:
     """W' = from_j J + from_w W, and the new spectrum; `orthonormalise` where W' is to be looked at once more."""
 
-    from_j: Tensor
-    from_w: Tensor
+    from_j: np.ndarray
+    from_w: np.ndarray
     spectrum: Spectrum
     orthonormalise: bool
 
 
-def fisher_update(jj: Tensor, hh: Tensor, trace: float, rows: int, dim: int, spectrum: Spectrum, alpha: float,
+def fisher_update(jj: np.ndarray, hh: np.ndarray, trace: float, rows: int, dim: int, spectrum: Spectrum, alpha: float,
                   num_samples_history: float) -> FisherUpdate:
-    """K = J J^T, L = H^T H (rank, rank) and tr(X X^T) of a minibatch of `rows` rows, to the next model. All in float64 on the host."""
+    """K = J J^T, L = H^T H (rank, rank) and tr(X X^T) of a minibatch of `rows` rows, to the next model. All in float64."""
     d, rho, rank = spectrum.d, spectrum.rho, len(spectrum.d)
     eta = min(0.9, 1.0 - math.exp(-rows / num_samples_history))
-    e = spectrum.e(dim, alpha)
-    root = e.rsqrt()
+    root = spectrum.e(dim, alpha) ** -0.5
     shifted = d + rho
-    jj = 0.5 * (jj + jj.t()) * root[:, None] * root
-    hh = 0.5 * (hh + hh.t()) * root[:, None] * root
-    z = (eta / rows) ** 2 * jj + (eta / rows) * (1.0 - eta) * (hh * shifted + shifted[:, None] * hh)
-    z += torch.diag((1.0 - eta) ** 2 * shifted**2)
+    z = hh * ((eta / rows * (1.0 - eta)) * np.add.outer(shifted, shifted))
+    z += jj * (eta / rows) ** 2
+    z *= np.multiply.outer(root, root)
+    z[np.diag_indices(rank)] += ((1.0 - eta) * shifted) ** 2
     size = max(1.0, float(z.trace()))  # keeps the eigensolver in range
-    c, u = torch.linalg.eigh(z / size)
-    order = c.abs().argsort(descending=True, stable=True)
-    c, u = c[order] * size, u[:, order]
+    values, vectors = torch.linalg.eigh(torch.from_numpy(z / size))  # reads one triangle: Z is symmetric but for rounding
+    c, u = values.numpy()[::-1] * size, vectors.numpy()[:, ::-1]
     floor = (rho * (1.0 - eta)) ** 2
-    orthonormalise = bool(c[0] > MAX_CONDITION * c[-1]) or bool((c < floor).any())
-    c = c.clamp_min(floor)
-    sigma = c.sqrt()
-    new_rho = (eta / rows * trace + (1.0 - eta) * (dim * rho + float(d.sum())) - float(sigma.sum())) / (dim - rank)
-    least = max(EPSILON, DELTA * float(sigma.max()))
-    new = Spectrum((sigma - new_rho).clamp_min(least), max(new_rho, least))
-    from_j = (eta / rows) * (new.e(dim, alpha).sqrt() / sigma)[:, None] * u.t() * root
+    orthonormalise = bool(c[0] > MAX_CONDITION * np.abs(c).min() or (c < floor).any())
+    sigma = np.sqrt(np.maximum(c, floor))
+    new_rho = (eta / rows * trace + (1.0 - eta) * (dim * rho + d.sum()) - sigma.sum()) / (dim - rank)
+    least = max(EPSILON, DELTA * sigma[0])
+    new = Spectrum(np.maximum(sigma - new_rho, least), max(new_rho, least))
+    from_j = u.T * np.multiply.outer(eta / rows * np.sqrt(new.e(dim, alpha)) / sigma, root)
     return FisherUpdate(from_j, from_j * ((1.0 - eta) * rows / eta * shifted), new, orthonormalise)
 
 
-def orthonormalised(w: Tensor, e: Tensor) -> Tensor:
+def orthonormalised(w: np.ndarray, e: np.ndarray) -> np.ndarray:
     """W (rank, dim) with the rows of E^-1/2 W made orthonormal; w itself where they are. Float64."""
-    root = e.rsqrt()
-    gram = (w @ w.t()) * root[:, None] * root
-    if float((gram - torch.eye(len(e), dtype=w.dtype)).abs().max()) <= MAX_DEVIATION:
+    root = e**-0.5
+    gram = (w @ w.T) * np.multiply.outer(root, root)
+    if np.abs(gram - np.eye(len(e))).max() <= MAX_DEVIATION:
         return w
-    cholesky, failed = torch.linalg.cholesky_ex(gram)
-    if not failed:
-        inverse = torch.linalg.solve_triangular(cholesky, torch.eye(len(e), dtype=w.dtype), upper=False)
-        if float(inverse.max()) < MAX_INVERSE_CHOLESKY:
-            return (inverse * e.sqrt()[:, None] * root) @ w
-    q, r = torch.linalg.qr(w.t())  # Gram-Schmidt on the rows
-    return (q * torch.sign(r.diagonal() + 0.0).where(r.diagonal() != 0, torch.ones((), dtype=w.dtype))).t() * e.sqrt()[:, None]
+    try:
+        inverse = np.linalg.inv(np.linalg.cholesky(gram))
+        if inverse.max() < MAX_INVERSE_CHOLESKY:
+            return (inverse * np.multiply.outer(np.sqrt(e), root)) @ w
+    except np.linalg.LinAlgError:
+        pass  # singular: rows that depend on the others are to be replaced
+    q, r = np.linalg.qr(w.T)  # Gram-Schmidt on the rows
+    return (q * np.where(r.diagonal() < 0, -1.0, 1.0)).T * np.sqrt(e)[:, None]
 
 
 class OnlineNaturalGradient:
@@ -123,12 +123,17 @@ class OnlineNaturalGradient:
         self.update_period, self.num_samples_history, self.alpha, self.ones = update_period, num_samples_history, alpha, ones
         width = -(-self.dim // 8) * 8  # rows of W start where a GPU's matrix units can read them; the padding stays zero
         self.w = torch.zeros(self.rank, width, device=device, dtype=dtype)
-        self.spectrum = Spectrum(torch.full((self.rank,), EPSILON, dtype=torch.float64), EPSILON)
+        self.spectrum = Spectrum(np.full(self.rank, EPSILON), EPSILON)
         self.calls = 0
         # Of the minibatch collected last: J, and K, L, tr(X X^T), rows in one small tensor that travels to the host.
         self.j = torch.zeros_like(self.w)
         self.small = torch.zeros(2 * self.rank**2 + 2, device=device, dtype=dtype)
         self._one = torch.ones((), device=device, dtype=dtype)
+        # Views, made once: a small network's step is made of many small calls.
+        self._w, self._w_one = self.w[:, :dim], self.w[:, dim : self.dim]
+        self._j, self._j_one = self.j[:, :dim], self.j[:, dim : self.dim]
+        square = self.rank**2
+        self._jj, self._hh = (self.small[i * square : (i + 1) * square].view(self.rank, self.rank) for i in range(2))
 
     @property
     def collecting(self) -> bool:
@@ -143,79 +148,87 @@ class OnlineNaturalGradient:
         """Make the first model from the first minibatch; to be called once, before it is preconditioned."""
         if self.rank == 0:
             return
-        self.spectrum = Spectrum(torch.full((self.rank,), EPSILON, dtype=torch.float64), EPSILON)
-        basis = torch.zeros(self.rank, self.w.shape[1], dtype=torch.float64)
-        columns = torch.arange(self.dim)
-        basis[columns % self.rank, columns] = torch.where(columns < self.rank, 1.1, 1.0).double()
-        basis /= basis.norm(dim=1, keepdim=True)
-        # e for d = rho: beta / d = 1 + alpha + alpha rank / dim
-        self.w.copy_(basis * math.sqrt(1.0 / (2.0 + (self.dim + self.rank) * self.alpha / self.dim)))
-        for _ in range(1 if len(x) <= self.rank else START_PASSES):
-            trace = torch.linalg.vector_norm(x, dtype=self.w.dtype).square() + (len(x) if self.ones else 0)
-            self._collect(x, self._project(x), trace)
+        self.spectrum = Spectrum(np.full(self.rank, EPSILON), EPSILON)
+        basis = np.zeros(self.w.shape)
+        columns = np.arange(self.dim)
+        basis[columns % self.rank, columns] = np.where(columns < self.rank, 1.1, 1.0)
+        basis /= np.linalg.norm(basis, axis=1, keepdims=True)
+        # d = rho: beta / d = 1 + alpha + alpha rank / dim
+        self.w.copy_(torch.from_numpy(basis * math.sqrt(1.0 / (2.0 + (self.dim + self.rank) * self.alpha / self.dim))))
+        for _ in range(1 if x.shape[0] <= self.rank else START_PASSES):
+            self._collect(x, self._project(x, self._like(x)), self._trace(x))
             self.finish(self.update())
 
-    def _project(self, x: Tensor) -> Tensor:
-        """H = X W^T (n, rank)."""
-        h = torch.empty(len(x), self.rank, device=x.device, dtype=self.w.dtype)
-        product(x, self.w[:, : self.columns].t().to(x.dtype), h)
-        return h.add_(self.w[:, self.columns]) if self.ones else h
+    def _like(self, x: Tensor) -> Tensor:
+        """W without the column of ones, of the type of x."""
+        return self._w if x.dtype == self._w.dtype else self._w.to(x.dtype)
 
-    def precondition(self, x: Tensor, out: Tensor) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+    def _project(self, x: Tensor, w: Tensor) -> Tensor:
+        """H = X W^T (n, rank), lying as its transpose does: faster to make on a CPU."""
+        h = torch.empty(self.rank, x.shape[0], device=x.device, dtype=self.w.dtype)
+        product(w, x.t(), h)
+        return h.add_(self._w_one).t() if self.ones else h.t()
+
+    def _trace(self, x: Tensor) -> Tensor:
+        """tr(X X^T)."""
+        flat = x.view(-1)
+        energy = torch.dot(flat, flat) if x.dtype == self.w.dtype else torch.linalg.vector_norm(flat, dtype=self.w.dtype).square_()
+        return energy.add_(x.shape[0]) if self.ones else energy
+
+    def precondition(self, x: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
         """x (n, columns) -> (Xhat, the column of ones preconditioned (n,) or None, row norms of Xhat (n,), gamma ()).
 
-        Xhat is written into `out`, a buffer of n x columns elements or more; it is to be multiplied by gamma.
+        Xhat is written into `out`, a buffer of n x columns elements or more, or over x; it is to be multiplied by gamma.
         """
-        squares = torch.linalg.vector_norm(x, dim=1, dtype=self.w.dtype).square_()
-        if self.ones:
-            squares += 1.0
         if self.rank == 0:
-            return x, squares.new_ones(len(x)) if self.ones else None, squares.sqrt_(), self._one
-        h = self._project(x)
-        trace = squares.sum()
+            norms = torch.linalg.vector_norm(x, dim=1, dtype=self.w.dtype)
+            return x, torch.ones_like(norms) if self.ones else None, torch.hypot(norms, self._one) if self.ones else norms, self._one
+        trace, w = self._trace(x), self._like(x)
+        h = self._project(x, w)
         if self.collecting:
             self._collect(x, h, trace)
-        xhat = out.view(-1)[: x.numel()].view(x.shape)
-        torch.addmm(x, h.to(x.dtype), self.w[:, : self.columns].to(x.dtype), alpha=-1.0, out=xhat)
+        thin = h if x.dtype == h.dtype else h.to(x.dtype)
+        xhat = x.addmm_(thin, w, alpha=-1.0) if out is None else torch.addmm(x, thin, w, alpha=-1.0, out=out[: x.numel()].view(x.shape))
         norms = torch.linalg.vector_norm(xhat, dim=1, dtype=self.w.dtype)
         ones = None
         if self.ones:
-            ones = 1.0 - torch.mv(h, self.w[:, self.columns])
+            ones = torch.addmv(self._one, h, self._w_one[:, 0], alpha=-1.0)
             norms = torch.hypot(norms, ones)
-        after = norms.square().sum()
-        return xhat, ones, norms, torch.where((trace > 0) & (after > 0), (trace / after).sqrt(), self._one)
+        after = torch.dot(norms, norms)
+        return xhat, ones, norms, trace.clamp_min_(TINY).div_(after.clamp_min_(TINY)).sqrt_()
 
     def _collect(self, x: Tensor, h: Tensor, trace: Tensor) -> None:
         """J, K, L and the trace of a minibatch."""
-        rank = self.rank
-        product(h.t().to(x.dtype), x, self.j[:, : self.columns])
+        product(h.t().to(x.dtype), x, self._j)
         if self.ones:
-            self.j[:, self.columns].copy_(h.sum(0))
-        torch.mm(self.j, self.j.t(), out=self.small[: rank**2].view(rank, rank))
-        torch.mm(h.t(), h, out=self.small[rank**2 : 2 * rank**2].view(rank, rank))
+            torch.sum(h, 0, out=self._j_one[:, 0])
+        torch.mm(self.j, self.j.t(), out=self._jj)
+        torch.mm(h.t(), h, out=self._hh)
         self.small[-2].copy_(trace)
-        self.small[-1].fill_(len(x))
+        self.small[-1].fill_(x.shape[0])
 
     def update(self, small: Tensor | None = None) -> FisherUpdate:
         """The rank x rank part of an update, on the host, from the statistics taken last (`small`: their copy on the host)."""
         rank = self.rank
-        host = (self.small.cpu() if small is None else small).double()
-        jj, hh, (trace, rows) = host[: rank**2].view(rank, rank), host[rank**2 : -2].view(rank, rank), host[-2:].tolist()
+        host = (self.small.cpu() if small is None else small).double().numpy()
+        jj, hh, (trace, rows) = host[: rank**2].reshape(rank, rank), host[rank**2 : -2].reshape(rank, rank), host[-2:].tolist()
         return fisher_update(jj, hh, trace, int(rows), self.dim, self.spectrum, self.alpha, self.num_samples_history)
 
     def finish(self, update: FisherUpdate) -> None:
         """W and the spectrum become the next ones."""
-        device = {"device": self.w.device, "dtype": self.w.dtype}
-        new = torch.mm(update.from_j.to(**device), self.j).addmm_(update.from_w.to(**device), self.w)
+        def matrix(values: np.ndarray) -> Tensor:
+            return torch.from_numpy(values).to(self.w.dtype).to(self.w.device)
+
+        new = torch.mm(matrix(update.from_j), self.j).addmm_(matrix(update.from_w), self.w)
         if update.orthonormalise:
-            new = orthonormalised(new.double().cpu(), update.spectrum.e(self.dim, self.alpha))
+            new = torch.from_numpy(orthonormalised(new.double().cpu().numpy(), update.spectrum.e(self.dim, self.alpha)))
         self.w.copy_(new)
         self.spectrum = update.spectrum
 
     def state_dict(self) -> dict[str, Any]:
-        return {"w": self.w.cpu(), "d": self.spectrum.d, "rho": self.spectrum.rho, "calls": self.calls}
+        return {"w": self.w.cpu(), "d": torch.from_numpy(self.spectrum.d), "rho": self.spectrum.rho, "calls": self.calls}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.w.copy_(state["w"])
-        self.spectrum = Spectrum(state["d"].clone(), state["rho"])
+        self.spectrum = Spectrum(state["d"].numpy().copy(), state["rho"])
         self.calls = state["calls"]

@@ -16,8 +16,8 @@ Momentum is v <- m v + gradient after preconditioning and the first of these; th
 max-norm) act on the parameters themselves, and dropout before the natural gradient sees the inputs: all of them combine.
 
 On a GPU nothing but the update of the Fisher models needs the host (an eigendecomposition of rank x rank, every `update_period`
-minibatches). It is made by a helper thread while `UPDATE_DELAY` further minibatches are trained on with the model before; the delay is counted in
-minibatches, so that a run is repeatable. On a CPU, and for the first minibatches, the update takes effect at once, as in Kaldi.
+minibatches). It is made by helper threads while `UPDATE_DELAY` further minibatches are trained on with the models before; the delay is
+counted in minibatches, so that a run is repeatable. On a CPU, and for the first minibatches, the update takes effect at once, as in Kaldi.
 """
 
 from __future__ import annotations
@@ -34,14 +34,13 @@ from pykaldist.frames.sampler import Minibatch
 from pykaldist.nnet.components import AffineMap
 from pykaldist.nnet.gemm import product
 from pykaldist.nnet.learner import Learner
-from pykaldist.optim.natural_gradient import FIRST_UPDATES, FisherUpdate, OnlineNaturalGradient, Spectrum
+from pykaldist.optim.natural_gradient import FIRST_UPDATES, TINY, FisherUpdate, OnlineNaturalGradient, Spectrum
 from pykaldist.optim.optimizer import Optimizer, OptimizerOptions
 from pykaldist.options import option
 
 DEFAULT_RANK_IN, DEFAULT_RANK_OUT = 20, 80
 UPDATE_DELAY = 2  # minibatches, on a GPU
 HELPER_THREADS = 8
-TINY = 1e-30
 
 
 @dataclass
@@ -100,7 +99,7 @@ class NgSgd(Optimizer):
         # (where, scale of the gradient there), over all parameters
         self._parts = [(part, state.scale) for part, state in zip(model.map_slices(), self.states, strict=True)]
         self._parts += [(part, one) for part in _between([part for part, _ in self._parts], len(model.params))]
-        self._scratch: dict[str, Tensor] = {}
+        self._scratch = torch.empty(0)
         self._updates = _DelayedUpdates(self._sides) if model.device.type == "cuda" else None
 
     def local_step(self, minibatch: Minibatch, learn_rate: float, totals: Tensor) -> None:
@@ -154,21 +153,27 @@ class NgSgd(Optimizer):
         if state.input.calls == 0:
             state.input.start(x)
             state.output.start(dy)
-        xhat, ones, x_norms, x_scale = state.input.precondition(x, self._buffer("x", x))
-        yhat, _, y_norms, y_scale = state.output.precondition(dy, self._buffer("y", dy))
+        xhat, ones, x_norms, x_scale = state.input.precondition(x, self._buffer(x))
+        yhat, _, y_norms, y_scale = state.output.precondition(dy)
         product(yhat.t(), xhat, weight)
         if bias is not None and ones is not None:
-            bias.copy_(torch.mv(yhat.t(), (ones * (map.bias_learn_rate_coef / map.learn_rate_coef)).to(yhat.dtype)))
-        scale = x_scale * y_scale * map.learn_rate_coef
+            if map.bias_learn_rate_coef != map.learn_rate_coef:
+                ones = ones * (map.bias_learn_rate_coef / map.learn_rate_coef)
+            if yhat.dtype == bias.dtype:
+                torch.mv(yhat.t(), ones, out=bias)
+            else:
+                bias.copy_(torch.mv(yhat.t(), ones.to(yhat.dtype)))
+        scale = torch.mul(x_scale, y_scale, out=state.scale)
+        if map.learn_rate_coef != 1.0:
+            scale.mul_(map.learn_rate_coef)
         if self.options.max_change_per_sample > 0.0:
             change = torch.dot(x_norms, y_norms).mul_(scale).mul_(self.rate).clamp_min_(TINY)
-            scale = scale * (self.options.max_change_per_sample * len(x) / change).clamp_max_(1.0)
-        state.scale.copy_(scale)
+            scale.mul_(change.reciprocal_().mul_(self.options.max_change_per_sample * x.shape[0]).clamp_max_(1.0))
 
-    def _buffer(self, name: str, like: Tensor) -> Tensor:
-        if name not in self._scratch or self._scratch[name].numel() < like.numel():
-            self._scratch[name] = torch.empty(like.numel(), device=like.device, dtype=like.dtype)
-        return self._scratch[name]
+    def _buffer(self, like: Tensor) -> Tensor:
+        if self._scratch.numel() < like.numel():
+            self._scratch = torch.empty(like.numel(), device=like.device, dtype=like.dtype)
+        return self._scratch
 
     def _before_step(self) -> None:
         if self._updates is not None:
@@ -242,8 +247,10 @@ class _DelayedUpdates:
 
     def state_dict(self) -> dict[str, Any]:
         updates = [future.result() for future in self._pending]
-        return {"wait": self._wait, "updates": [{"from_j": u.from_j, "from_w": u.from_w, "d": u.spectrum.d, "rho": u.spectrum.rho,
-                                                 "orthonormalise": u.orthonormalise} for u in updates],
+        arrays = [{name: torch.from_numpy(array) for name, array in (("from_j", u.from_j), ("from_w", u.from_w), ("d", u.spectrum.d))}
+                  for u in updates]
+        plain = [{"rho": u.spectrum.rho, "orthonormalise": u.orthonormalise} for u in updates]
+        return {"wait": self._wait, "updates": [{**one, **other} for one, other in zip(arrays, plain, strict=True)],
                 "j": [side.j.cpu() for side in self._sides] if updates else []}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -251,5 +258,6 @@ class _DelayedUpdates:
         for side, saved, j in zip(self._sides, state["updates"], state["j"], strict=True) if state["updates"] else ():
             side.j.copy_(j)
             future: Future[FisherUpdate] = Future()
-            future.set_result(FisherUpdate(saved["from_j"], saved["from_w"], Spectrum(saved["d"], saved["rho"]), saved["orthonormalise"]))
+            future.set_result(FisherUpdate(saved["from_j"].numpy(), saved["from_w"].numpy(),
+                                           Spectrum(saved["d"].numpy(), saved["rho"]), saved["orthonormalise"]))
             self._pending.append(future)

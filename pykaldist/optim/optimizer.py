@@ -59,11 +59,12 @@ class Optimizer(ABC):
 
     def local_step(self, minibatch: Minibatch, learn_rate: float, totals: Tensor) -> None:
         """Gradient and update in one. Nothing is read back from the device."""
-        self._set_rate(learn_rate)
+        self.set_rate(learn_rate)
         if self._graphs is None:
             self._step(minibatch, totals)
         else:
-            self._graphs.run((self._kind(), *minibatch.addresses(), totals.data_ptr()), lambda: self._step(minibatch, totals))
+            kind = (self._kind(), *minibatch.addresses(), totals.data_ptr())
+            self._graphs.run(kind, lambda: self._step(minibatch, totals), self.learner.training_generator(minibatch))
 
     @abstractmethod
     def gradient(self, minibatch: Minibatch, grads: Tensor, totals: Tensor) -> None:
@@ -71,7 +72,7 @@ class Optimizer(ABC):
 
     def apply(self, gradient: Tensor, learn_rate: float, frames: int) -> None:
         """Update from a gradient made elsewhere, summed over `frames` frames."""
-        self._set_rate(learn_rate)
+        self.set_rate(learn_rate)
         self.velocity.mul_(self.options.momentum).add_(gradient)
         self._update(frames)
 
@@ -83,7 +84,8 @@ class Optimizer(ABC):
         """Steps of different kinds launch different kernels."""
         return 0
 
-    def _set_rate(self, learn_rate: float) -> None:
+    def set_rate(self, learn_rate: float) -> None:
+        """The rate of what follows; NG-SGD's `gradient` depends on it too (max-change per sample)."""
         if learn_rate != self._host_rate:
             self.rate.fill_(learn_rate)
             self._host_rate = learn_rate
@@ -127,7 +129,8 @@ class _StepGraphs:
         self._seen: dict[tuple[int, ...], int] = {}
         self._recorded: dict[tuple[int, ...], torch.cuda.CUDAGraph] = {}
 
-    def run(self, kind: tuple[int, ...], step: Callable[[], None]) -> None:
+    def run(self, kind: tuple[int, ...], step: Callable[[], None], generator: torch.Generator) -> None:
+        """`generator`, seeded for this minibatch, is what the step draws from."""
         if kind in self._recorded:
             self._recorded[kind].replay()
             return
@@ -136,6 +139,7 @@ class _StepGraphs:
             step()
             return
         graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(generator)
         with torch.cuda.graph(graph):
             step()
         self._recorded[kind] = graph

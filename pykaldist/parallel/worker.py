@@ -83,6 +83,7 @@ class Worker:
         """The minibatch's summed gradient in a flat buffer, and its frames; for strategies that ship gradients."""
         if self.gradients is None:
             self.gradients = torch.zeros_like(self.params)
+        self.optimizer.set_rate(self.learn_rate)
         minibatch = self._current()
         self.optimizer.gradient(minibatch, self.gradients, self.totals)
         return self.gradients, len(minibatch)

@@ -1,0 +1,155 @@
+"""The online natural gradient against Kaldi's own numbers, and against the Fisher matrix written out in full."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from pykaldist.optim.natural_gradient import OnlineNaturalGradient, Spectrum, fisher_update, orthonormalised
+
+RUNS = {"d9_n32_r80_p1": (5e-4, 2e-4), "d40_n64_r20_p4": (5e-4, 2e-4), "d200_n128_r80_p4": (5e-4, 2e-4),
+        "d64_n32_r40_p1": (5e-3, 1e-3)}  # in the last one Kaldi's own single precision shows
+
+
+def train(natural, x):
+    """One minibatch as an optimiser does it: (Xhat, gamma)."""
+    if natural.calls == 0:
+        natural.start(x)
+    xhat, ones, norms, gamma = natural.precondition(x.clone())
+    whole = xhat if ones is None else torch.cat([xhat, ones[:, None]], 1)
+    assert torch.allclose(norms, whole.norm(dim=1))
+    if natural.collecting:
+        natural.finish(natural.update())
+    natural.advance()
+    return whole, gamma.item()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", RUNS)
+def test_every_call_equals_kaldi(golden, name, dtype):
+    recorded = np.load(golden / "ngsgd" / f"{name}.npz")
+    xs, ys, scales = ([recorded[k] for k in sorted(recorded) if k.startswith(kind)] for kind in ("x_", "y_", "scale_"))
+    natural = OnlineNaturalGradient(xs[0].shape[1], int(recorded["rank"]), int(recorded["update_period"]),
+                                    float(recorded["num_samples_history"]), float(recorded["alpha"]), dtype=dtype)
+    for t, (x, y, scale) in enumerate(zip(xs, ys, scales, strict=True)):
+        xhat, gamma = train(natural, torch.from_numpy(x).to(dtype))
+        assert np.linalg.norm(xhat.numpy() - y) <= RUNS[name][0] * np.linalg.norm(y), t
+        assert abs(gamma - scale) <= RUNS[name][1] * scale, t
+
+
+def minibatches(count, rows=48, dim=12, seed=0):
+    rng = np.random.default_rng(seed)
+    mix = rng.normal(size=(dim, dim)) * np.logspace(0, -2, dim)[:, None]
+    return [torch.from_numpy(rng.normal(size=(rows, dim)) @ mix + 0.3) for _ in range(count)]
+
+
+def test_the_column_of_ones_need_not_be_written_out():
+    implicit = OnlineNaturalGradient(12, 5, update_period=2, ones=True, dtype=torch.float64)
+    explicit = OnlineNaturalGradient(13, 5, update_period=2, dtype=torch.float64)
+    for x in minibatches(30):
+        one, gamma = train(implicit, x)
+        other, expected = train(explicit, torch.cat([x, torch.ones(len(x), 1, dtype=torch.float64)], 1))
+        assert torch.allclose(one, other, atol=1e-10) and gamma == pytest.approx(expected, rel=1e-10)
+
+
+class Slow:
+    """The same method with its D x D matrices: F is kept whole, and brought back to its best rank R + identity by eigenvectors."""
+
+    def __init__(self, dim, rank, alpha, history):
+        self.dim, self.rank, self.alpha, self.history = dim, rank, alpha, history
+
+    def load(self, natural):
+        root = natural.spectrum.e(self.dim, self.alpha) ** -0.5
+        basis = natural.w[:, : self.dim].numpy() * root[:, None]
+        self.fisher = basis.T @ np.diag(natural.spectrum.d) @ basis + natural.spectrum.rho * np.eye(self.dim)
+
+    def precondition(self, x):
+        smoothed = self.fisher + self.alpha / self.dim * np.trace(self.fisher) * np.eye(self.dim)
+        xhat = x @ np.linalg.inv(smoothed)
+        xhat *= np.linalg.norm(x) / np.linalg.norm(xhat)
+        eta = 1 - np.exp(-len(x) / self.history)
+        target = eta / len(x) * x.T @ x + (1 - eta) * self.fisher
+        values, vectors = np.linalg.eigh(target)
+        top, rest = values[-self.rank :], values[: -self.rank].mean()
+        self.fisher = vectors[:, -self.rank :] @ np.diag(top - rest) @ vectors[:, -self.rank :].T + rest * np.eye(self.dim)
+        return xhat
+
+
+def test_direction_is_that_of_the_inverse_fisher_matrix():
+    """From the same model: the same direction to rounding. Over many minibatches, subspace iteration follows the exact eigenvectors."""
+    natural = OnlineNaturalGradient(12, 5, update_period=1, num_samples_history=400.0, dtype=torch.float64)
+    slow = Slow(12, 5, 4.0, 400.0)
+    for t, x in enumerate(minibatches(60)):
+        if t == 0:
+            natural.start(x)
+        if t % 20 == 0:
+            slow.load(natural)
+        xhat, gamma = train(natural, x)
+        expected = slow.precondition(x.numpy())
+        assert np.linalg.norm(gamma * xhat.numpy() - expected) <= (1e-9 if t % 20 == 0 else 0.05) * np.linalg.norm(expected), t
+
+
+def test_one_update_is_one_step_of_subspace_iteration():
+    """R' spans the rows of R T, T the wanted Fisher matrix in full; its eigenvalues are those of R T T R^T."""
+    natural = OnlineNaturalGradient(12, 5, dtype=torch.float64)
+    batches = minibatches(8)
+    for x in batches[:-1]:
+        train(natural, x)
+    slow, x = Slow(12, 5, 4.0, 2000.0), batches[-1]
+    slow.load(natural)
+    eta = 1 - np.exp(-len(x) / 2000.0)
+    target = eta / len(x) * x.numpy().T @ x.numpy() + (1 - eta) * slow.fisher
+    root = natural.spectrum.e(12, 4.0) ** -0.5
+    y = natural.w[:, :12].numpy() * root[:, None] @ target
+    train(natural, x)
+    basis = natural.w[:, :12].numpy() * (natural.spectrum.e(12, 4.0) ** -0.5)[:, None]
+    assert np.allclose(basis @ basis.T, np.eye(5), atol=1e-6)
+    assert np.allclose(y @ basis.T @ basis, y, atol=1e-9)
+    sigma = np.linalg.svd(y, compute_uv=False)
+    rho = (np.trace(target) - sigma.sum()) / 7
+    assert natural.spectrum.rho == pytest.approx(rho) and np.allclose(natural.spectrum.d, sigma - rho)
+
+
+def test_a_singular_basis_is_made_orthonormal_by_gram_schmidt():
+    rng = np.random.default_rng(3)
+    w, e = rng.normal(size=(4, 9)), np.linspace(0.9, 0.3, 4)
+    w[2] = w[1]
+    rows = orthonormalised(w, e) / np.sqrt(e)[:, None]
+    assert np.allclose(rows @ rows.T, np.eye(4), atol=1e-12)
+    assert np.allclose(rows[0], w[0] / np.linalg.norm(w[0]))
+    regular = orthonormalised(rng.normal(size=(4, 9)), e) / np.sqrt(e)[:, None]
+    assert np.allclose(regular @ regular.T, np.eye(4), atol=1e-12)
+
+
+def test_silence_changes_nothing_and_breaks_nothing():
+    natural = OnlineNaturalGradient(6, 3, dtype=torch.float64)
+    for _ in range(15):
+        xhat, gamma = train(natural, torch.zeros(8, 6, dtype=torch.float64))
+        assert gamma == 1.0 and not xhat.any()
+    assert np.isfinite(natural.spectrum.d).all() and natural.spectrum.rho > 0
+
+
+def test_a_dimension_of_one_is_left_alone():
+    x = torch.randn(5, 1, dtype=torch.float64)
+    natural = OnlineNaturalGradient(1, 80, dtype=torch.float64)
+    assert natural.rank == 0 and not natural.collecting
+    assert torch.equal(train(natural, x)[0], x)
+
+
+def test_when_updates_happen():
+    natural = OnlineNaturalGradient(6, 3, update_period=4)
+    updates = []
+    for t in range(25):
+        if natural.collecting:
+            updates.append(t)
+        natural.advance()
+    assert updates == [*range(11), 14, 18, 22]
+
+
+def test_the_fisher_update_is_a_pure_function():
+    rng = np.random.default_rng(0)
+    j, h = rng.normal(size=(3, 8)), rng.normal(size=(20, 3))
+    spectrum = Spectrum(np.array([0.5, 0.3, 0.2]), 0.1)
+    one, other = (fisher_update(j @ j.T, h.T @ h, 30.0, 20, 8, spectrum, 4.0, 2000.0) for _ in range(2))
+    assert np.array_equal(one.from_j, other.from_j) and spectrum.d.tolist() == [0.5, 0.3, 0.2]
