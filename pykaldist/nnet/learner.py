@@ -37,10 +37,15 @@ class Learner(ABC):
         """Means a frame, the loss first, as they stand in `history.jsonl` behind `train_` and `cv_`."""
 
     def training_generator(self, minibatch: Minibatch) -> torch.Generator:
-        """The generator of a minibatch's own random numbers: the same wherever and whenever that minibatch is trained on."""
+        """The generator of a minibatch's own random numbers: the same wherever and whenever that minibatch is trained on.
+
+        While a step is recorded as a CUDA graph, it is the recorder who seeds it.
+        """
+        device = self.model.device
         if not hasattr(self, "_generator"):
-            self._generator = torch.Generator(self.model.device)
-        return self._generator.manual_seed(minibatch.seed)
+            self._generator = torch.Generator(device)
+        recording = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+        return self._generator if recording else self._generator.manual_seed(minibatch.seed)
 
 
 class Supervised(Learner):

@@ -1,18 +1,24 @@
-"""DNN training rate beside the machine's GEMM rate and a plain PyTorch loop, in one run.
+"""DNN training rate, SGD and NG-SGD, beside the machine's GEMM rate and a plain PyTorch loop, in one run.
 
-    tests/bench/run.sh train_step [--threads 1] [--size 440-512x4-712] [--minibatch-size 256] [--runs 5]
+    tests/bench/run.sh train_step                                    # one core, 440-512x4-712, minibatch 256
+    tests/bench/run.sh train_step --sizes 440-512x4-712,440-1024x6-4000,440-2048x6-8806 --minibatch-sizes 256,1024 --plot rates.png
+    tests/bench/run.sh train_step --device cuda --dtypes float32,tf32,bf16 --sizes 440-2048x6-8806 --minibatch-sizes 1024 \\
+        --frames 10800000 --runs 1                                   # a tenth of an epoch of 300 hours, as one run
 
-Work: 6 flops a weight and frame (forward, both products of backward), 4 in the first layer, whose inputs need no derivative. `pykaldist` is
-worker steps with their loading (shuffle, gather, splice, normalise from a frame store); the peer gets its minibatches ready-made.
-The GEMM rate is torch.mm of 2048^3. Runs alternate; medians, with the spread, are printed.
+Work: 6 flops a weight and frame (forward, both products of backward), 4 in the first layer, whose inputs need no derivative; NG-SGD's own
+is not counted. `sgd` and `ngsgd` are worker steps with their loading (shuffle, gather, splice, normalise from a frame store); the peer,
+torch.nn, autograd and torch.optim as a tutorial has them, gets its minibatches ready-made. The GEMM rate is torch.mm of 2048^3 (8192^3 on a
+GPU) in the same arithmetic. Runs alternate; medians, with the spread, are printed.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import re
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -27,95 +33,166 @@ from pykaldist.nnet.dnn import DnnOptions, make_dnn
 from pykaldist.nnet.init import init_dnn
 from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.objective import CrossEntropy
-from pykaldist.optim.sgd import Sgd, SgdOptions
+from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
 from pykaldist.parallel.fabrics.single import Single
 from pykaldist.parallel.strategies.local import Local
 from pykaldist.parallel.worker import Worker
+from pykaldist.train.experiment import DTYPES, arithmetic
+
+RATE = 1e-5
+EPOCH_300H = 108_000_000  # frames
 
 
-def seconds(work: Callable[[], None]) -> float:
+def seconds(work: Callable[[], None], device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
     before = time.perf_counter()
     work()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
     return time.perf_counter() - before
 
 
-def random_store(path: Path, num_utts: int, length: int, dim: int, num_pdfs: int) -> FrameStore:
+def random_store(path: Path, frames: int, dim: int, num_pdfs: int) -> FrameStore:
     rng = np.random.default_rng(0)
-    utts = {f"utt{i}": (rng.normal(size=(length, dim)).astype(np.float32), rng.integers(0, num_pdfs, length)) for i in range(num_utts)}
-    pack(utts, lambda u: utts[u][0], lambda u: utts[u][1], num_pdfs, path)
+    length = 1024
+    utts = [f"utt{i}" for i in range(-(-frames // length))]
+    pack(utts, lambda _: rng.standard_normal((length, dim), np.float32), lambda _: rng.integers(0, num_pdfs, length), num_pdfs, path,
+         "float16")
     return FrameStore(path)
 
 
-def plain_loop(sizes: list[int], minibatch: int, steps: int) -> Callable[[], None]:
+def plain_loop(sizes: list[int], minibatch: int, steps: int, device: torch.device, dtype: str) -> Callable[[], None]:
     """torch.nn, autograd and torch.optim, as a tutorial would write it."""
     layers: list[torch.nn.Module] = []
     for i in range(len(sizes) - 1):
         layers += [torch.nn.Linear(sizes[i], sizes[i + 1]), torch.nn.Sigmoid()]
-    model = torch.nn.Sequential(*layers[:-1])
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.5)
-    batches = [(torch.randn(minibatch, sizes[0]), torch.randint(0, sizes[-1], (minibatch,))) for _ in range(8)]
+    model = torch.nn.Sequential(*layers[:-1]).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.5)
+    batches = [(torch.randn(minibatch, sizes[0]).to(device), torch.randint(0, sizes[-1], (minibatch,)).to(device)) for _ in range(8)]
+    cast = torch.autocast(device.type, torch.bfloat16) if dtype == "bf16" else contextlib.nullcontext()
 
     def work() -> None:
         with torch.enable_grad():
             for i in range(steps):
                 inputs, targets = batches[i % len(batches)]
                 optimizer.zero_grad()
-                torch.nn.functional.cross_entropy(model(inputs), targets, reduction="sum").backward()
+                with cast:
+                    loss = torch.nn.functional.cross_entropy(model(inputs), targets, reduction="sum")
+                loss.backward()
                 optimizer.step()
 
     return work
 
 
+def measure(size: str, minibatch: int, dtype: str, device: torch.device, frames: int, runs: int, optimizers: list[str],
+            peer: bool) -> dict[str, list[float]]:
+    """GFLOP/s of each contender in each run, and of the GEMM; printed as a table."""
+    match = re.fullmatch(r"(\d+)-(\d+)x(\d+)-(\d+)", size)
+    if not match:
+        sys.exit(f"--sizes {size}: expected something like 440-512x4-712")
+    inputs, units, layers, pdfs = map(int, match.groups())
+    sizes = [inputs] + [units] * layers + [pdfs]
+    weights = [a * b for a, b in itertools.pairwise(sizes)]
+    flops_a_frame = 6 * sum(weights) - 2 * weights[0]
+    kind, compute = arithmetic(dtype, device)
+    side = 8192 if device.type == "cuda" else 2048
+    matrices = [torch.randn(side, side, device=device, dtype=compute) for _ in range(3)]
+
+    with tempfile.TemporaryDirectory() as folder:
+        store = random_store(Path(folder) / "store", frames, inputs // 11, pdfs)
+        zeros, ones = torch.zeros(inputs), torch.ones(inputs)
+        sampler = Sampler(store, Partition(store), 0, minibatch, list(range(-5, 6)), zeros, ones, 0, device)
+        work: dict[str, Callable[[], None]] = {}
+        if peer:
+            work["plain PyTorch"] = plain_loop(sizes, minibatch, len(store) // minibatch, device, dtype)
+        for name in optimizers:
+            options = DnnOptions(hid_layers=layers, hid_dim=units)
+            model = make_dnn(options, inputs, pdfs, device, kind, compute)
+            init_dnn(model, options, torch.Generator().manual_seed(0))
+            worker = Worker(make_optimizer(name, Supervised(model, CrossEntropy()), OPTIMIZERS[name][0]()), sampler)
+
+            def epoch(worker: Worker = worker) -> None:
+                worker.begin_epoch(worker.epoch + 1, RATE)
+                Single().run(Local().epoch(worker, Single()))
+
+            work[name] = epoch
+        rates: dict[str, list[float]] = {"GEMM": [], **{name: [] for name in work}}
+        for run in range(runs + 1):  # the first warms up
+            product = [seconds(lambda: torch.mm(matrices[0], matrices[1], out=matrices[2]), device) for _ in range(5)]
+            took = {name: seconds(one, device) for name, one in work.items()}
+            if run:
+                rates["GEMM"].append(2 * side**3 / min(product) / 1e9)
+                for name, t in took.items():
+                    rates[name].append(flops_a_frame * len(store) / t / 1e9)
+
+    print(f"\n{size}, minibatch {minibatch}, {dtype}, {len(store):,} frames a run, {runs} runs")
+    heads = f"{'share of GEMM: median (min to max)':>36s} {'step time over SGD':>19s}"
+    print(f"{'':15s} {'GFLOP/s':>9s} {'frames/s':>10s} {'s for 300 h':>11s} {heads}")
+    for name, own in rates.items():
+        shares = [100 * r / g for r, g in zip(own, rates["GEMM"], strict=True)]
+        rate = statistics.median(own)
+        row = f"{name:15s} {rate:9.1f}"
+        if name != "GEMM":
+            per_second = rate * 1e9 / flops_a_frame
+            row += f" {per_second:10.0f} {EPOCH_300H / per_second:11.0f}"
+            row += f" {statistics.median(shares):18.1f} % ({min(shares):.1f} to {max(shares):.1f})"
+            if "sgd" in rates:
+                ratios = [s / r for s, r in zip(rates["sgd"], own, strict=True)]
+                row += f"  {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+        print(row, flush=True)
+    return rates
+
+
+def plot(path: Path, results: dict[str, dict[str, list[float]]]) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(2.5 + 1.6 * len(results), 4.5))
+    contenders = [name for name in next(iter(results.values())) if name != "GEMM"]
+    width = 0.8 / len(contenders)
+    for i, name in enumerate(contenders):
+        shares = [[100 * r / g for r, g in zip(rates[name], rates["GEMM"], strict=True)] for rates in results.values()]
+        middle = [statistics.median(s) for s in shares]
+        spread = [[m - min(s) for m, s in zip(middle, shares, strict=True)], [max(s) - m for m, s in zip(middle, shares, strict=True)]]
+        places = [x + (i - (len(contenders) - 1) / 2) * width for x in range(len(results))]
+        axes.bar(places, middle, width, yerr=spread, capsize=3, label=name)
+    axes.set_xticks(range(len(results)), list(results), fontsize=8)
+    axes.set_ylabel("share of the GEMM rate, %")
+    axes.set_ylim(0, 105)
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    print(f"\nplot in {path}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--size", default="440-512x4-712", help="inputs-unitsxlayers-pdfs; inputs a multiple of 11")
-    parser.add_argument("--minibatch-size", type=int, default=256)
-    parser.add_argument("--steps", type=int, default=60, help="minibatches a run")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtypes", default="float32", help=f"of {', '.join(DTYPES)}")
+    parser.add_argument("--sizes", default="440-512x4-712", help="inputs-unitsxlayers-pdfs, ...; inputs a multiple of 11")
+    parser.add_argument("--minibatch-sizes", default="256")
+    parser.add_argument("--optimizers", default="sgd,ngsgd")
+    parser.add_argument("--no-peer", action="store_true", help="leave out the plain PyTorch loop")
+    parser.add_argument("--frames", type=int, default=15360, help="frames a run")
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--plot", type=Path, help="PNG to draw the table into")
     args = parser.parse_args()
-    match = re.fullmatch(r"(\d+)-(\d+)x(\d+)-(\d+)", args.size)
-    if not match:
-        parser.error(f"--size {args.size}: expected something like 440-512x4-712")
-    inputs, units, layers, pdfs = map(int, match.groups())
-    sizes = [inputs] + [units] * layers + [pdfs]
     torch.set_num_threads(args.threads)
     torch.set_grad_enabled(False)
-
-    options = DnnOptions(hid_layers=layers, hid_dim=units)
-    model = make_dnn(options, inputs, pdfs)
-    init_dnn(model, options, torch.Generator().manual_seed(0))
-    frames = args.steps * args.minibatch_size
-    weights = [a * b for a, b in itertools.pairwise(sizes)]
-    flops = frames * (6 * sum(weights) - 2 * weights[0])
-    matrices = [torch.randn(2048, 2048) for _ in range(3)]
-
-    with tempfile.TemporaryDirectory() as folder:
-        store = random_store(Path(folder) / "store", args.steps, args.minibatch_size, inputs // 11, pdfs)
-        zeros, ones = torch.zeros(inputs), torch.ones(inputs)
-        sampler = Sampler(store, Partition(store), 0, args.minibatch_size, list(range(-5, 6)), zeros, ones, 0, torch.device("cpu"))
-        worker = Worker(Sgd(Supervised(model, CrossEntropy()), SgdOptions(momentum=0.5)), sampler)
-
-        def ours() -> None:
-            worker.begin_epoch(worker.epoch + 1, 1e-5)
-            Single().run(Local().epoch(worker, Single()))
-
-        peer = plain_loop(sizes, args.minibatch_size, args.steps)
-        results: dict[str, list[float]] = {"GEMM": [], "plain PyTorch": [], "pykaldist": []}
-        for run in range(args.runs + 1):  # the first warms up
-            gemm = 2 * 2048**3 / min(seconds(lambda: torch.mm(matrices[0], matrices[1], out=matrices[2])) for _ in range(3))
-            rates = {"GEMM": gemm, "plain PyTorch": flops / seconds(peer), "pykaldist": flops / seconds(ours)}
-            for name, rate in rates.items():
-                if run:
-                    results[name].append(rate)
-
-    print(f"{args.size}, minibatch {args.minibatch_size}, {args.threads} threads, {args.runs} runs, torch {torch.__version__}")
-    print(f"{'':15s} {'GFLOP/s':>8s} {'frames/s':>9s} {'share of GEMM: median (min to max)':>36s}")
-    for name, rates in results.items():
-        shares = [100 * r / g for r, g in zip(rates, results["GEMM"], strict=True)]
-        rate = statistics.median(rates)
-        per_second = "" if name == "GEMM" else f"{rate * frames / flops:9.0f}"
-        print(f"{name:15s} {rate / 1e9:8.1f} {per_second:>9s} {statistics.median(shares):18.1f} % ({min(shares):.1f} to {max(shares):.1f})")
+    device = torch.device(args.device)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{args.threads} threads"
+    print(f"{name}, torch {torch.__version__}")
+    results = {}
+    minibatch_sizes = [int(size) for size in args.minibatch_sizes.split(",")]
+    for size, minibatch, dtype in itertools.product(args.sizes.split(","), minibatch_sizes, args.dtypes.split(",")):
+        results[f"{size}\n{minibatch}, {dtype}"] = measure(size, minibatch, dtype, device, args.frames, args.runs,
+                                                           args.optimizers.split(","), not args.no_peer)
+    if args.plot:
+        plot(args.plot, results)
 
 
 if __name__ == "__main__":
