@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pykaldist.frames.store import FrameStore, pack
+from pykaldist.frames.store import Extras, FrameStore, pack
+from pykaldist.io.posteriors import Posterior
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -37,14 +38,26 @@ def golden(shared: Path) -> Path:
 
 @pytest.fixture
 def make_store(tmp_path: Path) -> Callable[..., FrameStore]:
-    """`make_store(lengths, dim, num_pdfs, seed, name)`: a frame store of random features whose pdf shows in them."""
+    """`make_store(lengths, dim, num_pdfs, seed, name, extras)`: a frame store of random features whose pdf shows in them.
 
-    def make(lengths: Sequence[int], dim: int = 4, num_pdfs: int = 5, seed: int = 0, name: str = "train") -> FrameStore:
+    `extras` names what it holds beside: weights (0 to 2), posteriors (the pdf with 0.75, the next one with the rest), target_feats (3).
+    """
+
+    def make(lengths: Sequence[int], dim: int = 4, num_pdfs: int = 5, seed: int = 0, name: str = "train",
+             extras: Sequence[str] = ()) -> FrameStore:
         rng = np.random.default_rng(seed)
         means = np.random.default_rng(99).normal(size=(num_pdfs, dim))
         pdfs = {f"utt{i:03d}": rng.integers(0, num_pdfs, n) for i, n in enumerate(lengths)}
         feats = {u: (means[p] + 0.5 * rng.normal(size=(len(p), dim))).astype(np.float32) for u, p in pdfs.items()}
-        pack(pdfs, feats.__getitem__, pdfs.get, num_pdfs, tmp_path / "store" / name)
+        held = Extras()
+        if "weights" in extras:
+            held.frame_weights = {u: rng.integers(0, 3, len(p)).astype(np.float32) for u, p in pdfs.items()}
+        if "posteriors" in extras:
+            held.posteriors = {u: Posterior(2 * np.arange(len(p) + 1), np.stack([(p + 1) % num_pdfs, p], 1).ravel().astype(np.int32),
+                                            np.tile(np.float32([0.25, 0.75]), len(p))) for u, p in pdfs.items()}
+        if "target_feats" in extras:
+            held.target_feats = {u: means[p, :3].astype(np.float32) for u, p in pdfs.items()}
+        pack(pdfs, feats.__getitem__, pdfs.get, num_pdfs, tmp_path / "store" / name, extras=held)
         return FrameStore(tmp_path / "store" / name)
 
     return make

@@ -79,20 +79,29 @@ def _least_loaded(lengths: np.ndarray, parts: int, generator: np.random.Generato
 
 @dataclass
 class Minibatch:
-    """`inputs` (n, splice x dim) and `targets` (n,) on the worker's device; both are valid until the next minibatch is made."""
+    """`inputs` (n, splice x dim), `targets` (n,) and the rest on the worker's device; valid until the next minibatch is made.
+
+    Where the store has them: frame `weights` (n,); soft targets `posterior_pdfs` and `posterior_probs` (n, num_posteriors);
+    `target_feats` (n, target_dim).
+    """
 
     inputs: torch.Tensor
     targets: torch.Tensor
     index: int  # within the epoch, from 0
     last: bool  # the epoch's last
     seed: int = 0  # of its own random numbers (dropout, Gibbs sampling): the same whenever the minibatch is asked for
+    weights: torch.Tensor | None = None
+    posterior_pdfs: torch.Tensor | None = None
+    posterior_probs: torch.Tensor | None = None
+    target_feats: torch.Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.inputs)
 
     def addresses(self) -> tuple[int, ...]:
         """Its size and where its tensors lie: what a recorded step depends on."""
-        return len(self.inputs), self.inputs.data_ptr(), self.targets.data_ptr()
+        tensors = (self.inputs, self.targets, self.weights, self.posterior_pdfs, self.posterior_probs, self.target_feats)
+        return len(self.inputs), *(0 if t is None else t.data_ptr() for t in tensors)
 
 
 class Sampler:
@@ -132,8 +141,9 @@ class Sampler:
             order = torch.from_numpy(frames).to(self.device)
             for first in range(0, len(frames), self.minibatch_size):
                 if index >= start:
-                    inputs, targets = self.gather(order[first : first + self.minibatch_size])
-                    yield Minibatch(inputs, targets, index, index == total - 1, _mixed(self.seed, _MINIBATCH, epoch, self.split, index))
+                    seed = _mixed(self.seed, _MINIBATCH, epoch, self.split, index)
+                    yield Minibatch(**self.gather(order[first : first + self.minibatch_size]), index=index, last=index == total - 1,
+                                    seed=seed)
                 index += 1
 
     def in_order(self) -> Iterator[Minibatch]:
@@ -143,13 +153,12 @@ class Sampler:
         for block in range(self.partition.blocks):
             frames = torch.from_numpy(self.partition.part(self.split, block)).to(self.device)
             for first in range(0, len(frames), self.minibatch_size):
-                inputs, targets = self.gather(frames[first : first + self.minibatch_size])
-                yield Minibatch(inputs, targets, index, index == total - 1)
+                yield Minibatch(**self.gather(frames[first : first + self.minibatch_size]), index=index, last=index == total - 1)
                 index += 1
 
 
 class SpliceGather:
-    """`gather(frames) -> (inputs, targets)`: splice and normalise chosen frames of a store into one reused buffer."""
+    """`gather(frames)`: a Minibatch's tensors by name, those of chosen frames of a store, in buffers that are reused."""
 
     def __init__(self, store: FrameStore, splice: list[int], shift: torch.Tensor, scale: torch.Tensor, capacity: int,
                  device: torch.device) -> None:
@@ -157,18 +166,20 @@ class SpliceGather:
         if shift.shape != (width * dim,) or scale.shape != (width * dim,):
             raise ValueError(f"shift and scale have {tuple(shift.shape)}, expected ({width * dim},)")
         self._feats = torch.from_numpy(store.feats).to(device)
-        self._targets = torch.from_numpy(store.targets).to(device)
+        arrays = {name: getattr(store, name) for name in ("targets", "weights", "posterior_pdfs", "posterior_probs", "target_feats")}
+        self._stored = {name: torch.from_numpy(array).to(device) for name, array in arrays.items() if array is not None}
+        self._chosen = {name: torch.empty(capacity, *array.shape[1:], dtype=array.dtype, device=device)
+                        for name, array in self._stored.items()}
         lengths = np.diff(store.offsets)
         self._first = torch.from_numpy(np.repeat(store.offsets[:-1], lengths)).to(device)
         self._last = torch.from_numpy(np.repeat(store.offsets[1:] - 1, lengths)).to(device)
         self._splice = torch.tensor(splice, device=device)
         self._shift, self._scale = shift.to(device), scale.to(device)
-        self._chosen = torch.empty(capacity, dtype=self._targets.dtype, device=device)
         self._rows = torch.empty(capacity * width, dim, dtype=self._feats.dtype, device=device)
         self._inputs = self._rows.view(capacity, width * dim) if self._feats.dtype == torch.float32 else \
             torch.empty(capacity, width * dim, device=device)
 
-    def __call__(self, frames: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def __call__(self, frames: torch.Tensor) -> dict[str, torch.Tensor]:
         n, width = len(frames), len(self._splice)
         rows = frames[:, None] + self._splice
         torch.maximum(rows, self._first[frames, None], out=rows)
@@ -178,7 +189,8 @@ class SpliceGather:
         if self._rows.dtype != torch.float32:
             inputs.copy_(self._rows[: n * width].view(n, -1))
         inputs.sub_(self._shift).mul_(self._scale)
-        return inputs, torch.index_select(self._targets, 0, frames, out=self._chosen[:n])
+        chosen = {name: torch.index_select(array, 0, frames, out=self._chosen[name][:n]) for name, array in self._stored.items()}
+        return {"inputs": inputs, **chosen}
 
 
 def splice_statistics(store: FrameStore, splice: list[int], floor: float = 1e-10) -> tuple[torch.Tensor, torch.Tensor]:

@@ -5,17 +5,23 @@
     offsets.npy    utterances + 1, int64: utterance u is rows offsets[u]:offsets[u + 1]
     utts           one utterance a line
     manifest.json  counts, dims, checksums, provenance; written last: a folder without it is no store
+and where they were packed with it
+    weights.bin          frames, float32: what each frame counts
+    posterior_pdfs.bin   frames x num_posteriors, int32: soft targets' pdfs, the likeliest first, and
+    posterior_probs.bin  frames x num_posteriors, float32: their probabilities; places that a frame does not need are pdf 0 with 0
+    target_feats.bin     frames x target_dim, float32: features as targets
 
 Splicing is a gather on these rows when a minibatch is made, so that the store is not 11 times its size.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -25,11 +31,14 @@ import numpy as np
 from pykaldist.errors import UserError
 from pykaldist.io.archive import NUMPY_DAMAGE, reason
 from pykaldist.io.atomic import atomic_open, write_text
+from pykaldist.io.posteriors import Posterior
 from pykaldist.io.tables import read_lines
 from pykaldist.progress import Progress
 
-FORMAT = 1
+FORMAT = 2
 MAX_PDFS = 10_000_000  # more are damage
+DTYPES = {"targets.bin": np.int32, "weights.bin": np.float32, "posterior_pdfs.bin": np.int32, "posterior_probs.bin": np.float32,
+          "target_feats.bin": np.float32}  # of the files besides the features
 TRIM_TOLERANCE = 5  # frames by which features and alignment may differ (nnet1's default)
 
 
@@ -41,6 +50,8 @@ class Manifest:
     num_utts: int
     dim: int
     num_pdfs: int
+    num_posteriors: int  # pairs of pdf and probability a frame; 0: no soft targets
+    target_dim: int  # 0: no target features
     dtype: str
     checksums: dict[str, str]
     provenance: dict[str, Any]
@@ -48,11 +59,23 @@ class Manifest:
     trimmed: int
     format: int = FORMAT
 
+    def arrays(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
+        """The type and shape of each array's file."""
+        shapes: dict[str, tuple[int, ...]] = {"feats.bin": (self.dim,), "targets.bin": ()}
+        if "weights.bin" in self.checksums:
+            shapes["weights.bin"] = ()
+        if self.num_posteriors:
+            shapes["posterior_pdfs.bin"] = shapes["posterior_probs.bin"] = (self.num_posteriors,)
+        if self.target_dim:
+            shapes["target_feats.bin"] = (self.target_dim,)
+        return {name: (np.dtype(DTYPES.get(name, self.dtype)), (self.num_frames, *shape)) for name, shape in shapes.items()}
+
 
 class FrameStore:
     """A packed training set, memory-mapped; nothing is read until it is used.
 
-    `feats` (frames, dim), `targets` (frames,), `offsets` (utterances + 1,) are numpy arrays over the files.
+    `feats` (frames, dim), `targets` (frames,), `offsets` (utterances + 1,) are numpy arrays over the files, and so are `weights`,
+    `posterior_pdfs`, `posterior_probs` and `target_feats`, or None.
     Raises UserError where the folder is no finished store or a file has not the size that the manifest states.
     """
 
@@ -61,9 +84,10 @@ class FrameStore:
         if not (self.path / "manifest.json").is_file():
             raise UserError(f"{path} is no frame store (it has no manifest.json); run steps/nnet/pack.sh again.")
         self.manifest = self._manifest()
-        frames, dim = self.manifest.num_frames, self.manifest.dim
-        self.feats = self._map("feats.bin", np.dtype(self.manifest.dtype), (frames, dim))
-        self.targets = self._map("targets.bin", np.dtype(np.int32), (frames,))
+        arrays = {name.removesuffix(".bin"): self._map(name, *form) for name, form in self.manifest.arrays().items()}
+        self.feats, self.targets = arrays["feats"], arrays["targets"]
+        self.weights, self.target_feats = arrays.get("weights"), arrays.get("target_feats")
+        self.posterior_pdfs, self.posterior_probs = arrays.get("posterior_pdfs"), arrays.get("posterior_probs")
         self.offsets = self._offsets()
         self.utts = read_lines(self.path / "utts")
         if len(self.utts) != self.manifest.num_utts:
@@ -78,8 +102,10 @@ class FrameStore:
             if found == FORMAT:
                 manifest = Manifest(**fields)
                 sizes = (manifest.num_frames, manifest.num_utts, manifest.dim, manifest.num_pdfs)
+                extra = (manifest.num_posteriors, manifest.target_dim)
                 sound = all(isinstance(n, int) and n > 0 for n in sizes) and manifest.num_pdfs <= MAX_PDFS
-                if sound and manifest.dtype in ("float16", "float32") and manifest.checksums.keys() == {"feats.bin", "targets.bin"}:
+                sound = sound and all(isinstance(n, int) and n >= 0 for n in extra)
+                if sound and manifest.dtype in ("float16", "float32") and manifest.checksums.keys() == manifest.arrays().keys():
                     return manifest
                 raise ValueError("sizes, dtype or checksums make no sense")
         except (ValueError, TypeError, AttributeError) as error:
@@ -121,8 +147,51 @@ class FrameStore:
                 raise UserError(f"{self.path / name} does not match its checksum: it was changed or is damaged; pack the store again.")
 
     def counts(self) -> np.ndarray:
-        """Frames of each pdf, int64 (num_pdfs,): the numerators of the priors."""
-        return np.bincount(self.targets, minlength=self.manifest.num_pdfs)
+        """Frames of each pdf, (num_pdfs,): the numerators of the priors; by soft targets and frame weights where there are such."""
+        pdfs = self.targets if self.posterior_pdfs is None else self.posterior_pdfs.ravel()
+        if self.weights is None and self.posterior_probs is None:
+            return np.bincount(pdfs, minlength=self.manifest.num_pdfs)
+        amounts = np.ones((len(self), 1)) if self.weights is None else self.weights[:, None].astype(np.float64)
+        amounts = amounts if self.posterior_probs is None else amounts * self.posterior_probs
+        return np.bincount(pdfs, amounts.ravel(), self.manifest.num_pdfs)
+
+
+@dataclass
+class Extras:
+    """What a store can hold beside features and alignment, by utterance: frame weights (T,), soft targets, target features (T, dim)."""
+
+    frame_weights: Mapping[str, np.ndarray] | None = None
+    posteriors: Mapping[str, Posterior] | None = None
+    target_feats: Mapping[str, np.ndarray] | None = None
+    max_posteriors: int = 0  # pdfs of a frame's soft target that are kept; 0: all
+
+    def of(self, utt: str) -> dict[str, np.ndarray | Posterior | None]:
+        """What an utterance has, by its name in words."""
+        found = {"frame weights": self.frame_weights, "posteriors": self.posteriors, "target features": self.target_feats}
+        return {name: table.get(utt) for name, table in found.items() if table is not None}
+
+    def num_posteriors(self) -> int:
+        """The most pairs of a frame, within the limit; 0 without soft targets."""
+        if self.posteriors is None:
+            return 0
+        most = max((int(np.diff(p.offsets).max(initial=1)) for p in self.posteriors.values()), default=1)
+        return min(most, self.max_posteriors or most)
+
+
+def padded(posterior: Posterior, frames: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """(pdfs, probabilities), each (frames, width), the likeliest first; where pairs are left out, the rest are scaled to the same sum."""
+    offsets = posterior.offsets[: frames + 1]
+    ids, probs, lengths = posterior.ids[: offsets[-1]], posterior.weights[: offsets[-1]], np.diff(offsets)
+    frame = np.repeat(np.arange(frames), lengths)
+    order = np.lexsort((-probs, frame))
+    rank = np.arange(len(ids)) - np.repeat(offsets[:-1], lengths)
+    kept = rank < width
+    pdfs, amounts = np.zeros((frames, width), np.int32), np.zeros((frames, width), np.float32)
+    pdfs[frame[kept], rank[kept]], amounts[frame[kept], rank[kept]] = ids[order][kept], probs[order][kept]
+    if not kept.all():
+        total, rest = np.bincount(frame, probs, frames), amounts.sum(1, dtype=np.float64)
+        amounts *= np.divide(total, rest, out=np.ones(frames), where=rest > 0)[:, None].astype(np.float32)
+    return pdfs, amounts
 
 
 class _Sink:
@@ -138,54 +207,90 @@ class _Sink:
 
 
 def pack(utts: Iterable[str], features: Callable[[str], np.ndarray], alignment: Callable[[str], np.ndarray | None], num_pdfs: int,
-         path: str | os.PathLike[str], dtype: str = "float32", provenance: dict[str, Any] | None = None) -> Manifest:
+         path: str | os.PathLike[str], dtype: str = "float32", provenance: dict[str, Any] | None = None,
+         extras: Extras | None = None) -> Manifest:
     """Pack utterances into a store at `path`; an older store there is replaced.
 
     `features(utt)` is float32 (T, dim); `alignment(utt)` the pdf of each frame, or None where there is none. An utterance without
-    alignment, or whose lengths differ by more than 5 frames, is skipped and listed in the manifest; smaller differences are trimmed
-    at the end. Raises UserError for a pdf out of range, features of changing dimension or not finite, and where nothing is left.
+    alignment or one of the `extras`, or whose lengths differ by more than 5 frames, is skipped and listed in the manifest; smaller
+    differences are trimmed at the end. Raises UserError for a pdf out of range, features of changing dimension or not finite, and where
+    nothing is left.
     """
-    path = Path(path)
+    path, extras = Path(path), extras or Extras()
     path.mkdir(parents=True, exist_ok=True)
-    (path / "manifest.json").unlink(missing_ok=True)
-    offsets, kept, skipped, trimmed, dim = [0], [], {}, 0, None
-    with atomic_open(path / "feats.bin", "wb") as feats_file, atomic_open(path / "targets.bin", "wb") as targets_file:
-        feats_sink, targets_sink = _Sink(feats_file), _Sink(targets_file)
+    for old in ("manifest.json", *DTYPES):
+        (path / old).unlink(missing_ok=True)
+    offsets, kept, skipped, trimmed = [0], [], {}, 0
+    dim = target_dim = 0
+    num_posteriors = extras.num_posteriors()
+    with contextlib.ExitStack() as stack:
+        sinks: dict[str, _Sink] = {}
         for utt in utts:
-            pdfs = alignment(utt)
-            if pdfs is None:
-                skipped[utt] = "no alignment"
+            parts = {"alignment": alignment(utt), **extras.of(utt)}
+            if missing := [name for name, part in parts.items() if part is None]:
+                skipped[utt] = f"no {missing[0]}"
                 continue
             feats = features(utt)
-            if abs(len(feats) - len(pdfs)) > TRIM_TOLERANCE:
-                skipped[utt] = f"{len(feats)} frames of features, {len(pdfs)} of alignment"
+            lengths = {name: len(part) for name, part in parts.items()}
+            if far := [name for name, length in lengths.items() if abs(len(feats) - length) > TRIM_TOLERANCE]:
+                skipped[utt] = f"{len(feats)} frames of features, {lengths[far[0]]} of {far[0]}"
                 continue
-            trimmed += len(feats) != len(pdfs)
-            length = min(len(feats), len(pdfs))
-            feats, pdfs = feats[:length], pdfs[:length]
-            dim = feats.shape[1] if dim is None else dim
-            _check(utt, feats, pdfs, dim, num_pdfs)
-            feats_sink.append(feats.astype(dtype, copy=False))
-            targets_sink.append(pdfs.astype(np.int32, copy=False))
+            length = min(len(feats), *lengths.values())
+            trimmed += length != max(len(feats), *lengths.values())
+            arrays = {"feats.bin": feats[:length], "targets.bin": parts["alignment"][:length]}
+            dim = dim or feats.shape[1]
+            _check(utt, arrays["feats.bin"], arrays["targets.bin"], dim, num_pdfs)
+            if "frame weights" in parts:
+                arrays["weights.bin"] = _frame_weights(utt, parts["frame weights"])[:length]
+            if "posteriors" in parts:
+                _check_posterior(utt, parts["posteriors"], num_pdfs)
+                arrays["posterior_pdfs.bin"], arrays["posterior_probs.bin"] = padded(parts["posteriors"], length, num_posteriors)
+            if "target features" in parts:
+                target_dim = target_dim or parts["target features"].shape[-1]
+                arrays["target_feats.bin"] = parts["target features"][:length]
+                _check_features(utt, "target features", arrays["target_feats.bin"], target_dim)
+            for name, array in arrays.items():
+                if name not in sinks:
+                    sinks[name] = _Sink(stack.enter_context(atomic_open(path / name, "wb")))
+                sinks[name].append(array.astype(DTYPES.get(name, dtype), copy=False))
             offsets.append(offsets[-1] + length)
             kept.append(utt)
-        if not kept or dim is None:
+        if not kept:
             reason = f": {next(iter(skipped.values()))} for {next(iter(skipped))}" if skipped else ""
             raise UserError(f"no utterance of the data has both features and an alignment{reason}; are they of the same data directory?")
     with atomic_open(path / "offsets.npy", "wb") as stream:
         np.save(stream, np.asarray(offsets, dtype=np.int64))
     write_text(path / "utts", "".join(f"{utt}\n" for utt in kept))
-    manifest = Manifest(num_frames=offsets[-1], num_utts=len(kept), dim=dim, num_pdfs=num_pdfs, dtype=dtype,
-                        checksums={"feats.bin": feats_sink.digest.hexdigest(), "targets.bin": targets_sink.digest.hexdigest()},
+    manifest = Manifest(num_frames=offsets[-1], num_utts=len(kept), dim=dim, num_pdfs=num_pdfs, num_posteriors=num_posteriors,
+                        target_dim=target_dim, dtype=dtype, checksums={name: sink.digest.hexdigest() for name, sink in sinks.items()},
                         provenance=provenance or {}, skipped=skipped, trimmed=trimmed)
     write_text(path / "manifest.json", json.dumps(dataclasses.asdict(manifest), indent=1) + "\n")
     return manifest
 
 
 def _check(utt: str, feats: np.ndarray, pdfs: np.ndarray, dim: int, num_pdfs: int) -> None:
-    if feats.shape[1] != dim:
-        raise UserError(f"{utt}: features of dimension {feats.shape[1]}, those before had {dim}; make the features again with one config.")
-    if not np.isfinite(feats).all():
-        raise UserError(f"{utt}: features are not finite; look at its audio and make the features again.")
+    _check_features(utt, "features", feats, dim)
     if len(pdfs) and not 0 <= pdfs.min() <= pdfs.max() < num_pdfs:
         raise UserError(f"{utt}: alignment has pdf {pdfs.max()}, the model has {num_pdfs}; they are of different systems.")
+
+
+def _check_features(utt: str, name: str, feats: np.ndarray, dim: int) -> None:
+    if feats.ndim != 2 or feats.shape[1] != dim:
+        raise UserError(f"{utt}: {name} of dimension {feats.shape[-1]}, those before had {dim}; make the {name} again with one config.")
+    if not np.isfinite(feats).all():
+        raise UserError(f"{utt}: {name} are not finite; look at its audio and make the {name} again.")
+
+
+def _frame_weights(utt: str, weights: np.ndarray) -> np.ndarray:
+    if weights.ndim != 1 or not (np.isfinite(weights) & (weights >= 0)).all():
+        raise UserError(f"{utt}: frame weights are to be a vector of numbers that are not negative.")
+    return weights
+
+
+def _check_posterior(utt: str, posterior: Posterior, num_pdfs: int) -> None:
+    ids, probs = posterior.ids, posterior.weights
+    if len(ids) and not 0 <= ids.min() <= ids.max() < num_pdfs:
+        raise UserError(f"{utt}: posteriors of pdf {ids.max()}, the model has {num_pdfs}; turn transition-ids into pdfs, or take the "
+                        "alignment's model.")
+    if not (np.isfinite(probs) & (probs >= 0)).all():
+        raise UserError(f"{utt}: posteriors are to be numbers that are not negative.")

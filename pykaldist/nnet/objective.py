@@ -1,7 +1,11 @@
-"""Objectives: what a minibatch's outputs are trained towards.
+"""Objectives: what a minibatch's outputs are trained towards. Sums over frames, as in nnet1. Nothing is read back to the host.
 
-Softmax with cross-entropy, for logits z (n, K) and targets t: loss = -sum_i log p_i[t_i], p = softmax(z); its derivative
-with respect to z is p - onehot(t). Sums over frames, as in nnet1. Nothing is read back to the host.
+Softmax with cross-entropy, for logits z (n, K): frame i has the weight w_i (1 where the store has none) and gives the probability q_ik to
+pdf k (1 to its target where there are no soft targets). With p = softmax(z), a_ik = w_i q_ik and m_i = sum_k a_ik,
+    loss = -sum_i sum_k a_ik log p_ik,    d loss / d z_ik = m_i p_ik - a_ik.
+m_i is what the frame counts: a frame whose soft target is empty counts nothing (Kaldi's nnet1 likewise). Means are over sum_i m_i.
+
+Mean square error, for outputs y (n, D) and target features t: loss = 1/2 sum_i w_i |y_i - t_i|^2, its derivative w_i (y_i - t_i).
 """
 
 from __future__ import annotations
@@ -11,13 +15,16 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
+from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Minibatch
+from pykaldist.frames.store import FrameStore
 
 
 class Objective(ABC):
-    """What a minibatch costs. `totals` are float64 sums on the device: loss, what `metrics` needs beside it, frames."""
+    """What a minibatch costs. `totals` are float64 sums on the device: loss, what `metrics` needs beside it, frames by their weights."""
 
     num_totals: int
+    pdfs = True  # the outputs are log posteriors of pdfs, but for a constant
 
     @abstractmethod
     def __call__(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> Tensor:
@@ -27,13 +34,23 @@ class Objective(ABC):
     def metrics(self, totals: list[float]) -> dict[str, float]:
         """Means a frame, the loss first, as they stand in `history.jsonl` behind `train_` and `cv_`."""
 
+    @abstractmethod
+    def output_dim(self, store: FrameStore) -> int:
+        """The outputs that a network needs; raises UserError where the store lacks what the objective takes."""
+
+    @abstractmethod
+    def targets(self, store: FrameStore) -> str:
+        """What a store makes it train towards, in words."""
+
 
 class CrossEntropy(Objective):
-    """Totals: summed loss, number of frames whose target has the highest logit, frames."""
+    """Totals: summed loss, frames whose likeliest target has the highest logit, frames."""
 
     num_totals = 3
 
     def __call__(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> Tensor:
+        if minibatch.weights is not None or minibatch.posterior_probs is not None:
+            return self._weighted(outputs, minibatch, totals)
         targets = minibatch.targets.long().unsqueeze(1)
         correct = (outputs.argmax(1, keepdim=True) == targets).sum()
         torch.softmax(outputs, 1, out=outputs)
@@ -43,6 +60,63 @@ class CrossEntropy(Objective):
         totals[2] += len(outputs)
         return outputs.scatter_add_(1, targets, chosen.new_full((1, 1), -1.0).expand_as(chosen))
 
+    def _weighted(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> Tensor:
+        if minibatch.posterior_pdfs is None or minibatch.posterior_probs is None:
+            pdfs, amounts = minibatch.targets.long().unsqueeze(1), outputs.new_ones(len(outputs), 1)
+        else:  # the likeliest stands first
+            pdfs, amounts = minibatch.posterior_pdfs.long(), minibatch.posterior_probs.to(outputs.dtype)
+        if minibatch.weights is not None:
+            amounts = amounts * minibatch.weights.unsqueeze(1)
+        mass = amounts.sum(1, keepdim=True)
+        correct = (outputs.argmax(1, keepdim=True) == pdfs[:, :1]) * mass
+        torch.softmax(outputs, 1, out=outputs)
+        logs = outputs.gather(1, pdfs).clamp_min_(torch.finfo(outputs.dtype).tiny).log_()
+        totals[0] -= logs.mul_(amounts).sum(dtype=torch.float64)
+        totals[1] += correct.sum(dtype=torch.float64)
+        totals[2] += mass.sum(dtype=torch.float64)
+        return outputs.mul_(mass).scatter_add_(1, pdfs, amounts.neg())
+
     def metrics(self, totals: list[float]) -> dict[str, float]:
         loss, correct, frames = totals
-        return {"loss": loss / max(frames, 1.0), "acc": correct / max(frames, 1.0)}
+        return {"loss": loss / frames if frames else 0.0, "acc": correct / frames if frames else 0.0}
+
+    def output_dim(self, store: FrameStore) -> int:
+        return store.manifest.num_pdfs
+
+    def targets(self, store: FrameStore) -> str:
+        return "pdfs" if store.posterior_pdfs is None else f"posteriors of up to {store.manifest.num_posteriors} pdfs a frame"
+
+
+class MeanSquareError(Objective):
+    """Totals: summed loss, frames."""
+
+    num_totals = 2
+    pdfs = False
+
+    def __call__(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> Tensor:
+        assert minibatch.target_feats is not None
+        outputs.sub_(minibatch.target_feats)
+        squares = outputs.square().sum(1, dtype=torch.float64)
+        if minibatch.weights is None:
+            totals[1] += len(outputs)
+        else:
+            squares *= minibatch.weights
+            outputs.mul_(minibatch.weights.unsqueeze(1))
+            totals[1] += minibatch.weights.sum(dtype=torch.float64)
+        totals[0] += 0.5 * squares.sum()
+        return outputs
+
+    def metrics(self, totals: list[float]) -> dict[str, float]:
+        loss, frames = totals
+        return {"loss": loss / frames if frames else 0.0}
+
+    def output_dim(self, store: FrameStore) -> int:
+        if store.target_feats is None:
+            raise UserError(f"--objective mse: {store.path} has no target features; pack it with --target-feats.")
+        return store.manifest.target_dim
+
+    def targets(self, store: FrameStore) -> str:
+        return "target features"
+
+
+OBJECTIVES: dict[str, type[Objective]] = {"xent": CrossEntropy, "mse": MeanSquareError}

@@ -74,9 +74,23 @@ def test_gather_and_statistics_equal_splicing_the_slow_way(make_store, splice):
     assert np.allclose(shift, expected.mean(0), atol=1e-5) and np.allclose(scale, 1 / expected.std(0), rtol=1e-4)
     got = Sampler(store, Partition(store), 0, 10, list(splice), shift, scale, 0, CPU)
     inputs = torch.cat([m.inputs.clone() for m in got.in_order()])
-    targets = torch.cat([m.targets for m in got.in_order()])
+    targets = torch.cat([m.targets.clone() for m in got.in_order()])
     assert np.allclose(inputs, (expected - expected.mean(0)) / expected.std(0), atol=1e-4)
     assert np.array_equal(targets, store.targets)
+
+
+def test_all_that_a_store_holds_comes_with_the_frames_in_buffers_that_stay(make_store):
+    names = ("weights", "posterior_pdfs", "posterior_probs", "target_feats")
+    store = make_store([30, 50, 21], extras=("weights", "posteriors", "target_feats"))
+    one = sampler(store)
+    got = [{name: getattr(m, name).clone() for name in (*names, "inputs")} for m in one.epoch(1)]
+    feats = torch.cat([m["inputs"] for m in got]).numpy()
+    order = [int(np.flatnonzero((store.feats == row).all(1))[0]) for row in feats]
+    for name in names:
+        assert np.array_equal(torch.cat([m[name] for m in got]), getattr(store, name)[order])
+    addresses = {m.addresses() for m in one.epoch(1)}
+    assert len(addresses) == 2  # full minibatches and the last, smaller one
+    assert all(len(set(a)) == len(a) == 7 for a in addresses)
 
 
 def test_more_parts_than_utterances_is_an_error_in_words(make_store):

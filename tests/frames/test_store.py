@@ -9,8 +9,9 @@ import pytest
 
 from pykaldist.errors import UserError
 from pykaldist.frames.holdout import hold_out
-from pykaldist.frames.store import FrameStore, pack
+from pykaldist.frames.store import Extras, FrameStore, pack
 from pykaldist.io.datadir import write_datadir
+from pykaldist.io.posteriors import Posterior
 
 FEATS = {"a": np.arange(24, dtype=np.float32).reshape(6, 4), "b": np.ones((9, 4), np.float32), "c": np.zeros((20, 4), np.float32)}
 
@@ -32,6 +33,53 @@ def test_lengths_that_differ_are_trimmed_or_skipped(tmp_path):
     manifest = pack([*FEATS, "d"], FEATS.__getitem__, pdfs.get, 1, tmp_path / "s")
     assert manifest.trimmed == 1 and manifest.num_frames == 10
     assert manifest.skipped == {"c": "20 frames of features, 14 of alignment", "d": "no alignment"}
+
+
+def posterior(*frames: dict[int, float]) -> Posterior:
+    return Posterior(np.cumsum([0, *map(len, frames)]), np.array([k for f in frames for k in f], np.int32),
+                     np.array([v for f in frames for v in f.values()], np.float32))
+
+
+def test_weights_soft_targets_and_target_features(tmp_path):
+    pdfs = {"a": np.array([0, 1, 2, 0, 1, 2])}
+    soft = posterior({2: 0.25, 0: 0.75}, {}, {1: 1.0}, {0: 0.2, 1: 0.5, 2: 0.3}, {1: 2.0}, {0: 0.5})
+    extras = Extras({"a": np.arange(6, dtype=np.float32)}, {"a": soft, "unused": posterior({})}, {"a": FEATS["a"][:, :2]})
+    pack(["a"], FEATS.__getitem__, pdfs.get, 3, tmp_path / "s", extras=extras)
+    store = FrameStore(tmp_path / "s")
+    store.verify()
+    assert store.weights.tolist() == [0, 1, 2, 3, 4, 5] and np.array_equal(store.target_feats, FEATS["a"][:, :2])
+    assert store.posterior_pdfs.tolist() == [[0, 2, 0], [0, 0, 0], [1, 0, 0], [1, 2, 0], [1, 0, 0], [0, 0, 0]]
+    probs = [[0.75, 0.25, 0], [0, 0, 0], [1, 0, 0], [0.5, 0.3, 0.2], [2, 0, 0], [0.5, 0, 0]]
+    assert np.allclose(store.posterior_probs, probs)
+    assert store.counts() == pytest.approx([3 * 0.2 + 5 * 0.5, 2 * 1.0 + 3 * 0.5 + 4 * 2.0, 3 * 0.3])
+    extras.max_posteriors = 2
+    pack(["a"], FEATS.__getitem__, pdfs.get, 3, tmp_path / "s", extras=extras)
+    store = FrameStore(tmp_path / "s")
+    assert store.posterior_pdfs[3].tolist() == [1, 2] and np.allclose(store.posterior_probs[3], [0.625, 0.375])
+    assert np.allclose(store.posterior_probs.sum(1), np.sum(probs, 1))
+    pack(["a"], FEATS.__getitem__, pdfs.get, 3, tmp_path / "s")
+    assert not (tmp_path / "s" / "weights.bin").exists() and FrameStore(tmp_path / "s").weights is None
+
+
+def test_what_lacks_an_extra_is_skipped_and_what_is_short_trimmed(tmp_path):
+    pdfs = {u: np.zeros(len(f), int) for u, f in FEATS.items()}
+    extras = Extras({"a": np.ones(4), "b": np.ones(2), "c": np.ones(20)}, {u: posterior(*[{0: 1.0}] * 7) for u in "ab"})
+    manifest = pack(FEATS, FEATS.__getitem__, pdfs.get, 1, tmp_path / "s", extras=extras)
+    assert manifest.num_frames == 4 and manifest.trimmed == 1
+    assert manifest.skipped == {"b": "9 frames of features, 2 of frame weights", "c": "no posteriors"}
+
+
+@pytest.mark.parametrize(("extras", "words"), [
+    (Extras(frame_weights={"a": np.full(6, -1.0)}), "frame weights are to be a vector"),
+    (Extras(posteriors={"a": posterior(*[{3: 1.0}] * 6)}), "posteriors of pdf 3, the model has 3"),
+    (Extras(posteriors={"a": posterior(*[{0: -1.0}] * 6)}), "not negative"),
+    (Extras(target_feats={"a": np.full((6, 2), np.inf)}), "target features are not finite"),
+    (Extras(target_feats={"a": np.zeros((6, 2)), "b": np.zeros((9, 1))}), "target features of dimension 1, those before had 2"),
+])
+def test_bad_extras_leave_no_store(tmp_path, extras, words):
+    with pytest.raises(UserError, match=words):
+        pack(["a", "b"], FEATS.__getitem__, {u: np.zeros(len(f), int) for u, f in FEATS.items()}.get, 3, tmp_path / "s", extras=extras)
+    assert not list((tmp_path / "s").iterdir())
 
 
 def test_half_precision(tmp_path):
