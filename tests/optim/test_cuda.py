@@ -1,0 +1,109 @@
+"""Training on a GPU: the same steps as on a CPU, recorded or not, in every arithmetic; nothing waits for the device."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pykaldist.frames.sampler import Minibatch, Partition, Sampler
+from pykaldist.nnet.dnn import DnnOptions, make_dnn
+from pykaldist.nnet.init import init_dnn
+from pykaldist.nnet.learner import Supervised
+from pykaldist.nnet.objective import CrossEntropy
+from pykaldist.optim.optimizer import _StepGraphs
+from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
+from pykaldist.parallel.fabrics.single import Single
+from pykaldist.parallel.strategies.local import Local
+from pykaldist.parallel.worker import Worker
+from pykaldist.train.experiment import arithmetic
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")]
+
+
+@pytest.fixture
+def train(make_store):
+    """`train(name, device, dtype, epochs)`: (parameters, totals) on the CPU after some epochs of a small network."""
+    store = make_store([400, 300, 500], dim=16, num_pdfs=12)
+
+    def run(name, device, dtype="float32", epochs=3, dropout=0.0, **options):
+        kind, compute = arithmetic(dtype, torch.device(device))
+        shape = DnnOptions(2, 64, "sigmoid", dropout=dropout)
+        model = make_dnn(shape, 48, 12, device, kind, compute)
+        init_dnn(model, shape, torch.Generator().manual_seed(0))
+        optimizer = make_optimizer(name, Supervised(model, CrossEntropy()), OPTIMIZERS[name][0](**options))
+        sampler = Sampler(store, Partition(store), 0, 64, [-1, 0, 1], torch.zeros(48), torch.ones(48), 0, torch.device(device))
+        worker = Worker(optimizer, sampler)
+        for epoch in range(epochs):
+            worker.begin_epoch(epoch, 0.01 / (1 + epoch))
+            Single().run(Local().epoch(worker, Single()))
+        return model.params.cpu().double(), worker.totals.cpu()
+
+    return run
+
+
+def distance(one, other):
+    return ((one - other).norm() / other.norm()).item()
+
+
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.5, "l2_penalty": 1e-3, "l1_penalty": 1e-5, "max_norm": 3.0}])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sgd_equals_the_cpu(train, dtype, options):
+    expected, totals = train("sgd", "cpu", "float64", **options)
+    params, found = train("sgd", "cuda", dtype, **options)
+    assert distance(params, expected) < (1e-5 if dtype == "float32" else 1e-12)
+    assert torch.allclose(found, totals, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("tf32", 1e-3), ("bf16", 1e-2)])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_narrow_arithmetic_comes_near(train, name, dtype, tolerance):
+    expected, totals = train(name, "cuda", "float64")
+    params, found = train(name, "cuda", dtype)
+    assert distance(params, expected) < tolerance
+    assert found[0] == pytest.approx(totals[0].item(), rel=0.05)
+
+
+def test_ngsgd_equals_the_cpu_while_updates_take_effect_at_once(train):
+    """19 minibatches an epoch; the first eleven calls update at once on both devices."""
+    options = {"update_period": 1000}
+    expected, _ = train("ngsgd", "cpu", "float64", epochs=2, **options)
+    params, _ = train("ngsgd", "cuda", "float64", epochs=2, **options)
+    assert distance(params, expected) < 1e-9
+
+
+def test_delayed_updates_train_as_well_and_the_same_way_twice(train):
+    _, totals = train("ngsgd", "cpu", epochs=4)
+    one, found = train("ngsgd", "cuda", epochs=4)
+    again, _ = train("ngsgd", "cuda", epochs=4)
+    assert torch.equal(one, again)
+    assert found[0] == pytest.approx(totals[0].item(), rel=0.02)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_recorded_step_is_the_step(train, name, dropout, monkeypatch):
+    recorded, totals = train(name, "cuda", dropout=dropout)
+    monkeypatch.setattr(_StepGraphs, "LIMIT", 0)
+    plain, expected = train(name, "cuda", dropout=dropout)
+    assert torch.allclose(recorded, plain, atol=1e-7) and torch.allclose(totals, expected)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_nothing_waits_for_the_device(train, name, monkeypatch):
+    """Once its kind is recorded, a step makes no call that synchronises."""
+    store_steps, step = [], Minibatch.addresses
+
+    def addresses(self):
+        store_steps.append(self.index)
+        if len(store_steps) == 40:
+            torch.cuda.set_sync_debug_mode("error")
+        return step(self)
+
+    monkeypatch.setattr(Minibatch, "addresses", addresses)
+    try:
+        train(name, "cuda", epochs=3)
+    except RuntimeError as error:
+        assert "synchroniz" not in str(error), error
+        raise
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
