@@ -6,6 +6,7 @@ bottleneck is a narrow linear map before the last hidden layer, whose outputs se
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -53,6 +54,11 @@ class DnnOptions:
         if len(coefs) != self.num_maps:
             raise UserError(f"--learn-rate-coefs has {len(coefs)} factors, the network {self.num_maps} affine maps; give one for each.")
         return coefs
+
+    def shallow(self, hid_layers: int) -> DnnOptions:
+        """The network of the first hidden layers, fewer than there are, and the output layer."""
+        coefs = [*self.coefs()[:hid_layers], self.coefs()[-1]]
+        return dataclasses.replace(self, hid_layers=hid_layers, bottleneck_dim=0, learn_rate_coefs=",".join(map(repr, coefs)))
 
 
 def make_dnn(options: DnnOptions, input_dim: int, output_dim: int, device: torch.device | str = "cpu",

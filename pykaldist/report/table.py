@@ -51,7 +51,7 @@ def _add_training(system: System, path: Path) -> None:
     accepted = [line for line in history if line["accepted"]]
     system.epochs = len(history)
     system.train_seconds = sum(line["seconds"]["total"] for line in history)
-    system.cv_acc = accepted[-1]["cv_acc"] if accepted else None
+    system.cv_acc = accepted[-1].get("cv_acc") if accepted else None
 
 
 def render(found: list[System]) -> str:

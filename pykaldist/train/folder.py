@@ -42,7 +42,7 @@ def versions() -> dict[str, str]:
 def open_stores(path: Path) -> tuple[FrameStore, FrameStore]:
     """`path/train` and `path/dev`; raises UserError where they are of different systems."""
     train, dev = FrameStore(path / "train"), FrameStore(path / "dev")
-    for field in ("dim", "num_pdfs"):
+    for field in ("dim", "num_pdfs", "target_dim"):
         one, other = getattr(train.manifest, field), getattr(dev.manifest, field)
         if one != other:
             raise UserError(f"{path}: train has {field} {one}, dev {other}; pack both with the same features and alignment model.")
