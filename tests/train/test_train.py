@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from pykaldist.cli import main
 from pykaldist.decode.acoustic import load_acoustic_model
 from pykaldist.errors import UserError
+from pykaldist.frames.store import Extras, FrameStore, pack
 from pykaldist.io import container
 from pykaldist.io.lock import locked
+from pykaldist.io.posteriors import Posterior
+from pykaldist.io.tables import MatrixWriter, read_archive
+from pykaldist.nnet.network import Network
 from pykaldist.train import trainer as trainer_module
 from pykaldist.train.checkpoints import Checkpoints
 
@@ -27,13 +33,26 @@ VARIANTS = {
     "newbob on accuracy": ["--newbob-on", "accuracy", "--num-epochs", "4"],
     "fixed": ["--schedule", "fixed", "--learn-rates", "0.02,0.01,0.03,0.005"],
     "warmup": ["--schedule", "warmup", "--num-epochs", "4", "--warmup-epochs", "1.5", "--anneal-from", "3"],
+    "dropout": ["--schedule", "exponential", "--num-epochs", "4", "--dropout", "0.3", "--activation", "relu", "--bottleneck-dim", "6"],
+    "layerwise": ["--schedule", "exponential", "--num-epochs", "2", "--hid-layers", "3", "--layerwise-epochs", "1", "--activation", "tanh",
+                  "--learn-rate-coefs", "1,0.5,1,2", "--bias-learn-rate-coef", "0.5", "--init", "glorot",
+                  "--glorot-distribution", "uniform"],
+    "weights and soft targets": ["--schedule", "exponential", "--num-epochs", "4", "--momentum", "0.5"],
+    "mse": ["--objective", "mse", "--num-epochs", "4", "--activation", "tanh", "--learn-rate", "0.005"],
 }
+
+
+EXTRAS = {"weights and soft targets": ("weights", "posteriors"), "mse": ("weights", "target_feats")}
+
+
+def make_stores(make_store, extras=()):
+    make_store([20, 35, 50, 44, 60, 31, 25], seed=1, name="train", extras=extras)
+    return make_store([30, 40], seed=2, name="dev", extras=extras).path.parent
 
 
 @pytest.fixture
 def store(make_store):
-    make_store([20, 35, 50, 44, 60, 31, 25], seed=1, name="train")
-    return make_store([30, 40], seed=2, name="dev").path.parent
+    return make_stores(make_store)
 
 
 def train(store: Path, exp: Path, *options: str) -> int:
@@ -41,10 +60,13 @@ def train(store: Path, exp: Path, *options: str) -> int:
     return main(["train", *COMMON, *rate, *options, str(store), str(exp)])
 
 
-def outcome(exp: Path):
-    state = container.load(exp / "final.pt")
+def outcome_history(exp: Path):
     history = [json.loads(line) for line in (exp / "history.jsonl").read_text().splitlines()]
-    return state["params"], [{k: v for k, v in line.items() if k != "seconds"} for line in history]
+    return [{k: v for k, v in line.items() if k != "seconds"} for line in history]
+
+
+def outcome(exp: Path):
+    return container.load(exp / "final.pt")["params"], outcome_history(exp)
 
 
 def test_it_learns_and_leaves_what_it_should(store, tmp_path, capsys):
@@ -60,15 +82,76 @@ def test_it_learns_and_leaves_what_it_should(store, tmp_path, capsys):
     assert "nothing to do" in capsys.readouterr().out
 
 
+def test_rates_are_those_of_the_schedule(store, tmp_path):
+    """history.jsonl has the rate of an epoch's last minibatch: of the ninth of nine here."""
+    assert train(store, tmp_path / "exp", *VARIANTS["warmup"]) == 0
+    rates = [line["learn_rate"] for line in outcome_history(tmp_path / "exp")]
+    assert rates == pytest.approx([0.02 * (0.1 + 0.9 * (8 / 9) / 1.5), 0.02, 0.02, 0.02 * 0.5**0.5])
+
+
+def test_layerwise_pretraining_is_what_its_definition_says(store, tmp_path):
+    """By hand: a network of one hidden layer, trained; its hidden layer and fresh others make the next."""
+    options = ["--schedule", "fixed", "--learn-rates", "0.02,0.02", "--hid-layers", "2"]
+    assert train(store, tmp_path / "one", *options, "--hid-layers", "1") == 0
+    assert train(store, tmp_path / "two", *options, "--layerwise-epochs", "2") == 0
+    one, staged = outcome_history(tmp_path / "one"), outcome_history(tmp_path / "two" / "layerwise" / "1")
+    assert [line["cv_loss"] for line in one] == [line["cv_loss"] for line in staged]
+    assert train(store, tmp_path / "plain", *options) == 0
+    assert outcome_history(tmp_path / "two")[0]["cv_loss"] < outcome_history(tmp_path / "plain")[0]["cv_loss"]
+    assert train(store, tmp_path / "two", *options) == 0  # other options: a clean start
+    assert not (tmp_path / "two" / "layerwise").exists()
+
+
+def test_a_store_with_one_hot_posteriors_and_unit_weights_trains_as_without(make_store, tmp_path):
+    plain = make_stores(make_store)
+    train(plain, tmp_path / "plain", *VARIANTS["fixed"])
+    for name in ("train", "dev"):
+        stored = FrameStore(plain / name)
+        utts = dict(zip(stored.utts, zip(stored.offsets, stored.offsets[1:], strict=False), strict=True))
+        pdfs = {utt: np.array(stored.targets[a:b]) for utt, (a, b) in utts.items()}
+        feats = {utt: np.array(stored.feats[a:b]) for utt, (a, b) in utts.items()}
+        pack(utts, feats.__getitem__, pdfs.get, 5, tmp_path / "extra" / name, extras=Extras(
+            {utt: np.ones(len(p)) for utt, p in pdfs.items()}, {utt: Posterior.from_alignment(p) for utt, p in pdfs.items()}))
+    train(tmp_path / "extra", tmp_path / "weighted", *VARIANTS["fixed"])
+    one, other = outcome(tmp_path / "plain"), outcome(tmp_path / "weighted")
+    assert torch.allclose(one[0], other[0], atol=1e-5)
+    assert [line["cv_acc"] for line in one[1]] == pytest.approx([line["cv_acc"] for line in other[1]])
+    assert (tmp_path / "plain" / "ali_train_pdf.counts").read_text() == (tmp_path / "weighted" / "ali_train_pdf.counts").read_text()
+
+
+def test_a_network_of_target_features_is_forwarded_and_not_decoded(make_store, tmp_path, capsys):
+    store = make_stores(make_store, ("target_feats",))
+    assert train(store, tmp_path / "exp", *VARIANTS["mse"], "--bottleneck-dim", "2") == 0
+    assert "mse, target features" in capsys.readouterr().out
+    assert not (tmp_path / "exp" / "ali_train_pdf.counts").exists()
+    dev = FrameStore(store / "dev")
+    feats = np.array(dev.feats[: dev.offsets[1]])
+    with MatrixWriter(tmp_path / "f.ark", tmp_path / "f.scp") as writer:
+        writer.write("utt000", feats)
+    for options, dim in (([], 3), (["--bottleneck=true"], 2)):
+        for model in (["final.pt"], ["--feature-transform", "final.feature_transform", "final.nnet"]):
+            paths = [str(tmp_path / "exp" / word) if word.startswith("final") else word for word in model]
+            assert main(["nnet-forward", *options, *paths, str(tmp_path / "f.scp"), str(tmp_path / f"{len(model)}.ark")]) == 0
+        (_, one), (_, other) = (next(read_archive(tmp_path / f"{n}.ark")) for n in (1, 3))
+        assert one.shape == (30, dim) and np.array_equal(one, other)
+    assert np.square(dict(read_archive(tmp_path / "3.ark"))["utt000"]).mean() > 0
+    with pytest.raises(UserError, match="cannot be decoded"):
+        Network.load(tmp_path / "exp" / "final.pt").loglikes(feats)
+
+
 class Interrupted(Exception):
     pass
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_stopped_and_resumed_equals_undisturbed(store, tmp_path, name, monkeypatch):
-    """Stopped after each of several updates, within epochs and at their ends, with a checkpoint at every update."""
+def test_stopped_and_resumed_equals_undisturbed(make_store, tmp_path, name, monkeypatch, capsys):
+    """Stopped after each of several updates, within epochs and at their ends, with a checkpoint at every update. And it learns."""
+    store = make_stores(make_store, EXTRAS.get(name, ()))
     assert train(store, tmp_path / "whole", *VARIANTS[name]) == 0
     expected = outcome(tmp_path / "whole")
+    before = re.search(r"^before training: cv loss ([\d.]+)", capsys.readouterr().out, re.MULTILINE)
+    assert min(line["cv_loss"] for line in expected[1]) < 0.95 * float(before[1])
+    assert all(("cv_acc" in line) == (name != "mse") for line in expected[1])
     save, count = Checkpoints.save, 0
 
     def save_and_stop(self, updates, state):
@@ -88,6 +171,10 @@ def test_stopped_and_resumed_equals_undisturbed(store, tmp_path, name, monkeypat
     assert history == expected[1]
     if name == "newbob that rejects":
         assert not all(line["accepted"] for line in history)
+    if name == "layerwise":
+        for layers in ("1", "2"):
+            same = [outcome_history(folder / "layerwise" / layers) for folder in (tmp_path / "whole", tmp_path / "exp")]
+            assert same[0] == same[1] and len(same[0]) == 1
 
 
 def test_a_damaged_checkpoint_is_passed_over(store, tmp_path, capsys):
@@ -113,6 +200,14 @@ def test_other_options_start_clean(store, tmp_path, capsys):
 @pytest.mark.parametrize(("options", "words"), [
     (["--schedule", "exponential", "--halving-factor", "0.3"], "--halving-factor belongs to --schedule newbob"),
     (["--schedule", "fixed", "--learn-rates", "0.1", "--num-epochs", "3"], "--num-epochs belongs to --schedule newbob"),
+    (["--objective", "mse"], "has no target features; pack it with --target-feats"),
+    (["--init", "he", "--hid-bias-mean", "1"], "--hid-bias-mean belongs to --init nnet1"),
+    (["--dbn", "dbn", "--init", "glorot"], "--dbn and the options of --init exclude each other"),
+    (["--dbn", "dbn", "--hid-bias-mean", "1"], "--dbn and the options of --init exclude each other"),
+    (["--dbn", "dbn", "--layerwise-epochs", "1"], "--dbn and --layerwise-epochs exclude each other"),
+    (["--layerwise-learn-rate", "0.1"], "with --layerwise-epochs"),
+    (["--layerwise-epochs", "1", "--hid-layers", "1"], "leaves nothing to pretrain"),
+    (["--learn-rate-coefs", "1,1"], "has 2 factors, the network 3"),
     (["--ngpu", "4"], "--ngpu 4"),
     (["--momentum", "1.5"], "--momentum 1.5"),
     (["--device", "abacus"], "--device abacus"),
