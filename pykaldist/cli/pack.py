@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import argparse
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+
+import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.frames.holdout import hold_out
-from pykaldist.frames.store import Manifest, pack
+from pykaldist.frames.store import Extras, Manifest, pack
 from pykaldist.hmm.alignment_dir import AlignmentDir
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lock import locked
-from pykaldist.io.tables import read_lines
+from pykaldist.io.posteriors import Posterior, read_posteriors
+from pykaldist.io.specifiers import read_matrices, read_paths
+from pykaldist.io.tables import MatrixReader, read_lines
 from pykaldist.progress import progress
 
 
@@ -32,6 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cv-utts", type=Path, help="file with the utterances to hold out, one a line, instead")
     parser.add_argument("--seed", type=int, default=777, help="seed of the choice (default: 777)")
     parser.add_argument("--store-dtype", choices=("float32", "float16"), default="float32", help="stored features (default: float32)")
+    parser.add_argument("--frame-weights", help="weight of each frame in training: vectors, scp:FILE or ark:FILE")
+    parser.add_argument("--posteriors", help="soft targets: posteriors of pdfs, ark:FILE (wildcards and .gz are fine)")
+    parser.add_argument("--max-posteriors", type=int, default=0, help="likeliest pdfs of a frame that are kept; 0: all (default: 0)")
+    parser.add_argument("--target-feats", help="features to be trained towards with --objective mse: matrices, scp:FILE or ark:FILE "
+                                               "(an archive is read into memory)")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -45,16 +55,31 @@ def run(args: argparse.Namespace) -> None:
     uniq = data.utt2uniq
     chosen = {"train": [u for u in data.utterances() if uniq[u] not in held], "dev": [u for u in data.utterances() if u in held]}
     provenance = {"data": str(args.data), "ali": str(args.ali), "cmvn_opts": args.cmvn_opts, "delta_opts": args.delta_opts,
-                  "alignment": ali.provenance}
+                  "alignment": ali.provenance, "frame_weights": args.frame_weights, "posteriors": args.posteriors,
+                  "max_posteriors": args.max_posteriors, "target_feats": args.target_feats}
+    if args.max_posteriors < 0 or (args.max_posteriors and not args.posteriors):
+        raise UserError(f"--max-posteriors {args.max_posteriors}: expected a number of pdfs, and --posteriors.")
+    extras = Extras(_table(args.frame_weights), _posteriors(args.posteriors), _table(args.target_feats), args.max_posteriors)
     with locked(args.store):
-        _pack(args, pipeline, data, ali, chosen, provenance)
+        _pack(args, pipeline, data, ali, extras, chosen, provenance)
 
 
-def _pack(args: argparse.Namespace, pipeline: FeaturePipeline, data: DataDir, ali: AlignmentDir, chosen: dict[str, list[str]],
-          provenance: dict[str, object]) -> None:
+def _table(rspecifier: str | None) -> Mapping[str, np.ndarray] | None:
+    if rspecifier is None:
+        return None
+    path = rspecifier.removeprefix("scp:")
+    return MatrixReader(path) if path != rspecifier or path.endswith(".scp") else dict(read_matrices(rspecifier))
+
+
+def _posteriors(rspecifier: str | None) -> Mapping[str, Posterior] | None:
+    return None if rspecifier is None else dict(item for path in read_paths(rspecifier) for item in read_posteriors(path))
+
+
+def _pack(args: argparse.Namespace, pipeline: FeaturePipeline, data: DataDir, ali: AlignmentDir, extras: Extras,
+          chosen: dict[str, list[str]], provenance: dict[str, object]) -> None:
     for name, utts in chosen.items():
         manifest = pack(progress(utts, f"packing {name}", unit="utt"), lambda utt: pipeline.apply(data, utt), ali.pdfs, ali.num_pdfs,
-                        args.store / name, args.store_dtype, provenance)
+                        args.store / name, args.store_dtype, provenance, extras)
         print(f"{args.store / name}: {_summary(manifest)}")
     pipeline.save(args.store)
     for name in ("final.mdl", "tree", "phones.txt"):
@@ -64,6 +89,9 @@ def _pack(args: argparse.Namespace, pipeline: FeaturePipeline, data: DataDir, al
 
 def _summary(manifest: Manifest) -> str:
     text = f"{manifest.num_utts} utterances, {manifest.num_frames} frames of {manifest.dim}, {manifest.num_pdfs} pdfs"
+    text += ", frame weights" * ("weights.bin" in manifest.checksums)
+    text += f", posteriors, up to {manifest.num_posteriors} a frame" * bool(manifest.num_posteriors)
+    text += f", target features of {manifest.target_dim}" * bool(manifest.target_dim)
     if manifest.trimmed:
         text += f", {manifest.trimmed} trimmed by up to 5 frames"
     if manifest.skipped:

@@ -84,7 +84,7 @@ class CrossEntropy(Objective):
         return store.manifest.num_pdfs
 
     def targets(self, store: FrameStore) -> str:
-        return "pdfs" if store.posterior_pdfs is None else f"posteriors of up to {store.manifest.num_posteriors} pdfs a frame"
+        return "pdfs" if store.posterior_pdfs is None else f"posteriors, up to {store.manifest.num_posteriors} a frame"
 
 
 class MeanSquareError(Objective):

@@ -6,19 +6,24 @@ usage() {
 Usage: steps/nnet/pack.sh [options] <data> <ali-dir> <store-dir>
  e.g.: steps/nnet/pack.sh --cv-percent 10 data-fbank/train exp/mono_ali exp/dnn/store
 <ali-dir> is one of steps/align_si.sh, steps/import_ali.sh, or Kaldi.
-Writes <store-dir>/train and <store-dir>/dev: features after CMVN, and the pdf of each frame.
+Writes <store-dir>/train and <store-dir>/dev: features after CMVN, and the pdf of each frame (and what the options below add).
 Options:
   --cv-percent <n>         # percentage of utterances held out for cross-validation (10); whole speakers where there are ten or more
   --cv-utts <file>         # or: the utterances to hold out, one a line
   --cmvn-opts <string>     # CMVN ("--norm-vars=true")
   --delta-opts <string>    # deltas ("--delta-order=0": none)
   --store-dtype <type>     # float32 (default) or float16
+  --frame-weights <r>      # weight of each frame in training: vectors, scp:FILE or ark:FILE
+  --posteriors <r>         # soft targets in place of the alignment: posteriors of pdfs, ark:FILE; of those of a frame
+  --max-posteriors <n>     # the n likeliest are kept (all)
+  --target-feats <r>       # features to train towards (train.sh --objective mse): matrices, scp:FILE or ark:FILE
   --seed <n>               # of the choice of held-out utterances (777)
   --cmd <command>          # how to run (run.sh)
 EOF
 }
 
 cv_percent=10 cv_utts="" cmvn_opts="--norm-vars=true" delta_opts="--delta-order=0" store_dtype=float32 seed=777 cmd=run.sh
+frame_weights="" posteriors="" max_posteriors="" target_feats=""
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 [ $# = 3 ] || { usage >&2; exit 1; }
@@ -29,5 +34,8 @@ done
 
 # shellcheck disable=SC2086
 $cmd "$store/log/pack.log" pykaldist pack --cv-percent "$cv_percent" ${cv_utts:+--cv-utts "$cv_utts"} --cmvn-opts="$cmvn_opts" \
-  --delta-opts="$delta_opts" --store-dtype "$store_dtype" --seed "$seed" "$data" "$ali" "$store" || exit 1
+  --delta-opts="$delta_opts" --store-dtype "$store_dtype" --seed "$seed" \
+  ${frame_weights:+--frame-weights "$frame_weights"} ${posteriors:+--posteriors "$posteriors"} \
+  ${max_posteriors:+--max-posteriors "$max_posteriors"} ${target_feats:+--target-feats "$target_feats"} \
+  "$data" "$ali" "$store" || exit 1
 grep "^$store/" "$store/log/pack.log" | sed 's/^/pack.sh: /'

@@ -9,8 +9,11 @@ Writes <exp-dir>/final.pt, ali_train_pdf.counts, history.jsonl, config.json, ckp
 Options are those of \`pykaldist train\` (\`pykaldist train --help\` lists all), the first ones being
   --ngpu <n>               # workers (1)
   --device <name>          # cpu, cuda, cuda:N or auto (auto)
-  --hid-layers, --hid-dim, --activation, --splice
-  --learn-rate, --momentum, --l2-penalty, --minibatch-size, --schedule newbob|exponential, --num-epochs
+  --hid-layers, --hid-dim, --activation, --splice, --dropout, --bottleneck-dim
+  --init nnet1|glorot|he, --layerwise-epochs <n> (layer-wise pretraining), --dbn <dir> (of pretrain_dbn.sh)
+  --objective xent|mse     # mse trains towards the store's target features
+  --learn-rate, --momentum, --l2-penalty, --minibatch-size, --learn-rate-coefs, --bias-learn-rate-coef
+  --schedule newbob|exponential|fixed|warmup, --newbob-on loss|accuracy, --num-epochs, --learn-rates, --warmup-epochs
 and
   --cmd <command>          # how to run (run.sh)
 EOF

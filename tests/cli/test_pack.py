@@ -1,0 +1,66 @@
+"""pack: weights, soft targets and target features from Kaldi's archives into a store, through the stage script too."""
+
+from __future__ import annotations
+
+import subprocess
+
+import numpy as np
+import pytest
+
+from pykaldist.cli import main
+from pykaldist.frames.store import FrameStore
+from pykaldist.io.datadir import write_datadir
+from pykaldist.io.posteriors import Posterior, write_posteriors
+from pykaldist.io.tables import MatrixWriter, write_int_vectors
+
+FRAMES = {"s1-a": 9, "s1-b": 12, "s2-a": 7, "s2-b": 10}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Data of features of 3, an alignment of 4 pdfs, and archives of what can go with them."""
+    rng = np.random.default_rng(0)
+    data = write_datadir(tmp_path / "data", {u: "x.wav" for u in FRAMES}, None, {u: u[:2] for u in FRAMES})
+    pdfs = {u: rng.integers(0, 4, n).astype(np.int32) for u, n in FRAMES.items()}
+    for name, dim in (("feats", 3), ("clean", 2)):
+        with MatrixWriter(tmp_path / f"{name}.ark", tmp_path / f"{name}.scp") as writer:
+            for utt, n in FRAMES.items():
+                writer.write(utt, rng.normal(size=(n, dim)).astype(np.float32))
+    (tmp_path / "feats.scp").rename(data.path / "feats.scp")
+    with MatrixWriter(tmp_path / "weights.ark", tmp_path / "weights.scp") as writer:
+        for utt, n in FRAMES.items():
+            writer.write(utt, np.arange(n, dtype=np.float32))
+    (tmp_path / "ali").mkdir()
+    write_int_vectors(tmp_path / "ali" / "ali_pdf.1.gz", pdfs.items())
+    (tmp_path / "ali" / "num_pdfs").write_text("4\n")
+    for job, utts in (("1", ("s1-a", "s1-b")), ("2", ("s2-a", "s2-b"))):
+        soft = [(u, Posterior(2 * np.arange(FRAMES[u] + 1), np.stack([pdfs[u], (pdfs[u] + 1) % 4], 1).ravel(),
+                              np.tile(np.float32([0.6, 0.4]), FRAMES[u]))) for u in utts]
+        write_posteriors(tmp_path / f"post.{job}.gz", soft)
+    (tmp_path / "cv").write_text("s2-b\n")
+    return tmp_path
+
+
+def options(folder):
+    return ["--cmvn-opts=--norm-means=false", "--cv-utts", str(folder / "cv"), "--posteriors", f"ark:{folder}/post.*.gz",
+            "--target-feats", f"scp:{folder}/clean.scp", "--frame-weights", str(folder / "weights.ark")]
+
+
+def test_archives_become_a_store(folder, root, capsys):
+    paths = [str(folder / "data"), str(folder / "ali")]
+    assert main(["pack", *options(folder), *paths, str(folder / "store")]) == 0
+    assert "4 pdfs, frame weights, posteriors, up to 2 a frame, target features of 2" in capsys.readouterr().out
+    train, dev = FrameStore(folder / "store" / "train"), FrameStore(folder / "store" / "dev")
+    assert train.utts == ["s1-a", "s1-b", "s2-a"] and dev.utts == ["s2-b"] and dev.weights.tolist() == list(range(10))
+    assert np.array_equal(train.posterior_pdfs, np.stack([train.targets, (train.targets + 1) % 4], 1))
+    assert np.allclose(train.posterior_probs, [[0.6, 0.4]]) and train.target_feats.shape == (28, 2)
+    script = [str(root / "steps/nnet/pack.sh"), *options(folder), "--max-posteriors", "1", *paths, str(folder / "other")]
+    done = subprocess.run(script, cwd=root, capture_output=True, text=True, check=True)
+    assert "posteriors, up to 1 a frame" in done.stdout
+    other = FrameStore(folder / "other" / "train")
+    assert np.array_equal(other.posterior_probs, np.ones((28, 1))) and np.array_equal(other.target_feats, train.target_feats)
+
+
+def test_a_limit_without_posteriors_is_refused(folder, capsys):
+    assert main(["pack", "--max-posteriors", "2", str(folder / "data"), str(folder / "ali"), str(folder / "store")]) == 1
+    assert "--max-posteriors 2: expected a number of pdfs, and --posteriors" in capsys.readouterr().err
