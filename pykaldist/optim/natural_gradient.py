@@ -217,7 +217,8 @@ class OnlineNaturalGradient:
     def finish(self, update: FisherUpdate) -> None:
         """W and the spectrum become the next ones."""
         def matrix(values: np.ndarray) -> Tensor:
-            return torch.from_numpy(values).to(self.w.dtype).to(self.w.device)
+            host = torch.from_numpy(values).to(self.w.dtype)
+            return host.pin_memory().to(self.w.device, non_blocking=True) if self.w.is_cuda else host
 
         new = torch.mm(matrix(update.from_j), self.j).addmm_(matrix(update.from_w), self.w)
         if update.orthonormalise:

@@ -100,7 +100,7 @@ class NgSgd(Optimizer):
         self._parts = [(part, state.scale) for part, state in zip(model.map_slices(), self.states, strict=True)]
         self._parts += [(part, one) for part in _between([part for part, _ in self._parts], len(model.params))]
         self._scratch = torch.empty(0)
-        self._updates = _DelayedUpdates(self._sides) if model.device.type == "cuda" else None
+        self.delayed = DelayedUpdates(self._sides) if model.device.type == "cuda" else None
 
     def local_step(self, minibatch: Minibatch, learn_rate: float, totals: Tensor) -> None:
         self._before_step()
@@ -176,13 +176,13 @@ class NgSgd(Optimizer):
         return self._scratch
 
     def _before_step(self) -> None:
-        if self._updates is not None:
-            self._updates.before_step(bool(self._kind()))
+        if self.delayed is not None:
+            self.delayed.before_step(bool(self._kind()))
 
     def _after_step(self) -> None:
         if self._kind():
-            if self._updates is not None and self.states[0].input.calls > FIRST_UPDATES:
-                self._updates.begin()
+            if self.delayed is not None and self.states[0].input.calls > FIRST_UPDATES:
+                self.delayed.begin()
             else:
                 for side in self._sides:
                     side.finish(side.update())
@@ -192,15 +192,15 @@ class NgSgd(Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         fisher = [{"input": state.input.state_dict(), "output": state.output.state_dict()} for state in self.states]
-        return {**super().state_dict(), "fisher": fisher, "delayed": None if self._updates is None else self._updates.state_dict()}
+        return {**super().state_dict(), "fisher": fisher, "delayed": None if self.delayed is None else self.delayed.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         for own, saved in zip(self.states, state["fisher"], strict=True):
             own.input.load_state_dict(saved["input"])
             own.output.load_state_dict(saved["output"])
-        if self._updates is not None and state["delayed"] is not None:
-            self._updates.load_state_dict(state["delayed"])
+        if self.delayed is not None and state["delayed"] is not None:
+            self.delayed.load_state_dict(state["delayed"])
 
 
 def _between(parts: list[slice], size: int) -> list[slice]:
@@ -209,28 +209,31 @@ def _between(parts: list[slice], size: int) -> list[slice]:
     return [slice(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b]
 
 
-class _DelayedUpdates:
-    """Updates of the Fisher models of a GPU, made by helper threads while `UPDATE_DELAY` minibatches go by."""
+class DelayedUpdates:
+    """Updates of the Fisher models, made by helper threads while `UPDATE_DELAY` minibatches go by, or until the next statistics."""
 
     def __init__(self, sides: list[OnlineNaturalGradient]) -> None:
         self._sides = sides
-        self._host = [torch.empty(side.small.shape, dtype=side.small.dtype, pin_memory=True) for side in sides]
-        self._pool = ThreadPoolExecutor(min(len(sides), HELPER_THREADS))
+        self._cuda = any(side.small.is_cuda for side in sides)
+        self._host = [torch.empty(side.small.shape, dtype=side.small.dtype, pin_memory=self._cuda) for side in sides]
+        self._pool = ThreadPoolExecutor(min(max(len(sides), 1), HELPER_THREADS))
         self._pending: list[Future[FisherUpdate]] = []
         self._wait = 0
 
     def begin(self) -> None:
-        """Start on the statistics that the device is about to have taken."""
+        """Start on the statistics that the device has taken, or is about to have."""
+        assert not self._pending, "an update was overtaken by the next one"
         for side, host in zip(self._sides, self._host, strict=True):
             host.copy_(side.small, non_blocking=True)
-        taken = torch.cuda.Event()
-        taken.record()
+        taken = torch.cuda.Event() if self._cuda else None
+        if taken is not None:
+            taken.record()
 
         def update(side: OnlineNaturalGradient, host: Tensor) -> FisherUpdate:
-            taken.synchronize()
+            if taken is not None:
+                taken.synchronize()
             return side.update(host)
 
-        assert not self._pending, "an update was overtaken by the next one"
         self._pending = [self._pool.submit(update, side, host) for side, host in zip(self._sides, self._host, strict=True)]
         self._wait = UPDATE_DELAY
 

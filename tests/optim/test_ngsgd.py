@@ -14,7 +14,7 @@ from pykaldist.nnet.init import init_dnn
 from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.natural_gradient import OnlineNaturalGradient
-from pykaldist.optim.ngsgd import NgSgd, NgSgdOptions
+from pykaldist.optim.ngsgd import DelayedUpdates, NgSgd, NgSgdOptions
 
 ROWS, RATE = 24, 0.05
 
@@ -136,3 +136,40 @@ def test_the_state_is_whole():
 def test_nonsense_is_refused(bad):
     with pytest.raises(UserError, match=next(iter(bad)).replace("_", "-")):
         NgSgdOptions(**bad)
+
+
+def delayed(options):
+    """An optimiser whose Fisher models are updated as on a GPU."""
+    optimizer = NgSgd(make_learner(), options)
+    optimizer.delayed = DelayedUpdates([side for state in optimizer.states for side in (state.input, state.output)])
+    return optimizer
+
+
+def test_an_update_is_never_overtaken_by_the_next_statistics():
+    """With updates at every minibatch, the delayed ones arrive just in time: the same run."""
+    options, totals = NgSgdOptions(update_period=1), torch.zeros(3).double()
+    one, other = NgSgd(make_learner(), options), delayed(options)
+    for minibatch in minibatches(30):
+        one.local_step(minibatch, RATE, totals)
+        other.local_step(minibatch, RATE, totals)
+    assert torch.equal(one.model.params, other.model.params)
+
+
+def test_delayed_updates_are_repeatable_and_part_of_the_state():
+    options, batches, totals = NgSgdOptions(update_period=4), minibatches(60), torch.zeros(3).double()
+    plain, whole, again = NgSgd(make_learner(), options), delayed(options), delayed(options)
+    for minibatch in batches:
+        for optimizer in (plain, whole, again):
+            optimizer.local_step(minibatch, RATE, totals)
+    assert torch.equal(whole.model.params, again.model.params) and not torch.equal(whole.model.params, plain.model.params)
+    assert torch.allclose(whole.model.params, plain.model.params, rtol=0.05, atol=0.02)
+    for cut in range(13, 20):
+        one, other = delayed(options), delayed(options)
+        for minibatch in batches[:cut]:
+            one.local_step(minibatch, RATE, totals)
+        other.load_state_dict(one.state_dict())
+        other.model.params.copy_(one.model.params)
+        for minibatch in batches[cut : cut + 9]:
+            one.local_step(minibatch, RATE, totals)
+            other.local_step(minibatch, RATE, totals)
+        assert torch.equal(one.model.params, other.model.params), cut
