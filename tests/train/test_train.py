@@ -19,7 +19,11 @@ from pykaldist.io import container
 from pykaldist.io.lock import locked
 from pykaldist.io.posteriors import Posterior
 from pykaldist.io.tables import MatrixWriter, read_archive
+from pykaldist.nnet.dnn import make_dnn
+from pykaldist.nnet.init import init_dnn
+from pykaldist.nnet.model import Model
 from pykaldist.nnet.network import Network
+from pykaldist.optim.registry import OPTIMIZERS
 from pykaldist.train import trainer as trainer_module
 from pykaldist.train.checkpoints import Checkpoints
 
@@ -100,6 +104,20 @@ def test_layerwise_pretraining_is_what_its_definition_says(store, tmp_path):
     assert outcome_history(tmp_path / "two")[0]["cv_loss"] < outcome_history(tmp_path / "plain")[0]["cv_loss"]
     assert train(store, tmp_path / "two", *options) == 0  # other options: a clean start
     assert not (tmp_path / "two" / "layerwise").exists()
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_layer_with_coefficient_0_stays_as_it_is(store, tmp_path, optimizer):
+    assert train(store, tmp_path / "exp", "--optimizer", optimizer, "--num-epochs", "2", "--learn-rate-coefs", "1,0,1") == 0
+    network = Network.load(tmp_path / "exp" / "final.pt")
+    fresh = make_dnn(network.options, 12, 5)
+    init_dnn(fresh, network.options, torch.Generator().manual_seed(777))
+    same = [torch.equal(one, other) for one, other in zip(_weights(network.model), _weights(fresh), strict=True)]
+    assert same == [False, True, False]
+
+
+def _weights(model: Model) -> list[torch.Tensor]:
+    return [torch.cat([p.flatten() for p in views]) for views in model.views(model.params) if views]
 
 
 def test_a_store_with_one_hot_posteriors_and_unit_weights_trains_as_without(make_store, tmp_path):
