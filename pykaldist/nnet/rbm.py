@@ -66,11 +66,13 @@ class Rbm(Model):
         super().__init__([self.units], device, dtype)
         self.num_params = len(self.params) - self.units.num_moments
 
-    def init(self, param_stddev: float, generator: torch.Generator, visible_mean: Tensor | None = None) -> None:
-        """Gaussian weights, drawn on the CPU; biases zero, but visible ones logit(visible_mean) where that is given."""
+    def init(self, param_stddev: float, hid_bias_mean: float, hid_bias_range: float, generator: torch.Generator,
+             visible_mean: Tensor | None = None) -> None:
+        """Gaussian weights, hidden biases uniform over a range, visible ones zero or logit(visible_mean); drawn on the CPU."""
+        weight, bias = self.units.weight, self.units.bias
         self.params.zero_()
-        weight = self.units.weight
-        weight.copy_(torch.empty(weight.shape, dtype=weight.dtype).normal_(0.0, param_stddev, generator=generator))
+        weight.copy_(torch.empty(weight.shape).normal_(0.0, param_stddev, generator=generator))
+        bias.copy_(torch.empty(bias.shape).uniform_(-0.5, 0.5, generator=generator).mul_(hid_bias_range).add_(hid_bias_mean))
         if visible_mean is not None:
             self.units.visible_bias.copy_(torch.logit(visible_mean, eps=BIAS_FLOOR))
 

@@ -57,6 +57,8 @@ class DbnOptions:
     momentum_step_period: int = option(0, "frames in such a step; 0: the part of an epoch that 500,000 frames are of 300 hours")
     cd_steps: int = option(1, "steps of Gibbs sampling, k of CD-k")
     param_stddev: float = option(0.1, "standard deviation of the initial weights")
+    hid_bias_mean: float = option(-2.0, "mean of the initial hidden biases; units that start sparse stay alive and differ")
+    hid_bias_range: float = option(4.0, "range of the initial hidden biases, which are uniform")
     minibatch_size: int = option(256, "frames in a minibatch of Bernoulli-Bernoulli RBMs")
     gauss_minibatch_size: int = option(100, "frames in a minibatch of the Gaussian-Bernoulli RBM")
     seed: int = option(777, "seed of the initial weights")
@@ -68,13 +70,13 @@ class DbnOptions:
     num_threads: int = option(0, "CPU threads of a worker; 0: all of the machine's")
 
     def __post_init__(self) -> None:
-        for name in ("hid_layers", "hid_dim", "rbm_iter", "rbm_lrate", "rbm_lrate_low", "param_stddev", "cd_steps", "minibatch_size",
+        for name in ("hid_layers", "hid_dim", "rbm_iter", "rbm_lrate", "rbm_lrate_low", "cd_steps", "minibatch_size",
                      "gauss_minibatch_size"):
             if getattr(self, name) <= 0:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name):g} is not positive.")
-        for name in ("splice", "num_threads", "momentum_step_period"):
+        for name in ("splice", "num_threads", "momentum_step_period", "param_stddev", "hid_bias_range"):
             if getattr(self, name) < 0:
-                raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)} is negative.")
+                raise UserError(f"--{name.replace('_', '-')} {getattr(self, name):g} is negative.")
         if self.ngpu != 1:
             raise UserError(f"--ngpu {self.ngpu}: strategy {self.strategy} trains one worker; use --ngpu 1.")
         self.update(1)
@@ -142,7 +144,8 @@ class DbnExperiment:
                     dbn.transform.scale, seed, self.device)
             for store, splits in ((self.train, 1), (self.dev, 1), (self.train, max(1, len(self.train) // len(self.dev)))))
         learner = ContrastiveDivergence(rbm, below, o.cd_steps, sample)
-        rbm.init(o.param_stddev, torch.Generator().manual_seed(o.seed + layer - 1), None if first else learner.visible_mean())
+        rbm.init(o.param_stddev, o.hid_bias_mean, o.hid_bias_range, torch.Generator().manual_seed(o.seed + layer - 1),
+                 None if first else learner.visible_mean())
         worker = Worker(Cd(learner, o.update(train.frames)), train)
         schedule = Fixed(FixedOptions(",".join([repr(rate)] * epochs)))
         trainer = Trainer(worker, make_strategy(o.strategy), Single(), schedule, dev, self.exp / f"rbm{layer}", self.trainer,
