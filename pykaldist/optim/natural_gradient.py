@@ -10,12 +10,13 @@ and smoothed towards a multiple of the identity: G = F + (alpha / D) tr(F) I. Up
 With W = diag(e)^1/2 R, the preconditioned rows and the scale that keeps their total norm are
     H = X W^T,      Xhat = X - H W,      gamma = sqrt(tr(X X^T) / tr(Xhat Xhat^T)).
 
-Tracking: with eta = 1 - exp(-N / num_samples_history), the wanted T = eta S + (1 - eta) F is brought back to rank R + identity by one step
-of subspace iteration from the old basis. Let Y = R T. Its Gram matrix Z = Y Y^T = U diag(c) U^T needs only J = H^T X, K = J J^T, L = H^T H:
-    Z = (eta/N)^2 E^-1/2 K E^-1/2 + (eta/N)(1-eta) [E^-1/2 L E^-1/2 (D + rho I) + its transpose] + (1-eta)^2 (D + rho I)^2.
-The new basis is R' = diag(c)^-1/2 U^T Y, the new eigenvalues sqrt(c), of which rho' is taken off, the mean of T's energy outside of the
-basis. In terms of what was computed, W' = A (J + (1-eta) N / eta (D + rho I) W), A = (eta/N) E'^1/2 C^-1/2 U^T E^-1/2: everything of size D
-is two thin products, everything else rank x rank, done on the host.
+Tracking: with eta = 1 - exp(-N / num_samples_history), the wanted T = eta S + (1 - eta) F is brought back to rank R + identity by one
+step of subspace iteration from the old basis. Let Y = R T = (eta/N) R X^T X + (1-eta) (D + rho I) R, and Z = Y Y^T = U diag(c) U^T. The
+new basis is R' = diag(c)^-1/2 U^T Y, the new eigenvalues sqrt(c), of which rho' is taken off, the mean of T's energy outside of the
+basis. With
+    M = H^T X + (1-eta) (N/eta) (D + rho I) W,      so that Y = (eta/N) E^-1/2 M,
+this is Z = (eta/N)^2 E^-1/2 M M^T E^-1/2 and W' = A M, A = (eta/N) E'^1/2 C^-1/2 U^T E^-1/2: everything of size D is three thin products,
+everything else rank x rank, done on the host.
 
 The rank x rank part is `fisher_update`, a pure function. On a GPU its inputs travel to the host, and its result back, while further
 minibatches are trained on: see `optim/ngsgd.py`.
@@ -31,7 +32,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pykaldist.nnet.gemm import product
+from pykaldist.nnet.gemm import accumulate, product
 
 EPSILON = 1e-10  # floor of rho and d
 DELTA = 5e-4  # floor of rho and d, relative to the largest eigenvalue
@@ -58,25 +59,25 @@ class Spectrum:
 
 @dataclass
 class FisherUpdate:
-    """W' = from_j J + from_w W, and the new spectrum; `orthonormalise` where W' is to be looked at once more."""
+    """A of W' = A M, and the new spectrum; `orthonormalise` where W' is to be looked at once more."""
 
-    from_j: np.ndarray
-    from_w: np.ndarray
+    a: np.ndarray
     spectrum: Spectrum
     orthonormalise: bool
 
 
-def fisher_update(jj: np.ndarray, hh: np.ndarray, trace: float, rows: int, dim: int, spectrum: Spectrum, alpha: float,
+def new_share(rows: int, num_samples_history: float) -> float:
+    """eta, the share of a minibatch of `rows` rows in the next model."""
+    return min(0.9, 1.0 - math.exp(-rows / num_samples_history))
+
+
+def fisher_update(gram: np.ndarray, trace: float, rows: int, dim: int, spectrum: Spectrum, alpha: float,
                   num_samples_history: float) -> FisherUpdate:
-    """K = J J^T, L = H^T H (rank, rank) and tr(X X^T) of a minibatch of `rows` rows, to the next model. All in float64."""
+    """M M^T (rank, rank) and tr(X X^T) of a minibatch of `rows` rows, to the next model. All in float64."""
     d, rho, rank = spectrum.d, spectrum.rho, len(spectrum.d)
-    eta = min(0.9, 1.0 - math.exp(-rows / num_samples_history))
-    root = spectrum.e(dim, alpha) ** -0.5
-    shifted = d + rho
-    z = hh * ((eta / rows * (1.0 - eta)) * np.add.outer(shifted, shifted))
-    z += jj * (eta / rows) ** 2
-    z *= np.multiply.outer(root, root)
-    z[np.diag_indices(rank)] += ((1.0 - eta) * shifted) ** 2
+    eta = new_share(rows, num_samples_history)
+    to_y = eta / rows * spectrum.e(dim, alpha) ** -0.5  # Y = diag(to_y) M
+    z = gram * np.multiply.outer(to_y, to_y)
     size = max(1.0, float(z.trace()))  # keeps the eigensolver in range
     values, vectors = torch.linalg.eigh(torch.from_numpy(z / size))  # reads one triangle: Z is symmetric but for rounding
     c, u = values.numpy()[::-1] * size, vectors.numpy()[:, ::-1]
@@ -85,17 +86,18 @@ def fisher_update(jj: np.ndarray, hh: np.ndarray, trace: float, rows: int, dim: 
     sigma = np.sqrt(np.maximum(c, floor))
     new_rho = (eta / rows * trace + (1.0 - eta) * (dim * rho + d.sum()) - sigma.sum()) / (dim - rank)
     least = max(EPSILON, DELTA * sigma[0])
-    new = Spectrum(np.maximum(sigma - new_rho, least), max(new_rho, least))
-    from_j = u.T * np.multiply.outer(eta / rows * np.sqrt(new.e(dim, alpha)) / sigma, root)
-    return FisherUpdate(from_j, from_j * ((1.0 - eta) * rows / eta * shifted), new, orthonormalise)
+    new = Spectrum(np.maximum(sigma - new_rho, least), float(max(new_rho, least)))
+    return FisherUpdate(u.T * np.multiply.outer(np.sqrt(new.e(dim, alpha)) / sigma, to_y), new, orthonormalise)
 
 
 def orthonormalised(w: np.ndarray, e: np.ndarray) -> np.ndarray:
-    """W (rank, dim) with the rows of E^-1/2 W made orthonormal; w itself where they are. Float64."""
+    """W (rank, dim) with the rows of E^-1/2 W made orthonormal, in float64; w itself where they are."""
     root = e**-0.5
     gram = (w @ w.T) * np.multiply.outer(root, root)
     if np.abs(gram - np.eye(len(e))).max() <= MAX_DEVIATION:
         return w
+    w = w.astype(np.float64)
+    gram = (w @ w.T) * np.multiply.outer(root, root)
     try:
         inverse = np.linalg.inv(np.linalg.cholesky(gram))
         if inverse.max() < MAX_INVERSE_CHOLESKY:
@@ -123,17 +125,17 @@ class OnlineNaturalGradient:
         self.update_period, self.num_samples_history, self.alpha, self.ones = update_period, num_samples_history, alpha, ones
         width = -(-self.dim // 8) * 8  # rows of W start where a GPU's matrix units can read them; the padding stays zero
         self.w = torch.zeros(self.rank, width, device=device, dtype=dtype)
-        self.spectrum = Spectrum(np.full(self.rank, EPSILON), EPSILON)
+        self._shifted = torch.empty(self.rank, 1, device=device, dtype=dtype)  # d + rho
+        self._set_spectrum(Spectrum(np.full(self.rank, EPSILON), EPSILON))
         self.calls = 0
-        # Of the minibatch collected last: J, and K, L, tr(X X^T), rows in one small tensor that travels to the host.
-        self.j = torch.zeros_like(self.w)
-        self.small = torch.zeros(2 * self.rank**2 + 2, device=device, dtype=dtype)
+        # Of the minibatch collected last: M, and M M^T, tr(X X^T), rows in one small tensor that travels to the host.
+        self.m = torch.zeros_like(self.w)
+        self.small = torch.zeros(self.rank**2 + 2, device=device, dtype=dtype)
         self._one = torch.ones((), device=device, dtype=dtype)
         # Views, made once: a small network's step is made of many small calls.
         self._w, self._w_one = self.w[:, :dim], self.w[:, dim : self.dim]
-        self._j, self._j_one = self.j[:, :dim], self.j[:, dim : self.dim]
-        square = self.rank**2
-        self._jj, self._hh = (self.small[i * square : (i + 1) * square].view(self.rank, self.rank) for i in range(2))
+        self._m, self._m_one = self.m[:, :dim], self.m[:, dim : self.dim]
+        self._gram = self.small[:-2].view(self.rank, self.rank)
 
     @property
     def collecting(self) -> bool:
@@ -148,7 +150,7 @@ class OnlineNaturalGradient:
         """Make the first model from the first minibatch; to be called once, before it is preconditioned."""
         if self.rank == 0:
             return
-        self.spectrum = Spectrum(np.full(self.rank, EPSILON), EPSILON)
+        self._set_spectrum(Spectrum(np.full(self.rank, EPSILON), EPSILON))
         basis = np.zeros(self.w.shape)
         columns = np.arange(self.dim)
         basis[columns % self.rank, columns] = np.where(columns < self.rank, 1.1, 1.0)
@@ -198,38 +200,44 @@ class OnlineNaturalGradient:
         return xhat, ones, norms, trace.clamp_min_(TINY).div_(after.clamp_min_(TINY)).sqrt_()
 
     def _collect(self, x: Tensor, h: Tensor, trace: Tensor) -> None:
-        """J, K, L and the trace of a minibatch."""
-        product(h.t().to(x.dtype), x, self._j)
+        """M, M M^T and the trace of a minibatch."""
+        rows = x.shape[0]
+        eta = new_share(rows, self.num_samples_history)
+        torch.mul(self.w, self._shifted, out=self.m)
+        self.m.mul_((1.0 - eta) / eta * rows)
+        accumulate(self._m, h.t().to(x.dtype), x, 1.0)
         if self.ones:
-            torch.sum(h, 0, out=self._j_one[:, 0])
-        torch.mm(self.j, self.j.t(), out=self._jj)
-        torch.mm(h.t(), h, out=self._hh)
+            self._m_one[:, 0].add_(h.sum(0))
+        torch.mm(self.m, self.m.t(), out=self._gram)
         self.small[-2].copy_(trace)
-        self.small[-1].fill_(x.shape[0])
+        self.small[-1].fill_(rows)
 
     def update(self, small: Tensor | None = None) -> FisherUpdate:
         """The rank x rank part of an update, on the host, from the statistics taken last (`small`: their copy on the host)."""
-        rank = self.rank
         host = (self.small.cpu() if small is None else small).double().numpy()
-        jj, hh, (trace, rows) = host[: rank**2].reshape(rank, rank), host[rank**2 : -2].reshape(rank, rank), host[-2:].tolist()
-        return fisher_update(jj, hh, trace, int(rows), self.dim, self.spectrum, self.alpha, self.num_samples_history)
+        gram, (trace, rows) = host[:-2].reshape(self.rank, self.rank), host[-2:].tolist()
+        return fisher_update(gram, trace, int(rows), self.dim, self.spectrum, self.alpha, self.num_samples_history)
 
     def finish(self, update: FisherUpdate) -> None:
         """W and the spectrum become the next ones."""
-        def matrix(values: np.ndarray) -> Tensor:
-            host = torch.from_numpy(values).to(self.w.dtype)
-            return host.pin_memory().to(self.w.device, non_blocking=True) if self.w.is_cuda else host
-
-        new = torch.mm(matrix(update.from_j), self.j).addmm_(matrix(update.from_w), self.w)
+        torch.mm(self._on_device(update.a), self.m, out=self.w)
         if update.orthonormalise:
-            new = torch.from_numpy(orthonormalised(new.double().cpu().numpy(), update.spectrum.e(self.dim, self.alpha)))
-        self.w.copy_(new)
-        self.spectrum = update.spectrum
+            w = self.w.cpu().numpy()
+            self.w.copy_(torch.from_numpy(orthonormalised(w, update.spectrum.e(self.dim, self.alpha))))
+        self._set_spectrum(update.spectrum)
+
+    def _on_device(self, values: np.ndarray) -> Tensor:
+        host = torch.from_numpy(values).to(self.w.dtype)
+        return host.pin_memory().to(self.w.device, non_blocking=True) if self.w.is_cuda else host
+
+    def _set_spectrum(self, spectrum: Spectrum) -> None:
+        self.spectrum = spectrum
+        self._shifted.copy_(self._on_device(spectrum.d + spectrum.rho)[:, None])
 
     def state_dict(self) -> dict[str, Any]:
         return {"w": self.w.cpu(), "d": torch.from_numpy(self.spectrum.d), "rho": self.spectrum.rho, "calls": self.calls}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.w.copy_(state["w"])
-        self.spectrum = Spectrum(state["d"].numpy().copy(), state["rho"])
+        self._set_spectrum(Spectrum(state["d"].numpy().copy(), state["rho"]))
         self.calls = state["calls"]

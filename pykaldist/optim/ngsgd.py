@@ -250,17 +250,15 @@ class DelayedUpdates:
 
     def state_dict(self) -> dict[str, Any]:
         updates = [future.result() for future in self._pending]
-        arrays = [{name: torch.from_numpy(array) for name, array in (("from_j", u.from_j), ("from_w", u.from_w), ("d", u.spectrum.d))}
-                  for u in updates]
+        arrays = [{"a": torch.from_numpy(u.a), "d": torch.from_numpy(u.spectrum.d)} for u in updates]
         plain = [{"rho": u.spectrum.rho, "orthonormalise": u.orthonormalise} for u in updates]
         return {"wait": self._wait, "updates": [{**one, **other} for one, other in zip(arrays, plain, strict=True)],
-                "j": [side.j.cpu() for side in self._sides] if updates else []}
+                "m": [side.m.cpu() for side in self._sides] if updates else []}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._wait, self._pending = state["wait"], []
-        for side, saved, j in zip(self._sides, state["updates"], state["j"], strict=True) if state["updates"] else ():
-            side.j.copy_(j)
+        for side, saved, m in zip(self._sides, state["updates"], state["m"], strict=True) if state["updates"] else ():
+            side.m.copy_(m)
             future: Future[FisherUpdate] = Future()
-            future.set_result(FisherUpdate(saved["from_j"].numpy(), saved["from_w"].numpy(),
-                                           Spectrum(saved["d"].numpy(), saved["rho"]), saved["orthonormalise"]))
+            future.set_result(FisherUpdate(saved["a"].numpy(), Spectrum(saved["d"].numpy(), saved["rho"]), saved["orthonormalise"]))
             self._pending.append(future)
