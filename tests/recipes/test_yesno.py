@@ -28,6 +28,7 @@ def test_whole_recipe(make_recipe, shared):
     assert history[0]["train_loss"] > history[-1]["train_loss"]
     for made in ("final.mdl", "tree", "final.pt", "ali_train_pdf.counts", "config.json", "decode/best_wer", "decode/lat.1.gz"):
         assert (folder / "exp" / "dnn" / made).is_file()
+    assert json.loads((folder / "exp" / "dnn" / "config.json").read_text())["inputs"]["dbn"]
     # A stage run again gives the same model; training that is finished is not done again.
     model = (folder / "exp" / "mono" / "final.mdl").read_bytes()
     again = run("--stage", "2", "--stop-stage", "5")
@@ -45,7 +46,7 @@ def test_whole_recipe(make_recipe, shared):
 
 def test_interrupted_training_goes_on(make_recipe, shared):
     folder, run = make_recipe("yesno")
-    assert run("--corpus", shared / "data" / "yesno", "--stop-stage", "3").returncode == 0
+    assert run("--corpus", shared / "data" / "yesno", "--stop-stage", "4").returncode == 0
     process = subprocess.Popen([folder / "run.sh", "--stage", "5", "--stop-stage", "5"], start_new_session=True, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     checkpoints = folder / "exp" / "dnn" / "ckpt"

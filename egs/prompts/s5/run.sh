@@ -7,13 +7,14 @@ Usage: ./run.sh [options]
  e.g.: ./run.sh                          # everything
        ./run.sh --stage 5 --ngpu 1       # from training on
 Stages: 0 corpus, language, language model   1 features         2 alignments (trained or imported)   3 frame store
-        4 RBM pretraining (to come)          5 network training 6 decoding   7 scoring               8 report
+        4 RBM pretraining, optional          5 network training 6 decoding   7 scoring               8 report
 Options:
   --stage <n>, --stop-stage <n>   # first and last stage to run (0, 8)
   --corpus <dir>                  # folder with the prompts, in the layout of /usr/share/asterisk/sounds; else they are looked for
                                   # there, or fetched (a Debian package of 18 MB, or the public tarball) into corpus/
   --ali-dir <source>              # alignments to import in stage 2 instead of a GMM (see steps/import_ali.sh); the same at later stages
   --ali-opts <options>            # for steps/import_ali.sh, such as "--max-unmatched 20"
+  --rbm true|false                # whether the network starts from a stack of RBMs, or from random weights (true)
   --nj <n>                        # parallel jobs (the machine's cores)
   --ngpu <n>                      # workers in training (1)
   --device <name>                 # cpu, cuda, cuda:N or auto (auto)
@@ -24,13 +25,15 @@ EOF
 from=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
 . ./cmd.sh
-stage=0 stop_stage=8 corpus="" ali_dir="" ali_opts="" nj=$(nproc) ngpu=1 device=auto
+stage=0 stop_stage=8 corpus="" ali_dir="" ali_opts="" rbm=true nj=$(nproc) ngpu=1 device=auto
 . ./path.sh
 . parse_options.sh || exit 1
 [ $# = 0 ] || { usage >&2; exit 1; }
 case $corpus in "" | /*) ;; *) corpus=$from/$corpus ;; esac
 case $ali_dir in "" | /*) ;; *) ali_dir=$from/$ali_dir ;; esac
 if [ -n "$ali_dir" ]; then ali=exp/ali graph=exp/ali/graph systems="dnn"; else ali=exp/mono_ali graph=exp/mono/graph systems="mono dnn"; fi
+case $rbm in true | false) ;; *) echo "run.sh: ERROR: --rbm $rbm: expected true or false." >&2; exit 1 ;; esac
+shape="--hid-layers 4 --hid-dim 512"  # of the network
 set -e
 
 # want N "what": true if stage N is to be run, and says so
@@ -66,11 +69,13 @@ if want 3 "frame store"; then
 fi
 
 if want 4 "RBM pretraining"; then
-  echo "run.sh: no RBM pretraining yet; the network starts from random weights"
+  if $rbm; then steps/nnet/pretrain_dbn.sh --cmd "$cmd" --device "$device" $shape exp/dnn/store exp/dbn
+  else echo "run.sh: without --rbm true, the network starts from random weights"; fi
 fi
 
 if want 5 "network training"; then
-  steps/nnet/train.sh --cmd "$cmd" --ngpu "$ngpu" --device "$device" --hid-layers 4 --hid-dim 512 exp/dnn/store exp/dnn
+  dbn=""; if $rbm; then dbn="--dbn exp/dbn"; fi
+  steps/nnet/train.sh --cmd "$cmd" --ngpu "$ngpu" --device "$device" $shape $dbn exp/dnn/store exp/dnn
 fi
 
 if want 6 "decoding"; then
