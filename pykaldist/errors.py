@@ -1,4 +1,4 @@
-"""The one exception that the command line turns into a sentence and a non-zero exit status."""
+"""The exceptions that the command line turns into a sentence and a non-zero exit status."""
 
 from __future__ import annotations
 
@@ -9,3 +9,7 @@ class UserError(Exception):
     The message is one sentence that names the file (and utterance), what was expected and found, and the likely cure.
     `pykaldist <verb>` prints it without a traceback and exits with status 1.
     """
+
+
+class Terminated(BaseException):
+    """SIGTERM, as an exception, so that files in the making are cleaned up on the way out; exit status 143."""

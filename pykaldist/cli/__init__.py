@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from pykaldist import __version__
-from pykaldist.errors import UserError
+from pykaldist.errors import Terminated, UserError
 
 _HERE = Path(__file__).parent
 
@@ -45,12 +45,8 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: ERROR: {message.removeprefix('argument ')}; {self.prog} --help lists the options.\n")
 
 
-class _Terminated(BaseException):
-    """SIGTERM, as an exception, so that files in the making are cleaned up on the way out."""
-
-
 def _terminated(signum: int, frame: object) -> None:
-    raise _Terminated
+    raise Terminated
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -76,7 +72,7 @@ def main(argv: list[str] | None = None) -> int:
         return int(module.run(args) or 0)
     except UserError as error:
         message = str(error)
-    except _Terminated:
+    except Terminated:
         print(f"pykaldist {verb}: terminated; run the same command again to go on.", file=sys.stderr)
         return 128 + signal.SIGTERM
     except MemoryError:

@@ -5,17 +5,29 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pykaldist.options import add_options, from_args
+from pykaldist.options import add_options, add_variants, from_args, pick_variant
+from pykaldist.parallel.job import JobOptions
+from pykaldist.parallel.launch import launched
+from pykaldist.parallel.strategy import strategies, strategy_options
 from pykaldist.train.dbn import DbnExperiment, DbnOptions
 from pykaldist.train.trainer import TrainerOptions
+
+STRATEGIES = {name: strategy_options(name) for name in strategies()}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("store", type=Path, help="folder with the frame stores train and dev")
     parser.add_argument("exp", type=Path, help="experiment folder to write")
-    for options in (DbnOptions, TrainerOptions):
-        add_options(parser, options)
+    add_options(parser, DbnOptions)
+    add_options(parser, JobOptions, skip=("serial_warmup",))
+    add_options(parser, TrainerOptions)
+    add_variants(parser, STRATEGIES)
 
 
-def run(args: argparse.Namespace) -> None:
-    DbnExperiment(args.store, args.exp, from_args(DbnOptions, args), from_args(TrainerOptions, args)).run()
+def run(args: argparse.Namespace) -> int:
+    job = from_args(JobOptions, args)
+    options, strategy = from_args(DbnOptions, args), pick_variant("strategy", args.strategy, STRATEGIES, args)
+    status = launched(job)
+    if status is None:
+        DbnExperiment(args.store, args.exp, options, job, strategy, from_args(TrainerOptions, args)).run()
+    return status or 0

@@ -9,7 +9,9 @@ Chen & Huo (2016) partition at frame level; Su et al. (2015) at utterance level,
 
 from __future__ import annotations
 
+import copy
 import heapq
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -117,16 +119,30 @@ class Sampler:
         self.partition, self.split, self.minibatch_size, self.seed, self.device = partition, split, minibatch_size, seed, device
         self.gather = SpliceGather(store, splice, shift, scale, minibatch_size, device)
         self.sizes = [len(partition.part(split, b)) for b in range(partition.blocks)]
+        self.fraction = 1.0
+
+    def of_fraction(self, fraction: float) -> Sampler:
+        """The sampler whose epochs end after this fraction of their minibatches."""
+        other = copy.copy(self)
+        other.fraction = fraction
+        return other
+
+    def of_split(self, split: int) -> Sampler:
+        """The sampler of another split; both gather through the same buffers, so that a minibatch is valid until either's next."""
+        other = copy.copy(self)
+        other.split = split
+        other.sizes = [len(self.partition.part(split, b)) for b in range(self.partition.blocks)]
+        return other
 
     @property
     def minibatches(self) -> int:
         """Minibatches in an epoch; the last one of a block may be smaller than the rest."""
-        return sum(-(-n // self.minibatch_size) for n in self.sizes)
+        return math.ceil(self.fraction * sum(-(-n // self.minibatch_size) for n in self.sizes))
 
     @property
     def frames(self) -> int:
-        """Frames in an epoch."""
-        return sum(self.sizes)
+        """Frames in an epoch, at most."""
+        return min(sum(self.sizes), self.minibatches * self.minibatch_size)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Minibatch]:
         """The minibatches of an epoch from number `start` on; the same ones whenever they are asked for."""
@@ -140,20 +156,29 @@ class Sampler:
             _generator(self.seed, _FRAME_ORDER, epoch, block, self.split).shuffle(frames)
             order = torch.from_numpy(frames).to(self.device)
             for first in range(0, len(frames), self.minibatch_size):
+                if index == total:
+                    return
                 if index >= start:
                     seed = _mixed(self.seed, _MINIBATCH, epoch, self.split, index)
                     yield Minibatch(**self.gather(order[first : first + self.minibatch_size]), index=index, last=index == total - 1,
                                     seed=seed)
                 index += 1
 
-    def in_order(self) -> Iterator[Minibatch]:
-        """Every frame of the split once, in the store's order: for cross-validation."""
+    def block_ends(self, epoch: int) -> list[int]:
+        """The number of minibatches that are done at the end of each block of an epoch."""
+        order = _generator(self.seed, _BLOCK_ORDER, epoch).permutation(self.partition.blocks)
+        return np.cumsum([-(-self.sizes[block] // self.minibatch_size) for block in order]).tolist()
+
+    def in_order(self, part: int = 0, parts: int = 1) -> Iterator[Minibatch]:
+        """Every frame of the split once, in the store's order: for cross-validation. Of these minibatches, the `parts`-th ones from
+        number `part` on."""
         total = self.minibatches
         index = 0
         for block in range(self.partition.blocks):
             frames = torch.from_numpy(self.partition.part(self.split, block)).to(self.device)
             for first in range(0, len(frames), self.minibatch_size):
-                yield Minibatch(**self.gather(frames[first : first + self.minibatch_size]), index=index, last=index == total - 1)
+                if index % parts == part:
+                    yield Minibatch(**self.gather(frames[first : first + self.minibatch_size]), index=index, last=index + parts >= total)
                 index += 1
 
 

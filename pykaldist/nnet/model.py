@@ -22,10 +22,7 @@ from pykaldist.nnet.components import AffineMap, Component, GradientRule, outer_
 
 
 class Model:
-    """Components in sequence, from (n, input_dim) to (n, output_dim) logits.
-
-    Activations are kept for as many rows as the largest minibatch had.
-    """
+    """Components in sequence, from (n, input_dim) to (n, output_dim) logits."""
 
     def __init__(self, components: list[Component], device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,
                  compute: torch.dtype | None = None) -> None:
@@ -40,7 +37,12 @@ class Model:
         self._working = self.params if self.compute == dtype else torch.empty_like(self.params, dtype=self.compute)
         for component, views in zip(components, self.views(self._working), strict=True):
             component.bind(views)
-        self._capacity = 0
+        self._activations = Activations(self)
+
+    def share_activations(self, other: Model) -> None:
+        """Use the buffers of a model of the same shape: of models in one process, one at a time computes."""
+        assert self.shapes == other.shapes and self.compute == other.compute
+        self._activations = other._activations
 
     @property
     def stochastic(self) -> bool:
@@ -89,26 +91,14 @@ class Model:
         """`<component>.<parameter>` for each view, in order."""
         return [f"{i}.{spec.name}" for i, c in enumerate(self.components) for spec in c.specs()]
 
-    def _reserve(self, rows: int) -> None:
-        if rows <= self._capacity:
-            return
-        self._outputs: list[Tensor] = []  # an in-place component shares its input's buffer
-        for component in self.components:
-            shared = component.in_place and self._outputs
-            dtype = self.params.dtype if component is self.components[-1] else self.compute
-            self._outputs.append(self._outputs[-1] if shared else torch.empty(rows, component.output_dim, device=self.device, dtype=dtype))
-        widest = max((c.output_dim for c in self.components[:-1]), default=0)
-        self._derivatives = [torch.empty(rows * widest, device=self.device, dtype=self.compute) for _ in range(2)]
-        self._capacity = rows
-
     def forward(self, inputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Logits (n, output_dim); valid, as `inputs` must stay, until the next forward. `generator`: while training, for dropout."""
         n = len(inputs)
-        self._reserve(n)
+        self._activations.reserve(n)
         if self._working is not self.params:
             self._working.copy_(self.params)
         self._inputs = x = inputs.to(self.compute)
-        for component, buffer in zip(self.components, self._outputs, strict=True):
+        for component, buffer in zip(self.components, self._activations.outputs, strict=True):
             y = buffer[:n]
             component.forward(x, y, generator)
             x = y
@@ -117,18 +107,18 @@ class Model:
     def backward(self, dlogits: Tensor, grads: Tensor, beta: float = 0.0, rule: GradientRule = outer_product) -> None:
         """grads <- beta grads + gradient, for the minibatch of the last `forward`; `dlogits` (n, output_dim) is overwritten."""
         n, dy = len(dlogits), dlogits.to(self.compute)
-        views = self._grad_views(grads)
+        views, outputs = self._grad_views(grads), self._activations.outputs
         free = 0
         for i in range(len(self.components) - 1, -1, -1):
             component = self.components[i]
-            x = self._outputs[i - 1][:n] if i else self._inputs
+            x = outputs[i - 1][:n] if i else self._inputs
             dx: Tensor | None = None
             if i and component.in_place:
                 dx = dy
             elif i:
-                dx = self._derivatives[free][: n * component.input_dim].view(n, component.input_dim)
+                dx = self._activations.derivatives[free][: n * component.input_dim].view(n, component.input_dim)
                 free = 1 - free
-            component.backward(x, self._outputs[i][:n], dy, dx, views[i], beta, rule)
+            component.backward(x, outputs[i][:n], dy, dx, views[i], beta, rule)
             if dx is not None:
                 dy = dx
 
@@ -137,3 +127,25 @@ class Model:
         if cached is None or cached[0] is not grads:
             self._cached_views = cached = (grads, self.views(grads))
         return cached[1]
+
+
+class Activations:
+    """Buffers for each component's output and for derivatives, for as many rows as the largest minibatch had."""
+
+    def __init__(self, model: Model) -> None:
+        self._dims = [(c.output_dim, c.in_place) for c in model.components]
+        self._device, self._dtypes = model.device, [model.compute] * (len(self._dims) - 1) + [model.params.dtype]
+        self._capacity = 0
+        self.outputs: list[Tensor] = []
+        self.derivatives: list[Tensor] = []
+
+    def reserve(self, rows: int) -> None:
+        if rows <= self._capacity:
+            return
+        self.outputs = []  # an in-place component shares its input's buffer
+        for (dim, in_place), dtype in zip(self._dims, self._dtypes, strict=True):
+            shared = in_place and self.outputs
+            self.outputs.append(self.outputs[-1] if shared else torch.empty(rows, dim, device=self._device, dtype=dtype))
+        widest = max((dim for dim, _ in self._dims[:-1]), default=0)
+        self.derivatives = [torch.empty(rows * widest, device=self._device, dtype=self._dtypes[0]) for _ in range(2)]
+        self._capacity = rows

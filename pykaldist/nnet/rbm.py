@@ -20,6 +20,8 @@ them in a gradient, and nothing in the parameters. So a minibatch's guard is the
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -107,9 +109,18 @@ class ContrastiveDivergence(Learner):
 
     def __init__(self, rbm: Rbm, below: Model | None = None, cd_steps: int = 1, sample: Sampler | None = None) -> None:
         self.model, self.below, self.cd_steps, self.sample = rbm, below, cd_steps, sample
+        self.largest = 0 if sample is None else sample.minibatch_size
         if rbm.visible_units == "gauss":
             self.rate_option = "--rbm-lrate-low"
         self._capacity = 0
+
+    def of(self, rbm: Rbm) -> ContrastiveDivergence:
+        """The learner of another RBM of the same shape on the same data, with this one's buffers: one of them computes at a time."""
+        rbm.share_activations(self.model)
+        self._reserve(self.largest)
+        other = copy.copy(self)
+        other.model = rbm
+        return other
 
     def visible(self, minibatch: Minibatch) -> Tensor:
         """The data (n, V) that a minibatch shows to the RBM."""

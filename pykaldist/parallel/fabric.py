@@ -1,12 +1,19 @@
-"""A fabric: how bytes move between workers, and what time it is.
+"""The fabric: how bytes move between the workers of a job, as a strategy sees it.
 
-A strategy is a coroutine that awaits a fabric's operations, so that the same lines run over real processes and in a simulation.
+    async def epoch(self, worker, fabric):            # one coroutine for each worker
+        await fabric.compute(worker.step)
+        await fabric.average(worker.params, weight)   # returns when every worker has come to its own average
+
+`Fabric` is one worker's end. Its operations are requests that a coroutine awaits; the `Host` (`parallel/host.py`) of the process drives
+the coroutines of its workers, and meets requests when all of them have made theirs, with the help of the other processes. So the same
+strategy runs with a process for each worker, with many workers in one process, or with anything between.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -14,25 +21,102 @@ from torch import Tensor
 T = TypeVar("T")
 
 
-class Fabric(ABC):
-    """Rank `rank` of `size` workers. `time` says whether `now` is measured or simulated."""
+class Request:
+    """What a coroutine waits for."""
 
-    rank: int
-    size: int
-    time: str = "measured"
+    def __await__(self) -> Generator[Request, Any, Any]:
+        return (yield self)
 
-    @abstractmethod
+
+@dataclass
+class Average(Request):
+    buffer: Tensor
+    weight: float
+    measure: bool
+
+
+@dataclass
+class Sum(Request):
+    buffer: Tensor
+
+
+@dataclass
+class Total(Request):
+    value: float
+
+
+@dataclass
+class Maximum(Request):
+    value: float
+
+
+@dataclass
+class Exchange(Request):
+    buffer: Tensor
+    to: int
+    source: int
+
+
+@dataclass
+class Gather(Request):
+    buffer: Tensor
+
+
+@dataclass
+class Scatter(Request):
+    parts: list[Tensor]
+
+
+@dataclass
+class SafePoint(Request):
+    pass
+
+
+class Fabric:
+    """Worker `rank` of `size`; `seconds` adds up where its time went in this epoch."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self.seconds = {"compute": 0.0, "exchange": 0.0, "wait": 0.0}
+
     async def compute(self, work: Callable[[], T]) -> T:
         """Do `work` and account for its time."""
+        before = time.perf_counter()
+        result = work()
+        self.seconds["compute"] += time.perf_counter() - before
+        return result
 
-    @abstractmethod
-    async def average(self, buffer: Tensor, weight: float) -> None:
-        """Replace `buffer` by sum_k weight_k buffer_k / sum_k weight_k over all workers."""
+    async def average(self, buffer: Tensor, weight: float, measure: bool = False) -> None:
+        """buffer <- sum_k weight_k buffer_k / sum_k weight_k over all workers; left as it is where all weights are 0.
 
-    @abstractmethod
-    def now(self) -> float:
-        """Seconds since an arbitrary start."""
+        With `measure`, the host also notes how far the workers' buffers were from their mean.
+        """
+        await Average(buffer, weight, measure)
 
-    @abstractmethod
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Drive a strategy's coroutine to its end."""
+    async def sum(self, buffer: Tensor) -> None:
+        """buffer <- sum_k buffer_k over all workers."""
+        await Sum(buffer)
+
+    async def total(self, value: float) -> float:
+        """The sum of the workers' values."""
+        return await Total(value)
+
+    async def maximum(self, value: float) -> float:
+        """The largest of the workers' values."""
+        return await Maximum(value)
+
+    async def exchange(self, buffer: Tensor, to: int, source: int) -> Tensor:
+        """Send `buffer` to worker `to`, while worker `source` sends one here: that one. Every worker sends to one and hears from one."""
+        return await Exchange(buffer, to, source)
+
+    async def gather(self, buffer: Tensor) -> list[Tensor]:
+        """Every worker's buffer, by rank; they may differ in length."""
+        return await Gather(buffer)
+
+    async def scatter(self, parts: list[Tensor]) -> list[Tensor]:
+        """Part k goes to worker k: what each worker sent here, by rank."""
+        return await Scatter(parts)
+
+    async def safe_point(self) -> None:
+        """To be called by every worker equally often, where a checkpoint can be taken: a model exchanged, nothing half done."""
+        await SafePoint()

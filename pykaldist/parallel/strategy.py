@@ -1,25 +1,91 @@
 """A strategy: what workers exchange, and when; nothing else.
 
-One file each under `strategies/`: a class that derives from Strategy, found by the file's name.
+One file each under `strategies/`: a class that derives from Strategy, found by the file's name, and its options, a dataclass named as the
+class with `Options` behind it. One object for each worker.
 """
 
 from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pykaldist.errors import UserError
+from pykaldist.options import option
 from pykaldist.parallel.fabric import Fabric
 from pykaldist.parallel.worker import Worker
 
 
+@dataclass
+class PeriodOptions:
+    """How long a worker trains by itself between exchanges."""
+
+    average_period: int = option(10, "minibatches of a worker between exchanges; 0: a block of the N x M partition (--blocks)")
+    average_frames: int = option(0, "frames of a worker between exchanges, in place of minibatches")
+
+    def __post_init__(self) -> None:
+        for name in ("average_period", "average_frames"):
+            if getattr(self, name) < 0:
+                raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)} is negative.")
+
+    def minibatches(self, minibatch_size: int) -> int:
+        """The period, 0 for blocks."""
+        return -(-self.average_frames // minibatch_size) or self.average_period
+
+    def described(self, workers: int, minibatch_size: int) -> str:
+        """The period in words."""
+        period = self.minibatches(minibatch_size)
+        return f"{period} minibatches of a worker, {workers * period * minibatch_size:,} frames of all" if period else \
+            "a block of the partition"
+
+
+@dataclass
+class Round:
+    """`minibatches` to be trained on by this worker, 0 where its shard is used up; `last` of the epoch."""
+
+    minibatches: int
+    last: bool
+
+
 class Strategy(ABC):
-    """A coroutine over one worker; state that outlives an epoch is in its `state_dict()`."""
+    """A coroutine over one worker; state that outlives an epoch is in its `state_dict()`.
+
+    `lr_scale`: how the learning rate follows the number of workers N where the user does not say: none, linear (N) or sqrt.
+    """
+
+    lr_scale: str
+    ships_gradients = False  # every update is made of all workers' minibatches
+
+    def __init__(self, options: Any = None) -> None:
+        self.options = options
 
     @abstractmethod
     async def epoch(self, worker: Worker, fabric: Fabric) -> None:
         """Train the worker through its epoch."""
+
+    async def rounds(self, worker: Worker, fabric: Fabric, period: int) -> AsyncIterator[Round]:
+        """Rounds of up to `period` minibatches, as many for every worker as the one with most minibatches left needs; with a period of 0,
+        rounds of a block each.
+
+        A worker whose shard is used up takes part in the remaining rounds with none. Each round ends, after what the caller does with
+        it, in a safe point.
+        """
+        ends = [end for end in worker.sampler.block_ends(worker.epoch) if end > worker.index] if period == 0 else \
+            [min(worker.index + i + period, worker.sampler.minibatches) for i in range(0, worker.remaining, period)]
+        count = int(await fabric.maximum(len(ends)))
+        for i in range(count):
+            yield Round(ends[i] - worker.index if i < len(ends) else 0, i == count - 1)
+            await fabric.safe_point()
+
+    def contract(self, workers: int, minibatch_size: int) -> list[tuple[str, str]]:
+        """What it does to a run of so many workers, as rows of the table at a run's start."""
+        return []
+
+    def rejected(self) -> None:  # noqa: B027  # most strategies remember nothing of the model
+        """The schedule went back to an earlier model."""
 
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -33,10 +99,21 @@ def strategies() -> list[str]:
     return sorted(p.stem for p in (Path(__file__).parent / "strategies").glob("*.py") if p.stem != "__init__")
 
 
-def make_strategy(name: str) -> Strategy:
-    """A strategy by its name."""
+def strategy_class(name: str) -> type[Strategy]:
+    """A strategy's class by its name."""
     module = importlib.import_module(f"pykaldist.parallel.strategies.{name}")
     classes = [c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__]
     found = [c for c in classes if issubclass(c, Strategy)]
     assert len(found) == 1, f"{module.__name__} must define one Strategy"
-    return found[0]()
+    return found[0]
+
+
+def strategy_options(name: str) -> type:
+    """The dataclass of a strategy's options."""
+    cls = strategy_class(name)
+    return getattr(importlib.import_module(cls.__module__), f"{cls.__name__}Options")
+
+
+def make_strategy(name: str, options: Any = None) -> Strategy:
+    """A strategy by its name; without `options`, with its defaults."""
+    return strategy_class(name)(strategy_options(name)() if options is None else options)

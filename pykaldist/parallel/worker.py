@@ -7,8 +7,7 @@ in one call. All of a worker is in its `state_dict()`: a run that is stopped and
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -17,33 +16,33 @@ from torch import Tensor
 from pykaldist.frames.sampler import Minibatch, Sampler
 from pykaldist.optim.optimizer import Optimizer
 
-
-@dataclass
-class Step:
-    """A local minibatch's place in the run."""
-
-    index: int  # within the epoch, from 1: the updates made when it is done
-    frames_since_sync: int  # this minibatch included
-    last: bool  # the last of the worker's epoch
+COUNTERS = ("epoch", "index", "frames", "frames_since_sync", "updates")
 
 
 class Worker:
-    """One replica. `on_step` is called between minibatches (progress, checkpoints)."""
+    """One replica. `index` counts the minibatches of the epoch that are done, `updates` those of the run.
+
+    `on_step` is called after each of them; `load_seconds` adds up the time in which minibatches were made.
+    """
 
     def __init__(self, optimizer: Optimizer, sampler: Sampler) -> None:
         self.learner, self.optimizer, self.sampler = optimizer.learner, optimizer, sampler
         self.totals = torch.zeros(self.learner.num_totals, dtype=torch.float64, device=self.learner.model.device)  # of the epoch so far
-        self.gradients: Tensor | None = None
         self.learn_rate = 0.0
         self._rate_at: Callable[[float], float] | None = None
         self.epoch = self.index = self.frames = self.frames_since_sync = self.updates = 0
         self.on_step: Callable[[], None] = lambda: None
         self.load_seconds = 0.0
-        self._minibatch: Minibatch | None = None
+        self._source: Iterator[Minibatch] = iter(())
 
     @property
     def params(self) -> Tensor:
         return self.learner.model.params
+
+    @property
+    def remaining(self) -> int:
+        """Minibatches left in the epoch."""
+        return self.sampler.minibatches - self.index
 
     def begin_epoch(self, epoch: int, learn_rate: float, rate_at: Callable[[float], float] | None = None) -> None:
         """Reset the epoch's counters, unless the worker was loaded from the middle of this very epoch.
@@ -54,39 +53,36 @@ class Worker:
             self.totals.zero_()
             self.index = self.frames = 0
         self.epoch, self.learn_rate, self._rate_at, self.load_seconds = epoch, learn_rate, rate_at, 0.0
+        self._source = self.sampler.epoch(epoch, self.index)
 
-    async def minibatches(self) -> AsyncIterator[Step]:
-        """The epoch's remaining minibatches; each is to be consumed by `step` or `gradient` before the next."""
+    def _next(self) -> Minibatch:
         before = time.perf_counter()
-        for minibatch in self.sampler.epoch(self.epoch, self.index):
-            self.load_seconds += time.perf_counter() - before
-            self._minibatch = minibatch
-            if self._rate_at is not None:
-                self.learn_rate = self._rate_at(self.index / self.sampler.minibatches)
-            self.frames_since_sync += len(minibatch)
-            yield Step(self.index + 1, self.frames_since_sync, minibatch.last)
-            self.index += 1
-            self.frames += len(minibatch)
-            self.on_step()
-            before = time.perf_counter()
+        minibatch = next(self._source)
+        self.load_seconds += time.perf_counter() - before
+        if self._rate_at is not None:
+            self.learn_rate = self._rate_at(self.index / self.sampler.minibatches)
+        return minibatch
 
-    def _current(self) -> Minibatch:
-        assert self._minibatch is not None, "no minibatch: call within `async for step in worker.minibatches()`"
-        return self._minibatch
+    def _done(self, minibatch: Minibatch) -> None:
+        self.index += 1
+        self.frames += len(minibatch)
+        self.frames_since_sync += len(minibatch)
+        self.on_step()
 
     def step(self) -> None:
-        """One local update: gradient and optimiser. Nothing is read back from the device."""
-        self.optimizer.local_step(self._current(), self.learn_rate, self.totals)
+        """The next minibatch, and one local update with it. Nothing is read back from the device."""
+        minibatch = self._next()
+        self.optimizer.local_step(minibatch, self.learn_rate, self.totals)
         self.updates += 1
+        self._done(minibatch)
 
-    def gradient(self) -> tuple[Tensor, int]:
-        """The minibatch's summed gradient in a flat buffer, and its frames; for strategies that ship gradients."""
-        if self.gradients is None:
-            self.gradients = torch.zeros_like(self.params)
+    def gradient(self, gradient: Tensor) -> int:
+        """The next minibatch's summed gradient, into a flat buffer; its frames. For strategies that ship gradients."""
+        minibatch = self._next()
         self.optimizer.set_rate(self.learn_rate)
-        minibatch = self._current()
-        self.optimizer.gradient(minibatch, self.gradients, self.totals)
-        return self.gradients, len(minibatch)
+        self.optimizer.gradient(minibatch, gradient, self.totals)
+        self._done(minibatch)
+        return len(minibatch)
 
     def apply(self, gradient: Tensor, frames: int) -> None:
         """One update from a gradient summed over `frames` frames, of one worker or of many."""
@@ -98,11 +94,11 @@ class Worker:
         self.frames_since_sync = 0
 
     def state_dict(self) -> dict[str, Any]:
-        counters = {n: getattr(self, n) for n in ("epoch", "index", "frames", "frames_since_sync", "updates")}
+        counters = {n: getattr(self, n) for n in COUNTERS}
         return {**counters, "params": self.params.cpu(), "totals": self.totals.cpu(), "optimizer": self.optimizer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name in ("epoch", "index", "frames", "frames_since_sync", "updates"):
+        for name in COUNTERS:
             setattr(self, name, state[name])
         self.params.copy_(state["params"])
         self.totals.copy_(state["totals"])

@@ -9,6 +9,7 @@ A layer that is trained stands in its last checkpoint, so that a run that was st
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import shutil
@@ -28,11 +29,12 @@ from pykaldist.nnet.rbm import ContrastiveDivergence, Rbm
 from pykaldist.optim.cd import Cd, CdOptions
 from pykaldist.optim.schedules import Fixed, FixedOptions
 from pykaldist.options import option
-from pykaldist.parallel.fabrics.single import Single
-from pykaldist.parallel.strategy import make_strategy, strategies
+from pykaldist.parallel.job import JobOptions, open_job
+from pykaldist.parallel.strategy import make_strategy
 from pykaldist.parallel.worker import Worker
-from pykaldist.train.experiment import arithmetic, choose_device
-from pykaldist.train.folder import open_stores, prepare_folder, versions
+from pykaldist.train.contract import job_rows, scaling, table
+from pykaldist.train.experiment import arithmetic
+from pykaldist.train.folder import open_stores, prepared, versions
 from pykaldist.train.trainer import Trainer, TrainerOptions
 
 FULL_CORPUS_FRAMES, FULL_CORPUS_PERIOD = 108_000_000, 500_000  # 300 hours, and the frames in a step of the momentum there
@@ -42,7 +44,7 @@ MADE = ("dbn.pt", "*.rbm", "*.dbn", "final.feature_transform", "history.jsonl", 
 
 @dataclass
 class DbnOptions:
-    """Shape, data, rates and place of pretraining."""
+    """Shape, data and rates of pretraining."""
 
     hid_layers: int = option(4, "RBMs on top of each other")
     hid_dim: int = option(512, "units in a hidden layer")
@@ -63,22 +65,16 @@ class DbnOptions:
     gauss_minibatch_size: int = option(100, "frames in a minibatch of the Gaussian-Bernoulli RBM")
     seed: int = option(777, "seed of the initial weights")
     randomizer_seed: int = option(777, "seed of the order of frames, and of hidden states")
-    ngpu: int = option(1, "workers")
-    strategy: str = option("local", "what workers exchange", tuple(strategies()))
-    device: str = option("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
     dtype: str = option("float32", "arithmetic; on a GPU also tf32", DTYPES)
-    num_threads: int = option(0, "CPU threads of a worker; 0: all of the machine's")
 
     def __post_init__(self) -> None:
         for name in ("hid_layers", "hid_dim", "rbm_iter", "rbm_lrate", "rbm_lrate_low", "cd_steps", "minibatch_size",
                      "gauss_minibatch_size"):
             if getattr(self, name) <= 0:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name):g} is not positive.")
-        for name in ("splice", "num_threads", "momentum_step_period", "param_stddev", "hid_bias_range"):
+        for name in ("splice", "momentum_step_period", "param_stddev", "hid_bias_range"):
             if getattr(self, name) < 0:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name):g} is negative.")
-        if self.ngpu != 1:
-            raise UserError(f"--ngpu {self.ngpu}: strategy {self.strategy} trains one worker; use --ngpu 1.")
         self.update(1)
 
     def update(self, frames: int) -> CdOptions:
@@ -88,47 +84,50 @@ class DbnOptions:
 
 
 class DbnExperiment:
-    """One pretraining run in `exp`, on the stores `store/train` and `store/dev`."""
+    """One pretraining run in `exp`, on the stores `store/train` and `store/dev`: this process's part of it."""
 
-    def __init__(self, store: Path, exp: Path, options: DbnOptions, trainer: TrainerOptions) -> None:
-        self.store, self.exp, self.options, self.trainer = store, exp, options, trainer
+    def __init__(self, store: Path, exp: Path, options: DbnOptions, job: JobOptions, strategy: Any, trainer: TrainerOptions) -> None:
+        self.store, self.exp, self.options, self.job_options, self.strategy, self.trainer = store, exp, options, job, strategy, trainer
         self.train, self.dev = open_stores(store)
-        self.device = choose_device(options.device)
+        self.job = open_job(job)
+        self.host, self.device = self.job.host, self.job.device
 
     def config(self) -> dict[str, Any]:
         """What the result depends on; a run in the same folder is the same run where this is equal."""
-        return {"options": dataclasses.asdict(self.options), "device": self.device.type, "versions": versions(),
+        return {"options": {**self.job_options.bearing(), **dataclasses.asdict(self.options), **dataclasses.asdict(self.strategy)},
+                "ngpu": self.job_options.ngpu, "device": self.device.type, "versions": versions(),
                 "inputs": {name: s.manifest.checksums for name, s in (("train", self.train), ("dev", self.dev))}}
 
     def run(self) -> None:
         """Train or resume; leaves dbn.pt, and nnet1's <layer>.rbm, <layers>.dbn and final.feature_transform in `exp`."""
-        with locked(self.exp), torch.no_grad():
+        with locked(self.exp) if self.job.first else contextlib.nullcontext(), torch.no_grad():
             self._run()
 
     def _run(self) -> None:
-        if self.options.num_threads:
-            torch.set_num_threads(self.options.num_threads)
-        prepare_folder(self.exp, self.config(), {"checkpoints": dataclasses.asdict(self.trainer), "store": str(self.store)}, MADE)
-        if (self.exp / "dbn.pt").is_file():
-            print(f"{self.exp}/dbn.pt is already there, made with these options; nothing to do.")
+        notes = {"checkpoints": dataclasses.asdict(self.trainer), "store": str(self.store)}
+        if prepared(self.job, self.exp, self.config(), notes, MADE, "dbn.pt", (self.train, self.dev)):
             return
-        for store in (self.train, self.dev):
-            store.verify()
         splice = list(range(-self.options.splice, self.options.splice + 1))
         dbn = Dbn(FeatureTransform(splice, *splice_statistics(self.train, splice)), [])
         history: list[dict[str, Any]] = []
         for layer in range(1, self.options.hid_layers + 1):
             trainer, rbm = self._train_layer(layer, dbn)
-            rbm.to_nnet1().write(self.exp / f"{layer}.rbm")
             dbn.layers.append((rbm.units.weight.cpu().clone(), rbm.units.bias.cpu().clone()))
-            stack, feature_transform = dbn.to_nnet1()
-            stack.write(self.exp / f"{layer}.dbn")
-            feature_transform.write(self.exp / "final.feature_transform")
             history += [{"layer": layer, "visible_units": rbm.visible_units, **line} for line in trainer.history]
-            write_text(self.exp / "history.jsonl", "".join(json.dumps(line) + "\n" for line in history))
-        dbn.save(self.exp / "dbn.pt")  # its presence says that the rest is there
-        for layer in range(1, self.options.hid_layers + 1):
-            shutil.rmtree(self.exp / f"rbm{layer}")
+            if self.job.first:
+                self._write(layer, rbm, dbn, history)
+        if self.job.first:
+            dbn.save(self.exp / "dbn.pt")  # its presence says that the rest is there
+            for layer in range(1, self.options.hid_layers + 1):
+                shutil.rmtree(self.exp / f"rbm{layer}")
+        self.host.processes.barrier()
+
+    def _write(self, layer: int, rbm: Rbm, dbn: Dbn, history: list[dict[str, Any]]) -> None:
+        rbm.to_nnet1().write(self.exp / f"{layer}.rbm")
+        stack, feature_transform = dbn.to_nnet1()
+        stack.write(self.exp / f"{layer}.dbn")
+        feature_transform.write(self.exp / "final.feature_transform")
+        write_text(self.exp / "history.jsonl", "".join(json.dumps(line) + "\n" for line in history))
 
     def _train_layer(self, layer: int, dbn: Dbn) -> tuple[Trainer, Rbm]:
         """Layer number `layer`, from 1, on top of the ones in `dbn`."""
@@ -139,30 +138,40 @@ class DbnExperiment:
         minibatch_size, rate, epochs = (o.gauss_minibatch_size, o.rbm_lrate_low, 2 * o.rbm_iter) if first else \
             (o.minibatch_size, o.rbm_lrate, o.rbm_iter)
         seed = o.randomizer_seed + layer - 1
+        n, job = self.host.size, self.job_options
         train, dev, sample = (
-            Sampler(store, Partition(store, splits, seed=seed), 0, minibatch_size, dbn.transform.splice, dbn.transform.shift,
-                    dbn.transform.scale, seed, self.device)
-            for store, splits in ((self.train, 1), (self.dev, 1), (self.train, max(1, len(self.train) // len(self.dev)))))
+            Sampler(store, partition, 0, minibatch_size, dbn.transform.splice, dbn.transform.shift, dbn.transform.scale, seed, self.device)
+            for store, partition in ((self.train, Partition(self.train, n, job.blocks, job.partition_level, seed)),
+                                     (self.dev, Partition(self.dev)),
+                                     (self.train, Partition(self.train, max(1, len(self.train) // len(self.dev)), seed=seed))))
         learner = ContrastiveDivergence(rbm, below, o.cd_steps, sample)
         rbm.init(o.param_stddev, o.hid_bias_mean, o.hid_bias_range, torch.Generator().manual_seed(o.seed + layer - 1),
                  None if first else learner.visible_mean())
-        worker = Worker(Cd(learner, o.update(train.frames)), train)
+        workers, strategies = [], []
+        for rank in self.host.ranks:
+            own = learner
+            if rank != self.host.ranks[0]:
+                own = learner.of(Rbm(rbm.visible_units, rbm.input_dim, o.hid_dim, self.device, dtype))
+            strategies.append(make_strategy(job.strategy, self.strategy))
+            frames = train.frames * (n if strategies[0].ships_gradients else 1)  # that an epoch's updates are made of
+            workers.append(Worker(Cd(own, o.update(frames)), train.of_split(rank)))
         schedule = Fixed(FixedOptions(",".join([repr(rate)] * epochs)))
-        trainer = Trainer(worker, make_strategy(o.strategy), Single(), schedule, dev, self.exp / f"rbm{layer}", self.trainer,
-                          lambda line: print(f"rbm {layer}: {line}", flush=True))
-        print(self._contract(layer, worker, rate, epochs), flush=True)
+        trainer = Trainer(self.host, workers, strategies, schedule, dev, self.exp / f"rbm{layer}", self.trainer,
+                          lambda line: print(f"rbm {layer}: {line}", flush=True), job.rate_factor(strategies[0].lr_scale))
+        if self.job.first:
+            print(self._contract(layer, trainer, rate, epochs), flush=True)
         trainer.run()
         return trainer, rbm
 
-    def _contract(self, layer: int, worker: Worker, rate: float, epochs: int) -> str:
+    def _contract(self, layer: int, trainer: Trainer, rate: float, epochs: int) -> str:
         """What stays fixed and what is, in a table."""
-        o, rbm, update = self.options, worker.learner.model, worker.optimizer.options
+        o, worker = self.options, trainer.workers[0]
+        rbm, update = worker.learner.model, worker.optimizer.options
         kind = "Gaussian-Bernoulli" if rbm.visible_units == "gauss" else "Bernoulli-Bernoulli"
         rows = [("rbm", f"{layer} of {o.hid_layers}: {kind}, {rbm.input_dim} - {rbm.output_dim}, {rbm.num_params:,} parameters, {o.dtype}"),
-                ("workers", f"1 on {self.device}, {torch.get_num_threads()} threads; strategy {o.strategy}"),
-                ("frames", f"{worker.sampler.frames:,} train, {len(self.dev):,} held out"),
-                ("global minibatch", f"{worker.sampler.minibatch_size} frames; {worker.sampler.minibatches:,} updates an epoch"),
-                ("update", f"CD-{o.cd_steps}, rate {rate:g} (1 - momentum), {epochs} epochs, L2 penalty {o.rbm_l2penalty:g}"),
+                *job_rows(self.job, self.job_options, self.strategy, trainer, len(self.train), len(self.dev)),
+                ("update", f"CD-{o.cd_steps}, rate {trainer.rate_factor * rate:g} ({scaling(self.job_options, trainer.strategies[0])}) "
+                           f"times (1 - momentum), {epochs} epochs, L2 penalty {o.rbm_l2penalty:g}"),
                 ("momentum", f"{o.momentum:g} to {o.momentum_max:g} in {o.momentum_steps} steps of {update.momentum_step_period:,} frames"),
                 ("seeds", f"weights {o.seed + layer - 1}, frames {o.randomizer_seed + layer - 1}")]
-        return "\n".join(f"  {name:17s} {value}" for name, value in rows)
+        return table(rows)

@@ -1,7 +1,8 @@
-"""Cross-validation: a learner's metrics on held-out frames."""
+"""Cross-validation: held-out frames, shared out over the processes of a job."""
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
@@ -9,13 +10,26 @@ import torch
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Sampler
 from pykaldist.nnet.learner import Learner
+from pykaldist.parallel.processes import Alone, Processes
 
 
-def evaluate(learner: Learner, sampler: Sampler) -> dict[str, float]:
-    """The learner's metrics (loss in nats a frame, frame accuracy in [0, 1], ...) over every frame of the sampler's split."""
-    totals = torch.zeros(learner.num_totals, dtype=torch.float64, device=learner.model.device)
-    for minibatch in sampler.in_order():
-        learner.score(minibatch, totals)
+def evaluate(learner: Learner, sampler: Sampler, processes: Processes | None = None) -> dict[str, float]:
+    """The learner's metrics (loss in nats a frame, frame accuracy in [0, 1], ...) over every frame of the sampler's split.
+
+    Process p of P takes every P-th minibatch. Their totals are added up in the minibatches' order, so that the sums do not
+    depend on P.
+    """
+    processes = processes or Alone()
+    rows = []
+    for minibatch in sampler.in_order(processes.rank, processes.size):
+        rows.append(torch.zeros(learner.num_totals, dtype=torch.float64, device=learner.model.device))
+        learner.score(minibatch, rows[-1])
+    own = torch.cat(rows).cpu() if rows else torch.empty(0, dtype=torch.float64)
+    parts = [part.view(-1, learner.num_totals) for part in processes.gather(own)]
+    in_order = [row for rows in itertools.zip_longest(*parts) for row in rows if row is not None]
+    totals = torch.zeros(learner.num_totals, dtype=torch.float64)
+    for row in in_order:
+        totals += row
     metrics = learner.metrics(totals.tolist())
     if not math.isfinite(metrics["loss"]):
         raise UserError(f"the cross-validation loss is {metrics['loss']}; lower {learner.rate_option} and run the same command again.")

@@ -7,7 +7,9 @@ in it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import math
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +19,6 @@ import torch
 
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Partition, Sampler, splice_statistics
-from pykaldist.frames.store import FrameStore
 from pykaldist.io.lock import locked
 from pykaldist.nnet.convert import to_nnet1
 from pykaldist.nnet.dbn import Dbn
@@ -31,22 +32,24 @@ from pykaldist.nnet.priors import write_counts
 from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
 from pykaldist.optim.schedules import SCHEDULES, Fixed, FixedOptions, Schedule, make_schedule
 from pykaldist.options import option
-from pykaldist.parallel.fabrics.single import Single
-from pykaldist.parallel.strategy import make_strategy, strategies
+from pykaldist.parallel.host import Host
+from pykaldist.parallel.job import JobOptions, open_job
+from pykaldist.parallel.strategy import make_strategy
 from pykaldist.parallel.worker import Worker
-from pykaldist.train.folder import open_stores, prepare_folder, versions
+from pykaldist.train.contract import differing, job_rows, scaling, table
+from pykaldist.train.folder import open_stores, prepared, versions
 from pykaldist.train.trainer import Trainer, TrainerOptions
 
 DTYPES = ("float32", "tf32", "bf16", "float64")
 SYSTEM_FILES = ("final.mdl", "tree", "phones.txt", "cmvn_opts", "delta_opts")  # what decoding needs beside the network
 
-MADE = ("final.pt", "final.nnet", "final.feature_transform", "history.jsonl", "ali_train_pdf.counts", "ckpt", "layerwise",
+MADE = ("final.pt", "final.nnet", "final.feature_transform", "history.jsonl", "ali_train_pdf.counts", "ckpt", "layerwise", "serial",
         *SYSTEM_FILES)
 
 
 @dataclass
 class ExperimentOptions:
-    """Data and place of a training run."""
+    """Data, start and target of a training run."""
 
     splice: int = option(5, "frames of context on each side")
     minibatch_size: int = option(256, "frames in a minibatch")
@@ -57,20 +60,14 @@ class ExperimentOptions:
     dbn: str = option("", "folder of a DBN (steps/nnet/pretrain_dbn.sh) from which the hidden layers start")
     seed: int = option(777, "seed of the initial weights")
     randomizer_seed: int = option(777, "seed of the order of frames")
-    ngpu: int = option(1, "workers")
-    strategy: str = option("local", "what workers exchange", tuple(strategies()))
     optimizer: str = option("sgd", "what a worker does with a minibatch", tuple(OPTIMIZERS))
     schedule: str = option("newbob", "how the rate moves", tuple(SCHEDULES))
-    device: str = option("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
     dtype: str = option("float32", "arithmetic: float64 for checks; on a GPU also tf32, and bf16 for the factors of matrix products",
                         tuple(DTYPES))
-    num_threads: int = option(0, "CPU threads of a worker; 0: all of the machine's")
 
     def __post_init__(self) -> None:
         if self.minibatch_size < 1:
             raise UserError(f"--minibatch-size {self.minibatch_size} is not positive.")
-        if self.num_threads < 0:
-            raise UserError(f"--num-threads {self.num_threads} is negative.")
         for name in ("splice", "layerwise_epochs"):
             if getattr(self, name) < 0:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)} is negative.")
@@ -78,23 +75,6 @@ class ExperimentOptions:
             raise UserError(f"--layerwise-learn-rate {self.layerwise_learn_rate:g}: expected a positive rate, with --layerwise-epochs.")
         if self.dbn and self.layerwise_epochs:
             raise UserError("--dbn and --layerwise-epochs exclude each other: either is where the hidden layers start from.")
-        if self.ngpu != 1:
-            raise UserError(f"--ngpu {self.ngpu}: strategy {self.strategy} trains one worker; use --ngpu 1.")
-
-
-def choose_device(name: str) -> torch.device:
-    """The device asked for; raises UserError where it is not there."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise UserError(f"--device {name} is no device; use cpu, cuda, cuda:0 or auto.") from error
-    if device.type not in ("cpu", "cuda"):
-        raise UserError(f"--device {name} is not supported; use cpu, cuda, cuda:0 or auto.")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UserError(f"--device {name}: this machine has {torch.cuda.device_count()} CUDA devices; use --device cpu.")
-    return device
 
 
 def arithmetic(name: str, device: torch.device) -> tuple[torch.dtype, torch.dtype]:
@@ -106,37 +86,47 @@ def arithmetic(name: str, device: torch.device) -> tuple[torch.dtype, torch.dtyp
     return dtype, torch.bfloat16 if name == "bf16" else dtype
 
 
-def differing(options: Any) -> str:
-    """The options that are not at their defaults, in words."""
-    values = {f.name: getattr(options, f.name) for f in dataclasses.fields(options) if getattr(options, f.name) != f.default}
-    changed = [f"{name.replace('_', ' ')} {value if isinstance(value, str) else f'{value:g}'}" for name, value in values.items()]
-    return ", ".join(changed) or "its options at their defaults"
+@dataclass
+class Choices:
+    """All options of a training run; `strategy`, `init`, `optimizer` and `schedule` hold those of what is chosen in `job` and `data`."""
+
+    data: ExperimentOptions
+    job: JobOptions
+    strategy: Any
+    dnn: DnnOptions
+    init: Any
+    optimizer: Any
+    schedule: Any
+    trainer: TrainerOptions
 
 
 class Experiment:
-    """One training run in `exp`, on the stores `store/train` and `store/dev`."""
+    """One training run in `exp`, on the stores `store/train` and `store/dev`: this process's part of it."""
 
-    def __init__(self, store: Path, exp: Path, options: ExperimentOptions, dnn: DnnOptions, init: Any, optimizer: Any,
-                 schedule: Any, trainer: TrainerOptions) -> None:
-        self.store, self.exp, self.options = store, exp, options
-        self.dnn, self.init, self.optimizer, self.schedule, self.trainer = dnn, init, optimizer, schedule, trainer
+    def __init__(self, store: Path, exp: Path, choices: Choices) -> None:
+        self.store, self.exp, self.choices, self.options, self.dnn = store, exp, choices, choices.data, choices.dnn
+        options, dnn = choices.data, choices.dnn
         self.train, self.dev = open_stores(store)
         self.objective = OBJECTIVES[options.objective]()
         for part in (self.train, self.dev):
             self.output_dim = self.objective.output_dim(part)
         if options.layerwise_epochs and dnn.hid_layers < 2:
             raise UserError(f"--layerwise-epochs {options.layerwise_epochs}: --hid-layers {dnn.hid_layers} leaves nothing to pretrain.")
-        self.device = choose_device(options.device)
         self.splice = list(range(-options.splice, options.splice + 1))
         self.dbn = Dbn.load(options.dbn) if options.dbn else None
         if self.dbn:
             self.dbn.check(dnn, self.splice, self.train.manifest.dim)
+        self.partition = Partition(self.train, choices.job.ngpu, choices.job.blocks, choices.job.partition_level, options.randomizer_seed)
+        self.job = open_job(choices.job)
+        self.host, self.device = self.job.host, self.job.device
 
     def config(self) -> dict[str, Any]:
         """What the result depends on; a run in the same folder is the same run where this is equal."""
+        c = self.choices
         return {
-            "options": {name: value for part in (self.options, self.dnn, self.init, self.optimizer, self.schedule)
-                        for name, value in dataclasses.asdict(part).items()},
+            "options": {**c.job.bearing(), **{name: value for part in (c.data, c.strategy, c.dnn, c.init, c.optimizer, c.schedule)
+                                              for name, value in dataclasses.asdict(part).items()}},
+            "ngpu": c.job.ngpu,
             "inputs": {**{name: s.manifest.checksums for name, s in (("train", self.train), ("dev", self.dev))},
                        **({"dbn": self.dbn.checksum()} if self.dbn else {})},
             "device": self.device.type,
@@ -145,35 +135,37 @@ class Experiment:
 
     def run(self) -> None:
         """Train or resume; leaves final.pt, ali_train_pdf.counts and the system's files in `exp`."""
-        with locked(self.exp), torch.no_grad():
+        with locked(self.exp) if self.job.first else contextlib.nullcontext(), torch.no_grad():
             self._run()
 
     def _run(self) -> None:
-        if self.options.num_threads:
-            torch.set_num_threads(self.options.num_threads)
-        prepare_folder(self.exp, self.config(), {"checkpoints": dataclasses.asdict(self.trainer), "store": str(self.store)}, MADE)
-        if (self.exp / "final.pt").is_file():
-            print(f"{self.exp}/final.pt is already there, made with these options; nothing to do.")
+        c, options = self.choices, self.options
+        if prepared(self.job, self.exp, self.config(), {"checkpoints": dataclasses.asdict(c.trainer), "store": str(self.store)}, MADE,
+                    "final.pt", (self.train, self.dev)):
             return
-        for store in (self.train, self.dev):
-            store.verify()
         transform = self.dbn.transform if self.dbn else FeatureTransform(self.splice, *splice_statistics(self.train, self.splice))
-        schedule = make_schedule(self.options.schedule, self.schedule)
+        schedule = make_schedule(options.schedule, c.schedule)
         model = self._model(self.dnn, transform)
-        trainer = self._trainer(model, schedule, transform, self.exp)
-        print(self._contract(trainer.worker, schedule), flush=True)
+        trainer = self._trainer(model, schedule, transform, self.exp, self.host)
+        if self.job.first:
+            print(self._contract(trainer, schedule), flush=True)
         if self.dbn:
             self.dbn.start(model)
-        if self.options.layerwise_epochs:
-            self._pretrain_layers(model, transform, self.options.layerwise_learn_rate or schedule.learn_rate(0))
+        if options.layerwise_epochs:
+            self._pretrain_layers(model, transform, options.layerwise_learn_rate or schedule.learn_rate(0))
+        if c.job.serial_warmup:
+            self._warm_up(model, transform, schedule.learn_rate(0))
         trainer.run()
-        counts = torch.from_numpy(self.train.counts()) if self.objective.pdfs else None
-        if counts is not None:
-            write_counts(self.exp / "ali_train_pdf.counts", counts.numpy())
+        if self.job.first:
+            self._write(Network(self.dnn, model, transform, torch.from_numpy(self.train.counts()) if self.objective.pdfs else None))
+        self.host.processes.barrier()
+
+    def _write(self, network: Network) -> None:
+        if network.counts is not None:
+            write_counts(self.exp / "ali_train_pdf.counts", network.counts.numpy())
         for name in SYSTEM_FILES:
             if (self.store / name).is_file():
                 shutil.copyfile(self.store / name, self.exp / name)
-        network = Network(self.dnn, model, transform, counts)
         nnet1, feature_transform = to_nnet1(network)
         nnet1.write(self.exp / "final.nnet")
         feature_transform.write(self.exp / "final.feature_transform")
@@ -182,15 +174,45 @@ class Experiment:
     def _model(self, dnn: DnnOptions, transform: FeatureTransform) -> Model:
         """A network with its initial weights."""
         model = make_dnn(dnn, len(transform.shift), self.output_dim, self.device, *arithmetic(self.options.dtype, self.device))
-        init_dnn(model, dnn, torch.Generator().manual_seed(self.options.seed), self.init)
+        init_dnn(model, dnn, torch.Generator().manual_seed(self.options.seed), self.choices.init)
         return model
 
-    def _trainer(self, model: Model, schedule: Schedule, transform: FeatureTransform, folder: Path, title: str = "") -> Trainer:
-        """What trains `model` in `folder`; `title` stands before each of its lines."""
-        optimizer = make_optimizer(self.options.optimizer, Supervised(model, self.objective), self.optimizer)
-        worker = Worker(optimizer, self._sampler(self.train, transform))
-        return Trainer(worker, make_strategy(self.options.strategy), Single(), schedule, self._sampler(self.dev, transform), folder,
-                       self.trainer, lambda line: print(title + line, flush=True))
+    def _empty(self, like: Model, transform: FeatureTransform) -> Model:
+        """One more of the shape of `like`, whose activations it shares."""
+        hidden = sum(1 for c in like.components if c.maps) - 1 - bool(self.dnn.bottleneck_dim)
+        model = make_dnn(dataclasses.replace(self.dnn, hid_layers=hidden), like.input_dim, self.output_dim, self.device,
+                         *arithmetic(self.options.dtype, self.device))
+        model.share_activations(like)
+        return model
+
+    def _trainer(self, model: Model, schedule: Schedule, transform: FeatureTransform, folder: Path, host: Host, title: str = "",
+                 fraction: float = 1.0) -> Trainer:
+        """What trains `model` in `folder` with the workers of `host`, in epochs of a fraction of the data; `title` stands before each of
+        its lines."""
+        o, c = self.options, self.choices
+        alone = host is not self.host
+        dev = Sampler(self.dev, Partition(self.dev), 0, o.minibatch_size, transform.splice, transform.shift, transform.scale,
+                      o.randomizer_seed, self.device)
+        sampler = Sampler(self.train, Partition(self.train) if alone else self.partition, 0, o.minibatch_size, transform.splice,
+                          transform.shift, transform.scale, o.randomizer_seed, self.device).of_fraction(fraction)
+        workers, strategies = [], []
+        for rank in host.ranks:
+            own = model if rank == host.ranks[0] else self._empty(model, transform)
+            workers.append(Worker(make_optimizer(o.optimizer, Supervised(own, self.objective), c.optimizer), sampler.of_split(rank)))
+            strategies.append(make_strategy("local") if alone else make_strategy(c.job.strategy, c.strategy))
+        factor = 1.0 if alone else c.job.rate_factor(strategies[0].lr_scale)
+        return Trainer(host, workers, strategies, schedule, dev, folder, c.trainer, lambda line: print(title + line, flush=True), factor)
+
+    def _warm_up(self, model: Model, transform: FeatureTransform, learn_rate: float) -> None:
+        """Serial warm-up: `serial_warmup` epochs by one worker, in a folder of their own; then all have its model."""
+        amount = self.choices.job.serial_warmup
+        epochs = math.ceil(amount)
+        if self.job.first:
+            schedule = Fixed(FixedOptions(",".join([repr(learn_rate)] * epochs)))
+            self._trainer(model, schedule, transform, self.exp / "serial", Host(), "one worker, ", amount / epochs).run()
+        else:
+            model.params.zero_()
+        self.host.processes.sum(model.params, 1.0)
 
     def _pretrain_layers(self, model: Model, transform: FeatureTransform, learn_rate: float) -> None:
         """Layer-wise discriminative pretraining of the hidden layers of `model` but the last (Seide et al., 2011).
@@ -204,36 +226,32 @@ class Experiment:
             if before is not None:
                 _copy_hidden(before, shallow)
             schedule = Fixed(FixedOptions(",".join([repr(learn_rate)] * self.options.layerwise_epochs)))
-            self._trainer(shallow, schedule, transform, self.exp / "layerwise" / str(layers), f"hidden layers {layers}, ").run()
+            self._trainer(shallow, schedule, transform, self.exp / "layerwise" / str(layers), self.host, f"hidden layers {layers}, ").run()
             before = shallow
         assert before is not None
         _copy_hidden(before, model)
 
-    def _sampler(self, store: FrameStore, transform: FeatureTransform) -> Sampler:
-        options = self.options
-        return Sampler(store, Partition(store, seed=options.randomizer_seed), 0, options.minibatch_size, transform.splice, transform.shift,
-                       transform.scale, options.randomizer_seed, self.device)
-
-    def _contract(self, worker: Worker, schedule: Schedule) -> str:
+    def _contract(self, trainer: Trainer, schedule: Schedule) -> str:
         """What stays fixed and what is, in a table."""
-        o, model = self.options, worker.learner.model
-        d = self.dnn
+        c, o, d, n = self.choices, self.options, self.dnn, self.host.size
+        worker = trainer.workers[0]
+        model = worker.learner.model
         hidden = f"{d.hid_layers} x {d.hid_dim} {d.activation}" + f", bottleneck {d.bottleneck_dim}" * bool(d.bottleneck_dim) \
             + f", dropout {d.dropout:g}" * bool(d.dropout)
-        start = f"DBN {o.dbn}" if o.dbn else f"{o.init}, {differing(self.init)}"
+        start = f"DBN {o.dbn}" if o.dbn else f"{o.init}, {differing(c.init)}"
         layerwise = f"; layer-wise pretraining, {o.layerwise_epochs} epochs a layer" * bool(o.layerwise_epochs)
+        serial = f"; {c.job.serial_warmup:g} epochs by one worker" * bool(c.job.serial_warmup)
         weighted = ", frames weighted" * (self.train.weights is not None)
         rows = [("network", f"dnn {model.input_dim} - {hidden} - {model.output_dim}, {len(worker.params):,} parameters, {o.dtype}"),
-                ("start", start + layerwise),
+                ("start", start + layerwise + serial),
                 ("objective", f"{o.objective}, {self.objective.targets(self.train)}{weighted}"),
-                ("workers", f"1 on {self.device}, {torch.get_num_threads()} threads; strategy {o.strategy}"),
-                ("frames", f"{worker.sampler.frames:,} train, {len(self.dev):,} cross-validation"),
-                ("global minibatch", f"{o.minibatch_size} frames; {worker.sampler.minibatches:,} updates an epoch"),
-                ("optimizer", f"{o.optimizer}, {differing(self.optimizer)}"),
-                ("schedule", f"{o.schedule}, at most {schedule.num_epochs} epochs; rate {schedule.learn_rate(0):g} at first (not scaled)"),
-                ("rates of maps", f"x {', '.join(f'{c:g}' for c in d.coefs())}; of their biases x {d.bias_learn_rate_coef:g}"),
+                *job_rows(self.job, c.job, c.strategy, trainer, len(self.train), len(self.dev)),
+                ("optimizer", f"{o.optimizer}, {differing(c.optimizer)}"),
+                ("schedule", f"{o.schedule}, at most {schedule.num_epochs} epochs; rate {trainer.rate_factor * schedule.learn_rate(0):g} "
+                             f"at first ({'not scaled' if n == 1 else scaling(c.job, trainer.strategies[0])})"),
+                ("rates of maps", f"x {', '.join(f'{v:g}' for v in d.coefs())}; of their biases x {d.bias_learn_rate_coef:g}"),
                 ("seeds", f"weights {o.seed}, frames {o.randomizer_seed}")]
-        return "\n".join(f"  {name:17s} {value}" for name, value in rows)
+        return table(rows)
 
 
 def _copy_hidden(source: Model, target: Model) -> None:

@@ -21,6 +21,7 @@ import pykaldist
 from pykaldist.errors import UserError
 from pykaldist.frames.store import FrameStore
 from pykaldist.io.atomic import write_text
+from pykaldist.parallel.job import Job
 
 
 def commit() -> str | None:
@@ -49,21 +50,41 @@ def open_stores(path: Path) -> tuple[FrameStore, FrameStore]:
     return train, dev
 
 
-def prepare_folder(exp: Path, config: dict[str, Any], notes: dict[str, Any], made: tuple[str, ...]) -> None:
-    """Leave in `exp` nothing, or the beginning of this very run: the one with this `config`.
+def prepared(job: Job, exp: Path, config: dict[str, Any], notes: dict[str, Any], made: tuple[str, ...], result: str,
+             stores: tuple[FrameStore, ...]) -> bool:
+    """Prepare `exp` and check the stores, by the first process of a job; True for all where there is nothing to do.
 
-    `notes` stand in config.json beside it; `made` are patterns of the files and folders that a run with another config has left.
+    Nothing is left in `exp`, or the beginning of this very run: the one with this `config`, or with one that differs in the number of
+    workers alone and has not ended. `notes` stand in config.json beside it; `made` are patterns of the files and folders that a run
+    leaves, `result` the last of them.
     """
+    ready = False
+    if job.first:
+        _prepare_folder(exp, config, notes, made, result)
+        ready = (exp / result).is_file()
+        if ready:
+            print(f"{exp}/{result} is already there, made with these options; nothing to do.")
+        else:
+            for store in stores:
+                store.verify()
+    return bool(job.host.total([float(ready)])[0])
+
+
+def _prepare_folder(exp: Path, config: dict[str, Any], notes: dict[str, Any], made: tuple[str, ...], result: str) -> None:
     path = exp / "config.json"
     if path.is_file():
         before = json.loads(path.read_text(encoding="utf-8"))
-        if all(before.get(key) == value for key, value in config.items()):
+        differing = {key for key, value in config.items() if before.get(key) != value}
+        if not differing:
             return
-        print(f"{exp} holds a run with other options or data; starting clean.", file=sys.stderr)
-        for old in (p for pattern in made for p in exp.glob(pattern)):
-            if old.is_dir():
-                shutil.rmtree(old)
-            else:
-                old.unlink()
+        if differing == {"ngpu"} and not (exp / result).is_file():
+            print(f"{exp} holds a run of {before['ngpu']} workers; going on with {config['ngpu']}.", file=sys.stderr)
+        else:
+            print(f"{exp} holds a run with other options or data; starting clean.", file=sys.stderr)
+            for old in (p for pattern in made for p in exp.glob(pattern)):
+                if old.is_dir():
+                    shutil.rmtree(old)
+                else:
+                    old.unlink()
     described = {**config, **notes, "host": platform.node(), "commit": commit(), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
     write_text(path, json.dumps(described, indent=1) + "\n")

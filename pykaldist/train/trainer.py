@@ -1,34 +1,43 @@
-"""The trainer: epochs, schedule, cross-validation, history, checkpoints, resume.
+"""The trainer: epochs, schedule, cross-validation, history, checkpoints, resume, for the workers of one process of a job.
 
-    for each epoch:  strategy.epoch(worker, fabric);  cross-validate;  the schedule accepts or rejects;  a line of history.jsonl
+    for each epoch:  strategy.epoch(worker, fabric) for every worker;  cross-validate;  the schedule accepts or rejects;
+                     a line of history.jsonl
 
-A checkpoint holds the worker (parameters, optimiser, place in the epoch), strategy, schedule, the last accepted parameters and the
-history so far, so that a resumed run writes what an uninterrupted one would have written: train(2k) = train(k) + resume(k), bit for bit
-on one device type.
+Every process runs it alike; process 0 writes and speaks. At an epoch's end all workers have the same model. A checkpoint holds the workers
+(parameters, optimiser, place in the epoch), strategies, schedule, the last accepted parameters and the history so far, so that a resumed
+run writes what an uninterrupted one would have written: train(2k) = train(k) + resume(k), bit for bit on one device type. A job of
+another number of workers goes on from the mean of the models, at the beginning of the epoch.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
-from pykaldist.errors import UserError
+import torch
+
+from pykaldist.errors import Terminated, UserError
 from pykaldist.frames.sampler import Sampler
 from pykaldist.io.atomic import write_text
 from pykaldist.optim.schedules import Schedule
 from pykaldist.options import option
-from pykaldist.parallel.fabric import Fabric
+from pykaldist.parallel.host import Host
 from pykaldist.parallel.strategy import Strategy
 from pykaldist.parallel.worker import Worker
 from pykaldist.progress import Progress
-from pykaldist.train.checkpoints import Checkpoints
+from pykaldist.train.checkpoints import TRAINER, Checkpoints
 from pykaldist.train.evaluate import evaluate
 
 LOSS_CHECK_INTERVAL = 50  # minibatches between looks at the loss, each of which waits for the device
+GO_ON, CHECKPOINT, STOP = range(3)  # what a process wants at a safe point; the most urgent wish is met
+TIMES = ("compute", "exchange", "wait", "load")
 
 
 @dataclass
@@ -51,105 +60,206 @@ def described(metrics: dict[str, float]) -> str:
 
 
 class Trainer:
-    """Trains `worker` in folder `exp`; `run` resumes from the newest checkpoint there."""
+    """Trains a host's `workers`, each with its strategy, in folder `exp`; `run` resumes from the newest checkpoint there.
 
-    def __init__(self, worker: Worker, strategy: Strategy, fabric: Fabric, schedule: Schedule, cv: Sampler, exp: Path,
-                 options: TrainerOptions, log: Callable[[str], None] = print) -> None:
-        self.worker, self.strategy, self.fabric, self.schedule, self.cv = worker, strategy, fabric, schedule, cv
-        self.exp, self.options, self.log = exp, options, log
+    `rate_factor` scales the schedule's rates for the workers.
+    """
+
+    def __init__(self, host: Host, workers: list[Worker], strategies: list[Strategy], schedule: Schedule, cv: Sampler, exp: Path,
+                 options: TrainerOptions, log: Callable[[str], None] = print, rate_factor: float = 1.0) -> None:
+        self.host, self.workers, self.strategies, self.schedule, self.cv = host, workers, strategies, schedule, cv
+        self.exp, self.options, self.rate_factor = exp, options, rate_factor
+        self.first = host.processes.rank == 0
+        self.log = log if self.first else lambda line: None
+        self.learner = workers[0].learner
         self.checkpoints = Checkpoints(exp / "ckpt", options.keep_checkpoints)
         self.epoch = 0
         self.history: list[dict[str, Any]] = []
-        self.accepted = worker.params.clone()
+        self.accepted = workers[0].params.clone()
         self.seconds_before = 0.0  # spent on this epoch before it was resumed
         self._epoch_start = self._last_checkpoint = time.perf_counter()
         self._bar: Progress | None = None
+        self._stop = False
 
     def run(self) -> None:
-        """Train to the schedule's end, from the newest checkpoint if there is one; leaves the last accepted model in the worker."""
-        state = self.checkpoints.latest()
-        if state is not None:
-            self.load_state_dict(state)
-            self.log(f"resuming at epoch {self.epoch + 1}, update {self.worker.updates}")
-        else:
-            cv = evaluate(self.worker.learner, self.cv)
+        """Train to the schedule's end, from the newest checkpoint if there is one; leaves the last accepted model in the workers.
+
+        SIGTERM to any process makes all of them write a checkpoint and raise Terminated.
+        """
+        before = signal.signal(signal.SIGTERM, self._terminate)
+        try:
+            self._run()
+        finally:
+            signal.signal(signal.SIGTERM, before)
+            self.checkpoints.wait()
+
+    def _run(self) -> None:
+        if not self._resume():
+            self.accepted.copy_(self.workers[0].params)
+            self._set_model(self.accepted)
+            cv = evaluate(self.learner, self.cv, self.host.processes)
             self.schedule.start(cv)
             self.log(f"before training: cv {described(cv)}")
         self._write_history()
-        self.worker.on_step = self._on_step
+        for worker in self.workers:
+            worker.on_step = lambda worker=worker: self._on_step(worker)
+        self.host.wish, self.host.on_safe_point = self._wish, self._on_safe_point
         while not self.schedule.finished(self.epoch):
             self._train_epoch()
         if not any(line["accepted"] for line in self.history):
             raise UserError(f"no epoch made the cross-validation loss fall (it was {self.history[-1]['cv_loss']:.3g} at the end); lower "
-                            f"{self.worker.learner.rate_option} (was {self.history[0]['learn_rate']:g}).")
-        self.worker.params.copy_(self.accepted)
+                            f"{self.learner.rate_option} (was {self.history[0]['learn_rate']:g}).")
+        self._set_model(self.accepted)
 
     def _train_epoch(self) -> None:
-        worker, schedule, epoch = self.worker, self.schedule, self.epoch
-        worker.begin_epoch(epoch, schedule.learn_rate(epoch),
-                           (lambda fraction: schedule.learn_rate(epoch, fraction)) if schedule.moves_within(epoch) else None)
+        host, schedule, epoch, factor = self.host, self.schedule, self.epoch, self.rate_factor
+        for worker in self.workers:
+            worker.begin_epoch(epoch, factor * schedule.learn_rate(epoch),
+                               (lambda fraction: factor * schedule.learn_rate(epoch, fraction)) if schedule.moves_within(epoch) else None)
         self._epoch_start = time.perf_counter()
-        self.fabric.compute_seconds = 0.0
-        self._frames_before = worker.frames  # of this epoch, when it was resumed within
-        with Progress(f"epoch {self.epoch + 1}", worker.sampler.frames, "frames") as self._bar:
-            self._bar.update(worker.frames)
-            self.fabric.run(self.strategy.epoch(worker, self.fabric))
-        train = worker.learner.metrics(worker.totals.tolist())
-        self._check_loss(train["loss"])
-        cv = evaluate(worker.learner, self.cv)
-        rate = schedule.learn_rate(epoch, 1.0 - 1.0 / worker.sampler.minibatches)  # of the last minibatch
+        host.begin_epoch()
+        frames_before = sum(worker.frames for worker in self.workers)  # of this epoch, when it was resumed within
+        with Progress(f"epoch {epoch + 1}", sum(worker.sampler.frames for worker in self.workers), "frames") as self._bar:
+            if not self.first:
+                self._bar.close()
+                self._bar = None
+            self._show()
+            host.run([strategy.epoch(worker, fabric)
+                      for strategy, worker, fabric in zip(self.strategies, self.workers, host.fabrics, strict=True)])
+        totals = [sum(column) for column in zip(*host.by_rank([worker.totals for worker in self.workers]), strict=True)]
+        train = self.learner.metrics(totals)
+        self._check_loss(train["loss"], self.workers[0])
+        cv = evaluate(self.learner, self.cv, host.processes)
+        rate = factor * schedule.learn_rate(epoch, 1.0 - 1.0 / self.workers[0].sampler.minibatches)  # of the last minibatch
         accepted = schedule.end_epoch(epoch, cv)
         if accepted:
-            self.accepted.copy_(worker.params)
+            self.accepted.copy_(self.workers[0].params)
         else:
-            worker.params.copy_(self.accepted)
+            self._set_model(self.accepted)
+            for strategy in self.strategies:
+                strategy.rejected()
         total = time.perf_counter() - self._epoch_start
-        frames = worker.frames - self._frames_before
-        compute, load = self.fabric.compute_seconds, worker.load_seconds
+        frames, new_frames, *seconds = host.total([sum(w.frames for w in self.workers), sum(w.frames for w in self.workers) - frames_before,
+                                                   *self._seconds()])
+        seconds = {name: value / host.processes.size for name, value in zip(TIMES, seconds, strict=True)}
+        updates = int(host.largest([float(worker.updates) for worker in self.workers]))
         self.history.append({
-            "epoch": self.epoch + 1, "updates": worker.updates, "frames": worker.frames, "learn_rate": rate,
+            "epoch": epoch + 1, "updates": updates, "frames": int(frames), "learn_rate": rate,
             **{f"train_{name}": value for name, value in train.items()}, **{f"cv_{name}": value for name, value in cv.items()},
-            "accepted": accepted,
-            "seconds": {"compute": compute, "exchange": 0.0, "wait": 0.0, "load": load, "total": total + self.seconds_before},
-            "time": self.fabric.time, "disagreement": 0.0})
+            "accepted": accepted, "seconds": {**seconds, "total": total + self.seconds_before},
+            "time": host.time, "disagreement": host.disagreement})
         self._write_history()
         verdict = "" if accepted else " (rejected)"
-        self.log(f"epoch {self.epoch + 1}: rate {rate:.3g}, {worker.frames} frames, {described(train)}; cv {described(cv)}{verdict}; "
-                 f"{total:.1f} s measured, "
-                 f"{frames / total:.0f} frames/s, computing {100 * compute / total:.0f} %, loading {100 * load / total:.0f} %")
+        shares = {"compute": "computing", "exchange": "exchanging", "wait": "waiting", "load": "loading"}
+        several = "" if host.size == 1 else f"; disagreement {host.disagreement:.2g}"
+        self.log(f"epoch {epoch + 1}: rate {rate:.3g}, {int(frames)} frames, {described(train)}; cv {described(cv)}{verdict}; "
+                 f"{total:.1f} s {host.time}, {new_frames / total:.0f} frames/s, "
+                 + ", ".join(f"{word} {100 * seconds[name] / total:.0f} %" for name, word in shares.items()
+                             if host.size > 1 or name in ("compute", "load")) + several)
         self.epoch += 1
         self.seconds_before = 0.0
-        self._save()
+        self._on_safe_point(STOP if host.largest([float(self._stop)]) else CHECKPOINT)
 
-    def _on_step(self) -> None:
-        worker = self.worker
+    def _seconds(self) -> list[float]:
+        """Where this process's time went, in the order of TIMES; the workers of a process take turns."""
+        load = sum(worker.load_seconds for worker in self.workers)
+        spent = {name: sum(fabric.seconds[name] for fabric in self.host.fabrics) for name in TIMES if name != "load"}
+        return [spent["compute"] - load, spent["exchange"], spent["wait"], load]
+
+    def _set_model(self, params: torch.Tensor) -> None:
+        for worker in self.workers:
+            worker.params.copy_(params)
+
+    def _on_step(self, worker: Worker) -> None:
         if worker.index % LOSS_CHECK_INTERVAL == 0:
             loss = worker.learner.metrics(worker.totals.tolist())["loss"]
-            self._check_loss(loss)
-            assert self._bar is not None
-            self._bar.update(worker.frames - self._bar.count, f"loss {loss:.3f}")
-        if time.perf_counter() - self._last_checkpoint > 60.0 * self.options.checkpoint_minutes:
-            self._save(self.seconds_before + time.perf_counter() - self._epoch_start)
+            self._check_loss(loss, worker)
+            self._show(f"loss {loss:.3f}")
 
-    def _check_loss(self, loss: float) -> None:
-        if loss != loss or loss == float("inf"):
-            raise UserError(f"the training loss became {loss} in epoch {self.epoch + 1}, near update {self.worker.updates}; "
-                            f"lower {self.worker.learner.rate_option} (was {self.worker.learn_rate:g}).")
+    def _show(self, note: str = "") -> None:
+        if self._bar is not None:
+            self._bar.update(sum(worker.frames for worker in self.workers) - self._bar.count, note)
 
-    def _save(self, seconds: float = 0.0) -> None:
-        self.checkpoints.save(self.worker.updates, self.state_dict(seconds))
+    def _check_loss(self, loss: float, worker: Worker) -> None:
+        if not math.isfinite(loss):
+            raise UserError(f"the training loss became {loss} in epoch {self.epoch + 1}, near update {worker.updates}; "
+                            f"lower {self.learner.rate_option} (was {worker.learn_rate:g}).")
+
+    def _terminate(self, signum: int, frame: FrameType | None) -> None:
+        if self._stop:  # asked twice
+            raise Terminated
+        self._stop = True
+
+    def _wish(self) -> int:
+        if self._stop:
+            return STOP
+        return CHECKPOINT if time.perf_counter() - self._last_checkpoint > 60.0 * self.options.checkpoint_minutes else GO_ON
+
+    def _on_safe_point(self, wish: int) -> None:
+        """All workers of the job are at a safe point, and some process wants more than to go on."""
+        within = self.workers[0].epoch == self.epoch
+        self._save(self.seconds_before + time.perf_counter() - self._epoch_start if within else 0.0)
+        if wish == STOP:
+            self.checkpoints.wait()
+            self.host.processes.barrier()
+            raise Terminated
+
+    def _save(self, seconds: float) -> None:
+        updates = int(self.host.largest([float(worker.updates) for worker in self.workers]))
+        parts = {rank: {"worker": worker.state_dict(), "strategy": strategy.state_dict()}
+                 for rank, worker, strategy in zip(self.host.ranks, self.workers, self.strategies, strict=True)}
+        if self.first:
+            parts[TRAINER] = self.state_dict(seconds)
+        self.checkpoints.save((updates, self.epoch), parts, self.host.size)
         self._last_checkpoint = time.perf_counter()
 
+    def _resume(self) -> bool:
+        """Load the newest checkpoint that all processes find whole; False where there is none."""
+        candidates = sorted(self.checkpoints.files())
+        while True:
+            proposal = (candidates.pop() if candidates else (-1, 0)) if self.first else (0, 0)
+            moment = tuple(int(value) for value in self.host.processes.control(proposal))
+            if moment[0] < 0:
+                return False
+            state = self.checkpoints.load(moment, TRAINER)
+            count = state["workers"] if state is not None else 0
+            wanted = self.host.ranks if count == self.host.size else range(count)
+            parts = [part for part in (self.checkpoints.load(moment, rank) for rank in wanted) if part is not None]
+            whole = state is not None and len(parts) == len(wanted)
+            if self.host.processes.control([float(whole)])[0] == self.host.processes.size:
+                assert state is not None
+                if self.first:
+                    self.checkpoints.forget_after(moment)
+                self.load_state_dict(state)
+                if count == self.host.size:
+                    for worker, strategy, part in zip(self.workers, self.strategies, parts, strict=True):
+                        worker.load_state_dict(part["worker"])
+                        strategy.load_state_dict(part["strategy"])
+                    self.log(f"resuming at epoch {self.epoch + 1}, update {self.workers[0].updates}")
+                else:
+                    self._go_on_from([part["worker"] for part in parts])
+                return True
+
+    def _go_on_from(self, saved: list[dict[str, Any]]) -> None:
+        """From a checkpoint of another number of workers: their models' mean; everything else that was theirs starts anew."""
+        weights = [max(state["frames"], 1) for state in saved]
+        mean = sum(state["params"].double() * (weight / sum(weights)) for state, weight in zip(saved, weights, strict=True))
+        self._set_model(mean.to(self.accepted.dtype).to(self.accepted.device))
+        for worker in self.workers:
+            worker.updates = max(state["updates"] for state in saved)
+        self.seconds_before = 0.0
+        self.log(f"resuming at the beginning of epoch {self.epoch + 1} with {self.host.size} workers from the mean of {len(saved)} "
+                 "workers' models; reset: the place in the epoch, momentum, Fisher matrices, the strategy's state")
+
     def _write_history(self) -> None:
-        write_text(self.exp / "history.jsonl", "".join(json.dumps(line) + "\n" for line in self.history))
+        if self.first:
+            write_text(self.exp / "history.jsonl", "".join(json.dumps(line) + "\n" for line in self.history))
 
     def state_dict(self, seconds: float = 0.0) -> dict[str, Any]:
-        return {"epoch": self.epoch, "history": json.dumps(self.history), "accepted": self.accepted.cpu(), "seconds": seconds,
-                "worker": self.worker.state_dict(), "strategy": self.strategy.state_dict(), "schedule": self.schedule.state_dict()}
+        return {"workers": self.host.size, "epoch": self.epoch, "history": json.dumps(self.history), "accepted": self.accepted.cpu(),
+                "seconds": seconds, "schedule": self.schedule.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.epoch, self.history, self.seconds_before = state["epoch"], json.loads(state["history"]), state["seconds"]
         self.accepted.copy_(state["accepted"])
-        self.worker.load_state_dict(state["worker"])
-        self.strategy.load_state_dict(state["strategy"])
         self.schedule.load_state_dict(state["schedule"])

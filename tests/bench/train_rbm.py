@@ -27,7 +27,7 @@ from pykaldist.nnet.components import Affine, Sigmoid
 from pykaldist.nnet.model import Model
 from pykaldist.nnet.rbm import ContrastiveDivergence, Rbm
 from pykaldist.optim.cd import Cd, CdOptions
-from pykaldist.parallel.fabrics.single import Single
+from pykaldist.parallel.host import Host
 from pykaldist.parallel.strategies.local import Local
 from pykaldist.parallel.worker import Worker
 
@@ -70,11 +70,11 @@ def main() -> None:
             rbm.init(0.1, -2.0, 4.0, torch.Generator().manual_seed(0))
             sampler = Sampler(store, Partition(store), 0, args.minibatch_size, [0], torch.zeros(visible), torch.ones(visible), 0,
                               torch.device("cpu"))
-            worker = Worker(Cd(ContrastiveDivergence(rbm, below), CdOptions()), sampler)
+            worker, host = Worker(Cd(ContrastiveDivergence(rbm, below), CdOptions()), sampler), Host()
 
             def work() -> None:
                 worker.begin_epoch(worker.epoch + 1, 0.01)
-                Single().run(Local().epoch(worker, Single()))
+                host.run([Local().epoch(worker, host.fabrics[0])])
 
             return work
 

@@ -34,7 +34,7 @@ from pykaldist.nnet.init import init_dnn
 from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
-from pykaldist.parallel.fabrics.single import Single
+from pykaldist.parallel.host import Host
 from pykaldist.parallel.strategies.local import Local
 from pykaldist.parallel.worker import Worker
 from pykaldist.train.experiment import DTYPES, arithmetic
@@ -104,6 +104,7 @@ def measure(size: str, minibatch: int, dtype: str, device: torch.device, frames:
         zeros, ones = torch.zeros(inputs), torch.ones(inputs)
         sampler = Sampler(store, Partition(store), 0, minibatch, list(range(-5, 6)), zeros, ones, 0, device)
         work: dict[str, Callable[[], None]] = {}
+        host = Host()
         if peer:
             work["plain PyTorch"] = plain_loop(sizes, minibatch, len(store) // minibatch, device, dtype)
         for name in optimizers:
@@ -114,7 +115,7 @@ def measure(size: str, minibatch: int, dtype: str, device: torch.device, frames:
 
             def epoch(worker: Worker = worker) -> None:
                 worker.begin_epoch(worker.epoch + 1, RATE)
-                Single().run(Local().epoch(worker, Single()))
+                host.run([Local().epoch(worker, host.fabrics[0])])
 
             work[name] = epoch
         rates: dict[str, list[float]] = {"GEMM": [], **{name: [] for name in work}}

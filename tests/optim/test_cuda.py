@@ -12,7 +12,7 @@ from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.optimizer import _StepGraphs
 from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
-from pykaldist.parallel.fabrics.single import Single
+from pykaldist.parallel.host import Host
 from pykaldist.parallel.strategies.local import Local
 from pykaldist.parallel.worker import Worker
 from pykaldist.train.experiment import arithmetic
@@ -32,10 +32,10 @@ def train(make_store):
         init_dnn(model, shape, torch.Generator().manual_seed(0))
         optimizer = make_optimizer(name, Supervised(model, CrossEntropy()), OPTIMIZERS[name][0](**options))
         sampler = Sampler(store, Partition(store), 0, 64, [-1, 0, 1], torch.zeros(48), torch.ones(48), 0, torch.device(device))
-        worker = Worker(optimizer, sampler)
+        worker, host = Worker(optimizer, sampler), Host()
         for epoch in range(epochs):
             worker.begin_epoch(epoch, 0.01 / (1 + epoch))
-            Single().run(Local().epoch(worker, Single()))
+            host.run([Local().epoch(worker, host.fabrics[0])])
         return model.params.cpu().double(), worker.totals.cpu()
 
     return run

@@ -172,9 +172,9 @@ def test_stopped_and_resumed_equals_undisturbed(make_store, tmp_path, name, monk
     assert all(("cv_acc" in line) == (name != "mse") for line in expected[1])
     save, count = Checkpoints.save, 0
 
-    def save_and_stop(self, updates, state):
+    def save_and_stop(self, *state):
         nonlocal count
-        save(self, updates, state)
+        save(self, *state)
         count += 1
         if count in (3, 9, 14, 21):
             raise Interrupted
@@ -199,7 +199,7 @@ def test_a_damaged_checkpoint_is_passed_over(store, tmp_path, capsys):
     assert train(store, tmp_path / "exp", *VARIANTS["exponential"]) == 0
     expected = outcome(tmp_path / "exp")
     (tmp_path / "exp" / "final.pt").unlink()
-    newest = Checkpoints(tmp_path / "exp" / "ckpt").files()[-1]
+    *_, newest = list(Checkpoints(tmp_path / "exp" / "ckpt").files().values())[-1].values()
     newest.write_bytes(newest.read_bytes()[:-10])
     assert train(store, tmp_path / "exp", *VARIANTS["exponential"]) == 0
     assert "checksum does not match" in capsys.readouterr().err
@@ -226,7 +226,11 @@ def test_other_options_start_clean(store, tmp_path, capsys):
     (["--layerwise-learn-rate", "0.1"], "with --layerwise-epochs"),
     (["--layerwise-epochs", "1", "--hid-layers", "1"], "leaves nothing to pretrain"),
     (["--learn-rate-coefs", "1,1"], "has 2 factors, the network 3"),
-    (["--ngpu", "4"], "--ngpu 4"),
+    (["--ngpu", "0"], "--ngpu 0"),
+    (["--ngpu", "2", "--nproc", "3"], "a process without a worker"),
+    (["--ngpu", "300", "--fabric", "virtual"], "265 frames, too few for 300 splits"),
+    (["--strategy", "ma", "--block-momentum", "0.5"], "--block-momentum belongs to --strategy bmuf"),
+    (["--strategy", "ma", "--reduce-type", "butterfly", "--ngpu", "3", "--fabric", "virtual"], "a power of two of workers, found 3"),
     (["--momentum", "1.5"], "--momentum 1.5"),
     (["--device", "abacus"], "--device abacus"),
     (["--learn-rate", "1e30", "--activation", "relu"], "lower --learn-rate"),

@@ -1,13 +1,31 @@
-"""No exchange while training: each worker on its own. With one worker, plain serial training."""
+"""No exchange while training: each worker on its own, their models averaged at an epoch's end.
+
+With one worker this is plain serial training.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from pykaldist.parallel.fabric import Fabric
 from pykaldist.parallel.strategy import Strategy
 from pykaldist.parallel.worker import Worker
 
+SAFE_POINT_PERIOD = 50  # minibatches, so that workers seldom wait for each other
+
+
+@dataclass
+class LocalOptions:
+    """local."""
+
 
 class Local(Strategy):
+    lr_scale = "linear"
+
     async def epoch(self, worker: Worker, fabric: Fabric) -> None:
-        async for _ in worker.minibatches():
-            await fabric.compute(worker.step)
+        async for round in self.rounds(worker, fabric, SAFE_POINT_PERIOD if fabric.size > 1 else 1):
+            for _ in range(round.minibatches):
+                await fabric.compute(worker.step)
+            if round.last and fabric.size > 1:
+                await fabric.average(worker.params, worker.frames, measure=True)
+                worker.synced()

@@ -1,0 +1,50 @@
+"""Processes of a torch.distributed job: NCCL between GPUs, gloo between CPUs.
+
+Rank, size and meeting point come from the environment, as torchrun sets it: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from pykaldist.parallel.processes import Processes
+
+
+class TorchDistributed(Processes):
+    """`backend`: nccl or gloo; with nccl, control values go through gloo."""
+
+    def __init__(self, backend: str, timeout: float = 1800.0) -> None:
+        dist.init_process_group("cpu:gloo,cuda:nccl" if backend == "nccl" else "gloo", timeout=datetime.timedelta(seconds=timeout))
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+
+    def sum(self, buffer: Tensor, scale: float) -> None:
+        dist.all_reduce(buffer)
+        if scale != 1.0:
+            buffer.mul_(scale)
+
+    def control(self, values: Sequence[float] | np.ndarray, largest: bool = False) -> np.ndarray:
+        result = torch.from_numpy(np.array(values, dtype=np.float64))
+        dist.all_reduce(result, dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM)
+        return result.numpy()
+
+    def scatter(self, parts: list[Tensor]) -> list[Tensor]:
+        counts = np.zeros((self.size, self.size))
+        counts[self.rank] = [len(part) for part in parts]
+        incoming = self.control(counts.ravel()).reshape(self.size, self.size)[:, self.rank].astype(int)
+        received = [torch.empty(int(n), dtype=parts[0].dtype, device=parts[0].device) for n in incoming]
+        received[self.rank].copy_(parts[self.rank])
+        others = [p for p in range(self.size) if p != self.rank]
+        operations = [dist.P2POp(dist.isend, parts[p].contiguous(), p) for p in others if len(parts[p])]
+        operations += [dist.P2POp(dist.irecv, received[p], p) for p in others if len(received[p])]
+        for handle in dist.batch_isend_irecv(operations) if operations else ():
+            handle.wait()
+        return received
+
+    def gather(self, buffer: Tensor) -> list[Tensor]:
+        return self.scatter([buffer] * self.size)

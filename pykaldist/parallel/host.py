@@ -1,0 +1,216 @@
+"""The host: one process's share of the workers of a job.
+
+N workers on P processes: process p hosts the workers p N / P to (p + 1) N / P - 1. The host drives their coroutines in turn, each up to its
+next request. When all wait, their requests, which are of one kind, are met together: first among the workers here, then between
+processes. With one process for all, these are virtual workers; with as many processes as workers, the usual ranks.
+
+Order of sums. Floating-point sums depend on it. Without `deterministic`, each process adds up its workers and the processes' sums are added
+by whatever means is fastest. With it, every sum is taken in the order of the workers' ranks, as if all were here: each process
+collects one stripe of everyone's buffer, sums it, and sends it round. The result is then the same, bit for bit, for any number of
+processes and any means of exchange.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pykaldist.parallel.fabric import Average, Exchange, Fabric, Gather, Maximum, Request, SafePoint, Scatter, Sum, Total
+from pykaldist.parallel.processes import Alone, Processes
+
+
+class Host:
+    """The workers `ranks` of `size`, each with its `fabrics` end.
+
+    `on_safe_point` is called with the most urgent `wish` of any process, if it is not 0, when all workers of the job are at a safe point.
+    `disagreement`: ||w_k - mean|| / ||mean|| of the averages measured last in this epoch, the mean over workers.
+    """
+
+    time = "measured"  # what kind of seconds these are
+
+    def __init__(self, size: int = 1, processes: Processes | None = None, deterministic: bool = False) -> None:
+        self.processes = processes or Alone()
+        p, count = self.processes.rank, self.processes.size
+        if size < count:
+            raise ValueError(f"{size} workers on {count} processes")
+        self.size, self.deterministic = size, deterministic
+        self.bounds = [size * i // count for i in range(count + 1)]
+        self.ranks = range(self.bounds[p], self.bounds[p + 1])
+        self.fabrics = [Fabric(rank, size) for rank in self.ranks]
+        self.disagreement = 0.0
+        self.wish: Callable[[], int] = lambda: 0
+        self.on_safe_point: Callable[[int], None] = lambda wish: None
+        self._serve: dict[type, Callable[[list[Any]], list[Any]]] = {
+            Average: self._average, Sum: self._sum, Maximum: self._maximum, Total: self._total, Exchange: self._exchange,
+            Gather: self._gather, Scatter: self._scatter, SafePoint: self._safe_point}
+
+    def begin_epoch(self) -> None:
+        """Forget the epoch before."""
+        self.disagreement = 0.0
+        for fabric in self.fabrics:
+            fabric.seconds = dict.fromkeys(fabric.seconds, 0.0)
+
+    def total(self, values: list[float]) -> list[float]:
+        """Sums over processes."""
+        return self.processes.control(values).tolist()
+
+    def largest(self, values: list[float]) -> float:
+        """The largest of all processes' values."""
+        return float(self.processes.control([max(values)], largest=True)[0])
+
+    def by_rank(self, own: list[Tensor]) -> list[list[float]]:
+        """A small tensor of each worker, of equal lengths, as lists in the order of ranks, on every process."""
+        parts = self.processes.gather(torch.cat([tensor.cpu() for tensor in own]))
+        return torch.cat(parts).view(self.size, -1).tolist()
+
+    def run(self, work: list[Coroutine[Any, Any, Any]]) -> list[Any]:
+        """Drive one coroutine for each worker here to its end; their results."""
+        try:
+            return self._run(work)
+        finally:
+            for coroutine in work:
+                coroutine.close()
+
+    def _run(self, work: list[Coroutine[Any, Any, Any]]) -> list[Any]:
+        results: list[Any] = [None] * len(work)
+        answers: list[Any] = [None] * len(work)
+        while True:
+            requests: list[Request] = []
+            for i, coroutine in enumerate(work):
+                try:
+                    requests.append(coroutine.send(answers[i]))
+                except StopIteration as end:
+                    results[i] = end.value
+            if not requests:
+                return results
+            kinds = {type(request).__name__ for request in requests}
+            if len(requests) < len(work) or len(kinds) > 1:
+                raise RuntimeError(f"{len(requests)} of {len(work)} workers wait for {', '.join(sorted(kinds))}: every worker has to make "
+                                   "the same requests, as often")
+            answers = self._serve[type(requests[0])](requests)
+
+    def _timed(self, what: str, before: float) -> float:
+        now = time.perf_counter()
+        for fabric in self.fabrics:
+            fabric.seconds[what] += (now - before) / len(self.fabrics)
+        return now
+
+    def _control(self, values: list[float], largest: bool = False) -> np.ndarray:
+        """A few numbers from every process; the time until all have given theirs is time spent waiting."""
+        before = time.perf_counter()
+        result = self.processes.control(values, largest)
+        self._timed("wait", before)
+        return result
+
+    def _average(self, requests: list[Average]) -> list[None]:
+        weights = [float(r.weight) for r in requests]
+        least, most, total = min(weights), max(weights), sum(weights)
+        if self.processes.size > 1:
+            total = float(self._control([total])[0])
+            least, most = (float(v) for v in self._control([-least, most], largest=True) * np.array([-1.0, 1.0]))
+        if total == 0.0:
+            return [None] * len(requests)
+        before = time.perf_counter()
+        buffers = [r.buffer for r in requests]
+        own = buffers[0].clone() if requests[0].measure else None
+        # Equal weights need no pass over the buffers before the sum.
+        equal = least == most
+        self._add(buffers, [1.0] * len(buffers) if equal else [w / total for w in weights], 1.0 / self.size if equal else 1.0)
+        if own is not None:
+            norm = torch.linalg.vector_norm(buffers[0])
+            far = [float(torch.linalg.vector_norm(one - buffers[0]) / norm) for one in (own, *buffers[1:])]
+            self.disagreement = float(self._control([sum(far)])[0]) / self.size
+        for buffer in buffers[1:]:
+            buffer.copy_(buffers[0])
+        self._timed("exchange", before)
+        return [None] * len(requests)
+
+    def _sum(self, requests: list[Sum]) -> list[None]:
+        self._control([0.0])
+        before = time.perf_counter()
+        buffers = [r.buffer for r in requests]
+        self._add(buffers, [1.0] * len(buffers), 1.0)
+        for buffer in buffers[1:]:
+            buffer.copy_(buffers[0])
+        self._timed("exchange", before)
+        return [None] * len(requests)
+
+    def _add(self, buffers: list[Tensor], factors: list[float], scale: float) -> None:
+        """The first buffer <- scale sum_k factor_k buffer_k over all workers."""
+        first = buffers[0]
+        if self.deterministic and self.processes.size > 1:
+            edges = [len(first) * i // self.processes.size for i in range(self.processes.size + 1)]
+            stripes = [slice(a, b) for a, b in itertools.pairwise(edges)]
+            scaled = [b if f == 1.0 else b * f for b, f in zip(buffers, factors, strict=True)]
+            received = self.processes.scatter([torch.cat([b[s] for b in scaled]) for s in stripes])
+            own = stripes[self.processes.rank]
+            rows = torch.cat(received).view(self.size, own.stop - own.start)
+            stripe = rows[0].clone()
+            for row in rows[1:]:
+                stripe.add_(row)
+            if scale != 1.0:
+                stripe.mul_(scale)
+            torch.cat(self.processes.gather(stripe), out=first)
+            return
+        if factors[0] != 1.0:
+            first.mul_(factors[0])
+        for buffer, factor in zip(buffers[1:], factors[1:], strict=True):
+            if factor == 1.0:
+                first.add_(buffer)
+            elif self.deterministic:
+                first.add_(buffer * factor)
+            else:
+                first.add_(buffer, alpha=factor)
+        self.processes.sum(first, scale)
+
+    def _total(self, requests: list[Total]) -> list[float]:
+        return [float(self._control([sum(r.value for r in requests)])[0])] * len(requests)
+
+    def _maximum(self, requests: list[Maximum]) -> list[float]:
+        return [float(self._control([max(r.value for r in requests)], largest=True)[0])] * len(requests)
+
+    def _safe_point(self, requests: list[SafePoint]) -> list[None]:
+        wish = int(self._control([float(self.wish())], largest=True)[0])
+        if wish:
+            self.on_safe_point(wish)
+        return [None] * len(requests)
+
+    def _exchange(self, requests: list[Exchange]) -> list[Tensor]:
+        parts = [[torch.empty(0, dtype=r.buffer.dtype, device=r.buffer.device) for _ in range(self.size)] for r in requests]
+        for own, request in zip(parts, requests, strict=True):
+            own[request.to] = request.buffer
+        received = self._scattered(parts)
+        return [got[request.source].clone() for got, request in zip(received, requests, strict=True)]
+
+    def _scatter(self, requests: list[Scatter]) -> list[list[Tensor]]:
+        return self._scattered([r.parts for r in requests])
+
+    def _scattered(self, parts: list[list[Tensor]]) -> list[list[Tensor]]:
+        """parts[i][k]: from the i-th worker here to worker k -> [i][k]: what the i-th worker here gets from worker k."""
+        if self.processes.size == 1:
+            return [[parts[k][i] for k in range(self.size)] for i in range(self.size)]
+        self._control([0.0])
+        before = time.perf_counter()
+        lengths = np.array([[len(part) for part in own] for own in parts], dtype=np.float64)
+        table = np.zeros((self.size, self.size))
+        table[self.ranks.start : self.ranks.stop] = lengths
+        table = self.processes.control(table.ravel()).reshape(self.size, self.size).astype(int)
+        blocks = [range(a, b) for a, b in itertools.pairwise(self.bounds)]
+        received = self.processes.scatter([torch.cat([own[k] for own in parts for k in block]) for block in blocks])
+        result: list[list[Tensor]] = [[] for _ in parts]
+        for block, flat in zip(blocks, received, strict=True):
+            pieces = iter(flat.split([int(table[k, i]) for k in block for i in self.ranks]))
+            for _ in block:
+                for own in result:
+                    own.append(next(pieces))
+        self._timed("exchange", before)
+        return result
+
+    def _gather(self, requests: list[Gather]) -> list[list[Tensor]]:
+        return self._scattered([[r.buffer] * self.size for r in requests])

@@ -1,0 +1,152 @@
+"""A job: who computes, and where. Which processes there are, which workers and which device each of them has.
+
+`open_job` is called by every process of a training run. Without `--ngpu`, or with one process for all workers, there is nothing to
+open. Otherwise the process finds in its environment which one it is: under mpiexec or srun with `--fabric mpi`, from torchrun's variables
+with nccl and gloo. `pykaldist train` starts these processes itself where it is not one of them already.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pykaldist.errors import UserError
+from pykaldist.options import option
+from pykaldist.parallel.host import Host
+from pykaldist.parallel.processes import Alone, Processes
+from pykaldist.parallel.strategy import strategies
+
+FABRICS = ("mpi", "nccl", "gloo", "virtual")
+LR_SCALES = {"none": lambda n: 1.0, "linear": float, "sqrt": lambda n: n**0.5}
+
+
+@dataclass
+class JobOptions:
+    """Who computes, and where."""
+
+    ngpu: int = option(1, "workers")
+    strategy: str = option("local", "what workers exchange", tuple(strategies()))
+    fabric: str | None = option(None, "how: between processes by mpi, nccl or gloo, or virtual, all workers in one process (mpi where "
+                                      "there are several devices or cores, else virtual)", FABRICS)
+    nproc: int = option(0, "processes; several workers share one where there are fewer; 0: one a device, or a CPU core, up to --ngpu")
+    hosts: str = option("", "hosts, as node1,node2:4 (processes on each), or a file with one a line")
+    device: str = option("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
+    num_threads: int = option(0, "CPU threads of a process; 0: the machine's cores, shared by its processes")
+    deterministic: bool = option(False, "sums in the order of workers, one thread a process unless told: bit-identical for any "
+                                        "number of processes and any fabric")
+    lr_scale: str | None = option(None, "how the learning rate follows the number of workers (local, ma: linear; bmuf, ssgd, onebit: none)",
+                                  tuple(LR_SCALES))
+    blocks: int = option(1, "blocks of the partition into workers x blocks, drawn at random in each epoch")
+    partition_level: str = option("frame", "what is dealt out to workers", ("frame", "utterance"))
+    serial_warmup: float = option(0.0, "epochs, or a part of one, that one worker trains before all go parallel")
+    timeout: float = option(600.0, "seconds without progress of any process after which the job is ended")
+
+    def __post_init__(self) -> None:
+        for name in ("ngpu", "blocks", "timeout"):
+            if getattr(self, name) <= 0:
+                raise UserError(f"--{name.replace('_', '-')} {getattr(self, name):g} is not positive.")
+        for name in ("num_threads", "nproc", "serial_warmup"):
+            if getattr(self, name) < 0:
+                raise UserError(f"--{name.replace('_', '-')} {getattr(self, name):g} is negative.")
+        if self.nproc > self.ngpu:
+            raise UserError(f"--nproc {self.nproc} --ngpu {self.ngpu}: a process without a worker; give no more processes than workers.")
+        if self.fabric == "virtual" and self.nproc > 1:
+            raise UserError(f"--fabric virtual --nproc {self.nproc}: virtual workers alone are one process; use --fabric mpi.")
+
+    def bearing(self) -> dict[str, Any]:
+        """The options that bear on a run's result, beside the number of workers."""
+        names = ("strategy", "lr_scale", "deterministic", "blocks", "partition_level", "serial_warmup")
+        return {name: getattr(self, name) for name in names}
+
+    def rate_factor(self, default: str) -> float:
+        """The learning rate of N workers over that of one; `default` is the strategy's own."""
+        return LR_SCALES[self.lr_scale or default](self.ngpu)
+
+
+def choose_device(name: str, local_rank: int = 0) -> torch.device:
+    """The device asked for, of those of the machine number `local_rank` by turns; raises UserError where it is not there."""
+    available = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "auto":
+        name = "cuda" if available else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UserError(f"--device {name} is no device; use cpu, cuda, cuda:0 or auto.") from error
+    if device.type not in ("cpu", "cuda"):
+        raise UserError(f"--device {name} is not supported; use cpu, cuda, cuda:0 or auto.")
+    if device.type == "cuda" and (device.index or 0) >= available:
+        raise UserError(f"--device {name}: this machine has {available} CUDA devices; use --device cpu.")
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", local_rank % available)
+    return device
+
+
+@dataclass
+class Job:
+    """This process's part of a run: its `host` with workers, and its device."""
+
+    host: Host
+    device: torch.device
+    hosting: str  # who hosts what, in words
+
+    @property
+    def first(self) -> bool:
+        """True for the one process that writes and speaks."""
+        return self.host.processes.rank == 0
+
+
+def inside() -> str | None:
+    """The fabric of the job that this process was started in, by its environment; None outside of one."""
+    if "WORLD_SIZE" in os.environ and "RANK" in os.environ:
+        return "torch"
+    names = ("PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE")
+    if any(name in os.environ for name in names) or int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
+        return "mpi"
+    return None
+
+
+def open_processes(options: JobOptions) -> Processes:
+    """The processes of the job that this one belongs to."""
+    if options.fabric == "virtual" or inside() is None:
+        return Alone()
+    if options.fabric in ("nccl", "gloo"):
+        from pykaldist.parallel.fabrics.torch_distributed import TorchDistributed
+
+        return TorchDistributed(options.fabric, options.timeout)
+    from pykaldist.parallel.fabrics.mpi import Mpi
+
+    return Mpi()
+
+
+def open_job(options: JobOptions) -> Job:
+    """Meet the other processes, and share out workers, devices and CPU threads."""
+    processes = open_processes(options)
+    if processes.size > options.ngpu:
+        raise UserError(f"{processes.size} processes for --ngpu {options.ngpu}: start no more processes than workers.")
+    names = _names(processes, socket.gethostname())
+    local = [p for p, name in enumerate(names) if name == names[processes.rank]]
+    device = choose_device(options.device, local.index(processes.rank))
+    threads = options.num_threads or (1 if options.deterministic else max(1, (os.cpu_count() or 1) // len(local)))
+    torch.set_num_threads(threads)
+    host = Host(options.ngpu, processes, options.deterministic)
+    n, p = options.ngpu, processes.size
+    kind = {"Alone": "", "Mpi": " over mpi", "TorchDistributed": f" over {options.fabric}"}[type(processes).__name__]
+    nodes = len(set(names))
+    where = f"{p} process{'es' * (p > 1)}{f' on {nodes} hosts' * (nodes > 1)}{kind}, {device.type}, {threads} threads each"
+    if n > p:
+        most = -(-n // p)
+        where += f"; {n} workers share them, up to {most} virtual ones in a process, one after the other"
+    if device.type == "cuda" and len(local) > torch.cuda.device_count():
+        where += f"; {len(local)} processes share {torch.cuda.device_count()} devices"
+    return Job(host, device, where)
+
+
+def _names(processes: Processes, name: str) -> list[str]:
+    """Every process's host name, by rank."""
+    own = torch.frombuffer(bytearray(name.encode()), dtype=torch.uint8)
+    return [bytes(part.tolist()).decode() for part in processes.gather(own)]
+

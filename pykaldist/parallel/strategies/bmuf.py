@@ -1,0 +1,110 @@
+"""Blockwise model-update filtering.
+
+Chen & Huo (2016): between synchronisations each worker sweeps its split of a block with SGD, from the common model W_g(t-1). Then
+    Wbar(t)  = weighted mean of the workers' models
+    G(t)     = Wbar(t) - W_g(t-1)
+    Delta(t) = eta Delta(t-1) + zeta G(t)
+    W(t)     = W(t-1) + Delta(t)
+    classical:  W_g(t) = W(t)              Nesterov:  W_g(t) = W(t) + eta Delta(t)
+(Nesterov's look-ahead is made at a block's beginning, so that what is validated and saved is W.) eta is the block momentum, zeta the block
+learning rate. eta = 0, zeta = 1 is model averaging.
+
+Gain. If every block moves the workers by the same m, Delta tends to zeta m / (1 - eta) a block. One worker on all of the data would have
+made N such moves in that time; so C = zeta / (N (1 - eta)) is the step compared with the serial one. Left alone, eta follows from the
+wanted C = `block_gain`: eta = 1 - zeta / (N C), 0.94 for 16 workers and C = 1. The worker's learning rate is then that of serial training.
+
+The filter remembers 1 / (1 - eta) blocks and the workers' own momentum 1 / (1 - m) minibatches. Where a block is not much longer than
+that, these are two momentum loops in series, which can diverge: `local_momentum` says what becomes of the workers' momentum at a block's
+end: keep, reset to zero (the default), or average.
+
+SlowMo (Wang et al., 2020) and DiLoCo (Douillard et al., 2023) are this filter in other letters. With their outer optimiser SGD of momentum
+beta and learning rate alpha on the pseudo-gradient W_g(t-1) - Wbar(t): eta = beta, zeta = alpha, classical for SlowMo (whose
+pseudo-gradient is divided by the local rate) and Nesterov for DiLoCo.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pykaldist.errors import UserError
+from pykaldist.options import option
+from pykaldist.parallel.fabric import Fabric
+from pykaldist.parallel.strategy import PeriodOptions, Strategy
+from pykaldist.parallel.worker import Worker
+
+
+@dataclass
+class BmufOptions(PeriodOptions):
+    """bmuf."""
+
+    block_momentum: float | None = option(None, "block momentum eta (from --block-gain)")
+    block_learning_rate: float = option(1.0, "block learning rate zeta")
+    block_gain: float = option(1.0, "C = zeta / (N (1 - eta)): the step in the steady state over that of serial training")
+    nesterov: bool = option(True, "Nesterov's block momentum; false: classical")
+    local_momentum: str = option("reset", "the workers' own momentum at a block's end", ("keep", "reset", "average"))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.block_momentum is not None and not 0.0 <= self.block_momentum < 1.0:
+            raise UserError(f"--block-momentum {self.block_momentum:g} is outside [0, 1).")
+        if self.block_learning_rate <= 0.0 or self.block_gain <= 0.0:
+            raise UserError(f"--block-learning-rate {self.block_learning_rate:g} --block-gain {self.block_gain:g}: expected positive "
+                            "numbers.")
+
+    def momentum(self, workers: int) -> float:
+        """eta, given or from the gain."""
+        if self.block_momentum is not None:
+            return self.block_momentum
+        return max(0.0, 1.0 - self.block_learning_rate / (workers * self.block_gain))
+
+
+class Bmuf(Strategy):
+    """`delta` is Delta(t); W(t) is what the workers' models are between blocks."""
+
+    options: BmufOptions
+    lr_scale = "none"
+
+    def __init__(self, options: BmufOptions) -> None:
+        super().__init__(options)
+        self.delta: Tensor | None = None
+
+    async def epoch(self, worker: Worker, fabric: Fabric) -> None:
+        o, eta, params = self.options, self.options.momentum(fabric.size), worker.params
+        if self.delta is None:
+            self.delta = torch.zeros_like(params)
+        async for round in self.rounds(worker, fabric, o.minibatches(worker.sampler.minibatch_size)):
+            model = params.clone()
+            if o.nesterov:
+                params.add_(self.delta, alpha=eta)
+            start = params.clone()
+            for _ in range(round.minibatches):
+                await fabric.compute(worker.step)
+            weight = worker.frames_since_sync
+            await fabric.average(params, weight, measure=round.last)
+            self.delta.mul_(eta).add_(params.sub_(start), alpha=o.block_learning_rate)
+            torch.add(model, self.delta, out=params)
+            if o.local_momentum == "reset":
+                worker.optimizer.velocity.zero_()
+            elif o.local_momentum == "average":
+                await fabric.average(worker.optimizer.velocity, weight)
+            worker.synced()
+
+    def contract(self, workers: int, minibatch_size: int) -> list[tuple[str, str]]:
+        o, eta = self.options, self.options.momentum(workers)
+        gain = o.block_learning_rate / (workers * (1.0 - eta))
+        return [("averaging period", o.described(workers, minibatch_size)),
+                ("block momentum", f"{eta:.4g}, block learning rate {o.block_learning_rate:g}: gain C = {gain:.3g}")]
+
+    def rejected(self) -> None:
+        """The filter starts anew from the model that training went back to."""
+        self.delta = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"delta": None if self.delta is None else self.delta.cpu()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.delta = state["delta"]

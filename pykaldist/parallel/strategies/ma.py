@@ -1,0 +1,88 @@
+"""Model averaging.
+
+Su, Chen & Xu (2015), section 3: every `average_period` minibatches
+    w <- sum_k n_k w_k / sum_k n_k,
+n_k the frames that worker k has trained on since the last time. With a period of 1 and plain SGD this is gradient averaging; the longer the
+period, the further the workers drift apart, and the less is exchanged. The learning rate is that of one worker times N: the mean of N moves
+is as far as one of them, and each worker makes only 1/N of the updates.
+
+In place of the all-reduce, workers can average in pairs, which costs less and mixes slower: w_k <- (w_k + w_j) / 2 with
+    butterfly     j = k XOR 2^(t mod log2 N), N a power of two; log2 N rounds make a full average
+    ring          w_k <- the mean of w_k and of the model of the worker before it
+    hoppingring   the same, t mod (N - 1) + 1 workers before it
+t counting the exchanges of the run. These keep the mean over the workers where all have trained on as much; the last exchange of an epoch
+is an all-reduce, so that an epoch ends in one model.
+
+`reduce_content all` averages the momentum along with the model (all-reduce only).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pykaldist.errors import UserError
+from pykaldist.options import option
+from pykaldist.parallel.fabric import Fabric
+from pykaldist.parallel.strategy import PeriodOptions, Strategy
+from pykaldist.parallel.worker import Worker
+
+REDUCE_TYPES = ("allreduce", "butterfly", "ring", "hoppingring")
+
+
+@dataclass
+class MaOptions(PeriodOptions):
+    """ma."""
+
+    reduce_type: str = option("allreduce", "who averages with whom", REDUCE_TYPES)
+    reduce_content: str = option("model", "what is averaged: the model, or all: the momentum too", ("model", "all"))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.reduce_content == "all" and self.reduce_type != "allreduce":
+            raise UserError(f"--reduce-content all --reduce-type {self.reduce_type}: momentum is averaged by allreduce only.")
+
+
+def source(reduce_type: str, rank: int, size: int, exchange: int) -> tuple[int, int]:
+    """(worker to send to, worker to receive from) in exchange number `exchange` of a pairwise pattern."""
+    if reduce_type == "butterfly":
+        peer = rank ^ (1 << exchange % (size.bit_length() - 1))
+        return peer, peer
+    hop = 1 if reduce_type == "ring" else exchange % (size - 1) + 1
+    return (rank + hop) % size, (rank - hop) % size
+
+
+class Ma(Strategy):
+    options: MaOptions
+    lr_scale = "linear"
+
+    def __init__(self, options: MaOptions) -> None:
+        super().__init__(options)
+        self.exchanges = 0
+
+    async def epoch(self, worker: Worker, fabric: Fabric) -> None:
+        o = self.options
+        if o.reduce_type == "butterfly" and fabric.size & (fabric.size - 1):
+            raise UserError(f"--reduce-type butterfly needs a power of two of workers, found {fabric.size}; use hoppingring.")
+        async for round in self.rounds(worker, fabric, o.minibatches(worker.sampler.minibatch_size)):
+            for _ in range(round.minibatches):
+                await fabric.compute(worker.step)
+            if o.reduce_type == "allreduce" or round.last or fabric.size == 1:
+                weight = worker.frames_since_sync
+                await fabric.average(worker.params, weight, measure=round.last)
+                if o.reduce_content == "all":
+                    await fabric.average(worker.optimizer.velocity, weight)
+            else:
+                to, whence = source(o.reduce_type, fabric.rank, fabric.size, self.exchanges)
+                worker.params.add_(await fabric.exchange(worker.params, to, whence)).mul_(0.5)
+            self.exchanges += 1
+            worker.synced()
+
+    def contract(self, workers: int, minibatch_size: int) -> list[tuple[str, str]]:
+        return [("averaging period", self.options.described(workers, minibatch_size))]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"exchanges": self.exchanges}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.exchanges = state["exchanges"]

@@ -1,0 +1,39 @@
+"""Synchronous SGD: every minibatch's gradient is summed over the workers, and all take the same step.
+
+N workers with minibatches of n frames equal one worker with minibatches of N n: gradients are sums over frames (nnet1's convention), so the
+learning rate, which multiplies a frame's gradient, stays as it is. With NG-SGD each worker preconditions its own gradient with its own
+Fisher matrices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from pykaldist.parallel.fabric import Fabric
+from pykaldist.parallel.strategy import Strategy
+from pykaldist.parallel.worker import Worker
+
+
+@dataclass
+class SsgdOptions:
+    """ssgd."""
+
+
+class Ssgd(Strategy):
+    lr_scale = "none"
+    ships_gradients = True
+
+    async def epoch(self, worker: Worker, fabric: Fabric) -> None:
+        gradient = torch.zeros_like(worker.params)
+        async for round in self.rounds(worker, fabric, 1):
+            frames = 0
+            if round.minibatches:
+                frames = await fabric.compute(lambda: worker.gradient(gradient))
+            else:
+                gradient.zero_()
+            await fabric.sum(gradient)
+            total = await fabric.total(frames)
+            await fabric.compute(lambda total=total: worker.apply(gradient, int(total)))
+            worker.synced()
