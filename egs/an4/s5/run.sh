@@ -15,7 +15,10 @@ Options:
   --ali-opts <options>            # for steps/import_ali.sh, such as "--max-unmatched 20"
   --rbm true|false                # whether the network starts from a stack of RBMs, or from random weights (true)
   --nj <n>                        # parallel jobs (the machine's cores)
-  --ngpu <n>                      # workers in training (1)
+  --ngpu <n>                      # workers in training, on as many devices or cores as there are (1)
+  --strategy <name>               # what they exchange: ma, bmuf, ssgd, onebit, local (ma)
+  --train-opts <options>          # more for steps/nnet/train.sh, such as "--optimizer ngsgd --average-period 20"
+  --rbm-ngpu <n>                  # workers in pretraining (1)
   --device <name>                 # cpu, cuda, cuda:N or auto (auto)
   --cmd <command>                 # how to run jobs (see cmd.sh)
 EOF
@@ -24,7 +27,7 @@ EOF
 from=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
 . ./cmd.sh
-stage=0 stop_stage=8 corpus="" ali_dir="" ali_opts="" rbm=true nj=$(nproc) ngpu=1 device=auto
+stage=0 stop_stage=8 corpus="" ali_dir="" ali_opts="" rbm=true rbm_ngpu=1 nj=$(nproc) ngpu=1 strategy=ma train_opts="" device=auto
 . ./path.sh
 . parse_options.sh || exit 1
 [ $# = 0 ] || { usage >&2; exit 1; }
@@ -70,13 +73,16 @@ if want 3 "frame store"; then
 fi
 
 if want 4 "RBM pretraining"; then
-  if $rbm; then steps/nnet/pretrain_dbn.sh --cmd "$cmd" --device "$device" $shape exp/dnn/store exp/dbn
-  else echo "run.sh: without --rbm true, the network starts from random weights"; fi
+  if $rbm; then
+    steps/nnet/pretrain_dbn.sh --cmd "$cmd" --ngpu "$rbm_ngpu" --strategy "$strategy" --device "$device" $shape exp/dnn/store exp/dbn
+  else
+    echo "run.sh: without --rbm true, the network starts from random weights"
+  fi
 fi
 
 if want 5 "network training"; then
   dbn=""; if $rbm; then dbn="--dbn exp/dbn"; fi
-  steps/nnet/train.sh --cmd "$cmd" --ngpu "$ngpu" --device "$device" $shape $dbn exp/dnn/store exp/dnn
+  steps/nnet/train.sh --cmd "$cmd" --ngpu "$ngpu" --strategy "$strategy" --device "$device" $shape $dbn $train_opts exp/dnn/store exp/dnn
 fi
 
 if want 6 "decoding"; then
