@@ -46,6 +46,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _terminated(signum: int, frame: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # one is enough, also for what cleans up
     raise Terminated
 
 
@@ -66,7 +67,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = _Parser(prog=f"pykaldist {verb}", description=module.__doc__, allow_abbrev=False,
                      formatter_class=argparse.RawDescriptionHelpFormatter)
     module.add_arguments(parser)
-    args = parser.parse_args(argv[1:])
+    args = parser.parse_args(argv[1:], argparse.Namespace(argv=argv))
     signal.signal(signal.SIGTERM, _terminated)
     try:
         return int(module.run(args) or 0)

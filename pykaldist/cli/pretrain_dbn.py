@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pykaldist.cli._job import run_job
 from pykaldist.options import add_options, add_variants, from_args, pick_variant
 from pykaldist.parallel.job import JobOptions
-from pykaldist.parallel.launch import launched
 from pykaldist.parallel.strategy import strategies, strategy_options
 from pykaldist.train.dbn import DbnExperiment, DbnOptions
 from pykaldist.train.trainer import TrainerOptions
@@ -27,7 +27,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     job = from_args(JobOptions, args)
     options, strategy = from_args(DbnOptions, args), pick_variant("strategy", args.strategy, STRATEGIES, args)
-    status = launched(job)
-    if status is None:
-        DbnExperiment(args.store, args.exp, options, job, strategy, from_args(TrainerOptions, args)).run()
-    return status or 0
+    return run_job(args, job, lambda: DbnExperiment(args.store, args.exp, options, job, strategy, from_args(TrainerOptions, args)))

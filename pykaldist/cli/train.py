@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pykaldist.cli._job import run_job
 from pykaldist.errors import UserError
 from pykaldist.nnet.dnn import DnnOptions
 from pykaldist.nnet.init import INITS, OF_ACTIVATION
@@ -12,7 +13,6 @@ from pykaldist.optim.registry import OPTIMIZERS
 from pykaldist.optim.schedules import SCHEDULES
 from pykaldist.options import add_options, add_variants, from_args, pick_variant
 from pykaldist.parallel.job import JobOptions
-from pykaldist.parallel.launch import launched
 from pykaldist.parallel.strategy import strategies, strategy_options
 from pykaldist.train.experiment import Choices, Experiment, ExperimentOptions
 from pykaldist.train.trainer import TrainerOptions
@@ -42,7 +42,4 @@ def run(args: argparse.Namespace) -> int:
     job = from_args(JobOptions, args)
     choices = Choices(from_args(ExperimentOptions, args, init=chosen), job, strategy, from_args(DnnOptions, args), init, optimizer,
                       schedule, from_args(TrainerOptions, args))
-    status = launched(job)
-    if status is None:
-        Experiment(args.store, args.exp, choices).run()
-    return status or 0
+    return run_job(args, job, lambda: Experiment(args.store, args.exp, choices))

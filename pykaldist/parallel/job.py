@@ -21,6 +21,7 @@ from pykaldist.parallel.processes import Alone, Processes
 from pykaldist.parallel.strategy import strategies
 
 FABRICS = ("mpi", "nccl", "gloo", "virtual")
+NO_TIMEOUT_S = 7 * 24 * 3600.0  # of an exchange: one may wait for a long serial phase; parallel/watch.py knows who hangs
 LR_SCALES = {"none": lambda n: 1.0, "linear": float, "sqrt": lambda n: n**0.5}
 
 
@@ -54,6 +55,8 @@ class JobOptions:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name):g} is negative.")
         if self.nproc > self.ngpu:
             raise UserError(f"--nproc {self.nproc} --ngpu {self.ngpu}: a process without a worker; give no more processes than workers.")
+        if self.fabric == "virtual" and self.hosts:
+            raise UserError(f"--fabric virtual --hosts {self.hosts}: virtual workers alone are one process; use --fabric mpi.")
         if self.fabric == "virtual" and self.nproc > 1:
             raise UserError(f"--fabric virtual --nproc {self.nproc}: virtual workers alone are one process; use --fabric mpi.")
 
@@ -99,8 +102,13 @@ class Job:
         return self.host.processes.rank == 0
 
 
+def local_cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def inside() -> str | None:
-    """The fabric of the job that this process was started in, by its environment; None outside of one."""
+    """What started the job that this process is of, by its environment: torch (torchrun) or mpi (mpiexec, srun); None outside of one."""
     if "WORLD_SIZE" in os.environ and "RANK" in os.environ:
         return "torch"
     names = ("PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE")
@@ -109,38 +117,60 @@ def inside() -> str | None:
     return None
 
 
-def open_processes(options: JobOptions) -> Processes:
-    """The processes of the job that this one belongs to."""
-    if options.fabric == "virtual" or inside() is None:
-        return Alone()
-    if options.fabric in ("nccl", "gloo"):
+def open_processes(options: JobOptions) -> tuple[Processes, str]:
+    """The processes of the job that this one belongs to, and how they exchange; an empty string for one that is alone."""
+    starter = inside()
+    if options.fabric == "virtual" or starter is None:
+        return Alone(), ""
+    fabric = options.fabric or "mpi"
+    if starter == "torch":
+        fabric = options.fabric or ("nccl" if options.device != "cpu" and torch.cuda.is_available() else "gloo")
+        if fabric == "mpi":
+            raise UserError("--fabric mpi: torchrun has started these processes; use --fabric nccl or gloo, or leave torchrun out.")
+    if fabric in ("nccl", "gloo"):
         from pykaldist.parallel.fabrics.torch_distributed import TorchDistributed
 
-        return TorchDistributed(options.fabric, options.timeout)
+        _set_rendezvous(fabric)
+        return TorchDistributed(fabric, NO_TIMEOUT_S), fabric
     from pykaldist.parallel.fabrics.mpi import Mpi
 
-    return Mpi()
+    return Mpi(), fabric
+
+
+def _set_rendezvous(fabric: str) -> None:
+    """torch.distributed's variables, where mpiexec or srun has started the processes."""
+    for name, others in (("RANK", ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")),
+                         ("WORLD_SIZE", ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"))):
+        value = next((os.environ[other] for other in others if other in os.environ), None)
+        if name not in os.environ and value is not None:
+            os.environ[name] = value
+    missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    if missing:
+        raise UserError(f"--fabric {fabric}: {', '.join(missing)} not set; let torchrun start the processes, or `pykaldist` by itself.")
 
 
 def open_job(options: JobOptions) -> Job:
     """Meet the other processes, and share out workers, devices and CPU threads."""
-    processes = open_processes(options)
+    processes, fabric = open_processes(options)
     if processes.size > options.ngpu:
         raise UserError(f"{processes.size} processes for --ngpu {options.ngpu}: start no more processes than workers.")
     names = _names(processes, socket.gethostname())
     local = [p for p, name in enumerate(names) if name == names[processes.rank]]
     device = choose_device(options.device, local.index(processes.rank))
-    threads = options.num_threads or (1 if options.deterministic else max(1, (os.cpu_count() or 1) // len(local)))
+    threads = options.num_threads or (1 if options.deterministic else max(1, local_cores() // len(local)))
     torch.set_num_threads(threads)
     host = Host(options.ngpu, processes, options.deterministic)
     n, p = options.ngpu, processes.size
-    kind = {"Alone": "", "Mpi": " over mpi", "TorchDistributed": f" over {options.fabric}"}[type(processes).__name__]
     nodes = len(set(names))
-    where = f"{p} process{'es' * (p > 1)}{f' on {nodes} hosts' * (nodes > 1)}{kind}, {device.type}, {threads} threads each"
+    over = f" over {fabric}" * bool(fabric)
+    where = f"{p} process{'es' * (p > 1)}{f' on {nodes} hosts' * (nodes > 1)}{over}, {device.type}, {threads} threads each"
     if n > p:
         most = -(-n // p)
         where += f"; {n} workers share them, up to {most} virtual ones in a process, one after the other"
     if device.type == "cuda" and len(local) > torch.cuda.device_count():
+        if fabric == "nccl":
+            raise UserError(f"{len(local)} processes on {socket.gethostname()}, which has {torch.cuda.device_count()} devices, and NCCL "
+                            "wants one each; use --nproc, or --fabric mpi, whose processes can share a device.")
         where += f"; {len(local)} processes share {torch.cuda.device_count()} devices"
     return Job(host, device, where)
 

@@ -30,6 +30,7 @@ from pykaldist.optim.schedules import Schedule
 from pykaldist.options import option
 from pykaldist.parallel.host import Host
 from pykaldist.parallel.strategy import Strategy
+from pykaldist.parallel.watch import pulse
 from pykaldist.parallel.worker import Worker
 from pykaldist.progress import Progress
 from pykaldist.train.checkpoints import TRAINER, Checkpoints
@@ -89,6 +90,9 @@ class Trainer:
         before = signal.signal(signal.SIGTERM, self._terminate)
         try:
             self._run()
+        except Terminated:
+            before = signal.SIG_IGN  # one is enough
+            raise
         finally:
             signal.signal(signal.SIGTERM, before)
             self.checkpoints.wait()
@@ -124,8 +128,9 @@ class Trainer:
                 self._bar.close()
                 self._bar = None
             self._show()
-            host.run([strategy.epoch(worker, fabric)
-                      for strategy, worker, fabric in zip(self.strategies, self.workers, host.fabrics, strict=True)])
+            with pulse.stepping():
+                host.run([strategy.epoch(worker, fabric)
+                          for strategy, worker, fabric in zip(self.strategies, self.workers, host.fabrics, strict=True)])
         totals = [sum(column) for column in zip(*host.by_rank([worker.totals for worker in self.workers]), strict=True)]
         train = self.learner.metrics(totals)
         self._check_loss(train["loss"], self.workers[0])
@@ -171,6 +176,7 @@ class Trainer:
             worker.params.copy_(params)
 
     def _on_step(self, worker: Worker) -> None:
+        pulse.steps += 1
         if worker.index % LOSS_CHECK_INTERVAL == 0:
             loss = worker.learner.metrics(worker.totals.tolist())["loss"]
             self._check_loss(loss, worker)
@@ -186,9 +192,7 @@ class Trainer:
                             f"lower {self.learner.rate_option} (was {worker.learn_rate:g}).")
 
     def _terminate(self, signum: int, frame: FrameType | None) -> None:
-        if self._stop:  # asked twice
-            raise Terminated
-        self._stop = True
+        self._stop = pulse.terminating = True
 
     def _wish(self) -> int:
         if self._stop:

@@ -1,0 +1,71 @@
+"""Training verbs as jobs: start the processes, or be one of them."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Protocol
+
+from pykaldist.cli import os_error_sentence
+from pykaldist.errors import Terminated, UserError
+from pykaldist.parallel.job import Job, JobOptions, inside
+from pykaldist.parallel.launch import GO_ON, LOST, Launcher, join_launched, needed, process_name
+from pykaldist.parallel.watch import DIED, Watch, end_now
+
+# What torch.distributed says where a process at the other end is gone; MPI's errors are a class of their own.
+GONE = ("onnection closed by peer", "onnection reset by peer", "roken pipe", "onnection refused")
+
+
+class Experiment(Protocol):
+    job: Job
+
+    def run(self) -> None: ...
+
+
+def run_job(args: argparse.Namespace, options: JobOptions, make: Callable[[], Experiment]) -> int:
+    """Run what `make` makes in every process of the job; the exit status, 75 where another try may mend what went wrong."""
+    if needed(options):
+        return Launcher(options, args.argv, args.exp).run()
+    if inside() is None:
+        make().run()
+        return 0
+    join_launched()
+    status, prefix = 1, f"pykaldist {args.argv[0]}: "
+    try:
+        experiment = make()
+        processes = experiment.job.host.processes
+        if processes.size == 1:
+            experiment.run()
+        else:
+            with Watch(processes, args.exp, options.timeout, lambda sentence: end_now(f"{prefix}ERROR: {sentence}; {GO_ON}\n")):
+                experiment.run()
+        return 0
+    except Terminated:
+        print(f"{prefix}terminated; run the same command again to go on.", file=sys.stderr, flush=True)
+        return _end(128 + signal.SIGTERM)
+    except UserError as error:
+        message = str(error)
+    except OSError as error:
+        message = os_error_sentence(error)
+    except MemoryError:
+        message = "out of memory; use fewer processes (--nproc) or a machine with more."
+    except Exception as error:
+        if type(error).__module__.startswith("mpi4py") or any(words in str(error) for words in GONE):
+            message, status = f"{LOST} ({str(error).splitlines()[0]}); {GO_ON}", DIED
+        else:
+            traceback.print_exc()
+            message = f"{type(error).__name__}: {error}; this is a fault in the program, and its traceback stands above."
+    print(f"{prefix}ERROR: {process_name()}: {message}", file=sys.stderr, flush=True)
+    return _end(status)
+
+
+def _end(status: int) -> int:
+    """End all processes of an MPI job, which would wait for this one; elsewhere it is enough to go."""
+    if "mpi4py.MPI" in sys.modules:
+        from mpi4py import MPI
+
+        MPI.COMM_WORLD.Abort(status)
+    return status
