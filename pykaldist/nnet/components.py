@@ -50,7 +50,7 @@ class AffineMap:
 
 
 # (map, x (n, in), dy (n, out), weight gradient (out, in), bias gradient (out,) or None, beta): sets each gradient to beta times its old
-# value plus the minibatch's. It may write over dy.
+# value plus the minibatch's. It may write over dy, and "gradients" may be the parameters themselves: dx is to be made before.
 GradientRule = Callable[[AffineMap, Tensor, Tensor, Tensor, "Tensor | None", float], None]
 
 
@@ -142,9 +142,9 @@ class Linear(Component):
         product(x, self.weight.t(), y)
 
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule) -> None:
-        rule(self.map, x, dy, grads[0], None, beta)
         if dx is not None:
             torch.mm(dy, self.weight, out=dx)
+        rule(self.map, x, dy, grads[0], None, beta)
 
 
 class Activation(Component):

@@ -52,6 +52,25 @@ def test_gradient_loss_and_accuracy_equal_autograd(activation):
     assert torch.allclose(grads, 0.5 * gradient + slow(model, activation, inputs[:4], targets[:4])[1], atol=1e-12)
 
 
+def test_a_rule_may_write_over_the_derivatives_it_is_given():
+    model, inputs, targets = setup("tanh", bottleneck_dim=2)
+    grads, totals = torch.zeros_like(model.params), torch.zeros(3, dtype=torch.float64)
+
+    def derivatives(spoil):
+        seen = []
+
+        def rule(map, x, dy, weight, bias, beta):
+            seen.append(dy.clone())
+            if spoil:
+                dy.fill_(torch.nan)
+
+        model.backward(CrossEntropy()(model.forward(inputs), Minibatch(inputs, targets, 0, False), totals), grads, rule=rule)
+        return seen
+
+    assert len(derivatives(True)) == 5
+    assert all(torch.equal(one, other) for one, other in zip(derivatives(True), derivatives(False), strict=True))
+
+
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_gradient_through_dropout_and_a_bottleneck_equals_autograd(activation):
     model, inputs, targets = setup(activation, dropout=0.4, bottleneck_dim=2)
