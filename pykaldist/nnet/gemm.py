@@ -32,12 +32,16 @@ def product(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
 
 
 def accumulate(out: Tensor, a: Tensor, b: Tensor, beta: float, alpha: float = 1.0) -> None:
-    """out <- beta out + alpha a b, `out` of the same type or wider; what `out` held does not matter where beta is 0."""
+    """out <- beta out + alpha a b, `out` of the same type or wider; what `out` held does not matter where beta is 0.
+
+    With b a vector, so is `out`; such a product is rounded before it is widened.
+    """
+    vector = b.dim() == 1
     if a.dtype == out.dtype:
-        out.addmm_(a, b, beta=beta, alpha=alpha)
-    elif _WIDENS:
+        (out.addmv_ if vector else out.addmm_)(a, b, beta=beta, alpha=alpha)
+    elif _WIDENS and not vector:
         torch.addmm(out, a, b, out_dtype=out.dtype, beta=beta, alpha=alpha, out=out)
     elif beta == 0.0:
-        out.copy_(torch.mm(a, b)).mul_(alpha)
+        out.copy_(torch.matmul(a, b)).mul_(alpha)
     else:
-        out.mul_(beta).add_(torch.mm(a, b), alpha=alpha)
+        out.mul_(beta).add_(torch.matmul(a, b), alpha=alpha)

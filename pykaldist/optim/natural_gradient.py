@@ -53,8 +53,8 @@ class Spectrum:
 
     def e(self, dim: int, alpha: float) -> np.ndarray:
         """(rank,): how much of each basis direction the inverse takes off."""
-        beta = self.rho * (1.0 + alpha) + alpha / dim * self.d.sum()
-        return 1.0 / (beta / self.d + 1.0)
+        beta = self.rho * (1.0 + alpha) + alpha / dim * float(self.d.sum())
+        return self.d / (beta + self.d)
 
 
 @dataclass
@@ -77,12 +77,12 @@ def fisher_update(gram: np.ndarray, trace: float, rows: int, dim: int, spectrum:
     d, rho, rank = spectrum.d, spectrum.rho, len(spectrum.d)
     eta = new_share(rows, num_samples_history)
     to_y = eta / rows * spectrum.e(dim, alpha) ** -0.5  # Y = diag(to_y) M
-    z = gram * np.multiply.outer(to_y, to_y)
-    size = max(1.0, float(z.trace()))  # keeps the eigensolver in range
-    values, vectors = torch.linalg.eigh(torch.from_numpy(z / size))  # reads one triangle: Z is symmetric but for rounding
+    size = max(1.0, float(gram.diagonal() @ to_y**2))  # tr(Z): keeps the eigensolver in range
+    z = gram * np.multiply.outer(to_y / size, to_y)
+    values, vectors = torch.linalg.eigh(torch.from_numpy(z))  # reads one triangle: Z is symmetric but for rounding
     c, u = values.numpy()[::-1] * size, vectors.numpy()[:, ::-1]
     floor = (rho * (1.0 - eta)) ** 2
-    orthonormalise = bool(c[0] > MAX_CONDITION * np.abs(c).min() or (c < floor).any())
+    orthonormalise = bool(c[0] > MAX_CONDITION * c[-1] or c[-1] < floor)
     sigma = np.sqrt(np.maximum(c, floor))
     new_rho = (eta / rows * trace + (1.0 - eta) * (dim * rho + d.sum()) - sigma.sum()) / (dim - rank)
     least = max(EPSILON, DELTA * sigma[0])
@@ -108,23 +108,26 @@ def orthonormalised(w: np.ndarray, e: np.ndarray) -> np.ndarray:
     return (q * np.where(r.diagonal() < 0, -1.0, 1.0)).T * np.sqrt(e)[:, None]
 
 
+def aligned(dim: int) -> int:
+    """`dim` rounded up so that rows start where a GPU's matrix units can read them."""
+    return -(-dim // 8) * 8
+
+
 class OnlineNaturalGradient:
     """Preconditions minibatches of rows of dimension `dim`.
 
-    With `ones`, the rows are taken to have one more column, of ones (the inputs of an affine map with a bias), which is never written
-    out. `rank` is limited to the dimension less one; a dimension of one is left as it is.
+    The rows come with `columns` columns, `dim` where it is not given; those beyond `dim` hold zeros and stay so. `rank` is limited to the
+    dimension less one; a dimension of one is left as it is.
 
     For each minibatch: `precondition`; where `collecting` is true, `finish(update())`, then or some minibatches later; `advance`. Nothing
     but `update` and `finish` waits for the device, and they alone change the model.
     """
 
     def __init__(self, dim: int, rank: int, update_period: int = 4, num_samples_history: float = 2000.0, alpha: float = 4.0,
-                 ones: bool = False, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
-        self.columns, self.dim = dim, dim + ones
-        self.rank = min(rank, self.dim - 1)
-        self.update_period, self.num_samples_history, self.alpha, self.ones = update_period, num_samples_history, alpha, ones
-        width = -(-self.dim // 8) * 8  # rows of W start where a GPU's matrix units can read them; the padding stays zero
-        self.w = torch.zeros(self.rank, width, device=device, dtype=dtype)
+                 columns: int | None = None, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+        self.dim, self.rank = dim, min(rank, dim - 1)
+        self.update_period, self.num_samples_history, self.alpha = update_period, num_samples_history, alpha
+        self.w = torch.zeros(self.rank, aligned(dim), device=device, dtype=dtype)  # the padding stays zero
         self._shifted = torch.empty(self.rank, 1, device=device, dtype=dtype)  # d + rho
         self._set_spectrum(Spectrum(np.full(self.rank, EPSILON), EPSILON))
         self.calls = 0
@@ -133,9 +136,8 @@ class OnlineNaturalGradient:
         self.small = torch.zeros(self.rank**2 + 2, device=device, dtype=dtype)
         self._one = torch.ones((), device=device, dtype=dtype)
         # Views, made once: a small network's step is made of many small calls.
-        self._w, self._w_one = self.w[:, :dim], self.w[:, dim : self.dim]
-        self._m, self._m_one = self.m[:, :dim], self.m[:, dim : self.dim]
-        self._gram = self.small[:-2].view(self.rank, self.rank)
+        self._w, self._m = self.w[:, : columns or dim], self.m[:, : columns or dim]
+        self._gram, self._trace, self._rows = self.small[:-2].view(self.rank, self.rank), self.small[-2], self.small[-1]
 
     @property
     def collecting(self) -> bool:
@@ -158,59 +160,45 @@ class OnlineNaturalGradient:
         # d = rho: beta / d = 1 + alpha + alpha rank / dim
         self.w.copy_(torch.from_numpy(basis * math.sqrt(1.0 / (2.0 + (self.dim + self.rank) * self.alpha / self.dim))))
         for _ in range(1 if x.shape[0] <= self.rank else START_PASSES):
-            self._collect(x, self._project(x, self._like(x)), self._trace(x))
+            self._collect(x, self._project(x, self._like(x)), self._energy(x))
             self.finish(self.update())
 
     def _like(self, x: Tensor) -> Tensor:
-        """W without the column of ones, of the type of x."""
+        """W, of the type of x."""
         return self._w if x.dtype == self._w.dtype else self._w.to(x.dtype)
 
     def _project(self, x: Tensor, w: Tensor) -> Tensor:
-        """H = X W^T (n, rank), lying as its transpose does: faster to make on a CPU."""
-        h = torch.empty(self.rank, x.shape[0], device=x.device, dtype=self.w.dtype)
-        product(w, x.t(), h)
-        return h.add_(self._w_one).t() if self.ones else h.t()
+        """H^T = W X^T (rank, n), of the type of x: faster to make on a CPU than H."""
+        if x.dtype == self.w.dtype:
+            return torch.mm(w, x.t())
+        return product(w, x.t(), torch.empty(self.rank, x.shape[0], device=x.device, dtype=self.w.dtype)).to(x.dtype)
 
-    def _trace(self, x: Tensor) -> Tensor:
+    def _energy(self, x: Tensor) -> Tensor:
         """tr(X X^T)."""
         flat = x.view(-1)
-        energy = torch.dot(flat, flat) if x.dtype == self.w.dtype else torch.linalg.vector_norm(flat, dtype=self.w.dtype).square_()
-        return energy.add_(x.shape[0]) if self.ones else energy
+        return torch.dot(flat, flat) if x.dtype == self.w.dtype else torch.linalg.vector_norm(flat, dtype=self.w.dtype).square_()
 
-    def precondition(self, x: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
-        """x (n, columns) -> (Xhat, the column of ones preconditioned (n,) or None, row norms of Xhat (n,), gamma ()).
-
-        Xhat is written into `out`, a buffer of n x columns elements or more, or over x; it is to be multiplied by gamma.
-        """
+    def precondition(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """x (n, columns) becomes Xhat, which is to be multiplied by gamma: (row norms of Xhat (n,), gamma (), 0 for silence)."""
         if self.rank == 0:
-            norms = torch.linalg.vector_norm(x, dim=1, dtype=self.w.dtype)
-            return x, torch.ones_like(norms) if self.ones else None, torch.hypot(norms, self._one) if self.ones else norms, self._one
-        trace, w = self._trace(x), self._like(x)
+            return torch.linalg.vector_norm(x, dim=1, dtype=self.w.dtype), self._one
+        before, w = self._energy(x), self._like(x)
         h = self._project(x, w)
         if self.collecting:
-            self._collect(x, h, trace)
-        thin = h if x.dtype == h.dtype else h.to(x.dtype)
-        xhat = x.addmm_(thin, w, alpha=-1.0) if out is None else torch.addmm(x, thin, w, alpha=-1.0, out=out[: x.numel()].view(x.shape))
-        norms = torch.linalg.vector_norm(xhat, dim=1, dtype=self.w.dtype)
-        ones = None
-        if self.ones:
-            ones = torch.addmv(self._one, h, self._w_one[:, 0], alpha=-1.0)
-            norms = torch.hypot(norms, ones)
-        after = torch.dot(norms, norms)
-        return xhat, ones, norms, trace.clamp_min_(TINY).div_(after.clamp_min_(TINY)).sqrt_()
+            self._collect(x, h, before)
+        x.addmm_(h.t(), w, alpha=-1.0)
+        norms = torch.linalg.vector_norm(x, dim=1, dtype=self.w.dtype)
+        return norms, before.div_(torch.dot(norms, norms).clamp_min_(TINY)).sqrt_()
 
-    def _collect(self, x: Tensor, h: Tensor, trace: Tensor) -> None:
+    def _collect(self, x: Tensor, h: Tensor, energy: Tensor) -> None:
         """M, M M^T and the trace of a minibatch."""
         rows = x.shape[0]
         eta = new_share(rows, self.num_samples_history)
-        torch.mul(self.w, self._shifted, out=self.m)
-        self.m.mul_((1.0 - eta) / eta * rows)
-        accumulate(self._m, h.t().to(x.dtype), x, 1.0)
-        if self.ones:
-            self._m_one[:, 0].add_(h.sum(0))
+        torch.mul(self.w, self._shifted * ((1.0 - eta) / eta * rows), out=self.m)
+        accumulate(self._m, h, x, 1.0)
         torch.mm(self.m, self.m.t(), out=self._gram)
-        self.small[-2].copy_(trace)
-        self.small[-1].fill_(rows)
+        self._trace.copy_(energy)
+        self._rows.fill_(rows)
 
     def update(self, small: Tensor | None = None) -> FisherUpdate:
         """The rank x rank part of an update, on the host, from the statistics taken last (`small`: their copy on the host)."""

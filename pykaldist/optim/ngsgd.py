@@ -32,9 +32,9 @@ from torch import Tensor
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.nnet.components import AffineMap
-from pykaldist.nnet.gemm import product
+from pykaldist.nnet.gemm import accumulate
 from pykaldist.nnet.learner import Learner
-from pykaldist.optim.natural_gradient import FIRST_UPDATES, TINY, FisherUpdate, OnlineNaturalGradient, Spectrum
+from pykaldist.optim.natural_gradient import FIRST_UPDATES, TINY, FisherUpdate, OnlineNaturalGradient, Spectrum, aligned
 from pykaldist.optim.optimizer import Optimizer, OptimizerOptions
 from pykaldist.options import option
 
@@ -69,16 +69,30 @@ class NgSgdOptions(OptimizerOptions):
 
 
 class MapState:
-    """The two Fisher models of one affine map, and how its last gradient is to be scaled."""
+    """The two Fisher models of one affine map, and what stands beside its inputs: ones where it has a bias, then zeros."""
 
     def __init__(self, map: AffineMap, options: NgSgdOptions, like: Tensor) -> None:
         shared = {"update_period": options.update_period, "num_samples_history": options.num_samples_history, "alpha": options.alpha,
                   "device": like.device, "dtype": like.dtype}
         rank_in = min(DEFAULT_RANK_IN, (map.input_dim + 1) // 2) if options.rank_in is None else options.rank_in
         rank_out = min(DEFAULT_RANK_OUT, (map.output_dim + 1) // 2) if options.rank_out is None else options.rank_out
-        self.input = OnlineNaturalGradient(map.input_dim, rank_in, ones=map.bias, **shared)
+        dim = map.input_dim + map.bias
+        self.width = aligned(dim)
+        self.input = OnlineNaturalGradient(dim, rank_in, columns=self.width, **shared)
         self.output = OnlineNaturalGradient(map.output_dim, rank_out, **shared)
-        self.scale = torch.ones((), device=like.device, dtype=like.dtype)
+        self._beside = torch.zeros(0, self.width - map.input_dim)
+        self._wide = torch.zeros(0, self.width)
+
+    def widened(self, x: Tensor, scratch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """x (n, input dim) with what stands beside it, (n, width), written into `scratch`; views of the inputs and of the ones in it."""
+        n, dim = x.shape
+        if len(self._beside) < n:
+            self._beside = torch.zeros(n, self.width - dim, device=x.device, dtype=x.dtype)
+            self._beside[:, : self.input.dim - dim] = 1.0
+        if len(self._wide) != n:
+            self._wide, self._next_to_x = scratch[: n * self.width].view(n, self.width), self._beside[:n]
+            self._inputs, self._ones = self._wide[:, :dim], self._wide[:, dim : self.input.dim]
+        return torch.cat([x, self._next_to_x], 1, out=self._wide), self._inputs, self._ones
 
 
 class NgSgd(Optimizer):
@@ -94,11 +108,10 @@ class NgSgd(Optimizer):
         self.states = [MapState(m, options, model.params) for m in model.maps]
         self._state_of = dict(zip(model.maps, self.states, strict=True))
         self._sides = [side for state in self.states for side in (state.input, state.output) if side.rank > 0]
-        self._grads = torch.zeros_like(model.params)
-        one = torch.ones_like(self.rate)
-        # (where, scale of the gradient there), over all parameters
-        self._parts = [(part, state.scale) for part, state in zip(model.map_slices(), self.states, strict=True)]
-        self._parts += [(part, one) for part in _between([part for part, _ in self._parts], len(model.params))]
+        maps = model.map_slices()
+        self._parts = maps + _between(maps, len(model.params))  # all parameters
+        self._bounded = options.max_change > 0.0 or options.max_param_change > 0.0
+        self._straight = self._straight and not self._bounded
         self._scratch = torch.empty(0)
         self.delayed = DelayedUpdates(self._sides) if model.device.type == "cuda" else None
 
@@ -109,70 +122,54 @@ class NgSgd(Optimizer):
 
     def gradient(self, minibatch: Minibatch, grads: Tensor, totals: Tensor) -> None:
         self._before_step()
-        self.learner.gradient(minibatch, grads, 0.0, totals, self._natural)
-        for part, scale in self._parts:
-            grads[part].mul_(scale)
+        super().gradient(minibatch, grads, totals)
         self._after_step()
 
     def _kind(self) -> int:
         return int(self.states[0].input.collecting)
 
-    def _step(self, minibatch: Minibatch, totals: Tensor) -> None:
-        self.learner.gradient(minibatch, self._grads, 0.0, totals, self._natural)
-        if self.options.momentum == 0.0:
-            self._move([(self._grads[part], scale) for part, scale in self._parts], len(minibatch))
-            return
-        self.velocity.mul_(self.options.momentum)
-        for part, scale in self._parts:
-            self.velocity[part].addcmul_(self._grads[part], scale)
-        self._update(len(minibatch))
-
     def _update(self, frames: int) -> None:
-        one = torch.ones_like(self.rate)
-        self._move([(self.velocity[part], one) for part, _ in self._parts], frames)
-
-    def _move(self, directions: list[tuple[Tensor, Tensor]], frames: int) -> None:
-        """Step against each part's direction times its factor times the rate, within the bounds on change."""
+        """Step against the velocity times the rate, within the bounds on change."""
+        if not self._bounded:
+            super()._update(frames)
+            return
         o = self.options
         self._decay(frames)
-        steps = torch.stack([factor for _, factor in directions]) * self.rate
-        if o.max_change > 0.0 or o.max_param_change > 0.0:
-            norms = torch.stack([torch.linalg.vector_norm(direction) for direction, _ in directions]).clamp_min_(TINY)
-            if o.max_change > 0.0:
-                steps = torch.minimum(steps, o.max_change / norms)
-            if o.max_param_change > 0.0:
-                steps = steps * (o.max_param_change / torch.linalg.vector_norm(norms * steps).clamp_min_(TINY)).clamp_max_(1.0)
-        for i, (part, _) in enumerate(self._parts):
-            self.model.params[part].addcmul_(directions[i][0], steps[i], value=-1.0)
+        norms = torch.stack([torch.linalg.vector_norm(self.velocity[part]) for part in self._parts]).clamp_min_(TINY)
+        steps = self.rate.expand_as(norms)
+        if o.max_change > 0.0:
+            steps = torch.minimum(steps, o.max_change / norms)
+        if o.max_param_change > 0.0:
+            steps = steps * (o.max_param_change / torch.linalg.vector_norm(norms * steps).clamp_min_(TINY)).clamp_max_(1.0)
+        for part, step in zip(self._parts, steps.unbind(), strict=True):
+            self.model.params[part].addcmul_(self.velocity[part], step, value=-1.0)
         self._constrain(frames)
 
-    def _natural(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float) -> None:
-        """The gradient rule: Yhat^T Xhat; what it is to be multiplied by goes into the map's state."""
-        assert beta == 0.0, "momentum comes after preconditioning"
+    def _rule(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float,
+              factor: Tensor | None = None) -> None:
+        """The natural gradient, its minibatch's part times `factor`."""
         state = self._state_of[map]
+        x, inputs, ones = state.widened(x, self._buffer(x, state.width))
         if state.input.calls == 0:
             state.input.start(x)
             state.output.start(dy)
-        xhat, ones, x_norms, x_scale = state.input.precondition(x, self._buffer(x))
-        yhat, _, y_norms, y_scale = state.output.precondition(dy)
-        product(yhat.t(), xhat, weight)
-        if bias is not None and ones is not None:
-            if map.bias_learn_rate_coef != map.learn_rate_coef:
-                ones = ones * (map.bias_learn_rate_coef / map.learn_rate_coef)
-            if yhat.dtype == bias.dtype:
-                torch.mv(yhat.t(), ones, out=bias)
-            else:
-                bias.copy_(torch.mv(yhat.t(), ones.to(yhat.dtype)))
-        scale = torch.mul(x_scale, y_scale, out=state.scale)
-        if map.learn_rate_coef != 1.0:
-            scale.mul_(map.learn_rate_coef)
+        y_norms, y_scale = state.output.precondition(dy)
+        x_norms, x_scale = state.input.precondition(x)
+        scale = x_scale * y_scale
         if self.options.max_change_per_sample > 0.0:
-            change = torch.dot(x_norms, y_norms).mul_(scale).mul_(self.rate).clamp_min_(TINY)
-            scale.mul_(change.reciprocal_().mul_(self.options.max_change_per_sample * x.shape[0]).clamp_max_(1.0))
+            change = torch.dot(x_norms, y_norms).mul_(self.rate)
+            if map.learn_rate_coef != 1.0:
+                change.mul_(map.learn_rate_coef)
+            scale = torch.minimum(scale, change.reciprocal_().mul_(self.options.max_change_per_sample * x.shape[0]))
+        y = dy.mul_(scale if factor is None else scale.mul_(factor)).t()
+        accumulate(weight, y, inputs, beta, map.learn_rate_coef)
+        if bias is not None:
+            accumulate(bias, y, ones.flatten(), beta, map.bias_learn_rate_coef)
 
-    def _buffer(self, like: Tensor) -> Tensor:
-        if self._scratch.numel() < like.numel():
-            self._scratch = torch.empty(like.numel(), device=like.device, dtype=like.dtype)
+    def _buffer(self, like: Tensor, width: int) -> Tensor:
+        size = like.shape[0] * width
+        if self._scratch.numel() < size:
+            self._scratch = torch.empty(size, device=like.device, dtype=like.dtype)
         return self._scratch
 
     def _before_step(self) -> None:

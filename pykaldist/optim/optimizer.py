@@ -6,6 +6,9 @@ After the optimiser's own update, with lr the learning rate (times an affine map
     max-norm:  a row of W whose norm exceeds the limit is scaled back to it (Srivastava et al., 2014)
 on weights, never on biases. They act on the parameters, not on the gradient: NG-SGD does not precondition them.
 
+Where no momentum or L2 penalty stands between gradient and update, a minibatch's own update is made inside the matrix products, straight
+into the parameters, without the pass over all of them which a gradient in a buffer of its own would cost.
+
 On a GPU the launching of a step's hundred small kernels costs more than a small network's arithmetic. So a step is recorded as a CUDA graph
 the third time that its kind comes, and replayed from then on; what changes from step to step (minibatch, rate) lies in buffers that
 stay in place.
@@ -13,7 +16,6 @@ stay in place.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +25,7 @@ from torch import Tensor
 
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Minibatch
+from pykaldist.nnet.components import AffineMap, outer_product
 from pykaldist.nnet.learner import Learner
 from pykaldist.options import option
 
@@ -44,14 +47,17 @@ class OptimizerOptions:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)} is negative.")
 
 
-class Optimizer(ABC):
+class Optimizer:
     """The optimiser of one worker; `velocity` is flat, like the parameters."""
 
     def __init__(self, learner: Learner, options: OptimizerOptions) -> None:
         self.learner, self.model, self.options = learner, learner.model, options
         self.velocity = torch.zeros_like(self.model.params)
         self.rate = torch.zeros((), device=self.model.device, dtype=self.model.params.dtype)
+        self._minus_rate = torch.zeros_like(self.rate)
         self._host_rate = 0.0
+        mapped = sum(part.stop - part.start for part in self.model.map_slices())
+        self._straight = options.momentum == 0.0 and options.l2_penalty == 0.0 and mapped == len(self.model.params)
         self._graphs: _StepGraphs | None = _StepGraphs() if self.model.device.type == "cuda" else None
         maps = self.model.maps
         weights = [v for component in self.model.views(self.model.params) for v in component if v.dim() == 2]
@@ -66,9 +72,9 @@ class Optimizer(ABC):
             kind = (self._kind(), *minibatch.addresses(), totals.data_ptr())
             self._graphs.run(kind, lambda: self._step(minibatch, totals), self.learner.training_generator(minibatch))
 
-    @abstractmethod
     def gradient(self, minibatch: Minibatch, grads: Tensor, totals: Tensor) -> None:
         """grads <- the minibatch's gradient, summed, as `apply` of this or another worker's optimiser takes it."""
+        self.learner.gradient(minibatch, grads, 0.0, totals, self._rule)
 
     def apply(self, gradient: Tensor, learn_rate: float, frames: int) -> None:
         """Update from a gradient made elsewhere, summed over `frames` frames."""
@@ -76,9 +82,23 @@ class Optimizer(ABC):
         self.velocity.mul_(self.options.momentum).add_(gradient)
         self._update(frames)
 
-    @abstractmethod
     def _step(self, minibatch: Minibatch, totals: Tensor) -> None:
         """`local_step` but for what happens on the host."""
+        if self._straight:
+            self.learner.gradient(minibatch, self.model.params, 1.0, totals, self._descend)
+            self._constrain(len(minibatch))
+        else:
+            self.learner.gradient(minibatch, self.velocity, self.options.momentum, totals, self._rule)
+            self._update(len(minibatch))
+
+    def _rule(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float,
+              factor: Tensor | None = None) -> None:
+        """The gradient rule; `factor` multiplies the minibatch's part."""
+        outer_product(map, x, dy if factor is None else dy.mul_(factor), weight, bias, beta)
+
+    def _descend(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float) -> None:
+        """The rule that makes the update."""
+        self._rule(map, x, dy, weight, bias, beta, self._minus_rate)
 
     def _kind(self) -> int:
         """Steps of different kinds launch different kernels."""
@@ -88,6 +108,7 @@ class Optimizer(ABC):
         """The rate of what follows; NG-SGD's `gradient` depends on it too (max-change per sample)."""
         if learn_rate != self._host_rate:
             self.rate.fill_(learn_rate)
+            self._minus_rate.fill_(-learn_rate)
             self._host_rate = learn_rate
 
     def _update(self, frames: int) -> None:

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
-from pykaldist.frames.sampler import Minibatch
 from pykaldist.optim.optimizer import Optimizer, OptimizerOptions
 
 
@@ -21,11 +18,4 @@ class SgdOptions(OptimizerOptions):
 
 
 class Sgd(Optimizer):
-    """The momentum is applied inside the gradient's own matrix products."""
-
-    def gradient(self, minibatch: Minibatch, grads: Tensor, totals: Tensor) -> None:
-        self.learner.gradient(minibatch, grads, 0.0, totals)
-
-    def _step(self, minibatch: Minibatch, totals: Tensor) -> None:
-        self.learner.gradient(minibatch, self.velocity, self.options.momentum, totals)
-        self._update(len(minibatch))
+    """What every optimiser does, with the gradient as it is. The momentum is applied inside the gradient's own matrix products."""

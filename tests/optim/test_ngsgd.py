@@ -58,7 +58,8 @@ def reference_steps(options, batches):
                     sides[i, name] = OnlineNaturalGradient(matrix.shape[1], rank, dtype=torch.float64, update_period=options.update_period)
                     sides[i, name].start(matrix)
                 side = sides[i, name]
-                hat, _, _, gamma = side.precondition(matrix.clone())
+                hat = matrix.clone()
+                _, gamma = side.precondition(hat)
                 if side.collecting:
                     side.finish(side.update())
                 side.advance()
