@@ -38,6 +38,7 @@ class Average(Request):
 @dataclass
 class Sum(Request):
     buffer: Tensor
+    value: float
 
 
 @dataclass
@@ -93,9 +94,9 @@ class Fabric:
         """
         await Average(buffer, weight, measure)
 
-    async def sum(self, buffer: Tensor) -> None:
-        """buffer <- sum_k buffer_k over all workers."""
-        await Sum(buffer)
+    async def sum(self, buffer: Tensor, value: float = 0.0) -> float:
+        """buffer <- sum_k buffer_k over all workers; the sum of their values."""
+        return await Sum(buffer, value)
 
     async def total(self, value: float) -> float:
         """The sum of the workers' values."""
@@ -110,11 +111,11 @@ class Fabric:
         return await Exchange(buffer, to, source)
 
     async def gather(self, buffer: Tensor) -> list[Tensor]:
-        """Every worker's buffer, by rank; they may differ in length."""
+        """Every worker's buffer, by rank; they may differ in length. None of them may be changed by anyone from then on."""
         return await Gather(buffer)
 
     async def scatter(self, parts: list[Tensor]) -> list[Tensor]:
-        """Part k goes to worker k: what each worker sent here, by rank."""
+        """Part k goes to worker k: what each worker sent here, by rank. None of it may be changed by anyone from then on."""
         return await Scatter(parts)
 
     async def safe_point(self) -> None:

@@ -24,6 +24,8 @@ from torch import Tensor
 from pykaldist.parallel.fabric import Average, Exchange, Fabric, Gather, Maximum, Request, SafePoint, Scatter, Sum, Total
 from pykaldist.parallel.processes import Alone, Processes
 
+PIECE = 1 << 20  # values that are summed up in order at a time, which bounds the memory that it takes
+
 
 class Host:
     """The workers `ranks` of `size`, each with its `fabrics` end.
@@ -101,63 +103,63 @@ class Host:
             fabric.seconds[what] += (now - before) / len(self.fabrics)
         return now
 
-    def _control(self, values: list[float], largest: bool = False) -> np.ndarray:
+    def _control(self, values: list[float] | np.ndarray, largest: bool = False) -> np.ndarray:
         """A few numbers from every process; the time until all have given theirs is time spent waiting."""
         before = time.perf_counter()
         result = self.processes.control(values, largest)
         self._timed("wait", before)
         return result
 
+    def _by_rank(self, values: list[float]) -> np.ndarray:
+        """A number of each worker, in the order of ranks, on every process."""
+        table = np.zeros(self.size)
+        table[self.ranks.start : self.ranks.stop] = values
+        return self._control(table)
+
     def _average(self, requests: list[Average]) -> list[None]:
-        weights = [float(r.weight) for r in requests]
-        least, most, total = min(weights), max(weights), sum(weights)
-        if self.processes.size > 1:
-            total = float(self._control([total])[0])
-            least, most = (float(v) for v in self._control([-least, most], largest=True) * np.array([-1.0, 1.0]))
-        if total == 0.0:
+        weights = self._by_rank([r.weight for r in requests])
+        if not weights.any():
             return [None] * len(requests)
         before = time.perf_counter()
         buffers = [r.buffer for r in requests]
         own = buffers[0].clone() if requests[0].measure else None
-        # Equal weights need no pass over the buffers before the sum.
-        equal = least == most
-        self._add(buffers, [1.0] * len(buffers) if equal else [w / total for w in weights], 1.0 / self.size if equal else 1.0)
+        if (weights == weights[0]).all():  # no pass over the buffers before the sum
+            self._add(buffers, [1.0] * len(buffers), 1.0 / self.size)
+        else:
+            self._add(buffers, (weights / weights.sum())[self.ranks.start : self.ranks.stop].tolist(), 1.0)
         if own is not None:
-            norm = torch.linalg.vector_norm(buffers[0])
-            far = [float(torch.linalg.vector_norm(one - buffers[0]) / norm) for one in (own, *buffers[1:])]
-            self.disagreement = float(self._control([sum(far)])[0]) / self.size
-        for buffer in buffers[1:]:
-            buffer.copy_(buffers[0])
+            self._measure([own, *buffers[1:]], buffers[0])
+        self._hand_out(buffers)
         self._timed("exchange", before)
         return [None] * len(requests)
 
-    def _sum(self, requests: list[Sum]) -> list[None]:
-        self._control([0.0])
+    def _measure(self, buffers: list[Tensor], mean: Tensor) -> None:
+        """Note how far the workers' buffers were from their mean; one of them is overwritten after the other."""
+        norm = torch.linalg.vector_norm(mean)
+        far = [float(torch.linalg.vector_norm(buffer.sub_(mean)) / norm) for buffer in buffers]
+        self.disagreement = float(self._by_rank(far).sum()) / self.size
+
+    def _sum(self, requests: list[Sum]) -> list[float]:
+        total = float(self._by_rank([r.value for r in requests]).sum())
         before = time.perf_counter()
         buffers = [r.buffer for r in requests]
         self._add(buffers, [1.0] * len(buffers), 1.0)
+        self._hand_out(buffers)
+        self._timed("exchange", before)
+        return [total] * len(requests)
+
+    @staticmethod
+    def _hand_out(buffers: list[Tensor]) -> None:
         for buffer in buffers[1:]:
             buffer.copy_(buffers[0])
-        self._timed("exchange", before)
-        return [None] * len(requests)
 
     def _add(self, buffers: list[Tensor], factors: list[float], scale: float) -> None:
         """The first buffer <- scale sum_k factor_k buffer_k over all workers."""
-        first = buffers[0]
         if self.deterministic and self.processes.size > 1:
-            edges = [len(first) * i // self.processes.size for i in range(self.processes.size + 1)]
-            stripes = [slice(a, b) for a, b in itertools.pairwise(edges)]
-            scaled = [b if f == 1.0 else b * f for b, f in zip(buffers, factors, strict=True)]
-            received = self.processes.scatter([torch.cat([b[s] for b in scaled]) for s in stripes])
-            own = stripes[self.processes.rank]
-            rows = torch.cat(received).view(self.size, own.stop - own.start)
-            stripe = rows[0].clone()
-            for row in rows[1:]:
-                stripe.add_(row)
-            if scale != 1.0:
-                stripe.mul_(scale)
-            torch.cat(self.processes.gather(stripe), out=first)
+            for pieces in zip(*[buffer.split(PIECE) for buffer in buffers], strict=True):
+                self._add_in_order(list(pieces), factors, scale)
             return
+        first = buffers[0]
         if factors[0] != 1.0:
             first.mul_(factors[0])
         for buffer, factor in zip(buffers[1:], factors[1:], strict=True):
@@ -169,8 +171,23 @@ class Host:
                 first.add_(buffer, alpha=factor)
         self.processes.sum(first, scale)
 
+    def _add_in_order(self, buffers: list[Tensor], factors: list[float], scale: float) -> None:
+        """`_add`, by stripes, one a process, each summed up in the order of the workers' ranks."""
+        edges = [len(buffers[0]) * i // self.processes.size for i in range(self.processes.size + 1)]
+        stripes = [slice(a, b) for a, b in itertools.pairwise(edges)]
+        scaled = [buffer if factor == 1.0 else buffer * factor for buffer, factor in zip(buffers, factors, strict=True)]
+        received = self.processes.scatter([torch.cat([buffer[stripe] for buffer in scaled]) for stripe in stripes])
+        own = stripes[self.processes.rank]
+        rows = torch.cat(received).view(self.size, own.stop - own.start)
+        stripe = rows[0].clone()
+        for row in rows[1:]:
+            stripe.add_(row)
+        if scale != 1.0:
+            stripe.mul_(scale)
+        torch.cat(self.processes.gather(stripe), out=buffers[0])
+
     def _total(self, requests: list[Total]) -> list[float]:
-        return [float(self._control([sum(r.value for r in requests)])[0])] * len(requests)
+        return [float(self._by_rank([r.value for r in requests]).sum())] * len(requests)
 
     def _maximum(self, requests: list[Maximum]) -> list[float]:
         return [float(self._control([max(r.value for r in requests)], largest=True)[0])] * len(requests)
@@ -182,11 +199,11 @@ class Host:
         return [None] * len(requests)
 
     def _exchange(self, requests: list[Exchange]) -> list[Tensor]:
-        parts = [[torch.empty(0, dtype=r.buffer.dtype, device=r.buffer.device) for _ in range(self.size)] for r in requests]
-        for own, request in zip(parts, requests, strict=True):
-            own[request.to] = request.buffer
-        received = self._scattered(parts)
-        return [got[request.source].clone() for got, request in zip(received, requests, strict=True)]
+        if self.processes.size == 1:
+            return [requests[r.source].buffer.clone() for r in requests]
+        nothing = requests[0].buffer[:0]
+        received = self._scattered([[r.buffer if k == r.to else nothing for k in range(self.size)] for r in requests])
+        return [got[r.source] for got, r in zip(received, requests, strict=True)]
 
     def _scatter(self, requests: list[Scatter]) -> list[list[Tensor]]:
         return self._scattered([r.parts for r in requests])
@@ -195,12 +212,10 @@ class Host:
         """parts[i][k]: from the i-th worker here to worker k -> [i][k]: what the i-th worker here gets from worker k."""
         if self.processes.size == 1:
             return [[parts[k][i] for k in range(self.size)] for i in range(self.size)]
-        self._control([0.0])
-        before = time.perf_counter()
-        lengths = np.array([[len(part) for part in own] for own in parts], dtype=np.float64)
         table = np.zeros((self.size, self.size))
-        table[self.ranks.start : self.ranks.stop] = lengths
-        table = self.processes.control(table.ravel()).reshape(self.size, self.size).astype(int)
+        table[self.ranks.start : self.ranks.stop] = [[len(part) for part in own] for own in parts]
+        table = self._control(table.ravel()).reshape(self.size, self.size).astype(int)
+        before = time.perf_counter()
         blocks = [range(a, b) for a, b in itertools.pairwise(self.bounds)]
         received = self.processes.scatter([torch.cat([own[k] for own in parts for k in block]) for block in blocks])
         result: list[list[Tensor]] = [[] for _ in parts]
@@ -213,4 +228,10 @@ class Host:
         return result
 
     def _gather(self, requests: list[Gather]) -> list[list[Tensor]]:
-        return self._scattered([[r.buffer] * self.size for r in requests])
+        buffers = [r.buffer for r in requests]
+        if self.processes.size > 1:
+            lengths = self._by_rank([len(buffer) for buffer in buffers]).astype(int).tolist()
+            before = time.perf_counter()
+            buffers = list(torch.cat(self.processes.gather(torch.cat(buffers))).split(lengths))
+            self._timed("exchange", before)
+        return [buffers] * len(requests)

@@ -70,15 +70,17 @@ class Strategy(ABC):
         """Rounds of up to `period` minibatches, as many for every worker as the one with most minibatches left needs; with a period of 0,
         rounds of a block each.
 
-        A worker whose shard is used up takes part in the remaining rounds with none. Each round ends, after what the caller does with
-        it, in a safe point.
+        A worker whose shard is used up takes part in the remaining rounds with none. Each round but the last ends, after what the caller
+        does with it, in a safe point; after the last one the epoch is over, and with it comes a checkpoint.
         """
         ends = [end for end in worker.sampler.block_ends(worker.epoch) if end > worker.index] if period == 0 else \
             [min(worker.index + i + period, worker.sampler.minibatches) for i in range(0, worker.remaining, period)]
         count = int(await fabric.maximum(len(ends)))
         for i in range(count):
-            yield Round(ends[i] - worker.index if i < len(ends) else 0, i == count - 1)
-            await fabric.safe_point()
+            last = i == count - 1
+            yield Round(ends[i] - worker.index if i < len(ends) else 0, last)
+            if not last:
+                await fabric.safe_point()
 
     def contract(self, workers: int, minibatch_size: int) -> list[tuple[str, str]]:
         """What it does to a run of so many workers, as rows of the table at a run's start."""

@@ -70,4 +70,4 @@ class Mpi(Processes):
 
 
 def _bytes(tensor: Tensor) -> np.ndarray:
-    return tensor.numpy().view(np.uint8)
+    return tensor.view(torch.uint8).numpy()

@@ -43,7 +43,8 @@ class BmufOptions(PeriodOptions):
 
     block_momentum: float | None = option(None, "block momentum eta (from --block-gain)")
     block_learning_rate: float = option(1.0, "block learning rate zeta")
-    block_gain: float = option(1.0, "C = zeta / (N (1 - eta)): the step in the steady state over that of serial training")
+    block_gain: float | None = option(None, "C = zeta / (N (1 - eta)): the step in the steady state over that of serial training; gives "
+                                            "eta (1)")
     nesterov: bool = option(True, "Nesterov's block momentum; false: classical")
     local_momentum: str = option("reset", "the workers' own momentum at a block's end", ("keep", "reset", "average"))
 
@@ -51,15 +52,17 @@ class BmufOptions(PeriodOptions):
         super().__post_init__()
         if self.block_momentum is not None and not 0.0 <= self.block_momentum < 1.0:
             raise UserError(f"--block-momentum {self.block_momentum:g} is outside [0, 1).")
-        if self.block_learning_rate <= 0.0 or self.block_gain <= 0.0:
-            raise UserError(f"--block-learning-rate {self.block_learning_rate:g} --block-gain {self.block_gain:g}: expected positive "
-                            "numbers.")
+        if self.block_momentum is not None and self.block_gain is not None:
+            raise UserError("--block-momentum and --block-gain exclude each other: either gives the other.")
+        for name in ("block_learning_rate", "block_gain"):
+            if getattr(self, name) is not None and getattr(self, name) <= 0.0:
+                raise UserError(f"--{name.replace('_', '-')} {getattr(self, name):g} is not positive.")
 
     def momentum(self, workers: int) -> float:
         """eta, given or from the gain."""
         if self.block_momentum is not None:
             return self.block_momentum
-        return max(0.0, 1.0 - self.block_learning_rate / (workers * self.block_gain))
+        return max(0.0, 1.0 - self.block_learning_rate / (workers * (self.block_gain or 1.0)))
 
 
 class Bmuf(Strategy):
@@ -74,19 +77,20 @@ class Bmuf(Strategy):
 
     async def epoch(self, worker: Worker, fabric: Fabric) -> None:
         o, eta, params = self.options, self.options.momentum(fabric.size), worker.params
-        if self.delta is None:
-            self.delta = torch.zeros_like(params)
+        self.delta = torch.zeros_like(params) if self.delta is None else self.delta.to(params.device)
+        start = torch.empty_like(params)
         async for round in self.rounds(worker, fabric, o.minibatches(worker.sampler.minibatch_size)):
-            model = params.clone()
+            self.delta.mul_(eta)  # eta Delta(t-1), the look-ahead
             if o.nesterov:
-                params.add_(self.delta, alpha=eta)
-            start = params.clone()
+                params.add_(self.delta)
+            start.copy_(params)
             for _ in range(round.minibatches):
                 await fabric.compute(worker.step)
             weight = worker.frames_since_sync
             await fabric.average(params, weight, measure=round.last)
-            self.delta.mul_(eta).add_(params.sub_(start), alpha=o.block_learning_rate)
-            torch.add(model, self.delta, out=params)
+            move = params.sub_(start).mul_(o.block_learning_rate)
+            self.delta.add_(move)
+            params.add_(start) if o.nesterov else torch.add(start, self.delta, out=params)
             if o.local_momentum == "reset":
                 worker.optimizer.velocity.zero_()
             elif o.local_momentum == "average":

@@ -10,8 +10,8 @@ In place of the all-reduce, workers can average in pairs, which costs less and m
     butterfly     j = k XOR 2^(t mod log2 N), N a power of two; log2 N rounds make a full average
     ring          w_k <- the mean of w_k and of the model of the worker before it
     hoppingring   the same, t mod (N - 1) + 1 workers before it
-t counting the exchanges of the run. These keep the mean over the workers where all have trained on as much; the last exchange of an epoch
-is an all-reduce, so that an epoch ends in one model.
+t counting the exchanges of the run. These keep the mean over the workers; the last exchange of an epoch takes that mean by an all-reduce,
+so that an epoch ends in one model. Frames are no weights here: by then, every model holds a part of what every worker has learnt.
 
 `reduce_content all` averages the momentum along with the model (all-reduce only).
 """
@@ -27,6 +27,7 @@ from pykaldist.parallel.fabric import Fabric
 from pykaldist.parallel.strategy import PeriodOptions, Strategy
 from pykaldist.parallel.worker import Worker
 
+PIECE = 1 << 20  # values that are exchanged at a time: the other's are held beside a worker's own
 REDUCE_TYPES = ("allreduce", "butterfly", "ring", "hoppingring")
 
 
@@ -68,13 +69,14 @@ class Ma(Strategy):
             for _ in range(round.minibatches):
                 await fabric.compute(worker.step)
             if o.reduce_type == "allreduce" or round.last or fabric.size == 1:
-                weight = worker.frames_since_sync
+                weight = worker.frames_since_sync if o.reduce_type == "allreduce" else 1.0
                 await fabric.average(worker.params, weight, measure=round.last)
                 if o.reduce_content == "all":
                     await fabric.average(worker.optimizer.velocity, weight)
             else:
                 to, whence = source(o.reduce_type, fabric.rank, fabric.size, self.exchanges)
-                worker.params.add_(await fabric.exchange(worker.params, to, whence)).mul_(0.5)
+                for piece in worker.params.split(PIECE):
+                    piece.add_(await fabric.exchange(piece, to, whence)).mul_(0.5)
             self.exchanges += 1
             worker.synced()
 

@@ -3,16 +3,18 @@
 Seide, Fu, Droppo, Li & Yu (2014), "1-bit stochastic gradient descent and its application to data-parallel distributed training of speech
 DNNs". Of each minibatch's gradient G, with the residual R of the last time:
     sent = Q(G + R),      R <- G + R - sent.
-Q keeps the sign of a value; of each column of a weight matrix (an input's weights), and of each bias vector, it also keeps two values, the
-means of what was not negative and of what was, by which the signs are reconstructed. So nothing is lost, only late: the sum of all that was
-sent, plus the residual, is the sum of all gradients.
+Q keeps the sign of a value; of each column of a weight matrix (an input's weights), it also keeps two values, the means of what was not
+negative and of what was, by which the signs are reconstructed. So nothing is lost, only late: the sum of all that was sent, plus the
+residual, is the sum of all gradients. Vectors (biases), of which there is little, travel as they are.
 
 The columns are shared out among the workers. Each worker sends everyone's columns to their owners, which add them up, quantise the sum with
-a residual of their own, and send it round: one bit a value both ways, in place of 32. Parameters take the same step on all workers.
+a residual of their own, and send it round: one bit a value both ways, in place of 32. Parameters take the same step on all workers. One
+worker alone has nobody to send to, and takes its gradients as they are.
 """
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,86 +25,122 @@ from pykaldist.parallel.fabric import Fabric
 from pykaldist.parallel.strategy import Strategy
 from pykaldist.parallel.worker import Worker
 
-BITS = torch.tensor([1 << i for i in range(8)], dtype=torch.uint8)
-
 
 @dataclass
 class OnebitOptions:
     """onebit."""
 
 
-def quantise(values: Tensor) -> tuple[Tensor, Tensor]:
-    """(bits, levels) of (rows, columns): packed signs, uint8; (2, columns) means of a column's negative values, and of the rest."""
-    positive = values >= 0
-    counts = positive.sum(0).clamp_min(1), (~positive).sum(0).clamp_min(1)
-    high = torch.where(positive, values, 0.0).sum(0) / counts[0]
-    low = torch.where(positive, 0.0, values).sum(0) / counts[1]
-    return pack_bits(positive.flatten()), torch.stack([low, high])
-
-
-def reconstruct(bits: Tensor, levels: Tensor, rows: int) -> Tensor:
-    """What `quantise` left of (rows, columns)."""
-    columns = levels.shape[1]
-    positive = unpack_bits(bits, rows * columns).view(rows, columns)
-    return torch.where(positive, levels[1], levels[0])
+@functools.cache
+def _powers(device: torch.device) -> Tensor:
+    return torch.tensor([1 << i for i in range(8)], dtype=torch.uint8, device=device)
 
 
 def pack_bits(flags: Tensor) -> Tensor:
-    """Booleans (n,) as bytes (ceil(n / 8),), the first in the lowest bit."""
-    padded = torch.nn.functional.pad(flags.to(torch.uint8), (0, -len(flags) % 8)).view(-1, 8)
-    return (padded * BITS.to(flags.device)).sum(1, dtype=torch.uint8)
+    """Booleans (..., n) as bytes (..., ceil(n / 8)), the first in the lowest bit."""
+    padded = torch.nn.functional.pad(flags.to(torch.uint8), (0, -flags.shape[-1] % 8))
+    return (padded.unflatten(-1, (-1, 8)) * _powers(flags.device)).sum(-1, dtype=torch.uint8)
 
 
 def unpack_bits(packed: Tensor, count: int) -> Tensor:
-    """Booleans (count,) from `pack_bits`."""
-    return (packed[:, None] & BITS.to(packed.device)).bool().flatten()[:count]
+    """Booleans (..., count) from `pack_bits`."""
+    return (packed[..., None] & _powers(packed.device)).bool().flatten(-2)[..., :count]
+
+
+def quantise(values: Tensor) -> tuple[Tensor, Tensor]:
+    """(bits, levels) of (rows, columns): packed signs (rows, ceil(columns / 8)), uint8; (2, columns) means of a column's negative values,
+    and of the rest."""
+    positive = values >= 0
+    counts = positive.sum(0)
+    high = torch.where(positive, values, 0.0).sum(0) / counts.clamp_min(1)
+    low = torch.where(positive, 0.0, values).sum(0) / (len(values) - counts).clamp_min_(1)
+    return pack_bits(positive), torch.stack([low, high])
+
+
+def reconstruct(bits: Tensor, levels: Tensor) -> Tensor:
+    """What `quantise` left of (..., rows, columns)."""
+    low, high = levels.unsqueeze(-2).unbind(-3)
+    return torch.where(unpack_bits(bits, levels.shape[-1]), high, low)
 
 
 class Columns:
-    """The matrices of a flat buffer, and which of their columns belong to which worker."""
+    """The weight matrices of a flat buffer, and which of their columns belong to which of `size` workers; likewise its vectors.
+
+    Columns are shared out in groups of 8, whose bits of a row are one byte. What is exchanged between two workers is a message of
+    bytes: for each matrix, levels and bits of the columns that one of them owns; then the values of the vectors it owns.
+    """
 
     def __init__(self, shapes: list[tuple[int, ...]], size: int) -> None:
-        self.shapes = [(s[0], s[1]) if len(s) == 2 else (s[0], 1) for s in shapes]
         self.size = size
+        self._lengths = [torch.Size(shape).numel() for shape in shapes]
+        self._shapes = [shape if len(shape) == 2 else None for shape in shapes]  # None for a vector
+        self.matrices = [shape for shape in shapes if len(shape) == 2]
+        groups = [-(-columns // 8) for _, columns in self.matrices]
+        self._groups = [[n * k // size for k in range(size + 1)] for n in groups]  # their bounds, of each matrix
+        values = sum(length for length, shape in zip(self._lengths, self._shapes, strict=True) if shape is None)
+        self._values = [values * k // size for k in range(size + 1)]
 
-    def views(self, flat: Tensor) -> list[Tensor]:
-        """Each parameter as (rows, columns)."""
-        pieces = flat.split([rows * columns for rows, columns in self.shapes])
-        return [piece.view(shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
+    def split(self, flat: Tensor) -> tuple[list[Tensor], Tensor]:
+        """(each matrix, a view; the values of all vectors, one after the other)."""
+        pieces = list(zip(flat.split(self._lengths), self._shapes, strict=True))
+        return [piece.view(shape) for piece, shape in pieces if shape], torch.cat([flat[:0], *(p for p, shape in pieces if not shape)])
 
-    def own(self, flat: Tensor, worker: int) -> list[Tensor]:
-        """The columns of worker number `worker`; the columns of all workers are disjoint and cover everything."""
-        cuts = []
-        for i, view in enumerate(self.views(flat)):
-            columns = view.shape[1]
-            if columns == 1:  # a vector goes to one worker whole
-                cuts.append(view if i % self.size == worker else view[:, :0])
+    def join(self, matrices: list[Tensor], vectors: Tensor, flat: Tensor) -> None:
+        """flat <- what `split` would give."""
+        own, start = iter(matrices), 0
+        for piece, shape in zip(flat.split(self._lengths), self._shapes, strict=True):
+            if shape:
+                piece.view(shape).copy_(next(own))
             else:
-                cuts.append(view[:, columns * worker // self.size : columns * (worker + 1) // self.size])
-        return cuts
+                piece.copy_(vectors[start : (start := start + len(piece))])
 
-    def encode(self, parts: list[Tensor], residuals: list[Tensor]) -> Tensor:
-        """Quantise each part plus its residual, which becomes what is lost; one message of bytes."""
-        message = []
-        for part, residual in zip(parts, residuals, strict=True):
-            if part.numel():
-                residual.add_(part)
-                bits, levels = quantise(residual)
-                residual.sub_(reconstruct(bits, levels, len(part)))
-                message += [levels.flatten().view(torch.uint8), bits]
-        return torch.cat(message) if message else torch.empty(0, dtype=torch.uint8)
+    def own(self, matrices: list[Tensor], worker: int) -> list[Tensor]:
+        """The columns of worker number `worker`; those of all workers are disjoint and cover everything."""
+        return [matrix[:, 8 * bounds[worker] : 8 * bounds[worker + 1]] for matrix, bounds in zip(matrices, self._groups, strict=True)]
 
-    def decode(self, message: Tensor, parts: list[Tensor]) -> None:
-        """parts += what a message of `encode` says."""
-        place = 0
-        for part in parts:
-            rows, columns = part.shape
-            if part.numel():
-                middle = place + 2 * columns * part.itemsize
-                end = middle + -(-rows * columns // 8)
-                levels = message[place:middle].clone().view(part.dtype).view(2, columns)
-                part.add_(reconstruct(message[middle:end], levels, rows))
-                place = end
+    def encode(self, matrices: list[Tensor], residuals: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
+        """Quantise each matrix plus its residual, which becomes what is lost."""
+        quantised = []
+        for matrix, residual in zip(matrices, residuals, strict=True):
+            residual.add_(matrix)
+            quantised.append(quantise(residual))
+            residual.sub_(reconstruct(*quantised[-1]))
+        return quantised
+
+    def cut(self, quantised: list[tuple[Tensor, Tensor]], vectors: Tensor, worker: int) -> Tensor:
+        """The message of what worker number `worker` owns of everything."""
+        parts = []
+        for (bits, levels), bounds in zip(quantised, self._groups, strict=True):
+            first, last = bounds[worker], bounds[worker + 1]
+            parts.append((bits[:, first:last], levels[:, 8 * first : 8 * last]))
+        return self.message(parts, vectors[self._values[worker] : self._values[worker + 1]])
+
+    @staticmethod
+    def message(quantised: list[tuple[Tensor, Tensor]], vectors: Tensor) -> Tensor:
+        """All of that, as bytes."""
+        parts = [part for bits, levels in quantised for part in (levels.flatten().view(torch.uint8), bits.flatten())]
+        return torch.cat([*parts, vectors.view(torch.uint8)])
+
+    def parsed(self, messages: Tensor, owner: int, dtype: torch.dtype) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
+        """(bits (..., rows, groups) and levels (..., 2, columns) of each matrix, values of vectors) of messages (..., length) about what
+        worker number `owner` owns."""
+        itemsize, place, quantised = dtype.itemsize, 0, []
+        for (rows, columns), bounds in zip(self.matrices, self._groups, strict=True):
+            first, last = bounds[owner], bounds[owner + 1]
+            count = min(8 * last, columns) - 8 * first if last > first else 0
+            middle = place + 2 * count * itemsize
+            end = middle + rows * (last - first)
+            levels = _as(dtype, messages[..., place:middle]).unflatten(-1, (2, count))
+            quantised.append((messages[..., middle:end].unflatten(-1, (rows, last - first)), levels))
+            place = end
+        return quantised, _as(dtype, messages[..., place:])
+
+
+def _as(dtype: torch.dtype, data: Tensor) -> Tensor:
+    """Bytes as numbers, aligned to them."""
+    numbers = torch.empty(*data.shape[:-1], data.shape[-1] // dtype.itemsize, dtype=dtype, device=data.device)
+    numbers.view(torch.uint8).copy_(data)
+    return numbers
 
 
 class Onebit(Strategy):
@@ -125,34 +163,43 @@ class Onebit(Strategy):
         columns = Columns([shape for shapes in model.shapes for shape in shapes], fabric.size)
         gradient = torch.zeros_like(worker.params)
         if self.residual is None or self.sum_residual is None:
-            self.residual, self.sum_residual = torch.zeros_like(gradient), torch.zeros_like(gradient)
+            self.residual = torch.zeros_like(gradient)
+            owned = columns.own(columns.split(gradient)[0], fabric.rank)
+            self.sum_residual = gradient.new_zeros(sum(part.numel() for part in owned))
+        self.residual, self.sum_residual = self.residual.to(gradient.device), self.sum_residual.to(gradient.device)
         async for round in self.rounds(worker, fabric, 1):
             frames = 0
             if round.minibatches:
                 frames = await fabric.compute(lambda: worker.gradient(gradient))
             else:
                 gradient.zero_()
-            await self._sum(gradient, columns, fabric)
+            if fabric.size > 1:
+                await self.sum(gradient, columns, fabric)
             total = await fabric.total(frames)
             await fabric.compute(lambda total=total: worker.apply(gradient, int(total)))
             worker.synced()
 
-    async def _sum(self, gradient: Tensor, columns: Columns, fabric: Fabric) -> None:
+    async def sum(self, gradient: Tensor, columns: Columns, fabric: Fabric) -> None:
         """gradient <- what arrives of the sum over workers."""
         assert self.residual is not None and self.sum_residual is not None
-        everyone = range(fabric.size)
-        outgoing = [columns.encode(columns.own(gradient, k), columns.own(self.residual, k)) for k in everyone]
-        incoming = await fabric.scatter(outgoing)
-        gradient.zero_()
-        own = columns.own(gradient, fabric.rank)
-        for message in incoming:
-            columns.decode(message, own)
-        summed = columns.encode([part.clone() for part in own], columns.own(self.sum_residual, fabric.rank))
-        gradient.zero_()
-        for k, message in enumerate(await fabric.gather(summed)):
-            columns.decode(message, columns.own(gradient, k))
-        others = [len(message) for k, message in enumerate(outgoing) if k != fabric.rank]
-        self.bytes_sent += sum(others) + len(summed) * (fabric.size - 1)
+        everyone, me, dtype = range(fabric.size), fabric.rank, gradient.dtype
+        matrices, vectors = columns.split(gradient)
+        quantised = columns.encode(matrices, columns.split(self.residual)[0])
+        outgoing = [columns.cut(quantised, vectors, k) for k in everyone]
+        incoming, own_vectors = columns.parsed(torch.stack(await fabric.scatter(outgoing)), me, dtype)
+        sums = [reconstruct(bits, levels).sum(0) for bits, levels in incoming]
+        lengths = [part.numel() for part in sums]
+        residuals = [own.view(part.shape) for own, part in zip(self.sum_residual.split(lengths), sums, strict=True)]
+        summed = columns.message(columns.encode(sums, residuals), own_vectors.sum(0))
+        received = [columns.parsed(message, k, dtype) for k, message in enumerate(await fabric.gather(summed))]
+        whole = [reconstruct(torch.cat([bits for bits, _ in parts], 1), torch.cat([levels for _, levels in parts], 1))
+                 for parts in zip(*[quantised for quantised, _ in received], strict=True)]
+        columns.join(whole, torch.cat([values for _, values in received]), gradient)
+        self.bytes_sent += sum(len(message) for k, message in enumerate(outgoing) if k != me) + len(summed) * (fabric.size - 1)
+
+    def rejected(self) -> None:
+        """What was not sent yet is of the model that training went back from."""
+        self.residual = self.sum_residual = None
 
     def state_dict(self) -> dict[str, Any]:
         kept = {} if self.residual is None or self.sum_residual is None else \

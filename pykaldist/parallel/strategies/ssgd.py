@@ -33,7 +33,6 @@ class Ssgd(Strategy):
                 frames = await fabric.compute(lambda: worker.gradient(gradient))
             else:
                 gradient.zero_()
-            await fabric.sum(gradient)
-            total = await fabric.total(frames)
+            total = await fabric.sum(gradient, frames)
             await fabric.compute(lambda total=total: worker.apply(gradient, int(total)))
             worker.synced()
