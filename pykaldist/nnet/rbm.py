@@ -140,9 +140,9 @@ class ContrastiveDivergence(Learner):
             # of the data, then of the reconstruction: sum and sum of squares
             for place, values in ((0, data), (2, reconstruction)):
                 flat = values.reshape(-1)
-                moments[place : place + 2].mul_(beta).add_(torch.stack([flat.sum(), flat.dot(flat)]))
+                _add(moments[place : place + 2], beta, torch.stack([flat.sum(), flat.dot(flat)]))
         error = reconstruction.sub_(data)
-        visible_bias.mul_(beta).add_(error.sum(0))
+        _add(visible_bias, beta, error.sum(0))
         self._count(error, totals)
 
     def score(self, minibatch: Minibatch, totals: Tensor) -> None:
@@ -196,3 +196,11 @@ class ContrastiveDivergence(Learner):
             self._hidden, self._states = like.new_empty(rows, self.model.output_dim), like.new_empty(rows, self.model.output_dim)
             self._reconstruction = like.new_empty(rows, self.model.input_dim)
             self._capacity = rows
+
+
+def _add(out: Tensor, beta: float, value: Tensor) -> None:
+    """out <- beta out + value; what `out` held does not matter where beta is 0."""
+    if beta == 0.0:
+        out.copy_(value)
+    else:
+        out.mul_(beta).add_(value)

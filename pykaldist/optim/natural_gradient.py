@@ -222,6 +222,22 @@ class OnlineNaturalGradient:
         self.spectrum = spectrum
         self._shifted.copy_(self._on_device(spectrum.d + spectrum.rho)[:, None])
 
+    def matrix(self) -> Tensor:
+        """F (dim, dim), float64 on the host."""
+        basis = self.w[:, : self.dim].cpu().double() / torch.from_numpy(np.sqrt(self.spectrum.e(self.dim, self.alpha)))[:, None]
+        low_rank = basis.t() @ (torch.from_numpy(self.spectrum.d)[:, None] * basis)
+        return low_rank + self.spectrum.rho * torch.eye(self.dim, dtype=torch.float64)
+
+    def set_matrix(self, matrix: Tensor) -> None:
+        """F becomes what rank and a multiple of the identity can hold of `matrix`: its largest eigenvalues, and the mean of the others."""
+        values, vectors = torch.linalg.eigh(matrix)
+        top, basis = values[-self.rank :].flip(0).numpy(), vectors[:, -self.rank :].flip(1).t().numpy()
+        rho = float(values[: -self.rank].mean())
+        least = max(EPSILON, DELTA * float(top[0]))
+        spectrum = Spectrum(np.maximum(top - rho, least), max(rho, least))
+        self.w[:, : self.dim] = torch.from_numpy(basis * np.sqrt(spectrum.e(self.dim, self.alpha))[:, None])
+        self._set_spectrum(spectrum)
+
     def state_dict(self) -> dict[str, Any]:
         return {"w": self.w.cpu(), "d": torch.from_numpy(self.spectrum.d), "rho": self.spectrum.rho, "calls": self.calls}
 

@@ -55,6 +55,7 @@ class NgSgdOptions(OptimizerOptions):
     max_change_per_sample: float = option(0.075, "largest change a frame, of a map's parameters (nnet2); 0: no limit")
     max_change: float = option(0.0, "largest change of a map's parameters in a minibatch (nnet3); 0: no limit")
     max_param_change: float = option(0.0, "largest change of all maps' parameters in a minibatch (nnet3); 0: no limit")
+    average_fisher: bool = option(False, "average the workers' Fisher matrices at each epoch's end; else each keeps its own")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -124,6 +125,13 @@ class NgSgd(Optimizer):
         self._before_step()
         super().gradient(minibatch, grads, totals)
         self._after_step()
+
+    def shared_matrices(self) -> list[OnlineNaturalGradient]:
+        if not self.options.average_fisher or not self._sides[0].calls:
+            return []
+        if self.delayed is not None:
+            self.delayed.deliver()
+        return self._sides
 
     def _kind(self) -> int:
         return int(self.states[0].input.collecting)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -45,6 +45,16 @@ class OptimizerOptions:
         for name in ("l2_penalty", "l1_penalty", "max_norm"):
             if getattr(self, name) < 0.0:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)} is negative.")
+
+
+class SharedMatrix(Protocol):
+    """A matrix of an optimiser's state that workers can average."""
+
+    def matrix(self) -> Tensor:
+        """Its value, float64 on the host."""
+
+    def set_matrix(self, matrix: Tensor) -> None:
+        """Take over another one, on the host."""
 
 
 class Optimizer:
@@ -81,6 +91,10 @@ class Optimizer:
         self.set_rate(learn_rate)
         self.velocity.mul_(self.options.momentum).add_(gradient)
         self._update(frames)
+
+    def shared_matrices(self) -> list[SharedMatrix]:
+        """What is to be averaged over workers at an epoch's end, beside the model."""
+        return []
 
     def _step(self, minibatch: Minibatch, totals: Tensor) -> None:
         """`local_step` but for what happens on the host."""

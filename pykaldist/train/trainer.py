@@ -131,6 +131,7 @@ class Trainer:
             with pulse.stepping():
                 host.run([strategy.epoch(worker, fabric)
                           for strategy, worker, fabric in zip(self.strategies, self.workers, host.fabrics, strict=True)])
+        self._average_matrices()
         totals = [sum(column) for column in zip(*host.by_rank([worker.totals for worker in self.workers]), strict=True)]
         train = self.learner.metrics(totals)
         self._check_loss(train["loss"], self.workers[0])
@@ -164,6 +165,15 @@ class Trainer:
         self.epoch += 1
         self.seconds_before = 0.0
         self._on_safe_point(STOP if host.largest([float(self._stop)]) else CHECKPOINT)
+
+    def _average_matrices(self) -> None:
+        """The mean over workers of what their optimisers share (NG-SGD's Fisher matrices, on request)."""
+        for own in zip(*(worker.optimizer.shared_matrices() for worker in self.workers), strict=True):
+            total = sum(shared.matrix() for shared in own)
+            flat = total.flatten()
+            self.host.processes.sum(flat, 1.0 / self.host.size)
+            for shared in own:
+                shared.set_matrix(flat.view_as(total))
 
     def _seconds(self) -> list[float]:
         """Where this process's time went, in the order of TIMES; the workers of a process take turns."""

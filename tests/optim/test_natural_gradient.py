@@ -153,3 +153,23 @@ def test_the_fisher_update_is_a_pure_function():
     spectrum = Spectrum(np.array([0.5, 0.3, 0.2]), 0.1)
     one, other = (fisher_update(m @ m.T, 30.0, 20, 8, spectrum, 4.0, 2000.0) for _ in range(2))
     assert np.array_equal(one.a, other.a) and spectrum.d.tolist() == [0.5, 0.3, 0.2]
+
+
+def test_a_fisher_matrix_written_out_and_taken_over_again():
+    one, other = (OnlineNaturalGradient(12, 4, dtype=torch.float64) for _ in range(2))
+    for x in minibatches(6):
+        train(one, x)
+    other.set_matrix(one.matrix())
+    assert torch.allclose(one.matrix(), other.matrix(), rtol=1e-6)
+    assert np.allclose(one.spectrum.d, other.spectrum.d, rtol=1e-5) and one.spectrum.rho == pytest.approx(other.spectrum.rho)
+    xs = [minibatches(1, seed=5)[0].clone() for _ in range(2)]
+    for natural, x in zip((one, other), xs, strict=True):
+        natural.precondition(x)
+    assert torch.allclose(*xs, atol=1e-6)
+
+
+def test_of_a_matrix_of_full_rank_the_largest_eigenvalues_stay():
+    natural = OnlineNaturalGradient(6, 2, dtype=torch.float64)
+    basis = torch.linalg.qr(torch.randn(6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))).Q
+    natural.set_matrix(basis @ torch.diag(torch.tensor([9.0, 5.0, 1.2, 1.0, 0.9, 0.9], dtype=torch.float64)) @ basis.t())
+    assert torch.allclose(natural.matrix(), basis @ torch.diag(torch.tensor([9.0, 5, 1, 1, 1, 1], dtype=torch.float64)) @ basis.t())

@@ -207,6 +207,15 @@ def test_a_damaged_checkpoint_is_passed_over(store, tmp_path, capsys):
     assert torch.equal(params, expected[0]) and history == expected[1]
 
 
+@pytest.mark.parametrize("averaged", [False, True])
+def test_fisher_matrices_are_averaged_on_request(store, tmp_path, averaged):
+    options = ["--optimizer", "ngsgd", "--ngpu", "3", "--fabric", "virtual", "--strategy", "ma", "--num-epochs", "1"]
+    assert train(store, tmp_path, *options, "--average-fisher", str(averaged).lower()) == 0
+    *_, parts = Checkpoints(tmp_path / "ckpt").files().values()
+    spectra = [container.load(parts[rank])["worker"]["optimizer"]["fisher"][1]["input"]["d"] for rank in range(3)]
+    assert all(torch.equal(spectra[0], other) for other in spectra[1:]) == averaged
+
+
 def test_other_options_start_clean(store, tmp_path, capsys):
     assert train(store, tmp_path / "exp", *VARIANTS["exponential"]) == 0
     assert train(store, tmp_path / "exp", *VARIANTS["exponential"], "--seed", "3") == 0
