@@ -1,0 +1,271 @@
+"""Seconds of this machine, for the planner: a minibatch alone and beside another worker's, its loading, an all-reduce.
+
+`measure(job)` times one worker in this process. Where the machine has two devices (cores, in groups of `num_threads`, or GPUs) it then
+starts two processes over MPI (`python -m mpi4py -m pykaldist.train.measure JOB RESULT`), which compute at the same time and then
+all-reduce: between two workers that takes 2 latency + bytes / bandwidth, of which a small buffer shows the first part and one of a
+model's size both. Buffers on a GPU are staged through host memory. Longer rings follow from these by the model of `parallel/plan.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pykaldist.errors import UserError
+from pykaldist.frames.sampler import Minibatch, Partition, Sampler
+from pykaldist.frames.store import FrameStore, pack
+from pykaldist.io.atomic import write_text
+from pykaldist.nnet.dnn import DnnOptions, make_dnn
+from pykaldist.nnet.init import init_dnn
+from pykaldist.nnet.learner import Supervised
+from pykaldist.nnet.objective import CrossEntropy
+from pykaldist.optim.natural_gradient import FIRST_UPDATES
+from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
+
+WARM_UP = FIRST_UPDATES + 2  # minibatches; NG-SGD's first ones take longer
+LEAST_SECONDS, LEAST_MINIBATCHES = 2.0, 16
+GROUP = 4  # minibatches whose mean seconds show the spread: what all workers do at the same minibatches (NG-SGD's updates) is not spread
+EXCHANGES = 7  # timed
+LEARN_RATE = 1e-5
+TIMEOUT = 600  # seconds, of the two processes
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to time. `store`: folder of a packed training set; without one, random frames of `feat_dim` and `num_pdfs` are used."""
+
+    hid_layers: int
+    hid_dim: int
+    splice: int
+    feat_dim: int
+    num_pdfs: int
+    minibatch_size: int
+    optimizer: str
+    device: str
+    num_threads: int
+    store: str = ""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Mean seconds of a minibatch, of computing on it and of loading it, and the spread of the former over its mean."""
+
+    compute: float
+    load: float
+    spread: float
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Two processes: steps at the same time (the slower one's), and the link between them."""
+
+    steps: Steps
+    latency: float  # seconds
+    bandwidth: float  # bytes/s
+
+
+@dataclass(frozen=True)
+class Measured:
+    """`exchange` is None where `no_exchange` says why."""
+
+    parameters: int
+    devices: int
+    alone: Steps
+    score_seconds: float
+    filter_seconds: float
+    exchange: Exchange | None
+    no_exchange: str = ""
+
+
+def devices(job: Job) -> int:
+    """Devices of this machine, for workers of this kind."""
+    if torch.device(job.device).type == "cuda":
+        return torch.cuda.device_count()
+    return max(1, len(os.sched_getaffinity(0)) // job.num_threads)
+
+
+def measure(job: Job, exchange: bool = True) -> Measured:
+    """Time this machine; `exchange` false leaves out the two processes."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(job.num_threads)
+    try:
+        with torch.no_grad(), tempfile.TemporaryDirectory(prefix="pykaldist-plan-") as folder:
+            trial = _Trial(job, Path(folder))
+            alone, scoring, filtering = trial.steps(), trial.score_seconds(), trial.filter_seconds()
+            parameters = len(trial.model.params)
+            del trial
+            found = devices(job)
+            if not exchange or found < 2:
+                pair, why = None, "this machine has one device for such workers" if found < 2 else "one worker has nothing to exchange"
+            else:
+                pair, why = _two_processes(job, Path(folder))
+    finally:
+        torch.set_num_threads(before)
+    return Measured(parameters, found, alone, scoring, filtering, pair, why)
+
+
+class _Trial:
+    """One worker's data, model and optimiser."""
+
+    def __init__(self, job: Job, folder: Path) -> None:
+        self.device = torch.device(job.device)
+        store = FrameStore(job.store) if job.store else _random_store(folder / f"store{os.getpid()}", job)
+        splice = list(range(-job.splice, job.splice + 1))
+        width = len(splice) * store.manifest.dim
+        self.sampler = Sampler(store, Partition(store), 0, job.minibatch_size, splice, torch.zeros(width), torch.ones(width), 0,
+                               self.device)
+        options = DnnOptions(hid_layers=job.hid_layers, hid_dim=job.hid_dim)
+        self.model = make_dnn(options, width, store.manifest.num_pdfs, self.device)
+        init_dnn(self.model, options, torch.Generator().manual_seed(0))
+        self.learner = Supervised(self.model, CrossEntropy())
+        self.optimizer = make_optimizer(job.optimizer, self.learner, OPTIMIZERS[job.optimizer][0]())
+        self.totals = torch.zeros(self.learner.num_totals, dtype=torch.float64, device=self.device)
+
+    def synchronise(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def minibatches(self) -> Iterator[tuple[float, Minibatch]]:
+        """(seconds of loading, a full minibatch), for ever; those of a store that is smaller are as large as it gives."""
+        epoch = 0
+        while True:
+            source = self.sampler.epoch(epoch)
+            epoch += 1
+            while True:
+                before = time.perf_counter()
+                minibatch = next(source, None)
+                if minibatch is None:
+                    break
+                self.synchronise()
+                if not minibatch.last or minibatch.index == 0:
+                    yield time.perf_counter() - before, minibatch
+
+    def steps(self) -> Steps:
+        loading, computing = [], []
+        for n, (load, minibatch) in enumerate(self.minibatches()):
+            before = time.perf_counter()
+            self.optimizer.local_step(minibatch, LEARN_RATE, self.totals)
+            self.synchronise()
+            if n >= WARM_UP:
+                computing.append(time.perf_counter() - before)
+                loading.append(load)
+            if len(computing) >= LEAST_MINIBATCHES and len(computing) % GROUP == 0 and sum(computing) + sum(loading) > LEAST_SECONDS:
+                break
+        mean = statistics.fmean(computing)
+        spread = float(np.std(np.array(computing).reshape(-1, GROUP).mean(1))) * GROUP**0.5 / mean
+        return Steps(mean, statistics.median(loading), spread)  # a median: shuffling an epoch falls on its first minibatch
+
+    def score_seconds(self) -> float:
+        """Median seconds of a minibatch of cross-validation."""
+        _, minibatch = next(self.minibatches())
+        return self._median(lambda: self.learner.score(minibatch, self.totals))
+
+    def filter_seconds(self) -> float:
+        """Median seconds of BMUF's filter (equations 1 to 3 of Chen & Huo, with Nesterov's look-ahead) on buffers of the model's size."""
+        mean, model, delta = (torch.zeros_like(self.model.params) for _ in range(3))
+
+        def work() -> None:
+            mean.sub_(model)
+            delta.mul_(0.9).add_(mean)
+            model.add_(delta)
+            torch.add(model, delta, alpha=0.9, out=mean)
+
+        return self._median(work)
+
+    def _median(self, work: Callable[[], object]) -> float:
+        taken = []
+        for _ in range(EXCHANGES + 1):
+            before = time.perf_counter()
+            work()
+            self.synchronise()
+            taken.append(time.perf_counter() - before)
+        return statistics.median(taken[1:])
+
+
+def _random_store(path: Path, job: Job) -> FrameStore:
+    rng = np.random.default_rng(0)
+    length = 1024
+    utts = [f"utt{i}" for i in range(-(-LEAST_MINIBATCHES * job.minibatch_size // length))]
+    pack(utts, lambda _: rng.standard_normal((length, job.feat_dim), np.float32), lambda _: rng.integers(0, job.num_pdfs, length),
+         job.num_pdfs, path)
+    return FrameStore(path)
+
+
+def _two_processes(job: Job, folder: Path) -> tuple[Exchange | None, str]:
+    """(what they measured, "") or (None, why nothing was measured)."""
+    beside = Path(sys.executable).with_name("mpiexec")
+    mpiexec = str(beside) if beside.is_file() else shutil.which("mpiexec")
+    if mpiexec is None or importlib.util.find_spec("mpi4py") is None:
+        return None, "there is no MPI here (mpi4py and mpiexec)"
+    request, result = folder / "job.json", folder / "result.json"
+    write_text(request, json.dumps(dataclasses.asdict(job)))
+    root = str(Path(__file__).resolve().parents[2])
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))}
+    command = [mpiexec, "-n", "2", sys.executable, "-m", "mpi4py", "-m", "pykaldist.train.measure", str(request), str(result)]
+    try:
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIMEOUT)
+    except subprocess.TimeoutExpired as error:
+        raise UserError(f"two processes over MPI did not finish within {TIMEOUT} s; check MPI with: {mpiexec} -n 2 hostname.") from error
+    if done.returncode or not result.is_file():
+        last = (done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}").splitlines()[-1]
+        raise UserError(f"two processes over MPI could not be measured ({last}); check MPI with: {mpiexec} -n 2 hostname.")
+    found = json.loads(result.read_text(encoding="utf-8"))
+    return Exchange(Steps(**found.pop("steps")), **found), ""
+
+
+def _one_of_two(request: Path, result: Path) -> None:
+    """What each of the two processes does."""
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    job = Job(**json.loads(request.read_text(encoding="utf-8")))
+    torch.set_num_threads(job.num_threads)
+    torch.set_grad_enabled(False)
+    if torch.device(job.device).type == "cuda":
+        job = dataclasses.replace(job, device=f"cuda:{world.rank % torch.cuda.device_count()}")
+    with tempfile.TemporaryDirectory(prefix="pykaldist-plan-") as folder:
+        trial = _Trial(job, Path(folder))
+        world.Barrier()
+        steps = trial.steps()
+
+        def allreduce(buffer: torch.Tensor) -> float:
+            staged = torch.empty(buffer.shape, pin_memory=True) if buffer.is_cuda else buffer
+            taken = []
+            for _ in range(EXCHANGES + 1):
+                world.Barrier()
+                before = time.perf_counter()
+                if buffer.is_cuda:
+                    staged.copy_(buffer)
+                world.Allreduce(MPI.IN_PLACE, staged.numpy())
+                if buffer.is_cuda:
+                    buffer.copy_(staged)
+                trial.synchronise()
+                taken.append(time.perf_counter() - before)
+            return statistics.median(taken[1:])
+
+        model = torch.zeros_like(trial.model.params)
+        small, large = allreduce(model[:1].clone()), allreduce(model)
+        both = world.gather(steps, root=0)
+    if both is not None:
+        slower = max(both, key=lambda one: one.compute)
+        size = model.numel() * model.itemsize
+        exchange = Exchange(slower, small / 2, size / max(large - small, 1e-9))
+        write_text(result, json.dumps(dataclasses.asdict(exchange)))
+
+
+if __name__ == "__main__":
+    _one_of_two(Path(sys.argv[1]), Path(sys.argv[2]))

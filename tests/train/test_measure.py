@@ -1,0 +1,81 @@
+"""Measuring this machine: what is timed is what a worker does, and two processes really exchange."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from pykaldist.errors import UserError
+from pykaldist.train import measure as module
+from pykaldist.train.measure import Job, measure
+
+JOB = Job(hid_layers=1, hid_dim=64, splice=1, feat_dim=10, num_pdfs=20, minibatch_size=32, optimizer="sgd", device="cpu", num_threads=1)
+
+
+@pytest.fixture(autouse=True)
+def briefly(monkeypatch):
+    monkeypatch.setattr(module, "LEAST_SECONDS", 0.05)
+
+
+def test_one_process_times_a_worker():
+    threads = torch.get_num_threads()
+    small, large = measure(JOB, exchange=False), measure(dataclasses.replace(JOB, hid_dim=1024), exchange=False)
+    assert torch.get_num_threads() == threads
+    assert small.parameters == 30 * 64 + 64 + 64 * 20 + 20
+    assert small.exchange is None and "nothing to exchange" in small.no_exchange
+    for found in (small, large):
+        assert 0 < found.score_seconds < found.alone.compute < 1 and 0 < found.alone.load < 1
+        assert found.filter_seconds > 0 and 0 <= found.alone.spread < 10
+    assert large.alone.compute > 2 * small.alone.compute and large.filter_seconds > small.filter_seconds
+
+
+def test_a_store_gives_the_data(make_store):
+    store = make_store([100, 60, 50])
+    found = measure(dataclasses.replace(JOB, store=str(store.path), optimizer="ngsgd"), exchange=False)
+    assert found.parameters == 12 * 64 + 64 + 64 * 5 + 5  # of the store's 3 x 4 inputs and 5 pdfs
+    assert found.alone.compute > 0
+
+
+def test_two_processes_compute_and_exchange():
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one core: two processes would take turns")
+    if not Path(sys.executable).with_name("mpiexec").is_file() and shutil.which("mpiexec") is None:
+        pytest.skip("no mpiexec")
+    found = measure(dataclasses.replace(JOB, hid_dim=512))
+    assert found.devices >= 2 and not found.no_exchange
+    assert 1e6 < found.exchange.bandwidth < 1e12 and 0 < found.exchange.latency < 0.1
+    assert found.exchange.steps.compute > 0
+
+
+def test_one_device_has_nobody_to_exchange_with():
+    found = measure(dataclasses.replace(JOB, num_threads=2 * len(os.sched_getaffinity(0))))
+    assert found.devices == 1 and found.exchange is None and "one device" in found.no_exchange
+
+
+@pytest.mark.parametrize(("script", "words"), [
+    ("echo no such host >&2; exit 3", "could not be measured (no such host)"), ("exit 0", "could not be measured (exit status 0)"),
+    ("sleep 20", "did not finish within"),
+])
+def test_an_mpi_that_fails_is_a_sentence(tmp_path, monkeypatch, script, words):
+    mpiexec = tmp_path / "mpiexec"
+    mpiexec.write_text(f"#!/bin/sh\n{script}\n")
+    mpiexec.chmod(0o755)
+    monkeypatch.setattr(module.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(module, "TIMEOUT", 1.0)
+    monkeypatch.setattr(module, "devices", lambda job: 2)
+    with pytest.raises(UserError) as raised:
+        measure(JOB)
+    assert words in str(raised.value) and "check MPI with" in str(raised.value)
+
+
+def test_a_machine_without_mpi_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(module.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(module.shutil, "which", lambda name: None)
+    monkeypatch.setattr(module, "devices", lambda job: 2)
+    assert "no MPI here" in measure(JOB).no_exchange
