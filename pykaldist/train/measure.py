@@ -35,11 +35,14 @@ from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.natural_gradient import FIRST_UPDATES
 from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
+from pykaldist.parallel.fabrics.mpi import Mpi
+from pykaldist.parallel.job import choose_device
+from pykaldist.parallel.strategies.onebit import quantise, reconstruct
 
 WARM_UP = FIRST_UPDATES + 2  # minibatches; NG-SGD's first ones take longer
 LEAST_SECONDS, LEAST_MINIBATCHES = 2.0, 16
 GROUP = 4  # minibatches whose mean seconds show the spread: what all workers do at the same minibatches (NG-SGD's updates) is not spread
-EXCHANGES = 7  # timed
+REPEATS = 7  # of what is not a step
 LEARN_RATE = 1e-5
 TIMEOUT = 600  # seconds, of the two processes
 
@@ -71,7 +74,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Two processes: steps at the same time (the slower one's), and the link between them."""
+    """Two processes: steps at the same time (of each number, the larger one), and the link between them."""
 
     steps: Steps
     latency: float  # seconds
@@ -87,6 +90,7 @@ class Measured:
     alone: Steps
     score_seconds: float
     filter_seconds: float
+    quantise_seconds: float
     exchange: Exchange | None
     no_exchange: str = ""
 
@@ -105,7 +109,8 @@ def measure(job: Job, exchange: bool = True) -> Measured:
     try:
         with torch.no_grad(), tempfile.TemporaryDirectory(prefix="pykaldist-plan-") as folder:
             trial = _Trial(job, Path(folder))
-            alone, scoring, filtering = trial.steps(), trial.score_seconds(), trial.filter_seconds()
+            alone, scoring = trial.steps(), trial.score_seconds()
+            filtering, quantising = trial.filter_seconds(), trial.quantise_seconds()
             parameters = len(trial.model.params)
             del trial
             found = devices(job)
@@ -115,7 +120,7 @@ def measure(job: Job, exchange: bool = True) -> Measured:
                 pair, why = _two_processes(job, Path(folder))
     finally:
         torch.set_num_threads(before)
-    return Measured(parameters, found, alone, scoring, filtering, pair, why)
+    return Measured(parameters, found, alone, scoring, filtering, quantising, pair, why)
 
 
 class _Trial:
@@ -172,7 +177,7 @@ class _Trial:
     def score_seconds(self) -> float:
         """Median seconds of a minibatch of cross-validation."""
         _, minibatch = next(self.minibatches())
-        return self._median(lambda: self.learner.score(minibatch, self.totals))
+        return self.median(lambda: self.learner.score(minibatch, self.totals))
 
     def filter_seconds(self) -> float:
         """Median seconds of BMUF's filter (equations 1 to 3 of Chen & Huo, with Nesterov's look-ahead) on buffers of the model's size."""
@@ -184,11 +189,29 @@ class _Trial:
             model.add_(delta)
             torch.add(model, delta, alpha=0.9, out=mean)
 
-        return self._median(work)
+        return self.median(work)
 
-    def _median(self, work: Callable[[], object]) -> float:
+    def quantise_seconds(self) -> float:
+        """Median seconds of what one of two workers has to do with bits: quantise its gradient and its half of the sum, where what is lost
+        stays behind, and make numbers of both halves that come in, and of the whole sum."""
+        matrices = [view for views in self.model.views(torch.zeros_like(self.model.params)) for view in views if view.dim() == 2]
+
+        def work() -> None:
+            for matrix in matrices:
+                half = matrix[:, : matrix.shape[1] // 2]
+                half.sub_(reconstruct(*quantise(half)))
+                whole = quantise(matrix)
+                matrix.sub_(reconstruct(*whole))
+                for _ in range(2):
+                    reconstruct(*whole)
+
+        return self.median(work)
+
+    def median(self, work: Callable[[], object], meet: Callable[[], object] = lambda: None) -> float:
+        """Median seconds of `work`, which begins after `meet` each time; the first time does not count."""
         taken = []
-        for _ in range(EXCHANGES + 1):
+        for _ in range(REPEATS + 1):
+            meet()
             before = time.perf_counter()
             work()
             self.synchronise()
@@ -229,39 +252,19 @@ def _two_processes(job: Job, folder: Path) -> tuple[Exchange | None, str]:
 
 def _one_of_two(request: Path, result: Path) -> None:
     """What each of the two processes does."""
-    from mpi4py import MPI
-
-    world = MPI.COMM_WORLD
+    world = Mpi()
     job = Job(**json.loads(request.read_text(encoding="utf-8")))
     torch.set_num_threads(job.num_threads)
     torch.set_grad_enabled(False)
-    if torch.device(job.device).type == "cuda":
-        job = dataclasses.replace(job, device=f"cuda:{world.rank % torch.cuda.device_count()}")
+    job = dataclasses.replace(job, device=str(choose_device(job.device, world.rank)))
     with tempfile.TemporaryDirectory(prefix="pykaldist-plan-") as folder:
         trial = _Trial(job, Path(folder))
-        world.Barrier()
+        world.barrier()
         steps = trial.steps()
-
-        def allreduce(buffer: torch.Tensor) -> float:
-            staged = torch.empty(buffer.shape, pin_memory=True) if buffer.is_cuda else buffer
-            taken = []
-            for _ in range(EXCHANGES + 1):
-                world.Barrier()
-                before = time.perf_counter()
-                if buffer.is_cuda:
-                    staged.copy_(buffer)
-                world.Allreduce(MPI.IN_PLACE, staged.numpy())
-                if buffer.is_cuda:
-                    buffer.copy_(staged)
-                trial.synchronise()
-                taken.append(time.perf_counter() - before)
-            return statistics.median(taken[1:])
-
+        slower = Steps(*world.control(dataclasses.astuple(steps), largest=True))
         model = torch.zeros_like(trial.model.params)
-        small, large = allreduce(model[:1].clone()), allreduce(model)
-        both = world.gather(steps, root=0)
-    if both is not None:
-        slower = max(both, key=lambda one: one.compute)
+        small, large = (trial.median(lambda buffer=buffer: world.sum(buffer, 0.5), world.barrier) for buffer in (model[:1].clone(), model))
+    if world.rank == 0:
         size = model.numel() * model.itemsize
         exchange = Exchange(slower, small / 2, size / max(large - small, 1e-9))
         write_text(result, json.dumps(dataclasses.asdict(exchange)))

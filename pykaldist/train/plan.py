@@ -11,14 +11,13 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from pykaldist.errors import UserError
 from pykaldist.frames.store import FrameStore
 from pykaldist.nnet.dnn import DnnOptions, make_dnn
 from pykaldist.optim.registry import OPTIMIZERS
 from pykaldist.options import option
 from pykaldist.parallel.cluster import Cluster, Compute, Link, Workload
+from pykaldist.parallel.job import choose_device
 from pykaldist.parallel.plan import STRATEGIES, WITH_PERIOD, Prediction, plan
 from pykaldist.train.folder import open_stores
 from pykaldist.train.measure import Job, Measured, measure
@@ -49,7 +48,7 @@ class PlanOptions:
     num_pdfs: int | None = option(None, "outputs of the network (the store's, or the cluster file's network; else 3000)")
     cluster: str = option("", "cluster file, or the name of one that is known, in place of measuring this machine")
     optimizer: str | None = option(None, "what a worker does with a minibatch, for measuring (sgd)", tuple(OPTIMIZERS))
-    device: str | None = option(None, "devices to measure (cuda where there is one)", ("cpu", "cuda"))
+    device: str | None = option(None, "devices to measure: cpu, cuda, or auto: cuda where there is one (auto)")
     num_threads: int | None = option(None, "CPU threads of a worker, for measuring (1)")
     nodes: int | None = option(None, "machines like this one (1)")
     bandwidth: float | None = option(None, "GB/s between machines (as measured between two processes here)")
@@ -179,9 +178,7 @@ def _from_file(options: PlanOptions, cluster: Cluster, workload: Workload) -> tu
 def _measured(options: PlanOptions, stores: tuple[FrameStore, FrameStore] | None,
               exchange: bool) -> tuple[Cluster, dict[str, str], list[str]]:
     shape, data = _shape(options, stores), _data(options, None, stores)
-    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if device == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda: this machine has no CUDA device; use --device cpu.")
+    device = choose_device(options.device or "auto").type
     job = Job(**shape, minibatch_size=int(data["minibatch_size"]), optimizer=options.optimizer or "sgd", device=device,
               num_threads=options.num_threads or 1, store=str(stores[0].path) if stores else "")
     busy = os.getloadavg()[0]
@@ -212,12 +209,13 @@ def as_cluster(found: Measured, job: Job, workload: Workload, options: PlanOptio
         raise UserError("--bandwidth is that between machines, and there is one; give --nodes, or leave it out.")
     steps = found.exchange.steps if found.exchange else found.alone
     compute = Compute(minibatch_seconds=steps.compute, single_minibatch_seconds=found.alone.compute, spread=steps.spread,
-                      load_seconds=steps.load, score_seconds=found.score_seconds, filter_seconds=found.filter_seconds)
+                      load_seconds=steps.load, score_seconds=found.score_seconds, filter_seconds=found.filter_seconds,
+                      quantise_seconds=found.quantise_seconds)
     how = f"measured by pykaldist plan on {platform.node()}, {job.device}, {job.optimizer}, {job.num_threads} threads a worker"
     beside = " of two processes at the same time" if found.exchange else ""
     sources = {"compute.minibatch_seconds": how + beside, "compute.single_minibatch_seconds": how + ", one process",
                "compute.spread": how + beside, "compute.load_seconds": how + beside, "compute.score_seconds": how,
-               "compute.filter_seconds": how}
+               "compute.filter_seconds": how, "compute.quantise_seconds": how}
     for part, link in (("within", within), ("between", between)):
         if link is not None:
             sources[part] = "given by option" if link is given else f"{how}, all-reduce of two processes of one machine over MPI"

@@ -25,14 +25,14 @@ def briefly(monkeypatch):
 
 def test_one_process_times_a_worker():
     threads = torch.get_num_threads()
-    small, large = measure(JOB, exchange=False), measure(dataclasses.replace(JOB, hid_dim=1024), exchange=False)
+    small, large = measure(JOB, exchange=False), measure(dataclasses.replace(JOB, hid_layers=4, hid_dim=512), exchange=False)
     assert torch.get_num_threads() == threads
     assert small.parameters == 30 * 64 + 64 + 64 * 20 + 20
     assert small.exchange is None and "nothing to exchange" in small.no_exchange
     for found in (small, large):
         assert 0 < found.score_seconds < found.alone.compute < 1 and 0 < found.alone.load < 1
-        assert found.filter_seconds > 0 and 0 <= found.alone.spread < 10
-    assert large.alone.compute > 2 * small.alone.compute and large.filter_seconds > small.filter_seconds
+        assert 0 < found.filter_seconds < 1 and 0 < found.quantise_seconds < 1 and 0 <= found.alone.spread < 10
+    assert large.alone.compute > 2 * small.alone.compute and large.quantise_seconds > large.filter_seconds > small.filter_seconds
 
 
 def test_a_store_gives_the_data(make_store):
