@@ -34,6 +34,7 @@ What is not in it: exchange while computing, and the accuracy that a strategy re
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -102,6 +103,7 @@ def allreduce_seconds(cluster: Cluster, workers: int, size: float) -> float:
     return 2 * (workers - 1) * max(link.latency + size / (workers * link.bandwidth) for link in links if link)
 
 
+@functools.lru_cache(256)
 def expected_maximum(workers: int) -> float:
     """The expected maximum of `workers` independent standard normal variables: the integral of 1 - Phi^N - (1 - Phi)^N over x > 0."""
     if workers == 1:

@@ -40,7 +40,7 @@ from pykaldist.parallel.job import choose_device
 from pykaldist.parallel.strategies.onebit import quantise, reconstruct
 
 WARM_UP = FIRST_UPDATES + 2  # minibatches; NG-SGD's first ones take longer
-LEAST_SECONDS, LEAST_MINIBATCHES = 2.0, 16
+LEAST_MINIBATCHES = 16
 GROUP = 4  # minibatches whose mean seconds show the spread: what all workers do at the same minibatches (NG-SGD's updates) is not spread
 REPEATS = 7  # of what is not a step
 LEARN_RATE = 1e-5
@@ -49,7 +49,10 @@ TIMEOUT = 600  # seconds, of the two processes
 
 @dataclass(frozen=True)
 class Job:
-    """What to time. `store`: folder of a packed training set; without one, random frames of `feat_dim` and `num_pdfs` are used."""
+    """What to time. `store`: folder of a packed training set; without one, random frames of `feat_dim` and `num_pdfs` are used.
+
+    Minibatches are timed for `seconds`, and no fewer than LEAST_MINIBATCHES of them.
+    """
 
     hid_layers: int
     hid_dim: int
@@ -61,6 +64,7 @@ class Job:
     device: str
     num_threads: int
     store: str = ""
+    seconds: float = 2.0
 
 
 @dataclass(frozen=True)
@@ -127,7 +131,7 @@ class _Trial:
     """One worker's data, model and optimiser."""
 
     def __init__(self, job: Job, folder: Path) -> None:
-        self.device = torch.device(job.device)
+        self.job, self.device = job, torch.device(job.device)
         store = FrameStore(job.store) if job.store else _random_store(folder / f"store{os.getpid()}", job)
         splice = list(range(-job.splice, job.splice + 1))
         width = len(splice) * store.manifest.dim
@@ -168,7 +172,8 @@ class _Trial:
             if n >= WARM_UP:
                 computing.append(time.perf_counter() - before)
                 loading.append(load)
-            if len(computing) >= LEAST_MINIBATCHES and len(computing) % GROUP == 0 and sum(computing) + sum(loading) > LEAST_SECONDS:
+            enough = sum(computing) + sum(loading) > self.job.seconds and len(computing) >= LEAST_MINIBATCHES
+            if enough and len(computing) % GROUP == 0:
                 break
         mean = statistics.fmean(computing)
         spread = float(np.std(np.array(computing).reshape(-1, GROUP).mean(1))) * GROUP**0.5 / mean

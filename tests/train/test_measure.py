@@ -15,12 +15,8 @@ from pykaldist.errors import UserError
 from pykaldist.train import measure as module
 from pykaldist.train.measure import Job, measure
 
-JOB = Job(hid_layers=1, hid_dim=64, splice=1, feat_dim=10, num_pdfs=20, minibatch_size=32, optimizer="sgd", device="cpu", num_threads=1)
-
-
-@pytest.fixture(autouse=True)
-def briefly(monkeypatch):
-    monkeypatch.setattr(module, "LEAST_SECONDS", 0.05)
+JOB = Job(hid_layers=1, hid_dim=64, splice=1, feat_dim=10, num_pdfs=20, minibatch_size=32, optimizer="sgd", device="cpu", num_threads=1,
+          seconds=0.05)
 
 
 def test_one_process_times_a_worker():
