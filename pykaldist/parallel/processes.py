@@ -38,6 +38,10 @@ class Processes(ABC):
         """Until all have come here."""
         self.control([0.0])
 
+    def close(self) -> None:
+        """Part from the others, at a job's end."""
+        self.barrier()
+
 
 class Alone(Processes):
     """One process: nobody to exchange with."""

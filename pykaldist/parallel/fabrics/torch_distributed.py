@@ -48,3 +48,7 @@ class TorchDistributed(Processes):
 
     def gather(self, buffer: Tensor) -> list[Tensor]:
         return self.scatter([buffer] * self.size)
+
+    def close(self) -> None:
+        super().close()
+        dist.destroy_process_group()
