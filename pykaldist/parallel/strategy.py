@@ -44,9 +44,13 @@ class PeriodOptions:
 
 @dataclass
 class Round:
-    """`minibatches` to be trained on by this worker, 0 where its shard is used up; `last` of the epoch."""
+    """`minibatches` to be trained on by this worker, 0 where its shard is used up.
+
+    `fraction` of the epoch's rounds were before it; `last`: none is after it.
+    """
 
     minibatches: int
+    fraction: float
     last: bool
 
 
@@ -73,13 +77,15 @@ class Strategy(ABC):
         A worker whose shard is used up takes part in the remaining rounds with none. Each round but the last ends, after what the caller
         does with it, in a safe point; after the last one the epoch is over, and with it comes a checkpoint.
         """
-        ends = [end for end in worker.sampler.block_ends(worker.epoch) if end > worker.index] if period == 0 else \
-            [min(worker.index + i + period, worker.sampler.minibatches) for i in range(0, worker.remaining, period)]
-        count = int(await fabric.maximum(len(ends)))
-        for i in range(count):
-            last = i == count - 1
-            yield Round(ends[i] - worker.index if i < len(ends) else 0, last)
-            if not last:
+        minibatches = worker.sampler.minibatches
+        ends = worker.sampler.block_ends(worker.epoch) if period == 0 else \
+            [min(start + period, minibatches) for start in range(0, minibatches, period)]
+        left = [end for end in ends if end > worker.index]
+        count, most_left = int(await fabric.maximum(len(ends))), int(await fabric.maximum(len(left)))
+        for i in range(most_left):
+            number = count - most_left + i
+            yield Round(left[i] - worker.index if i < len(left) else 0, number / count, number + 1 == count)
+            if number + 1 < count:
                 await fabric.safe_point()
 
     def contract(self, workers: int, minibatch_size: int) -> list[tuple[str, str]]:

@@ -47,7 +47,7 @@ class Worker:
     def begin_epoch(self, epoch: int, learn_rate: float, rate_at: Callable[[float], float] | None = None) -> None:
         """Reset the epoch's counters, unless the worker was loaded from the middle of this very epoch.
 
-        `rate_at(fraction of the worker's epoch)` is the rate of each minibatch where it is given, in place of `learn_rate`.
+        `rate_at(fraction of the epoch)` is the rate of each minibatch where it is given, in place of `learn_rate`.
         """
         if epoch != self.epoch or self.index == 0:
             self.totals.zero_()
@@ -59,9 +59,11 @@ class Worker:
         before = time.perf_counter()
         minibatch = next(self._source)
         self.load_seconds += time.perf_counter() - before
-        if self._rate_at is not None:
-            self.learn_rate = self._rate_at(self.index / self.sampler.minibatches)
         return minibatch
+
+    def _set_rate(self, fraction: float) -> None:
+        if self._rate_at is not None:
+            self.learn_rate = self._rate_at(fraction)
 
     def _done(self, minibatch: Minibatch) -> None:
         self.index += 1
@@ -71,21 +73,27 @@ class Worker:
 
     def step(self) -> None:
         """The next minibatch, and one local update with it. Nothing is read back from the device."""
+        self._set_rate(self.index / self.sampler.minibatches)
         minibatch = self._next()
         self.optimizer.local_step(minibatch, self.learn_rate, self.totals)
         self.updates += 1
         self._done(minibatch)
 
-    def gradient(self, gradient: Tensor) -> int:
-        """The next minibatch's summed gradient, into a flat buffer; its frames. For strategies that ship gradients."""
+    def gradient(self, gradient: Tensor, fraction: float) -> int:
+        """The next minibatch's summed gradient, into a flat buffer; its frames. For strategies that ship gradients.
+
+        `fraction` of the epoch is over, the same one for all workers, however many minibatches are theirs.
+        """
+        self._set_rate(fraction)
         minibatch = self._next()
         self.optimizer.set_rate(self.learn_rate)
         self.optimizer.gradient(minibatch, gradient, self.totals)
         self._done(minibatch)
         return len(minibatch)
 
-    def apply(self, gradient: Tensor, frames: int) -> None:
-        """One update from a gradient summed over `frames` frames, of one worker or of many."""
+    def apply(self, gradient: Tensor, frames: int, fraction: float) -> None:
+        """One update from a gradient summed over `frames` frames, of one worker or of many, where `fraction` of the epoch is over."""
+        self._set_rate(fraction)
         self.optimizer.apply(gradient, self.learn_rate, frames)
         self.updates += 1
 

@@ -7,6 +7,7 @@ import torch
 
 from pykaldist.parallel.host import Host
 from pykaldist.parallel.strategies.local import Local
+from pykaldist.parallel.strategies.onebit import Onebit, OnebitOptions
 from pykaldist.parallel.strategies.ssgd import Ssgd
 
 
@@ -37,3 +38,18 @@ def test_a_rate_that_moves_is_asked_for_at_each_minibatch(make_workers):
     worker.begin_epoch(1, 0.5)
     host.run([Local().epoch(worker, host.fabrics[0])])
     assert rates[8:] == [0.5] * 8
+
+
+@pytest.mark.parametrize("make", [Ssgd, lambda: Onebit(OnebitOptions())], ids=["ssgd", "onebit"])
+def test_a_rate_that_moves_is_the_same_for_all_that_share_gradients(make_workers, make):
+    """However many minibatches are theirs: 13, 10 and 8 here, the last ones of an empty-handed worker included."""
+    workers, host = make_workers(3, minibatch_size=4, level="utterance"), Host(3)
+    rates = [[] for _ in workers]
+    for worker, own in zip(workers, rates, strict=True):
+        apply = worker.optimizer.apply
+        worker.optimizer.apply = lambda gradient, rate, frames, own=own, apply=apply: own.append(rate) or apply(gradient, rate, frames)
+        worker.begin_epoch(0, 0.1, lambda fraction: 0.01 + 0.01 * fraction)
+    assert sorted(worker.remaining for worker in workers) == [8, 10, 13]
+    host.run([make().epoch(worker, fabric) for worker, fabric in zip(workers, host.fabrics, strict=True)])
+    assert rates == [pytest.approx([0.01 + 0.01 * i / 13 for i in range(13)])] * 3
+    assert all(torch.equal(worker.params, workers[0].params) for worker in workers)

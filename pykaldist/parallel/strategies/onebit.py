@@ -170,13 +170,13 @@ class Onebit(Strategy):
         async for round in self.rounds(worker, fabric, 1):
             frames = 0
             if round.minibatches:
-                frames = await fabric.compute(lambda: worker.gradient(gradient))
+                frames = await fabric.compute(lambda at=round.fraction: worker.gradient(gradient, at))
             else:
                 gradient.zero_()
             if fabric.size > 1:
                 await self.sum(gradient, columns, fabric)
             total = await fabric.total(frames)
-            await fabric.compute(lambda total=total: worker.apply(gradient, int(total)))
+            await fabric.compute(lambda total=total, at=round.fraction: worker.apply(gradient, int(total), at))
             worker.synced()
 
     async def sum(self, gradient: Tensor, columns: Columns, fabric: Fabric) -> None:

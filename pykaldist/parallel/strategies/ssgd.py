@@ -30,9 +30,9 @@ class Ssgd(Strategy):
         async for round in self.rounds(worker, fabric, 1):
             frames = 0
             if round.minibatches:
-                frames = await fabric.compute(lambda: worker.gradient(gradient))
+                frames = await fabric.compute(lambda at=round.fraction: worker.gradient(gradient, at))
             else:
                 gradient.zero_()
             total = await fabric.sum(gradient, frames)
-            await fabric.compute(lambda total=total: worker.apply(gradient, int(total)))
+            await fabric.compute(lambda total=total, at=round.fraction: worker.apply(gradient, int(total), at))
             worker.synced()
