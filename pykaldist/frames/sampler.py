@@ -178,7 +178,7 @@ class Sampler:
             frames = torch.from_numpy(self.partition.part(self.split, block)).to(self.device)
             for first in range(0, len(frames), self.minibatch_size):
                 if index % parts == part:
-                    yield Minibatch(**self.gather(frames[first : first + self.minibatch_size]), index=index, last=index + parts >= total)
+                    yield Minibatch(**self.gather(frames[first : first + self.minibatch_size]), index=index, last=index == total - 1)
                 index += 1
 
 

@@ -10,15 +10,21 @@ import re
 import socket
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 
 from pykaldist.cli import main
+from pykaldist.frames.sampler import Partition, Sampler
+from pykaldist.frames.store import FrameStore
 from pykaldist.io import container
+from pykaldist.nnet.rbm import ContrastiveDivergence, Rbm
+from pykaldist.parallel.processes import Alone
 from pykaldist.parallel.strategy import strategies
 from pykaldist.train.checkpoints import Checkpoints
+from pykaldist.train.evaluate import evaluate
 from pykaldist.train.trainer import Trainer
 
 COMMON = ["--hid-layers", "1", "--hid-dim", "8", "--splice", "1", "--num-threads", "1", "--device", "cpu"]
@@ -134,6 +140,44 @@ def test_rbms_train_and_resume_under_every_strategy(store, tmp_path, monkeypatch
 
 def test_all_strategies_are_here():
     assert {options[1] for options in STRATEGIES.values()} >= {"local", "ma", "bmuf", "ssgd", "onebit"} & set(strategies())
+
+
+class Collected(Exception):
+    pass
+
+
+@dataclass
+class OneOfSeveral(Alone):
+    """Process `rank` of `size`, whose gathering ends in Collected, or gives what was collected from all."""
+
+    rank: int
+    size: int
+    everything: list[torch.Tensor] | None = None
+
+    def gather(self, buffer: torch.Tensor) -> list[torch.Tensor]:
+        if self.everything is None:
+            raise Collected(buffer)
+        return self.everything
+
+
+@pytest.mark.parametrize("units", ["bern", "gauss"])
+def test_held_out_frames_are_scored_alike_by_any_number_of_processes(store, units):
+    """To the bit, also what is made once for all of them: an RBM's free energy on training frames."""
+    (train_sampler, dev_sampler) = (
+        Sampler(part, Partition(part), 0, 16, [-1, 0, 1], torch.zeros(12), torch.ones(12), 0, torch.device("cpu"))
+        for part in (FrameStore(store / "train"), FrameStore(store / "dev")))
+    rbm = Rbm(units, 12, 6)
+    rbm.init(0.5, -1.0, 1.0, torch.Generator().manual_seed(0))
+    learner = ContrastiveDivergence(rbm, None, 1, train_sampler)
+    alone = evaluate(learner, dev_sampler)
+    assert set(alone) == {"loss", "free_energy", "free_energy_gap"}
+    for size in (2, 3, 7):
+        parts = []
+        for rank in range(size):
+            with pytest.raises(Collected) as collected:
+                evaluate(learner, dev_sampler, OneOfSeveral(rank, size))
+            parts.append(collected.value.args[0])
+        assert evaluate(learner, dev_sampler, OneOfSeveral(size - 1, size, parts)) == alone
 
 
 @pytest.mark.parametrize("workers", [8, 64])
