@@ -14,23 +14,37 @@ Options are those of \`pykaldist pretrain-dbn\` (\`pykaldist pretrain-dbn --help
   --rbm-lrate <rate>       # of Bernoulli-Bernoulli RBMs (0.4)
   --rbm-lrate-low <rate>   # of the Gaussian-Bernoulli RBM (0.01)
   --rbm-l2penalty, --cd-steps, --param-stddev, --minibatch-size
+who computes, where, and what is exchanged
+  --ngpu <n>               # workers (1); they share processes where there are fewer GPUs or cores
+  --nproc <n>              # processes (one a GPU, or a CPU core, up to --ngpu)
+  --fabric mpi|nccl|gloo|virtual, --hosts node1,node2:4 or a file with a host a line; srun is used under SLURM, and torchrun's variables
   --device <name>          # cpu, cuda, cuda:N or auto (auto)
+  --num-threads, --deterministic true (bit-identical for any number of processes and any fabric)
+  --strategy local|ma|bmuf|ssgd|onebit
+  --average-period <n>     # minibatches between exchanges of ma and bmuf (10); --average-frames
+  --reduce-type allreduce|butterfly|ring|hoppingring, --reduce-content model|all (ma)
+  --block-momentum, --block-learning-rate, --block-gain, --nesterov, --local-momentum keep|reset|average (bmuf)
+  --lr-scale none|linear|sqrt, --blocks, --partition-level frame|utterance
+  --timeout <s>            # without progress of any process, after which the job is ended (600)
+  --checkpoint-minutes, --keep-checkpoints
 and
+  --retries <n>            # tries more from the last checkpoint, where a process was killed or hung (2)
   --cmd <command>          # how to run (run.sh)
 EOF
 }
 
-cmd=run.sh
+cmd=run.sh retries=2
 [ -f path.sh ] && . ./path.sh
 options=()
 while [[ ${1:-} == --* ]]; do
   case $1 in
     --help) usage; exit 0 ;;
     --cmd=*) cmd=${1#*=}; shift; continue ;;
+    --retries=*) retries=${1#*=}; shift; continue ;;
     --*=*) options+=("$1"); shift; continue ;;
   esac
   [ $# -ge 2 ] || { echo "pretrain_dbn.sh: ERROR: option $1 needs a value." >&2; exit 1; }
-  if [ "$1" = --cmd ]; then cmd=$2; else options+=("$1" "$2"); fi
+  case $1 in --cmd) cmd=$2 ;; --retries) retries=$2 ;; *) options+=("$1" "$2") ;; esac
   shift 2
 done
 [ $# = 2 ] || { usage >&2; exit 1; }
@@ -40,7 +54,7 @@ for f in "$store/train/manifest.json" "$store/dev/manifest.json"; do
 done
 
 log=$exp/log/pretrain_dbn.log
-[ ! -f "$log" ] || mv "$log" "${log%.log}.before.log"  # of a run that this one resumes, say
-$cmd "$log" pykaldist pretrain-dbn "${options[@]}" "$store" "$exp" || exit 1
+. retry.sh || exit 1
+retry "$retries" "$cmd" "$log" pykaldist pretrain-dbn "${options[@]}" "$store" "$exp" || exit $?
 echo "pretrain_dbn.sh: $(grep "^rbm.*: epoch\|is already there" "$log" | tail -n 1)"
 echo "pretrain_dbn.sh: stack in $exp/dbn.pt"

@@ -5,31 +5,45 @@ usage() {
   cat <<EOF
 Usage: steps/nnet/train.sh [options] <store-dir> <exp-dir>
  e.g.: steps/nnet/train.sh --hid-layers 4 --hid-dim 512 exp/dnn/store exp/dnn
+       steps/nnet/train.sh --ngpu 16 --hosts node1:8,node2:8 --strategy bmuf exp/dnn/store exp/dnn
 Writes <exp-dir>/final.pt, ali_train_pdf.counts, history.jsonl, config.json, ckpt/ and log/train.log.
 Options are those of \`pykaldist train\` (\`pykaldist train --help\` lists all), the first ones being
-  --ngpu <n>               # workers (1)
-  --device <name>          # cpu, cuda, cuda:N or auto (auto)
   --hid-layers, --hid-dim, --activation, --splice, --dropout, --bottleneck-dim
   --init nnet1|glorot|he, --layerwise-epochs <n> (layer-wise pretraining), --dbn <dir> (of pretrain_dbn.sh)
   --objective xent|mse     # mse trains towards the store's target features
   --learn-rate, --momentum, --l2-penalty, --minibatch-size, --learn-rate-coefs, --bias-learn-rate-coef
   --schedule newbob|exponential|fixed|warmup, --newbob-on loss|accuracy, --num-epochs, --learn-rates, --warmup-epochs
+who computes, where, and what is exchanged
+  --ngpu <n>               # workers (1); they share processes where there are fewer GPUs or cores
+  --nproc <n>              # processes (one a GPU, or a CPU core, up to --ngpu)
+  --fabric mpi|nccl|gloo|virtual, --hosts node1,node2:4 or a file with a host a line; srun is used under SLURM, and torchrun's variables
+  --device <name>          # cpu, cuda, cuda:N or auto (auto)
+  --num-threads, --deterministic true (bit-identical for any number of processes and any fabric)
+  --strategy local|ma|bmuf|ssgd|onebit
+  --average-period <n>     # minibatches between exchanges of ma and bmuf (10); --average-frames
+  --reduce-type allreduce|butterfly|ring|hoppingring, --reduce-content model|all (ma)
+  --block-momentum, --block-learning-rate, --block-gain, --nesterov, --local-momentum keep|reset|average (bmuf)
+  --lr-scale none|linear|sqrt, --blocks, --partition-level frame|utterance, --serial-warmup <epochs>
+  --timeout <s>            # without progress of any process, after which the job is ended (600)
+  --checkpoint-minutes, --keep-checkpoints
 and
+  --retries <n>            # tries more from the last checkpoint, where a process was killed or hung (2)
   --cmd <command>          # how to run (run.sh)
 EOF
 }
 
-cmd=run.sh
+cmd=run.sh retries=2
 [ -f path.sh ] && . ./path.sh
 options=()
 while [[ ${1:-} == --* ]]; do
   case $1 in
     --help) usage; exit 0 ;;
     --cmd=*) cmd=${1#*=}; shift; continue ;;
+    --retries=*) retries=${1#*=}; shift; continue ;;
     --*=*) options+=("$1"); shift; continue ;;
   esac
   [ $# -ge 2 ] || { echo "train.sh: ERROR: option $1 needs a value." >&2; exit 1; }
-  if [ "$1" = --cmd ]; then cmd=$2; else options+=("$1" "$2"); fi
+  case $1 in --cmd) cmd=$2 ;; --retries) retries=$2 ;; *) options+=("$1" "$2") ;; esac
   shift 2
 done
 [ $# = 2 ] || { usage >&2; exit 1; }
@@ -38,8 +52,8 @@ for f in "$store/train/manifest.json" "$store/dev/manifest.json"; do
   [ -f "$f" ] || { echo "train.sh: ERROR: no file $f; run steps/nnet/pack.sh first." >&2; exit 1; }
 done
 
-[ ! -f "$exp/log/train.log" ] || mv "$exp/log/train.log" "$exp/log/train.before.log"  # of a run that this one resumes, say
-$cmd "$exp/log/train.log" pykaldist train "${options[@]}" "$store" "$exp" || exit 1
+. retry.sh || exit 1
+retry "$retries" "$cmd" "$exp/log/train.log" pykaldist train "${options[@]}" "$store" "$exp" || exit $?
 epoch=$(grep "^epoch\|is already there" "$exp/log/train.log" | tail -n 1)
 echo "train.sh: $epoch"
 echo "train.sh: network in $exp/final.pt"

@@ -1,0 +1,27 @@
+# Sourced by stages whose command goes on where it was when it is run again. Usage:
+#   retry <retries> <cmd> <log> <command> [<argument> ...] || exit $?
+# <cmd> runs the command with its output in <log>, as run.sh and Kaldi's queue.pl do. Where the command died of what another try may mend,
+# it is run again, up to <retries> times: exit status 75 (a process of a job was killed, or hung) or 137 (all of it), as the log's last line
+# says. An error, Ctrl-C or SIGTERM, which are handed on, is not. The status is the command's; a log that is there becomes <log>.before.log.
+
+retry() {
+  local retries=$1 cmd=$2 log=$3 try status code child="" stopped=""
+  shift 3
+  [[ $retries =~ ^[0-9]+$ ]] || { echo "$0: ERROR: option --retries takes a whole number, found '$retries'." >&2; return 1; }
+  trap 'stopped=143; kill -TERM $child 2>/dev/null' TERM
+  trap 'stopped=130; kill -TERM $child 2>/dev/null' INT  # a background job is deaf to Ctrl-C
+  for ((try = 1; ; try++)); do
+    [ ! -f "$log" ] || mv "$log" "${log%.log}.before.log"
+    $cmd "$log" "$@" &
+    child=$!
+    wait $child; status=$?
+    while kill -0 $child 2>/dev/null; do wait $child; status=$?; done  # a signal ends a wait early
+    code=$(sed -n 's/^# Ended (code \([0-9]*\).*/\1/p' "$log" 2>/dev/null | tail -n 1)
+    [ "$status" = 0 ] || status=${stopped:-${code:-$status}}
+    { [ "$status" = 75 ] || [ "$status" = 137 ]; } && [ "$try" -le "$retries" ] || break
+    echo "$0: it goes on from the last checkpoint, try $((try + 1)) of $((retries + 1))." >&2
+    sleep 2  # until what is left of the job is gone
+  done
+  trap - TERM INT
+  return "$status"
+}
