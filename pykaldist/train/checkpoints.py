@@ -91,7 +91,9 @@ class Checkpoints:
                     path.unlink(missing_ok=True)
 
     def forget_after(self, moment: Moment) -> None:
-        """Remove what is newer: the remains of a job that ended while they were written."""
+        """Remove what is newer, and what is half-written: the remains of a job that ended meanwhile."""
+        for path in self.path.glob(".*.tmp"):
+            path.unlink()
         for other, parts in self.files().items():
             if other > moment:
                 for path in parts.values():
