@@ -1,0 +1,287 @@
+"""When something dies: a job of two processes ends with one sentence, leaves nothing behind, and goes on when it is run again."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from pykaldist.cli import main
+from pykaldist.io import container
+from pykaldist.parallel.watch import read_records
+from pykaldist.train.checkpoints import Checkpoints
+
+PATIENCE_S = 240.0  # of a test with a loaded machine
+EPOCHS = 9
+WITH_GLOO = ["mpi", pytest.param("gloo", marks=pytest.mark.slow)]
+OPTIONS = ["--hid-layers", "2", "--hid-dim", "32", "--splice", "1", "--minibatch-size", "32", "--num-threads", "1", "--device", "cpu",
+           "--schedule", "fixed", "--learn-rates", ",".join(["0.002"] * EPOCHS), "--momentum", "0.5", "--checkpoint-minutes", "0"]
+JOB = ["--ngpu", "2", "--nproc", "2", "--strategy", "ma", "--average-period", "5"]
+HERE = socket.gethostname()
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This one's, as outside of any job."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("PMI", "SLURM", "OMPI", "PYKALDIST_"))}
+    root = Path(__file__).resolve().parents[2]
+    return {**own, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", **more}
+
+
+class Run:
+    """`pykaldist train` in a process of its own."""
+
+    def __init__(self, store: Path, exp: Path, *options: str, limit: int | None = None) -> None:
+        self.exp = exp
+        words = [sys.executable, "-m", "pykaldist", "train", *OPTIONS, *JOB, *options, str(store), str(exp)]
+        limited = None if limit is None else lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
+                                        preexec_fn=limited)
+        self.pids: dict[int, int] = {}
+
+    def wait_for(self, epochs: int) -> dict[int, int]:
+        """Until so many epochs are in the history: the pids by rank."""
+        self.pids = wait_for_epochs(self.process, self.exp, epochs)
+        return self.pids
+
+    def end(self) -> tuple[int, str, str]:
+        """Status, stdout and stderr; checks that no process is left."""
+        out, err = self.process.communicate(timeout=PATIENCE_S)
+        deadline = time.monotonic() + 20
+        while left := [pid for pid in self.pids.values() if alive(pid)]:
+            assert time.monotonic() < deadline, f"processes {left} are left"
+            time.sleep(0.05)
+        assert not (self.exp / ".ranks").exists() or self.process.returncode < 0
+        return self.process.returncode, out, err
+
+
+def wait_for_epochs(process: subprocess.Popen[str], exp: Path, epochs: int) -> dict[int, int]:
+    """Until a run of two processes has so many epochs in its history: their pids by rank."""
+    deadline = time.monotonic() + PATIENCE_S
+    while process.poll() is None and time.monotonic() < deadline:
+        records = read_records(exp / ".ranks")
+        if len(records) == 2 and epochs_done(exp) >= epochs:
+            return {rank: record["pid"] for rank, record in records.items()}
+        time.sleep(0.01)
+    raise AssertionError(f"ended, or hung, before epoch {epochs}: {process.communicate(timeout=1)}")
+
+
+def in_a_recipe(root: Path) -> dict[str, str]:
+    """The environment that path.sh makes."""
+    path = os.pathsep.join([str(root / "utils"), str(Path(sys.executable).parent), os.environ["PATH"]])
+    return environment(PATH=path, PYKALDIST_PYTHON=sys.executable)
+
+
+def complaints(err: str) -> list[str]:
+    """Lines but the warnings, of a checkpoint that was not finished, say."""
+    return [line for line in err.splitlines() if not line.startswith("WARNING")]
+
+
+def epochs_done(exp: Path) -> int:
+    return len((exp / "history.jsonl").read_text().splitlines()) if (exp / "history.jsonl").exists() else 0
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def outcome(exp: Path) -> tuple[torch.Tensor, list[dict[str, object]]]:
+    history = [json.loads(line) for line in (exp / "history.jsonl").read_text().splitlines()]
+    return container.load(exp / "final.pt")["params"], [{k: v for k, v in line.items() if k != "seconds"} for line in history]
+
+
+def assert_same(exp: Path, reference: Path) -> None:
+    params, history = outcome(exp)
+    expected = outcome(reference)
+    assert torch.equal(params, expected[0]) and history == expected[1]
+
+
+@pytest.fixture
+def store(make_store) -> Path:
+    make_store([50] * 40, seed=1, name="train")
+    return make_store([50] * 4, seed=2, name="dev").path.parent
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("kept") / "reference"
+
+
+@pytest.fixture
+def reference(store, kept) -> Path:
+    """An undisturbed run of two processes, made once."""
+    if not kept.exists():
+        status, out, err = Run(store, kept).end()
+        assert (status, err) == (0, "") and "2 on 2 processes over mpi" in out
+    return kept
+
+
+@pytest.mark.parametrize("fabric", WITH_GLOO)
+def test_a_killed_process(store, tmp_path, reference, fabric):
+    """Named; and the same command goes on to the same model, bit for bit, also where it is killed again."""
+    for rank, epochs in ((1, 1), (0, 4)):
+        run = Run(store, tmp_path / "exp", "--fabric", fabric)
+        pid = run.wait_for(epochs)[rank]
+        os.kill(pid, signal.SIGKILL)
+        status, _, err = run.end()
+        assert status == 75
+        assert complaints(err) == [f"pykaldist train: ERROR: process {rank} on {HERE} (pid {pid}) was killed by signal 9 (SIGKILL); "
+                                   "the last checkpoint is whole: run the same command again to go on."]
+    status, out, _ = Run(store, tmp_path / "exp", "--fabric", fabric).end()
+    assert status == 0 and "resuming at epoch" in out
+    assert_same(tmp_path / "exp", reference)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fabric", ["mpi", "gloo"])
+def test_killed_at_twenty_random_moments(store, tmp_path, reference, fabric):
+    """kill -9 of a random process at a random moment after they have met, then again the same command: 20 of 20 end in the same model."""
+    rng = random.Random(5)
+    outcomes = []
+    for i in range(20):
+        exp = tmp_path / f"exp{i}"
+        run = Run(store, exp, "--fabric", fabric)
+        pids = run.wait_for(rng.choice([0, 0, 1, 2, 3, 4, 5, 6]))
+        time.sleep(rng.uniform(0, 0.3))
+        os.kill(pids[rng.randrange(2)], signal.SIGKILL)
+        status, _, _ = run.end()
+        again, _, err = Run(store, exp, "--fabric", fabric).end()
+        assert again == 0, err
+        assert_same(exp, reference)
+        outcomes.append((status, epochs_done(exp)))
+        shutil.rmtree(exp)
+    assert sum(status == 75 for status, _ in outcomes) >= 15, outcomes  # most of them came in time
+
+
+def test_sigterm_and_a_job_of_another_size(store, tmp_path, reference, capsys):
+    """A checkpoint, exit status 143; it goes on, to the same model; and with three workers it says what was reset."""
+    run = Run(store, tmp_path / "exp")
+    run.wait_for(2)
+    os.kill(run.process.pid, signal.SIGTERM)
+    status, _, err = run.end()
+    assert (status, err) == (143, "pykaldist train: terminated; run the same command again to go on.\n")
+    done = epochs_done(tmp_path / "exp")
+    assert 2 <= done < EPOCHS
+    shutil.copytree(tmp_path / "exp", tmp_path / "three")
+    run = Run(store, tmp_path / "exp")
+    for pid in run.wait_for(done + 1).values():  # a scheduler may tell all of them, more than once
+        os.kill(pid, signal.SIGTERM)
+    os.kill(run.process.pid, signal.SIGTERM)
+    os.kill(run.process.pid, signal.SIGTERM)
+    assert run.end()[0] == 143
+    status, out, _ = Run(store, tmp_path / "exp").end()
+    assert status == 0 and "resuming at epoch" in out
+    assert_same(tmp_path / "exp", reference)
+
+    assert main(["train", *OPTIONS, *JOB[4:], "--ngpu", "3", "--fabric", "virtual", str(store), str(tmp_path / "three")]) == 0
+    said = capsys.readouterr()
+    assert "holds a run of 2 workers; going on with 3" in said.err
+    assert re.search(r"resuming at the beginning of epoch \d+ with 3 workers from the mean of 2 workers' models; reset: .*momentum",
+                     said.out)
+    assert epochs_done(tmp_path / "three") == EPOCHS
+
+
+@pytest.mark.parametrize(("fabric", "rank"), [("mpi", 1), pytest.param("gloo", 0, marks=pytest.mark.slow)])
+def test_a_hung_process(store, tmp_path, fabric, rank):
+    run = Run(store, tmp_path / "exp", "--fabric", fabric, "--timeout", "8")
+    pid = run.wait_for(1)[rank]
+    os.kill(pid, signal.SIGSTOP)
+    before = time.monotonic()
+    status, _, err = run.end()
+    assert status == 75 and time.monotonic() - before < 60
+    assert err == (f"pykaldist train: ERROR: process {rank} on {HERE} (pid {pid}) is hung: no sign of life for 8 s, and no progress of any "
+                   "process; the last checkpoint is whole: run the same command again to go on.\n")
+
+
+def test_ctrl_c(store, tmp_path):
+    """And until then, nobody else works in the folder, nor disturbs who does."""
+    run = Run(store, tmp_path / "exp", "--schedule", "fixed", "--learn-rates", ",".join(["0.002"] * 1000))
+    run.wait_for(1)
+    other = Run(store, tmp_path / "exp").process
+    _, err = other.communicate(timeout=PATIENCE_S)
+    assert other.returncode == 1 and "is in use by process" in err
+    assert run.process.poll() is None and len(read_records(tmp_path / "exp" / ".ranks")) == 2
+    run.process.send_signal(signal.SIGINT)
+    status, _, err = run.end()
+    assert (status, err) == (130, "pykaldist train: interrupted; run the same command again to go on.\n")
+
+
+@pytest.mark.parametrize("fabric", WITH_GLOO)
+def test_a_killed_launcher_takes_its_processes_with_it(store, tmp_path, fabric):
+    run = Run(store, tmp_path / "exp", "--fabric", fabric)
+    run.wait_for(1)
+    run.process.kill()
+    assert run.end()[0] == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("fabric", WITH_GLOO)
+def test_a_loss_that_is_no_number(store, tmp_path, fabric):
+    options = ["--activation", "relu", "--schedule", "fixed", "--learn-rates", "1e30,1e30", "--fabric", fabric]
+    status, _, err = Run(store, tmp_path / "exp", *options).end()
+    assert status == 1
+    assert re.fullmatch(rf"pykaldist train: ERROR: process [01] on {HERE}: the (training|cross-validation) loss .*lower --learn-rate.*\n",
+                        err)
+
+
+def test_a_full_disk(store, tmp_path):
+    """Here a limit on the size of files, which checkpoints, of three models each, exceed."""
+    status, _, err = Run(store, tmp_path / "exp", "--hid-dim", "256", limit=400_000).end()
+    assert status == 1
+    assert re.fullmatch(rf"pykaldist train: ERROR: process \d on {HERE}: a limit on file size or disk quota was reached while writing "
+                        rf"{re.escape(str(tmp_path))}/exp/ckpt/\S+; raise it and run the same command again\.\n", err)
+    assert not (tmp_path / "exp" / "final.pt").exists()
+    assert Run(store, tmp_path / "exp", "--hid-dim", "256").end()[0] == 0
+
+
+def test_a_damaged_checkpoint_of_one_worker(store, tmp_path, reference):
+    shutil.copytree(reference, tmp_path / "exp")
+    (tmp_path / "exp" / "final.pt").unlink()
+    newest = list(Checkpoints(tmp_path / "exp" / "ckpt").files().values())[-1][1]
+    newest.write_bytes(newest.read_bytes()[:-10])
+    status, out, err = Run(store, tmp_path / "exp").end()
+    assert status == 0 and "checksum does not match" in err and "resuming at epoch" in out
+    assert_same(tmp_path / "exp", reference)
+
+
+def test_train_sh_tries_again(store, tmp_path, reference, root):
+    """After a killed process, on its own; after an error, not."""
+    exp = tmp_path / "exp"
+    env = in_a_recipe(root)
+    command = [str(root / "steps" / "nnet" / "train.sh"), "--retries", "1", *OPTIONS, *JOB, str(store), str(exp)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, cwd=tmp_path)
+    os.kill(wait_for_epochs(process, exp, 2)[1], signal.SIGKILL)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, err
+    assert "was killed by signal 9" in err and "goes on from the last checkpoint, try 2 of 2" in err and "network in" in out
+    assert "was killed" in (exp / "log" / "train.before.log").read_text() and "resuming at epoch" in (exp / "log" / "train.log").read_text()
+    assert_same(exp, reference)
+
+    command = [*command[:-2], "--momentum", "1.5", str(store), str(tmp_path / "error")]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=tmp_path)
+    assert done.returncode == 1 and "--momentum 1.5" in done.stderr and "try 2" not in done.stderr
+
+
+def test_train_sh_is_terminated(store, tmp_path, root):
+    exp = tmp_path / "exp"
+    command = [str(root / "steps" / "nnet" / "train.sh"), *OPTIONS, *JOB, str(store), str(exp)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=in_a_recipe(root), cwd=tmp_path)
+    pids = wait_for_epochs(process, exp, 1)
+    process.terminate()
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 143 and "network in" not in out, err
+    assert "terminated; run the same command again" in (exp / "log" / "train.log").read_text()
+    assert not any(alive(pid) for pid in pids.values())
