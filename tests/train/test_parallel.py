@@ -177,6 +177,7 @@ def test_held_out_frames_are_scored_alike_by_any_number_of_processes(store, unit
             with pytest.raises(Collected) as collected:
                 evaluate(learner, dev_sampler, OneOfSeveral(rank, size))
             parts.append(collected.value.args[0])
+        assert torch.cat(parts).view(-1, learner.num_totals)[:, 4].sum() == train_sampler.frames  # once, not by each of them
         assert evaluate(learner, dev_sampler, OneOfSeveral(size - 1, size, parts)) == alone
 
 

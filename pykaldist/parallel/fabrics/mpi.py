@@ -13,8 +13,8 @@ from torch import Tensor
 
 from pykaldist.parallel.processes import Processes
 
-# An all-reduce in pieces that stay in a processor's cache while they are added is no slower than one of everything.
-CHUNK = 1 << 18  # values
+# An all-reduce in pieces that stay in a processor's cache while they are added is faster than one of everything.
+CHUNK = 1 << 22  # values
 
 
 class Mpi(Processes):

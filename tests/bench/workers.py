@@ -1,0 +1,151 @@
+"""Throughput of several workers: two MPI ranks over one, and many virtual workers over as many times one.
+
+    tests/bench/run.sh workers                                  # 440-512x4-712, minibatch 256, period 10, two ranks and 32 virtual workers
+    tests/bench/run.sh workers --virtual 8 --runs 1 --frames 15360
+
+One thread a process. Each run trains an epoch with one worker (`one`) and one with many virtual workers (`virtual`) in the first rank,
+while the others sleep; and one with a worker in each of the ranks (`ranks`). Every worker has `--frames` frames. An epoch is timed from
+where all begin to where the last of them ends. Medians over runs, with their spread: frames/s; speed-up of the ranks; seconds of N virtual
+workers over N times those of one worker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pykaldist.frames.sampler import Partition, Sampler
+from pykaldist.frames.store import FrameStore, pack
+from pykaldist.nnet.dnn import DnnOptions, make_dnn
+from pykaldist.nnet.init import init_dnn
+from pykaldist.nnet.learner import Supervised
+from pykaldist.nnet.objective import CrossEntropy
+from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
+from pykaldist.parallel.host import Host
+from pykaldist.parallel.processes import Processes
+from pykaldist.parallel.strategy import make_strategy, strategies, strategy_options
+from pykaldist.parallel.worker import Worker
+
+INPUTS, UNITS, LAYERS, PDFS = 440, 512, 4, 712
+RATE = 1e-5
+POLL_SECONDS = 0.01
+
+
+class Team:
+    """The workers of one host, and their strategies."""
+
+    def __init__(self, store: FrameStore, workers: int, args: argparse.Namespace, processes: Processes | None = None) -> None:
+        self.host = Host(workers, processes)
+        zeros, ones = torch.zeros(INPUTS), torch.ones(INPUTS)
+        sampler = Sampler(store, Partition(store, workers), 0, args.minibatch_size, list(range(-5, 6)), zeros, ones, 0, torch.device("cpu"))
+        shape = DnnOptions(LAYERS, UNITS)
+        options = {"average_period": args.average_period} if args.strategy in ("ma", "bmuf") else {}
+        self.workers, self.strategies = [], []
+        for rank in self.host.ranks:
+            model = make_dnn(shape, INPUTS, PDFS)
+            init_dnn(model, shape, torch.Generator().manual_seed(0))
+            if self.workers:
+                model.share_activations(self.workers[0].learner.model)
+            optimizer = make_optimizer(args.optimizer, Supervised(model, CrossEntropy()), OPTIMIZERS[args.optimizer][0]())
+            self.workers.append(Worker(optimizer, sampler.of_split(rank)))
+            self.strategies.append(make_strategy(args.strategy, strategy_options(args.strategy)(**options)))
+
+    def epoch(self, number: int) -> float:
+        """Seconds of an epoch."""
+        for worker in self.workers:
+            worker.begin_epoch(number, RATE)
+        self.host.processes.barrier()
+        self.host.begin_epoch()
+        before = time.perf_counter()
+        self.host.run([s.epoch(w, f) for s, w, f in zip(self.strategies, self.workers, self.host.fabrics, strict=True)])
+        return self.host.largest([time.perf_counter() - before])
+
+
+def random_store(path: Path, frames: int) -> FrameStore:
+    """The first rank writes it, the others wait."""
+    rng, length, dim = np.random.default_rng(0), 1024, INPUTS // 11
+    utts = [f"utt{i}" for i in range(-(-frames // length))]
+    lengths = {utt: min(length, frames - i * length) for i, utt in enumerate(utts)}
+    pack(utts, lambda utt: rng.standard_normal((lengths[utt], dim), np.float32), lambda utt: rng.integers(0, PDFS, lengths[utt]), PDFS,
+         path, "float16")
+    return FrameStore(path)
+
+
+def measure(folder: Path, args: argparse.Namespace) -> None:
+    from pykaldist.parallel.fabrics.mpi import Mpi
+
+    processes = Mpi()
+    first, ranks = processes.rank == 0, processes.size
+    if first:
+        stores = {n: random_store(folder / str(n), n * args.frames) for n in {1, ranks, args.virtual}}
+    processes.barrier()
+    if not first:
+        stores = {ranks: FrameStore(folder / str(ranks))}
+    together = Team(stores[ranks], ranks, args, processes)
+    teams = {name: Team(stores[n], n, args) for name, n in (("one", 1), ("virtual", args.virtual))} if first else {}
+    seconds: dict[str, list[float]] = {"one": [], "ranks": [], "virtual": []}
+    for run in range(args.runs + 1):  # the first warms up
+        took = {name: team.epoch(run) for name, team in teams.items()}
+        done = folder / f"run{run}"
+        if first:
+            done.touch()
+        while not done.exists():  # asleep: a rank that waits in MPI is busy
+            time.sleep(POLL_SECONDS)
+        took["ranks"] = together.epoch(run)
+        if run and first:
+            for name, own in seconds.items():
+                own.append(took[name])
+    if first:
+        report(seconds, ranks, together, args)
+
+
+def report(seconds: dict[str, list[float]], ranks: int, together: Team, args: argparse.Namespace) -> None:
+    print(f"{INPUTS}-{UNITS}x{LAYERS}-{PDFS}, {args.optimizer}, {args.strategy}, minibatch {args.minibatch_size}, average period "
+          f"{args.average_period}, {args.frames:,} frames a worker, {args.runs} runs, one thread a process")
+    workers = {"one": 1, "ranks": ranks, "virtual": args.virtual}
+    for name, own in seconds.items():
+        rates = [workers[name] * args.frames / s for s in own]
+        print(f"{name:8s} {workers[name]:3d} workers {statistics.median(rates):9.0f} frames/s ({min(rates):.0f} to {max(rates):.0f})")
+    speed_up = [ranks * one / s for one, s in zip(seconds["one"], seconds["ranks"], strict=True)]
+    ratio = [s / (args.virtual * one) for one, s in zip(seconds["one"], seconds["virtual"], strict=True)]
+    print(f"{ranks} ranks over one: {statistics.median(speed_up):.2f} ({min(speed_up):.2f} to {max(speed_up):.2f})")
+    print(f"{args.virtual} virtual workers over {args.virtual} times one: {statistics.median(ratio):.3f} "
+          f"({min(ratio):.3f} to {max(ratio):.3f})")
+    spent = together.host.fabrics[0].seconds
+    print("of the first rank's time: " + ", ".join(f"{name} {100 * s / sum(spent.values()):.1f} %" for name, s in spent.items()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--virtual", type=int, default=32)
+    parser.add_argument("--strategy", default="ma", choices=strategies())
+    parser.add_argument("--optimizer", default="sgd", choices=tuple(OPTIMIZERS))
+    parser.add_argument("--minibatch-size", type=int, default=256)
+    parser.add_argument("--average-period", type=int, default=10)
+    parser.add_argument("--frames", type=int, default=30720, help="of each worker")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+    if "PMI_RANK" in os.environ:
+        measure(args.folder, args)
+        return
+    mpiexec = Path(sys.executable).with_name("mpiexec")
+    with tempfile.TemporaryDirectory() as folder:
+        status = subprocess.call([str(mpiexec), "-n", str(args.ranks), sys.executable, "-m", "mpi4py", *sys.argv, "--folder", folder])
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()
