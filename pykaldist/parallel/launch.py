@@ -189,6 +189,7 @@ class Launcher:
         self._errors: list[str] = []  # sentences of processes
         self._warnings: set[str] = set()
         self._by_signal = ""  # terminated or interrupted, as a process said
+        self._asked = False  # to end the job, by SIGTERM
         self._died = ""  # the process that was killed first, and the signal, as mpiexec or srun said
         self._noise: list[str] = []
         self._killed = False  # the rest, by the launcher
@@ -311,15 +312,17 @@ class Launcher:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _terminate(self, signum: int, frame: FrameType | None) -> None:
+        self._asked, self._by_signal = True, "terminated"
         with contextlib.suppress(OSError):
             write_text(self.folder / STOP, self.token)
 
     def _verdict(self, status: int) -> int:
         if not status:
             return 0
-        if self._by_signal or status == 128 + signal.SIGTERM:
-            raise KeyboardInterrupt if self._by_signal == "interrupted" else Terminated
         causes = [sentence for sentence in self._errors if LOST not in sentence]
+        # Status 143 by itself tells nothing: some of MPI's own errors have it too.
+        if self._by_signal and not causes and (self._asked or not self._died):
+            raise KeyboardInterrupt if self._by_signal == "interrupted" else Terminated
         if causes and status != DIED:
             raise UserError(causes[0])
         sentence = (causes or [f"{self._died}; {GO_ON}"] * bool(self._died) or self._errors or [""])[0]
