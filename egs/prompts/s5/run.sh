@@ -18,7 +18,7 @@ Options:
   --nj <n>                        # parallel jobs (the machine's cores)
   --ngpu <n>                      # workers in training, on as many devices or cores as there are (1)
   --strategy <name>               # what they exchange: ma, bmuf, ssgd, onebit, local (ma)
-  --train-opts <options>          # more for steps/nnet/train.sh, such as "--optimizer ngsgd --average-period 20"
+  --train-opts <options>          # more for steps/nnet/train.sh, such as "--average-period 20 --learn-rate 0.004"
   --rbm-ngpu <n>                  # workers in pretraining (1)
   --device <name>                 # cpu, cuda, cuda:N or auto (auto)
   --cmd <command>                 # how to run jobs (see cmd.sh)
@@ -81,7 +81,9 @@ fi
 
 if want 5 "network training"; then
   dbn=""; if $rbm; then dbn="--dbn exp/dbn"; fi
-  steps/nnet/train.sh --cmd "$cmd" --ngpu "$ngpu" --strategy "$strategy" --device "$device" $shape $dbn $train_opts exp/dnn/store exp/dnn
+  serial=""; [ "$ngpu" = 1 ] || serial="--serial-warmup 1"
+  steps/nnet/train.sh --cmd "$cmd" --ngpu "$ngpu" --strategy "$strategy" --device "$device" $shape $dbn $serial --optimizer ngsgd \
+    --schedule exponential --learn-rate 0.008 --final-learn-rate 0.0008 --num-epochs 8 $train_opts exp/dnn/store exp/dnn
 fi
 
 if want 6 "decoding"; then
