@@ -181,7 +181,7 @@ class Launcher:
     """Runs a job of the command line `pykaldist <argv>` in experiment folder `exp` to its end."""
 
     def __init__(self, options: JobOptions, argv: list[str], exp: Path) -> None:
-        self.commands, self.verb, self.folder = commands(options, argv), argv[0], exp / FOLDER
+        self.commands, self.verb, self.folder, self.timeout = commands(options, argv), argv[0], exp / FOLDER, options.timeout
         self.token = f"{socket.gethostname()}-{os.getpid()}-{random.randrange(1 << 40)}"
         self.children: list[subprocess.Popen[str]] = []
         self._ended: queue.SimpleQueue[int] = queue.SimpleQueue()  # children, in the order in which they ended
@@ -267,13 +267,22 @@ class Launcher:
     def _wait(self) -> int:
         """Until all children have ended; the exit status of the first that failed, or 0."""
         failed = 0
+        meeting: float | None = time.monotonic() + self.timeout  # from then on they watch each other
         deadline: float | None = None
         for _ in self.children:
-            try:
-                number = self._ended.get(timeout=None if deadline is None else max(0.0, deadline - time.monotonic()))
-            except queue.Empty:
-                self._kill()
-                number = self._ended.get()
+            number = None
+            while number is None:
+                until = meeting if deadline is None else deadline
+                try:
+                    number = self._ended.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
+                except queue.Empty:
+                    if deadline is None and not read_records(self.folder):
+                        self._died = f"the processes have not met within {self.timeout:g} s of their start"
+                        deadline = 0.0
+                    meeting = None
+                    if deadline is not None:
+                        self._kill()
+                        number = self._ended.get()
             status = self.children[number].returncode
             if status < 0 and not self._killed and len(self.children) > 1:
                 self._died = self._died or f"process {number} on {socket.gethostname()} (pid {self.children[number].pid}) was killed by " \

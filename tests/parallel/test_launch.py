@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from pykaldist.cli import main
-from pykaldist.errors import UserError
+from pykaldist.errors import Terminated, UserError
 from pykaldist.parallel import launch
 from pykaldist.parallel.job import JobOptions, inside
 from pykaldist.parallel.processes import Alone
-from pykaldist.parallel.watch import FOLDER, WAITING, Watch, activity, pulse, read_records
+from pykaldist.parallel.watch import DIED, FOLDER, WAITING, Watch, activity, pulse, read_records
 
 TRAIN = ["train", "--hid-layers", "1", "--hid-dim", "16", "--splice", "1", "--minibatch-size", "32", "--num-threads", "1", "--device",
          "cpu", "--schedule", "fixed", "--learn-rates", "0.01,0.005", "--strategy", "ma", "--deterministic", "true"]
@@ -188,6 +188,41 @@ def test_pretraining_is_launched_too(store, tmp_path, pykaldist):
     out = pykaldist(*options, "--nproc", "2", store, tmp_path / "exp")
     assert "3 on 2 processes over mpi" in out and "3 workers share them, up to 2 virtual ones in a process" in out
     assert (tmp_path / "exp" / "dbn.pt").is_file()
+
+
+@pytest.fixture
+def launcher(monkeypatch, tmp_path):
+    """`launcher(script, timeout)`: a launcher whose one process is a shell script."""
+
+    def make(script: str, timeout: float = 60.0) -> launch.Launcher:
+        monkeypatch.setattr(launch, "commands", lambda options, argv: [launch.Command(["bash", "-c", script])])
+        return launch.Launcher(cpu(ngpu=2, timeout=timeout), ["train"], tmp_path / "exp")
+
+    return make
+
+
+def test_processes_that_do_not_meet(launcher, capsys):
+    assert launcher("exec sleep 100", timeout=1.0).run() == DIED
+    assert capsys.readouterr().err.startswith("pykaldist train: ERROR: the processes have not met within 1 s of their start;")
+
+
+def test_what_ended_a_job_is_said_once(launcher, capsys):
+    assert launcher("echo fine; echo 'WARNING: odd' >&2; echo 'WARNING: odd' >&2").run() == 0
+    assert capsys.readouterr() == ("fine\n", "WARNING: odd\n")
+    noise = "echo '[mpiexec@here] no such host' >&2; "
+    with pytest.raises(UserError, match=r"^\[mpiexec@here\] no such host\nbash ended with status 143, and no process said why\.$"):
+        launcher(noise + "exit 143").run()
+    error = "echo 'pykaldist train: ERROR: process {} on here: {}' >&2; "
+    said = error.format(0, launch.LOST) + error.format(1, "a full disk.") + error.format(2, "a full disk.") + noise
+    with pytest.raises(UserError, match=r"^process 1 on here: a full disk\.$"):
+        launcher(said + "echo 'pykaldist train: terminated; and so on' >&2; exit 1").run()
+    with pytest.raises(Terminated):
+        launcher("echo 'pykaldist train: terminated; run it again.' >&2; " + noise + "exit 143").run()
+    assert capsys.readouterr().err == ""
+    assert launcher(error.format(0, launch.LOST) + "exit 75").run() == DIED
+    assert launcher("echo 'srun: error: node2: task 3: Killed' >&2; exit 137").run() == DIED
+    first, second = capsys.readouterr().err.splitlines()
+    assert launch.LOST in first and "process 3 on node2 died (killed)" in second
 
 
 class Two(Alone):
