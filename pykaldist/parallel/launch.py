@@ -164,7 +164,7 @@ def join_launched() -> None:
     host, _, path = os.environ.pop("PYKALDIST_TERMINAL", "").partition(":")
     if path and host == socket.gethostname() and _rank_by_environment() in ("0", None):
         with contextlib.suppress(OSError):
-            os.environ["PYKALDIST_PROGRESS_FD"] = str(os.open(path, os.O_WRONLY | os.O_APPEND))
+            os.environ["PYKALDIST_PROGRESS_FD"] = str(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOCTTY))
 
 
 def _rank_by_environment() -> str | None:
