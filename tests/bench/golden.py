@@ -37,13 +37,18 @@ def parallel(workers: int, strategy: str, minibatch: int, rate: float, epochs: i
     return f"--dbn --optimizer ngsgd --serial-warmup 1 --minibatch-size {minibatch}{several} {rates(rate, epochs)}"
 
 
-BMUF, MA10, MA20 = "bmuf --average-period 10", "ma --average-period 10", "ma --average-period 20"
+MA, BMUF = "ma --average-period {}", "bmuf --average-period {}"
 RUNS = {
     "random_sgd_newbob": "",
     "rbm_sgd_newbob": "--dbn",
     "rbm_ngsgd_newbob": "--dbn --optimizer ngsgd",
     "rbm_ngsgd_exponential": f"--dbn --optimizer ngsgd {rates(0.008)}",
     "n1": parallel(1, "", 256, 0.008),
+    **{f"n{n}_ma{period}": parallel(n, MA.format(period), 256, 0.008) for n in (4, 16, 32) for period in (10, 20)},
+    "n4_bmuf10": parallel(4, BMUF.format(10), 256, 0.008),
+    **{f"n{n}_bmuf10": parallel(n, BMUF.format(10), 64, 0.004) for n in (16, 32)},
+    # how the rate at 16 workers was chosen, by held-out frame accuracy
+    **{f"n16_ma10_rate{rate:g}": parallel(16, MA.format(10), 256, rate) for rate in (0.002, 0.004)},
 }
 
 
