@@ -36,6 +36,17 @@ class Average(Request):
 
 
 @dataclass
+class BeginAverage(Request):
+    buffer: Tensor
+    weight: float
+
+
+@dataclass
+class FinishAverage(Request):
+    pass
+
+
+@dataclass
 class Sum(Request):
     buffer: Tensor
     value: float
@@ -93,6 +104,17 @@ class Fabric:
         With `measure`, the host also notes how far the workers' buffers were from their mean.
         """
         await Average(buffer, weight, measure)
+
+    async def begin_average(self, buffer: Tensor, weight: float) -> None:
+        """Begin an average as `average` makes it, while this goes on with other things; the buffer stays as it is.
+
+        It must not be changed before `finish_average`. One average at a time can be under way.
+        """
+        await BeginAverage(buffer, weight)
+
+    async def finish_average(self) -> Tensor:
+        """The average that was begun, in a buffer that the workers of a process share until they begin the next."""
+        return await FinishAverage()
 
     async def sum(self, buffer: Tensor, value: float = 0.0) -> float:
         """buffer <- sum_k buffer_k over all workers; the sum of their values."""

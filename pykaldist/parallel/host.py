@@ -8,6 +8,9 @@ Order of sums. Floating-point sums depend on it. Without `deterministic`, each p
 by whatever means is fastest. With it, every sum is taken in the order of the workers' ranks, as if all were here: each process
 collects one stripe of everyone's buffer, sums it, and sends it round. The result is then the same, bit for bit, for any number of
 processes and any means of exchange.
+
+Overlap. An average that is begun, and finished later, is added up by a helper thread over a second channel to the other processes
+(`Processes.twin`), while the workers here compute.
 """
 
 from __future__ import annotations
@@ -15,13 +18,27 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pykaldist.parallel.fabric import Average, Exchange, Fabric, Gather, Maximum, Request, SafePoint, Scatter, Sum, Total
+from pykaldist.parallel.fabric import (
+    Average,
+    BeginAverage,
+    Exchange,
+    Fabric,
+    FinishAverage,
+    Gather,
+    Maximum,
+    Request,
+    SafePoint,
+    Scatter,
+    Sum,
+    Total,
+)
 from pykaldist.parallel.processes import Alone, Processes
 
 PIECE = 1 << 20  # values that are summed up in order at a time, which bounds the memory that it takes
@@ -46,11 +63,16 @@ class Host:
         self.ranks = range(self.bounds[p], self.bounds[p + 1])
         self.fabrics = [Fabric(rank, size) for rank in self.ranks]
         self.disagreement = 0.0
+        self._twin: Processes | None = None
+        self._helper: ThreadPoolExecutor | None = None
+        self._mean = torch.empty(0)
+        self._begun: Future[None] | None = None
         self.wish: Callable[[], int] = lambda: 0
         self.on_safe_point: Callable[[int], None] = lambda wish: None
         self._serve: dict[type, Callable[[list[Any]], list[Any]]] = {
-            Average: self._average, Sum: self._sum, Maximum: self._maximum, Total: self._total, Exchange: self._exchange,
-            Gather: self._gather, Scatter: self._scatter, SafePoint: self._safe_point}
+            Average: self._average, BeginAverage: self._begin_average, FinishAverage: self._finish_average, Sum: self._sum,
+            Maximum: self._maximum, Total: self._total, Exchange: self._exchange, Gather: self._gather, Scatter: self._scatter,
+            SafePoint: self._safe_point}
 
     def begin_epoch(self) -> None:
         """Forget the epoch before."""
@@ -123,15 +145,40 @@ class Host:
         before = time.perf_counter()
         buffers = [r.buffer for r in requests]
         own = buffers[0].clone() if requests[0].measure else None
-        if (weights == weights[0]).all():  # no pass over the buffers before the sum
-            self._add(buffers, [1.0] * len(buffers), 1.0 / self.size)
-        else:
-            self._add(buffers, (weights / weights.sum())[self.ranks.start : self.ranks.stop].tolist(), 1.0)
+        self._add(self.processes, buffers, *self._factors(weights))
         if own is not None:
             self._measure([own, *buffers[1:]], buffers[0])
         self._hand_out(buffers)
         self._timed("exchange", before)
         return [None] * len(requests)
+
+    def _factors(self, weights: np.ndarray) -> tuple[list[float], float]:
+        """What each buffer here is to be multiplied by for a weighted mean, and then their sum."""
+        if (weights == weights[0]).all():  # no pass over the buffers before the sum
+            return [1.0] * len(self.ranks), 1.0 / self.size
+        return (weights / weights.sum())[self.ranks.start : self.ranks.stop].tolist(), 1.0
+
+    def _begin_average(self, requests: list[BeginAverage]) -> list[None]:
+        assert self._begun is None, "one average at a time can be under way"
+        factors, scale = self._factors(self._by_rank([r.weight for r in requests]))
+        before = time.perf_counter()
+        if self._helper is None:
+            self._twin, self._helper = self.processes.twin(), ThreadPoolExecutor(1, "exchange")
+        first, *others = [r.buffer for r in requests]
+        if self._mean.shape != first.shape:
+            self._mean = torch.empty_like(first)
+        self._mean.copy_(first)
+        self._begun = self._helper.submit(self._add, self._twin, [self._mean, *others], factors, scale)
+        self._timed("exchange", before)
+        return [None] * len(requests)
+
+    def _finish_average(self, requests: list[FinishAverage]) -> list[Tensor]:
+        assert self._begun is not None, "no average was begun"
+        before = time.perf_counter()
+        self._begun.result()
+        self._begun = None
+        self._timed("exchange", before)
+        return [self._mean] * len(requests)
 
     def _measure(self, buffers: list[Tensor], mean: Tensor) -> None:
         """Note how far the workers' buffers were from their mean; one of them is overwritten after the other."""
@@ -143,7 +190,7 @@ class Host:
         total = float(self._by_rank([r.value for r in requests]).sum())
         before = time.perf_counter()
         buffers = [r.buffer for r in requests]
-        self._add(buffers, [1.0] * len(buffers), 1.0)
+        self._add(self.processes, buffers, [1.0] * len(buffers), 1.0)
         self._hand_out(buffers)
         self._timed("exchange", before)
         return [total] * len(requests)
@@ -153,11 +200,11 @@ class Host:
         for buffer in buffers[1:]:
             buffer.copy_(buffers[0])
 
-    def _add(self, buffers: list[Tensor], factors: list[float], scale: float) -> None:
-        """The first buffer <- scale sum_k factor_k buffer_k over all workers."""
-        if self.deterministic and self.processes.size > 1:
+    def _add(self, processes: Processes, buffers: list[Tensor], factors: list[float], scale: float) -> None:
+        """The first buffer <- scale sum_k factor_k buffer_k over all workers; the others stay as they are."""
+        if self.deterministic and processes.size > 1:
             for pieces in zip(*[buffer.split(PIECE) for buffer in buffers], strict=True):
-                self._add_in_order(list(pieces), factors, scale)
+                self._add_in_order(processes, list(pieces), factors, scale)
             return
         first = buffers[0]
         if factors[0] != 1.0:
@@ -169,22 +216,22 @@ class Host:
                 first.add_(buffer * factor)
             else:
                 first.add_(buffer, alpha=factor)
-        self.processes.sum(first, scale)
+        processes.sum(first, scale)
 
-    def _add_in_order(self, buffers: list[Tensor], factors: list[float], scale: float) -> None:
+    def _add_in_order(self, processes: Processes, buffers: list[Tensor], factors: list[float], scale: float) -> None:
         """`_add`, by stripes, one a process, each summed up in the order of the workers' ranks."""
-        edges = [len(buffers[0]) * i // self.processes.size for i in range(self.processes.size + 1)]
+        edges = [len(buffers[0]) * i // processes.size for i in range(processes.size + 1)]
         stripes = [slice(a, b) for a, b in itertools.pairwise(edges)]
         scaled = [buffer if factor == 1.0 else buffer * factor for buffer, factor in zip(buffers, factors, strict=True)]
-        received = self.processes.scatter([torch.cat([buffer[stripe] for buffer in scaled]) for stripe in stripes])
-        own = stripes[self.processes.rank]
+        received = processes.scatter([torch.cat([buffer[stripe] for buffer in scaled]) for stripe in stripes])
+        own = stripes[processes.rank]
         rows = torch.cat(received).view(self.size, own.stop - own.start)
         stripe = rows[0].clone()
         for row in rows[1:]:
             stripe.add_(row)
         if scale != 1.0:
             stripe.mul_(scale)
-        torch.cat(self.processes.gather(stripe), out=buffers[0])
+        torch.cat(processes.gather(stripe), out=buffers[0])
 
     def _total(self, requests: list[Total]) -> list[float]:
         return [float(self._by_rank([r.value for r in requests]).sum())] * len(requests)

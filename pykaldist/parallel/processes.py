@@ -38,6 +38,10 @@ class Processes(ABC):
         """Until all have come here."""
         self.control([0.0])
 
+    @abstractmethod
+    def twin(self) -> Processes:
+        """The same processes by a channel of its own, on which a second thread can exchange at the same time. Collective."""
+
     def close(self) -> None:
         """Part from the others, at a job's end."""
         self.barrier()
@@ -60,3 +64,6 @@ class Alone(Processes):
 
     def gather(self, buffer: Tensor) -> list[Tensor]:
         return [buffer]
+
+    def twin(self) -> Processes:
+        return self

@@ -66,6 +66,9 @@ class Threads(Processes):
     def gather(self, buffer: Tensor) -> list[Tensor]:
         return self._meeting.swap(self.rank, buffer.clone())
 
+    def twin(self) -> Threads:
+        return Threads(self.rank, self._meeting.swap(self.rank, Meeting(self.size))[0])
+
 
 @pytest.fixture(autouse=True)
 def one_thread() -> None:

@@ -89,6 +89,42 @@ def test_sums_and_what_else_workers_tell_each_other(ask, layout):
         assert [part.tolist() for part in scattered] == [[10 * i + k] * (k + i) for i in range(n)]
 
 
+@pytest.mark.parametrize("weights", [[1] * 7, [3, 1, 0, 1, 5, 9, 2]], ids=["equal", "other"])
+def test_an_average_goes_on_meanwhile(ask, layout, monkeypatch, weights):
+    """It is the one of `average`, to the bit, of what was given; and other things are exchanged before it is finished."""
+    monkeypatch.setattr(host_module, "PIECE", 10)
+    before = buffers(layout[0])
+
+    async def both(fabric):
+        k = fabric.rank
+        found = []
+        for factor in (1.0, 2.0):
+            given, at_once = before[k] * factor, before[k] * factor
+            await fabric.begin_average(given, weights[k])
+            assert await fabric.total(1.0) == fabric.size
+            await fabric.average(at_once, weights[k])
+            found.append((await fabric.finish_average()).clone())
+            assert torch.equal(found[-1], at_once) and torch.equal(given, before[k] * factor)
+        return found
+
+    for one, two in ask(both):
+        assert torch.equal(one * 2.0, two)
+
+
+def test_one_average_at_a_time_is_under_way():
+    async def twice(fabric):
+        await fabric.begin_average(torch.zeros(2), 1.0)
+        await fabric.begin_average(torch.zeros(2), 1.0)
+
+    async def never(fabric):
+        await fabric.finish_average()
+
+    for work, words in ((twice, "one average at a time"), (never, "no average was begun")):
+        host = Host()
+        with pytest.raises(AssertionError, match=words):
+            host.run([work(host.fabrics[0])])
+
+
 def test_exchanged_is_what_the_other_had_when_it_sent(ask, layout):
     async def swap(fabric):
         buffer = torch.tensor([float(fabric.rank)])

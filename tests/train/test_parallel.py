@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import json
@@ -32,6 +33,7 @@ STRATEGIES = {
     "local": ["--strategy", "local"],
     "ma": ["--strategy", "ma", "--average-period", "2", "--reduce-content", "all"],
     "ma in blocks": ["--strategy", "ma", "--average-period", "0", "--blocks", "4"],
+    "ma, overlapping": ["--strategy", "ma", "--average-period", "2", "--overlap", "true"],
     "ma, ring": ["--strategy", "ma", "--average-period", "2", "--reduce-type", "ring"],
     "ma, hoppingring": ["--strategy", "ma", "--average-period", "1", "--reduce-type", "hoppingring"],
     "bmuf": ["--strategy", "bmuf", "--average-frames", "15"],
@@ -207,13 +209,21 @@ def test_a_worker_more_takes_its_parameters_and_state_and_no_activations(make_st
 
 SYNCHRONOUS = {
     "ma": ["--strategy", "ma", "--average-period", "1"],
+    "overlapping": ["--strategy", "ma", "--average-period", "1", "--overlap", "true"],
     "butterfly": ["--strategy", "ma", "--average-period", "1", "--reduce-type", "butterfly"],
     "hoppingring": ["--strategy", "ma", "--average-period", "1", "--reduce-type", "hoppingring"],
     "bmuf": ["--strategy", "bmuf", "--average-period", "1", "--block-momentum", "0.5"],
     "ssgd": ["--strategy", "ssgd"],
     "onebit": ["--strategy", "onebit"],
 }
-RUNS = "import json, sys; from pykaldist.cli import main; sys.exit(max(main(json.loads(line)) for line in sys.argv[1:]))"
+RUNS = """
+import json, os, sys
+from pykaldist.cli import main
+for line in sys.argv[1:]:
+    os.environ["MASTER_PORT"], *command = json.loads(line)  # each run of gloo has a meeting point of its own
+    if main(command):
+        sys.exit(1)
+"""
 
 
 def commands(store: Path, folder: Path, workers: int, fabric: str) -> list[list[str]]:
@@ -244,14 +254,17 @@ def expected(tmp_path_factory):
     return make
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def free_ports(count: int) -> list[str]:
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [str(probe.getsockname()[1]) for probe in probes]
 
 
 def run_job(fabric: str, processes: int, lines: list[list[str]], root: Path) -> None:
-    arguments = ["-c", RUNS, *map(json.dumps, lines)]
+    ports = free_ports(len(lines))
+    arguments = ["-c", RUNS, *(json.dumps([port, *line]) for port, line in zip(ports, lines, strict=True))]
     environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
     if fabric == "mpi":
         mpiexec = Path(sys.executable).with_name("mpiexec")
@@ -261,12 +274,12 @@ def run_job(fabric: str, processes: int, lines: list[list[str]], root: Path) -> 
         environments = [{**environment, "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}]  # more ranks than cores
     else:
         jobs = [[sys.executable, *arguments]] * processes
-        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(processes)}
+        meeting = {"MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": str(processes)}
         environments = [{**environment, **meeting, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(processes)]
     running = [subprocess.Popen(job, env=env, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
                for job, env in zip(jobs, environments, strict=True)]
     try:
-        said = [process.communicate(timeout=400)[0] for process in running]
+        said = [process.communicate(timeout=1200)[0] for process in running]
     finally:
         for process in running:
             process.kill()

@@ -6,24 +6,29 @@ Buffers of a CPU are passed in place. Those of a GPU go through one pinned buffe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pykaldist.errors import UserError
 from pykaldist.parallel.processes import Processes
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 # An all-reduce in pieces that stay in a processor's cache while they are added is faster than one of everything.
 CHUNK = 1 << 22  # values
 
 
 class Mpi(Processes):
-    """The processes of MPI.COMM_WORLD."""
+    """The processes of a communicator, MPI.COMM_WORLD or a duplicate of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, world: MPI.Comm | None = None) -> None:
         from mpi4py import MPI
 
-        self._mpi, self._world = MPI, MPI.COMM_WORLD
+        self._mpi, self._world = MPI, MPI.COMM_WORLD if world is None else world
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
         self._staged = torch.empty(0)
 
@@ -67,6 +72,11 @@ class Mpi(Processes):
         received = torch.empty(int(counts.sum()), dtype=sent.dtype)
         self._world.Allgatherv(_bytes(sent), [_bytes(received), counts * sent.itemsize])
         return list(received.to(buffer.device).split(counts.tolist()))
+
+    def twin(self) -> Mpi:
+        if self._mpi.Query_thread() < self._mpi.THREAD_MULTIPLE:
+            raise UserError("this MPI lets only one thread exchange; leave --overlap out, or use an MPI built for THREAD_MULTIPLE.")
+        return Mpi(self._world.Dup())
 
 
 def _bytes(tensor: Tensor) -> np.ndarray:

@@ -5,6 +5,7 @@ Rank, size and meeting point come from the environment, as torchrun sets it: RAN
 
 from __future__ import annotations
 
+import copy
 import datetime
 from collections.abc import Sequence
 
@@ -22,15 +23,16 @@ class TorchDistributed(Processes):
     def __init__(self, backend: str, timeout: float = 1800.0) -> None:
         dist.init_process_group("cpu:gloo,cuda:nccl" if backend == "nccl" else "gloo", timeout=datetime.timedelta(seconds=timeout))
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self._group = dist.group.WORLD
 
     def sum(self, buffer: Tensor, scale: float) -> None:
-        dist.all_reduce(buffer)
+        dist.all_reduce(buffer, group=self._group)
         if scale != 1.0:
             buffer.mul_(scale)
 
     def control(self, values: Sequence[float] | np.ndarray, largest: bool = False) -> np.ndarray:
         result = torch.from_numpy(np.array(values, dtype=np.float64))
-        dist.all_reduce(result, dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM)
+        dist.all_reduce(result, dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM, group=self._group)
         return result.numpy()
 
     def scatter(self, parts: list[Tensor]) -> list[Tensor]:
@@ -40,14 +42,19 @@ class TorchDistributed(Processes):
         received = [torch.empty(int(n), dtype=parts[0].dtype, device=parts[0].device) for n in incoming]
         received[self.rank].copy_(parts[self.rank])
         others = [p for p in range(self.size) if p != self.rank]
-        operations = [dist.P2POp(dist.isend, parts[p].contiguous(), p) for p in others if len(parts[p])]
-        operations += [dist.P2POp(dist.irecv, received[p], p) for p in others if len(received[p])]
+        operations = [dist.P2POp(dist.isend, parts[p].contiguous(), p, self._group) for p in others if len(parts[p])]
+        operations += [dist.P2POp(dist.irecv, received[p], p, self._group) for p in others if len(received[p])]
         for handle in dist.batch_isend_irecv(operations) if operations else ():
             handle.wait()
         return received
 
     def gather(self, buffer: Tensor) -> list[Tensor]:
         return self.scatter([buffer] * self.size)
+
+    def twin(self) -> TorchDistributed:
+        other = copy.copy(self)
+        other._group = dist.new_group()
+        return other
 
     def close(self) -> None:
         super().close()

@@ -13,6 +13,11 @@ In place of the all-reduce, workers can average in pairs, which costs less and m
 t counting the exchanges of the run. These keep the mean over the workers; the last exchange of an epoch takes that mean by an all-reduce,
 so that an epoch ends in one model. Frames are no weights here: by then, every model holds a part of what every worker has learnt.
 
+With `overlap`, training does not wait for the all-reduce: a mean that is begun at time t arrives at the end of the next period, t + 1, and
+    w_k(t + 1) <- w_k(t + 1) + mean(t) - w_k(t),
+which is the mean of t and what the worker has moved since. With equal weights this keeps the mean over the workers; what the model
+forgets is not that mean but how far each worker was from it, one period late. An epoch's last exchange waits.
+
 `reduce_content all` averages the momentum along with the model (all-reduce only).
 """
 
@@ -20,6 +25,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from pykaldist.errors import UserError
 from pykaldist.options import option
@@ -37,9 +45,12 @@ class MaOptions(PeriodOptions):
 
     reduce_type: str = option("allreduce", "who averages with whom", REDUCE_TYPES)
     reduce_content: str = option("model", "what is averaged: the model, or all: the momentum too", ("model", "all"))
+    overlap: bool = option(False, "train on while models are averaged: the mean arrives a period late")
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.overlap and (self.reduce_content == "all" or self.reduce_type != "allreduce"):
+            raise UserError("--overlap true: only models are averaged meanwhile, by --reduce-type allreduce --reduce-content model.")
         if self.reduce_content == "all" and self.reduce_type != "allreduce":
             raise UserError(f"--reduce-content all --reduce-type {self.reduce_type}: momentum is averaged by allreduce only.")
 
@@ -60,15 +71,26 @@ class Ma(Strategy):
     def __init__(self, options: MaOptions) -> None:
         super().__init__(options)
         self.exchanges = 0
+        self.sent: tuple[Tensor, float] | None = None  # model and weight in the average that is under way
 
     async def epoch(self, worker: Worker, fabric: Fabric) -> None:
         o = self.options
         if o.reduce_type == "butterfly" and fabric.size & (fabric.size - 1):
             raise UserError(f"--reduce-type butterfly needs a power of two of workers, found {fabric.size}; use hoppingring.")
+        if self.sent is not None:  # it was, when the run was stopped
+            self.sent = self.sent[0].to(worker.params.device), self.sent[1]
+            await fabric.begin_average(*self.sent)
         async for round in self.rounds(worker, fabric, o.minibatches(worker.sampler.minibatch_size)):
             for _ in range(round.minibatches):
                 await fabric.compute(worker.step)
-            if o.reduce_type == "allreduce" or round.last or fabric.size == 1:
+            if self.sent is not None:
+                worker.params.add_(await fabric.finish_average()).sub_(self.sent[0])
+            if o.overlap and not round.last and fabric.size > 1:
+                self.sent = torch.empty_like(worker.params) if self.sent is None else self.sent[0], worker.frames_since_sync
+                self.sent[0].copy_(worker.params)
+                await fabric.begin_average(*self.sent)
+            elif o.reduce_type == "allreduce" or round.last or fabric.size == 1:
+                self.sent = None
                 weight = worker.frames_since_sync if o.reduce_type == "allreduce" else 1.0
                 await fabric.average(worker.params, weight, measure=round.last)
                 if o.reduce_content == "all":
@@ -84,7 +106,9 @@ class Ma(Strategy):
         return [("averaging period", self.options.described(workers, minibatch_size))]
 
     def state_dict(self) -> dict[str, Any]:
-        return {"exchanges": self.exchanges}
+        sent = {} if self.sent is None else {"sent": self.sent[0].cpu(), "weight": self.sent[1]}
+        return {"exchanges": self.exchanges, **sent}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.exchanges = state["exchanges"]
+        self.sent = (state["sent"], state["weight"]) if "sent" in state else None

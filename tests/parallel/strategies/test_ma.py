@@ -103,6 +103,29 @@ def test_what_a_worker_learnt_before_its_shard_was_used_up_stays(mover, kind):
     assert [w.params.item() for w in workers] == pytest.approx([2 * (0 + 1 + 2 + 3) / 4] * 4)
 
 
+def test_overlapping_means_arrive_a_period_late(mover):
+    """As the formula says, with workers that go to a place of their own each; the mean is that of waiting, the spread is larger."""
+    places = torch.randn(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    workers = [mover(lambda w, place=place: 0.2 * (place - w.params), 8, torch.ones(4, dtype=torch.float64)) for place in places]
+    models = []
+    host = Host(3)
+    host.wish, host.on_safe_point = lambda: 1, lambda wish: models.append(torch.stack([w.params for w in workers]))
+    strategies = run(workers, MaOptions(average_period=2, overlap=True), host)
+    own, sent = torch.ones(3, 4, dtype=torch.float64), None
+    for i in range(4):
+        for _ in range(2):
+            own = own + 0.2 * (places - own)
+        if sent is not None:
+            own = own + sent.mean(0) - sent
+        sent = own
+        if i < 3:
+            assert torch.allclose(models[i], own)
+    assert all(torch.allclose(worker.params, own.mean(0)) for worker in workers)
+    assert all(strategy.state_dict() == {"exchanges": 4} for strategy in strategies)
+    with pytest.raises(UserError, match="--overlap true: only models"):
+        MaOptions(overlap=True, reduce_type="ring")
+
+
 def test_the_number_of_the_exchange_outlives_a_run(mover):
     strategy = Ma(MaOptions())
     strategy.load_state_dict({"exchanges": 5})
