@@ -44,6 +44,12 @@ class Model:
         assert self.shapes == other.shapes and self.compute == other.compute
         self._activations = other._activations
 
+    def scratch(self, size: int, like: Tensor) -> Tensor:
+        """A flat buffer of `size` values or more, of the type of `like`, for whoever computes with the activations."""
+        if self._activations.scratch.numel() < size or self._activations.scratch.dtype != like.dtype:
+            self._activations.scratch = like.new_empty(size)
+        return self._activations.scratch
+
     @property
     def stochastic(self) -> bool:
         """True where training draws random numbers (dropout)."""
@@ -138,6 +144,7 @@ class Activations:
         self._capacity = 0
         self.outputs: list[Tensor] = []
         self.derivatives: list[Tensor] = []
+        self.scratch = torch.empty(0)
 
     def reserve(self, rows: int) -> None:
         if rows <= self._capacity:

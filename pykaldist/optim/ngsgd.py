@@ -113,7 +113,6 @@ class NgSgd(Optimizer):
         self._parts = maps + _between(maps, len(model.params))  # all parameters
         self._bounded = options.max_change > 0.0 or options.max_param_change > 0.0
         self._straight = self._straight and not self._bounded
-        self._scratch = torch.empty(0)
         self.delayed = DelayedUpdates(self._sides) if model.device.type == "cuda" else None
 
     def local_step(self, minibatch: Minibatch, learn_rate: float, totals: Tensor) -> None:
@@ -157,7 +156,7 @@ class NgSgd(Optimizer):
               factor: Tensor | None = None) -> None:
         """The natural gradient, its minibatch's part times `factor`."""
         state = self._state_of[map]
-        x, inputs, ones = state.widened(x, self._buffer(x, state.width))
+        x, inputs, ones = state.widened(x, self.model.scratch(len(x) * state.width, x))
         if state.input.calls == 0:
             state.input.start(x)
             state.output.start(dy)
@@ -173,12 +172,6 @@ class NgSgd(Optimizer):
         accumulate(weight, y, inputs, beta, map.learn_rate_coef)
         if bias is not None:
             accumulate(bias, y, ones.flatten(), beta, map.bias_learn_rate_coef)
-
-    def _buffer(self, like: Tensor, width: int) -> Tensor:
-        size = like.shape[0] * width
-        if self._scratch.numel() < size:
-            self._scratch = torch.empty(size, device=like.device, dtype=like.dtype)
-        return self._scratch
 
     def _before_step(self) -> None:
         if self.delayed is not None:

@@ -157,6 +157,8 @@ def open_job(options: JobOptions) -> Job:
     names = _names(processes, socket.gethostname())
     local = [p for p, name in enumerate(names) if name == names[processes.rank]]
     device = choose_device(options.device, local.index(processes.rank))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # what streams, graphs and NCCL take where they are not told
     threads = options.num_threads or (1 if options.deterministic else max(1, local_cores() // len(local)))
     torch.set_num_threads(threads)
     host = Host(options.ngpu, processes, options.deterministic)

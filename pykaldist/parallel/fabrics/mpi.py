@@ -1,6 +1,7 @@
 """Processes of an MPI job: mpi4py, with the MPI it was installed with.
 
-Buffers of a CPU are passed in place. Those of a GPU go through one pinned buffer of the host's memory that is kept.
+Buffers of a CPU are passed in place. So are those of a GPU where the MPI says that it takes them (MPI 4.1's mpi_memory_alloc_kinds); else
+they go through one pinned buffer of the host's memory that is kept.
 """
 
 from __future__ import annotations
@@ -30,9 +31,18 @@ class Mpi(Processes):
 
         self._mpi, self._world = MPI, MPI.COMM_WORLD if world is None else world
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
+        info = self._world.Get_info()
+        self._takes_cuda = "cuda" in (info.Get("mpi_memory_alloc_kinds") or "")
+        info.Free()
         self._staged = torch.empty(0)
 
     def sum(self, buffer: Tensor, scale: float) -> None:
+        if buffer.is_cuda and self._takes_cuda:
+            torch.cuda.current_stream(buffer.device).synchronize()  # what was written to it is there
+            self._world.Allreduce(self._mpi.IN_PLACE, buffer)
+            if scale != 1.0:
+                buffer.mul_(scale)
+            return
         host = self._staging(buffer)
         flat = host.numpy()
         for first in range(0, len(flat), CHUNK):
