@@ -71,12 +71,14 @@ class Compute:
     epoch_seconds: float = 0.0  # once an epoch, however many workers there are
     filter_seconds: float | None = None  # BMUF's filter on a model, once a block
     quantise_seconds: float | None = None  # 1-bit SGD: a gradient to bits and back, and the sum likewise
+    server_seconds: float = 0.0  # of a parameter server: applying an update
 
     def __post_init__(self) -> None:
         _require(0.0 < self.minibatch_seconds < math.inf, "minibatch_seconds", self.minibatch_seconds, "a positive number")
         alone = self.single_minibatch_seconds
         _require(alone is None or 0.0 < alone < math.inf, "single_minibatch_seconds", alone, "a positive number")
-        for name in ("spread", "load_seconds", "score_seconds", "epoch_seconds", "filter_seconds", "quantise_seconds"):
+        for name in ("spread", "load_seconds", "score_seconds", "epoch_seconds", "filter_seconds", "quantise_seconds",
+                     "server_seconds"):
             value = getattr(self, name)
             _require(value is None or 0.0 <= value < math.inf, name, value, "0 or more")
 
@@ -113,11 +115,26 @@ class Allreduce:
 
 
 @dataclass(frozen=True)
+class Pause:
+    """Worker `worker` stands still for `seconds` from second `at` of a simulated run on."""
+
+    worker: int
+    at: float
+    seconds: float
+
+    def __post_init__(self) -> None:
+        _require(self.worker >= 0, "worker", self.worker, "the number of a worker, from 0")
+        _require(0.0 <= self.at < math.inf, "at", self.at, "0 or more seconds")
+        _require(0.0 < self.seconds < math.inf, "seconds", self.seconds, "a positive number")
+
+
+@dataclass(frozen=True)
 class Cluster:
     """`nodes` x `devices` workers that do not share a device.
 
     `within` links the devices of a node, `between` those of different nodes; where `within` is left out, `between` serves both. An
-    `allreduce` that was measured goes before what the links would give.
+    `allreduce` that was measured goes before what the links would give. `slow`: worker -> how many times longer its minibatches take. It
+    and `pauses` are of simulations; predictions do without.
     """
 
     name: str
@@ -130,11 +147,16 @@ class Cluster:
     between: Link | None = None
     allreduce: Allreduce | None = None
     sources: dict[str, str] = field(default_factory=dict)
+    slow: dict[str, float] = field(default_factory=dict)
+    pauses: tuple[Pause, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("nodes", "devices"):
             _require(getattr(self, name) >= 1, name, getattr(self, name), "a positive number")
         _require(self.between is not None or self.nodes == 1, "between", "missing", f"the link between the {self.nodes} nodes")
+        for worker, factor in self.slow.items():
+            _require(worker.isdigit(), "a key of slow", repr(worker), "the number of a worker, from 0")
+            _require(0.0 < factor < math.inf, f"slow.{worker}", factor, "a positive factor")
         for place in self.sources:
             part: Any = self
             for step in place.split("."):
@@ -157,6 +179,7 @@ class Cluster:
                     found[f"{part}.{f.name}".lstrip(".")] = value
         if self.allreduce is not None:
             found["allreduce.seconds"] = len(self.allreduce.seconds)
+        found.update({name: len(getattr(self, name)) for name in ("slow", "pauses") if getattr(self, name)})
         return found
 
     @classmethod
@@ -174,8 +197,12 @@ class Cluster:
         except _Bad as error:
             raise UserError(f"{path}, a cluster file: {error}.") from error
 
+    def as_json(self) -> dict[str, Any]:
+        """What a cluster file holds."""
+        return _without_empty(dataclasses.asdict(self))
+
     def write(self, path: str | Path) -> None:
-        write_text(path, json.dumps(_without_none(dataclasses.asdict(self)), indent=2) + "\n")
+        write_text(path, json.dumps(self.as_json(), indent=2) + "\n")
 
 
 def shipped() -> list[str]:
@@ -183,8 +210,10 @@ def shipped() -> list[str]:
     return sorted(path.stem for path in SHIPPED.glob("*.json"))
 
 
-def _without_none(part: dict[str, Any]) -> dict[str, Any]:
-    return {k: _without_none(v) if isinstance(v, dict) else v for k, v in part.items() if v is not None}
+def _without_empty(part: dict[str, Any]) -> dict[str, Any]:
+    """Without what is None or empty, tuples as lists."""
+    return {k: _without_empty(v) if isinstance(v, dict) else list(v) if isinstance(v, tuple) else v
+            for k, v in part.items() if v not in (None, (), {})}
 
 
 def _build(cls: type, found: Any, place: str) -> Any:
@@ -215,6 +244,9 @@ def _value(hint: Any, value: Any, place: str) -> Any:
     if typing.get_origin(hint) is dict:
         _require(isinstance(value, dict), place, repr(value), "an object")
         return {key: _value(typing.get_args(hint)[1], one, f"{place}.{key}") for key, one in value.items()}
+    if typing.get_origin(hint) is tuple:
+        _require(isinstance(value, list), place, repr(value), "a list")
+        return tuple(_value(typing.get_args(hint)[0], one, f"{place}.{i}") for i, one in enumerate(value))
     kinds = {int: (int, "a whole number"), float: ((int, float), "a number"), bool: (bool, "true or false"), str: (str, "text")}
     kind, expected = kinds[hint]
     _require(isinstance(value, kind) and (hint is bool or not isinstance(value, bool)), place, repr(value), expected)

@@ -7,11 +7,15 @@
 `Fabric` is one worker's end. Its operations are requests that a coroutine awaits; the `Host` (`parallel/host.py`) of the process drives
 the coroutines of its workers, and meets requests when all of them have made theirs, with the help of the other processes. So the same
 strategy runs with a process for each worker, with many workers in one process, or with anything between.
+
+Synchronous strategies make the same requests on every worker. Asynchronous ones go each their own way: they `take` minibatches, `serve` and
+`call` each other, and `mark` where they could be started anew. So far it is a `Simulation` (`parallel/simulation.py`) that serves these.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -84,12 +88,42 @@ class SafePoint(Request):
     pass
 
 
+@dataclass
+class Compute(Request):
+    work: Callable[[], Any]
+
+
+@dataclass
+class Take(Request):
+    queue: bool
+
+
+@dataclass
+class Call(Request):
+    to: int
+    buffer: Tensor
+    value: float
+    patient: bool
+
+
+@dataclass
+class Done(Request):
+    ticket: int
+
+
+# What a worker answers to a call: its rank, what it was sent (None: a call that is turned away) -> (a buffer or None, a number).
+Handler = Callable[[int, Tensor | None, float], tuple[Tensor | None, float]]
+
+
 class Fabric:
     """Worker `rank` of `size`; `seconds` adds up where its time went in this epoch."""
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
         self.seconds = {"compute": 0.0, "exchange": 0.0, "wait": 0.0}
+        self.staleness: Counter[int] = Counter()  # how late the epoch's updates were -> how many
+        self.handler: Handler | None = None
+        self.exclusive = False
 
     async def compute(self, work: Callable[[], T]) -> T:
         """Do `work` and account for its time."""
@@ -143,3 +177,36 @@ class Fabric:
     async def safe_point(self) -> None:
         """To be called by every worker equally often, where a checkpoint can be taken: a model exchanged, nothing half done."""
         await SafePoint()
+
+    def mark(self) -> None:
+        """An asynchronous strategy's coroutine could be started anew from here.
+
+        Taken up from a checkpoint, it is given once more the answers that it has had since it came here last. So between two marks all that
+        it changes, it changes after its last request, or in the work of a `compute`, which is not done again.
+        """
+
+    async def take(self, queue: bool) -> float | None:
+        """The worker's next minibatch becomes the next one of all workers' (`queue`), or of its own shard; None: there is none left.
+
+        The part of the epoch's minibatches, or of the shard's, that was taken before it. In a queue, shards take turns.
+        """
+        return await Take(queue)
+
+    def serve(self, handler: Handler, exclusive: bool = False) -> None:
+        """Answer others' calls by `handler(sender, buffer, value)` whenever one arrives, whatever this worker does, one at a time.
+
+        An `exclusive` end is busy with a call from its first byte to the last one of the answer; impatient calls are turned away
+        meanwhile: `handler(sender, None, value)` says what they are told.
+        """
+        self.handler, self.exclusive = handler, exclusive
+
+    async def call(self, to: int, buffer: Tensor, value: float, patient: bool = True) -> int:
+        """Send a buffer and a number to worker `to`, and go on at once; the ticket by which `done` has the answer.
+
+        The buffer is sent as it is now. An impatient call is turned away where the other end is busy, a patient one waits its turn.
+        """
+        return await Call(to, buffer, value, patient)
+
+    async def done(self, ticket: int) -> tuple[Tensor | None, float]:
+        """Wait for the answer to a call; nobody may change it."""
+        return await Done(ticket)

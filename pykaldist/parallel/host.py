@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -40,6 +40,7 @@ from pykaldist.parallel.fabric import (
     Total,
 )
 from pykaldist.parallel.processes import Alone, Processes
+from pykaldist.parallel.worker import Worker
 
 PIECE = 1 << 20  # values that are summed up in order at a time, which bounds the memory that it takes
 
@@ -52,6 +53,7 @@ class Host:
     """
 
     time = "measured"  # what kind of seconds these are
+    keeps_time = False  # where a run is resumed within an epoch, its seconds go on
 
     def __init__(self, size: int = 1, processes: Processes | None = None, deterministic: bool = False) -> None:
         self.processes = processes or Alone()
@@ -67,6 +69,9 @@ class Host:
         self._helper: ThreadPoolExecutor | None = None
         self._mean = torch.empty(0)
         self._begun: Future[None] | None = None
+        self.workers: Sequence[Worker] = ()  # of this process, as who runs them says
+        self.cv_frames = 0  # scored at an epoch's end
+        self._start = time.perf_counter()
         self.wish: Callable[[], int] = lambda: 0
         self.on_safe_point: Callable[[int], None] = lambda wish: None
         self._serve: dict[type, Callable[[list[Any]], list[Any]]] = {
@@ -76,9 +81,31 @@ class Host:
 
     def begin_epoch(self) -> None:
         """Forget the epoch before."""
+        self._start = time.perf_counter()
         self.disagreement = 0.0
         for fabric in self.fabrics:
             fabric.seconds = dict.fromkeys(fabric.seconds, 0.0)
+
+    def elapsed(self) -> float:
+        """Seconds since the epoch's beginning."""
+        return time.perf_counter() - self._start
+
+    def spent(self) -> list[float]:
+        """Of these seconds, those of this process's workers: computing, exchanging, waiting, loading."""
+        load = sum(worker.load_seconds for worker in self.workers)
+        compute, exchange, wait = (sum(fabric.seconds[name] for fabric in self.fabrics) for name in ("compute", "exchange", "wait"))
+        return [compute - load, exchange, wait, load]
+
+    def notes(self) -> dict[str, Any]:
+        """What else there is to say of the epoch in `history.jsonl`."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint has to hold of it."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take up what `state_dict` gave."""
 
     def total(self, values: list[float]) -> list[float]:
         """Sums over processes."""

@@ -16,9 +16,11 @@ import torch
 
 from pykaldist.errors import UserError
 from pykaldist.options import option
+from pykaldist.parallel.cluster import Cluster, shipped
 from pykaldist.parallel.host import Host
 from pykaldist.parallel.processes import Alone, Processes
-from pykaldist.parallel.strategy import strategies
+from pykaldist.parallel.simulation import Simulation
+from pykaldist.parallel.strategy import strategies, strategy_class
 
 FABRICS = ("mpi", "nccl", "gloo", "virtual")
 NO_TIMEOUT_S = 7 * 24 * 3600.0  # of an exchange: one may wait for a long serial phase; parallel/watch.py knows who hangs
@@ -44,6 +46,9 @@ class JobOptions:
     blocks: int = option(1, "blocks of the partition into workers x blocks, drawn at random in each epoch")
     partition_level: str = option("frame", "what is dealt out to workers", ("frame", "utterance"))
     serial_warmup: float = option(0.0, "epochs, or a part of one, that one worker trains before all go parallel")
+    cluster: str = option("", "simulate this cluster: a cluster file, or the name of a known one. All workers in one process, with the "
+                              "times and the order of events that they would have there")
+    simulation_seed: int = option(777, "seed of the simulated cluster's random times")
     timeout: float = option(600.0, "seconds without progress of any process after which the job is ended")
 
     def __post_init__(self) -> None:
@@ -55,6 +60,14 @@ class JobOptions:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name):g} is negative.")
         if self.nproc > self.ngpu:
             raise UserError(f"--nproc {self.nproc} --ngpu {self.ngpu}: a process without a worker; give no more processes than workers.")
+        if self.cluster:
+            if self.fabric not in (None, "virtual") or self.hosts or self.nproc > 1:
+                raise UserError(f"--cluster {self.cluster} simulates all workers in one process: leave out --hosts and --nproc, and any "
+                                "--fabric but virtual.")
+            self.fabric = "virtual"
+        elif strategy_class(self.strategy).asynchronous:
+            raise UserError(f"--strategy {self.strategy} is simulated so far, not run between processes: give --cluster, a cluster file or "
+                            f"one of {', '.join(shipped())}.")
         if self.fabric == "virtual" and self.hosts:
             raise UserError(f"--fabric virtual --hosts {self.hosts}: virtual workers alone are one process; use --fabric mpi.")
         if self.fabric == "virtual" and self.nproc > 1:
@@ -63,7 +76,10 @@ class JobOptions:
     def bearing(self) -> dict[str, Any]:
         """The options that bear on a run's result, beside the number of workers."""
         names = ("strategy", "lr_scale", "deterministic", "blocks", "partition_level", "serial_warmup")
-        return {name: getattr(self, name) for name in names}
+        bearing = {name: getattr(self, name) for name in names}
+        if self.cluster:
+            bearing.update(cluster=Cluster.read(self.cluster).as_json(), simulation_seed=self.simulation_seed)
+        return bearing
 
     def rate_factor(self, default: str) -> float:
         """The learning rate of N workers over that of one; `default` is the strategy's own."""
@@ -161,7 +177,10 @@ def open_job(options: JobOptions) -> Job:
         torch.cuda.set_device(device)  # what streams, graphs and NCCL take where they are not told
     threads = options.num_threads or (1 if options.deterministic else max(1, local_cores() // len(local)))
     torch.set_num_threads(threads)
-    host = Host(options.ngpu, processes, options.deterministic)
+    if options.cluster:
+        host: Host = Simulation(options.ngpu, Cluster.read(options.cluster), options.simulation_seed, options.deterministic)
+    else:
+        host = Host(options.ngpu, processes, options.deterministic)
     n, p = options.ngpu, processes.size
     nodes = len(set(names))
     over = f" over {fabric}" * bool(fabric)
@@ -169,6 +188,8 @@ def open_job(options: JobOptions) -> Job:
     if n > p:
         most = -(-n // p)
         where += f"; {n} workers share them, up to {most} virtual ones in a process, one after the other"
+    if options.cluster:
+        where += f"; all times are simulated, those of cluster {options.cluster}"
     if device.type == "cuda" and len(local) > torch.cuda.device_count():
         if fabric == "nccl":
             raise UserError(f"{len(local)} processes on {socket.gethostname()}, which has {torch.cuda.device_count()} devices, and NCCL "

@@ -62,6 +62,7 @@ class Strategy(ABC):
 
     lr_scale: str
     ships_gradients = False  # every update is made of all workers' minibatches
+    asynchronous = False  # workers do not wait for each other
 
     def __init__(self, options: Any = None) -> None:
         self.options = options

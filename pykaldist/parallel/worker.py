@@ -55,6 +55,10 @@ class Worker:
         self.epoch, self.learn_rate, self._rate_at, self.load_seconds = epoch, learn_rate, rate_at, 0.0
         self._source = self.sampler.epoch(epoch, self.index)
 
+    def draw_from(self, source: Iterator[Minibatch]) -> None:
+        """The next minibatch comes from `source`, which may be another worker's."""
+        self._source = source
+
     def _next(self) -> Minibatch:
         before = time.perf_counter()
         minibatch = next(self._source)

@@ -78,7 +78,7 @@ class Trainer:
         self.history: list[dict[str, Any]] = []
         self.accepted = workers[0].params.clone()
         self.seconds_before = 0.0  # spent on this epoch before it was resumed
-        self._epoch_start = self._last_checkpoint = time.perf_counter()
+        self._last_checkpoint = time.perf_counter()
         self._bar: Progress | None = None
         self._stop = False
 
@@ -108,6 +108,7 @@ class Trainer:
         for worker in self.workers:
             worker.on_step = lambda worker=worker: self._on_step(worker)
         self.host.wish, self.host.on_safe_point = self._wish, self._on_safe_point
+        self.host.workers, self.host.cv_frames = self.workers, self.cv.frames
         while not self.schedule.finished(self.epoch):
             self._train_epoch()
         if not any(line["accepted"] for line in self.history):
@@ -120,9 +121,8 @@ class Trainer:
         for worker in self.workers:
             worker.begin_epoch(epoch, factor * schedule.learn_rate(epoch),
                                (lambda fraction: factor * schedule.learn_rate(epoch, fraction)) if schedule.moves_within(epoch) else None)
-        self._epoch_start = time.perf_counter()
         host.begin_epoch()
-        frames_before = sum(worker.frames for worker in self.workers)  # of this epoch, when it was resumed within
+        frames_before = 0 if host.keeps_time else sum(worker.frames for worker in self.workers)  # of this epoch, when it was resumed within
         with Progress(f"epoch {epoch + 1}", sum(worker.sampler.frames for worker in self.workers), "frames") as self._bar:
             if not self.first:
                 self._bar.close()
@@ -144,16 +144,16 @@ class Trainer:
             self._set_model(self.accepted)
             for strategy in self.strategies:
                 strategy.rejected()
-        total = time.perf_counter() - self._epoch_start
+        total = host.elapsed()
         frames, new_frames, *seconds = host.total([sum(w.frames for w in self.workers), sum(w.frames for w in self.workers) - frames_before,
-                                                   *self._seconds()])
+                                                   *host.spent()])
         seconds = {name: value / host.processes.size for name, value in zip(TIMES, seconds, strict=True)}
         updates = int(host.largest([float(worker.updates) for worker in self.workers]))
         self.history.append({
             "epoch": epoch + 1, "updates": updates, "frames": int(frames), "learn_rate": rate,
             **{f"train_{name}": value for name, value in train.items()}, **{f"cv_{name}": value for name, value in cv.items()},
             "accepted": accepted, "seconds": {**seconds, "total": total + self.seconds_before},
-            "time": host.time, "disagreement": host.disagreement})
+            "time": host.time, "disagreement": host.disagreement, **host.notes()})
         self._write_history()
         verdict = "" if accepted else " (rejected)"
         shares = {"compute": "computing", "exchange": "exchanging", "wait": "waiting", "load": "loading"}
@@ -174,12 +174,6 @@ class Trainer:
             self.host.processes.sum(flat, 1.0 / self.host.size)
             for shared in own:
                 shared.set_matrix(flat.view_as(total))
-
-    def _seconds(self) -> list[float]:
-        """Where this process's time went, in the order of TIMES; the workers of a process take turns."""
-        load = sum(worker.load_seconds for worker in self.workers)
-        spent = {name: sum(fabric.seconds[name] for fabric in self.host.fabrics) for name in TIMES if name != "load"}
-        return [spent["compute"] - load, spent["exchange"], spent["wait"], load]
 
     def _set_model(self, params: torch.Tensor) -> None:
         for worker in self.workers:
@@ -212,7 +206,7 @@ class Trainer:
     def _on_safe_point(self, wish: int) -> None:
         """All workers of the job are at a safe point, and some process wants more than to go on."""
         within = self.workers[0].epoch == self.epoch
-        self._save(self.seconds_before + time.perf_counter() - self._epoch_start if within else 0.0)
+        self._save(self.seconds_before + self.host.elapsed() if within and not self.host.keeps_time else 0.0)
         if wish == STOP:
             self.checkpoints.wait()
             self.host.processes.barrier()
@@ -249,6 +243,7 @@ class Trainer:
                     for worker, strategy, part in zip(self.workers, self.strategies, parts, strict=True):
                         worker.load_state_dict(part["worker"])
                         strategy.load_state_dict(part["strategy"])
+                    self.host.load_state_dict(state["host"])
                     self.log(f"resuming at epoch {self.epoch + 1}, update {self.workers[0].updates}")
                 else:
                     self._go_on_from([part["worker"] for part in parts])
@@ -271,7 +266,7 @@ class Trainer:
 
     def state_dict(self, seconds: float = 0.0) -> dict[str, Any]:
         return {"workers": self.host.size, "epoch": self.epoch, "history": json.dumps(self.history), "accepted": self.accepted.cpu(),
-                "seconds": seconds, "schedule": self.schedule.state_dict()}
+                "seconds": seconds, "schedule": self.schedule.state_dict(), "host": self.host.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.epoch, self.history, self.seconds_before = state["epoch"], json.loads(state["history"]), state["seconds"]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from pykaldist.frames.sampler import Partition, Sampler
+from pykaldist.frames.store import FrameStore
 from pykaldist.nnet.dnn import DnnOptions, make_dnn
 from pykaldist.nnet.init import init_dnn
 from pykaldist.nnet.learner import Supervised
@@ -98,12 +99,12 @@ def job() -> Callable[..., list[Any]]:
 
 @pytest.fixture
 def make_workers(make_store) -> Callable[..., list[Worker]]:
-    """`make_workers(size, ranks, blocks, minibatch_size, level, optimizer, dtype, seed, **its options)`: the workers `ranks` of `size`, one
-    hidden layer, on 120 frames."""
-    store = make_store([40, 30, 50])
+    """`make_workers(size, ranks, blocks, minibatch_size, level, optimizer, dtype, store, **its options)`: the workers `ranks` of `size`,
+    one hidden layer, on 120 frames, or on another store."""
+    small = make_store([40, 30, 50])
 
     def make(size: int = 1, ranks: Sequence[int] | None = None, blocks: int = 1, minibatch_size: int = 16, level: str = "frame",
-             optimizer: str = "sgd", dtype: torch.dtype = torch.float32, **options: Any) -> list[Worker]:
+             optimizer: str = "sgd", dtype: torch.dtype = torch.float32, store: FrameStore = small, **options: Any) -> list[Worker]:
         partition = Partition(store, size, blocks, level)
         sampler = Sampler(store, partition, 0, minibatch_size, [-1, 0, 1], torch.zeros(12), torch.ones(12), 0, torch.device("cpu"))
         workers = []

@@ -1,0 +1,28 @@
+"""What asynchronous strategies have in common: who trains on which minibatches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pykaldist.options import option
+from pykaldist.parallel.strategy import Strategy
+
+
+@dataclass
+class WorkOptions:
+    """Who trains on what. Either way, every frame is trained on once an epoch."""
+
+    work: str = option("queue", "a minibatch goes to whoever is free next (queue), or each worker keeps to its part of the data (shards)",
+                       ("queue", "shards"))
+
+
+class Asynchronous(Strategy):
+    options: WorkOptions
+    asynchronous = True
+
+    @property
+    def queue(self) -> bool:
+        return self.options.work == "queue"
+
+    def contract(self, workers: int, minibatch_size: int) -> list[tuple[str, str]]:
+        return [("minibatches", "to whoever is free next" if self.queue else "of each worker's own part of the data")]

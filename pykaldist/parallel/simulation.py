@@ -1,0 +1,457 @@
+"""A host whose clock is simulated: all workers of a job in one process, each with the times that it would have on a cluster.
+
+What the workers compute is computed; how long it takes is read from a cluster file (`parallel/cluster.py`). The strategies' coroutines
+are driven by events in the order of simulated time, ties in the order of ranks. So the order in which asynchronous workers meet comes
+from the cluster file and the seed alone: a run gives the same model, and the same log, whenever it is made.
+
+Times. With t the seconds of a minibatch, scaled to the run's minibatch and parameters as for a plan (`plan.scaled`):
+    compute     t, times the part of a full minibatch that it has, times the worker's `slow`, times as many workers as share a device, and
+                its loading where that does not overlap. With `spread` v it is drawn from a gamma distribution of mean t and standard
+                deviation v t. The work is done at the beginning, on the parameters of then; what comes of it is there at the end.
+    pauses      a worker's minibatch takes longer by what it stands still; others can still reach it, as its helper thread lives.
+    averages    an all-reduce between the devices (`plan.allreduce_seconds`), once the last worker has come; one that is begun and
+                finished later takes what computing does not hide. Gathering and scattering are half of one. A few numbers cost nothing
+                but the waiting.
+    messages    latency + bytes / bandwidth of the link (`plan.message_seconds`), both ways. An exclusive end (a parameter server) is busy
+                from a message's first byte to the last one of its answer, `server_seconds` in between; whoever is patient queues.
+    an epoch    ends with its cross-validation and its fixed seconds, as in a plan.
+Left out: contention of several messages for one link, BMUF's filter, 1-bit quantising.
+
+Every random time is of the counter-based generator of (seed, worker, number of the draw).
+
+Checkpoints. Synchronous strategies have safe points. Asynchronous ones are never all at rest; but between two events every coroutine
+waits for something, and all that is under way is data: events, messages, answers. These are in the `state_dict`. Resumed, a coroutine
+starts anew, at the mark that it passed last, and is given the answers that it has had since then (`Fabric.mark`), up to what it waits for.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pykaldist.errors import UserError
+from pykaldist.frames.sampler import Minibatch
+from pykaldist.parallel.cluster import FLOAT32, Cluster, Workload
+from pykaldist.parallel.fabric import Average, BeginAverage, Call, Compute, Done, Exchange, Fabric, FinishAverage, Gather, Request, Scatter, Sum, T, Take
+from pykaldist.parallel.host import Host
+from pykaldist.parallel.plan import allreduce_seconds, message_seconds, predict, scaled
+
+COMPUTE_TIMES = 1  # a stream of random numbers
+CONSENSUS_SAMPLES = 8  # looks at the workers' distance from their mean in an epoch
+
+
+class SimulatedFabric(Fabric):
+    """`trace`: the answers since the last mark; None for a strategy that makes none."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        super().__init__(rank, size)
+        self.seconds["load"] = 0.0
+        self.trace: list[Any] | None = None
+
+    async def compute(self, work: Callable[[], T]) -> T:
+        return await Compute(work)
+
+    def mark(self) -> None:
+        self.trace = []
+
+
+@dataclass
+class Ticket:
+    """A call under way, with what is sent, then what is answered. `admitted`: when its turn came; `waiting`: its worker does."""
+
+    rank: int
+    to: int
+    buffer: Tensor | None
+    value: float
+    patient: bool
+    admitted: float
+    over: bool = False
+    waiting: bool = False
+
+
+class Simulation(Host):
+    """`workers`: those of the run, which is to be known before the first epoch."""
+
+    time = "simulated"
+    keeps_time = True
+
+    def __init__(self, size: int, cluster: Cluster, seed: int = 0, deterministic: bool = False) -> None:
+        super().__init__(size, None, deterministic)
+        self.cluster, self.seed = cluster, seed
+        self.fabrics: list[SimulatedFabric] = [SimulatedFabric(rank, size) for rank in range(size)]
+        self.sharing = -(-size // cluster.workers)  # workers on a device
+        worst = max((int(worker) for worker in (*cluster.slow, *(p.worker for p in cluster.pauses))), default=0)
+        if worst >= size:
+            raise UserError(f"cluster {cluster.name} has a slow or pausing worker {worst}, and there are {size}, numbered from 0.")
+        self._before = 0.0  # seconds of the epochs before
+        self._loaded: dict[str, Any] | None = None  # the middle of an epoch, to go on from
+        self._running = False
+        self._reset()
+
+    def _reset(self) -> None:
+        """The beginning of an epoch."""
+        n = self.size
+        self._clock = [0.0] * n  # when each worker had its last answer
+        self._numbers = [0] * n  # of each worker's events
+        self._events: list[tuple[float, int, int, str, Any]] = []  # time, worker, number, kind, what it is about
+        self._tickets: dict[int, Ticket] = {}
+        self._average_end = 0.0  # of the one that is under way
+        self._computing = [False] * n
+        self._lines: dict[int, list[int]] = {}  # exclusive worker -> tickets of its calls, the one being served first
+        self._taken = 0  # minibatches out of the queue
+        self._steps = 0
+        self._consensus: list[float] = []
+        self._epoch_end = 0.0
+
+    def begin_epoch(self) -> None:
+        if self._loaded is not None:
+            return
+        super().begin_epoch()
+        self._before += self._epoch_end
+        self._reset()
+        for fabric in self.fabrics:
+            fabric.trace = None
+            fabric.staleness.clear()
+
+    def elapsed(self) -> float:
+        return self._epoch_end
+
+    def spent(self) -> list[float]:
+        """Means over workers."""
+        return [sum(fabric.seconds[name] for fabric in self.fabrics) / self.size for name in ("compute", "exchange", "wait", "load")]
+
+    def notes(self) -> dict[str, Any]:
+        late = sum((fabric.staleness for fabric in self.fabrics), Counter())
+        if not late:
+            return {}
+        return {"staleness": {str(steps): late[steps] for steps in sorted(late)}, "consensus": self._consensus}
+
+    # Driving the workers.
+
+    def _run(self, work: list[Coroutine[Any, Any, Any]]) -> list[Any]:
+        self._work, self._results = work, [None] * self.size
+        self._parked: dict[int, Request] = {}  # worker -> what all have to ask for
+        self._going = set(range(self.size))
+        self._prepare()
+        self._running = True
+        replay, self._replay = self._load(), [[] for _ in work]
+        if replay:
+            self._replay = replay
+        for rank in range(self.size):
+            self._drive(rank, None)
+        while self._going:
+            self._meet()
+            if not self._going:
+                break
+            if not self._events:
+                waiting = ", ".join(f"{rank} for {type(self._parked[rank]).__name__}" if rank in self._parked else f"{rank} for an answer"
+                                    for rank in sorted(self._going))
+                raise RuntimeError(f"nothing is under way, and workers wait: {waiting}")
+            self._offer_checkpoint()
+            time, rank, _, kind, about = heapq.heappop(self._events)
+            getattr(self, f"_on_{kind}")(time, rank, about)
+        self._running = False
+        workload = self._workload()
+        score = predict(workload, self.cluster, self.size, "local")
+        self._epoch_end = max(self._clock) + score.score + score.fixed
+        return self._results
+
+    def _workload(self) -> Workload:
+        """The run's, where its workers are known; else the cluster's own."""
+        if not self.workers:
+            return self.cluster.workload
+        samplers = [worker.sampler for worker in self.workers]
+        frames = sum(sampler.frames for sampler in samplers)
+        return Workload("the run's", len(self.workers[0].params), samplers[0].minibatch_size, frames, self.cv_frames)
+
+    def _prepare(self) -> None:
+        self._compute = scaled(self.cluster, self._workload())
+        counts = [worker.sampler.minibatches for worker in self.workers]
+        turns = range(max(counts, default=0))
+        self._order = [split for i in turns for split, count in enumerate(counts) if i < count]
+        self._sources: dict[int, Iterator[Minibatch]] = {}
+        self._saved = max((worker.updates for worker in self.workers), default=0)
+
+    def _drive(self, rank: int, answer: Any) -> None:
+        """A worker goes on with an answer, up to what it has to wait for."""
+        fabric, coroutine = self.fabrics[rank], self._work[rank]
+        while True:
+            try:
+                request = coroutine.send(answer)
+            except StopIteration as end:
+                self._results[rank] = end.value
+                self._going.discard(rank)
+                return
+            if self._replay[rank]:
+                answer = self._replay[rank].pop(0)
+            else:
+                waits, answer = self._ask(rank, request)
+                if waits:
+                    return
+            if fabric.trace is not None:
+                fabric.trace.append(answer)
+
+    def _answer(self, rank: int, time: float, answer: Any) -> None:
+        self._clock[rank] = time
+        if self.fabrics[rank].trace is not None:
+            self.fabrics[rank].trace.append(answer)
+        self._drive(rank, answer)
+
+    def _ask(self, rank: int, request: Request) -> tuple[bool, Any]:
+        """(the worker has to wait, its answer if it has not)."""
+        if isinstance(request, Compute):
+            if not self._computing[rank]:  # or it goes on with one of before the checkpoint
+                self._begin_compute(rank, request)
+            return True, None
+        if isinstance(request, Take):
+            return False, self._take(rank, request)
+        if isinstance(request, Call):
+            return False, self._begin_call(rank, request)
+        if isinstance(request, Done):
+            ticket = self._tickets[request.ticket]
+            if not ticket.over:
+                ticket.waiting = True
+                return True, None
+            del self._tickets[request.ticket]
+            return False, (ticket.buffer, ticket.value)
+        self._parked[rank] = request
+        return True, None
+
+    def _add_event(self, time: float, rank: int, kind: str, about: Any) -> None:
+        self._numbers[rank] += 1
+        heapq.heappush(self._events, (time, rank, self._numbers[rank], kind, about))
+
+    # Requests that all workers make together.
+
+    def _meet(self) -> None:
+        """Serve what all workers ask for, as often as that is so."""
+        while self._going and len(self._parked) == len(self._going):
+            requests = [self._parked[rank] for rank in range(self.size) if rank in self._parked]
+            kinds = {type(request).__name__ for request in requests}
+            if len(requests) < self.size or len(kinds) > 1:
+                raise RuntimeError(f"{len(requests)} of {self.size} workers wait for {', '.join(sorted(kinds))}: every worker has to make "
+                                   "the same requests, as often")
+            begin = max(self._clock)
+            seconds = self._collective_seconds(requests)
+            for rank, fabric in enumerate(self.fabrics):
+                fabric.seconds["wait"] += begin - self._clock[rank]
+                fabric.seconds["exchange"] += seconds
+                self._clock[rank] = begin + seconds
+            self._parked = {}
+            answers = self._serve[type(requests[0])](requests)
+            for rank, answer in enumerate(answers):
+                self._answer(rank, begin + seconds, answer)
+
+    def _timed(self, what: str, before: float) -> float:
+        """Real time is of no interest."""
+        return before
+
+    def _collective_seconds(self, requests: list[Any]) -> float:
+        first, devices = requests[0], min(self.size, self.cluster.workers)
+        if isinstance(first, Average | BeginAverage) and not any(request.weight for request in requests):
+            return 0.0
+        if isinstance(first, BeginAverage):
+            self._average_end = max(self._clock) + allreduce_seconds(self.cluster, devices, _bytes(first.buffer))
+            return 0.0
+        if isinstance(first, FinishAverage):
+            return max(0.0, self._average_end - max(self._clock))
+        if isinstance(first, Average | Sum):
+            return allreduce_seconds(self.cluster, devices, _bytes(first.buffer))
+        if isinstance(first, Gather):
+            return allreduce_seconds(self.cluster, devices, sum(_bytes(r.buffer) for r in requests)) / 2
+        if isinstance(first, Scatter):
+            return allreduce_seconds(self.cluster, devices, max(sum(map(_bytes, r.parts)) for r in requests)) / 2
+        if isinstance(first, Exchange):
+            return max(self._message(rank, r.to, r.buffer) for rank, r in enumerate(requests))
+        return 0.0
+
+    def _message(self, sender: int, receiver: int, buffer: Tensor | None) -> float:
+        size = 0 if buffer is None else _bytes(buffer)
+        return message_seconds(self.cluster, sender // self.sharing, receiver // self.sharing, size)
+
+    # Computing.
+
+    def _begin_compute(self, rank: int, request: Compute) -> None:
+        worker = self.workers[rank] if self.workers else None
+        before = worker.frames if worker else 0
+        result = request.work()
+        part = (worker.frames - before) / worker.sampler.minibatch_size if worker else 1.0
+        seconds = self._compute
+        mean = self.sharing * part * (seconds.alone if self.size == 1 else seconds.minibatch_seconds)
+        load = self.sharing * part * seconds.load_seconds
+        compute = self._random(rank, mean * self.cluster.slow.get(str(rank), 1.0)) if part else 0.0
+        if seconds.load_overlaps:
+            load = max(0.0, load - compute)
+        begin = self._clock[rank]
+        end = self._after(rank, begin, compute + load)
+        spent = self.fabrics[rank].seconds
+        spent["compute"] += compute
+        spent["load"] += load
+        spent["wait"] += max(0.0, end - begin - compute - load)  # standing still
+        self._computing[rank] = True
+        self._add_event(end, rank, "compute", result)
+
+    def _on_compute(self, time: float, rank: int, result: Any) -> None:
+        self._computing[rank] = False
+        self._steps += 1
+        if self.fabrics[rank].trace is not None and self._steps % max(1, len(self._order) // CONSENSUS_SAMPLES) == 0:
+            self._sample_consensus()
+        self._answer(rank, time, result)
+
+    def _random(self, rank: int, mean: float) -> float:
+        if not self._compute.spread:
+            return mean
+        draw = np.random.Generator(np.random.Philox(np.random.SeedSequence(
+            [self.seed, COMPUTE_TIMES, rank, self.workers[rank].updates if self.workers else self._numbers[rank],
+             self.workers[rank].index if self.workers else 0])))
+        variance = self._compute.spread**2
+        return mean * variance * float(draw.standard_gamma(1.0 / variance))
+
+    def _after(self, rank: int, begin: float, seconds: float) -> float:
+        """When this much work of a worker is done that stands still at times."""
+        time = begin
+        for pause in sorted((p for p in self.cluster.pauses if p.worker == rank), key=lambda p: p.at):
+            start = pause.at - self._before
+            if start >= time + seconds:
+                break
+            if start + pause.seconds > time:
+                seconds -= max(0.0, start - time)
+                time = start + pause.seconds
+        return time + seconds
+
+    def _sample_consensus(self) -> None:
+        """Note how far the workers' models are from their mean: the mean over workers of ||w_k - mean|| / ||mean||."""
+        if not self.workers:
+            return
+        mean = self.workers[0].params.clone()
+        for worker in self.workers[1:]:
+            mean.add_(worker.params)
+        mean.div_(self.size)
+        far = sum(float(torch.linalg.vector_norm(worker.params - mean)) for worker in self.workers)
+        self._consensus.append(far / self.size / float(torch.linalg.vector_norm(mean)))
+        self.disagreement = self._consensus[-1]
+
+    # Minibatches.
+
+    def _take(self, rank: int, request: Take) -> float | None:
+        worker = self.workers[rank]
+        if not request.queue:
+            return worker.index / worker.sampler.minibatches if worker.remaining > 0 else None
+        if self._taken == len(self._order):
+            return None
+        split = self._order[self._taken]
+        if split not in self._sources:
+            self._sources[split] = self.workers[split].sampler.epoch(worker.epoch, self._order[: self._taken].count(split))
+        worker.draw_from(self._sources[split])
+        self._taken += 1
+        return (self._taken - 1) / len(self._order)
+
+    # Calls.
+
+    def _begin_call(self, rank: int, request: Call) -> int:
+        number = max(self._tickets, default=-1) + 1
+        self._tickets[number] = Ticket(rank, request.to, request.buffer.clone(), request.value, request.patient, self._clock[rank])
+        if self.fabrics[request.to].exclusive:
+            self._add_event(self._clock[rank] + self._message(rank, request.to, None), rank, "knock", number)
+        else:
+            self._add_event(self._clock[rank] + self._message(rank, request.to, request.buffer), rank, "call", number)
+        return number
+
+    def _on_knock(self, time: float, rank: int, number: int) -> None:
+        """A call has come to an exclusive end."""
+        ticket = self._tickets[number]
+        line = self._lines.setdefault(ticket.to, [])
+        if line and not ticket.patient:
+            ticket.buffer, ticket.value = self._handle(ticket, None)
+            self._add_event(time + self._message(ticket.to, rank, None), rank, "over", number)
+            return
+        line.append(number)
+        if len(line) == 1:
+            self._let_in(time, number)
+
+    def _let_in(self, time: float, number: int) -> None:
+        ticket = self._tickets[number]
+        ticket.admitted = time
+        end = time + self._message(ticket.rank, ticket.to, ticket.buffer) + self._compute.server_seconds
+        self._add_event(end, ticket.rank, "call", number)
+
+    def _handle(self, ticket: Ticket, buffer: Tensor | None) -> tuple[Tensor | None, float]:
+        handler = self.fabrics[ticket.to].handler
+        if handler is None:
+            raise RuntimeError(f"worker {ticket.rank} calls worker {ticket.to}, which serves nobody")
+        return handler(ticket.rank, buffer, ticket.value)
+
+    def _on_call(self, time: float, rank: int, number: int) -> None:
+        """All of a call has come, and is answered."""
+        ticket = self._tickets[number]
+        ticket.buffer, ticket.value = self._handle(ticket, ticket.buffer)
+        self._add_event(time + self._message(ticket.to, rank, ticket.buffer), rank, "over", number)
+
+    def _on_over(self, time: float, rank: int, number: int) -> None:
+        ticket = self._tickets[number]
+        ticket.over = True
+        line = self._lines.get(ticket.to, [])
+        if line and line[0] == number:
+            line.pop(0)
+            if line:
+                self._let_in(time, line[0])
+        if ticket.waiting:
+            del self._tickets[number]
+            blocked = time - self._clock[rank]
+            wait = min(blocked, max(0.0, ticket.admitted - self._clock[rank]))
+            self.fabrics[rank].seconds["wait"] += wait
+            self.fabrics[rank].seconds["exchange"] += blocked - wait
+            self._answer(rank, time, (ticket.buffer, ticket.value))
+
+    # Checkpoints.
+
+    def _offer_checkpoint(self) -> None:
+        """Between two events; not twice at the same update, by which checkpoints are named."""
+        if any(fabric.trace is None for fabric in self.fabrics) or not self.workers:
+            return
+        updates = max(worker.updates for worker in self.workers)
+        if updates > self._saved:
+            wish = int(self.wish())
+            if wish:
+                self._saved = updates
+                self.on_safe_point(wish)
+
+    def state_dict(self) -> dict[str, Any]:
+        if not self._running:
+            return {"seconds_before": self._before + self._epoch_end}
+        return {
+            "seconds_before": self._before, "clock": self._clock, "numbers": self._numbers, "events": [list(e) for e in self._events],
+            "tickets": {number: vars(ticket) for number, ticket in self._tickets.items()},
+            "computing": self._computing, "lines": self._lines, "taken": self._taken, "steps": self._steps,
+            "consensus": self._consensus, "disagreement": self.disagreement,
+            "traces": [fabric.trace for fabric in self.fabrics], "seconds": [fabric.seconds for fabric in self.fabrics],
+            "staleness": [dict(fabric.staleness) for fabric in self.fabrics]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._before = state["seconds_before"]
+        self._loaded = state if "clock" in state else None
+
+    def _load(self) -> list[list[Any]] | None:
+        """Take up the middle of an epoch; the answers that each worker is to be given again."""
+        state, self._loaded = self._loaded, None
+        if state is None:
+            return None
+        for name in ("clock", "numbers", "computing", "lines", "taken", "steps", "consensus"):
+            setattr(self, f"_{name}", state[name])
+        self.disagreement = state["disagreement"]
+        self._events = [tuple(event) for event in state["events"]]
+        self._tickets = {number: Ticket(**{**ticket, "waiting": False}) for number, ticket in state["tickets"].items()}
+        for fabric, seconds, staleness in zip(self.fabrics, state["seconds"], state["staleness"], strict=True):
+            fabric.seconds, fabric.staleness = dict(seconds), Counter(staleness)
+        return [list(trace or []) for trace in state["traces"]]
+
+
+def _bytes(buffer: Tensor) -> int:
+    return FLOAT32 * buffer.numel() if buffer.dtype == torch.float64 else buffer.numel() * buffer.itemsize

@@ -1,0 +1,155 @@
+"""Asynchronous decentralised parallel SGD.
+
+Lian, Zhang, Zhang & Liu (2018); Zhang, Cui, Finkler et al. (2019, 2020). Every worker computes a gradient of its own model w_k while w_k is
+being averaged with others', then takes its step:
+
+    g = gradient at w_k;   meanwhile  w_k <- sum_j T_kj w_j;   then  w_k <- w_k - lr g.
+
+T is doubly stochastic, so that the mean over workers moves by the gradients alone: by lr / N times each of them, for which the
+learning rate is by default N times that of one worker.
+
+Mixing without a barrier. Two workers exchange a flow: the one that begins, i, sends its model s_i, and goes on computing; the other, j,
+answers whenever that arrives, by
+    f = c (s_i - w_j);   w_j <- w_j + f;   f goes back, and  w_i <- w_i - f  before i's next step.
+What one gains the other loses: the sum over workers stays as it is, whatever happens in between. Nobody waits for a worker that computes,
+nor holds one that others wait for, so that there can be no deadlock, for any N.
+The flow is of s_i, and i may meanwhile have answered others, which has left keep s_i of s_i in w_i. A weight would become negative where
+keep < c; so a worker whose own exchange is under way turns others away where they would make it so.
+
+Patterns, of which t counts a worker's own rounds:
+    ring          c = 1/3 with the worker after it. Each worker also answers the one before it: at equal speeds, w_k <- (w_{k-1} + w_k +
+                  w_{k+1}) / 3, exactly
+    random-ring   the same on a ring that is permuted at random for each t, alike on all workers
+    pairwise      c = 1/2, both have the mean: an even worker with an odd one drawn at random; odd ones only answer
+    delay-by-one  the mean of all, by an all-reduce that runs while all compute: workers go in step, each through its own part of the
+                  data, and every gradient is that of the model before the average
+
+Each worker's `age` is mixed like its model, and grows by one with each step: how many steps of a worker the model holds. Ages add up to the
+steps of all workers. The staleness of an exchange is the difference of the two ages: none where all are equally fast.
+
+At an epoch's end every worker's model is the mean of all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pykaldist.options import option
+from pykaldist.parallel.asynchronous import Asynchronous, WorkOptions
+from pykaldist.parallel.fabric import Fabric
+from pykaldist.parallel.worker import Worker
+
+PATTERNS = ("ring", "random-ring", "pairwise", "delay-by-one")
+RINGS, PARTNERS = range(2)  # streams of random numbers
+
+
+@dataclass
+class AdpsgdOptions(WorkOptions):
+    """adpsgd."""
+
+    pattern: str = option("ring", "who averages with whom", PATTERNS)
+    pattern_seed: int = option(777, "seed of random rings and partners")
+
+    @property
+    def share(self) -> float:
+        """c, of the difference of two models."""
+        return 0.5 if self.pattern == "pairwise" else 1.0 / 3.0
+
+
+def partner(options: AdpsgdOptions, rank: int, size: int, round: int) -> int | None:
+    """The worker that worker `rank` of `size` begins an exchange with in its round number `round`; None where it begins none."""
+    if size == 1 or options.pattern == "delay-by-one":
+        return None
+    if options.pattern == "ring":
+        return (rank + 1) % size
+    if options.pattern == "random-ring":
+        ring = _generator(options.pattern_seed, RINGS, round).permutation(size)
+        return int(ring[(int(np.flatnonzero(ring == rank)[0]) + 1) % size])
+    return None if rank % 2 else 2 * int(_generator(options.pattern_seed, PARTNERS, rank, round).integers(size // 2)) + 1
+
+
+def _generator(*words: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(words)))
+
+
+class Adpsgd(Asynchronous):
+    """`round` counts the worker's rounds of the run. `begun`: an exchange of its own is under way; `keep`: what is left, in its model, of
+    the one that it has sent. `gradient` is worth keeping within an epoch alone.
+    """
+
+    options: AdpsgdOptions
+    lr_scale = "linear"
+
+    def __init__(self, options: AdpsgdOptions) -> None:
+        super().__init__(options)
+        self.round = 0
+        self.age, self.keep, self.begun = 0.0, 1.0, False
+        self.gradient: Tensor | None = None
+
+    async def epoch(self, worker: Worker, fabric: Fabric) -> None:
+        self.gradient = torch.zeros_like(worker.params) if self.gradient is None else self.gradient.to(worker.params.device)
+        await (self._in_step if self.options.pattern == "delay-by-one" and fabric.size > 1 else self._freely)(worker, fabric)
+        worker.synced()
+        self.gradient = None
+
+    async def _freely(self, worker: Worker, fabric: Fabric) -> None:
+        params, gradient, c = worker.params, self.gradient, self.options.share
+        fabric.serve(lambda sender, model, age: self._answer(params, model, age))
+        while True:
+            fabric.mark()
+            fraction = await fabric.take(self.queue)
+            other = None if fraction is None else partner(self.options, fabric.rank, fabric.size, self.round)
+            self.begun = other is not None
+            if fraction is None:
+                break
+            ticket = None if other is None else await fabric.call(other, params, self.age)
+            frames = await fabric.compute(lambda at=fraction: worker.gradient(gradient, at))
+            if ticket is not None:
+                flow, years = await fabric.done(ticket)
+                if flow is not None:
+                    params.sub_(flow)
+                    fabric.staleness[round(abs(years) / c)] += 1
+                    self.age -= years
+            worker.apply(gradient, frames, fraction)
+            self.age += 1.0
+            self.keep = 1.0
+            self.round += 1
+        await fabric.average(params, 1.0, measure=True)
+        self.age = await fabric.total(self.age) / fabric.size
+
+    def _answer(self, params: Tensor, model: Tensor | None, age: float) -> tuple[Tensor | None, float]:
+        """(the flow of models into this worker's, of ages); no model where the other is turned away."""
+        c = self.options.share
+        if model is None or (self.begun and self.keep * (1.0 - c) < c):
+            return None, 0.0
+        flow, years = model.sub_(params).mul_(c), c * (age - self.age)
+        params.add_(flow)
+        self.age += years
+        self.keep *= 1.0 - c
+        return flow, years
+
+    async def _in_step(self, worker: Worker, fabric: Fabric) -> None:
+        params, gradient = worker.params, self.gradient
+        async for round in self.rounds(worker, fabric, 1):
+            await fabric.begin_average(params, 1.0)
+            frames = 0
+            if round.minibatches:
+                frames = await fabric.compute(lambda at=round.fraction: worker.gradient(gradient, at))
+            params.copy_(await fabric.finish_average())
+            if round.minibatches:
+                worker.apply(gradient, frames, round.fraction)
+                fabric.staleness[0] += 1
+            if round.last:
+                await fabric.average(params, 1.0, measure=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("round", "age", "keep", "begun", "gradient")}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)

@@ -1,0 +1,107 @@
+"""Training on a simulated cluster, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from pykaldist.cli import main
+from pykaldist.io import container
+from pykaldist.train.checkpoints import Checkpoints
+
+COMMON = ["--hid-layers", "1", "--hid-dim", "8", "--splice", "1", "--minibatch-size", "8", "--num-threads", "1", "--device", "cpu",
+          "--schedule", "exponential", "--num-epochs", "3", "--learn-rate", "0.02", "--ngpu", "4"]
+CLUSTER = {"name": "small", "description": "", "nodes": 2, "devices": 2, "compute": {"minibatch_seconds": 0.5, "spread": 0.3},
+           "between": {"bandwidth": 1e4, "latency": 1e-3}, "slow": {"2": 3.0}, "pauses": [{"worker": 1, "at": 6.0, "seconds": 3.0}],
+           "workload": {"network": "12-8x1-5", "parameters": 149, "minibatch_size": 8, "frames": 265}}
+STRATEGIES = {
+    "ssgd": [], "ma": ["--average-period", "2"], "asgd": ["--max-distance", "3", "--server-momentum", "0.2"],
+    "adpsgd": ["--pattern", "random-ring"]}
+
+
+@pytest.fixture
+def store(make_store):
+    make_store([20, 35, 50, 44, 60, 31, 25], seed=1, name="train")
+    return make_store([30, 40], seed=2, name="dev").path.parent
+
+
+@pytest.fixture
+def small(tmp_path):
+    path = tmp_path / "small.json"
+    path.write_text(json.dumps(CLUSTER))
+    return str(path)
+
+
+def train(store: Path, exp: Path, *options: str) -> int:
+    return main(["train", *COMMON, *options, str(store), str(exp)])
+
+
+def outcome(exp: Path):
+    return container.load(exp / "final.pt")["params"], (exp / "history.jsonl").read_text()
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_same_twice_and_stopped_and_resumed_its_log_included(store, small, tmp_path, strategy, monkeypatch, capsys):
+    options = ["--strategy", strategy, *STRATEGIES[strategy], "--cluster", small, "--momentum", "0.3"]
+    assert train(store, tmp_path / "whole", *options) == 0
+    params, history = outcome(tmp_path / "whole")
+    printed = capsys.readouterr().out
+    assert "all times are simulated, those of cluster" in printed and " s simulated," in printed
+    lines = [json.loads(line) for line in history.splitlines()]
+    assert all(line["time"] == "simulated" and line["seconds"]["total"] > 265 / 8 / 4 * 0.5 for line in lines)
+    assert all(("staleness" in line) == (strategy in ("asgd", "adpsgd")) for line in lines)
+    save, count = Checkpoints.save, 0
+
+    def save_and_stop(self, *state):
+        nonlocal count
+        save(self, *state)
+        count += 1
+        if count in (2, 6, 15):
+            raise Interrupted
+
+    monkeypatch.setattr(Checkpoints, "save", save_and_stop)
+    for _ in range(3):
+        with pytest.raises(Interrupted):
+            train(store, tmp_path / "exp", *options, "--checkpoint-minutes", "0")
+    assert train(store, tmp_path / "exp", *options, "--checkpoint-minutes", "0") == 0
+    assert torch.equal(outcome(tmp_path / "exp")[0], params) and outcome(tmp_path / "exp")[1] == history
+
+
+@pytest.mark.parametrize("strategy", ["ssgd", "ma"])
+def test_a_clock_changes_no_synchronous_model(store, small, tmp_path, strategy):
+    for name, where in (("clock", ["--cluster", small]), ("none", ["--fabric", "virtual"])):
+        assert train(store, tmp_path / name, "--strategy", strategy, *STRATEGIES[strategy], *where) == 0
+    assert torch.equal(outcome(tmp_path / "clock")[0], outcome(tmp_path / "none")[0])
+
+
+def test_another_cluster_is_another_run(store, small, tmp_path, capsys):
+    options = ["--strategy", "adpsgd", "--cluster", small]
+    assert train(store, tmp_path / "exp", *options) == 0
+    first = outcome(tmp_path / "exp")
+    Path(small).write_text(json.dumps({**CLUSTER, "slow": {}}))
+    assert train(store, tmp_path / "exp", *options) == 0
+    assert "starting clean" in capsys.readouterr().err and not torch.equal(outcome(tmp_path / "exp")[0], first[0])
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    (["--strategy", "asgd"], "--strategy asgd is simulated so far, not run between processes: give --cluster"),
+    (["--strategy", "adpsgd", "--fabric", "mpi"], "--strategy adpsgd is simulated so far"),
+    (["--cluster", "k20-infiniband", "--fabric", "mpi"], "simulates all workers in one process"),
+    (["--cluster", "k20-infiniband", "--nproc", "2"], "simulates all workers in one process"),
+    (["--cluster", "k21"], "there is no such file, and the clusters known by name are"),
+    (["--strategy", "ma", "--pattern", "ring"], "--pattern belongs to --strategy adpsgd"),
+    (["--strategy", "asgd", "--cluster", "k20-infiniband", "--gradient-decay", "0"], "--gradient-decay 0 is outside (0, 1]"),
+    (["--strategy", "asgd", "--cluster", "k20-infiniband", "--server-momentum", "1"], "--server-momentum 1 is outside [0, 1)"),
+    (["--strategy", "asgd", "--cluster", "k20-infiniband", "--max-distance", "-1"], "--max-distance -1 is negative"),
+])
+def test_what_it_cannot_do_is_said_in_words(store, tmp_path, capsys, options, words):
+    assert train(store, tmp_path / "exp", *options) == 1
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "exp" / "final.pt").exists()
