@@ -107,6 +107,14 @@ class Call(Request):
 
 
 @dataclass
+class Within(Request):
+    buffer: Tensor
+    value: float
+    members: range
+    sums: bool
+
+
+@dataclass
 class Done(Request):
     ticket: int
 
@@ -122,6 +130,7 @@ class Fabric:
         self.rank, self.size = rank, size
         self.seconds = {"compute": 0.0, "exchange": 0.0, "wait": 0.0}
         self.staleness: Counter[int] = Counter()  # how late the epoch's updates were -> how many
+        self.node_size = size  # workers of a node, which follow each other
         self.handler: Handler | None = None
         self.exclusive = False
 
@@ -191,6 +200,14 @@ class Fabric:
         The part of the epoch's minibatches, or of the shard's, that was taken before it. In a queue, shards take turns.
         """
         return await Take(queue)
+
+    async def sum_within(self, buffer: Tensor, value: float, members: range) -> float:
+        """buffer <- the sum of the buffers of a group of workers, of which this is one; the sum of their values."""
+        return await Within(buffer, value, members, True)
+
+    async def hand_down(self, buffer: Tensor, members: range) -> None:
+        """buffer <- that of the first worker of a group."""
+        await Within(buffer, 0.0, members, False)
 
     def serve(self, handler: Handler, exclusive: bool = False) -> None:
         """Answer others' calls by `handler(sender, buffer, value)` whenever one arrives, whatever this worker does, one at a time.

@@ -17,7 +17,7 @@ Times. With t the seconds of a minibatch, scaled to the run's minibatch and para
     an epoch    ends with its cross-validation and its fixed seconds, as in a plan.
 Left out: contention of several messages for one link, BMUF's filter, 1-bit quantising.
 
-Every random time is of the counter-based generator of (seed, worker, number of the draw).
+Every random time is of the counter-based generator of (seed, worker, how much it has done).
 
 Checkpoints. Synchronous strategies have safe points. Asynchronous ones are never all at rest; but between two events every coroutine
 waits for something, and all that is under way is data: events, messages, answers. These are in the `state_dict`. Resumed, a coroutine
@@ -39,11 +39,28 @@ from torch import Tensor
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.parallel.cluster import FLOAT32, Cluster, Workload
-from pykaldist.parallel.fabric import Average, BeginAverage, Call, Compute, Done, Exchange, Fabric, FinishAverage, Gather, Request, Scatter, Sum, T, Take
+from pykaldist.parallel.fabric import (
+    Average,
+    BeginAverage,
+    Call,
+    Compute,
+    Done,
+    Exchange,
+    Fabric,
+    FinishAverage,
+    Gather,
+    Request,
+    Scatter,
+    Sum,
+    T,
+    Take,
+    Within,
+)
 from pykaldist.parallel.host import Host
 from pykaldist.parallel.plan import allreduce_seconds, message_seconds, predict, scaled
 
 COMPUTE_TIMES = 1  # a stream of random numbers
+LEAST_VARIANCE = 1e-12  # of a minibatch's seconds over their mean, below which they are all alike
 CONSENSUS_SAMPLES = 8  # looks at the workers' distance from their mean in an epoch
 
 
@@ -87,6 +104,8 @@ class Simulation(Host):
         self.cluster, self.seed = cluster, seed
         self.fabrics: list[SimulatedFabric] = [SimulatedFabric(rank, size) for rank in range(size)]
         self.sharing = -(-size // cluster.workers)  # workers on a device
+        for fabric in self.fabrics:
+            fabric.node_size = min(size, cluster.devices * self.sharing)
         worst = max((int(worker) for worker in (*cluster.slow, *(p.worker for p in cluster.pauses))), default=0)
         if worst >= size:
             raise UserError(f"cluster {cluster.name} has a slow or pausing worker {worst}, and there are {size}, numbered from 0.")
@@ -104,6 +123,7 @@ class Simulation(Host):
         self._tickets: dict[int, Ticket] = {}
         self._average_end = 0.0  # of the one that is under way
         self._computing = [False] * n
+        self._gathered: list[int] = []  # groups, by their first worker, whose exchange is under way
         self._lines: dict[int, list[int]] = {}  # exclusive worker -> tickets of its calls, the one being served first
         self._taken = 0  # minibatches out of the queue
         self._steps = 0
@@ -138,6 +158,7 @@ class Simulation(Host):
     def _run(self, work: list[Coroutine[Any, Any, Any]]) -> list[Any]:
         self._work, self._results = work, [None] * self.size
         self._parked: dict[int, Request] = {}  # worker -> what all have to ask for
+        self._joined: dict[int, Within] = {}  # worker -> what its group has to ask for
         self._going = set(range(self.size))
         self._prepare()
         self._running = True
@@ -150,10 +171,6 @@ class Simulation(Host):
             self._meet()
             if not self._going:
                 break
-            if not self._events:
-                waiting = ", ".join(f"{rank} for {type(self._parked[rank]).__name__}" if rank in self._parked else f"{rank} for an answer"
-                                    for rank in sorted(self._going))
-                raise RuntimeError(f"nothing is under way, and workers wait: {waiting}")
             self._offer_checkpoint()
             time, rank, _, kind, about = heapq.heappop(self._events)
             getattr(self, f"_on_{kind}")(time, rank, about)
@@ -221,7 +238,10 @@ class Simulation(Host):
                 return True, None
             del self._tickets[request.ticket]
             return False, (ticket.buffer, ticket.value)
-        self._parked[rank] = request
+        if isinstance(request, Within):
+            self._join(rank, request)
+        else:
+            self._parked[rank] = request
         return True, None
 
     def _add_event(self, time: float, rank: int, kind: str, about: Any) -> None:
@@ -276,6 +296,31 @@ class Simulation(Host):
         size = 0 if buffer is None else _bytes(buffer)
         return message_seconds(self.cluster, sender // self.sharing, receiver // self.sharing, size)
 
+    # Requests that a group makes together.
+
+    def _join(self, rank: int, request: Within) -> None:
+        self._joined[rank] = request
+        first, members = request.members[0], request.members
+        if first in self._gathered or any(k not in self._joined for k in members):  # under way before the checkpoint; or not all are here
+            return
+        begin, count = max(self._clock[k] for k in members), -(-len(members) // self.sharing)
+        seconds = allreduce_seconds(self.cluster, count, _bytes(request.buffer)) / (1 if request.sums else 2)
+        for k in members:
+            self.fabrics[k].seconds["wait"] += begin - self._clock[k]
+            self.fabrics[k].seconds["exchange"] += seconds
+        self._gathered.append(first)
+        self._add_event(begin + seconds, first, "within", len(members))
+
+    def _on_within(self, time: float, rank: int, count: int) -> None:
+        self._gathered.remove(rank)
+        requests = [self._joined.pop(k) for k in range(rank, rank + count)]
+        if requests[0].sums:
+            self._add(self.processes, [r.buffer for r in requests], [1.0] * count, 1.0)
+        self._hand_out([r.buffer for r in requests])
+        total = sum(r.value for r in requests)
+        for k in range(rank, rank + count):
+            self._answer(k, time, total)
+
     # Computing.
 
     def _begin_compute(self, rank: int, request: Compute) -> None:
@@ -306,12 +351,11 @@ class Simulation(Host):
         self._answer(rank, time, result)
 
     def _random(self, rank: int, mean: float) -> float:
-        if not self._compute.spread:
-            return mean
-        draw = np.random.Generator(np.random.Philox(np.random.SeedSequence(
-            [self.seed, COMPUTE_TIMES, rank, self.workers[rank].updates if self.workers else self._numbers[rank],
-             self.workers[rank].index if self.workers else 0])))
         variance = self._compute.spread**2
+        if variance < LEAST_VARIANCE:
+            return mean
+        place = (self.workers[rank].updates, self.workers[rank].index) if self.workers else (self._numbers[rank],)
+        draw = np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, COMPUTE_TIMES, rank, *place])))
         return mean * variance * float(draw.standard_gamma(1.0 / variance))
 
     def _after(self, rank: int, begin: float, seconds: float) -> float:
@@ -335,7 +379,7 @@ class Simulation(Host):
             mean.add_(worker.params)
         mean.div_(self.size)
         far = sum(float(torch.linalg.vector_norm(worker.params - mean)) for worker in self.workers)
-        self._consensus.append(far / self.size / float(torch.linalg.vector_norm(mean)))
+        self._consensus.append(far / self.size / (float(torch.linalg.vector_norm(mean)) or 1.0))
         self.disagreement = self._consensus[-1]
 
     # Minibatches.
@@ -429,7 +473,7 @@ class Simulation(Host):
         return {
             "seconds_before": self._before, "clock": self._clock, "numbers": self._numbers, "events": [list(e) for e in self._events],
             "tickets": {number: vars(ticket) for number, ticket in self._tickets.items()},
-            "computing": self._computing, "lines": self._lines, "taken": self._taken, "steps": self._steps,
+            "computing": self._computing, "gathered": self._gathered, "lines": self._lines, "taken": self._taken, "steps": self._steps,
             "consensus": self._consensus, "disagreement": self.disagreement,
             "traces": [fabric.trace for fabric in self.fabrics], "seconds": [fabric.seconds for fabric in self.fabrics],
             "staleness": [dict(fabric.staleness) for fabric in self.fabrics]}
@@ -443,7 +487,7 @@ class Simulation(Host):
         state, self._loaded = self._loaded, None
         if state is None:
             return None
-        for name in ("clock", "numbers", "computing", "lines", "taken", "steps", "consensus"):
+        for name in ("clock", "numbers", "computing", "gathered", "lines", "taken", "steps", "consensus"):
             setattr(self, f"_{name}", state[name])
         self.disagreement = state["disagreement"]
         self._events = [tuple(event) for event in state["events"]]

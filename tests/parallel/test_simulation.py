@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import Counter
 
 import pytest
@@ -16,6 +17,7 @@ from pykaldist.parallel.simulation import Simulation
 from pykaldist.parallel.strategies.adpsgd import PATTERNS, Adpsgd, AdpsgdOptions
 from pykaldist.parallel.strategies.asgd import Asgd, AsgdOptions
 from pykaldist.parallel.strategies.bmuf import Bmuf, BmufOptions
+from pykaldist.parallel.strategies.hadpsgd import Hadpsgd, HadpsgdOptions
 from pykaldist.parallel.strategies.local import Local
 from pykaldist.parallel.strategies.ma import Ma, MaOptions
 from pykaldist.parallel.strategies.onebit import Onebit, OnebitOptions
@@ -24,12 +26,16 @@ from pykaldist.parallel.strategies.ssgd import Ssgd
 PARAMETERS, MINIBATCH = 13 * 8 + 9 * 5, 4  # of the workers of conftest.py
 SYNCHRONOUS = {
     "local": Local, "ma": lambda: Ma(MaOptions(average_period=3)), "ring": lambda: Ma(MaOptions(average_period=2, reduce_type="ring")),
-    "ma, overlap": lambda: Ma(MaOptions(average_period=2, overlap=True)), "bmuf": lambda: Bmuf(BmufOptions(average_period=3)), "ssgd": Ssgd, "onebit": lambda: Onebit(OnebitOptions())}
+    "ma, overlap": lambda: Ma(MaOptions(average_period=2, overlap=True)), "bmuf": lambda: Bmuf(BmufOptions(average_period=3)),
+    "ssgd": Ssgd, "onebit": lambda: Onebit(OnebitOptions())}
 ASYNCHRONOUS = {
     "asgd": lambda: Asgd(AsgdOptions(server_momentum=0.3, gradient_decay=0.9)),
     "asgd, shards": lambda: Asgd(AsgdOptions(work="shards", max_distance=2, staleness_discount=True)),
     **{pattern: lambda pattern=pattern: Adpsgd(AdpsgdOptions(pattern=pattern)) for pattern in PATTERNS},
     "ring, shards": lambda: Adpsgd(AdpsgdOptions(work="shards"))}
+GROUPS = {"groups": lambda: Hadpsgd(HadpsgdOptions(group_size=2, work="shards")),
+          "groups, pairwise": lambda: Hadpsgd(HadpsgdOptions(group_size=2, pattern="pairwise")),
+          "groups, delay-by-one": lambda: Hadpsgd(HadpsgdOptions(group_size=2, pattern="delay-by-one"))}
 
 
 def cluster(seconds=1.0, spread=0.0, nodes=64, devices=1, bandwidth=4.0 * PARAMETERS / 0.1, latency=0.0, **given):
@@ -119,24 +125,25 @@ def test_waiting_is_what_the_planner_expects(make_workers):
     assert wait == pytest.approx(expected.wait, rel=0.05)
 
 
-@pytest.mark.parametrize("name", ASYNCHRONOUS)
+@pytest.mark.parametrize("name", [*ASYNCHRONOUS, *GROUPS])
 def test_the_same_run_twice_and_stopped_and_resumed(begin, name):
     """At any moment that a checkpoint is offered, to the bit, logs included."""
+    make = {**ASYNCHRONOUS, **GROUPS}[name]
     described = cluster(spread=0.4, server_seconds=0.1, slow={"1": 2.5}, pauses=(Pause(0, 3.0, 2.0), Pause(2, 12.0, 4.0)))
-    whole = begin(ASYNCHRONOUS[name], 4, described, momentum=0.5)
+    whole = begin(make, 4, described, momentum=0.5)
     log, offers = run(*whole)
     assert offers >= 12
-    again = begin(ASYNCHRONOUS[name], 4, described, momentum=0.5)
+    again = begin(make, 4, described, momentum=0.5)
     assert run(*again) == (log, offers)
     assert states_of(*whole)[1] == states_of(*again)[1]
-    other_seed = begin(ASYNCHRONOUS[name], 4, described, seed=1, momentum=0.5)
+    other_seed = begin(make, 4, described, seed=1, momentum=0.5)
     assert run(*other_seed)[0] != log
     for stop in range(1, offers + 1):
-        part = begin(ASYNCHRONOUS[name], 4, described, momentum=0.5)
+        part = begin(make, 4, described, momentum=0.5)
         with pytest.raises(Stopped):
             run(*part, stop=stop)
         states, clock = states_of(*part)
-        resumed = begin(ASYNCHRONOUS[name], 4, described, momentum=0.5)
+        resumed = begin(make, 4, described, momentum=0.5)
         for worker, strategy, (first, second) in zip(*resumed[:2], states, strict=True):
             worker.load_state_dict(first)
             strategy.load_state_dict(second)
@@ -168,11 +175,11 @@ def test_the_clock_of_a_synchronous_run_goes_on_too(begin, name):
         assert rest == log[-len(rest) :]
 
 
-@pytest.mark.parametrize("name", ASYNCHRONOUS)
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize(("name", "size"), [*itertools.product(ASYNCHRONOUS, [1, 2, 3, 5, 8]), *itertools.product(GROUPS, [2, 4, 6])])
 def test_every_frame_is_trained_on_once_an_epoch(begin, name, size):
     """By whoever it is; all end in one model."""
-    workers, strategies, host = begin(ASYNCHRONOUS[name], size, cluster(spread=0.8, slow={"0": 3.0}), minibatch_size=5, level="frame")
+    strategy = {**ASYNCHRONOUS, **GROUPS}[name]
+    workers, strategies, host = begin(strategy, size, cluster(spread=0.8, slow={"0": 3.0}), minibatch_size=5)
     seen, gather = Counter(), workers[0].sampler.gather
 
     def counting(frames):
@@ -277,12 +284,12 @@ def test_an_average_under_way_takes_no_time_that_computing_hides():
     assert seconds < 1.0 and ended == dict.fromkeys(range(4), (1.5, 1.0 + seconds))
 
 
-def test_workers_that_wait_for_ever_are_an_error():
+def test_what_cannot_be_met_is_an_error():
     async def odd(fabric):
         if fabric.rank == 0:
             await fabric.total(1.0)
-        fabric.serve(lambda sender, buffer, value: (buffer, value))
-        await fabric.finish_average() if fabric.rank == 2 else await fabric.compute(lambda: None)
+        else:
+            await fabric.compute(lambda: None)
 
     host = Simulation(2, cluster())
     host.begin_epoch()

@@ -80,6 +80,8 @@ def _generator(*words: int) -> np.random.Generator:
 class Adpsgd(Asynchronous):
     """`round` counts the worker's rounds of the run. `begun`: an exchange of its own is under way; `keep`: what is left, in its model, of
     the one that it has sent. `gradient` is worth keeping within an epoch alone.
+
+    A learner is a worker here; in `hadpsgd`, a group of them, whose first one exchanges for all.
     """
 
     options: AdpsgdOptions
@@ -91,36 +93,64 @@ class Adpsgd(Asynchronous):
         self.age, self.keep, self.begun = 0.0, 1.0, False
         self.gradient: Tensor | None = None
 
+    def group(self, fabric: Fabric) -> range:
+        """The workers of this one's learner; all groups are of one size."""
+        return range(fabric.rank, fabric.rank + 1)
+
     async def epoch(self, worker: Worker, fabric: Fabric) -> None:
+        group = self.group(fabric)
+        in_step = self.options.pattern == "delay-by-one" and len(group) < fabric.size
         self.gradient = torch.zeros_like(worker.params) if self.gradient is None else self.gradient.to(worker.params.device)
-        await (self._in_step if self.options.pattern == "delay-by-one" and fabric.size > 1 else self._freely)(worker, fabric)
+        await (self._in_step if in_step else self._freely)(worker, fabric, group)
         worker.synced()
         self.gradient = None
 
-    async def _freely(self, worker: Worker, fabric: Fabric) -> None:
-        params, gradient, c = worker.params, self.gradient, self.options.share
+    async def _freely(self, worker: Worker, fabric: Fabric, group: range) -> None:
+        """Each learner at its own pace."""
+        params, gradient, c, size = worker.params, self.gradient, self.options.share, len(group)
+        first = fabric.rank == group[0]
         fabric.serve(lambda sender, model, age: self._answer(params, model, age))
-        while True:
+        frames = 1.0
+        while frames:
             fabric.mark()
+            if size > 1:
+                await fabric.hand_down(params, group)
             fraction = await fabric.take(self.queue)
-            other = None if fraction is None else partner(self.options, fabric.rank, fabric.size, self.round)
+            other = partner(self.options, fabric.rank // size, fabric.size // size, self.round) if first and fraction is not None else None
             self.begun = other is not None
-            if fraction is None:
-                break
-            ticket = None if other is None else await fabric.call(other, params, self.age)
-            frames = await fabric.compute(lambda at=fraction: worker.gradient(gradient, at))
+            ticket = None if other is None else await fabric.call(other * size, params, self.age)
+            frames = await self._compute(worker, fabric, group, fraction)
             if ticket is not None:
                 flow, years = await fabric.done(ticket)
                 if flow is not None:
                     params.sub_(flow)
-                    fabric.staleness[round(abs(years) / c)] += 1
                     self.age -= years
-            worker.apply(gradient, frames, fraction)
-            self.age += 1.0
-            self.keep = 1.0
-            self.round += 1
-        await fabric.average(params, 1.0, measure=True)
-        self.age = await fabric.total(self.age) / fabric.size
+                    fabric.staleness[round(abs(years) / c)] += 1
+            if frames:
+                worker.apply(gradient, frames, 1.0 if fraction is None else fraction)
+                self.age += 1.0
+                self.keep = 1.0
+                self.round += 1
+        await fabric.average(params, float(first), measure=True)
+        self.age = await fabric.total(self.age * first) * size / fabric.size
+
+    async def _compute(self, worker: Worker, fabric: Fabric, group: range, fraction: float | None) -> float:
+        """The gradient, divided by the group's size, and the frames likewise, of the group's next minibatches; no frames at its end."""
+        assert self.gradient is not None
+        gradient = self.gradient
+
+        def work() -> int:
+            if fraction is None:
+                gradient.zero_()
+                return 0
+            frames = worker.gradient(gradient, fraction)
+            gradient.div_(len(group))
+            return frames
+
+        frames: float = await fabric.compute(work)
+        if len(group) > 1:
+            frames = await fabric.sum_within(gradient, frames, group)
+        return frames / len(group)
 
     def _answer(self, params: Tensor, model: Tensor | None, age: float) -> tuple[Tensor | None, float]:
         """(the flow of models into this worker's, of ages); no model where the other is turned away."""
@@ -133,19 +163,17 @@ class Adpsgd(Asynchronous):
         self.keep *= 1.0 - c
         return flow, years
 
-    async def _in_step(self, worker: Worker, fabric: Fabric) -> None:
-        params, gradient = worker.params, self.gradient
+    async def _in_step(self, worker: Worker, fabric: Fabric, group: range) -> None:
+        """delay-by-one."""
         async for round in self.rounds(worker, fabric, 1):
-            await fabric.begin_average(params, 1.0)
-            frames = 0
-            if round.minibatches:
-                frames = await fabric.compute(lambda at=round.fraction: worker.gradient(gradient, at))
-            params.copy_(await fabric.finish_average())
-            if round.minibatches:
-                worker.apply(gradient, frames, round.fraction)
+            await fabric.begin_average(worker.params, 1.0)
+            frames = await self._compute(worker, fabric, group, round.fraction if round.minibatches else None)
+            worker.params.copy_(await fabric.finish_average())
+            if frames:
+                worker.apply(self.gradient, frames, round.fraction)
                 fabric.staleness[0] += 1
             if round.last:
-                await fabric.average(params, 1.0, measure=True)
+                await fabric.average(worker.params, 1.0, measure=True)
 
     def state_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("round", "age", "keep", "begun", "gradient")}
