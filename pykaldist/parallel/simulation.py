@@ -484,9 +484,10 @@ class Simulation(Host):
 
     def _load(self) -> list[list[Any]] | None:
         """Take up the middle of an epoch; the answers that each worker is to be given again."""
-        state, self._loaded = self._loaded, None
-        if state is None:
+        if self._loaded is None:
             return None
+        state: dict[str, Any] = _on(self.workers[0].params.device, self._loaded)
+        self._loaded = None
         for name in ("clock", "numbers", "computing", "gathered", "lines", "taken", "steps", "consensus"):
             setattr(self, f"_{name}", state[name])
         self.disagreement = state["disagreement"]
@@ -495,6 +496,15 @@ class Simulation(Host):
         for fabric, seconds, staleness in zip(self.fabrics, state["seconds"], state["staleness"], strict=True):
             fabric.seconds, fabric.staleness = dict(seconds), Counter(staleness)
         return [list(trace or []) for trace in state["traces"]]
+
+
+def _on(device: torch.device, state: Any) -> Any:
+    """A state with its tensors on a device."""
+    if isinstance(state, Tensor):
+        return state.to(device)
+    if isinstance(state, dict):
+        return {key: _on(device, value) for key, value in state.items()}
+    return [_on(device, value) for value in state] if isinstance(state, (list, tuple)) else state
 
 
 def _bytes(buffer: Tensor) -> int:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
-from pykaldist.parallel.cluster import SHIPPED, Allreduce, Cluster, Compute, Link, Workload, shipped
+from pykaldist.parallel.cluster import SHIPPED, Allreduce, Cluster, Compute, Link, Pause, Workload, shipped
 
 SMALL = {"name": "c", "description": "", "nodes": 2, "devices": 1, "compute": {"minibatch_seconds": 0.5}, "between": {"bandwidth": 1e9},
          "workload": {"network": "4-8x1-2", "parameters": 58, "minibatch_size": 16, "frames": 100}}
@@ -38,8 +38,8 @@ def test_every_number_of_a_cluster_that_ships_has_its_source(name):
     assert all(len(text) > 10 for text in cluster.sources.values())
 
 
-def test_two_published_clusters_ship():
-    assert shipped() == ["k20-infiniband", "k40-infiniband"]
+def test_published_clusters_ship():
+    assert shipped() == ["k20-infiniband", "k40-infiniband", "speech3", "v100-ethernet"]
     assert {path.stem for path in SHIPPED.iterdir()} == set(shipped())
 
 
@@ -53,7 +53,7 @@ def test_what_is_written_is_read_again(tmp_path):
     link = Link(1e9, 1e-5)
     cluster = Cluster("ours", "two of them", 2, 2, Workload("4-8x1-2", 58, 16, 1000, 10, 1.5),
                       Compute(0.5, 0.4, 0.1, 0.01, True, 0.1, 3.0, 0.2, 0.3), link, link, Allreduce(232, {"4": 0.25}),
-                      {"between": "guessed", "compute.spread": "guessed"})
+                      {"between": "guessed", "compute.spread": "guessed"}, {"3": 4.0}, (Pause(1, 2.0, 3.0), Pause(0, 2.5, 1.0)))
     cluster.write(tmp_path / "c.json")
     assert Cluster.read(tmp_path / "c.json") == cluster
     least = Cluster("one", "", 1, 1, Workload("x", 1, 1, 1), Compute(1.0))
@@ -83,6 +83,14 @@ def test_what_is_written_is_read_again(tmp_path):
     ("compute.load_overlaps", 1, "compute.load_overlaps is 1, expected true or false"),
     ("workload.frames", 0, "workload.frames is 0"),
     ("workload.largest_shard", 0.9, "workload.largest_shard is 0.9, expected 1 or more"),
+    ("compute.server_seconds", -1, "compute.server_seconds is -1"),
+    ("slow", {"first": 2.0}, "a key of slow is 'first', expected the number of a worker"),
+    ("slow", {"1": 0}, "slow.1 is 0"),
+    ("pauses", {"worker": 1}, "pauses is {'worker': 1}, expected a list"),
+    ("pauses", [{"worker": 1, "at": 2.0}], "pauses.0.seconds is missing"),
+    ("pauses", [{"worker": 1, "at": 2.0, "seconds": 0}], "pauses.0.seconds is 0"),
+    ("pauses", [{"worker": -1, "at": 2.0, "seconds": 1}], "pauses.0.worker is -1"),
+    ("pauses", [{"worker": 1, "at": math.inf, "seconds": 1}], "pauses.0.at is inf"),
     ("allreduce", {"bytes": 8, "seconds": {"1": 0.1}}, "allreduce.a key of seconds is '1'"),
     ("allreduce", {"bytes": 8, "seconds": {"2": 0}}, "allreduce.seconds.2 is 0"),
     ("allreduce", {"bytes": 8, "seconds": [1]}, "allreduce.seconds is [1], expected an object"),
@@ -105,7 +113,7 @@ def test_what_is_no_cluster_file_is_one_sentence(tmp_path, content):
 
 
 def test_a_name_that_is_not_known_says_which_are():
-    with pytest.raises(UserError, match="there is no such file, and the clusters known by name are k20-infiniband, k40-infiniband"):
+    with pytest.raises(UserError, match="there is no such file, and the clusters known by name are k20-infiniband, k40-infiniband, "):
         Cluster.read("k80")
 
 

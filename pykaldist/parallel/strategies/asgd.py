@@ -60,6 +60,11 @@ class Server:
         self.model, self.options, self.applied = model, options, 0
         self.velocity = torch.zeros_like(model) if velocity is None and options.server_momentum else velocity
 
+    def to(self, device: torch.device) -> None:
+        """Move to a device, from a checkpoint on the host."""
+        self.model = self.model.to(device)
+        self.velocity = None if self.velocity is None else self.velocity.to(device)
+
     def handle(self, sender: int, update: Tensor | None, read: float) -> tuple[Tensor | None, float]:
         """(the model after an update, made from the model after `read` of them; all that were applied). An empty update is a pull alone."""
         if update is None:
@@ -96,10 +101,11 @@ class Asgd(Asynchronous):
 
     async def epoch(self, worker: Worker, fabric: Fabric) -> None:
         params, gradient = worker.params, torch.empty_like(worker.params)
-        if self.pulled is None:
-            self.pulled = params.clone()
+        self.pulled = params.clone() if self.pulled is None else self.pulled.to(params.device)
         if fabric.rank == SERVER:
-            self.server = self.server or Server(params.clone(), self.velocity, self.options)
+            if self.server is None:
+                self.server = Server(params.clone(), self.velocity, self.options)
+            self.server.to(params.device)
             fabric.serve(self.server.handle, exclusive=True)
         going = True
         while going:
