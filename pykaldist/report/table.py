@@ -24,7 +24,8 @@ class System:
     wip: float
     epochs: int | None = None
     cv_acc: float | None = None  # frame accuracy in [0, 1] of the last accepted epoch
-    train_seconds: float | None = None  # measured
+    train_seconds: float | None = None
+    time: str = "measured"  # or simulated
 
 
 def systems(exp: Path) -> list[System]:
@@ -51,6 +52,7 @@ def _add_training(system: System, path: Path) -> None:
     accepted = [line for line in history if line["accepted"]]
     system.epochs = len(history)
     system.train_seconds = sum(line["seconds"]["total"] for line in history)
+    system.time = "simulated" if any(line["time"] == "simulated" for line in history) else "measured"
     system.cv_acc = accepted[-1].get("cv_acc") if accepted else None
 
 
@@ -60,7 +62,7 @@ def render(found: list[System]) -> str:
     for s in found:
         rows.append([s.name, f"{s.wer:.2f}", f"{s.errors} / {s.words}", str(s.lmwt), f"{s.wip:.1f}",
                      "" if s.cv_acc is None else f"{100 * s.cv_acc:.2f}", "" if s.epochs is None else str(s.epochs),
-                     "" if s.train_seconds is None else f"{s.train_seconds:.0f}"])
+                     "" if s.train_seconds is None else f"{s.train_seconds:.0f}" + " simulated" * (s.time == "simulated")])
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     rows.insert(1, ["-" * w for w in widths])
     return "\n".join("| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in rows)

@@ -1,0 +1,60 @@
+"""Train with chosen strategies on simulated clusters, and draw loss against simulated time and speed-up against N.
+
+  pykaldist simulate --strategies "ssgd,asgd,adpsgd --pattern random-ring" --ngpus 1,4,16 --clusters v100-ethernet --accuracies 60,65 \\
+      --train-options "--hid-layers 4 --hid-dim 512 --num-epochs 8" exp/dnn/store exp/simulated
+
+Every combination is a run of `pykaldist train` in a folder of its own, with its output in train.log there; run again, those that are
+finished stay. One worker is trained once for each cluster. What is left: curves.csv, times.csv, curves.png, and a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import shlex
+import signal
+from pathlib import Path
+
+from pykaldist import cli
+from pykaldist.errors import Terminated, UserError
+from pykaldist.options import numbers
+from pykaldist.report.simulate import Run, read_run, render, write
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--strategies", default="ssgd,asgd,adpsgd", help="with commas between them, each with options of its own")
+    parser.add_argument("--ngpus", default="1,4,16", help="numbers of workers")
+    parser.add_argument("--clusters", default="v100-ethernet", help="cluster files, or names of known ones")
+    parser.add_argument("--accuracies", default="", help="held-out frame accuracies, in %%, the time to which is wanted")
+    parser.add_argument("--train-options", default="", help="of `pykaldist train`, for all runs")
+    parser.add_argument("store", type=Path, help="folder with the frame stores train and dev")
+    parser.add_argument("folder", type=Path, help="folder to write")
+
+
+def run(args: argparse.Namespace) -> None:
+    accuracies = [value / 100 for value in numbers("accuracies", args.accuracies)] if args.accuracies else []
+    if not all(re.fullmatch(r"[1-9]\d*", field) for field in args.ngpus.split(",")):
+        raise UserError(f"--ngpus {args.ngpus}: expected numbers of workers with commas between them, such as 1,4,16.")
+    chosen = [strategy.strip() for strategy in args.strategies.split(",")]
+    combinations = [(cluster, strategy, n) for cluster in args.clusters.split(",") for n in sorted(map(int, args.ngpus.split(",")))
+                    for strategy in (chosen if n > 1 else ["local"])]
+    runs: list[Run] = []
+    for number, (cluster, strategy, ngpu) in enumerate(combinations, 1):
+        exp = args.folder / re.sub(r"[^\w.]+", "-", f"{Path(cluster).stem} {strategy} {ngpu}")
+        print(f"{number} of {len(combinations)}: {strategy}, {ngpu} workers on {cluster}, in {exp}", flush=True)
+        exp.mkdir(parents=True, exist_ok=True)
+        words = ["--strategy", *shlex.split(strategy), "--ngpu", str(ngpu), "--cluster", cluster, *shlex.split(args.train_options)]
+        with open(exp / "train.log", "w", encoding="utf-8") as log, contextlib.redirect_stdout(log):
+            status = cli.main(["train", *words, str(args.store), str(exp)])
+        if status == 128 + signal.SIGTERM:
+            raise Terminated
+        if status == 128 + signal.SIGINT:
+            raise KeyboardInterrupt
+        found = read_run(Path(cluster).stem, strategy, ngpu, exp)
+        runs.append(found if status == 0 else Run(found.cluster, strategy, ngpu, []))
+    if not any(run.lines for run in runs):
+        raise UserError("no run ended well; what went wrong stands above.")
+    print(render(runs, accuracies))
+    write(runs, accuracies, args.folder)
+    print(f"in {args.folder}: curves.csv, times.csv, curves.png; all times are simulated")

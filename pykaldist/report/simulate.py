@@ -1,0 +1,150 @@
+"""Runs on simulated clusters beside each other: curves, time to an accuracy and speed-up, as text, CSV and a picture."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pykaldist.errors import UserError
+from pykaldist.io.atomic import atomic_open, write_text
+from pykaldist.report.plan import duration
+
+CURVES, TIMES, PICTURE = "curves.csv", "times.csv", "curves.png"
+POINTS = ("epoch", "seconds", "train_loss", "cv_loss", "cv_acc", "disagreement")
+
+
+@dataclass
+class Run:
+    """`strategy` as it was asked for, its options included; `lines` of its history.jsonl, none where it failed."""
+
+    cluster: str
+    strategy: str
+    ngpu: int
+    lines: list[dict[str, Any]]
+
+    @property
+    def seconds(self) -> list[float]:
+        """Simulated, at each epoch's end."""
+        ends, now = [], 0.0
+        for line in self.lines:
+            now += line["seconds"]["total"]
+            ends.append(now)
+        return ends
+
+    def time_to(self, accuracy: float) -> float | None:
+        """Seconds until the held-out frame accuracy, in [0, 1], was reached: between two epochs' ends, in proportion; None: it was not."""
+        before, then = 0.0, 0.0
+        for line, now in zip(self.lines, self.seconds, strict=True):
+            if line["cv_acc"] >= accuracy:
+                return now if then == 0.0 else then + (now - then) * (accuracy - before) / (line["cv_acc"] - before)
+            before, then = max(before, line["cv_acc"]), now
+        return None
+
+
+def read_run(cluster: str, strategy: str, ngpu: int, exp: Path) -> Run:
+    """A run from its folder; raises UserError where its times are not simulated, or it has no frame accuracy."""
+    path = exp / "history.jsonl"
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+    if any(line["time"] != "simulated" for line in lines):
+        raise UserError(f"{path} has times that were measured, not simulated; train with --cluster.")
+    if any("cv_acc" not in line for line in lines):
+        raise UserError(f"{path} has no frame accuracy; simulate with an objective that has one.")
+    return Run(cluster, strategy, ngpu, lines)
+
+
+def times(runs: Sequence[Run], accuracies: Sequence[float]) -> list[dict[str, Any]]:
+    """For each run: seconds an epoch and to each accuracy, and its speed-up over the cluster's one worker in both; None where unknown."""
+    alone = {run.cluster: run for run in runs if run.ngpu == 1 and run.lines}
+    rows = []
+    for run in runs:
+        one = alone.get(run.cluster)
+        epoch = run.seconds[-1] / len(run.lines) if run.lines else None
+        row = {"cluster": run.cluster, "strategy": run.strategy, "ngpu": run.ngpu, "epoch": epoch,
+               "speed_up": one.seconds[-1] / len(one.lines) / epoch if one and epoch else None,
+               "best_acc": max((line["cv_acc"] for line in run.lines), default=None)}
+        for accuracy in accuracies:
+            found, ones = run.time_to(accuracy), one.time_to(accuracy) if one else None
+            row[f"to_{accuracy:g}"] = found
+            row[f"speed_up_to_{accuracy:g}"] = ones / found if found and ones else None
+        rows.append(row)
+    return rows
+
+
+def render(runs: Sequence[Run], accuracies: Sequence[float]) -> str:
+    """The times as text (and valid Markdown), efficiencies (speed-up a worker) in brackets."""
+    heads = ["cluster", "strategy", "ngpu", "an epoch", "speed-up", "best frame acc. %", *(f"to {100 * a:g} %" for a in accuracies)]
+
+    def to(row: dict[str, Any], accuracy: float) -> str:
+        found, gain = row[f"to_{accuracy:g}"], row[f"speed_up_to_{accuracy:g}"]
+        return "-" if found is None else duration(found) + (f" ({100 * gain / row['ngpu']:.0f} %)" if gain else "")
+
+    table = [heads]
+    for row in times(runs, accuracies):
+        if row["epoch"] is None:
+            table.append([row["cluster"], row["strategy"], str(row["ngpu"]), "failed", *[""] * (len(heads) - 4)])
+            continue
+        table.append([row["cluster"], row["strategy"], str(row["ngpu"]), duration(row["epoch"]),
+                      f"{row['speed_up']:.2f}" if row["speed_up"] else "", f"{100 * row['best_acc']:.2f}",
+                      *(to(row, a) for a in accuracies)])
+    widths = [max(len(row[i]) for row in table) for i in range(len(heads))]
+    table.insert(1, ["-" * w for w in widths])
+    return "\n".join("| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in table)
+
+
+def write(runs: Sequence[Run], accuracies: Sequence[float], folder: Path) -> None:
+    """`curves.csv`, a line an epoch of each run; `times.csv`, a line a run; `curves.png`."""
+    curves = [{"cluster": run.cluster, "strategy": run.strategy, "ngpu": run.ngpu,
+               **{name: line[name] for name in POINTS if name != "seconds"}, "seconds": now}
+              for run in runs for line, now in zip(run.lines, run.seconds, strict=True)]
+    _write_csv(folder / CURVES, ["cluster", "strategy", "ngpu", *POINTS], curves)
+    rows = times(runs, accuracies)
+    _write_csv(folder / TIMES, list(rows[0]), rows)
+    _draw(runs, rows, folder / PICTURE)
+
+
+def _write_csv(path: Path, heads: list[str], rows: list[dict[str, Any]]) -> None:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, heads, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, text.getvalue())
+
+
+def _draw(runs: Sequence[Run], rows: list[dict[str, Any]], path: Path) -> None:
+    """Held-out loss against epochs and against simulated hours, and speed-up against N; a row of pictures a cluster."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise UserError(f"{path} cannot be drawn without matplotlib; install it (requirements.txt). {CURVES} is there.") from error
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    clusters = list(dict.fromkeys(run.cluster for run in runs))
+    figure, axes = plt.subplots(len(clusters), 3, figsize=(16, 4.5 * len(clusters)), squeeze=False)
+    for (epochs, hours, gains), cluster in zip(axes, clusters, strict=True):
+        for run in (run for run in runs if run.cluster == cluster and run.lines):
+            label = "one worker" if run.ngpu == 1 else f"{run.strategy}, {run.ngpu}"
+            losses = [line["cv_loss"] for line in run.lines]
+            epochs.plot([line["epoch"] for line in run.lines], losses, marker=".", label=label)
+            hours.plot([now / 3600 for now in run.seconds], losses, marker=".", label=label)
+        here = [row for row in rows if row["cluster"] == cluster and row["speed_up"]]
+        for strategy in dict.fromkeys(row["strategy"] for row in here if row["ngpu"] > 1):
+            points = [(row["ngpu"], row["speed_up"]) for row in here if row["strategy"] == strategy or row["ngpu"] == 1]
+            gains.plot(*zip(*sorted(points), strict=True), marker="o", label=strategy)
+        most = max((row["ngpu"] for row in here), default=1)
+        gains.plot([1, most], [1, most], color="grey", linestyle=":", label="N")
+        for axis, below in ((epochs, "epochs"), (hours, "hours, simulated"), (gains, "workers")):
+            axis.set_xlabel(below)
+            axis.set_ylabel("speed-up of an epoch, simulated" if axis is gains else "held-out loss")
+            axis.set_title(cluster)
+            axis.legend(fontsize=7)
+        hours.set_xscale("log")
+    figure.tight_layout()
+    with atomic_open(path, "wb") as stream:
+        figure.savefig(stream, dpi=110, format="png")
+    plt.close(figure)
