@@ -125,6 +125,7 @@ class Simulation(Host):
         self._computing = [False] * n
         self._gathered: list[int] = []  # groups, by their first worker, whose exchange is under way
         self._lines: dict[int, list[int]] = {}  # exclusive worker -> tickets of its calls, the one being served first
+        self._busy = 0.0  # seconds that exclusive ends have been
         self._taken = 0  # minibatches out of the queue
         self._steps = 0
         self._consensus: list[float] = []
@@ -151,7 +152,9 @@ class Simulation(Host):
         late = sum((fabric.staleness for fabric in self.fabrics), Counter())
         if not late:
             return {}
-        return {"staleness": {str(steps): late[steps] for steps in sorted(late)}, "consensus": self._consensus}
+        ends = sum(fabric.exclusive for fabric in self.fabrics)
+        load = {"server_load": self._busy / ends / max(self._clock)} if ends else {}
+        return {"staleness": {str(steps): late[steps] for steps in sorted(late)}, "consensus": self._consensus, **load}
 
     # Driving the workers.
 
@@ -444,6 +447,7 @@ class Simulation(Host):
         line = self._lines.get(ticket.to, [])
         if line and line[0] == number:
             line.pop(0)
+            self._busy += time - ticket.admitted
             if line:
                 self._let_in(time, line[0])
         if ticket.waiting:
@@ -473,8 +477,8 @@ class Simulation(Host):
         return {
             "seconds_before": self._before, "clock": self._clock, "numbers": self._numbers, "events": [list(e) for e in self._events],
             "tickets": {number: vars(ticket) for number, ticket in self._tickets.items()},
-            "computing": self._computing, "gathered": self._gathered, "lines": self._lines, "taken": self._taken, "steps": self._steps,
-            "consensus": self._consensus, "disagreement": self.disagreement,
+            "computing": self._computing, "gathered": self._gathered, "lines": self._lines, "busy": self._busy, "taken": self._taken,
+            "steps": self._steps, "consensus": self._consensus, "disagreement": self.disagreement,
             "traces": [fabric.trace for fabric in self.fabrics], "seconds": [fabric.seconds for fabric in self.fabrics],
             "staleness": [dict(fabric.staleness) for fabric in self.fabrics]}
 
@@ -488,7 +492,7 @@ class Simulation(Host):
             return None
         state: dict[str, Any] = _on(self.workers[0].params.device, self._loaded)
         self._loaded = None
-        for name in ("clock", "numbers", "computing", "gathered", "lines", "taken", "steps", "consensus"):
+        for name in ("clock", "numbers", "computing", "gathered", "lines", "busy", "taken", "steps", "consensus"):
             setattr(self, f"_{name}", state[name])
         self.disagreement = state["disagreement"]
         self._events = [tuple(event) for event in state["events"]]

@@ -18,14 +18,20 @@ CLUSTER = {"name": "small", "description": "", "nodes": 2, "devices": 2, "comput
            "between": {"bandwidth": 1e4, "latency": 1e-3}, "slow": {"2": 3.0}, "pauses": [{"worker": 1, "at": 6.0, "seconds": 3.0}],
            "workload": {"network": "12-8x1-5", "parameters": 149, "minibatch_size": 8, "frames": 265}}
 STRATEGIES = {
-    "ssgd": [], "ma": ["--average-period", "2"], "asgd": ["--max-distance", "3", "--server-momentum", "0.2"],
-    "adpsgd": ["--pattern", "random-ring"]}
+    "ssgd": ["--strategy", "ssgd"],
+    "ma": ["--strategy", "ma", "--average-period", "2"],
+    "asgd": ["--strategy", "asgd", "--max-distance", "3", "--server-momentum", "0.2"],
+    "adpsgd": ["--strategy", "adpsgd", "--pattern", "random-ring"],
+    "adpsgd, ngsgd": ["--strategy", "adpsgd", "--pattern", "pairwise", "--optimizer", "ngsgd"],
+    "asgd, warmup": ["--strategy", "asgd", "--staleness-discount", "true", "--schedule", "warmup", "--warmup-epochs", "1.5"],
+    "hadpsgd, mse": ["--strategy", "hadpsgd", "--objective", "mse", "--learn-rate", "0.005", "--work", "shards"],
+    "adpsgd after others": ["--strategy", "adpsgd", "--hid-layers", "2", "--layerwise-epochs", "1", "--serial-warmup", "0.5"]}
 
 
 @pytest.fixture
 def store(make_store):
-    make_store([20, 35, 50, 44, 60, 31, 25], seed=1, name="train")
-    return make_store([30, 40], seed=2, name="dev").path.parent
+    make_store([20, 35, 50, 44, 60, 31, 25], seed=1, name="train", extras=("target_feats",))
+    return make_store([30, 40], seed=2, name="dev", extras=("target_feats",)).path.parent
 
 
 @pytest.fixture
@@ -49,14 +55,14 @@ class Interrupted(Exception):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_same_twice_and_stopped_and_resumed_its_log_included(store, small, tmp_path, strategy, monkeypatch, capsys):
-    options = ["--strategy", strategy, *STRATEGIES[strategy], "--cluster", small, "--momentum", "0.3"]
+    options = [*STRATEGIES[strategy], "--cluster", small, "--momentum", "0.3"]
     assert train(store, tmp_path / "whole", *options) == 0
     params, history = outcome(tmp_path / "whole")
     printed = capsys.readouterr().out
     assert "all times are simulated, those of cluster" in printed and " s simulated," in printed
     lines = [json.loads(line) for line in history.splitlines()]
     assert all(line["time"] == "simulated" and line["seconds"]["total"] > 265 / 8 / 4 * 0.5 for line in lines)
-    assert all(("staleness" in line) == (strategy in ("asgd", "adpsgd")) for line in lines)
+    assert all(("staleness" in line) == (strategy not in ("ssgd", "ma")) for line in lines)
     save, count = Checkpoints.save, 0
 
     def save_and_stop(self, *state):
@@ -77,8 +83,17 @@ def test_the_same_twice_and_stopped_and_resumed_its_log_included(store, small, t
 @pytest.mark.parametrize("strategy", ["ssgd", "ma"])
 def test_a_clock_changes_no_synchronous_model(store, small, tmp_path, strategy):
     for name, where in (("clock", ["--cluster", small]), ("none", ["--fabric", "virtual"])):
-        assert train(store, tmp_path / name, "--strategy", strategy, *STRATEGIES[strategy], *where) == 0
+        assert train(store, tmp_path / name, *STRATEGIES[strategy], *where) == 0
     assert torch.equal(outcome(tmp_path / "clock")[0], outcome(tmp_path / "none")[0])
+
+
+def test_rbms_train_there_too_and_twice_the_same(store, small, tmp_path):
+    options = ["--hid-layers", "2", "--hid-dim", "8", "--splice", "1", "--ngpu", "4", "--strategy", "adpsgd", "--lr-scale", "none",
+               "--cluster", small, "--num-threads", "1", "--device", "cpu"]
+    for name in ("one", "other"):
+        assert main(["pretrain-dbn", *options, str(store), str(tmp_path / name)]) == 0
+    one, other = ((tmp_path / name / "history.jsonl").read_text() for name in ("one", "other"))
+    assert one == other and '"time": "simulated"' in one
 
 
 def test_another_cluster_is_another_run(store, small, tmp_path, capsys):

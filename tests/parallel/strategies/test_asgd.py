@@ -60,7 +60,9 @@ def test_workers_of_equal_speed_are_one_behind_each_other(descender, simulate, s
 
 def test_whoever_may_not_fall_behind_waits_for_a_server_that_is_slow(descender, simulate):
     """Three minibatches' time for each of four workers."""
-    waits = {limit: simulate(*make(descender, [30] * 4, max_distance=limit), server=3.0).spent()[2] for limit in (0, 1, 100)}
+    hosts = {limit: simulate(*make(descender, [30] * 4, max_distance=limit), server=3.0) for limit in (0, 1, 100)}
+    waits = {limit: host.spent()[2] for limit, host in hosts.items()}
+    assert hosts[1].notes()["server_load"] > 0.9
     assert waits[0] == waits[100] and waits[1] > 2 * waits[0]
 
 
