@@ -107,8 +107,8 @@ class Simulation(Host):
         for fabric in self.fabrics:
             fabric.node_size = min(size, cluster.devices * self.sharing)
         worst = max((int(worker) for worker in (*cluster.slow, *(p.worker for p in cluster.pauses))), default=0)
-        if worst >= size:
-            raise UserError(f"cluster {cluster.name} has a slow or pausing worker {worst}, and there are {size}, numbered from 0.")
+        if worst >= max(size, cluster.workers):
+            raise UserError(f"cluster {cluster.name} has a slow or pausing worker {worst}, but room for {cluster.workers}, from 0 on.")
         self._before = 0.0  # seconds of the epochs before
         self._loaded: dict[str, Any] | None = None  # the middle of an epoch, to go on from
         self._running = False
