@@ -42,10 +42,6 @@ class Processes(ABC):
     def twin(self) -> Processes:
         """The same processes by a channel of its own, on which a second thread can exchange at the same time. Collective."""
 
-    def close(self) -> None:
-        """Part from the others, at a job's end."""
-        self.barrier()
-
 
 class Alone(Processes):
     """One process: nobody to exchange with."""

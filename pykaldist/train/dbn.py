@@ -120,7 +120,7 @@ class DbnExperiment:
             dbn.save(self.exp / "dbn.pt")  # its presence says that the rest is there
             for layer in range(1, self.options.hid_layers + 1):
                 shutil.rmtree(self.exp / f"rbm{layer}")
-        self.host.processes.close()
+        self.host.processes.barrier()
 
     def _write(self, layer: int, rbm: Rbm, dbn: Dbn, history: list[dict[str, Any]]) -> None:
         rbm.to_nnet1().write(self.exp / f"{layer}.rbm")

@@ -158,7 +158,7 @@ class Experiment:
         trainer.run()
         if self.job.first:
             self._write(Network(self.dnn, model, transform, torch.from_numpy(self.train.counts()) if self.objective.pdfs else None))
-        self.host.processes.close()
+        self.host.processes.barrier()
 
     def _write(self, network: Network) -> None:
         if network.counts is not None:

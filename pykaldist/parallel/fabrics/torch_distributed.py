@@ -5,6 +5,7 @@ Rank, size and meeting point come from the environment, as torchrun sets it: RAN
 
 from __future__ import annotations
 
+import atexit
 import copy
 import datetime
 from collections.abc import Sequence
@@ -24,6 +25,14 @@ class TorchDistributed(Processes):
         dist.init_process_group("cpu:gloo,cuda:nccl" if backend == "nccl" else "gloo", timeout=datetime.timedelta(seconds=timeout))
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self._group = dist.group.WORLD
+        self._all = [self]  # and its twins
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        """Let go of the groups while Python is whole: their threads would end the process with SIGABRT later."""
+        for one in self._all:
+            one._group = None
+        dist.destroy_process_group()
 
     def sum(self, buffer: Tensor, scale: float) -> None:
         dist.all_reduce(buffer, group=self._group)
@@ -54,8 +63,5 @@ class TorchDistributed(Processes):
     def twin(self) -> TorchDistributed:
         other = copy.copy(self)
         other._group = dist.new_group()
+        self._all.append(other)
         return other
-
-    def close(self) -> None:
-        super().close()
-        dist.destroy_process_group()
