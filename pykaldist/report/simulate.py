@@ -143,6 +143,7 @@ def _draw(runs: Sequence[Run], rows: list[dict[str, Any]], path: Path) -> None:
             axis.set_ylabel("speed-up of an epoch, simulated" if axis is gains else "held-out loss")
             axis.set_title(cluster)
             axis.legend(fontsize=7)
+        epochs.xaxis.get_major_locator().set_params(integer=True)
         hours.set_xscale("log")
     figure.tight_layout()
     with atomic_open(path, "wb") as stream:

@@ -13,7 +13,8 @@ minibatches trained on a model that old. Every update that is pushed is applied;
 worker, without momentum, this is SGD: u is its last step, and never late.
 
 The updates of N workers are added up, not averaged: the learning rate is that of one worker, and as N of them are made from about the same
-model, it is bounded as for a minibatch N times as large. N workers of equal speed are N - 1 updates late, each.
+model, it is bounded as for a minibatch N times as large. N workers of equal speed are N - 1 updates late, each; a staleness discount divides
+their updates by as much, and wants a rate that is as much higher (--lr-scale linear).
 
 At an epoch's end all push what is left and pull the model, which is then everyone's.
 """
@@ -41,7 +42,7 @@ class AsgdOptions(WorkOptions):
 
     server_momentum: float = option(0.0, "momentum of the updates on the parameter server")
     gradient_decay: float = option(1.0, "factor on an update for each update that it is late")
-    staleness_discount: bool = option(False, "divide an update by the number of updates that it is late")
+    staleness_discount: bool = option(False, "divide an update by the number of updates that it is late, about N - 1")
     max_distance: int = option(0, "updates behind the server past which a worker waits for it, rather than train on; 0: no limit")
 
     def __post_init__(self) -> None:
