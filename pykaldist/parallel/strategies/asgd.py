@@ -13,8 +13,8 @@ minibatches trained on a model that old. Every update that is pushed is applied;
 worker, without momentum, this is SGD: u is its last step, and never late.
 
 The updates of N workers are added up, not averaged: the learning rate is that of one worker, and as N of them are made from about the same
-model, it is bounded as for a minibatch N times as large. N workers of equal speed are N - 1 updates late, each; a staleness discount divides
-their updates by as much, and wants a rate that is as much higher (--lr-scale linear).
+model, it is bounded as for a minibatch N times as large. N workers of equal speed are N - 1 updates late, each; a staleness discount
+divides their updates by as much, and wants a rate that is as much higher (--lr-scale linear).
 
 At an epoch's end all push what is left and pull the model, which is then everyone's.
 """
