@@ -38,6 +38,10 @@ class Processes(ABC):
         """Until all have come here."""
         self.control([0.0])
 
+    def close(self) -> None:
+        """Part from the others, when all have come here: the end of a job."""
+        self.barrier()
+
     @abstractmethod
     def twin(self) -> Processes:
         """The same processes by a channel of its own, on which a second thread can exchange at the same time. Collective."""

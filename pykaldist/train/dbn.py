@@ -102,6 +102,7 @@ class DbnExperiment:
         """Train or resume; leaves dbn.pt, and nnet1's <layer>.rbm, <layers>.dbn and final.feature_transform in `exp`."""
         with locked(self.exp) if self.job.first else contextlib.nullcontext(), torch.no_grad():
             self._run()
+        self.host.processes.close()
 
     def _run(self) -> None:
         notes = {"checkpoints": dataclasses.asdict(self.trainer), "store": str(self.store)}
@@ -120,7 +121,6 @@ class DbnExperiment:
             dbn.save(self.exp / "dbn.pt")  # its presence says that the rest is there
             for layer in range(1, self.options.hid_layers + 1):
                 shutil.rmtree(self.exp / f"rbm{layer}")
-        self.host.processes.barrier()
 
     def _write(self, layer: int, rbm: Rbm, dbn: Dbn, history: list[dict[str, Any]]) -> None:
         rbm.to_nnet1().write(self.exp / f"{layer}.rbm")

@@ -137,6 +137,7 @@ class Experiment:
         """Train or resume; leaves final.pt, ali_train_pdf.counts and the system's files in `exp`."""
         with locked(self.exp) if self.job.first else contextlib.nullcontext(), torch.no_grad():
             self._run()
+        self.host.processes.close()
 
     def _run(self) -> None:
         c, options = self.choices, self.options
@@ -158,7 +159,6 @@ class Experiment:
         trainer.run()
         if self.job.first:
             self._write(Network(self.dnn, model, transform, torch.from_numpy(self.train.counts()) if self.objective.pdfs else None))
-        self.host.processes.barrier()
 
     def _write(self, network: Network) -> None:
         if network.counts is not None:

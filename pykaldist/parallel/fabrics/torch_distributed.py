@@ -32,7 +32,13 @@ class TorchDistributed(Processes):
         """Let go of the groups while Python is whole: their threads would end the process with SIGABRT later."""
         for one in self._all:
             one._group = None
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    def close(self) -> None:
+        super().close()
+        self._end()
+        atexit.unregister(self._end)
 
     def sum(self, buffer: Tensor, scale: float) -> None:
         dist.all_reduce(buffer, group=self._group)
