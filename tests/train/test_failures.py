@@ -45,9 +45,14 @@ class Run:
     def __init__(self, store: Path, exp: Path, *options: str, limit: int | None = None) -> None:
         self.exp = exp
         words = [sys.executable, "-m", "pykaldist", "train", *OPTIONS, *JOB, *options, str(store), str(exp)]
-        limited = None if limit is None else lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+        def prepare() -> None:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # which tests that run in the background would hand on ignored
+            if limit is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
-                                        preexec_fn=limited)
+                                        preexec_fn=prepare)
         self.pids: dict[int, int] = {}
 
     def wait_for(self, epochs: int) -> dict[int, int]:
