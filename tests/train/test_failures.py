@@ -277,11 +277,14 @@ def test_train_sh_tries_again(store, tmp_path, reference, root):
 
 def test_train_sh_is_terminated(store, tmp_path, root):
     exp = tmp_path / "exp"
-    command = [str(root / "steps" / "nnet" / "train.sh"), *OPTIONS, *JOB, str(store), str(exp)]
+    long = ["--learn-rates", ",".join(["0.002"] * 1000)]  # not over before the signal comes
+    command = [str(root / "steps" / "nnet" / "train.sh"), *OPTIONS, *long, *JOB, str(store), str(exp)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=in_a_recipe(root), cwd=tmp_path)
     pids = wait_for_epochs(process, exp, 1)
     process.terminate()
     out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 143 and "network in" not in out, err
-    assert "terminated; run the same command again" in (exp / "log" / "train.log").read_text()
-    assert not any(alive(pid) for pid in pids.values())
+    deadline = time.monotonic() + 20  # a second signal, to the shell that waits, would end it before the job's last word
+    while "terminated; run the same command again" not in (exp / "log" / "train.log").read_text() or any(map(alive, pids.values())):
+        assert time.monotonic() < deadline, (exp / "log" / "train.log").read_text()
+        time.sleep(0.05)
