@@ -32,27 +32,9 @@ and
 EOF
 }
 
-cmd=run.sh retries=2
 [ -f path.sh ] && . ./path.sh
-options=()
-while [[ ${1:-} == --* ]]; do
-  case $1 in
-    --help) usage; exit 0 ;;
-    --cmd=*) cmd=${1#*=}; shift; continue ;;
-    --retries=*) retries=${1#*=}; shift; continue ;;
-    --*=*) options+=("$1"); shift; continue ;;
-  esac
-  [ $# -ge 2 ] || { echo "train.sh: ERROR: option $1 needs a value." >&2; exit 1; }
-  case $1 in --cmd) cmd=$2 ;; --retries) retries=$2 ;; *) options+=("$1" "$2") ;; esac
-  shift 2
-done
-[ $# = 2 ] || { usage >&2; exit 1; }
-store=$1 exp=$2
-for f in "$store/train/manifest.json" "$store/dev/manifest.json"; do
-  [ -f "$f" ] || { echo "train.sh: ERROR: no file $f; run steps/nnet/pack.sh first." >&2; exit 1; }
-done
-
-. retry.sh || exit 1
+. "$(dirname "${BASH_SOURCE[0]}")/../../utils/nnet_job.sh"
+parse_job "$@"
 retry "$retries" "$cmd" "$exp/log/train.log" pykaldist train "${options[@]}" "$store" "$exp" || exit $?
 epoch=$(grep "^epoch\|is already there" "$exp/log/train.log" | tail -n 1)
 echo "train.sh: $epoch"

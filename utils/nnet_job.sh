@@ -1,8 +1,30 @@
-# Sourced by stages whose command goes on where it was when it is run again. Usage:
+# Sourced by the stages that train, whose command goes on where it was when it is run again. Usage:
+#   parse_job "$@"       # options of the command into $options, but for --cmd and --retries; the arguments into $store and $exp
 #   retry <retries> <cmd> <log> <command> [<argument> ...] || exit $?
 # <cmd> runs the command with its output in <log>, as run.sh and Kaldi's queue.pl do. Where the command died of what another try may mend,
 # it is run again, up to <retries> times: exit status 75 (a process of a job was killed, or hung) or 137 (all of it), as the log's last line
 # says. An error, Ctrl-C or SIGTERM, which are handed on, is not. The status is the command's; a log that is there becomes <log>.before.log.
+
+parse_job() {
+  local f name=${0##*/}
+  cmd=run.sh retries=2 options=()
+  while [[ ${1:-} == --* ]]; do
+    case $1 in
+      --help) usage; exit 0 ;;
+      --cmd=*) cmd=${1#*=}; shift; continue ;;
+      --retries=*) retries=${1#*=}; shift; continue ;;
+      --*=*) options+=("$1"); shift; continue ;;
+    esac
+    [ $# -ge 2 ] || { echo "$name: ERROR: option $1 needs a value." >&2; exit 1; }
+    case $1 in --cmd) cmd=$2 ;; --retries) retries=$2 ;; *) options+=("$1" "$2") ;; esac
+    shift 2
+  done
+  [ $# = 2 ] || { usage >&2; exit 1; }
+  store=$1 exp=$2
+  for f in "$store/train/manifest.json" "$store/dev/manifest.json"; do
+    [ -f "$f" ] || { echo "$name: ERROR: no file $f; run steps/nnet/pack.sh first." >&2; exit 1; }
+  done
+}
 
 retry() {
   local retries=$1 cmd=$2 log=$3 try status code child="" stopped=""
