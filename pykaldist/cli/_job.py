@@ -52,7 +52,7 @@ def run_job(args: argparse.Namespace, options: JobOptions, make: Callable[[], Ex
         message = os_error_sentence(error)
     except MemoryError:
         message = "out of memory; use fewer processes (--nproc) or a machine with more."
-    except Exception as error:
+    except Exception as error:  # whatever it is, the other processes wait for this one and have to be ended
         if type(error).__module__.startswith("mpi4py") or any(words in str(error) for words in GONE):
             message, status = f"{LOST} ({str(error).splitlines()[0]}); {GO_ON}", DIED
         else:

@@ -51,6 +51,7 @@ class RbmUnits(Affine):
         self.visible_bias = params[2]
 
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule) -> None:
+        # Model.backward asks every component; an RBM has no derivative to hand down, and its gradient comes from ContrastiveDivergence.
         raise NotImplementedError("an RBM learns by contrastive divergence")
 
 

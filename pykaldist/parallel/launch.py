@@ -298,7 +298,7 @@ class Launcher:
         self._killed = True
         for child in self.children:
             if child.poll() is None:
-                if child.args[0] == "srun":  # type: ignore[index]  # a list
+                if child.args[0] == "srun":  # type: ignore[index]  # Popen was given a list of words
                     child.send_signal(signal.SIGINT)
                     time.sleep(0.2)
                     child.send_signal(signal.SIGINT)  # the second one within a second ends all tasks

@@ -17,6 +17,7 @@ from pykaldist.parallel.strategies.local import Local
 from pykaldist.parallel.worker import Worker
 from pykaldist.train.experiment import arithmetic
 
+# CUDA graphs, delayed updates and tf32/bf16 exist on a GPU alone
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")]
 
 

@@ -26,7 +26,7 @@ def ip(*args: str) -> subprocess.CompletedProcess[str]:
 def hosts():
     """Names of two namespaces that reach each other as 10.77.0.1 and 10.77.0.2."""
     if shutil.which("ip") is None or os.geteuid() != 0:
-        pytest.skip("network namespaces need root and iproute2")
+        pytest.skip("network namespaces need root and iproute2, which this machine does not give")
     names = [f"pykaldist-{uuid.uuid4().hex[:6]}-{n}" for n in (1, 2)]
     links = [f"pk{name[10:14]}{n}" for n, name in zip((1, 2), names, strict=True)]
     made = [ip("netns", "add", name) for name in names]

@@ -9,6 +9,7 @@ import torch
 
 from pykaldist.cli import main
 
+# CUDA graphs, delayed updates and tf32/bf16 exist on a GPU alone
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")]
 
 

@@ -40,9 +40,9 @@ def test_a_store_gives_the_data(make_store):
 
 def test_two_processes_compute_and_exchange():
     if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("one core: two processes would take turns")
+        pytest.skip("one core: two processes would take turns, and their exchange could not be timed")
     if not Path(sys.executable).with_name("mpiexec").is_file() and shutil.which("mpiexec") is None:
-        pytest.skip("no mpiexec")
+        pytest.skip("no mpiexec: a Python of the user's own, without the mpich of requirements.txt")
     found = measure(dataclasses.replace(JOB, hid_dim=512))
     assert found.devices >= 2 and not found.no_exchange
     assert 1e6 < found.exchange.bandwidth < 1e12 and 0 < found.exchange.latency < 0.1

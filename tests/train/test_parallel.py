@@ -269,7 +269,7 @@ def run_job(fabric: str, processes: int, lines: list[list[str]], root: Path) -> 
     if fabric == "mpi":
         mpiexec = Path(sys.executable).with_name("mpiexec")
         if not mpiexec.exists():
-            pytest.skip(f"no {mpiexec}")
+            pytest.skip(f"no {mpiexec}: a Python of the user's own, without the mpich of requirements.txt")
         jobs = [[str(mpiexec), "-n", str(processes), sys.executable, "-m", "mpi4py", *arguments]]
         environments = [{**environment, "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}]  # more ranks than cores
     else:
