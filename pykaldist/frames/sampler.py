@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import heapq
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -144,8 +144,11 @@ class Sampler:
         """Frames in an epoch, at most."""
         return min(sum(self.sizes), self.minibatches * self.minibatch_size)
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Minibatch]:
-        """The minibatches of an epoch from number `start` on; the same ones whenever they are asked for."""
+    def epoch(self, epoch: int, start: int = 0) -> Generator[Minibatch, int, None]:
+        """The minibatches of an epoch from number `start` on; the same ones whenever they are asked for.
+
+        `send(n)` goes on with number n, at the price of nothing that is passed over.
+        """
         index, total = 0, self.minibatches
         for block in _generator(self.seed, _BLOCK_ORDER, epoch).permutation(self.partition.blocks):
             count = -(-self.sizes[block] // self.minibatch_size)
@@ -160,8 +163,9 @@ class Sampler:
                     return
                 if index >= start:
                     seed = _mixed(self.seed, _MINIBATCH, epoch, self.split, index)
-                    yield Minibatch(**self.gather(order[first : first + self.minibatch_size]), index=index, last=index == total - 1,
-                                    seed=seed)
+                    minibatch = Minibatch(**self.gather(order[first : first + self.minibatch_size]), index=index,
+                                          last=index == total - 1, seed=seed)
+                    start = (yield minibatch) or start
                 index += 1
 
     def block_ends(self, epoch: int) -> list[int]:

@@ -129,12 +129,24 @@ class Pause:
 
 
 @dataclass(frozen=True)
+class Failure:
+    """Worker `worker` dies in second `at` of a simulated run."""
+
+    worker: int
+    at: float
+
+    def __post_init__(self) -> None:
+        _require(self.worker >= 0, "worker", self.worker, "the number of a worker, from 0")
+        _require(0.0 <= self.at < math.inf, "at", self.at, "0 or more seconds")
+
+
+@dataclass(frozen=True)
 class Cluster:
     """`nodes` x `devices` workers that do not share a device.
 
     `within` links the devices of a node, `between` those of different nodes; where `within` is left out, `between` serves both. An
-    `allreduce` that was measured goes before what the links would give. `slow`: worker -> how many times longer its minibatches take. It
-    and `pauses` are of simulations; predictions do without.
+    `allreduce` that was measured goes before what the links would give. `slow`: worker -> how many times longer its minibatches take. It,
+    `pauses` and `failures` are of simulations; predictions do without.
     """
 
     name: str
@@ -149,6 +161,7 @@ class Cluster:
     sources: dict[str, str] = field(default_factory=dict)
     slow: dict[str, float] = field(default_factory=dict)
     pauses: tuple[Pause, ...] = ()
+    failures: tuple[Failure, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("nodes", "devices"):
@@ -179,7 +192,7 @@ class Cluster:
                     found[f"{part}.{f.name}".lstrip(".")] = value
         if self.allreduce is not None:
             found["allreduce.seconds"] = len(self.allreduce.seconds)
-        found.update({name: len(getattr(self, name)) for name in ("slow", "pauses") if getattr(self, name)})
+        found.update({name: len(getattr(self, name)) for name in ("slow", "pauses", "failures") if getattr(self, name)})
         return found
 
     @classmethod

@@ -9,14 +9,17 @@ the coroutines of its workers, and meets requests when all of them have made the
 strategy runs with a process for each worker, with many workers in one process, or with anything between.
 
 Synchronous strategies make the same requests on every worker. Asynchronous ones go each their own way: they `take` minibatches, `serve` and
-`call` each other, and `mark` where they could be started anew. So far it is a `Simulation` (`parallel/simulation.py`) that serves these.
+`call` each other, and `mark` where they could be started anew. It takes another host to serve these: `Concurrent`
+(`parallel/concurrent.py`) between processes, or a `Simulation` (`parallel/simulation.py`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -96,6 +99,14 @@ class Compute(Request):
 @dataclass
 class Take(Request):
     queue: bool
+    kept: int
+    group: range
+
+
+@dataclass
+class More(Request):
+    queue: bool
+    kept: int
 
 
 @dataclass
@@ -130,7 +141,8 @@ class Fabric:
         self.rank, self.size = rank, size
         self.seconds = {"compute": 0.0, "exchange": 0.0, "wait": 0.0}
         self.staleness: Counter[int] = Counter()  # how late the epoch's updates were -> how many
-        self.node_size = size  # workers of a node, which follow each other
+        self.node_size = size  # workers of a node, which follow each other; 0 where nodes have different numbers
+        self.living = list(range(size))  # the workers that have not died, as far as is known here
         self.handler: Handler | None = None
         self.exclusive = False
 
@@ -194,12 +206,27 @@ class Fabric:
         it changes, it changes after its last request, or in the work of a `compute`, which is not done again.
         """
 
-    async def take(self, queue: bool) -> float | None:
-        """The worker's next minibatch becomes the next one of all workers' (`queue`), or of its own shard; None: there is none left.
+    async def take(self, queue: bool, kept: int = 0, group: range | None = None) -> float | None:
+        """The worker's next minibatch becomes the next one of its own part of the data, or, once that is used up, one of another's (in a
+        `queue`, else only of one that died); None: there is none for it now.
 
-        The part of the epoch's minibatches, or of the shard's, that was taken before it. In a queue, shards take turns.
+        The part of the epoch's minibatches, or of its own part's, that was taken before. The worker has handed on to the others what it has
+        learnt of all but the last `kept` of the minibatches that it took before. Those of a `group` take in step.
         """
-        return await Take(queue)
+        return await Take(queue, kept, range(self.rank, self.rank + 1) if group is None else group)
+
+    async def more(self, queue: bool, kept: int = 0) -> bool:
+        """To be called when `take` has given none: True where it would give one now, since a worker has died; False when the epoch's
+        minibatches are all done."""
+        return await More(queue, kept)
+
+    def exposed(self, params: Tensor) -> Tensor:
+        """The buffer of the worker's model that calls may change while it computes: `params` itself where nothing happens meanwhile."""
+        return params
+
+    def alone(self) -> AbstractContextManager[object]:
+        """While this is entered, no call is answered here; nothing may be awaited."""
+        return contextlib.nullcontext()
 
     async def sum_within(self, buffer: Tensor, value: float, members: range) -> float:
         """buffer <- the sum of the buffers of a group of workers, of which this is one; the sum of their values."""
@@ -225,5 +252,5 @@ class Fabric:
         return await Call(to, buffer, value, patient)
 
     async def done(self, ticket: int) -> tuple[Tensor | None, float]:
-        """Wait for the answer to a call; nobody may change it."""
+        """Wait for the answer to a call; nobody may change it. (None, 0) where the other end has died."""
         return await Done(ticket)

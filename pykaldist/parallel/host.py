@@ -49,11 +49,13 @@ class Host:
     """The workers `ranks` of `size`, each with its `fabrics` end.
 
     `on_safe_point` is called with the most urgent `wish` of any process, if it is not 0, when all workers of the job are at a safe point.
-    `disagreement`: ||w_k - mean|| / ||mean|| of the averages measured last in this epoch, the mean over workers.
+    `disagreement`: ||w_k - mean|| / ||mean|| of the averages measured last in this epoch, the mean over workers. `living`: the workers of
+    the job that have not died; `say` tells the user that one has.
     """
 
     time = "measured"  # what kind of seconds these are
     keeps_time = False  # where a run is resumed within an epoch, its seconds go on
+    keeps_dead = False  # where it is resumed, workers that had died stay dead
 
     def __init__(self, size: int = 1, processes: Processes | None = None, deterministic: bool = False) -> None:
         self.processes = processes or Alone()
@@ -64,6 +66,9 @@ class Host:
         self.bounds = [size * i // count for i in range(count + 1)]
         self.ranks = range(self.bounds[p], self.bounds[p + 1])
         self.fabrics = [Fabric(rank, size) for rank in self.ranks]
+        self.living = list(range(size))
+        self._share_living()
+        self.say: Callable[[str], None] = lambda sentence: None
         self.disagreement = 0.0
         self._twin: Processes | None = None
         self._helper: ThreadPoolExecutor | None = None
@@ -116,9 +121,9 @@ class Host:
         return float(self.processes.control([max(values)], largest=True)[0])
 
     def by_rank(self, own: list[Tensor]) -> list[list[float]]:
-        """A small tensor of each worker, of equal lengths, as lists in the order of ranks, on every process."""
+        """A small tensor of each worker that lives, of equal lengths, as lists in the order of ranks, on every process."""
         parts = self.processes.gather(torch.cat([tensor.cpu() for tensor in own]))
-        return torch.cat(parts).view(self.size, -1).tolist()
+        return torch.cat(parts).view(-1, len(own[0])).tolist()
 
     def run(self, work: list[Coroutine[Any, Any, Any]]) -> list[Any]:
         """Drive one coroutine for each worker here to its end; their results."""
@@ -160,10 +165,18 @@ class Host:
         return result
 
     def _by_rank(self, values: list[float]) -> np.ndarray:
-        """A number of each worker, in the order of ranks, on every process."""
+        """A number of each worker, in the order of ranks, on every process; 0 of one that died."""
         table = np.zeros(self.size)
-        table[self.ranks.start : self.ranks.stop] = values
+        table[self.living_here()] = values
         return self._control(table)
+
+    def _share_living(self) -> None:
+        for fabric in self.fabrics:
+            fabric.living = self.living
+
+    def living_here(self) -> list[int]:
+        """This process's workers."""
+        return [rank for rank in self.ranks if rank in self.living]
 
     def _average(self, requests: list[Average]) -> list[None]:
         weights = self._by_rank([r.weight for r in requests])
@@ -183,7 +196,7 @@ class Host:
         """What each buffer here is to be multiplied by for a weighted mean, and then their sum."""
         if (weights == weights[0]).all():  # no pass over the buffers before the sum
             return [1.0] * len(self.ranks), 1.0 / self.size
-        return (weights / weights.sum())[self.ranks.start : self.ranks.stop].tolist(), 1.0
+        return (weights / weights.sum())[self.living_here()].tolist(), 1.0
 
     def _begin_average(self, requests: list[BeginAverage]) -> list[None]:
         assert self._begun is None, "one average at a time can be under way"
@@ -211,7 +224,7 @@ class Host:
         """Note how far the workers' buffers were from their mean; one of them is overwritten after the other."""
         norm = torch.linalg.vector_norm(mean)
         far = [float(torch.linalg.vector_norm(buffer.sub_(mean)) / norm) for buffer in buffers]
-        self.disagreement = float(self._by_rank(far).sum()) / self.size
+        self.disagreement = float(self._by_rank(far).sum()) / len(self.living)
 
     def _sum(self, requests: list[Sum]) -> list[float]:
         total = float(self._by_rank([r.value for r in requests]).sum())

@@ -9,6 +9,7 @@ Times. With t the seconds of a minibatch, scaled to the run's minibatch and para
                 its loading where that does not overlap. With `spread` v it is drawn from a gamma distribution of mean t and standard
                 deviation v t. The work is done at the beginning, on the parameters of then; what comes of it is there at the end.
     pauses      a worker's minibatch takes longer by what it stands still; others can still reach it, as its helper thread lives.
+    failures    a worker is gone from then on, with what it had under way. Who calls it, or waits for its answer, learns so after a latency.
     averages    an all-reduce between the devices (`plan.allreduce_seconds`), once the last worker has come; one that is begun and
                 finished later takes what computing does not hide. Gathering and scattering are half of one. A few numbers cost nothing
                 but the waiting.
@@ -28,7 +29,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +38,6 @@ import torch
 from torch import Tensor
 
 from pykaldist.errors import UserError
-from pykaldist.frames.sampler import Minibatch
 from pykaldist.parallel.cluster import FLOAT32, Cluster, Workload
 from pykaldist.parallel.fabric import (
     Average,
@@ -49,6 +49,7 @@ from pykaldist.parallel.fabric import (
     Fabric,
     FinishAverage,
     Gather,
+    More,
     Request,
     Scatter,
     Sum,
@@ -58,6 +59,7 @@ from pykaldist.parallel.fabric import (
 )
 from pykaldist.parallel.host import Host
 from pykaldist.parallel.plan import allreduce_seconds, message_seconds, predict, scaled
+from pykaldist.parallel.work import Sources, Work
 
 COMPUTE_TIMES = 1  # a stream of random numbers
 LEAST_VARIANCE = 1e-12  # of a minibatch's seconds over their mean, below which they are all alike
@@ -97,18 +99,20 @@ class Simulation(Host):
     """`workers`: those of the run, which is to be known before the first epoch."""
 
     time = "simulated"
-    keeps_time = True
+    keeps_time = keeps_dead = True
 
     def __init__(self, size: int, cluster: Cluster, seed: int = 0, deterministic: bool = False) -> None:
         super().__init__(size, None, deterministic)
         self.cluster, self.seed = cluster, seed
         self.fabrics: list[SimulatedFabric] = [SimulatedFabric(rank, size) for rank in range(size)]
+        self._share_living()
         self.sharing = -(-size // cluster.workers)  # workers on a device
         for fabric in self.fabrics:
             fabric.node_size = min(size, cluster.devices * self.sharing)
-        worst = max((int(worker) for worker in (*cluster.slow, *(p.worker for p in cluster.pauses))), default=0)
+        worst = max((int(worker) for worker in (*cluster.slow, *(p.worker for p in (*cluster.pauses, *cluster.failures)))), default=0)
         if worst >= max(size, cluster.workers):
-            raise UserError(f"cluster {cluster.name} has a slow or pausing worker {worst}, but room for {cluster.workers}, from 0 on.")
+            raise UserError(f"cluster {cluster.name} has a slow, pausing or failing worker {worst}, but room for {cluster.workers}, from 0 "
+                            "on.")
         self._before = 0.0  # seconds of the epochs before
         self._loaded: dict[str, Any] | None = None  # the middle of an epoch, to go on from
         self._running = False
@@ -126,7 +130,7 @@ class Simulation(Host):
         self._gathered: list[int] = []  # groups, by their first worker, whose exchange is under way
         self._lines: dict[int, list[int]] = {}  # exclusive worker -> tickets of its calls, the one being served first
         self._busy = 0.0  # seconds that exclusive ends have been
-        self._taken = 0  # minibatches out of the queue
+        self._resting: dict[int, More] = {}  # workers that wait for the others to be through
         self._steps = 0
         self._consensus: list[float] = []
         self._epoch_end = 0.0
@@ -153,8 +157,10 @@ class Simulation(Host):
         if not late:
             return {}
         ends = sum(fabric.exclusive for fabric in self.fabrics)
-        load = {"server_load": self._busy / ends / max(self._clock)} if ends else {}
-        return {"staleness": {str(steps): late[steps] for steps in sorted(late)}, "consensus": self._consensus, **load}
+        load = {"server_load": self._busy / ends / max(self._clock[rank] for rank in self.living)} if ends else {}
+        dead = [rank for rank in range(self.size) if rank not in self.living]
+        return {"staleness": {str(steps): late[steps] for steps in sorted(late)}, "consensus": self._consensus, **load,
+                **({"dead": dead} if dead else {})}
 
     # Driving the workers.
 
@@ -162,13 +168,17 @@ class Simulation(Host):
         self._work, self._results = work, [None] * self.size
         self._parked: dict[int, Request] = {}  # worker -> what all have to ask for
         self._joined: dict[int, Within] = {}  # worker -> what its group has to ask for
-        self._going = set(range(self.size))
+        self._going = set(self.living)
         self._prepare()
         self._running = True
         replay, self._replay = self._load(), [[] for _ in work]
         if replay:
             self._replay = replay
-        for rank in range(self.size):
+        else:
+            for failure in self.cluster.failures:
+                if failure.worker in self._going:
+                    self._add_event(max(0.0, failure.at - self._before), failure.worker, "failure", None)
+        for rank in list(self.living):
             self._drive(rank, None)
         while self._going:
             self._meet()
@@ -180,7 +190,7 @@ class Simulation(Host):
         self._running = False
         workload = self._workload()
         score = predict(workload, self.cluster, self.size, "local")
-        self._epoch_end = max(self._clock) + score.score + score.fixed
+        self._epoch_end = max(self._clock[rank] for rank in self.living) + score.score + score.fixed
         return self._results
 
     def _workload(self) -> Workload:
@@ -193,10 +203,8 @@ class Simulation(Host):
 
     def _prepare(self) -> None:
         self._compute = scaled(self.cluster, self._workload())
-        counts = [worker.sampler.minibatches for worker in self.workers]
-        turns = range(max(counts, default=0))
-        self._order = [split for i in turns for split, count in enumerate(counts) if i < count]
-        self._sources: dict[int, Iterator[Minibatch]] = {}
+        self._books = Work([worker.sampler.minibatches for worker in self.workers], set(range(self.size)) - set(self.living))
+        self._sources = Sources(lambda split: self.workers[split].sampler, self.workers[0].epoch if self.workers else 0, 2 * self.size)
         self._saved = max((worker.updates for worker in self.workers), default=0)
 
     def _drive(self, rank: int, answer: Any) -> None:
@@ -232,6 +240,8 @@ class Simulation(Host):
             return True, None
         if isinstance(request, Take):
             return False, self._take(rank, request)
+        if isinstance(request, More):
+            return self._rest(rank, request)
         if isinstance(request, Call):
             return False, self._begin_call(rank, request)
         if isinstance(request, Done):
@@ -258,18 +268,19 @@ class Simulation(Host):
         while self._going and len(self._parked) == len(self._going):
             requests = [self._parked[rank] for rank in range(self.size) if rank in self._parked]
             kinds = {type(request).__name__ for request in requests}
-            if len(requests) < self.size or len(kinds) > 1:
-                raise RuntimeError(f"{len(requests)} of {self.size} workers wait for {', '.join(sorted(kinds))}: every worker has to make "
-                                   "the same requests, as often")
-            begin = max(self._clock)
+            if len(requests) < len(self.living) or len(kinds) > 1:
+                raise RuntimeError(f"{len(requests)} of {len(self.living)} workers wait for {', '.join(sorted(kinds))}: every worker has to "
+                                   "make the same requests, as often")
+            begin = max(self._clock[rank] for rank in self.living)
             seconds = self._collective_seconds(requests)
-            for rank, fabric in enumerate(self.fabrics):
-                fabric.seconds["wait"] += begin - self._clock[rank]
-                fabric.seconds["exchange"] += seconds
+            for rank in self.living:
+                spent = self.fabrics[rank].seconds
+                spent["wait"] += begin - self._clock[rank]
+                spent["exchange"] += seconds
                 self._clock[rank] = begin + seconds
             self._parked = {}
             answers = self._serve[type(requests[0])](requests)
-            for rank, answer in enumerate(answers):
+            for rank, answer in zip(list(self.living), answers, strict=True):
                 self._answer(rank, begin + seconds, answer)
 
     def _timed(self, what: str, before: float) -> float:
@@ -281,10 +292,10 @@ class Simulation(Host):
         if isinstance(first, Average | BeginAverage) and not any(request.weight for request in requests):
             return 0.0
         if isinstance(first, BeginAverage):
-            self._average_end = max(self._clock) + allreduce_seconds(self.cluster, devices, _bytes(first.buffer))
+            self._average_end = max(self._clock[rank] for rank in self.living) + allreduce_seconds(self.cluster, devices, _bytes(first.buffer))
             return 0.0
         if isinstance(first, FinishAverage):
-            return max(0.0, self._average_end - max(self._clock))
+            return max(0.0, self._average_end - max(self._clock[rank] for rank in self.living))
         if isinstance(first, Average | Sum):
             return allreduce_seconds(self.cluster, devices, _bytes(first.buffer))
         if isinstance(first, Gather):
@@ -349,7 +360,7 @@ class Simulation(Host):
     def _on_compute(self, time: float, rank: int, result: Any) -> None:
         self._computing[rank] = False
         self._steps += 1
-        if self.fabrics[rank].trace is not None and self._steps % max(1, len(self._order) // CONSENSUS_SAMPLES) == 0:
+        if self.fabrics[rank].trace is not None and self._steps % max(1, self._books.total // CONSENSUS_SAMPLES) == 0:
             self._sample_consensus()
         self._answer(rank, time, result)
 
@@ -377,35 +388,93 @@ class Simulation(Host):
         """Note how far the workers' models are from their mean: the mean over workers of ||w_k - mean|| / ||mean||."""
         if not self.workers:
             return
-        mean = self.workers[0].params.clone()
-        for worker in self.workers[1:]:
-            mean.add_(worker.params)
-        mean.div_(self.size)
-        far = sum(float(torch.linalg.vector_norm(worker.params - mean)) for worker in self.workers)
-        self._consensus.append(far / self.size / (float(torch.linalg.vector_norm(mean)) or 1.0))
+        models = [self.workers[rank].params for rank in self.living]
+        mean = models[0].clone()
+        for model in models[1:]:
+            mean.add_(model)
+        mean.div_(len(models))
+        far = sum(float(torch.linalg.vector_norm(model - mean)) for model in models)
+        self._consensus.append(far / len(models) / (float(torch.linalg.vector_norm(mean)) or 1.0))
         self.disagreement = self._consensus[-1]
 
     # Minibatches.
 
     def _take(self, rank: int, request: Take) -> float | None:
-        worker = self.workers[rank]
-        if not request.queue:
-            return worker.index / worker.sampler.minibatches if worker.remaining > 0 else None
-        if self._taken == len(self._order):
+        found = self._books.take(rank, request.queue, request.kept)
+        self._wake(self._clock[rank])
+        if found is None:
             return None
-        split = self._order[self._taken]
-        if split not in self._sources:
-            self._sources[split] = self.workers[split].sampler.epoch(worker.epoch, self._order[: self._taken].count(split))
-        worker.draw_from(self._sources[split])
-        self._taken += 1
-        return (self._taken - 1) / len(self._order)
+        place, fraction = found
+        self._sources.point(self.workers[rank], place)
+        return fraction
+
+    def _rest(self, rank: int, request: More) -> tuple[bool, Any]:
+        """(the worker has to wait, its answer if it has not)."""
+        self._books.settle(rank, request.kept)
+        if self._books.more(rank, request.queue):
+            return False, True
+        if self._books.over:
+            self._wake(self._clock[rank])
+            return False, False
+        self._resting[rank] = request
+        return True, None
+
+    def _wake(self, time: float) -> None:
+        """Let go on who rests, where that has an end."""
+        for rank in sorted(self._resting):
+            request = self._resting.get(rank)
+            if request is not None and (self._books.over or self._books.more(rank, request.queue)):
+                del self._resting[rank]
+                self.fabrics[rank].seconds["wait"] += time - self._clock[rank]
+                self._answer(rank, time, not self._books.over)
+
+    # Failures.
+
+    def _on_failure(self, time: float, rank: int, about: None) -> None:
+        if self.fabrics[rank].exclusive:
+            raise UserError(f"cluster {self.cluster.name} lets worker {rank} fail at {self._before + time:g} s, and with it the server "
+                            "beside it: that ends the job.")
+        if len(self.living) == 1:
+            raise UserError(f"cluster {self.cluster.name} lets all workers fail.")
+        self.living.remove(rank)
+        self._going.discard(rank)
+        self._work[rank].close()
+        self._parked.pop(rank, None)
+        self._resting.pop(rank, None)
+        again = self._books.lose(rank)
+        self.say(f"worker {rank} died at {self._before + time:.3f} s; {len(self.living)} go on, and {again} minibatches of its are done again")
+        gone = {number for number, ticket in self._tickets.items() if ticket.rank == rank}
+        self._events = [event for event in self._events if event[1] != rank]
+        heapq.heapify(self._events)
+        for line in self._lines.values():
+            served = line[:1]
+            line[:] = [number for number in line if number not in gone]
+            if line and served != line[:1]:
+                self._let_in(time, line[0])
+        for number in gone:
+            del self._tickets[number]
+        for number in [n for n, ticket in self._tickets.items() if ticket.to == rank]:
+            pending = [event for event in self._events if event[3] in ("knock", "call") and event[4] == number]
+            for event in pending:
+                self._events.remove(event)
+                heapq.heapify(self._events)
+                self._fail(time, number)
+        self._wake(time)
+
+    def _fail(self, time: float, number: int) -> None:
+        """A call that nobody answers."""
+        ticket = self._tickets[number]
+        ticket.buffer, ticket.value = None, 0.0
+        self._add_event(time + self._message(ticket.to, ticket.rank, None), ticket.rank, "over", number)
 
     # Calls.
 
     def _begin_call(self, rank: int, request: Call) -> int:
         number = max(self._tickets, default=-1) + 1
         self._tickets[number] = Ticket(rank, request.to, request.buffer.clone(), request.value, request.patient, self._clock[rank])
-        if self.fabrics[request.to].exclusive:
+        if request.to not in self.living:
+            self._fail(self._clock[rank], number)
+        elif self.fabrics[request.to].exclusive:
             self._add_event(self._clock[rank] + self._message(rank, request.to, None), rank, "knock", number)
         else:
             self._add_event(self._clock[rank] + self._message(rank, request.to, request.buffer), rank, "call", number)
@@ -473,17 +542,17 @@ class Simulation(Host):
 
     def state_dict(self) -> dict[str, Any]:
         if not self._running:
-            return {"seconds_before": self._before + self._epoch_end}
+            return {"seconds_before": self._before + self._epoch_end, "living": self.living}
         return {
-            "seconds_before": self._before, "clock": self._clock, "numbers": self._numbers, "events": [list(e) for e in self._events],
+            "seconds_before": self._before, "living": self.living, "books": self._books.state_dict(), "clock": self._clock, "numbers": self._numbers, "events": [list(e) for e in self._events],
             "tickets": {number: vars(ticket) for number, ticket in self._tickets.items()},
-            "computing": self._computing, "gathered": self._gathered, "lines": self._lines, "busy": self._busy, "taken": self._taken,
+            "computing": self._computing, "gathered": self._gathered, "lines": self._lines, "busy": self._busy,
             "steps": self._steps, "consensus": self._consensus, "disagreement": self.disagreement,
             "traces": [fabric.trace for fabric in self.fabrics], "seconds": [fabric.seconds for fabric in self.fabrics],
             "staleness": [dict(fabric.staleness) for fabric in self.fabrics]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._before = state["seconds_before"]
+        self._before, self.living[:] = state["seconds_before"], state["living"]
         self._loaded = state if "clock" in state else None
 
     def _load(self) -> list[list[Any]] | None:
@@ -492,8 +561,9 @@ class Simulation(Host):
             return None
         state: dict[str, Any] = _on(self.workers[0].params.device, self._loaded)
         self._loaded = None
-        for name in ("clock", "numbers", "computing", "gathered", "lines", "busy", "taken", "steps", "consensus"):
+        for name in ("clock", "numbers", "computing", "gathered", "lines", "busy", "steps", "consensus"):
             setattr(self, f"_{name}", state[name])
+        self._books.load_state_dict(state["books"])
         self.disagreement = state["disagreement"]
         self._events = [tuple(event) for event in state["events"]]
         self._tickets = {number: Ticket(**{**ticket, "waiting": False}) for number, ticket in state["tickets"].items()}

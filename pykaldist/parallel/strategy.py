@@ -62,7 +62,17 @@ class Strategy(ABC):
 
     lr_scale: str
     ships_gradients = False  # every update is made of all workers' minibatches
-    asynchronous = False  # workers do not wait for each other
+    asynchronous = False  # gradients may be of an older model than they are applied to
+
+    @property
+    def free(self) -> bool:
+        """Workers do not make the same requests, but go each their own way."""
+        return False
+
+    @property
+    def survives(self) -> bool:
+        """Where a worker dies, the others can finish without it."""
+        return False
 
     def __init__(self, options: Any = None) -> None:
         self.options = options

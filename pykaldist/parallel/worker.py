@@ -75,9 +75,12 @@ class Worker:
         self.frames_since_sync += len(minibatch)
         self.on_step()
 
-    def step(self) -> None:
-        """The next minibatch, and one local update with it. Nothing is read back from the device."""
-        self._set_rate(self.index / self.sampler.minibatches)
+    def step(self, fraction: float | None = None) -> None:
+        """The next minibatch, and one local update with it. Nothing is read back from the device.
+
+        `fraction` of the epoch is over; without it, what the worker has done of its own minibatches.
+        """
+        self._set_rate(self.index / self.sampler.minibatches if fraction is None else fraction)
         minibatch = self._next()
         self.optimizer.local_step(minibatch, self.learn_rate, self.totals)
         self.updates += 1

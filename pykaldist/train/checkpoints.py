@@ -57,7 +57,7 @@ class Checkpoints:
         return {moment: found[moment] for moment in sorted(found)}
 
     def save(self, moment: Moment, parts: dict[int, dict[str, Any]], workers: int) -> None:
-        """Begin to write some parts of a checkpoint of a job of `workers` workers; raises the OSError of the one before, if it failed."""
+        """Begin to write some parts of a checkpoint of a job in which `workers` workers live; raises the OSError of the one before, if it failed."""
         self.wait()
         parts = copied(parts)
         self._thread = threading.Thread(target=self._write, args=(moment, parts, workers), name="checkpoint")
@@ -84,7 +84,7 @@ class Checkpoints:
     def _prune(self, workers: int) -> None:
         """Remove what is older than the newest `keep` checkpoints that have all of their files."""
         files = self.files()
-        whole = [moment for moment, parts in files.items() if len(parts) == workers + 1]
+        whole = [moment for moment, parts in files.items() if len(parts) > workers]
         for moment in files:
             if len(whole) >= self.keep and moment < whole[-self.keep]:
                 for path in files[moment].values():

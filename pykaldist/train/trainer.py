@@ -6,7 +6,8 @@
 Every process runs it alike; process 0 writes and speaks. At an epoch's end all workers have the same model. A checkpoint holds the workers
 (parameters, optimiser, place in the epoch), strategies, schedule, the last accepted parameters and the history so far, so that a resumed
 run writes what an uninterrupted one would have written: train(2k) = train(k) + resume(k), bit for bit on one device type. A job of
-another number of workers goes on from the mean of the models, at the beginning of the epoch.
+another number of workers goes on from the mean of the models, at the beginning of the epoch. Where workers have died and the others gone
+on, that is what a job with all of them does, too.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class Trainer:
         self._write_history()
         for worker in self.workers:
             worker.on_step = lambda worker=worker: self._on_step(worker)
-        self.host.wish, self.host.on_safe_point = self._wish, self._on_safe_point
+        self.host.wish, self.host.on_safe_point, self.host.say = self._wish, self._on_safe_point, self.log
         self.host.workers, self.host.cv_frames = self.workers, self.cv.frames
         while not self.schedule.finished(self.epoch):
             self._train_epoch()
@@ -122,7 +123,7 @@ class Trainer:
             worker.begin_epoch(epoch, factor * schedule.learn_rate(epoch),
                                (lambda fraction: factor * schedule.learn_rate(epoch, fraction)) if schedule.moves_within(epoch) else None)
         host.begin_epoch()
-        frames_before = 0 if host.keeps_time else sum(worker.frames for worker in self.workers)  # of this epoch, when it was resumed within
+        frames_before = 0 if host.keeps_time else sum(worker.frames for worker in self._living())  # of this epoch, when it was resumed within
         with Progress(f"epoch {epoch + 1}", sum(worker.sampler.frames for worker in self.workers), "frames") as self._bar:
             if not self.first:
                 self._bar.close()
@@ -132,7 +133,8 @@ class Trainer:
                 host.run([strategy.epoch(worker, fabric)
                           for strategy, worker, fabric in zip(self.strategies, self.workers, host.fabrics, strict=True)])
         self._average_matrices()
-        totals = [sum(column) for column in zip(*host.by_rank([worker.totals for worker in self.workers]), strict=True)]
+        living = self._living()
+        totals = [sum(column) for column in zip(*host.by_rank([worker.totals for worker in living]), strict=True)]
         train = self.learner.metrics(totals)
         self._check_loss(train["loss"], self.workers[0])
         cv = evaluate(self.learner, self.cv, host.processes)
@@ -145,7 +147,7 @@ class Trainer:
             for strategy in self.strategies:
                 strategy.rejected()
         total = host.elapsed()
-        frames, new_frames, *seconds = host.total([sum(w.frames for w in self.workers), sum(w.frames for w in self.workers) - frames_before,
+        frames, new_frames, *seconds = host.total([sum(w.frames for w in living), sum(w.frames for w in living) - frames_before,
                                                    *host.spent()])
         seconds = {name: value / host.processes.size for name, value in zip(TIMES, seconds, strict=True)}
         updates = int(host.largest([float(worker.updates) for worker in self.workers]))
@@ -166,12 +168,16 @@ class Trainer:
         self.seconds_before = 0.0
         self._on_safe_point(STOP if host.largest([float(self._stop)]) else CHECKPOINT)
 
+    def _living(self) -> list[Worker]:
+        """This process's workers but those that have died, in a simulation."""
+        return [self.workers[rank - self.host.ranks.start] for rank in self.host.living_here()]
+
     def _average_matrices(self) -> None:
         """The mean over workers of what their optimisers share (NG-SGD's Fisher matrices, on request)."""
-        for own in zip(*(worker.optimizer.shared_matrices() for worker in self.workers), strict=True):
+        for own in zip(*(worker.optimizer.shared_matrices() for worker in self._living()), strict=True):
             total = sum(shared.matrix() for shared in own)
             flat = total.flatten()
-            self.host.processes.sum(flat, 1.0 / self.host.size)
+            self.host.processes.sum(flat, 1.0 / len(self.host.living))
             for shared in own:
                 shared.set_matrix(flat.view_as(total))
 
@@ -215,10 +221,11 @@ class Trainer:
     def _save(self, seconds: float) -> None:
         updates = int(self.host.largest([float(worker.updates) for worker in self.workers]))
         parts = {rank: {"worker": worker.state_dict(), "strategy": strategy.state_dict()}
-                 for rank, worker, strategy in zip(self.host.ranks, self.workers, self.strategies, strict=True)}
+                 for rank, worker, strategy in zip(self.host.ranks, self.workers, self.strategies, strict=True)
+                 if rank in self.host.living}
         if self.first:
             parts[TRAINER] = self.state_dict(seconds)
-        self.checkpoints.save((updates, self.epoch), parts, self.host.size)
+        self.checkpoints.save((updates, self.epoch), parts, len(self.host.living))
         self._last_checkpoint = time.perf_counter()
 
     def _resume(self) -> bool:
@@ -230,8 +237,9 @@ class Trainer:
             if moment[0] < 0:
                 return False
             state = self.checkpoints.load(moment, TRAINER)
-            count = state["workers"] if state is not None else 0
-            wanted = self.host.ranks if count == self.host.size else range(count)
+            living = state["living"] if state is not None else []
+            same = state is not None and state["workers"] == self.host.size and (len(living) == self.host.size or self.host.keeps_dead)
+            wanted = [rank for rank in living if rank in self.host.ranks or not same]
             parts = [part for part in (self.checkpoints.load(moment, rank) for rank in wanted) if part is not None]
             whole = state is not None and len(parts) == len(wanted)
             if self.host.processes.control([float(whole)])[0] == self.host.processes.size:
@@ -239,10 +247,10 @@ class Trainer:
                 if self.first:
                     self.checkpoints.forget_after(moment)
                 self.load_state_dict(state)
-                if count == self.host.size:
-                    for worker, strategy, part in zip(self.workers, self.strategies, parts, strict=True):
-                        worker.load_state_dict(part["worker"])
-                        strategy.load_state_dict(part["strategy"])
+                if same:
+                    for rank, part in zip(wanted, parts, strict=True):
+                        self.workers[rank - self.host.ranks.start].load_state_dict(part["worker"])
+                        self.strategies[rank - self.host.ranks.start].load_state_dict(part["strategy"])
                     self.host.load_state_dict(state["host"])
                     self.log(f"resuming at epoch {self.epoch + 1}, update {self.workers[0].updates}")
                 else:
@@ -265,7 +273,7 @@ class Trainer:
             write_text(self.exp / "history.jsonl", "".join(json.dumps(line) + "\n" for line in self.history))
 
     def state_dict(self, seconds: float = 0.0) -> dict[str, Any]:
-        return {"workers": self.host.size, "epoch": self.epoch, "history": json.dumps(self.history), "accepted": self.accepted.cpu(),
+        return {"workers": self.host.size, "living": self.host.living, "epoch": self.epoch, "history": json.dumps(self.history), "accepted": self.accepted.cpu(),
                 "seconds": seconds, "schedule": self.schedule.state_dict(), "host": self.host.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

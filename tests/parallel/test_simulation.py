@@ -307,7 +307,7 @@ def test_what_cannot_be_met_is_an_error():
 
 
 def test_a_cluster_whose_straggler_is_no_worker_is_refused():
-    with pytest.raises(UserError, match="has a slow or pausing worker 4, but room for 4"):
+    with pytest.raises(UserError, match="has a slow, pausing or failing worker 4, but room for 4"):
         Simulation(2, cluster(slow={"4": 2.0}, nodes=4))
     for size, worker in ((2, "3"), (5, "4")):  # one that is left out; one that shares a device
         assert Simulation(size, cluster(slow={worker: 2.0}, nodes=4)).size == size

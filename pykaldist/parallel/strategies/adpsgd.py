@@ -32,6 +32,7 @@ At an epoch's end every worker's model is the mean of all.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,16 +62,19 @@ class AdpsgdOptions(WorkOptions):
         return 0.5 if self.pattern == "pairwise" else 1.0 / 3.0
 
 
-def partner(options: AdpsgdOptions, rank: int, size: int, round: int) -> int | None:
-    """The worker that worker `rank` of `size` begins an exchange with in its round number `round`; None where it begins none."""
+def partner(options: AdpsgdOptions, rank: int, living: Sequence[int], round: int) -> int | None:
+    """Which of the `living` learners, in the order of their numbers, learner `rank` of them begins an exchange with in its round number
+    `round`; None where it begins none."""
+    size = len(living)
     if size == 1 or options.pattern == "delay-by-one":
         return None
+    place = living.index(rank)
     if options.pattern == "ring":
-        return (rank + 1) % size
+        return living[(place + 1) % size]
     if options.pattern == "random-ring":
         ring = _generator(options.pattern_seed, RINGS, round).permutation(size)
-        return int(ring[(int(np.flatnonzero(ring == rank)[0]) + 1) % size])
-    return None if rank % 2 else 2 * int(_generator(options.pattern_seed, PARTNERS, rank, round).integers(size // 2)) + 1
+        return living[ring[(int(np.flatnonzero(ring == place)[0]) + 1) % size]]
+    return None if place % 2 else living[2 * int(_generator(options.pattern_seed, PARTNERS, rank, round).integers(size // 2)) + 1]
 
 
 def _generator(*words: int) -> np.random.Generator:
@@ -92,6 +96,15 @@ class Adpsgd(Asynchronous):
         self.round = 0
         self.age, self.keep, self.begun = 0.0, 1.0, False
         self.gradient: Tensor | None = None
+        self.model: Tensor | None = None  # what others exchange with, where it is not the worker's parameters
+
+    @property
+    def free(self) -> bool:
+        return self.options.pattern != "delay-by-one"
+
+    @property
+    def survives(self) -> bool:
+        return self.free
 
     def group(self, fabric: Fabric) -> range:
         """The workers of this one's learner; all groups are of one size."""
@@ -99,40 +112,57 @@ class Adpsgd(Asynchronous):
 
     async def epoch(self, worker: Worker, fabric: Fabric) -> None:
         group = self.group(fabric)
-        in_step = self.options.pattern == "delay-by-one" and len(group) < fabric.size
         self.gradient = torch.zeros_like(worker.params) if self.gradient is None else self.gradient.to(worker.params.device)
-        await (self._in_step if in_step else self._freely)(worker, fabric, group)
+        await (self._freely if self.free else self._in_step)(worker, fabric, group)
         worker.synced()
         self.gradient = None
 
     async def _freely(self, worker: Worker, fabric: Fabric, group: range) -> None:
-        """Each learner at its own pace."""
-        params, gradient, c, size = worker.params, self.gradient, self.options.share, len(group)
+        """Each learner at its own pace. `params` are those of the gradient; what others change meanwhile, and get, is `model`."""
+        params, gradient, c, size, queue = worker.params, self.gradient, self.options.share, len(group), self.queue
         first = fabric.rank == group[0]
-        fabric.serve(lambda sender, model, age: self._answer(params, model, age))
-        frames = 1.0
-        while frames:
+        model = fabric.exposed(params)
+        if self.model is not None:
+            model.copy_(self.model)
+        self.model = None if model is params else model
+        fabric.serve(lambda sender, other, age: self._answer(model, other, age))
+        going = True
+        while going:
             fabric.mark()
             if size > 1:
-                await fabric.hand_down(params, group)
-            fraction = await fabric.take(self.queue)
-            other = partner(self.options, fabric.rank // size, fabric.size // size, self.round) if first and fraction is not None else None
-            self.begun = other is not None
+                await fabric.hand_down(model, group)
+            fraction = await fabric.take(queue, group=group)
+            with fabric.alone():
+                params.copy_(model)
+                other = self._partner(fabric, size) if first and fraction is not None else None
+                self.begun = other is not None
             ticket = None if other is None else await fabric.call(other * size, params, self.age)
             frames = await self._compute(worker, fabric, group, fraction)
-            if ticket is not None:
-                flow, years = await fabric.done(ticket)
+            flow, years = (None, 0.0) if ticket is None else await fabric.done(ticket)
+            with fabric.alone():
                 if flow is not None:
-                    params.sub_(flow)
+                    model.sub_(flow)
                     self.age -= years
                     fabric.staleness[round(abs(years) / c)] += 1
-            if frames:
-                worker.apply(gradient, frames, 1.0 if fraction is None else fraction)
-                self.age += 1.0
-                self.keep = 1.0
-                self.round += 1
+                if frames:
+                    params.copy_(model)
+                    worker.apply(gradient, frames, 1.0 if fraction is None else fraction)
+                    model.copy_(params)
+                    self.age += 1.0
+                    self.keep = 1.0
+                    self.round += 1
+                self.begun = False
+            going = bool(frames) or await fabric.more(queue)
+        params.copy_(model)
+        self.model = None
         await fabric.average(params, float(first), measure=True)
-        self.age = await fabric.total(self.age * first) * size / fabric.size
+        learners = await fabric.total(float(first))
+        self.age = await fabric.total(self.age * first) / learners
+
+    def _partner(self, fabric: Fabric, size: int) -> int | None:
+        """The learner to begin an exchange with; a learner has `size` workers."""
+        learners = [rank // size for rank in fabric.living if rank % size == 0]
+        return partner(self.options, fabric.rank // size, learners, self.round)
 
     async def _compute(self, worker: Worker, fabric: Fabric, group: range, fraction: float | None) -> float:
         """The gradient, divided by the group's size, and the frames likewise, of the group's next minibatches; no frames at its end."""
@@ -152,13 +182,13 @@ class Adpsgd(Asynchronous):
             frames = await fabric.sum_within(gradient, frames, group)
         return frames / len(group)
 
-    def _answer(self, params: Tensor, model: Tensor | None, age: float) -> tuple[Tensor | None, float]:
-        """(the flow of models into this worker's, of ages); no model where the other is turned away."""
+    def _answer(self, model: Tensor, other: Tensor | None, age: float) -> tuple[Tensor | None, float]:
+        """(the flow of the other's model into this worker's, of ages); no model where the other is turned away."""
         c = self.options.share
-        if model is None or (self.begun and self.keep * (1.0 - c) < c):
+        if other is None or (self.begun and self.keep * (1.0 - c) < c):
             return None, 0.0
-        flow, years = model.sub_(params).mul_(c), c * (age - self.age)
-        params.add_(flow)
+        flow, years = other.sub_(model).mul_(c), c * (age - self.age)
+        model.add_(flow)
         self.age += years
         self.keep *= 1.0 - c
         return flow, years
@@ -176,7 +206,7 @@ class Adpsgd(Asynchronous):
                 await fabric.average(worker.params, 1.0, measure=True)
 
     def state_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("round", "age", "keep", "begun", "gradient")}
+        return {name: getattr(self, name) for name in ("round", "age", "keep", "begun", "gradient", "model")}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, value in state.items():

@@ -6,21 +6,33 @@ one. Of an update that is s updates late (those that the server has taken since 
 
     u <- gamma^s u             gradient decay gamma
     u <- u / max(s, 1)         with a staleness discount (Zhang, Gupta, Lian & Liu, 2016: the learning rate over the staleness)
+    u <- u - (u.v / v.v) v   where u.v < 0   with a gradient projection: a late update does not undo the way that the server is on
     v <- m v + u,   w <- w + v       server momentum m
 
+or, in place of the sum, per-parameter rates as Downpour's server makes them (Dean et al., 2012: Adagrad with rate g),
+
+    a <- a + u^2,   u <- g u / sqrt(a).
+
+SPEECH3's slides name momentum, gradient projection and gradient decay without formulas; these are ours.
+
 A worker that finds the server busy, and itself `max_distance` or more updates behind, waits for its turn: staleness grows no further by
-minibatches trained on a model that old. Every update that is pushed is applied; at an epoch's end the numbers are compared. With one
-worker, without momentum, this is SGD: u is its last step, and never late.
+minibatches trained on a model that old. Every update that is pushed is applied; at an epoch's end each worker compares its count with the
+server's. With one worker, without momentum, this is SGD: u is its last step, and never late.
 
 The updates of N workers are added up, not averaged: the learning rate is that of one worker, and as N of them are made from about the same
 model, it is bounded as for a minibatch N times as large. N workers of equal speed are N - 1 updates late, each; a staleness discount
 divides their updates by as much, and wants a rate that is as much higher (--lr-scale linear).
 
-At an epoch's end all push what is left and pull the model, which is then everyone's.
+A large model can be split over S servers, beside the first S workers, each with its part of the parameters and a line of its own; a worker
+exchanges with those that are free.
+
+At an epoch's end all push what is left and pull the model, which is then everyone's. A worker that dies leaves what it had not pushed to
+the others; one with a server beside it ends the job.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,21 +45,27 @@ from pykaldist.parallel.asynchronous import Asynchronous, WorkOptions
 from pykaldist.parallel.fabric import Fabric
 from pykaldist.parallel.worker import Worker
 
-SERVER = 0  # the worker beside which it is
-
-
 @dataclass
 class AsgdOptions(WorkOptions):
     """asgd."""
 
+    servers: int = option(1, "servers, beside the first workers, over which the parameters are split")
     server_momentum: float = option(0.0, "momentum of the updates on the parameter server")
+    gradient_projection: bool = option(False, "take from a late update what goes against the server's momentum")
+    server_adagrad: float = option(0.0, "rate of Adagrad on the server, of each parameter its own; 0: updates are added as they come")
     gradient_decay: float = option(1.0, "factor on an update for each update that it is late")
     staleness_discount: bool = option(False, "divide an update by the number of updates that it is late, about N - 1")
     max_distance: int = option(0, "updates behind the server past which a worker waits for it, rather than train on; 0: no limit")
 
     def __post_init__(self) -> None:
+        if self.servers < 1:
+            raise UserError(f"--servers {self.servers} is less than 1.")
         if not 0.0 <= self.server_momentum < 1.0:
             raise UserError(f"--server-momentum {self.server_momentum:g} is outside [0, 1).")
+        if self.gradient_projection and not self.server_momentum:
+            raise UserError("--gradient-projection needs --server-momentum, against which it projects.")
+        if self.server_adagrad < 0.0:
+            raise UserError(f"--server-adagrad {self.server_adagrad:g} is negative.")
         if not 0.0 < self.gradient_decay <= 1.0:
             raise UserError(f"--gradient-decay {self.gradient_decay:g} is outside (0, 1].")
         if self.max_distance < 0:
@@ -55,109 +73,155 @@ class AsgdOptions(WorkOptions):
 
 
 class Server:
-    """`applied` counts the updates of the epoch."""
+    """Of a part of the parameters. `applied` counts the epoch's updates, `applied_of` those of each worker.
 
-    def __init__(self, model: Tensor, velocity: Tensor | None, options: AsgdOptions) -> None:
+    `memory`: what outlives an epoch, the velocity and Adagrad's squares.
+    """
+
+    def __init__(self, model: Tensor, memory: dict[str, Tensor], options: AsgdOptions) -> None:
         self.model, self.options, self.applied = model, options, 0
-        self.velocity = torch.zeros_like(model) if velocity is None and options.server_momentum else velocity
+        self.applied_of: Counter[int] = Counter()
+        needed = {"velocity": options.server_momentum, "squares": options.server_adagrad}
+        self.memory = {name: memory[name] if name in memory else torch.zeros_like(model)
+                       for name, value in needed.items() if value}
 
     def to(self, device: torch.device) -> None:
         """Move to a device, from a checkpoint on the host."""
         self.model = self.model.to(device)
-        self.velocity = None if self.velocity is None else self.velocity.to(device)
+        self.memory = {name: tensor.to(device) for name, tensor in self.memory.items()}
 
     def handle(self, sender: int, update: Tensor | None, read: float) -> tuple[Tensor | None, float]:
-        """(the model after an update, made from the model after `read` of them; all that were applied). An empty update is a pull alone."""
+        """(the model after an update, made from the model after `read` of them; all that were applied).
+
+        An empty update is a pull, with the number of the sender's own that were applied.
+        """
         if update is None:
             return None, self.applied
-        if len(update):
-            self._apply(update, self.applied - int(read))
+        if not len(update):
+            return self.model.clone(), self.applied_of[sender]
+        self._apply(update, self.applied - int(read))
+        self.applied_of[sender] += 1
         return self.model.clone(), self.applied
 
     def _apply(self, update: Tensor, late: int) -> None:
         o = self.options
         factor = o.gradient_decay**late / (max(late, 1) if o.staleness_discount else 1)
-        if self.velocity is not None:
-            update = self.velocity.mul_(o.server_momentum).add_(update, alpha=factor)
-            factor = 1.0
+        if "squares" in self.memory:
+            squares = self.memory["squares"].addcmul_(update, update)
+            update = update * (o.server_adagrad * torch.rsqrt(squares.clamp_min(torch.finfo(squares.dtype).tiny)))
+        if "velocity" in self.memory:
+            velocity = self.memory["velocity"]
+            if o.gradient_projection and late:
+                along = torch.dot(update, velocity) / torch.dot(velocity, velocity).clamp_min(torch.finfo(velocity.dtype).tiny)
+                update = update - velocity * along.clamp_max(0.0)
+            update, factor = velocity.mul_(o.server_momentum).add_(update, alpha=factor), 1.0
         self.model.add_(update, alpha=factor)
         self.applied += 1
 
+    def state_dict(self) -> dict[str, Any]:
+        return {"model": self.model, "memory": self.memory, "applied": self.applied, "applied_of": dict(self.applied_of)}
+
 
 class Asgd(Asynchronous):
-    """`pulled`: the model that the worker got last, after `read` updates; `unsent`: minibatches since; `pushed`: updates of the epoch."""
+    """Of each part of the parameters, of a server: `read` counts the updates that the model had which the worker got last, `unsent` its
+    minibatches since, `pushed` its updates of the epoch. `pulled`: the models that it got last.
+    """
 
     options: AsgdOptions
     lr_scale = "none"
 
     def __init__(self, options: AsgdOptions) -> None:
         super().__init__(options)
-        self.velocity: Tensor | None = None
+        self.memory: dict[str, Tensor] = {}
         self.server: Server | None = None
         self._begin()
 
+    @property
+    def free(self) -> bool:
+        return True
+
+    @property
+    def survives(self) -> bool:
+        return True
+
     def _begin(self) -> None:
         self.pulled: Tensor | None = None
-        self.read = self.unsent = self.pushed = 0
+        self.read, self.unsent, self.pushed = ([0] * self.options.servers for _ in range(3))
+
+    def contract(self, workers: int, minibatch_size: int) -> list[tuple[str, str]]:
+        servers = self.options.servers
+        where = "beside worker 0" if servers == 1 else f"on {servers}, beside the workers 0 to {servers - 1}"
+        return [*super().contract(workers, minibatch_size), ("parameter server", where)]
 
     async def epoch(self, worker: Worker, fabric: Fabric) -> None:
-        params, gradient = worker.params, torch.empty_like(worker.params)
+        params, count = worker.params, self.options.servers
+        if count > fabric.size:
+            raise UserError(f"--servers {count}: there are {fabric.size} workers for them to be beside.")
+        parts = [slice(len(params) * s // count, len(params) * (s + 1) // count) for s in range(count)]
         self.pulled = params.clone() if self.pulled is None else self.pulled.to(params.device)
-        if fabric.rank == SERVER:
+        if fabric.rank < count:
             if self.server is None:
-                self.server = Server(params.clone(), self.velocity, self.options)
+                self.server = Server(params[parts[fabric.rank]].clone(), self.memory, self.options)
             self.server.to(params.device)
             fabric.serve(self.server.handle, exclusive=True)
-        going = True
-        while going:
+        while True:
             fabric.mark()
-            fraction = await fabric.take(self.queue)
-            going = fraction is not None
+            fraction = await fabric.take(self.queue, max(self.unsent))
             if fraction is not None:
-                await fabric.compute(lambda at=fraction: self._train(worker, gradient, at))
-            if self.unsent:
-                model, applied = await self._push(params - self.pulled, fabric, patient=not going)
-                if model is not None:
-                    params.copy_(model)
-                    self.pulled.copy_(model)
-                    fabric.staleness[int(applied) - 1 - self.read] += 1
-                    self.read, self.unsent, self.pushed = int(applied), 0, self.pushed + 1
-                    worker.synced()
-        pushed = await fabric.total(self.pushed)
-        model, applied = await fabric.done(await fabric.call(SERVER, params[:0], 0))
-        if pushed != applied:
-            raise RuntimeError(f"{pushed:.0f} updates were pushed, and {applied:.0f} applied")
+                await fabric.compute(lambda at=fraction: self._train(worker, at))
+            elif not any(self.unsent):
+                if await fabric.more(self.queue):
+                    continue
+                break
+            await self._sync(worker, fabric, parts, patient=fraction is None)
+        await fabric.total(0)  # all have pushed what they had
+        for s, part in enumerate(parts):
+            model, applied = await fabric.done(await fabric.call(s, params[:0], 0))
+            if applied != self.pushed[s]:
+                raise RuntimeError(f"worker {fabric.rank} has pushed {self.pushed[s]} updates, and {applied:.0f} were applied")
+            params[part].copy_(model)
         await fabric.total(0)
-        params.copy_(model)
         if self.server is not None:
-            self.velocity, self.server = self.server.velocity, None
+            self.memory, self.server = self.server.memory, None
         self._begin()
 
-    def _train(self, worker: Worker, gradient: Tensor, fraction: float) -> None:
-        worker.apply(gradient, worker.gradient(gradient, fraction), fraction)
-        self.unsent += 1
+    def _train(self, worker: Worker, fraction: float) -> None:
+        worker.step(fraction)
+        self.unsent = [n + 1 for n in self.unsent]
 
-    async def _push(self, update: Tensor, fabric: Fabric, patient: bool) -> tuple[Tensor | None, float]:
-        """(the model, or None where the server is busy and the worker goes on; the updates applied)."""
-        limit = self.options.max_distance
-        model, applied = await fabric.done(await fabric.call(SERVER, update, self.read, patient))
-        if model is None and limit and applied - self.read >= limit:
-            model, applied = await fabric.done(await fabric.call(SERVER, update, self.read))
-        return model, applied
+    async def _sync(self, worker: Worker, fabric: Fabric, parts: list[slice], patient: bool) -> None:
+        """Push to, and pull from, the servers that are free, or all."""
+        assert self.pulled is not None
+        due, limit = [s for s, n in enumerate(self.unsent) if n], self.options.max_distance
+        updates = {s: worker.params[parts[s]] - self.pulled[parts[s]] for s in due}
+        tickets = {s: await fabric.call(s, updates[s], self.read[s], patient) for s in due}
+        answers = {s: await fabric.done(ticket) for s, ticket in tickets.items()}
+        far = [s for s, (model, applied) in answers.items() if model is None and limit and applied - self.read[s] >= limit]
+        tickets = {s: await fabric.call(s, updates[s], self.read[s]) for s in far}
+        for s, ticket in tickets.items():
+            answers[s] = await fabric.done(ticket)
+        for s, (model, applied) in answers.items():
+            if model is not None:
+                worker.params[parts[s]].copy_(model)
+                self.pulled[parts[s]].copy_(model)
+                fabric.staleness[int(applied) - 1 - self.read[s]] += 1
+                self.read[s], self.unsent[s] = int(applied), 0
+                self.pushed[s] += 1
+        if not any(self.unsent):
+            worker.synced()
 
     def rejected(self) -> None:
         """The server's momentum is of the model that training went back from."""
-        self.velocity = None
+        self.memory = {}
 
     def state_dict(self) -> dict[str, Any]:
-        server = None if self.server is None else {"model": self.server.model, "velocity": self.server.velocity,
-                                                   "applied": self.server.applied}
-        return {"velocity": self.velocity, "server": server, "pulled": self.pulled, "read": self.read, "unsent": self.unsent,
-                "pushed": self.pushed}
+        return {"memory": self.memory, "server": None if self.server is None else self.server.state_dict(), "pulled": self.pulled,
+                "read": self.read, "unsent": self.unsent, "pushed": self.pushed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name in ("velocity", "pulled", "read", "unsent", "pushed"):
+        for name in ("memory", "pulled", "read", "unsent", "pushed"):
             setattr(self, name, state[name])
         if state["server"] is not None:
-            self.server = Server(state["server"]["model"], state["server"]["velocity"], self.options)
-            self.server.applied = state["server"]["applied"]
+            server = state["server"]
+            self.server = Server(server["model"], server["memory"], self.options)
+            self.server.applied, self.server.applied_of = server["applied"], Counter(server["applied_of"])

@@ -34,10 +34,14 @@ class HadpsgdOptions(AdpsgdOptions):
 class Hadpsgd(Adpsgd):
     options: HadpsgdOptions
 
+    @property
+    def survives(self) -> bool:
+        return False  # a group of which one is missing waits for it
+
     def group(self, fabric: Fabric) -> range:
         size = self.options.group_size or fabric.node_size
-        if fabric.size % size:
-            where = f"--group-size {size}" if self.options.group_size else f"{size} workers a node"
+        if size == 0 or fabric.size % size:
+            where = f"--group-size {size}" if self.options.group_size else f"{size or 'different numbers of'} workers a node"
             raise UserError(f"{where}: {fabric.size} workers make no whole number of such groups; use --group-size with a divisor.")
         first = fabric.rank // size * size
         return range(first, first + size)

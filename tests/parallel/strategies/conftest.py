@@ -26,7 +26,7 @@ class Mover:
     def remaining(self) -> int:
         return self.sampler.minibatches - self.index
 
-    def step(self) -> None:
+    def step(self, fraction: float | None = None) -> None:
         self.params.add_(self._move(self))
         self.index += 1
         self.frames += self._frames

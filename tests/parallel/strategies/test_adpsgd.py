@@ -54,12 +54,12 @@ def matrix(pattern, size, round):
     if pattern == "pairwise":
         mixed = np.eye(size)
         for k in range(0, size, 2):
-            j = partner(AdpsgdOptions(pattern=pattern), k, size, round)
+            j = partner(AdpsgdOptions(pattern=pattern), k, range(size), round)
             both = np.eye(size)
             both[np.ix_([k, j], [k, j])] = 0.5
             mixed = both @ mixed
         return mixed
-    after = [partner(AdpsgdOptions(pattern=pattern), k, size, round) for k in range(size)]
+    after = [partner(AdpsgdOptions(pattern=pattern), k, range(size), round) for k in range(size)]
     mixed = np.eye(size) / 3
     for k, j in enumerate(after):
         mixed[k, j] += 1 / 3
@@ -91,12 +91,12 @@ def test_in_lockstep_it_is_w_t_minus_gradients_of_before(descender, simulate, pa
 
 @pytest.mark.parametrize("size", range(2, 9))
 def test_partners(size):
-    rings = [[partner(AdpsgdOptions(pattern="random-ring"), k, size, t) for k in range(size)] for t in range(20)]
+    rings = [[partner(AdpsgdOptions(pattern="random-ring"), k, range(size), t) for k in range(size)] for t in range(20)]
     for ring in rings:
         way = list(itertools.accumulate(range(size - 1), lambda k, _, ring=ring: ring[k], initial=0))
         assert sorted(way) == list(range(size)) and ring[way[-1]] == 0
     assert size < 4 or len({tuple(ring) for ring in rings}) > 5
-    pairs = [[partner(AdpsgdOptions(pattern="pairwise"), k, size, t) for k in range(size)] for t in range(40)]
+    pairs = [[partner(AdpsgdOptions(pattern="pairwise"), k, range(size), t) for k in range(size)] for t in range(40)]
     assert {k for k in range(size) if any(row[k] is not None for row in pairs)} == set(range(0, size, 2))
     assert {j for row in pairs for j in row if j is not None} == set(range(1, size, 2))
 

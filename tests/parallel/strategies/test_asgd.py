@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import ClassVar
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pykaldist.errors import UserError
 from pykaldist.parallel.strategies.asgd import Asgd, AsgdOptions, Server
 
 
@@ -28,24 +32,57 @@ def test_every_update_is_applied_once(descender, simulate, sizes, spread, messag
     assert len(sizes) <= pushes <= sum(sizes)
 
 
-@pytest.mark.parametrize(("momentum", "decay", "discount"), [(0.0, 1.0, False), (0.9, 1.0, False), (0.0, 0.8, False), (0.5, 0.8, True)])
-def test_the_server_does_what_its_head_says(momentum, decay, discount):
-    generator = np.random.default_rng(0)
-    server = Server(torch.zeros(4, dtype=torch.float64), None, AsgdOptions("queue", momentum, decay, discount))
-    w, v = np.zeros(4), np.zeros(4)
+@pytest.mark.parametrize("options", [
+    {}, {"server_momentum": 0.9}, {"gradient_decay": 0.8}, {"server_momentum": 0.5, "gradient_decay": 0.8, "staleness_discount": True},
+    {"server_momentum": 0.7, "gradient_projection": True}, {"server_adagrad": 0.3}, {"server_adagrad": 0.1, "server_momentum": 0.5}])
+def test_the_server_does_what_its_head_says(options):
+    generator, o = np.random.default_rng(0), AsgdOptions(**options)
+    server = Server(torch.zeros(4, dtype=torch.float64), {}, o)
+    w, v, a, turned = np.zeros(4), np.zeros(4), np.zeros(4), 0
     for applied in range(20):
         late = int(generator.integers(0, applied + 1))
         u = generator.normal(size=4)
         model, count = server.handle(1, torch.from_numpy(u.copy()), applied - late)
-        u *= decay**late
-        if discount and late:
+        a += u**2
+        if o.server_adagrad:
+            u = o.server_adagrad * u / np.sqrt(a)
+        if o.gradient_projection and late and u @ v < 0:
+            turned += 1
+            u = u - (u @ v) / (v @ v) * v
+            assert abs(u @ v) < 1e-12
+        u = u * o.gradient_decay**late
+        if o.staleness_discount and late:
             u /= late
-        v = momentum * v + u
+        v = o.server_momentum * v + u
         w = w + v
         assert count == applied + 1 and np.allclose(model.numpy(), w)
+    assert turned > 3 or not o.gradient_projection
     model, count = server.handle(2, torch.zeros(0), 3)
-    assert count == 20 and np.allclose(model.numpy(), w)
+    assert count == 0 and np.allclose(model.numpy(), w) and server.handle(1, torch.zeros(0), 3)[1] == 20
     assert server.handle(2, None, 3) == (None, 20)
+
+
+def test_servers_that_share_the_parameters_do_what_one_does(descender, simulate):
+    found = {}
+    for servers in (1, 3):
+        workers, strategies = make(descender, [4, 7, 2], servers=servers, work="shards", server_momentum=0.4)
+        simulate(workers, strategies, message=1e-6)
+        found[servers] = workers[0].params
+        assert all(sum(strategy.pushed) == 0 for strategy in strategies)
+    assert torch.equal(found[1], found[3])
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    ({"servers": 0}, "--servers 0 is less than 1"), ({"gradient_projection": True}, "--gradient-projection needs --server-momentum"),
+    ({"server_adagrad": -1.0}, "--server-adagrad -1 is negative")])
+def test_what_cannot_be_is_refused(options, words):
+    with pytest.raises(UserError, match=words):
+        AsgdOptions(**options)
+
+
+def test_more_servers_than_workers_are_refused(descender, simulate):
+    with pytest.raises(UserError, match="--servers 3: there are 2 workers"):
+        simulate(*make(descender, [2, 2], servers=3))
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
@@ -67,12 +104,15 @@ def test_whoever_may_not_fall_behind_waits_for_a_server_that_is_slow(descender, 
 
 
 @pytest.mark.parametrize(("limit", "applied", "calls"), [(0, 9, [False]), (3, 5, [False]), (3, 6, [False, True]), (1, 9, [False, True])])
-def test_a_worker_waits_where_it_is_turned_away_and_too_far_behind(limit, applied, calls):
+def test_a_worker_waits_where_it_is_turned_away_and_too_far_behind(descender, limit, applied, calls):
     """It read the model after 3 updates."""
     strategy, made = Asgd(AsgdOptions(max_distance=limit)), []
-    strategy.read = 3
+    strategy.read, strategy.unsent, strategy.pulled = [3], [1], torch.zeros(1)
+    worker = descender(lambda worker: torch.ones(1), 1, torch.ones(1))
 
     class Fabric:
+        staleness: ClassVar[Counter[int]] = Counter()
+
         async def call(self, to, update, read, patient=True):
             assert (to, read) == (0, 3)
             made.append(patient)
@@ -81,6 +121,6 @@ def test_a_worker_waits_where_it_is_turned_away_and_too_far_behind(limit, applie
         async def done(self, ticket):
             return (torch.ones(1), applied + 1) if made[ticket - 1] else (None, applied)
 
-    with pytest.raises(StopIteration) as end:
-        strategy._push(torch.ones(1), Fabric(), patient=False).send(None)
-    assert made == calls and (end.value.value[0] is None) == (calls == [False])
+    with pytest.raises(StopIteration):
+        strategy._sync(worker, Fabric(), [slice(0, 1)], patient=False).send(None)
+    assert made == calls and strategy.unsent == [1 if calls == [False] else 0]
