@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Protocol
+from pathlib import Path
+from typing import NoReturn, Protocol
 
 from pykaldist.cli import os_error_sentence
 from pykaldist.errors import Terminated, UserError
 from pykaldist.parallel.job import Job, JobOptions, inside
+from pykaldist.parallel.keeper import DONE, FINISHED, FOLDER
 from pykaldist.parallel.launch import GO_ON, LOST, Launcher, join_launched, needed, process_name
 from pykaldist.parallel.watch import DIED, Watch, end_now
 
@@ -25,10 +28,13 @@ class Experiment(Protocol):
     def run(self) -> None: ...
 
 
-def run_job(args: argparse.Namespace, options: JobOptions, make: Callable[[], Experiment]) -> int:
-    """Run what `make` makes in every process of the job; the exit status, 75 where another try may mend what went wrong."""
+def run_job(args: argparse.Namespace, options: JobOptions, survives: bool, make: Callable[[], Experiment]) -> int:
+    """Run what `make` makes in every process of the job; the exit status, 75 where another try may mend what went wrong.
+
+    `survives`: where a process dies, the others are to go on.
+    """
     if needed(options):
-        return Launcher(options, args.argv, args.exp).run()
+        return Launcher(options, args.argv, args.exp, survives).run()
     if inside() is None:
         make().run()
         return 0
@@ -42,6 +48,8 @@ def run_job(args: argparse.Namespace, options: JobOptions, make: Callable[[], Ex
         else:
             with Watch(processes, args.exp, options.timeout, lambda sentence: end_now(f"{prefix}ERROR: {sentence}; {GO_ON}\n")):
                 experiment.run()
+                if survives and "PYKALDIST_JOB" in os.environ:
+                    _leave(experiment.job, args.exp)
         return 0
     except Terminated:
         print(f"{prefix}terminated; run the same command again to go on.", file=sys.stderr, flush=True)
@@ -60,6 +68,15 @@ def run_job(args: argparse.Namespace, options: JobOptions, make: Callable[[], Ex
             message = f"{type(error).__name__}: {error}; this is a fault in the program, and its traceback stands above."
     print(f"{prefix}ERROR: {process_name()}: {message}", file=sys.stderr, flush=True)
     return _end(status)
+
+
+def _leave(job: Job, exp: Path) -> NoReturn:
+    """End this process of a launched job in which others may have died, for which MPI and torch.distributed would wait."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if job.first:
+        (exp / FOLDER / FINISHED).touch()
+    os._exit(DONE)
 
 
 def _end(status: int) -> int:

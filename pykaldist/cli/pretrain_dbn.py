@@ -8,7 +8,7 @@ from pathlib import Path
 from pykaldist.cli._job import run_job
 from pykaldist.options import add_options, add_variants, from_args, pick_variant
 from pykaldist.parallel.job import JobOptions
-from pykaldist.parallel.strategy import strategies, strategy_options
+from pykaldist.parallel.strategy import make_strategy, strategies, strategy_options
 from pykaldist.train.dbn import DbnExperiment, DbnOptions
 from pykaldist.train.trainer import TrainerOptions
 
@@ -27,4 +27,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     job = from_args(JobOptions, args)
     options, strategy = from_args(DbnOptions, args), pick_variant("strategy", args.strategy, STRATEGIES, args)
-    return run_job(args, job, lambda: DbnExperiment(args.store, args.exp, options, job, strategy, from_args(TrainerOptions, args)))
+    return run_job(args, job, make_strategy(job.strategy, strategy).survives,
+                   lambda: DbnExperiment(args.store, args.exp, options, job, strategy, from_args(TrainerOptions, args)))

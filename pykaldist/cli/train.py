@@ -13,7 +13,7 @@ from pykaldist.optim.registry import OPTIMIZERS
 from pykaldist.optim.schedules import SCHEDULES
 from pykaldist.options import add_options, add_variants, from_args, pick_variant
 from pykaldist.parallel.job import JobOptions
-from pykaldist.parallel.strategy import strategies, strategy_options
+from pykaldist.parallel.strategy import make_strategy, strategies, strategy_options
 from pykaldist.train.experiment import Choices, Experiment, ExperimentOptions
 from pykaldist.train.trainer import TrainerOptions
 
@@ -42,4 +42,4 @@ def run(args: argparse.Namespace) -> int:
     job = from_args(JobOptions, args)
     choices = Choices(from_args(ExperimentOptions, args, init=chosen), job, strategy, from_args(DnnOptions, args), init, optimizer,
                       schedule, from_args(TrainerOptions, args))
-    return run_job(args, job, lambda: Experiment(args.store, args.exp, choices))
+    return run_job(args, job, make_strategy(job.strategy, strategy).survives, lambda: Experiment(args.store, args.exp, choices))

@@ -114,6 +114,7 @@ class Call(Request):
     to: int
     buffer: Tensor
     value: float
+    in_turn: bool
     patient: bool
 
 
@@ -144,7 +145,6 @@ class Fabric:
         self.node_size = size  # workers of a node, which follow each other; 0 where nodes have different numbers
         self.living = list(range(size))  # the workers that have not died, as far as is known here
         self.handler: Handler | None = None
-        self.exclusive = False
 
     async def compute(self, work: Callable[[], T]) -> T:
         """Do `work` and account for its time."""
@@ -236,20 +236,24 @@ class Fabric:
         """buffer <- that of the first worker of a group."""
         await Within(buffer, 0.0, members, False)
 
-    def serve(self, handler: Handler, exclusive: bool = False) -> None:
-        """Answer others' calls by `handler(sender, buffer, value)` whenever one arrives, whatever this worker does, one at a time.
+    def serve(self, handler: Handler) -> None:
+        """Answer others' calls by `handler(sender, buffer, value)` whenever one arrives, whatever this worker does, one at a time."""
+        self.handler = handler
 
-        An `exclusive` end is busy with a call from its first byte to the last one of the answer; impatient calls are turned away
-        meanwhile: `handler(sender, None, value)` says what they are told.
-        """
-        self.handler, self.exclusive = handler, exclusive
-
-    async def call(self, to: int, buffer: Tensor, value: float, patient: bool = True) -> int:
+    async def call(self, to: int, buffer: Tensor, value: float) -> int:
         """Send a buffer and a number to worker `to`, and go on at once; the ticket by which `done` has the answer.
 
-        The buffer is sent as it is now. An impatient call is turned away where the other end is busy, a patient one waits its turn.
+        The buffer must stay as it is until then.
         """
-        return await Call(to, buffer, value, patient)
+        return await Call(to, buffer, value, False, True)
+
+    async def call_in_turn(self, to: int, buffer: Tensor, value: float, patient: bool = True) -> int:
+        """`call` to an end that is busy with a call of this kind from its first byte to the last one of the answer.
+
+        Where it is busy, a patient call waits its turn; an impatient one is turned away: `handler(sender, None, value)` says what it is
+        told.
+        """
+        return await Call(to, buffer, value, True, patient)
 
     async def done(self, ticket: int) -> tuple[Tensor | None, float]:
         """Wait for the answer to a call; nobody may change it. (None, 0) where the other end has died."""

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pykaldist.errors import UserError
 from pykaldist.parallel.fabric import (
     Average,
     BeginAverage,
@@ -38,8 +39,9 @@ from pykaldist.parallel.fabric import (
     Scatter,
     Sum,
     Total,
+    Within,
 )
-from pykaldist.parallel.processes import Alone, Processes
+from pykaldist.parallel.processes import Alone, Divisible, Processes
 from pykaldist.parallel.worker import Worker
 
 PIECE = 1 << 20  # values that are summed up in order at a time, which bounds the memory that it takes
@@ -59,6 +61,8 @@ class Host:
 
     def __init__(self, size: int = 1, processes: Processes | None = None, deterministic: bool = False) -> None:
         self.processes = processes or Alone()
+        self.between = self.processes  # of which groups can be made
+        self._groups: dict[range, Divisible] = {}  # of processes, by their workers
         p, count = self.processes.rank, self.processes.size
         if size < count:
             raise ValueError(f"{size} workers on {count} processes")
@@ -82,7 +86,7 @@ class Host:
         self._serve: dict[type, Callable[[list[Any]], list[Any]]] = {
             Average: self._average, BeginAverage: self._begin_average, FinishAverage: self._finish_average, Sum: self._sum,
             Maximum: self._maximum, Total: self._total, Exchange: self._exchange, Gather: self._gather, Scatter: self._scatter,
-            SafePoint: self._safe_point}
+            SafePoint: self._safe_point, Within: self._within_groups}
 
     def begin_epoch(self) -> None:
         """Forget the epoch before."""
@@ -111,6 +115,10 @@ class Host:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take up what `state_dict` gave."""
+
+    def close(self) -> None:
+        """Part from the other processes, when all have come here: the end of a job."""
+        self.processes.close()
 
     def total(self, values: list[float]) -> list[float]:
         """Sums over processes."""
@@ -272,6 +280,42 @@ class Host:
         if scale != 1.0:
             stripe.mul_(scale)
         torch.cat(processes.gather(stripe), out=buffers[0])
+
+    def _within_groups(self, requests: list[Within]) -> list[float]:
+        values: list[float] = []
+        while len(values) < len(requests):
+            members = requests[len(values)].members
+            values += self._within([r for r in requests if r.members == members])
+        return values
+
+    def _within(self, requests: list[Within]) -> list[float]:
+        """What all workers here of one group ask for."""
+        before, first = time.perf_counter(), requests[0]
+        buffers, total = [r.buffer for r in requests], sum(r.value for r in requests)
+        if first.sums:
+            for buffer in buffers[1:]:
+                buffers[0].add_(buffer)
+        if len(first.members) > len(requests):
+            group = self._group(first.members)
+            if first.sums:
+                group.sum(buffers[0], 1.0)
+                total = float(group.control([total])[0])
+            else:
+                group.broadcast(buffers[0])
+        self._hand_out(buffers)
+        self._timed("exchange", before)
+        return [total] * len(requests)
+
+    def _group(self, members: range) -> Divisible:
+        """The processes that host a group of workers."""
+        if members not in self._groups:
+            hosting = [p for p, (a, b) in enumerate(itertools.pairwise(self.bounds)) if a < members.stop and b > members.start]
+            if self.bounds[hosting[0]] != members.start or self.bounds[hosting[-1] + 1] != members.stop:
+                raise UserError(f"the workers {members.start} to {members.stop - 1} are to go in step, and the processes that host them "
+                                "host others too; use as many processes (--nproc) as workers, or groups of whole processes (--group-size).")
+            assert isinstance(self.between, Divisible)
+            self._groups[members] = self.between.group(hosting)
+        return self._groups[members]
 
     def _total(self, requests: list[Total]) -> list[float]:
         return [float(self._by_rank([r.value for r in requests]).sum())] * len(requests)

@@ -7,6 +7,7 @@ with nccl and gloo. `pykaldist train` starts these processes itself where it is 
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 from dataclasses import dataclass
@@ -17,13 +18,15 @@ import torch
 from pykaldist.errors import UserError
 from pykaldist.options import option
 from pykaldist.parallel.cluster import Cluster, shipped
+from pykaldist.parallel.concurrent import Concurrent
 from pykaldist.parallel.host import Host
 from pykaldist.parallel.processes import Alone, Processes
 from pykaldist.parallel.simulation import Simulation
-from pykaldist.parallel.strategy import strategies, strategy_class
+from pykaldist.parallel.strategy import Strategy, strategies, strategy_class
 
 FABRICS = ("mpi", "nccl", "gloo", "virtual")
 NO_TIMEOUT_S = 7 * 24 * 3600.0  # of an exchange: one may wait for a long serial phase; parallel/watch.py knows who hangs
+DEFAULT_CLUSTER = "v100-ethernet"  # of asynchronous virtual workers
 LR_SCALES = {"none": lambda n: 1.0, "linear": float, "sqrt": lambda n: n**0.5}
 
 
@@ -65,9 +68,11 @@ class JobOptions:
                 raise UserError(f"--cluster {self.cluster} simulates all workers in one process: leave out --hosts and --nproc, and any "
                                 "--fabric but virtual.")
             self.fabric = "virtual"
-        elif strategy_class(self.strategy).asynchronous:
-            raise UserError(f"--strategy {self.strategy} is simulated so far, not run between processes: give --cluster, a cluster file or "
-                            f"one of {', '.join(shipped())}.")
+        elif strategy_class(self.strategy).asynchronous and self.fabric == "virtual":
+            self.cluster = DEFAULT_CLUSTER
+        if strategy_class(self.strategy).asynchronous and self.deterministic and not self.cluster:
+            raise UserError(f"--strategy {self.strategy} --deterministic true: between processes no two asynchronous runs are alike; those "
+                            f"of a simulated cluster are (--cluster FILE, or one of {', '.join(shipped())}).")
         if self.fabric == "virtual" and self.hosts:
             raise UserError(f"--fabric virtual --hosts {self.hosts}: virtual workers alone are one process; use --fabric mpi.")
         if self.fabric == "virtual" and self.nproc > 1:
@@ -165,7 +170,7 @@ def _set_rendezvous(fabric: str) -> None:
         raise UserError(f"--fabric {fabric}: {', '.join(missing)} not set; let torchrun start the processes, or `pykaldist` by itself.")
 
 
-def open_job(options: JobOptions) -> Job:
+def open_job(options: JobOptions, strategy: Strategy) -> Job:
     """Meet the other processes, and share out workers, devices and CPU threads."""
     processes, fabric = open_processes(options)
     if processes.size > options.ngpu:
@@ -178,9 +183,17 @@ def open_job(options: JobOptions) -> Job:
     threads = options.num_threads or (1 if options.deterministic else max(1, local_cores() // len(local)))
     torch.set_num_threads(threads)
     if options.cluster:
-        host: Host = Simulation(options.ngpu, Cluster.read(options.cluster), options.simulation_seed, options.deterministic)
+        cluster = Cluster.read(options.cluster)
+        if cluster.failures and not strategy.survives:
+            raise UserError(f"--cluster {options.cluster} lets workers fail, and --strategy {options.strategy} does not survive that: such "
+                            "a job ends, and goes on from its last checkpoint when it is run again. Leave its failures out.")
+        host: Host = Simulation(options.ngpu, cluster, options.simulation_seed, options.deterministic)
+    elif strategy.free:
+        host = Concurrent(options.ngpu, processes, strategy.survives, names)
     else:
         host = Host(options.ngpu, processes, options.deterministic)
+    for fabric_end in host.fabrics if not options.cluster else ():
+        fabric_end.node_size = _node_size(host, names)
     n, p = options.ngpu, processes.size
     nodes = len(set(names))
     over = f" over {fabric}" * bool(fabric)
@@ -196,6 +209,13 @@ def open_job(options: JobOptions) -> Job:
                             "wants one each; use --nproc, or --fabric mpi, whose processes can share a device.")
         where += f"; {len(local)} processes share {torch.cuda.device_count()} devices"
     return Job(host, device, where)
+
+
+def _node_size(host: Host, names: list[str]) -> int:
+    """Workers of a node, if there are as many on each, one after the other; else 0."""
+    of_worker = [name for name, a, b in zip(names, host.bounds, host.bounds[1:], strict=False) for _ in range(a, b)]
+    sizes = [len(list(run)) for _, run in itertools.groupby(of_worker)]
+    return sizes[0] if len(set(sizes)) == 1 and len(sizes) == len(set(names)) else 0
 
 
 def _names(processes: Processes, name: str) -> list[str]:

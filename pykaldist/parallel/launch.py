@@ -14,7 +14,6 @@ hydra, which would kill them at once, is started with SIGTERM blocked. Ctrl-C en
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import queue
 import random
@@ -38,12 +37,12 @@ from pykaldist.errors import Terminated, UserError
 from pykaldist.io.atomic import write_text
 from pykaldist.io.lock import locked
 from pykaldist.parallel.job import JobOptions, inside, local_cores
-from pykaldist.parallel.watch import DIED, FOLDER, STOP, read_records
+from pykaldist.parallel.keeper import DONE, FINISHED, FOLDER, die_with_parent
+from pykaldist.parallel.watch import DIED, STOP, read_records
 
 GO_ON = "the last checkpoint is whole: run the same command again to go on."
 LOST = "lost its connection to another process"  # in the sentence of a process that another one's death ended
 GRACE_S = 10.0  # for processes to end by themselves
-PR_SET_PDEATHSIG = 1
 NOISE = re.compile(r"={20,}$|=   |YOUR APPLICATION TERMINATED WITH|This typically refers to a problem with your|Please see the FAQ page|"
                    r"Abort\(\d+\) on node|\[(mpiexec|proxy:[\w:]*)@|srun: (error|Job step|Force Terminated)|slurmstepd: error: \*\*\*")
 ERROR = re.compile(r"pykaldist [\w-]+: ERROR: (.*)")
@@ -110,8 +109,9 @@ class Command:
     env: dict[str, str] = field(default_factory=dict)
 
 
-def commands(options: JobOptions, argv: list[str]) -> list[Command]:
-    """What is to be run, for a job with the command line `pykaldist <argv>`."""
+def commands(options: JobOptions, argv: list[str], survivors: Path | None = None) -> list[Command]:
+    """What is to be run, for a job with the command line `pykaldist <argv>`; one that goes on when a process of its is killed names its
+    experiment folder."""
     count = num_processes(options)
     verb = [sys.executable, "-m", "pykaldist", *argv]
     if options.fabric in ("gloo", "nccl"):
@@ -123,6 +123,8 @@ def commands(options: JobOptions, argv: list[str]) -> list[Command]:
     else:
         verb = [sys.executable, "-m", "mpi4py", "-m", "pykaldist", *argv]
         env = {}
+    if survivors is not None:
+        verb = [sys.executable, "-m", "pykaldist.parallel.keeper", str(survivors), *verb]
     if under_slurm() and not options.hosts:
         return [Command(["srun", f"--ntasks={count}", "--kill-on-bad-exit=1", "--export=ALL", "--mpi=pmi2", *verb], env)]
     beside = Path(sys.executable).with_name("mpiexec")
@@ -180,8 +182,9 @@ def process_name() -> str:
 class Launcher:
     """Runs a job of the command line `pykaldist <argv>` in experiment folder `exp` to its end."""
 
-    def __init__(self, options: JobOptions, argv: list[str], exp: Path) -> None:
-        self.commands, self.verb, self.folder, self.timeout = commands(options, argv), argv[0], exp / FOLDER, options.timeout
+    def __init__(self, options: JobOptions, argv: list[str], exp: Path, survives: bool = False) -> None:
+        self.commands, self.verb, self.folder = commands(options, argv, exp if survives else None), argv[0], exp / FOLDER
+        self.timeout, self.survives = options.timeout, survives
         self.token = f"{socket.gethostname()}-{os.getpid()}-{random.randrange(1 << 40)}"
         self.children: list[subprocess.Popen[str]] = []
         self._ended: queue.SimpleQueue[int] = queue.SimpleQueue()  # children, in the order in which they ended
@@ -203,6 +206,8 @@ class Launcher:
             for command in self.commands:
                 self._start(command)
             status = self._wait()
+            if self.survives and status and (self.folder / FINISHED).exists():
+                status = 0  # without some of the processes
         except BaseException:
             self._kill()
             raise
@@ -287,6 +292,8 @@ class Launcher:
             if status < 0 and not self._killed and len(self.children) > 1:
                 self._died = self._died or f"process {number} on {socket.gethostname()} (pid {self.children[number].pid}) was killed by " \
                                            f"signal {-status} ({signal.Signals(-status).name})"
+            if self.survives and (status == DONE or (status < 0 and number)):
+                continue  # it is through; or the others go on, or say that they cannot
             if status and not failed:
                 failed = status
                 # Those that were asked to end do; those that wait for a dead one would do so for ever.
@@ -344,7 +351,7 @@ class Launcher:
 def _before_exec() -> None:
     """In the child: hydra must not hear SIGTERM, and the child is not to outlive the launcher."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
 
 
 def _alive(pid: int) -> bool:

@@ -47,6 +47,18 @@ class Processes(ABC):
         """The same processes by a channel of its own, on which a second thread can exchange at the same time. Collective."""
 
 
+class Divisible(Processes):
+    """Processes of which some can exchange by themselves."""
+
+    @abstractmethod
+    def group(self, members: Sequence[int]) -> Divisible:
+        """The processes `members`, in this order, of which this is one; all of them have to ask for it, and nobody else."""
+
+    @abstractmethod
+    def broadcast(self, buffer: Tensor) -> None:
+        """buffer <- that of the first process."""
+
+
 class Alone(Processes):
     """One process: nobody to exchange with."""
 

@@ -13,8 +13,9 @@ Times. With t the seconds of a minibatch, scaled to the run's minibatch and para
     averages    an all-reduce between the devices (`plan.allreduce_seconds`), once the last worker has come; one that is begun and
                 finished later takes what computing does not hide. Gathering and scattering are half of one. A few numbers cost nothing
                 but the waiting.
-    messages    latency + bytes / bandwidth of the link (`plan.message_seconds`), both ways. An exclusive end (a parameter server) is busy
-                from a message's first byte to the last one of its answer, `server_seconds` in between; whoever is patient queues.
+    messages    latency + bytes / bandwidth of the link (`plan.message_seconds`), both ways. An end that is called in turn (a parameter
+                server) is busy from a message's first byte to the last one of its answer, `server_seconds` in between; whoever is patient
+                queues.
     an epoch    ends with its cross-validation and its fixed seconds, as in a plan.
 Left out: contention of several messages for one link, BMUF's filter, 1-bit quantising.
 
@@ -128,8 +129,8 @@ class Simulation(Host):
         self._average_end = 0.0  # of the one that is under way
         self._computing = [False] * n
         self._gathered: list[int] = []  # groups, by their first worker, whose exchange is under way
-        self._lines: dict[int, list[int]] = {}  # exclusive worker -> tickets of its calls, the one being served first
-        self._busy = 0.0  # seconds that exclusive ends have been
+        self._lines: dict[int, list[int]] = {}  # worker that is called in turn -> tickets, the one being served first
+        self._busy = 0.0  # seconds that end that is called in turns have been
         self._resting: dict[int, More] = {}  # workers that wait for the others to be through
         self._steps = 0
         self._consensus: list[float] = []
@@ -156,8 +157,8 @@ class Simulation(Host):
         late = sum((fabric.staleness for fabric in self.fabrics), Counter())
         if not late:
             return {}
-        ends = sum(fabric.exclusive for fabric in self.fabrics)
-        load = {"server_load": self._busy / ends / max(self._clock[rank] for rank in self.living)} if ends else {}
+        ends = len(self._lines)
+        load = {"server_load": self._busy / ends / self._latest()} if ends else {}
         dead = [rank for rank in range(self.size) if rank not in self.living]
         return {"staleness": {str(steps): late[steps] for steps in sorted(late)}, "consensus": self._consensus, **load,
                 **({"dead": dead} if dead else {})}
@@ -190,7 +191,7 @@ class Simulation(Host):
         self._running = False
         workload = self._workload()
         score = predict(workload, self.cluster, self.size, "local")
-        self._epoch_end = max(self._clock[rank] for rank in self.living) + score.score + score.fixed
+        self._epoch_end = self._latest() + score.score + score.fixed
         return self._results
 
     def _workload(self) -> Workload:
@@ -269,9 +270,9 @@ class Simulation(Host):
             requests = [self._parked[rank] for rank in range(self.size) if rank in self._parked]
             kinds = {type(request).__name__ for request in requests}
             if len(requests) < len(self.living) or len(kinds) > 1:
-                raise RuntimeError(f"{len(requests)} of {len(self.living)} workers wait for {', '.join(sorted(kinds))}: every worker has to "
-                                   "make the same requests, as often")
-            begin = max(self._clock[rank] for rank in self.living)
+                raise RuntimeError(f"{len(requests)} of {len(self.living)} workers wait for {', '.join(sorted(kinds))}: every worker has "
+                                   "to make the same requests, as often")
+            begin = self._latest()
             seconds = self._collective_seconds(requests)
             for rank in self.living:
                 spent = self.fabrics[rank].seconds
@@ -287,15 +288,19 @@ class Simulation(Host):
         """Real time is of no interest."""
         return before
 
+    def _latest(self) -> float:
+        """The time of the worker that is furthest on."""
+        return max(self._clock[rank] for rank in self.living)
+
     def _collective_seconds(self, requests: list[Any]) -> float:
         first, devices = requests[0], min(self.size, self.cluster.workers)
         if isinstance(first, Average | BeginAverage) and not any(request.weight for request in requests):
             return 0.0
         if isinstance(first, BeginAverage):
-            self._average_end = max(self._clock[rank] for rank in self.living) + allreduce_seconds(self.cluster, devices, _bytes(first.buffer))
+            self._average_end = self._latest() + allreduce_seconds(self.cluster, devices, _bytes(first.buffer))
             return 0.0
         if isinstance(first, FinishAverage):
-            return max(0.0, self._average_end - max(self._clock[rank] for rank in self.living))
+            return max(0.0, self._average_end - self._latest())
         if isinstance(first, Average | Sum):
             return allreduce_seconds(self.cluster, devices, _bytes(first.buffer))
         if isinstance(first, Gather):
@@ -431,7 +436,7 @@ class Simulation(Host):
     # Failures.
 
     def _on_failure(self, time: float, rank: int, about: None) -> None:
-        if self.fabrics[rank].exclusive:
+        if rank in self._lines:
             raise UserError(f"cluster {self.cluster.name} lets worker {rank} fail at {self._before + time:g} s, and with it the server "
                             "beside it: that ends the job.")
         if len(self.living) == 1:
@@ -442,7 +447,7 @@ class Simulation(Host):
         self._parked.pop(rank, None)
         self._resting.pop(rank, None)
         again = self._books.lose(rank)
-        self.say(f"worker {rank} died at {self._before + time:.3f} s; {len(self.living)} go on, and {again} minibatches of its are done again")
+        self.say(f"worker {rank} has died at {self._before + time:.3f} s; {len(self.living)} go on, and do {again} minibatches again")
         gone = {number for number, ticket in self._tickets.items() if ticket.rank == rank}
         self._events = [event for event in self._events if event[1] != rank]
         heapq.heapify(self._events)
@@ -474,14 +479,14 @@ class Simulation(Host):
         self._tickets[number] = Ticket(rank, request.to, request.buffer.clone(), request.value, request.patient, self._clock[rank])
         if request.to not in self.living:
             self._fail(self._clock[rank], number)
-        elif self.fabrics[request.to].exclusive:
+        elif request.in_turn:
             self._add_event(self._clock[rank] + self._message(rank, request.to, None), rank, "knock", number)
         else:
             self._add_event(self._clock[rank] + self._message(rank, request.to, request.buffer), rank, "call", number)
         return number
 
     def _on_knock(self, time: float, rank: int, number: int) -> None:
-        """A call has come to an exclusive end."""
+        """A call has come to an end that is called in turn."""
         ticket = self._tickets[number]
         line = self._lines.setdefault(ticket.to, [])
         if line and not ticket.patient:
@@ -544,7 +549,8 @@ class Simulation(Host):
         if not self._running:
             return {"seconds_before": self._before + self._epoch_end, "living": self.living}
         return {
-            "seconds_before": self._before, "living": self.living, "books": self._books.state_dict(), "clock": self._clock, "numbers": self._numbers, "events": [list(e) for e in self._events],
+            "seconds_before": self._before, "living": self.living, "books": self._books.state_dict(), "clock": self._clock,
+            "numbers": self._numbers, "events": [list(e) for e in self._events],
             "tickets": {number: vars(ticket) for number, ticket in self._tickets.items()},
             "computing": self._computing, "gathered": self._gathered, "lines": self._lines, "busy": self._busy,
             "steps": self._steps, "consensus": self._consensus, "disagreement": self.disagreement,

@@ -28,14 +28,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from pykaldist.parallel.keeper import FOLDER
 from pykaldist.parallel.processes import Processes
 
-FOLDER = ".ranks"  # in an experiment's folder
 STOP = "stop"  # the launcher's word to the processes that it started, by their PYKALDIST_JOB
 DIED = 75  # exit status of a job that died of what another try may mend (EX_TEMPFAIL)
 WAITING = "waiting for an exchange"
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-EXCHANGING = ("parallel/fabrics/", "parallel/processes.py", "parallel/host.py")
+EXCHANGING = ("parallel/fabrics/", "parallel/processes.py", "parallel/host.py", "parallel/concurrent.py", "parallel/peers.py",
+              "parallel/survivors.py")
 
 
 class Pulse:

@@ -102,7 +102,8 @@ class Sources:
 
     def __init__(self, sampler: Callable[[int], Sampler], epoch: int, kept: int) -> None:
         self._sampler, self._epoch, self._kept = sampler, epoch, kept
-        self._open: OrderedDict[int, tuple[Generator[Minibatch, int, None], int]] = OrderedDict()  # split -> its minibatches, from this number on
+        # split -> its minibatches, from this number on
+        self._open: OrderedDict[int, tuple[Generator[Minibatch, int, None], int]] = OrderedDict()
 
     def point(self, worker: Worker, place: Place) -> None:
         """The worker's next minibatch is to be this one."""

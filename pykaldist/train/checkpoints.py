@@ -57,7 +57,10 @@ class Checkpoints:
         return {moment: found[moment] for moment in sorted(found)}
 
     def save(self, moment: Moment, parts: dict[int, dict[str, Any]], workers: int) -> None:
-        """Begin to write some parts of a checkpoint of a job in which `workers` workers live; raises the OSError of the one before, if it failed."""
+        """Begin to write some parts of a checkpoint of a job in which `workers` workers live.
+
+        Raises the OSError of the one before, if it failed.
+        """
         self.wait()
         parts = copied(parts)
         self._thread = threading.Thread(target=self._write, args=(moment, parts, workers), name="checkpoint")

@@ -89,7 +89,7 @@ class DbnExperiment:
     def __init__(self, store: Path, exp: Path, options: DbnOptions, job: JobOptions, strategy: Any, trainer: TrainerOptions) -> None:
         self.store, self.exp, self.options, self.job_options, self.strategy, self.trainer = store, exp, options, job, strategy, trainer
         self.train, self.dev = open_stores(store)
-        self.job = open_job(job)
+        self.job = open_job(job, make_strategy(job.strategy, strategy))
         self.host, self.device = self.job.host, self.job.device
 
     def config(self) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class DbnExperiment:
         """Train or resume; leaves dbn.pt, and nnet1's <layer>.rbm, <layers>.dbn and final.feature_transform in `exp`."""
         with locked(self.exp) if self.job.first else contextlib.nullcontext(), torch.no_grad():
             self._run()
-        self.host.processes.close()
+        self.host.close()
 
     def _run(self) -> None:
         notes = {"checkpoints": dataclasses.asdict(self.trainer), "store": str(self.store)}

@@ -117,7 +117,7 @@ class Experiment:
         if self.dbn:
             self.dbn.check(dnn, self.splice, self.train.manifest.dim)
         self.partition = Partition(self.train, choices.job.ngpu, choices.job.blocks, choices.job.partition_level, options.randomizer_seed)
-        self.job = open_job(choices.job)
+        self.job = open_job(choices.job, make_strategy(choices.job.strategy, choices.strategy))
         self.host, self.device = self.job.host, self.job.device
 
     def config(self) -> dict[str, Any]:
@@ -137,7 +137,7 @@ class Experiment:
         """Train or resume; leaves final.pt, ali_train_pdf.counts and the system's files in `exp`."""
         with locked(self.exp) if self.job.first else contextlib.nullcontext(), torch.no_grad():
             self._run()
-        self.host.processes.close()
+        self.host.close()
 
     def _run(self) -> None:
         c, options = self.choices, self.options

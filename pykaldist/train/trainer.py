@@ -80,6 +80,7 @@ class Trainer:
         self.accepted = workers[0].params.clone()
         self.seconds_before = 0.0  # spent on this epoch before it was resumed
         self._last_checkpoint = time.perf_counter()
+        self._saved = (0, 0)  # the moment of the last checkpoint
         self._bar: Progress | None = None
         self._stop = False
 
@@ -123,7 +124,8 @@ class Trainer:
             worker.begin_epoch(epoch, factor * schedule.learn_rate(epoch),
                                (lambda fraction: factor * schedule.learn_rate(epoch, fraction)) if schedule.moves_within(epoch) else None)
         host.begin_epoch()
-        frames_before = 0 if host.keeps_time else sum(worker.frames for worker in self._living())  # of this epoch, when it was resumed within
+        # Of this epoch, when it was resumed within.
+        frames_before = 0 if host.keeps_time else sum(worker.frames for worker in self._living())
         with Progress(f"epoch {epoch + 1}", sum(worker.sampler.frames for worker in self.workers), "frames") as self._bar:
             if not self.first:
                 self._bar.close()
@@ -219,13 +221,16 @@ class Trainer:
             raise Terminated
 
     def _save(self, seconds: float) -> None:
-        updates = int(self.host.largest([float(worker.updates) for worker in self.workers]))
+        moment = int(self.host.largest([float(worker.updates) for worker in self.workers])), self.epoch
+        if moment == self._saved:
+            return  # nobody has done more than then: asynchronous workers may rest twice at one update of the fastest
+        self._saved = moment
         parts = {rank: {"worker": worker.state_dict(), "strategy": strategy.state_dict()}
                  for rank, worker, strategy in zip(self.host.ranks, self.workers, self.strategies, strict=True)
                  if rank in self.host.living}
         if self.first:
             parts[TRAINER] = self.state_dict(seconds)
-        self.checkpoints.save((updates, self.epoch), parts, len(self.host.living))
+        self.checkpoints.save(moment, parts, len(self.host.living))
         self._last_checkpoint = time.perf_counter()
 
     def _resume(self) -> bool:
@@ -273,8 +278,8 @@ class Trainer:
             write_text(self.exp / "history.jsonl", "".join(json.dumps(line) + "\n" for line in self.history))
 
     def state_dict(self, seconds: float = 0.0) -> dict[str, Any]:
-        return {"workers": self.host.size, "living": self.host.living, "epoch": self.epoch, "history": json.dumps(self.history), "accepted": self.accepted.cpu(),
-                "seconds": seconds, "schedule": self.schedule.state_dict(), "host": self.host.state_dict()}
+        return {"workers": self.host.size, "living": self.host.living, "epoch": self.epoch, "history": json.dumps(self.history),
+                "accepted": self.accepted.cpu(), "seconds": seconds, "schedule": self.schedule.state_dict(), "host": self.host.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.epoch, self.history, self.seconds_before = state["epoch"], json.loads(state["history"]), state["seconds"]

@@ -247,16 +247,17 @@ def test_random_times_have_the_mean_and_the_spread_of_the_file():
     assert float(found.mean()) == pytest.approx(0.5, rel=0.02) and float(found.std()) == pytest.approx(0.15, rel=0.05)
 
 
-def test_an_exclusive_end_serves_one_after_the_other():
+def test_an_end_that_is_called_in_turn_serves_one_after_the_other():
     """0.1 s a message each way, 0.2 s of service; who is impatient is told that it is busy."""
     host = Simulation(4, cluster(server_seconds=0.2))
     told = []
 
     async def work(fabric):
         if fabric.rank == 0:
-            fabric.serve(lambda sender, buffer, value: (None, -1.0) if buffer is None else (buffer + 1, value), exclusive=True)
+            fabric.serve(lambda sender, buffer, value: (None, -1.0) if buffer is None else (buffer + 1, value))
         else:
-            buffer, value = await fabric.done(await fabric.call(0, torch.full((PARAMETERS,), 1.0), fabric.rank, patient=fabric.rank != 2))
+            buffer, value = await fabric.done(
+                    await fabric.call_in_turn(0, torch.full((PARAMETERS,), 1.0), fabric.rank, patient=fabric.rank != 2))
             told.append((fabric.rank, value, None if buffer is None else float(buffer[0]), host._clock[fabric.rank]))
         await fabric.total(0)
 

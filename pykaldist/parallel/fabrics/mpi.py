@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pykaldist.errors import UserError
-from pykaldist.parallel.processes import Processes
+from pykaldist.parallel.processes import Divisible
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CHUNK = 1 << 22  # values
 
 
-class Mpi(Processes):
+class Mpi(Divisible):
     """The processes of a communicator, MPI.COMM_WORLD or a duplicate of it."""
 
     def __init__(self, world: MPI.Comm | None = None) -> None:
@@ -82,6 +82,20 @@ class Mpi(Processes):
         received = torch.empty(int(counts.sum()), dtype=sent.dtype)
         self._world.Allgatherv(_bytes(sent), [_bytes(received), counts * sent.itemsize])
         return list(received.to(buffer.device).split(counts.tolist()))
+
+    def broadcast(self, buffer: Tensor) -> None:
+        host = self._staging(buffer)
+        self._world.Bcast(_bytes(host))
+        if host is not buffer:
+            buffer.copy_(host)
+
+    def group(self, members: Sequence[int]) -> Mpi:
+        everyone = self._world.Get_group()
+        some = everyone.Incl(list(members))
+        found = Mpi(self._world.Create_group(some, members[0]))
+        some.Free()
+        everyone.Free()
+        return found
 
     def twin(self) -> Mpi:
         if self._mpi.Query_thread() < self._mpi.THREAD_MULTIPLE:

@@ -15,16 +15,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pykaldist.parallel.processes import Processes
+from pykaldist.parallel.processes import Divisible
 
 
-class TorchDistributed(Processes):
+class TorchDistributed(Divisible):
     """`backend`: nccl or gloo; with nccl, control values go through gloo."""
 
     def __init__(self, backend: str, timeout: float = 1800.0) -> None:
         dist.init_process_group("cpu:gloo,cuda:nccl" if backend == "nccl" else "gloo", timeout=datetime.timedelta(seconds=timeout))
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self._group = dist.group.WORLD
+        self._members = list(range(self.size))  # in the job
         self._all = [self]  # and its twins
         atexit.register(self._end)
 
@@ -57,14 +58,25 @@ class TorchDistributed(Processes):
         received = [torch.empty(int(n), dtype=parts[0].dtype, device=parts[0].device) for n in incoming]
         received[self.rank].copy_(parts[self.rank])
         others = [p for p in range(self.size) if p != self.rank]
-        operations = [dist.P2POp(dist.isend, parts[p].contiguous(), p, self._group) for p in others if len(parts[p])]
-        operations += [dist.P2POp(dist.irecv, received[p], p, self._group) for p in others if len(received[p])]
+        operations = [dist.P2POp(dist.isend, parts[p].contiguous(), self._members[p], self._group) for p in others if len(parts[p])]
+        operations += [dist.P2POp(dist.irecv, received[p], self._members[p], self._group) for p in others if len(received[p])]
         for handle in dist.batch_isend_irecv(operations) if operations else ():
             handle.wait()
         return received
 
     def gather(self, buffer: Tensor) -> list[Tensor]:
         return self.scatter([buffer] * self.size)
+
+    def broadcast(self, buffer: Tensor) -> None:
+        dist.broadcast(buffer, self._members[0], group=self._group)
+
+    def group(self, members: Sequence[int]) -> TorchDistributed:
+        other = copy.copy(self)
+        other._members = [self._members[p] for p in members]
+        other.rank, other.size = members.index(self.rank), len(members)
+        other._group = dist.new_group(other._members, use_local_synchronization=True)
+        self._all.append(other)
+        return other
 
     def twin(self) -> TorchDistributed:
         other = copy.copy(self)

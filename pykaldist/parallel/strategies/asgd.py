@@ -45,6 +45,7 @@ from pykaldist.parallel.asynchronous import Asynchronous, WorkOptions
 from pykaldist.parallel.fabric import Fabric
 from pykaldist.parallel.worker import Worker
 
+
 @dataclass
 class AsgdOptions(WorkOptions):
     """asgd."""
@@ -163,7 +164,7 @@ class Asgd(Asynchronous):
             if self.server is None:
                 self.server = Server(params[parts[fabric.rank]].clone(), self.memory, self.options)
             self.server.to(params.device)
-            fabric.serve(self.server.handle, exclusive=True)
+            fabric.serve(self.server.handle)
         while True:
             fabric.mark()
             fraction = await fabric.take(self.queue, max(self.unsent))
@@ -176,7 +177,7 @@ class Asgd(Asynchronous):
             await self._sync(worker, fabric, parts, patient=fraction is None)
         await fabric.total(0)  # all have pushed what they had
         for s, part in enumerate(parts):
-            model, applied = await fabric.done(await fabric.call(s, params[:0], 0))
+            model, applied = await fabric.done(await fabric.call_in_turn(s, params[:0], 0))
             if applied != self.pushed[s]:
                 raise RuntimeError(f"worker {fabric.rank} has pushed {self.pushed[s]} updates, and {applied:.0f} were applied")
             params[part].copy_(model)
@@ -194,10 +195,10 @@ class Asgd(Asynchronous):
         assert self.pulled is not None
         due, limit = [s for s, n in enumerate(self.unsent) if n], self.options.max_distance
         updates = {s: worker.params[parts[s]] - self.pulled[parts[s]] for s in due}
-        tickets = {s: await fabric.call(s, updates[s], self.read[s], patient) for s in due}
+        tickets = {s: await fabric.call_in_turn(s, updates[s], self.read[s], patient) for s in due}
         answers = {s: await fabric.done(ticket) for s, ticket in tickets.items()}
         far = [s for s, (model, applied) in answers.items() if model is None and limit and applied - self.read[s] >= limit]
-        tickets = {s: await fabric.call(s, updates[s], self.read[s]) for s in far}
+        tickets = {s: await fabric.call_in_turn(s, updates[s], self.read[s]) for s in far}
         for s, ticket in tickets.items():
             answers[s] = await fabric.done(ticket)
         for s, (model, applied) in answers.items():

@@ -113,7 +113,7 @@ def test_a_worker_waits_where_it_is_turned_away_and_too_far_behind(descender, li
     class Fabric:
         staleness: ClassVar[Counter[int]] = Counter()
 
-        async def call(self, to, update, read, patient=True):
+        async def call_in_turn(self, to, update, read, patient=True):
             assert (to, read) == (0, 3)
             made.append(patient)
             return len(made)

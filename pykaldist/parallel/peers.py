@@ -1,0 +1,250 @@
+"""The processes of a job as peers: messages that come when they come, and a process whose death is not the end of the others.
+
+MPI and NCCL offer neither. Their messages want a matching call at the other end, they wait for it by spinning, which takes the core from
+whoever computes on it, and they end a job with any of its processes. So what workers tell each other that go each their own way takes
+connections of its own: TCP between each two processes, set up with the help of the processes as they have met (by MPI, NCCL or gloo).
+
+A message is a kind, a few numbers, and a buffer or none. For each connection a thread writes what has been queued for it, and one reads:
+it calls `heed` with whatever arrives. Both sleep in the system while there is nothing to do. Everything that they change is guarded by
+`changed`, a condition whose lock `heed` is called with.
+
+A process that ends without `close` is lost to the others: at once where its system closes its connections, within about `SILENCE_S` where
+its machine is gone. Who connects has to know a secret that only the job's processes have told each other.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import queue
+import secrets
+import socket
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pykaldist.errors import UserError
+from pykaldist.parallel.processes import Processes
+
+FAREWELL, FAILED = 0, 1  # kinds of a connection's own; others are its users'
+SILENCE_S = 60  # of a machine, after which it counts as gone
+CONNECT_S = 10.0
+SECRET = 16  # bytes
+DTYPES = (None, torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8)  # None: no buffer
+HEADER = struct.Struct("<BBHQ")  # kind, type of the buffer, how many numbers, the buffer's bytes
+GREETING = struct.Struct(f"<{SECRET}sI")
+SIOCGIFADDR = 0x8915
+
+
+@dataclass
+class Message:
+    kind: int
+    numbers: Sequence[float]
+    buffer: Tensor | None
+    sent: Callable[[], object] | None  # called when all of it has left
+
+    def write(self, sock: socket.socket) -> None:
+        raw = None if self.buffer is None else memoryview(self.buffer.detach().contiguous().view(torch.uint8).numpy())
+        code = 0 if self.buffer is None else DTYPES.index(self.buffer.dtype)
+        sock.sendall(HEADER.pack(self.kind, code, len(self.numbers), 0 if raw is None else len(raw))
+                     + struct.pack(f"<{len(self.numbers)}d", *self.numbers))
+        if raw:
+            sock.sendall(raw)
+
+
+@dataclass
+class Link:
+    """To one peer."""
+
+    socket: socket.socket
+    outgoing: queue.SimpleQueue[Message | None] = field(default_factory=queue.SimpleQueue)
+    threads: list[threading.Thread] = field(default_factory=list)
+
+
+class Peers:
+    """Of process `processes.rank` of `processes.size`, which have to make theirs at the same time.
+
+    `heed(peer, kind, numbers, buffer)` takes what arrives, `lost(peer)` learns that a process has ended; both are called with the lock of
+    `changed`. What they raise is `failure`, for whoever waits.
+    """
+
+    def __init__(self, processes: Processes, heed: Callable[[int, int, list[float], Tensor | None], None],
+                 lost: Callable[[int], None]) -> None:
+        self.rank, self.size, self._heed, self._lost = processes.rank, processes.size, heed, lost
+        self.changed = threading.Condition(threading.RLock())
+        self.failure: Exception | None = None
+        self.gone: set[int] = set()  # those lost
+        self._closing = False
+        self._links = {peer: Link(sock) for peer, sock in _meet(processes).items()}
+        for peer, link in self._links.items():
+            link.threads = [threading.Thread(target=target, args=(peer, link), name=f"{target.__name__.strip('_')} {peer}", daemon=True)
+                            for target in (self._read, self._write)]
+
+    def start(self) -> None:
+        """Begin to hear the others."""
+        for link in self._links.values():
+            for thread in link.threads:
+                thread.start()
+
+    def send(self, to: int, kind: int, numbers: Sequence[float] = (), buffer: Tensor | None = None,
+             sent: Callable[[], object] | None = None) -> None:
+        """Queue a message; the buffer, on the host, must stay as it is until it is `sent`. To one who is gone it goes nowhere."""
+        self._links[to].outgoing.put(Message(kind, numbers, buffer, sent))
+
+    def wait(self, until: Callable[[], object]) -> None:
+        """Until this is true, whatever arrives meanwhile; raises `failure`. To be called with the lock."""
+        self.changed.wait_for(lambda: self.failure is not None or until())
+        if self.failure is not None:
+            raise self.failure
+
+    def close(self, kind: int = FAREWELL) -> None:
+        """Part from the others, in agreement; or, with `FAILED`, because something here has ended the job."""
+        with self.changed:
+            self._closing = True
+        for link in self._links.values():
+            link.outgoing.put(Message(kind, (), None, None))
+            link.outgoing.put(None)
+        for peer, link in self._links.items():
+            for thread in link.threads if kind == FAREWELL else link.threads[1:]:
+                if peer not in self.gone:
+                    thread.join(CONNECT_S)
+            link.socket.close()
+
+    def _write(self, peer: int, link: Link) -> None:
+        try:
+            while (message := link.outgoing.get()) is not None:
+                message.write(link.socket)
+                if message.sent is not None:
+                    with self.changed:
+                        message.sent()
+                        self.changed.notify_all()
+        except OSError:
+            self._lose(peer)
+
+    def _read(self, peer: int, link: Link) -> None:
+        header = bytearray(HEADER.size)
+        try:
+            while True:
+                _fill(link.socket, header)
+                kind, code, count, size = HEADER.unpack(header)
+                numbers = bytearray(8 * count)
+                _fill(link.socket, numbers)
+                buffer, dtype = None, DTYPES[code]
+                if dtype is not None:
+                    buffer = torch.empty(size // dtype.itemsize, dtype=dtype)
+                    _fill(link.socket, buffer.view(torch.uint8).numpy())
+                if kind == FAREWELL:
+                    return  # ours is on its way
+                with self.changed:
+                    if kind == FAILED:
+                        raise RuntimeError(f"Connection closed by peer: process {peer} has failed")
+                    self._heed(peer, kind, list(struct.unpack(f"<{count}d", numbers)), buffer)
+                    self.changed.notify_all()
+        except OSError:
+            self._lose(peer)
+        except Exception as error:  # whatever it is, this thread cannot deal with it
+            self._fail(error)
+
+    def _lose(self, peer: int) -> None:
+        with self.changed:
+            if peer in self.gone or self._closing:
+                return
+            self.gone.add(peer)
+            try:
+                self._lost(peer)
+            except Exception as error:
+                self._fail(error)
+            self.changed.notify_all()
+
+    def _fail(self, error: Exception) -> None:
+        with self.changed:
+            self.failure = self.failure or error
+            self.changed.notify_all()
+
+
+def _fill(sock: socket.socket, buffer: bytearray | np.ndarray) -> None:
+    """Read as much as the buffer holds; raises OSError where the other end has closed."""
+    view = memoryview(buffer)
+    while len(view):
+        count = sock.recv_into(view)
+        if not count:
+            raise ConnectionResetError("Connection closed by peer")
+        view = view[count:]
+
+
+def _meet(processes: Processes) -> dict[int, socket.socket]:
+    """A connection to every other process."""
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        listener.listen(processes.size)
+        secret = secrets.token_bytes(SECRET)
+        card = {"host": socket.gethostname(), "addresses": _addresses(), "port": listener.getsockname()[1], "secret": secret.hex()}
+        own = torch.frombuffer(bytearray(json.dumps(card).encode()), dtype=torch.uint8)
+        cards = [json.loads(bytes(part.tolist())) for part in processes.gather(own)]
+        links = {peer: _connect(cards[peer], processes.rank, peer) for peer in range(processes.rank)}
+        listener.settimeout(CONNECT_S)
+        while len(links) < processes.size - 1:
+            try:
+                sock, _ = listener.accept()
+                sock.settimeout(CONNECT_S)
+                greeting = bytearray(GREETING.size)
+                _fill(sock, greeting)
+            except TimeoutError as error:
+                missing = sorted(set(range(processes.size)) - {*links, processes.rank})
+                raise UserError(f"process {', '.join(map(str, missing))} has not connected to process {processes.rank} on {card['host']} "
+                                f"within {CONNECT_S:g} s; do the hosts reach each other by TCP?") from error
+            except OSError:
+                continue  # a stranger
+            known, peer = GREETING.unpack(greeting)
+            if secrets.compare_digest(known, secret) and processes.rank < peer < processes.size and peer not in links:
+                sock.sendall(b"+")
+                links[peer] = sock
+            else:
+                sock.close()
+    for sock in links.values():
+        sock.settimeout(None)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENCE_S // 4)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENCE_S // 4)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * SILENCE_S)
+    return dict(sorted(links.items()))
+
+
+def _connect(card: dict[str, object], rank: int, peer: int) -> socket.socket:
+    """To process `peer`, by the first of its addresses at which it is found."""
+    addresses = [str(address) for address in card["addresses"]]  # type: ignore[attr-defined]
+    if card["host"] == socket.gethostname():
+        addresses.reverse()  # loopback first
+    for address in addresses:
+        sock = socket.socket()
+        sock.settimeout(CONNECT_S / 4)
+        try:
+            sock.connect((address, card["port"]))
+            sock.sendall(GREETING.pack(bytes.fromhex(str(card["secret"])), rank))
+            if sock.recv(1) == b"+":
+                return sock
+        except OSError:
+            pass
+        sock.close()
+    raise UserError(f"process {rank} on {socket.gethostname()} cannot reach process {peer} on {card['host']} at any of its addresses "
+                    f"{', '.join(addresses)}, port {card['port']}; do the hosts reach each other by TCP?")
+
+
+def _addresses() -> list[str]:
+    """The IPv4 addresses of this machine's interfaces, loopback last."""
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            try:
+                reply = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+            except OSError:
+                continue  # an interface without an address
+            found.append(socket.inet_ntoa(reply[20:24]))
+    return sorted(found, key=lambda address: address.startswith("127."))
