@@ -27,7 +27,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -70,12 +70,17 @@ class ConcurrentFabric(Fabric):
 
 @dataclass
 class Ticket:
-    """A call of a worker here, which is its number `place`; the answer, once it is `over`."""
+    """A call of a worker here, which is its number `place`; the answer, once it is `over`.
+
+    What is `sent` is kept until then; it is in memory that is shared with the process at the other end where that is `lent`, with the
+    numbers by which that finds it.
+    """
 
     place: int
     to: int
-    sent: Tensor  # kept until then
+    sent: Tensor
     value: float
+    lent: list[float] | None = None
     over: bool = False
     buffer: Tensor | None = None
 
@@ -90,6 +95,7 @@ class Arrival:
     ticket: int
     value: float
     buffer: Tensor | None = None
+    lent: bool = False  # the buffer is the caller's, for the answer too
     in_turn: bool = False
     patient: bool = True
 
@@ -320,23 +326,26 @@ class Concurrent(Host):
             assert buffer is not None
             self._survivors.deliver(peer, numbers, buffer)
         elif kind == CALL:
-            sender, to, ticket, value = int(numbers[0]), int(numbers[1]), int(numbers[2]), numbers[3]
+            sender, to, ticket, value, *lent = int(numbers[0]), int(numbers[1]), int(numbers[2]), *numbers[3:]
+            if lent:
+                assert self.peers is not None
+                buffer = self.peers.borrowed(peer, lent)
             line = self._lines.get(to)
             if line and (line[0].peer, line[0].ticket) == (peer, ticket):
-                line[0].buffer = buffer
+                line[0].buffer, line[0].lent = buffer, bool(lent)
                 self._finish(line[0])
             else:
-                self._arrive(Arrival(peer, sender, to, ticket, value, buffer))
+                self._arrive(Arrival(peer, sender, to, ticket, value, buffer, bool(lent)))
         elif kind == ANSWER:
-            self._come(int(numbers[0]), buffer, numbers[1])
+            number = int(numbers[0])
+            if numbers[2] and number in self._tickets:
+                buffer = self._tickets[number].sent
+            self._come(number, buffer, numbers[1])
         elif kind == KNOCK:
             sender, to, ticket, patient = (int(numbers[i]) for i in (0, 1, 2, 4))
-            self._arrive(Arrival(peer, sender, to, ticket, numbers[3], None, True, bool(patient)))
+            self._arrive(Arrival(peer, sender, to, ticket, numbers[3], in_turn=True, patient=bool(patient)))
         elif kind == GRANT:
-            number = int(numbers[0])
-            ticket = self._tickets[number]
-            assert self.peers is not None
-            self.peers.send(peer, CALL, [self.ranks[ticket.place], ticket.to, number, ticket.value], ticket.sent)
+            self._send_call(peer, int(numbers[0]))
         elif kind == ASK:
             self._hear(Question.of(numbers))
         elif kind == TOLD:
@@ -349,22 +358,36 @@ class Concurrent(Host):
         with self.changed:
             self._numbers += 1
             number, sender = self._numbers, self.ranks[place]
-            ticket = self._tickets[number] = Ticket(place, request.to, request.buffer.detach().cpu(), request.value)
+            ticket = self._tickets[number] = Ticket(place, request.to, request.buffer.detach(), request.value)
             if request.in_turn:
                 self._ends.add(request.to)
             if request.to not in self.living:
                 ticket.over, ticket.value = True, 0.0
             elif request.to in self.ranks:
-                self._arrive(Arrival(None, sender, request.to, number, request.value,
-                                     ticket.sent if request.in_turn else ticket.sent.clone(), request.in_turn, request.patient))
+                self._arrive(Arrival(None, sender, request.to, number, request.value, ticket.sent.clone(), in_turn=request.in_turn,
+                                     patient=request.patient))
             else:
                 assert self.peers is not None
                 to = self._hosting(request.to)
                 if request.in_turn:
                     self.peers.send(to, KNOCK, [sender, request.to, number, request.value, request.patient])
                 else:
-                    self.peers.send(to, CALL, [sender, request.to, number, request.value], ticket.sent)
+                    self._send_call(to, number)
             return number
+
+    def _send_call(self, to: int, number: int) -> None:
+        """The call itself, with its buffer, to a process."""
+        assert self.peers is not None
+        ticket = self._tickets[number]
+        numbers = [self.ranks[ticket.place], ticket.to, number, ticket.value]
+        lent = self.peers.lend(to, ticket.sent)
+        if lent is None:
+            self.peers.send(to, CALL, numbers, ticket.sent.cpu())
+        else:
+            where, slot = lent
+            slot.copy_(ticket.sent)
+            ticket.sent = slot
+            self.peers.send(to, CALL, [*numbers, *where])
 
     def _hosting(self, rank: int) -> int:
         return next(p for p in range(len(self.bounds) - 1) if rank < self.bounds[p + 1])
@@ -410,13 +433,9 @@ class Concurrent(Host):
         handler = self._fabric(arrival.to).handler
         assert handler is not None
         buffer, value = handler(arrival.sender, arrival.buffer, arrival.value)
+        self._reply(arrival, buffer, value, lambda: self._leave_if_first(arrival))
         if arrival.peer is None:
-            self._reply(arrival, buffer, value)
             self._leave(arrival.to)
-        else:
-            assert self.peers is not None
-            self.peers.send(arrival.peer, ANSWER, [arrival.ticket, value], None if buffer is None else buffer.cpu(),
-                            lambda: self._leave_if_first(arrival))
 
     def _leave_if_first(self, arrival: Arrival) -> None:
         line = self._lines.get(arrival.to)
@@ -430,12 +449,20 @@ class Concurrent(Host):
         if self._lines[end]:
             self._let_in(end)
 
-    def _reply(self, arrival: Arrival, buffer: Tensor | None, value: float) -> None:
+    def _reply(self, arrival: Arrival, buffer: Tensor | None, value: float, sent: Callable[[], None] | None = None) -> None:
+        """The answer; what belongs to the worker is copied, as it may change before it is sent."""
+        own = arrival.buffer
+        if buffer is not None and buffer is not own:
+            if own is not None and len(own) == len(buffer):
+                buffer = own.copy_(buffer)
+            else:
+                buffer = buffer.cpu() if buffer.is_cuda else buffer.clone()
         if arrival.peer is None:
             self._come(arrival.ticket, buffer, value)
         else:
             assert self.peers is not None
-            self.peers.send(arrival.peer, ANSWER, [arrival.ticket, value], None if buffer is None else buffer.cpu())
+            in_place = arrival.lent and buffer is own
+            self.peers.send(arrival.peer, ANSWER, [arrival.ticket, value, in_place], None if in_place else buffer, sent)
 
     def _come(self, number: int, buffer: Tensor | None, value: float) -> None:
         """The answer to a call of a worker here."""

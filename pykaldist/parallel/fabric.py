@@ -131,7 +131,8 @@ class Done(Request):
     ticket: int
 
 
-# What a worker answers to a call: its rank, what it was sent (None: a call that is turned away) -> (a buffer or None, a number).
+# What a worker answers to a call: its rank, what it was sent (None: a call that is turned away) -> (a buffer or None, a number). It may
+# write its answer over what it was sent. The buffer is read before anything else happens to the worker.
 Handler = Callable[[int, Tensor | None, float], tuple[Tensor | None, float]]
 
 

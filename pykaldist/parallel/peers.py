@@ -8,6 +8,8 @@ A message is a kind, a few numbers, and a buffer or none. For each connection a 
 it calls `heed` with whatever arrives. Both sleep in the system while there is nothing to do. Everything that they change is guarded by
 `changed`, a condition whose lock `heed` is called with.
 
+Large buffers for a process of the same machine lie in memory that both share (`parallel/shared.py`); what is sent then says where.
+
 A process that ends without `close` is lost to the others: at once where its system closes its connections, within about `SILENCE_S` where
 its machine is gone. Who connects has to know a secret that only the job's processes have told each other.
 """
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import queue
 import secrets
 import socket
@@ -23,6 +26,7 @@ import struct
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,6 +34,7 @@ from torch import Tensor
 
 from pykaldist.errors import UserError
 from pykaldist.parallel.processes import Processes
+from pykaldist.parallel.shared import Slots, proof, readable
 
 FAREWELL, FAILED = 0, 1  # kinds of a connection's own; others are its users'
 SILENCE_S = 60  # of a machine, after which it counts as gone
@@ -37,7 +42,8 @@ CONNECT_S = 10.0
 SECRET = 16  # bytes
 DTYPES = (None, torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8)  # None: no buffer
 HEADER = struct.Struct("<BBHQ")  # kind, type of the buffer, how many numbers, the buffer's bytes
-GREETING = struct.Struct(f"<{SECRET}sI")
+GREETING = struct.Struct(f"<{SECRET}sI?")  # the other's secret, one's rank, whether one can read the other's memory
+WELCOME = struct.Struct("<?")  # whether that can read one's own
 SIOCGIFADDR = 0x8915
 
 
@@ -59,9 +65,11 @@ class Message:
 
 @dataclass
 class Link:
-    """To one peer."""
+    """To one peer, process `pid` of its machine, with which memory is `shared` or not."""
 
     socket: socket.socket
+    pid: int
+    shared: bool
     outgoing: queue.SimpleQueue[Message | None] = field(default_factory=queue.SimpleQueue)
     threads: list[threading.Thread] = field(default_factory=list)
 
@@ -80,7 +88,8 @@ class Peers:
         self.failure: Exception | None = None
         self.gone: set[int] = set()  # those lost
         self._closing = False
-        self._links = {peer: Link(sock) for peer, sock in _meet(processes).items()}
+        self._links = _meet(processes)
+        self._slots = Slots()
         for peer, link in self._links.items():
             link.threads = [threading.Thread(target=target, args=(peer, link), name=f"{target.__name__.strip('_')} {peer}", daemon=True)
                             for target in (self._read, self._write)]
@@ -95,6 +104,21 @@ class Peers:
              sent: Callable[[], object] | None = None) -> None:
         """Queue a message; the buffer, on the host, must stay as it is until it is `sent`. To one who is gone it goes nowhere."""
         self._links[to].outgoing.put(Message(kind, numbers, buffer, sent))
+
+    def lend(self, to: int, like: Tensor) -> tuple[list[float], Tensor] | None:
+        """A tensor of `like`'s length and type in memory that is shared with a peer, and the numbers by which that finds it; None where
+        none is shared. It belongs to the call until it is no longer used here. To be called with the lock."""
+        if not self._links[to].shared or not len(like):
+            return None
+        file, tensor = self._slots.lend(like)
+        return [file, like.numel() * like.itemsize, DTYPES.index(like.dtype)], tensor
+
+    def borrowed(self, peer: int, numbers: Sequence[float]) -> Tensor:
+        """What a peer has lent, by these numbers. To be called with the lock."""
+        file, size, code = (int(n) for n in numbers)
+        dtype = DTYPES[code]
+        assert dtype is not None
+        return self._slots.borrow(self._links[peer].pid, file, size, dtype)
 
     def wait(self, until: Callable[[], object]) -> None:
         """Until this is true, whatever arrives meanwhile; raises `failure`. To be called with the lock."""
@@ -177,13 +201,23 @@ def _fill(sock: socket.socket, buffer: bytearray | np.ndarray) -> None:
         view = view[count:]
 
 
-def _meet(processes: Processes) -> dict[int, socket.socket]:
+def _meet(processes: Processes) -> dict[int, Link]:
     """A connection to every other process."""
+    secret = secrets.token_bytes(SECRET)
+    shown = proof(secret)
+    try:
+        return dict(sorted(_connections(processes, secret, shown).items()))
+    finally:
+        processes.barrier()
+        os.close(shown)
+
+
+def _connections(processes: Processes, secret: bytes, shown: int) -> dict[int, Link]:
     with socket.socket() as listener:
         listener.bind(("", 0))
         listener.listen(processes.size)
-        secret = secrets.token_bytes(SECRET)
-        card = {"host": socket.gethostname(), "addresses": _addresses(), "port": listener.getsockname()[1], "secret": secret.hex()}
+        card = {"host": socket.gethostname(), "addresses": _addresses(), "port": listener.getsockname()[1], "secret": secret.hex(),
+                "pid": os.getpid(), "proof": shown}
         own = torch.frombuffer(bytearray(json.dumps(card).encode()), dtype=torch.uint8)
         cards = [json.loads(bytes(part.tolist())) for part in processes.gather(own)]
         links = {peer: _connect(cards[peer], processes.rank, peer) for peer in range(processes.rank)}
@@ -200,13 +234,15 @@ def _meet(processes: Processes) -> dict[int, socket.socket]:
                                 f"within {CONNECT_S:g} s; do the hosts reach each other by TCP?") from error
             except OSError:
                 continue  # a stranger
-            known, peer = GREETING.unpack(greeting)
+            known, peer, reads = GREETING.unpack(greeting)
             if secrets.compare_digest(known, secret) and processes.rank < peer < processes.size and peer not in links:
-                sock.sendall(b"+")
-                links[peer] = sock
+                can = _can_read(cards[peer])
+                sock.sendall(WELCOME.pack(can))
+                links[peer] = Link(sock, cards[peer]["pid"], can and reads)
             else:
                 sock.close()
-    for sock in links.values():
+    for link in links.values():
+        sock = link.socket
         sock.settimeout(None)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -214,12 +250,16 @@ def _meet(processes: Processes) -> dict[int, socket.socket]:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENCE_S // 4)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * SILENCE_S)
-    return dict(sorted(links.items()))
+    return links
 
 
-def _connect(card: dict[str, object], rank: int, peer: int) -> socket.socket:
+def _can_read(card: dict[str, Any]) -> bool:
+    return card["host"] == socket.gethostname() and readable(card["pid"], card["proof"], bytes.fromhex(card["secret"]))
+
+
+def _connect(card: dict[str, Any], rank: int, peer: int) -> Link:
     """To process `peer`, by the first of its addresses at which it is found."""
-    addresses = [str(address) for address in card["addresses"]]  # type: ignore[attr-defined]
+    addresses = list(card["addresses"])
     if card["host"] == socket.gethostname():
         addresses.reverse()  # loopback first
     for address in addresses:
@@ -227,9 +267,10 @@ def _connect(card: dict[str, object], rank: int, peer: int) -> socket.socket:
         sock.settimeout(CONNECT_S / 4)
         try:
             sock.connect((address, card["port"]))
-            sock.sendall(GREETING.pack(bytes.fromhex(str(card["secret"])), rank))
-            if sock.recv(1) == b"+":
-                return sock
+            can, welcome = _can_read(card), bytearray(WELCOME.size)
+            sock.sendall(GREETING.pack(bytes.fromhex(card["secret"]), rank, can))
+            _fill(sock, welcome)
+            return Link(sock, card["pid"], can and WELCOME.unpack(welcome)[0])
         except OSError:
             pass
         sock.close()

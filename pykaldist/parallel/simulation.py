@@ -507,7 +507,8 @@ class Simulation(Host):
         handler = self.fabrics[ticket.to].handler
         if handler is None:
             raise RuntimeError(f"worker {ticket.rank} calls worker {ticket.to}, which serves nobody")
-        return handler(ticket.rank, buffer, ticket.value)
+        answer, value = handler(ticket.rank, buffer, ticket.value)
+        return answer if answer is None or answer is buffer else answer.clone(), value
 
     def _on_call(self, time: float, rank: int, number: int) -> None:
         """All of a call has come, and is answered."""

@@ -222,6 +222,7 @@ class Trainer:
 
     def _save(self, seconds: float) -> None:
         moment = int(self.host.largest([float(worker.updates) for worker in self.workers])), self.epoch
+        self._last_checkpoint = time.perf_counter()
         if moment == self._saved:
             return  # nobody has done more than then: asynchronous workers may rest twice at one update of the fastest
         self._saved = moment
@@ -231,7 +232,6 @@ class Trainer:
         if self.first:
             parts[TRAINER] = self.state_dict(seconds)
         self.checkpoints.save(moment, parts, len(self.host.living))
-        self._last_checkpoint = time.perf_counter()
 
     def _resume(self) -> bool:
         """Load the newest checkpoint that all processes find whole; False where there is none."""

@@ -2,16 +2,18 @@
 
     tests/bench/run.sh workers                                  # 440-512x4-712, minibatch 256, period 10, two ranks and 32 virtual workers
     tests/bench/run.sh workers --virtual 8 --runs 1 --frames 15360
+    tests/bench/run.sh workers --strategy adpsgd --pattern pairwise
 
 One thread a process. Each run trains an epoch with one worker (`one`) and one with many virtual workers (`virtual`) in the first rank,
 while the others sleep; and one with a worker in each of the ranks (`ranks`). Every worker has `--frames` frames. An epoch is timed from
 where all begin to where the last of them ends. Medians over runs, with their spread: frames/s; speed-up of the ranks; seconds of N virtual
-workers over N times those of one worker.
+workers over N times those of one worker. Asynchronous strategies have no virtual workers but simulated ones, which are left out.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import statistics
 import subprocess
@@ -30,9 +32,11 @@ from pykaldist.nnet.init import init_dnn
 from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
+from pykaldist.parallel.concurrent import Concurrent
 from pykaldist.parallel.host import Host
 from pykaldist.parallel.processes import Processes
-from pykaldist.parallel.strategy import make_strategy, strategies, strategy_options
+from pykaldist.parallel.strategies.adpsgd import PATTERNS
+from pykaldist.parallel.strategy import make_strategy, strategies, strategy_class, strategy_options
 from pykaldist.parallel.worker import Worker
 
 INPUTS, UNITS, LAYERS, PDFS = 440, 512, 4, 712
@@ -44,11 +48,14 @@ class Team:
     """The workers of one host, and their strategies."""
 
     def __init__(self, store: FrameStore, workers: int, args: argparse.Namespace, processes: Processes | None = None) -> None:
-        self.host = Host(workers, processes)
+        own = {"average_period": args.average_period, "pattern": args.pattern}
+        accepted = {f.name for f in dataclasses.fields(strategy_options(args.strategy))}
+        options = strategy_options(args.strategy)(**{name: value for name, value in own.items() if name in accepted})
+        strategy = make_strategy(args.strategy, options)
+        self.host = Concurrent(workers, processes, strategy.survives, [""] * workers) if strategy.free else Host(workers, processes)
         zeros, ones = torch.zeros(INPUTS), torch.ones(INPUTS)
         sampler = Sampler(store, Partition(store, workers), 0, args.minibatch_size, list(range(-5, 6)), zeros, ones, 0, torch.device("cpu"))
         shape = DnnOptions(LAYERS, UNITS)
-        options = {"average_period": args.average_period} if args.strategy in ("ma", "bmuf") else {}
         self.workers, self.strategies = [], []
         for rank in self.host.ranks:
             model = make_dnn(shape, INPUTS, PDFS)
@@ -57,7 +64,8 @@ class Team:
                 model.share_activations(self.workers[0].learner.model)
             optimizer = make_optimizer(args.optimizer, Supervised(model, CrossEntropy()), OPTIMIZERS[args.optimizer][0]())
             self.workers.append(Worker(optimizer, sampler.of_split(rank)))
-            self.strategies.append(make_strategy(args.strategy, strategy_options(args.strategy)(**options)))
+            self.strategies.append(make_strategy(args.strategy, options))
+        self.host.workers = self.workers
 
     def epoch(self, number: int) -> float:
         """Seconds of an epoch."""
@@ -65,8 +73,9 @@ class Team:
             worker.begin_epoch(number, RATE)
         self.host.processes.barrier()
         self.host.begin_epoch()
-        before = time.perf_counter()
+        before, self.cpu_seconds = time.perf_counter(), time.process_time()
         self.host.run([s.epoch(w, f) for s, w, f in zip(self.strategies, self.workers, self.host.fabrics, strict=True)])
+        self.cpu_seconds = time.process_time() - self.cpu_seconds
         return self.host.largest([time.perf_counter() - before])
 
 
@@ -85,14 +94,15 @@ def measure(folder: Path, args: argparse.Namespace) -> None:
 
     processes = Mpi()
     first, ranks = processes.rank == 0, processes.size
+    virtual = [] if strategy_class(args.strategy).asynchronous else [("virtual", args.virtual)]
     if first:
-        stores = {n: random_store(folder / str(n), n * args.frames) for n in {1, ranks, args.virtual}}
+        stores = {n: random_store(folder / str(n), n * args.frames) for n in {1, ranks, *(n for _, n in virtual)}}
     processes.barrier()
     if not first:
         stores = {ranks: FrameStore(folder / str(ranks))}
     together = Team(stores[ranks], ranks, args, processes)
-    teams = {name: Team(stores[n], n, args) for name, n in (("one", 1), ("virtual", args.virtual))} if first else {}
-    seconds: dict[str, list[float]] = {"one": [], "ranks": [], "virtual": []}
+    teams = {name: Team(stores[n], n, args) for name, n in (("one", 1), *virtual)} if first else {}
+    seconds: dict[str, list[float]] = {"one": [], "ranks": [], **{name: [] for name, _ in virtual}}
     for run in range(args.runs + 1):  # the first warms up
         took = {name: team.epoch(run) for name, team in teams.items()}
         done = folder / f"run{run}"
@@ -105,21 +115,26 @@ def measure(folder: Path, args: argparse.Namespace) -> None:
             for name, own in seconds.items():
                 own.append(took[name])
     if first:
-        report(seconds, ranks, together, args)
+        report(seconds, ranks, together, teams["one"].cpu_seconds, args)
 
 
-def report(seconds: dict[str, list[float]], ranks: int, together: Team, args: argparse.Namespace) -> None:
-    print(f"{INPUTS}-{UNITS}x{LAYERS}-{PDFS}, {args.optimizer}, {args.strategy}, minibatch {args.minibatch_size}, average period "
-          f"{args.average_period}, {args.frames:,} frames a worker, {args.runs} runs, one thread a process")
+def report(seconds: dict[str, list[float]], ranks: int, together: Team, cpu_seconds: float, args: argparse.Namespace) -> None:
+    """`cpu_seconds`: of the one worker, in the last run."""
+    frames = f"{args.frames:,} frames a worker, {args.runs} runs"
+    how = f"pattern {args.pattern}" if args.strategy.endswith("adpsgd") else f"average period {args.average_period}"
+    print(f"{INPUTS}-{UNITS}x{LAYERS}-{PDFS}, {args.optimizer}, {args.strategy}, {how}, minibatch {args.minibatch_size}, {frames}, "
+          "one thread a process")
     workers = {"one": 1, "ranks": ranks, "virtual": args.virtual}
     for name, own in seconds.items():
         rates = [workers[name] * args.frames / s for s in own]
         print(f"{name:8s} {workers[name]:3d} workers {statistics.median(rates):9.0f} frames/s ({min(rates):.0f} to {max(rates):.0f})")
     speed_up = [ranks * one / s for one, s in zip(seconds["one"], seconds["ranks"], strict=True)]
-    ratio = [s / (args.virtual * one) for one, s in zip(seconds["one"], seconds["virtual"], strict=True)]
     print(f"{ranks} ranks over one: {statistics.median(speed_up):.2f} ({min(speed_up):.2f} to {max(speed_up):.2f})")
-    print(f"{args.virtual} virtual workers over {args.virtual} times one: {statistics.median(ratio):.3f} "
-          f"({min(ratio):.3f} to {max(ratio):.3f})")
+    if "virtual" in seconds:
+        ratio = [s / (args.virtual * one) for one, s in zip(seconds["one"], seconds["virtual"], strict=True)]
+        print(f"{args.virtual} virtual workers over {args.virtual} times one: {statistics.median(ratio):.3f} "
+              f"({min(ratio):.3f} to {max(ratio):.3f})")
+    print(f"CPU time of the first rank over that of one worker, as many frames: {together.cpu_seconds / cpu_seconds:.3f} (the last run)")
     spent = together.host.fabrics[0].seconds
     print("of the first rank's time: " + ", ".join(f"{name} {100 * s / sum(spent.values()):.1f} %" for name, s in spent.items()))
 
@@ -132,6 +147,7 @@ def main() -> None:
     parser.add_argument("--optimizer", default="sgd", choices=tuple(OPTIMIZERS))
     parser.add_argument("--minibatch-size", type=int, default=256)
     parser.add_argument("--average-period", type=int, default=10)
+    parser.add_argument("--pattern", default="ring", choices=PATTERNS)
     parser.add_argument("--frames", type=int, default=30720, help="of each worker")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)

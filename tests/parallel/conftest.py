@@ -20,7 +20,7 @@ from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
 from pykaldist.parallel.host import Host
-from pykaldist.parallel.processes import Processes
+from pykaldist.parallel.processes import Divisible
 from pykaldist.parallel.strategy import Strategy
 from pykaldist.parallel.worker import Worker
 
@@ -32,6 +32,7 @@ class Meeting:
         self.size = size
         self._barrier = threading.Barrier(size, timeout=30)
         self._laid: list[Any] = [None] * size
+        self._lock, self._parts = threading.Lock(), {}
 
     def swap(self, rank: int, thing: Any) -> list[Any]:
         self._laid[rank] = thing
@@ -40,15 +41,26 @@ class Meeting:
         self._barrier.wait()
         return everything
 
+    def part(self, members: tuple[int, ...]) -> Meeting:
+        """Where some of the threads meet."""
+        with self._lock:
+            return self._parts.setdefault(members, Meeting(len(members)))
+
     def leave(self) -> None:
         self._barrier.abort()
 
 
-class Threads(Processes):
+class Threads(Divisible):
     """Process `rank` of a job whose processes are threads; its sums go from the last process to the first."""
 
     def __init__(self, rank: int, meeting: Meeting) -> None:
         self.rank, self.size, self._meeting = rank, meeting.size, meeting
+
+    def broadcast(self, buffer: Tensor) -> None:
+        buffer.copy_(self._meeting.swap(self.rank, buffer.clone())[0])
+
+    def group(self, members: Sequence[int]) -> Threads:
+        return Threads(members.index(self.rank), self._meeting.part(tuple(members)))
 
     def sum(self, buffer: Tensor, scale: float) -> None:
         everyone = self._meeting.swap(self.rank, buffer.clone())
@@ -78,21 +90,32 @@ def one_thread() -> None:
 
 
 @pytest.fixture
-def job() -> Callable[..., list[Any]]:
-    """`job(size, processes, work, deterministic)`: what `work(host)` returns, a list for the host's workers, put together by rank."""
+def processes() -> Callable[..., list[Any]]:
+    """`processes(count, work)`: what `work(processes)` returns in each of so many processes, which are threads, by rank."""
 
-    def run(size: int, processes: int, work: Callable[[Host], list[Any]], deterministic: bool = True) -> list[Any]:
-        meeting = Meeting(processes)
+    def run(count: int, work: Callable[[Divisible], Any]) -> list[Any]:
+        meeting = Meeting(count)
 
-        def one(rank: int) -> list[Any]:
+        def one(rank: int) -> Any:
             try:
-                return work(Host(size, Threads(rank, meeting) if processes > 1 else None, deterministic))
+                return work(Threads(rank, meeting))
             except BaseException:
                 meeting.leave()
                 raise
 
-        with ThreadPoolExecutor(processes) as pool:
-            return [result for part in pool.map(one, range(processes)) for result in part]
+        with ThreadPoolExecutor(count) as pool:
+            return list(pool.map(one, range(count)))
+
+    return run
+
+
+@pytest.fixture
+def job(processes) -> Callable[..., list[Any]]:
+    """`job(size, processes, work, deterministic)`: what `work(host)` returns, a list for the host's workers, put together by rank."""
+
+    def run(size: int, count: int, work: Callable[[Host], list[Any]], deterministic: bool = True) -> list[Any]:
+        parts = processes(count, lambda those: work(Host(size, those if count > 1 else None, deterministic)))
+        return [result for part in parts for result in part]
 
     return run
 

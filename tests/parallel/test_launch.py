@@ -195,7 +195,7 @@ def launcher(monkeypatch, tmp_path):
     """`launcher(script, timeout)`: a launcher whose one process is a shell script."""
 
     def make(script: str, timeout: float = 60.0) -> launch.Launcher:
-        monkeypatch.setattr(launch, "commands", lambda options, argv: [launch.Command(["bash", "-c", script])])
+        monkeypatch.setattr(launch, "commands", lambda options, argv, survivors: [launch.Command(["bash", "-c", script])])
         return launch.Launcher(cpu(ngpu=2, timeout=timeout), ["train"], tmp_path / "exp")
 
     return make

@@ -106,8 +106,7 @@ def test_another_cluster_is_another_run(store, small, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("options", "words"), [
-    (["--strategy", "asgd"], "--strategy asgd is simulated so far, not run between processes: give --cluster"),
-    (["--strategy", "adpsgd", "--fabric", "mpi"], "--strategy adpsgd is simulated so far"),
+    (["--strategy", "asgd", "--deterministic", "true"], "--strategy asgd --deterministic true: between processes no two asynchronous runs"),
     (["--cluster", "k20-infiniband", "--fabric", "mpi"], "simulates all workers in one process"),
     (["--cluster", "k20-infiniband", "--nproc", "2"], "simulates all workers in one process"),
     (["--cluster", "k21"], "there is no such file, and the clusters known by name are"),

@@ -8,9 +8,9 @@ being averaged with others', then takes its step:
 T is doubly stochastic, so that the mean over workers moves by the gradients alone: by lr / N times each of them, for which the
 learning rate is by default N times that of one worker.
 
-Mixing without a barrier. Two workers exchange a flow: the one that begins, i, sends its model s_i, and goes on computing; the other, j,
+Mixing without a barrier. Two workers exchange a flow c d: the one that begins, i, sends its model s_i, and goes on computing; the other, j,
 answers whenever that arrives, by
-    f = c (s_i - w_j);   w_j <- w_j + f;   f goes back, and  w_i <- w_i - f  before i's next step.
+    d = s_i - w_j;   w_j <- w_j + c d;   d goes back, and  w_i <- w_i - c d  before i's next step.
 What one gains the other loses: the sum over workers stays as it is, whatever happens in between. Nobody waits for a worker that computes,
 nor holds one that others wait for, so that there can be no deadlock, for any N.
 The flow is of s_i, and i may meanwhile have answered others, which has left keep s_i of s_i in w_i. A weight would become negative where
@@ -138,14 +138,15 @@ class Adpsgd(Asynchronous):
                 self.begun = other is not None
             ticket = None if other is None else await fabric.call(other * size, params, self.age)
             frames = await self._compute(worker, fabric, group, fraction)
-            flow, years = (None, 0.0) if ticket is None else await fabric.done(ticket)
+            difference, years = (None, 0.0) if ticket is None else await fabric.done(ticket)
             with fabric.alone():
-                if flow is not None:
-                    model.sub_(flow)
-                    self.age -= years
-                    fabric.staleness[round(abs(years) / c)] += 1
-                if frames:
+                if difference is not None:
+                    torch.sub(model, difference, alpha=c, out=params if frames else model)
+                    self.age -= c * years
+                    fabric.staleness[round(abs(years))] += 1
+                elif frames:
                     params.copy_(model)
+                if frames:
                     worker.apply(gradient, frames, 1.0 if fraction is None else fraction)
                     model.copy_(params)
                     self.age += 1.0
@@ -183,15 +184,16 @@ class Adpsgd(Asynchronous):
         return frames / len(group)
 
     def _answer(self, model: Tensor, other: Tensor | None, age: float) -> tuple[Tensor | None, float]:
-        """(the flow of the other's model into this worker's, of ages); no model where the other is turned away."""
+        """(the difference between the other's model and this worker's, of which c flows; of ages); no model where the other is turned
+        away."""
         c = self.options.share
         if other is None or (self.begun and self.keep * (1.0 - c) < c):
             return None, 0.0
-        flow, years = other.sub_(model).mul_(c), c * (age - self.age)
-        model.add_(flow)
-        self.age += years
+        difference, years = other.sub_(model), age - self.age
+        model.add_(difference, alpha=c)
+        self.age += c * years
         self.keep *= 1.0 - c
-        return flow, years
+        return difference, years
 
     async def _in_step(self, worker: Worker, fabric: Fabric, group: range) -> None:
         """delay-by-one."""

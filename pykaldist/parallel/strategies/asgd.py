@@ -99,10 +99,10 @@ class Server:
         if update is None:
             return None, self.applied
         if not len(update):
-            return self.model.clone(), self.applied_of[sender]
+            return self.model, self.applied_of[sender]
         self._apply(update, self.applied - int(read))
         self.applied_of[sender] += 1
-        return self.model.clone(), self.applied
+        return self.model, self.applied
 
     def _apply(self, update: Tensor, late: int) -> None:
         o = self.options

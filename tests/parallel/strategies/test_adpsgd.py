@@ -106,7 +106,7 @@ def test_who_has_given_away_its_share_turns_others_away():
     strategy, params = Adpsgd(AdpsgdOptions()), torch.zeros(1)
     strategy.begun = True
     answers = [strategy._answer(params, torch.ones(1), 3.0)[0] for _ in range(3)]
-    assert answers[0].item() == pytest.approx(1 / 3) and answers[1].item() == pytest.approx(2 / 9) and answers[2] is None
+    assert answers[0].item() == pytest.approx(1) and answers[1].item() == pytest.approx(2 / 3) and answers[2] is None
     assert params.item() == pytest.approx(5 / 9) and strategy.age == pytest.approx(5 / 3)
     strategy.begun = False
     assert strategy._answer(params, torch.ones(1), 3.0)[0] is not None

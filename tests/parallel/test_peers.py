@@ -1,0 +1,217 @@
+"""Messages between processes, memory that they share, and those who are left when one has died. The processes are threads here."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from pykaldist.parallel import peers as peers_module
+from pykaldist.parallel.peers import DTYPES, FAILED, Peers
+from pykaldist.parallel.shared import Slots, proof, readable
+from pykaldist.parallel.survivors import Survivors
+
+SHARE, RESULT, NOTE = 2, 3, 4
+
+
+class Heard:
+    """What has arrived."""
+
+    def __init__(self, processes) -> None:
+        self.messages, self.lost = [], []
+        self.peers = Peers(processes, lambda *message: self.messages.append(message), self.lost.append)
+        self.peers.start()
+
+    def wait(self, until) -> None:
+        with self.peers.changed:
+            assert self.peers.changed.wait_for(lambda: self.peers.failure is not None or until(), 20)
+            if self.peers.failure:
+                raise self.peers.failure
+
+
+def cut(peers: Peers) -> None:
+    """The process ends without a word."""
+    for link in peers._links.values():
+        link.socket.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_messages_come_whole_and_in_order(processes, monkeypatch, shared):
+    if not shared:
+        monkeypatch.setattr(peers_module, "readable", lambda *about: False)
+    buffers = [None, *(torch.arange(-3, 1000 * k).to(dtype) for k, dtype in enumerate(DTYPES[1:], 1)), torch.zeros(0)]
+
+    def work(those):
+        heard, sent = Heard(those), threading.Event()
+        for peer in range(those.size):
+            if peer != those.rank:
+                for number, buffer in enumerate(buffers):
+                    last = number == len(buffers) - 1
+                    heard.peers.send(peer, NOTE, [number, 0.5, -1e300], buffer, sent.set if last else None)
+        heard.wait(lambda: len(heard.messages) == (those.size - 1) * len(buffers))
+        assert sent.wait(20)
+        for peer in range(those.size):
+            own = [message for message in heard.messages if message[0] == peer]
+            for number, (message, buffer) in enumerate(zip(own, buffers if own else [], strict=True)):
+                assert message[1:3] == (NOTE, [number, 0.5, -1e300])
+                assert message[3] is None if buffer is None else message[3].dtype == buffer.dtype and torch.equal(message[3], buffer)
+        lent = heard.peers.lend(1 - those.rank, torch.zeros(3)) if those.rank < 2 else None
+        those.barrier()
+        heard.peers.close()
+        assert heard.lost == []
+        return lent is not None
+
+    assert processes(3, work) == [shared, shared, False]
+
+
+def test_memory_that_is_lent_is_read_and_answered_in_place(processes):
+    def work(those):
+        heard = Heard(those)
+        where, mine = heard.peers.lend(1 - those.rank, torch.zeros(5, dtype=torch.float64))
+        mine.fill_(those.rank + 1)
+        heard.peers.send(1 - those.rank, NOTE, where)
+        heard.wait(lambda: heard.messages)
+        heard.peers.borrowed(1 - those.rank, heard.messages[0][2]).mul_(10)
+        those.barrier()
+        assert mine.tolist() == [10.0 * (those.rank + 1)] * 5
+        heard.peers.close()
+        return True
+
+    assert processes(2, work) == [True, True]
+
+
+def test_a_slot_is_lent_again_when_nobody_uses_it():
+    slots = Slots()
+    first, tensor = slots.lend(torch.zeros(4))
+    second, other = slots.lend(torch.zeros(4))
+    assert first != second
+    del tensor
+    assert slots.lend(torch.zeros(2))[0] not in (first, second) and slots.lend(torch.zeros(4))[0] == first
+    assert len(other) == 4
+
+
+def test_whose_memory_can_be_read(tmp_path):
+    import os
+
+    file = proof(b"secret")
+    assert readable(os.getpid(), file, b"secret") and not readable(os.getpid(), file, b"other!") and not readable(1 << 22, file, b"secret")
+    os.close(file)
+
+
+def test_a_process_that_ends_is_lost_and_one_that_fails_ends_the_others(processes):
+    def work(those):
+        heard = Heard(those)
+        if those.rank == 1:
+            cut(heard.peers)
+            return None
+        heard.wait(lambda: heard.lost)
+        assert heard.lost == [1]
+        heard.peers.send(1, NOTE)  # goes nowhere
+        if those.rank == 2:
+            heard.peers.close(FAILED)
+            return None
+        with pytest.raises(RuntimeError, match="Connection closed by peer: process 2 has failed"):
+            heard.wait(lambda: False)
+        return True
+
+    assert processes(3, work) == [True, None, None]
+
+
+def test_strangers_are_not_let_in(processes, monkeypatch):
+    """Somebody knocks at every port before the others do."""
+    connect = peers_module._connect
+
+    def after_strangers(card, rank, peer):
+        for greeting in (b"", b"GET / HTTP/1.0\r\n\r\n" + bytes(40), peers_module.GREETING.pack(bytes(16), rank, True)):
+            with socket.create_connection(("127.0.0.1", card["port"])) as stranger:
+                stranger.sendall(greeting)
+        return connect(card, rank, peer)
+
+    monkeypatch.setattr(peers_module, "_connect", after_strangers)
+    monkeypatch.setattr(peers_module, "CONNECT_S", 2.0)
+
+    def work(those):
+        heard = Heard(those)
+        heard.peers.send(1 - those.rank, NOTE)
+        heard.wait(lambda: heard.messages)
+        those.barrier()
+        heard.peers.close()
+        return True
+
+    assert processes(2, work) == [True, True]
+
+
+def together(those):
+    """Survivors and whom they lose."""
+    box = {}
+    lost = []
+    peers = Peers(those, lambda peer, kind, numbers, buffer: box["group"].deliver(peer, numbers, buffer), lost.append)
+    box["group"] = Survivors(peers, SHARE, RESULT)
+    peers.start()
+    return peers, box["group"]
+
+
+def test_survivors_exchange_as_any_processes_do(processes):
+    def work(those):
+        peers, group = together(those)
+        twin = group.twin()
+        for exchange in (group, twin):
+            buffer = torch.arange(5.0) * (those.rank + 1)
+            exchange.sum(buffer, 0.5)
+            assert torch.equal(buffer, torch.arange(5.0) * 3)
+            assert exchange.control([those.rank, -those.rank]).tolist() == [3.0, -3.0]
+            assert exchange.control([those.rank, -those.rank], largest=True).tolist() == [2.0, 0.0]
+            gathered = exchange.gather(torch.full((those.rank,), those.rank))
+            assert [part.tolist() for part in gathered] == [[], [1], [2, 2]]
+            scattered = exchange.scatter([torch.full((p,), 10 * those.rank + p) for p in range(3)])
+            assert [part.tolist() for part in scattered] == [[10 * p + those.rank] * those.rank for p in range(3)]
+        those.barrier()
+        peers.close()
+        return True
+
+    assert processes(3, work) == [True] * 3
+
+
+@pytest.mark.parametrize("dead", [1, 3])
+def test_survivors_go_on_and_agree_who_they_are(processes, dead):
+    def work(those):
+        peers, group = together(those)
+        assert group.control([1.0])[0] == 4
+        if those.rank == dead:
+            cut(peers)
+            return None
+        sizes = {float(group.control([1.0])[0]) for _ in range(200)}
+        with peers.changed:
+            peers.changed.wait_for(lambda: dead in peers.gone, 20)
+        group.barrier()
+        assert sizes <= {3.0, 4.0} and group.control([1.0])[0] == 3 and group.size == 3
+        assert [int(part[0]) for part in group.gather(torch.tensor([those.rank]))] == group.members == [p for p in range(4) if p != dead]
+        assert group.members[group.rank] == those.rank
+        group.barrier()
+        peers.close()
+        return True
+
+    assert processes(4, work) == [None if rank == dead else True for rank in range(4)]
+
+
+def test_without_process_0_all_ends(processes):
+    def work(those):
+        def lost(peer):
+            raise RuntimeError(f"Connection closed by peer: process {peer}")
+
+        box = {}
+        peers = Peers(those, lambda peer, kind, numbers, buffer: box["group"].deliver(peer, numbers, buffer), lost)
+        box["group"] = Survivors(peers, SHARE, RESULT)
+        peers.start()
+        if those.rank == 0:
+            cut(peers)
+            return None
+        with pytest.raises(RuntimeError, match="process 0"):
+            for _ in range(3):
+                box["group"].control(np.ones(2))
+        return True
+
+    assert processes(2, work) == [None, True]
