@@ -187,7 +187,7 @@ def open_job(options: JobOptions, strategy: Strategy) -> Job:
         if cluster.failures and not strategy.survives:
             raise UserError(f"--cluster {options.cluster} lets workers fail, and --strategy {options.strategy} does not survive that: such "
                             "a job ends, and goes on from its last checkpoint when it is run again. Leave its failures out.")
-        host: Host = Simulation(options.ngpu, cluster, options.simulation_seed, options.deterministic)
+        host: Host = Simulation(options.ngpu, cluster, options.simulation_seed, options.deterministic, options.strategy)
     elif strategy.free:
         host = Concurrent(options.ngpu, processes, strategy.survives, names)
     else:

@@ -103,12 +103,6 @@ def allreduce_seconds(cluster: Cluster, workers: int, size: float) -> float:
     return 2 * (workers - 1) * max(link.latency + size / (workers * link.bandwidth) for link in links if link)
 
 
-def message_seconds(cluster: Cluster, sender: int, receiver: int, size: float) -> float:
-    """Seconds of a message of `size` bytes between two devices, numbered node by node; nothing where no link is known within their node."""
-    link = cluster.between if sender // cluster.devices != receiver // cluster.devices else cluster.within or cluster.between
-    return 0.0 if link is None else link.latency + size / link.bandwidth
-
-
 @functools.lru_cache(256)
 def expected_maximum(workers: int) -> float:
     """The expected maximum of `workers` independent standard normal variables: the integral of 1 - Phi^N - (1 - Phi)^N over x > 0."""

@@ -12,12 +12,16 @@ Times. With t the seconds of a minibatch, scaled to the run's minibatch and para
     failures    a worker is gone from then on, with what it had under way. Who calls it, or waits for its answer, learns so after a latency.
     averages    an all-reduce between the devices (`plan.allreduce_seconds`), once the last worker has come; one that is begun and
                 finished later takes what computing does not hide. Gathering and scattering are half of one. A few numbers cost nothing
-                but the waiting.
-    messages    latency + bytes / bandwidth of the link (`plan.message_seconds`), both ways. An end that is called in turn (a parameter
-                server) is busy from a message's first byte to the last one of its answer, `server_seconds` in between; whoever is patient
-                queues.
+                but the waiting. BMUF's filter (`filter_seconds`, once a block) and 1-bit quantising (`quantise_seconds`, once a gradient)
+                come on top, times as many workers as share a device; they are nothing where the file does not have them.
+    messages    latency + bytes / bandwidth, where nothing else is under way. A device has a port to the others of its node, a node one to
+                other nodes. A port carries one message at a time in each direction, in the order in which they come to it: the sender's
+                is busy for bytes / bandwidth, and so is the receiver's, from a latency later on or from when it is free. What bears no
+                values takes the latency alone. Where all exchange at once, the fullest port sets the pace.
+    servers     an end that is called in turn (a parameter server) is busy from a message's first byte to the last one of its answer, with
+                `server_seconds` in between; whoever is patient queues.
     an epoch    ends with its cross-validation and its fixed seconds, as in a plan.
-Left out: contention of several messages for one link, BMUF's filter, 1-bit quantising.
+An all-reduce has the links to itself: what other groups' messages do to it, and it to them, is left out.
 
 Every random time is of the counter-based generator of (seed, worker, how much it has done).
 
@@ -39,7 +43,7 @@ import torch
 from torch import Tensor
 
 from pykaldist.errors import UserError
-from pykaldist.parallel.cluster import FLOAT32, Cluster, Workload
+from pykaldist.parallel.cluster import FLOAT32, Cluster, Link, Workload
 from pykaldist.parallel.fabric import (
     Average,
     BeginAverage,
@@ -59,12 +63,14 @@ from pykaldist.parallel.fabric import (
     Within,
 )
 from pykaldist.parallel.host import Host
-from pykaldist.parallel.plan import allreduce_seconds, message_seconds, predict, scaled
+from pykaldist.parallel.plan import allreduce_seconds, predict, scaled
 from pykaldist.parallel.work import Sources, Work
 
 COMPUTE_TIMES = 1  # a stream of random numbers
 LEAST_VARIANCE = 1e-12  # of a minibatch's seconds over their mean, below which they are all alike
 CONSENSUS_SAMPLES = 8  # looks at the workers' distance from their mean in an epoch
+EXTRAS: dict[str, tuple[type, str]] = {"bmuf": (Average, "filter_seconds"), "onebit": (Gather, "quantise_seconds")}
+# strategy -> the request with which a computation of its own goes, and what the cluster file calls its seconds
 
 
 class SimulatedFabric(Fabric):
@@ -97,14 +103,14 @@ class Ticket:
 
 
 class Simulation(Host):
-    """`workers`: those of the run, which is to be known before the first epoch."""
+    """`workers`: those of the run, which is to be known before the first epoch. `strategy`: the name of theirs."""
 
     time = "simulated"
     keeps_time = keeps_dead = True
 
-    def __init__(self, size: int, cluster: Cluster, seed: int = 0, deterministic: bool = False) -> None:
+    def __init__(self, size: int, cluster: Cluster, seed: int = 0, deterministic: bool = False, strategy: str = "") -> None:
         super().__init__(size, None, deterministic)
-        self.cluster, self.seed = cluster, seed
+        self.cluster, self.seed, self.strategy = cluster, seed, strategy
         self.fabrics: list[SimulatedFabric] = [SimulatedFabric(rank, size) for rank in range(size)]
         self._share_living()
         self.sharing = -(-size // cluster.workers)  # workers on a device
@@ -130,9 +136,12 @@ class Simulation(Host):
         self._computing = [False] * n
         self._gathered: list[int] = []  # groups, by their first worker, whose exchange is under way
         self._lines: dict[int, list[int]] = {}  # worker that is called in turn -> tickets, the one being served first
-        self._busy = 0.0  # seconds that end that is called in turns have been
+        self._out: dict[int, float] = {}  # port -> when it has sent what it has been given so far
+        self._into: dict[int, float] = {}  # port -> when it has received what has come to it so far
+        self._busy = 0.0  # seconds that ends called in turn have been
         self._resting: dict[int, More] = {}  # workers that wait for the others to be through
         self._steps = 0
+        self._charged = 0  # steps before the last extra computation
         self._consensus: list[float] = []
         self._epoch_end = 0.0
 
@@ -296,6 +305,9 @@ class Simulation(Host):
         first, devices = requests[0], min(self.size, self.cluster.workers)
         if isinstance(first, Average | BeginAverage) and not any(request.weight for request in requests):
             return 0.0
+        return self._transfer_seconds(requests, first, devices) + self._extra_seconds(first)
+
+    def _transfer_seconds(self, requests: list[Any], first: Request, devices: int) -> float:
         if isinstance(first, BeginAverage):
             self._average_end = self._latest() + allreduce_seconds(self.cluster, devices, _bytes(first.buffer))
             return 0.0
@@ -308,12 +320,57 @@ class Simulation(Host):
         if isinstance(first, Scatter):
             return allreduce_seconds(self.cluster, devices, max(sum(map(_bytes, r.parts)) for r in requests)) / 2
         if isinstance(first, Exchange):
-            return max(self._message(rank, r.to, r.buffer) for rank, r in enumerate(requests))
+            return self._exchange_seconds(requests)
         return 0.0
 
-    def _message(self, sender: int, receiver: int, buffer: Tensor | None) -> float:
-        size = 0 if buffer is None else _bytes(buffer)
-        return message_seconds(self.cluster, sender // self.sharing, receiver // self.sharing, size)
+    def _extra_seconds(self, first: Request) -> float:
+        """Of what a strategy computes with an exchange, once between steps."""
+        request, name = EXTRAS.get(self.strategy, (None, ""))
+        if request is None or not isinstance(first, request) or self._steps == self._charged:
+            return 0.0
+        self._charged = self._steps
+        return self.sharing * (getattr(self._compute, name) or 0.0)
+
+    def _exchange_seconds(self, requests: list[Exchange]) -> float:
+        """Of a message of each worker to another, all at once."""
+        out: Counter[int] = Counter()
+        into: Counter[int] = Counter()
+        latency = 0.0
+        for rank, request in enumerate(requests):
+            link, sender, receiver = self._way(rank, request.to)
+            if link is not None:
+                latency = max(latency, link.latency)
+                out[sender] += _bytes(request.buffer) / link.bandwidth
+                into[receiver] += _bytes(request.buffer) / link.bandwidth
+        return latency + max([*out.values(), *into.values()], default=0.0)
+
+    # Messages.
+
+    def _way(self, sender: int, receiver: int) -> tuple[Link | None, int, int]:
+        """(the link between two workers, or None where none is known within their node; the ports at its ends): the numbers of
+        devices, then of nodes."""
+        cluster, ends = self.cluster, (sender // self.sharing, receiver // self.sharing)
+        one, other = (end // cluster.devices for end in ends)
+        if one == other:
+            return cluster.within or cluster.between, *ends
+        return cluster.between, cluster.workers + one, cluster.workers + other
+
+    def _send(self, time: float, sender: int, receiver: int, buffer: Tensor | None, kind: str, number: int, later: float = 0.0) -> None:
+        """Send a message of call `number`; event `kind` comes when all of it has arrived, or `later` seconds after that."""
+        link, out, into = self._way(sender, receiver)
+        rank, size = self._tickets[number].rank, 0 if buffer is None else _bytes(buffer)
+        if link is None or size == 0:
+            self._add_event(time + (link.latency if link else 0.0) + later, rank, kind, number)
+            return
+        begin, seconds = max(time, self._out.get(out, 0.0)), size / link.bandwidth
+        self._out[out] = begin + seconds
+        self._add_event(begin + link.latency, rank, "arrival", [into, seconds, later, kind, number])
+
+    def _on_arrival(self, time: float, rank: int, message: list[Any]) -> None:
+        """The first byte of a message is at the receiver's port."""
+        into, seconds, later, kind, number = message
+        self._into[into] = max(time, self._into.get(into, 0.0)) + seconds
+        self._add_event(self._into[into] + later, rank, kind, number)
 
     # Requests that a group makes together.
 
@@ -458,19 +515,19 @@ class Simulation(Host):
                 self._let_in(time, line[0])
         for number in gone:
             del self._tickets[number]
-        for number in [n for n, ticket in self._tickets.items() if ticket.to == rank]:
-            pending = [event for event in self._events if event[3] in ("knock", "call") and event[4] == number]
-            for event in pending:
+        for event in list(self._events):
+            kind, number = event[3:] if event[3] != "arrival" else event[4][-2:]
+            if kind in ("knock", "call") and self._tickets[number].to == rank:
                 self._events.remove(event)
-                heapq.heapify(self._events)
                 self._fail(time, number)
+        heapq.heapify(self._events)
         self._wake(time)
 
     def _fail(self, time: float, number: int) -> None:
         """A call that nobody answers."""
         ticket = self._tickets[number]
         ticket.buffer, ticket.value = None, 0.0
-        self._add_event(time + self._message(ticket.to, ticket.rank, None), ticket.rank, "over", number)
+        self._send(time, ticket.to, ticket.rank, None, "over", number)
 
     # Calls.
 
@@ -480,9 +537,9 @@ class Simulation(Host):
         if request.to not in self.living:
             self._fail(self._clock[rank], number)
         elif request.in_turn:
-            self._add_event(self._clock[rank] + self._message(rank, request.to, None), rank, "knock", number)
+            self._send(self._clock[rank], rank, request.to, None, "knock", number)
         else:
-            self._add_event(self._clock[rank] + self._message(rank, request.to, request.buffer), rank, "call", number)
+            self._send(self._clock[rank], rank, request.to, request.buffer, "call", number)
         return number
 
     def _on_knock(self, time: float, rank: int, number: int) -> None:
@@ -491,7 +548,7 @@ class Simulation(Host):
         line = self._lines.setdefault(ticket.to, [])
         if line and not ticket.patient:
             ticket.buffer, ticket.value = self._handle(ticket, None)
-            self._add_event(time + self._message(ticket.to, rank, None), rank, "over", number)
+            self._send(time, ticket.to, rank, None, "over", number)
             return
         line.append(number)
         if len(line) == 1:
@@ -500,8 +557,7 @@ class Simulation(Host):
     def _let_in(self, time: float, number: int) -> None:
         ticket = self._tickets[number]
         ticket.admitted = time
-        end = time + self._message(ticket.rank, ticket.to, ticket.buffer) + self._compute.server_seconds
-        self._add_event(end, ticket.rank, "call", number)
+        self._send(time, ticket.rank, ticket.to, ticket.buffer, "call", number, self._compute.server_seconds)
 
     def _handle(self, ticket: Ticket, buffer: Tensor | None) -> tuple[Tensor | None, float]:
         handler = self.fabrics[ticket.to].handler
@@ -514,7 +570,7 @@ class Simulation(Host):
         """All of a call has come, and is answered."""
         ticket = self._tickets[number]
         ticket.buffer, ticket.value = self._handle(ticket, ticket.buffer)
-        self._add_event(time + self._message(ticket.to, rank, ticket.buffer), rank, "over", number)
+        self._send(time, ticket.to, rank, ticket.buffer, "over", number)
 
     def _on_over(self, time: float, rank: int, number: int) -> None:
         ticket = self._tickets[number]
@@ -553,8 +609,9 @@ class Simulation(Host):
             "seconds_before": self._before, "living": self.living, "books": self._books.state_dict(), "clock": self._clock,
             "numbers": self._numbers, "events": [list(e) for e in self._events],
             "tickets": {number: vars(ticket) for number, ticket in self._tickets.items()},
-            "computing": self._computing, "gathered": self._gathered, "lines": self._lines, "busy": self._busy,
-            "steps": self._steps, "consensus": self._consensus, "disagreement": self.disagreement,
+            "computing": self._computing, "gathered": self._gathered, "lines": self._lines, "out": self._out, "into": self._into,
+            "busy": self._busy, "steps": self._steps, "charged": self._charged, "consensus": self._consensus,
+            "disagreement": self.disagreement,
             "traces": [fabric.trace for fabric in self.fabrics], "seconds": [fabric.seconds for fabric in self.fabrics],
             "staleness": [dict(fabric.staleness) for fabric in self.fabrics]}
 
@@ -568,7 +625,7 @@ class Simulation(Host):
             return None
         state: dict[str, Any] = _on(self.workers[0].params.device, self._loaded)
         self._loaded = None
-        for name in ("clock", "numbers", "computing", "gathered", "lines", "busy", "steps", "consensus"):
+        for name in ("clock", "numbers", "computing", "gathered", "lines", "out", "into", "busy", "steps", "charged", "consensus"):
             setattr(self, f"_{name}", state[name])
         self._books.load_state_dict(state["books"])
         self.disagreement = state["disagreement"]

@@ -40,7 +40,8 @@ GROUPS = {"groups": lambda: Hadpsgd(HadpsgdOptions(group_size=2, work="shards"))
 
 def cluster(seconds=1.0, spread=0.0, nodes=64, devices=1, bandwidth=4.0 * PARAMETERS / 0.1, latency=0.0, **given):
     """By default a model is a message of 0.1 s."""
-    own = {name: given.pop(name) for name in ("server_seconds", "load_seconds", "epoch_seconds") if name in given}
+    times = ("server_seconds", "load_seconds", "epoch_seconds", "filter_seconds", "quantise_seconds")
+    own = {name: given.pop(name) for name in times if name in given}
     compute = Compute(seconds, spread=spread, **own)
     return Cluster("test", "", nodes, devices, Workload("", PARAMETERS, MINIBATCH, 120), compute, between=Link(bandwidth, latency), **given)
 
@@ -75,7 +76,8 @@ def begin(make_workers):
 
     def make(strategy, size, described, seed=0, minibatch_size=MINIBATCH, **options):
         workers = make_workers(size, minibatch_size=minibatch_size, **options)
-        return workers, [strategy() for _ in workers], Simulation(size, described, seed)
+        strategies = [strategy() for _ in workers]
+        return workers, strategies, Simulation(size, described, seed, strategy=type(strategies[0]).__name__.lower())
 
     return make
 
@@ -95,12 +97,12 @@ def test_a_synchronous_strategy_gives_the_same_model_with_a_clock_as_without(beg
     assert all(seconds > 0 for seconds, *_ in log) and not any(notes for *_, notes, _ in log)
 
 
-@pytest.mark.parametrize(("name", "period"), [("ssgd", None), ("ma", 3), ("local", None)])
+@pytest.mark.parametrize(("name", "period"), [("ssgd", None), ("ma", 3), ("local", None), ("bmuf", 3)])
 @pytest.mark.parametrize("devices", [1, 2, 5])
 def test_an_epoch_takes_what_the_planner_says(begin, name, period, devices):
     """Where nothing is random, shards are even, and minibatches full."""
     described = cluster(nodes=1 if devices == 5 else 2, devices=devices, within=Link(1e4, 1e-3), latency=0.01, load_seconds=0.25,
-                        epoch_seconds=2.0)
+                        epoch_seconds=2.0, filter_seconds=0.5)
     workers, strategies, host = begin(SYNCHRONOUS[name], 5, described)
     (seconds, spent, *_), _ = run(workers, strategies, host)[0]
     found = predict(described.workload, described, 5, name, period)
@@ -129,7 +131,8 @@ def test_waiting_is_what_the_planner_expects(make_workers):
 def test_the_same_run_twice_and_stopped_and_resumed(begin, name):
     """At any moment that a checkpoint is offered, to the bit, logs included."""
     make = {**ASYNCHRONOUS, **GROUPS}[name]
-    described = cluster(spread=0.4, server_seconds=0.1, slow={"1": 2.5}, pauses=(Pause(0, 3.0, 2.0), Pause(2, 12.0, 4.0)))
+    described = cluster(spread=0.4, nodes=2, devices=2, bandwidth=4.0 * PARAMETERS / 0.3, server_seconds=0.1, slow={"1": 2.5},
+                        pauses=(Pause(0, 3.0, 2.0), Pause(2, 12.0, 4.0)))
     whole = begin(make, 4, described, momentum=0.5)
     log, offers = run(*whole)
     assert offers >= 12
@@ -156,9 +159,9 @@ def test_the_same_run_twice_and_stopped_and_resumed(begin, name):
         assert resumed[2].state_dict() == whole[2].state_dict()
 
 
-@pytest.mark.parametrize("name", ["ma", "ssgd", "bmuf", "ma, overlap"])
+@pytest.mark.parametrize("name", ["ma", "ssgd", "bmuf", "ma, overlap", "onebit"])
 def test_the_clock_of_a_synchronous_run_goes_on_too(begin, name):
-    described = cluster(spread=0.4, slow={"1": 2.5})
+    described = cluster(spread=0.4, slow={"1": 2.5}, filter_seconds=0.3, quantise_seconds=0.2)
     whole = begin(SYNCHRONOUS[name], 3, described)
     log, offers = run(*whole)
     for stop in (1, offers // 2, offers):
@@ -266,6 +269,70 @@ def test_an_end_that_is_called_in_turn_serves_one_after_the_other():
     assert told == [(2, -1.0, None, 0.0), (1, 1.0, 2.0, pytest.approx(0.4)), (3, 3.0, 2.0, pytest.approx(0.8))]
     assert host._busy == host.elapsed() == pytest.approx(0.8)
     assert host.fabrics[3].seconds["wait"] == pytest.approx(0.4) and host.fabrics[3].seconds["exchange"] == pytest.approx(0.4)
+
+
+def conversation(described, size, calls, seconds=0.0):
+    """`calls` of worker -> worker, all at 0.0 or after computing for that long: worker -> when it has its answer, of as many values."""
+    host, ended = Simulation(size, described), {}
+
+    async def work(fabric):
+        fabric.serve(lambda sender, buffer, value: (buffer, value))
+        if seconds:
+            await fabric.compute(lambda: None)
+        if fabric.rank in calls:
+            await fabric.done(await fabric.call(calls[fabric.rank], torch.zeros(PARAMETERS), 0.0))
+            ended[fabric.rank] = pytest.approx(host._clock[fabric.rank] - seconds)
+        await fabric.total(0)
+
+    host.begin_epoch()
+    host.run([work(fabric) for fabric in host.fabrics])
+    return ended
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0])
+def test_a_port_carries_one_message_at_a_time(seconds):
+    """A message takes 0.1 s of a port and 0.01 s on the way; answers likewise."""
+    apart = cluster(seconds=seconds or 1.0, latency=0.01)
+    assert conversation(apart, 4, {1: 0, 3: 2}, seconds) == {1: 0.22, 3: 0.22}  # nothing in common
+    assert conversation(apart, 2, {0: 1, 1: 0}, seconds) == {0: 0.22, 1: 0.22}  # both directions at once
+    # Both are at worker 0 at 0.01. It has all of them at 0.11 and 0.21, and its answers leave at once.
+    assert conversation(apart, 3, {1: 0, 2: 0}, seconds) == {1: 0.22, 2: 0.32}
+    # Worker 1 has worker 0's message at 0.11 and worker 2's at 0.21, when its port is free for the answer to its own, which came at 0.12.
+    assert conversation(apart, 3, {0: 1, 1: 2, 2: 1}, seconds) == {0: 0.22, 1: 0.31, 2: 0.32}
+
+
+def test_the_devices_of_a_node_share_its_port_to_others_alone():
+    """0.1 s between nodes, 0.02 s within."""
+    described = cluster(nodes=2, devices=2, within=Link(4.0 * PARAMETERS / 0.02))
+    assert conversation(described, 4, {0: 2}) == {0: 0.2}
+    assert conversation(described, 4, {0: 2, 1: 3}) == {0: 0.2, 1: 0.3}
+    assert conversation(described, 4, {0: 1, 2: 3}) == {0: 0.04, 2: 0.04}
+    assert conversation(described, 4, {0: 1, 1: 2}) == {0: 0.04, 1: 0.2}
+    assert conversation(described, 8, {0: 4, 2: 6}) == {0: 0.2, 2: 0.3}  # two workers a device
+
+
+def test_when_all_exchange_the_fullest_port_sets_the_pace():
+    """Two nodes of two devices: 0.1 s between nodes, 0.02 s within."""
+    described = cluster(nodes=2, devices=2, within=Link(4.0 * PARAMETERS / 0.02), latency=0.01)
+    for step, seconds in ((1, 0.11), (2, 0.21), (3, 0.11)):
+        host = Simulation(4, described)
+
+        async def work(fabric, step=step):
+            got = await fabric.exchange(torch.full((PARAMETERS,), float(fabric.rank)), (fabric.rank + step) % 4, (fabric.rank - step) % 4)
+            assert float(got[0]) == (fabric.rank - step) % 4
+
+        host.begin_epoch()
+        host.run([work(fabric) for fabric in host.fabrics])
+        assert host.elapsed() == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(("name", "field", "rounds"), [("bmuf", "filter_seconds", 2), ("onebit", "quantise_seconds", 6)])
+@pytest.mark.parametrize("nodes", [5, 2])
+def test_a_filter_and_quantising_take_their_time_once_an_exchange(begin, name, field, rounds, nodes):
+    """120 frames, 5 workers, minibatches of 4, blocks of 3; the workers' momentum is averaged, too, which is no filter."""
+    strategy = {"bmuf": lambda: Bmuf(BmufOptions(average_period=3, local_momentum="average")), "onebit": SYNCHRONOUS["onebit"]}[name]
+    (without, *_), (with_it, *_) = (run(*begin(strategy, 5, cluster(nodes=nodes, **given)), epochs=1)[0][0] for given in ({}, {field: 0.5}))
+    assert with_it - without == pytest.approx(rounds * 0.5 * -(-5 // nodes))
 
 
 def test_an_average_under_way_takes_no_time_that_computing_hides():
