@@ -5,6 +5,10 @@
 
 Every combination is a run of `pykaldist train` in a folder of its own, with its output in train.log there; run again, those that are
 finished stay. One worker is trained once for each cluster. What is left: curves.csv, times.csv, curves.png, and a table.
+
+Without a store nothing is trained, and nothing written: a table of the time that an epoch of the cluster file's own workload takes.
+
+  pykaldist simulate --strategies "hadpsgd,adpsgd --pattern ring" --ngpus 8,64 --clusters v100-ethernet
 """
 
 from __future__ import annotations
@@ -18,8 +22,11 @@ from pathlib import Path
 
 from pykaldist import cli
 from pykaldist.errors import Terminated, UserError
-from pykaldist.options import numbers
-from pykaldist.report.simulate import Run, read_run, render, write
+from pykaldist.options import add_options, from_args, numbers
+from pykaldist.parallel.cluster import Cluster
+from pykaldist.parallel.dry_run import epoch_seconds
+from pykaldist.parallel.strategy import strategies, strategy_options
+from pykaldist.report.simulate import Run, read_run, render, render_epochs, write
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clusters", default="v100-ethernet", help="cluster files, or names of known ones")
     parser.add_argument("--accuracies", default="", help="held-out frame accuracies, in %%, the time to which is wanted")
     parser.add_argument("--train-options", default="", help="of `pykaldist train`, for all runs")
-    parser.add_argument("store", type=Path, help="folder with the frame stores train and dev")
-    parser.add_argument("folder", type=Path, help="folder to write")
+    parser.add_argument("store", type=Path, nargs="?", help="folder with the frame stores train and dev")
+    parser.add_argument("folder", type=Path, nargs="?", help="folder to write")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -37,6 +44,11 @@ def run(args: argparse.Namespace) -> None:
     if not all(re.fullmatch(r"[1-9]\d*", field) for field in args.ngpus.split(",")):
         raise UserError(f"--ngpus {args.ngpus}: expected numbers of workers with commas between them, such as 1,4,16.")
     chosen = [strategy.strip() for strategy in args.strategies.split(",")]
+    if args.store is None:
+        _predict(args, chosen)
+        return
+    if args.folder is None:
+        raise UserError(f"{args.store} is given and no folder to write; give both, or neither to train nothing.")
     combinations = [(cluster, strategy, n) for cluster in args.clusters.split(",") for n in sorted(map(int, args.ngpus.split(",")))
                     for strategy in (chosen if n > 1 else ["local"])]
     runs: list[Run] = []
@@ -58,3 +70,29 @@ def run(args: argparse.Namespace) -> None:
     print(render(runs, accuracies))
     write(runs, accuracies, args.folder)
     print(f"in {args.folder}: curves.csv, times.csv, curves.png; all times are simulated")
+
+
+def _predict(args: argparse.Namespace, chosen: list[str]) -> None:
+    """The time of an epoch, with nothing trained."""
+    for name in ("accuracies", "train_options"):
+        if getattr(args, name):
+            raise UserError(f"--{name.replace('_', '-')} {getattr(args, name)}: nothing is trained without a store; give one and a folder.")
+    given = {strategy: _parsed(strategy) for strategy in chosen}
+    epochs: dict[tuple[str, str, int], float] = {}
+    for file in args.clusters.split(","):
+        cluster = Cluster.read(file)
+        epochs[cluster.name, "local", 1] = epoch_seconds(cluster, 1, "local")
+        for ngpu in sorted(set(map(int, args.ngpus.split(","))) - {1}):
+            for strategy, (name, options) in given.items():
+                epochs[cluster.name, strategy, ngpu] = epoch_seconds(cluster, ngpu, name, options)
+    print(render_epochs(epochs))
+
+
+def _parsed(strategy: str) -> tuple[str, object]:
+    """A strategy's name and its options from text such as `adpsgd --pattern ring`."""
+    name, *words = shlex.split(strategy) or [""]
+    if name not in strategies():
+        raise UserError(f"--strategies {strategy}: there is no strategy {name!r}; choose among {', '.join(strategies())}.")
+    parser = cli._Parser(prog=f"pykaldist simulate --strategies {name}", allow_abbrev=False)
+    add_options(parser, strategy_options(name))
+    return name, from_args(strategy_options(name), parser.parse_args(words))

@@ -91,9 +91,23 @@ def render(runs: Sequence[Run], accuracies: Sequence[float]) -> str:
         table.append([row["cluster"], row["strategy"], str(row["ngpu"]), duration(row["epoch"]),
                       f"{row['speed_up']:.2f}" if row["speed_up"] else "", f"{100 * row['best_acc']:.2f}",
                       *(to(row, a) for a in accuracies)])
-    widths = [max(len(row[i]) for row in table) for i in range(len(heads))]
-    table.insert(1, ["-" * w for w in widths])
-    return "\n".join("| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in table)
+    return _markdown(table)
+
+
+def render_epochs(epochs: dict[tuple[str, str, int], float]) -> str:
+    """(cluster, strategy, N) -> simulated seconds of an epoch, as text likewise; speed-ups are over (cluster, local, 1)."""
+    table = [["cluster", "strategy", "ngpu", "an epoch", "speed-up", "per worker"]]
+    for (cluster, strategy, ngpu), seconds in epochs.items():
+        gain = epochs[cluster, "local", 1] / seconds
+        table.append([cluster, strategy, str(ngpu), duration(seconds), f"{gain:.2f}", f"{gain / ngpu:.2f}"])
+    return _markdown(table)
+
+
+def _markdown(table: list[list[str]]) -> str:
+    """Rows, of which the first is the head."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = [table[0], ["-" * w for w in widths], *table[1:]]
+    return "\n".join("| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in lines)
 
 
 def write(runs: Sequence[Run], accuracies: Sequence[float], folder: Path) -> None:
