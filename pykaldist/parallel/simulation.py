@@ -610,8 +610,7 @@ class Simulation(Host):
             "numbers": self._numbers, "events": [list(e) for e in self._events],
             "tickets": {number: vars(ticket) for number, ticket in self._tickets.items()},
             "computing": self._computing, "gathered": self._gathered, "lines": self._lines, "out": self._out, "into": self._into,
-            "busy": self._busy, "steps": self._steps, "charged": self._charged, "consensus": self._consensus,
-            "disagreement": self.disagreement,
+            "busy": self._busy, "steps": self._steps, "consensus": self._consensus, "disagreement": self.disagreement,
             "traces": [fabric.trace for fabric in self.fabrics], "seconds": [fabric.seconds for fabric in self.fabrics],
             "staleness": [dict(fabric.staleness) for fabric in self.fabrics]}
 
@@ -625,7 +624,7 @@ class Simulation(Host):
             return None
         state: dict[str, Any] = _on(self.workers[0].params.device, self._loaded)
         self._loaded = None
-        for name in ("clock", "numbers", "computing", "gathered", "lines", "out", "into", "busy", "steps", "charged", "consensus"):
+        for name in ("clock", "numbers", "computing", "gathered", "lines", "out", "into", "busy", "steps", "consensus"):
             setattr(self, f"_{name}", state[name])
         self._books.load_state_dict(state["books"])
         self.disagreement = state["disagreement"]

@@ -271,12 +271,12 @@ def test_an_end_that_is_called_in_turn_serves_one_after_the_other():
     assert host.fabrics[3].seconds["wait"] == pytest.approx(0.4) and host.fabrics[3].seconds["exchange"] == pytest.approx(0.4)
 
 
-def conversation(described, size, calls, seconds=0.0):
-    """`calls` of worker -> worker, all at 0.0 or after computing for that long: worker -> when it has its answer, of as many values."""
+def conversation(described, size, calls, seconds=0.0, echo=True):
+    """`calls` of worker -> worker, all at 0.0 or after computing for that long: worker -> when it has its answer, the model or a number."""
     host, ended = Simulation(size, described), {}
 
     async def work(fabric):
-        fabric.serve(lambda sender, buffer, value: (buffer, value))
+        fabric.serve(lambda sender, buffer, value: (buffer if echo else None, value))
         if seconds:
             await fabric.compute(lambda: None)
         if fabric.rank in calls:
@@ -309,6 +309,9 @@ def test_the_devices_of_a_node_share_its_port_to_others_alone():
     assert conversation(described, 4, {0: 1, 2: 3}) == {0: 0.04, 2: 0.04}
     assert conversation(described, 4, {0: 1, 1: 2}) == {0: 0.04, 1: 0.2}
     assert conversation(described, 8, {0: 4, 2: 6}) == {0: 0.2, 2: 0.3}  # two workers a device
+    three = dataclasses.replace(described, nodes=3)
+    assert conversation(three, 6, {0: 2, 1: 4}, echo=False) == {0: 0.1, 1: 0.2}  # one sends to both others
+    assert conversation(three, 6, {0: 4, 2: 5}, echo=False) == {0: 0.1, 2: 0.2}  # one hears from both
 
 
 def test_when_all_exchange_the_fullest_port_sets_the_pace():
