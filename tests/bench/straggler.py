@@ -17,8 +17,8 @@ from pykaldist.report.simulate import Run
 
 SLOW = {"5": 4.0}  # worker -> factor
 ACCURACY = 0.58
-STRATEGIES = ("ssgd", "onebit", "ma --average-period 10", "bmuf --average-period 10", "asgd",
-              *(f"adpsgd --pattern {pattern}" for pattern in ("ring", "random-ring", "pairwise", "delay-by-one")), "hadpsgd")
+STRATEGIES = ("ssgd", "asgd", *(f"adpsgd --pattern {pattern}" for pattern in ("ring", "random-ring", "pairwise", "delay-by-one")),
+              "hadpsgd", "ma --average-period 10", "bmuf --average-period 10", "onebit")
 
 
 def main() -> None:
