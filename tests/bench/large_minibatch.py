@@ -38,7 +38,8 @@ TOLERANCE = 1.05  # of one worker's held-out loss
 SPREAD = 0.1
 SPLICE, LAYERS, UNITS = 5, 2, 128
 RATE = 0.016  # the best for one worker of 0.008, 0.016 and 0.032
-TRAINING = (f"--splice {SPLICE} --hid-layers {LAYERS} --hid-dim {UNITS} --schedule warmup --warmup-epochs 2 --num-epochs 8 "
+EPOCHS = 8
+TRAINING = (f"--splice {SPLICE} --hid-layers {LAYERS} --hid-dim {UNITS} --schedule warmup --warmup-epochs 2 "
             f"--learn-rate {RATE} --device cpu --num-threads 1")
 STRATEGIES = ("ssgd", *(f"adpsgd --pattern {pattern}" for pattern in ("ring", "random-ring", "pairwise", "delay-by-one")))
 
@@ -58,13 +59,15 @@ def stand_in(name: str, store: Path, **changes: Any) -> Cluster:
                                within=scaled_link(cluster.within, share), between=scaled_link(cluster.between, share), **changes)
 
 
-def train(store: Path, exp: Path, cluster: Path, seed: int, strategy: str, ngpu: int, minibatch_size: int) -> list[dict[str, Any]]:
+def train(store: Path, exp: Path, cluster: Path, seed: int, strategy: str, ngpu: int, minibatch_size: int,
+          epochs: int = EPOCHS) -> list[dict[str, Any]]:
     """Train on one core, as far as it has not been done: the lines of history.jsonl; none where training broke off."""
     log = exp / "train.log"
     if not (exp / "final.pt").exists() and not broke_off(log):
         exp.mkdir(parents=True, exist_ok=True)
+        seeds = [word for name in ("seed", "randomizer-seed", "simulation-seed") for word in (f"--{name}", str(seed))]
         words = ["--strategy", *shlex.split(strategy), "--ngpu", str(ngpu), "--minibatch-size", str(minibatch_size), *TRAINING.split(),
-                 "--seed", str(seed), "--randomizer-seed", str(seed), "--simulation-seed", str(seed), "--cluster", str(cluster)]
+                 "--num-epochs", str(epochs), *seeds, "--cluster", str(cluster)]
         single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         with open(log, "w", encoding="utf-8") as stream:
             status = subprocess.run([sys.executable, "-m", "pykaldist", "train", *words, str(store), str(exp)], stdout=stream,

@@ -2,8 +2,8 @@
 
     tests/bench/run.sh straggler --out DIR [--shared ../shared] [--strategies "ssgd,adpsgd --pattern ring"] [--seeds 0] [--jobs 1]
 
-Training and cluster are those of `large_minibatch`, with a global minibatch of 1,024; given its --out, runs that are there already are
-taken. Times are simulated; the accuracy rises linearly between the ends of epochs.
+Training and cluster are those of `large_minibatch`, with a global minibatch of 1,024, for five epochs; given its --out, the first five of
+its runs are taken. Times are simulated; the accuracy rises linearly between the ends of epochs.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from __future__ import annotations
 import statistics
 from concurrent.futures import ThreadPoolExecutor
 
-from large_minibatch import FIRST, WORKERS, folder, parsed, prepare, stand_in, train
+from large_minibatch import EPOCHS, FIRST, WORKERS, folder, parsed, prepare, stand_in, train
 
 from pykaldist.report.simulate import Run
 
 SLOW = {"5": 4.0}  # worker -> factor
 ACCURACY = 0.58
+FEWER = 5  # epochs
 STRATEGIES = ("ssgd", "asgd", *(f"adpsgd --pattern {pattern}" for pattern in ("ring", "random-ring", "pairwise", "delay-by-one")),
               "hadpsgd", "ma --average-period 10", "bmuf --average-period 10", "onebit")
 
@@ -29,8 +30,11 @@ def main() -> None:
         stand_in("v100-ethernet", store, slow=SLOW if slow else {}).write(cluster)
 
     def run(strategy: str, slow: bool, seed: int) -> Run:
-        words = (strategy, FIRST, seed, *(["slow"] if slow else []))
-        return Run("", strategy, WORKERS, train(store, out / folder(*words), clusters[slow], seed, strategy, WORKERS, FIRST // WORKERS))
+        exp, epochs = out / folder(strategy, FIRST, seed), EPOCHS
+        if slow or not (exp / "final.pt").exists():
+            exp, epochs = out / folder(strategy, FIRST, seed, "straggler" if slow else "even"), FEWER
+        lines = train(store, exp, clusters[slow], seed, strategy, WORKERS, FIRST // WORKERS, epochs)
+        return Run("", strategy, WORKERS, lines[:FEWER])
 
     strategies = arguments.strategies.split(",")
     with ThreadPoolExecutor(arguments.jobs) as pool:
