@@ -90,7 +90,7 @@ class Compute:
 
 @dataclass(frozen=True)
 class Link:
-    """One direction of a link between two workers."""
+    """One direction of a port: of a device, within a node, or of a node, between them."""
 
     bandwidth: float  # bytes/s
     latency: float = 0.0  # seconds a message

@@ -33,7 +33,7 @@ starts anew, at the mark that it passed last, and is given the answers that it h
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -69,8 +69,8 @@ from pykaldist.parallel.work import Sources, Work
 COMPUTE_TIMES = 1  # a stream of random numbers
 LEAST_VARIANCE = 1e-12  # of a minibatch's seconds over their mean, below which they are all alike
 CONSENSUS_SAMPLES = 8  # looks at the workers' distance from their mean in an epoch
+# strategy -> (the request with which something of its own is computed, the cluster file's name of its seconds)
 EXTRAS: dict[str, tuple[type, str]] = {"bmuf": (Average, "filter_seconds"), "onebit": (Gather, "quantise_seconds")}
-# strategy -> the request with which a computation of its own goes, and what the cluster file calls its seconds
 
 
 class SimulatedFabric(Fabric):
@@ -333,8 +333,8 @@ class Simulation(Host):
 
     def _exchange_seconds(self, requests: list[Exchange]) -> float:
         """Of a message of each worker to another, all at once."""
-        out: Counter[int] = Counter()
-        into: Counter[int] = Counter()
+        out: defaultdict[int, float] = defaultdict(float)
+        into: defaultdict[int, float] = defaultdict(float)
         latency = 0.0
         for rank, request in enumerate(requests):
             link, sender, receiver = self._way(rank, request.to)
