@@ -1,11 +1,13 @@
 """The largest global minibatch that 16 simulated workers bear, ssgd against adpsgd: held-out loss on AN4's fMLLR features, equal epochs.
 
     tests/bench/run.sh large_minibatch --out DIR [--shared ../shared] [--strategies "ssgd,adpsgd --pattern ring"] [--seeds 0,1,2] [--jobs 1]
+                                       [--lr-scale linear|sqrt]
 
 One worker trains with minibatches of 256; 16 on the simulated V100 cluster with global ones of 1,024, 2,048 and so on, until the held-out
-loss after the last epoch is more than 5 % above one worker's with the same seed. Every frame has the same learning rate throughout, so
-that a step grows with the minibatch (linear scaling), with linear warm-up and annealing by 1/sqrt(2) an epoch (Zhang et al., 2019). DIR
-gets the frame store and a folder for each run; what is there is not made again, so the command can be stopped and run again.
+loss after the last epoch is more than 5 % above one worker's with the same seed. A frame has the same learning rate in all, so that a
+step grows with the global minibatch (linear scaling; with sqrt, as its root), with linear warm-up and annealing by 1/sqrt(2) an epoch
+(Zhang et al., 2019). DIR gets the frame store and a folder for each run; what is there is not made again, so the command can be stopped
+and run again.
 
 The cluster. Its seconds are scaled so that a worker's minibatch of a global one of 1,024, and a model's way over a link, take as long for
 this network as the published ones did for theirs. Minibatches' times vary by 10 %, which is not published: without it, asynchronous
@@ -40,7 +42,7 @@ SPLICE, LAYERS, UNITS = 5, 2, 128
 RATE = 0.016  # the best for one worker of 0.008, 0.016 and 0.032
 EPOCHS = 8
 TRAINING = (f"--splice {SPLICE} --hid-layers {LAYERS} --hid-dim {UNITS} --schedule warmup --warmup-epochs 2 "
-            f"--learn-rate {RATE} --device cpu --num-threads 1")
+            "--device cpu --num-threads 1")
 STRATEGIES = ("ssgd", *(f"adpsgd --pattern {pattern}" for pattern in ("ring", "random-ring", "pairwise", "delay-by-one")))
 
 
@@ -60,14 +62,14 @@ def stand_in(name: str, store: Path, **changes: Any) -> Cluster:
 
 
 def train(store: Path, exp: Path, cluster: Path, seed: int, strategy: str, ngpu: int, minibatch_size: int,
-          epochs: int = EPOCHS) -> list[dict[str, Any]]:
+          epochs: int = EPOCHS, rate: float = RATE) -> list[dict[str, Any]]:
     """Train on one core, as far as it has not been done: the lines of history.jsonl; none where training broke off."""
     log = exp / "train.log"
     if not (exp / "final.pt").exists() and not broke_off(log):
         exp.mkdir(parents=True, exist_ok=True)
         seeds = [word for name in ("seed", "randomizer-seed", "simulation-seed") for word in (f"--{name}", str(seed))]
         words = ["--strategy", *shlex.split(strategy), "--ngpu", str(ngpu), "--minibatch-size", str(minibatch_size), *TRAINING.split(),
-                 "--num-epochs", str(epochs), *seeds, "--cluster", str(cluster)]
+                 "--num-epochs", str(epochs), "--learn-rate", repr(rate), *seeds, "--cluster", str(cluster)]
         single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         with open(log, "w", encoding="utf-8") as stream:
             status = subprocess.run([sys.executable, "-m", "pykaldist", "train", *words, str(store), str(exp)], stdout=stream,
@@ -84,22 +86,22 @@ def broke_off(log: Path) -> bool:
     return log.exists() and "the training loss became" in log.read_text(encoding="utf-8")
 
 
-def prepare(arguments: argparse.Namespace) -> Path:
+def prepare(args: argparse.Namespace) -> Path:
     """The frame store, made where there is none."""
-    store = arguments.out / "store"
+    store = args.out / "store"
     if not (store / "dev" / "manifest.json").exists():
-        make_store(arguments.shared / "golden" / "an4_kaldi", store)
+        make_store(args.shared / "golden" / "an4_kaldi", store)
     return store
 
 
-def parsed(about: str, strategies: Sequence[str]) -> argparse.Namespace:
+def arguments(about: str | None, strategies: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shared", type=Path, default=Path("../shared"), help="folder with golden/ (default: ../shared)")
     parser.add_argument("--out", type=Path, required=True, help="folder for everything that is made")
     parser.add_argument("--strategies", default=",".join(strategies), help="with commas between them, each with options of its own")
     parser.add_argument("--seeds", default="0,1,2", help="of weights, frames and simulated times (default: 0,1,2)")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time (default: 1)")
-    return parser.parse_args()
+    return parser
 
 
 def folder(*words: object) -> str:
@@ -112,13 +114,15 @@ def final_loss(history: list[dict[str, Any]]) -> float:
     return history[-1]["cv_loss"] if history else float("inf")
 
 
-def sweep(out: Path, store: Path, cluster: Path, strategy: str, seed: int) -> dict[int, float]:
+def sweep(out: Path, store: Path, cluster: Path, strategy: str, seed: int, lr_scale: str) -> dict[int, float]:
     """Global minibatch -> held-out loss over one worker's, up to the first that is too large."""
     one = final_loss(train(store, out / folder("one", seed), cluster, seed, "local", 1, ALONE))
     found: dict[int, float] = {}
     size = FIRST
     while size <= LAST and (not found or found[size // 2] <= TOLERANCE):
-        history = train(store, out / folder(strategy, size, seed), cluster, seed, strategy, WORKERS, size // WORKERS)
+        rate, more = (RATE, []) if lr_scale == "linear" else (RATE * (ALONE / size) ** 0.5, [lr_scale])
+        exp = out / folder(strategy, size, seed, *more)
+        history = train(store, exp, cluster, seed, strategy, WORKERS, size // WORKERS, rate=rate)
         found[size] = final_loss(history) / one
         print(f"{strategy}, {size}, seed {seed}: held-out loss {final_loss(history):.4f}, one worker's {one:.4f}", flush=True)
         size *= 2
@@ -135,13 +139,15 @@ def cell(values: Iterable[float]) -> str:
 
 
 def main() -> None:
-    arguments = parsed(__doc__, STRATEGIES)
-    out, seeds = arguments.out, [int(seed) for seed in arguments.seeds.split(",")]
-    store, cluster = prepare(arguments), out / "v100.json"
+    parser = arguments(__doc__, STRATEGIES)
+    parser.add_argument("--lr-scale", default="linear", choices=("linear", "sqrt"), help="of a step with the global minibatch (linear)")
+    args = parser.parse_args()
+    out, seeds = args.out, [int(seed) for seed in args.seeds.split(",")]
+    store, cluster = prepare(args), out / "v100.json"
     stand_in("v100-ethernet", store).write(cluster)
-    strategies = arguments.strategies.split(",")
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        sweeps = {(s, seed): pool.submit(sweep, out, store, cluster, s, seed) for seed in seeds for s in strategies}
+    strategies = args.strategies.split(",")
+    with ThreadPoolExecutor(args.jobs) as pool:
+        sweeps = {(s, seed): pool.submit(sweep, out, store, cluster, s, seed, args.lr_scale) for seed in seeds for s in strategies}
         results = {key: future.result() for key, future in sweeps.items()}
     sizes = sorted({size for found in results.values() for size in found})
     print("| strategy | " + " | ".join(f"{size:,}" for size in sizes) + " | largest within 5 % |")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import statistics
 from concurrent.futures import ThreadPoolExecutor
 
-from large_minibatch import EPOCHS, FIRST, WORKERS, folder, parsed, prepare, stand_in, train
+from large_minibatch import EPOCHS, FIRST, WORKERS, arguments, folder, prepare, stand_in, train
 
 from pykaldist.report.simulate import Run
 
@@ -23,9 +23,9 @@ STRATEGIES = ("ssgd", "asgd", *(f"adpsgd --pattern {pattern}" for pattern in ("r
 
 
 def main() -> None:
-    arguments = parsed(__doc__, STRATEGIES)
-    out, seeds = arguments.out, [int(seed) for seed in arguments.seeds.split(",")]
-    store, clusters = prepare(arguments), {False: out / "v100.json", True: out / "v100-straggler.json"}
+    args = arguments(__doc__, STRATEGIES).parse_args()
+    out, seeds = args.out, [int(seed) for seed in args.seeds.split(",")]
+    store, clusters = prepare(args), {False: out / "v100.json", True: out / "v100-straggler.json"}
     for slow, cluster in clusters.items():
         stand_in("v100-ethernet", store, slow=SLOW if slow else {}).write(cluster)
 
@@ -36,8 +36,8 @@ def main() -> None:
         lines = train(store, exp, clusters[slow], seed, strategy, WORKERS, FIRST // WORKERS, epochs)
         return Run("", strategy, WORKERS, lines[:FEWER])
 
-    strategies = arguments.strategies.split(",")
-    with ThreadPoolExecutor(arguments.jobs) as pool:
+    strategies = args.strategies.split(",")
+    with ThreadPoolExecutor(args.jobs) as pool:
         runs = {(s, slow, seed): pool.submit(run, s, slow, seed) for seed in seeds for s in strategies for slow in (False, True)}
         print(f"| strategy | an epoch, s | with a straggler | ratio | to {100 * ACCURACY:g} %, s | with a straggler | ratio | "
               "best frame accuracy, % | with a straggler |\n" + "| --- " * 9 + "|")
