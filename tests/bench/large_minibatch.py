@@ -1,7 +1,7 @@
 """The largest global minibatch that 16 simulated workers bear, ssgd against adpsgd: held-out loss on AN4's fMLLR features, equal epochs.
 
     tests/bench/run.sh large_minibatch --out DIR [--shared ../shared] [--strategies "ssgd,adpsgd --pattern ring"] [--seeds 0,1,2] [--jobs 1]
-                                       [--lr-scale linear|sqrt]
+                                       [--lr-scale linear|sqrt] [--beyond 0]
 
 One worker trains with minibatches of 256; 16 on the simulated V100 cluster with global ones of 1,024, 2,048 and so on, until the held-out
 loss after the last epoch is more than 5 % above one worker's with the same seed. A frame has the same learning rate in all, so that a
@@ -114,12 +114,12 @@ def final_loss(history: list[dict[str, Any]]) -> float:
     return history[-1]["cv_loss"] if history else float("inf")
 
 
-def sweep(out: Path, store: Path, cluster: Path, strategy: str, seed: int, lr_scale: str) -> dict[int, float]:
-    """Global minibatch -> held-out loss over one worker's, up to the first that is too large."""
+def sweep(out: Path, store: Path, cluster: Path, strategy: str, seed: int, lr_scale: str, beyond: int) -> dict[int, float]:
+    """Global minibatch -> held-out loss over one worker's, up to the first that is too large, and so many beyond it."""
     one = final_loss(train(store, out / folder("one", seed), cluster, seed, "local", 1, ALONE))
     found: dict[int, float] = {}
     size = FIRST
-    while size <= LAST and (not found or found[size // 2] <= TOLERANCE):
+    while size <= LAST and sum(ratio > TOLERANCE for ratio in found.values()) <= beyond:
         rate, more = (RATE, []) if lr_scale == "linear" else (RATE * (ALONE / size) ** 0.5, [lr_scale])
         exp = out / folder(strategy, size, seed, *more)
         history = train(store, exp, cluster, seed, strategy, WORKERS, size // WORKERS, rate=rate)
@@ -141,20 +141,22 @@ def cell(values: Iterable[float]) -> str:
 def main() -> None:
     parser = arguments(__doc__, STRATEGIES)
     parser.add_argument("--lr-scale", default="linear", choices=("linear", "sqrt"), help="of a step with the global minibatch (linear)")
+    parser.add_argument("--beyond", type=int, default=0, help="sizes to try beyond the first that is too large (0)")
     args = parser.parse_args()
     out, seeds = args.out, [int(seed) for seed in args.seeds.split(",")]
     store, cluster = prepare(args), out / "v100.json"
     stand_in("v100-ethernet", store).write(cluster)
     strategies = args.strategies.split(",")
     with ThreadPoolExecutor(args.jobs) as pool:
-        sweeps = {(s, seed): pool.submit(sweep, out, store, cluster, s, seed, args.lr_scale) for seed in seeds for s in strategies}
+        sweeps = {(strategy, seed): pool.submit(sweep, out, store, cluster, strategy, seed, args.lr_scale, args.beyond)
+                  for seed in seeds for strategy in strategies}
         results = {key: future.result() for key, future in sweeps.items()}
     sizes = sorted({size for found in results.values() for size in found})
     print("| strategy | " + " | ".join(f"{size:,}" for size in sizes) + " | largest within 5 % |")
     print("| --- " * (len(sizes) + 2) + "|")
     for strategy in strategies:
         found = [results[strategy, seed] for seed in seeds]
-        largest = [max((size for size, ratio in one.items() if ratio <= TOLERANCE), default=0) for one in found]
+        largest = [max((size for size in one if all(one[k] <= TOLERANCE for k in one if k <= size)), default=0) for one in found]
         cells = [cell(one[size] for one in found if size in one) for size in sizes]
         print(f"| {strategy} | " + " | ".join(cells) + f" | {', '.join(f'{size:,}' for size in largest)} |")
 
