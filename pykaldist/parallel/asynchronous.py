@@ -12,7 +12,7 @@ from pykaldist.parallel.strategy import Strategy
 class WorkOptions:
     """Who trains on what. Either way, every frame is trained on once an epoch."""
 
-    work: str = option("queue", "a minibatch goes to whoever is free next (queue), or each worker keeps to its part of the data (shards)",
+    work: str = option("queue", "a worker that is through with its part of the data goes on with others' (queue), or rests (shards)",
                        ("queue", "shards"))
 
 
@@ -25,4 +25,4 @@ class Asynchronous(Strategy):
         return self.options.work == "queue"
 
     def contract(self, workers: int, minibatch_size: int) -> list[tuple[str, str]]:
-        return [("minibatches", "to whoever is free next" if self.queue else "of each worker's own part of the data")]
+        return [("minibatches", "of each worker's own part of the data" + ", then of who has most left" * self.queue)]

@@ -25,6 +25,8 @@ STRATEGIES = {
     "adpsgd, ngsgd": ["--strategy", "adpsgd", "--pattern", "pairwise", "--optimizer", "ngsgd"],
     "asgd, warmup": ["--strategy", "asgd", "--staleness-discount", "true", "--schedule", "warmup", "--warmup-epochs", "1.5"],
     "hadpsgd, mse": ["--strategy", "hadpsgd", "--objective", "mse", "--learn-rate", "0.005", "--work", "shards"],
+    "asgd, a worker dies": ["--strategy", "asgd", "--servers", "2", "--server-adagrad", "0.01", "--work", "shards"],
+    "adpsgd, a worker dies": ["--strategy", "adpsgd", "--pattern", "ring"],
     "adpsgd after others": ["--strategy", "adpsgd", "--hid-layers", "2", "--layerwise-epochs", "1", "--serial-warmup", "0.5"]}
 
 
@@ -55,6 +57,8 @@ class Interrupted(Exception):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_same_twice_and_stopped_and_resumed_its_log_included(store, small, tmp_path, strategy, monkeypatch, capsys):
+    if "dies" in strategy:
+        Path(small).write_text(json.dumps({**CLUSTER, "failures": [{"worker": 3, "at": 9.0}]}))
     options = [*STRATEGIES[strategy], "--cluster", small, "--momentum", "0.3"]
     assert train(store, tmp_path / "whole", *options) == 0
     params, history = outcome(tmp_path / "whole")
@@ -63,6 +67,9 @@ def test_the_same_twice_and_stopped_and_resumed_its_log_included(store, small, t
     lines = [json.loads(line) for line in history.splitlines()]
     assert all(line["time"] == "simulated" and line["seconds"]["total"] > 265 / 8 / 4 * 0.5 for line in lines)
     assert all(("staleness" in line) == (strategy not in ("ssgd", "ma")) for line in lines)
+    if "dies" in strategy:
+        assert printed.count("worker 3 has died at 9.000 s; 3 go on, and do") == 1 and lines[-1]["dead"] == [3]
+        assert lines[-1]["frames"] == 265 and "dead" not in lines[0]
     save, count = Checkpoints.save, 0
 
     def save_and_stop(self, *state):
@@ -85,6 +92,17 @@ def test_a_clock_changes_no_synchronous_model(store, small, tmp_path, strategy):
     for name, where in (("clock", ["--cluster", small]), ("none", ["--fabric", "virtual"])):
         assert train(store, tmp_path / name, *STRATEGIES[strategy], *where) == 0
     assert torch.equal(outcome(tmp_path / "clock")[0], outcome(tmp_path / "none")[0])
+
+
+@pytest.mark.parametrize(("strategy", "failure", "words"), [
+    ("ssgd", 1, "lets workers fail, and --strategy ssgd does not survive that"),
+    ("hadpsgd, mse", 1, "lets workers fail, and --strategy hadpsgd does not survive that"),
+    ("asgd", 0, "lets worker 0 fail at 4 s, and with it the server beside it"),
+    ("asgd", 7, "has a slow, pausing or failing worker 7, but room for 4")])
+def test_deaths_that_end_a_job_are_refused(store, small, tmp_path, capsys, strategy, failure, words):
+    Path(small).write_text(json.dumps({**CLUSTER, "failures": [{"worker": failure, "at": 4.0}]}))
+    assert train(store, tmp_path / "exp", *STRATEGIES[strategy], "--cluster", small) == 1
+    assert words in capsys.readouterr().err
 
 
 def test_rbms_train_there_too_and_twice_the_same(store, small, tmp_path):

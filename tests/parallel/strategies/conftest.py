@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from movers import Descender, Mover
 
-from pykaldist.parallel.cluster import Cluster, Compute, Link, Workload
+from pykaldist.parallel.cluster import Cluster, Compute, Failure, Link, Workload
 from pykaldist.parallel.simulation import Simulation
 from pykaldist.parallel.strategy import Strategy
 
@@ -19,15 +19,16 @@ def descender() -> type[Descender]:
 
 @pytest.fixture(scope="session")
 def simulate() -> Callable[..., Simulation]:
-    """`simulate(workers, strategies, spread, slow, seconds of a message, seconds of the server, devices)`: an epoch, in seconds of a
-    minibatch."""
+    """`simulate(workers, strategies, spread, slow, seconds of a message, seconds of the server, devices, failures)`: an epoch, in seconds
+    of a minibatch."""
 
     def run(workers: list[Descender], strategies: list[Strategy], spread: float = 0.0, slow: dict[str, float] | None = None,
-            message: float = 0.1, server: float = 0.0, devices: int = 1) -> Simulation:
+            message: float = 0.1, server: float = 0.0, devices: int = 1,
+            failures: Sequence[tuple[int, float]] = ()) -> Simulation:
         parameters = len(workers[0].params)
         link = Link(4.0 * parameters / message)
         cluster = Cluster("test", "", 64, devices, Workload("", parameters, 8, 1), Compute(1.0, spread=spread, server_seconds=server), link,
-                          link, slow=slow or {})
+                          link, slow=slow or {}, failures=tuple(Failure(*failure) for failure in failures))
         host = Simulation(len(workers), cluster)
         host.workers = workers
         host.begin_epoch()

@@ -47,6 +47,20 @@ def test_the_mean_moves_by_the_mean_of_all_moves(descender, simulate, size, patt
         assert [strategy.age for strategy in strategies] == pytest.approx([5.0] * size)  # steps, of which none is lost
 
 
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 6), st.sampled_from(PATTERNS[:3]), st.floats(0, 2), st.floats(0.01, 5), st.data())
+def test_when_a_worker_dies_the_others_do_its_work(descender, simulate, size, pattern, spread, message, data):
+    """Whatever it had under way: every minibatch is done by somebody, and the others end with the same model."""
+    dead, at = data.draw(st.integers(0, size - 1)), data.draw(st.floats(0, 12))
+    workers = [descender(lambda worker: torch.ones(2), 6, torch.zeros(2)) for _ in range(size)]
+    strategies = [Adpsgd(AdpsgdOptions("shards", pattern)) for _ in workers]
+    host = simulate(workers, strategies, spread, {"0": 2.0}, message, failures=[(dead, at)])
+    living = [worker for rank, worker in enumerate(workers) if rank in host.living]
+    assert all(torch.equal(worker.params, living[0].params) for worker in living)
+    assert len(host.living) in (size - 1, size) and sum(worker.index for worker in workers) >= 6 * size
+    assert sum(worker.index for worker in living) >= 6 * (size - 1)
+
+
 def matrix(pattern, size, round):
     """T of a round in lockstep, by its definition."""
     if pattern == "delay-by-one":
