@@ -36,7 +36,7 @@ import torch
 from torch import Tensor
 
 from pykaldist.errors import Terminated
-from pykaldist.parallel.fabric import Call, Done, Fabric, Handler, More, Request, Take, Within
+from pykaldist.parallel.fabric import Average, Call, Done, Fabric, Handler, More, Request, Take, Within
 from pykaldist.parallel.host import Host
 from pykaldist.parallel.peers import FAILED, Peers
 from pykaldist.parallel.processes import Processes
@@ -212,6 +212,8 @@ class Concurrent(Host):
         while self._going:
             turn = self._next()
             if turn is None:
+                if len(self._paused) < len(self._going):
+                    raise RuntimeError("every worker waits for another")
                 self._pause()
             else:
                 self._drive(*turn)
@@ -226,7 +228,8 @@ class Concurrent(Host):
     def _open_books(self) -> None:
         sampler = self.workers[0].sampler if self.workers else None
         own = [torch.tensor([float(worker.sampler.minibatches)]) for worker in self.workers]
-        rows = dict(zip(self.living, self.by_rank(own), strict=False)) if own else {}
+        table = self.by_rank(own) if own else []
+        rows = dict(zip(self._counted(), table, strict=False))
         counts = [int(rows[rank][0]) if rank in rows else sampler.of_split(rank).minibatches if sampler else 0 for rank in range(self.size)]
         epoch = self.workers[0].epoch if self.workers else 0
         here = {rank: worker.sampler for rank, worker in zip(self.ranks, self.workers, strict=False)}
@@ -240,6 +243,11 @@ class Concurrent(Host):
                 for question in asked:
                     self._hear(question)
         self._resume = None
+
+    def _counted(self) -> list[int]:
+        """The workers whose share was in the last exchange of all."""
+        members = self._survivors.members if self.peers else [0]
+        return [rank for p in members for rank in range(self.bounds[p], self.bounds[p + 1])]
 
     def _next(self) -> tuple[int, Any] | None:
         """A worker here that can go on, with the answer that it waits for; None where all are to pause."""
@@ -305,6 +313,27 @@ class Concurrent(Host):
                                    "make the same requests, as often")
             self._parked = {}
             self._answer(places, self._serve[type(requests[0])](requests))
+
+    def _average(self, requests: list[Average]) -> list[None]:
+        """Models and weights in one exchange, so that the mean is of those who are in it, whoever dies meanwhile."""
+        if not self.peers:
+            return super()._average(requests)
+        before, first = time.perf_counter(), requests[0].buffer
+        total = torch.cat([first * requests[0].weight, first.new_tensor([sum(r.weight for r in requests)])])
+        for r in requests[1:]:
+            total[:-1].add_(r.buffer, alpha=r.weight)
+        self.processes.sum(total, 1.0)
+        if total[-1]:
+            mean = total[:-1].div_(total[-1].clone())
+            if requests[0].measure:
+                norm = torch.linalg.vector_norm(mean)
+                far = [float(torch.linalg.vector_norm(r.buffer - mean) / norm) for r in requests]
+                sums = self._control([sum(far), len(far)])
+                self.disagreement = float(sums[0] / sums[1])
+            for r in requests:
+                r.buffer.copy_(mean)
+        self._timed("exchange", before)
+        return [None] * len(requests)
 
     def _within(self, requests: list[Within]) -> list[float]:
         """What is handed down is the model as it is now; calls may change it meanwhile, and must not be undone."""

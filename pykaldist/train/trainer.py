@@ -178,10 +178,10 @@ class Trainer:
         """The mean over workers of what their optimisers share (NG-SGD's Fisher matrices, on request)."""
         for own in zip(*(worker.optimizer.shared_matrices() for worker in self._living()), strict=True):
             total = sum(shared.matrix() for shared in own)
-            flat = total.flatten()
-            self.host.processes.sum(flat, 1.0 / len(self.host.living))
+            flat = torch.cat([total.flatten(), total.new_tensor([len(own)])])
+            self.host.processes.sum(flat, 1.0)
             for shared in own:
-                shared.set_matrix(flat.view_as(total))
+                shared.set_matrix((flat[:-1] / flat[-1]).view_as(total))
 
     def _set_model(self, params: torch.Tensor) -> None:
         for worker in self.workers:

@@ -69,7 +69,7 @@ def test_the_same_twice_and_stopped_and_resumed_its_log_included(store, small, t
     assert all(("staleness" in line) == (strategy not in ("ssgd", "ma")) for line in lines)
     if "dies" in strategy:
         assert printed.count("worker 3 has died at 9.000 s; 3 go on, and do") == 1 and lines[-1]["dead"] == [3]
-        assert lines[-1]["frames"] == 265 and "dead" not in lines[0]
+        assert lines[-1]["frames"] == 265
     save, count = Checkpoints.save, 0
 
     def save_and_stop(self, *state):
