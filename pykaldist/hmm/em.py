@@ -50,3 +50,11 @@ def accumulate(gmm: AmDiagGmm, feats: np.ndarray, frames: AlignedFrames, threads
 
     for_each(gmm.num_pdfs, one, threads)
     return stats, float(log_likelihoods.sum()) / frames.num_frames
+
+
+def iterations(name: str, text: str) -> set[int]:
+    """The numbers of the iterations that option `name` lists, with spaces between; raises UserError for other text."""
+    try:
+        return {int(field) for field in text.split()}
+    except ValueError as error:
+        raise UserError(f"--{name}: expected numbers of iterations, found {text!r}.") from error

@@ -6,20 +6,25 @@ A directory with a model has `final.mdl`, `tree`, `cmvn_opts`, `delta_opts`, `ph
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
-from pykaldist.hmm.align import Alignments, AlignOptions, align
-from pykaldist.hmm.alignment_dir import clear, write_labels
+from pykaldist.hmm.align import MOST_FAILED, Alignments, AlignOptions, align
+from pykaldist.hmm.alignment_dir import AlignmentDir, clear, write_labels
 from pykaldist.hmm.corpus import Corpus, name_some
 from pykaldist.hmm.em import AlignedFrames, accumulate
 from pykaldist.hmm.graphs import GraphCompiler
 from pykaldist.hmm.model_files import read_model, read_tree, write_model, write_tree
 from pykaldist.hmm.mono import MonoOptions, train_mono
+from pykaldist.hmm.transition_model import TransitionModel
+from pykaldist.hmm.triphones import TriphoneOptions, TriphoneSystem, train_triphones
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir, SymbolTable
 from pykaldist.io.lock import locked
@@ -45,6 +50,20 @@ def train_mono_dir(data_dir: PathLike, lang_dir: PathLike, exp_dir: PathLike, op
             f"{_aligned(corpus, system.alignments)}")
 
 
+def train_deltas_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp_dir: PathLike, max_leaves: int, totgauss: int,
+                     options: TriphoneOptions, align_options: AlignOptions, cmvn_opts: str = "", delta_opts: str = "", nj: int = 1,
+                     log: Callable[[str], None] = print) -> str:
+    """Train a context-dependent system on features with deltas, from an alignment; returns a line that says what came out."""
+    data, lang, ali, exp = DataDir(data_dir), LangDir(lang_dir), Path(ali_dir), Path(exp_dir)
+    pipeline = FeaturePipeline.from_options(cmvn_opts, delta_opts)
+    with _replacing(exp, ali):
+        corpus = _load(data, lang, pipeline, nj, log)
+        tids, old = read_start(ali, lang, corpus)
+        clear(exp)
+        system = train_triphones(corpus, lang, tids, old, max_leaves, totgauss, options, align_options, nj, log=log)
+        return _finish_triphones(exp, lang, data, corpus, pipeline, system, nj, log)
+
+
 def align_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir: PathLike, options: AlignOptions, nj: int = 1,
               log: Callable[[str], None] = print) -> str:
     """Align a data directory with the model in `src_dir`; returns a line that says what came out."""
@@ -67,6 +86,49 @@ def align_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir
     _finish(ali, lang, data, corpus, alignments, nj, log)
     write_model(ali / "final.mdl", transition_model, gmm)
     return f"log-likelihood {log_likelihood:.2f} a frame, {_aligned(corpus, alignments)}"
+
+
+@contextlib.contextmanager
+def _replacing(exp: Path, ali: Path) -> Iterator[None]:
+    """Hold the folder `exp`, which a training that starts from `ali` is about to replace."""
+    if exp.resolve() == ali.resolve():
+        raise UserError(f"{exp} is both source and target; train into another directory.")
+    with locked(exp):
+        yield
+
+
+def read_start(ali_dir: PathLike, lang: LangDir, corpus: Corpus) -> tuple[np.ndarray, TransitionModel]:
+    """The alignment that a training starts from: transition_ids of all frames of `corpus`, 0 where there are none, and their model.
+
+    Raises UserError where it has pdfs only, is of other features or another language directory, or lacks more than a tenth of the corpus.
+    """
+    ali = AlignmentDir(ali_dir)
+    if not ali.has_transition_ids or ali.model is None:
+        raise UserError(f"{ali_dir} has pdfs, which do not say what phones they are of; align with a model (steps/align_si.sh).")
+    check_phones(lang, ali.path)
+    tids, missing = np.zeros(len(corpus.feats), dtype=np.int32), []
+    for number, utt in enumerate(corpus.utts):
+        if utt not in ali.labels:
+            missing.append(utt)
+            continue
+        if len(ali.labels[utt]) != corpus.num_frames(number):
+            raise UserError(f"{ali_dir}, {utt}: the alignment has {len(ali.labels[utt])} frames, the features {corpus.num_frames(number)}; "
+                            "align the same data again.")
+        tids[corpus.offsets[number]:corpus.offsets[number + 1]] = ali.labels[utt]
+    if len(missing) > MOST_FAILED * len(corpus):
+        raise UserError(f"{ali_dir} has no alignment of {len(missing)} of {len(corpus)} utterances: {name_some(missing)}; align this data.")
+    return tids, ali.model
+
+
+def _finish_triphones(exp: Path, lang: LangDir, data: DataDir, corpus: Corpus, pipeline: FeaturePipeline, system: TriphoneSystem, nj: int,
+                      log: Callable[[str], None]) -> str:
+    """Write what a training made, the model last; returns a line that says what came out."""
+    write_tree(exp / "tree", system.tree)
+    pipeline.save(exp)
+    _finish(exp, lang, data, corpus, system.alignments, nj, log)
+    write_model(exp / "final.mdl", system.transition_model, system.gmm)
+    return (f"{system.gmm.num_pdfs} pdfs, {system.gmm.num_gauss} Gaussians, log-likelihood {system.log_likelihood:.2f} a frame, "
+            f"{_aligned(corpus, system.alignments)}")
 
 
 def _load(data: DataDir, lang: LangDir, pipeline: FeaturePipeline, nj: int, log: Callable[[str], None]) -> Corpus:

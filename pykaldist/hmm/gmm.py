@@ -16,6 +16,7 @@ import numba
 import numpy as np
 
 from pykaldist.errors import UserError
+from pykaldist.hmm.gauss_stats import VARIANCE_FLOOR
 from pykaldist.io.kaldi import KaldiReader, KaldiWriter
 
 LOG_2PI = float(np.log(2 * np.pi))
@@ -56,6 +57,14 @@ class AmDiagGmm:
         """One Gaussian with this mean and variance (D,) for every pdf."""
         inv_vars = np.tile(1.0 / variance, (num_pdfs, 1))
         return cls(np.arange(num_pdfs + 1), np.ones(num_pdfs), inv_vars * mean, inv_vars)
+
+    @classmethod
+    def from_sums(cls, sums: np.ndarray) -> AmDiagGmm:
+        """One Gaussian for each pdf, from rows [count, x, x2] (P, 1 + 2 D), none without frames (gauss_stats.py)."""
+        dim = sums.shape[1] // 2
+        mean = sums[:, 1:1 + dim] / sums[:, :1]
+        inv_vars = 1.0 / np.maximum(sums[:, 1 + dim:] / sums[:, :1] - mean * mean, VARIANCE_FLOOR)
+        return cls(np.arange(len(sums) + 1), np.ones(len(sums)), mean * inv_vars, inv_vars)
 
     @property
     def dim(self) -> int:

@@ -1,14 +1,16 @@
 """Training graphs: all ways in which a transcript can be spoken, down to transition-ids, as flat arrays.
 
-A graph is made in two steps. The lexicon transducer L, composed with the words in a row, gives a graph of phones: optional
-silences and pronunciation variants with their costs, epsilons removed, arcs of one phone from one state merged. Then each phone is
-replaced by its HMM: a graph state for each emitting HMM state, an arc for each transition_id. An arc consumes a frame; a
+A graph is made in three steps. The lexicon transducer L, composed with the words in a row, gives a graph of phones: optional
+silences and pronunciation variants with their costs, epsilons removed, arcs of one phone from one state merged. Where the tree looks at
+neighbours, also across words, a phone becomes as many nodes as it has contexts that differ in its pdfs or in what may follow. Then each
+node is replaced by its HMM: a graph state for each emitting HMM state, an arc for each transition_id. An arc consumes a frame; a
 transition out of the phone leads to the first state of every phone that may follow. Transition probabilities are not in the
 graph, so that it serves all iterations of a training (Kaldi's compile-train-graphs with zero scales).
 """
 
 from __future__ import annotations
 
+import functools
 import heapq
 import os
 from collections.abc import Sequence
@@ -123,37 +125,91 @@ class Lexicon:
         return PhoneGraph([phone for _, phone in nodes], following, start)
 
 
+Hmm = list[list[tuple[int, int]]]  # for each emitting HMM state its (destination, transition_id) pairs; -1 is the phone's end
+Window = tuple[int, ...]
+
+
 class GraphCompiler:
     """Makes training graphs for one language directory, tree and transition model."""
 
     def __init__(self, lang: LangDir, tree: ContextDependency, transition_model: TransitionModel) -> None:
-        if tree.width != 1:
-            raise UserError(f"training graphs are made for monophone trees; this tree has a context of {tree.width} phones.")
         self.lexicon = Lexicon(lang.file("L.fst"))
         self.tree, self.transition_model = tree, transition_model
-        self._hmms: dict[int, list[list[tuple[int, int]]]] = {}
+        self._number: dict[Window, int] = {}  # window -> its HMM; windows with the same pdfs share one
+        self._number_of_states: dict[tuple[int, ...], int] = {}
+        self._hmms: list[Hmm] = []
 
-    def _hmm(self, phone: int) -> list[list[tuple[int, int]]]:
-        """For each emitting HMM state of `phone` its (destination, transition_id) pairs; the destination -1 is the phone's end."""
-        if phone not in self._hmms:
-            model, entry = self.transition_model, self.transition_model.topology.entry(phone)
-            states = []
-            for hmm_state, state in enumerate(entry[:-1]):
-                forward = self.tree.compute((phone,), state.forward_pdf_class)
-                self_loop = self.tree.compute((phone,), state.self_loop_pdf_class)
+    def _hmm(self, window: Window) -> int:
+        """The number of the HMM of the central phone of `window`."""
+        if window not in self._number:
+            model, phone = self.transition_model, window[self.tree.central]
+            entry, transition_states = model.topology.entry(phone)[:-1], []
+            for hmm_state, state in enumerate(entry):
+                forward = self.tree.compute(window, state.forward_pdf_class)
+                self_loop = self.tree.compute(window, state.self_loop_pdf_class)
                 try:
-                    first = int(model.state2first[model.tuple2state(phone, hmm_state, forward, self_loop)])
+                    transition_states.append(model.tuple2state(phone, hmm_state, forward, self_loop))
                 except KeyError as error:
                     raise UserError(f"phone {phone}, state {hmm_state}, pdf {forward} is in the tree but not in the transition "
                                     "model; they do not belong together.") from error
-                states.append([(-1 if to == len(entry) - 1 else to, first + n) for n, (to, _) in enumerate(state.transitions)])
-            self._hmms[phone] = states
-        return self._hmms[phone]
+            key = tuple(transition_states)
+            if key not in self._number_of_states:
+                self._number_of_states[key] = len(self._hmms)
+                self._hmms.append([[(-1 if to == len(entry) else to, int(model.state2first[number]) + n)
+                                    for n, (to, _) in enumerate(state.transitions)]
+                                   for number, state in zip(transition_states, entry, strict=True)])
+            self._number[window] = self._number_of_states[key]
+        return self._number[window]
+
+    def _in_context(self, graph: PhoneGraph) -> tuple[list[int], PhoneGraph]:
+        """The graph of phones in context, and the number of each node's HMM.
+
+        A node is a phone, what stands before it, and the phones that will follow, as far as the tree's window reaches.
+        """
+        after, before = self.tree.width - 1 - self.tree.central, self.tree.central
+
+        @functools.cache
+        def futures(node: int, reach: int) -> set[Window]:
+            """The phones that can stand behind a node, 0 beyond the end."""
+            if node < 0:
+                return {(0,) * reach}
+            if reach == 0:
+                return {()}
+            return {(graph.phones[to] if to >= 0 else 0, *rest) for to, _ in graph.following[node] for rest in futures(to, reach - 1)}
+
+        numbers: dict[tuple[int, Window, Window, int], int] = {}
+        hmms: list[int] = []
+        todo: list[tuple[int, Window, Window]] = []
+
+        def node_in_context(node: int, past: Window, future: Window) -> int:
+            hmm = self._hmm((*past, graph.phones[node], *future))
+            key = (node, past[1:], future, hmm)  # the farthest phone behind has done its work
+            if key not in numbers:
+                numbers[key] = len(todo)
+                todo.append((node, past, future))
+                hmms.append(hmm)
+            return numbers[key]
+
+        start = [(node_in_context(node, (0,) * before, future), cost) for node, cost in graph.start if node >= 0
+                 for future in futures(node, after)]
+        following: list[list[tuple[int, float]]] = []
+        while len(following) < len(todo):
+            node, past, future = todo[len(following)]
+            past = (*past, graph.phones[node])[1:] if before else ()
+            following.append([])
+            for to, cost in graph.following[node]:
+                if to < 0:
+                    if not any(future):
+                        following[-1].append((-1, cost))
+                elif not future or graph.phones[to] == future[0]:
+                    following[-1] += [(node_in_context(to, past, further), cost) for further in futures(to, after)
+                                      if further[:-1] == future[1:]]
+        return hmms, PhoneGraph([graph.phones[node] for node, _, _ in todo], following, start)
 
     def compile(self, words: Sequence[int]) -> TrainingGraph:
         """The training graph of a transcript (numbers of words); raises UserError for a word without a pronunciation."""
-        phones = self.lexicon.phone_graph(words)
-        hmms = [self._hmm(phone) for phone in phones.phones]
+        numbers, phones = self._in_context(self.lexicon.phone_graph(words))
+        hmms = [self._hmms[number] for number in numbers]
         base = np.concatenate([[0], np.cumsum([len(hmm) for hmm in hmms])]).tolist()
         final = base[-1]
         sources: list[int] = []

@@ -16,7 +16,7 @@ import numpy as np
 from pykaldist.errors import UserError
 from pykaldist.hmm.align import Alignments, AlignOptions, align, equal_alignments
 from pykaldist.hmm.corpus import Corpus
-from pykaldist.hmm.em import AlignedFrames, accumulate
+from pykaldist.hmm.em import AlignedFrames, accumulate, iterations
 from pykaldist.hmm.gmm import AmDiagGmm, split_targets
 from pykaldist.hmm.graphs import GraphCompiler
 from pykaldist.hmm.topology import read_topology
@@ -77,7 +77,7 @@ def train_mono(corpus: Corpus, lang: LangDir, options: MonoOptions, align_option
     if min(options.num_iters, options.totgauss, options.num_starts) < 1:
         raise UserError(f"--num-iters, --totgauss and --num-starts must be at least 1, found {options.num_iters}, {options.totgauss} and "
                         f"{options.num_starts}.")
-    realign_iters = _numbers(options.realign_iters)
+    realign_iters = iterations("realign-iters", options.realign_iters)
     topology = read_topology(lang.file("topo"))
     sets = lang.phone_sets if options.shared_phones else [[phone] for phone in sorted(p for one in lang.phone_sets for p in one)]
     tree = monophone_tree(sets, topology.num_pdf_classes)
@@ -130,9 +130,3 @@ def train_mono(corpus: Corpus, lang: LangDir, options: MonoOptions, align_option
     state.alignments.check(corpus, graphs)
     return MonoSystem(tree, state.transition_model, state.gmm, state.alignments, state.log_likelihood)
 
-
-def _numbers(text: str) -> set[int]:
-    try:
-        return {int(field) for field in text.split()}
-    except ValueError as error:
-        raise UserError(f"--realign-iters: expected numbers of iterations, found {text!r}.") from error

@@ -109,14 +109,14 @@ class TransitionModel:
         A transition-state with fewer than `min_count` counts keeps its probabilities; none falls below `floor` (floored and
         renormalised three times, as Kaldi's TransitionModel::MleUpdate does). States with one transition stay as they are.
         """
+        state = self.tid2state[1:] - 1
+        total = np.bincount(state, counts[1:])
+        probs = counts[1:] / np.maximum(total, 1e-300)[state]
+        for _ in range(3):
+            probs = np.maximum(probs / np.maximum(np.bincount(state, probs), 1e-300)[state], floor)
+        several = np.bincount(state) > 1
         log_probs = self.log_probs.copy()
-        for first, end in zip(self.state2first[1:-1].tolist(), self.state2first[2:].tolist(), strict=True):
-            total = counts[first:end].sum()
-            if end - first > 1 and total >= min_count:
-                probs = counts[first:end] / total
-                for _ in range(3):
-                    probs = np.maximum(probs / probs.sum(), floor)
-                log_probs[first:end] = np.log(probs)
+        log_probs[1:] = np.where(((total >= min_count) & several)[state], np.log(probs), log_probs[1:])
         self.log_probs = log_probs
 
     @classmethod

@@ -7,6 +7,7 @@ set, `Table` looks a key's value up.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -190,28 +191,33 @@ def _write(writer: KaldiWriter, node: EventMap | None) -> None:
         writer.end_line()
 
 
-def monophone_tree(phone_sets: Sequence[Sequence[int]], num_pdf_classes: Callable[[int], int]) -> ContextDependency:
-    """The tree of a monophone system in which the phones of each set share their pdfs.
+def root_map(phone_sets: Sequence[Sequence[int]], central: int, shared: Sequence[bool], num_pdf_classes: Callable[[int], int],
+             answers: Iterator[EventMap]) -> EventMap:
+    """From the central phone to what `answers` gives for its set: one answer where `shared`, else one for each pdf-class.
 
-    Pdfs are numbered set by set, and within a set by pdf-class. The shape is that of Kaldi's gmm-init-mono --shared-phones:
-    sets are halved until one is left, or until each has one phone and a table by phone is shorter.
+    The shape is that of Kaldi's GetStubMap: sets are halved until one is left, or until each has one phone and a table by phone is shorter.
     """
-    numbers = iter(range(2**31))
+    if len(phone_sets) == 1:
+        if shared[0]:
+            return next(answers)
+        return Table(PDF_CLASS, tuple(next(answers) for _ in range(max(map(num_pdf_classes, phone_sets[0])))))
+    highest = max(map(max, phone_sets))
+    if max(map(len, phone_sets)) == 1 and len(phone_sets) <= 2 * highest:
+        by_phone = {phones[0]: root_map([phones], central, [one], num_pdf_classes, answers)
+                    for phones, one in zip(phone_sets, shared, strict=True)}
+        return Table(central, tuple(by_phone.get(phone) for phone in range(highest + 1)))
+    half = len(phone_sets) // 2
+    yes_set = frozenset(phone for phones in phone_sets[:half] for phone in phones)
+    return Split(central, yes_set, root_map(phone_sets[:half], central, shared[:half], num_pdf_classes, answers),
+                 root_map(phone_sets[half:], central, shared[half:], num_pdf_classes, answers))
 
-    def leaf(phones: Sequence[int]) -> Table:
-        return Table(PDF_CLASS, tuple(Constant(next(numbers)) for _ in range(max(map(num_pdf_classes, phones)))))
 
-    def build(sets: Sequence[Sequence[int]]) -> EventMap:
-        if len(sets) == 1:
-            return leaf(sets[0])
-        highest = max(map(max, sets))
-        if max(map(len, sets)) == 1 and len(sets) <= 2 * highest:
-            by_phone = {phones[0]: leaf(phones) for phones in sets}
-            return Table(0, tuple(by_phone.get(phone) for phone in range(highest + 1)))
-        half = len(sets) // 2
-        yes_set = frozenset(phone for phones in sets[:half] for phone in phones)
-        return Split(0, yes_set, build(sets[:half]), build(sets[half:]))
+def monophone_tree(phone_sets: Sequence[Sequence[int]], num_pdf_classes: Callable[[int], int]) -> ContextDependency:
+    """The tree of a monophone system in which the phones of each set share their pdfs (Kaldi's gmm-init-mono --shared-phones).
 
+    Pdfs are numbered set by set, and within a set by pdf-class.
+    """
     if not phone_sets or not all(phone_sets):
         raise UserError("a monophone tree needs at least one phone in each set; check phones/sets.int.")
-    return ContextDependency(width=1, central=0, to_pdf=build(phone_sets))
+    leaf = (Constant(number) for number in itertools.count())
+    return ContextDependency(1, 0, root_map(phone_sets, 0, [False] * len(phone_sets), num_pdf_classes, leaf))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 from pykaldist.feats.make import speaker_cmvn
 from pykaldist.hmm.corpus import Corpus
 from pykaldist.hmm.prepare_lang import LangOptions, prepare_lang
+from pykaldist.hmm.topology import read_topology
+from pykaldist.hmm.tree import PDF_CLASS, Constant, ContextDependency, EventMap, Split, root_map
 from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.lang import LangDir
 from pykaldist.io.tables import MatrixWriter
@@ -32,6 +35,24 @@ def toy_lang(tmp_path_factory: pytest.TempPathFactory) -> LangDir:
     base = tmp_path_factory.mktemp("toy")
     prepare_lang(write_dict(base / "dict"), "<UNK>", base / "tmp", base / "lang", LangOptions(num_sil_states=3))
     return LangDir(base / "lang")
+
+
+def random_tree(lang: LangDir, width: int, central: int, seed: int = 0) -> ContextDependency:
+    """A tree whose roots, one a phone set, are split three deep by random questions; silence is not asked for its context."""
+    rng, numbers = np.random.default_rng(seed), itertools.count()
+    topology = read_topology(lang.file("topo"))
+
+    def grown(depth: int, keys: list[int]) -> EventMap:
+        if depth == 0:
+            return Constant(next(numbers))
+        key = int(rng.choice(keys))
+        values = [0, 1] if key == PDF_CLASS else topology.phones
+        yes_set = frozenset(int(v) for v in values if rng.random() < 0.5)
+        return Split(key, yes_set, grown(depth - 1, keys), grown(depth - 1, keys))
+
+    sets = lang.phone_sets
+    roots = (grown(3, [PDF_CLASS] if set(phones) & set(lang.silence_phones) else [PDF_CLASS, *range(width)]) for phones in sets)
+    return ContextDependency(width, central, root_map(sets, central, [True] * len(sets), topology.num_pdf_classes, roots))
 
 
 @pytest.fixture(scope="session")

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from pykaldist.errors import UserError
-from pykaldist.hmm.graphs import GraphCompiler, Lexicon, PhoneGraph
+from pykaldist.hmm.graphs import GraphCompiler, Lexicon, PhoneGraph, TrainingGraph
 from pykaldist.hmm.model_files import read_tree
 from pykaldist.hmm.topology import read_topology
 from pykaldist.hmm.transition_model import TransitionModel
-from pykaldist.hmm.tree import monophone_tree
+from pykaldist.hmm.tree import Constant, ContextDependency, monophone_tree, root_map
 from pykaldist.io.lang import LangDir
 
-from .conftest import LEXICON
+from .conftest import LEXICON, random_tree
 
 
 def paths(graph: PhoneGraph) -> Iterator[tuple[tuple[int, ...], float]]:
@@ -91,9 +91,51 @@ def test_long_transcripts_stay_linear(toy_lang: LangDir) -> None:
     assert long.num_states < 11 * short.num_states and long.min_frames == 10 * short.min_frames
 
 
+def pdf_sequences(graph: TrainingGraph, model: TransitionModel) -> list[tuple[tuple[int, ...], float]]:
+    """Of every path without self-loops and without skips of silence's inner states: its pdfs, and its cost; sorted."""
+    found, stack = [], [((), int(state), float(cost)) for state, cost in zip(graph.start_states, graph.start_costs, strict=True)]
+    while stack:
+        pdfs, state, cost = stack.pop()
+        if state == graph.num_states:
+            found.append((pdfs, round(cost, 3)))
+            continue
+        for arc in range(graph.offsets[state], graph.offsets[state + 1]):
+            tid = graph.tid[arc]
+            if model.tid_is_final[tid] or model.tid2destination[tid] == model.tid2hmm_state[tid] + 1:
+                stack.append(((*pdfs, int(model.tid2pdf[tid])), int(graph.destination[arc]), cost + float(graph.cost[arc])))
+    return sorted(found)
+
+
+@pytest.mark.parametrize(("width", "central"), [(2, 1), (3, 1), (2, 0), (4, 2), (5, 1)])
+@pytest.mark.parametrize("transcript", [["a"], ["ba", "cab"], ["a", "ba", "a"]])
+def test_every_phone_has_the_pdfs_of_its_context(toy_lang: LangDir, width: int, central: int, transcript: list[str]) -> None:
+    """Against the plain way: all phone sequences, each phone's window, the tree's answer; across words, 0 beyond the edges."""
+    topology = read_topology(toy_lang.path / "topo")
+    tree = random_tree(toy_lang, width, central)
+    model = TransitionModel.from_tree(tree, topology)
+    graph = GraphCompiler(toy_lang, tree, model).compile(toy_lang.word_ids(transcript)[0])
+    expected = []
+    for phones, cost in spoken(toy_lang, transcript):
+        padded = (0,) * central + phones + (0,) * (width - 1 - central)
+        pdfs = tuple(tree.compute(padded[i:i + width], state.forward_pdf_class) for i, phone in enumerate(phones)
+                     for state in topology.entry(phone)[:-1])
+        expected.append((pdfs, round(cost, 3)))
+    assert set(pdf_sequences(graph, model)) == set(expected)
+
+
+def test_contexts_that_do_not_matter_make_no_states(toy_lang: LangDir) -> None:
+    """A triphone tree that asks for no neighbours has the pdfs of a monophone tree; only what may follow still parts its nodes."""
+    topology, words = read_topology(toy_lang.path / "topo"), toy_lang.word_ids(["ba", "cab"] * 10)[0]
+    mono = monophone_tree(toy_lang.phone_sets, topology.num_pdf_classes)
+    deaf = ContextDependency(2, 1, root_map(toy_lang.phone_sets, 1, [False] * len(toy_lang.phone_sets), topology.num_pdf_classes,
+                                            (Constant(n) for n in range(mono.num_pdfs))))
+    one, two = (GraphCompiler(toy_lang, tree, TransitionModel.from_tree(tree, topology)).compile(words) for tree in (mono, deaf))
+    assert one.num_states == two.num_states and np.array_equal(one.tid, two.tid)
+
+
 def test_errors(toy_lang: LangDir, golden: Path) -> None:
     with pytest.raises(UserError, match="no pronunciation of word 99"):
         compiler(toy_lang).compile([99])
     tree = read_tree(golden / "an4_kaldi/tri1/tree")
-    with pytest.raises(UserError, match="context of 3 phones"):
-        GraphCompiler(toy_lang, tree, compiler(toy_lang).transition_model)
+    with pytest.raises(UserError, match="in the tree but not in the transition model; they do not belong together"):
+        GraphCompiler(toy_lang, tree, compiler(toy_lang).transition_model).compile(toy_lang.word_ids(["a"])[0])

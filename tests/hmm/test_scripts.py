@@ -37,6 +37,10 @@ def test_from_lexicon_to_alignments(root: Path, work: Path) -> None:
     assert ali.returncode == 0, ali.stderr
     assert "60 of 60 utterances aligned" in ali.stdout and ali.stdout.endswith("; alignments in exp/ali\n")
     assert {p.name for p in (work / "exp/ali").glob("ali.*")} == {"ali.1.gz", "ali.2.gz", "ali.3.gz"}
+    tri = bash(root, "train_deltas.sh --nj 2 --num-iters 6 --max-iter-inc 4 --realign-iters 3 30 50 data lang exp/ali exp/tri1", work)
+    assert tri.returncode == 0, tri.stderr
+    assert " pdfs, " in tri.stdout and tri.stdout.endswith("; model in exp/tri1\n")
+    assert (work / "exp/tri1/log/train.log").read_text().count("iteration ") == 5
 
 
 def test_failures_are_one_sentence(root: Path, work: Path) -> None:
