@@ -38,7 +38,7 @@ done
 
 $cmd "$dir/log/train.log" pykaldist train-mono --nj "$nj" --totgauss "$totgauss" --num-iters "$num_iters" \
   --max-iter-inc "$max_iter_inc" --realign-iters "$realign_iters" --initial-beam "$initial_beam" --beam "$regular_beam" \
-  --retry-beam "$retry_beam" --boost-silence "$boost_silence" --power "$power" --shared-phones "$shared_phones" --num-starts "$num_starts" --cmvn-opts="$cmvn_opts" \
-  --delta-opts="$delta_opts" --seed "$seed" "$data" "$lang" "$dir" || exit 1
+  --retry-beam "$retry_beam" --boost-silence "$boost_silence" --power "$power" --shared-phones "$shared_phones" --num-starts "$num_starts" \
+  --cmvn-opts="$cmvn_opts" --delta-opts="$delta_opts" --seed "$seed" "$data" "$lang" "$dir" || exit 1
 grep '^WARNING:' "$dir/log/train.log" | sed 's/^/train_mono.sh: /' >&2
 echo "train_mono.sh: $(sed -n 's/^SUMMARY: //p' "$dir/log/train.log"); model in $dir"

@@ -23,11 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("decode_dir", type=Path, help="where lat.JOB.gz goes")
     parser.add_argument("--job", type=int, default=1, help="this job, from 1 (default: 1)")
     parser.add_argument("--nj", type=int, default=1, help="number of jobs (default: 1)")
+    parser.add_argument("--model", type=Path, help="GMM to decode with (default: final.mdl above <decode-dir>)")
+    parser.add_argument("--transform-dir", type=Path, help="directory with the speakers' fMLLR transforms, trans.* (default: none)")
     add_options(parser, DecoderOptions)
 
 
 def run(args: argparse.Namespace) -> None:
-    model = load_acoustic_model(args.decode_dir.parent)
+    model = load_acoustic_model(args.decode_dir.parent, args.model, args.transform_dir)
     decoder = LatticeDecoder(Fst.read(args.graph_dir / "HCLG.fst"), model.tid2pdf, from_args(DecoderOptions, args))
     data = DataDir(args.data)
     words = SymbolTable.read(args.graph_dir / "words.txt")

@@ -33,12 +33,13 @@ class AcousticModel(Protocol):
 
 
 class GmmModel:
-    """`final.mdl` with Gaussian mixtures, and the features that the model directory asks for."""
+    """A model file with Gaussian mixtures, `model_dir/final.mdl` unless named, and the features that the model directory asks for, adapted
+    by the fMLLR transforms of `transform_dir`."""
 
-    def __init__(self, model_dir: Path) -> None:
-        transition_model, self._gmm = read_model(model_dir / "final.mdl")
+    def __init__(self, model_dir: Path, model: Path | None = None, transform_dir: Path | None = None) -> None:
+        transition_model, self._gmm = read_model(model or model_dir / "final.mdl")
         self.tid2pdf = transition_model.tid2pdf
-        self._pipeline = FeaturePipeline.from_dir(model_dir)
+        self._pipeline = FeaturePipeline.from_dir(model_dir, transform_dir)
 
     def features(self, data: DataDir, utt: str) -> np.ndarray:
         return self._pipeline.apply(data, utt)
@@ -98,11 +99,19 @@ class Nnet1Model:
 LOADERS: dict[str, Callable[[Path], AcousticModel]] = {"final.pt": NeuralModel, "final.nnet": Nnet1Model, "final.mdl": GmmModel}
 
 
-def load_acoustic_model(model_dir: str | os.PathLike[str]) -> AcousticModel:
-    """The model of a directory; raises UserError where it holds none."""
+def load_acoustic_model(model_dir: str | os.PathLike[str], model: Path | None = None, transform_dir: Path | None = None) -> AcousticModel:
+    """The model of a directory; raises UserError where it holds none.
+
+    Of a GMM's directory the file `model` can be taken instead of final.mdl, and the fMLLR transforms of `transform_dir` applied.
+    """
     if (Path(model_dir) / "config.json").is_file() and not (Path(model_dir) / "final.pt").is_file():
         raise UserError(f"{model_dir} has a network whose training has not ended; run steps/nnet/train.sh again, which goes on with it.")
     for name, load in LOADERS.items():
         if (Path(model_dir) / name).is_file():
-            return load(Path(model_dir))
+            if model is None and transform_dir is None:
+                return load(Path(model_dir))
+            if load is not GmmModel:
+                raise UserError(f"{model_dir} has a network ({name}), and --model and --transform-dir are for GMMs; make adapted features "
+                                "with steps/nnet/make_fmllr_feats.sh.")
+            return GmmModel(Path(model_dir), model, transform_dir)
     raise UserError(f"{model_dir} has no model ({' or '.join(LOADERS)}); train one, or give a decode directory inside a model's.")

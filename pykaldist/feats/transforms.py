@@ -6,13 +6,14 @@ A matrix A of D' x D is linear, y = A x; one of D' x (D + 1) is affine, y = A [x
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.io.kaldi import KaldiReader
-from pykaldist.io.tables import read_archive
+from pykaldist.io.tables import output_archive, read_archive, write_matrix
 
 
 def apply_transform(x: np.ndarray, matrix: np.ndarray, where: str) -> np.ndarray:
@@ -37,3 +38,11 @@ def read_speaker_transforms(transform_dir: str | os.PathLike[str]) -> dict[str, 
     if not paths:
         raise UserError(f"{transform_dir} has no trans.1; give the directory of a speaker-adapted alignment or decoding.")
     return {speaker: matrix for path in paths for speaker, matrix in read_archive(path)}
+
+
+def write_speaker_transforms(path: str | os.PathLike[str], transforms: Iterable[tuple[str, np.ndarray]]) -> None:
+    """A file `trans.<job>`: (speaker, matrix) pairs as an archive of float32."""
+    with output_archive(path) as stream:
+        for speaker, matrix in transforms:
+            stream.write(speaker.encode("utf-8") + b" ")
+            write_matrix(stream, matrix.astype(np.float32))

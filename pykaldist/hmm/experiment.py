@@ -1,5 +1,6 @@
 """The stages that train and align, from directories to directories: what they read, and the files that they leave behind.
 
+Those that learn transforms of the features are in adapted_experiment.py.
 A directory with a model has `final.mdl`, `tree`, `cmvn_opts`, `delta_opts`, `phones.txt`, and alignments (alignment_dir.py).
 `final.mdl` is written last and removed first, so that where it stands all else belongs to it.
 """
@@ -38,16 +39,16 @@ def train_mono_dir(data_dir: PathLike, lang_dir: PathLike, exp_dir: PathLike, op
     """Train a monophone system on a data directory; returns a line that says what came out."""
     data, lang, exp = DataDir(data_dir), LangDir(lang_dir), Path(exp_dir)
     pipeline = FeaturePipeline.from_options(cmvn_opts, delta_opts)
-    corpus = _load(data, lang, pipeline, nj, log)
+    corpus = load_corpus(data, lang, pipeline, nj, log)
     with locked(exp):
         clear(exp)
         system = train_mono(corpus, lang, options, align_options, nj, log)
         write_tree(exp / "tree", system.tree)
         pipeline.save(exp)
-        _finish(exp, lang, data, corpus, system.alignments, nj, log)
+        finish(exp, lang, data, corpus, system.alignments, nj, log)
         write_model(exp / "final.mdl", system.transition_model, system.gmm)
     return (f"{system.gmm.num_pdfs} pdfs, {system.gmm.num_gauss} Gaussians, log-likelihood {system.log_likelihood:.2f} a frame, "
-            f"{_aligned(corpus, system.alignments)}")
+            f"{aligned_line(corpus, system.alignments)}")
 
 
 def train_deltas_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp_dir: PathLike, max_leaves: int, totgauss: int,
@@ -56,12 +57,12 @@ def train_deltas_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, 
     """Train a context-dependent system on features with deltas, from an alignment; returns a line that says what came out."""
     data, lang, ali, exp = DataDir(data_dir), LangDir(lang_dir), Path(ali_dir), Path(exp_dir)
     pipeline = FeaturePipeline.from_options(cmvn_opts, delta_opts)
-    with _replacing(exp, ali):
-        corpus = _load(data, lang, pipeline, nj, log)
+    with replacing(exp, ali):
+        corpus = load_corpus(data, lang, pipeline, nj, log)
         tids, old = read_start(ali, lang, corpus)
         clear(exp)
         system = train_triphones(corpus, lang, tids, old, max_leaves, totgauss, options, align_options, nj, log=log)
-        return _finish_triphones(exp, lang, data, corpus, pipeline, system, nj, log)
+        return finish_triphones(exp, lang, data, corpus, pipeline, system, nj, log)
 
 
 def align_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir: PathLike, options: AlignOptions, nj: int = 1,
@@ -74,7 +75,7 @@ def align_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir
     (transition_model, gmm), tree = read_model(src / "final.mdl"), read_tree(src / "tree")
     check_phones(lang, src)
     compiler = GraphCompiler(lang, tree, transition_model)
-    corpus = _load(data, lang, pipeline, nj, log)
+    corpus = load_corpus(data, lang, pipeline, nj, log)
     clear(ali)
     graphs = [compiler.compile(words) for words in progress(corpus.words, "compiling graphs", unit="utt")]
     with Progress("aligning", len(corpus), "utt") as bar:
@@ -82,14 +83,16 @@ def align_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir
     alignments.check(corpus, graphs)
     log_likelihood = accumulate(gmm, corpus.feats, AlignedFrames.group(alignments.tids, transition_model), nj)[1]
     pipeline.save(ali)
-    shutil.copyfile(src / "tree", ali / "tree")
-    _finish(ali, lang, data, corpus, alignments, nj, log)
+    for name in ("tree", "full.mat"):
+        if (src / name).is_file():
+            shutil.copyfile(src / name, ali / name)
+    finish(ali, lang, data, corpus, alignments, nj, log)
     write_model(ali / "final.mdl", transition_model, gmm)
-    return f"log-likelihood {log_likelihood:.2f} a frame, {_aligned(corpus, alignments)}"
+    return f"log-likelihood {log_likelihood:.2f} a frame, {aligned_line(corpus, alignments)}"
 
 
 @contextlib.contextmanager
-def _replacing(exp: Path, ali: Path) -> Iterator[None]:
+def replacing(exp: Path, ali: Path) -> Iterator[None]:
     """Hold the folder `exp`, which a training that starts from `ali` is about to replace."""
     if exp.resolve() == ali.resolve():
         raise UserError(f"{exp} is both source and target; train into another directory.")
@@ -120,18 +123,19 @@ def read_start(ali_dir: PathLike, lang: LangDir, corpus: Corpus) -> tuple[np.nda
     return tids, ali.model
 
 
-def _finish_triphones(exp: Path, lang: LangDir, data: DataDir, corpus: Corpus, pipeline: FeaturePipeline, system: TriphoneSystem, nj: int,
-                      log: Callable[[str], None]) -> str:
+def finish_triphones(exp: Path, lang: LangDir, data: DataDir, corpus: Corpus, pipeline: FeaturePipeline, system: TriphoneSystem, nj: int,
+                     log: Callable[[str], None]) -> str:
     """Write what a training made, the model last; returns a line that says what came out."""
     write_tree(exp / "tree", system.tree)
     pipeline.save(exp)
-    _finish(exp, lang, data, corpus, system.alignments, nj, log)
+    finish(exp, lang, data, corpus, system.alignments, nj, log)
     write_model(exp / "final.mdl", system.transition_model, system.gmm)
     return (f"{system.gmm.num_pdfs} pdfs, {system.gmm.num_gauss} Gaussians, log-likelihood {system.log_likelihood:.2f} a frame, "
-            f"{_aligned(corpus, system.alignments)}")
+            f"{aligned_line(corpus, system.alignments)}")
 
 
-def _load(data: DataDir, lang: LangDir, pipeline: FeaturePipeline, nj: int, log: Callable[[str], None]) -> Corpus:
+def load_corpus(data: DataDir, lang: LangDir, pipeline: FeaturePipeline, nj: int, log: Callable[[str], None]) -> Corpus:
+    """The corpus of a data directory; raises UserError for a number of jobs without sense, warns of words that the lexicon lacks."""
     if not 1 <= nj <= len(data.utterances()):
         raise UserError(f"--nj: expected a number from 1 to {len(data.utterances())}, the utterances of {data.path}; found {nj}.")
     corpus = Corpus.load(data, lang, pipeline)
@@ -140,8 +144,8 @@ def _load(data: DataDir, lang: LangDir, pipeline: FeaturePipeline, nj: int, log:
     return corpus
 
 
-def _finish(exp: Path, lang: LangDir, data: DataDir, corpus: Corpus, alignments: Alignments, nj: int,
-            log: Callable[[str], None]) -> None:
+def finish(exp: Path, lang: LangDir, data: DataDir, corpus: Corpus, alignments: Alignments, nj: int,
+           log: Callable[[str], None]) -> None:
     """Write the alignments, and what else belongs to them; name the utterances that have none."""
     if alignments.failed:
         log(f"WARNING: {len(alignments.failed)} utterances of {data.path} have no alignment: {name_some(alignments.failed)}.")
@@ -149,7 +153,8 @@ def _finish(exp: Path, lang: LangDir, data: DataDir, corpus: Corpus, alignments:
     write_labels(exp, data, dict(alignments.of_utterances(corpus, corpus.utts)), nj)
 
 
-def _aligned(corpus: Corpus, alignments: Alignments) -> str:
+def aligned_line(corpus: Corpus, alignments: Alignments) -> str:
+    """How many utterances were aligned, for the line that says what came out."""
     return (f"{len(corpus) - len(alignments.failed)} of {len(corpus)} utterances aligned, {len(alignments.retried)} of them at the "
             "second try")
 

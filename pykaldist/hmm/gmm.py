@@ -102,42 +102,58 @@ class AmDiagGmm:
     def new_stats(self) -> GmmStats:
         return GmmStats(np.zeros(self.num_gauss), np.zeros((self.num_gauss, self.dim)), np.zeros((self.num_gauss, self.dim)))
 
-    def accumulate(self, stats: GmmStats, pdf: int, feats: np.ndarray) -> float:
-        """Add frames `feats` (T, D) float32 that are aligned to `pdf` to the statistics; returns their log-likelihood."""
+    def _posteriors(self, part: slice, x: np.ndarray) -> tuple[np.ndarray, float]:
+        """Of expanded frames x (T, 2 D) the share (T, G) of each Gaussian in `part`, and the log-likelihood of all of them."""
+        scores = x @ self._projection[part].T
+        scores += self.gconsts[part]
+        highest = scores.max(axis=1, keepdims=True)
+        scores -= highest
+        np.exp(scores, out=scores)
+        total = scores.sum(axis=1, keepdims=True)
+        scores /= total
+        return scores, float(highest.sum(dtype=np.float64) + np.log(total).sum(dtype=np.float64))
+
+    def accumulate(self, stats: GmmStats, pdf: int, feats: np.ndarray, other: np.ndarray | None = None) -> float:
+        """Add frames `feats` (T, D) float32 that are aligned to `pdf` to the statistics; returns their log-likelihood.
+
+        With `other` (T, D) these features of the same frames are summed up, divided among the Gaussians by the likelihoods of `feats`.
+        """
         log_likelihood = 0.0
         part = slice(self.offsets[pdf], self.offsets[pdf + 1])
         for start in range(0, len(feats), _BLOCK):
             x = _expanded(feats[start:start + _BLOCK])
-            scores = x @ self._projection[part].T
-            scores += self.gconsts[part]
-            highest = scores.max(axis=1, keepdims=True)
-            scores -= highest
-            np.exp(scores, out=scores)
-            total = scores.sum(axis=1, keepdims=True)
-            scores /= total
-            log_likelihood += float(highest.sum(dtype=np.float64) + np.log(total).sum(dtype=np.float64))
-            stats.occupancy[part] += scores.sum(axis=0, dtype=np.float64)
-            sums = scores.T @ x
+            posteriors, value = self._posteriors(part, x)
+            log_likelihood += value
+            stats.occupancy[part] += posteriors.sum(axis=0, dtype=np.float64)
+            sums = posteriors.T @ (x if other is None else _expanded(other[start:start + _BLOCK]))
             stats.x[part] += sums[:, :self.dim]
             stats.x2[part] -= 2.0 * sums[:, self.dim:]
         return log_likelihood
+
+    def expected_parameters(self, pdf: int, feats: np.ndarray, target: AmDiagGmm | None = None) -> np.ndarray:
+        """[m, v] of the Gaussians of `pdf` (m = mu / sigma^2, v = 1 / sigma^2), averaged by their posteriors in each frame of `feats`
+        (T, D): (T, 2 D) float32. With `target` the parameters are those of the Gaussians in their places there."""
+        part = slice(self.offsets[pdf], self.offsets[pdf + 1])
+        projection = (self if target is None else target)._projection[part]
+        return np.concatenate([self._posteriors(part, _expanded(feats[start:start + _BLOCK]))[0] @ projection
+                               for start in range(0, len(feats), _BLOCK)])
 
     def pdf_occupancy(self, stats: GmmStats) -> np.ndarray:
         """Frames of each pdf (float64)."""
         return np.add.reduceat(stats.occupancy, self.offsets[:-1])
 
     def updated(self, stats: GmmStats, min_gaussian_occupancy: float = 10.0, min_gaussian_weight: float = 1e-5,
-                min_variance: float = 0.001) -> AmDiagGmm:
+                min_variance: float = 0.001, remove_low_count: bool = True) -> AmDiagGmm:
         """The maximum-likelihood estimate (the M-step).
 
         A Gaussian with less than the least occupancy or weight is removed, its weight shared among the others of the pdf; the last
-        one of a pdf stays as it was. Variances are floored.
+        one of a pdf stays as it was, and so do all without `remove_low_count`. Variances are floored.
         """
         pdf_of = np.repeat(np.arange(self.num_pdfs), np.diff(self.offsets))
         total = self.pdf_occupancy(stats)[pdf_of]
         share = np.where(total > 0, stats.occupancy / np.maximum(total, 1e-300), 1.0 / np.diff(self.offsets)[pdf_of])
         fed = (stats.occupancy > min_gaussian_occupancy) & (share > min_gaussian_weight)
-        keep = fed.copy()
+        keep = fed.copy() if remove_low_count else np.ones_like(fed)
         starved = ~np.logical_or.reduceat(fed, self.offsets[:-1])
         keep[self.offsets[1:][starved] - 1] = True
 
@@ -174,6 +190,11 @@ class AmDiagGmm:
         sizes = [len(weights) for weights, _, _ in parts]
         return AmDiagGmm(np.concatenate([[0], np.cumsum(sizes)]), np.concatenate([p[0] for p in parts]),
                          np.concatenate([p[1] for p in parts]), self.inv_vars[np.concatenate([p[2] for p in parts])])
+
+    def with_means_transformed(self, matrix: np.ndarray) -> AmDiagGmm:
+        """A copy whose means mu are `matrix` (D, D) times mu; the variances stay (Kaldi's gmm-transform-means)."""
+        means = self.means_invvars / self.inv_vars.astype(np.float64) @ matrix.T
+        return AmDiagGmm(self.offsets, self.weights, means * self.inv_vars, self.inv_vars)
 
     def boosted(self, pdfs: np.ndarray, factor: float) -> AmDiagGmm:
         """A copy in which the likelihoods of `pdfs` are multiplied by `factor` (Kaldi's gmm-boost-silence)."""

@@ -55,21 +55,26 @@ class TriphoneOptions:
 
 @dataclass
 class TriphoneSystem:
-    """What training makes; the alignments are those of the last realignment, as in Kaldi, the log-likelihood (a frame) theirs."""
+    """What training makes: `feats` are the features in the space of the model. The alignments are those of the last realignment, as in
+    Kaldi, and the log-likelihood a frame theirs."""
 
     tree: ContextDependency
     transition_model: TransitionModel
     gmm: AmDiagGmm
     alignments: Alignments
     log_likelihood: float
+    feats: np.ndarray
 
 
 class Adaptation(Protocol):
     """A transform of the features that is learned along with the Gaussians."""
 
-    def update(self, iteration: int, gmm: AmDiagGmm, feats: np.ndarray, frames: AlignedFrames, model: TransitionModel) -> tuple[
+    def update(self, iteration: int, gmm: AmDiagGmm, feats: np.ndarray, tids: np.ndarray, model: TransitionModel) -> tuple[
             AmDiagGmm, np.ndarray, str]:
-        """The model and the features (N, D) that iteration `iteration` goes on with, and what to log about it (may be empty)."""
+        """The model and the features (N, D) that iteration `iteration` goes on with, and what to log about it (may be empty).
+
+        `tids` is the alignment of all frames, 0 where there is none.
+        """
         ...
 
 
@@ -125,7 +130,7 @@ def train_triphones(corpus: Corpus, lang: LangDir, tids: np.ndarray, old: Transi
                 frames = AlignedFrames.group(alignments.tids, model)
                 note = f", aligned ({len(alignments.retried)} retried, {len(alignments.failed)} failed)"
             if adaptation is not None:
-                gmm, feats, adapted = adaptation.update(iteration, gmm, corpus.feats, frames, model)
+                gmm, feats, adapted = adaptation.update(iteration, gmm, corpus.feats, alignments.tids, model)
                 corpus, note = replace(corpus, feats=feats), note + adapted
             stats_of_gaussians, log_likelihood = accumulate(gmm, corpus.feats, frames, threads)
             log(f"iteration {iteration}: log-likelihood {log_likelihood:.4f} a frame, {frames.num_frames} frames, {gmm.num_gauss} "
@@ -138,4 +143,4 @@ def train_triphones(corpus: Corpus, lang: LangDir, tids: np.ndarray, old: Transi
             bar.update(1, f"log-likelihood {log_likelihood:.2f}")
     alignments.failed = [utt for number, utt in enumerate(corpus.utts) if not alignments.tids[corpus.offsets[number]]]
     alignments.check(corpus, graphs)
-    return TriphoneSystem(tree, model, gmm, alignments, log_likelihood)
+    return TriphoneSystem(tree, model, gmm, alignments, log_likelihood, corpus.feats)

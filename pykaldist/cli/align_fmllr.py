@@ -1,0 +1,28 @@
+"""Align a data directory with a speaker-adapted GMM system; see steps/align_fmllr.sh."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # --nj says how many threads work; read when numpy is loaded
+
+from pykaldist.hmm.adapted_experiment import align_fmllr_dir
+from pykaldist.hmm.align import AlignOptions
+from pykaldist.hmm.fmllr import FmllrOptions
+from pykaldist.options import add_options, from_args
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("data", help="data directory with features, CMVN statistics and transcripts")
+    parser.add_argument("lang", help="language directory")
+    parser.add_argument("src", help="directory of the system that aligns")
+    parser.add_argument("ali", help="directory of the alignments and transforms")
+    parser.add_argument("--nj", type=int, default=1, help="threads, and files of alignments and transforms (default: 1)")
+    add_options(parser, AlignOptions)
+    add_options(parser, FmllrOptions)
+
+
+def run(args: argparse.Namespace) -> None:
+    made = align_fmllr_dir(args.data, args.lang, args.src, args.ali, from_args(AlignOptions, args), from_args(FmllrOptions, args), args.nj)
+    print(f"SUMMARY: {made}")

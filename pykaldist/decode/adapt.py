@@ -1,0 +1,64 @@
+"""fMLLR transforms for speech whose transcript is not known: from the lattices of an earlier decoding.
+
+Every frame counts for each pdf with its posterior in the lattice; within a pdf it is divided among the Gaussians. What silence weighs is
+scaled. On the first pass the lattices are those of the model for features that are not adapted, which divides the frames, while the
+transforms are made for its twin in the adapted space; on the second pass everything is that twin's (Kaldi's steps/decode_fmllr.sh).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pykaldist.decode.lattice import read_lattices
+from pykaldist.decode.posteriors import lattice_posteriors
+from pykaldist.errors import UserError
+from pykaldist.feats.pipeline import FeaturePipeline
+from pykaldist.hmm.em import AlignedFrames, expected_parameters
+from pykaldist.hmm.fmllr import FmllrOptions, compose, estimate_speakers, identity
+from pykaldist.hmm.model_files import read_model
+from pykaldist.io.datadir import DataDir
+
+
+def transforms_from_lattices(data: DataDir, utts: Sequence[str], model_dir: Path, lattices: str | os.PathLike[str],
+                             silence_phones: Sequence[int], acwt: float, options: FmllrOptions, aligner: Path | None = None,
+                             transform_dir: Path | None = None) -> tuple[dict[str, np.ndarray], str]:
+    """A transform (D, D + 1) for each speaker of `utts`, and a line that says what came out.
+
+    `lattices` is the archive of these utterances; those without one count for nothing. `aligner` is the model that divides frames among
+    Gaussians (default: final.mdl of `model_dir`). With `transform_dir` features are taken through its transforms first, and the transforms
+    returned are new and old in one. Raises UserError for a lattice of another length than its features, or of another model.
+    """
+    pipeline = FeaturePipeline.from_dir(model_dir, transform_dir)
+    model, gmm = read_model(model_dir / "final.mdl")
+    divider = read_model(aligner)[1] if aligner is not None else gmm
+    if not np.array_equal(divider.offsets, gmm.offsets):
+        raise UserError(f"{aligner} and {model_dir}/final.mdl have different Gaussians; they must be of one training (steps/train_sat.sh).")
+    matrices = [pipeline.apply(data, utt) for utt in utts]
+    offsets = np.concatenate([[0], np.cumsum([len(matrix) for matrix in matrices])]).astype(np.int64)
+    feats, numbers = np.concatenate(matrices), {utt: number for number, utt in enumerate(utts)}
+    found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    for utt, lattice in read_lattices(lattices):
+        if utt not in numbers:
+            raise UserError(f"{lattices} has a lattice of {utt}, which is not of this job; decode with as many jobs (--nj).")
+        frame, tid, posterior = lattice_posteriors(lattice, acwt)
+        frames, highest = len(matrices[numbers[utt]]), tid.max(initial=0)
+        if lattice.num_frames != frames or highest > model.num_transition_ids:
+            raise UserError(f"{lattices}, {utt}: the lattice has {lattice.num_frames} frames and transition-ids up to {highest}, the "
+                            f"features {frames} and the model {model.num_transition_ids}; decode again.")
+        found.append((frame + offsets[numbers[utt]], tid, posterior))
+    rows = {speaker: np.concatenate([np.arange(offsets[numbers[utt]], offsets[numbers[utt] + 1]) for utt in utts
+                                     if data.utt2spk[utt] == speaker]) for speaker in dict.fromkeys(data.utt2spk[utt] for utt in utts)}
+    if not found:
+        return {speaker: identity(gmm.dim) for speaker in rows}, f"{len(rows)} speakers, no lattices"
+    frame, tid, posterior = (np.concatenate(column) for column in zip(*found, strict=True))
+    posterior[np.isin(model.tid2phone[tid], silence_phones)] *= options.silence_weight
+    weights = np.bincount(frame, posterior, minlength=len(feats))
+    expected = expected_parameters(divider, feats, AlignedFrames.of_posteriors(frame, tid, posterior, model), target=gmm)
+    transforms, gain = estimate_speakers(feats, expected, weights, rows, options)
+    if transform_dir is not None and pipeline.fmllr is not None:
+        transforms = {speaker: compose(transform, pipeline.fmllr[speaker]) for speaker, transform in transforms.items()}
+    return transforms, f"{len(transforms)} speakers, {weights.sum():.0f} frames of speech, log-likelihood + {gain:.3f} a frame"
