@@ -16,7 +16,8 @@ usage() {
   cat <<EOF
 Usage: steps/decode.sh [options] <graph-dir> <data-dir> <decode-dir>
  e.g.: steps/decode.sh --nj 4 exp/mono/graph data/test exp/mono/decode_test
-The model is final.mdl in the parent of <decode-dir> unless it is named. Writes <decode-dir>/lat.JOB.gz, then scores them if <data-dir> has text.
+The model is final.mdl in the parent of <decode-dir>, unless it is named. Writes <decode-dir>/lat.JOB.gz, then scores them if <data-dir>
+has text.
 Options:
   --nj <n>                     # jobs (default $nj)
   --cmd <command>              # how to run them (default $cmd)
@@ -43,8 +44,8 @@ done
 mkdir -p "$dir/log" && rm -f "$dir"/{lat.*.gz,wer_*,best_wer} || exit 1
 echo "$nj" > "$dir/num_jobs" || exit 1
 $cmd JOB=1:"$nj" "$dir/log/decode.JOB.log" pykaldist decode --job JOB --nj "$nj" --beam "$beam" --lattice-beam "$lattice_beam" \
-  --max-active "$max_active" --min-active "$min_active" --acwt "$acwt" ${model:+--model "$model"} ${transform_dir:+--transform-dir "$transform_dir"} \
-  "$graph" "$data" "$dir" || exit 1
+  --max-active "$max_active" --min-active "$min_active" --acwt "$acwt" ${model:+--model "$model"} \
+  ${transform_dir:+--transform-dir "$transform_dir"} "$graph" "$data" "$dir" || exit 1
 if [ "$skip_scoring" = false ] && [ -f "$data/text" ]; then
   score.sh --cmd "$cmd" $scoring_opts "$data" "$graph" "$dir" || exit 1
 fi

@@ -1,4 +1,4 @@
-"""MFCC and log-mel filterbank features by lhotse's extractors, with Kaldi's settings (equal to Kaldi's within 1e-3).
+"""MFCC, PLP and log-mel filterbank features by lhotse's extractors, with Kaldi's settings (equal to Kaldi's within 1e-3).
 
 A frame depends on its own samples only, so utterances are laid end to end in one buffer, each at a multiple of the frame
 shift, and go through the extractor together: the frames of an utterance are a slice of the buffer's frames, and short
@@ -18,6 +18,7 @@ import torch
 from lhotse.features.kaldi.layers import Wav2LogFilterBank, Wav2MFCC
 
 from pykaldist.errors import UserError
+from pykaldist.feats.plp import mel_centres, plp
 from pykaldist.options import option
 
 BATCH_S = 5.0  # seconds of audio that go through the extractor at once: its temporaries should stay in the cache
@@ -92,13 +93,33 @@ class FbankOptions(FrameOptions):
     kind: ClassVar[str] = "fbank"
 
 
+@dataclass
+class PlpOptions(FrameOptions):
+    """Options of `conf/plp.conf`."""
+
+    kind: ClassVar[str] = "plp"
+
+    lpc_order: int = option(12, "order of the linear prediction")
+    num_ceps: int = option(13, "cepstral coefficients, C0 or energy included")
+    use_energy: bool = option(True, "log energy of the frame in the place of C0")
+    compress_factor: float = option(0.33333, "exponent that compresses the mel energies")
+    cepstral_lifter: float = option(22.0, "liftering coefficient; 0 for none")
+    cepstral_scale: float = option(1.0, "factor on the cepstra, not on the energy")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.num_ceps <= self.lpc_order + 1 <= self.num_mel_bins + 2:
+            raise UserError(f"--num-ceps={self.num_ceps} must be 1 to --lpc-order + 1, and --lpc-order={self.lpc_order} at most "
+                            f"--num-mel-bins={self.num_mel_bins} + 1.")
+
+
 class Extractor:
     """Features of batches of utterances.
 
     `extract` takes samples at `options.sample_frequency` in 16-bit scale and returns float32 frames x dimensions for each.
     """
 
-    def __init__(self, options: MfccOptions | FbankOptions, seed: int = 0) -> None:
+    def __init__(self, options: MfccOptions | FbankOptions | PlpOptions, seed: int = 0) -> None:
         self.options, self.seed = options, seed
         shared = {
             "sampling_rate": int(options.sample_frequency), "frame_length": options.frame_length / 1000,
@@ -133,7 +154,12 @@ class Extractor:
                 view += np.float32(self.options.dither) * noise
         waveform = torch.from_numpy(buffer)
         y = self._layers(waveform[None])[0]
-        if isinstance(self.options, MfccOptions) and self.options.use_energy:
+        if isinstance(self.options, PlpOptions):
+            o = self.options
+            centres = mel_centres(o.num_mel_bins, o.low_freq, o.high_freq + (o.high_freq <= 0) * o.sample_frequency / 2)
+            y = torch.from_numpy(plp(y.exp().numpy(), centres, o.lpc_order, o.num_ceps, o.compress_factor, o.cepstral_lifter,
+                                     o.cepstral_scale))
+        if not isinstance(self.options, FbankOptions) and self.options.use_energy:
             y[:, 0] = self._log_energy(waveform)
         frames = y.numpy()
         return [frames[start : start + self.options.num_frames(len(samples))] for (_, samples), start in zip(batch, starts, strict=True)]

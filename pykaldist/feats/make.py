@@ -23,6 +23,7 @@ from pykaldist.io.tables import MatrixReader, MatrixWriter, read_lines, read_map
 from pykaldist.progress import Progress, progress
 
 MAX_LOST = 0.01
+PITCH = "_pitch"  # behind the kind of features that have it
 FRAME_SHIFT_S = 0.01  # where nothing says how long an utterance is
 
 
@@ -32,21 +33,29 @@ def part_name(data: DataDir, kind: str, job: int) -> str:
 
 
 def extract_part(data: DataDir, feat_dir: str | os.PathLike[str], config: str | None, kind: str, job: int, nj: int,
-                 channel: int = -1, compress: bool = False, seed: int = 0) -> None:
+                 channel: int = -1, compress: bool = False, seed: int = 0, pitch_config: str | None = None,
+                 pitch_postprocess_config: str | None = None, paste_length_tolerance: int = 2) -> None:
     """Features of job `job` of `nj`, by the options of the file `config` (None: the defaults).
 
-    Raises UserError for bad options, or where more than MAX_LOST of the whole data's utterances are unusable.
+    `kind` is mfcc, plp or fbank; with `_pitch` behind, pitch features stand behind the others in every frame, where the two may differ by
+    `paste_length_tolerance` frames. Raises UserError for bad options, or where more than MAX_LOST of all utterances are unusable.
     """
     import torch
 
-    from pykaldist.feats.extract import BATCH_S, Extractor, FbankOptions, MfccOptions
+    from pykaldist.feats.extract import BATCH_S, Extractor, FbankOptions, MfccOptions, PlpOptions
+    from pykaldist.feats.pitch import PitchExtractor, PitchOptions, ProcessPitchOptions
     from pykaldist.io.audio import AudioError, read_utterances
     from pykaldist.io.conf import read_conf
 
     torch.set_num_threads(1)
-    cls = {"mfcc": MfccOptions, "fbank": FbankOptions}[kind]
+    cls = {"mfcc": MfccOptions, "plp": PlpOptions, "fbank": FbankOptions}[kind.removesuffix(PITCH)]
     options = read_conf(cls, config) if config else cls()
-    extractor = Extractor(options, seed)
+    extractor, pitch = Extractor(options, seed), None
+    if kind.endswith(PITCH):
+        pitch = PitchExtractor(read_conf(PitchOptions, pitch_config) if pitch_config else PitchOptions(),
+                               read_conf(ProcessPitchOptions, pitch_postprocess_config) if pitch_postprocess_config else None, seed)
+        if (pitch.options.sample_frequency, pitch.options.frame_shift) != (options.sample_frequency, options.frame_shift):
+            raise UserError(f"{config} and {pitch_config} differ in --sample-frequency or --frame-shift; give both files the same.")
     utts, allowed = data.part(job, nj), int(MAX_LOST * len(data.utterances()))
     base = Path(feat_dir) / part_name(data, kind, job)
     done: list[str] = []
@@ -72,11 +81,22 @@ def extract_part(data: DataDir, feat_dir: str | os.PathLike[str], config: str | 
             MatrixWriter(f"{base}.ark", f"{base}.scp", compression_method=2 if compress else 0) as writer:
         for batch in batches(usable(), BATCH_S * options.sample_frequency):
             for (utt, audio), feats in zip(batch, extractor.extract(batch), strict=True):
+                if pitch is not None:
+                    feats = paste(feats, pitch.extract(utt, audio), paste_length_tolerance, utt)
                 writer.write(utt, feats)
                 done.append(f"{utt} {len(feats)} {len(audio) / options.sample_frequency:.4f}\n")
             bar.update(len(batch))
     write_text(f"{base}.lost", "".join(f"{utt} {reason}\n" for utt, reason in lost.items()))
     write_text(f"{base}.utts", "".join(done))
+
+
+def paste(left: np.ndarray, right: np.ndarray, tolerance: int, utt: str) -> np.ndarray:
+    """Frames of both side by side (T, D1 + D2); the longer is cut, by no more than `tolerance` frames (Kaldi's paste-feats)."""
+    if abs(len(left) - len(right)) > tolerance:
+        raise UserError(f"{utt}: {len(left)} frames of one kind of features and {len(right)} of another, which is more than "
+                        f"--paste-length-tolerance={tolerance} apart; give both kinds the same frame length and shift.")
+    frames = min(len(left), len(right))
+    return np.concatenate([left[:frames], right[:frames]], axis=1)
 
 
 def transform_part(source: DataDir, target: DataDir, pipeline: FeaturePipeline, feat_dir: str | os.PathLike[str], job: int,

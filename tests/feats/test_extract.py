@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from pykaldist.errors import UserError
-from pykaldist.feats.extract import Extractor, FbankOptions, MfccOptions
+from pykaldist.feats.extract import Extractor, FbankOptions, MfccOptions, PlpOptions
 from pykaldist.io.audio import read_audio
 
 CONFIGS = {
     "mfcc13": lambda hz: MfccOptions(sample_frequency=hz, use_energy=False),
     "mfcc13_energy": lambda hz: MfccOptions(sample_frequency=hz),
+    "plp13": lambda hz: PlpOptions(sample_frequency=hz),
     "fbank40": lambda hz: FbankOptions(sample_frequency=hz, num_mel_bins=40),
 }
 

@@ -10,7 +10,7 @@ import soundfile
 
 from pykaldist.errors import UserError
 from pykaldist.feats.cmvn import cmvn_stats
-from pykaldist.feats.make import collect_parts, extract_part, speaker_cmvn
+from pykaldist.feats.make import collect_parts, extract_part, paste, speaker_cmvn
 from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.datadir_tools import fix_data_dir
 from pykaldist.io.tables import MatrixWriter
@@ -120,3 +120,10 @@ def test_features_that_are_not_finite_are_named(tmp_path: Path, conf: str) -> No
             writer.write(utt, matrix)
     with pytest.raises(UserError, match=r"features of s00-005 are not finite"):
         speaker_cmvn(DataDir(data.path), tmp_path / "mfcc")
+
+
+def test_pasting_cuts_the_longer_within_the_tolerance() -> None:
+    left, right = np.ones((5, 2)), np.zeros((7, 1))
+    assert paste(left, right, 2, "a").tolist() == [[1, 1, 0]] * 5 and paste(right, left, 2, "a").shape == (5, 3)
+    with pytest.raises(UserError, match="a: 5 frames of one kind of features and 7 of another, which is more than"):
+        paste(left, right, 1, "a")
