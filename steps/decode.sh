@@ -9,6 +9,7 @@ min_active=200
 acwt=0.083333
 skip_scoring=false
 scoring_opts=
+forward_opts=
 
 usage() {
   cat <<EOF
@@ -23,6 +24,7 @@ Options:
   --max-active <n>             # most states active in a frame (default $max_active)
   --min-active <n>             # fewest (default $min_active)
   --acwt <scale>               # of the log-likelihoods while decoding (default $acwt)
+  --forward-opts <options>     # how a bidirectional network reads utterances ("--forward chunks", "--forward latency-controlled")
   --skip-scoring true|false    # lattices only (default $skip_scoring)
   --scoring-opts <options>     # for utils/score.sh
 EOF
@@ -39,7 +41,8 @@ done
 mkdir -p "$dir/log" && rm -f "$dir"/{lat.*.gz,wer_*,best_wer} || exit 1
 echo "$nj" > "$dir/num_jobs" || exit 1
 $cmd JOB=1:"$nj" "$dir/log/decode.JOB.log" pykaldist decode --job JOB --nj "$nj" --beam "$beam" --lattice-beam "$lattice_beam" \
-  --max-active "$max_active" --min-active "$min_active" --acwt "$acwt" "$graph" "$data" "$dir" || exit 1
+  --max-active "$max_active" --min-active "$min_active" --acwt "$acwt" \
+  $forward_opts "$graph" "$data" "$dir" || exit 1
 if [ "$skip_scoring" = false ] && [ -f "$data/text" ]; then
   score.sh --cmd "$cmd" $scoring_opts "$data" "$graph" "$dir" || exit 1
 fi

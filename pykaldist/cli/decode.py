@@ -14,6 +14,7 @@ from pykaldist.decode.run import decode_all
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.fst import Fst
 from pykaldist.io.lang import SymbolTable
+from pykaldist.nnet.forwarding import ForwardOptions
 from pykaldist.options import add_options, from_args
 
 
@@ -24,10 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--job", type=int, default=1, help="this job, from 1 (default: 1)")
     parser.add_argument("--nj", type=int, default=1, help="number of jobs (default: 1)")
     add_options(parser, DecoderOptions)
+    add_options(parser, ForwardOptions)
 
 
 def run(args: argparse.Namespace) -> None:
-    model = load_acoustic_model(args.decode_dir.parent)
+    model = load_acoustic_model(args.decode_dir.parent, from_args(ForwardOptions, args))
     decoder = LatticeDecoder(Fst.read(args.graph_dir / "HCLG.fst"), model.tid2pdf, from_args(DecoderOptions, args))
     data = DataDir(args.data)
     words = SymbolTable.read(args.graph_dir / "words.txt")

@@ -14,7 +14,8 @@ import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.io.tables import MatrixReader, MatrixWriter, read_archive
-from pykaldist.options import boolean
+from pykaldist.nnet.forwarding import ForwardOptions
+from pykaldist.options import add_options, boolean, from_args
 from pykaldist.progress import progress
 
 
@@ -29,12 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-softmax", type=boolean, default=False, help="leave out the last softmax (default: false)")
     parser.add_argument("--bottleneck", type=boolean, default=False,
                         help="stop at the bottleneck, the network's <LinearTransform>, and output its features (default: false)")
+    add_options(parser, ForwardOptions)
 
 
 def run(args: argparse.Namespace) -> None:
     import torch
 
-    from pykaldist.nnet.load import load_nnet1
+    from pykaldist.nnet.load import load_nnet1, load_own
     from pykaldist.nnet.nnet1 import Nnet1
     from pykaldist.nnet.nnet1_run import run as forward
     from pykaldist.nnet.priors import log_priors, read_counts
@@ -67,11 +69,21 @@ def run(args: argparse.Namespace) -> None:
         priors = args.prior_scale * log_priors(read_counts(args.class_frame_counts))
         if len(priors) != whole.output_dim:
             raise UserError(f"{args.class_frame_counts} has {len(priors)} counts, the network {whole.output_dim} outputs.")
+    network = load_own(args.model)
+    recurrent = network is not None and network.model.recurrent and not args.bottleneck
+    if network is not None and recurrent:
+        network.forwarding = from_args(ForwardOptions, args)
+    elif args.forward != "whole":
+        raise UserError(f"--forward {args.forward} is for the outputs of bidirectional networks in a final.pt; leave it out.")
     items = _features(args.feats)
     with MatrixWriter(args.output, args.output.with_suffix(".scp")) as writer:
         for utt, feats in progress(items, "forward", unit="utt"):
             try:
-                scores = forward(whole, feats)
+                if network is not None and recurrent:
+                    scores = network.log_posteriors(feats)
+                    scores = scores if args.no_softmax else np.exp(scores)
+                else:
+                    scores = forward(whole, feats)
             except ValueError as error:
                 raise UserError(f"{args.feats}, {utt}: {error}; make the features with the config of the training data.") from error
             if args.apply_log:

@@ -1,5 +1,8 @@
 """Our networks as nnet1 files, and back.
 
+A recurrent layer is <LstmProjected> or <BlstmProjected>, with zeros for peepholes and an identity for the projection where it has none;
+these become what they were when read back.
+
 A DNN is <AffineTransform> and <Sigmoid>, <Tanh> or <ParametricRelu> (slope 1 above zero, 0 below) by turns, with <Dropout> behind each of
 these where there is dropout, and a bottleneck as <LinearTransform>; then <Softmax>, unless it was trained on target features. Its feature
 transform is <Splice> <AddShift> <Rescale>, with shift = -mean and scale = 1 / standard deviation.
@@ -12,11 +15,15 @@ import torch
 
 from pykaldist.errors import UserError
 from pykaldist.nnet.components import Affine, Dropout, Linear
-from pykaldist.nnet.dnn import DnnOptions, make_dnn
+from pykaldist.nnet.dnn import DnnOptions
+from pykaldist.nnet.kinds import make_nnet
+from pykaldist.nnet.lstm import BlstmOptions, LstmOptions, RecurrentOptions
 from pykaldist.nnet.network import FeatureTransform, Network
 from pykaldist.nnet.nnet1 import LAYOUTS, Nnet1, Nnet1Component
+from pykaldist.nnet.recurrent import Blstm, Lstm
 
 ACTIVATION_MARKERS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "ParametricRelu"}
+RECURRENT_MARKERS: dict[str, type[RecurrentOptions]] = {"LstmProjected": LstmOptions, "BlstmProjected": BlstmOptions}
 
 
 def to_component(marker: str, output_dim: int, input_dim: int, **arrays: np.ndarray) -> Nnet1Component:
@@ -27,7 +34,6 @@ def to_component(marker: str, output_dim: int, input_dim: int, **arrays: np.ndar
 def to_nnet1(network: Network) -> tuple[Nnet1, Nnet1]:
     """(final.nnet, final.feature_transform) of a network."""
     components = []
-    marker = ACTIVATION_MARKERS[network.options.activation]
     for component in network.model.components:
         dim = component.output_dim
         if isinstance(component, Affine):
@@ -40,13 +46,32 @@ def to_nnet1(network: Network) -> tuple[Nnet1, Nnet1]:
         elif isinstance(component, Dropout):
             made = to_component("Dropout", dim, dim)
             made.options.update(DropoutRate=component.rate)
+        elif isinstance(component, (Lstm, Blstm)):
+            made = _from_recurrent(component)
         else:
+            marker = ACTIVATION_MARKERS[network.options.activation]
             slopes = {"alpha": np.ones(dim, np.float32), "beta": np.zeros(dim, np.float32)} if marker == "ParametricRelu" else {}
             made = to_component(marker, dim, dim, **slopes)
         components.append(made)
     if network.counts is not None:
         components.append(to_component("Softmax", network.model.output_dim, network.model.output_dim))
     return Nnet1(components), to_feature_transform(network.transform)
+
+
+def _from_recurrent(component: Lstm | Blstm) -> Nnet1Component:
+    shape, blstm = component.shape, isinstance(component, Blstm)
+    arrays: dict[str, np.ndarray] = {}
+    for prefix, direction in zip(("f_", "b_") if blstm else ("",), component.directions, strict=True):
+        peepholes = direction.peepholes or [torch.zeros(shape.cell_dim)] * 3
+        projection = torch.eye(shape.cell_dim) if direction.w_p is None else direction.w_p
+        parts = {"w_gifo_x": direction.w_x, "w_gifo_r": direction.w_r, "bias": direction.bias, "peephole_i_c": peepholes[0],
+                 "peephole_f_c": peepholes[1], "peephole_o_c": peepholes[2], "w_r_m": projection}
+        arrays |= {prefix + name: part.cpu().contiguous().numpy() for name, part in parts.items()}
+    made = to_component("BlstmProjected" if blstm else "LstmProjected", component.output_dim, component.input_dim, **arrays)
+    gates = component.maps[0]
+    made.options.update(CellDim=shape.cell_dim, LearnRateCoef=gates.learn_rate_coef, BiasLearnRateCoef=gates.bias_learn_rate_coef,
+                        CellClip=shape.cell_clip, DiffClip=shape.diff_clip, GradClip=0.0)
+    return made
 
 
 def to_feature_transform(transform: FeatureTransform) -> Nnet1:
@@ -70,18 +95,51 @@ def from_feature_transform(nnet: Nnet1) -> FeatureTransform:
 
 
 def from_nnet1(nnet: Nnet1, transform: Nnet1, counts: np.ndarray | None) -> Network:
-    """A network of ours from nnet1 files of a DNN, `counts` None where its outputs are no pdfs; raises UserError for other shapes."""
+    """A network of ours from nnet1 files, `counts` None where its outputs are no pdfs; raises UserError for shapes that we have not."""
     components = nnet.components[:-1] if nnet.components[-1].marker == "Softmax" else nnet.components
-    options = _options(components)
-    model = make_dnn(options, nnet.input_dim, nnet.output_dim)
-    maps = [c for c in components if "linearity" in c.arrays]
-    for ours, theirs in zip((c for c in model.components if c.maps), maps, strict=True):
-        ours.weight.copy_(torch.from_numpy(theirs.arrays["linearity"]))
+    options = _recurrent_options(components) if components[0].marker in RECURRENT_MARKERS else _options(components)
+    model = make_nnet(options, nnet.input_dim, nnet.output_dim)
+    for ours, theirs in zip(model.components, components, strict=True):
+        if isinstance(ours, (Lstm, Blstm)):
+            _to_recurrent(ours, theirs)
+        elif isinstance(ours, (Affine, Linear)):
+            ours.weight.copy_(torch.from_numpy(theirs.arrays["linearity"]))
         if isinstance(ours, Affine):
             ours.bias.copy_(torch.from_numpy(theirs.arrays["bias"]))
     if counts is not None and len(counts) != nnet.output_dim:
         raise UserError(f"the class counts have {len(counts)} pdfs, the network {nnet.output_dim}.")
     return Network(options, model, from_feature_transform(transform), None if counts is None else torch.from_numpy(counts))
+
+
+def _to_recurrent(ours: Lstm | Blstm, theirs: Nnet1Component) -> None:
+    for prefix, direction in zip(("f_", "b_") if isinstance(ours, Blstm) else ("",), ours.directions, strict=True):
+        parts = {"w_gifo_x": direction.w_x, "w_gifo_r": direction.w_r, "bias": direction.bias, "w_r_m": direction.w_p,
+                 **dict(zip(("peephole_i_c", "peephole_f_c", "peephole_o_c"), direction.peepholes, strict=False))}
+        for name, part in parts.items():
+            if part is not None:
+                part.copy_(torch.from_numpy(theirs.arrays[prefix + name]))
+
+
+def _recurrent_options(components: list[Nnet1Component]) -> RecurrentOptions:
+    """The shape of a recurrent network from its components, the softmax left out."""
+    marker = components[0].marker
+    layers = [c for c in components if c.marker == marker]
+    dropout = [float(c.options["DropoutRate"]) for c in components if c.marker == "Dropout"]
+    linear = [c.output_dim for c in components if c.marker == "LinearTransform"]
+    expected = [marker, *["Dropout"] * bool(dropout)] * len(layers) + ["LinearTransform"] * bool(linear) + ["AffineTransform"]
+    shapes = {(c.output_dim, *(c.options[name] for name in ("CellDim", "CellClip", "DiffClip"))) for c in layers}
+    if [c.marker for c in components] != expected or len(shapes) > 1 or len(set(dropout)) > 1:
+        raise UserError(f"the network is {_markers(components)}; expected layers of one kind and size, dropout of one rate behind each, at "
+                        "most one linear transform, and an affine one.")
+    output_dim, cells, cell_clip, diff_clip = shapes.pop()
+    directions = RECURRENT_MARKERS[marker].directions
+    arrays = {name: [c.arrays[prefix + name] for c in layers for prefix in (("f_", "b_") if directions == 2 else ("",))]
+              for name in ("w_r_m", "peephole_i_c", "peephole_f_c", "peephole_o_c")}
+    plain = all(m.shape[0] == m.shape[1] and np.array_equal(m, np.eye(len(m))) for m in arrays.pop("w_r_m"))
+    return RECURRENT_MARKERS[marker](hid_layers=len(layers), hid_dim=directions * int(cells), projection_dim=0 if plain else output_dim,
+                                     peepholes=any(part.any() for parts in arrays.values() for part in parts),
+                                     cell_clip=float(cell_clip), diff_clip=float(diff_clip), dropout=dropout[0] if dropout else 0.0,
+                                     bottleneck_dim=linear[0] if linear else 0)
 
 
 def _markers(components: list[Nnet1Component]) -> str:

@@ -76,7 +76,7 @@ class Optimizer:
     def local_step(self, minibatch: Minibatch, learn_rate: float, totals: Tensor) -> None:
         """Gradient and update in one. Nothing is read back from the device."""
         self.set_rate(learn_rate)
-        if self._graphs is None:
+        if self._graphs is None or minibatch.sequences is not None:
             self._step(minibatch, totals)
         else:
             kind = (self._kind(), *minibatch.addresses(), totals.data_ptr())
@@ -148,10 +148,11 @@ class Optimizer:
                 weight.mul_((self.options.max_norm / norms.clamp_min_(1e-20)).clamp_max_(1.0))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"velocity": self.velocity.cpu()}
+        return {"velocity": self.velocity.cpu(), "model": self.model.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.velocity.copy_(state["velocity"])
+        self.model.load_state_dict(state["model"])
 
 
 class _StepGraphs:
