@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from pykaldist.nnet.cnn import CnnOptions, init_cnn, make_cnn
 from pykaldist.nnet.dnn import DnnOptions, make_dnn
 from pykaldist.nnet.init import OF_ACTIVATION, init_dnn
 from pykaldist.nnet.lstm import BlstmOptions, LstmOptions, init_recurrent, make_recurrent
@@ -33,6 +34,7 @@ class Kind:
 
 KINDS: dict[str, Kind] = {
     "dnn": Kind(DnnOptions, make_dnn, init_dnn),
+    "cnn": Kind(CnnOptions, make_cnn, init_cnn),
     "lstm": Kind(LstmOptions, make_recurrent, init_recurrent),
     "blstm": Kind(BlstmOptions, make_recurrent, init_recurrent),
 }
@@ -54,10 +56,11 @@ def kind_of(options: Any) -> str:
     return next(name for name, kind in KINDS.items() if kind.options is type(options))
 
 
-def make_nnet(options: Any, input_dim: int, output_dim: int, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,
-              compute: torch.dtype | None = None) -> Model:
-    """A network of whatever kind, with all parameters zero; `dtype` and `compute` as in Model."""
-    return KINDS[kind_of(options)].make(options, input_dim, output_dim, device, dtype, compute)
+def make_nnet(options: Any, input_dim: int, output_dim: int, splice: int, device: torch.device | str = "cpu",
+              dtype: torch.dtype = torch.float32, compute: torch.dtype | None = None) -> Model:
+    """A network of whatever kind, with all parameters zero; inputs are `splice` frames each, `dtype` and `compute` as in Model."""
+    images = {"frames": splice} if isinstance(options, CnnOptions) else {}
+    return KINDS[kind_of(options)].make(options, input_dim, output_dim, device=device, dtype=dtype, compute=compute, **images)
 
 
 def init_nnet(model: Model, options: Any, generator: torch.Generator, init: Any = None) -> None:

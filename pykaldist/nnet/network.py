@@ -63,7 +63,7 @@ class Network:
         state: dict[str, Any] = container.load(path)
         try:
             options = KINDS[state["nnet"]].options(**state["options"])
-            model = make_nnet(options, state["input_dim"], state["output_dim"], device)
+            model = make_nnet(options, state["input_dim"], state["output_dim"], len(state["splice"]), device)
             model.params.copy_(state["params"])
             transform = FeatureTransform(state["splice"], state["shift"], state["scale"])
             return cls(options, model, transform, state["counts"])

@@ -22,7 +22,7 @@ from pykaldist.frames.sampler import Partition, Sampler, splice_statistics
 from pykaldist.frames.sequences import SequenceOptions, SequenceSampler
 from pykaldist.frames.store import FrameStore
 from pykaldist.io.lock import locked
-from pykaldist.nnet.convert import to_nnet1
+from pykaldist.nnet.convert import representable, to_nnet1
 from pykaldist.nnet.dbn import Dbn
 from pykaldist.nnet.dnn import DnnOptions, rate_coefs
 from pykaldist.nnet.init import INITS
@@ -181,20 +181,23 @@ class Experiment:
         for name in SYSTEM_FILES:
             if (self.store / name).is_file():
                 shutil.copyfile(self.store / name, self.exp / name)
-        nnet1, feature_transform = to_nnet1(network)
-        nnet1.write(self.exp / "final.nnet")
-        feature_transform.write(self.exp / "final.feature_transform")
+        if representable(network):
+            nnet1, feature_transform = to_nnet1(network)
+            nnet1.write(self.exp / "final.nnet")
+            feature_transform.write(self.exp / "final.feature_transform")
         network.save(self.exp / "final.pt")  # last: its presence says that the rest is there
 
     def _model(self, nnet: Any, transform: FeatureTransform) -> Model:
         """A network with its initial weights."""
-        model = make_nnet(nnet, len(transform.shift), self.output_dim, self.device, *arithmetic(self.options.dtype, self.device))
+        model = make_nnet(nnet, len(transform.shift), self.output_dim, len(self.splice), self.device,
+                          *arithmetic(self.options.dtype, self.device))
         init_nnet(model, nnet, torch.Generator().manual_seed(self.options.seed), self.choices.init)
         return model
 
     def _empty(self, nnet: Any, like: Model) -> Model:
         """One more of the shape of `like`, whose activations it shares."""
-        model = make_nnet(nnet, like.input_dim, self.output_dim, self.device, *arithmetic(self.options.dtype, self.device))
+        model = make_nnet(nnet, like.input_dim, self.output_dim, len(self.splice), self.device,
+                          *arithmetic(self.options.dtype, self.device))
         model.share_activations(like)
         return model
 

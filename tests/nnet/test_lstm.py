@@ -19,7 +19,7 @@ FEATS = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
 
 
 def make(options, splice=(0,)) -> Network:
-    model = make_nnet(options, 2 * len(splice), 4)
+    model = make_nnet(options, 2 * len(splice), 4, len(splice))
     init_nnet(model, options, torch.Generator().manual_seed(1))
     model.params.add_(torch.randn(len(model.params), generator=torch.Generator().manual_seed(2)), alpha=0.3)
     transform = FeatureTransform(list(splice), torch.linspace(-1, 1, 2 * len(splice)), torch.linspace(0.5, 2, 2 * len(splice)))
@@ -132,7 +132,7 @@ def test_shapes_that_make_no_sense_are_refused(kind, options, words):
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_have_the_published_sizes_and_a_small_version(preset):
     kind, values = PRESETS[preset]
-    model = make_nnet(KINDS[kind].options(**values), 440, 9304, "meta")
+    model = make_nnet(KINDS[kind].options(**values), 440, 9304, 11, "meta")
     if preset.endswith("-small"):
         assert preset.removesuffix("-small") in PRESETS and len(model.params) < 8e6
     else:
@@ -143,4 +143,4 @@ def test_the_dblstm_of_chen_and_huo_has_its_11_million_parameters():
     """Seed 001: 5 x 512, 9,304 outputs, about 11 million; their features are 52-dimensional or so."""
     kind, values = PRESETS["chen2016-dblstm"]
     options = KINDS[kind].options(**values)
-    assert kind_of(options) == "blstm" and 10.5e6 < len(make_nnet(options, 52, 9304, "meta").params) < 12.5e6
+    assert kind_of(options) == "blstm" and 10.5e6 < len(make_nnet(options, 52, 9304, 1, "meta").params) < 12.5e6
