@@ -26,7 +26,7 @@ from pykaldist.nnet.convert import representable, to_nnet1
 from pykaldist.nnet.dbn import Dbn
 from pykaldist.nnet.dnn import DnnOptions, rate_coefs
 from pykaldist.nnet.init import INITS
-from pykaldist.nnet.kinds import init_nnet, kind_of, make_nnet
+from pykaldist.nnet.kinds import default_splice, init_nnet, kind_of, make_nnet
 from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.model import Model
 from pykaldist.nnet.network import FeatureTransform, Network
@@ -122,9 +122,7 @@ class Experiment:
             self.output_dim = self.objective.output_dim(part)
         if options.layerwise_epochs and nnet.hid_layers < 2:
             raise UserError(f"--layerwise-epochs {options.layerwise_epochs}: --hid-layers {nnet.hid_layers} leaves nothing to pretrain.")
-        context = (0 if self.sequences else 5) if options.splice is None else options.splice
-        delay = getattr(nnet, "target_delay", 0)
-        self.splice = list(range(delay - context, delay + context + 1))
+        self.splice = default_splice(nnet, options.splice)
         self.dbn = Dbn.load(options.dbn) if options.dbn else None
         if self.dbn:
             self.dbn.check(nnet, self.splice, self.train.manifest.dim)
