@@ -29,7 +29,8 @@ def export_onnx(network: Network, path: str | os.PathLike[str]) -> None:
     """Write `network` as an ONNX file; checked by onnx before it gets its name."""
     transform, model = network.transform, network.model
     if not isinstance(network.options, DnnOptions):
-        raise UserError(f"--nnet {kind_of(network.options)} is not exported to ONNX so far, only dnn; decode it here, or as nnet1's final.nnet.")
+        raise UserError(f"--nnet {kind_of(network.options)} is not exported to ONNX so far, only dnn; decode it here, or as nnet1's "
+                        "final.nnet.")
     dim = model.input_dim // len(transform.splice)
     constants: list[onnx.TensorProto] = []
 

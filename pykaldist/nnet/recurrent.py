@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numba
 import torch
 from torch import Tensor
 
@@ -47,6 +48,79 @@ class CellShape:
     @property
     def output_dim(self) -> int:
         return self.projection_dim or self.cell_dim
+
+
+@numba.njit(cache=True, error_model="numpy")
+def _cell_backward(a, cells, tanh, d_m, carry, follow, before, p_i, p_f, p_o, clip, diff_clip):  # pragma: no cover - compiled
+    linked, dim, peepholes = len(before), cells.shape[1], len(p_i) > 0
+    for s in range(len(cells)):
+        for j in range(dim):
+            g, i, f, o, th, dm = a[s, j], a[s, dim + j], a[s, 2 * dim + j], a[s, 3 * dim + j], tanh[s, j], d_m[s, j]
+            d_o = dm * th * o * (1 - o)
+            d_c = dm * o * (1 - th * th)
+            if s < follow:
+                d_c += carry[s, j]
+            if peepholes:
+                d_c += p_o[j] * d_o
+            if clip > 0 and (cells[s, j] >= clip or cells[s, j] <= -clip):
+                d_c *= 0
+            d_f = d_c * before[s, j] * f * (1 - f) if s < linked else d_c * 0
+            d_g, d_i = d_c * i * (1 - g * g), d_c * g * i * (1 - i)
+            if diff_clip > 0:
+                d_g, d_i = min(max(d_g, -diff_clip), diff_clip), min(max(d_i, -diff_clip), diff_clip)
+                d_f, d_o = min(max(d_f, -diff_clip), diff_clip), min(max(d_o, -diff_clip), diff_clip)
+            d_before = d_c * f
+            if peepholes:
+                d_before += p_i[j] * d_i + p_f[j] * d_f
+            a[s, j], a[s, dim + j], a[s, 2 * dim + j], a[s, 3 * dim + j], carry[s, j] = d_g, d_i, d_f, d_o, d_before
+
+
+@dataclass(eq=False)
+class CellStep:
+    """The cells of a step on the way back, but for matrix products: one pass over them.
+
+    `a` (rows, 4 cells): the gates, which become the derivatives of what goes into them. `cells`, `tanh` of them, `d_m` (rows, cells).
+    `carry`: what the step after sends back to the first `follow` cells; it becomes what this one sends back. `before` (linked, cells): the
+    cells before the first of these.
+    """
+
+    a: Tensor
+    cells: Tensor
+    tanh: Tensor
+    d_m: Tensor
+    carry: Tensor
+    follow: int
+    before: Tensor
+
+    def compiled_backward(self, shape: CellShape, peepholes: list[Tensor]) -> None:
+        """On the host."""
+        p_i, p_f, p_o = (p.numpy() for p in peepholes or [self.cells[0, :0]] * 3)
+        number = self.cells.numpy().dtype.type
+        _cell_backward(self.a.numpy(), self.cells.numpy(), self.tanh.numpy(), self.d_m.numpy(), self.carry.numpy(), self.follow,
+                       self.before.numpy(), p_i, p_f, p_o, number(shape.cell_clip), number(shape.diff_clip))
+
+    def backward(self, shape: CellShape, peepholes: list[Tensor]) -> None:
+        """On any device, by torch's operations."""
+        linked, (g, i, f, o) = len(self.before), self.a.chunk(4, 1)
+        d_c, product = torch.mul(self.d_m, o), torch.mul(self.d_m, self.tanh)
+        _tanh_backward(d_c, self.tanh, grad_input=d_c)
+        d_c[: self.follow] += self.carry[: self.follow]
+        _sigmoid_backward(product, o, grad_input=o)
+        if peepholes:
+            d_c.addcmul_(o, peepholes[2])
+        if shape.cell_clip:
+            _clip_backward(d_c, self.cells, -shape.cell_clip, shape.cell_clip, grad_input=d_c)
+        torch.mul(d_c, f, out=self.carry)
+        torch.mul(d_c[:linked], self.before, out=product[:linked])
+        _sigmoid_backward(product[:linked], f[:linked], grad_input=f[:linked])
+        f[linked:] = 0.0
+        torch.mul(d_c, g, out=product)
+        _tanh_backward(d_c.mul_(i), g, grad_input=g)
+        _sigmoid_backward(product, i, grad_input=i)
+        if shape.diff_clip:
+            self.a.clamp_(-shape.diff_clip, shape.diff_clip)
+        if peepholes:
+            self.carry.addcmul_(i, peepholes[0]).addcmul_(f, peepholes[1])
 
 
 class Direction:
@@ -145,62 +219,38 @@ class Direction:
 
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, sequences: Sequences, memory: Tensor) -> None:
         """Overwrites `dy` with the derivatives of the outputs, and leaves those of the gates and what the maps multiply in `memory`."""
-        n, c, clip = len(x), self.shape.cell_dim, self.shape.cell_clip
+        n, c = len(x), self.shape.cell_dim
         gates, cells, tanh, _, _, inputs = self._memory(memory, n)
         inputs[:, : self.input_dim] = x
         most = max(sequences.sizes)
-        d_cell, d_before, one, two = (x.new_empty(most, c) for _ in range(4))
+        carry, hidden = x.new_zeros(most, c), x.new_empty(most, c)  # derivatives of the cells, sent back in time; of what is projected
         after: tuple[slice, int, Tensor | None] | None = None  # rows of the step after, how many follow rows of this one, their `kept`
         steps = list(self._steps(sequences))
-        for k in range(len(steps) - 1, -1, -1):
-            rows, previous, linked, kept = steps[k]
-            size = rows.stop - rows.start
-            a, c_t, tanh_t, d_r, d_c, d_m = gates[rows], cells[rows], tanh[rows], dy[rows], d_cell[:size], one[:size]
-            d_c.zero_()
+        for rows, previous, linked, kept in reversed(steps):
+            size, follow, d_r = rows.stop - rows.start, 0, dy[rows]
             if after is not None:
                 later, follow, later_kept = after
-                back = gates[later][:follow]
+                back = gates[later.start : later.start + follow]
                 if later_kept is None:
                     d_r[:follow].addmm_(back, self.w_r)
-                    d_c[:follow] = d_before[:follow]
                 else:
                     d_r[:follow].addcmul_(torch.mm(back, self.w_r), later_kept)
-                    torch.mul(d_before[:follow], later_kept, out=d_c[:follow])
-            if self.w_p is not None:
-                torch.mm(d_r, self.w_p, out=d_m)
-            else:
-                d_m = d_r
-            g, i, f, o, product = a[:, :c], a[:, c : 2 * c], a[:, 2 * c : 3 * c], a[:, 3 * c :], two[:size]
-            torch.mul(d_m, o, out=product)
-            d_c.add_(_tanh_backward(product, tanh_t, grad_input=product))
-            _sigmoid_backward(torch.mul(d_m, tanh_t, out=product), o, grad_input=o)
-            if self.peepholes:
-                d_c.addcmul_(o, self.peepholes[2])
-            if clip:
-                _clip_backward(d_c, c_t, -clip, clip, grad_input=d_c)
+                    carry[:follow].mul_(later_kept)
+            d_m = d_r if self.w_p is None else torch.mm(d_r, self.w_p, out=hidden[:size])
             r, cell = (None, None) if previous is None else (y[previous], cells[previous])
             if previous is None and self._started is not None:
                 linked, (r, cell) = size, self._started
-            torch.mul(d_c, f, out=d_before[:size])
-            if cell is None or r is None:
-                f.zero_()
+            if r is None or cell is None:
                 inputs[rows, self.input_dim :] = 0.0
+                cell = cells[:0]
             else:
                 if kept is not None:
                     r, cell = r * kept, cell * kept
                 inputs[rows.start : rows.start + linked, self.input_dim :] = r
-                inputs[rows.start + linked : rows.stop, self.input_dim :] = 0.0
-                torch.mul(d_c[:linked], cell, out=product[:linked])
-                _sigmoid_backward(product[:linked], f[:linked], grad_input=f[:linked])
-                f[linked:] = 0.0
-            torch.mul(d_c, g, out=product)
-            torch.mul(d_c, i, out=d_c)
-            _tanh_backward(d_c, g, grad_input=g)
-            _sigmoid_backward(product, i, grad_input=i)
-            if self.shape.diff_clip:
-                a.clamp_(-self.shape.diff_clip, self.shape.diff_clip)
-            if self.peepholes:
-                d_before[:size].addcmul_(i, self.peepholes[0]).addcmul_(f, self.peepholes[1])
+                if linked < size:
+                    inputs[rows.start + linked : rows.stop, self.input_dim :] = 0.0
+            step = CellStep(gates[rows], cells[rows], tanh[rows], d_m, carry[:size], follow, cell)
+            (step.backward if x.is_cuda else step.compiled_backward)(self.shape, self.peepholes)
             after = rows, linked, kept
 
     def gradients(self, x: Tensor, dy: Tensor, dx: Tensor | None, add: bool, grads: list[Tensor], beta: float, rule: GradientRule,

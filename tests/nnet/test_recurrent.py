@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pykaldist.frames.packed import Sequences, packed_grid
 from pykaldist.nnet.components import Affine
 from pykaldist.nnet.model import Model
-from pykaldist.nnet.recurrent import Blstm, CellShape, Direction, Lstm
+from pykaldist.nnet.recurrent import Blstm, CellShape, CellStep, Direction, Lstm
 
 
 def slow(direction: Direction, params: list[torch.Tensor], x: torch.Tensor, state: tuple[torch.Tensor, torch.Tensor] | None = None):
@@ -49,9 +49,17 @@ SHAPES = [CellShape(4, 0, False, 0.0, 0.0), CellShape(4, 3, True, 0.0, 0.0), Cel
           CellShape(4, 2, False, 0.4, 0.0)]
 
 
+@pytest.fixture(params=["compiled", "by torch"])
+def way(request, monkeypatch):
+    """A step of the cells back, as on the host, or as on a GPU."""
+    if request.param == "by torch":
+        monkeypatch.setattr(CellStep, "compiled_backward", CellStep.backward)
+
+
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kind", ["lstm", "blstm"])
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4), seed=st.integers(0, 99))
 def test_outputs_and_gradients_are_those_of_the_equations(kind, shape, lengths, seed):
     torch.manual_seed(seed)
@@ -134,6 +142,7 @@ def test_streams_that_carry_their_state_are_one_long_sequence():
     assert torch.allclose(torch.cat(got), torch.stack([one, torch.cat([first, second])], 1), atol=1e-10)
 
 
+@pytest.mark.usefixtures("way")
 def test_gradients_of_a_carried_state_and_of_a_stream_that_begins_anew_within_are_truncated_there():
     torch.manual_seed(1)
     model = make("lstm", SHAPES[1])
@@ -165,6 +174,7 @@ def test_a_state_left_by_another_minibatch_than_the_one_before_is_not_used():
     assert torch.equal(strays, fresh) and not torch.allclose(follows, fresh)
 
 
+@pytest.mark.usefixtures("way")
 def test_derivatives_sent_back_in_time_are_bounded():
     torch.manual_seed(0)
     plain, clipped = (make("lstm", CellShape(4, 0, True, 50.0, clip)) for clip in (0.0, 0.5))
