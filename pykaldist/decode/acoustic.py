@@ -59,7 +59,10 @@ class NeuralModel:
         torch.set_num_threads(1)  # jobs are processes
         self._network = Network.load(model_dir / "final.pt")
         self._network.forwarding = forwarding
-        self.tid2pdf = read_transition_model(model_dir / "final.mdl").tid2pdf
+        if (model_dir / "tokens.txt").is_file():  # trained with CTC: the graph's labels are the outputs, counted from 1
+            self.tid2pdf = np.maximum(np.arange(-1, self._network.model.output_dim), 0).astype(np.int32)
+        else:
+            self.tid2pdf = read_transition_model(model_dir / "final.mdl").tid2pdf
         self._pipeline = FeaturePipeline.from_dir(model_dir)
 
     def features(self, data: DataDir, utt: str) -> np.ndarray:

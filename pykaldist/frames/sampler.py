@@ -104,6 +104,8 @@ class Minibatch:
     posterior_probs: torch.Tensor | None = None
     target_feats: torch.Tensor | None = None
     sequences: Sequences | None = None
+    labels: torch.Tensor | None = None  # of whole utterances, in the order of `sequences`, one behind the other
+    label_lengths: torch.Tensor | None = None  # of each, on the host
 
     def __len__(self) -> int:
         return len(self.inputs) if self.sequences is None else self.sequences.frames

@@ -84,7 +84,7 @@ class SequenceSampler(Sampler):
     def __init__(self, store: FrameStore, partition: Partition, split: int, options: SequenceOptions, splice: list[int],
                  shift: torch.Tensor, scale: torch.Tensor, seed: int, device: torch.device) -> None:
         self.options, self.chunk, self._offsets = options, options.parts(), store.offsets
-        self._weighted = store.weights is not None
+        self._weighted, self._labels, self._label_offsets = store.weights is not None, store.labels, store.label_offsets
         self._longest = int(np.diff(store.offsets).max())
         mean = len(store) / store.manifest.num_utts
         size = options.num_streams * (mean if options.sequences == "whole" else self.chunk.size)
@@ -152,6 +152,11 @@ class SequenceSampler(Sampler):
         if count < len(frames):
             weights = trained.to(self.device, torch.float32)
             tensors["weights"] = weights.mul_(tensors["weights"]) if self._weighted else weights
+        if self._labels is not None and self.options.sequences == "whole":
+            utts = np.searchsorted(self._offsets, spans[:, 0], side="right") - 1
+            own = [self._labels[self._label_offsets[u] : self._label_offsets[u + 1]] for u in utts]
+            tensors["labels"] = torch.from_numpy(np.concatenate(own).astype(np.int64)).to(self.device)
+            tensors["label_lengths"] = torch.tensor([len(labels) for labels in own])
         return {**tensors, "sequences": Sequences(sizes, count)}
 
     def _streams(self, utts: np.ndarray, start: int, step: int) -> Iterator[dict[str, Any]]:

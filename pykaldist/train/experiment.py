@@ -30,7 +30,7 @@ from pykaldist.nnet.kinds import default_splice, init_nnet, kind_of, make_nnet
 from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.model import Model
 from pykaldist.nnet.network import FeatureTransform, Network
-from pykaldist.nnet.objective import OBJECTIVES
+from pykaldist.nnet.objectives import OBJECTIVES
 from pykaldist.nnet.priors import write_counts
 from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
 from pykaldist.optim.schedules import SCHEDULES, Fixed, FixedOptions, Schedule, make_schedule
@@ -47,8 +47,8 @@ MINIBATCH_SIZE = 256  # frames
 DTYPES = ("float32", "tf32", "bf16", "float64")
 SYSTEM_FILES = ("final.mdl", "tree", "phones.txt", "cmvn_opts", "delta_opts")  # what decoding needs beside the network
 
-MADE = ("final.pt", "final.nnet", "final.feature_transform", "history.jsonl", "ali_train_pdf.counts", "ckpt", "layerwise", "serial",
-        *SYSTEM_FILES)
+MADE = ("final.pt", "final.nnet", "final.feature_transform", "history.jsonl", "ali_train_pdf.counts", "tokens.txt", "ckpt", "layerwise",
+        "serial", *SYSTEM_FILES)
 
 
 @dataclass
@@ -57,7 +57,8 @@ class ExperimentOptions:
 
     splice: int | None = option(None, "frames of context on each side (5; recurrent networks 0)")
     minibatch_size: int | None = option(None, "frames in a minibatch (256); recurrent networks have --num-streams and --chunk")
-    objective: str = option("xent", "cross-entropy with pdfs or posteriors, or mean square error from target features", tuple(OBJECTIVES))
+    objective: str = option("xent", "cross-entropy with pdfs or posteriors, mean square error from target features, or CTC",
+                            tuple(OBJECTIVES))
     init: str | None = option(None, "initial weights (nnet1 for sigmoid, he for relu, else glorot)", tuple(INITS))
     layerwise_epochs: int = option(0, "epochs of pretraining with one hidden layer, then two, up to all but one; 0: none")
     layerwise_learn_rate: float | None = option(None, "learning rate of that pretraining (the first one of training)")
@@ -112,6 +113,9 @@ class Experiment:
         self.store, self.exp, self.choices, self.options, self.nnet = store, exp, choices, choices.data, choices.nnet
         options, nnet = choices.data, choices.nnet
         self.sequences = nnet if isinstance(nnet, SequenceOptions) else None
+        if options.objective == "ctc" and (self.sequences is None or self.sequences.sequences != "whole"):
+            raise UserError("--objective ctc is for recurrent networks on whole utterances; add --nnet lstm or blstm, and --sequences "
+                            "whole.")
         if self.sequences and options.minibatch_size is not None:
             raise UserError(f"--minibatch-size {options.minibatch_size}: a recurrent network's minibatches are --num-streams sequences.")
         if (options.layerwise_epochs or options.dbn) and not isinstance(nnet, DnnOptions):
@@ -171,12 +175,13 @@ class Experiment:
             self._warm_up(model, transform, schedule.learn_rate(0))
         trainer.run()
         if self.job.first:
-            self._write(Network(self.nnet, model, transform, torch.from_numpy(self.train.counts()) if self.objective.pdfs else None))
+            counts = self.objective.counts(self.train)
+            self._write(Network(self.nnet, model, transform, None if counts is None else torch.from_numpy(counts)))
 
     def _write(self, network: Network) -> None:
-        if network.counts is not None:
+        if network.counts is not None and self.objective.pdfs:
             write_counts(self.exp / "ali_train_pdf.counts", network.counts.numpy())
-        for name in SYSTEM_FILES:
+        for name in (*SYSTEM_FILES, *(["tokens.txt"] if self.options.objective == "ctc" else [])):
             if (self.store / name).is_file():
                 shutil.copyfile(self.store / name, self.exp / name)
         if representable(network):
