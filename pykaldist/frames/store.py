@@ -172,9 +172,9 @@ class Extras:
     frame_weights: Mapping[str, np.ndarray] | None = None
     posteriors: Mapping[str, Posterior] | None = None
     target_feats: Mapping[str, np.ndarray] | None = None
+    max_posteriors: int = 0  # pdfs of a frame's soft target that are kept; 0: all
     labels: Mapping[str, np.ndarray] | None = None  # label sequences for CTC, of 1 .. num_tokens - 1
     num_tokens: int = 0
-    max_posteriors: int = 0  # pdfs of a frame's soft target that are kept; 0: all
 
     def of(self, utt: str) -> dict[str, np.ndarray | Posterior | None]:
         """What an utterance has, by its name in words."""

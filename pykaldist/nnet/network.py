@@ -88,11 +88,11 @@ class Network:
     def _log_posteriors(self, inputs: Tensor) -> Tensor:
         """(T, input_dim) -> (T, num_pdfs)."""
         model, o, frames = self.model, self.forwarding, len(inputs)
-        if not model.recurrent or o.forward == "whole":
+        if o.forward == "whole":
             size = frames if model.recurrent else ROWS
             return torch.cat([self._part(part, Sequences([1] * len(part), len(part))) for part in inputs.split(size)])
         if not isinstance(self.options, BlstmOptions):
-            raise UserError(f"--forward {o.forward} is for bidirectional networks; this one goes through an utterance as it comes.")
+            raise UserError(f"--forward {o.forward} is for bidirectional networks, and this is none; leave it out.")
         if o.forward_chunk is None and self.options.sequences != "chunks":
             raise UserError(f"--forward {o.forward}: the network was trained on whole utterances; say --forward-chunk.")
         chunk = self.options.parts() if o.forward_chunk is None else Chunk.parse(o.forward_chunk)
