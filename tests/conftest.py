@@ -40,7 +40,8 @@ def golden(shared: Path) -> Path:
 def make_store(tmp_path: Path) -> Callable[..., FrameStore]:
     """`make_store(lengths, dim, num_pdfs, seed, name, extras)`: a frame store of random features whose pdf shows in them.
 
-    `extras` names what it holds beside: weights (0 to 2), posteriors (the pdf with 0.75, the next one with the rest), target_feats (3).
+    `extras` names what it holds beside: weights (0 to 2), posteriors (the pdf with 0.75, the next one with the rest), target_feats (3),
+    labels (pdfs that follow each other, from 1 up).
     """
 
     def make(lengths: Sequence[int], dim: int = 4, num_pdfs: int = 5, seed: int = 0, name: str = "train",
@@ -57,6 +58,9 @@ def make_store(tmp_path: Path) -> Callable[..., FrameStore]:
                                             np.tile(np.float32([0.25, 0.75]), len(p))) for u, p in pdfs.items()}
         if "target_feats" in extras:
             held.target_feats = {u: means[p, :3].astype(np.float32) for u, p in pdfs.items()}
+        if "labels" in extras:
+            held.labels = {u: p[np.concatenate([[True], p[1:] != p[:-1]])] + 1 for u, p in pdfs.items()}
+            held.num_tokens = num_pdfs + 1
         pack(pdfs, feats.__getitem__, pdfs.get, num_pdfs, tmp_path / "store" / name, extras=held)
         return FrameStore(tmp_path / "store" / name)
 

@@ -14,6 +14,7 @@ from pykaldist.decode.run import decode_all
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.fst import Fst
 from pykaldist.io.lang import SymbolTable
+from pykaldist.nnet.forwarding import ForwardOptions
 from pykaldist.options import add_options, from_args
 
 
@@ -26,10 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", type=Path, help="GMM to decode with (default: final.mdl above <decode-dir>)")
     parser.add_argument("--transform-dir", type=Path, help="directory with the speakers' fMLLR transforms, trans.* (default: none)")
     add_options(parser, DecoderOptions)
+    add_options(parser, ForwardOptions)
 
 
 def run(args: argparse.Namespace) -> None:
-    model = load_acoustic_model(args.decode_dir.parent, args.model, args.transform_dir)
+    model = load_acoustic_model(args.decode_dir.parent, args.model, args.transform_dir, from_args(ForwardOptions, args))
     decoder = LatticeDecoder(Fst.read(args.graph_dir / "HCLG.fst"), model.tid2pdf, from_args(DecoderOptions, args))
     data = DataDir(args.data)
     words = SymbolTable.read(args.graph_dir / "words.txt")

@@ -7,14 +7,15 @@ exp/dnn/final.feature_transform exp/dnn/final.nnet feats.ark loglikes.ark
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.io.tables import MatrixReader, MatrixWriter, read_archive
-from pykaldist.options import boolean
+from pykaldist.nnet.forwarding import ForwardOptions
+from pykaldist.options import add_options, boolean, from_args
 from pykaldist.progress import progress
 
 
@@ -29,49 +30,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-softmax", type=boolean, default=False, help="leave out the last softmax (default: false)")
     parser.add_argument("--bottleneck", type=boolean, default=False,
                         help="stop at the bottleneck, the network's <LinearTransform>, and output its features (default: false)")
+    add_options(parser, ForwardOptions)
 
 
 def run(args: argparse.Namespace) -> None:
     import torch
 
-    from pykaldist.nnet.load import load_nnet1
-    from pykaldist.nnet.nnet1 import Nnet1
-    from pykaldist.nnet.nnet1_run import run as forward
+    from pykaldist.nnet.kinds import kind_of
+    from pykaldist.nnet.load import load_own
     from pykaldist.nnet.priors import log_priors, read_counts
 
     torch.set_num_threads(1)
-    nnet, transform = load_nnet1(args.model)
-    if args.feature_transform:
-        transform = Nnet1.read(args.feature_transform)
-    components = nnet.components
-    if args.bottleneck:
-        if args.no_softmax or args.apply_log or args.class_frame_counts:
-            raise UserError("--no-softmax, --apply-log and --class-frame-counts are for the network's outputs, of which --bottleneck=true "
-                            "makes none; leave them out.")
-        linear = [i for i, c in enumerate(components, 1) if c.marker == "LinearTransform"]
-        if len(linear) != 1:
-            raise UserError(f"{args.model} has {len(linear) or 'no'} <LinearTransform>, expected one, its bottleneck; train with "
-                            "--bottleneck-dim.")
-        components = components[: linear[0]]
-    if args.no_softmax:
-        if args.apply_log:
-            raise UserError("--no-softmax=true and --apply-log=true exclude each other: what comes before the softmax is a logarithm.")
-        if components[-1].marker != "Softmax":
-            raise UserError(f"--no-softmax=true, but {args.model} ends in <{components[-1].marker}>; leave the option out.")
-        components = components[:-1]
-    whole = Nnet1((transform.components if transform else []) + components)
+    if args.no_softmax and args.apply_log:
+        raise UserError("--no-softmax=true and --apply-log=true exclude each other: what comes before the softmax is a logarithm.")
+    if args.bottleneck and (args.no_softmax or args.apply_log or args.class_frame_counts):
+        raise UserError("--no-softmax, --apply-log and --class-frame-counts are for the network's outputs, of which --bottleneck=true "
+                        "makes none; leave them out.")
+    network = load_own(args.model)
+    if network is not None and network.counts is not None and not args.bottleneck and kind_of(network.options) != "dnn":
+        network.forwarding = from_args(ForwardOptions, args)
+        if args.feature_transform:
+            raise UserError(f"--feature-transform {args.feature_transform}: {args.model} has its own; leave the option out.")
+        posteriors = network.log_posteriors
+        forward: Callable[[np.ndarray], np.ndarray] = posteriors if args.no_softmax else lambda feats: np.exp(posteriors(feats))
+        output_dim = network.model.output_dim
+    else:
+        if args.forward != "whole":
+            raise UserError(f"--forward {args.forward} is for the outputs of bidirectional networks in a final.pt; leave it out.")
+        forward, output_dim = _components(args)
     priors = None
     if args.class_frame_counts:
         if not (args.no_softmax or args.apply_log):
             raise UserError("--class-frame-counts needs --no-softmax=true or --apply-log=true; log priors are subtracted from logarithms.")
         priors = args.prior_scale * log_priors(read_counts(args.class_frame_counts))
-        if len(priors) != whole.output_dim:
-            raise UserError(f"{args.class_frame_counts} has {len(priors)} counts, the network {whole.output_dim} outputs.")
+        if len(priors) != output_dim:
+            raise UserError(f"{args.class_frame_counts} has {len(priors)} counts, the network {output_dim} outputs.")
     items = _features(args.feats)
     with MatrixWriter(args.output, args.output.with_suffix(".scp")) as writer:
         for utt, feats in progress(items, "forward", unit="utt"):
             try:
-                scores = forward(whole, feats)
+                scores = forward(feats)
             except ValueError as error:
                 raise UserError(f"{args.feats}, {utt}: {error}; make the features with the config of the training data.") from error
             if args.apply_log:
@@ -84,3 +82,27 @@ def _features(path: Path) -> Iterator[tuple[str, np.ndarray]]:
         reader = MatrixReader(path)
         return ((utt, reader[utt]) for utt in reader)
     return read_archive(path)
+
+
+def _components(args: argparse.Namespace) -> tuple[Callable[[np.ndarray], np.ndarray], int]:
+    """What runs the network as nnet1's components, as far as is asked for, and its output dimension."""
+    from pykaldist.nnet.load import load_nnet1
+    from pykaldist.nnet.nnet1 import Nnet1
+    from pykaldist.nnet.nnet1_run import run
+
+    nnet, transform = load_nnet1(args.model)
+    if args.feature_transform:
+        transform = Nnet1.read(args.feature_transform)
+    components = nnet.components
+    if args.bottleneck:
+        linear = [i for i, c in enumerate(components, 1) if c.marker == "LinearTransform"]
+        if len(linear) != 1:
+            raise UserError(f"{args.model} has {len(linear) or 'no'} <LinearTransform>, expected one, its bottleneck; train with "
+                            "--bottleneck-dim.")
+        components = components[: linear[0]]
+    if args.no_softmax:
+        if components[-1].marker != "Softmax":
+            raise UserError(f"--no-softmax=true, but {args.model} ends in <{components[-1].marker}>; leave the option out.")
+        components = components[:-1]
+    whole = Nnet1((transform.components if transform else []) + components)
+    return lambda feats: run(whole, feats), whole.output_dim

@@ -19,7 +19,10 @@ from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.frames.holdout import hold_out
 from pykaldist.frames.store import Extras, Manifest, pack
 from pykaldist.hmm.alignment_dir import AlignmentDir
+from pykaldist.hmm.phone_segments import phone_segments
+from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir
+from pykaldist.io.lang import SymbolTable
 from pykaldist.io.lock import locked
 from pykaldist.io.posteriors import Posterior, read_posteriors
 from pykaldist.io.specifiers import read_matrices, read_paths
@@ -44,6 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                                                "(an archive is read into memory)")
 
 
+    parser.add_argument("--ctc", choices=("phones", "chars"), help="pack label sequences too, for --objective ctc: the alignment's phones, "
+                                                                   "or the transcripts' characters")
+
+
 def run(args: argparse.Namespace) -> None:
     data = DataDir(args.data)
     ali = AlignmentDir(args.ali)
@@ -60,8 +67,38 @@ def run(args: argparse.Namespace) -> None:
     if args.max_posteriors < 0 or (args.max_posteriors and not args.posteriors):
         raise UserError(f"--max-posteriors {args.max_posteriors}: expected a number of pdfs, and --posteriors.")
     extras = Extras(_table(args.frame_weights), _posteriors(args.posteriors), _table(args.target_feats), args.max_posteriors)
+    if args.ctc:
+        extras.labels, tokens = _phone_labels(ali) if args.ctc == "phones" else _char_labels(data)
+        extras.num_tokens = max(tokens.values()) + 1
     with locked(args.store):
+        if args.ctc:
+            args.store.mkdir(parents=True, exist_ok=True)
+            write_text(args.store / "tokens.txt", "".join(f"{name} {number}\n" for name, number in tokens.items()))
+        else:
+            (args.store / "tokens.txt").unlink(missing_ok=True)
         _pack(args, pipeline, data, ali, extras, chosen, provenance)
+
+
+def _phone_labels(ali: AlignmentDir) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    """(each utterance's phones in the order of its alignment, what stands for the numbers)."""
+    if not ali.has_transition_ids or ali.model is None:
+        raise UserError(f"--ctc phones: {ali.path} has pdfs without transition-ids, which do not say what the phones are; use --ctc chars.")
+    if not (ali.path / "phones.txt").is_file():
+        raise UserError(f"--ctc phones: {ali.path}/phones.txt does not exist; copy it from the lang directory of the alignment's model.")
+    names = SymbolTable.read(ali.path / "phones.txt")
+    phones = sorted({int(phone) for phone in ali.model.tid2phone[1:]})
+    model = ali.model
+    return ({utt: phone_segments(tids, model)[0] for utt, tids in ali.labels.items()},
+            {"<blk>": 0, **{names.symbol(phone): phone for phone in phones}})
+
+
+def _char_labels(data: DataDir) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    """(each utterance's characters, words parted by <space>, what stands for the numbers)."""
+    texts = {utt: [c if c != " " else "<space>" for c in " ".join(words)] for utt, words in data.text.items()}
+    tokens = {"<blk>": 0, "<space>": 1}
+    for name in sorted({c for text in texts.values() for c in text} - {"<space>"}):
+        tokens[name] = len(tokens)
+    return {utt: np.array([tokens[c] for c in text], np.int32) for utt, text in texts.items()}, tokens
 
 
 def _table(rspecifier: str | None) -> Mapping[str, np.ndarray] | None:
@@ -92,6 +129,7 @@ def _summary(manifest: Manifest) -> str:
     text += ", frame weights" * ("weights.bin" in manifest.checksums)
     text += f", posteriors, up to {manifest.num_posteriors} a frame" * bool(manifest.num_posteriors)
     text += f", target features of {manifest.target_dim}" * bool(manifest.target_dim)
+    text += f", {manifest.num_labels} labels of {manifest.num_tokens - 1}" * bool(manifest.num_labels)
     if manifest.trimmed:
         text += f", {manifest.trimmed} trimmed by up to 5 frames"
     if manifest.skipped:

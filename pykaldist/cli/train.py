@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pykaldist.cli._job import run_job
 from pykaldist.errors import UserError
-from pykaldist.nnet.dnn import DnnOptions
-from pykaldist.nnet.init import INITS, OF_ACTIVATION
+from pykaldist.nnet.init import INITS
+from pykaldist.nnet.kinds import KINDS, PRESETS, default_init
 from pykaldist.optim.registry import OPTIMIZERS
 from pykaldist.optim.schedules import SCHEDULES
 from pykaldist.options import add_options, add_variants, from_args, pick_variant
@@ -17,7 +17,8 @@ from pykaldist.parallel.strategy import make_strategy, strategies, strategy_opti
 from pykaldist.train.experiment import Choices, Experiment, ExperimentOptions
 from pykaldist.train.trainer import TrainerOptions
 
-VARIANTS = {"init": INITS,
+VARIANTS = {"nnet": {name: kind.options for name, kind in KINDS.items()},
+            "init": INITS,
             "schedule": {name: options for name, (options, _) in SCHEDULES.items()},
             "optimizer": {name: options for name, (options, _) in OPTIMIZERS.items()},
             "strategy": {name: strategy_options(name) for name in strategies()}}
@@ -26,20 +27,25 @@ VARIANTS = {"init": INITS,
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("store", type=Path, help="folder with the frame stores train and dev")
     parser.add_argument("exp", type=Path, help="experiment folder to write")
-    for options in (ExperimentOptions, DnnOptions, JobOptions, TrainerOptions):
+    parser.add_argument("--nnet", choices=(*KINDS, *PRESETS), default="dnn", help="the network, or a published one (default: dnn)")
+    for options in (ExperimentOptions, JobOptions, TrainerOptions):
         add_options(parser, options)
     for variants in VARIANTS.values():
         add_variants(parser, variants)
 
 
 def run(args: argparse.Namespace) -> int:
-    chosen = args.init or OF_ACTIVATION[args.activation]
+    kind, preset = PRESETS.get(args.nnet, (args.nnet, {}))
+    for name, value in preset.items():
+        vars(args).setdefault(name, value)
+    nnet = pick_variant("nnet", kind, VARIANTS["nnet"], args)
+    chosen = args.init or default_init(nnet)
     init = pick_variant("init", chosen, VARIANTS["init"], args)
     if args.dbn and (args.init or init != INITS[chosen]()):
         raise UserError("--dbn and the options of --init exclude each other: the hidden layers start from the DBN.")
     optimizer, schedule, strategy = (pick_variant(name, getattr(args, name), VARIANTS[name], args)
                                      for name in ("optimizer", "schedule", "strategy"))
     job = from_args(JobOptions, args)
-    choices = Choices(from_args(ExperimentOptions, args, init=chosen), job, strategy, from_args(DnnOptions, args), init, optimizer,
+    choices = Choices(from_args(ExperimentOptions, args, init=chosen), job, strategy, nnet, init, optimizer,
                       schedule, from_args(TrainerOptions, args))
     return run_job(args, job, make_strategy(job.strategy, strategy).survives, lambda: Experiment(args.store, args.exp, choices))

@@ -16,6 +16,7 @@ from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.hmm.model_files import read_model, read_transition_model
 from pykaldist.io.datadir import DataDir
+from pykaldist.nnet.forwarding import ForwardOptions
 
 
 class AcousticModel(Protocol):
@@ -51,14 +52,18 @@ class GmmModel:
 class NeuralModel:
     """`final.pt`: a network's posteriors over priors; the transition model and the features as the model directory says."""
 
-    def __init__(self, model_dir: Path) -> None:
+    def __init__(self, model_dir: Path, forwarding: ForwardOptions) -> None:
         import torch  # two seconds that a GMM does not need
 
         from pykaldist.nnet.network import Network
 
         torch.set_num_threads(1)  # jobs are processes
         self._network = Network.load(model_dir / "final.pt")
-        self.tid2pdf = read_transition_model(model_dir / "final.mdl").tid2pdf
+        self._network.forwarding = forwarding
+        if (model_dir / "tokens.txt").is_file():  # trained with CTC: the graph's labels are the outputs, counted from 1
+            self.tid2pdf = np.maximum(np.arange(-1, self._network.model.output_dim), 0).astype(np.int32)
+        else:
+            self.tid2pdf = read_transition_model(model_dir / "final.mdl").tid2pdf
         self._pipeline = FeaturePipeline.from_dir(model_dir)
 
     def features(self, data: DataDir, utt: str) -> np.ndarray:
@@ -96,20 +101,23 @@ class Nnet1Model:
         return self._run(self._nnet, feats) - self._priors
 
 
-LOADERS: dict[str, Callable[[Path], AcousticModel]] = {"final.pt": NeuralModel, "final.nnet": Nnet1Model, "final.mdl": GmmModel}
+LOADERS: dict[str, Callable[[Path, ForwardOptions], AcousticModel]] = {
+    "final.pt": NeuralModel, "final.nnet": lambda path, _: Nnet1Model(path), "final.mdl": lambda path, _: GmmModel(path)}
 
 
-def load_acoustic_model(model_dir: str | os.PathLike[str], model: Path | None = None, transform_dir: Path | None = None) -> AcousticModel:
+def load_acoustic_model(model_dir: str | os.PathLike[str], model: Path | None = None, transform_dir: Path | None = None,
+                        forwarding: ForwardOptions | None = None) -> AcousticModel:
     """The model of a directory; raises UserError where it holds none.
 
     Of a GMM's directory the file `model` can be taken instead of final.mdl, and the fMLLR transforms of `transform_dir` applied.
+    `forwarding`: how a bidirectional network reads utterances.
     """
     if (Path(model_dir) / "config.json").is_file() and not (Path(model_dir) / "final.pt").is_file():
         raise UserError(f"{model_dir} has a network whose training has not ended; run steps/nnet/train.sh again, which goes on with it.")
     for name, load in LOADERS.items():
         if (Path(model_dir) / name).is_file():
             if model is None and transform_dir is None:
-                return load(Path(model_dir))
+                return load(Path(model_dir), forwarding or ForwardOptions())
             if load is not GmmModel:
                 raise UserError(f"{model_dir} has a network ({name}), and --model and --transform-dir are for GMMs; make adapted features "
                                 "with steps/nnet/make_fmllr_feats.sh.")

@@ -10,18 +10,22 @@ Chen & Huo (2016) partition at frame level; Su et al. (2015) at utterance level,
 from __future__ import annotations
 
 import copy
+import functools
 import heapq
 import math
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
 from pykaldist.errors import UserError
+from pykaldist.frames.packed import Sequences
 from pykaldist.frames.store import FrameStore
 
 # Streams of random numbers of one seed, kept apart by the last word of Philox's key.
+Make = Callable[[], dict[str, Any]]  # what makes a minibatch's tensors, by name
 _PARTITION, _BLOCK_ORDER, _FRAME_ORDER, _MINIBATCH = range(4)
 
 
@@ -54,6 +58,10 @@ class Partition:
         else:
             self._utts = _least_loaded(np.diff(store.offsets), splits * blocks, _generator(seed, _PARTITION))
 
+    def utts(self, split: int, block: int) -> np.ndarray:
+        """The numbers of a part's utterances, ascending; of level utterance only."""
+        return np.array(self._utts[block * self.splits + split], np.int64)
+
     def part(self, split: int, block: int) -> np.ndarray:
         number = block * self.splits + split
         parts = self.splits * self.blocks
@@ -84,7 +92,8 @@ class Minibatch:
     """`inputs` (n, splice x dim), `targets` (n,) and the rest on the worker's device; valid until the next minibatch is made.
 
     Where the store has them: frame `weights` (n,); soft targets `posterior_pdfs` and `posterior_probs` (n, num_posteriors);
-    `target_feats` (n, target_dim).
+    `target_feats` (n, target_dim). A minibatch of sequences says how its rows follow each other; those that are context only have weight
+    0, and are not counted in its length.
     """
 
     inputs: torch.Tensor
@@ -96,9 +105,12 @@ class Minibatch:
     posterior_pdfs: torch.Tensor | None = None
     posterior_probs: torch.Tensor | None = None
     target_feats: torch.Tensor | None = None
+    sequences: Sequences | None = None
+    labels: torch.Tensor | None = None  # of whole utterances, in the order of `sequences`, one behind the other
+    label_lengths: torch.Tensor | None = None  # of each, on the host
 
     def __len__(self) -> int:
-        return len(self.inputs)
+        return len(self.inputs) if self.sequences is None else self.sequences.frames
 
     def addresses(self) -> tuple[int, ...]:
         """Its size and where its tensors lie: what a recorded step depends on."""
@@ -112,14 +124,26 @@ class Sampler:
     A minibatch's row for frame t of an utterance is the frames t + offset, offset in `splice`, those beyond the utterance replaced by its
     first or last one, minus `shift`, times `scale` (both (len(splice) x dim,)). The store stays where it is (memory-mapped on
     a CPU, copied once to a GPU).
+
+    `sizes` and `counts`: frames and minibatches of each block of the split.
     """
 
     def __init__(self, store: FrameStore, partition: Partition, split: int, minibatch_size: int, splice: list[int],
                  shift: torch.Tensor, scale: torch.Tensor, seed: int, device: torch.device) -> None:
-        self.partition, self.split, self.minibatch_size, self.seed, self.device = partition, split, minibatch_size, seed, device
-        self.gather = SpliceGather(store, splice, shift, scale, minibatch_size, device)
-        self.sizes = [len(partition.part(split, b)) for b in range(partition.blocks)]
+        self.partition, self.minibatch_size, self.seed, self.device = partition, minibatch_size, seed, device
+        self.gather = SpliceGather(store, splice, shift, scale, self.capacity, device)
         self.fraction = 1.0
+        self._take(split)
+
+    def _take(self, split: int) -> None:
+        self.split = split
+        self.sizes = [len(self.partition.part(split, b)) for b in range(self.partition.blocks)]
+        self.counts = [-(-n // self.minibatch_size) for n in self.sizes]
+
+    @property
+    def capacity(self) -> int:
+        """The most rows of a minibatch."""
+        return self.minibatch_size
 
     def of_fraction(self, fraction: float) -> Sampler:
         """The sampler whose epochs end after this fraction of their minibatches."""
@@ -130,14 +154,13 @@ class Sampler:
     def of_split(self, split: int) -> Sampler:
         """The sampler of another split; both gather through the same buffers, so that a minibatch is valid until either's next."""
         other = copy.copy(self)
-        other.split = split
-        other.sizes = [len(self.partition.part(split, b)) for b in range(self.partition.blocks)]
+        other._take(split)
         return other
 
     @property
     def minibatches(self) -> int:
         """Minibatches in an epoch; the last one of a block may be smaller than the rest."""
-        return math.ceil(self.fraction * sum(-(-n // self.minibatch_size) for n in self.sizes))
+        return math.ceil(self.fraction * sum(self.counts))
 
     @property
     def frames(self) -> int:
@@ -150,40 +173,55 @@ class Sampler:
         `send(n)` goes on with number n, at the price of nothing that is passed over.
         """
         index, total = 0, self.minibatches
-        for block in _generator(self.seed, _BLOCK_ORDER, epoch).permutation(self.partition.blocks):
-            count = -(-self.sizes[block] // self.minibatch_size)
-            if index + count <= start:
-                index += count
+        for block in self._block_order(epoch):
+            if index + self.counts[block] <= start:
+                index += self.counts[block]
                 continue
-            frames = self.partition.part(self.split, block)
-            _generator(self.seed, _FRAME_ORDER, epoch, block, self.split).shuffle(frames)
-            order = torch.from_numpy(frames).to(self.device)
-            for first in range(0, len(frames), self.minibatch_size):
+            skipped = max(start - index, 0)
+            index += skipped
+            for make in self._minibatches(block, self._generator(epoch, block), skipped):
                 if index == total:
                     return
                 if index >= start:
                     seed = _mixed(self.seed, _MINIBATCH, epoch, self.split, index)
-                    minibatch = Minibatch(**self.gather(order[first : first + self.minibatch_size]), index=index,
-                                          last=index == total - 1, seed=seed)
+                    minibatch = Minibatch(**make(), index=index, last=index == total - 1, seed=seed)
+                    self._place(minibatch, epoch)
                     start = (yield minibatch) or start
                 index += 1
 
+    def _generator(self, epoch: int, block: int) -> np.random.Generator:
+        return _generator(self.seed, _FRAME_ORDER, epoch, block, self.split)
+
+    def _block_order(self, epoch: int) -> list[int]:
+        return _generator(self.seed, _BLOCK_ORDER, epoch).permutation(self.partition.blocks).tolist()
+
+    def _place(self, minibatch: Minibatch, epoch: int) -> None:
+        """Note in a minibatch where it stands, where that matters."""
+
+    def _minibatches(self, block: int, generator: np.random.Generator | None, start: int, step: int = 1) -> Iterator[Make]:
+        """What makes a block's minibatches, every `step`-th one from number `start` on, in an order drawn from `generator`, or in the
+        store's."""
+        frames = self.partition.part(self.split, block)
+        if generator is not None:
+            generator.shuffle(frames)
+        order = torch.from_numpy(frames).to(self.device)
+        for first in range(start * self.minibatch_size, len(frames), step * self.minibatch_size):
+            yield functools.partial(self.gather, order[first : first + self.minibatch_size])
+
     def block_ends(self, epoch: int) -> list[int]:
         """The number of minibatches that are done at the end of each block of an epoch."""
-        order = _generator(self.seed, _BLOCK_ORDER, epoch).permutation(self.partition.blocks)
-        return np.cumsum([-(-self.sizes[block] // self.minibatch_size) for block in order]).tolist()
+        return np.cumsum([self.counts[block] for block in self._block_order(epoch)]).tolist()
 
     def in_order(self, part: int = 0, parts: int = 1) -> Iterator[Minibatch]:
         """Every frame of the split once, in the store's order: for cross-validation. Of these minibatches, the `parts`-th ones from
         number `part` on."""
-        total = self.minibatches
-        index = 0
+        index, total = 0, sum(self.counts)
         for block in range(self.partition.blocks):
-            frames = torch.from_numpy(self.partition.part(self.split, block)).to(self.device)
-            for first in range(0, len(frames), self.minibatch_size):
-                if index % parts == part:
-                    yield Minibatch(**self.gather(frames[first : first + self.minibatch_size]), index=index, last=index == total - 1)
-                index += 1
+            start = (part - index) % parts
+            for k, make in enumerate(self._minibatches(block, None, start, parts)):
+                number = index + start + k * parts
+                yield Minibatch(**make(), index=number, last=number == total - 1)
+            index += self.counts[block]
 
 
 class SpliceGather:

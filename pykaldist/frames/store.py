@@ -1,6 +1,7 @@
 """The frame store: a training set packed once into flat memory-mapped arrays.
 
     feats.bin      frames x dim, float16 or float32: features as the model's pipeline makes them (CMVN applied), not spliced
+    labels.bin, label_offsets.npy   label sequences for CTC, where there are such
     targets.bin    frames, int32: the pdf of each frame
     offsets.npy    utterances + 1, int64: utterance u is rows offsets[u]:offsets[u + 1]
     utts           one utterance a line
@@ -38,7 +39,7 @@ from pykaldist.progress import Progress
 FORMAT = 2
 MAX_PDFS = 10_000_000  # more are damage
 DTYPES = {"targets.bin": np.int32, "weights.bin": np.float32, "posterior_pdfs.bin": np.int32, "posterior_probs.bin": np.float32,
-          "target_feats.bin": np.float32}  # of the files besides the features
+          "target_feats.bin": np.float32, "labels.bin": np.int32}  # of the files besides the features
 TRIM_TOLERANCE = 5  # frames by which features and alignment may differ (nnet1's default)
 
 
@@ -57,6 +58,8 @@ class Manifest:
     provenance: dict[str, Any]
     skipped: dict[str, str]  # utterance -> why
     trimmed: int
+    num_labels: int = 0  # of all label sequences; 0: there are none
+    num_tokens: int = 0  # labels that there can be, and blank
     format: int = FORMAT
 
     def arrays(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
@@ -68,7 +71,10 @@ class Manifest:
             shapes["posterior_pdfs.bin"] = shapes["posterior_probs.bin"] = (self.num_posteriors,)
         if self.target_dim:
             shapes["target_feats.bin"] = (self.target_dim,)
-        return {name: (np.dtype(DTYPES.get(name, self.dtype)), (self.num_frames, *shape)) for name, shape in shapes.items()}
+        arrays = {name: (np.dtype(DTYPES.get(name, self.dtype)), (self.num_frames, *shape)) for name, shape in shapes.items()}
+        if self.num_labels:
+            arrays["labels.bin"] = np.dtype(DTYPES["labels.bin"]), (self.num_labels,)
+        return arrays
 
 
 class FrameStore:
@@ -88,7 +94,10 @@ class FrameStore:
         self.feats, self.targets = arrays["feats"], arrays["targets"]
         self.weights, self.target_feats = arrays.get("weights"), arrays.get("target_feats")
         self.posterior_pdfs, self.posterior_probs = arrays.get("posterior_pdfs"), arrays.get("posterior_probs")
-        self.offsets = self._offsets()
+        self.offsets = self._offsets("offsets.npy", self.manifest.num_frames, "frames")
+        self.labels, self.label_offsets = arrays.get("labels"), None
+        if self.labels is not None:
+            self.label_offsets = self._offsets("label_offsets.npy", self.manifest.num_labels, "labels")
         self.utts = read_lines(self.path / "utts")
         if len(self.utts) != self.manifest.num_utts:
             raise UserError(f"{self.path / 'utts'} has {len(self.utts)} utterances, the manifest says {self.manifest.num_utts}; pack the "
@@ -102,7 +111,7 @@ class FrameStore:
             if found == FORMAT:
                 manifest = Manifest(**fields)
                 sizes = (manifest.num_frames, manifest.num_utts, manifest.dim, manifest.num_pdfs)
-                extra = (manifest.num_posteriors, manifest.target_dim)
+                extra = (manifest.num_posteriors, manifest.target_dim, manifest.num_labels, manifest.num_tokens)
                 sound = all(isinstance(n, int) and n > 0 for n in sizes) and manifest.num_pdfs <= MAX_PDFS
                 sound = sound and all(isinstance(n, int) and n >= 0 for n in extra)
                 if sound and manifest.dtype in ("float16", "float32") and manifest.checksums.keys() == manifest.arrays().keys():
@@ -112,15 +121,15 @@ class FrameStore:
             raise UserError(f"{where} is damaged ({error}); pack the store again.") from error
         raise UserError(f"{self.path} is a frame store of format {found}, this version reads {FORMAT}; pack it again.")
 
-    def _offsets(self) -> np.ndarray:
-        path = self.path / "offsets.npy"
+    def _offsets(self, name: str, total: int, what: str) -> np.ndarray:
+        path = self.path / name
         try:
             offsets = np.load(path, allow_pickle=False)
         except NUMPY_DAMAGE as error:
             raise UserError(f"{path} is missing or damaged ({reason(error)}); pack the store again.") from error
         sound = offsets.shape == (self.manifest.num_utts + 1,) and offsets.dtype == np.int64 and offsets[0] == 0
-        if not sound or offsets[-1] != self.manifest.num_frames or (np.diff(offsets) < 0).any():
-            raise UserError(f"{path} does not divide the {self.manifest.num_frames} frames of the manifest among its "
+        if not sound or offsets[-1] != total or (np.diff(offsets) < 0).any():
+            raise UserError(f"{path} does not divide the {total} {what} of the manifest among its "
                             f"{self.manifest.num_utts} utterances; pack the store again.")
         return offsets
 
@@ -164,6 +173,8 @@ class Extras:
     posteriors: Mapping[str, Posterior] | None = None
     target_feats: Mapping[str, np.ndarray] | None = None
     max_posteriors: int = 0  # pdfs of a frame's soft target that are kept; 0: all
+    labels: Mapping[str, np.ndarray] | None = None  # label sequences for CTC, of 1 .. num_tokens - 1
+    num_tokens: int = 0
 
     def of(self, utt: str) -> dict[str, np.ndarray | Posterior | None]:
         """What an utterance has, by its name in words."""
@@ -220,7 +231,7 @@ def pack(utts: Iterable[str], features: Callable[[str], np.ndarray], alignment: 
     path.mkdir(parents=True, exist_ok=True)
     for old in ("manifest.json", *DTYPES):
         (path / old).unlink(missing_ok=True)
-    offsets, kept, skipped, trimmed = [0], [], {}, 0
+    offsets, label_offsets, kept, skipped, trimmed = [0], [0], [], {}, 0
     dim = target_dim = 0
     num_posteriors = extras.num_posteriors()
     with contextlib.ExitStack() as stack:
@@ -249,23 +260,44 @@ def pack(utts: Iterable[str], features: Callable[[str], np.ndarray], alignment: 
                 target_dim = target_dim or parts["target features"].shape[-1]
                 arrays["target_feats.bin"] = parts["target features"][:length]
                 _check_features(utt, "target features", arrays["target_feats.bin"], target_dim)
+            if extras.labels is not None:
+                labels = extras.labels.get(utt)
+                if unfit := _unfit(labels, length, extras.num_tokens):
+                    skipped[utt] = unfit
+                    continue
+                arrays["labels.bin"] = labels
             for name, array in arrays.items():
                 if name not in sinks:
                     sinks[name] = _Sink(stack.enter_context(atomic_open(path / name, "wb")))
                 sinks[name].append(array.astype(DTYPES.get(name, dtype), copy=False))
             offsets.append(offsets[-1] + length)
+            label_offsets.append(label_offsets[-1] + len(arrays.get("labels.bin", ())))
             kept.append(utt)
         if not kept:
             reason = f": {next(iter(skipped.values()))} for {next(iter(skipped))}" if skipped else ""
             raise UserError(f"no utterance of the data has both features and an alignment{reason}; are they of the same data directory?")
     with atomic_open(path / "offsets.npy", "wb") as stream:
         np.save(stream, np.asarray(offsets, dtype=np.int64))
+    if extras.labels is not None:
+        with atomic_open(path / "label_offsets.npy", "wb") as stream:
+            np.save(stream, np.asarray(label_offsets, dtype=np.int64))
     write_text(path / "utts", "".join(f"{utt}\n" for utt in kept))
     manifest = Manifest(num_frames=offsets[-1], num_utts=len(kept), dim=dim, num_pdfs=num_pdfs, num_posteriors=num_posteriors,
                         target_dim=target_dim, dtype=dtype, checksums={name: sink.digest.hexdigest() for name, sink in sinks.items()},
-                        provenance=provenance or {}, skipped=skipped, trimmed=trimmed)
+                        provenance=provenance or {}, skipped=skipped, trimmed=trimmed, num_labels=label_offsets[-1],
+                        num_tokens=extras.num_tokens)
     write_text(path / "manifest.json", json.dumps(dataclasses.asdict(manifest), indent=1) + "\n")
     return manifest
+
+
+def _unfit(labels: np.ndarray | None, frames: int, num_tokens: int) -> str:
+    """Why an utterance of so many frames cannot have this label sequence, if it cannot: a label takes a frame, and one between equals."""
+    if labels is None or not len(labels):
+        return "no labels"
+    if not 1 <= labels.min() <= labels.max() < num_tokens:
+        return f"a label {labels.max()} where there are 1 to {num_tokens - 1}"
+    needed = len(labels) + int((labels[1:] == labels[:-1]).sum())
+    return f"{frames} frames, too few for its {len(labels)} labels" if frames < needed else ""
 
 
 def _check(utt: str, feats: np.ndarray, pdfs: np.ndarray, dim: int, num_pdfs: int) -> None:

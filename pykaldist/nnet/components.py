@@ -15,20 +15,26 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from pykaldist.frames.packed import Sequences
 from pykaldist.nnet.gemm import accumulate, affine, product
 
 
 @dataclass(frozen=True)
 class ParameterSpec:
-    """A parameter's name within its component, and its shape."""
+    """A parameter's name within its component, and its shape.
+
+    `statistic`: it is not trained but follows the data. What stands in its place in a gradient is a sum over the minibatch's frames, and
+    it becomes a running mean of what that is a frame (`Optimizer`).
+    """
 
     name: str
     shape: tuple[int, ...]
+    statistic: bool = False
 
 
 @dataclass(eq=False)
@@ -67,6 +73,20 @@ def outer_product(map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: T
         bias.mul_(beta).add_(dy.sum(0, dtype=bias.dtype), alpha=map.bias_learn_rate_coef)
 
 
+@dataclass(eq=False)
+class Pass:
+    """A minibatch's way through a network: what components go by, beside their inputs.
+
+    `training`: its gradient will be asked for, and dropout drops, by `generator`. `sequences`: how rows follow each other. `memory`: what
+    the component at hand keeps from its forward to its backward, flat, `memory_dim` values a row.
+    """
+
+    training: bool = False
+    generator: torch.Generator | None = None
+    sequences: Sequences | None = None
+    memory: Tensor = field(default_factory=lambda: torch.empty(0))
+
+
 class Component(ABC):
     """A map from (n, input_dim) to (n, output_dim)."""
 
@@ -83,21 +103,29 @@ class Component(ABC):
         assert not params
 
     @abstractmethod
-    def forward(self, x: Tensor, y: Tensor, generator: torch.Generator | None) -> None:
-        """Write the outputs for `x` into `y`; `y` may be `x` itself where `in_place` says so.
-
-        `generator` is what dropout draws from while training, and None where the model is used, not trained.
-        """
+    def forward(self, x: Tensor, y: Tensor, run: Pass) -> None:
+        """Write the outputs for `x` into `y`; `y` may be `x` itself where `in_place` says so."""
 
     @abstractmethod
-    def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule) -> None:
+    def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule,
+                 run: Pass) -> None:
         """Given dy, set each gradient to beta times its old value plus the new sum, and write dx where it is not None.
 
         `dy` may be overwritten; `dx` may be `dy` itself where `in_place` says so.
         """
 
+    def carried(self) -> list[tuple[Tensor, Tensor] | None]:
+        """What a recurrent component has kept of the last minibatch for the next."""
+        return []
+
+    def set_carried(self, state: list[tuple[Tensor, Tensor] | None]) -> None:
+        assert not state
+
     in_place = False  # forward may write over its input, backward over dy, needing only y
     stochastic = False  # forward draws random numbers while training
+    recurrent = False  # rows follow each other, as `Pass.sequences` says
+    memory_dim = 0  # values a row that forward keeps for backward
+    flops = 0  # of a row's forward pass, multiplications and additions
 
 
 class Affine(Component):
@@ -106,7 +134,7 @@ class Affine(Component):
     def __init__(self, input_dim: int, output_dim: int) -> None:
         super().__init__(input_dim, output_dim)
         self.map = AffineMap(input_dim, output_dim)
-        self.maps = [self.map]
+        self.maps, self.flops = [self.map], 2 * input_dim * output_dim
 
     def specs(self) -> list[ParameterSpec]:
         return [ParameterSpec("weight", (self.output_dim, self.input_dim)), ParameterSpec("bias", (self.output_dim,))]
@@ -114,10 +142,11 @@ class Affine(Component):
     def bind(self, params: list[Tensor]) -> None:
         self.weight, self.bias = params
 
-    def forward(self, x: Tensor, y: Tensor, generator: torch.Generator | None) -> None:
+    def forward(self, x: Tensor, y: Tensor, run: Pass) -> None:
         affine(x, self.weight, self.bias, y)
 
-    def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule) -> None:
+    def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule,
+                 run: Pass) -> None:
         weight, bias = grads
         if dx is not None:
             torch.mm(dy, self.weight, out=dx)
@@ -130,7 +159,7 @@ class Linear(Component):
     def __init__(self, input_dim: int, output_dim: int) -> None:
         super().__init__(input_dim, output_dim)
         self.map = AffineMap(input_dim, output_dim, ("weight",))
-        self.maps = [self.map]
+        self.maps, self.flops = [self.map], 2 * input_dim * output_dim
 
     def specs(self) -> list[ParameterSpec]:
         return [ParameterSpec("weight", (self.output_dim, self.input_dim))]
@@ -138,10 +167,11 @@ class Linear(Component):
     def bind(self, params: list[Tensor]) -> None:
         (self.weight,) = params
 
-    def forward(self, x: Tensor, y: Tensor, generator: torch.Generator | None) -> None:
+    def forward(self, x: Tensor, y: Tensor, run: Pass) -> None:
         product(x, self.weight.t(), y)
 
-    def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule) -> None:
+    def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule,
+                 run: Pass) -> None:
         if dx is not None:
             torch.mm(dy, self.weight, out=dx)
         rule(self.map, x, dy, grads[0], None, beta)
@@ -157,28 +187,31 @@ class Activation(Component):
 
 
 class Sigmoid(Activation):
-    def forward(self, x: Tensor, y: Tensor, generator: torch.Generator | None) -> None:
+    def forward(self, x: Tensor, y: Tensor, run: Pass) -> None:
         torch.sigmoid(x, out=y)
 
-    def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule) -> None:
+    def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule,
+                 run: Pass) -> None:
         if dx is not None:
             torch.ops.aten.sigmoid_backward.grad_input(dy, y, grad_input=dx)
 
 
 class Tanh(Activation):
-    def forward(self, x: Tensor, y: Tensor, generator: torch.Generator | None) -> None:
+    def forward(self, x: Tensor, y: Tensor, run: Pass) -> None:
         torch.tanh(x, out=y)
 
-    def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule) -> None:
+    def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule,
+                 run: Pass) -> None:
         if dx is not None:
             torch.ops.aten.tanh_backward.grad_input(dy, y, grad_input=dx)
 
 
 class Relu(Activation):
-    def forward(self, x: Tensor, y: Tensor, generator: torch.Generator | None) -> None:
+    def forward(self, x: Tensor, y: Tensor, run: Pass) -> None:
         torch.clamp_min(x, 0.0, out=y)
 
-    def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule) -> None:
+    def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule,
+                 run: Pass) -> None:
         if dx is not None:
             torch.ops.aten.threshold_backward.grad_input(dy, y, 0.0, grad_input=dx)
 
@@ -196,18 +229,16 @@ class Dropout(Component):
 
     def __init__(self, dim: int, rate: float) -> None:
         super().__init__(dim, dim)
-        self.rate = rate
-        self._mask = torch.empty(0)
+        self.rate, self.memory_dim = rate, dim
 
-    def forward(self, x: Tensor, y: Tensor, generator: torch.Generator | None) -> None:
-        if generator is None:
+    def forward(self, x: Tensor, y: Tensor, run: Pass) -> None:
+        if not run.training:
             y.copy_(x)
             return
-        if self._mask.numel() < x.numel() or self._mask.dtype != x.dtype:
-            self._mask = torch.empty(x.numel(), device=x.device, dtype=x.dtype)
-        mask = self._mask[: x.numel()].view_as(x).bernoulli_(1.0 - self.rate, generator=generator)
+        mask = run.memory[: x.numel()].view_as(x).bernoulli_(1.0 - self.rate, generator=run.generator)
         torch.mul(x, mask.mul_(1.0 / (1.0 - self.rate)), out=y)
 
-    def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule) -> None:
+    def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule,
+                 run: Pass) -> None:
         if dx is not None:
-            torch.mul(dy, self._mask[: dy.numel()].view_as(dy), out=dx)
+            torch.mul(dy, run.memory[: dy.numel()].view_as(dy), out=dx)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -16,6 +17,39 @@ from pykaldist.errors import UserError
 from pykaldist.nnet.components import ACTIVATIONS, Affine, Component, Dropout, Linear
 from pykaldist.nnet.model import Model
 from pykaldist.options import numbers, option
+
+
+class Rates(Protocol):
+    """Options of a network that say how fast its layers learn."""
+
+    learn_rate_coefs: str
+    bias_learn_rate_coef: float
+
+    @property
+    def num_maps(self) -> int: ...
+
+
+def rate_coefs(options: Rates) -> list[float]:
+    """The learning-rate coefficient of each affine map."""
+    if not options.learn_rate_coefs:
+        return [1.0] * options.num_maps
+    coefs = numbers("learn-rate-coefs", options.learn_rate_coefs)
+    if len(coefs) != options.num_maps:
+        raise UserError(f"--learn-rate-coefs has {len(coefs)} factors, the network {options.num_maps} affine maps; give one for each.")
+    return coefs
+
+
+def check_rates(options: Rates) -> None:
+    """Raise UserError where a coefficient makes no sense."""
+    if not all(0.0 <= c < math.inf for c in [*rate_coefs(options), options.bias_learn_rate_coef]):
+        raise UserError(f"--learn-rate-coefs {options.learn_rate_coefs} --bias-learn-rate-coef {options.bias_learn_rate_coef:g}: a factor "
+                        "is negative.")
+
+
+def set_rates(model: Model, options: Rates) -> None:
+    """Give each map of the model its coefficients."""
+    for m, coef in zip(model.maps, rate_coefs(options), strict=True):
+        m.learn_rate_coef, m.bias_learn_rate_coef = coef, coef * options.bias_learn_rate_coef
 
 
 @dataclass
@@ -37,27 +71,21 @@ class DnnOptions:
             raise UserError(f"--dropout {self.dropout:g} is outside [0, 1).")
         if self.bottleneck_dim < 0 or (self.bottleneck_dim and not self.hid_layers):
             raise UserError(f"--bottleneck-dim {self.bottleneck_dim}: expected a width, and a hidden layer to stand before.")
-        coefs = [*self.coefs(), self.bias_learn_rate_coef]
-        if not all(0.0 <= c < math.inf for c in coefs):
-            raise UserError(f"--learn-rate-coefs {self.learn_rate_coefs} --bias-learn-rate-coef {self.bias_learn_rate_coef:g}: a factor is "
-                            "negative.")
+        check_rates(self)
 
     @property
     def num_maps(self) -> int:
         return self.hid_layers + 1 + bool(self.bottleneck_dim)
 
-    def coefs(self) -> list[float]:
-        """The learning-rate coefficient of each affine map."""
-        if not self.learn_rate_coefs:
-            return [1.0] * self.num_maps
-        coefs = numbers("learn-rate-coefs", self.learn_rate_coefs)
-        if len(coefs) != self.num_maps:
-            raise UserError(f"--learn-rate-coefs has {len(coefs)} factors, the network {self.num_maps} affine maps; give one for each.")
-        return coefs
+    def described(self) -> str:
+        """The hidden part in words."""
+        return f"{self.hid_layers} x {self.hid_dim} {self.activation}" + f", bottleneck {self.bottleneck_dim}" * bool(self.bottleneck_dim) \
+            + f", dropout {self.dropout:g}" * bool(self.dropout)
 
     def shallow(self, hid_layers: int) -> DnnOptions:
         """The network of the first hidden layers, fewer than there are, and the output layer."""
-        coefs = [*self.coefs()[:hid_layers], self.coefs()[-1]]
+        own = rate_coefs(self)
+        coefs = [*own[:hid_layers], own[-1]]
         return dataclasses.replace(self, hid_layers=hid_layers, bottleneck_dim=0, learn_rate_coefs=",".join(map(repr, coefs)))
 
 
@@ -75,6 +103,6 @@ def make_dnn(options: DnnOptions, input_dim: int, output_dim: int, device: torch
             components.append(Dropout(options.hid_dim, options.dropout))
         dim = options.hid_dim
     components.append(Affine(dim, output_dim))
-    for m, coef in zip((m for c in components for m in c.maps), options.coefs(), strict=True):
-        m.learn_rate_coef, m.bias_learn_rate_coef = coef, coef * options.bias_learn_rate_coef
-    return Model(components, device, dtype, compute)
+    model = Model(components, device, dtype, compute)
+    set_rates(model, options)
+    return model

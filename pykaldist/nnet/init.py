@@ -13,6 +13,7 @@ A bottleneck, which is linear, has glorot's normal weights under each.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor
 
 from pykaldist.errors import UserError
+from pykaldist.nnet.components import Component
 from pykaldist.nnet.dnn import DnnOptions
 from pykaldist.nnet.model import Model
 from pykaldist.options import option
@@ -79,16 +81,22 @@ INITS: dict[str, type] = {"nnet1": Nnet1Init, "glorot": GlorotInit, "he": HeInit
 OF_ACTIVATION = {"sigmoid": "nnet1", "tanh": "glorot", "relu": "he"}
 
 
-def init_dnn(model: Model, options: DnnOptions, generator: torch.Generator, init: Any = None) -> None:
-    """Random parameters, drawn on the CPU, so that they are the same on every device.
-
-    `init` is an instance of one of `INITS`; where it is not given, the one of the activation, at its defaults.
-    """
-    init = INITS[OF_ACTIVATION[options.activation]]() if init is None else init
+def draw_into(model: Model, draw: Callable[[Component, list[Tensor]], None]) -> None:
+    """Draw each component's parameters on the CPU, so that they are the same on every device."""
     target = torch.empty(len(model.params))
     for component, views in zip(model.components, model.views(target), strict=True):
+        draw(component, views)
+    model.params.copy_(target)
+
+
+def init_dnn(model: Model, options: DnnOptions, generator: torch.Generator, init: Any = None) -> None:
+    """Random parameters. `init` is an instance of one of `INITS`; where it is not given, the one of the activation, at its defaults."""
+    init = INITS[OF_ACTIVATION[options.activation]]() if init is None else init
+
+    def draw(component: Component, views: list[Tensor]) -> None:
         if len(views) == 2:
             init.draw(*views, component is not model.components[-1], generator)
         elif views:
             views[0].normal_(0.0, glorot(views[0]), generator=generator)
-    model.params.copy_(target)
+
+    draw_into(model, draw)

@@ -56,11 +56,11 @@ class Supervised(Learner):
 
     def gradient(self, minibatch: Minibatch, grads: Tensor, beta: float, totals: Tensor, rule: GradientRule = outer_product) -> None:
         generator = self.training_generator(minibatch) if self.model.stochastic else None
-        outputs = self.model.forward(minibatch.inputs, generator)
+        outputs = self.model.forward(minibatch.inputs, generator, minibatch.sequences, training=True)
         self.model.backward(self.objective(outputs, minibatch, totals), grads, beta, rule)
 
     def score(self, minibatch: Minibatch, totals: Tensor) -> None:
-        self.objective(self.model.forward(minibatch.inputs), minibatch, totals)
+        self.objective(self.model.forward(minibatch.inputs, sequences=minibatch.sequences), minibatch, totals)
 
     def metrics(self, totals: list[float]) -> dict[str, float]:
         return self.objective.metrics(totals)

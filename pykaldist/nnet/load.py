@@ -11,10 +11,13 @@ from pykaldist.nnet.network import Network
 from pykaldist.nnet.nnet1 import Nnet1
 
 
+def load_own(path: str | os.PathLike[str]) -> Network | None:
+    """A final.pt; None where the file is another."""
+    with open(Path(path), "rb") as stream:
+        return Network.load(path) if stream.read(len(container.MAGIC)) == container.MAGIC else None
+
+
 def load_nnet1(path: str | os.PathLike[str]) -> tuple[Nnet1, Nnet1 | None]:
     """(network, feature transform) as nnet1; the transform is None where the file is nnet1 itself and has none within."""
-    with open(Path(path), "rb") as stream:
-        magic = stream.read(len(container.MAGIC))
-    if magic == container.MAGIC:
-        return to_nnet1(Network.load(path))
-    return Nnet1.read(path), None
+    network = load_own(path)
+    return (Nnet1.read(path), None) if network is None else to_nnet1(network)

@@ -12,13 +12,16 @@ parameters at each forward pass; logits are float32.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from pykaldist.nnet.components import AffineMap, Component, GradientRule, outer_product
+from pykaldist.frames.packed import Sequences
+from pykaldist.nnet.components import AffineMap, Component, GradientRule, Pass, outer_product
 
 
 class Model:
@@ -38,6 +41,7 @@ class Model:
         for component, views in zip(components, self.views(self._working), strict=True):
             component.bind(views)
         self._activations = Activations(self)
+        self._place: tuple[int, int, int] | None = None  # of the minibatch that left the state that recurrent components carry
 
     def share_activations(self, other: Model) -> None:
         """Use the buffers of a model of the same shape: of models in one process, one at a time computes."""
@@ -54,6 +58,11 @@ class Model:
     def stochastic(self) -> bool:
         """True where training draws random numbers (dropout)."""
         return any(component.stochastic for component in self.components)
+
+    @property
+    def recurrent(self) -> bool:
+        """True where the rows of a minibatch have to be sequences."""
+        return any(component.recurrent for component in self.components)
 
     @property
     def maps(self) -> list[AffineMap]:
@@ -93,40 +102,83 @@ class Model:
                 slices.append(slice(own[0].start, own[-1].stop))
         return slices
 
+    def statistics(self) -> list[slice]:
+        """Where in the flat buffer lie parameters that follow the data (`ParameterSpec.statistic`)."""
+        slices, start = [], 0
+        for spec in (spec for component in self.components for spec in component.specs()):
+            stop = start + math.prod(spec.shape)
+            if spec.statistic:
+                slices.append(slice(start, stop))
+            start = stop
+        return slices
+
     def names(self) -> list[str]:
         """`<component>.<parameter>` for each view, in order."""
         return [f"{i}.{spec.name}" for i, c in enumerate(self.components) for spec in c.specs()]
 
-    def forward(self, inputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Logits (n, output_dim); valid, as `inputs` must stay, until the next forward. `generator`: while training, for dropout."""
-        n = len(inputs)
-        self._activations.reserve(n)
+    def forward(self, inputs: Tensor, generator: torch.Generator | None = None, sequences: Sequences | None = None,
+                training: bool = False) -> Tensor:
+        """Logits (n, output_dim); valid, as `inputs` must stay, until the next forward.
+
+        `training`: for a gradient; `generator`: for dropout in it. `sequences`: how the rows follow each other, for recurrent components.
+        """
+        n, buffers = len(inputs), self._activations
+        buffers.reserve(n)
+        if sequences is not None:
+            sequences = self._followed(sequences)
         if self._working is not self.params:
             self._working.copy_(self.params)
+        self._run = run = Pass(training or generator is not None, generator, sequences)
         self._inputs = x = inputs.to(self.compute)
-        for component, buffer in zip(self.components, self._activations.outputs, strict=True):
+        for component, buffer, run.memory in zip(self.components, buffers.outputs, buffers.memories, strict=True):
             y = buffer[:n]
-            component.forward(x, y, generator)
+            component.forward(x, y, run)
             x = y
         return x
 
     def backward(self, dlogits: Tensor, grads: Tensor, beta: float = 0.0, rule: GradientRule = outer_product) -> None:
         """grads <- beta grads + gradient, for the minibatch of the last `forward`; `dlogits` (n, output_dim) is overwritten."""
-        n, dy = len(dlogits), dlogits.to(self.compute)
-        views, outputs = self._grad_views(grads), self._activations.outputs
+        n, dy, buffers, run = len(dlogits), dlogits.to(self.compute), self._activations, self._run
+        views = self._grad_views(grads)
         free = 0
         for i in range(len(self.components) - 1, -1, -1):
             component = self.components[i]
-            x = outputs[i - 1][:n] if i else self._inputs
+            x = buffers.outputs[i - 1][:n] if i else self._inputs
             dx: Tensor | None = None
             if i and component.in_place:
                 dx = dy
             elif i:
-                dx = self._activations.derivatives[free][: n * component.input_dim].view(n, component.input_dim)
+                dx = buffers.derivatives[free][: n * component.input_dim].view(n, component.input_dim)
                 free = 1 - free
-            component.backward(x, outputs[i][:n], dy, dx, views[i], beta, rule)
+            run.memory = buffers.memories[i]
+            component.backward(x, buffers.outputs[i][:n], dy, dx, views[i], beta, rule, run)
             if dx is not None:
                 dy = dx
+
+    def _followed(self, sequences: Sequences) -> Sequences:
+        """The same, beginning with a zero state where it is not the minibatch before that has left the one there is.
+
+        That happens where workers take minibatches from one another's part of the data, and in a run resumed with other workers.
+        """
+        epoch, split, index = sequences.place
+        if sequences.continues and self._place != (epoch, split, index - 1):
+            sequences = dataclasses.replace(sequences, continues=False)
+        if sequences.leaves >= 0:
+            self._place = sequences.place
+        return sequences
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the model keeps from one minibatch to the next."""
+        carried = [state for component in self.components if component.recurrent for state in component.carried()]
+        return {"place": self._place, "carried": [None if state is None else [part.cpu() for part in state] for state in carried]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._place = None if state["place"] is None else tuple(state["place"])
+        carried = iter(state["carried"])
+        for component in self.components:
+            if component.recurrent:
+                own = [next(carried) for _ in component.carried()]
+                component.set_carried([None if one is None else tuple(part.to(self.device) for part in one) for one in own])
 
     def _grad_views(self, grads: Tensor) -> list[list[Tensor]]:
         cached = getattr(self, "_cached_views", None)
@@ -140,10 +192,12 @@ class Activations:
 
     def __init__(self, model: Model) -> None:
         self._dims = [(c.output_dim, c.in_place) for c in model.components]
+        self._memory_dims = [c.memory_dim for c in model.components]
         self._device, self._dtypes = model.device, [model.compute] * (len(self._dims) - 1) + [model.params.dtype]
         self._capacity = 0
         self.outputs: list[Tensor] = []
         self.derivatives: list[Tensor] = []
+        self.memories: list[Tensor] = []
         self.scratch = torch.empty(0)
 
     def reserve(self, rows: int) -> None:
@@ -155,4 +209,5 @@ class Activations:
             self.outputs.append(self.outputs[-1] if shared else torch.empty(rows, dim, device=self._device, dtype=dtype))
         widest = max((dim for dim, _ in self._dims[:-1]), default=0)
         self.derivatives = [torch.empty(rows * widest, device=self._device, dtype=self._dtypes[0]) for _ in range(2)]
+        self.memories = [torch.empty(rows * dim, device=self._device, dtype=self._dtypes[0]) for dim in self._memory_dims]
         self._capacity = rows

@@ -15,8 +15,12 @@ import torch
 from torch import Tensor
 
 from pykaldist.errors import UserError
+from pykaldist.frames.packed import Sequences
+from pykaldist.frames.sequences import Chunk, windows
 from pykaldist.io import container
-from pykaldist.nnet.dnn import DnnOptions, make_dnn
+from pykaldist.nnet.forwarding import ForwardOptions
+from pykaldist.nnet.kinds import KINDS, kind_of, make_nnet
+from pykaldist.nnet.lstm import BlstmOptions
 from pykaldist.nnet.model import Model
 from pykaldist.nnet.priors import log_priors
 
@@ -38,14 +42,19 @@ class FeatureTransform:
 
 
 class Network:
-    """A DNN with what surrounds it. `counts` (num_pdfs,): frames of each pdf in training; None where the outputs are features, not pdfs."""
+    """A network with what surrounds it.
 
-    def __init__(self, options: DnnOptions, model: Model, transform: FeatureTransform, counts: Tensor | None) -> None:
+    `counts` (num_pdfs,): frames of each pdf in training; None where the outputs are features, not pdfs. `options` are those of its kind
+    (`nnet/kinds.py`); `forwarding` says how utterances go through it.
+    """
+
+    def __init__(self, options: Any, model: Model, transform: FeatureTransform, counts: Tensor | None) -> None:
         self.options, self.model, self.transform, self.counts = options, model, transform, counts
+        self.forwarding = ForwardOptions()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         container.save(path, {
-            "nnet": "dnn", "options": dataclasses.asdict(self.options), "input_dim": self.model.input_dim,
+            "nnet": kind_of(self.options), "options": dataclasses.asdict(self.options), "input_dim": self.model.input_dim,
             "output_dim": self.model.output_dim, "params": self.model.params.cpu(), "splice": self.transform.splice,
             "shift": self.transform.shift, "scale": self.transform.scale, "counts": self.counts})
 
@@ -53,8 +62,8 @@ class Network:
     def load(cls, path: str | os.PathLike[str], device: str = "cpu") -> Network:
         state: dict[str, Any] = container.load(path)
         try:
-            options = DnnOptions(**state["options"])
-            model = make_dnn(options, state["input_dim"], state["output_dim"], device)
+            options = KINDS[state["nnet"]].options(**state["options"])
+            model = make_nnet(options, state["input_dim"], state["output_dim"], len(state["splice"]), device)
             model.params.copy_(state["params"])
             transform = FeatureTransform(state["splice"], state["shift"], state["scale"])
             return cls(options, model, transform, state["counts"])
@@ -66,12 +75,44 @@ class Network:
         if self.counts is None:
             raise UserError("the network was trained on target features (--objective mse): its outputs are no pdfs, and cannot be decoded; "
                             "pykaldist nnet-forward gives them.")
+        return self.log_posteriors(feats) - log_priors(self.counts.numpy())
+
+    def log_posteriors(self, feats: np.ndarray) -> np.ndarray:
+        """(T, dim) features -> (T, num_pdfs), float32."""
         if feats.shape[1] * len(self.transform.splice) != self.model.input_dim:
             raise UserError(f"the network takes features of dimension {self.model.input_dim // len(self.transform.splice)}, found "
                             f"{feats.shape[1]}; make them with the config of the training data.")
         inputs = self.transform(torch.from_numpy(np.require(feats, np.float32, ["C", "W"])))
-        priors, scores = torch.from_numpy(log_priors(self.counts.numpy())), []
-        for first in range(0, len(inputs), ROWS):
-            logits = self.model.forward(inputs[first : first + ROWS].to(self.model.device)).cpu()
-            scores.append(torch.log_softmax(logits, 1) - priors)
-        return torch.cat(scores).numpy() if scores else np.zeros((0, self.model.output_dim), np.float32)
+        return self._log_posteriors(inputs).numpy() if len(inputs) else np.zeros((0, self.model.output_dim), np.float32)
+
+    def _log_posteriors(self, inputs: Tensor) -> Tensor:
+        """(T, input_dim) -> (T, num_pdfs)."""
+        model, o, frames = self.model, self.forwarding, len(inputs)
+        if o.forward == "whole":
+            size = frames if model.recurrent else ROWS
+            return torch.cat([self._part(part, Sequences([1] * len(part), len(part))) for part in inputs.split(size)])
+        if not isinstance(self.options, BlstmOptions):
+            raise UserError(f"--forward {o.forward} is for bidirectional networks, and this is none; leave it out.")
+        if o.forward_chunk is None and self.options.sequences != "chunks":
+            raise UserError(f"--forward {o.forward}: the network was trained on whole utterances; say --forward-chunk.")
+        chunk = self.options.parts() if o.forward_chunk is None else Chunk.parse(o.forward_chunk)
+        if o.forward == "chunks" and o.forward_overlap >= chunk.size:
+            raise UserError(f"--forward-overlap {o.forward_overlap}: expected less than a chunk's {chunk.size} frames.")
+        if o.forward == "latency-controlled":
+            return self._latency_controlled(inputs, chunk)
+        rows, inside, sequences = windows(frames, chunk, o.forward_overlap)
+        posteriors = self._part(inputs[rows], sequences)[inside].exp_()
+        total = torch.zeros(frames, model.output_dim).index_add_(0, rows[inside], posteriors)
+        return total.div_(torch.bincount(rows[inside], minlength=frames)[:, None]).clamp_min_(torch.finfo(torch.float32).tiny).log_()
+
+    def _part(self, inputs: Tensor, sequences: Sequences) -> Tensor:
+        return torch.log_softmax(self.model.forward(inputs.to(self.model.device), sequences=sequences).cpu(), 1)
+
+    def _latency_controlled(self, inputs: Tensor, chunk: Chunk) -> Tensor:
+        parts = []
+        for number, first in enumerate(range(0, len(inputs), chunk.size)):
+            part = inputs[first : first + chunk.size + chunk.right]
+            own = min(chunk.size, len(part))
+            sequences = Sequences([1] * len(part), own, continues=number > 0, leaves=own - 1, place=(0, 0, number))
+            parts.append(self._part(part, sequences)[:own])
+        return torch.cat(parts)

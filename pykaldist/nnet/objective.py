@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,6 +38,10 @@ class Objective(ABC):
     @abstractmethod
     def output_dim(self, store: FrameStore) -> int:
         """The outputs that a network needs; raises UserError where the store lacks what the objective takes."""
+
+    def counts(self, store: FrameStore) -> np.ndarray | None:
+        """What priors are made of; None where the outputs are no posteriors."""
+        return store.counts() if self.pdfs else None
 
     @abstractmethod
     def targets(self, store: FrameStore) -> str:
@@ -118,5 +123,3 @@ class MeanSquareError(Objective):
     def targets(self, store: FrameStore) -> str:
         return "target features"
 
-
-OBJECTIVES: dict[str, type[Objective]] = {"xent": CrossEntropy, "mse": MeanSquareError}

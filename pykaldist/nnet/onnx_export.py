@@ -13,8 +13,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from pykaldist.errors import UserError
 from pykaldist.io.atomic import atomic_open
 from pykaldist.nnet.components import Affine, Dropout, Linear
+from pykaldist.nnet.dnn import DnnOptions
+from pykaldist.nnet.kinds import kind_of
 from pykaldist.nnet.network import Network
 from pykaldist.nnet.priors import log_priors
 
@@ -25,6 +28,9 @@ NODES = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu"}
 def export_onnx(network: Network, path: str | os.PathLike[str]) -> None:
     """Write `network` as an ONNX file; checked by onnx before it gets its name."""
     transform, model = network.transform, network.model
+    if not isinstance(network.options, DnnOptions):
+        raise UserError(f"--nnet {kind_of(network.options)} is not exported to ONNX so far, only dnn; decode it here, or as nnet1's "
+                        "final.nnet.")
     dim = model.input_dim // len(transform.splice)
     constants: list[onnx.TensorProto] = []
 

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from pykaldist.frames.sampler import Minibatch, Sampler
-from pykaldist.nnet.components import Affine, GradientRule, ParameterSpec, outer_product
+from pykaldist.nnet.components import Affine, GradientRule, ParameterSpec, Pass, outer_product
 from pykaldist.nnet.learner import Learner
 from pykaldist.nnet.model import Model
 from pykaldist.nnet.nnet1 import Nnet1, Nnet1Component
@@ -50,7 +50,8 @@ class RbmUnits(Affine):
         super().bind(params[:2])
         self.visible_bias = params[2]
 
-    def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule) -> None:
+    def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule,
+                 run: Pass) -> None:
         # Model.backward asks every component; an RBM has no derivative to hand down, and its gradient comes from ContrastiveDivergence.
         raise NotImplementedError("an RBM learns by contrastive divergence")
 

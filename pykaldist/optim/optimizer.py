@@ -9,6 +9,9 @@ on weights, never on biases. They act on the parameters, not on the gradient: NG
 Where no momentum or L2 penalty stands between gradient and update, a minibatch's own update is made inside the matrix products, straight
 into the parameters, without the pass over all of them which a gradient in a buffer of its own would cost.
 
+Parameters that follow the data (statistics of batch normalisation) take no steps. With s their place in the gradient of n frames, a sum
+over frames of one worker or of many, they become running means: w <- w + (1 - exp(-n / 10000)) (s / n - w).
+
 On a GPU the launching of a step's hundred small kernels costs more than a small network's arithmetic. So a step is recorded as a CUDA graph
 the third time that its kind comes, and replayed from then on; what changes from step to step (minibatch, rate) lies in buffers that
 stay in place.
@@ -16,6 +19,7 @@ stay in place.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -28,6 +32,8 @@ from pykaldist.frames.sampler import Minibatch
 from pykaldist.nnet.components import AffineMap, outer_product
 from pykaldist.nnet.learner import Learner
 from pykaldist.options import option
+
+STATISTICS_FRAMES = 10000.0  # over which running means go
 
 
 @dataclass
@@ -68,6 +74,7 @@ class Optimizer:
         self._host_rate = 0.0
         mapped = sum(part.stop - part.start for part in self.model.map_slices())
         self._straight = options.momentum == 0.0 and options.l2_penalty == 0.0 and mapped == len(self.model.params)
+        self._statistics = self.model.statistics()
         self._graphs: _StepGraphs | None = _StepGraphs() if self.model.device.type == "cuda" else None
         maps = self.model.maps
         weights = [v for component in self.model.views(self.model.params) for v in component if v.dim() == 2]
@@ -76,7 +83,7 @@ class Optimizer:
     def local_step(self, minibatch: Minibatch, learn_rate: float, totals: Tensor) -> None:
         """Gradient and update in one. Nothing is read back from the device."""
         self.set_rate(learn_rate)
-        if self._graphs is None:
+        if self._graphs is None or minibatch.sequences is not None:
             self._step(minibatch, totals)
         else:
             kind = (self._kind(), *minibatch.addresses(), totals.data_ptr())
@@ -90,6 +97,9 @@ class Optimizer:
         """Update from a gradient made elsewhere, summed over `frames` frames."""
         self.set_rate(learn_rate)
         self.velocity.mul_(self.options.momentum).add_(gradient)
+        for part in self._statistics:
+            self.velocity[part] = gradient[part]
+        self._follow(frames)
         self._update(frames)
 
     def shared_matrices(self) -> list[SharedMatrix]:
@@ -103,6 +113,7 @@ class Optimizer:
             self._constrain(len(minibatch))
         else:
             self.learner.gradient(minibatch, self.velocity, self.options.momentum, totals, self._rule)
+            self._follow(len(minibatch))
             self._update(len(minibatch))
 
     def _rule(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float,
@@ -130,6 +141,13 @@ class Optimizer:
         self.model.params.addcmul_(self.velocity, self.rate, value=-1.0)
         self._constrain(frames)
 
+    def _follow(self, frames: int) -> None:
+        """Statistics, whose sums over the minibatch stand in the velocity."""
+        for part in self._statistics:
+            share = 1.0 - math.exp(-frames / STATISTICS_FRAMES)
+            self.model.params[part].lerp_(self.velocity[part].div_(frames), share)
+            self.velocity[part].zero_()
+
     def _decay(self, frames: int) -> None:
         """L2 penalty."""
         if self.options.l2_penalty > 0.0:
@@ -148,10 +166,11 @@ class Optimizer:
                 weight.mul_((self.options.max_norm / norms.clamp_min_(1e-20)).clamp_max_(1.0))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"velocity": self.velocity.cpu()}
+        return {"velocity": self.velocity.cpu(), "model": self.model.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.velocity.copy_(state["velocity"])
+        self.model.load_state_dict(state["model"])
 
 
 class _StepGraphs:

@@ -40,6 +40,11 @@ class Worker:
         return self.learner.model.params
 
     @property
+    def statistics(self) -> list[slice]:
+        """Where in `params` stand those that follow the data: they take no steps, and have no momentum."""
+        return self.learner.model.statistics()
+
+    @property
     def remaining(self) -> int:
         """Minibatches left in the epoch."""
         return self.sampler.minibatches - self.index

@@ -19,15 +19,18 @@ import torch
 
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Partition, Sampler, splice_statistics
+from pykaldist.frames.sequences import SequenceOptions, SequenceSampler
+from pykaldist.frames.store import FrameStore
 from pykaldist.io.lock import locked
-from pykaldist.nnet.convert import to_nnet1
+from pykaldist.nnet.convert import representable, to_nnet1
 from pykaldist.nnet.dbn import Dbn
-from pykaldist.nnet.dnn import DnnOptions, make_dnn
-from pykaldist.nnet.init import INITS, init_dnn
+from pykaldist.nnet.dnn import DnnOptions, rate_coefs
+from pykaldist.nnet.init import INITS
+from pykaldist.nnet.kinds import default_splice, init_nnet, kind_of, make_nnet
 from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.model import Model
 from pykaldist.nnet.network import FeatureTransform, Network
-from pykaldist.nnet.objective import OBJECTIVES
+from pykaldist.nnet.objectives import OBJECTIVES
 from pykaldist.nnet.priors import write_counts
 from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
 from pykaldist.optim.schedules import SCHEDULES, Fixed, FixedOptions, Schedule, make_schedule
@@ -40,21 +43,23 @@ from pykaldist.train.contract import differing, job_rows, scaling, table
 from pykaldist.train.folder import open_stores, prepared, versions
 from pykaldist.train.trainer import Trainer, TrainerOptions
 
+MINIBATCH_SIZE = 256  # frames
 DTYPES = ("float32", "tf32", "bf16", "float64")
 SYSTEM_FILES = ("final.mdl", "tree", "phones.txt", "cmvn_opts", "delta_opts")  # what decoding needs beside the network
 
-MADE = ("final.pt", "final.nnet", "final.feature_transform", "history.jsonl", "ali_train_pdf.counts", "ckpt", "layerwise", "serial",
-        *SYSTEM_FILES)
+MADE = ("final.pt", "final.nnet", "final.feature_transform", "history.jsonl", "ali_train_pdf.counts", "tokens.txt", "ckpt", "layerwise",
+        "serial", *SYSTEM_FILES)
 
 
 @dataclass
 class ExperimentOptions:
     """Data, start and target of a training run."""
 
-    splice: int = option(5, "frames of context on each side")
-    minibatch_size: int = option(256, "frames in a minibatch")
-    objective: str = option("xent", "cross-entropy with pdfs or posteriors, or mean square error from target features", tuple(OBJECTIVES))
-    init: str | None = option(None, "initial weights (nnet1 for sigmoid, glorot for tanh, he for relu)", tuple(INITS))
+    splice: int | None = option(None, "frames of context on each side (5; recurrent networks 0)")
+    minibatch_size: int | None = option(None, "frames in a minibatch (256); recurrent networks have --num-streams and --chunk")
+    objective: str = option("xent", "cross-entropy with pdfs or posteriors, mean square error from target features, or CTC",
+                            tuple(OBJECTIVES))
+    init: str | None = option(None, "initial weights (nnet1 for sigmoid, he for relu, else glorot)", tuple(INITS))
     layerwise_epochs: int = option(0, "epochs of pretraining with one hidden layer, then two, up to all but one; 0: none")
     layerwise_learn_rate: float | None = option(None, "learning rate of that pretraining (the first one of training)")
     dbn: str = option("", "folder of a DBN (steps/nnet/pretrain_dbn.sh) from which the hidden layers start")
@@ -66,10 +71,10 @@ class ExperimentOptions:
                         tuple(DTYPES))
 
     def __post_init__(self) -> None:
-        if self.minibatch_size < 1:
+        if self.minibatch_size is not None and self.minibatch_size < 1:
             raise UserError(f"--minibatch-size {self.minibatch_size} is not positive.")
         for name in ("splice", "layerwise_epochs"):
-            if getattr(self, name) < 0:
+            if (getattr(self, name) or 0) < 0:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)} is negative.")
         if self.layerwise_learn_rate is not None and (not self.layerwise_epochs or self.layerwise_learn_rate <= 0):
             raise UserError(f"--layerwise-learn-rate {self.layerwise_learn_rate:g}: expected a positive rate, with --layerwise-epochs.")
@@ -88,12 +93,13 @@ def arithmetic(name: str, device: torch.device) -> tuple[torch.dtype, torch.dtyp
 
 @dataclass
 class Choices:
-    """All options of a training run; `strategy`, `init`, `optimizer` and `schedule` hold those of what is chosen in `job` and `data`."""
+    """All options of a training run; `nnet` holds those of a kind of network, and `strategy`, `init`, `optimizer` and `schedule` those of
+    what is chosen in `job` and `data`."""
 
     data: ExperimentOptions
     job: JobOptions
     strategy: Any
-    dnn: DnnOptions
+    nnet: Any
     init: Any
     optimizer: Any
     schedule: Any
@@ -104,18 +110,28 @@ class Experiment:
     """One training run in `exp`, on the stores `store/train` and `store/dev`: this process's part of it."""
 
     def __init__(self, store: Path, exp: Path, choices: Choices) -> None:
-        self.store, self.exp, self.choices, self.options, self.dnn = store, exp, choices, choices.data, choices.dnn
-        options, dnn = choices.data, choices.dnn
+        self.store, self.exp, self.choices, self.options, self.nnet = store, exp, choices, choices.data, choices.nnet
+        options, nnet = choices.data, choices.nnet
+        self.sequences = nnet if isinstance(nnet, SequenceOptions) else None
+        if options.objective == "ctc" and (self.sequences is None or self.sequences.sequences != "whole"):
+            raise UserError("--objective ctc is for recurrent networks on whole utterances; add --nnet lstm or blstm, and --sequences "
+                            "whole.")
+        if self.sequences and options.minibatch_size is not None:
+            raise UserError(f"--minibatch-size {options.minibatch_size}: a recurrent network's minibatches are --num-streams sequences.")
+        if (options.layerwise_epochs or options.dbn) and not isinstance(nnet, DnnOptions):
+            raise UserError(f"--dbn and --layerwise-epochs are for --nnet dnn; --nnet {kind_of(nnet)} starts from random weights.")
         self.train, self.dev = open_stores(store)
         self.objective = OBJECTIVES[options.objective]()
         for part in (self.train, self.dev):
             self.output_dim = self.objective.output_dim(part)
-        if options.layerwise_epochs and dnn.hid_layers < 2:
-            raise UserError(f"--layerwise-epochs {options.layerwise_epochs}: --hid-layers {dnn.hid_layers} leaves nothing to pretrain.")
-        self.splice = list(range(-options.splice, options.splice + 1))
+        if options.layerwise_epochs and nnet.hid_layers < 2:
+            raise UserError(f"--layerwise-epochs {options.layerwise_epochs}: --hid-layers {nnet.hid_layers} leaves nothing to pretrain.")
+        self.splice = default_splice(nnet, options.splice)
         self.dbn = Dbn.load(options.dbn) if options.dbn else None
         if self.dbn:
-            self.dbn.check(dnn, self.splice, self.train.manifest.dim)
+            self.dbn.check(nnet, self.splice, self.train.manifest.dim)
+        if self.sequences:
+            choices.job.partition_level = "utterance"
         self.partition = Partition(self.train, choices.job.ngpu, choices.job.blocks, choices.job.partition_level, options.randomizer_seed)
         self.job = open_job(choices.job, make_strategy(choices.job.strategy, choices.strategy))
         self.host, self.device = self.job.host, self.job.device
@@ -124,8 +140,9 @@ class Experiment:
         """What the result depends on; a run in the same folder is the same run where this is equal."""
         c = self.choices
         return {
-            "options": {**c.job.bearing(), **{name: value for part in (c.data, c.strategy, c.dnn, c.init, c.optimizer, c.schedule)
-                                              for name, value in dataclasses.asdict(part).items()}},
+            "options": {**c.job.bearing(), "nnet": kind_of(c.nnet),
+                        **{name: value for part in (c.data, c.strategy, c.nnet, c.init, c.optimizer, c.schedule)
+                           for name, value in dataclasses.asdict(part).items()}},
             "ngpu": c.job.ngpu,
             "inputs": {**{name: s.manifest.checksums for name, s in (("train", self.train), ("dev", self.dev))},
                        **({"dbn": self.dbn.checksum()} if self.dbn else {})},
@@ -146,8 +163,8 @@ class Experiment:
             return
         transform = self.dbn.transform if self.dbn else FeatureTransform(self.splice, *splice_statistics(self.train, self.splice))
         schedule = make_schedule(options.schedule, c.schedule)
-        model = self._model(self.dnn, transform)
-        trainer = self._trainer(model, schedule, transform, self.exp, self.host)
+        model = self._model(self.nnet, transform)
+        trainer = self._trainer(self.nnet, model, schedule, transform, self.exp, self.host)
         if self.job.first:
             print(self._contract(trainer, schedule), flush=True)
         if self.dbn:
@@ -158,46 +175,56 @@ class Experiment:
             self._warm_up(model, transform, schedule.learn_rate(0))
         trainer.run()
         if self.job.first:
-            self._write(Network(self.dnn, model, transform, torch.from_numpy(self.train.counts()) if self.objective.pdfs else None))
+            counts = self.objective.counts(self.train)
+            self._write(Network(self.nnet, model, transform, None if counts is None else torch.from_numpy(counts)))
 
     def _write(self, network: Network) -> None:
-        if network.counts is not None:
+        if network.counts is not None and self.objective.pdfs:
             write_counts(self.exp / "ali_train_pdf.counts", network.counts.numpy())
-        for name in SYSTEM_FILES:
+        for name in (*SYSTEM_FILES, *(["tokens.txt"] if self.options.objective == "ctc" else [])):
             if (self.store / name).is_file():
                 shutil.copyfile(self.store / name, self.exp / name)
-        nnet1, feature_transform = to_nnet1(network)
-        nnet1.write(self.exp / "final.nnet")
-        feature_transform.write(self.exp / "final.feature_transform")
+        if representable(network):
+            nnet1, feature_transform = to_nnet1(network)
+            nnet1.write(self.exp / "final.nnet")
+            feature_transform.write(self.exp / "final.feature_transform")
         network.save(self.exp / "final.pt")  # last: its presence says that the rest is there
 
-    def _model(self, dnn: DnnOptions, transform: FeatureTransform) -> Model:
+    def _model(self, nnet: Any, transform: FeatureTransform) -> Model:
         """A network with its initial weights."""
-        model = make_dnn(dnn, len(transform.shift), self.output_dim, self.device, *arithmetic(self.options.dtype, self.device))
-        init_dnn(model, dnn, torch.Generator().manual_seed(self.options.seed), self.choices.init)
+        model = make_nnet(nnet, len(transform.shift), self.output_dim, len(self.splice), self.device,
+                          *arithmetic(self.options.dtype, self.device))
+        init_nnet(model, nnet, torch.Generator().manual_seed(self.options.seed), self.choices.init)
         return model
 
-    def _empty(self, like: Model, transform: FeatureTransform) -> Model:
+    def _empty(self, nnet: Any, like: Model) -> Model:
         """One more of the shape of `like`, whose activations it shares."""
-        hidden = sum(1 for c in like.components if c.maps) - 1 - bool(self.dnn.bottleneck_dim)
-        model = make_dnn(dataclasses.replace(self.dnn, hid_layers=hidden), like.input_dim, self.output_dim, self.device,
-                         *arithmetic(self.options.dtype, self.device))
+        model = make_nnet(nnet, like.input_dim, self.output_dim, len(self.splice), self.device,
+                          *arithmetic(self.options.dtype, self.device))
         model.share_activations(like)
         return model
 
-    def _trainer(self, model: Model, schedule: Schedule, transform: FeatureTransform, folder: Path, host: Host, title: str = "",
+    def _sampler(self, store: FrameStore, partition: Partition, transform: FeatureTransform) -> Sampler:
+        """Minibatches of what the network takes: frames, or sequences."""
+        o = self.options
+        how = (transform.splice, transform.shift, transform.scale, o.randomizer_seed, self.device)
+        if self.sequences:
+            return SequenceSampler(store, partition, 0, self.sequences, *how)
+        return Sampler(store, partition, 0, o.minibatch_size or MINIBATCH_SIZE, *how)
+
+    def _trainer(self, nnet: Any, model: Model, schedule: Schedule, transform: FeatureTransform, folder: Path, host: Host, title: str = "",
                  fraction: float = 1.0) -> Trainer:
         """What trains `model` in `folder` with the workers of `host`, in epochs of a fraction of the data; `title` stands before each of
         its lines."""
         o, c = self.options, self.choices
         alone = host is not self.host
-        dev = Sampler(self.dev, Partition(self.dev), 0, o.minibatch_size, transform.splice, transform.shift, transform.scale,
-                      o.randomizer_seed, self.device)
-        sampler = Sampler(self.train, Partition(self.train) if alone else self.partition, 0, o.minibatch_size, transform.splice,
-                          transform.shift, transform.scale, o.randomizer_seed, self.device).of_fraction(fraction)
+        level = "utterance" if self.sequences else "frame"
+        dev = self._sampler(self.dev, Partition(self.dev, level=level), transform)
+        partition = Partition(self.train, level=level) if alone else self.partition
+        sampler = self._sampler(self.train, partition, transform).of_fraction(fraction)
         workers, strategies = [], []
         for rank in host.ranks:
-            own = model if rank == host.ranks[0] else self._empty(model, transform)
+            own = model if rank == host.ranks[0] else self._empty(nnet, model)
             workers.append(Worker(make_optimizer(o.optimizer, Supervised(own, self.objective), c.optimizer), sampler.of_split(rank)))
             strategies.append(make_strategy("local") if alone else make_strategy(c.job.strategy, c.strategy))
         factor = 1.0 if alone else c.job.rate_factor(strategies[0].lr_scale)
@@ -209,7 +236,7 @@ class Experiment:
         epochs = math.ceil(amount)
         if self.job.first:
             schedule = Fixed(FixedOptions(",".join([repr(learn_rate)] * epochs)))
-            self._trainer(model, schedule, transform, self.exp / "serial", Host(), "one worker, ", amount / epochs).run()
+            self._trainer(self.nnet, model, schedule, transform, self.exp / "serial", Host(), "one worker, ", amount / epochs).run()
         else:
             model.params.zero_()
         self.host.processes.sum(model.params, 1.0)
@@ -221,35 +248,37 @@ class Experiment:
         and so on. Each trains in a folder of its own, from whose last checkpoint a finished one is taken when the run is resumed.
         """
         before: Model | None = None
-        for layers in range(1, self.dnn.hid_layers):
-            shallow = self._model(self.dnn.shallow(layers), transform)
+        for layers in range(1, self.nnet.hid_layers):
+            options = self.nnet.shallow(layers)
+            shallow = self._model(options, transform)
             if before is not None:
                 _copy_hidden(before, shallow)
             schedule = Fixed(FixedOptions(",".join([repr(learn_rate)] * self.options.layerwise_epochs)))
-            self._trainer(shallow, schedule, transform, self.exp / "layerwise" / str(layers), self.host, f"hidden layers {layers}, ").run()
+            folder = self.exp / "layerwise" / str(layers)
+            self._trainer(options, shallow, schedule, transform, folder, self.host, f"hidden layers {layers}, ").run()
             before = shallow
         assert before is not None
         _copy_hidden(before, model)
 
     def _contract(self, trainer: Trainer, schedule: Schedule) -> str:
         """What stays fixed and what is, in a table."""
-        c, o, d, n = self.choices, self.options, self.dnn, self.host.size
+        c, o, d, n = self.choices, self.options, self.nnet, self.host.size
         worker = trainer.workers[0]
         model = worker.learner.model
-        hidden = f"{d.hid_layers} x {d.hid_dim} {d.activation}" + f", bottleneck {d.bottleneck_dim}" * bool(d.bottleneck_dim) \
-            + f", dropout {d.dropout:g}" * bool(d.dropout)
         start = f"DBN {o.dbn}" if o.dbn else f"{o.init}, {differing(c.init)}"
         layerwise = f"; layer-wise pretraining, {o.layerwise_epochs} epochs a layer" * bool(o.layerwise_epochs)
         serial = f"; {c.job.serial_warmup:g} epochs by one worker" * bool(c.job.serial_warmup)
         weighted = ", frames weighted" * (self.train.weights is not None)
-        rows = [("network", f"dnn {model.input_dim} - {hidden} - {model.output_dim}, {len(worker.params):,} parameters, {o.dtype}"),
+        rows = [("network", f"{kind_of(d)} {model.input_dim} - {d.described()} - {model.output_dim}, {len(worker.params):,} parameters, "
+                            f"{o.dtype}"),
                 ("start", start + layerwise + serial),
                 ("objective", f"{o.objective}, {self.objective.targets(self.train)}{weighted}"),
+                *([("sequences", self.sequences.cut())] if self.sequences else []),
                 *job_rows(self.job, c.job, c.strategy, trainer, len(self.train), len(self.dev)),
                 ("optimizer", f"{o.optimizer}, {differing(c.optimizer)}"),
                 ("schedule", f"{o.schedule}, at most {schedule.num_epochs} epochs; rate {trainer.rate_factor * schedule.learn_rate(0):g} "
                              f"at first ({'not scaled' if n == 1 else scaling(c.job, trainer.strategies[0])})"),
-                ("rates of maps", f"x {', '.join(f'{v:g}' for v in d.coefs())}; of their biases x {d.bias_learn_rate_coef:g}"),
+                ("rates of maps", f"x {', '.join(f'{v:g}' for v in rate_coefs(d))}; of their biases x {d.bias_learn_rate_coef:g}"),
                 ("seeds", f"weights {o.seed}, frames {o.randomizer_seed}")]
         return table(rows)
 

@@ -17,13 +17,14 @@ Options:
   --posteriors <r>         # soft targets in place of the alignment: posteriors of pdfs, ark:FILE; of those of a frame
   --max-posteriors <n>     # the n likeliest are kept (all)
   --target-feats <r>       # features to train towards (train.sh --objective mse): matrices, scp:FILE or ark:FILE
+  --ctc phones|chars       # label sequences too, for train.sh --objective ctc: the alignment's phones, or the transcripts' characters
   --seed <n>               # of the choice of held-out utterances (777)
   --cmd <command>          # how to run (run.sh)
 EOF
 }
 
 cv_percent=10 cv_utts="" cmvn_opts="--norm-vars=true" delta_opts="--delta-order=0" store_dtype=float32 seed=777 cmd=run.sh
-frame_weights="" posteriors="" max_posteriors="" target_feats=""
+frame_weights="" posteriors="" max_posteriors="" target_feats="" ctc=""
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 [ $# = 3 ] || { usage >&2; exit 1; }
@@ -37,5 +38,5 @@ $cmd "$store/log/pack.log" pykaldist pack --cv-percent "$cv_percent" ${cv_utts:+
   --delta-opts="$delta_opts" --store-dtype "$store_dtype" --seed "$seed" \
   ${frame_weights:+--frame-weights "$frame_weights"} ${posteriors:+--posteriors "$posteriors"} \
   ${max_posteriors:+--max-posteriors "$max_posteriors"} ${target_feats:+--target-feats "$target_feats"} \
-  "$data" "$ali" "$store" || exit 1
+  ${ctc:+--ctc "$ctc"} "$data" "$ali" "$store" || exit 1
 grep "^$store/" "$store/log/pack.log" | sed 's/^/pack.sh: /'

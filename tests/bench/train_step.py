@@ -5,6 +5,8 @@
     tests/bench/run.sh train_step --device cuda --dtypes float32,tf32,bf16 --sizes 440-2048x6-8806 --minibatch-sizes 1024 \\
         --frames 10800000 --runs 1                                   # a tenth of an epoch of 300 hours, as one run
 
+    tests/bench/run.sh train_step --models cnn,lstm,blstm            # one core; the peer of a recurrent network is torch.nn.LSTM
+
 Work: 6 flops a weight and frame (forward, both products of backward), 4 in the first layer, whose inputs need no derivative; NG-SGD's own
 is not counted. `sgd` and `ngsgd` are worker steps with their loading (shuffle, gather, splice, normalise from a frame store); the peer,
 torch.nn, autograd and torch.optim as a tutorial has them, gets its minibatches ready-made. The GEMM rate is torch.mm of 2048^3 (8192^3 on a
@@ -28,10 +30,14 @@ import numpy as np
 import torch
 
 from pykaldist.frames.sampler import Partition, Sampler
+from pykaldist.frames.sequences import SequenceSampler
 from pykaldist.frames.store import FrameStore, pack
+from pykaldist.nnet.cnn import CnnOptions
 from pykaldist.nnet.dnn import DnnOptions, make_dnn
 from pykaldist.nnet.init import init_dnn
+from pykaldist.nnet.kinds import default_splice, init_nnet, make_nnet
 from pykaldist.nnet.learner import Supervised
+from pykaldist.nnet.lstm import BlstmOptions, LstmOptions, RecurrentOptions
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
 from pykaldist.parallel.host import Host
@@ -53,9 +59,8 @@ def seconds(work: Callable[[], None], device: torch.device) -> float:
     return time.perf_counter() - before
 
 
-def random_store(path: Path, frames: int, dim: int, num_pdfs: int) -> FrameStore:
+def random_store(path: Path, frames: int, dim: int, num_pdfs: int, length: int = 1024) -> FrameStore:
     rng = np.random.default_rng(0)
-    length = 1024
     utts = [f"utt{i}" for i in range(-(-frames // length))]
     pack(utts, lambda _: rng.standard_normal((length, dim), np.float32), lambda _: rng.integers(0, num_pdfs, length), num_pdfs, path,
          "float16")
@@ -145,6 +150,86 @@ def measure(size: str, minibatch: int, dtype: str, device: torch.device, frames:
     return rates
 
 
+MODELS = {
+    "cnn": CnnOptions(channels=1),
+    "lstm": LstmOptions(num_streams=16),
+    "lstm-64": LstmOptions(num_streams=64),
+    "blstm": BlstmOptions(hid_dim=512, num_streams=16),
+}
+
+
+def lstm_loop(options: RecurrentOptions, sampler: SequenceSampler, num_pdfs: int) -> Callable[[], None]:
+    """torch.nn.LSTM, autograd and torch.optim, as a tutorial would write it, on the very same chunks, ready-made and padded."""
+    dim, directions = sampler.gather._shift.numel(), options.directions
+    lstm = torch.nn.LSTM(dim, options.hid_dim // directions, options.hid_layers, bidirectional=directions == 2)
+    output = torch.nn.Linear(options.hid_dim, num_pdfs)
+    optimizer = torch.optim.SGD([*lstm.parameters(), *output.parameters()], lr=RATE)
+    batches = []
+    for minibatch in itertools.islice(sampler.epoch(0), 8):
+        sizes = torch.tensor(minibatch.sequences.sizes)
+        inside = torch.arange(int(sizes[0]))[None, :] < sizes[:, None]  # steps, sequences
+        inputs, targets = torch.zeros(*inside.shape, dim), torch.full(inside.shape, -100)
+        inputs[inside] = minibatch.inputs
+        targets[inside] = minibatch.targets.long() if minibatch.weights is None else \
+            torch.where(minibatch.weights > 0, minibatch.targets.long(), -100)
+        batches.append((inputs, targets.flatten()))
+    steps = sampler.minibatches
+
+    def work() -> None:
+        state = None
+        with torch.enable_grad():
+            for i in range(steps):
+                inputs, targets = batches[i % len(batches)]
+                optimizer.zero_grad()
+                hidden, state = lstm(inputs, state if directions == 1 else None)
+                state = tuple(part.detach() for part in state)
+                loss = torch.nn.functional.cross_entropy(output(hidden).flatten(0, 1), targets, reduction="sum")
+                loss.backward()
+                optimizer.step()
+
+    return work
+
+
+def measure_model(name: str, device: torch.device, frames: int, runs: int, optimizers: list[str], peer: bool) -> None:
+    """Frames a second of a model with each optimiser, loading included, and of torch.nn.LSTM; printed as a table."""
+    options, dim, pdfs = MODELS[name], 40, 712
+    splice = default_splice(options)
+    with tempfile.TemporaryDirectory() as folder:
+        store = random_store(Path(folder) / "store", frames, dim, pdfs, 256)
+        how = (splice, torch.zeros(dim * len(splice)), torch.ones(dim * len(splice)), 0, device)
+        recurrent = isinstance(options, RecurrentOptions)
+        partition = Partition(store, level="utterance" if recurrent else "frame")
+        sampler = SequenceSampler(store, partition, 0, options, *how) if recurrent else Sampler(store, partition, 0, 256, *how)
+        work: dict[str, Callable[[], None]] = {}
+        host = Host()
+        if recurrent and peer:
+            work["torch.nn.LSTM"] = lstm_loop(options, sampler, pdfs)
+        for optimizer in optimizers:
+            model = make_nnet(options, dim * len(splice), pdfs, len(splice), device)
+            init_nnet(model, options, torch.Generator().manual_seed(0))
+            worker = Worker(make_optimizer(optimizer, Supervised(model, CrossEntropy()), OPTIMIZERS[optimizer][0]()), sampler)
+
+            def epoch(worker: Worker = worker) -> None:
+                worker.begin_epoch(worker.epoch + 1, RATE)
+                host.run([Local().epoch(worker, host.fabrics[0])])
+
+            work[optimizer] = epoch
+        rates: dict[str, list[float]] = {one: [] for one in work}
+        for run in range(runs + 1):  # the first warms up
+            for one, own in work.items():
+                took = seconds(own, device)
+                if run:
+                    rates[one].append(len(store) / took)
+    print(f"\n{name}: {options.described()}, {len(model.params):,} parameters"
+          + f", {options.cut()}" * recurrent + f"; {len(store):,} frames a run, {runs} runs")
+    for one, own in rates.items():
+        shares = [100 * a / b for a, b in zip(own, rates.get("torch.nn.LSTM", own), strict=True)]
+        print(f"{one:15s} {statistics.median(own):9.0f} frames/s ({min(own):.0f} to {max(own):.0f})"
+              + (f", {statistics.median(shares):.0f} % of torch.nn.LSTM ({min(shares):.0f} to {max(shares):.0f})"
+                 if recurrent and peer else ""),
+              flush=True)
+
+
 def plot(path: Path, results: dict[str, dict[str, list[float]]]) -> None:
     import matplotlib
 
@@ -174,6 +259,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtypes", default="float32", help=f"of {', '.join(DTYPES)}")
+    parser.add_argument("--models", default="", help=f"of {', '.join(MODELS)}, in place of a DNN of --sizes")
     parser.add_argument("--sizes", default="440-512x4-712", help="inputs-unitsxlayers-pdfs, ...; inputs a multiple of 11")
     parser.add_argument("--minibatch-sizes", default="256")
     parser.add_argument("--optimizers", default="sgd,ngsgd")
@@ -187,6 +273,10 @@ def main() -> None:
     device = torch.device(args.device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{args.threads} threads"
     print(f"{name}, torch {torch.__version__}")
+    if args.models:
+        for model in args.models.split(","):
+            measure_model(model, device, args.frames, args.runs, args.optimizers.split(","), not args.no_peer)
+        return
     results = {}
     minibatch_sizes = [int(size) for size in args.minibatch_sizes.split(",")]
     for size, minibatch, dtype in itertools.product(args.sizes.split(","), minibatch_sizes, args.dtypes.split(",")):

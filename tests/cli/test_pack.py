@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import shutil
 import subprocess
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 
 from pykaldist.cli import main
 from pykaldist.frames.store import FrameStore
+from pykaldist.hmm.alignment_dir import AlignmentDir
 from pykaldist.io.datadir import write_datadir
 from pykaldist.io.posteriors import Posterior, write_posteriors
 from pykaldist.io.tables import MatrixWriter, write_int_vectors
@@ -64,3 +67,46 @@ def test_archives_become_a_store(folder, root, capsys):
 def test_a_limit_without_posteriors_is_refused(folder, capsys):
     assert main(["pack", "--max-posteriors", "2", str(folder / "data"), str(folder / "ali"), str(folder / "store")]) == 1
     assert "--max-posteriors 2: expected a number of pdfs, and --posteriors" in capsys.readouterr().err
+
+
+def test_characters_become_label_sequences(folder, capsys):
+    words = {"s1-a": "A B", "s1-b": "BA", "s2-a": "ABABABAB", "s2-b": "A"}
+    (folder / "data" / "text").write_text("".join(f"{utt} {text}\n" for utt, text in words.items()))
+    paths = ["--cmvn-opts=--norm-means=false", "--cv-utts", str(folder / "cv"), str(folder / "data"), str(folder / "ali"),
+             str(folder / "store")]
+    assert main(["pack", "--ctc", "chars", *paths]) == 0
+    assert "5 labels of 3, 1 skipped (s2-a: 7 frames, too few for its 8 labels" in capsys.readouterr().out
+    assert (folder / "store" / "tokens.txt").read_text() == "<blk> 0\n<space> 1\nA 2\nB 3\n"
+    train = FrameStore(folder / "store" / "train")
+    assert train.labels.tolist() == [2, 1, 3, 3, 2] and train.label_offsets.tolist() == [0, 3, 5] and train.manifest.num_tokens == 4
+    assert main(["pack", *paths]) == 0
+    assert not (folder / "store" / "tokens.txt").exists() and FrameStore(folder / "store" / "train").labels is None
+    assert main(["pack", "--ctc", "phones", *paths]) == 1
+    assert "has pdfs without transition-ids" in capsys.readouterr().err
+
+
+def test_phones_of_an_alignment_become_label_sequences(golden, tmp_path, capsys):
+    """Kaldi's AN4: the phones of the first utterances' frames, a phone that comes twice in a row being two labels."""
+    wanted = {line.split()[0]: [int(phone) for phone, _ in itertools.groupby(line.split()[1:])]
+              for line in (golden / "an4_kaldi/tri1/phones20.txt").read_text().splitlines()}
+    ali = AlignmentDir(golden / "an4_kaldi/tri1")
+    data = write_datadir(tmp_path / "data", {u: "x.wav" for u in wanted}, None, {u: u.split("-")[0] for u in wanted})
+    with MatrixWriter(tmp_path / "f.ark", data.path / "feats.scp") as writer:
+        for utt in wanted:
+            writer.write(utt, np.zeros((len(ali.pdfs(utt)), 2), np.float32))
+    (tmp_path / "ali").mkdir()
+    for name in ("final.mdl", "tree", "num_jobs", "phones.txt", *(p.name for p in ali.archives)):
+        source = golden / "an4_kaldi/tri1" / name
+        shutil.copyfile(source if source.is_file() else golden / "an4_kaldi/lang" / name, tmp_path / "ali" / name)
+    paths = [str(data.path), str(tmp_path / "ali"), str(tmp_path / "store")]
+    assert main(["pack", "--cmvn-opts=--norm-means=false", "--ctc", "phones", "--cv-percent", "10", *paths]) == 0
+    twice = 0
+    for part in ("train", "dev"):
+        store = FrameStore(tmp_path / "store" / part)
+        for utt, first, last in zip(store.utts, store.label_offsets, store.label_offsets[1:], strict=False):
+            own = store.labels[first:last].tolist()
+            assert [phone for phone, _ in itertools.groupby(own)] == wanted[utt]
+            twice += len(own) - len(wanted[utt])
+    assert twice == 1
+    tokens = dict(line.split() for line in (tmp_path / "store" / "tokens.txt").read_text().splitlines())
+    assert tokens["<blk>"] == "0" and tokens["SIL"] == "1" and not any(name.startswith("#") for name in tokens)

@@ -8,7 +8,7 @@ import torch
 
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Minibatch
-from pykaldist.nnet.components import ACTIVATIONS, Dropout
+from pykaldist.nnet.components import ACTIVATIONS, Dropout, Pass
 from pykaldist.nnet.dnn import DnnOptions, make_dnn
 from pykaldist.nnet.init import init_dnn
 from pykaldist.nnet.network import FeatureTransform, Network
@@ -77,7 +77,8 @@ def test_gradient_through_dropout_and_a_bottleneck_equals_autograd(activation):
     assert model.stochastic
     model.forward(inputs, torch.Generator().manual_seed(3))
     layers = [c for c in model.components if isinstance(c, Dropout)]
-    masks = [c._mask[: 6 * 7].view(6, 7).clone() for c in layers]
+    memories = [memory for c, memory in zip(model.components, model._activations.memories, strict=True) if c in layers]
+    masks = [memory[: 6 * 7].view(6, 7).clone() for memory in memories]
     assert len(masks) == 3 and not torch.equal(masks[0], masks[1])
     loss, gradient, _ = slow(model, activation, inputs, targets, masks)
     totals, grads = torch.zeros(3, dtype=torch.float64), torch.full_like(model.params, 7.0)
@@ -93,11 +94,11 @@ def test_gradient_through_dropout_and_a_bottleneck_equals_autograd(activation):
 @pytest.mark.parametrize("rate", [0.1, 0.5])
 def test_dropout_keeps_the_expectation(rate):
     dropout, x, y = Dropout(50, rate), torch.full((4000, 50), 3.0), torch.empty(4000, 50)
-    dropout.forward(x, y, torch.Generator().manual_seed(0))
+    dropout.forward(x, y, Pass(True, torch.Generator().manual_seed(0), memory=torch.empty(4000 * 50)))
     assert (y == 0).double().mean().item() == pytest.approx(rate, abs=0.01)
     assert y.mean().item() == pytest.approx(3.0, abs=0.03)
     assert torch.allclose(y[y > 0], torch.tensor(3.0 / (1.0 - rate)))
-    dropout.forward(x, y, None)
+    dropout.forward(x, y, Pass())
     assert torch.equal(x, y)
 
 

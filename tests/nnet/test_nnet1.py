@@ -287,7 +287,13 @@ def test_info_names_every_component(make_network, tmp_path, capsys):
     make_network("relu").save(tmp_path / "final.pt")
     assert main(["nnet-info", str(tmp_path / "final.pt")]) == 0
     out = capsys.readouterr().out
-    for words in ("num-components 8", "input-dim 10", "output-dim 4", "component 2 : <ParametricRelu>", "feature-transform 1 : <Splice>"):
+    for words in ("1 Affine ", "2 Relu ", "nnet dnn: 3 x 7 relu", "parameters 221\n", "receptive field 1 frames before, 3 after",
+                  "6.bias 4 (min"):
+        assert words in out
+    assert main(["copy-nnet", "--feature-transform", str(tmp_path / "ft"), str(tmp_path / "final.pt"), str(tmp_path / "final.nnet")]) == 0
+    assert main(["nnet-info", str(tmp_path / "final.nnet")]) == 0 and main(["nnet-info", str(tmp_path / "ft")]) == 0
+    out = capsys.readouterr().out
+    for words in ("num-components 8", "input-dim 10", "output-dim 4", "component 2 : <ParametricRelu>", "component 1 : <Splice>"):
         assert words in out
 
 

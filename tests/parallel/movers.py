@@ -15,6 +15,7 @@ class Mover:
         self.params, self._move, self._frames = start.clone(), move, frames
         self.sampler = SimpleNamespace(minibatch_size=frames, minibatches=steps)
         self.optimizer = SimpleNamespace(velocity=torch.zeros_like(start))
+        self.statistics: list[slice] = []
         self.epoch = self.index = self.frames = self.frames_since_sync = 0
 
     @property

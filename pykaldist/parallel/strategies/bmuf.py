@@ -81,6 +81,8 @@ class Bmuf(Strategy):
         start = torch.empty_like(params)
         async for round in self.rounds(worker, fabric, o.minibatches(worker.sampler.minibatch_size)):
             self.delta.mul_(eta)  # eta Delta(t-1), the look-ahead
+            for part in worker.statistics:  # which follow the data, are averaged, and have no momentum
+                self.delta[part] = 0.0
             if o.nesterov:
                 params.add_(self.delta)
             start.copy_(params)

@@ -44,6 +44,18 @@ def test_a_steady_move_is_amplified_by_the_gain(mover, nesterov, eta, zeta, size
 
 
 @pytest.mark.parametrize("nesterov", [True, False])
+def test_statistics_are_averaged_and_have_no_momentum(mover, nesterov):
+    move = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
+    workers, _, run, host = begin(mover, lambda w: move / 2, 3, BmufOptions(2, block_momentum=0.9, nesterov=nesterov))
+    for worker in workers:
+        worker.statistics = [slice(1, 2)]
+    models = []
+    host.wish, host.on_safe_point = lambda: 1, lambda wish: models.append(workers[0].params.clone())
+    run()
+    assert torch.allclose(models[-1] - models[-2], torch.tensor([10.0, -2.0, 5.0], dtype=torch.float64), rtol=1e-3)
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
 def test_it_is_what_its_formulas_say(mover, nesterov):
     """Workers that go to a place of their own each, with the symbols of Chen & Huo; validated and saved is W, not the look-ahead."""
     eta, zeta, size = 0.6, 0.8, 3

@@ -1,0 +1,52 @@
+"""How the rows of a minibatch follow each other in time, where they are frames of sequences.
+
+Packed, time-major: the rows of step 0 first, then those of step 1, and so on. Sequences stand longest first, so that the number of rows of
+a step, `sizes[t]`, never grows, and row k of step t follows row k of step t - 1. No row is padding: whatever sums over rows (gradients,
+NG-SGD's Fisher matrices) sums over frames.
+
+    sequences of 3, 2, 2 frames:   a0 b0 c0   a1 b1 c1   a2        sizes 3 3 1
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+
+@dataclass(eq=False)
+class Sequences:
+    """`sizes`: rows of each step. `frames`: rows that are trained on; the others are context.
+
+    `kept`: for a step at which one of the streams begins another utterance, (sizes[t], 1) of 0 there and 1 elsewhere: what the state
+    before it is multiplied by. `continues`: the state before step 0 is the one that the minibatch before has left (else zero); `leaves`:
+    the step after which the state is left for the next minibatch, -1 for none; `place`: (epoch, split, index) of a minibatch that does
+    either.
+    """
+
+    sizes: list[int]
+    frames: int
+    kept: dict[int, torch.Tensor] = field(default_factory=dict)
+    continues: bool = False
+    leaves: int = -1
+    place: tuple[int, int, int] = (0, 0, 0)
+
+    @property
+    def rows(self) -> int:
+        return sum(self.sizes)
+
+    def offsets(self) -> list[int]:
+        """Where each step's rows begin."""
+        offsets, total = [], 0
+        for size in self.sizes:
+            offsets.append(total)
+            total += size
+        return offsets
+
+
+def packed_grid(lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
+    """Of sequences of so many rows (S,), longest first: (step of each row, sequence of each row, sizes)."""
+    steps = torch.arange(int(lengths[0]))
+    inside = steps[:, None] < lengths[None, :]
+    step, sequence = inside.nonzero(as_tuple=True)
+    return step, sequence, inside.sum(1).tolist()

@@ -1,0 +1,217 @@
+"""Minibatches of sequences, for recurrent networks: whole utterances, chunks with context, or streams with carried state.
+
+whole     whole utterances of similar length, `num_streams` in a minibatch (epoch-wise BPTT).
+chunks    context-sensitive chunks (Chen & Huo, 2015/2016): an utterance is cut into chunks of C frames, each with up to L frames before
+          and R after it as context. The loss is on the chunk only. `--chunk 21-64+21` is L = 21, C = 64, R = 21.
+streams   truncated BPTT: the utterances, one behind the other in an order drawn anew each epoch, are cut into `num_streams` streams of
+          equal length, which are read side by side, `chunk` frames at a time. A minibatch begins with the state that the one before has
+          left; the state is zero where an utterance begins, and for the second part of the few that a stream's edge divides. As nnet1's
+          multi-stream training, but that no frame is padding and every epoch has equally many minibatches.
+
+Each frame is trained on once an epoch in all three. Order and cuts come from (seed, epoch, block, split) alone, as in `frames/sampler.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from pykaldist.errors import UserError
+from pykaldist.frames.packed import Sequences, packed_grid
+from pykaldist.frames.sampler import Make, Minibatch, Partition, Sampler
+from pykaldist.frames.store import FrameStore
+from pykaldist.options import option
+
+BUCKET = 0.1  # whole utterances whose lengths differ by no more than this share come together
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """`size` frames, with up to `left` before and `right` after them."""
+
+    left: int
+    size: int
+    right: int
+
+    @classmethod
+    def parse(cls, text: str) -> Chunk:
+        """`21-64+21`, or `20`: no context."""
+        match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?:\+(\d+))?", text)
+        if not match or not int(match[2]):
+            raise UserError(f"a chunk {text!r}: expected its frames, as 20, or with those before and after it, as 21-64+21.")
+        return cls(int(match[1] or 0), int(match[2]), int(match[3] or 0))
+
+
+@dataclass
+class SequenceOptions:
+    """How utterances are cut into sequences."""
+
+    sequences: str = option("streams", "whole utterances, chunks with context, or streams with carried state",
+                            ("whole", "chunks", "streams"))
+    num_streams: int = option(16, "sequences in a minibatch")
+    chunk: str | None = option(None, "frames of a sequence (20 in streams); for chunks with those before and after it (21-64+21)")
+
+    def __post_init__(self) -> None:
+        if self.num_streams < 1:
+            raise UserError(f"--num-streams {self.num_streams} is not positive.")
+        if self.sequences == "whole" and self.chunk is not None:
+            raise UserError(f"--chunk {self.chunk} is of --sequences chunks or streams; whole utterances are not cut.")
+        if self.sequences == "streams" and self.parts().left + self.parts().right:
+            raise UserError(f"--chunk {self.chunk}: streams carry their state and take no context; give the frames alone, or --sequences "
+                            "chunks.")
+
+    def cut(self) -> str:
+        """What a minibatch is made of, in words."""
+        chunk = self.parts()
+        context = f" and up to {chunk.left} before, {chunk.right} after them" * bool(chunk.left + chunk.right)
+        return {"whole": f"{self.num_streams} whole utterances", "chunks": f"{self.num_streams} chunks of {chunk.size} frames{context}",
+                "streams": f"{self.num_streams} streams, {chunk.size} frames of each"}[self.sequences] + " in a minibatch"
+
+    def parts(self) -> Chunk:
+        """The chunk, given or by default."""
+        return Chunk.parse(self.chunk or ("20" if self.sequences == "streams" else "21-64+21"))
+
+
+class SequenceSampler(Sampler):
+    """Minibatches of sequences of one split of a partition of level utterance; otherwise as its base."""
+
+    def __init__(self, store: FrameStore, partition: Partition, split: int, options: SequenceOptions, splice: list[int],
+                 shift: torch.Tensor, scale: torch.Tensor, seed: int, device: torch.device) -> None:
+        self.options, self.chunk, self._offsets = options, options.parts(), store.offsets
+        self._weighted, self._labels, self._label_offsets = store.weights is not None, store.labels, store.label_offsets
+        self._longest = int(np.diff(store.offsets).max())
+        mean = len(store) / store.manifest.num_utts
+        size = options.num_streams * (mean if options.sequences == "whole" else self.chunk.size)
+        super().__init__(store, partition, split, max(round(size), 1), splice, shift, scale, seed, device)
+
+    @property
+    def capacity(self) -> int:
+        whole = self.chunk.left + self.chunk.size + self.chunk.right
+        span = min(self._longest, whole) if self.options.sequences == "chunks" else max(self._longest, whole)
+        return self.options.num_streams * span
+
+    def _take(self, split: int) -> None:
+        self.split, streams = split, self.options.num_streams
+        self.sizes, self.counts = [], []
+        for block in range(self.partition.blocks):
+            lengths = self._lengths(self.partition.utts(split, block))
+            frames = int(lengths.sum())
+            self.sizes.append(frames)
+            if self.options.sequences == "streams":
+                steps = -(-frames // streams)
+                self.counts.append(-(-steps // self.chunk.size))
+            elif self.options.sequences == "chunks":
+                self.counts.append(-(-int((-(-lengths // self.chunk.size)).sum()) // streams))
+            else:
+                self.counts.append(-(-int((lengths > 0).sum()) // streams))
+
+    def _lengths(self, utts: np.ndarray) -> np.ndarray:
+        return self._offsets[utts + 1] - self._offsets[utts]
+
+    def _place(self, minibatch: Minibatch, epoch: int) -> None:
+        assert minibatch.sequences is not None
+        minibatch.sequences.place = (epoch, self.split, minibatch.index)
+
+    def _minibatches(self, block: int, generator: np.random.Generator | None, start: int, step: int = 1) -> Iterator[Make]:
+        utts = self.partition.utts(self.split, block)
+        utts = utts[self._lengths(utts) > 0]
+        if generator is not None and self.options.sequences == "streams":
+            yield from self._streams(generator.permutation(utts), start, step)
+            return
+        spans = _cut(self._offsets[utts], self._offsets[utts + 1], self.chunk if self.options.sequences == "chunks" else None)
+        order, size = np.arange(len(spans)), self.options.num_streams
+        if generator is not None and self.options.sequences == "chunks":
+            order = generator.permutation(order)
+        elif generator is not None:
+            order = generator.permutation(order)
+            bucket = np.floor(np.log(spans[order, 3] - spans[order, 0]) / math.log1p(BUCKET))
+            order = order[np.argsort(-bucket, kind="stable")]
+        groups = [order[first : first + size] for first in range(0, len(order), size)]
+        if generator is not None and self.options.sequences == "whole":
+            groups = [groups[i] for i in generator.permutation(len(groups))]
+        for group in groups[start::step]:
+            yield functools.partial(self._gathered, spans[group])
+
+    def _gathered(self, spans: np.ndarray) -> dict[str, Any]:
+        """The rows of spans (S, 4): the first frame of the context before, of the chunk, of the context after, and its end."""
+        spans = spans[np.argsort(spans[:, 0] - spans[:, 3], kind="stable")]
+        first, begin, end, last = torch.from_numpy(spans).unbind(1)
+        steps, sequence, sizes = packed_grid(last - first)
+        frames = first[sequence] + steps
+        trained = (frames >= begin[sequence]) & (frames < end[sequence])
+        tensors = self.gather(frames.to(self.device))
+        count = int(trained.sum())
+        if count < len(frames):
+            weights = trained.to(self.device, torch.float32)
+            tensors["weights"] = weights.mul_(tensors["weights"]) if self._weighted else weights
+        if self._labels is not None and self.options.sequences == "whole":
+            utts = np.searchsorted(self._offsets, spans[:, 0], side="right") - 1
+            own = [self._labels[self._label_offsets[u] : self._label_offsets[u + 1]] for u in utts]
+            tensors["labels"] = torch.from_numpy(np.concatenate(own).astype(np.int64)).to(self.device)
+            tensors["label_lengths"] = torch.tensor([len(labels) for labels in own])
+        return {**tensors, "sequences": Sequences(sizes, count)}
+
+    def _streams(self, utts: np.ndarray, start: int, step: int) -> Iterator[Make]:
+        lengths = self._lengths(utts)
+        ends = np.cumsum(lengths)
+        tape = np.repeat(self._offsets[utts] - (ends - lengths), lengths) + np.arange(ends[-1])  # frames, utterance behind utterance
+        begins = np.zeros(len(tape), bool)
+        begins[ends - lengths] = True
+        streams = min(self.options.num_streams, len(tape))
+        each, longer = divmod(len(tape), streams)  # the first `longer` streams have one frame more
+        bounds = np.arange(streams) * each + np.minimum(np.arange(streams), longer)
+        begins[bounds] = True
+        steps = each + bool(longer)
+
+        def gathered(first: int) -> dict[str, Any]:
+            span = range(first, min(first + self.chunk.size, steps))
+            sizes = [streams if t < each else longer for t in span]
+            rows = np.concatenate([bounds[:size] + t for t, size in zip(span, sizes, strict=True)])
+            starts = begins[rows]
+            kept, place = {}, 0
+            for t, size in enumerate(sizes):
+                if starts[place : place + size].any() and (t or first):
+                    kept[t] = torch.from_numpy(~starts[place : place + size, None]).to(self.device, torch.float32)
+                place += size
+            whole = sizes[-1] == streams
+            return {**self.gather(torch.from_numpy(tape[rows]).to(self.device)),
+                    "sequences": Sequences(sizes, len(rows), kept, first > 0, len(sizes) - 1 if whole else -1)}
+
+        for first in range(start * self.chunk.size, steps, step * self.chunk.size):
+            yield functools.partial(gathered, first)
+
+
+def _cut(begins: np.ndarray, ends: np.ndarray, chunk: Chunk | None) -> np.ndarray:
+    """(spans, 4): first frame of the context before, of the chunk, of the context after, and the end, of every chunk of utterances that
+    reach from `begins` to `ends`; each a chunk of its own without `chunk`."""
+    if chunk is None:
+        return np.stack([begins, begins, ends, ends], 1)
+    counts = -(-(ends - begins) // chunk.size)
+    number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    low, high = np.repeat(begins, counts), np.repeat(ends, counts)
+    begin = low + number * chunk.size
+    end = np.minimum(begin + chunk.size, high)
+    return np.stack([np.maximum(begin - chunk.left, low), begin, end, np.minimum(end + chunk.right, high)], 1)
+
+
+def windows(frames: int, chunk: Chunk, overlap: int) -> tuple[torch.Tensor, torch.Tensor, Sequences]:
+    """An utterance of so many frames as one minibatch of chunks, each `overlap` frames into the one before.
+
+    (frame of each row, whether it is in the chunk itself, the sequences).
+    """
+    begin = np.arange(0, max(frames - overlap, 1), chunk.size - overlap)
+    end = np.minimum(begin + chunk.size, frames)
+    spans = np.stack([np.maximum(begin - chunk.left, 0), begin, end, np.minimum(end + chunk.right, frames)], 1)
+    spans = spans[np.argsort(spans[:, 0] - spans[:, 3], kind="stable")]
+    first, begins, ends, last = torch.from_numpy(spans).unbind(1)
+    steps, sequence, sizes = packed_grid(last - first)
+    rows = first[sequence] + steps
+    return rows, (rows >= begins[sequence]) & (rows < ends[sequence]), Sequences(sizes, frames)
+

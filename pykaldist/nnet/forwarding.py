@@ -1,0 +1,29 @@
+"""How utterances go through a network that is used, not trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pykaldist.errors import UserError
+from pykaldist.options import option
+
+
+@dataclass
+class ForwardOptions:
+    """How an utterance goes through a bidirectional network.
+
+    Whole; in chunks, each from a state of zero, where two overlap the mean of their posteriors (Chen & Huo, 2016); or latency-controlled
+    (Zhang et al., 2016): chunk by chunk, the direction forward in time going on from the chunk before, so that the network waits for the
+    chunk's end and what it sees of the future, and no longer.
+    """
+
+    forward: str = option("whole", "utterances through a bidirectional network: whole, in chunks, or latency-controlled",
+                          ("whole", "chunks", "latency-controlled"))
+    forward_chunk: str | None = option(None, "chunk of --forward chunks or latency-controlled, as 21-64+21 (that of training)")
+    forward_overlap: int = option(32, "frames by which the chunks of --forward chunks overlap")
+
+    def __post_init__(self) -> None:
+        if self.forward == "whole" and self.forward_chunk is not None:
+            raise UserError(f"--forward-chunk {self.forward_chunk}: --forward whole cuts nothing; leave it out.")
+        if self.forward_overlap < 0:
+            raise UserError(f"--forward-overlap {self.forward_overlap} is negative.")

@@ -1,0 +1,92 @@
+"""Verbs that send features through recurrent networks: greedy decoding of CTC, and the ways through a bidirectional network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pykaldist.cli import main
+from pykaldist.io.tables import MatrixWriter, read_archive
+from pykaldist.nnet.cnn import CnnOptions
+from pykaldist.nnet.kinds import init_nnet, make_nnet
+from pykaldist.nnet.lstm import BlstmOptions
+from pykaldist.nnet.network import FeatureTransform, Network
+
+FEATS = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
+
+
+def save(options, path: Path, splice=(0,)) -> Network:
+    model = make_nnet(options, 2 * len(splice), 4, len(splice))
+    init_nnet(model, options, torch.Generator().manual_seed(1))
+    size = model.input_dim
+    network = Network(options, model, FeatureTransform(list(splice), torch.zeros(size), torch.ones(size)), torch.tensor([1, 1, 2, 4]))
+    network.save(path)
+    return network
+
+
+@pytest.fixture
+def data(tmp_path):
+    path = tmp_path / "data"
+    path.mkdir()
+    (path / "utt2spk").write_text("u1 s\n")
+    (path / "wav.scp").write_text("u1 u1.wav\n")
+    with MatrixWriter(path / "feats.ark", path / "feats.scp") as writer:
+        writer.write("u1", FEATS)
+    return path
+
+
+@pytest.mark.parametrize(("tokens", "text"), [
+    ("<blk> 0\nA 1\nB 2\nC 3\n", "u1 A B B C\n"), ("<blk> 0\n<space> 1\na 2\nb 3\n", "u1 aa b\n")])
+def test_greedy_decoding_gives_the_labels_of_the_best_path(data, tmp_path, tokens, text):
+    """A network whose four outputs are what the two features say: (1, 1) -> 0 (blank), (-1, 1) -> 1, (1, -1) -> 2, (-1, -1) -> 3."""
+    exp = tmp_path / "exp"
+    exp.mkdir()
+    network = save(CnnOptions(conv="1x1x4", hid_layers=0), exp / "final.pt")
+    network.model.params.zero_()
+    (filters, _), (weight, _) = (views for views in network.model.views(network.model.params) if views)
+    filters.view(-1)[:] = torch.tensor([1.0, -1.0, 0.0, 0.0])
+    image = weight.view(4, 2, 4)  # outputs, bands, maps: relu(x), relu(-x)
+    for k in range(4):
+        image[k, 0, k & 1] = image[k, 1, k >> 1] = 5.0
+    network.counts = torch.ones(4)
+    network.save(exp / "final.pt")
+    (exp / "tokens.txt").write_text(tokens)
+    (exp / "cmvn_opts").write_text("--norm-means=false\n")
+    path = [0, 1, 1, 0, 2, 2, 0, 2, 3] if "A" in tokens else [2, 2, 0, 2, 1, 0, 3]
+    with MatrixWriter(data / "feats.ark", data / "feats.scp") as writer:
+        writer.write("u1", np.array([[1 - 2 * (k & 1), 1 - 2 * (k >> 1)] for k in path], np.float32))
+    assert main(["decode-greedy", str(exp), str(data), str(tmp_path / "greedy.txt")]) == 0
+    assert (tmp_path / "greedy.txt").read_text() == text
+
+
+def test_greedy_decoding_is_for_ctc(data, tmp_path, capsys):
+    save(BlstmOptions(hid_dim=6), tmp_path / "final.pt")
+    assert main(["decode-greedy", str(tmp_path), str(data), str(tmp_path / "greedy.txt")]) == 1
+    assert "has no tokens.txt" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [[], ["--forward", "chunks", "--forward-chunk", "5-20+5", "--forward-overlap", "4"],
+                                     ["--forward", "latency-controlled"]])
+def test_nnet_forward_goes_the_way_it_is_told(data, tmp_path, options):
+    network = save(BlstmOptions(hid_dim=6), tmp_path / "final.pt")
+    for name, value in zip(options[::2], options[1::2], strict=True):
+        setattr(network.forwarding, name[2:].replace("-", "_"), int(value) if value.isdecimal() else value)
+    expected = network.log_posteriors(FEATS)
+    for flags, wanted in ((["--no-softmax=true"], expected), (["--apply-log=true"], expected), ([], np.exp(expected))):
+        assert main(["nnet-forward", *options, *flags, str(tmp_path / "final.pt"), str(data / "feats.ark"), str(tmp_path / "out.ark")]) == 0
+        assert np.allclose(dict(read_archive(tmp_path / "out.ark"))["u1"], wanted, atol=1e-6)
+
+
+def test_nnet_forward_refuses_ways_that_are_not_there(data, tmp_path, capsys):
+    save(CnnOptions(conv="0x1x3", hid_layers=0), tmp_path / "final.pt")
+    assert main(["copy-nnet", "--feature-transform", str(tmp_path / "ft"), str(tmp_path / "final.pt"), str(tmp_path / "final.nnet")]) == 0
+    files = [str(data / "feats.ark"), str(tmp_path / "out.ark")]
+    assert main(["nnet-forward", "--forward", "chunks", str(tmp_path / "final.nnet"), *files]) == 1
+    assert "--forward chunks is for the outputs of bidirectional networks" in capsys.readouterr().err
+    assert main(["nnet-forward", "--forward", "chunks", str(tmp_path / "final.pt"), *files]) == 1
+    assert "--forward chunks" in capsys.readouterr().err
+    assert main(["nnet-forward", "--feature-transform", str(tmp_path / "ft"), str(tmp_path / "final.pt"), *files]) == 1
+    assert "has its own; leave the option out" in capsys.readouterr().err

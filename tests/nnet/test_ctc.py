@@ -1,0 +1,87 @@
+"""CTC equals the sum over all paths, which few frames and labels let one count."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from pykaldist.errors import UserError
+from pykaldist.frames.packed import Sequences, packed_grid
+from pykaldist.frames.sampler import Minibatch, Partition
+from pykaldist.frames.sequences import SequenceOptions, SequenceSampler
+from pykaldist.frames.store import Extras, FrameStore, pack
+from pykaldist.nnet.ctc import Ctc, collapsed
+
+
+def test_collapsed():
+    assert collapsed(np.array([0, 1, 1, 0, 1, 2, 2, 0])).tolist() == [1, 1, 2]
+    assert collapsed(np.array([], int)).tolist() == [] and collapsed(np.array([0, 0])).tolist() == []
+
+
+def slow(logits: torch.Tensor, labels: list[int]) -> torch.Tensor:
+    """-log of the sum over every path of one utterance (T, K) that stands for the labels."""
+    logs = logits.log_softmax(1)
+    paths = [p for p in itertools.product(range(logits.shape[1]), repeat=len(logits)) if collapsed(np.array(p)).tolist() == labels]
+    return -torch.stack([sum(logs[t, k] for t, k in enumerate(p)) for p in paths]).logsumexp(0)
+
+
+def test_loss_and_derivative_are_those_of_all_paths():
+    torch.manual_seed(0)
+    utterances = [(5, [1, 2]), (4, [2, 2]), (4, [1]), (2, [1, 2])]
+    lengths, labels = [t for t, _ in utterances], [own for _, own in utterances]
+    _, sequence, sizes = packed_grid(torch.tensor(lengths))
+    outputs = torch.randn(sum(lengths), 3, dtype=torch.float64)
+    flat = torch.tensor([label for own in labels for label in own])
+    minibatch = Minibatch(outputs, torch.zeros(0), 0, False, sequences=Sequences(sizes, sum(lengths)), labels=flat,
+                          label_lengths=torch.tensor([len(own) for own in labels]))
+    totals, objective, logits = torch.zeros(4, dtype=torch.float64), Ctc(), outputs.clone().requires_grad_(True)
+    with torch.enable_grad():
+        loss = sum(slow(logits[sequence == s], own) for s, own in enumerate(labels))
+        loss.backward()
+    best = [collapsed(outputs[sequence == s].argmax(1).numpy()).tolist() for s in range(len(labels))]
+    derivative = objective(outputs, minibatch, totals)
+    assert torch.allclose(derivative, logits.grad, atol=1e-10)
+    assert totals[0].item() == pytest.approx(loss.item()) and totals[[1, 3]].tolist() == [15, 7]
+
+    def distance(a, b):
+        if not a or not b:
+            return len(a) + len(b)
+        return min(distance(a[1:], b) + 1, distance(a, b[1:]) + 1, distance(a[1:], b[1:]) + (a[0] != b[0]))
+
+    assert totals[2].item() == sum(distance(a, b) for a, b in zip(best, labels, strict=True))
+    assert objective.metrics([30.0, 15.0, 2.0, 7.0]) == pytest.approx({"loss": 2.0, "label_error": 2 / 7})
+
+
+def labelled(tmp_path, labels, lengths=(9, 4, 7)) -> FrameStore:
+    feats = {f"u{i}": np.full((n, 2), i, np.float32) for i, n in enumerate(lengths)}
+    pack(feats, feats.__getitem__, lambda utt: np.zeros(len(feats[utt]), np.int32), 1, tmp_path / "store",
+         extras=Extras(labels=labels, num_tokens=4))
+    return FrameStore(tmp_path / "store")
+
+
+def test_labels_come_with_their_utterances(tmp_path):
+    labels = {"u0": np.array([1, 2, 3]), "u1": np.array([2]), "u2": np.array([3, 3])}
+    store = labelled(tmp_path, labels)
+    assert (store.manifest.num_labels, store.manifest.num_tokens) == (6, 4)
+    partition, options = Partition(store, level="utterance"), SequenceOptions("whole", 2)
+    sampler = SequenceSampler(store, partition, 0, options, [0], torch.zeros(2), torch.ones(2), 0, torch.device("cpu"))
+    seen = {}
+    for minibatch in itertools.chain(sampler.epoch(0), sampler.in_order()):
+        utts = minibatch.inputs[: minibatch.sequences.sizes[0], 0].int().tolist()
+        own = minibatch.labels.split(minibatch.label_lengths.tolist())
+        seen |= {f"u{utt}": label.tolist() for utt, label in zip(utts, own, strict=True)}
+    assert seen == {utt: own.tolist() for utt, own in labels.items()}
+
+
+def test_utterances_that_cannot_have_their_labels_are_skipped_in_words(tmp_path):
+    store = labelled(tmp_path, {"u0": np.array([1, 2, 3]), "u1": np.array([2, 2, 2]), "u2": np.array([9])}, (9, 4, 7))
+    assert store.utts == ["u0"]
+    assert "4 frames, too few for its 3 labels" in store.manifest.skipped["u1"] and "a label 9" in store.manifest.skipped["u2"]
+
+
+def test_a_store_without_labels_is_refused(make_store):
+    with pytest.raises(UserError, match="has no label sequences; pack it with --ctc"):
+        Ctc().output_dim(make_store([5]))
