@@ -118,7 +118,7 @@ def load_acoustic_model(model_dir: str | os.PathLike[str], model: Path | None = 
         if (Path(model_dir) / name).is_file():
             if model is None and transform_dir is None:
                 return load(Path(model_dir), forwarding or ForwardOptions())
-            if load is not GmmModel:
+            if name != "final.mdl":
                 raise UserError(f"{model_dir} has a network ({name}), and --model and --transform-dir are for GMMs; make adapted features "
                                 "with steps/nnet/make_fmllr_feats.sh.")
             return GmmModel(Path(model_dir), model, transform_dir)
