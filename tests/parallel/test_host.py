@@ -236,3 +236,21 @@ def test_an_error_of_one_worker_ends_all():
     with pytest.raises(ValueError, match="broken"):
         host.run([work(fabric) for fabric in host.fabrics])
     assert sorted(ended) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("size", "count", "groups"), [(4, 1, 2), (6, 3, 2), (8, 4, 4), (8, 2, 2), (6, 6, 3), (4, 2, 4)])
+def test_groups_add_up_and_hand_down_among_themselves(job, size, count, groups):
+    """In groups of so many workers, which whole processes host, or which one process hosts several of."""
+    data = buffers(size)
+
+    async def work(fabric):
+        first = fabric.rank // groups * groups
+        members, own, down = range(first, first + groups), data[fabric.rank].clone(), data[fabric.rank].clone()
+        total = await fabric.sum_within(own, fabric.rank, members)
+        await fabric.hand_down(down, members)
+        return own, total, down
+
+    for rank, (own, total, down) in enumerate(job(size, count, lambda host: host.run([work(fabric) for fabric in host.fabrics]))):
+        members = range(rank // groups * groups, (rank // groups + 1) * groups)
+        assert torch.allclose(own, data[members.start : members.stop].sum(0)) and total == sum(members)
+        assert torch.equal(down, data[members.start])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -84,6 +85,15 @@ def test_mpi_over_two_hosts_equals_virtual_workers(hosts, store, tmp_path, root)
     subprocess.run(train(store, tmp_path / "virtual", "--fabric", "virtual", "--strategy", "ma", "--average-period", "2"), check=True,
                    capture_output=True, env={**os.environ, "PYTHONPATH": str(root)})
     assert torch.equal(params(tmp_path / "mpi"), params(tmp_path / "virtual"))
+
+
+def test_asynchronous_workers_find_each_other_over_two_hosts(hosts, store, tmp_path, root):
+    """By TCP, at the address at which they reach each other: they share no memory."""
+    result = over_mpi(hosts, store, tmp_path / "exp", root, tmp_path, "--strategy", "hadpsgd", "--deterministic", "false")
+    assert result.returncode == 0, result.stderr
+    assert "2 processes on 2 hosts over mpi" in result.stdout and params(tmp_path / "exp").isfinite().all()
+    lines = [json.loads(line) for line in (tmp_path / "exp" / "history.jsonl").read_text().splitlines()]
+    assert all(sum(line["staleness"].values()) > 0 for line in lines)  # two groups of one: each host is a node
 
 
 def test_gloo_over_two_hosts_equals_virtual_workers(hosts, store, tmp_path, root):
