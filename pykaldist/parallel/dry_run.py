@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
@@ -44,8 +44,9 @@ class NoData:
     def frames(self) -> int:
         return self.minibatch_size * self.minibatches
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[range]:
-        return iter([range(self.minibatch_size)] * (self.minibatches - start))
+    def epoch(self, epoch: int, start: int = 0) -> Generator[range, int, None]:
+        while start < self.minibatches:
+            start = (yield range(self.minibatch_size)) or start + 1
 
     def block_ends(self, epoch: int) -> list[int]:
         return [self.minibatches]
@@ -56,7 +57,7 @@ class NoSteps:
 
     def __init__(self) -> None:
         self.velocity = torch.zeros(PARAMETERS)
-        model = SimpleNamespace(params=torch.zeros(PARAMETERS), device=torch.device("cpu"))
+        model = SimpleNamespace(params=torch.zeros(PARAMETERS), device=torch.device("cpu"), statistics=list)
         self.learner = SimpleNamespace(model=model, num_totals=1)
 
     def set_rate(self, learn_rate: float) -> None:

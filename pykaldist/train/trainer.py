@@ -61,6 +61,13 @@ def described(metrics: dict[str, float]) -> str:
                      for name, value in metrics.items())
 
 
+def _asynchrony(notes: dict[str, Any]) -> str:
+    """How late updates were and how busy parameter servers, in words."""
+    late = {int(steps): count for steps, count in notes.get("staleness", {}).items()}
+    mean = sum(steps * count for steps, count in late.items()) / max(sum(late.values()), 1)
+    return f", staleness {mean:.2f}" * bool(late) + f", server busy {100 * notes.get('server_load', 0):.0f} %" * ("server_load" in notes)
+
+
 class Trainer:
     """Trains a host's `workers`, each with its strategy, in folder `exp`; `run` resumes from the newest checkpoint there.
 
@@ -153,15 +160,16 @@ class Trainer:
                                                    *host.spent()])
         seconds = {name: value / host.processes.size for name, value in zip(TIMES, seconds, strict=True)}
         updates = int(host.largest([float(worker.updates) for worker in self.workers]))
+        notes = host.notes()
         self.history.append({
             "epoch": epoch + 1, "updates": updates, "frames": int(frames), "learn_rate": rate,
             **{f"train_{name}": value for name, value in train.items()}, **{f"cv_{name}": value for name, value in cv.items()},
             "accepted": accepted, "seconds": {**seconds, "total": total + self.seconds_before},
-            "time": host.time, "disagreement": host.disagreement, **host.notes()})
+            "time": host.time, "disagreement": host.disagreement, **notes})
         self._write_history()
         verdict = "" if accepted else " (rejected)"
         shares = {"compute": "computing", "exchange": "exchanging", "wait": "waiting", "load": "loading"}
-        several = "" if host.size == 1 else f"; disagreement {host.disagreement:.2g}"
+        several = "" if host.size == 1 else f"; disagreement {host.disagreement:.2g}{_asynchrony(notes)}"
         self.log(f"epoch {epoch + 1}: rate {rate:.3g}, {int(frames)} frames, {described(train)}; cv {described(cv)}{verdict}; "
                  f"{total:.1f} s {host.time}, {new_frames / total:.0f} frames/s, "
                  + ", ".join(f"{word} {100 * seconds[name] / total:.0f} %" for name, word in shares.items()

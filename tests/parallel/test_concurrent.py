@@ -37,11 +37,13 @@ def test_groups_that_processes_cut_through_are_refused(processes):
         host = Concurrent(6, those, False, ["here"] * 2)
         strategies = [Hadpsgd(HadpsgdOptions(group_size=2)) for _ in host.ranks]
         workers = [type("Worker", (), {"params": torch.zeros(2)})() for _ in host.ranks]
-        with pytest.raises(UserError, match="the workers 2 to 3 are to go in step, and the processes that host them host others too"):
+        with pytest.raises((UserError, RuntimeError)) as refused:
             host.run([s.epoch(w, fabric) for s, w, fabric in zip(strategies, workers, host.fabrics, strict=True)])
-        return True
+        return str(refused.value)
 
-    assert processes(2, work) == [True, True]
+    words = processes(2, work)  # one of them may say it first, and end the other
+    assert any("the workers 2 to 3 are to go in step, and the processes that host them host others too" in one for one in words)
+    assert all("are to go in step" in one or "has failed" in one for one in words)
 
 
 @pytest.mark.slow

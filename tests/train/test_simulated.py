@@ -76,7 +76,7 @@ def test_the_same_twice_and_stopped_and_resumed_its_log_included(store, small, t
         nonlocal count
         save(self, *state)
         count += 1
-        if count in (2, 6, 15):
+        if count in (2, 5, 9):
             raise Interrupted
 
     monkeypatch.setattr(Checkpoints, "save", save_and_stop)
