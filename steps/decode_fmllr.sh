@@ -23,7 +23,7 @@ Three passes: without adaptation, by final.alimdl, into <decode-dir>.si; with fM
 estimated again from the second pass's. Writes <decode-dir>/lat.JOB.gz and trans.JOB, then scores if <data-dir> has text.
 The models are those in the parent of <decode-dir>.
 Options:
-  --nj <n>                     # jobs, at most as many as speakers (default $nj)
+  --nj <n>                     # jobs; no more than speakers (default $nj)
   --cmd <command>              # how to run them (default $cmd)
   --first-beam <beam>          # of the first pass (default $first_beam)
   --first-max-active <n>       # most states active in a frame of the first pass (default $first_max_active)
@@ -48,6 +48,11 @@ graph=$1 data=$2 dir=$3 src=$(dirname "$3")
 for file in "$graph"/{HCLG.fst,words.txt,phones/silence.csl} "$data/feats.scp" "$src/final.mdl" ${si_dir:+"$si_dir/lat.1.gz"}; do
   [ -f "$file" ] || { echo "decode_fmllr.sh: ERROR: $file does not exist." >&2; exit 1; }
 done
+speakers=$(cut -d ' ' -f 2 "$data/utt2spk" | sort -u | wc -l)
+if [ "$nj" -gt "$speakers" ]; then
+  echo "decode_fmllr.sh: $data has $speakers speakers, so there are $speakers jobs, not $nj"
+  nj=$speakers
+fi
 aligner=$src/final.alimdl
 [ -f "$aligner" ] || aligner=$src/final.mdl
 pass2=$dir.pass2 decode=$(dirname "$0")/decode.sh

@@ -79,8 +79,15 @@ def test_lattices_that_are_there_are_used(recipe: Path) -> None:
     assert made.returncode == 0 and not (recipe / "exp/tri3/again.si").exists()
     transform = next(iter(read_speaker_transforms(recipe / "exp/tri3/again").values()))
     np.testing.assert_array_equal(transform[:, :-1], np.eye(40))
-    many = run(recipe, command[0], "--nj", "3", "exp/tri3/graph", "data/test", "exp/tri3/many")
-    assert many.returncode == 1 and "has 2 speakers, who cannot be divided among more jobs" in many.stderr
+
+
+def test_no_more_jobs_than_speakers(recipe: Path) -> None:
+    """The script takes fewer jobs; the verb, which cannot know what the lattices' jobs were, refuses."""
+    made = run(recipe, "steps/decode_fmllr.sh", "--nj", "5", "--skip-scoring", "true", "--si-dir", "exp/tri3/decode.si", "exp/tri3/graph",
+               "data/test", "exp/tri3/again")
+    assert made.returncode == 0 and "data/test has 2 speakers, so there are 2 jobs, not 5" in made.stdout
+    refused = run(recipe, "utils/pykaldist", "est-fmllr", "--nj", "3", "exp/tri3/graph", "data/test", "exp/tri3", "exp/tri3/decode.si", "x")
+    assert refused.returncode == 1 and "has 2 speakers, who cannot be divided among more jobs" in refused.stderr
 
 
 def test_usage(recipe: Path) -> None:

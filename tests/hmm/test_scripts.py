@@ -1,4 +1,4 @@
-"""The stages as a user runs them: prepare_lang.sh, train_mono.sh, align_si.sh; what they say, and how they fail."""
+"""The stages as a user runs them: prepare_lang.sh, the training and alignment of GMMs; what they say, and how they fail."""
 
 from __future__ import annotations
 
@@ -41,6 +41,18 @@ def test_from_lexicon_to_alignments(root: Path, work: Path) -> None:
     assert tri.returncode == 0, tri.stderr
     assert " pdfs, " in tri.stdout and tri.stdout.endswith("; model in exp/tri1\n")
     assert (work / "exp/tri1/log/train.log").read_text().count("iteration ") == 5
+    short = "--nj 2 --num-iters 4 --max-iter-inc 3 --realign-iters 3"
+    lda = bash(root, f"train_lda_mllt.sh {short} --mllt-iters 2 --dim 9 --splice-opts --left-context=1 30 50 data lang exp/ali exp/lda",
+               work)
+    assert lda.returncode == 0, lda.stderr
+    assert lda.stdout.endswith("; model in exp/lda\n") and (work / "exp/lda/splice_opts").read_text() == "--left-context=1\n"
+    sat = bash(root, f"train_sat.sh {short} --fmllr-iters 2 --fmllr-update-type diag 30 50 data lang exp/lda exp/sat", work)
+    assert sat.returncode == 0, sat.stderr
+    assert sat.stdout.endswith(", 6 speakers; model in exp/sat\n") and "first transforms" in (work / "exp/sat/log/train.log").read_text()
+    ali = bash(root, "align_fmllr.sh --nj 2 --silence-weight 0.1 data lang exp/sat exp/sat_ali", work)
+    assert ali.returncode == 0, ali.stderr
+    assert "60 of 60 utterances aligned" in ali.stdout
+    assert {p.name for p in (work / "exp/sat_ali").glob("trans.*")} == {"trans.1", "trans.2"}
 
 
 def test_failures_are_one_sentence(root: Path, work: Path) -> None:

@@ -6,7 +6,7 @@ usage() {
 Usage: ./run.sh [options]
  e.g.: ./run.sh                          # everything
        ./run.sh --stage 5 --ngpu 1       # from training on
-Stages: 0 corpus, language, language model   1 features         2 alignments (trained or imported)   3 frame store
+Stages: 0 corpus, language, language model   1 features         2 GMMs, or imported alignments       3 frame store
         4 RBM pretraining, optional          5 network training 6 decoding   7 scoring               8 report
 Options:
   --stage <n>, --stop-stage <n>   # first and last stage to run (0, 8)
@@ -33,10 +33,10 @@ stage=0 stop_stage=8 corpus="" ali_dir="" ali_opts="" rbm=true rbm_ngpu=1 nj=$(n
 [ $# = 0 ] || { usage >&2; exit 1; }
 case $corpus in "" | /*) ;; *) corpus=$from/$corpus ;; esac
 case $ali_dir in "" | /*) ;; *) ali_dir=$from/$ali_dir ;; esac
-if [ -n "$ali_dir" ]; then ali=exp/ali graph=exp/ali/graph train=data/train systems="dnn"
-else ali=exp/mono_ali graph=exp/mono/graph train=data/train_sp systems="mono dnn"; fi
+if [ -n "$ali_dir" ]; then ali=exp/ali graph=exp/ali/graph train=data/train test=data/test systems="dnn"
+else ali=exp/tri3_ali graph=exp/tri3/graph train=data-fmllr/train test=data-fmllr/test systems="mono tri1 tri2 tri3 dnn"; fi
 case $rbm in true | false) ;; *) echo "run.sh: ERROR: --rbm $rbm: expected true or false." >&2; exit 1 ;; esac
-shape="--hid-layers 4 --hid-dim 512 --splice 7"  # of the network
+shape="--hid-layers 4 --hid-dim 512"  # of the network
 set -e
 
 # want N "what": true if stage N is to be run, and says so
@@ -48,28 +48,41 @@ if want 0 "corpus, language, language model"; then
   utils/format_lm.sh data/lang data/local/lm.arpa data/local/dict/lexicon.txt data/lang_test
 fi
 
-if want 1 "features: MFCC, for training also at speeds 0.9 and 1.1"; then
-  utils/perturb_data_dir_speed_3way.sh data/train data/train_sp
-  for set in train train_sp test; do
+if want 1 "features: MFCC"; then
+  for set in train test; do
     steps/make_mfcc.sh --nj "$nj" --cmd "$cmd" data/$set exp/make_mfcc/$set mfcc
     utils/fix_data_dir.sh data/$set  # up to 1 % may have had unusable audio
     steps/compute_cmvn_stats.sh data/$set exp/make_mfcc/$set mfcc
   done
 fi
 
-if want 2 "alignments: a monophone GMM's, or imported"; then
+if want 2 "alignments: GMMs up to speaker-adaptive training, or imported"; then
   if [ -n "$ali_dir" ]; then
     steps/import_ali.sh --nj "$nj" --cmd "$cmd" $ali_opts "$ali_dir" data/train data/lang $ali
+    utils/mkgraph.sh data/lang_test $ali $graph
   else
-    # A hundred words: phones have pdfs of their own in each place of a word, which is nearly as good as context.
-    steps/train_mono.sh --nj "$nj" --cmd "$cmd" --shared-phones false data/train data/lang exp/mono
-    steps/align_si.sh --nj "$nj" --cmd "$cmd" $train data/lang exp/mono $ali
+    jobs="--nj $nj --cmd $cmd"
+    steps/train_mono.sh $jobs data/train data/lang exp/mono
+    steps/align_si.sh $jobs data/train data/lang exp/mono exp/mono_ali
+    steps/train_deltas.sh $jobs 1800 9000 data/train data/lang exp/mono_ali exp/tri1
+    steps/align_si.sh $jobs data/train data/lang exp/tri1 exp/tri1_ali
+    steps/train_lda_mllt.sh $jobs 1800 9000 data/train data/lang exp/tri1_ali exp/tri2
+    steps/align_si.sh $jobs data/train data/lang exp/tri2 exp/tri2_ali
+    steps/train_sat.sh $jobs 1800 9000 data/train data/lang exp/tri2_ali exp/tri3
+    steps/align_fmllr.sh $jobs data/train data/lang exp/tri3 exp/tri3_ali
+    for system in mono tri1 tri2 tri3; do
+      utils/mkgraph.sh data/lang_test exp/$system exp/$system/graph
+      case $system in tri3) decode=decode_fmllr ;; *) decode=decode ;; esac
+      steps/$decode.sh $jobs --skip-scoring true exp/$system/graph data/test exp/$system/decode
+    done
+    steps/nnet/make_fmllr_feats.sh $jobs --transform-dir $ali data-fmllr/train data/train exp/tri3 exp/make_fmllr/train fmllr
+    steps/nnet/make_fmllr_feats.sh $jobs --transform-dir exp/tri3/decode data-fmllr/test data/test exp/tri3 exp/make_fmllr/test fmllr
   fi
-  utils/mkgraph.sh data/lang_test ${graph%/graph} $graph
 fi
 
 if want 3 "frame store"; then
-  steps/nnet/pack.sh --cmd "$cmd" --delta-opts "--delta-order=2" $train $ali exp/dnn/store
+  if [ -n "$ali_dir" ]; then feature_opts="--delta-opts --delta-order=2"; else feature_opts="--cmvn-opts --norm-means=false"; fi
+  steps/nnet/pack.sh --cmd "$cmd" $feature_opts $train $ali exp/dnn/store
 fi
 
 if want 4 "RBM pretraining"; then
@@ -87,9 +100,8 @@ if want 5 "network training"; then
     --schedule exponential --learn-rate 0.008 --final-learn-rate 0.0008 --num-epochs 8 $train_opts exp/dnn/store exp/dnn
 fi
 
-if want 6 "decoding"; then
-  [ -n "$ali_dir" ] || steps/decode.sh --skip-scoring true --nj "$nj" --cmd "$cmd" $graph data/test exp/mono/decode
-  steps/decode.sh --skip-scoring true --nj "$nj" --cmd "$cmd" $graph data/test exp/dnn/decode
+if want 6 "decoding with the network"; then
+  steps/decode.sh --skip-scoring true --nj "$nj" --cmd "$cmd" $graph $test exp/dnn/decode
 fi
 
 if want 7 "scoring"; then

@@ -6,7 +6,7 @@ usage() {
 Usage: ./run.sh [options]
  e.g.: ./run.sh                          # everything
        ./run.sh --stage 5 --ngpu 1       # from training on
-Stages: 0 corpus, language, language model   1 features         2 alignments (trained or imported)   3 frame store
+Stages: 0 corpus, language, language model   1 features         2 GMMs, or imported alignments       3 frame store
         4 RBM pretraining, optional          5 network training 6 decoding   7 scoring               8 report
 Options:
   --stage <n>, --stop-stage <n>   # first and last stage to run (0, 8)
@@ -34,7 +34,8 @@ stage=0 stop_stage=8 corpus="" ali_dir="" ali_opts="" rbm=true rbm_ngpu=1 nj=$(n
 [ $# = 0 ] || { usage >&2; exit 1; }
 case $corpus in "" | /*) ;; *) corpus=$from/$corpus ;; esac
 case $ali_dir in "" | /*) ;; *) ali_dir=$from/$ali_dir ;; esac
-if [ -n "$ali_dir" ]; then ali=exp/ali graph=exp/ali/graph systems="dnn"; else ali=exp/mono_ali graph=exp/mono/graph systems="mono dnn"; fi
+if [ -n "$ali_dir" ]; then ali=exp/ali graph=exp/ali/graph systems="dnn"
+else ali=exp/tri1_ali graph=exp/tri1/graph systems="mono tri1 dnn"; fi
 case $rbm in true | false) ;; *) echo "run.sh: ERROR: --rbm $rbm: expected true or false." >&2; exit 1 ;; esac
 shape="--hid-layers 4 --hid-dim 512"  # of the network
 set -e
@@ -57,14 +58,20 @@ if want 1 "features: MFCC"; then
   done
 fi
 
-if want 2 "alignments: a monophone GMM's, or imported"; then
+if want 2 "alignments: a monophone and a triphone GMM, or imported"; then
   if [ -n "$ali_dir" ]; then
     steps/import_ali.sh --nj "$nj" --cmd "$cmd" $ali_opts "$ali_dir" data/train data/lang $ali
+    utils/mkgraph.sh data/lang_test $ali $graph
   else
     steps/train_mono.sh --nj "$nj" --cmd "$cmd" --totgauss 2000 --num-starts 4 data/train data/lang exp/mono
-    steps/align_si.sh --nj "$nj" --cmd "$cmd" data/train data/lang exp/mono $ali
+    steps/align_si.sh --nj "$nj" --cmd "$cmd" data/train data/lang exp/mono exp/mono_ali
+    steps/train_deltas.sh --nj "$nj" --cmd "$cmd" 600 4000 data/train data/lang exp/mono_ali exp/tri1
+    steps/align_si.sh --nj "$nj" --cmd "$cmd" data/train data/lang exp/tri1 $ali
+    for system in mono tri1; do
+      utils/mkgraph.sh data/lang_test exp/$system exp/$system/graph
+      steps/decode.sh --skip-scoring true --nj "$nj" --cmd "$cmd" exp/$system/graph data/test exp/$system/decode
+    done
   fi
-  utils/mkgraph.sh data/lang_test ${graph%/graph} $graph
 fi
 
 if want 3 "frame store"; then
@@ -86,8 +93,7 @@ if want 5 "network training"; then
     --schedule exponential --learn-rate 0.008 --final-learn-rate 0.0008 --num-epochs 8 $train_opts exp/dnn/store exp/dnn
 fi
 
-if want 6 "decoding"; then
-  [ -n "$ali_dir" ] || steps/decode.sh --skip-scoring true --nj "$nj" --cmd "$cmd" $graph data/test exp/mono/decode
+if want 6 "decoding with the network"; then
   steps/decode.sh --skip-scoring true --nj "$nj" --cmd "$cmd" $graph data/test exp/dnn/decode
 fi
 
