@@ -95,7 +95,7 @@ def align_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir
 def replacing(exp: Path, ali: Path) -> Iterator[None]:
     """Hold the folder `exp`, which a training that starts from `ali` is about to replace."""
     if exp.resolve() == ali.resolve():
-        raise UserError(f"{exp} is both source and target; train into another directory.")
+        raise UserError(f"{exp} is both source and target; write to another directory.")
     with locked(exp):
         yield
 
