@@ -85,6 +85,7 @@ class MaxPooling(Component):
         self.shape, self.size = shape, size
         self.output_shape = (frames, width // size, maps)
         super().__init__(frames * width * maps, frames * (width // size) * maps)
+        self.memory_dim = self.output_dim
 
     def specs(self) -> list[ParameterSpec]:
         return []
@@ -95,15 +96,25 @@ class MaxPooling(Component):
         return x.view(len(x), frames, width, maps)[:, :, : self.output_shape[1] * self.size].unflatten(2, (-1, self.size))
 
     def forward(self, x: Tensor, y: Tensor, run: Pass) -> None:
-        torch.amax(self._pools(x), 3, out=y.view(len(x), *self.output_shape))
+        first, *others = self._pools(x).unbind(3)
+        largest = run.memory[: y.numel()].view(len(x), *self.output_shape).copy_(first)  # a nonlinearity may write over y
+        for other in others:
+            torch.maximum(largest, other, out=largest)
+        y.copy_(largest.view_as(y))
 
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule,
                  run: Pass) -> None:
+        """To the first of a pool's bands that has its largest value."""
         if dx is None:
             return
-        pools, shape = self._pools(x), (len(x), *self.output_shape)
-        first = pools.argmax(3, keepdim=True)
-        self._pools(dx.zero_()).scatter_(3, first, dy.view(shape).unsqueeze(3))
+        if self.size * self.output_shape[1] < self.shape[1]:
+            dx.zero_()
+        shape = (len(x), *self.output_shape)
+        largest, left = run.memory[: y.numel()].view(shape), dy.view(shape)
+        for band, derivative in zip(self._pools(x).unbind(3), self._pools(dx).unbind(3), strict=True):
+            chosen = band == largest
+            torch.mul(left, chosen, out=derivative)
+            left.masked_fill_(chosen, 0.0)
 
 
 class BatchNorm(Component):

@@ -8,12 +8,10 @@ rows of X be the inputs with a one appended, those of Y the derivatives with res
 each of Xhat, Yhat being X, Y times a smoothed inverse Fisher matrix (`optim/natural_gradient.py`): the Fisher matrix of the map is taken to
 be the Kronecker product of that of its inputs and that of its output derivatives. Parameters outside of affine maps take plain steps.
 
-Max-change keeps a step from going too far, in three ways, any of which can be off (0):
-  --max-change-per-sample (nnet2): the minibatch's gradient is scaled by min(1, mc N / (lr sum_i ||xhat_i|| ||yhat_i|| gamma_in gamma_out));
-  --max-change (nnet3, its value there 0.75): a map's step has at most this Euclidean norm;
-  --max-param-change (nnet3, there 2.0): the step of all maps together has at most this one.
-Momentum is v <- m v + gradient after preconditioning and the first of these; the other two bound the step lr v. Penalties (L2, L1,
-max-norm) act on the parameters themselves, and dropout before the natural gradient sees the inputs: all of them combine.
+Max-change keeps a step from going too far: besides the bounds of every optimiser (`optim/optimizer.py`),
+  --max-change-per-sample (nnet2): the minibatch's gradient is scaled by min(1, mc N / (lr sum_i ||xhat_i|| ||yhat_i|| gamma_in gamma_out)).
+Momentum is v <- m v + gradient after preconditioning and this. Penalties (L2, L1, max-norm) act on the parameters themselves, and dropout
+before the natural gradient sees the inputs: all of them combine.
 
 On a GPU nothing but the update of the Fisher models needs the host (an eigendecomposition of rank x rank, every `update_period`
 minibatches). It is made by helper threads while `UPDATE_DELAY` further minibatches are trained on with the models before; the delay is
@@ -34,7 +32,7 @@ from pykaldist.frames.sampler import Minibatch
 from pykaldist.nnet.components import AffineMap
 from pykaldist.nnet.gemm import accumulate
 from pykaldist.nnet.learner import Learner
-from pykaldist.optim.natural_gradient import FIRST_UPDATES, TINY, FisherUpdate, OnlineNaturalGradient, Spectrum, aligned
+from pykaldist.optim.natural_gradient import FIRST_UPDATES, FisherUpdate, OnlineNaturalGradient, Spectrum, aligned
 from pykaldist.optim.optimizer import Optimizer, OptimizerOptions
 from pykaldist.options import option
 
@@ -53,8 +51,6 @@ class NgSgdOptions(OptimizerOptions):
     num_samples_history: float = option(2000.0, "frames over which the Fisher matrices are smoothed")
     alpha: float = option(4.0, "smoothing of the Fisher matrices towards the identity")
     max_change_per_sample: float = option(0.075, "largest change a frame, of a map's parameters (nnet2); 0: no limit")
-    max_change: float = option(0.0, "largest change of a map's parameters in a minibatch (nnet3); 0: no limit")
-    max_param_change: float = option(0.0, "largest change of all maps' parameters in a minibatch (nnet3); 0: no limit")
     average_fisher: bool = option(False, "average the workers' Fisher matrices at each epoch's end; else each keeps its own")
 
     def __post_init__(self) -> None:
@@ -62,7 +58,7 @@ class NgSgdOptions(OptimizerOptions):
         for name in ("rank_in", "rank_out", "update_period"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)} is not positive.")
-        for name in ("max_change_per_sample", "max_change", "max_param_change", "alpha"):
+        for name in ("max_change_per_sample", "alpha"):
             if getattr(self, name) < 0.0:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)} is negative.")
         if self.num_samples_history <= 0.0:
@@ -109,10 +105,6 @@ class NgSgd(Optimizer):
         self.states = [MapState(m, options, model.params) for m in model.maps]
         self._state_of = dict(zip(model.maps, self.states, strict=True))
         self._sides = [side for state in self.states for side in (state.input, state.output) if side.rank > 0]
-        maps = model.map_slices()
-        self._parts = maps + _between(maps, len(model.params))  # all parameters
-        self._bounded = options.max_change > 0.0 or options.max_param_change > 0.0
-        self._straight = self._straight and not self._bounded
         self.delayed = DelayedUpdates(self._sides) if model.device.type == "cuda" else None
 
     def local_step(self, minibatch: Minibatch, learn_rate: float, totals: Tensor) -> None:
@@ -134,23 +126,6 @@ class NgSgd(Optimizer):
 
     def _kind(self) -> int:
         return int(self.states[0].input.collecting)
-
-    def _update(self, frames: int) -> None:
-        """Step against the velocity times the rate, within the bounds on change."""
-        if not self._bounded:
-            super()._update(frames)
-            return
-        o = self.options
-        self._decay(frames)
-        norms = torch.stack([torch.linalg.vector_norm(self.velocity[part]) for part in self._parts]).clamp_min_(TINY)
-        steps = self.rate.expand_as(norms)
-        if o.max_change > 0.0:
-            steps = torch.minimum(steps, o.max_change / norms)
-        if o.max_param_change > 0.0:
-            steps = steps * (o.max_param_change / torch.linalg.vector_norm(norms * steps).clamp_min_(TINY)).clamp_max_(1.0)
-        for part, step in zip(self._parts, steps.unbind(), strict=True):
-            self.model.params[part].addcmul_(self.velocity[part], step, value=-1.0)
-        self._constrain(frames)
 
     def _rule(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float,
               factor: Tensor | None = None) -> None:
@@ -199,12 +174,6 @@ class NgSgd(Optimizer):
             own.output.load_state_dict(saved["output"])
         if self.delayed is not None and state["delayed"] is not None:
             self.delayed.load_state_dict(state["delayed"])
-
-
-def _between(parts: list[slice], size: int) -> list[slice]:
-    """What `parts` leave of 0..size."""
-    edges = [0, *(edge for part in sorted(parts, key=lambda p: p.start) for edge in (part.start, part.stop)), size]
-    return [slice(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b]
 
 
 class DelayedUpdates:

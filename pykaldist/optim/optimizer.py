@@ -9,6 +9,10 @@ on weights, never on biases. They act on the parameters, not on the gradient: NG
 Where no momentum or L2 penalty stands between gradient and update, a minibatch's own update is made inside the matrix products, straight
 into the parameters, without the pass over all of them which a gradient in a buffer of its own would cost.
 
+Bounds on change, as nnet3's, keep a step from going too far, and clip the gradients of recurrent networks: with v the velocity,
+    --max-change:        a map's step lr v has at most this Euclidean norm;
+    --max-param-change:  then the step of all parameters together has at most this one.
+
 Parameters that follow the data (statistics of batch normalisation) take no steps. With s their place in the gradient of n frames, a sum
 over frames of one worker or of many, they become running means: w <- w + (1 - exp(-n / 10000)) (s / n - w).
 
@@ -33,6 +37,7 @@ from pykaldist.nnet.components import AffineMap, outer_product
 from pykaldist.nnet.learner import Learner
 from pykaldist.options import option
 
+TINY = 1e-30
 STATISTICS_FRAMES = 10000.0  # over which running means go
 
 
@@ -43,12 +48,14 @@ class OptimizerOptions:
     momentum: float = option(0.0, "momentum m of v = m v + g")
     l2_penalty: float = option(0.0, "L2 penalty on weights, a frame")
     l1_penalty: float = option(0.0, "L1 penalty on weights, a frame")
+    max_change: float = option(0.0, "largest change of a map's parameters in a minibatch (nnet3's is 0.75); 0: no limit")
+    max_param_change: float = option(0.0, "largest change of all parameters in a minibatch (nnet3's: 2.0): clips gradients; 0: no limit")
     max_norm: float = option(0.0, "largest norm of a unit's incoming weights; 0: no limit")
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.momentum < 1.0:
             raise UserError(f"--momentum {self.momentum} is outside [0, 1).")
-        for name in ("l2_penalty", "l1_penalty", "max_norm"):
+        for name in ("l2_penalty", "l1_penalty", "max_change", "max_param_change", "max_norm"):
             if getattr(self, name) < 0.0:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)} is negative.")
 
@@ -75,6 +82,10 @@ class Optimizer:
         mapped = sum(part.stop - part.start for part in self.model.map_slices())
         self._straight = options.momentum == 0.0 and options.l2_penalty == 0.0 and mapped == len(self.model.params)
         self._statistics = self.model.statistics()
+        maps = self.model.map_slices()
+        self._parts = maps + _between(maps, len(self.model.params))  # all parameters
+        self._bounded = isinstance(options, OptimizerOptions) and (options.max_change > 0.0 or options.max_param_change > 0.0)
+        self._straight = self._straight and not self._bounded
         self._graphs: _StepGraphs | None = _StepGraphs() if self.model.device.type == "cuda" else None
         maps = self.model.maps
         weights = [v for component in self.model.views(self.model.params) for v in component if v.dim() == 2]
@@ -137,8 +148,21 @@ class Optimizer:
             self._host_rate = learn_rate
 
     def _update(self, frames: int) -> None:
+        """Step against the velocity times the rate, within the bounds on change."""
+        o = self.options
         self._decay(frames)
-        self.model.params.addcmul_(self.velocity, self.rate, value=-1.0)
+        if not self._bounded:
+            self.model.params.addcmul_(self.velocity, self.rate, value=-1.0)
+            self._constrain(frames)
+            return
+        norms = torch.stack([torch.linalg.vector_norm(self.velocity[part]) for part in self._parts]).clamp_min_(TINY)
+        steps = self.rate.expand_as(norms)
+        if o.max_change > 0.0:
+            steps = torch.minimum(steps, o.max_change / norms)
+        if o.max_param_change > 0.0:
+            steps = steps * (o.max_param_change / torch.linalg.vector_norm(norms * steps).clamp_min_(TINY)).clamp_max_(1.0)
+        for part, step in zip(self._parts, steps.unbind(), strict=True):
+            self.model.params[part].addcmul_(self.velocity[part], step, value=-1.0)
         self._constrain(frames)
 
     def _follow(self, frames: int) -> None:
@@ -171,6 +195,12 @@ class Optimizer:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.velocity.copy_(state["velocity"])
         self.model.load_state_dict(state["model"])
+
+
+def _between(parts: list[slice], size: int) -> list[slice]:
+    """What `parts` leave of 0..size."""
+    edges = [0, *(edge for part in sorted(parts, key=lambda p: p.start) for edge in (part.start, part.stop)), size]
+    return [slice(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b]
 
 
 class _StepGraphs:

@@ -79,3 +79,29 @@ def test_a_learning_rate_coefficient_is_a_rate_of_its_own():
 def test_nonsense_is_refused(bad):
     with pytest.raises(UserError):
         SgdOptions(**bad)
+
+
+@pytest.mark.parametrize("shipped", [False, True])
+def test_a_bound_on_the_change_clips_the_gradient_as_torch_does(shipped):
+    """Without momentum, torch's clip_grad_norm_ with the bound over the rate; max-change likewise, map by map."""
+    for name in ("max_param_change", "max_change"):
+        learner, minibatches = learner_and_minibatches(5)
+        model, totals = learner.model, torch.zeros(3, dtype=torch.float64)
+        optimizer = Sgd(learner, SgdOptions(**{name: 0.05}))
+        parts = model.map_slices() if name == "max_change" else [slice(0, len(model.params))]
+        clipped = 0
+        for minibatch in minibatches:
+            gradient = torch.empty_like(model.params)
+            optimizer.gradient(minibatch, gradient, totals)
+            expected = model.params.clone()
+            for part in parts:
+                own = torch.zeros_like(gradient[part]).requires_grad_()
+                own.grad = gradient[part].clone()
+                clipped += torch.nn.utils.clip_grad_norm_([own], 0.05 / RATE).item() > 0.05 / RATE
+                expected[part] -= RATE * own.grad
+            if shipped:
+                optimizer.apply(gradient, RATE, FRAMES)
+            else:
+                optimizer.local_step(minibatch, RATE, totals)
+            assert torch.allclose(model.params, expected, atol=1e-6)
+        assert 0 < clipped < 5 * len(parts)
