@@ -34,6 +34,7 @@ from golden import make_store
 from pykaldist.frames.store import FrameStore
 from pykaldist.nnet.dnn import DnnOptions, make_dnn
 from pykaldist.parallel.cluster import Cluster, Link
+from pykaldist.parallel.strategies.adpsgd import PATTERNS
 
 WORKERS, ALONE, FIRST, LAST = 16, 256, 1024, 65536
 TOLERANCE = 1.05  # of one worker's held-out loss
@@ -43,7 +44,7 @@ RATE = 0.016  # the best for one worker of 0.008, 0.016 and 0.032
 EPOCHS = 8
 TRAINING = (f"--splice {SPLICE} --hid-layers {LAYERS} --hid-dim {UNITS} --schedule warmup --warmup-epochs 2 "
             "--device cpu --num-threads 1")
-STRATEGIES = ("ssgd", *(f"adpsgd --pattern {pattern}" for pattern in ("ring", "random-ring", "pairwise", "delay-by-one")))
+STRATEGIES = ("ssgd", *(f"adpsgd --pattern {pattern}" for pattern in PATTERNS))
 
 
 def scaled_link(link: Link | None, share: float) -> Link | None:

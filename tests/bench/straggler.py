@@ -13,13 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 from large_minibatch import EPOCHS, FIRST, WORKERS, arguments, folder, prepare, stand_in, train
 
+from pykaldist.parallel.strategies.adpsgd import PATTERNS
 from pykaldist.report.simulate import Run
 
 SLOW = {"5": 4.0}  # worker -> factor
 ACCURACY = 0.58
 FEWER = 5  # epochs
-STRATEGIES = ("ssgd", "asgd", *(f"adpsgd --pattern {pattern}" for pattern in ("ring", "random-ring", "pairwise", "delay-by-one")),
-              "hadpsgd", "ma --average-period 10", "bmuf --average-period 10", "onebit")
+STRATEGIES = ("ssgd", "asgd", "asgd --max-distance 32", *(f"adpsgd --pattern {pattern}" for pattern in PATTERNS), "hadpsgd",
+              "ma --average-period 10", "bmuf --average-period 10", "onebit")
 
 
 def main() -> None:
