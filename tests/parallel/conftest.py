@@ -90,8 +90,8 @@ def one_thread() -> None:
 
 
 @pytest.fixture
-def processes() -> Callable[..., list[Any]]:
-    """`processes(count, work)`: what `work(processes)` returns in each of so many processes, which are threads, by rank."""
+def in_processes() -> Callable[..., list[Any]]:
+    """`in_processes(count, work)`: what `work(processes)` returns in each of so many processes, which are threads, by rank."""
 
     def run(count: int, work: Callable[[Divisible], Any]) -> list[Any]:
         meeting = Meeting(count)
@@ -110,11 +110,11 @@ def processes() -> Callable[..., list[Any]]:
 
 
 @pytest.fixture
-def job(processes) -> Callable[..., list[Any]]:
+def job(in_processes) -> Callable[..., list[Any]]:
     """`job(size, processes, work, deterministic)`: what `work(host)` returns, a list for the host's workers, put together by rank."""
 
     def run(size: int, count: int, work: Callable[[Host], list[Any]], deterministic: bool = True) -> list[Any]:
-        parts = processes(count, lambda those: work(Host(size, those if count > 1 else None, deterministic)))
+        parts = in_processes(count, lambda those: work(Host(size, those if count > 1 else None, deterministic)))
         return [result for part in parts for result in part]
 
     return run

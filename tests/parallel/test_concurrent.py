@@ -20,8 +20,8 @@ HERE = Path(__file__).parent
 
 @pytest.mark.parametrize("workers", [4, 8])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_nothing_is_lost(processes, strategy, workers):
-    pushes = processes(4, lambda those: epoch(those, strategy, 25 * workers, workers, workers))
+def test_nothing_is_lost(in_processes, strategy, workers):
+    pushes = in_processes(4, lambda those: epoch(those, strategy, 25 * workers, workers, workers))
     assert len(set(pushes)) == 1 and pushes[0] > 0
 
 
@@ -32,7 +32,7 @@ def test_workers_of_one_process_take_turns(strategy):
     assert epoch(Alone(), strategy, 60, 0, 3) > 0
 
 
-def test_groups_that_processes_cut_through_are_refused(processes):
+def test_groups_that_processes_cut_through_are_refused(in_processes):
     def work(those):
         host = Concurrent(6, those, False, ["here"] * 2)
         strategies = [Hadpsgd(HadpsgdOptions(group_size=2)) for _ in host.ranks]
@@ -41,7 +41,7 @@ def test_groups_that_processes_cut_through_are_refused(processes):
             host.run([s.epoch(w, fabric) for s, w, fabric in zip(strategies, workers, host.fabrics, strict=True)])
         return str(refused.value)
 
-    words = processes(2, work)  # one of them may say it first, and end the other
+    words = in_processes(2, work)  # one of them may say it first, and end the other
     assert any("the workers 2 to 3 are to go in step, and the processes that host them host others too" in one for one in words)
     assert all("are to go in step" in one or "has failed" in one for one in words)
 

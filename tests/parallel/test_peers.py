@@ -20,9 +20,9 @@ SHARE, RESULT, NOTE = 2, 3, 4
 class Heard:
     """What has arrived."""
 
-    def __init__(self, processes) -> None:
+    def __init__(self, those) -> None:
         self.messages, self.lost = [], []
-        self.peers = Peers(processes, lambda *message: self.messages.append(message), self.lost.append)
+        self.peers = Peers(those, lambda *message: self.messages.append(message), self.lost.append)
         self.peers.start()
 
     def wait(self, until) -> None:
@@ -39,7 +39,7 @@ def cut(peers: Peers) -> None:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_messages_come_whole_and_in_order(processes, monkeypatch, shared):
+def test_messages_come_whole_and_in_order(in_processes, monkeypatch, shared):
     if not shared:
         monkeypatch.setattr(peers_module, "readable", lambda *about: False)
     buffers = [None, *(torch.arange(-3, 1000 * k).to(dtype) for k, dtype in enumerate(DTYPES[1:], 1)), torch.zeros(0)]
@@ -64,10 +64,10 @@ def test_messages_come_whole_and_in_order(processes, monkeypatch, shared):
         assert heard.lost == []
         return lent is not None
 
-    assert processes(3, work) == [shared, shared, False]
+    assert in_processes(3, work) == [shared, shared, False]
 
 
-def test_memory_that_is_lent_is_read_and_answered_in_place(processes):
+def test_memory_that_is_lent_is_read_and_answered_in_place(in_processes):
     def work(those):
         heard = Heard(those)
         where, mine = heard.peers.lend(1 - those.rank, torch.zeros(5, dtype=torch.float64))
@@ -80,7 +80,7 @@ def test_memory_that_is_lent_is_read_and_answered_in_place(processes):
         heard.peers.close()
         return True
 
-    assert processes(2, work) == [True, True]
+    assert in_processes(2, work) == [True, True]
 
 
 def test_a_slot_is_lent_again_when_nobody_uses_it():
@@ -101,7 +101,7 @@ def test_whose_memory_can_be_read(tmp_path):
     os.close(file)
 
 
-def test_a_process_that_ends_is_lost_and_one_that_fails_ends_the_others(processes):
+def test_a_process_that_ends_is_lost_and_one_that_fails_ends_the_others(in_processes):
     def work(those):
         heard = Heard(those)
         if those.rank == 1:
@@ -117,10 +117,10 @@ def test_a_process_that_ends_is_lost_and_one_that_fails_ends_the_others(processe
             heard.wait(lambda: False)
         return True
 
-    assert processes(3, work) == [True, None, None]
+    assert in_processes(3, work) == [True, None, None]
 
 
-def test_strangers_are_not_let_in(processes, monkeypatch):
+def test_strangers_are_not_let_in(in_processes, monkeypatch):
     """Somebody knocks at every port before the others do."""
     connect = peers_module._connect
 
@@ -141,7 +141,7 @@ def test_strangers_are_not_let_in(processes, monkeypatch):
         heard.peers.close()
         return True
 
-    assert processes(2, work) == [True, True]
+    assert in_processes(2, work) == [True, True]
 
 
 def together(those):
@@ -154,7 +154,7 @@ def together(those):
     return peers, box["group"]
 
 
-def test_survivors_exchange_as_any_processes_do(processes):
+def test_survivors_exchange_as_any_processes_do(in_processes):
     def work(those):
         peers, group = together(those)
         twin = group.twin()
@@ -172,11 +172,11 @@ def test_survivors_exchange_as_any_processes_do(processes):
         peers.close()
         return True
 
-    assert processes(3, work) == [True] * 3
+    assert in_processes(3, work) == [True] * 3
 
 
 @pytest.mark.parametrize("dead", [1, 3])
-def test_survivors_go_on_and_agree_who_they_are(processes, dead):
+def test_survivors_go_on_and_agree_who_they_are(in_processes, dead):
     def work(those):
         peers, group = together(those)
         assert group.control([1.0])[0] == 4
@@ -194,10 +194,10 @@ def test_survivors_go_on_and_agree_who_they_are(processes, dead):
         peers.close()
         return True
 
-    assert processes(4, work) == [None if rank == dead else True for rank in range(4)]
+    assert in_processes(4, work) == [None if rank == dead else True for rank in range(4)]
 
 
-def test_without_process_0_all_ends(processes):
+def test_without_process_0_all_ends(in_processes):
     def work(those):
         def lost(peer):
             raise RuntimeError(f"Connection closed by peer: process {peer}")
@@ -214,4 +214,4 @@ def test_without_process_0_all_ends(processes):
                 box["group"].control(np.ones(2))
         return True
 
-    assert processes(2, work) == [None, True]
+    assert in_processes(2, work) == [None, True]
