@@ -224,7 +224,7 @@ class _StepGraphs:
             return
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(generator)
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may answer calls meanwhile
             step()
         self._recorded[kind] = graph
         graph.replay()

@@ -16,8 +16,8 @@ Checkpoints. Where a process wants one, process 0 answers with a pause whoever a
 that asks has nothing under way. When all have been answered so, the job is at rest, and they ask again after it.
 
 Deaths. Where the strategy survives that, the workers of a process that has ended count as dead: who waits for an answer of theirs gets
-none, what they had not settled is done again by others, and exchanges of all are of the others. With process 0, or one that is called in
-turn, the job ends. A job that is run again has all its workers.
+none, what they had not settled is done again by others, and exchanges of all are of the others. With process 0, or one whose workers are
+essential (a parameter server's), the job ends. A job that is run again has all its workers.
 
 How events interleave depends on the machine, so no two runs are alike; those of a `Simulation` are.
 """
@@ -65,22 +65,17 @@ class ConcurrentFabric(Fabric):
     def serve(self, handler: Handler) -> None:
         with self._host.changed:
             self.handler = handler
-            self._host.answer_early(self.rank)
+            self._host.answer_early()
 
 
 @dataclass
 class Ticket:
-    """A call of a worker here, which is its number `place`; the answer, once it is `over`.
-
-    What is `sent` is kept until then; it is in memory that is shared with the process at the other end where that is `lent`, with the
-    numbers by which that finds it.
-    """
+    """A call of a worker here, which is its number `place`; the answer, once it is `over`. What is `sent` is kept until then."""
 
     place: int
     to: int
     sent: Tensor
     value: float
-    lent: list[float] | None = None
     over: bool = False
     buffer: Tensor | None = None
 
@@ -137,7 +132,6 @@ class Concurrent(Host):
             self.processes = self._survivors = Survivors(self.peers, SHARE, RESULT)
         self.fabrics: list[ConcurrentFabric] = [ConcurrentFabric(rank, self) for rank in self.ranks]
         self._share_living()
-        self._ends: set[int] = set()  # workers called in turn by those here
         self._books: Work | None = None  # on process 0, within an epoch
         self._asked: list[Question] = []  # before there are books
         self._early: list[Arrival] = []  # calls to who does not serve yet
@@ -236,9 +230,12 @@ class Concurrent(Host):
         self._sources = Sources(lambda split: here.get(split) or self.workers[0].sampler.of_split(split), epoch, SOURCES * len(self.ranks))
         if self.between.rank == 0:
             with self.changed:
-                self._books = Work(counts, {rank for rank in range(self.size) if rank not in self.living})
+                self._books = Work(counts)
                 if self._resume is not None:
                     self._books.load_state_dict(self._resume)
+                for rank in range(self.size):
+                    if rank not in self.living:
+                        self._books.lose(rank)
                 asked, self._asked = self._asked, []
                 for question in asked:
                     self._hear(question)
@@ -388,8 +385,6 @@ class Concurrent(Host):
             self._numbers += 1
             number, sender = self._numbers, self.ranks[place]
             ticket = self._tickets[number] = Ticket(place, request.to, request.buffer.detach(), request.value)
-            if request.in_turn:
-                self._ends.add(request.to)
             if request.to not in self.living:
                 ticket.over, ticket.value = True, 0.0
             elif request.to in self.ranks:
@@ -430,7 +425,7 @@ class Concurrent(Host):
         if handler is None:
             self._early.append(arrival)
         elif not arrival.in_turn:
-            self._reply(arrival, *handler(arrival.sender, arrival.buffer, arrival.value))
+            self._reply(arrival, *handler(arrival.sender, self._on_device(arrival.buffer), arrival.value))
         else:
             line = self._lines.setdefault(arrival.to, deque())
             self._admitted.setdefault(arrival.to, 0.0)
@@ -441,8 +436,8 @@ class Concurrent(Host):
             if len(line) == 1:
                 self._let_in(arrival.to)
 
-    def answer_early(self, rank: int) -> None:
-        """Worker `rank` here has begun to serve."""
+    def answer_early(self) -> None:
+        """A worker here has begun to serve."""
         early, self._early = self._early, []
         for arrival in early:
             self._arrive(arrival)
@@ -461,7 +456,7 @@ class Concurrent(Host):
         """All of a call in turn has come."""
         handler = self._fabric(arrival.to).handler
         assert handler is not None
-        buffer, value = handler(arrival.sender, arrival.buffer, arrival.value)
+        buffer, value = handler(arrival.sender, self._on_device(arrival.buffer), arrival.value)
         self._reply(arrival, buffer, value, lambda: self._leave_if_first(arrival))
         if arrival.peer is None:
             self._leave(arrival.to)
@@ -493,13 +488,16 @@ class Concurrent(Host):
             in_place = arrival.lent and buffer is own
             self.peers.send(arrival.peer, ANSWER, [arrival.ticket, value, in_place], None if in_place else buffer, sent)
 
+    def _on_device(self, buffer: Tensor | None) -> Tensor | None:
+        """What has arrived, where the workers here are."""
+        return buffer.to(self.workers[0].params.device) if buffer is not None and self.workers else buffer
+
     def _come(self, number: int, buffer: Tensor | None, value: float) -> None:
         """The answer to a call of a worker here."""
         ticket = self._tickets.get(number)
         if ticket is None or ticket.over:
             return
-        if buffer is not None and self.workers:
-            buffer = buffer.to(self.workers[0].params.device)
+        buffer = self._on_device(buffer)
         ticket.over, ticket.buffer, ticket.value = True, buffer, value
         if number in self._waiting:
             del self._tickets[number]
@@ -595,7 +593,7 @@ class Concurrent(Host):
     def _lost(self, peer: int) -> None:
         """A process has ended."""
         ranks, where = range(self.bounds[peer], self.bounds[peer + 1]), f"process {peer} on {self._names[peer]}"
-        if peer == 0 or not self.survives or not self._ends.isdisjoint(ranks):
+        if peer == 0 or not self.survives or not set(self.essential).isdisjoint(ranks):
             raise RuntimeError(f"Connection closed by peer: {where} has died")
         for rank in ranks:
             self.living.remove(rank)
@@ -624,5 +622,5 @@ class Concurrent(Host):
             return
         self.processes.barrier()
         self.peers.close()
-        if not self.peers.gone:
+        if not self.survives:  # else someone may be missing, and wait for whom?
             self.between.close()

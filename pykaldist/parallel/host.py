@@ -72,6 +72,7 @@ class Host:
         self.fabrics = [Fabric(rank, size) for rank in self.ranks]
         self.living = list(range(size))
         self._share_living()
+        self.essential = range(0)  # workers without which the others cannot go on
         self.say: Callable[[str], None] = lambda sentence: None
         self.disagreement = 0.0
         self._twin: Processes | None = None

@@ -192,6 +192,7 @@ def open_job(options: JobOptions, strategy: Strategy) -> Job:
         host = Concurrent(options.ngpu, processes, strategy.survives, names)
     else:
         host = Host(options.ngpu, processes, options.deterministic)
+    host.essential = strategy.essential
     for fabric_end in host.fabrics if not options.cluster else ():
         fabric_end.node_size = _node_size(host, names)
     n, p = options.ngpu, processes.size

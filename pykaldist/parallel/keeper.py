@@ -4,7 +4,8 @@
 
 Both end all of a job when a process of theirs ends by a signal, or without a word to MPI; hydra's -disable-auto-cleanup does not help, it
 kills them too (mpich 5.0). So their process is this one. When the command is killed, it stays, until process 0 says that all is done
-(<exp>/.ranks/finished). Whatever else the command ends with, process 0's death too, it passes on; then they end the rest.
+(<exp>/.ranks/finished). Whatever else the command ends with, it passes on, and they end the rest; so it does with the death of process 0,
+or of one that has not met the others yet. SIGTERM is for the command.
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ def die_with_parent() -> None:
 def main(argv: list[str]) -> int:
     """Keep `argv[1:]`, of a job in experiment folder `argv[0]`; its exit status."""
     finished = Path(argv[0]) / FOLDER / FINISHED
-    status = subprocess.Popen(argv[1:], close_fds=False, start_new_session=True, preexec_fn=die_with_parent).wait()
-    first = next((os.environ[name] for name in RANKS if name in os.environ), "0") == "0"
-    if status == DONE or (status < 0 and not first):
+    child = subprocess.Popen(argv[1:], close_fds=False, start_new_session=True, preexec_fn=die_with_parent)
+    signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+    status = child.wait()
+    rank = next((os.environ[name] for name in RANKS if name in os.environ), "0")
+    if status == DONE or (status < 0 and rank != "0" and finished.with_name(rank).exists()):
         while not finished.exists():
             time.sleep(LOOK_S)
         return 0

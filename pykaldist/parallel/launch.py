@@ -318,7 +318,7 @@ class Launcher:
         own = [record["pid"] for record in read_records(self.folder).values() if record["host"] == socket.gethostname()]
         deadline = time.monotonic() + GRACE_S
         for pid in own:
-            while _alive(pid):
+            while _alive(pid) and self._started(pid):
                 if time.monotonic() > deadline:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
@@ -326,6 +326,13 @@ class Launcher:
         for thread in self._readers:
             thread.join(GRACE_S)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _started(self, pid: int) -> bool:
+        """True for a process of this job: the pid of one that died may be somebody else's by now."""
+        try:
+            return f"PYKALDIST_JOB={self.token}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            return False
 
     def _terminate(self, signum: int, frame: FrameType | None) -> None:
         self._asked, self._by_signal = True, "terminated"

@@ -47,6 +47,10 @@ WELCOME = struct.Struct("<?")  # whether that can read one's own
 SIOCGIFADDR = 0x8915
 
 
+class GoneError(Exception):
+    """A peer has ended in the middle of something."""
+
+
 @dataclass
 class Message:
     kind: int
@@ -118,7 +122,10 @@ class Peers:
         file, size, code = (int(n) for n in numbers)
         dtype = DTYPES[code]
         assert dtype is not None
-        return self._slots.borrow(self._links[peer].pid, file, size, dtype)
+        try:
+            return self._slots.borrow(self._links[peer].pid, file, size, dtype)
+        except FileNotFoundError as error:
+            raise GoneError from error
 
     def wait(self, until: Callable[[], object]) -> None:
         """Until this is true, whatever arrives meanwhile; raises `failure`. To be called with the lock."""
@@ -149,6 +156,8 @@ class Peers:
                         self.changed.notify_all()
         except OSError:
             self._lose(peer)
+        except Exception as error:  # of what is done when a message has left
+            self._fail(error)
 
     def _read(self, peer: int, link: Link) -> None:
         header = bytearray(HEADER.size)
@@ -164,15 +173,26 @@ class Peers:
                     _fill(link.socket, buffer.view(torch.uint8).numpy())
                 if kind == FAREWELL:
                     return  # ours is on its way
-                with self.changed:
-                    if kind == FAILED:
-                        raise RuntimeError(f"Connection closed by peer: process {peer} has failed")
-                    self._heed(peer, kind, list(struct.unpack(f"<{count}d", numbers)), buffer)
-                    self.changed.notify_all()
+                if not self._take(peer, kind, list(struct.unpack(f"<{count}d", numbers)), buffer):
+                    return
         except OSError:
             self._lose(peer)
-        except Exception as error:  # whatever it is, this thread cannot deal with it
-            self._fail(error)
+
+    def _take(self, peer: int, kind: int, numbers: list[float], buffer: Tensor | None) -> bool:
+        """What has been read; False where nothing more is to be."""
+        with self.changed:
+            if peer in self.gone:
+                return False  # what it had sent before it was lost comes too late
+            try:
+                if kind == FAILED:
+                    raise RuntimeError(f"Connection closed by peer: process {peer} has failed")
+                self._heed(peer, kind, numbers, buffer)
+            except GoneError:
+                self._lose(peer)
+            except Exception as error:  # whatever it is, this thread cannot deal with it
+                self._fail(error)
+            self.changed.notify_all()
+            return peer not in self.gone and self.failure is None
 
     def _lose(self, peer: int) -> None:
         with self.changed:
@@ -225,17 +245,21 @@ def _connections(processes: Processes, secret: bytes, shown: int) -> dict[int, L
         while len(links) < processes.size - 1:
             try:
                 sock, _ = listener.accept()
-                sock.settimeout(CONNECT_S)
-                greeting = bytearray(GREETING.size)
-                _fill(sock, greeting)
             except TimeoutError as error:
                 missing = sorted(set(range(processes.size)) - {*links, processes.rank})
                 raise UserError(f"process {', '.join(map(str, missing))} has not connected to process {processes.rank} on {card['host']} "
                                 f"within {CONNECT_S:g} s; do the hosts reach each other by TCP?") from error
+            sock.settimeout(CONNECT_S / 4)
+            greeting = bytearray(GREETING.size)
+            try:
+                _fill(sock, greeting)
             except OSError:
-                continue  # a stranger
+                sock.close()  # a stranger
+                continue
             known, peer, reads = GREETING.unpack(greeting)
-            if secrets.compare_digest(known, secret) and processes.rank < peer < processes.size and peer not in links:
+            if secrets.compare_digest(known, secret) and processes.rank < peer < processes.size:
+                if peer in links:
+                    links[peer].socket.close()  # it has tried again
                 can = _can_read(cards[peer])
                 sock.sendall(WELCOME.pack(can))
                 links[peer] = Link(sock, cards[peer]["pid"], can and reads)

@@ -213,9 +213,11 @@ class Simulation(Host):
 
     def _prepare(self) -> None:
         self._compute = scaled(self.cluster, self._workload())
-        self._books = Work([worker.sampler.minibatches for worker in self.workers], set(range(self.size)) - set(self.living))
+        self._books = Work([worker.sampler.minibatches for worker in self.workers])
+        for rank in set(range(self.size)) - set(self.living):
+            self._books.lose(rank)
         self._sources = Sources(lambda split: self.workers[split].sampler, self.workers[0].epoch if self.workers else 0, 2 * self.size)
-        self._saved = max((worker.updates for worker in self.workers), default=0)
+        self._saved = max((self.workers[rank].updates for rank in self.living), default=0) if self.workers else 0
 
     def _drive(self, rank: int, answer: Any) -> None:
         """A worker goes on with an answer, up to what it has to wait for."""
@@ -493,7 +495,7 @@ class Simulation(Host):
     # Failures.
 
     def _on_failure(self, time: float, rank: int, about: None) -> None:
-        if rank in self._lines:
+        if rank in self.essential:
             raise UserError(f"cluster {self.cluster.name} lets worker {rank} fail at {self._before + time:g} s, and with it the server "
                             "beside it: that ends the job.")
         if len(self.living) == 1:
@@ -593,10 +595,10 @@ class Simulation(Host):
 
     def _offer_checkpoint(self) -> None:
         """Between two events; not twice at the same update, by which checkpoints are named."""
-        if any(fabric.trace is None for fabric in self.fabrics) or not self.workers:
+        if not self.workers or any(self.fabrics[rank].trace is None for rank in self.living):
             return
-        updates = max(worker.updates for worker in self.workers)
-        if updates > self._saved:
+        updates = max(self.workers[rank].updates for rank in self.living)
+        if updates != self._saved:
             wish = int(self.wish())
             if wish:
                 self._saved = updates

@@ -71,8 +71,12 @@ class Strategy(ABC):
 
     @property
     def survives(self) -> bool:
-        """Where a worker dies, the others can finish without it."""
+        """Where a worker dies, the others can finish without it, if it is not one of the `essential`."""
         return False
+
+    @property
+    def essential(self) -> range:
+        return range(0)
 
     def __init__(self, options: Any = None) -> None:
         self.options = options

@@ -24,17 +24,15 @@ Place = tuple[int, int]  # a minibatch: its split, its number there
 
 
 class Work:
-    """The minibatches of an epoch, `counts[k]` of them in split k, for the workers but those that are `dead`."""
+    """The minibatches of an epoch, `counts[k]` of them in split k."""
 
-    def __init__(self, counts: list[int], dead: set[int] | None = None) -> None:
+    def __init__(self, counts: list[int]) -> None:
         self.counts, self.total = counts, sum(counts)
         self._next = [0] * len(counts)  # of each split
         self._taken = 0
         self._again: deque[Place] = deque()
         self._held: list[deque[Place]] = [deque() for _ in counts]  # by each worker: taken, not settled
         self.dead: set[int] = set()
-        for rank in sorted(dead or ()):
-            self.lose(rank)
 
     def take(self, rank: int, queue: bool, kept: int) -> tuple[Place, float] | None:
         """The worker's next minibatch and the part of the epoch's, or of its own, that was taken before; None: none for it now.

@@ -43,6 +43,7 @@ class Checkpoints:
         self.path, self.keep = path, keep
         self._thread: threading.Thread | None = None
         self._error: OSError | None = None
+        self._workers: dict[Moment, int] = {}  # that lived at the checkpoints of this process's time
 
     def file(self, moment: Moment, part: int) -> Path:
         return self.path / (f"{moment[0]:09d}-{moment[1]:03d}" + ("" if part == TRAINER else f".{part}") + ".ckpt")
@@ -62,6 +63,7 @@ class Checkpoints:
         Raises the OSError of the one before, if it failed.
         """
         self.wait()
+        self._workers[moment] = workers
         parts = copied(parts)
         self._thread = threading.Thread(target=self._write, args=(moment, parts, workers), name="checkpoint")
         self._thread.start()
@@ -87,7 +89,7 @@ class Checkpoints:
     def _prune(self, workers: int) -> None:
         """Remove what is older than the newest `keep` checkpoints that have all of their files."""
         files = self.files()
-        whole = [moment for moment, parts in files.items() if len(parts) > workers]
+        whole = [moment for moment, parts in files.items() if TRAINER in parts and len(parts) > self._workers.get(moment, workers)]
         for moment in files:
             if len(whole) >= self.keep and moment < whole[-self.keep]:
                 for path in files[moment].values():

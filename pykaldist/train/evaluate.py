@@ -20,12 +20,14 @@ def evaluate(learner: Learner, sampler: Sampler, processes: Processes | None = N
     depend on P.
     """
     processes = processes or Alone()
-    rows = []
-    for minibatch in sampler.in_order(processes.rank, processes.size):
-        rows.append(torch.zeros(learner.num_totals, dtype=torch.float64, device=learner.model.device))
-        learner.score(minibatch, rows[-1])
-    own = torch.cat(rows).cpu() if rows else torch.empty(0, dtype=torch.float64)
-    parts = [part.view(-1, learner.num_totals) for part in processes.gather(own)]
+    size = 0
+    while size != processes.size:  # again where one has died meanwhile
+        rows, size = [], processes.size
+        for minibatch in sampler.in_order(processes.rank, size):
+            rows.append(torch.zeros(learner.num_totals, dtype=torch.float64, device=learner.model.device))
+            learner.score(minibatch, rows[-1])
+        own = torch.cat(rows).cpu() if rows else torch.empty(0, dtype=torch.float64)
+        parts = [part.view(-1, learner.num_totals) for part in processes.gather(own)]
     in_order = [row for rows in itertools.zip_longest(*parts) for row in rows if row is not None]
     totals = torch.zeros(learner.num_totals, dtype=torch.float64)
     for row in in_order:

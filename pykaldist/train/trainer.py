@@ -87,7 +87,7 @@ class Trainer:
         self.accepted = workers[0].params.clone()
         self.seconds_before = 0.0  # spent on this epoch before it was resumed
         self._last_checkpoint = time.perf_counter()
-        self._saved = (0, 0)  # the moment of the last checkpoint
+        self._done = self._saved = (-1, 0)  # at the last checkpoint, and its moment
         self._bar: Progress | None = None
         self._stop = False
 
@@ -229,11 +229,12 @@ class Trainer:
             raise Terminated
 
     def _save(self, seconds: float) -> None:
-        moment = int(self.host.largest([float(worker.updates) for worker in self.workers])), self.epoch
+        done = int(self.host.largest([float(worker.updates) for worker in self._living()])), self.epoch
         self._last_checkpoint = time.perf_counter()
-        if moment == self._saved:
+        if done == self._done:
             return  # nobody has done more than then: asynchronous workers may rest twice at one update of the fastest
-        self._saved = moment
+        self._done = done
+        self._saved = moment = max(done[0], self._saved[0] + 1), self.epoch  # later than the last one, also where the fastest has died
         parts = {rank: {"worker": worker.state_dict(), "strategy": strategy.state_dict()}
                  for rank, worker, strategy in zip(self.host.ranks, self.workers, self.strategies, strict=True)
                  if rank in self.host.living}
@@ -259,6 +260,7 @@ class Trainer:
                 assert state is not None
                 if self.first:
                     self.checkpoints.forget_after(moment)
+                self._saved = moment
                 self.load_state_dict(state)
                 if same:
                     for rank, part in zip(wanted, parts, strict=True):

@@ -192,7 +192,8 @@ class Adpsgd(Asynchronous):
         difference, years = other.sub_(model), age - self.age
         model.add_(difference, alpha=c)
         self.age += c * years
-        self.keep *= 1.0 - c
+        if self.begun:
+            self.keep *= 1.0 - c
         return difference, years
 
     async def _in_step(self, worker: Worker, fabric: Fabric, group: range) -> None:

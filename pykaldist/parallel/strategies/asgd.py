@@ -145,6 +145,10 @@ class Asgd(Asynchronous):
     def survives(self) -> bool:
         return True
 
+    @property
+    def essential(self) -> range:
+        return range(self.options.servers)
+
     def _begin(self) -> None:
         self.pulled: Tensor | None = None
         self.read, self.unsent, self.pushed = ([0] * self.options.servers for _ in range(3))
