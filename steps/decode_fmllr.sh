@@ -56,23 +56,24 @@ fi
 aligner=$src/final.alimdl
 [ -f "$aligner" ] || aligner=$src/final.mdl
 pass2=$dir.pass2 decode=$(dirname "$0")/decode.sh
-options="--nj $nj --cmd $cmd --lattice-beam $lattice_beam --min-active $min_active --acwt $acwt"
-wide="--beam $beam --max-active $max_active"
-estimate="pykaldist est-fmllr --job JOB --nj $nj --acwt $acwt --silence-weight $silence_weight --fmllr-update-type $fmllr_update_type"
+options=(--nj "$nj" --cmd "$cmd" --lattice-beam "$lattice_beam" --min-active "$min_active" --acwt "$acwt")
+wide=("${options[@]}" --beam "$beam" --max-active "$max_active")
+estimate=(pykaldist est-fmllr --job JOB --nj "$nj" --acwt "$acwt" --silence-weight "$silence_weight"
+  --fmllr-update-type "$fmllr_update_type")
 mkdir -p "$dir/log" && rm -rf "$dir"/{lat.*.gz,trans.*,wer_*,best_wer} "$pass2" || exit 1
 
 if [ -z "$si_dir" ]; then
   si_dir=$dir.si
-  "$decode" $options --beam "$first_beam" --max-active "$first_max_active" --skip-scoring "$skip_scoring" --scoring-opts "$scoring_opts" \
-    --model "$aligner" "$graph" "$data" "$si_dir" || exit 1
+  "$decode" "${options[@]}" --beam "$first_beam" --max-active "$first_max_active" --skip-scoring "$skip_scoring" \
+    --scoring-opts "$scoring_opts" --model "$aligner" "$graph" "$data" "$si_dir" || exit 1
 fi
 si_nj=$(cat "$si_dir/num_jobs")
 [ "$si_nj" = "$nj" ] || { echo "decode_fmllr.sh: ERROR: $si_dir has lattices of $si_nj jobs, not $nj; give --nj $si_nj." >&2; exit 1; }
-$cmd JOB=1:"$nj" "$dir/log/fmllr_pass1.JOB.log" $estimate --aligner "$aligner" "$graph" "$data" "$src" "$si_dir" "$pass2" || exit 1
-"$decode" $options $wide --skip-scoring true --transform-dir "$pass2" "$graph" "$data" "$pass2" > /dev/null || exit 1
-$cmd JOB=1:"$nj" "$dir/log/fmllr_pass2.JOB.log" $estimate --start "$pass2" "$graph" "$data" "$src" "$pass2" "$dir" || exit 1
+$cmd JOB=1:"$nj" "$dir/log/fmllr_pass1.JOB.log" "${estimate[@]}" --aligner "$aligner" "$graph" "$data" "$src" "$si_dir" "$pass2" || exit 1
+"$decode" "${wide[@]}" --skip-scoring true --transform-dir "$pass2" "$graph" "$data" "$pass2" > /dev/null || exit 1
+$cmd JOB=1:"$nj" "$dir/log/fmllr_pass2.JOB.log" "${estimate[@]}" --start "$pass2" "$graph" "$data" "$src" "$pass2" "$dir" || exit 1
 rm -rf "$pass2"
-"$decode" $options $wide --skip-scoring "$skip_scoring" --scoring-opts "$scoring_opts" --transform-dir "$dir" "$graph" "$data" "$dir" \
+"$decode" "${wide[@]}" --skip-scoring "$skip_scoring" --scoring-opts "$scoring_opts" --transform-dir "$dir" "$graph" "$data" "$dir" \
   > /dev/null || exit 1
 best=""; [ ! -f "$dir/best_wer" ] || best="; $(cat "$dir/best_wer")"
 echo "decode_fmllr.sh: lattices of $(wc -l < "$data/utt2spk") utterances and fMLLR transforms in $dir$best"

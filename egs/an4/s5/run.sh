@@ -61,22 +61,22 @@ if want 2 "alignments: GMMs up to speaker-adaptive training, or imported"; then
     steps/import_ali.sh --nj "$nj" --cmd "$cmd" $ali_opts "$ali_dir" data/train data/lang $ali
     utils/mkgraph.sh data/lang_test $ali $graph
   else
-    jobs="--nj $nj --cmd $cmd"
-    steps/train_mono.sh $jobs data/train data/lang exp/mono
-    steps/align_si.sh $jobs data/train data/lang exp/mono exp/mono_ali
-    steps/train_deltas.sh $jobs 1800 9000 data/train data/lang exp/mono_ali exp/tri1
-    steps/align_si.sh $jobs data/train data/lang exp/tri1 exp/tri1_ali
-    steps/train_lda_mllt.sh $jobs 1800 9000 data/train data/lang exp/tri1_ali exp/tri2
-    steps/align_si.sh $jobs data/train data/lang exp/tri2 exp/tri2_ali
-    steps/train_sat.sh $jobs 1800 9000 data/train data/lang exp/tri2_ali exp/tri3
-    steps/align_fmllr.sh $jobs data/train data/lang exp/tri3 exp/tri3_ali
+    jobs=(--nj "$nj" --cmd "$cmd")
+    steps/train_mono.sh "${jobs[@]}" data/train data/lang exp/mono
+    steps/align_si.sh "${jobs[@]}" data/train data/lang exp/mono exp/mono_ali
+    steps/train_deltas.sh "${jobs[@]}" 1800 9000 data/train data/lang exp/mono_ali exp/tri1
+    steps/align_si.sh "${jobs[@]}" data/train data/lang exp/tri1 exp/tri1_ali
+    steps/train_lda_mllt.sh "${jobs[@]}" 1800 9000 data/train data/lang exp/tri1_ali exp/tri2
+    steps/align_si.sh "${jobs[@]}" data/train data/lang exp/tri2 exp/tri2_ali
+    steps/train_sat.sh "${jobs[@]}" 1800 9000 data/train data/lang exp/tri2_ali exp/tri3
+    steps/align_fmllr.sh "${jobs[@]}" data/train data/lang exp/tri3 exp/tri3_ali
     for system in mono tri1 tri2 tri3; do
       utils/mkgraph.sh data/lang_test exp/$system exp/$system/graph
       case $system in tri3) decode=decode_fmllr ;; *) decode=decode ;; esac
-      steps/$decode.sh $jobs --skip-scoring true exp/$system/graph data/test exp/$system/decode
+      steps/$decode.sh "${jobs[@]}" --skip-scoring true exp/$system/graph data/test exp/$system/decode
     done
-    steps/nnet/make_fmllr_feats.sh $jobs --transform-dir $ali data-fmllr/train data/train exp/tri3 exp/make_fmllr/train fmllr
-    steps/nnet/make_fmllr_feats.sh $jobs --transform-dir exp/tri3/decode data-fmllr/test data/test exp/tri3 exp/make_fmllr/test fmllr
+    steps/nnet/make_fmllr_feats.sh "${jobs[@]}" --transform-dir $ali data-fmllr/train data/train exp/tri3 exp/make_fmllr/train fmllr
+    steps/nnet/make_fmllr_feats.sh "${jobs[@]}" --transform-dir exp/tri3/decode data-fmllr/test data/test exp/tri3 exp/make_fmllr/test fmllr
   fi
 fi
 

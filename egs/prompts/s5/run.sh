@@ -65,7 +65,7 @@ if want 2 "alignments: a monophone and a triphone GMM, or imported"; then
   else
     steps/train_mono.sh --nj "$nj" --cmd "$cmd" --totgauss 2000 --num-starts 4 data/train data/lang exp/mono
     steps/align_si.sh --nj "$nj" --cmd "$cmd" data/train data/lang exp/mono exp/mono_ali
-    steps/train_deltas.sh --nj "$nj" --cmd "$cmd" 600 4000 data/train data/lang exp/mono_ali exp/tri1
+    steps/train_deltas.sh --nj "$nj" --cmd "$cmd" 250 2500 data/train data/lang exp/mono_ali exp/tri1
     steps/align_si.sh --nj "$nj" --cmd "$cmd" data/train data/lang exp/tri1 $ali
     for system in mono tri1; do
       utils/mkgraph.sh data/lang_test exp/$system exp/$system/graph
