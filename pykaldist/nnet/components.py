@@ -87,6 +87,14 @@ class Pass:
     memory: Tensor = field(default_factory=lambda: torch.empty(0))
 
 
+def add_up(gradient: Tensor, value: Tensor, beta: float) -> None:
+    """gradient <- beta gradient + value, outside of affine maps; what it held does not matter where beta is 0."""
+    if beta == 0.0:
+        gradient.copy_(value)
+    else:
+        gradient.mul_(beta).add_(value)
+
+
 class Component(ABC):
     """A map from (n, input_dim) to (n, output_dim)."""
 

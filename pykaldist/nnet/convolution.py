@@ -23,7 +23,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pykaldist.nnet.components import AffineMap, Component, GradientRule, ParameterSpec, Pass
+from pykaldist.nnet.components import AffineMap, Component, GradientRule, ParameterSpec, Pass, add_up
 from pykaldist.nnet.gemm import affine
 
 EPSILON = 1e-5  # of a variance
@@ -153,6 +153,6 @@ class BatchNorm(Component):
             scale = self.gamma / self._deviation
             torch.sub(dy, d_beta / len(x), out=dx.view_as(dy)).view_as(dy).sub_(normal.mul_(d_gamma / len(x))).mul_(scale)
         for gradient, own in zip(grads[:2], (d_gamma, d_beta), strict=True):
-            gradient.mul_(beta).add_(own)
+            add_up(gradient, own, beta)
         grads[2].copy_(self._mean).mul_(frames)
         grads[3].copy_(self._deviation.square().sub_(EPSILON).addcmul_(self._mean, self._mean)).mul_(frames)

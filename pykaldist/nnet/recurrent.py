@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from pykaldist.frames.packed import Sequences
-from pykaldist.nnet.components import AffineMap, Component, GradientRule, ParameterSpec, Pass
+from pykaldist.nnet.components import AffineMap, Component, GradientRule, ParameterSpec, Pass, add_up
 
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
@@ -264,7 +264,7 @@ class Direction:
         weight, bias = next(own), next(own)
         projection = next(own) if self.w_p is not None else None
         for number, (gradient, at) in enumerate(zip(own, (before, before, cells), strict=False), 1):
-            gradient.mul_(beta).add_((gates[:, number * c : (number + 1) * c] * at).sum(0))
+            add_up(gradient, (gates[:, number * c : (number + 1) * c] * at).sum(0), beta)
         rule(self.gates, inputs, gates, weight, bias, beta)
         if projection is not None:
             rule(self.projection, hidden, dy, projection, None, beta)

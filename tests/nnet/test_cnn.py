@@ -77,6 +77,9 @@ def test_outputs_and_gradients_are_torchs(options):
         trained[part] = False
     assert trained.all() != shape.batch_norm
     assert torch.allclose(grads[trained], 1.0 + params.grad[trained], atol=1e-9)
+    model.forward(x, training=True)
+    model.backward(dy.clone(), grads.fill_(torch.nan))  # what stood there does not matter
+    assert torch.allclose(grads[trained], params.grad[trained], atol=1e-9) and not grads.isnan().any()
 
 
 def test_running_statistics_are_torchs_and_serve_where_the_network_is_used():
