@@ -33,6 +33,7 @@ the others; one with a server beside it ends the job.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,11 +77,12 @@ class AsgdOptions(WorkOptions):
 class Server:
     """Of a part of the parameters. `applied` counts the epoch's updates, `applied_of` those of each worker.
 
-    `memory`: what outlives an epoch, the velocity and Adagrad's squares.
+    `memory`: what outlives an epoch, the velocity and Adagrad's squares. `statistics`: those of its parameters that are statistics of the
+    data, which have neither.
     """
 
-    def __init__(self, model: Tensor, memory: dict[str, Tensor], options: AsgdOptions) -> None:
-        self.model, self.options, self.applied = model, options, 0
+    def __init__(self, model: Tensor, memory: dict[str, Tensor], options: AsgdOptions, statistics: Sequence[slice] = ()) -> None:
+        self.model, self.options, self.applied, self.statistics = model, options, 0, statistics
         self.applied_of: Counter[int] = Counter()
         needed = {"velocity": options.server_momentum, "squares": options.server_adagrad}
         self.memory = {name: memory[name] if name in memory else torch.zeros_like(model)
@@ -108,10 +110,14 @@ class Server:
         o = self.options
         factor = o.gradient_decay**late / (max(late, 1) if o.staleness_discount else 1)
         if "squares" in self.memory:
-            squares = self.memory["squares"].addcmul_(update, update)
+            squares, plain = self.memory["squares"].addcmul_(update, update), update
             update = update * (o.server_adagrad * torch.rsqrt(squares.clamp_min(torch.finfo(squares.dtype).tiny)))
+            for part in self.statistics:
+                update[part] = plain[part]
         if "velocity" in self.memory:
             velocity = self.memory["velocity"]
+            for part in self.statistics:
+                velocity[part].zero_()
             if o.gradient_projection and late:
                 along = torch.dot(update, velocity) / torch.dot(velocity, velocity).clamp_min(torch.finfo(velocity.dtype).tiny)
                 update = update - velocity * along.clamp_max(0.0)
@@ -165,9 +171,12 @@ class Asgd(Asynchronous):
         parts = [slice(len(params) * s // count, len(params) * (s + 1) // count) for s in range(count)]
         self.pulled = params.clone() if self.pulled is None else self.pulled.to(params.device)
         if fabric.rank < count:
+            own = parts[fabric.rank]
             if self.server is None:
-                self.server = Server(params[parts[fabric.rank]].clone(), self.memory, self.options)
+                self.server = Server(params[own].clone(), self.memory, self.options)
             self.server.to(params.device)
+            inside = [slice(max(s.start, own.start) - own.start, min(s.stop, own.stop) - own.start) for s in worker.statistics]
+            self.server.statistics = [part for part in inside if part.start < part.stop]
             fabric.serve(self.server.handle)
         while True:
             fabric.mark()

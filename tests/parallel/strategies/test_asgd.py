@@ -62,6 +62,14 @@ def test_the_server_does_what_its_head_says(options):
     assert server.handle(2, None, 3) == (None, 20)
 
 
+@pytest.mark.parametrize("options", [{"server_momentum": 0.9}, {"server_adagrad": 0.3, "server_momentum": 0.5}])
+def test_statistics_have_neither_momentum_nor_rates_of_their_own(options):
+    server = Server(torch.zeros(4), {}, AsgdOptions(**options), [slice(1, 3)])
+    for _ in range(5):
+        model, _ = server.handle(0, torch.full((4,), 0.5), 0)
+    assert model[1:3].tolist() == [2.5, 2.5] and 2.5 not in model[[0, 3]]
+
+
 def test_servers_that_share_the_parameters_do_what_one_does(descender, simulate):
     found = {}
     for servers in (1, 3):
