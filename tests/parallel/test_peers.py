@@ -111,8 +111,10 @@ def test_a_process_that_ends_is_lost_and_one_that_fails_ends_the_others(in_proce
         assert heard.lost == [1]
         heard.peers.send(1, NOTE)  # goes nowhere
         if those.rank == 2:
+            heard.wait(lambda: heard.messages)
             heard.peers.close(FAILED)
             return None
+        heard.peers.send(2, NOTE)
         with pytest.raises(RuntimeError, match="Connection closed by peer: process 2 has failed"):
             heard.wait(lambda: False)
         return True
