@@ -114,6 +114,7 @@ def measure(folder: Path, args: argparse.Namespace) -> None:
         if run and first:
             for name, own in seconds.items():
                 own.append(took[name])
+    together.host.close()
     if first:
         report(seconds, ranks, together, teams["one"].cpu_seconds, args)
 
