@@ -7,24 +7,17 @@ import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # --nj says how many threads work; read when numpy is loaded
 
+from pykaldist.cli._triphones import add_training_arguments
 from pykaldist.hmm.adapted_experiment import train_lda_mllt_dir
 from pykaldist.hmm.align import AlignOptions
 from pykaldist.hmm.lda_mllt import LdaMlltOptions
-from pykaldist.options import add_options, from_args
+from pykaldist.options import from_args
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("num_leaves", type=int, help="leaves of the decision tree, at most")
-    parser.add_argument("tot_gauss", type=int, help="Gaussians in all at the end")
-    parser.add_argument("data", help="data directory with features, CMVN statistics and transcripts")
-    parser.add_argument("lang", help="language directory")
-    parser.add_argument("ali", help="directory of the alignments to start from")
-    parser.add_argument("exp", help="the system's directory")
-    parser.add_argument("--nj", type=int, default=1, help="threads, and files of alignments (default: 1)")
+    add_training_arguments(parser, LdaMlltOptions)
     parser.add_argument("--cmvn-opts", default="", help="options of CMVN, such as --norm-vars=true (default: means only)")
     parser.add_argument("--splice-opts", default="", help="options of splicing, such as --left-context=3 --right-context=3 (default: 4)")
-    add_options(parser, LdaMlltOptions)
-    add_options(parser, AlignOptions)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -201,7 +201,7 @@ class Peers:
             self.gone.add(peer)
             try:
                 self._lost(peer)
-            except Exception as error:
+            except Exception as error:  # the job cannot go on without this peer: for the main thread to say
                 self._fail(error)
             self.changed.notify_all()
 
