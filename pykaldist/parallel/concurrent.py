@@ -2,8 +2,7 @@
 
 The coroutines of a process's workers run on its main thread, each until it has to wait for something; they compute there. Whatever arrives
 from other processes (`parallel/peers.py`) is dealt with by the threads that read it: calls are answered by the workers' handlers,
-while the main thread computes. One lock keeps handlers from each other and from `alone`. What is `exposed` to handlers is a copy of
-the worker's model, so that a gradient is that of one model, as it was when the gradient was begun.
+while the main thread computes. One lock keeps handlers from each other and from `alone`.
 
     call           the caller's message, the answer.
     call in turn   a knock; what it brings is granted, one after the other, or denied; then as a call. The end is free again when the
@@ -56,8 +55,9 @@ class ConcurrentFabric(Fabric):
         super().__init__(rank, host.size)
         self._host = host
 
-    def exposed(self, params: Tensor) -> Tensor:
-        return params.clone() if self._host.peers else params
+    @property
+    def answers_meanwhile(self) -> bool:
+        return self._host.peers is not None
 
     def alone(self) -> AbstractContextManager[object]:
         return self._host.changed
