@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pykaldist.errors import UserError
 from pykaldist.hmm.align import AlignOptions, align, equal_alignments, loops_behind
 from pykaldist.hmm.corpus import Corpus
+from pykaldist.hmm.engine import Engine
 from pykaldist.hmm.gmm import AmDiagGmm
 from pykaldist.hmm.graphs import GraphCompiler, TrainingGraph
 from pykaldist.hmm.topology import read_topology
@@ -90,7 +91,7 @@ def test_viterbi_finds_the_best_path(compiler: GraphCompiler, toy_corpus: Corpus
 
 def test_threads_change_nothing(compiler: GraphCompiler, toy_corpus: Corpus, graphs: list[TrainingGraph]) -> None:
     model, gmm = compiler.transition_model, random_gmm(compiler.transition_model.num_pdfs)
-    one, three = (align(toy_corpus, graphs, model, gmm, AlignOptions(), threads=n) for n in (1, 3))
+    one, three = (align(toy_corpus, graphs, model, gmm, AlignOptions(), engine=Engine(n)) for n in (1, 3))
     np.testing.assert_array_equal(one.tids, three.tids)
 
 
