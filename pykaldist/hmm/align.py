@@ -33,7 +33,7 @@ class AlignOptions:
 
     beam: float = option(10.0, "beam of the alignment")
     retry_beam: float = option(40.0, "beam of the second try, where the first does not reach the end")
-    careful: bool = option(False, "an utterance that fits its transcript said again, in part, better than said once fails")
+    careful: bool = option(False, "let an utterance fail that fits its transcript better said again, in part, than said once")
     boost_silence: float = option(1.0, "factor on the likelihoods of silence")
     transition_scale: float = option(1.0, "scale of transition probabilities")
     acoustic_scale: float = option(0.1, "scale of acoustic log-likelihoods")
