@@ -10,13 +10,17 @@ Options:
   --nj <n>                  # threads, and files of alignments; nothing else depends on it (4)
   --cmd <command>           # how to run the job (run.sh)
   --totgauss <n>            # Gaussians in all (1000)
+  --device <name>           # cpu, cuda, cuda:N, or auto: where likelihoods and statistics are computed (cpu)
+  --stage <n>               # iteration to go on with, as the log of an interrupted training names it; below 1: begin (-4)
   --num-iters <n>           # iterations (40)
   --max-iter-inc <n>        # last iteration in which the number of Gaussians grows (30)
   --realign-iters <list>    # iterations that align first (1 2 3 ... 38, as Kaldi)
   --initial-beam <beam>     # of the first alignment (6)
   --regular-beam <beam>     # of the others (10)
   --retry-beam <beam>       # where an utterance does not reach its end (40)
+  --careful true|false      # let an utterance fail that fits its transcript better said again, in part, than said once (false)
   --boost-silence <factor>  # on the likelihoods of silence in alignment (1.0)
+  --scale-opts <options>    # of alignment ("--transition-scale=1.0 --acoustic-scale=0.1 --self-loop-scale=0.1")
   --power <p>               # exponent of occupancy in a pdf's share of the Gaussians (0.25)
   --shared-phones true|false  # phones that differ only in their place in the word share their pdfs (true)
   --cmvn-opts, --delta-opts <options>  # as in Kaldi, such as "--norm-vars=true"
@@ -25,8 +29,8 @@ Options:
 EOF
 }
 
-nj=4 cmd=run.sh totgauss=1000 num_iters=40 max_iter_inc=30 initial_beam=6 regular_beam=10 retry_beam=40 boost_silence=1.0
-power=0.25 shared_phones=true num_starts=1 cmvn_opts="" delta_opts="" seed=0
+nj=4 cmd=run.sh device=cpu stage=-4 totgauss=1000 num_iters=40 max_iter_inc=30 initial_beam=6 regular_beam=10 retry_beam=40
+careful=false boost_silence=1.0 scale_opts="" power=0.25 shared_phones=true num_starts=1 cmvn_opts="" delta_opts="" seed=0
 realign_iters="1 2 3 4 5 6 7 8 9 10 12 14 16 18 20 23 26 29 32 35 38"
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
@@ -36,9 +40,12 @@ for f in "$data/feats.scp" "$data/text" "$lang/L.fst" "$lang/topo"; do
   [ -f "$f" ] || { echo "train_mono.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
 done
 
-$cmd "$dir/log/train.log" pykaldist train-mono --nj "$nj" --totgauss "$totgauss" --num-iters "$num_iters" \
-  --max-iter-inc "$max_iter_inc" --realign-iters "$realign_iters" --initial-beam "$initial_beam" --beam "$regular_beam" \
-  --retry-beam "$retry_beam" --boost-silence "$boost_silence" --power "$power" --shared-phones "$shared_phones" --num-starts "$num_starts" \
-  --cmvn-opts="$cmvn_opts" --delta-opts="$delta_opts" --seed "$seed" "$data" "$lang" "$dir" || exit 1
+options=(--beam "$regular_beam")
+for option in nj device stage totgauss num_iters max_iter_inc realign_iters initial_beam retry_beam careful boost_silence power \
+  shared_phones num_starts cmvn_opts delta_opts seed; do
+  options+=("--${option//_/-}=${!option}")
+done
+
+$cmd "$dir/log/train.log" pykaldist train-mono "${options[@]}" $scale_opts "$@" || exit 1
 grep '^WARNING:' "$dir/log/train.log" | sed 's/^/train_mono.sh: /' >&2
 echo "train_mono.sh: $(sed -n 's/^SUMMARY: //p' "$dir/log/train.log"); model in $dir"

@@ -7,6 +7,7 @@ import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # --nj says how many threads work; read when numpy is loaded
 
+from pykaldist.cli._gmm import add_device
 from pykaldist.hmm.adapted_experiment import align_fmllr_dir
 from pykaldist.hmm.align import AlignOptions
 from pykaldist.hmm.fmllr import FmllrOptions
@@ -19,10 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("src", help="directory of the system that aligns")
     parser.add_argument("ali", help="directory of the alignments and transforms")
     parser.add_argument("--nj", type=int, default=1, help="threads, and files of alignments and transforms (default: 1)")
+    add_device(parser)
     add_options(parser, AlignOptions)
     add_options(parser, FmllrOptions)
 
 
 def run(args: argparse.Namespace) -> None:
-    made = align_fmllr_dir(args.data, args.lang, args.src, args.ali, from_args(AlignOptions, args), from_args(FmllrOptions, args), args.nj)
+    made = align_fmllr_dir(args.data, args.lang, args.src, args.ali, from_args(AlignOptions, args), from_args(FmllrOptions, args), args.nj,
+                           device=args.device)
     print(f"SUMMARY: {made}")

@@ -7,6 +7,7 @@ import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # --nj says how many threads work; read when numpy is loaded
 
+from pykaldist.cli._gmm import add_device
 from pykaldist.hmm.align import AlignOptions
 from pykaldist.hmm.experiment import align_dir
 from pykaldist.options import add_options, from_args
@@ -18,8 +19,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("src", help="directory of the system that aligns")
     parser.add_argument("ali", help="directory of the alignments")
     parser.add_argument("--nj", type=int, default=1, help="threads, and files of alignments (default: 1)")
+    add_device(parser)
     add_options(parser, AlignOptions)
 
 
 def run(args: argparse.Namespace) -> None:
-    print(f"SUMMARY: {align_dir(args.data, args.lang, args.src, args.ali, from_args(AlignOptions, args), args.nj)}")
+    made = align_dir(args.data, args.lang, args.src, args.ali, from_args(AlignOptions, args), args.nj, device=args.device)
+    print(f"SUMMARY: {made}")

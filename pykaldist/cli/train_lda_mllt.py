@@ -7,7 +7,7 @@ import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # --nj says how many threads work; read when numpy is loaded
 
-from pykaldist.cli._triphones import add_training_arguments
+from pykaldist.cli._gmm import add_training_arguments
 from pykaldist.hmm.adapted_experiment import train_lda_mllt_dir
 from pykaldist.hmm.align import AlignOptions
 from pykaldist.hmm.lda_mllt import LdaMlltOptions
@@ -22,5 +22,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     made = train_lda_mllt_dir(args.data, args.lang, args.ali, args.exp, args.num_leaves, args.tot_gauss, from_args(LdaMlltOptions, args),
-                              from_args(AlignOptions, args), args.cmvn_opts, args.splice_opts, args.nj)
+                              from_args(AlignOptions, args), args.cmvn_opts, args.splice_opts, args.nj,
+                              device=args.device, stage=args.stage)
     print(f"SUMMARY: {made}")

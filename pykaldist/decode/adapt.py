@@ -17,7 +17,8 @@ from pykaldist.decode.lattice import read_lattices
 from pykaldist.decode.posteriors import lattice_posteriors
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
-from pykaldist.hmm.em import AlignedFrames, expected_parameters
+from pykaldist.hmm.em import AlignedFrames
+from pykaldist.hmm.engine import Engine
 from pykaldist.hmm.fmllr import FmllrOptions, compose, estimate_speakers, identity
 from pykaldist.hmm.model_files import read_model
 from pykaldist.io.datadir import DataDir
@@ -57,7 +58,7 @@ def transforms_from_lattices(data: DataDir, utts: Sequence[str], model_dir: Path
     frame, tid, posterior = (np.concatenate(column) for column in zip(*found, strict=True))
     posterior[np.isin(model.tid2phone[tid], silence_phones)] *= options.silence_weight
     weights = np.bincount(frame, posterior, minlength=len(feats))
-    expected = expected_parameters(divider, feats, AlignedFrames.of_posteriors(frame, tid, posterior, model), target=gmm)
+    expected = Engine().expected_parameters(divider, feats, AlignedFrames.of_posteriors(frame, tid, posterior, model), target=gmm)
     transforms, gain = estimate_speakers(feats, expected, weights, rows, options)
     if transform_dir is not None and pipeline.fmllr is not None:
         transforms = {speaker: compose(transform, pipeline.fmllr[speaker]) for speaker, transform in transforms.items()}

@@ -20,8 +20,19 @@ from pykaldist.feats.transforms import read_speaker_transforms, write_speaker_tr
 from pykaldist.hmm.align import AlignOptions, align
 from pykaldist.hmm.alignment_dir import clear
 from pykaldist.hmm.corpus import Corpus
-from pykaldist.hmm.em import AlignedFrames, accumulate
-from pykaldist.hmm.experiment import PathLike, aligned_line, check_phones, finish, finish_triphones, load_corpus, read_start, replacing
+from pykaldist.hmm.em import AlignedFrames
+from pykaldist.hmm.engine import make_engine
+from pykaldist.hmm.experiment import (
+    PathLike,
+    aligned_line,
+    begin,
+    check_phones,
+    finish,
+    finish_training,
+    load_corpus,
+    read_start,
+    replacing,
+)
 from pykaldist.hmm.fmllr import FmllrOptions, estimate_aligned, transformed
 from pykaldist.hmm.graphs import GraphCompiler
 from pykaldist.hmm.lda_mllt import LdaMlltOptions, train_lda_mllt
@@ -37,29 +48,30 @@ from pykaldist.progress import Progress, progress
 
 def train_lda_mllt_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp_dir: PathLike, max_leaves: int, totgauss: int,
                        options: LdaMlltOptions, align_options: AlignOptions, cmvn_opts: str = "", splice_opts: str = "", nj: int = 1,
-                       log: Callable[[str], None] = print) -> str:
+                       log: Callable[[str], None] = print, device: str = "cpu", stage: int = 0) -> str:
     """Train a context-dependent system on LDA+MLLT features, from an alignment; returns a line that says what came out."""
     data, lang, ali, exp = DataDir(data_dir), LangDir(lang_dir), Path(ali_dir), Path(exp_dir)
-    pipeline = FeaturePipeline.from_options(cmvn_opts, "--delta-order=0")
+    pipeline, engine = FeaturePipeline.from_options(cmvn_opts, "--delta-order=0"), make_engine(device, nj)
     splicing = parse_conf(SpliceOptions, splice_opts, "--splice-opts")
     with replacing(exp, ali):
         corpus = load_corpus(data, lang, pipeline, nj, log)
         tids, old = read_start(ali, lang, corpus)
-        clear(exp)
-        system, matrix, full = train_lda_mllt(corpus, lang, tids, old, max_leaves, totgauss, splicing, options, align_options, nj, log)
+        checkpoint = begin(exp, stage)
+        system, matrix, full = train_lda_mllt(corpus, lang, tids, old, max_leaves, totgauss, splicing, options, align_options, engine, log,
+                                              checkpoint)
         with atomic_open(exp / "full.mat", "wb") as stream:
             KaldiWriter(stream).matrix(full.astype(np.float32))
         pipeline = replace(pipeline, splice=splicing, lda=matrix.astype(np.float32))
-        return finish_triphones(exp, lang, data, corpus, pipeline, system, nj, log)
+        return finish_training(exp, lang, data, corpus, pipeline, system, nj, log, checkpoint)
 
 
 def train_sat_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp_dir: PathLike, max_leaves: int, totgauss: int,
                   options: SatOptions, align_options: AlignOptions, fmllr_options: FmllrOptions, nj: int = 1,
-                  log: Callable[[str], None] = print) -> str:
+                  log: Callable[[str], None] = print, device: str = "cpu", stage: int = 0) -> str:
     """Train a speaker-adapted system on the features of `ali_dir`, from its alignment, and its transforms where it has them; returns a
     line that says what came out."""
     data, lang, ali, exp = DataDir(data_dir), LangDir(lang_dir), Path(ali_dir), Path(exp_dir)
-    pipeline = FeaturePipeline.from_dir(ali)
+    pipeline, engine = FeaturePipeline.from_dir(ali), make_engine(device, nj)
     with replacing(exp, ali):
         corpus = load_corpus(data, lang, pipeline, nj, log)
         tids, old = read_start(ali, lang, corpus)
@@ -71,27 +83,27 @@ def train_sat_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp
                 raise UserError(f"{ali} has no transform of speaker {missing[0]}; align the same data (steps/align_fmllr.sh).")
         else:
             start, gain = estimate_aligned(read_model(ali / "final.mdl")[1], corpus.feats, tids, old, lang.silence_phones, rows,
-                                           fmllr_options, nj)
+                                           fmllr_options, engine)
             log(f"first transforms of {len(start)} speakers by the model in {ali}: + {gain:.4f} a frame of speech")
-        clear(exp)
+        checkpoint = begin(exp, stage)
         system, unadapted, transforms = train_sat(corpus, data.utt2spk, lang, tids, old, start, max_leaves, totgauss, options,
-                                                  align_options, fmllr_options, nj, log)
+                                                  align_options, fmllr_options, engine, log, checkpoint)
         if (ali / "full.mat").is_file():
             shutil.copyfile(ali / "full.mat", exp / "full.mat")
         _write_transforms(exp, data, transforms, nj)
         write_model(exp / "final.alimdl", system.transition_model, unadapted)
-        return f"{finish_triphones(exp, lang, data, corpus, pipeline, system, nj, log)}, {len(transforms)} speakers"
+        return f"{finish_training(exp, lang, data, corpus, pipeline, system, nj, log, checkpoint)}, {len(transforms)} speakers"
 
 
 def align_fmllr_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir: PathLike, options: AlignOptions,
-                    fmllr_options: FmllrOptions, nj: int = 1, log: Callable[[str], None] = print) -> str:
+                    fmllr_options: FmllrOptions, nj: int = 1, log: Callable[[str], None] = print, device: str = "cpu") -> str:
     """Align a data directory with a speaker-adapted system; returns a line that says what came out.
 
     Features that are not adapted are aligned with `final.alimdl` (`final.mdl` where there is none), transforms are estimated, and the
     adapted features are aligned with `final.mdl`.
     """
     data, lang, src, ali = DataDir(data_dir), LangDir(lang_dir), Path(src_dir), Path(ali_dir)
-    pipeline = FeaturePipeline.from_dir(src)
+    pipeline, engine = FeaturePipeline.from_dir(src), make_engine(device, nj)
     (model, gmm), tree = read_model(src / "final.mdl"), read_tree(src / "tree")
     unadapted = read_model(src / "final.alimdl")[1] if (src / "final.alimdl").is_file() else gmm
     if not np.array_equal(unadapted.offsets, gmm.offsets):
@@ -104,15 +116,15 @@ def align_fmllr_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, a
         rows = speaker_rows(corpus, data.utt2spk)
         graphs = [compiler.compile(words) for words in progress(corpus.words, "compiling graphs", unit="utt")]
         with Progress("aligning, without and with fMLLR", 2 * len(corpus), "utt") as bar:
-            first = align(corpus, graphs, model, unadapted, options, [lang.optional_silence], nj, bar)
+            first = align(corpus, graphs, model, unadapted, options, [lang.optional_silence], engine, bar)
             first.check(corpus, graphs)
-            transforms, gain = estimate_aligned(unadapted, corpus.feats, first.tids, model, lang.silence_phones, rows, fmllr_options, nj,
-                                                target=gmm)
+            transforms, gain = estimate_aligned(unadapted, corpus.feats, first.tids, model, lang.silence_phones, rows, fmllr_options,
+                                                engine, target=gmm)
             adapted = Corpus(corpus.utts, transformed(corpus.feats, rows, transforms), corpus.offsets, corpus.words, corpus.unknown)
-            alignments = align(adapted, graphs, model, gmm, options, [lang.optional_silence], nj, bar)
+            alignments = align(adapted, graphs, model, gmm, options, [lang.optional_silence], engine, bar)
         alignments.check(corpus, graphs)
         log(f"fMLLR of {len(transforms)} speakers: + {gain:.4f} a frame of speech")
-        log_likelihood = accumulate(gmm, adapted.feats, AlignedFrames.group(alignments.tids, model), nj)[1]
+        log_likelihood = engine.accumulate(gmm, adapted.feats, AlignedFrames.group(alignments.tids, model))[1]
         pipeline.save(ali)
         for name in ("tree", "full.mat", "final.alimdl"):
             if (src / name).is_file():

@@ -9,8 +9,7 @@ written in that order: of the frames spent in a state the first has the transiti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numba
@@ -18,6 +17,7 @@ import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.hmm.corpus import Corpus, name_some
+from pykaldist.hmm.engine import Engine
 from pykaldist.hmm.gmm import AmDiagGmm
 from pykaldist.hmm.graphs import TrainingGraph
 from pykaldist.hmm.transition_model import TransitionModel
@@ -25,7 +25,6 @@ from pykaldist.options import option
 from pykaldist.progress import Progress
 
 MOST_FAILED = 0.1  # share of the utterances; beyond it something is wrong with the data
-_CHUNK = 16  # utterances that a thread takes at a time
 
 
 @dataclass
@@ -34,6 +33,7 @@ class AlignOptions:
 
     beam: float = option(10.0, "beam of the alignment")
     retry_beam: float = option(40.0, "beam of the second try, where the first does not reach the end")
+    careful: bool = option(False, "let an utterance fail that fits its transcript better said again, in part, than said once")
     boost_silence: float = option(1.0, "factor on the likelihoods of silence")
     transition_scale: float = option(1.0, "scale of transition probabilities")
     acoustic_scale: float = option(0.1, "scale of acoustic log-likelihoods")
@@ -72,8 +72,9 @@ class Alignments:
 
 
 def align(corpus: Corpus, graphs: Sequence[TrainingGraph], transition_model: TransitionModel, gmm: AmDiagGmm,
-          options: AlignOptions, silence_phones: Sequence[int] = (), threads: int = 1, bar: Progress | None = None) -> Alignments:
-    """Align every utterance of `corpus` along its graph; the result does not depend on `threads`.
+          options: AlignOptions, silence_phones: Sequence[int] = (), engine: Engine | None = None,
+          bar: Progress | None = None) -> Alignments:
+    """Align every utterance of `corpus` along its graph.
 
     `silence_phones` are those whose likelihoods `options.boost_silence` raises. `bar` counts utterances.
     """
@@ -81,12 +82,14 @@ def align(corpus: Corpus, graphs: Sequence[TrainingGraph], transition_model: Tra
     if options.boost_silence != 1.0:
         pdfs = np.unique(transition_model.tid2pdf[1:][np.isin(transition_model.tid2phone[1:], silence_phones)])
         gmm = gmm.boosted(pdfs, options.boost_silence)
+    engine = engine or Engine()
+    score = engine.scorer(gmm, corpus.feats)
     tids = np.zeros(len(corpus.feats), dtype=np.int32)
     tries = np.zeros(len(corpus), dtype=np.int8)  # 0: failed
 
     def one(number: int) -> None:
-        graph = graphs[number]
-        loglikes = gmm.loglikes(corpus.utterance_feats(number), graph.pdfs)
+        graph = graphs[number].repeated() if options.careful else graphs[number]
+        loglikes = score(corpus.offsets[number], corpus.offsets[number + 1], graph.pdfs)
         arc_scores = log_probs[graph.tid] - graph.cost
         result = tids[corpus.offsets[number]:corpus.offsets[number + 1]]
         for attempt, beam in enumerate((options.beam, options.retry_beam), 1):
@@ -95,26 +98,9 @@ def align(corpus: Corpus, graphs: Sequence[TrainingGraph], transition_model: Tra
                 tries[number] = attempt
                 return
 
-    for_each(len(corpus), one, threads, bar)
+    engine.for_each(len(corpus), one, bar)
     return Alignments(tids, [corpus.utts[n] for n in np.flatnonzero(tries == 2)],
                       [corpus.utts[n] for n in np.flatnonzero(tries == 0)])
-
-
-def for_each(count: int, work: Callable[[int], None], threads: int = 1, bar: Progress | None = None) -> None:
-    """Call `work` with 0 .. count - 1, a chunk at a time, in threads if there are several; the first exception is raised."""
-    def chunk(start: int) -> int:
-        end = min(start + _CHUNK, count)
-        for number in range(start, end):
-            work(number)
-        return end - start
-
-    pool = ThreadPoolExecutor(threads)
-    try:
-        for done in pool.map(chunk, range(0, count, _CHUNK)):
-            if bar is not None:
-                bar.update(done)
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def equal_alignments(corpus: Corpus, graphs: Sequence[TrainingGraph], transition_model: TransitionModel,

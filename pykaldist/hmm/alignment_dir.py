@@ -27,7 +27,7 @@ PathLike = str | os.PathLike[str]
 
 #: what an alignment directory may hold that belongs to one alignment
 FILES = ("final.mdl", "tree", "phones.txt", "cmvn_opts", "splice_opts", "delta_opts", "final.mat", "full.mat", "final.alimdl", "num_jobs",
-         "num_pdfs", "provenance.json")
+         "num_pdfs", "provenance.json", "resume.npz")
 
 
 class AlignmentDir:

@@ -1,8 +1,4 @@
-"""The E-step along alignments: statistics of mixtures and transitions, a matrix product for each pdf.
-
-The frames are sorted by pdf, so that all frames of one pdf meet its Gaussians in one product. The sums do not depend on the
-number of threads.
-"""
+"""Frames as the E-step along an alignment takes them: those of each pdf together, and the counts of transitions."""
 
 from __future__ import annotations
 
@@ -11,8 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from pykaldist.errors import UserError
-from pykaldist.hmm.align import for_each
-from pykaldist.hmm.gmm import AmDiagGmm, GmmStats
 from pykaldist.hmm.transition_model import TransitionModel
 
 
@@ -51,46 +45,3 @@ class AlignedFrames:
     @property
     def num_frames(self) -> int:
         return int(self.bounds[-1])
-
-
-def accumulate(gmm: AmDiagGmm, feats: np.ndarray, frames: AlignedFrames, threads: int = 1, other: np.ndarray | None = None) -> tuple[
-        GmmStats, float]:
-    """Statistics of all frames of `feats` (N, D) that are aligned, and their average log-likelihood; the frames count in full.
-
-    With `other` (N, D) the statistics are of these features, divided among the Gaussians as those of `feats` would be.
-    """
-    stats, log_likelihoods = gmm.new_stats(), np.zeros(gmm.num_pdfs)
-
-    def one(pdf: int) -> None:
-        rows = frames.order[frames.bounds[pdf]:frames.bounds[pdf + 1]]
-        log_likelihoods[pdf] = gmm.accumulate(stats, pdf, feats[rows], None if other is None else other[rows])
-
-    for_each(gmm.num_pdfs, one, threads)
-    return stats, float(log_likelihoods.sum()) / frames.num_frames
-
-
-def expected_parameters(gmm: AmDiagGmm, feats: np.ndarray, frames: AlignedFrames, threads: int = 1,
-                        target: AmDiagGmm | None = None) -> np.ndarray:
-    """For each frame the sum over Gaussians of posterior times [mu / sigma^2, 1 / sigma^2]: (N, 2 D) float32, 0 where it is not aligned.
-
-    Posteriors are those of `gmm` within the frame's pdf, times its weight; the parameters are those of `target` if it is given.
-    """
-    result = np.zeros((len(feats), 2 * gmm.dim), dtype=np.float32)
-
-    def one(pdf: int) -> None:
-        part = slice(frames.bounds[pdf], frames.bounds[pdf + 1])
-        rows = frames.order[part]
-        if len(rows):
-            expected = gmm.expected_parameters(pdf, feats[rows], target)
-            result[rows] += expected if frames.weights is None else expected * frames.weights[part, None].astype(np.float32)
-
-    for_each(gmm.num_pdfs, one, threads if frames.weights is None else 1)  # frames with weights may be another thread's too
-    return result
-
-
-def iterations(name: str, text: str) -> set[int]:
-    """The numbers of the iterations that option `name` lists, with spaces between; raises UserError for other text."""
-    try:
-        return {int(field) for field in text.split()}
-    except ValueError as error:
-        raise UserError(f"--{name}: expected numbers of iterations, found {text!r}.") from error

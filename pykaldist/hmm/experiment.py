@@ -2,7 +2,8 @@
 
 Those that learn transforms of the features are in adapted_experiment.py.
 A directory with a model has `final.mdl`, `tree`, `cmvn_opts`, `delta_opts`, `phones.txt`, and alignments (alignment_dir.py).
-`final.mdl` is written last and removed first, so that where it stands all else belongs to it.
+`final.mdl` is written last and removed first, so that where it stands all else belongs to it. While a training runs the directory has
+`resume.npz`, with which `stage` goes on (training.py).
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.hmm.align import MOST_FAILED, Alignments, AlignOptions, align
 from pykaldist.hmm.alignment_dir import AlignmentDir, clear, write_labels
 from pykaldist.hmm.corpus import Corpus, name_some
-from pykaldist.hmm.em import AlignedFrames, accumulate
+from pykaldist.hmm.em import AlignedFrames
+from pykaldist.hmm.engine import make_engine
 from pykaldist.hmm.graphs import GraphCompiler
 from pykaldist.hmm.model_files import read_model, read_tree, write_model, write_tree
 from pykaldist.hmm.mono import MonoOptions, train_mono
+from pykaldist.hmm.training import Checkpoint, State
 from pykaldist.hmm.transition_model import TransitionModel
-from pykaldist.hmm.triphones import TriphoneOptions, TriphoneSystem, train_triphones
+from pykaldist.hmm.triphones import TriphoneOptions, train_triphones
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir, SymbolTable
 from pykaldist.io.lock import locked
@@ -35,43 +38,42 @@ PathLike = str | os.PathLike[str]
 
 
 def train_mono_dir(data_dir: PathLike, lang_dir: PathLike, exp_dir: PathLike, options: MonoOptions, align_options: AlignOptions,
-                   cmvn_opts: str = "", delta_opts: str = "", nj: int = 1, log: Callable[[str], None] = print) -> str:
-    """Train a monophone system on a data directory; returns a line that says what came out."""
+                   cmvn_opts: str = "", delta_opts: str = "", nj: int = 1, log: Callable[[str], None] = print, device: str = "cpu",
+                   stage: int = 0) -> str:
+    """Train a monophone system on a data directory; returns a line that says what came out.
+
+    `stage` is the iteration that an interrupted training goes on with, up to 0 for one from its beginning.
+    """
     data, lang, exp = DataDir(data_dir), LangDir(lang_dir), Path(exp_dir)
-    pipeline = FeaturePipeline.from_options(cmvn_opts, delta_opts)
+    pipeline, engine = FeaturePipeline.from_options(cmvn_opts, delta_opts), make_engine(device, nj)
     corpus = load_corpus(data, lang, pipeline, nj, log)
     with locked(exp):
-        clear(exp)
-        system = train_mono(corpus, lang, options, align_options, nj, log)
-        write_tree(exp / "tree", system.tree)
-        pipeline.save(exp)
-        finish(exp, lang, data, corpus, system.alignments, nj, log)
-        write_model(exp / "final.mdl", system.transition_model, system.gmm)
-    return (f"{system.gmm.num_pdfs} pdfs, {system.gmm.num_gauss} Gaussians, log-likelihood {system.log_likelihood:.2f} a frame, "
-            f"{aligned_line(corpus, system.alignments)}")
+        checkpoint = begin(exp, stage)
+        system = train_mono(corpus, lang, options, align_options, engine, log, checkpoint)
+        return finish_training(exp, lang, data, corpus, pipeline, system, nj, log, checkpoint)
 
 
 def train_deltas_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp_dir: PathLike, max_leaves: int, totgauss: int,
                      options: TriphoneOptions, align_options: AlignOptions, cmvn_opts: str = "", delta_opts: str = "", nj: int = 1,
-                     log: Callable[[str], None] = print) -> str:
+                     log: Callable[[str], None] = print, device: str = "cpu", stage: int = 0) -> str:
     """Train a context-dependent system on features with deltas, from an alignment; returns a line that says what came out."""
     data, lang, ali, exp = DataDir(data_dir), LangDir(lang_dir), Path(ali_dir), Path(exp_dir)
-    pipeline = FeaturePipeline.from_options(cmvn_opts, delta_opts)
+    pipeline, engine = FeaturePipeline.from_options(cmvn_opts, delta_opts), make_engine(device, nj)
     with replacing(exp, ali):
         corpus = load_corpus(data, lang, pipeline, nj, log)
         tids, old = read_start(ali, lang, corpus)
-        clear(exp)
-        system = train_triphones(corpus, lang, tids, old, max_leaves, totgauss, options, align_options, nj, log=log)
-        return finish_triphones(exp, lang, data, corpus, pipeline, system, nj, log)
+        checkpoint = begin(exp, stage)
+        system = train_triphones(corpus, lang, tids, old, max_leaves, totgauss, options, align_options, engine, None, log, checkpoint)
+        return finish_training(exp, lang, data, corpus, pipeline, system, nj, log, checkpoint)
 
 
 def align_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir: PathLike, options: AlignOptions, nj: int = 1,
-              log: Callable[[str], None] = print) -> str:
+              log: Callable[[str], None] = print, device: str = "cpu") -> str:
     """Align a data directory with the model in `src_dir`; returns a line that says what came out."""
     data, lang, src, ali = DataDir(data_dir), LangDir(lang_dir), Path(src_dir), Path(ali_dir)
     if src.resolve() == ali.resolve():
         raise UserError(f"{ali} is both source and target; align into another directory.")
-    pipeline = FeaturePipeline.from_dir(src)
+    pipeline, engine = FeaturePipeline.from_dir(src), make_engine(device, nj)
     (transition_model, gmm), tree = read_model(src / "final.mdl"), read_tree(src / "tree")
     check_phones(lang, src)
     compiler = GraphCompiler(lang, tree, transition_model)
@@ -79,9 +81,9 @@ def align_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir
     clear(ali)
     graphs = [compiler.compile(words) for words in progress(corpus.words, "compiling graphs", unit="utt")]
     with Progress("aligning", len(corpus), "utt") as bar:
-        alignments = align(corpus, graphs, transition_model, gmm, options, [lang.optional_silence], nj, bar)
+        alignments = align(corpus, graphs, transition_model, gmm, options, [lang.optional_silence], engine, bar)
     alignments.check(corpus, graphs)
-    log_likelihood = accumulate(gmm, corpus.feats, AlignedFrames.group(alignments.tids, transition_model), nj)[1]
+    log_likelihood = engine.accumulate(gmm, corpus.feats, AlignedFrames.group(alignments.tids, transition_model))[1]
     pipeline.save(ali)
     for name in ("tree", "full.mat"):
         if (src / name).is_file():
@@ -123,13 +125,22 @@ def read_start(ali_dir: PathLike, lang: LangDir, corpus: Corpus) -> tuple[np.nda
     return tids, ali.model
 
 
-def finish_triphones(exp: Path, lang: LangDir, data: DataDir, corpus: Corpus, pipeline: FeaturePipeline, system: TriphoneSystem, nj: int,
-                     log: Callable[[str], None]) -> str:
+def begin(exp: Path, stage: int) -> Checkpoint:
+    """Remove what the folder has of an older training, except to go on with it at iteration `stage`."""
+    checkpoint = Checkpoint(exp, stage)
+    if not checkpoint.stage:
+        clear(exp)
+    return checkpoint
+
+
+def finish_training(exp: Path, lang: LangDir, data: DataDir, corpus: Corpus, pipeline: FeaturePipeline, system: State, nj: int,
+                    log: Callable[[str], None], checkpoint: Checkpoint) -> str:
     """Write what a training made, the model last; returns a line that says what came out."""
     write_tree(exp / "tree", system.tree)
     pipeline.save(exp)
     finish(exp, lang, data, corpus, system.alignments, nj, log)
     write_model(exp / "final.mdl", system.transition_model, system.gmm)
+    checkpoint.done()
     return (f"{system.gmm.num_pdfs} pdfs, {system.gmm.num_gauss} Gaussians, log-likelihood {system.log_likelihood:.2f} a frame, "
             f"{aligned_line(corpus, system.alignments)}")
 

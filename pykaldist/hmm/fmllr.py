@@ -19,10 +19,9 @@ import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.feats.transforms import apply_transform
-from pykaldist.hmm.align import for_each
-from pykaldist.hmm.em import AlignedFrames, expected_parameters
+from pykaldist.hmm.em import AlignedFrames
+from pykaldist.hmm.engine import Engine
 from pykaldist.hmm.gmm import AmDiagGmm
-from pykaldist.hmm.outer import weighted_outer_products
 from pykaldist.hmm.transition_model import TransitionModel
 from pykaldist.options import option
 
@@ -55,11 +54,11 @@ class FmllrStats:
     g: np.ndarray
 
     @classmethod
-    def of_frames(cls, feats: np.ndarray, expected: np.ndarray, beta: float) -> FmllrStats:
-        """From frames (T, D) and their expected parameters (T, 2 D) (em.expected_parameters); `beta` is the sum of their weights."""
+    def of_frames(cls, feats: np.ndarray, expected: np.ndarray, beta: float, engine: Engine | None = None) -> FmllrStats:
+        """From frames (T, D) and their expected parameters (T, 2 D) (`Engine.expected_parameters`); `beta` is the sum of their weights."""
         dim = feats.shape[1]
         x = np.concatenate([feats, np.ones((len(feats), 1), dtype=feats.dtype)], axis=1)
-        return cls(beta, expected[:, :dim].T.astype(np.float64) @ x, weighted_outer_products(x, expected[:, dim:]))
+        return cls(beta, expected[:, :dim].T.astype(np.float64) @ x, (engine or Engine()).outer_products(x, expected[:, dim:]))
 
     def objective(self, transform: np.ndarray) -> float:
         """The log-likelihood, up to a constant, of all frames under a transform (D, D + 1)."""
@@ -104,24 +103,25 @@ def estimate_fmllr(stats: FmllrStats, options: FmllrOptions) -> np.ndarray:
 
 
 def estimate_speakers(feats: np.ndarray, expected: np.ndarray, weights: np.ndarray, rows: Mapping[str, np.ndarray], options: FmllrOptions,
-                      threads: int = 1) -> tuple[dict[str, np.ndarray], float]:
+                      engine: Engine | None = None) -> tuple[dict[str, np.ndarray], float]:
     """A transform for each speaker, whose frames are `rows[speaker]` of `feats` (N, D), `expected` (N, 2 D) and `weights` (N,); and what
     the transforms raise the log-likelihood by, a frame (of weight 1)."""
+    engine = engine or Engine()
     speakers, transforms, gains = list(rows), {}, np.zeros(len(rows))
 
     def one(number: int) -> None:
         mine = rows[speakers[number]]
         mine = mine[weights[mine] > 0]
-        stats = FmllrStats.of_frames(feats[mine], expected[mine], float(weights[mine].sum(dtype=np.float64)))
+        stats = FmllrStats.of_frames(feats[mine], expected[mine], float(weights[mine].sum(dtype=np.float64)), engine)
         transforms[speakers[number]] = estimate_fmllr(stats, options)
         gains[number] = stats.objective(transforms[speakers[number]]) - stats.objective(identity(feats.shape[1]))
 
-    for_each(len(speakers), one, threads)
+    engine.for_each(len(speakers), one)
     return {speaker: transforms[speaker] for speaker in speakers}, float(gains.sum() / max(1.0, weights.sum(dtype=np.float64)))
 
 
 def estimate_aligned(gmm: AmDiagGmm, feats: np.ndarray, tids: np.ndarray, model: TransitionModel, silence_phones: Sequence[int],
-                     rows: Mapping[str, np.ndarray], options: FmllrOptions, threads: int = 1,
+                     rows: Mapping[str, np.ndarray], options: FmllrOptions, engine: Engine | None = None,
                      target: AmDiagGmm | None = None) -> tuple[dict[str, np.ndarray], float]:
     """`estimate_speakers` for frames aligned by `tids` (0: left out), silence weighted by `options.silence_weight`.
 
@@ -131,10 +131,11 @@ def estimate_aligned(gmm: AmDiagGmm, feats: np.ndarray, tids: np.ndarray, model:
     weights[np.isin(model.tid2phone[tids], silence_phones)] *= options.silence_weight
     if not weights.any():
         raise UserError("there is no frame of speech to estimate transforms from; check that transcripts and audio belong together.")
-    expected = expected_parameters(gmm, feats, AlignedFrames.group(np.where(weights > 0, tids, 0), model), threads, target)
+    engine = engine or Engine()
+    expected = engine.expected_parameters(gmm, feats, AlignedFrames.group(np.where(weights > 0, tids, 0), model), target)
     if 0 < options.silence_weight < 1:
         expected *= weights[:, None]
-    return estimate_speakers(feats, expected, weights, rows, options, threads)
+    return estimate_speakers(feats, expected, weights, rows, options, engine)
 
 
 def transformed(feats: np.ndarray, rows: Mapping[str, np.ndarray], transforms: Mapping[str, np.ndarray]) -> np.ndarray:

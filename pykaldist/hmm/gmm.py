@@ -37,6 +37,7 @@ class AmDiagGmm:
     """The mixtures of all pdfs: Gaussians `offsets[p]` to `offsets[p + 1]` belong to pdf p.
 
     `weights` (G,), `means_invvars` (G, D), `inv_vars` (G, D), `gconsts` (G,), all float32. Without `gconsts` they are computed.
+    `projection` (G, 2 D) is [m, v].
     """
 
     def __init__(self, offsets: np.ndarray, weights: np.ndarray, means_invvars: np.ndarray, inv_vars: np.ndarray,
@@ -50,7 +51,7 @@ class AmDiagGmm:
             with np.errstate(divide="ignore"):
                 gconsts = np.log(self.weights) - 0.5 * (self.dim * LOG_2PI - np.log(v).sum(1) + (m * m / v).sum(1))
         self.gconsts = np.ascontiguousarray(gconsts, dtype=np.float32)
-        self._projection = np.concatenate([self.means_invvars, self.inv_vars], axis=1)
+        self.projection = np.concatenate([self.means_invvars, self.inv_vars], axis=1)
 
     @classmethod
     def flat_start(cls, num_pdfs: int, mean: np.ndarray, variance: np.ndarray) -> AmDiagGmm:
@@ -83,10 +84,8 @@ class AmDiagGmm:
 
         Raises UserError where the features have another dimension than the model.
         """
-        if feats.shape[1] != self.dim:
-            raise UserError(f"the model expects features of dimension {self.dim}, found {feats.shape[1]}; "
-                            "use the features it was trained on.")
-        projection, gconsts, offsets = self._projection, self.gconsts, self.offsets
+        check_dim(self, feats)
+        projection, gconsts, offsets = self.projection, self.gconsts, self.offsets
         if pdfs is not None:
             starts, sizes = self.offsets[pdfs], self.offsets[np.asarray(pdfs) + 1] - self.offsets[pdfs]
             offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
@@ -104,7 +103,7 @@ class AmDiagGmm:
 
     def _posteriors(self, part: slice, x: np.ndarray) -> tuple[np.ndarray, float]:
         """Of expanded frames x (T, 2 D) the share (T, G) of each Gaussian in `part`, and the log-likelihood of all of them."""
-        scores = x @ self._projection[part].T
+        scores = x @ self.projection[part].T
         scores += self.gconsts[part]
         highest = scores.max(axis=1, keepdims=True)
         scores -= highest
@@ -134,7 +133,7 @@ class AmDiagGmm:
         """[m, v] of the Gaussians of `pdf` (m = mu / sigma^2, v = 1 / sigma^2), averaged by their posteriors in each frame of `feats`
         (T, D): (T, 2 D) float32. With `target` the parameters are those of the Gaussians in their places there."""
         part = slice(self.offsets[pdf], self.offsets[pdf + 1])
-        projection = (self if target is None else target)._projection[part]
+        projection = (self if target is None else target).projection[part]
         return np.concatenate([self._posteriors(part, _expanded(feats[start:start + _BLOCK]))[0] @ projection
                                for start in range(0, len(feats), _BLOCK)])
 
@@ -252,6 +251,12 @@ class AmDiagGmm:
             writer.matrix(self.inv_vars[part])
             writer.token("</DiagGMM>")
             writer.end_line()
+
+
+def check_dim(gmm: AmDiagGmm, feats: np.ndarray) -> None:
+    """Raises UserError where features (T, D) have another dimension than the model."""
+    if feats.shape[1] != gmm.dim:
+        raise UserError(f"the model expects features of dimension {gmm.dim}, found {feats.shape[1]}; use the features it was trained on.")
 
 
 def split_targets(occupancy: np.ndarray, num_gauss: int, power: float = 0.25, min_count: float = 20.0) -> np.ndarray:

@@ -14,7 +14,7 @@ import functools
 import heapq
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -49,6 +49,27 @@ class TrainingGraph:
     def num_states(self) -> int:
         """Without the final state."""
         return len(self.offsets) - 1
+
+    def repeated(self) -> TrainingGraph:
+        """The graph in which the transcript may be said again behind its end, where no path is complete (Kaldi's --careful).
+
+        Where that fits the utterance better, by more than the beam, no complete path is left.
+        """
+        states, final = self.num_states, self.destination == self.num_states
+        ends, starts = np.flatnonzero(final), len(self.start_states)
+        # Of both rounds, the arcs within; then the first round's to the end, and those from there to the second round's starts.
+        inside = np.flatnonzero(~final)
+        arc = np.concatenate([inside, inside, ends, np.repeat(ends, starts)])
+        second = np.repeat([0, states, 0, 0], [len(inside), len(inside), len(ends), len(ends) * starts])
+        destination = np.concatenate([self.destination[inside], self.destination[inside] + states, np.full(len(ends), 2 * states),
+                                      np.tile(self.start_states + states, len(ends))])
+        cost = self.cost[arc]
+        cost[len(arc) - len(ends) * starts:] += np.tile(self.start_costs, len(ends))
+        source = self.source[arc] + second
+        order = np.argsort(source, kind="stable")
+        arc, source = arc[order], source[order]
+        return replace(self, offsets=np.searchsorted(source, np.arange(2 * states + 1)).astype(np.int32), source=source.astype(np.int32),
+                       destination=destination[order].astype(np.int32), tid=self.tid[arc], cost=cost[order], column=self.column[arc])
 
 
 State = tuple[int, int]  # words consumed, state of L

@@ -13,22 +13,23 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from pykaldist.hmm.em import AlignedFrames, accumulate, expected_parameters
+from pykaldist.hmm.em import AlignedFrames
+from pykaldist.hmm.engine import Engine
 from pykaldist.hmm.gmm import AmDiagGmm
-from pykaldist.hmm.outer import weighted_outer_products
 
 SWEEPS = 200
 
 
-def mllt_stats(gmm: AmDiagGmm, feats: np.ndarray, frames: AlignedFrames, threads: int = 1) -> tuple[np.ndarray, float]:
+def mllt_stats(gmm: AmDiagGmm, feats: np.ndarray, frames: AlignedFrames, engine: Engine | None = None) -> tuple[np.ndarray, float]:
     """(G, beta): G is (D, D, D) float64, beta the number of frames."""
-    stats, _ = accumulate(gmm, feats, frames, threads)
-    weights = expected_parameters(gmm, feats, frames, threads)[:, gmm.dim:]
+    engine = engine or Engine()
+    stats, _ = engine.accumulate(gmm, feats, frames)
+    weights = engine.expected_parameters(gmm, feats, frames)[:, gmm.dim:]
     inv_vars = gmm.inv_vars.astype(np.float64)
     means = gmm.means_invvars / inv_vars
     cross = np.stack([(stats.x * inv_vars[:, d:d + 1]).T @ means for d in range(gmm.dim)])
     squares = np.stack([(means * (stats.occupancy * inv_vars[:, d])[:, None]).T @ means for d in range(gmm.dim)])
-    return weighted_outer_products(feats, weights) - cross - cross.transpose(0, 2, 1) + squares, float(stats.occupancy.sum())
+    return engine.outer_products(feats, weights) - cross - cross.transpose(0, 2, 1) + squares, float(stats.occupancy.sum())
 
 
 def estimate_mllt(stats: np.ndarray, beta: float) -> tuple[np.ndarray, float]:

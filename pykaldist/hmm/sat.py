@@ -16,11 +16,12 @@ import numpy as np
 
 from pykaldist.hmm.align import AlignOptions
 from pykaldist.hmm.corpus import Corpus
-from pykaldist.hmm.em import AlignedFrames, accumulate, iterations
+from pykaldist.hmm.engine import Engine
 from pykaldist.hmm.fmllr import FmllrOptions, compose, estimate_aligned, transformed
 from pykaldist.hmm.gmm import AmDiagGmm
+from pykaldist.hmm.training import Checkpoint, State, iterations
 from pykaldist.hmm.transition_model import TransitionModel
-from pykaldist.hmm.triphones import TriphoneOptions, TriphoneSystem, train_triphones
+from pykaldist.hmm.triphones import TriphoneOptions, train_triphones
 from pykaldist.io.lang import LangDir
 from pykaldist.options import option
 
@@ -45,15 +46,22 @@ class Fmllr:
     transforms: Transforms
     silence_phones: Sequence[int]
     options: FmllrOptions
-    threads: int
+    engine: Engine
 
     def update(self, iteration: int, gmm: AmDiagGmm, feats: np.ndarray, tids: np.ndarray, model: TransitionModel) -> tuple[
             AmDiagGmm, np.ndarray, str]:
         if iteration not in self.iters:
             return gmm, feats, ""
-        changes, gain = estimate_aligned(gmm, feats, tids, model, self.silence_phones, self.rows, self.options, self.threads)
+        changes, gain = estimate_aligned(gmm, feats, tids, model, self.silence_phones, self.rows, self.options, self.engine)
         self.transforms = {speaker: compose(change, self.transforms[speaker]) for speaker, change in changes.items()}
         return gmm, transformed(self.unadapted, self.rows, self.transforms), f", fMLLR + {gain:.4f} a frame of speech"
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {"transforms": np.stack([self.transforms[speaker] for speaker in self.rows])}
+
+    def restore(self, state: dict[str, np.ndarray]) -> np.ndarray:
+        self.transforms = dict(zip(self.rows, state["transforms"], strict=True))
+        return transformed(self.unadapted, self.rows, self.transforms)
 
 
 def speaker_rows(corpus: Corpus, utt2spk: dict[str, str]) -> dict[str, np.ndarray]:
@@ -66,15 +74,15 @@ def speaker_rows(corpus: Corpus, utt2spk: dict[str, str]) -> dict[str, np.ndarra
 
 def train_sat(corpus: Corpus, utt2spk: dict[str, str], lang: LangDir, tids: np.ndarray, old: TransitionModel, start: Transforms,
               max_leaves: int, totgauss: int, options: SatOptions, align_options: AlignOptions, fmllr_options: FmllrOptions,
-              threads: int = 1, log: Callable[[str], None] = print) -> tuple[TriphoneSystem, AmDiagGmm, Transforms]:
+              engine: Engine | None = None, log: Callable[[str], None] = print, checkpoint: Checkpoint | None = None) -> tuple[
+        State, AmDiagGmm, Transforms]:
     """Train on `corpus`, whose features are not adapted, from an alignment and transforms for it; the rest as `train_triphones`.
 
     Returns the system, its twin for features that are not adapted, and the speakers' transforms.
     """
-    rows = speaker_rows(corpus, utt2spk)
-    fmllr = Fmllr(iterations("fmllr-iters", options.fmllr_iters), corpus.feats, rows, start, lang.silence_phones, fmllr_options, threads)
+    engine, rows = engine or Engine(), speaker_rows(corpus, utt2spk)
+    fmllr = Fmllr(iterations("fmllr-iters", options.fmllr_iters), corpus.feats, rows, start, lang.silence_phones, fmllr_options, engine)
     system = train_triphones(replace(corpus, feats=transformed(corpus.feats, rows, start)), lang, tids, old, max_leaves, totgauss, options,
-                             align_options, threads, fmllr, log)
-    frames = AlignedFrames.group(system.alignments.tids, system.transition_model)
-    stats, _ = accumulate(system.gmm, system.feats, frames, threads, other=corpus.feats)
+                             align_options, engine, fmllr, log, checkpoint)
+    stats, _ = engine.accumulate(system.gmm, system.feats, system.frames, other=corpus.feats)
     return system, system.gmm.updated(stats, remove_low_count=False), fmllr.transforms

@@ -2,28 +2,28 @@
 
 An earlier system's alignment gives the statistics of every state in context. From these come the questions, the tree, and one Gaussian
 for each of its leaves; then EM along the alignment, which is converted to the new tree, and made anew with the new model in some
-iterations. The number of Gaussians grows by the same amount each iteration up to `max_iter_inc`, from the number of leaves asked for.
-Systems that also learn a transform of the features (MLLT, fMLLR) do so in iterations of their own, by `Adaptation`.
+iterations. The number of Gaussians grows from the number of leaves asked for; a system that also learns a transform of the features (MLLT,
+fMLLR) begins with one for each leaf.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass
 
 import numpy as np
 
 from pykaldist.errors import UserError
-from pykaldist.hmm.align import Alignments, AlignOptions, align
+from pykaldist.hmm.align import Alignments, AlignOptions
 from pykaldist.hmm.build_tree import build_tree, read_roots
 from pykaldist.hmm.context import convert_alignments
 from pykaldist.hmm.corpus import Corpus
-from pykaldist.hmm.em import AlignedFrames, accumulate, iterations
+from pykaldist.hmm.engine import Engine
 from pykaldist.hmm.gmm import AmDiagGmm, split_targets
 from pykaldist.hmm.graphs import GraphCompiler
 from pykaldist.hmm.questions import all_questions, automatic_questions
 from pykaldist.hmm.topology import read_topology
+from pykaldist.hmm.training import Adaptation, Checkpoint, State, Training, TrainingOptions
 from pykaldist.hmm.transition_model import TransitionModel
 from pykaldist.hmm.tree import ContextDependency
 from pykaldist.hmm.tree_stats import TreeStats, accumulate_tree_stats
@@ -33,49 +33,18 @@ from pykaldist.progress import Progress, progress
 
 
 @dataclass
-class TriphoneOptions:
+class TriphoneOptions(TrainingOptions):
     """Options of `train_triphones`, over those of the alignment."""
 
-    num_iters: int = option(35, "iterations of training")
-    max_iter_inc: int = option(25, "last iteration in which the number of Gaussians grows")
-    realign_iters: str = option("10 20 30", "iterations that align first")
-    power: float = option(0.25, "exponent of a pdf's occupancy in its share of the Gaussians")
     cluster_thresh: float = option(-1.0, "merge leaves while that costs less log-likelihood; below 0: than the last split gained; 0: never")
     context_width: int = option(3, "phones in the tree's window")
     central_position: int = option(1, "place of the modelled phone in it, from 0")
-    seed: int = option(0, "seed of the questions' clustering and of the splits' directions")
 
     def __post_init__(self) -> None:
-        if self.num_iters < 1:
-            raise UserError(f"--num-iters must be at least 1, found {self.num_iters}.")
+        super().__post_init__()
         if not 0 <= self.central_position < self.context_width <= 5:
             raise UserError(f"--context-width must be 1 to 5 and --central-position below it, found {self.context_width} and "
                             f"{self.central_position}.")
-
-
-@dataclass
-class TriphoneSystem:
-    """What training makes: `feats` are the features in the space of the model. The alignments are those of the last realignment, as in
-    Kaldi, and the log-likelihood a frame theirs."""
-
-    tree: ContextDependency
-    transition_model: TransitionModel
-    gmm: AmDiagGmm
-    alignments: Alignments
-    log_likelihood: float
-    feats: np.ndarray
-
-
-class Adaptation(Protocol):
-    """A transform of the features that is learned along with the Gaussians."""
-
-    def update(self, iteration: int, gmm: AmDiagGmm, feats: np.ndarray, tids: np.ndarray, model: TransitionModel) -> tuple[
-            AmDiagGmm, np.ndarray, str]:
-        """The model and the features (N, D) that iteration `iteration` goes on with, and what to log about it (may be empty).
-
-        `tids` is the alignment of all frames, 0 where there is none.
-        """
-        ...
 
 
 def grow(stats: TreeStats, lang: LangDir, max_leaves: int, options: TriphoneOptions, log: Callable[[str], None] = print) -> tuple[
@@ -102,45 +71,33 @@ def one_gaussian_each(stats: TreeStats, tree: ContextDependency) -> tuple[AmDiag
 
 
 def train_triphones(corpus: Corpus, lang: LangDir, tids: np.ndarray, old: TransitionModel, max_leaves: int, totgauss: int,
-                    options: TriphoneOptions, align_options: AlignOptions, threads: int = 1, adaptation: Adaptation | None = None,
-                    log: Callable[[str], None] = print) -> TriphoneSystem:
+                    options: TriphoneOptions, align_options: AlignOptions, engine: Engine | None = None,
+                    adaptation: Adaptation | None = None, log: Callable[[str], None] = print,
+                    checkpoint: Checkpoint | None = None) -> State:
     """Train a system on `corpus`, beginning with the alignment `tids` (transition_ids of the model `old`, 0 where there is none).
 
-    `corpus.feats` are the features that the tree is grown on; `log` gets a line an iteration. The result does not depend on `threads`.
-    Raises UserError where more than a tenth of the utterances cannot be aligned in the end, or for options without sense.
+    `corpus.feats` are the features that the tree is grown on; `log` gets a line an iteration. The alignments that come out are those of the
+    last realignment, as in Kaldi. With `checkpoint` the training goes on where that says. Raises UserError where more than a tenth of the
+    utterances cannot be aligned in the end, or for sizes without sense.
     """
     if max_leaves < 1 or totgauss < max_leaves:
         raise UserError(f"expected at least one leaf, and no fewer Gaussians than leaves; found {max_leaves} and {totgauss}.")
-    realign_iters, rng = iterations("realign-iters", options.realign_iters), np.random.default_rng([options.seed, 1])
-    stats = accumulate_tree_stats(corpus.feats, tids, corpus.offsets, old, lang.silence_phones, options.context_width,
-                                  options.central_position)
-    tree, model = grow(stats, lang, max_leaves, options, log)
-    gmm, occupancy = one_gaussian_each(stats, tree)
-    gmm = gmm.split(split_targets(occupancy, max_leaves, options.power), rng)
-    alignments = Alignments(convert_alignments(tids, corpus.offsets, old, tree, model))
-    frames = AlignedFrames.group(alignments.tids, model)
-    compiler = GraphCompiler(lang, tree, model)
+    engine, first = engine or Engine(), 1
+    if checkpoint is not None and checkpoint.stage:
+        state, first = checkpoint.load(corpus, read_topology(lang.file("topo")), adaptation), checkpoint.stage
+    else:
+        rng = np.random.default_rng([options.seed, 1])
+        stats = accumulate_tree_stats(corpus.feats, tids, corpus.offsets, old, lang.silence_phones, options.context_width,
+                                      options.central_position)
+        tree, model = grow(stats, lang, max_leaves, options, log)
+        gmm, occupancy = one_gaussian_each(stats, tree)
+        if adaptation is None:
+            gmm = gmm.split(split_targets(occupancy, max_leaves, options.power), rng)
+        state = State(tree, model, gmm, Alignments(convert_alignments(tids, corpus.offsets, old, tree, model)), corpus.feats, rng)
+    compiler = GraphCompiler(lang, state.tree, state.transition_model)
     graphs = [compiler.compile(words) for words in progress(corpus.words, "compiling graphs", unit="utt")]
-    num_gauss, log_likelihood = max_leaves, 0.0
-    with Progress("training triphones", options.num_iters - 1, "iteration") as bar:
-        for iteration in range(1, options.num_iters):
-            note = ""
-            if iteration in realign_iters:
-                alignments = align(corpus, graphs, model, gmm, align_options, [lang.optional_silence], threads)
-                frames = AlignedFrames.group(alignments.tids, model)
-                note = f", aligned ({len(alignments.retried)} retried, {len(alignments.failed)} failed)"
-            if adaptation is not None:
-                gmm, feats, adapted = adaptation.update(iteration, gmm, corpus.feats, alignments.tids, model)
-                corpus, note = replace(corpus, feats=feats), note + adapted
-            stats_of_gaussians, log_likelihood = accumulate(gmm, corpus.feats, frames, threads)
-            log(f"iteration {iteration}: log-likelihood {log_likelihood:.4f} a frame, {frames.num_frames} frames, {gmm.num_gauss} "
-                f"Gaussians{note}")
-            model.update(frames.transition_counts)
-            targets = split_targets(gmm.pdf_occupancy(stats_of_gaussians), num_gauss, options.power)
-            gmm = gmm.updated(stats_of_gaussians).split(targets, rng)
-            if iteration <= options.max_iter_inc:
-                num_gauss += (totgauss - max_leaves) // max(1, options.max_iter_inc)
-            bar.update(1, f"log-likelihood {log_likelihood:.2f}")
-    alignments.failed = [utt for number, utt in enumerate(corpus.utts) if not alignments.tids[corpus.offsets[number]]]
-    alignments.check(corpus, graphs)
-    return TriphoneSystem(tree, model, gmm, alignments, log_likelihood, corpus.feats)
+    training = Training(corpus, graphs, lang.optional_silence, options, align_options, max_leaves, totgauss, engine, adaptation, log=log)
+    with Progress("training triphones", options.num_iters - first, "iteration") as bar:
+        training.run(state, range(first, options.num_iters), bar, checkpoint)
+    training.check(state)
+    return state

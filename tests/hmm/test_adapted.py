@@ -16,7 +16,8 @@ from pykaldist.hmm.adapted_experiment import align_fmllr_dir, train_lda_mllt_dir
 from pykaldist.hmm.align import AlignOptions
 from pykaldist.hmm.alignment_dir import AlignmentDir
 from pykaldist.hmm.corpus import Corpus
-from pykaldist.hmm.em import AlignedFrames, accumulate
+from pykaldist.hmm.em import AlignedFrames
+from pykaldist.hmm.engine import Engine
 from pykaldist.hmm.experiment import train_mono_dir
 from pykaldist.hmm.fmllr import FmllrOptions
 from pykaldist.hmm.lda_mllt import LdaMlltOptions
@@ -68,7 +69,7 @@ def test_lda_mllt(work: Path, toy_lang: LangDir) -> None:
     model, gmm = read_model(work / "lda/final.mdl")
     corpus = Corpus.load(DataDir(work / "data"), toy_lang, FeaturePipeline.from_dir(work / "lda"))
     frames = AlignedFrames.group(np.concatenate([AlignmentDir(work / "lda").labels[u] for u in corpus.utts]), model)
-    assert accumulate(gmm, corpus.feats, frames)[1] >= float(lines[-1].split("log-likelihood ")[1].split()[0]) - 0.01
+    assert Engine().accumulate(gmm, corpus.feats, frames)[1] >= float(lines[-1].split("log-likelihood ")[1].split()[0]) - 0.01
     with pytest.raises(UserError, match="--dim must be 1 to 24"):
         train_lda_mllt_dir(work / "data", toy_lang.path, work / "mono", work / "no", 40, 60, LdaMlltOptions(dim=25), AlignOptions(),
                            "--norm-means=false", "--left-context=2 --right-context=1", log=quiet)
@@ -92,7 +93,7 @@ def test_sat(work: Path, toy_lang: LangDir) -> None:
     for name, transform_dir in (("plain", None), ("adapted", work / "sat")):
         corpus = Corpus.load(DataDir(work / "data"), toy_lang, FeaturePipeline.from_dir(work / "sat", transform_dir))
         frames = frames or AlignedFrames.group(np.concatenate([AlignmentDir(work / "sat").labels[u] for u in corpus.utts]), model)
-        measured[name] = [accumulate(one, corpus.feats, frames)[1] for one in (gmm, unadapted)]
+        measured[name] = [Engine().accumulate(one, corpus.feats, frames)[1] for one in (gmm, unadapted)]
     assert measured["adapted"][0] > measured["adapted"][1] and measured["plain"][1] > measured["plain"][0]
 
     ali = align_fmllr_dir(work / "data", toy_lang.path, work / "sat", work / "sat_ali", AlignOptions(), FMLLR, nj=3, log=quiet)

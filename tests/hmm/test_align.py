@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from pykaldist.errors import UserError
 from pykaldist.hmm.align import AlignOptions, align, equal_alignments, loops_behind
 from pykaldist.hmm.corpus import Corpus
+from pykaldist.hmm.engine import Engine
 from pykaldist.hmm.gmm import AmDiagGmm
 from pykaldist.hmm.graphs import GraphCompiler, TrainingGraph
+from pykaldist.hmm.mono import MonoOptions, train_mono
 from pykaldist.hmm.topology import read_topology
 from pykaldist.hmm.transition_model import TransitionModel
 from pykaldist.hmm.tree import monophone_tree
@@ -90,7 +92,7 @@ def test_viterbi_finds_the_best_path(compiler: GraphCompiler, toy_corpus: Corpus
 
 def test_threads_change_nothing(compiler: GraphCompiler, toy_corpus: Corpus, graphs: list[TrainingGraph]) -> None:
     model, gmm = compiler.transition_model, random_gmm(compiler.transition_model.num_pdfs)
-    one, three = (align(toy_corpus, graphs, model, gmm, AlignOptions(), threads=n) for n in (1, 3))
+    one, three = (align(toy_corpus, graphs, model, gmm, AlignOptions(), engine=Engine(n)) for n in (1, 3))
     np.testing.assert_array_equal(one.tids, three.tids)
 
 
@@ -111,6 +113,20 @@ def test_beams(compiler: GraphCompiler, toy_corpus: Corpus, graphs: list[Trainin
     with pytest.raises(UserError, match="of 60 utterances cannot be aligned: utt"):
         failed.check(toy_corpus, graphs)
     wide.check(toy_corpus, graphs)
+
+
+def test_careful(toy_corpus: Corpus, graphs: list[TrainingGraph], toy_lang: LangDir) -> None:
+    """Of an utterance that says its transcript twice, careful alignment makes nothing; another one comes out as ever."""
+    system = train_mono(toy_corpus, toy_lang, MonoOptions(num_iters=10), AlignOptions(), log=lambda line: None)
+    model, gmm = system.transition_model, system.gmm
+    twice = Corpus(["once", "twice"], np.concatenate([toy_corpus.utterance_feats(0)] * 3), toy_corpus.offsets[1] * np.array([0, 1, 3]),
+                   [toy_corpus.words[0]] * 2, toy_corpus.unknown)
+    plain, careful = (align(twice, [graphs[0]] * 2, model, gmm, AlignOptions(beam=20, retry_beam=20, careful=on)) for on in (False, True))
+    assert not plain.failed and careful.failed == ["twice"]
+    frames = toy_corpus.offsets[1]
+    np.testing.assert_array_equal(careful.tids[:frames], plain.tids[:frames])
+    again, states = graphs[0].repeated(), graphs[0].num_states
+    assert again.num_states == 2 * states and (again.source[again.destination == again.num_states] < states).all()
 
 
 def test_too_short_utterances_are_named(compiler: GraphCompiler, toy_corpus: Corpus, graphs: list[TrainingGraph]) -> None:

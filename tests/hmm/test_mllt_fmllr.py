@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from pykaldist.errors import UserError
-from pykaldist.hmm.em import AlignedFrames, accumulate, expected_parameters
+from pykaldist.hmm.em import AlignedFrames
+from pykaldist.hmm.engine import Engine
 from pykaldist.hmm.fmllr import FmllrOptions, FmllrStats, compose, estimate_fmllr, estimate_speakers, identity, transformed
 from pykaldist.hmm.gmm import AmDiagGmm
 from pykaldist.hmm.mllt import estimate_mllt, mllt_stats
-from pykaldist.hmm.outer import weighted_outer_products
 
 from .test_gmm import random_gmm
 
@@ -67,7 +67,7 @@ def test_outer_products() -> None:
     rng = np.random.default_rng(0)
     x, weights = rng.normal(size=(5000, 3)).astype(np.float32), rng.random((5000, 2)).astype(np.float32)
     expected = np.einsum("td,ti,tj->dij", weights.astype(float), x.astype(float), x.astype(float))
-    np.testing.assert_allclose(weighted_outer_products(x, weights), expected, rtol=1e-4, atol=1e-2)
+    np.testing.assert_allclose(Engine().outer_products(x, weights), expected, rtol=1e-4, atol=1e-2)
 
 
 def test_expected_parameters(gmm: AmDiagGmm) -> None:
@@ -76,7 +76,7 @@ def test_expected_parameters(gmm: AmDiagGmm) -> None:
     feats = np.concatenate([feats, feats[:1]])
     twin = AmDiagGmm(gmm.offsets, gmm.weights, gmm.means_invvars + 1, gmm.inv_vars * 2)
     for target in (None, twin):
-        found, other = expected_parameters(gmm, feats, frames, threads=2, target=target), target or gmm
+        found, other = Engine(2).expected_parameters(gmm, feats, frames, target=target), target or gmm
         parameters = np.concatenate([other.means_invvars, other.inv_vars], axis=1)
         for pdf in range(3):
             for row in frames.order[frames.bounds[pdf]:frames.bounds[pdf + 1]]:
@@ -85,16 +85,17 @@ def test_expected_parameters(gmm: AmDiagGmm) -> None:
         assert not found[-1].any()
     rows = np.arange(60)
     soft = AlignedFrames(np.concatenate([rows, rows]), np.array([0, 60, 120, 120]), np.zeros(1), np.repeat([0.25, 0.5], 60))
-    one, two = (expected_parameters(gmm, feats, AlignedFrames(rows, np.array(b), np.zeros(1))) for b in ([0, 60, 60, 60], [0, 0, 60, 60]))
-    np.testing.assert_allclose(expected_parameters(gmm, feats, soft), 0.25 * one + 0.5 * two, rtol=1e-5, atol=1e-6)
+    one, two = (Engine().expected_parameters(gmm, feats, AlignedFrames(rows, np.array(b), np.zeros(1)))
+                for b in ([0, 60, 60, 60], [0, 0, 60, 60]))
+    np.testing.assert_allclose(Engine().expected_parameters(gmm, feats, soft), 0.25 * one + 0.5 * two, rtol=1e-5, atol=1e-6)
 
 
 def test_statistics_of_other_features(gmm: AmDiagGmm) -> None:
     """The second features are summed up under the posteriors of the first."""
     feats, frames = drawn(gmm, 50, 2)
     other = np.random.default_rng(5).normal(size=feats.shape).astype(np.float32)
-    stats, value = accumulate(gmm, feats, frames, other=other)
-    plain, same = accumulate(gmm, feats, frames)
+    stats, value = Engine().accumulate(gmm, feats, frames, other=other)
+    plain, same = Engine().accumulate(gmm, feats, frames)
     np.testing.assert_allclose(stats.occupancy, plain.occupancy)
     assert value == same
     gammas = np.zeros((50, gmm.num_gauss))
@@ -110,7 +111,7 @@ def test_mllt_statistics_and_estimate(gmm: AmDiagGmm) -> None:
     turn = np.eye(DIM) + 0.3 * np.random.default_rng(1).normal(size=(DIM, DIM))
     feats, frames = drawn(gmm, 400, 4)
     feats = (feats @ turn.T).astype(np.float32)
-    stats, beta = mllt_stats(gmm, feats, frames, threads=2)
+    stats, beta = mllt_stats(gmm, feats, frames, Engine(2))
     expected = np.zeros((DIM, DIM, DIM))
     for x, gamma, mean, precision in triples(gmm, feats, frames):
         expected += gamma * precision[:, None, None] * np.outer(x - mean, x - mean)
@@ -133,13 +134,13 @@ def test_mllt_gain_is_the_likelihoods(gmm: AmDiagGmm) -> None:
     feats, frames = drawn(one, 500, 6)
     feats = (feats @ (np.eye(DIM) + 0.2 * np.ones((DIM, DIM))).T).astype(np.float32)
     matrix, gain = estimate_mllt(*mllt_stats(one, feats, frames))
-    before, after = accumulate(one, feats, frames)[1], accumulate(one.with_means_transformed(matrix),
+    before, after = Engine().accumulate(one, feats, frames)[1], Engine().accumulate(one.with_means_transformed(matrix),
                                                                   feats @ matrix.T.astype(np.float32), frames)[1]
     assert after + np.linalg.slogdet(matrix)[1] - before == pytest.approx(gain, abs=1e-3)
 
 
 def stats_of(gmm: AmDiagGmm, feats: np.ndarray, frames: AlignedFrames) -> FmllrStats:
-    return FmllrStats.of_frames(feats, expected_parameters(gmm, feats, frames), float(len(feats)))
+    return FmllrStats.of_frames(feats, Engine().expected_parameters(gmm, feats, frames), float(len(feats)))
 
 
 def test_fmllr_statistics(gmm: AmDiagGmm) -> None:
@@ -198,8 +199,8 @@ def test_speakers(gmm: AmDiagGmm) -> None:
     feats, frames = drawn(gmm, 900, 9)
     feats[:400] += 2
     rows = {"loud": np.arange(400), "plain": np.arange(400, 860), "brief": np.arange(860, 900)}
-    expected = expected_parameters(gmm, feats, frames)
-    made = [estimate_speakers(feats, expected, np.ones(900), rows, FULL, threads) for threads in (1, 3)]
+    expected = Engine().expected_parameters(gmm, feats, frames)
+    made = [estimate_speakers(feats, expected, np.ones(900), rows, FULL, Engine(threads)) for threads in (1, 3)]
     (transforms, gain), (again, _) = made
     assert list(transforms) == list(rows) and gain > 0
     assert all(np.array_equal(transforms[s], again[s]) for s in rows)

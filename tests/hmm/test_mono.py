@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from pykaldist.feats.make import collect_parts, extract_part, speaker_cmvn
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.hmm.align import AlignOptions, align
 from pykaldist.hmm.corpus import Corpus
-from pykaldist.hmm.em import AlignedFrames, accumulate
+from pykaldist.hmm.em import AlignedFrames
+from pykaldist.hmm.engine import Engine
 from pykaldist.hmm.experiment import align_dir, train_mono_dir
 from pykaldist.hmm.graphs import GraphCompiler
 from pykaldist.hmm.model_files import read_model, read_tree
@@ -39,7 +41,7 @@ def test_flat_start_finds_the_phones(toy_speech: tuple[Corpus, np.ndarray], toy_
 
 
 def test_training_does_not_depend_on_threads(toy_corpus: Corpus, toy_lang: LangDir) -> None:
-    one, two = (train_mono(toy_corpus, toy_lang, SHORT, AlignOptions(), threads=n, log=lambda line: None) for n in (1, 2))
+    one, two = (train_mono(toy_corpus, toy_lang, SHORT, AlignOptions(), Engine(n), log=lambda line: None) for n in (1, 2))
     np.testing.assert_array_equal(one.gmm.means_invvars, two.gmm.means_invvars)
     np.testing.assert_array_equal(one.alignments.tids, two.alignments.tids)
 
@@ -54,7 +56,7 @@ def test_frames_are_grouped_by_pdf(toy_corpus: Corpus, toy_lang: LangDir) -> Non
     for pdf in range(system.gmm.num_pdfs):
         expected = [n for n in np.flatnonzero(pdfs == pdf) if n >= 5]
         assert frames.order[frames.bounds[pdf]:frames.bounds[pdf + 1]].tolist() == expected
-    stats, average = accumulate(system.gmm, toy_corpus.feats, frames)
+    stats, average = Engine().accumulate(system.gmm, toy_corpus.feats, frames)
     assert stats.occupancy.sum() == pytest.approx(frames.num_frames, rel=1e-6)
     every = system.gmm.loglikes(toy_corpus.feats)[np.arange(5, len(tids)), pdfs[5:]]
     assert average == pytest.approx(every.mean(dtype=np.float64), rel=1e-5)
@@ -99,13 +101,13 @@ def test_unknown_words_and_empty_transcripts(toy_data: DataDir, toy_lang: LangDi
 
 
 @pytest.mark.parametrize(("options", "nj", "message"), [
-    (MonoOptions(num_iters=0), 1, "--num-iters"), (MonoOptions(realign_iters="1 two"), 1, "--realign-iters"),
-    (MonoOptions(), 61, "--nj: expected a number from 1 to 60"), (MonoOptions(), 0, "--nj"),
+    ({"num_iters": 0}, 1, "--num-iters"), ({"realign_iters": "1 two"}, 1, "--realign-iters"), ({"num_starts": 0}, 1, "--num-starts"),
+    ({}, 61, "--nj: expected a number from 1 to 60"), ({}, 0, "--nj"),
 ])
-def test_options_without_sense(toy_data: DataDir, toy_lang: LangDir, tmp_path: Path, options: MonoOptions, nj: int,
+def test_options_without_sense(toy_data: DataDir, toy_lang: LangDir, tmp_path: Path, options: dict[str, Any], nj: int,
                                message: str) -> None:
     with pytest.raises(UserError, match=message):
-        train_mono_dir(toy_data.path, toy_lang.path, tmp_path / "mono", options, AlignOptions(), nj=nj)
+        train_mono_dir(toy_data.path, toy_lang.path, tmp_path / "mono", MonoOptions(**options), AlignOptions(), nj=nj)
 
 
 def an4(shared: Path, target: Path, utts: int | None) -> DataDir:
@@ -137,7 +139,7 @@ def test_kaldis_model_aligns_as_kaldi_did(shared: Path, golden: Path, tmp_path: 
     kaldis = np.concatenate([expected[utt] for utt in corpus.utts])
     assert not found.failed
     assert (found.tids == kaldis).mean() > 0.97
-    ours, theirs = (accumulate(gmm, corpus.feats, AlignedFrames.group(tids, model))[1] for tids in (found.tids, kaldis))
+    ours, theirs = (Engine().accumulate(gmm, corpus.feats, AlignedFrames.group(tids, model))[1] for tids in (found.tids, kaldis))
     assert ours == pytest.approx(theirs, abs=0.02)
 
 
@@ -152,7 +154,7 @@ def test_an4_reaches_kaldis_likelihood(shared: Path, golden: Path, tmp_path: Pat
         model, gmm = read_model(system / "final.mdl")
         ali = {k: v for job in (1, 2) for k, v in read_archive(system / f"ali.{job}.gz")}
         tids = np.concatenate([ali[utt] for utt in corpus.utts])
-        measured.append((accumulate(gmm, corpus.feats, AlignedFrames.group(tids, model))[1], gmm.num_gauss, model.tid2phone[tids]))
+        measured.append((Engine().accumulate(gmm, corpus.feats, AlignedFrames.group(tids, model))[1], gmm.num_gauss, model.tid2phone[tids]))
     ours, kaldis = measured
     assert ours[0] > kaldis[0] - 0.1 and abs(ours[1] - kaldis[1]) < 10
     assert (ours[2] == kaldis[2]).mean() > 0.85

@@ -12,6 +12,7 @@ from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.hmm.align import AlignOptions, align
 from pykaldist.hmm.alignment_dir import AlignmentDir
 from pykaldist.hmm.corpus import Corpus
+from pykaldist.hmm.engine import Engine
 from pykaldist.hmm.graphs import GraphCompiler
 from pykaldist.hmm.model_files import read_model, read_tree
 from pykaldist.io.datadir import DataDir
@@ -25,7 +26,7 @@ def agreement(corpus: Corpus, kaldi: Path, system: str) -> tuple[float, float]:
     """The share of frames with Kaldi's transition-id, and with its pdf."""
     lang, (model, gmm) = LangDir(kaldi / "lang"), read_model(kaldi / system / "final.mdl")
     compiler = GraphCompiler(lang, read_tree(kaldi / system / "tree"), model)
-    found = align(corpus, [compiler.compile(words) for words in corpus.words], model, gmm, AlignOptions(), threads=2)
+    found = align(corpus, [compiler.compile(words) for words in corpus.words], model, gmm, AlignOptions(), engine=Engine(2))
     expected = AlignmentDir(kaldi / system).labels
     theirs = np.concatenate([expected[utt] for utt in corpus.utts])
     assert not found.failed

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pykaldist.hmm.model_files import read_tree
 from pykaldist.io.datadir import DataDir
 
 from .conftest import write_dict
@@ -33,14 +34,16 @@ def test_from_lexicon_to_alignments(root: Path, work: Path) -> None:
     assert mono.stdout.startswith("train_mono.sh: 15 pdfs, ") and mono.stdout.endswith("; model in exp/mono\n")
     assert "1 words of the transcripts are not in the lexicon and count as OOV: whatsit (1)." in mono.stderr
     assert (work / "exp/mono/log/train.log").read_text().count("iteration ") == 10
-    ali = bash(root, "align_si.sh --nj 3 --boost-silence 1.25 data lang exp/mono exp/ali", work)
+    ali = bash(root, "align_si.sh --nj 3 --use-graphs true --boost-silence 1.25 --scale-opts --acoustic-scale=0.2 "
+               "data lang exp/mono exp/ali", work)
     assert ali.returncode == 0, ali.stderr
     assert "60 of 60 utterances aligned" in ali.stdout and ali.stdout.endswith("; alignments in exp/ali\n")
     assert {p.name for p in (work / "exp/ali").glob("ali.*")} == {"ali.1.gz", "ali.2.gz", "ali.3.gz"}
-    tri = bash(root, "train_deltas.sh --nj 2 --num-iters 6 --max-iter-inc 4 --realign-iters 3 30 50 data lang exp/ali exp/tri1", work)
+    tri = bash(root, "train_deltas.sh --nj 2 --num-iters 6 --max-iter-inc 4 --realign-iters 3 --context-opts --context-width=4 "
+               "30 50 data lang exp/ali exp/tri1", work)
     assert tri.returncode == 0, tri.stderr
     assert " pdfs, " in tri.stdout and tri.stdout.endswith("; model in exp/tri1\n")
-    assert (work / "exp/tri1/log/train.log").read_text().count("iteration ") == 5
+    assert (work / "exp/tri1/log/train.log").read_text().count("iteration ") == 5 and read_tree(work / "exp/tri1/tree").width == 4
     short = "--nj 2 --num-iters 4 --max-iter-inc 3 --realign-iters 3"
     lda = bash(root, f"train_lda_mllt.sh {short} --mllt-iters 2 --dim 9 --splice-opts --left-context=1 30 50 data lang exp/ali exp/lda",
                work)
@@ -70,3 +73,6 @@ def test_failures_are_one_sentence(root: Path, work: Path) -> None:
     mono = bash(root, "train_mono.sh --nj 2 data lang exp/mono", work)
     assert mono.returncode == 1 and "feats.scp lacks 1 utterances of utt2spk, such as utt00" in mono.stderr
     assert "log: exp/mono/log/train.log" in mono.stderr and not (work / "exp/mono/final.mdl").exists()
+    for option, message in (("--stage 3", "--stage 3: exp/mono has no training to go on with"), ("--device tpu", "--device tpu is not")):
+        mono = bash(root, f"fix_data_dir.sh data; train_mono.sh {option} --nj 2 data lang exp/mono", work)
+        assert mono.returncode == 1 and message in mono.stderr

@@ -14,10 +14,12 @@ from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.hmm.align import Alignments, AlignOptions
 from pykaldist.hmm.alignment_dir import AlignmentDir
 from pykaldist.hmm.corpus import Corpus
-from pykaldist.hmm.em import AlignedFrames, accumulate
+from pykaldist.hmm.em import AlignedFrames
+from pykaldist.hmm.engine import Engine
 from pykaldist.hmm.experiment import align_dir, read_start, train_deltas_dir, train_mono_dir
 from pykaldist.hmm.model_files import read_model, read_tree
-from pykaldist.hmm.mono import MonoOptions, MonoSystem, train_mono
+from pykaldist.hmm.mono import MonoOptions, train_mono
+from pykaldist.hmm.training import State
 from pykaldist.hmm.tree import EventMap, Split
 from pykaldist.hmm.tree_stats import accumulate_tree_stats
 from pykaldist.hmm.triphones import TriphoneOptions, train_triphones
@@ -30,12 +32,12 @@ SHORT = TriphoneOptions(num_iters=12, max_iter_inc=8, realign_iters="4 8")
 
 
 @pytest.fixture(scope="module")
-def monophones(toy_corpus: Corpus, toy_lang: LangDir) -> MonoSystem:
+def monophones(toy_corpus: Corpus, toy_lang: LangDir) -> State:
     options = MonoOptions(num_iters=12, max_iter_inc=8, totgauss=40, realign_iters="1 2 3 4 5 6 8 10")
     return train_mono(toy_corpus, toy_lang, options, AlignOptions(), log=lambda line: None)
 
 
-def test_statistics_are_sums_of_frames(toy_corpus: Corpus, toy_lang: LangDir, monophones: MonoSystem) -> None:
+def test_statistics_are_sums_of_frames(toy_corpus: Corpus, toy_lang: LangDir, monophones: State) -> None:
     """Against sums frame by frame; all frames are in them, and silence is without context."""
     tids, model = monophones.alignments.tids, monophones.transition_model
     stats = accumulate_tree_stats(toy_corpus.feats, tids, toy_corpus.offsets, model, toy_lang.silence_phones)
@@ -52,7 +54,7 @@ def test_statistics_are_sums_of_frames(toy_corpus: Corpus, toy_lang: LangDir, mo
         np.testing.assert_allclose(stats.sums[chosen].sum(axis=0), np.concatenate([[len(frames)], frames.sum(0), (frames**2).sum(0)]))
 
 
-def coarticulated(corpus: Corpus, monophones: MonoSystem) -> np.ndarray:
+def coarticulated(corpus: Corpus, monophones: State) -> np.ndarray:
     """The toy features, where the last state of a phone leans towards the phone behind it."""
     model, tids = monophones.transition_model, monophones.alignments.tids
     phone, state = model.tid2phone[tids], model.tid2hmm_state[tids]
@@ -67,7 +69,7 @@ def splits(node: EventMap) -> list[Split]:
     return [node, *splits(node.yes), *splits(node.no)] if isinstance(node, Split) else []
 
 
-def test_a_triphone_system_hears_the_neighbours(toy_corpus: Corpus, toy_lang: LangDir, monophones: MonoSystem) -> None:
+def test_a_triphone_system_hears_the_neighbours(toy_corpus: Corpus, toy_lang: LangDir, monophones: State) -> None:
     corpus = Corpus(toy_corpus.utts, coarticulated(toy_corpus, monophones), toy_corpus.offsets, toy_corpus.words, toy_corpus.unknown)
     lines: list[str] = []
     tids, old = monophones.alignments.tids, monophones.transition_model
@@ -82,15 +84,15 @@ def test_a_triphone_system_hears_the_neighbours(toy_corpus: Corpus, toy_lang: La
     assert 2 in asked and 0 not in asked  # for the neighbour that a phone leans to, and not for the other one
 
 
-def test_training_does_not_depend_on_threads(toy_corpus: Corpus, toy_lang: LangDir, monophones: MonoSystem) -> None:
+def test_training_does_not_depend_on_threads(toy_corpus: Corpus, toy_lang: LangDir, monophones: State) -> None:
     one, two = (train_triphones(toy_corpus, toy_lang, monophones.alignments.tids, monophones.transition_model, 40, 60, SHORT,
-                                AlignOptions(), threads, log=lambda line: None) for threads in (1, 2))
+                                AlignOptions(), Engine(threads), log=lambda line: None) for threads in (1, 2))
     assert one.tree == two.tree
     np.testing.assert_array_equal(one.gmm.means_invvars, two.gmm.means_invvars)
     np.testing.assert_array_equal(one.alignments.tids, two.alignments.tids)
 
 
-def test_utterances_without_a_start_come_in_later(toy_corpus: Corpus, toy_lang: LangDir, monophones: MonoSystem) -> None:
+def test_utterances_without_a_start_come_in_later(toy_corpus: Corpus, toy_lang: LangDir, monophones: State) -> None:
     tids = monophones.alignments.tids.copy()
     tids[:toy_corpus.offsets[2]] = 0
     made = {iters: train_triphones(toy_corpus, toy_lang, tids, monophones.transition_model, 40, 60, TriphoneOptions(
@@ -146,6 +148,6 @@ def test_an4_reaches_kaldis_likelihood(shared: Path, golden: Path, tmp_path: Pat
     for system in (tmp_path / "tri1", kaldis):
         model, gmm = read_model(system / "final.mdl")
         frames = AlignedFrames.group(np.concatenate([AlignmentDir(system).labels[utt] for utt in corpus.utts]), model)
-        measured.append((accumulate(gmm, corpus.feats, frames)[1], gmm.num_gauss, gmm.num_pdfs))
+        measured.append((Engine().accumulate(gmm, corpus.feats, frames)[1], gmm.num_gauss, gmm.num_pdfs))
     ours, theirs = measured
     assert ours[0] > theirs[0] - 0.1 and abs(ours[1] - theirs[1]) < 50 and abs(ours[2] - theirs[2]) < 25

@@ -1,4 +1,4 @@
-"""What the verbs that train context-dependent GMM systems have in common."""
+"""What the verbs that train GMM systems, and align with them, have in common."""
 
 from __future__ import annotations
 
@@ -8,8 +8,20 @@ from pykaldist.hmm.align import AlignOptions
 from pykaldist.options import add_options
 
 
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Where likelihoods and statistics are computed."""
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:N, or auto: cuda where there is one (default: cpu)")
+
+
+def add_stage(parser: argparse.ArgumentParser) -> None:
+    """Where a training begins."""
+    parser.add_argument("--stage", type=int, default=0, help="iteration to go on with an interrupted training; up to 0: from its beginning "
+                        "(default: 0)")
+
+
 def add_training_arguments(parser: argparse.ArgumentParser, options: type, of_ali: str = "") -> None:
-    """Sizes, directories and the options of training and of its alignments; `of_ali`: what else is read there."""
+    """Of context-dependent systems: sizes, directories and the options of training and of its alignments; `of_ali`: what else is read
+    there."""
     parser.add_argument("num_leaves", type=int, help="leaves of the decision tree, at most")
     parser.add_argument("tot_gauss", type=int, help="Gaussians in all at the end")
     parser.add_argument("data", help="data directory with features, CMVN statistics and transcripts")
@@ -17,5 +29,7 @@ def add_training_arguments(parser: argparse.ArgumentParser, options: type, of_al
     parser.add_argument("ali", help=f"directory of the alignments to start from{of_ali}")
     parser.add_argument("exp", help="the system's directory")
     parser.add_argument("--nj", type=int, default=1, help="threads, and files of alignments (default: 1)")
+    add_device(parser)
+    add_stage(parser)
     add_options(parser, options)
     add_options(parser, AlignOptions)
