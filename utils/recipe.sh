@@ -1,5 +1,5 @@
 # Sourced by a recipe's run.sh: its options, and what stages of several recipes have in common.
-#   . "$(dirname "${BASH_SOURCE[0]}")/utils/recipe.sh"
+#   . "$(dirname "${BASH_SOURCE[0]}")/utils/recipe.sh" || exit 1
 # Before it, run.sh defines corpus_options(), which prints the help of --corpus and of options of its own, and sets the defaults of those.
 # After it, run.sh is in its own folder, every option is set, and any command that fails ends it.
 

@@ -34,7 +34,8 @@ manifest=$store/train/manifest.json
 [ -f "$manifest" ] || { echo "run_nnet.sh: ERROR: no file $manifest; run run.sh first, stages 0 to 3." >&2; exit 1; }
 made_of() { sed -n "s/^  \"$1\": \"\(.*\)\",\$/\1/p" "$manifest"; }  # what pack.sh was given
 ali=$(made_of ali) data=$(dirname "$(made_of data)")
-graph=${ali%_ali}/graph
+graph=${ali%_ali}/graph  # that of exp/tri3 for exp/tri3_ali; imported alignments have their own
+[ -f "$graph/HCLG.fst" ] || { echo "run_nnet.sh: ERROR: no file $graph/HCLG.fst; run run.sh first, stage 2." >&2; exit 1; }
 set -e
 
 if $fbank; then

@@ -78,6 +78,13 @@ def _parsed(call: Call) -> argparse.Namespace:
     return parser.parse_args([*words, *call.arguments])
 
 
+def _write_manifest(store: Path, data: str, ali: str) -> None:
+    """What local/run_*.sh read of the DNN's frame store, among what resembles it."""
+    store.mkdir(parents=True, exist_ok=True)
+    provenance = {"data": data, "ali": ali, "cmvn_opts": "", "alignment": {"data": "other", "ali": "other"}}
+    (store / "manifest.json").write_text(json.dumps({"provenance": provenance}, indent=1) + "\n")
+
+
 @pytest.mark.parametrize("imported", [False, True])
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_stages_take_what_those_before_them_made(make_dry, recipe, imported):
@@ -132,9 +139,9 @@ def test_options_reach_pretraining_and_training(make_dry, recipe):
 @pytest.mark.parametrize(("recipe", "network"), NETWORKS)
 def test_networks_take_what_the_dnn_has(make_dry, recipe, network, ali, data, graph):
     folder, dry = make_dry(recipe)
-    (folder / "exp/dnn/store/train").mkdir(parents=True)
-    manifest = {"provenance": {"data": f"{data}/train", "ali": ali, "cmvn_opts": "", "alignment": {"data": "other", "ali": "other"}}}
-    (folder / "exp/dnn/store/train/manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    _write_manifest(folder / "exp/dnn/store/train", f"{data}/train", ali)
+    (folder / graph).mkdir(parents=True)
+    (folder / graph / "HCLG.fst").touch()
     calls = dry(f"local/run_{network}.sh", "--seed", "3", "--ngpu", "4", "--train-opts", "--num-epochs 2",
                 "--forward-opts", "--forward whole")
     trained, = (call for call in calls if call.script == "steps/nnet/train.sh")
@@ -159,5 +166,7 @@ def test_networks_take_what_the_dnn_has(make_dry, recipe, network, ali, data, gr
 @pytest.mark.parametrize("network", ["cnn", "lstm", "blstm"])
 def test_a_network_before_its_alignments_is_refused(make_recipe, network):
     folder, _ = make_recipe("an4")
-    done = subprocess.run([folder / "local" / f"run_{network}.sh"], capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "run run.sh first, stages 0 to 3" in done.stderr
+    for missing in ("exp/dnn/store/train/manifest.json", "exp/tri3/graph/HCLG.fst"):
+        done = subprocess.run([folder / "local" / f"run_{network}.sh"], capture_output=True, text=True, check=False)
+        assert done.returncode == 1 and f"no file {missing}; run run.sh first" in done.stderr
+        _write_manifest(folder / "exp/dnn/store/train", "data-fmllr/train", "exp/tri3_ali")

@@ -7,7 +7,7 @@ corpus_options() {
 EOF
 }
 
-. "$(dirname "${BASH_SOURCE[0]}")/utils/recipe.sh"  # options, `want`, and the functions that stages call
+. "$(dirname "${BASH_SOURCE[0]}")/utils/recipe.sh" || exit 1  # options, `want`, and the functions that stages call
 systems data-fmllr mono tri1 tri2 tri3
 shape="--hid-layers 4 --hid-dim 512"  # of the network
 

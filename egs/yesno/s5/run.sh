@@ -7,7 +7,7 @@ corpus_options() {
 EOF
 }
 
-. "$(dirname "${BASH_SOURCE[0]}")/utils/recipe.sh"  # options, `want`, and the functions that stages call
+. "$(dirname "${BASH_SOURCE[0]}")/utils/recipe.sh" || exit 1  # options, `want`, and the functions that stages call
 systems data mono
 shape="--hid-layers 2 --hid-dim 128"  # of the network
 decode_opts="--lattice-beam 4"
