@@ -14,6 +14,7 @@ import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
+from pykaldist.hmm.gmm import check_dim
 from pykaldist.hmm.model_files import read_model, read_transition_model
 from pykaldist.io.datadir import DataDir
 from pykaldist.nnet.forwarding import ForwardOptions
@@ -38,15 +39,19 @@ class GmmModel:
     by the fMLLR transforms of `transform_dir`."""
 
     def __init__(self, model_dir: Path, model: Path | None = None, transform_dir: Path | None = None) -> None:
-        transition_model, self._gmm = read_model(model or model_dir / "final.mdl")
+        self._path = model or model_dir / "final.mdl"
+        transition_model, self._gmm = read_model(self._path)
         self.tid2pdf = transition_model.tid2pdf
         self._pipeline = FeaturePipeline.from_dir(model_dir, transform_dir)
 
     def features(self, data: DataDir, utt: str) -> np.ndarray:
-        return self._pipeline.apply(data, utt)
+        feats = self._pipeline.apply(data, utt)
+        check_dim(self._gmm, feats, f"{data.path}, {utt}: ", f" ({self._path})")
+        return feats
 
-    def loglikes(self, feats: np.ndarray) -> np.ndarray:
-        return self._gmm.loglikes(feats)
+    def loglikes(self, feats: np.ndarray, pdfs: np.ndarray | None = None) -> np.ndarray:
+        """Of the pdfs listed, in that order, if given."""
+        return self._gmm.loglikes(feats, pdfs)
 
 
 class NeuralModel:

@@ -34,6 +34,7 @@ from pykaldist.hmm.experiment import (
     replacing,
 )
 from pykaldist.hmm.fmllr import FmllrOptions, estimate_aligned, transformed
+from pykaldist.hmm.gmm import check_dim
 from pykaldist.hmm.graphs import GraphCompiler
 from pykaldist.hmm.lda_mllt import LdaMlltOptions, train_lda_mllt
 from pykaldist.hmm.model_files import read_model, read_tree, write_model
@@ -82,8 +83,9 @@ def train_sat_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp
             if missing:
                 raise UserError(f"{ali} has no transform of speaker {missing[0]}; align the same data (steps/align_fmllr.sh).")
         else:
-            start, gain = estimate_aligned(read_model(ali / "final.mdl")[1], corpus.feats, tids, old, lang.silence_phones, rows,
-                                           fmllr_options, engine)
+            gmm = read_model(ali / "final.mdl")[1]
+            check_dim(gmm, corpus.feats, f"{data.path}: ", f" ({ali}/final.mdl)")
+            start, gain = estimate_aligned(gmm, corpus.feats, tids, old, lang.silence_phones, rows, fmllr_options, engine)
             log(f"first transforms of {len(start)} speakers by the model in {ali}: + {gain:.4f} a frame of speech")
         checkpoint = begin(exp, stage)
         system, unadapted, transforms = train_sat(corpus, data.utt2spk, lang, tids, old, start, max_leaves, totgauss, options,
@@ -112,6 +114,7 @@ def align_fmllr_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, a
     with replacing(ali, src):
         compiler = GraphCompiler(lang, tree, model)
         corpus = load_corpus(data, lang, pipeline, nj, log)
+        check_dim(gmm, corpus.feats, f"{data.path}: ", f" ({src}/final.mdl)")
         clear(ali)
         rows = speaker_rows(corpus, data.utt2spk)
         graphs = [compiler.compile(words) for words in progress(corpus.words, "compiling graphs", unit="utt")]

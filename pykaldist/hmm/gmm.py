@@ -253,10 +253,12 @@ class AmDiagGmm:
             writer.end_line()
 
 
-def check_dim(gmm: AmDiagGmm, feats: np.ndarray) -> None:
-    """Raises UserError where features (T, D) have another dimension than the model."""
+def check_dim(gmm: AmDiagGmm, feats: np.ndarray, where: str = "", model: str = "") -> None:
+    """Raises UserError where features (T, D) have another dimension than the model; it says where they are from, and which model it is."""
     if feats.shape[1] != gmm.dim:
-        raise UserError(f"the model expects features of dimension {gmm.dim}, found {feats.shape[1]}; use the features it was trained on.")
+        raise UserError(f"{where}the model{model} expects features of dimension {gmm.dim}, found {feats.shape[1]}; make them as those that "
+                        "it was trained on were made (steps/make_*.sh with the same config), and leave its delta_opts, splice_opts and "
+                        "final.mat as they are.")
 
 
 def split_targets(occupancy: np.ndarray, num_gauss: int, power: float = 0.25, min_count: float = 20.0) -> np.ndarray:

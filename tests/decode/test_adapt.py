@@ -2,48 +2,27 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from pykaldist.decode.lattice import read_lattices
+from pykaldist.decode.paths import best_path
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.feats.transforms import read_speaker_transforms
-from pykaldist.io.datadir import DataDir, write_datadir
+from pykaldist.io.datadir import DataDir
 from pykaldist.io.tables import read_archive
 
-
-def run(recipe: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYKALDIST_PYTHON": sys.executable}
-    return subprocess.run(command, cwd=recipe, env=env, capture_output=True, text=True)
+from .conftest import make_recipe, run, succeed
 
 
 @pytest.fixture(scope="module")
 def recipe(root: Path, shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recipe's directory with Kaldi's SAT system and all test utterances of two speakers, decoded by two jobs."""
-    folder, golden = tmp_path_factory.mktemp("s5"), shared / "golden/an4_kaldi"
-    for name in ("steps", "utils"):
-        (folder / name).symlink_to(root / name)
-    (folder / "path.sh").write_text(f". {root}/path.sh\n")
-    (folder / "exp/tri3").mkdir(parents=True)
-    for name in ("final.mdl", "final.alimdl", "tree", "cmvn_opts", "splice_opts", "final.mat"):
-        shutil.copyfile(golden / "tri3_ali" / name, folder / "exp/tri3" / name)
-    test = DataDir(golden / "data/test")
-    utts = [utt for utts in list(test.spk2utt.values())[:2] for utt in utts]
-    write_datadir(folder / "data/test", {u: f"{shared}/{test.wav_scp[u]}" for u in utts}, {u: " ".join(test.text[u]) for u in utts},
-                  {u: test.utt2spk[u] for u in utts})
-    (folder / "mfcc.conf").write_text("--use-energy=false\n")
-    for command in (["steps/make_mfcc.sh", "--nj", "1", "--mfcc-config", "mfcc.conf", "data/test"],
-                    ["steps/compute_cmvn_stats.sh", "data/test"],
-                    ["utils/mkgraph.sh", str(golden / "lang"), "exp/tri3", "exp/tri3/graph"],
-                    ["steps/decode_fmllr.sh", "--nj", "2", "exp/tri3/graph", "data/test", "exp/tri3/decode"]):
-        result = run(folder, *command)
-        assert result.returncode == 0, result.stderr
-    (folder / "said").write_text(result.stdout)
+    """Kaldi's SAT system and all test utterances of two speakers, decoded by two jobs."""
+    files = ("final.mdl", "final.alimdl", "tree", "cmvn_opts", "splice_opts", "final.mat")
+    folder = make_recipe(tmp_path_factory.mktemp("s5"), root, shared, shared / "golden/an4_kaldi/tri3_ali", "tri3", files, None)
+    (folder / "said").write_text(succeed(folder, "steps/decode_fmllr.sh", "--nj", "2", "exp/tri3/graph", "data/test", "exp/tri3/decode"))
     return folder
 
 
@@ -67,7 +46,7 @@ def test_what_comes_out(recipe: Path) -> None:
     assert adapted < plain < 25 and adapted < 10  # Kaldi: 5.82 over all speakers
     said = (recipe / "said").read_text().splitlines()[-1]
     assert said.startswith("decode_fmllr.sh: lattices of 26 utterances and fMLLR transforms in exp/tri3/decode; %WER ")
-    assert not (recipe / "exp/tri3/decode.pass2").exists()
+    assert not (recipe / "exp/tri3/decode.pass1").exists()
 
 
 def test_lattices_that_are_there_are_used(recipe: Path) -> None:
@@ -79,6 +58,25 @@ def test_lattices_that_are_there_are_used(recipe: Path) -> None:
     assert made.returncode == 0 and not (recipe / "exp/tri3/again.si").exists()
     transform = next(iter(read_speaker_transforms(recipe / "exp/tri3/again").values()))
     np.testing.assert_array_equal(transform[:, :-1], np.eye(40))
+
+
+def test_a_decoding_that_ended_goes_on(recipe: Path) -> None:
+    succeed(recipe, "cp", "-r", "exp/tri3/decode.si", "exp/tri3/stages.si")
+    command = ["steps/decode_fmllr.sh", "--nj", "2", "--skip-scoring", "true", "exp/tri3/graph", "data/test", "exp/tri3/stages"]
+    missing = run(recipe, command[0], "--stage", "3", *command[1:])
+    assert missing.returncode == 1 and "stages.pass1" in missing.stderr
+    succeed(recipe, command[0], "--stage", "1", *command[1:])
+    for name in ("trans.1", "trans.2", "lat.1.gz", "lat.2.gz"):
+        assert (recipe / "exp/tri3/stages" / name).read_bytes() == (recipe / "exp/tri3/decode" / name).read_bytes()
+
+
+def test_rescored_lattices_have_the_models_costs(recipe: Path) -> None:
+    """The model for features that are not adapted finds adapted ones less likely."""
+    command = ("utils/pykaldist", "rescore-lattices", "--nj", "2", "--transform-dir", "exp/tri3/decode", "--acwt", "0.083333")
+    succeed(recipe, *command, "--model", "exp/tri3/final.alimdl", "data/test", "exp/tri3", "exp/tri3/decode", "exp/tri3/other")
+    archives = (read_lattices(recipe / "exp/tri3" / name / "lat.1.gz") for name in ("decode", "other"))
+    adapted, other = ([best_path(lattice, 1 / 12).acoustic for _, lattice in archive] for archive in archives)
+    assert len(adapted) > 10 and np.mean(np.array(other) > adapted) > 0.9
 
 
 def test_no_more_jobs_than_speakers(recipe: Path) -> None:
