@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pykaldist.errors import UserError
 from pykaldist.hmm.em import AlignedFrames
 from pykaldist.hmm.engine import Engine, Scorer, symmetric
 from pykaldist.hmm.gmm import AmDiagGmm, GmmStats, check_dim
@@ -52,8 +53,13 @@ class DeviceEngine(Engine):
         for array, tensor in self._kept:
             if array is feats:
                 return tensor
-        tensor = torch.from_numpy(np.ascontiguousarray(feats, dtype=np.float32)).to(self.device)
-        self._kept = [*self._kept, (feats, tensor)][-_KEPT:]
+        self._kept = self._kept[1 - _KEPT:]
+        try:
+            tensor = torch.from_numpy(np.ascontiguousarray(feats, dtype=np.float32)).to(self.device)
+        except torch.cuda.OutOfMemoryError as error:
+            raise UserError(f"the features take {feats.size * 4 / 2**30:.1f} GiB on {self.device}, which has less left (SAT takes them "
+                            "twice); use --device cpu.") from error
+        self._kept.append((feats, tensor))
         return tensor
 
     def _tiles(self, mixtures: _Mixtures, frames: AlignedFrames, values_of_frame: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:

@@ -29,17 +29,21 @@ def test_every_path_has_the_costs_of_its_frames(seed: int) -> None:
         assert acoustic == pytest.approx(-sum(float(loglikes[t, tid2column[tid]]) for t, tid in enumerate(ids)), abs=1e-4)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_what_the_decoder_saw_changes_nothing(seed: int) -> None:
+def test_what_the_decoder_saw_changes_nothing() -> None:
     """A lattice of states and a determinised one have the decoder's costs already."""
-    fst, loglikes = random_problem(seed)
-    tid2pdf = np.arange(-1, loglikes.shape[1]).astype(np.int32)
-    lattice = LatticeDecoder(fst, tid2pdf, DecoderOptions(beam=1e3, lattice_beam=20.0, acwt=0.5)).decode(loglikes)
-    assert lattice is not None
-    for one in (lattice, determinize(lattice, 0.5, 20.0)):
-        again = rescored(one, loglikes, tid2pdf)
-        np.testing.assert_allclose(again.acoustic, one.acoustic, atol=1e-4)
-        np.testing.assert_allclose(again.final_acoustic, one.final_acoustic, atol=1e-4)
+    found = 0
+    for seed in range(20):
+        fst, loglikes = random_problem(seed)
+        tid2pdf = np.arange(-1, loglikes.shape[1]).astype(np.int32)
+        lattice = LatticeDecoder(fst, tid2pdf, DecoderOptions(beam=1e3, lattice_beam=20.0, acwt=0.5)).decode(loglikes)
+        if lattice is None:  # no path is as long as the utterance
+            continue
+        found += 1
+        for one in (lattice, determinize(lattice, 0.5, 20.0)):
+            again = rescored(one, loglikes, tid2pdf)
+            np.testing.assert_allclose(again.acoustic, one.acoustic, atol=1e-4)
+            np.testing.assert_allclose(again.final_acoustic, one.final_acoustic, atol=1e-4)
+    assert found > 5
 
 
 def test_lattices_of_something_else() -> None:
