@@ -18,11 +18,10 @@ from pykaldist.decode.lattice import read_lattices
 from pykaldist.decode.posteriors import lattice_posteriors
 from pykaldist.decode.rescore import check_lattice, check_utterance
 from pykaldist.errors import UserError
-from pykaldist.feats.pipeline import FeaturePipeline
+from pykaldist.feats.pipeline import FeaturePipeline, check_dim
 from pykaldist.hmm.em import AlignedFrames
 from pykaldist.hmm.engine import Engine
 from pykaldist.hmm.fmllr import FmllrOptions, compose, estimate_speakers, identity
-from pykaldist.hmm.gmm import check_dim
 from pykaldist.hmm.model_files import read_model
 from pykaldist.io.datadir import DataDir
 
@@ -46,7 +45,7 @@ def transforms_from_lattices(data: DataDir, utts: Sequence[str], model_dir: Path
         raise UserError(f"{aligner} and {target} have different Gaussians; they must be of one training (steps/train_sat.sh).")
     matrices = [pipeline.apply(data, utt) for utt in utts]
     for utt, matrix in zip(utts, matrices, strict=True):
-        check_dim(gmm, matrix, f"{data.path}, {utt}: ", f" ({target})")
+        check_dim(gmm.dim, matrix, f"{data.path}, {utt}", target)
     offsets = np.concatenate([[0], np.cumsum([len(matrix) for matrix in matrices])]).astype(np.int64)
     feats, numbers = np.concatenate(matrices), {utt: number for number, utt in enumerate(utts)}
     found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from pykaldist.errors import UserError
-from pykaldist.feats.pipeline import FeaturePipeline
+from pykaldist.feats.pipeline import FeaturePipeline, check_dim
 from pykaldist.feats.splice import SpliceOptions
 from pykaldist.feats.transforms import read_speaker_transforms, write_speaker_transforms
 from pykaldist.hmm.align import AlignOptions, align
@@ -34,7 +34,6 @@ from pykaldist.hmm.experiment import (
     replacing,
 )
 from pykaldist.hmm.fmllr import FmllrOptions, estimate_aligned, transformed
-from pykaldist.hmm.gmm import check_dim
 from pykaldist.hmm.graphs import GraphCompiler
 from pykaldist.hmm.lda_mllt import LdaMlltOptions, train_lda_mllt
 from pykaldist.hmm.model_files import read_model, read_tree, write_model
@@ -84,7 +83,7 @@ def train_sat_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp
                 raise UserError(f"{ali} has no transform of speaker {missing[0]}; align the same data (steps/align_fmllr.sh).")
         else:
             gmm = read_model(ali / "final.mdl")[1]
-            check_dim(gmm, corpus.feats, f"{data.path}: ", f" ({ali}/final.mdl)")
+            check_dim(gmm.dim, corpus.feats, str(data.path), ali / "final.mdl")
             start, gain = estimate_aligned(gmm, corpus.feats, tids, old, lang.silence_phones, rows, fmllr_options, engine)
             log(f"first transforms of {len(start)} speakers by the model in {ali}: + {gain:.4f} a frame of speech")
         checkpoint = begin(exp, stage)
@@ -114,7 +113,7 @@ def align_fmllr_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, a
     with replacing(ali, src):
         compiler = GraphCompiler(lang, tree, model)
         corpus = load_corpus(data, lang, pipeline, nj, log)
-        check_dim(gmm, corpus.feats, f"{data.path}: ", f" ({src}/final.mdl)")
+        check_dim(gmm.dim, corpus.feats, str(data.path), src / "final.mdl")
         clear(ali)
         rows = speaker_rows(corpus, data.utt2spk)
         graphs = [compiler.compile(words) for words in progress(corpus.words, "compiling graphs", unit="utt")]

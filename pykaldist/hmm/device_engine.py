@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from pykaldist.errors import UserError
+from pykaldist.feats.pipeline import check_dim
 from pykaldist.hmm.em import AlignedFrames
 from pykaldist.hmm.engine import Engine, Scorer, symmetric
-from pykaldist.hmm.gmm import AmDiagGmm, GmmStats, check_dim
+from pykaldist.hmm.gmm import AmDiagGmm, GmmStats
 
 _TILE = 128  # frames
 _VALUES = 1 << 24  # float32 values of the largest array in a batch
@@ -83,7 +84,7 @@ class DeviceEngine(Engine):
             start = end
 
     def scorer(self, gmm: AmDiagGmm, feats: np.ndarray) -> Scorer:
-        check_dim(gmm, feats)
+        check_dim(gmm.dim, feats)
         mixtures, on_device = _Mixtures(gmm, self.device), self._features(feats)
 
         def score(first: int, end: int, pdfs: np.ndarray) -> np.ndarray:
@@ -96,7 +97,7 @@ class DeviceEngine(Engine):
 
     def accumulate(self, gmm: AmDiagGmm, feats: np.ndarray, frames: AlignedFrames, other: np.ndarray | None = None) -> tuple[
             GmmStats, float]:
-        check_dim(gmm, feats)
+        check_dim(gmm.dim, feats)
         mixtures, x = _Mixtures(gmm, self.device), self._features(feats)
         summed = x if other is None else self._features(other)
         width = 2 * gmm.dim
@@ -113,7 +114,7 @@ class DeviceEngine(Engine):
         return stats, float(log_likelihood) / frames.num_frames
 
     def expected_parameters(self, gmm: AmDiagGmm, feats: np.ndarray, frames: AlignedFrames, target: AmDiagGmm | None = None) -> np.ndarray:
-        check_dim(gmm, feats)
+        check_dim(gmm.dim, feats)
         mixtures, x = _Mixtures(gmm, self.device), self._features(feats)
         parameters = mixtures.projection if target is None else _Mixtures(target, self.device).projection
         result = torch.zeros(len(feats), 2 * gmm.dim, device=self.device)

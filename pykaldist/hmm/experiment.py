@@ -17,13 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from pykaldist.errors import UserError
-from pykaldist.feats.pipeline import FeaturePipeline
+from pykaldist.feats.pipeline import FeaturePipeline, check_dim
 from pykaldist.hmm.align import MOST_FAILED, Alignments, AlignOptions, align
 from pykaldist.hmm.alignment_dir import AlignmentDir, clear, write_labels
 from pykaldist.hmm.corpus import Corpus, name_some
 from pykaldist.hmm.em import AlignedFrames
 from pykaldist.hmm.engine import make_engine
-from pykaldist.hmm.gmm import check_dim
 from pykaldist.hmm.graphs import GraphCompiler
 from pykaldist.hmm.model_files import read_model, read_tree, write_model, write_tree
 from pykaldist.hmm.mono import MonoOptions, train_mono
@@ -79,7 +78,7 @@ def align_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir
     check_phones(lang, src)
     compiler = GraphCompiler(lang, tree, transition_model)
     corpus = load_corpus(data, lang, pipeline, nj, log)
-    check_dim(gmm, corpus.feats, f"{data.path}: ", f" ({src}/final.mdl)")
+    check_dim(gmm.dim, corpus.feats, str(data.path), src / "final.mdl")
     clear(ali)
     graphs = [compiler.compile(words) for words in progress(corpus.words, "compiling graphs", unit="utt")]
     with Progress("aligning", len(corpus), "utt") as bar:
