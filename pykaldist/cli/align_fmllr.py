@@ -21,11 +21,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("ali", help="directory of the alignments and transforms")
     parser.add_argument("--nj", type=int, default=1, help="threads, and files of alignments and transforms (default: 1)")
     add_device(parser)
+    parser.add_argument("--stage", type=int, default=0, help="what to go on with of an interrupted alignment: 2: its first alignment, 3: "
+                        "its transforms; below: neither (default: 0)")
     add_options(parser, AlignOptions)
     add_options(parser, FmllrOptions)
 
 
 def run(args: argparse.Namespace) -> None:
     made = align_fmllr_dir(args.data, args.lang, args.src, args.ali, from_args(AlignOptions, args), from_args(FmllrOptions, args), args.nj,
-                           device=args.device)
+                           device=args.device, stage=args.stage)
     print(f"SUMMARY: {made}")

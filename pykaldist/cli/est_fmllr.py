@@ -23,7 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--job", type=int, default=1, help="this job, from 1 (default: 1)")
     parser.add_argument("--nj", type=int, default=1, help="number of jobs (default: 1)")
     parser.add_argument("--acwt", type=float, default=0.083333, help="scale of the log-likelihoods in posteriors (default: 0.083333)")
-    parser.add_argument("--aligner", type=Path, help="model that divides frames among Gaussians (default: final.mdl)")
+    parser.add_argument("--model", type=Path, help="model that the transforms are made for (default: final.mdl)")
+    parser.add_argument("--aligner", type=Path, help="model that divides frames among Gaussians (default: the same)")
+    parser.add_argument("--determinize-beam", type=float, default=0.0, help="beam in which lattices of states are determinised first; 0: "
+                        "they are not (default: 0)")
     parser.add_argument("--start", type=Path, help="directory with transforms that the lattices were made with (default: none)")
     add_options(parser, FmllrOptions)
 
@@ -35,6 +38,6 @@ def run(args: argparse.Namespace) -> None:
     colons = LangDir(args.graph_dir).file("phones/silence.csl").read_text(encoding="utf-8").strip()
     transforms, made = transforms_from_lattices(
         data, data.part(args.job, args.nj), args.model_dir, args.lattice_dir / f"lat.{args.job}.gz", [int(p) for p in colons.split(":")],
-        args.acwt, from_args(FmllrOptions, args), args.aligner, args.start)
+        args.acwt, from_args(FmllrOptions, args), args.aligner, args.start, args.model, args.determinize_beam)
     write_speaker_transforms(args.transform_dir / f"trans.{args.job}", transforms.items())
     print(f"fMLLR: {made}")

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from pykaldist.errors import UserError
-from pykaldist.feats.pipeline import FeaturePipeline
+from pykaldist.feats.pipeline import FeaturePipeline, check_dim
 from pykaldist.hmm.model_files import read_model, read_transition_model
 from pykaldist.io.datadir import DataDir
 from pykaldist.nnet.forwarding import ForwardOptions
@@ -38,15 +38,19 @@ class GmmModel:
     by the fMLLR transforms of `transform_dir`."""
 
     def __init__(self, model_dir: Path, model: Path | None = None, transform_dir: Path | None = None) -> None:
-        transition_model, self._gmm = read_model(model or model_dir / "final.mdl")
+        self._path = model or model_dir / "final.mdl"
+        transition_model, self._gmm = read_model(self._path)
         self.tid2pdf = transition_model.tid2pdf
         self._pipeline = FeaturePipeline.from_dir(model_dir, transform_dir)
 
     def features(self, data: DataDir, utt: str) -> np.ndarray:
-        return self._pipeline.apply(data, utt)
+        feats = self._pipeline.apply(data, utt)
+        check_dim(self._gmm.dim, feats, f"{data.path}, {utt}", self._path)
+        return feats
 
-    def loglikes(self, feats: np.ndarray) -> np.ndarray:
-        return self._gmm.loglikes(feats)
+    def loglikes(self, feats: np.ndarray, pdfs: np.ndarray | None = None) -> np.ndarray:
+        """Of the pdfs listed, in that order, if given."""
+        return self._gmm.loglikes(feats, pdfs)
 
 
 class NeuralModel:
@@ -58,7 +62,8 @@ class NeuralModel:
         from pykaldist.nnet.network import Network
 
         torch.set_num_threads(1)  # jobs are processes
-        self._network = Network.load(model_dir / "final.pt")
+        self._path = model_dir / "final.pt"
+        self._network = Network.load(self._path)
         self._network.forwarding = forwarding
         if (model_dir / "tokens.txt").is_file():  # trained with CTC: the graph's labels are the outputs, counted from 1
             self.tid2pdf = np.maximum(np.arange(-1, self._network.model.output_dim), 0).astype(np.int32)
@@ -67,7 +72,9 @@ class NeuralModel:
         self._pipeline = FeaturePipeline.from_dir(model_dir)
 
     def features(self, data: DataDir, utt: str) -> np.ndarray:
-        return self._pipeline.apply(data, utt)
+        feats = self._pipeline.apply(data, utt)
+        check_dim(self._network.model.input_dim // len(self._network.transform.splice), feats, f"{data.path}, {utt}", self._path)
+        return feats
 
     def loglikes(self, feats: np.ndarray) -> np.ndarray:
         return self._network.loglikes(feats)
@@ -84,7 +91,8 @@ class Nnet1Model:
         from pykaldist.nnet.priors import log_priors, read_counts
 
         torch.set_num_threads(1)
-        components = Nnet1.read(model_dir / "final.nnet").components
+        self._path = model_dir / "final.nnet"
+        components = Nnet1.read(self._path).components
         if components[-1].marker == "Softmax":
             components = components[:-1]
         self._nnet = Nnet1(Nnet1.read(model_dir / "final.feature_transform").components + components)
@@ -95,7 +103,9 @@ class Nnet1Model:
         self._pipeline = FeaturePipeline.from_dir(model_dir)
 
     def features(self, data: DataDir, utt: str) -> np.ndarray:
-        return self._pipeline.apply(data, utt)
+        feats = self._pipeline.apply(data, utt)
+        check_dim(self._nnet.input_dim, feats, f"{data.path}, {utt}", self._path)
+        return feats
 
     def loglikes(self, feats: np.ndarray) -> np.ndarray:
         return self._run(self._nnet, feats) - self._priors

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
+from pykaldist.decode.determinize import determinize
 from pykaldist.decode.lattice import read_lattices
 from pykaldist.decode.posteriors import lattice_posteriors
+from pykaldist.decode.rescore import check_lattice, check_utterance
 from pykaldist.errors import UserError
-from pykaldist.feats.pipeline import FeaturePipeline
+from pykaldist.feats.pipeline import FeaturePipeline, check_dim
 from pykaldist.hmm.em import AlignedFrames
 from pykaldist.hmm.engine import Engine
 from pykaldist.hmm.fmllr import FmllrOptions, compose, estimate_speakers, identity
@@ -26,30 +28,31 @@ from pykaldist.io.datadir import DataDir
 
 def transforms_from_lattices(data: DataDir, utts: Sequence[str], model_dir: Path, lattices: str | os.PathLike[str],
                              silence_phones: Sequence[int], acwt: float, options: FmllrOptions, aligner: Path | None = None,
-                             transform_dir: Path | None = None) -> tuple[dict[str, np.ndarray], str]:
+                             transform_dir: Path | None = None, target: Path | None = None, beam: float = 0.0) -> tuple[
+                                 dict[str, np.ndarray], str]:
     """A transform (D, D + 1) for each speaker of `utts`, and a line that says what came out.
 
-    `lattices` is the archive of these utterances; those without one count for nothing. `aligner` is the model that divides frames among
-    Gaussians (default: final.mdl of `model_dir`). With `transform_dir` features are taken through its transforms first, and the transforms
-    returned are new and old in one. Raises UserError for a lattice of another length than its features, or of another model.
+    `lattices` is the archive of these utterances; those without one count for nothing; with a `beam` they are determinised within it first.
+    `target` is the model that the transforms are made for (default: final.mdl of `model_dir`), `aligner` the one that divides frames among
+    Gaussians (default: the same). With `transform_dir` features are taken through its transforms first, and the transforms returned are new
+    and old in one. Raises UserError for a lattice of another length than its features, or of another model.
     """
     pipeline = FeaturePipeline.from_dir(model_dir, transform_dir)
-    model, gmm = read_model(model_dir / "final.mdl")
+    target = target or model_dir / "final.mdl"
+    model, gmm = read_model(target)
     divider = read_model(aligner)[1] if aligner is not None else gmm
     if not np.array_equal(divider.offsets, gmm.offsets):
-        raise UserError(f"{aligner} and {model_dir}/final.mdl have different Gaussians; they must be of one training (steps/train_sat.sh).")
+        raise UserError(f"{aligner} and {target} have different Gaussians; they must be of one training (steps/train_sat.sh).")
     matrices = [pipeline.apply(data, utt) for utt in utts]
+    for utt, matrix in zip(utts, matrices, strict=True):
+        check_dim(gmm.dim, matrix, f"{data.path}, {utt}", target)
     offsets = np.concatenate([[0], np.cumsum([len(matrix) for matrix in matrices])]).astype(np.int64)
     feats, numbers = np.concatenate(matrices), {utt: number for number, utt in enumerate(utts)}
     found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     for utt, lattice in read_lattices(lattices):
-        if utt not in numbers:
-            raise UserError(f"{lattices} has a lattice of {utt}, which is not of this job; decode with as many jobs (--nj).")
-        frame, tid, posterior = lattice_posteriors(lattice, acwt)
-        frames, highest = len(matrices[numbers[utt]]), tid.max(initial=0)
-        if lattice.num_frames != frames or highest > model.num_transition_ids:
-            raise UserError(f"{lattices}, {utt}: the lattice has {lattice.num_frames} frames and transition-ids up to {highest}, the "
-                            f"features {frames} and the model {model.num_transition_ids}; decode again.")
+        check_utterance(utt, utts, lattices)
+        check_lattice(lattice, len(matrices[numbers[utt]]), model.num_transition_ids, f"{lattices}, {utt}")
+        frame, tid, posterior = lattice_posteriors(determinize(lattice, acwt, beam) if beam else lattice, acwt)
         found.append((frame + offsets[numbers[utt]], tid, posterior))
     rows = {speaker: np.concatenate([np.arange(offsets[numbers[utt]], offsets[numbers[utt] + 1]) for utt in utts
                                      if data.utt2spk[utt] == speaker]) for speaker in dict.fromkeys(data.utt2spk[utt] for utt in utts)}

@@ -150,8 +150,10 @@ def grammar(arpa: str | os.PathLike[str], words: str | os.PathLike[str]) -> tupl
         except RuntimeError as error:
             raise UserError(f"{arpa} cannot be made an FST: {str(error).splitlines()[0]}.") from error
         fst = Fst.read(target)
-    if fst.num_states == 0:
-        raise UserError(f"{arpa} has no sentence that {words} can spell; is it a model of this vocabulary?")
+    if fst.num_states == 0 or not np.isin(fst.ilabel, [0, int(symbols["#0"])], invert=True).any():
+        raise UserError(f"{arpa} has no sentence of words that are in {words}; its words are such as "
+                        f"{', '.join(summary.outside_words[:5])}; train it on text of this vocabulary, in its spelling (upper or lower "
+                        "case).")
     # A history from which one can only back off needs no state of its own.
     lone = (np.diff(fst.offset) == 1) & np.isinf(fst.final)
     fst.ilabel[lone[fst.source] & (fst.ilabel == int(symbols["#0"]))] = 0

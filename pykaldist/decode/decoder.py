@@ -23,6 +23,7 @@ class DecoderOptions:
     min_active: int = option(200, "states kept active in a frame even outside the beam")
     acwt: float = option(0.083333, "scale of the log-likelihoods (acoustic weight)")
     prune_interval: int = option(25, "frames between prunings of the lattice")
+    determinize_lattice: bool = option(True, "write lattices determinised on their words; false: of states, as rescoring takes them")
     beam_delta: float = option(0.5, "added to the beam of the next frame where max-active or min-active rules")
 
     def check(self) -> None:

@@ -43,8 +43,9 @@ def decode_all(decoder: LatticeDecoder, items: Iterable[tuple[str, np.ndarray]],
                words: SymbolTable | None = None, total: int | None = None) -> DecodeSummary:
     """Decode `items`, pairs (utterance, log-likelihoods [frames, pdfs]), `total` of them, into the archive `lattice_path`.
 
-    The lattices are determinised on their words, within the lattice beam. Prints each hypothesis (in words, or in word ids) and its
-    log-likelihood per frame. An utterance on which no path survives is named and left out. Raises UserError where that is so of every one.
+    The lattices are determinised on their words, within the lattice beam, unless the decoder's options say otherwise. Prints each
+    hypothesis (in words, or in word ids) and its log-likelihood per frame. An utterance on which no path survives is named and left out.
+    Raises UserError where that is so of every one.
     """
     summary = DecodeSummary()
     begin = time.perf_counter()
@@ -72,7 +73,7 @@ def decode_all(decoder: LatticeDecoder, items: Iterable[tuple[str, np.ndarray]],
             summary.score += score
             print(utt, *(words.symbol(w) if words else w for w in path.words))
             print(f"LOG Log-like per frame for utterance {utt} is {score / frames:.6g} over {frames} frames.")
-            yield utt, determinize(lattice, acwt, decoder.options.lattice_beam)
+            yield utt, determinize(lattice, acwt, decoder.options.lattice_beam) if decoder.options.determinize_lattice else lattice
 
     write_lattices(lattice_path, lattices())
     summary.seconds = time.perf_counter() - begin

@@ -111,3 +111,11 @@ class FeaturePipeline:
         for utt in data.feats:
             return int(self.apply(data, utt).shape[1])
         raise UserError(f"{data.path}/feats.scp is empty; run steps/make_mfcc.sh first.")
+
+
+def check_dim(dim: int, feats: np.ndarray, where: str = "", model: str | os.PathLike[str] = "") -> None:
+    """Raises UserError where features (T, D) have not the `dim` dimensions of a model; it names `where` they are from, and the model."""
+    if feats.shape[1] != dim:
+        raise UserError(f"{where and f'{where}: '}the model{model and f' {model}'} expects features of dimension {dim}, found "
+                        f"{feats.shape[1]}; make them as those that it was trained on were made (steps/make_*.sh, the same config), and "
+                        "leave its delta_opts, splice_opts and final.mat as they are.")

@@ -7,18 +7,18 @@ the model `final.alimdl` for features that are not adapted, and `trans.<job>`, a
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from pykaldist.errors import UserError
-from pykaldist.feats.pipeline import FeaturePipeline
+from pykaldist.feats.pipeline import FeaturePipeline, check_dim
 from pykaldist.feats.splice import SpliceOptions
 from pykaldist.feats.transforms import read_speaker_transforms, write_speaker_transforms
 from pykaldist.hmm.align import AlignOptions, align
-from pykaldist.hmm.alignment_dir import clear
+from pykaldist.hmm.alignment_dir import archives, clear, read_archives, write_labels
 from pykaldist.hmm.corpus import Corpus
 from pykaldist.hmm.em import AlignedFrames
 from pykaldist.hmm.engine import make_engine
@@ -30,6 +30,7 @@ from pykaldist.hmm.experiment import (
     finish,
     finish_training,
     load_corpus,
+    of_corpus,
     read_start,
     replacing,
 )
@@ -77,13 +78,11 @@ def train_sat_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp
         tids, old = read_start(ali, lang, corpus)
         rows = speaker_rows(corpus, data.utt2spk)
         if any(ali.glob("trans.*")):
-            start = read_speaker_transforms(ali)
-            missing = sorted(set(rows) - set(start))
-            if missing:
-                raise UserError(f"{ali} has no transform of speaker {missing[0]}; align the same data (steps/align_fmllr.sh).")
+            start = _read_transforms(ali, rows)
         else:
-            start, gain = estimate_aligned(read_model(ali / "final.mdl")[1], corpus.feats, tids, old, lang.silence_phones, rows,
-                                           fmllr_options, engine)
+            gmm = read_model(ali / "final.mdl")[1]
+            check_dim(gmm.dim, corpus.feats, str(data.path), ali / "final.mdl")
+            start, gain = estimate_aligned(gmm, corpus.feats, tids, old, lang.silence_phones, rows, fmllr_options, engine)
             log(f"first transforms of {len(start)} speakers by the model in {ali}: + {gain:.4f} a frame of speech")
         checkpoint = begin(exp, stage)
         system, unadapted, transforms = train_sat(corpus, data.utt2spk, lang, tids, old, start, max_leaves, totgauss, options,
@@ -96,11 +95,13 @@ def train_sat_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp
 
 
 def align_fmllr_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir: PathLike, options: AlignOptions,
-                    fmllr_options: FmllrOptions, nj: int = 1, log: Callable[[str], None] = print, device: str = "cpu") -> str:
+                    fmllr_options: FmllrOptions, nj: int = 1, log: Callable[[str], None] = print, device: str = "cpu",
+                    stage: int = 0) -> str:
     """Align a data directory with a speaker-adapted system; returns a line that says what came out.
 
     Features that are not adapted are aligned with `final.alimdl` (`final.mdl` where there is none), transforms are estimated, and the
-    adapted features are aligned with `final.mdl`.
+    adapted features are aligned with `final.mdl`. At `stage` 2 it goes on with the first alignment that an interrupted run left
+    (`pre_ali.<job>.gz`), at 3 with its transforms.
     """
     data, lang, src, ali = DataDir(data_dir), LangDir(lang_dir), Path(src_dir), Path(ali_dir)
     pipeline, engine = FeaturePipeline.from_dir(src), make_engine(device, nj)
@@ -112,32 +113,57 @@ def align_fmllr_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, a
     with replacing(ali, src):
         compiler = GraphCompiler(lang, tree, model)
         corpus = load_corpus(data, lang, pipeline, nj, log)
-        clear(ali)
+        check_dim(gmm.dim, corpus.feats, str(data.path), src / "final.mdl")
         rows = speaker_rows(corpus, data.utt2spk)
+        tids, transforms = np.zeros(0, np.int32), {}
+        if stage < 2:
+            clear(ali)
+        elif stage == 2:
+            tids = of_corpus(read_archives(ali, "pre_ali", 1, model.num_transition_ids), corpus, ali)
+        else:
+            transforms = _read_transforms(ali, rows)
+        (ali / "final.mdl").unlink(missing_ok=True)
         graphs = [compiler.compile(words) for words in progress(corpus.words, "compiling graphs", unit="utt")]
-        with Progress("aligning, without and with fMLLR", 2 * len(corpus), "utt") as bar:
-            first = align(corpus, graphs, model, unadapted, options, [lang.optional_silence], engine, bar)
-            first.check(corpus, graphs)
-            transforms, gain = estimate_aligned(unadapted, corpus.feats, first.tids, model, lang.silence_phones, rows, fmllr_options,
-                                                engine, target=gmm)
+        with Progress("aligning", (2 if stage < 2 else 1) * len(corpus), "utt") as bar:
+            if stage < 2:
+                first = align(corpus, graphs, model, unadapted, options, [lang.optional_silence], engine, bar)
+                first.check(corpus, graphs)
+                write_labels(ali, data, dict(first.of_utterances(corpus, corpus.utts)), nj, stem="pre_ali")
+                tids = first.tids
+            if stage < 3:
+                transforms, gain = estimate_aligned(unadapted, corpus.feats, tids, model, lang.silence_phones, rows, fmllr_options, engine,
+                                                    target=gmm)
+                log(f"fMLLR of {len(transforms)} speakers: + {gain:.4f} a frame of speech")
+            _write_transforms(ali, data, transforms, nj)
             adapted = Corpus(corpus.utts, transformed(corpus.feats, rows, transforms), corpus.offsets, corpus.words, corpus.unknown)
             alignments = align(adapted, graphs, model, gmm, options, [lang.optional_silence], engine, bar)
         alignments.check(corpus, graphs)
-        log(f"fMLLR of {len(transforms)} speakers: + {gain:.4f} a frame of speech")
         log_likelihood = engine.accumulate(gmm, adapted.feats, AlignedFrames.group(alignments.tids, model))[1]
         pipeline.save(ali)
         for name in ("tree", "full.mat", "final.alimdl"):
             if (src / name).is_file():
                 shutil.copyfile(src / name, ali / name)
-        _write_transforms(ali, data, transforms, nj)
         finish(ali, lang, data, corpus, alignments, nj, log)
         write_model(ali / "final.mdl", model, gmm)
+        for old in archives(ali, "pre_ali"):
+            old.unlink()
     return f"log-likelihood {log_likelihood:.2f} a frame, {aligned_line(corpus, alignments)}, {len(transforms)} speakers"
 
 
+def _read_transforms(path: Path, rows: Mapping[str, np.ndarray]) -> Transforms:
+    """The transforms in a folder; raises UserError where it lacks one of the speakers of `rows`."""
+    transforms = read_speaker_transforms(path)
+    missing = sorted(set(rows) - set(transforms))
+    if missing:
+        raise UserError(f"{path} has no transform of speaker {missing[0]}; align the same data (steps/align_fmllr.sh).")
+    return transforms
+
+
 def _write_transforms(path: Path, data: DataDir, transforms: Transforms, nj: int) -> None:
-    """`trans.1` to `trans.<nj>`; each speaker once, in the first job that has utterances of his."""
+    """`trans.1` to `trans.<nj>`, and no others; each speaker once, in the first job that has utterances of his."""
     left = dict(transforms)
+    for old in path.glob("trans.*"):
+        old.unlink()
     for job in range(1, nj + 1):
         speakers = dict.fromkeys(data.utt2spk[utt] for utt in data.part(job, nj))
         write_speaker_transforms(path / f"trans.{job}", [(speaker, left.pop(speaker)) for speaker in speakers if speaker in left])

@@ -72,12 +72,7 @@ class AlignmentDir:
         """Utterance -> transition_ids where `has_transition_ids`, else pdfs (int32, one a frame)."""
         if self._labels is None:
             low, high = (1, self.model.num_transition_ids) if self.has_transition_ids and self.model else (0, self.num_pdfs - 1)
-            found = {}
-            for archive in self.archives:
-                for utt, ids in read_int_vectors(archive):
-                    check_range(ids, low, high, f"{archive}, {utt}")
-                    found[utt] = ids
-            self._labels = found
+            self._labels = read_archives(self.path, "ali" if self.has_transition_ids else "ali_pdf", low, high)
         return self._labels
 
     def pdfs(self, utt: str) -> np.ndarray | None:
@@ -104,16 +99,30 @@ def archives(path: Path, stem: str) -> list[Path]:
     return sorted(found, key=lambda p: int(p.name.split(".")[1]))
 
 
+def read_archives(path: Path, stem: str, low: int, high: int) -> dict[str, np.ndarray]:
+    """Utterance -> ids of all `<stem>.<job>.gz`; raises UserError where there are none, or an id is outside low .. high."""
+    found = {}
+    for archive in archives(path, stem):
+        for utt, ids in read_int_vectors(archive):
+            check_range(ids, low, high, f"{archive}, {utt}")
+            found[utt] = ids
+    if not found:
+        raise UserError(f"{path} has no alignments ({stem}.*.gz); align again from the beginning.")
+    return found
+
+
 def clear(path: Path) -> None:
     """Remove what belongs to an older alignment."""
     path.mkdir(parents=True, exist_ok=True)
-    for old in (*(path / name for name in FILES), *archives(path, "ali"), *archives(path, "ali_pdf"), *path.glob("trans.*")):
+    of_jobs = (archive for stem in ("ali", "ali_pdf", "pre_ali") for archive in archives(path, stem))
+    for old in (*(path / name for name in FILES), *of_jobs, *path.glob("trans.*")):
         old.unlink(missing_ok=True)
 
 
-def write_labels(path: Path, data: DataDir, labels: Mapping[str, np.ndarray], nj: int, num_pdfs: int | None = None) -> None:
+def write_labels(path: Path, data: DataDir, labels: Mapping[str, np.ndarray], nj: int, num_pdfs: int | None = None,
+                 stem: str = "ali") -> None:
     """Write transition_ids, or pdfs where `num_pdfs` is given, of the utterances of `data` that have labels, in `nj` archives."""
-    stem = "ali" if num_pdfs is None else "ali_pdf"
+    stem = stem if num_pdfs is None else "ali_pdf"
     for job in range(1, nj + 1):
         write_int_vectors(path / f"{stem}.{job}.gz", ((utt, labels[utt]) for utt in data.part(job, nj) if utt in labels))
     if num_pdfs is not None:

@@ -14,9 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pykaldist.errors import UserError
+from pykaldist.feats.pipeline import check_dim
 from pykaldist.hmm.em import AlignedFrames
 from pykaldist.hmm.engine import Engine, Scorer, symmetric
-from pykaldist.hmm.gmm import AmDiagGmm, GmmStats, check_dim
+from pykaldist.hmm.gmm import AmDiagGmm, GmmStats
 
 _TILE = 128  # frames
 _VALUES = 1 << 24  # float32 values of the largest array in a batch
@@ -52,8 +54,13 @@ class DeviceEngine(Engine):
         for array, tensor in self._kept:
             if array is feats:
                 return tensor
-        tensor = torch.from_numpy(np.ascontiguousarray(feats, dtype=np.float32)).to(self.device)
-        self._kept = [*self._kept, (feats, tensor)][-_KEPT:]
+        self._kept = self._kept[1 - _KEPT:]
+        try:
+            tensor = torch.from_numpy(np.ascontiguousarray(feats, dtype=np.float32)).to(self.device)
+        except torch.cuda.OutOfMemoryError as error:
+            raise UserError(f"the features take {feats.size * 4 / 2**30:.1f} GiB on {self.device}, which has less left (SAT takes them "
+                            "twice); use --device cpu.") from error
+        self._kept.append((feats, tensor))
         return tensor
 
     def _tiles(self, mixtures: _Mixtures, frames: AlignedFrames, values_of_frame: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -77,7 +84,7 @@ class DeviceEngine(Engine):
             start = end
 
     def scorer(self, gmm: AmDiagGmm, feats: np.ndarray) -> Scorer:
-        check_dim(gmm, feats)
+        check_dim(gmm.dim, feats)
         mixtures, on_device = _Mixtures(gmm, self.device), self._features(feats)
 
         def score(first: int, end: int, pdfs: np.ndarray) -> np.ndarray:
@@ -90,7 +97,7 @@ class DeviceEngine(Engine):
 
     def accumulate(self, gmm: AmDiagGmm, feats: np.ndarray, frames: AlignedFrames, other: np.ndarray | None = None) -> tuple[
             GmmStats, float]:
-        check_dim(gmm, feats)
+        check_dim(gmm.dim, feats)
         mixtures, x = _Mixtures(gmm, self.device), self._features(feats)
         summed = x if other is None else self._features(other)
         width = 2 * gmm.dim
@@ -107,7 +114,7 @@ class DeviceEngine(Engine):
         return stats, float(log_likelihood) / frames.num_frames
 
     def expected_parameters(self, gmm: AmDiagGmm, feats: np.ndarray, frames: AlignedFrames, target: AmDiagGmm | None = None) -> np.ndarray:
-        check_dim(gmm, feats)
+        check_dim(gmm.dim, feats)
         mixtures, x = _Mixtures(gmm, self.device), self._features(feats)
         parameters = mixtures.projection if target is None else _Mixtures(target, self.device).projection
         result = torch.zeros(len(feats), 2 * gmm.dim, device=self.device)

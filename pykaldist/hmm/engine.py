@@ -12,8 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from pykaldist.errors import UserError
+from pykaldist.feats.pipeline import check_dim
 from pykaldist.hmm.em import AlignedFrames
-from pykaldist.hmm.gmm import AmDiagGmm, GmmStats, check_dim
+from pykaldist.hmm.gmm import AmDiagGmm, GmmStats
 from pykaldist.progress import Progress
 
 #: (first row, end row, pdfs) -> log-likelihoods (rows, pdfs) float32 of these rows of a matrix of features
@@ -55,7 +56,7 @@ class Engine:
 
         With `other` (N, D) the statistics are of these features, divided among the Gaussians as those of `feats` would be.
         """
-        check_dim(gmm, feats)
+        check_dim(gmm.dim, feats)
         stats, log_likelihoods = gmm.new_stats(), np.zeros(gmm.num_pdfs)
 
         def one(pdf: int) -> None:
@@ -70,7 +71,7 @@ class Engine:
 
         Posteriors are those of `gmm` within the frame's pdf, times its weight; the parameters are those of `target` if it is given.
         """
-        check_dim(gmm, feats)
+        check_dim(gmm.dim, feats)
         result = np.zeros((len(feats), 2 * gmm.dim), dtype=np.float32)
 
         def one(pdf: int) -> None:

@@ -11,13 +11,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from pykaldist.errors import UserError
-from pykaldist.feats.pipeline import FeaturePipeline
+from pykaldist.feats.pipeline import FeaturePipeline, check_dim
 from pykaldist.hmm.align import MOST_FAILED, Alignments, AlignOptions, align
 from pykaldist.hmm.alignment_dir import AlignmentDir, clear, write_labels
 from pykaldist.hmm.corpus import Corpus, name_some
@@ -78,6 +78,7 @@ def align_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir
     check_phones(lang, src)
     compiler = GraphCompiler(lang, tree, transition_model)
     corpus = load_corpus(data, lang, pipeline, nj, log)
+    check_dim(gmm.dim, corpus.feats, str(data.path), src / "final.mdl")
     clear(ali)
     graphs = [compiler.compile(words) for words in progress(corpus.words, "compiling graphs", unit="utt")]
     with Progress("aligning", len(corpus), "utt") as bar:
@@ -111,18 +112,24 @@ def read_start(ali_dir: PathLike, lang: LangDir, corpus: Corpus) -> tuple[np.nda
     if not ali.has_transition_ids or ali.model is None:
         raise UserError(f"{ali_dir} has pdfs, which do not say what phones they are of; align with a model (steps/align_si.sh).")
     check_phones(lang, ali.path)
+    return of_corpus(ali.labels, corpus, ali.path), ali.model
+
+
+def of_corpus(labels: Mapping[str, np.ndarray], corpus: Corpus, where: Path) -> np.ndarray:
+    """The labels of all frames of `corpus` in a row, 0 where there are none; raises UserError where they do not fit, or lack more than a
+    tenth of the utterances."""
     tids, missing = np.zeros(len(corpus.feats), dtype=np.int32), []
     for number, utt in enumerate(corpus.utts):
-        if utt not in ali.labels:
+        if utt not in labels:
             missing.append(utt)
             continue
-        if len(ali.labels[utt]) != corpus.num_frames(number):
-            raise UserError(f"{ali_dir}, {utt}: the alignment has {len(ali.labels[utt])} frames, the features {corpus.num_frames(number)}; "
-                            "align the same data again.")
-        tids[corpus.offsets[number]:corpus.offsets[number + 1]] = ali.labels[utt]
+        if len(labels[utt]) != corpus.num_frames(number):
+            raise UserError(f"{where}, {utt}: the alignment has {len(labels[utt])} frames, the features {corpus.num_frames(number)}; align "
+                            "the same data again.")
+        tids[corpus.offsets[number]:corpus.offsets[number + 1]] = labels[utt]
     if len(missing) > MOST_FAILED * len(corpus):
-        raise UserError(f"{ali_dir} has no alignment of {len(missing)} of {len(corpus)} utterances: {name_some(missing)}; align this data.")
-    return tids, ali.model
+        raise UserError(f"{where} has no alignment of {len(missing)} of {len(corpus)} utterances: {name_some(missing)}; align this data.")
+    return tids
 
 
 def begin(exp: Path, stage: int) -> Checkpoint:

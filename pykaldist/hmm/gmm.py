@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numba
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.feats.pipeline import check_dim
 from pykaldist.hmm.gauss_stats import VARIANCE_FLOOR
 from pykaldist.io.kaldi import KaldiReader, KaldiWriter
 
@@ -84,7 +84,7 @@ class AmDiagGmm:
 
         Raises UserError where the features have another dimension than the model.
         """
-        check_dim(self, feats)
+        check_dim(self.dim, feats)
         projection, gconsts, offsets = self.projection, self.gconsts, self.offsets
         if pdfs is not None:
             starts, sizes = self.offsets[pdfs], self.offsets[np.asarray(pdfs) + 1] - self.offsets[pdfs]
@@ -251,12 +251,6 @@ class AmDiagGmm:
             writer.matrix(self.inv_vars[part])
             writer.token("</DiagGMM>")
             writer.end_line()
-
-
-def check_dim(gmm: AmDiagGmm, feats: np.ndarray) -> None:
-    """Raises UserError where features (T, D) have another dimension than the model."""
-    if feats.shape[1] != gmm.dim:
-        raise UserError(f"the model expects features of dimension {gmm.dim}, found {feats.shape[1]}; use the features it was trained on.")
 
 
 def split_targets(occupancy: np.ndarray, num_gauss: int, power: float = 0.25, min_count: float = 20.0) -> np.ndarray:

@@ -2,48 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from pykaldist.decode.acoustic import GmmModel
+from pykaldist.decode.lattice import read_lattices
+from pykaldist.decode.paths import best_path
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.feats.transforms import read_speaker_transforms
-from pykaldist.io.datadir import DataDir, write_datadir
+from pykaldist.io.datadir import DataDir
 from pykaldist.io.tables import read_archive
 
-
-def run(recipe: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYKALDIST_PYTHON": sys.executable}
-    return subprocess.run(command, cwd=recipe, env=env, capture_output=True, text=True)
+from .conftest import make_recipe, run, succeed
 
 
 @pytest.fixture(scope="module")
 def recipe(root: Path, shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recipe's directory with Kaldi's SAT system and all test utterances of two speakers, decoded by two jobs."""
-    folder, golden = tmp_path_factory.mktemp("s5"), shared / "golden/an4_kaldi"
-    for name in ("steps", "utils"):
-        (folder / name).symlink_to(root / name)
-    (folder / "path.sh").write_text(f". {root}/path.sh\n")
-    (folder / "exp/tri3").mkdir(parents=True)
-    for name in ("final.mdl", "final.alimdl", "tree", "cmvn_opts", "splice_opts", "final.mat"):
-        shutil.copyfile(golden / "tri3_ali" / name, folder / "exp/tri3" / name)
-    test = DataDir(golden / "data/test")
-    utts = [utt for utts in list(test.spk2utt.values())[:2] for utt in utts]
-    write_datadir(folder / "data/test", {u: f"{shared}/{test.wav_scp[u]}" for u in utts}, {u: " ".join(test.text[u]) for u in utts},
-                  {u: test.utt2spk[u] for u in utts})
-    (folder / "mfcc.conf").write_text("--use-energy=false\n")
-    for command in (["steps/make_mfcc.sh", "--nj", "1", "--mfcc-config", "mfcc.conf", "data/test"],
-                    ["steps/compute_cmvn_stats.sh", "data/test"],
-                    ["utils/mkgraph.sh", str(golden / "lang"), "exp/tri3", "exp/tri3/graph"],
-                    ["steps/decode_fmllr.sh", "--nj", "2", "exp/tri3/graph", "data/test", "exp/tri3/decode"]):
-        result = run(folder, *command)
-        assert result.returncode == 0, result.stderr
-    (folder / "said").write_text(result.stdout)
+    """Kaldi's SAT system and all test utterances of two speakers, decoded by two jobs."""
+    files = ("final.mdl", "final.alimdl", "tree", "cmvn_opts", "splice_opts", "final.mat")
+    folder = make_recipe(tmp_path_factory.mktemp("s5"), root, shared, shared / "golden/an4_kaldi/tri3_ali", "tri3", files, None)
+    (folder / "said").write_text(succeed(folder, "steps/decode_fmllr.sh", "--nj", "2", "exp/tri3/graph", "data/test", "exp/tri3/decode"))
     return folder
 
 
@@ -67,25 +47,43 @@ def test_what_comes_out(recipe: Path) -> None:
     assert adapted < plain < 25 and adapted < 10  # Kaldi: 5.82 over all speakers
     said = (recipe / "said").read_text().splitlines()[-1]
     assert said.startswith("decode_fmllr.sh: lattices of 26 utterances and fMLLR transforms in exp/tri3/decode; %WER ")
-    assert not (recipe / "exp/tri3/decode.pass2").exists()
+    assert not (recipe / "exp/tri3/decode.pass1").exists()
 
 
 def test_lattices_that_are_there_are_used(recipe: Path) -> None:
     """With --si-dir nothing is decoded without adaptation again; jobs have to be as many."""
-    command = ["steps/decode_fmllr.sh", "--si-dir", "exp/tri3/decode.si", "exp/tri3/graph", "data/test", "exp/tri3/again"]
+    command = ["steps/decode_fmllr.sh", "--si-dir", "exp/tri3/decode.si", "exp/tri3/graph", "data/test", "exp/tri3/offset"]
     refused = run(recipe, command[0], "--nj", "1", *command[1:])
     assert refused.returncode == 1 and "decode.si has lattices of 2 jobs, not 1; give --nj 2" in refused.stderr
     made = run(recipe, command[0], "--nj", "2", "--skip-scoring", "true", "--fmllr-update-type", "offset", *command[1:])
-    assert made.returncode == 0 and not (recipe / "exp/tri3/again.si").exists()
-    transform = next(iter(read_speaker_transforms(recipe / "exp/tri3/again").values()))
+    assert made.returncode == 0 and not (recipe / "exp/tri3/offset.si").exists()
+    transform = next(iter(read_speaker_transforms(recipe / "exp/tri3/offset").values()))
     np.testing.assert_array_equal(transform[:, :-1], np.eye(40))
 
 
+def test_rescored_lattices_have_the_models_costs(recipe: Path) -> None:
+    system, model = recipe / "exp/tri3", GmmModel(recipe / "exp/tri3", recipe / "exp/tri3/final.alimdl", recipe / "exp/tri3/decode")
+    succeed(recipe, "utils/pykaldist", "rescore-lattices", "--nj", "2", "--transform-dir", "exp/tri3/decode", "--acwt", "0.083333",
+            "--model", "exp/tri3/final.alimdl", "data/test", "exp/tri3", "exp/tri3/decode", "exp/tri3/other")
+    data, lattices = DataDir(recipe / "data/test"), dict(read_lattices(system / "other/lat.1.gz"))
+    assert len(lattices) == 13
+    for utt in list(lattices)[:3]:
+        path = best_path(lattices[utt], 1 / 12)
+        expected = model.loglikes(model.features(data, utt))[np.arange(len(path.transition_ids)), model.tid2pdf[path.transition_ids]]
+        assert path.acoustic == pytest.approx(-expected.sum(dtype=np.float64), rel=1e-5)
+
+
 def test_no_more_jobs_than_speakers(recipe: Path) -> None:
-    """The script takes fewer jobs; the verb, which cannot know what the lattices' jobs were, refuses."""
-    made = run(recipe, "steps/decode_fmllr.sh", "--nj", "5", "--skip-scoring", "true", "--si-dir", "exp/tri3/decode.si", "exp/tri3/graph",
-               "data/test", "exp/tri3/again")
-    assert made.returncode == 0 and "data/test has 2 speakers, so there are 2 jobs, not 5" in made.stdout
+    """The script takes fewer jobs; the verb, which cannot know what the lattices' jobs were, refuses. A decoding that ended after its first
+    lattices goes on to the same transforms and lattices."""
+    succeed(recipe, "cp", "-r", "exp/tri3/decode.si", "exp/tri3/again.si")
+    command = ["steps/decode_fmllr.sh", "--nj", "5", "--skip-scoring", "true", "exp/tri3/graph", "data/test", "exp/tri3/again"]
+    missing = run(recipe, command[0], "--stage", "3", *command[1:])
+    assert missing.returncode == 1 and "again.pass1" in missing.stderr
+    said = succeed(recipe, command[0], "--stage", "1", *command[1:])
+    assert "data/test has 2 speakers, so there are 2 jobs, not 5" in said
+    for name in ("trans.1", "trans.2", "lat.1.gz", "lat.2.gz"):
+        assert (recipe / "exp/tri3/again" / name).read_bytes() == (recipe / "exp/tri3/decode" / name).read_bytes()
     refused = run(recipe, "utils/pykaldist", "est-fmllr", "--nj", "3", "exp/tri3/graph", "data/test", "exp/tri3", "exp/tri3/decode.si", "x")
     assert refused.returncode == 1 and "has 2 speakers, who cannot be divided among more jobs" in refused.stderr
 

@@ -131,3 +131,6 @@ def test_a_model_of_other_words_is_refused(lang: Path, tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("<eps> 0\nx 1\n")
     with pytest.raises(UserError, match="no #0"):
         grammar(tmp_path / "lm", tmp_path / "words.txt")
+    (tmp_path / "words.txt").write_text("<eps> 0\nA 1\nB 2\n#0 3\n<s> 4\n</s> 5\n")
+    with pytest.raises(UserError, match=r"lm has no sentence of words that are in .*words\.txt; its words are such as a, b;"):
+        grammar(tmp_path / "lm", tmp_path / "words.txt")

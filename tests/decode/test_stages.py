@@ -2,44 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from pykaldist.decode.lattice import read_lattices
-from pykaldist.io.datadir import DataDir, write_datadir
+from pykaldist.io.datadir import DataDir
 
-
-def run(recipe: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYKALDIST_PYTHON": sys.executable}
-    return subprocess.run(command, cwd=recipe, env=env, capture_output=True, text=True)
+from .conftest import make_recipe, run
 
 
 @pytest.fixture(scope="module")
 def recipe(root: Path, shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recipe's directory with the golden monophone model and six test utterances of two speakers, features made."""
-    folder, golden = tmp_path_factory.mktemp("s5"), shared / "golden/an4_kaldi"
-    for name in ("steps", "utils"):
-        (folder / name).symlink_to(root / name)
-    (folder / "path.sh").write_text(f". {root}/path.sh\n")
-    (folder / "exp/mono").mkdir(parents=True)
-    for name in ("final.mdl", "tree", "cmvn_opts"):
-        shutil.copyfile(golden / "mono" / name, folder / "exp/mono" / name)
-    test = DataDir(golden / "data/test")
-    utts = [utt for utts in list(test.spk2utt.values())[:2] for utt in utts[:3]]
-    write_datadir(folder / "data/test", {u: f"{shared}/{test.wav_scp[u]}" for u in utts}, {u: " ".join(test.text[u]) for u in utts},
-                  {u: test.utt2spk[u] for u in utts})
-    (folder / "mfcc.conf").write_text("--use-energy=false\n")
-    for command in (["steps/make_mfcc.sh", "--nj", "1", "--mfcc-config", "mfcc.conf", "data/test"],
-                    ["steps/compute_cmvn_stats.sh", "data/test"],
-                    ["utils/mkgraph.sh", str(golden / "lang"), "exp/mono", "exp/mono/graph"]):
-        result = run(folder, *command)
-        assert result.returncode == 0, result.stderr
-    return folder
+    """The golden monophone model and three test utterances of each of two speakers."""
+    files = ("final.mdl", "tree", "cmvn_opts")
+    return make_recipe(tmp_path_factory.mktemp("s5"), root, shared, shared / "golden/an4_kaldi/mono", "mono", files, 3)
 
 
 def test_a_data_directory_is_decoded_and_scored(recipe: Path) -> None:
@@ -63,7 +40,9 @@ def test_a_model_that_does_not_fit_the_features_ends_in_one_sentence(recipe: Pat
     result = run(recipe, "steps/decode.sh", "--nj", "1", "exp/mono/graph", "data/test", "exp/mono/decode_bad")
     (recipe / "exp/mono/delta_opts").unlink()
     assert result.returncode == 1
-    assert "the model expects features of dimension 39, found 13" in result.stderr and "Traceback" not in result.stderr
+    utt = next(iter(DataDir(recipe / "data/test").utterances()))
+    assert f"data/test, {utt}: the model exp/mono/final.mdl expects features of dimension 39, found 13; make them as" in result.stderr
+    assert "Traceback" not in result.stderr
     assert not list((recipe / "exp/mono/decode_bad").glob("lat.*"))
 
 

@@ -12,6 +12,7 @@ import pytest
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.feats.transforms import apply_transform, read_matrix, read_speaker_transforms
+from pykaldist.hmm import adapted_experiment
 from pykaldist.hmm.adapted_experiment import align_fmllr_dir, train_lda_mllt_dir, train_sat_dir
 from pykaldist.hmm.align import AlignOptions
 from pykaldist.hmm.alignment_dir import AlignmentDir
@@ -112,6 +113,27 @@ def test_sat(work: Path, toy_lang: LangDir) -> None:
     next(iter((work / "sat_ali").glob("trans.1"))).unlink()
     with pytest.raises(UserError, match="has no transform of speaker"):
         train_sat_dir(work / "data", toy_lang.path, work / "sat_ali", work / "sat2", 40, 60, SAT, AlignOptions(), FMLLR, log=quiet)
+
+
+@pytest.mark.parametrize(("stage", "step", "kept"), [(2, "estimate_aligned", "pre_ali.1.gz"), (3, "finish", "trans.1")])
+def test_an_alignment_with_fmllr_goes_on(work: Path, toy_lang: LangDir, monkeypatch: pytest.MonkeyPatch, stage: int, step: str,
+                                         kept: str) -> None:
+    """From what was left before `step`, with the same files as without the interruption."""
+    def interrupted(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    whole, parts = work / f"whole{stage}", work / f"parts{stage}"
+    align = (work / "data", toy_lang.path, work / "mono")
+    align_fmllr_dir(*align, whole, AlignOptions(), FMLLR, nj=2, log=quiet)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(adapted_experiment, step, interrupted)
+        align_fmllr_dir(*align, parts, AlignOptions(), FMLLR, nj=2, log=quiet)
+    assert (parts / kept).exists() and not (parts / "final.mdl").exists()
+    align_fmllr_dir(*align, parts, AlignOptions(), FMLLR, nj=2, log=quiet, stage=stage)
+    made = [{path.name: path.read_bytes() for path in one.iterdir() if path.name != ".lock"} for one in (whole, parts)]
+    assert made[0] == made[1] and "pre_ali.1.gz" not in made[0]
+    with pytest.raises(UserError, match=r"has no alignments \(pre_ali\.\*\.gz\)" if stage == 2 else "has no trans.1"):
+        align_fmllr_dir(*align, work / f"nothing{stage}", AlignOptions(), FMLLR, nj=2, log=quiet, stage=stage)
 
 
 def mean_logdet(transforms: dict[str, np.ndarray]) -> float:

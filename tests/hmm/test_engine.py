@@ -112,6 +112,16 @@ def test_features_of_another_dimension(engines: tuple[Engine, DeviceEngine], fra
                 compute(gmm, feats[:, :4], aligned)
 
 
+def test_features_that_do_not_fit_the_device(frames: Frames, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(array: np.ndarray) -> torch.Tensor:
+        raise torch.cuda.OutOfMemoryError
+
+    feats = frames[1]
+    monkeypatch.setattr(torch, "from_numpy", full)
+    with pytest.raises(UserError, match=r"the features take 0\.0 GiB on cpu, which has less left .* use --device cpu"):
+        DeviceEngine(torch.device("cpu"))._features(feats)
+
+
 @pytest.mark.parametrize(("device", "message"), [("tpu", "is not supported; use cpu, cuda, cuda:0 or auto"), ("cuda:x", "is not supported"),
                                                  ("cuda:999", r"this machine has \d+ CUDA devices; use --device cpu")])
 def test_devices_that_are_not_there(device: str, message: str) -> None:

@@ -83,6 +83,10 @@ def test_directories(toy_data: DataDir, toy_lang: LangDir, tmp_path: Path) -> No
     assert all(np.array_equal(made[1][utt], made[3][utt]) and len(made[1][utt]) == len(toy_data.feats[utt]) for utt in made[1])
     with pytest.raises(UserError, match="both source and target"):
         align_dir(toy_data.path, toy_lang.path, tmp_path / "mono", tmp_path / "mono", AlignOptions())
+    (tmp_path / "mono/delta_opts").write_text("--delta-order=0\n")
+    with pytest.raises(UserError, match=r"data: the model .*mono/final\.mdl expects features of dimension 12, found 6; make them as"):
+        align_dir(toy_data.path, toy_lang.path, tmp_path / "mono", tmp_path / "ali", AlignOptions())
+    assert (tmp_path / "ali/final.mdl").exists()  # the older alignment
     (tmp_path / "mono/phones.txt").write_text("<eps> 0\nSIL 2\n")
     with pytest.raises(UserError, match=r"disagree about"):
         align_dir(toy_data.path, toy_lang.path, tmp_path / "mono", tmp_path / "ali", AlignOptions())

@@ -1,0 +1,61 @@
+"""Lattices with the acoustic costs of another model, or of other features: what the graph says stays, what the frames say is computed anew.
+
+On a lattice of states, as the decoder leaves it, every alignment of a word sequence is there to be weighed again; on a determinised one
+only that which was the best (Kaldi's gmm-rescore-lattice).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pykaldist.decode.acoustic import GmmModel
+from pykaldist.decode.determinize import determinize
+from pykaldist.decode.lattice import Lattice, read_lattices
+from pykaldist.errors import UserError
+from pykaldist.io.datadir import DataDir
+
+
+def rescored(lattice: Lattice, loglikes: np.ndarray, tid2column: np.ndarray) -> Lattice:
+    """The lattice with acoustic costs from `loglikes` (frames, columns); `tid2column` maps its transition-ids to columns."""
+    first = lattice.frame[np.concatenate([lattice.source, np.arange(lattice.num_states)])]  # frame in which a string begins
+    length = np.diff(lattice.string)
+    owner = np.repeat(np.arange(len(length)), length)
+    frame = np.arange(len(owner)) + (first - lattice.string[:-1])[owner]
+    costs = np.bincount(owner, -loglikes[frame, tid2column[lattice.transition_ids]].astype(np.float64), minlength=len(length))
+    acoustic, final = costs[:lattice.num_arcs], costs[lattice.num_arcs:]
+    return replace(lattice, acoustic=acoustic.astype(np.float32),
+                   final_acoustic=np.where(lattice.final < np.inf, final, np.inf).astype(np.float32))
+
+
+def rescore_all(data: DataDir, utts: Sequence[str], model: GmmModel, lattices: str | os.PathLike[str], acwt: float,
+                beam: float) -> Iterator[tuple[str, Lattice]]:
+    """(utterance, lattice) of the archive `lattices` of these utterances, with the costs of `model`, determinised within `beam`.
+
+    Raises UserError for a lattice of another length than its features, of another model, or of none of `utts`.
+    """
+    for utt, lattice in read_lattices(lattices):
+        check_utterance(utt, utts, lattices)
+        feats = model.features(data, utt)
+        check_lattice(lattice, len(feats), len(model.tid2pdf) - 1, f"{lattices}, {utt}")
+        pdfs, column = np.unique(model.tid2pdf[lattice.transition_ids], return_inverse=True)
+        tid2column = np.zeros(len(model.tid2pdf), dtype=np.int64)
+        tid2column[lattice.transition_ids] = column
+        yield utt, determinize(rescored(lattice, model.loglikes(feats, pdfs), tid2column), acwt, beam)
+
+
+def check_utterance(utt: str, utts: Sequence[str], lattices: str | os.PathLike[str]) -> None:
+    """Raises UserError where a lattice is of an utterance that is another job's."""
+    if utt not in utts:
+        raise UserError(f"{lattices} has a lattice of {utt}, which is not of this job; decode with as many jobs (--nj).")
+
+
+def check_lattice(lattice: Lattice, frames: int, num_transition_ids: int, where: str) -> None:
+    """Raises UserError where a lattice is not of features with so many frames and a model with so many transition-ids."""
+    highest = int(lattice.transition_ids.max(initial=0))
+    if lattice.num_frames != frames or highest > num_transition_ids:
+        raise UserError(f"{where}: the lattice has {lattice.num_frames} frames and transition-ids up to {highest}, the features {frames} "
+                        f"and the model {num_transition_ids}; decode again.")
