@@ -43,9 +43,8 @@ def test_networks_run_after_run_sh(make_recipe, shared, tmp_path, make_corpus):
     done = run("--corpus", corpus, "--stop-stage", "3", "--nj", "1")
     assert done.returncode == 0, done.stderr
     for network in ("lstm", "blstm", "cnn"):
-        options = "--num-epochs 1 --learn-rate 0.002 --num-threads 1"
-        done = subprocess.run([folder / f"local/run_{network}.sh", "--nj", "1", "--train-opts", options], cwd=tmp_path,
-                              capture_output=True, text=True, check=False, timeout=900)
+        done = subprocess.run([folder / f"local/run_{network}.sh", "--nj", "1", "--train-opts", "--num-epochs 1 --num-threads 1"],
+                              cwd=tmp_path, capture_output=True, text=True, check=False, timeout=900)
         assert done.returncode == 0, (network, done.stderr)
         exp = folder / "exp" / network
         epoch, = (json.loads(line) for line in (exp / "history.jsonl").read_text().splitlines())
