@@ -105,13 +105,13 @@ class Optimizer:
         self.learner.gradient(minibatch, grads, 0.0, totals, self._rule)
 
     def apply(self, gradient: Tensor, learn_rate: float, frames: int) -> None:
-        """Update from a gradient made elsewhere, summed over `frames` frames."""
+        """Update from a gradient made elsewhere, summed over `frames` frames, which may be changed."""
         self.set_rate(learn_rate)
-        self.velocity.mul_(self.options.momentum).add_(gradient)
-        for part in self._statistics:
-            self.velocity[part] = gradient[part]
-        self._follow(frames)
-        self._update(frames)
+        velocity = gradient
+        if self.options.momentum > 0.0:
+            velocity = torch.add(gradient, self.velocity, alpha=self.options.momentum, out=self.velocity)
+        self._follow(velocity, frames)
+        self._update(velocity, frames)
 
     def shared_matrices(self) -> list[SharedMatrix]:
         """What is to be averaged over workers at an epoch's end, beside the model."""
@@ -124,8 +124,8 @@ class Optimizer:
             self._constrain(len(minibatch))
         else:
             self.learner.gradient(minibatch, self.velocity, self.options.momentum, totals, self._rule)
-            self._follow(len(minibatch))
-            self._update(len(minibatch))
+            self._follow(self.velocity, len(minibatch))
+            self._update(self.velocity, len(minibatch))
 
     def _rule(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float,
               factor: Tensor | None = None) -> None:
@@ -147,30 +147,30 @@ class Optimizer:
             self._minus_rate.fill_(-learn_rate)
             self._host_rate = learn_rate
 
-    def _update(self, frames: int) -> None:
+    def _update(self, velocity: Tensor, frames: int) -> None:
         """Step against the velocity times the rate, within the bounds on change."""
         o = self.options
         self._decay(frames)
         if not self._bounded:
-            self.model.params.addcmul_(self.velocity, self.rate, value=-1.0)
+            self.model.params.addcmul_(velocity, self.rate, value=-1.0)
             self._constrain(frames)
             return
-        norms = torch.stack([torch.linalg.vector_norm(self.velocity[part]) for part in self._parts]).clamp_min_(TINY)
+        norms = torch.stack([torch.linalg.vector_norm(velocity[part]) for part in self._parts]).clamp_min_(TINY)
         steps = self.rate.expand_as(norms)
         if o.max_change > 0.0:
             steps = torch.minimum(steps, o.max_change / norms)
         if o.max_param_change > 0.0:
             steps = steps * (o.max_param_change / torch.linalg.vector_norm(norms * steps).clamp_min_(TINY)).clamp_max_(1.0)
         for part, step in zip(self._parts, steps.unbind(), strict=True):
-            self.model.params[part].addcmul_(self.velocity[part], step, value=-1.0)
+            self.model.params[part].addcmul_(velocity[part], step, value=-1.0)
         self._constrain(frames)
 
-    def _follow(self, frames: int) -> None:
+    def _follow(self, velocity: Tensor, frames: int) -> None:
         """Statistics, whose sums over the minibatch stand in the velocity."""
         for part in self._statistics:
             share = 1.0 - math.exp(-frames / STATISTICS_FRAMES)
-            self.model.params[part].lerp_(self.velocity[part].div_(frames), share)
-            self.velocity[part].zero_()
+            self.model.params[part].lerp_(velocity[part].div_(frames), share)
+            velocity[part].zero_()
 
     def _decay(self, frames: int) -> None:
         """L2 penalty."""

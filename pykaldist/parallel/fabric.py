@@ -221,9 +221,10 @@ class Fabric:
         minibatches are all done."""
         return await More(queue, kept)
 
-    def exposed(self, params: Tensor) -> Tensor:
-        """The buffer of the worker's model that calls may change while it computes: `params` itself where nothing happens meanwhile."""
-        return params
+    @property
+    def answers_meanwhile(self) -> bool:
+        """Calls are answered here while this worker computes, so that they must not touch what it computes with."""
+        return False
 
     def alone(self) -> AbstractContextManager[object]:
         """While this is entered, no call is answered here; nothing may be awaited."""

@@ -36,7 +36,8 @@ from pykaldist.errors import UserError
 from pykaldist.parallel.processes import Processes
 from pykaldist.parallel.shared import Slots, proof, readable
 
-FAREWELL, FAILED = 0, 1  # kinds of a connection's own; others are its users'
+FAREWELL, FAILED = range(2)  # kinds of messages of a connection's own
+SHARE, RESULT, CALL, ANSWER, KNOCK, GRANT, ASK, TOLD = range(2, 10)  # and of its users'
 SILENCE_S = 60  # of a machine, after which it counts as gone
 CONNECT_S = 10.0
 SECRET = 16  # bytes

@@ -9,19 +9,12 @@ Times. With t the seconds of a minibatch, scaled to the run's minibatch and para
                 its loading where that does not overlap. With `spread` v it is drawn from a gamma distribution of mean t and standard
                 deviation v t. The work is done at the beginning, on the parameters of then; what comes of it is there at the end.
     pauses      a worker's minibatch takes longer by what it stands still; others can still reach it, as its helper thread lives.
-    failures    a worker is gone from then on, with what it had under way. Who calls it, or waits for its answer, learns so after a latency.
-    averages    an all-reduce between the devices (`plan.allreduce_seconds`), once the last worker has come; one that is begun and
-                finished later takes what computing does not hide. Gathering and scattering are half of one. A few numbers cost nothing
-                but the waiting. BMUF's filter (`filter_seconds`, once a block) and 1-bit quantising (`quantise_seconds`, once a gradient)
-                come on top, times as many workers as share a device; they are nothing where the file does not have them.
-    messages    latency + bytes / bandwidth, where nothing else is under way. A device has a port to the others of its node, a node one to
-                other nodes. A port carries one message at a time in each direction, in the order in which they come to it: the sender's
-                is busy for bytes / bandwidth, and so is the receiver's, from a latency later on or from when it is free. What bears no
-                values takes the latency alone. Where all exchange at once, the fullest port sets the pace.
-    servers     an end that is called in turn (a parameter server) is busy from a message's first byte to the last one of its answer, with
-                `server_seconds` in between; whoever is patient queues.
+    failures    a worker is gone from then on, with what it had under way.
+    exchanges   and messages take what they take on the cluster's network (`parallel/network.py`), calls also the time of who is called
+                (`parallel/simulated_calls.py`). An average that is begun and finished later takes what computing does not hide. BMUF's
+                filter (`filter_seconds`, once a block) and 1-bit quantising (`quantise_seconds`, once a gradient) come on top, times as
+                many workers as share a device; they are nothing where the file does not have them.
     an epoch    ends with its cross-validation and its fixed seconds, as in a plan.
-An all-reduce has the links to itself: what other groups' messages do to it, and it to them, is left out.
 
 Every random time is of the counter-based generator of (seed, worker, how much it has done).
 
@@ -33,9 +26,8 @@ starts anew, at the mark that it passed last, and is given the answers that it h
 from __future__ import annotations
 
 import heapq
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,27 +35,27 @@ import torch
 from torch import Tensor
 
 from pykaldist.errors import UserError
-from pykaldist.parallel.cluster import FLOAT32, Cluster, Link, Workload
+from pykaldist.parallel.cluster import Cluster, Workload
 from pykaldist.parallel.fabric import (
     Average,
     BeginAverage,
     Call,
     Compute,
     Done,
-    Exchange,
     Fabric,
     FinishAverage,
     Gather,
     More,
     Request,
-    Scatter,
-    Sum,
     T,
     Take,
     Within,
 )
 from pykaldist.parallel.host import Host
-from pykaldist.parallel.plan import allreduce_seconds, predict, scaled
+from pykaldist.parallel.network import Network, num_bytes
+from pykaldist.parallel.plan import predict, scaled
+from pykaldist.parallel.simulated_calls import KINDS as CALLS
+from pykaldist.parallel.simulated_calls import SimulatedCalls
 from pykaldist.parallel.work import Sources, Work
 
 COMPUTE_TIMES = 1  # a stream of random numbers
@@ -88,20 +80,6 @@ class SimulatedFabric(Fabric):
         self.trace = []
 
 
-@dataclass
-class Ticket:
-    """A call under way, with what is sent, then what is answered. `admitted`: when its turn came; `waiting`: its worker does."""
-
-    rank: int
-    to: int
-    buffer: Tensor | None
-    value: float
-    patient: bool
-    admitted: float
-    over: bool = False
-    waiting: bool = False
-
-
 class Simulation(Host):
     """`workers`: those of the run, which is to be known before the first epoch. `strategy`: the name of theirs."""
 
@@ -113,7 +91,9 @@ class Simulation(Host):
         self.cluster, self.seed, self.strategy = cluster, seed, strategy
         self.fabrics: list[SimulatedFabric] = [SimulatedFabric(rank, size) for rank in range(size)]
         self._share_living()
-        self.sharing = -(-size // cluster.workers)  # workers on a device
+        self._network = Network(cluster, size)
+        self._calls = SimulatedCalls(self.fabrics, self.living, self._network, self._add_event)
+        self.sharing = self._network.sharing  # workers on a device
         for fabric in self.fabrics:
             fabric.node_size = min(size, cluster.devices * self.sharing)
         worst = max((int(worker) for worker in (*cluster.slow, *(p.worker for p in (*cluster.pauses, *cluster.failures)))), default=0)
@@ -131,14 +111,11 @@ class Simulation(Host):
         self._clock = [0.0] * n  # when each worker had its last answer
         self._numbers = [0] * n  # of each worker's events
         self._events: list[tuple[float, int, int, str, Any]] = []  # time, worker, number, kind, what it is about
-        self._tickets: dict[int, Ticket] = {}
+        self._network.reset()
+        self._calls.reset()
         self._average_end = 0.0  # of the one that is under way
         self._computing = [False] * n
         self._gathered: list[int] = []  # groups, by their first worker, whose exchange is under way
-        self._lines: dict[int, list[int]] = {}  # worker that is called in turn -> tickets, the one being served first
-        self._out: dict[int, float] = {}  # port -> when it has sent what it has been given so far
-        self._into: dict[int, float] = {}  # port -> when it has received what has come to it so far
-        self._busy = 0.0  # seconds that ends called in turn have been
         self._resting: dict[int, More] = {}  # workers that wait for the others to be through
         self._steps = 0
         self._charged = 0  # steps before the last extra computation
@@ -166,8 +143,8 @@ class Simulation(Host):
         late = sum((fabric.staleness for fabric in self.fabrics), Counter())
         if not late:
             return {}
-        ends = len(self._lines)
-        load = {"server_load": self._busy / ends / self._latest()} if ends else {}
+        ends = self._calls.ends
+        load = {"server_load": self._calls.busy / ends / self._latest()} if ends else {}
         dead = [rank for rank in range(self.size) if rank not in self.living]
         return {"staleness": {str(steps): late[steps] for steps in sorted(late)}, "consensus": self._consensus, **load,
                 **({"dead": dead} if dead else {})}
@@ -196,7 +173,10 @@ class Simulation(Host):
                 break
             self._offer_checkpoint()
             time, rank, _, kind, about = heapq.heappop(self._events)
-            getattr(self, f"_on_{kind}")(time, rank, about)
+            if kind in CALLS:
+                self._on_call(time, rank, kind, about)
+            else:
+                getattr(self, f"_on_{kind}")(time, rank, about)
         self._running = False
         workload = self._workload()
         score = predict(workload, self.cluster, self.size, "local")
@@ -213,6 +193,7 @@ class Simulation(Host):
 
     def _prepare(self) -> None:
         self._compute = scaled(self.cluster, self._workload())
+        self._calls.server_seconds = self._compute.server_seconds
         self._books = Work([worker.sampler.minibatches for worker in self.workers])
         for rank in set(range(self.size)) - set(self.living):
             self._books.lose(rank)
@@ -255,14 +236,10 @@ class Simulation(Host):
         if isinstance(request, More):
             return self._rest(rank, request)
         if isinstance(request, Call):
-            return False, self._begin_call(rank, request)
+            return False, self._calls.begin(self._clock[rank], rank, request)
         if isinstance(request, Done):
-            ticket = self._tickets[request.ticket]
-            if not ticket.over:
-                ticket.waiting = True
-                return True, None
-            del self._tickets[request.ticket]
-            return False, (ticket.buffer, ticket.value)
+            answer = self._calls.wait(request.ticket)
+            return answer is None, answer
         if isinstance(request, Within):
             self._join(rank, request)
         else:
@@ -304,26 +281,15 @@ class Simulation(Host):
         return max(self._clock[rank] for rank in self.living)
 
     def _collective_seconds(self, requests: list[Any]) -> float:
-        first, devices = requests[0], min(self.size, self.cluster.workers)
+        first = requests[0]
         if isinstance(first, Average | BeginAverage) and not any(request.weight for request in requests):
             return 0.0
-        return self._transfer_seconds(requests, first, devices) + self._extra_seconds(first)
-
-    def _transfer_seconds(self, requests: list[Any], first: Request, devices: int) -> float:
         if isinstance(first, BeginAverage):
-            self._average_end = self._latest() + allreduce_seconds(self.cluster, devices, _bytes(first.buffer))
+            self._average_end = self._latest() + self._network.allreduce_seconds(num_bytes(first.buffer))
             return 0.0
         if isinstance(first, FinishAverage):
             return max(0.0, self._average_end - self._latest())
-        if isinstance(first, Average | Sum):
-            return allreduce_seconds(self.cluster, devices, _bytes(first.buffer))
-        if isinstance(first, Gather):
-            return allreduce_seconds(self.cluster, devices, sum(_bytes(r.buffer) for r in requests)) / 2
-        if isinstance(first, Scatter):
-            return allreduce_seconds(self.cluster, devices, max(sum(map(_bytes, r.parts)) for r in requests)) / 2
-        if isinstance(first, Exchange):
-            return self._exchange_seconds(requests)
-        return 0.0
+        return self._network.seconds(requests) + self._extra_seconds(first)
 
     def _extra_seconds(self, first: Request) -> float:
         """Of what a strategy computes with an exchange, once between steps."""
@@ -333,47 +299,6 @@ class Simulation(Host):
         self._charged = self._steps
         return self.sharing * (getattr(self._compute, name) or 0.0)
 
-    def _exchange_seconds(self, requests: list[Exchange]) -> float:
-        """Of a message of each worker to another, all at once."""
-        out: defaultdict[int, float] = defaultdict(float)
-        into: defaultdict[int, float] = defaultdict(float)
-        latency = 0.0
-        for rank, request in enumerate(requests):
-            link, sender, receiver = self._way(rank, request.to)
-            if link is not None:
-                latency = max(latency, link.latency)
-                out[sender] += _bytes(request.buffer) / link.bandwidth
-                into[receiver] += _bytes(request.buffer) / link.bandwidth
-        return latency + max([*out.values(), *into.values()], default=0.0)
-
-    # Messages.
-
-    def _way(self, sender: int, receiver: int) -> tuple[Link | None, int, int]:
-        """(the link between two workers, or None where none is known within their node; the ports at its ends): the numbers of
-        devices, then of nodes."""
-        cluster, ends = self.cluster, (sender // self.sharing, receiver // self.sharing)
-        one, other = (end // cluster.devices for end in ends)
-        if one == other:
-            return cluster.within or cluster.between, *ends
-        return cluster.between, cluster.workers + one, cluster.workers + other
-
-    def _send(self, time: float, sender: int, receiver: int, buffer: Tensor | None, kind: str, number: int, later: float = 0.0) -> None:
-        """Send a message of call `number`; event `kind` comes when all of it has arrived, or `later` seconds after that."""
-        link, out, into = self._way(sender, receiver)
-        rank, size = self._tickets[number].rank, 0 if buffer is None else _bytes(buffer)
-        if link is None or size == 0:
-            self._add_event(time + (link.latency if link else 0.0) + later, rank, kind, number)
-            return
-        begin, seconds = max(time, self._out.get(out, 0.0)), size / link.bandwidth
-        self._out[out] = begin + seconds
-        self._add_event(begin + link.latency, rank, "arrival", [into, seconds, later, kind, number])
-
-    def _on_arrival(self, time: float, rank: int, message: list[Any]) -> None:
-        """The first byte of a message is at the receiver's port."""
-        into, seconds, later, kind, number = message
-        self._into[into] = max(time, self._into.get(into, 0.0)) + seconds
-        self._add_event(self._into[into] + later, rank, kind, number)
-
     # Requests that a group makes together.
 
     def _join(self, rank: int, request: Within) -> None:
@@ -381,8 +306,8 @@ class Simulation(Host):
         first, members = request.members[0], request.members
         if first in self._gathered or any(k not in self._joined for k in members):  # under way before the checkpoint; or not all are here
             return
-        begin, count = max(self._clock[k] for k in members), -(-len(members) // self.sharing)
-        seconds = allreduce_seconds(self.cluster, count, _bytes(request.buffer)) / (1 if request.sums else 2)
+        begin = max(self._clock[k] for k in members)
+        seconds = self._network.allreduce_seconds(num_bytes(request.buffer), len(members)) / (1 if request.sums else 2)
         for k in members:
             self.fabrics[k].seconds["wait"] += begin - self._clock[k]
             self.fabrics[k].seconds["exchange"] += seconds
@@ -507,84 +432,16 @@ class Simulation(Host):
         self._resting.pop(rank, None)
         again = self._books.lose(rank)
         self.say(f"worker {rank} has died at {self._before + time:.3f} s; {len(self.living)} go on, and do {again} minibatches again")
-        gone = {number for number, ticket in self._tickets.items() if ticket.rank == rank}
-        self._events = [event for event in self._events if event[1] != rank]
-        heapq.heapify(self._events)
-        for line in self._lines.values():
-            served = line[:1]
-            line[:] = [number for number in line if number not in gone]
-            if line and served != line[:1]:
-                self._let_in(time, line[0])
-        for number in gone:
-            del self._tickets[number]
-        for event in list(self._events):
-            kind, number = event[3:] if event[3] != "arrival" else event[4][-2:]
-            if kind in ("knock", "call") and self._tickets[number].to == rank:
-                self._events.remove(event)
-                self._fail(time, number)
+        events, self._events = [event for event in self._events if event[1] != rank], []
+        self._events += self._calls.lose(time, rank, events)
         heapq.heapify(self._events)
         self._wake(time)
 
-    def _fail(self, time: float, number: int) -> None:
-        """A call that nobody answers."""
-        ticket = self._tickets[number]
-        ticket.buffer, ticket.value = None, 0.0
-        self._send(time, ticket.to, ticket.rank, None, "over", number)
-
     # Calls.
 
-    def _begin_call(self, rank: int, request: Call) -> int:
-        number = max(self._tickets, default=-1) + 1
-        self._tickets[number] = Ticket(rank, request.to, request.buffer.clone(), request.value, request.patient, self._clock[rank])
-        if request.to not in self.living:
-            self._fail(self._clock[rank], number)
-        elif request.in_turn:
-            self._send(self._clock[rank], rank, request.to, None, "knock", number)
-        else:
-            self._send(self._clock[rank], rank, request.to, request.buffer, "call", number)
-        return number
-
-    def _on_knock(self, time: float, rank: int, number: int) -> None:
-        """A call has come to an end that is called in turn."""
-        ticket = self._tickets[number]
-        line = self._lines.setdefault(ticket.to, [])
-        if line and not ticket.patient:
-            ticket.buffer, ticket.value = self._handle(ticket, None)
-            self._send(time, ticket.to, rank, None, "over", number)
-            return
-        line.append(number)
-        if len(line) == 1:
-            self._let_in(time, number)
-
-    def _let_in(self, time: float, number: int) -> None:
-        ticket = self._tickets[number]
-        ticket.admitted = time
-        self._send(time, ticket.rank, ticket.to, ticket.buffer, "call", number, self._compute.server_seconds)
-
-    def _handle(self, ticket: Ticket, buffer: Tensor | None) -> tuple[Tensor | None, float]:
-        handler = self.fabrics[ticket.to].handler
-        if handler is None:
-            raise RuntimeError(f"worker {ticket.rank} calls worker {ticket.to}, which serves nobody")
-        answer, value = handler(ticket.rank, buffer, ticket.value)
-        return answer if answer is None or answer is buffer else answer.clone(), value
-
-    def _on_call(self, time: float, rank: int, number: int) -> None:
-        """All of a call has come, and is answered."""
-        ticket = self._tickets[number]
-        ticket.buffer, ticket.value = self._handle(ticket, ticket.buffer)
-        self._send(time, ticket.to, rank, ticket.buffer, "over", number)
-
-    def _on_over(self, time: float, rank: int, number: int) -> None:
-        ticket = self._tickets[number]
-        ticket.over = True
-        line = self._lines.get(ticket.to, [])
-        if line and line[0] == number:
-            line.pop(0)
-            self._busy += time - ticket.admitted
-            if line:
-                self._let_in(time, line[0])
-        if ticket.waiting:
-            del self._tickets[number]
+    def _on_call(self, time: float, rank: int, kind: str, about: Any) -> None:
+        ticket = self._calls.on_event(time, rank, kind, about)
+        if ticket is not None:
             blocked = time - self._clock[rank]
             wait = min(blocked, max(0.0, ticket.admitted - self._clock[rank]))
             self.fabrics[rank].seconds["wait"] += wait
@@ -610,9 +467,9 @@ class Simulation(Host):
         return {
             "seconds_before": self._before, "living": self.living, "books": self._books.state_dict(), "clock": self._clock,
             "numbers": self._numbers, "events": [list(e) for e in self._events],
-            "tickets": {number: vars(ticket) for number, ticket in self._tickets.items()},
-            "computing": self._computing, "gathered": self._gathered, "lines": self._lines, "out": self._out, "into": self._into,
-            "busy": self._busy, "steps": self._steps, "consensus": self._consensus, "disagreement": self.disagreement,
+            "calls": self._calls.state_dict(), "network": self._network.state_dict(),
+            "computing": self._computing, "gathered": self._gathered, "steps": self._steps,
+            "consensus": self._consensus, "disagreement": self.disagreement,
             "traces": [fabric.trace for fabric in self.fabrics], "seconds": [fabric.seconds for fabric in self.fabrics],
             "staleness": [dict(fabric.staleness) for fabric in self.fabrics]}
 
@@ -626,12 +483,13 @@ class Simulation(Host):
             return None
         state: dict[str, Any] = _on(self.workers[0].params.device, self._loaded)
         self._loaded = None
-        for name in ("clock", "numbers", "computing", "gathered", "lines", "out", "into", "busy", "steps", "consensus"):
+        for name in ("clock", "numbers", "computing", "gathered", "steps", "consensus"):
             setattr(self, f"_{name}", state[name])
         self._books.load_state_dict(state["books"])
         self.disagreement = state["disagreement"]
         self._events = [tuple(event) for event in state["events"]]
-        self._tickets = {number: Ticket(**{**ticket, "waiting": False}) for number, ticket in state["tickets"].items()}
+        self._calls.load_state_dict(state["calls"])
+        self._network.load_state_dict(state["network"])
         for fabric, seconds, staleness in zip(self.fabrics, state["seconds"], state["staleness"], strict=True):
             fabric.seconds, fabric.staleness = dict(seconds), Counter(staleness)
         return [list(trace or []) for trace in state["traces"]]
@@ -644,7 +502,3 @@ def _on(device: torch.device, state: Any) -> Any:
     if isinstance(state, dict):
         return {key: _on(device, value) for key, value in state.items()}
     return [_on(device, value) for value in state] if isinstance(state, (list, tuple)) else state
-
-
-def _bytes(buffer: Tensor) -> int:
-    return FLOAT32 * buffer.numel() if buffer.dtype == torch.float64 else buffer.numel() * buffer.itemsize

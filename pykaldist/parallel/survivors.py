@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pykaldist.parallel.peers import Peers
+from pykaldist.parallel.peers import RESULT, SHARE, Peers
 from pykaldist.parallel.processes import Processes
 
 Combine = Callable[[list[Tensor]], Tensor]
@@ -23,11 +23,11 @@ Combine = Callable[[list[Tensor]], Tensor]
 class Survivors(Processes):
     """`rank` of `size` among those who were in the last exchange; `members` are their numbers in the job.
 
-    `deliver` has to be given the messages of kinds `share` and `result`.
+    `deliver` has to be given the messages of kinds SHARE and RESULT.
     """
 
-    def __init__(self, peers: Peers, share: int, result: int, channel: int = 0) -> None:
-        self.peers, self._share, self._result, self._channel = peers, share, result, channel
+    def __init__(self, peers: Peers, channel: int = 0) -> None:
+        self.peers, self._channel = peers, channel
         self.members = list(range(peers.size))
         self.rank, self.size = peers.rank, peers.size
         self._count = 0
@@ -44,7 +44,7 @@ class Survivors(Processes):
         self._count += 1
         key, peers, own = (self._channel, self._count), self.peers, own.detach().cpu()
         if peers.rank:
-            peers.send(0, self._share, key, own)
+            peers.send(0, SHARE, key, own)
             with peers.changed:
                 peers.wait(lambda: (*key, 0) in self._arrived)
                 (count, *rest), result = self._arrived.pop((*key, 0))
@@ -56,7 +56,7 @@ class Survivors(Processes):
                 shares = [own, *(self._arrived.pop((*key, p))[1] for p in members[1:])]
             lengths, result = [len(share) for share in shares], combine(shares)
             for p in members[1:]:
-                peers.send(p, self._result, [*key, len(members), *members, *lengths], result)
+                peers.send(p, RESULT, [*key, len(members), *members, *lengths], result)
         self.members, self.rank, self.size = members, members.index(peers.rank), len(members)
         return result, lengths
 
@@ -83,6 +83,6 @@ class Survivors(Processes):
 
     def twin(self) -> Survivors:
         self._twins += 1
-        other = Survivors(self.peers, self._share, self._result, self._channel + self._twins)
+        other = Survivors(self.peers, self._channel + self._twins)
         other._arrived = self._arrived
         return other

@@ -14,7 +14,7 @@ from pykaldist.parallel.peers import DTYPES, FAILED, Peers
 from pykaldist.parallel.shared import Slots, proof, readable
 from pykaldist.parallel.survivors import Survivors
 
-SHARE, RESULT, NOTE = 2, 3, 4
+NOTE = 10
 
 
 class Heard:
@@ -151,7 +151,7 @@ def together(those):
     box = {}
     lost = []
     peers = Peers(those, lambda peer, kind, numbers, buffer: box["group"].deliver(peer, numbers, buffer), lost.append)
-    box["group"] = Survivors(peers, SHARE, RESULT)
+    box["group"] = Survivors(peers)
     peers.start()
     return peers, box["group"]
 
@@ -206,7 +206,7 @@ def test_without_process_0_all_ends(in_processes):
 
         box = {}
         peers = Peers(those, lambda peer, kind, numbers, buffer: box["group"].deliver(peer, numbers, buffer), lost)
-        box["group"] = Survivors(peers, SHARE, RESULT)
+        box["group"] = Survivors(peers)
         peers.start()
         if those.rank == 0:
             cut(peers)

@@ -267,7 +267,7 @@ def test_an_end_that_is_called_in_turn_serves_one_after_the_other():
     host.begin_epoch()
     host.run([work(fabric) for fabric in host.fabrics])
     assert told == [(2, -1.0, None, 0.0), (1, 1.0, 2.0, pytest.approx(0.4)), (3, 3.0, 2.0, pytest.approx(0.8))]
-    assert host._busy == host.elapsed() == pytest.approx(0.8)
+    assert host._calls.busy == host.elapsed() == pytest.approx(0.8)
     assert host.fabrics[3].seconds["wait"] == pytest.approx(0.4) and host.fabrics[3].seconds["exchange"] == pytest.approx(0.4)
 
 

@@ -103,13 +103,13 @@ def test_sigterm_and_a_job_of_another_size(store, tmp_path, reference, capsys):
 
 @pytest.mark.parametrize(("fabric", "rank"), [("mpi", 1), pytest.param("gloo", 0, marks=pytest.mark.slow)])
 def test_a_hung_process(store, tmp_path, fabric, rank):
-    run = Run(store, tmp_path / "exp", "--fabric", fabric, "--timeout", "8")
+    run = Run(store, tmp_path / "exp", "--fabric", fabric, "--timeout", "16")
     pid = run.wait_for(1)[rank]
     os.kill(pid, signal.SIGSTOP)
     before = time.monotonic()
     status, _, err = run.end()
     assert status == 75 and time.monotonic() - before < 60
-    assert err == (f"pykaldist train: ERROR: process {rank} on {HERE} (pid {pid}) is hung: no sign of life for 8 s, and no progress of any "
+    assert err == (f"pykaldist train: ERROR: process {rank} on {HERE} (pid {pid}) is hung: no sign of life for 16 s, and no progress of any "
                    "process; the last checkpoint is whole: run the same command again to go on.\n")
 
 

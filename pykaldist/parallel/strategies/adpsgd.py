@@ -47,6 +47,7 @@ from pykaldist.parallel.worker import Worker
 
 PATTERNS = ("ring", "random-ring", "pairwise", "delay-by-one")
 RINGS, PARTNERS = range(2)  # streams of random numbers
+PIECE = 1 << 16  # parameters
 
 
 @dataclass
@@ -81,9 +82,18 @@ def _generator(*words: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(words)))
 
 
+def _flow(other: Tensor, model: Tensor, share: float, mixed: Tensor) -> None:
+    """other <- other - model, and mixed <- model + share of that. On the host in pieces that stay in its cache meanwhile."""
+    piece = PIECE if other.device.type == "cpu" else len(other)
+    for difference, mine, out in zip(other.split(piece), model.split(piece), mixed.split(piece), strict=True):
+        difference.sub_(mine)
+        torch.add(mine, difference, alpha=share, out=out)
+
+
 class Adpsgd(Asynchronous):
     """`round` counts the worker's rounds of the run. `begun`: an exchange of its own is under way; `keep`: what is left, in its model, of
-    the one that it has sent. `gradient` is worth keeping within an epoch alone.
+    the one that it has sent. `gradient` is worth keeping within an epoch alone. `held`: the parameters have to stay as they are, for a
+    gradient; what an exchange makes of them meanwhile is put `aside`, and stands `apart` until the worker's next step.
 
     A learner is a worker here; in `hadpsgd`, a group of them, whose first one exchanges for all.
     """
@@ -96,7 +106,8 @@ class Adpsgd(Asynchronous):
         self.round = 0
         self.age, self.keep, self.begun = 0.0, 1.0, False
         self.gradient: Tensor | None = None
-        self.model: Tensor | None = None  # what others exchange with, where it is not the worker's parameters
+        self.held = self.apart = False
+        self.aside: Tensor | None = None
 
     @property
     def free(self) -> bool:
@@ -118,44 +129,37 @@ class Adpsgd(Asynchronous):
         self.gradient = None
 
     async def _freely(self, worker: Worker, fabric: Fabric, group: range) -> None:
-        """Each learner at its own pace. `params` are those of the gradient; what others change meanwhile, and get, is `model`."""
+        """Each learner at its own pace."""
         params, gradient, c, size, queue = worker.params, self.gradient, self.options.share, len(group), self.queue
         first = fabric.rank == group[0]
-        model = fabric.exposed(params)
-        if self.model is not None:
-            model.copy_(self.model)
-        self.model = None if model is params else model
-        fabric.serve(lambda sender, other, age: self._answer(model, other, age))
+        fabric.serve(lambda sender, other, age: self._answer(params, other, age))
         going = True
         while going:
             fabric.mark()
             if size > 1:
-                await fabric.hand_down(model, group)
+                await fabric.hand_down(params, group)
             fraction = await fabric.take(queue, group=group)
             with fabric.alone():
-                params.copy_(model)
                 other = self._partner(fabric, size) if first and fraction is not None else None
-                self.begun = other is not None
+                self.begun, self.held = other is not None, fabric.answers_meanwhile
             ticket = None if other is None else await fabric.call(other * size, params, self.age)
             frames = await self._compute(worker, fabric, group, fraction)
             difference, years = (None, 0.0) if ticket is None else await fabric.done(ticket)
             with fabric.alone():
+                model = self._model(params)
                 if difference is not None:
-                    torch.sub(model, difference, alpha=c, out=params if frames else model)
+                    torch.sub(model, difference, alpha=c, out=params)
                     self.age -= c * years
                     fabric.staleness[round(abs(years))] += 1
-                elif frames:
+                elif model is not params:
                     params.copy_(model)
                 if frames:
                     worker.apply(gradient, frames, 1.0 if fraction is None else fraction)
-                    model.copy_(params)
                     self.age += 1.0
                     self.keep = 1.0
                     self.round += 1
-                self.begun = False
+                self.begun = self.held = self.apart = False
             going = bool(frames) or await fabric.more(queue)
-        params.copy_(model)
-        self.model = None
         await fabric.average(params, float(first), measure=True)
         learners = await fabric.total(float(first))
         self.age = await fabric.total(self.age * first) / learners
@@ -183,18 +187,25 @@ class Adpsgd(Asynchronous):
             frames = await fabric.sum_within(gradient, frames, group)
         return frames / len(group)
 
-    def _answer(self, model: Tensor, other: Tensor | None, age: float) -> tuple[Tensor | None, float]:
+    def _model(self, params: Tensor) -> Tensor:
+        """What others exchange with."""
+        return self.aside if self.apart and self.aside is not None else params
+
+    def _answer(self, params: Tensor, other: Tensor | None, age: float) -> tuple[Tensor | None, float]:
         """(the difference between the other's model and this worker's, of which c flows; of ages); no model where the other is turned
         away."""
         c = self.options.share
         if other is None or (self.begun and self.keep * (1.0 - c) < c):
             return None, 0.0
-        difference, years = other.sub_(model), age - self.age
-        model.add_(difference, alpha=c)
+        model, years = self._model(params), age - self.age
+        if self.held and not self.apart:
+            self.aside = torch.empty_like(params) if self.aside is None else self.aside
+            self.apart = True
+        _flow(other, model, c, self._model(params))
         self.age += c * years
         if self.begun:
             self.keep *= 1.0 - c
-        return difference, years
+        return other, years
 
     async def _in_step(self, worker: Worker, fabric: Fabric, group: range) -> None:
         """delay-by-one."""
@@ -209,7 +220,7 @@ class Adpsgd(Asynchronous):
                 await fabric.average(worker.params, 1.0, measure=True)
 
     def state_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("round", "age", "keep", "begun", "gradient", "model")}
+        return {name: getattr(self, name) for name in ("round", "age", "keep", "begun", "gradient")}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, value in state.items():

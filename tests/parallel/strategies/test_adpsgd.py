@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
-from pykaldist.parallel.strategies.adpsgd import PATTERNS, Adpsgd, AdpsgdOptions, partner
+from pykaldist.parallel.strategies.adpsgd import PATTERNS, PIECE, Adpsgd, AdpsgdOptions, partner
 from pykaldist.parallel.strategies.hadpsgd import Hadpsgd, HadpsgdOptions
 from pykaldist.parallel.strategies.ssgd import Ssgd
 
@@ -124,6 +124,26 @@ def test_who_has_given_away_its_share_turns_others_away():
     assert params.item() == pytest.approx(5 / 9) and strategy.age == pytest.approx(5 / 3)
     strategy.begun = False
     assert strategy._answer(params, torch.ones(1), 3.0)[0] is not None
+
+
+def test_a_gradient_is_not_disturbed_by_what_is_answered_meanwhile():
+    """The parameters stay; others see, and mix with, what earlier ones have left. In pieces, of which the last is short."""
+    size, c = 2 * PIECE + 3, 1.0 / 3.0
+    generator = torch.Generator().manual_seed(1)
+    strategy, params = Adpsgd(AdpsgdOptions("queue", "ring")), torch.randn(size, generator=generator)
+    before, model = params.clone(), params.clone()
+    strategy.held = True
+    for _ in range(3):
+        other = torch.randn(size, generator=generator)
+        expected = other - model
+        assert torch.equal(strategy._answer(params, other.clone(), 0.0)[0], expected)
+        assert torch.equal(params, before) and strategy._model(params).allclose(model + c * expected, atol=1e-6)
+        model = strategy._model(params).clone()
+    strategy.held = strategy.apart = False  # as the step ends
+    other = torch.randn(size, generator=generator)
+    difference = strategy._answer(params, other.clone(), 0.0)[0]
+    assert strategy._model(params) is params and params.allclose(before + c * (other - before), atol=1e-6)
+    assert torch.equal(difference, other - before)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

@@ -1,0 +1,234 @@
+"""Calls from worker to worker, over the processes of a job.
+
+A call is a message with its buffer, and its answer another. A call in turn is a knock first; what it brings is granted, one after the
+other, or denied, and then it is as any call; the end is free again when the last byte of the answer has left. Between processes of one
+machine the buffer lies in memory that both share, and the answer is written where the call stood.
+
+Everything here runs with the host's lock, on the main thread or on one that reads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from pykaldist.parallel.fabric import Call
+from pykaldist.parallel.peers import ANSWER, CALL, GRANT, KNOCK, Peers
+
+if TYPE_CHECKING:
+    from pykaldist.parallel.concurrent import Concurrent
+
+
+@dataclass
+class Ticket:
+    """A call of a worker here, which is its number `place`; the answer, once it is `over`. What is `sent` is kept until then."""
+
+    place: int
+    to: int
+    sent: Tensor
+    value: float
+    over: bool = False
+    buffer: Tensor | None = None
+
+
+@dataclass
+class Arrival:
+    """A call that has come: from a process (this one where it is `None`), of a worker, to a worker, with what."""
+
+    peer: int | None
+    sender: int
+    to: int
+    ticket: int
+    value: float
+    buffer: Tensor | None = None
+    lent: bool = False  # the buffer is the caller's, for the answer too
+    in_turn: bool = False
+    patient: bool = True
+
+
+class Calls:
+    """Those that workers of this process make, and those that come to them.
+
+    `on_answer(place, answer)` is called with what the worker number `place` here waits for. `busy`: seconds that ends called in turn have
+    been; `ends`: how many of those are here.
+    """
+
+    def __init__(self, host: Concurrent, on_answer: Callable[[int, tuple[Tensor | None, float]], None]) -> None:
+        self._host, self._on_answer = host, on_answer
+        self._early: list[Arrival] = []  # calls to who does not serve yet
+        self._numbers = 0  # of tickets
+        self.reset()
+
+    def reset(self) -> None:
+        """The beginning of an epoch, at which nothing is under way but what those have sent who have begun it earlier."""
+        self._tickets: dict[int, Ticket] = {}
+        self._waiting: dict[int, int] = {}  # ticket -> the worker here that waits for it
+        self._lines: dict[int, deque[Arrival]] = {}  # end here that is called in turn -> calls, the one being served first
+        self._admitted: dict[int, float] = {}  # end here -> when that was let in
+        self.busy = 0.0
+
+    @property
+    def ends(self) -> int:
+        return len(self._admitted)
+
+    def begin(self, place: int, request: Call) -> int:
+        """A worker here calls: the ticket."""
+        host = self._host
+        self._numbers += 1
+        number, sender = self._numbers, host.ranks[place]
+        ticket = self._tickets[number] = Ticket(place, request.to, request.buffer.detach(), request.value)
+        if request.to not in host.living:
+            ticket.over, ticket.value = True, 0.0
+        elif request.to in host.ranks:
+            self._arrive(Arrival(None, sender, request.to, number, request.value, ticket.sent.clone(), in_turn=request.in_turn,
+                                 patient=request.patient))
+        elif request.in_turn:
+            self._peers.send(host.hosting(request.to), KNOCK, [sender, request.to, number, request.value, request.patient])
+        else:
+            self._send(host.hosting(request.to), number)
+        return number
+
+    def wait(self, place: int, number: int) -> tuple[Tensor | None, float] | None:
+        """The answer to a ticket; None where the worker that is number `place` here has to wait for it."""
+        if self._tickets[number].over:
+            ticket = self._tickets.pop(number)
+            return ticket.buffer, ticket.value
+        self._waiting[number] = place
+        return None
+
+    def heed(self, peer: int, kind: int, numbers: list[float], buffer: Tensor | None) -> None:
+        """A message of another process."""
+        if kind == CALL:
+            sender, to, ticket, value, *lent = int(numbers[0]), int(numbers[1]), int(numbers[2]), *numbers[3:]
+            if lent:
+                buffer = self._peers.borrowed(peer, lent)
+            line = self._lines.get(to)
+            if line and (line[0].peer, line[0].ticket) == (peer, ticket):
+                line[0].buffer, line[0].lent = buffer, bool(lent)
+                self._finish(line[0])
+            else:
+                self._arrive(Arrival(peer, sender, to, ticket, value, buffer, bool(lent)))
+        elif kind == ANSWER:
+            number = int(numbers[0])
+            if numbers[2] and number in self._tickets:
+                buffer = self._tickets[number].sent
+            self._come(number, buffer, numbers[1])
+        elif kind == KNOCK:
+            sender, to, ticket, patient = (int(numbers[i]) for i in (0, 1, 2, 4))
+            self._arrive(Arrival(peer, sender, to, ticket, numbers[3], in_turn=True, patient=bool(patient)))
+        elif kind == GRANT:
+            self._send(peer, int(numbers[0]))
+
+    def lose(self, peer: int, ranks: range) -> None:
+        """A process has ended, and its workers with it."""
+        self._early = [arrival for arrival in self._early if arrival.peer != peer]
+        for end, line in self._lines.items():
+            served = line[0] if line else None
+            self._lines[end] = left = deque(arrival for arrival in line if arrival.peer != peer)
+            if served is not None and served.peer == peer:
+                self.busy += time.perf_counter() - self._admitted[end]
+                if left:
+                    self._let_in(end)
+        for number in [number for number, ticket in self._tickets.items() if ticket.to in ranks]:
+            self._come(number, None, 0.0)
+
+    @property
+    def _peers(self) -> Peers:
+        assert self._host.peers is not None
+        return self._host.peers
+
+    def _send(self, to: int, number: int) -> None:
+        """The call itself, with its buffer, to a process."""
+        ticket = self._tickets[number]
+        numbers = [self._host.ranks[ticket.place], ticket.to, number, ticket.value]
+        lent = self._peers.lend(to, ticket.sent)
+        if lent is None:
+            self._peers.send(to, CALL, numbers, ticket.sent.cpu())
+        else:
+            where, slot = lent
+            slot.copy_(ticket.sent)
+            ticket.sent = slot
+            self._peers.send(to, CALL, [*numbers, *where])
+
+    def _arrive(self, arrival: Arrival) -> None:
+        """A call, or a knock, has come."""
+        handler = self._host.handler(arrival.to)
+        if handler is None:
+            self._early.append(arrival)
+        elif not arrival.in_turn:
+            self._reply(arrival, *handler(arrival.sender, self._host.on_device(arrival.buffer), arrival.value))
+        else:
+            line = self._lines.setdefault(arrival.to, deque())
+            self._admitted.setdefault(arrival.to, 0.0)
+            if line and not arrival.patient:
+                self._reply(arrival, *handler(arrival.sender, None, arrival.value))
+                return
+            line.append(arrival)
+            if len(line) == 1:
+                self._let_in(arrival.to)
+
+    def answer_early(self) -> None:
+        """A worker here has begun to serve."""
+        early, self._early = self._early, []
+        for arrival in early:
+            self._arrive(arrival)
+
+    def _let_in(self, end: int) -> None:
+        """The first of a line is served."""
+        arrival = self._lines[end][0]
+        self._admitted[end] = time.perf_counter()
+        if arrival.peer is None:
+            self._finish(arrival)
+        else:
+            self._peers.send(arrival.peer, GRANT, [arrival.ticket])
+
+    def _finish(self, arrival: Arrival) -> None:
+        """All of a call in turn has come."""
+        handler = self._host.handler(arrival.to)
+        assert handler is not None
+        buffer, value = handler(arrival.sender, self._host.on_device(arrival.buffer), arrival.value)
+        self._reply(arrival, buffer, value, lambda: self._leave_if_first(arrival))
+        if arrival.peer is None:
+            self._leave(arrival.to)
+
+    def _leave_if_first(self, arrival: Arrival) -> None:
+        line = self._lines.get(arrival.to)
+        if line and line[0] is arrival:
+            self._leave(arrival.to)
+
+    def _leave(self, end: int) -> None:
+        """The first of a line has its answer."""
+        self._lines[end].popleft()
+        self.busy += time.perf_counter() - self._admitted[end]
+        if self._lines[end]:
+            self._let_in(end)
+
+    def _reply(self, arrival: Arrival, buffer: Tensor | None, value: float, sent: Callable[[], None] | None = None) -> None:
+        """The answer; what belongs to the worker is copied, as it may change before it is sent."""
+        own = arrival.buffer
+        if buffer is not None and buffer is not own:
+            if own is not None and len(own) == len(buffer):
+                buffer = own.copy_(buffer)
+            else:
+                buffer = buffer.cpu() if buffer.is_cuda else buffer.clone()
+        if arrival.peer is None:
+            self._come(arrival.ticket, buffer, value)
+        else:
+            in_place = arrival.lent and buffer is own
+            self._peers.send(arrival.peer, ANSWER, [arrival.ticket, value, in_place], None if in_place else buffer, sent)
+
+    def _come(self, number: int, buffer: Tensor | None, value: float) -> None:
+        """The answer to a call of a worker here."""
+        ticket = self._tickets.get(number)
+        if ticket is None or ticket.over:
+            return
+        buffer = self._host.on_device(buffer)
+        ticket.over, ticket.buffer, ticket.value = True, buffer, value
+        if number in self._waiting:
+            del self._tickets[number]
+            self._on_answer(self._waiting.pop(number), (buffer, value))

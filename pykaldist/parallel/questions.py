@@ -1,0 +1,169 @@
+"""Who trains on what, over the processes of a job: process 0 keeps the books of an epoch's minibatches (`parallel/work.py`); workers ask it
+for the next one, or whether there will be more.
+
+Checkpoints. Where a process wants one, process 0 answers with a pause whoever asks for a minibatch next; all of a group, or none. A worker
+that asks has nothing under way. When all have been answered so, the job is at rest, and they ask again after it.
+
+Everything here runs with the host's lock, on the main thread or on one that reads.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pykaldist.parallel.peers import ASK, TOLD
+from pykaldist.parallel.work import Place, Work
+
+if TYPE_CHECKING:
+    from pykaldist.parallel.concurrent import Concurrent
+
+TAKEN, NOTHING_NOW, GO_ON, OVER, PAUSE = range(5)  # what process 0 tells a worker that asks
+
+
+@dataclass
+class Question:
+    """What a worker asks process 0, for a minibatch or, without `takes`, whether there are more; `wish`: its process's for a checkpoint."""
+
+    rank: int
+    takes: bool
+    queue: bool
+    kept: int
+    group: range
+    wish: int
+
+    def numbers(self) -> list[float]:
+        return [self.rank, self.takes, self.queue, self.kept, self.group.start, self.group.stop, self.wish]
+
+    @classmethod
+    def of(cls, numbers: list[float]) -> Question:
+        rank, takes, queue, kept, start, stop, wish = (int(n) for n in numbers)
+        return cls(rank, bool(takes), bool(queue), kept, range(start, stop), wish)
+
+
+class Questions:
+    """Of the workers here; and on process 0, of all.
+
+    `on_answer(place, answer)` is called with what the worker number `place` here has asked for, after `point(place, minibatch)` where it is
+    a minibatch. `paused`: the workers here that are at rest. `books`: on process 0, within an epoch.
+    """
+
+    def __init__(self, host: Concurrent, on_answer: Callable[[int, Any], None], point: Callable[[int, Place], None]) -> None:
+        self._host, self._on_answer, self._point = host, on_answer, point
+        self.books: Work | None = None
+        self._asked: list[Question] = []  # before there are books
+        self.reset()
+
+    def reset(self) -> None:
+        """The beginning of an epoch."""
+        self._last: dict[int, Question] = {}  # of each worker here
+        self.paused: dict[int, Question] = {}
+        self._pausing = False  # on process 0, as the next three
+        self._since_pause = 0  # minibatches granted
+        self._granted: Counter[int] = Counter()
+        self._resting: dict[int, Question] = {}
+
+    def open(self, books: Work) -> None:
+        """On process 0: answer from now on, also who has asked earlier."""
+        self.books = books
+        asked, self._asked = self._asked, []
+        for question in asked:
+            self._hear(question)
+
+    def ask(self, place: int, question: Question) -> None:
+        """A worker here asks process 0."""
+        self._last[place] = question
+        if self._host.between.rank == 0:
+            self._hear(question)
+        else:
+            assert self._host.peers is not None
+            self._host.peers.send(0, ASK, question.numbers())
+
+    def heed(self, kind: int, numbers: list[float]) -> None:
+        """A message of another process."""
+        if kind == ASK:
+            self._hear(Question.of(numbers))
+        elif kind == TOLD:
+            rank, told, split, number, fraction = numbers
+            self._be_told(int(rank), int(told), (int(split), int(number)), fraction)
+
+    def rested(self) -> None:
+        """The job has been at rest."""
+        self._pausing, self._since_pause = False, 0
+
+    def go_on(self) -> None:
+        """The workers here ask again."""
+        paused, self.paused = self.paused, {}
+        for place, question in paused.items():
+            question.wish = self._host.wish()
+            self.ask(place, question)
+
+    def lose(self, ranks: range) -> int:
+        """On process 0: workers have died. The minibatches that others do again."""
+        again = 0
+        for rank in ranks:
+            self._resting.pop(rank, None)
+            again += self.books.lose(rank) if self.books else 0
+        self._wake()
+        return again
+
+    def _hear(self, question: Question) -> None:
+        """A question has come to process 0."""
+        books, rank = self.books, question.rank
+        if rank not in self._host.living:
+            return
+        if books is None:
+            self._asked.append(question)
+            return
+        books.settle(rank, question.kept)
+        self._wake()
+        if question.wish and self._since_pause and not books.over:
+            self._pausing = True
+            for other in sorted(self._resting):
+                self._tell(other, PAUSE)
+            self._resting = {}
+        owed = question.takes and any(self._granted[other] > self._granted[rank] for other in question.group)
+        if self._pausing and not owed:
+            self._tell(rank, PAUSE)
+        elif question.takes:
+            self._granted[rank] += 1
+            found = books.take(rank, question.queue, question.kept)
+            if found is None:
+                self._tell(rank, NOTHING_NOW)
+            else:
+                self._since_pause += 1
+                self._tell(rank, TAKEN, *found)
+        else:
+            self._resting[rank] = question
+            self._wake()
+
+    def _wake(self) -> None:
+        """Let go on who rests, where that has an end."""
+        books = self.books
+        if books is None or self._pausing:
+            return
+        for rank in sorted(self._resting):
+            more = books.more(rank, self._resting[rank].queue)
+            if more or books.over:
+                del self._resting[rank]
+                self._tell(rank, GO_ON if more else OVER)
+
+    def _tell(self, rank: int, told: int, place: Place = (0, 0), fraction: float = 0.0) -> None:
+        """Answer a worker's question."""
+        if rank in self._host.ranks:
+            self._be_told(rank, told, place, fraction)
+        else:
+            assert self._host.peers is not None
+            self._host.peers.send(self._host.hosting(rank), TOLD, [rank, told, *place, fraction])
+
+    def _be_told(self, rank: int, told: int, minibatch: Place, fraction: float) -> None:
+        """What process 0 has answered to a worker here."""
+        place = rank - self._host.ranks.start
+        if told == PAUSE:
+            self.paused[place] = self._last[place]
+            return
+        if told == TAKEN:
+            self._point(place, minibatch)
+        self._on_answer(place, {TAKEN: fraction, NOTHING_NOW: None, GO_ON: True, OVER: False}[told])

@@ -1,0 +1,172 @@
+"""What recipes call, with what: their stages' scripts write down their arguments in place of working."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pykaldist.cli import train
+
+RECIPES = ("yesno", "prompts", "an4", "speechocean762")
+NETWORKS = [(recipe, network) for recipe in ("an4", "speechocean762") for network in ("cnn", "lstm", "blstm")]
+STUB = """#!/usr/bin/env bash
+{ printf '%s' "$0"; printf '\\t%s' "$@"; echo; } >> calls
+"""
+
+
+@dataclass
+class Call:
+    script: str
+    options: dict[str, str]
+    arguments: list[str]
+
+
+Dry = Callable[..., list[Call]]
+
+
+@pytest.fixture
+def make_dry(make_recipe, root: Path) -> Callable[[str], tuple[Path, Dry]]:
+    """`make_dry("an4")`: the recipe's folder and a function that runs one of its scripts and gives the calls, in their order."""
+
+    def make(name: str) -> tuple[Path, Dry]:
+        folder, _ = make_recipe(name)
+        real = {"utils/recipe.sh", "utils/run_nnet.sh"}
+        for part in ("steps", "utils"):
+            (folder / part).unlink()
+            for script in (root / part).rglob("*.sh"):
+                path = folder / script.relative_to(root)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if str(script.relative_to(root)) in real:
+                    path.symlink_to(script)
+                else:
+                    path.write_text(STUB)
+                    path.chmod(script.stat().st_mode)  # one that cannot be run here cannot be run there
+        (folder / "local/prepare_data.sh").write_text(STUB)
+
+        def dry(script: str, *arguments: str) -> list[Call]:
+            (folder / "calls").write_text("")
+            done = subprocess.run([folder / script, *arguments], cwd=folder.parent, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            return [_call(line.split("\t")) for line in (folder / "calls").read_text().splitlines()]
+
+        return folder, dry
+
+    return make
+
+
+def _call(words: list[str]) -> Call:
+    """Every option of these scripts takes a value."""
+    script, *rest = words
+    options = {}
+    while rest and rest[0].startswith("--"):
+        options[rest[0]] = rest[1]
+        rest = rest[2:]
+    return Call(script, options, rest)
+
+
+def _parsed(call: Call) -> argparse.Namespace:
+    """The options of a call of steps/nnet/train.sh, as `pykaldist train` takes them; an error where it does not."""
+    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
+    train.add_arguments(parser)
+    words = [word for name, value in call.options.items() if name != "--cmd" for word in (name, value)]
+    return parser.parse_args([*words, *call.arguments])
+
+
+def _write_manifest(store: Path, data: str, ali: str) -> None:
+    """What local/run_*.sh read of the DNN's frame store, among what resembles it."""
+    store.mkdir(parents=True, exist_ok=True)
+    provenance = {"data": data, "ali": ali, "cmvn_opts": "", "alignment": {"data": "other", "ali": "other"}}
+    (store / "manifest.json").write_text(json.dumps({"provenance": provenance}, indent=1) + "\n")
+
+
+@pytest.mark.parametrize("imported", [False, True])
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_stages_take_what_those_before_them_made(make_dry, recipe, imported):
+    _, dry = make_dry(recipe)
+    calls = dry("run.sh", "--stop-stage", "7", *(("--ali-dir", "elsewhere") if imported else ()))
+    made = {"data/train", "data/train/text", "data/test", "data/local/dict", "data/local/dict/lexicon.txt"}  # by prepare_data.sh
+    made |= {"data/local/lm.arpa"} if recipe in ("yesno", "an4") else set()
+    for call in calls:
+        if call.script == "steps/nnet/make_fmllr_feats.sh":
+            outputs, inputs = call.arguments[:1], call.arguments[1:3]
+        elif call.script in ("steps/make_mfcc.sh", "steps/compute_cmvn_stats.sh", "utils/fix_data_dir.sh"):
+            outputs, inputs = [], call.arguments[:1]
+        elif call.script == "utils/score.sh":
+            outputs, inputs = [], call.arguments
+        else:
+            outputs, inputs = call.arguments[-1:], call.arguments[:-1]
+            inputs = [name for name in inputs if name != "data/local/lang"]  # prepare_lang.sh's own
+        inputs += [value for option, value in call.options.items() if option in ("--dbn", "--transform-dir")]
+        for name in inputs:
+            assert name in made or not name.startswith(("data", "exp")), (name, call)
+        made.update(outputs)
+        if call.script == "utils/prepare_lang.sh":
+            made.add("data/lang/words.txt")
+    scored = [call.arguments[-1] for call in calls if call.script == "utils/score.sh"]
+    decoded = [call.arguments[-1] for call in calls if call.script.startswith("steps/decode")]
+    assert scored == decoded and scored[-1] == "exp/dnn/decode" and (len(scored) == 1) == imported
+    adapted = not imported and recipe in ("an4", "speechocean762")
+    pack, = (call for call in calls if call.script == "steps/nnet/pack.sh")
+    assert pack.arguments[0] == ("data-fmllr/train" if adapted else "data/train")
+    assert pack.options.get("--cmvn-opts") == ("--norm-means=false" if adapted else None)
+    assert pack.options.get("--delta-opts") == (None if adapted else "--delta-order=2")
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_options_reach_pretraining_and_training(make_dry, recipe):
+    _, dry = make_dry(recipe)
+    options = ("--stage", "4", "--stop-stage", "5", "--ngpu", "32", "--rbm-ngpu", "2", "--strategy", "bmuf", "--device", "cpu",
+               "--train-opts", "--num-epochs 3 --average-period 20", "--cmd", "queue.sh")
+    rbm, dnn = dry("run.sh", *options)
+    assert (rbm.options["--ngpu"], dnn.options["--ngpu"]) == ("2", "32")
+    for call in (rbm, dnn):
+        assert [call.options[name] for name in ("--strategy", "--device", "--cmd")] == ["bmuf", "cpu", "queue.sh"]
+    assert {name: dnn.options[name] for name in rbm.options if name.startswith("--hid")} == \
+        {name: value for name, value in rbm.options.items() if name.startswith("--hid")} != {}
+    parsed = _parsed(dnn)
+    assert (parsed.num_epochs, parsed.average_period, parsed.serial_warmup, str(parsed.dbn)) == (3, 20, 1.0, "exp/dbn")
+    plain, = dry("run.sh", "--stage", "4", "--stop-stage", "5", "--rbm", "false")
+    assert plain.script == "steps/nnet/train.sh" and "--dbn" not in plain.options and "--serial-warmup" not in plain.options
+
+
+@pytest.mark.parametrize(("ali", "data", "graph"), [("exp/tri3_ali", "data-fmllr", "exp/tri3/graph"), ("exp/ali", "data", "exp/ali/graph")])
+@pytest.mark.parametrize(("recipe", "network"), NETWORKS)
+def test_networks_take_what_the_dnn_has(make_dry, recipe, network, ali, data, graph):
+    folder, dry = make_dry(recipe)
+    _write_manifest(folder / "exp/dnn/store/train", f"{data}/train", ali)
+    (folder / graph).mkdir(parents=True)
+    (folder / graph / "HCLG.fst").touch()
+    calls = dry(f"local/run_{network}.sh", "--seed", "3", "--ngpu", "4", "--train-opts", "--num-epochs 2",
+                "--forward-opts", "--forward whole")
+    trained, = (call for call in calls if call.script == "steps/nnet/train.sh")
+    parsed = _parsed(trained)
+    assert (parsed.seed, parsed.randomizer_seed, parsed.ngpu, parsed.num_epochs) == (3, 3, 4, 2)
+    packed = [call.arguments for call in calls if call.script == "steps/nnet/pack.sh"]
+    if network == "cnn":
+        data = "data-fbank"
+        assert packed == [["data-fbank/train", ali, "exp/cnn/store"]]
+        copied = [call.arguments for call in calls if call.script == "utils/copy_data_dir.sh"]
+        assert copied == [["data/train", "data-fbank/train"], ["data/test", "data-fbank/test"]]
+        assert (folder / "conf/fbank.conf").is_file()
+    else:
+        assert packed == []
+    assert trained.arguments == ["exp/cnn/store" if network == "cnn" else "exp/dnn/store", f"exp/{network}"]
+    decoded, scored = calls[-2:]
+    assert (decoded.script, decoded.arguments) == ("steps/decode.sh", [graph, f"{data}/test", f"exp/{network}/decode"])
+    assert decoded.options["--forward-opts"] == "--forward whole"
+    assert (scored.script, scored.arguments) == ("utils/score.sh", [f"{data}/test", graph, f"exp/{network}/decode"])
+
+
+@pytest.mark.parametrize("network", ["cnn", "lstm", "blstm"])
+def test_a_network_before_its_alignments_is_refused(make_recipe, network):
+    folder, _ = make_recipe("an4")
+    for missing in ("exp/dnn/store/train/manifest.json", "exp/tri3/graph/HCLG.fst"):
+        done = subprocess.run([folder / "local" / f"run_{network}.sh"], capture_output=True, text=True, check=False)
+        assert done.returncode == 1 and f"no file {missing}; run run.sh first" in done.stderr
+        _write_manifest(folder / "exp/dnn/store/train", "data-fmllr/train", "exp/tri3_ali")
