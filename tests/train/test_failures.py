@@ -109,8 +109,8 @@ def test_a_hung_process(store, tmp_path, fabric, rank):
     before = time.monotonic()
     status, _, err = run.end()
     assert status == 75 and time.monotonic() - before < 60
-    assert err == (f"pykaldist train: ERROR: process {rank} on {HERE} (pid {pid}) is hung: no sign of life for 16 s, and no progress of any "
-                   "process; the last checkpoint is whole: run the same command again to go on.\n")
+    assert err == (f"pykaldist train: ERROR: process {rank} on {HERE} (pid {pid}) is hung: no sign of life for 16 s, and no progress of "
+                   "any process; the last checkpoint is whole: run the same command again to go on.\n")
 
 
 def test_ctrl_c(store, tmp_path):
