@@ -49,6 +49,9 @@ RUNS = {
     **{f"n{n}_bmuf10": parallel(n, BMUF.format(10), 64, 0.004) for n in (16, 32)},
     # how the rate at 16 workers was chosen, by held-out frame accuracy
     **{f"n16_ma10_rate{rate:g}": parallel(16, MA.format(10), 256, rate) for rate in (0.002, 0.004)},
+    "lstm": f"--nnet lstm --hid-layers 2 --hid-dim 256 --momentum 0.5 {rates(0.004)}",
+    "blstm": "--nnet blstm --hid-layers 2 --hid-dim 256 --schedule exponential --learn-rate 0.008 --final-learn-rate 0.0004 --num-epochs 6 "
+             "--momentum 0.9 --max-param-change 1 --dropout 0.2",
 }
 
 
@@ -130,7 +133,8 @@ def main() -> None:
     with ThreadPoolExecutor(args.jobs) as pool:
         dbns = [["pretrain-dbn", "--device", "cpu", "--num-threads", "1", *SHAPE, "--seed", str(seed), "--randomizer-seed", str(seed),
                  str(out / "store"), str(out / f"dbn.{seed}")] for seed in seeds]
-        list(pool.map(lambda command: run(command, out / "log" / f"{Path(command[-1]).name}.log"), dbns))
+        if any("--dbn" in RUNS[name] for name in args.runs.split(",")):
+            list(pool.map(lambda command: run(command, out / "log" / f"{Path(command[-1]).name}.log"), dbns))
         results = {(name, seed): pool.submit(train, an4, out, name, seed) for name in args.runs.split(",") for seed in seeds}
         print("| run | held-out frame accuracy, % | WER, % |\n| --- | --- | --- |")
         for name in args.runs.split(","):
