@@ -248,7 +248,7 @@ def plot(path: Path, results: dict[str, dict[str, list[float]]]) -> None:
     axes.set_xticks(range(len(results)), list(results), fontsize=8)
     axes.set_ylabel("share of the GEMM rate, %")
     axes.set_ylim(0, 105)
-    axes.legend()
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
     print(f"\nplot in {path}")
