@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from pykaldist.frames.packed import Sequences
+from pykaldist.nnet.factor import Factor, taken_in
 from pykaldist.nnet.gemm import accumulate, affine, product
 
 
@@ -60,17 +61,18 @@ class AffineMap:
 GradientRule = Callable[[AffineMap, Tensor, Tensor, Tensor, "Tensor | None", float], None]
 
 
-def outer_product(map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float) -> None:
-    """The gradient itself, dy^T x, times the map's learning-rate coefficients."""
-    accumulate(weight, dy.t(), x, beta, map.learn_rate_coef)
-    if bias is None:
-        return
-    if beta == 0.0:
-        torch.sum(dy, 0, dtype=bias.dtype, out=bias)
-        if map.bias_learn_rate_coef != 1.0:
-            bias.mul_(map.bias_learn_rate_coef)
-    else:
-        bias.mul_(beta).add_(dy.sum(0, dtype=bias.dtype), alpha=map.bias_learn_rate_coef)
+def outer_product(map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float, by: Factor = 1.0) -> None:
+    """The gradient itself, dy^T x, times the map's learning-rate coefficients and `by`."""
+    dy, alpha = taken_in(dy, by)
+    if bias is not None:  # first: the larger product leaves little of dy in the cache
+        bias_alpha = alpha * map.bias_learn_rate_coef
+        if beta == 0.0:
+            torch.sum(dy, 0, dtype=bias.dtype, out=bias)
+            if bias_alpha != 1.0:
+                bias.mul_(bias_alpha)
+        else:
+            (bias if beta == 1.0 else bias.mul_(beta)).add_(dy.sum(0, dtype=bias.dtype), alpha=bias_alpha)
+    accumulate(weight, dy.t(), x, beta, alpha * map.learn_rate_coef)
 
 
 @dataclass(eq=False)

@@ -58,8 +58,8 @@ class Cd(Optimizer):
     def __init__(self, learner: ContrastiveDivergence, options: CdOptions) -> None:
         super().__init__(learner, options)
         self.frames = 0
-        self.rate_factor = torch.ones_like(self.rate)
-        self._momentum = torch.zeros_like(self.rate)
+        self.rate_factor = self.velocity.new_ones(())
+        self._momentum = self.velocity.new_zeros(())
         self._host_momentum = 0.0
         self._gradient = torch.zeros_like(self.velocity)
 

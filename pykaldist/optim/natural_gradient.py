@@ -32,6 +32,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pykaldist.nnet.factor import Factor, factor
 from pykaldist.nnet.gemm import accumulate, product
 
 EPSILON = 1e-10  # floor of rho and d
@@ -77,10 +78,9 @@ def fisher_update(gram: np.ndarray, trace: float, rows: int, dim: int, spectrum:
     d, rho, rank = spectrum.d, spectrum.rho, len(spectrum.d)
     eta = new_share(rows, num_samples_history)
     to_y = eta / rows * spectrum.e(dim, alpha) ** -0.5  # Y = diag(to_y) M
-    size = max(1.0, float(gram.diagonal() @ to_y**2))  # tr(Z): keeps the eigensolver in range
-    z = gram * np.multiply.outer(to_y / size, to_y)
+    z = gram * np.multiply.outer(to_y, to_y)
     values, vectors = torch.linalg.eigh(torch.from_numpy(z))  # reads one triangle: Z is symmetric but for rounding
-    c, u = values.numpy()[::-1] * size, vectors.numpy()[:, ::-1]
+    c, u = values.numpy()[::-1], vectors.numpy()[:, ::-1]
     floor = (rho * (1.0 - eta)) ** 2
     orthonormalise = bool(c[0] > MAX_CONDITION * c[-1] or c[-1] < floor)
     sigma = np.sqrt(np.maximum(c, floor))
@@ -134,7 +134,6 @@ class OnlineNaturalGradient:
         # Of the minibatch collected last: M, and M M^T, tr(X X^T), rows in one small tensor that travels to the host.
         self.m = torch.zeros_like(self.w)
         self.small = torch.zeros(self.rank**2 + 2, device=device, dtype=dtype)
-        self._one = torch.ones((), device=device, dtype=dtype)
         # Views, made once: a small network's step is made of many small calls.
         self._w, self._m = self.w[:, : columns or dim], self.m[:, : columns or dim]
         self._gram, self._trace, self._rows = self.small[:-2].view(self.rank, self.rank), self.small[-2], self.small[-1]
@@ -178,17 +177,17 @@ class OnlineNaturalGradient:
         flat = x.view(-1)
         return torch.dot(flat, flat) if x.dtype == self.w.dtype else torch.linalg.vector_norm(flat, dtype=self.w.dtype).square_()
 
-    def precondition(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """x (n, columns) becomes Xhat, which is to be multiplied by gamma: (row norms of Xhat (n,), gamma (), 0 for silence)."""
+    def precondition(self, x: Tensor) -> tuple[Tensor, Factor]:
+        """x (n, columns) becomes Xhat, which is to be multiplied by gamma: (row norms of Xhat (n,), gamma, 0 for silence)."""
         if self.rank == 0:
-            return torch.linalg.vector_norm(x, dim=1, dtype=self.w.dtype), self._one
+            return torch.linalg.vector_norm(x, dim=1, dtype=self.w.dtype), 1.0
         before, w = self._energy(x), self._like(x)
         h = self._project(x, w)
         if self.collecting:
             self._collect(x, h, before)
         x.addmm_(h.t(), w, alpha=-1.0)
         norms = torch.linalg.vector_norm(x, dim=1, dtype=self.w.dtype)
-        return norms, before.div_(torch.dot(norms, norms).clamp_min_(TINY)).sqrt_()
+        return norms, (factor(before) / (factor(torch.dot(norms, norms)) + TINY)) ** 0.5
 
     def _collect(self, x: Tensor, h: Tensor, energy: Tensor) -> None:
         """M, M M^T and the trace of a minibatch."""

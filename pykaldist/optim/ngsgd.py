@@ -30,9 +30,10 @@ from torch import Tensor
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.nnet.components import AffineMap
+from pykaldist.nnet.factor import Factor, factor, least, taken_in
 from pykaldist.nnet.gemm import accumulate
 from pykaldist.nnet.learner import Learner
-from pykaldist.optim.natural_gradient import FIRST_UPDATES, FisherUpdate, OnlineNaturalGradient, Spectrum, aligned
+from pykaldist.optim.natural_gradient import FIRST_UPDATES, TINY, FisherUpdate, OnlineNaturalGradient, Spectrum, aligned
 from pykaldist.optim.optimizer import Optimizer, OptimizerOptions
 from pykaldist.options import option
 
@@ -83,10 +84,10 @@ class MapState:
     def widened(self, x: Tensor, scratch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """x (n, input dim) with what stands beside it, (n, width), written into `scratch`; views of the inputs and of the ones in it."""
         n, dim = x.shape
-        if len(self._beside) < n:
+        if self._beside.shape[0] < n:
             self._beside = torch.zeros(n, self.width - dim, device=x.device, dtype=x.dtype)
             self._beside[:, : self.input.dim - dim] = 1.0
-        if len(self._wide) != n:
+        if self._wide.shape[0] != n:
             self._wide, self._next_to_x = scratch[: n * self.width].view(n, self.width), self._beside[:n]
             self._inputs, self._ones = self._wide[:, :dim], self._wide[:, dim : self.input.dim]
         return torch.cat([x, self._next_to_x], 1, out=self._wide), self._inputs, self._ones
@@ -128,25 +129,25 @@ class NgSgd(Optimizer):
         return int(self.states[0].input.collecting)
 
     def _rule(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float,
-              factor: Tensor | None = None) -> None:
-        """The natural gradient, its minibatch's part times `factor`."""
+              by: Factor = 1.0) -> None:
+        """The natural gradient, its minibatch's part times `by`."""
         state = self._state_of[map]
-        x, inputs, ones = state.widened(x, self.model.scratch(len(x) * state.width, x))
+        if state.output.calls == 0:
+            state.output.start(dy)
+        rows = x.shape[0]
+        y_norms, y_scale = state.output.precondition(dy)
+        x, inputs, ones = state.widened(x, self.model.scratch(rows * state.width, x))
         if state.input.calls == 0:
             state.input.start(x)
-            state.output.start(dy)
-        y_norms, y_scale = state.output.precondition(dy)
         x_norms, x_scale = state.input.precondition(x)
         scale = x_scale * y_scale
         if self.options.max_change_per_sample > 0.0:
-            change = torch.dot(x_norms, y_norms).mul_(self.rate)
-            if map.learn_rate_coef != 1.0:
-                change.mul_(map.learn_rate_coef)
-            scale = torch.minimum(scale, change.reciprocal_().mul_(self.options.max_change_per_sample * x.shape[0]))
-        y = dy.mul_(scale if factor is None else scale.mul_(factor)).t()
-        accumulate(weight, y, inputs, beta, map.learn_rate_coef)
-        if bias is not None:
-            accumulate(bias, y, ones.flatten(), beta, map.bias_learn_rate_coef)
+            change = factor(torch.dot(x_norms, y_norms)) * self.rate * map.learn_rate_coef
+            scale = least(scale, self.options.max_change_per_sample * rows / (change + TINY))
+        dy, alpha = taken_in(dy, scale * by)
+        if bias is not None:  # first: the larger product leaves little of dy in the cache
+            accumulate(bias, dy.t(), ones.flatten(), beta, alpha * map.bias_learn_rate_coef)
+        accumulate(weight, dy.t(), inputs, beta, alpha * map.learn_rate_coef)
 
     def _before_step(self) -> None:
         if self.delayed is not None:

@@ -34,6 +34,7 @@ from torch import Tensor
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.nnet.components import AffineMap, outer_product
+from pykaldist.nnet.factor import Factor, add_multiple, factor
 from pykaldist.nnet.learner import Learner
 from pykaldist.options import option
 
@@ -76,8 +77,8 @@ class Optimizer:
     def __init__(self, learner: Learner, options: OptimizerOptions) -> None:
         self.learner, self.model, self.options = learner, learner.model, options
         self.velocity = torch.zeros_like(self.model.params)
-        self.rate = torch.zeros((), device=self.model.device, dtype=self.model.params.dtype)
-        self._minus_rate = torch.zeros_like(self.rate)
+        self.rate: Factor = factor(self.model.params.new_zeros(()))
+        self._minus_rate = -self.rate
         self._host_rate = 0.0
         mapped = sum(part.stop - part.start for part in self.model.map_slices())
         self._straight = options.momentum == 0.0 and options.l2_penalty == 0.0 and mapped == len(self.model.params)
@@ -128,9 +129,9 @@ class Optimizer:
             self._update(self.velocity, len(minibatch))
 
     def _rule(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float,
-              factor: Tensor | None = None) -> None:
-        """The gradient rule; `factor` multiplies the minibatch's part."""
-        outer_product(map, x, dy if factor is None else dy.mul_(factor), weight, bias, beta)
+              by: Factor = 1.0) -> None:
+        """The gradient rule; `by` multiplies the minibatch's part."""
+        outer_product(map, x, dy, weight, bias, beta, by)
 
     def _descend(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float) -> None:
         """The rule that makes the update."""
@@ -142,21 +143,25 @@ class Optimizer:
 
     def set_rate(self, learn_rate: float) -> None:
         """The rate of what follows; NG-SGD's `gradient` depends on it too (max-change per sample)."""
-        if learn_rate != self._host_rate:
+        if learn_rate == self._host_rate:
+            return
+        self._host_rate = learn_rate
+        if isinstance(self.rate, Tensor) and isinstance(self._minus_rate, Tensor):
             self.rate.fill_(learn_rate)
             self._minus_rate.fill_(-learn_rate)
-            self._host_rate = learn_rate
+        else:
+            self.rate, self._minus_rate = learn_rate, -learn_rate
 
     def _update(self, velocity: Tensor, frames: int) -> None:
         """Step against the velocity times the rate, within the bounds on change."""
         o = self.options
         self._decay(frames)
         if not self._bounded:
-            self.model.params.addcmul_(velocity, self.rate, value=-1.0)
+            add_multiple(self.model.params, velocity, self._minus_rate)
             self._constrain(frames)
             return
         norms = torch.stack([torch.linalg.vector_norm(velocity[part]) for part in self._parts]).clamp_min_(TINY)
-        steps = self.rate.expand_as(norms)
+        steps = torch.ones_like(norms) * self.rate
         if o.max_change > 0.0:
             steps = torch.minimum(steps, o.max_change / norms)
         if o.max_param_change > 0.0:

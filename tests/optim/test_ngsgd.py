@@ -64,7 +64,7 @@ def reference_steps(options, batches):
                     side.finish(side.update())
                 side.advance()
                 hats.append(hat)
-                scale *= gamma.item()
+                scale *= gamma
             if options.max_change_per_sample:
                 total = sum(one.norm().item() * other.norm().item() for one, other in zip(*hats, strict=True))
                 scale *= min(1.0, options.max_change_per_sample * len(x) / (RATE * scale * total))
