@@ -4,9 +4,10 @@ MPI and NCCL offer neither. Their messages want a matching call at the other end
 whoever computes on it, and they end a job with any of its processes. So what workers tell each other that go each their own way takes
 connections of its own: TCP between each two processes, set up with the help of the processes as they have met (by MPI, NCCL or gloo).
 
-A message is a kind, a few numbers, and a buffer or none. For each connection a thread writes what has been queued for it, and one reads:
-it calls `heed` with whatever arrives. Both sleep in the system while there is nothing to do. Everything that they change is guarded by
-`changed`, a condition whose lock `heed` is called with.
+A message is a kind, a few numbers, and a buffer or none. One without a buffer leaves at once, from whichever thread sends it, where the
+connection takes it without waiting: a thread to wake on the way takes longer than all else that such a message needs. The others are
+queued for a thread of the connection's own. Another one reads: it calls `heed` with whatever arrives. Both sleep in the system while there
+is nothing to do. Everything that they change is guarded by `changed`, a condition whose lock `heed` is called with.
 
 Large buffers for a process of the same machine lie in memory that both share (`parallel/shared.py`); what is sent then says where.
 
@@ -40,6 +41,7 @@ FAREWELL, FAILED = range(2)  # kinds of messages of a connection's own
 SHARE, RESULT, CALL, ANSWER, KNOCK, GRANT, ASK, TOLD = range(2, 10)  # and of its users'
 SILENCE_S = 60  # of a machine, after which it counts as gone
 CONNECT_S = 10.0
+READ_AHEAD = 4096  # bytes
 SECRET = 16  # bytes
 DTYPES = (None, torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8)  # None: no buffer
 HEADER = struct.Struct("<BBHQ")  # kind, type of the buffer, how many numbers, the buffer's bytes
@@ -54,18 +56,23 @@ class GoneError(Exception):
 
 @dataclass
 class Message:
-    kind: int
-    numbers: Sequence[float]
+    """What is left to send of one; `sent` is called when all of it has left."""
+
+    head: memoryview
     buffer: Tensor | None
-    sent: Callable[[], object] | None  # called when all of it has left
+    sent: Callable[[], object] | None
+
+    @classmethod
+    def of(cls, kind: int, numbers: Sequence[float] = (), buffer: Tensor | None = None,
+           sent: Callable[[], object] | None = None) -> Message:
+        code, size = (0, 0) if buffer is None else (DTYPES.index(buffer.dtype), buffer.numel() * buffer.itemsize)
+        head = HEADER.pack(kind, code, len(numbers), size) + struct.pack(f"<{len(numbers)}d", *numbers)
+        return cls(memoryview(head), buffer, sent)
 
     def write(self, sock: socket.socket) -> None:
-        raw = None if self.buffer is None else memoryview(self.buffer.detach().contiguous().view(torch.uint8).numpy())
-        code = 0 if self.buffer is None else DTYPES.index(self.buffer.dtype)
-        sock.sendall(HEADER.pack(self.kind, code, len(self.numbers), 0 if raw is None else len(raw))
-                     + struct.pack(f"<{len(self.numbers)}d", *self.numbers))
-        if raw:
-            sock.sendall(raw)
+        sock.sendall(self.head)
+        if self.buffer is not None and len(self.buffer):
+            sock.sendall(memoryview(self.buffer.detach().contiguous().view(torch.uint8).numpy()))
 
 
 @dataclass
@@ -75,8 +82,39 @@ class Link:
     socket: socket.socket
     pid: int
     shared: bool
-    outgoing: queue.SimpleQueue[Message | None] = field(default_factory=queue.SimpleQueue)
     threads: list[threading.Thread] = field(default_factory=list)
+    _outgoing: queue.SimpleQueue[Message | None] = field(default_factory=queue.SimpleQueue)
+    _queued: int = 0  # messages, and the one being written
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def put(self, message: Message | None) -> None:
+        """Queue a message; None: there will be no more."""
+        with self._turn:
+            self._queued += 1
+            self._outgoing.put(message)
+
+    def send(self, message: Message) -> bool:
+        """Send a message without a buffer at once, if nothing is before it and the connection takes it, else queue what is left of it; True
+        where all of it has left."""
+        with self._turn:
+            if not self._queued:
+                try:
+                    message.head = message.head[self.socket.send(message.head, socket.MSG_DONTWAIT) :]
+                except OSError:
+                    pass  # there is no room, or nobody: whoever writes the queue finds out
+            if len(message.head):
+                self._queued += 1
+                self._outgoing.put(message)
+            return not len(message.head)
+
+    def write_queued(self) -> Message | None:
+        """Wait for a message in the queue, and for the connection to take it; None where there will be no more."""
+        message = self._outgoing.get()
+        if message is not None:
+            message.write(self.socket)
+            with self._turn:
+                self._queued -= 1
+        return message
 
 
 class Peers:
@@ -107,8 +145,15 @@ class Peers:
 
     def send(self, to: int, kind: int, numbers: Sequence[float] = (), buffer: Tensor | None = None,
              sent: Callable[[], object] | None = None) -> None:
-        """Queue a message; the buffer, on the host, must stay as it is until it is `sent`. To one who is gone it goes nowhere."""
-        self._links[to].outgoing.put(Message(kind, numbers, buffer, sent))
+        """Send a message, or queue it; the buffer, on the host, must stay as it is until it is `sent`. To one who is gone it goes nowhere.
+
+        To be called with the lock, as `sent` is.
+        """
+        link, message = self._links[to], Message.of(kind, numbers, buffer, sent)
+        if buffer is not None:
+            link.put(message)
+        elif link.send(message) and sent is not None:
+            sent()
 
     def lend(self, to: int, like: Tensor) -> tuple[list[float], Tensor] | None:
         """A tensor of `like`'s length and type in memory that is shared with a peer, and the numbers by which that finds it; None where
@@ -139,8 +184,8 @@ class Peers:
         with self.changed:
             self._closing = True
         for link in self._links.values():
-            link.outgoing.put(Message(kind, (), None, None))
-            link.outgoing.put(None)
+            link.put(Message.of(kind))
+            link.put(None)
         for peer, link in self._links.items():
             for thread in link.threads if kind == FAREWELL else link.threads[1:]:
                 if peer not in self.gone:
@@ -149,8 +194,7 @@ class Peers:
 
     def _write(self, peer: int, link: Link) -> None:
         try:
-            while (message := link.outgoing.get()) is not None:
-                message.write(link.socket)
+            while (message := link.write_queued()) is not None:
                 if message.sent is not None:
                     with self.changed:
                         message.sent()
@@ -161,17 +205,17 @@ class Peers:
             self._fail(error)
 
     def _read(self, peer: int, link: Link) -> None:
-        header = bytearray(HEADER.size)
+        header, incoming = bytearray(HEADER.size), Incoming(link.socket, READ_AHEAD)
         try:
             while True:
-                _fill(link.socket, header)
+                incoming.fill(header)
                 kind, code, count, size = HEADER.unpack(header)
                 numbers = bytearray(8 * count)
-                _fill(link.socket, numbers)
+                incoming.fill(numbers)
                 buffer, dtype = None, DTYPES[code]
                 if dtype is not None:
                     buffer = torch.empty(size // dtype.itemsize, dtype=dtype)
-                    _fill(link.socket, buffer.view(torch.uint8).numpy())
+                    incoming.fill(buffer.view(torch.uint8).numpy())
                 if kind == FAREWELL:
                     return  # ours is on its way
                 if not self._take(peer, kind, list(struct.unpack(f"<{count}d", numbers)), buffer):
@@ -212,14 +256,31 @@ class Peers:
             self.changed.notify_all()
 
 
-def _fill(sock: socket.socket, buffer: bytearray | np.ndarray) -> None:
-    """Read as much as the buffer holds; raises OSError where the other end has closed."""
-    view = memoryview(buffer)
-    while len(view):
-        count = sock.recv_into(view)
+class Incoming:
+    """What arrives by a socket, read up to `ahead` bytes ahead of what is asked for."""
+
+    def __init__(self, sock: socket.socket, ahead: int = 0) -> None:
+        self._socket, self._space = sock, memoryview(bytearray(ahead))
+        self._held = self._space[:0]
+
+    def fill(self, buffer: bytearray | np.ndarray) -> None:
+        """Read as much as the buffer holds; raises OSError where the other end has closed."""
+        view = memoryview(buffer)
+        while len(view):
+            if len(self._held):
+                count = min(len(view), len(self._held))
+                view[:count], self._held = self._held[:count], self._held[count:]
+            elif len(view) >= len(self._space):
+                count = self._receive(view)
+            else:
+                count, self._held = 0, self._space[: self._receive(self._space)]
+            view = view[count:]
+
+    def _receive(self, into: memoryview) -> int:
+        count = self._socket.recv_into(into)
         if not count:
             raise ConnectionResetError("Connection closed by peer")
-        view = view[count:]
+        return count
 
 
 def _meet(processes: Processes) -> dict[int, Link]:
@@ -253,7 +314,7 @@ def _connections(processes: Processes, secret: bytes, shown: int) -> dict[int, L
             sock.settimeout(CONNECT_S / 4)
             greeting = bytearray(GREETING.size)
             try:
-                _fill(sock, greeting)
+                Incoming(sock).fill(greeting)
             except OSError:
                 sock.close()  # a stranger
                 continue
@@ -294,7 +355,7 @@ def _connect(card: dict[str, Any], rank: int, peer: int) -> Link:
             sock.connect((address, card["port"]))
             can, welcome = _can_read(card), bytearray(WELCOME.size)
             sock.sendall(GREETING.pack(bytes.fromhex(card["secret"]), rank, can))
-            _fill(sock, welcome)
+            Incoming(sock).fill(welcome)
             return Link(sock, card["pid"], can and WELCOME.unpack(welcome)[0])
         except OSError:
             pass

@@ -44,8 +44,8 @@ class Survivors(Processes):
         self._count += 1
         key, peers, own = (self._channel, self._count), self.peers, own.detach().cpu()
         if peers.rank:
-            peers.send(0, SHARE, key, own)
             with peers.changed:
+                peers.send(0, SHARE, key, own)
                 peers.wait(lambda: (*key, 0) in self._arrived)
                 (count, *rest), result = self._arrived.pop((*key, 0))
             members, lengths = rest[:count], rest[count:]
@@ -55,8 +55,9 @@ class Survivors(Processes):
                 members = [p for p in self.members if p not in peers.gone]
                 shares = [own, *(self._arrived.pop((*key, p))[1] for p in members[1:])]
             lengths, result = [len(share) for share in shares], combine(shares)
-            for p in members[1:]:
-                peers.send(p, RESULT, [*key, len(members), *members, *lengths], result)
+            with peers.changed:
+                for p in members[1:]:
+                    peers.send(p, RESULT, [*key, len(members), *members, *lengths], result)
         self.members, self.rank, self.size = members, members.index(peers.rank), len(members)
         return result, lengths
 

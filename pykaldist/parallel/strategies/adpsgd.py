@@ -179,7 +179,8 @@ class Adpsgd(Asynchronous):
                 gradient.zero_()
                 return 0
             frames = worker.gradient(gradient, fraction)
-            gradient.div_(len(group))
+            if len(group) > 1:
+                gradient.div_(len(group))
             return frames
 
         frames: float = await fabric.compute(work)
