@@ -17,6 +17,7 @@ its machine is gone. Who connects has to know a secret that only the job's proce
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -98,10 +99,8 @@ class Link:
         where all of it has left."""
         with self._turn:
             if not self._queued:
-                try:
+                with contextlib.suppress(OSError):  # there is no room, or nobody: whoever writes the queue finds out
                     message.head = message.head[self.socket.send(message.head, socket.MSG_DONTWAIT) :]
-                except OSError:
-                    pass  # there is no room, or nobody: whoever writes the queue finds out
             if len(message.head):
                 self._queued += 1
                 self._outgoing.put(message)

@@ -1,6 +1,10 @@
 """Who trains on what, over the processes of a job: process 0 keeps the books of an epoch's minibatches (`parallel/work.py`); workers ask it
 for the next one, or whether there will be more.
 
+A worker of another process asks ahead: when it has been given a minibatch, its process asks for the next one meanwhile, so that it need not
+wait for an answer that takes two messages. It is refused one ahead where few are left, for others to take, or where the job is to pause;
+then it asks in earnest when it needs one. What it was given ahead counts as taken.
+
 Checkpoints. Where a process wants one, process 0 answers with a pause whoever asks for a minibatch next; all of a group, or none. A worker
 that asks has nothing under way. When all have been answered so, the job is at rest, and they ask again after it.
 
@@ -9,6 +13,7 @@ Everything here runs with the host's lock, on the main thread or on one that rea
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +30,8 @@ TAKEN, NOTHING_NOW, GO_ON, OVER, PAUSE = range(5)  # what process 0 tells a work
 
 @dataclass
 class Question:
-    """What a worker asks process 0, for a minibatch or, without `takes`, whether there are more; `wish`: its process's for a checkpoint."""
+    """What a worker asks process 0, for a minibatch or, without `takes`, whether there are more; `wish`: its process's for a checkpoint;
+    `ahead`: it has one under way."""
 
     rank: int
     takes: bool
@@ -33,14 +39,23 @@ class Question:
     kept: int
     group: range
     wish: int
+    ahead: bool = False
 
     def numbers(self) -> list[float]:
-        return [self.rank, self.takes, self.queue, self.kept, self.group.start, self.group.stop, self.wish]
+        return [self.rank, self.takes, self.queue, self.kept, self.group.start, self.group.stop, self.wish, self.ahead]
 
     @classmethod
     def of(cls, numbers: list[float]) -> Question:
-        rank, takes, queue, kept, start, stop, wish = (int(n) for n in numbers)
-        return cls(rank, bool(takes), bool(queue), kept, range(start, stop), wish)
+        rank, takes, queue, kept, start, stop, wish, ahead = (int(n) for n in numbers)
+        return cls(rank, bool(takes), bool(queue), kept, range(start, stop), wish, bool(ahead))
+
+
+@dataclass
+class Ahead:
+    """A question asked ahead: its answer, once that has come, and whether the worker waits for it by now."""
+
+    answer: tuple[int, Place, float] | None = None
+    awaited: bool = False
 
 
 class Questions:
@@ -60,6 +75,7 @@ class Questions:
         """The beginning of an epoch."""
         self._last: dict[int, Question] = {}  # of each worker here
         self.paused: dict[int, Question] = {}
+        self._ahead: dict[int, Ahead] = {}  # of workers here
         self._pausing = False  # on process 0, as the next three
         self._since_pause = 0  # minibatches granted
         self._granted: Counter[int] = Counter()
@@ -77,9 +93,33 @@ class Questions:
         self._last[place] = question
         if self._host.between.rank == 0:
             self._hear(question)
+        elif question.takes and place in self._ahead:
+            self._ahead[place].awaited = True
+            self._use(place)
         else:
-            assert self._host.peers is not None
-            self._host.peers.send(0, ASK, question.numbers())
+            self._send(question)
+
+    def _send(self, question: Question) -> None:
+        assert self._host.peers is not None
+        self._host.peers.send(0, ASK, question.numbers())
+
+    def _ask_ahead(self, place: int) -> None:
+        """The worker has been given what it asked for last."""
+        last = self._last[place]
+        if last.takes and len(last.group) == 1 and self._host.between.rank:
+            self._ahead[place] = Ahead()
+            self._send(dataclasses.replace(last, kept=last.kept + 1, wish=self._host.wish(), ahead=True))
+
+    def _use(self, place: int) -> None:
+        """The worker waits for what was asked ahead."""
+        answer = self._ahead[place].answer
+        if answer is None:
+            return
+        del self._ahead[place]
+        if answer[0] == TAKEN:
+            self._give(place, *answer)
+        else:
+            self._send(self._last[place])
 
     def heed(self, kind: int, numbers: list[float]) -> None:
         """A message of another process."""
@@ -127,6 +167,8 @@ class Questions:
         owed = question.takes and any(self._granted[other] > self._granted[rank] for other in question.group)
         if self._pausing and not owed:
             self._tell(rank, PAUSE)
+        elif question.ahead and not books.plenty:
+            self._tell(rank, NOTHING_NOW)
         elif question.takes:
             self._granted[rank] += 1
             found = books.take(rank, question.queue, question.kept)
@@ -161,9 +203,20 @@ class Questions:
     def _be_told(self, rank: int, told: int, minibatch: Place, fraction: float) -> None:
         """What process 0 has answered to a worker here."""
         place = rank - self._host.ranks.start
-        if told == PAUSE:
+        ahead = self._ahead.get(place)
+        if ahead is not None and ahead.answer is None:
+            ahead.answer = told, minibatch, fraction
+            if ahead.awaited:
+                self._use(place)
+        elif told == PAUSE:
             self.paused[place] = self._last[place]
-            return
+        else:
+            self._give(place, told, minibatch, fraction)
+
+    def _give(self, place: int, told: int, minibatch: Place, fraction: float) -> None:
+        """A worker here has its answer."""
         if told == TAKEN:
             self._point(place, minibatch)
         self._on_answer(place, {TAKEN: fraction, NOTHING_NOW: None, GO_ON: True, OVER: False}[told])
+        if told == TAKEN:
+            self._ask_ahead(place)

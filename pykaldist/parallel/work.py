@@ -80,6 +80,11 @@ class Work:
         return bool(self._again or self._open(rank, queue))
 
     @property
+    def plenty(self) -> bool:
+        """More than one minibatch for every worker has not been taken yet."""
+        return self.total - self._taken > len(self.counts)
+
+    @property
     def over(self) -> bool:
         """Everything is taken and settled."""
         return self._taken == self.total and not self._again and not any(self._held)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -65,6 +66,30 @@ def test_messages_come_whole_and_in_order(in_processes, monkeypatch, shared):
         return lent is not None
 
     assert in_processes(3, work) == [shared, shared, False]
+
+
+def test_what_a_connection_does_not_take_at_once_is_queued(in_processes):
+    """Far more than the system holds of a connection, for one who does not read for a while."""
+    count = 60_000
+
+    def work(those):
+        heard, left = Heard(those), []
+        if those.rank == 0:
+            with heard.peers.changed:
+                for number in range(count):
+                    heard.peers.send(1, NOTE, [number, *range(20)], None, lambda number=number: left.append(number))
+                assert 0 < len(left) < count
+                assert heard.peers.changed.wait_for(lambda: len(left) == count, 20)
+            assert left == list(range(count))
+        else:
+            with heard.peers.changed:  # which reading needs
+                time.sleep(1.0)
+            heard.wait(lambda: len(heard.messages) == count)
+            assert [message[2][0] for message in heard.messages] == list(range(count))
+        those.barrier()
+        heard.peers.close()
+
+    in_processes(2, work)
 
 
 def test_memory_that_is_lent_is_read_and_answered_in_place(in_processes):
