@@ -90,7 +90,7 @@ class Calls:
         elif request.in_turn:
             self._peers.send(host.hosting(request.to), KNOCK, [sender, request.to, number, request.value, request.patient])
         else:
-            self._send(host.hosting(request.to), number)
+            self._send(host.hosting(request.to), number, stays=False)
         return number
 
     def wait(self, place: int, number: int) -> tuple[Tensor | None, float] | None:
@@ -142,13 +142,14 @@ class Calls:
         assert self._host.peers is not None
         return self._host.peers
 
-    def _send(self, to: int, number: int) -> None:
-        """The call itself, with its buffer, to a process."""
+    def _send(self, to: int, number: int, stays: bool = True) -> None:
+        """The call itself, with its buffer, which `stays` as it is or does not, to a process."""
         ticket = self._tickets[number]
         numbers = [self._host.ranks[ticket.place], ticket.to, number, ticket.value]
         lent = self._peers.lend(to, ticket.sent)
         if lent is None:
-            self._peers.send(to, CALL, numbers, ticket.sent.cpu())
+            ticket.sent = ticket.sent.cpu() if stays or ticket.sent.is_cuda else ticket.sent.clone()
+            self._peers.send(to, CALL, numbers, ticket.sent)
         else:
             where, slot = lent
             slot.copy_(ticket.sent)

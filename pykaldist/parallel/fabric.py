@@ -245,12 +245,13 @@ class Fabric:
     async def call(self, to: int, buffer: Tensor, value: float) -> int:
         """Send a buffer and a number to worker `to`, and go on at once; the ticket by which `done` has the answer.
 
-        The buffer must stay as it is until then.
+        The buffer is the caller's again when this returns.
         """
         return await Call(to, buffer, value, False, True)
 
     async def call_in_turn(self, to: int, buffer: Tensor, value: float, patient: bool = True) -> int:
-        """`call` to an end that is busy with a call of this kind from its first byte to the last one of the answer.
+        """`call` to an end that is busy with a call of this kind from its first byte to the last one of the answer, until which the buffer
+        must stay as it is.
 
         Where it is busy, a patient call waits its turn; an impatient one is turned away: `handler(sender, None, value)` says what it is
         told.

@@ -32,7 +32,7 @@ At an epoch's end every worker's model is the mean of all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,20 +82,22 @@ def _generator(*words: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(words)))
 
 
-def _flow(other: Tensor, model: Tensor, share: float, mixed: Tensor) -> None:
-    """other <- other - model, and mixed <- model + share of that. On the host in pieces that stay in its cache meanwhile."""
-    piece = PIECE if other.device.type == "cpu" else len(other)
-    for difference, mine, out in zip(other.split(piece), model.split(piece), mixed.split(piece), strict=True):
-        difference.sub_(mine)
-        torch.add(mine, difference, alpha=share, out=out)
+def _pieces(*vectors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Parts of all of them; on the host such that stay in its cache while something is done with them."""
+    piece = PIECE if vectors[0].device.type == "cpu" else len(vectors[0])
+    return zip(*(vector.split(piece) for vector in vectors), strict=True)
 
 
 class Adpsgd(Asynchronous):
     """`round` counts the worker's rounds of the run. `begun`: an exchange of its own is under way; `keep`: what is left, in its model, of
-    the one that it has sent. `gradient` is worth keeping within an epoch alone. `held`: the parameters have to stay as they are, for a
-    gradient; what an exchange makes of them meanwhile is put `aside`, and stands `apart` until the worker's next step.
+    the one that it has sent. `gradient` is worth keeping within an epoch alone.
 
     A learner is a worker here; in `hadpsgd`, a group of them, whose first one exchanges for all.
+
+    Where calls are answered while the worker computes, the parameters are `held` meanwhile: others exchange with `shown`, the model that
+    the gradient is of, plus the `flow` of what they have exchanged, if it has `flowed`. A worker that is a learner of its own takes its
+    step meanwhile, in place, which spares the gradient a buffer and a pass; then `shown` is a copy. Such a copy is made where others may
+    begin an exchange; where there is none, they are turned away.
     """
 
     options: AdpsgdOptions
@@ -106,8 +108,10 @@ class Adpsgd(Asynchronous):
         self.round = 0
         self.age, self.keep, self.begun = 0.0, 1.0, False
         self.gradient: Tensor | None = None
-        self.held = self.apart = False
-        self.aside: Tensor | None = None
+        self.held = self.flowed = False
+        self.shown: Tensor | None = None
+        self.flow: Tensor | None = None
+        self._copy: Tensor | None = None
 
     @property
     def free(self) -> bool:
@@ -123,15 +127,16 @@ class Adpsgd(Asynchronous):
 
     async def epoch(self, worker: Worker, fabric: Fabric) -> None:
         group = self.group(fabric)
-        self.gradient = torch.zeros_like(worker.params) if self.gradient is None else self.gradient.to(worker.params.device)
+        if not self._in_place(fabric, group):
+            self.gradient = torch.zeros_like(worker.params) if self.gradient is None else self.gradient.to(worker.params.device)
         await (self._freely if self.free else self._in_step)(worker, fabric, group)
         worker.synced()
         self.gradient = None
 
     async def _freely(self, worker: Worker, fabric: Fabric, group: range) -> None:
         """Each learner at its own pace."""
-        params, gradient, c, size, queue = worker.params, self.gradient, self.options.share, len(group), self.queue
-        first = fabric.rank == group[0]
+        params, c, size, queue = worker.params, self.options.share, len(group), self.queue
+        first, in_place = fabric.rank == group[0], self._in_place(fabric, group)
         fabric.serve(lambda sender, other, age: self._answer(params, other, age))
         going = True
         while going:
@@ -141,36 +146,52 @@ class Adpsgd(Asynchronous):
             fraction = await fabric.take(queue, group=group)
             with fabric.alone():
                 other = self._partner(fabric, size) if first and fraction is not None else None
-                self.begun, self.held = other is not None, fabric.answers_meanwhile
+                self.begun = other is not None
+                if fabric.answers_meanwhile and fraction is not None:
+                    self._hold(params, in_place, self._awaits_calls(fabric))
             ticket = None if other is None else await fabric.call(other * size, params, self.age)
             frames = await self._compute(worker, fabric, group, fraction)
             difference, years = (None, 0.0) if ticket is None else await fabric.done(ticket)
             with fabric.alone():
-                model = self._model(params)
+                self._release(params, difference)
                 if difference is not None:
-                    torch.sub(model, difference, alpha=c, out=params)
                     self.age -= c * years
                     fabric.staleness[round(abs(years))] += 1
-                elif model is not params:
-                    params.copy_(model)
                 if frames:
-                    worker.apply(gradient, frames, 1.0 if fraction is None else fraction)
+                    if not in_place:
+                        worker.apply(self.gradient, frames, 1.0 if fraction is None else fraction)
                     self.age += 1.0
                     self.keep = 1.0
                     self.round += 1
-                self.begun = self.held = self.apart = False
+                self.begun = False
             going = bool(frames) or await fabric.more(queue)
         await fabric.average(params, float(first), measure=True)
         learners = await fabric.total(float(first))
         self.age = await fabric.total(self.age * first) / learners
+
+    def _in_place(self, fabric: Fabric, group: range) -> bool:
+        """Whether the worker's steps are taken while others exchange with a copy."""
+        return self.free and fabric.answers_meanwhile and len(group) == 1
 
     def _partner(self, fabric: Fabric, size: int) -> int | None:
         """The learner to begin an exchange with; a learner has `size` workers."""
         learners = [rank // size for rank in fabric.living if rank % size == 0]
         return partner(self.options, fabric.rank // size, learners, self.round)
 
+    def _awaits_calls(self, fabric: Fabric) -> bool:
+        """Whether others may begin an exchange with this worker."""
+        return len(fabric.living) > 1 and (self.options.pattern != "pairwise" or fabric.living.index(fabric.rank) % 2 == 1)
+
     async def _compute(self, worker: Worker, fabric: Fabric, group: range, fraction: float | None) -> float:
-        """The gradient, divided by the group's size, and the frames likewise, of the group's next minibatches; no frames at its end."""
+        """The gradient, divided by the group's size, and the frames likewise, of the group's next minibatches; no frames at its end.
+
+        Of a worker that takes its step in place, the step, and its frames.
+        """
+        if self._in_place(fabric, group):
+            before = worker.frames
+            if fraction is not None:
+                await fabric.compute(lambda: worker.step(fraction))
+            return worker.frames - before
         assert self.gradient is not None
         gradient = self.gradient
 
@@ -188,21 +209,40 @@ class Adpsgd(Asynchronous):
             frames = await fabric.sum_within(gradient, frames, group)
         return frames / len(group)
 
-    def _model(self, params: Tensor) -> Tensor:
-        """What others exchange with."""
-        return self.aside if self.apart and self.aside is not None else params
+    def _hold(self, params: Tensor, in_place: bool, awaits_calls: bool) -> None:
+        """The worker begins to compute."""
+        self.held, self.shown = True, None if in_place else params
+        if in_place and awaits_calls:
+            self._copy = torch.empty_like(params) if self._copy is None else self._copy
+            self.shown = self._copy.copy_(params)
+
+    def _release(self, params: Tensor, difference: Tensor | None) -> None:
+        """It has computed: what has been exchanged meanwhile, by others' calls and by its own, flows."""
+        flows = [(self.flow, 1.0)] * self.flowed + [(difference, -self.options.share)] * (difference is not None)
+        for mine, *parts in _pieces(params, *(flow for flow, _ in flows)):
+            for part, (_, share) in zip(parts, flows, strict=True):
+                mine.add_(part, alpha=share)
+        self.held = self.flowed = False
 
     def _answer(self, params: Tensor, other: Tensor | None, age: float) -> tuple[Tensor | None, float]:
         """(the difference between the other's model and this worker's, of which c flows; of ages); no model where the other is turned
         away."""
         c = self.options.share
-        if other is None or (self.begun and self.keep * (1.0 - c) < c):
+        model = self.shown if self.held else params
+        if other is None or model is None or (self.begun and self.keep * (1.0 - c) < c):
             return None, 0.0
-        model, years = self._model(params), age - self.age
-        if self.held and not self.apart:
-            self.aside = torch.empty_like(params) if self.aside is None else self.aside
-            self.apart = True
-        _flow(other, model, c, self._model(params))
+        years = age - self.age
+        if not self.held:
+            for difference, mine in _pieces(other, model):
+                mine.add_(difference.sub_(mine), alpha=c)
+        elif not self.flowed:
+            self.flow = torch.empty_like(params) if self.flow is None else self.flow
+            for difference, mine, flow in _pieces(other, model, self.flow):
+                torch.mul(difference.sub_(mine), c, out=flow)
+            self.flowed = True
+        else:
+            for difference, mine, flow in _pieces(other, model, self.flow):
+                flow.add_(difference.sub_(mine).sub_(flow), alpha=c)
         self.age += c * years
         if self.begun:
             self.keep *= 1.0 - c

@@ -126,24 +126,44 @@ def test_who_has_given_away_its_share_turns_others_away():
     assert strategy._answer(params, torch.ones(1), 3.0)[0] is not None
 
 
-def test_a_gradient_is_not_disturbed_by_what_is_answered_meanwhile():
-    """The parameters stay; others see, and mix with, what earlier ones have left. In pieces, of which the last is short."""
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize("own", [True, False])
+def test_a_step_is_not_disturbed_by_what_is_answered_meanwhile(in_place, own):
+    """The parameters are left alone until it ends; others see, and mix with, what earlier ones have left. In pieces, the last one short."""
     size, c = 2 * PIECE + 3, 1.0 / 3.0
     generator = torch.Generator().manual_seed(1)
     strategy, params = Adpsgd(AdpsgdOptions("queue", "ring")), torch.randn(size, generator=generator)
-    before, model = params.clone(), params.clone()
-    strategy.held = True
-    for _ in range(3):
+    model, step = params.clone(), torch.randn(size, generator=generator)
+    for round in range(2):
+        strategy._hold(params, in_place, True)
+        if in_place:
+            params.add_(step)
+        before = params.clone()
+        for _ in range(3 * round):
+            other = torch.randn(size, generator=generator)
+            expected = other - model
+            assert torch.allclose(strategy._answer(params, other.clone(), 0.0)[0], expected, atol=1e-6)
+            assert torch.equal(params, before)
+            model += c * expected
+        difference = torch.randn(size, generator=generator) if own else None
+        strategy._release(params, difference)
+        if not in_place:
+            params.add_(step)
+        model += step - (c * difference if own else 0.0)
+        assert torch.allclose(params, model, atol=1e-5)
+        model = params.clone()
         other = torch.randn(size, generator=generator)
-        expected = other - model
-        assert torch.equal(strategy._answer(params, other.clone(), 0.0)[0], expected)
-        assert torch.equal(params, before) and strategy._model(params).allclose(model + c * expected, atol=1e-6)
-        model = strategy._model(params).clone()
-    strategy.held = strategy.apart = False  # as the step ends
-    other = torch.randn(size, generator=generator)
-    difference = strategy._answer(params, other.clone(), 0.0)[0]
-    assert strategy._model(params) is params and params.allclose(before + c * (other - before), atol=1e-6)
-    assert torch.equal(difference, other - before)
+        assert torch.equal(strategy._answer(params, other.clone(), 0.0)[0], other - model)  # between steps, of the parameters
+        model += c * (other - model)
+        assert torch.allclose(params, model, atol=1e-6)
+
+
+def test_who_awaits_no_calls_has_no_copy_and_turns_away_whoever_calls():
+    strategy, params = Adpsgd(AdpsgdOptions(pattern="pairwise")), torch.zeros(1)
+    strategy._hold(params, True, False)
+    assert strategy._answer(params, torch.ones(1), 1.0) == (None, 0.0)
+    strategy._release(params, None)
+    assert strategy._answer(params, torch.ones(1), 1.0)[0] is not None
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
