@@ -63,6 +63,11 @@ class Cd(Optimizer):
         self._host_momentum = 0.0
         self._gradient = torch.zeros_like(self.velocity)
 
+    @property
+    def additive(self) -> bool:
+        """The guard rescales a model."""
+        return False
+
     def momentum(self) -> float:
         """The momentum of the next update."""
         o = self.options

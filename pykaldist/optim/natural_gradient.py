@@ -134,6 +134,7 @@ class OnlineNaturalGradient:
         # Of the minibatch collected last: M, and M M^T, tr(X X^T), rows in one small tensor that travels to the host.
         self.m = torch.zeros_like(self.w)
         self.small = torch.zeros(self.rank**2 + 2, device=device, dtype=dtype)
+        self._one = factor(torch.ones((), device=device, dtype=dtype))
         # Views, made once: a small network's step is made of many small calls.
         self._w, self._m = self.w[:, : columns or dim], self.m[:, : columns or dim]
         self._gram, self._trace, self._rows = self.small[:-2].view(self.rank, self.rank), self.small[-2], self.small[-1]
@@ -180,7 +181,7 @@ class OnlineNaturalGradient:
     def precondition(self, x: Tensor) -> tuple[Tensor, Factor]:
         """x (n, columns) becomes Xhat, which is to be multiplied by gamma: (row norms of Xhat (n,), gamma, 0 for silence)."""
         if self.rank == 0:
-            return torch.linalg.vector_norm(x, dim=1, dtype=self.w.dtype), 1.0
+            return torch.linalg.vector_norm(x, dim=1, dtype=self.w.dtype), self._one
         before, w = self._energy(x), self._like(x)
         h = self._project(x, w)
         if self.collecting:

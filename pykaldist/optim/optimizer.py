@@ -114,6 +114,11 @@ class Optimizer:
         self._follow(velocity, frames)
         self._update(velocity, frames)
 
+    @property
+    def additive(self) -> bool:
+        """Whether a step adds something small to the parameters, so that it makes no odds what else is added to them first."""
+        return self.options.max_norm == 0.0 and self.options.l1_penalty == 0.0 and not self._statistics
+
     def shared_matrices(self) -> list[SharedMatrix]:
         """What is to be averaged over workers at an epoch's end, beside the model."""
         return []

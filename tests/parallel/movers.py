@@ -14,7 +14,7 @@ class Mover:
     def __init__(self, move: Callable[[Mover], torch.Tensor], steps: int, start: torch.Tensor, frames: int = 8) -> None:
         self.params, self._move, self._frames = start.clone(), move, frames
         self.sampler = SimpleNamespace(minibatch_size=frames, minibatches=steps)
-        self.optimizer = SimpleNamespace(velocity=torch.zeros_like(start))
+        self.optimizer = SimpleNamespace(velocity=torch.zeros_like(start), additive=True)
         self.statistics: list[slice] = []
         self.epoch = self.index = self.frames = self.frames_since_sync = 0
 

@@ -97,7 +97,8 @@ class Adpsgd(Asynchronous):
     Where calls are answered while the worker computes, the parameters are `held` meanwhile: others exchange with `shown`, the model that
     the gradient is of, plus the `flow` of what they have exchanged, if it has `flowed`. A worker that is a learner of its own takes its
     step meanwhile, in place, which spares the gradient a buffer and a pass; then `shown` is a copy. Such a copy is made where others may
-    begin an exchange; where there is none, they are turned away.
+    begin an exchange; where there is none, they are turned away. A step that does more than add to the parameters (max-norm, say) has to be
+    that of the mixed model, and is taken afterwards.
     """
 
     options: AdpsgdOptions
@@ -127,7 +128,7 @@ class Adpsgd(Asynchronous):
 
     async def epoch(self, worker: Worker, fabric: Fabric) -> None:
         group = self.group(fabric)
-        if not self._in_place(fabric, group):
+        if not self._in_place(worker, fabric, group):
             self.gradient = torch.zeros_like(worker.params) if self.gradient is None else self.gradient.to(worker.params.device)
         await (self._freely if self.free else self._in_step)(worker, fabric, group)
         worker.synced()
@@ -136,7 +137,7 @@ class Adpsgd(Asynchronous):
     async def _freely(self, worker: Worker, fabric: Fabric, group: range) -> None:
         """Each learner at its own pace."""
         params, c, size, queue = worker.params, self.options.share, len(group), self.queue
-        first, in_place = fabric.rank == group[0], self._in_place(fabric, group)
+        first, in_place = fabric.rank == group[0], self._in_place(worker, fabric, group)
         fabric.serve(lambda sender, other, age: self._answer(params, other, age))
         going = True
         while going:
@@ -169,9 +170,9 @@ class Adpsgd(Asynchronous):
         learners = await fabric.total(float(first))
         self.age = await fabric.total(self.age * first) / learners
 
-    def _in_place(self, fabric: Fabric, group: range) -> bool:
+    def _in_place(self, worker: Worker, fabric: Fabric, group: range) -> bool:
         """Whether the worker's steps are taken while others exchange with a copy."""
-        return self.free and fabric.answers_meanwhile and len(group) == 1
+        return self.free and fabric.answers_meanwhile and len(group) == 1 and worker.optimizer.additive
 
     def _partner(self, fabric: Fabric, size: int) -> int | None:
         """The learner to begin an exchange with; a learner has `size` workers."""
@@ -187,7 +188,7 @@ class Adpsgd(Asynchronous):
 
         Of a worker that takes its step in place, the step, and its frames.
         """
-        if self._in_place(fabric, group):
+        if self._in_place(worker, fabric, group):
             before = worker.frames
             if fraction is not None:
                 await fabric.compute(lambda: worker.step(fraction))

@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
+from pykaldist.optim.sgd import SgdOptions
+from pykaldist.parallel.fabric import Average, Call, Done, Fabric, More, Take
 from pykaldist.parallel.strategies.adpsgd import PATTERNS, PIECE, Adpsgd, AdpsgdOptions, partner
 from pykaldist.parallel.strategies.hadpsgd import Hadpsgd, HadpsgdOptions
 from pykaldist.parallel.strategies.ssgd import Ssgd
@@ -156,6 +158,50 @@ def test_a_step_is_not_disturbed_by_what_is_answered_meanwhile(in_place, own):
         assert torch.equal(strategy._answer(params, other.clone(), 0.0)[0], other - model)  # between steps, of the parameters
         model += c * (other - model)
         assert torch.allclose(params, model, atol=1e-6)
+
+
+class Answering(Fabric):
+    """A worker of two whose calls are answered while it computes; the test answers what it asks for itself."""
+
+    answers_meanwhile = True
+
+
+@pytest.mark.parametrize("additive", [True, False])
+def test_a_step_that_rescales_is_that_of_the_mixed_model(descender, additive):
+    """With max-norm 1, and another's model that has been brought to it already: its own, of norm 5, is brought to it after mixing."""
+
+    class Worker(descender):
+        def step(self, fraction=None):
+            self.index, self.frames = self.index + 1, self.frames + 8
+            strategy._answer(self.params, torch.ones(1), 1.0)
+            self.params.clamp_(max=1.0)
+
+        def gradient(self, gradient, fraction):
+            strategy._answer(self.params, torch.ones(1), 1.0)
+            return super().gradient(gradient, fraction)
+
+        def apply(self, gradient, frames, fraction):
+            self.params.clamp_(max=1.0)
+
+    strategy, worker = Adpsgd(AdpsgdOptions()), Worker(lambda worker: torch.zeros(1), 1, torch.tensor([5.0]))
+    worker.optimizer.additive = additive
+    epoch, answer, models = strategy.epoch(worker, Answering(0, 2)), None, []
+    while True:
+        request = epoch.send(answer)
+        if isinstance(request, Average):
+            break
+        models.append(worker.params.item())
+        fraction = 0.0 if len(models) == 1 else None
+        answer = {Take: fraction, Call: 1, Done: (torch.tensor([4.0]), 0.0), More: False}[type(request)]
+    assert worker.params.item() == (1.0 if not additive else pytest.approx(1.0 - 4 / 3 - 4 / 3))
+    assert (strategy.gradient is None) == additive
+
+
+@pytest.mark.parametrize("options, additive", [({}, True), ({"momentum": 0.9, "l2_penalty": 1e-5, "max_change": 1.0}, True),
+                                               ({"max_norm": 1.0}, False), ({"l1_penalty": 1e-5}, False)])
+def test_which_optimisers_add(make_workers, options, additive):
+    worker = make_workers()[0]
+    assert type(worker.optimizer)(worker.learner, SgdOptions(**options)).additive == additive
 
 
 def test_who_awaits_no_calls_has_no_copy_and_turns_away_whoever_calls():
