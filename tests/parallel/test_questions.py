@@ -42,6 +42,14 @@ class Pair:
         self.answers[rank] = None
         self.both[rank].ask(0, Question(rank, takes, True, 0, range(rank, rank + 1), self.wished))
 
+    def go_on(self):
+        """After a rest."""
+        self.wished = 0
+        for questions in self.both:
+            questions.rested()
+        for questions in self.both:
+            questions.go_on()
+
 
 def test_the_next_minibatch_is_there_when_it_is_asked_for():
     pair = Pair([8, 8])
@@ -80,11 +88,7 @@ def test_a_job_at_rest_holds_nothing():
         pair.deliver()
     assert all(0 in questions.paused for questions in pair.both)
     assert not any(pair.books._held)
-    pair.wished = 0
-    for questions in pair.both:
-        questions.rested()
-    for questions in pair.both:
-        questions.go_on()
+    pair.go_on()
     pair.deliver()
     assert not any(questions.paused for questions in pair.both) and all(pair.answers)
 
@@ -101,11 +105,7 @@ def test_each_minibatch_is_given_once_whatever_comes_when(seed, own, others):
         pair.wished = int(rng.randrange(10) == 0)
         if all(over[k] or 0 in pair.both[k].paused for k in (0, 1)):
             assert not any(pair.books._held)
-            pair.wished = 0
-            for questions in pair.both:
-                questions.rested()
-            for questions in pair.both:
-                questions.go_on()
+            pair.go_on()
         elif over[rank] or 0 in pair.both[rank].paused:
             pair.deliver()
         elif not waits[rank]:
