@@ -91,8 +91,11 @@ class Link:
     def put(self, message: Message | None) -> None:
         """Queue a message; None: there will be no more."""
         with self._turn:
-            self._queued += 1
-            self._outgoing.put(message)
+            self._enqueue(message)
+
+    def _enqueue(self, message: Message | None) -> None:
+        self._queued += 1
+        self._outgoing.put(message)
 
     def send(self, message: Message) -> bool:
         """Send a message without a buffer at once, if nothing is before it and the connection takes it, else queue what is left of it; True
@@ -102,8 +105,7 @@ class Link:
                 with contextlib.suppress(OSError):  # there is no room, or nobody: whoever writes the queue finds out
                     message.head = message.head[self.socket.send(message.head, socket.MSG_DONTWAIT) :]
             if len(message.head):
-                self._queued += 1
-                self._outgoing.put(message)
+                self._enqueue(message)
             return not len(message.head)
 
     def write_queued(self) -> Message | None:

@@ -104,9 +104,9 @@ class Questions:
         self._host.peers.send(0, ASK, question.numbers())
 
     def _ask_ahead(self, place: int) -> None:
-        """The worker has been given what it asked for last."""
+        """The worker has been given the minibatch that it asked for last."""
         last = self._last[place]
-        if last.takes and len(last.group) == 1 and self._host.between.rank:
+        if len(last.group) == 1 and self._host.between.rank:
             self._ahead[place] = Ahead()
             self._send(dataclasses.replace(last, kept=last.kept + 1, wish=self._host.wish(), ahead=True))
 
