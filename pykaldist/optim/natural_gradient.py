@@ -14,8 +14,8 @@ Tracking: with eta = 1 - exp(-N / num_samples_history), the wanted T = eta S + (
 step of subspace iteration from the old basis. Let Y = R T = (eta/N) R X^T X + (1-eta) (D + rho I) R, and Z = Y Y^T = U diag(c) U^T. The
 new basis is R' = diag(c)^-1/2 U^T Y, the new eigenvalues sqrt(c), of which rho' is taken off, the mean of T's energy outside of the
 basis. With
-    M = H^T X + (1-eta) (N/eta) (D + rho I) W,      so that Y = (eta/N) E^-1/2 M,
-this is Z = (eta/N)^2 E^-1/2 M M^T E^-1/2 and W' = A M, A = (eta/N) E'^1/2 C^-1/2 U^T E^-1/2: everything of size D is three thin products,
+    M = eta / (N (1-eta)) H^T X + (D + rho I) W,      so that Y = (1-eta) E^-1/2 M,
+this is Z = (1-eta)^2 E^-1/2 M M^T E^-1/2 and W' = A M, A = (1-eta) E'^1/2 C^-1/2 U^T E^-1/2: everything of size D is three thin products,
 everything else rank x rank, done on the host.
 
 The rank x rank part is `fisher_update`, a pure function. On a GPU its inputs travel to the host, and its result back, while further
@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -45,17 +46,20 @@ MAX_INVERSE_CHOLESKY = 100.0
 TINY = 1e-30
 
 
-@dataclass
+@dataclass(eq=False)
 class Spectrum:
-    """d (rank,) and rho, float64 on the host: the eigenvalues of the Fisher model beside its basis."""
+    """d (rank,) and rho, float64 on the host: the eigenvalues of a Fisher model of `dim` rows, beside its basis; alpha smooths it."""
 
     d: np.ndarray
     rho: float
+    dim: int
+    alpha: float
 
-    def e(self, dim: int, alpha: float) -> np.ndarray:
-        """(rank,): how much of each basis direction the inverse takes off."""
-        beta = self.rho * (1.0 + alpha) + alpha / dim * float(self.d.sum())
-        return self.d / (beta + self.d)
+    @cached_property
+    def root(self) -> np.ndarray:
+        """e^1/2 (rank,); e is how much of each basis direction the inverse takes off."""
+        beta = self.rho * (1.0 + self.alpha) + self.alpha / self.dim * float(self.d.sum())
+        return np.sqrt(self.d / (beta + self.d))
 
 
 @dataclass
@@ -72,40 +76,39 @@ def new_share(rows: int, num_samples_history: float) -> float:
     return min(0.9, 1.0 - math.exp(-rows / num_samples_history))
 
 
-def fisher_update(gram: np.ndarray, trace: float, rows: int, dim: int, spectrum: Spectrum, alpha: float,
-                  num_samples_history: float) -> FisherUpdate:
+def fisher_update(gram: np.ndarray, trace: float, rows: int, spectrum: Spectrum, num_samples_history: float) -> FisherUpdate:
     """M M^T (rank, rank) and tr(X X^T) of a minibatch of `rows` rows, to the next model. All in float64."""
-    d, rho, rank = spectrum.d, spectrum.rho, len(spectrum.d)
+    d, rho, dim = spectrum.d, spectrum.rho, spectrum.dim
     eta = new_share(rows, num_samples_history)
-    to_y = eta / rows * spectrum.e(dim, alpha) ** -0.5  # Y = diag(to_y) M
+    to_y = (1.0 - eta) / spectrum.root  # Y = diag(to_y) M
     z = gram * np.multiply.outer(to_y, to_y)
     values, vectors = torch.linalg.eigh(torch.from_numpy(z))  # reads one triangle: Z is symmetric but for rounding
     c, u = values.numpy()[::-1], vectors.numpy()[:, ::-1]
     floor = (rho * (1.0 - eta)) ** 2
     orthonormalise = bool(c[0] > MAX_CONDITION * c[-1] or c[-1] < floor)
     sigma = np.sqrt(np.maximum(c, floor))
-    new_rho = (eta / rows * trace + (1.0 - eta) * (dim * rho + d.sum()) - sigma.sum()) / (dim - rank)
+    new_rho = (eta / rows * trace + (1.0 - eta) * (dim * rho + d.sum()) - sigma.sum()) / (dim - len(d))
     least = max(EPSILON, DELTA * sigma[0])
-    new = Spectrum(np.maximum(sigma - new_rho, least), float(max(new_rho, least)))
-    return FisherUpdate(u.T * np.multiply.outer(np.sqrt(new.e(dim, alpha)) / sigma, to_y), new, orthonormalise)
+    new = Spectrum(np.maximum(sigma - new_rho, least), float(max(new_rho, least)), dim, spectrum.alpha)
+    return FisherUpdate(u.T * np.multiply.outer(new.root / sigma, to_y), new, orthonormalise)
 
 
-def orthonormalised(w: np.ndarray, e: np.ndarray) -> np.ndarray:
-    """W (rank, dim) with the rows of E^-1/2 W made orthonormal, in float64; w itself where they are."""
-    root = e**-0.5
-    gram = (w @ w.T) * np.multiply.outer(root, root)
-    if np.abs(gram - np.eye(len(e))).max() <= MAX_DEVIATION:
+def orthonormalised(w: np.ndarray, root: np.ndarray) -> np.ndarray:
+    """W (rank, dim) with the rows of E^-1/2 W made orthonormal, in float64, root being e^1/2; w itself where they are."""
+    inverse_roots = np.multiply.outer(1.0 / root, 1.0 / root)
+    gram = (w @ w.T) * inverse_roots
+    if np.abs(gram - np.eye(len(root))).max() <= MAX_DEVIATION:
         return w
     w = w.astype(np.float64)
-    gram = (w @ w.T) * np.multiply.outer(root, root)
+    gram = (w @ w.T) * inverse_roots
     try:
         inverse = np.linalg.inv(np.linalg.cholesky(gram))
         if inverse.max() < MAX_INVERSE_CHOLESKY:
-            return (inverse * np.multiply.outer(np.sqrt(e), root)) @ w
+            return (inverse * np.multiply.outer(root, 1.0 / root)) @ w
     except np.linalg.LinAlgError:
         pass  # singular: rows that depend on the others are to be replaced
     q, r = np.linalg.qr(w.T)  # Gram-Schmidt on the rows
-    return (q * np.where(r.diagonal() < 0, -1.0, 1.0)).T * np.sqrt(e)[:, None]
+    return (q * np.where(r.diagonal() < 0, -1.0, 1.0)).T * root[:, None]
 
 
 def aligned(dim: int) -> int:
@@ -128,8 +131,9 @@ class OnlineNaturalGradient:
         self.dim, self.rank = dim, min(rank, dim - 1)
         self.update_period, self.num_samples_history, self.alpha = update_period, num_samples_history, alpha
         self.w = torch.zeros(self.rank, aligned(dim), device=device, dtype=dtype)  # the padding stays zero
+        self._a = torch.empty(self.rank, self.rank, device=device, dtype=dtype)
         self._shifted = torch.empty(self.rank, 1, device=device, dtype=dtype)  # d + rho
-        self._set_spectrum(Spectrum(np.full(self.rank, EPSILON), EPSILON))
+        self._set_spectrum(self.with_eigenvalues(np.full(self.rank, EPSILON), EPSILON))
         self.calls = 0
         # Of the minibatch collected last: M, and M M^T, tr(X X^T), rows in one small tensor that travels to the host.
         self.m = torch.zeros_like(self.w)
@@ -152,15 +156,15 @@ class OnlineNaturalGradient:
         """Make the first model from the first minibatch; to be called once, before it is preconditioned."""
         if self.rank == 0:
             return
-        self._set_spectrum(Spectrum(np.full(self.rank, EPSILON), EPSILON))
+        self._set_spectrum(self.with_eigenvalues(np.full(self.rank, EPSILON), EPSILON))
         basis = np.zeros(self.w.shape)
         columns = np.arange(self.dim)
         basis[columns % self.rank, columns] = np.where(columns < self.rank, 1.1, 1.0)
         basis /= np.linalg.norm(basis, axis=1, keepdims=True)
-        # d = rho: beta / d = 1 + alpha + alpha rank / dim
-        self.w.copy_(torch.from_numpy(basis * math.sqrt(1.0 / (2.0 + (self.dim + self.rank) * self.alpha / self.dim))))
+        self.w.copy_(torch.from_numpy(basis * self.spectrum.root[:, None]))
         for _ in range(1 if x.shape[0] <= self.rank else START_PASSES):
-            self._collect(x, self._project(x, self._like(x)), self._energy(x))
+            self._energy(x)
+            self._collect(x, self._project(x, self._like(x)))
             self.finish(self.update())
 
     def _like(self, x: Tensor) -> Tensor:
@@ -174,9 +178,11 @@ class OnlineNaturalGradient:
         return product(w, x.t(), torch.empty(self.rank, x.shape[0], device=x.device, dtype=self.w.dtype)).to(x.dtype)
 
     def _energy(self, x: Tensor) -> Tensor:
-        """tr(X X^T)."""
+        """tr(X X^T), in its place among the statistics."""
         flat = x.view(-1)
-        return torch.dot(flat, flat) if x.dtype == self.w.dtype else torch.linalg.vector_norm(flat, dtype=self.w.dtype).square_()
+        if x.dtype == self.w.dtype:
+            return torch.dot(flat, flat, out=self._trace)
+        return torch.linalg.vector_norm(flat, dtype=self.w.dtype, out=self._trace).square_()
 
     def precondition(self, x: Tensor) -> tuple[Tensor, Factor]:
         """x (n, columns) becomes Xhat, which is to be multiplied by gamma: (row norms of Xhat (n,), gamma, 0 for silence)."""
@@ -185,46 +191,50 @@ class OnlineNaturalGradient:
         before, w = self._energy(x), self._like(x)
         h = self._project(x, w)
         if self.collecting:
-            self._collect(x, h, before)
+            self._collect(x, h)
         x.addmm_(h.t(), w, alpha=-1.0)
         norms = torch.linalg.vector_norm(x, dim=1, dtype=self.w.dtype)
         return norms, (factor(before) / (factor(torch.dot(norms, norms)) + TINY)) ** 0.5
 
-    def _collect(self, x: Tensor, h: Tensor, energy: Tensor) -> None:
-        """M, M M^T and the trace of a minibatch."""
+    def _collect(self, x: Tensor, h: Tensor) -> None:
+        """The statistics of a minibatch beside its `_energy`."""
         rows = x.shape[0]
         eta = new_share(rows, self.num_samples_history)
-        torch.mul(self.w, self._shifted * ((1.0 - eta) / eta * rows), out=self.m)
-        accumulate(self._m, h, x, 1.0)
+        torch.mul(self.w, self._shifted, out=self.m)
+        accumulate(self._m, h, x, 1.0, eta / (rows * (1.0 - eta)))
         torch.mm(self.m, self.m.t(), out=self._gram)
-        self._trace.copy_(energy)
         self._rows.fill_(rows)
 
     def update(self, small: Tensor | None = None) -> FisherUpdate:
         """The rank x rank part of an update, on the host, from the statistics taken last (`small`: their copy on the host)."""
-        host = (self.small.cpu() if small is None else small).double().numpy()
+        host = (self.small.cpu() if small is None else small).numpy()
         gram, (trace, rows) = host[:-2].reshape(self.rank, self.rank), host[-2:].tolist()
-        return fisher_update(gram, trace, int(rows), self.dim, self.spectrum, self.alpha, self.num_samples_history)
+        return fisher_update(gram, trace, int(rows), self.spectrum, self.num_samples_history)
 
     def finish(self, update: FisherUpdate) -> None:
         """W and the spectrum become the next ones."""
-        torch.mm(self._on_device(update.a), self.m, out=self.w)
+        torch.mm(self._taken_over(update.a, self._a), self.m, out=self.w)
         if update.orthonormalise:
             w = self.w.cpu().numpy()
-            self.w.copy_(torch.from_numpy(orthonormalised(w, update.spectrum.e(self.dim, self.alpha))))
+            self.w.copy_(torch.from_numpy(orthonormalised(w, update.spectrum.root)))
         self._set_spectrum(update.spectrum)
 
-    def _on_device(self, values: np.ndarray) -> Tensor:
-        host = torch.from_numpy(values).to(self.w.dtype)
-        return host.pin_memory().to(self.w.device, non_blocking=True) if self.w.is_cuda else host
+    def _taken_over(self, values: np.ndarray, out: Tensor) -> Tensor:
+        """`out`, with values made on the host."""
+        host = torch.from_numpy(values)
+        return out.copy_(host.to(out.dtype).pin_memory(), non_blocking=True) if out.is_cuda else out.copy_(host)
+
+    def with_eigenvalues(self, d: np.ndarray, rho: float) -> Spectrum:
+        """A spectrum of this model's."""
+        return Spectrum(d, rho, self.dim, self.alpha)
 
     def _set_spectrum(self, spectrum: Spectrum) -> None:
         self.spectrum = spectrum
-        self._shifted.copy_(self._on_device(spectrum.d + spectrum.rho)[:, None])
+        self._taken_over((spectrum.d + spectrum.rho)[:, None], self._shifted)
 
     def matrix(self) -> Tensor:
         """F (dim, dim), float64 on the host."""
-        basis = self.w[:, : self.dim].cpu().double() / torch.from_numpy(np.sqrt(self.spectrum.e(self.dim, self.alpha)))[:, None]
+        basis = self.w[:, : self.dim].cpu().double() / torch.from_numpy(self.spectrum.root)[:, None]
         low_rank = basis.t() @ (torch.from_numpy(self.spectrum.d)[:, None] * basis)
         return low_rank + self.spectrum.rho * torch.eye(self.dim, dtype=torch.float64)
 
@@ -234,8 +244,8 @@ class OnlineNaturalGradient:
         top, basis = values[-self.rank :].flip(0).numpy(), vectors[:, -self.rank :].flip(1).t().numpy()
         rho = float(values[: -self.rank].mean())
         least = max(EPSILON, DELTA * float(top[0]))
-        spectrum = Spectrum(np.maximum(top - rho, least), max(rho, least))
-        self.w[:, : self.dim] = torch.from_numpy(basis * np.sqrt(spectrum.e(self.dim, self.alpha))[:, None])
+        spectrum = self.with_eigenvalues(np.maximum(top - rho, least), max(rho, least))
+        self.w[:, : self.dim] = torch.from_numpy(basis * spectrum.root[:, None])
         self._set_spectrum(spectrum)
 
     def state_dict(self) -> dict[str, Any]:
@@ -243,5 +253,5 @@ class OnlineNaturalGradient:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.w.copy_(state["w"])
-        self._set_spectrum(Spectrum(state["d"].numpy().copy(), state["rho"]))
+        self._set_spectrum(self.with_eigenvalues(state["d"].numpy().copy(), state["rho"]))
         self.calls = state["calls"]

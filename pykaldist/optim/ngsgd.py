@@ -33,7 +33,7 @@ from pykaldist.nnet.components import AffineMap
 from pykaldist.nnet.factor import Factor, factor, least, taken_in
 from pykaldist.nnet.gemm import accumulate
 from pykaldist.nnet.learner import Learner
-from pykaldist.optim.natural_gradient import FIRST_UPDATES, TINY, FisherUpdate, OnlineNaturalGradient, Spectrum, aligned
+from pykaldist.optim.natural_gradient import FIRST_UPDATES, TINY, FisherUpdate, OnlineNaturalGradient, aligned
 from pykaldist.optim.optimizer import Optimizer, OptimizerOptions
 from pykaldist.options import option
 
@@ -228,5 +228,6 @@ class DelayedUpdates:
         for side, saved, m in zip(self._sides, state["updates"], state["m"], strict=True) if state["updates"] else ():
             side.m.copy_(m)
             future: Future[FisherUpdate] = Future()
-            future.set_result(FisherUpdate(saved["a"].numpy(), Spectrum(saved["d"].numpy(), saved["rho"]), saved["orthonormalise"]))
+            spectrum = side.with_eigenvalues(saved["d"].numpy(), saved["rho"])
+            future.set_result(FisherUpdate(saved["a"].numpy(), spectrum, saved["orthonormalise"]))
             self._pending.append(future)
