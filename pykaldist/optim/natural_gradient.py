@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numba
 import numpy as np
 import torch
 from torch import Tensor
@@ -46,6 +47,13 @@ MAX_INVERSE_CHOLESKY = 100.0
 TINY = 1e-30
 
 
+@numba.njit(cache=True, nogil=True)
+def roots(d, rho, dim, alpha):  # pragma: no cover - compiled
+    """e^1/2 (rank,); e is how much of each basis direction the inverse takes off."""
+    beta = rho * (1.0 + alpha) + alpha / dim * d.sum()
+    return np.sqrt(d / (beta + d))
+
+
 @dataclass(eq=False)
 class Spectrum:
     """d (rank,) and rho, float64 on the host: the eigenvalues of a Fisher model of `dim` rows, beside its basis; alpha smooths it."""
@@ -57,9 +65,8 @@ class Spectrum:
 
     @cached_property
     def root(self) -> np.ndarray:
-        """e^1/2 (rank,); e is how much of each basis direction the inverse takes off."""
-        beta = self.rho * (1.0 + self.alpha) + self.alpha / self.dim * float(self.d.sum())
-        return np.sqrt(self.d / (beta + self.d))
+        """e^1/2 (rank,)."""
+        return roots(self.d, self.rho, self.dim, self.alpha)
 
 
 @dataclass
@@ -77,20 +84,38 @@ def new_share(rows: int, num_samples_history: float) -> float:
 
 
 def fisher_update(gram: np.ndarray, trace: float, rows: int, spectrum: Spectrum, num_samples_history: float) -> FisherUpdate:
-    """M M^T (rank, rank) and tr(X X^T) of a minibatch of `rows` rows, to the next model. All in float64."""
-    d, rho, dim = spectrum.d, spectrum.rho, spectrum.dim
-    eta = new_share(rows, num_samples_history)
-    to_y = (1.0 - eta) / spectrum.root  # Y = diag(to_y) M
-    z = gram * np.multiply.outer(to_y, to_y)
-    values, vectors = torch.linalg.eigh(torch.from_numpy(z))  # reads one triangle: Z is symmetric but for rounding
-    c, u = values.numpy()[::-1], vectors.numpy()[:, ::-1]
+    """M M^T (rank, rank) and tr(X X^T) of a minibatch of `rows` rows, to the next model. All in float64.
+
+    What stands around the eigendecomposition is compiled: a small array costs numpy no less time in an operation than a larger one.
+    """
+    eta, dim, alpha = new_share(rows, num_samples_history), spectrum.dim, spectrum.alpha
+    to_y, z = _y_y(gram, spectrum.root, eta)
+    c, u = torch.linalg.eigh(torch.from_numpy(z))  # reads one triangle: Z is symmetric but for rounding
+    a, d, rho, root, orthonormalise = _next(c.numpy(), u.numpy().T, to_y, eta, eta / rows * trace, spectrum.d, spectrum.rho, dim, alpha)
+    new = Spectrum(d, rho, dim, alpha)
+    new.root = root
+    return FisherUpdate(a, new, orthonormalise)
+
+
+@numba.njit(cache=True, nogil=True)
+def _y_y(gram, root, eta):  # pragma: no cover - compiled
+    """What makes Y of M, row by row; Z."""
+    to_y = (1.0 - eta) / root
+    return to_y, gram * to_y * to_y.reshape(-1, 1)
+
+
+@numba.njit(cache=True, nogil=True)
+def _next(values, vectors, to_y, eta, energy, d, rho, dim, alpha):  # pragma: no cover - compiled
+    """A, the next d, rho and e^1/2, whether to orthonormalise; from the eigenvalues, smallest first, and the eigenvectors in rows."""
+    c, u = values[::-1], vectors[::-1]
     floor = (rho * (1.0 - eta)) ** 2
-    orthonormalise = bool(c[0] > MAX_CONDITION * c[-1] or c[-1] < floor)
+    orthonormalise = c[0] > MAX_CONDITION * c[-1] or c[-1] < floor
     sigma = np.sqrt(np.maximum(c, floor))
-    new_rho = (eta / rows * trace + (1.0 - eta) * (dim * rho + d.sum()) - sigma.sum()) / (dim - len(d))
+    outside = (energy + (1.0 - eta) * (dim * rho + d.sum()) - sigma.sum()) / (dim - len(d))
     least = max(EPSILON, DELTA * sigma[0])
-    new = Spectrum(np.maximum(sigma - new_rho, least), float(max(new_rho, least)), dim, spectrum.alpha)
-    return FisherUpdate(u.T * np.multiply.outer(new.root / sigma, to_y), new, orthonormalise)
+    new_d, new_rho = np.maximum(sigma - outside, least), max(outside, least)
+    root = roots(new_d, new_rho, dim, alpha)
+    return u * to_y * (root / sigma).reshape(-1, 1), new_d, new_rho, root, orthonormalise
 
 
 def orthonormalised(w: np.ndarray, root: np.ndarray) -> np.ndarray:
