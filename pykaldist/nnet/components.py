@@ -14,8 +14,8 @@ A component whose parameters form affine maps lists them in `maps`, and leaves t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -56,12 +56,20 @@ class AffineMap:
         return len(self.params) > 1
 
 
-# (map, x (n, in), dy (n, out), weight gradient (out, in), bias gradient (out,) or None, beta): sets each gradient to beta times its old
-# value plus the minibatch's. It may write over dy, and "gradients" may be the parameters themselves: dx is to be made before.
-GradientRule = Callable[[AffineMap, Tensor, Tensor, Tensor, "Tensor | None", float], None]
+class GradientRule(Protocol):
+    """What makes the gradients of an affine map from its inputs and the derivatives of its outputs."""
+
+    def __call__(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float, *,
+                 spent: Tensor | None = None) -> None:
+        """Set each gradient, `weight` (out, in) and `bias` (out,), to beta times its old value plus the minibatch's.
+
+        It may write over dy (n, out), and "gradients" may be the parameters themselves: dx is to be made before. Where x (n, in) is not
+        needed any more either, it is the beginning of the rows of `spent` (n, more than in), which may be written over.
+        """
 
 
-def outer_product(map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float, by: Factor = 1.0) -> None:
+def outer_product(map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float, *,
+                  spent: Tensor | None = None, by: Factor = 1.0) -> None:
     """The gradient itself, dy^T x, times the map's learning-rate coefficients and `by`."""
     dy, alpha = taken_in(dy, by)
     if bias is not None:  # first: the larger product leaves little of dy in the cache
@@ -132,6 +140,7 @@ class Component(ABC):
         assert not state
 
     in_place = False  # forward may write over its input, backward over dy, needing only y
+    roomy = False  # rows of inputs and outputs may be parts of wider ones; backward needs no y, but for that of an in-place component
     stochastic = False  # forward draws random numbers while training
     recurrent = False  # rows follow each other, as `Pass.sequences` says
     memory_dim = 0  # values a row that forward keeps for backward
@@ -140,6 +149,8 @@ class Component(ABC):
 
 class Affine(Component):
     """y = x W^T + b, W (out, in)."""
+
+    roomy = True
 
     def __init__(self, input_dim: int, output_dim: int) -> None:
         super().__init__(input_dim, output_dim)
@@ -166,6 +177,8 @@ class Affine(Component):
 class Linear(Component):
     """y = x W^T, W (out, in)."""
 
+    roomy = True
+
     def __init__(self, input_dim: int, output_dim: int) -> None:
         super().__init__(input_dim, output_dim)
         self.map = AffineMap(input_dim, output_dim, ("weight",))
@@ -190,7 +203,7 @@ class Linear(Component):
 class Activation(Component):
     """An elementwise nonlinearity whose derivative follows from its output."""
 
-    in_place = True
+    in_place = roomy = True
 
     def __init__(self, dim: int) -> None:
         super().__init__(dim, dim)
@@ -235,7 +248,7 @@ class Dropout(Component):
     Srivastava et al. (2014); "inverted", so that the expectation is that of the network in use.
     """
 
-    stochastic = True
+    stochastic = roomy = True
 
     def __init__(self, dim: int, rate: float) -> None:
         super().__init__(dim, dim)

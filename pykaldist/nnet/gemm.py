@@ -11,6 +11,11 @@ from torch import Tensor
 _WIDENS = hasattr(torch.ops.aten.addmm, "dtype_out")
 
 
+def aligned(dim: int) -> int:
+    """`dim` rounded up so that rows start where a GPU's matrix units can read them."""
+    return -(-dim // 8) * 8
+
+
 def affine(x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> None:
     """y <- x W^T + b; x (n, in), weight (out, in), y (n, out) of the same type or wider."""
     if x.dtype == y.dtype:

@@ -6,6 +6,10 @@
 
 With beta the momentum, `grads` is the momentum buffer v <- m v + g, made inside the matrix product, without a pass of its own.
 
+A hidden layer's activations are the inputs of the next layer's affine map and what the nonlinearity's derivative is made of. Once both
+derivatives are made nobody needs them, and the map's gradient is made last, by a rule that may write over them. They lie in rows with
+room for a one beside them, as natural gradients want their inputs.
+
 With `compute` bfloat16, parameters and gradients stay float32; activations and the factors of matrix products are bfloat16, made from the
 parameters at each forward pass; logits are float32.
 """
@@ -15,6 +19,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,6 +28,7 @@ from torch import Tensor
 
 from pykaldist.frames.packed import Sequences
 from pykaldist.nnet.components import AffineMap, Component, GradientRule, Pass, outer_product
+from pykaldist.nnet.gemm import aligned
 
 
 class Model:
@@ -137,10 +144,11 @@ class Model:
         return x
 
     def backward(self, dlogits: Tensor, grads: Tensor, beta: float = 0.0, rule: GradientRule = outer_product) -> None:
-        """grads <- beta grads + gradient, for the minibatch of the last `forward`; `dlogits` (n, output_dim) is overwritten."""
+        """grads <- beta grads + gradient, for the minibatch of the last `forward`, once; `dlogits` (n, output_dim) is overwritten."""
         n, dy, buffers, run = len(dlogits), dlogits.to(self.compute), self._activations, self._run
         views = self._grad_views(grads)
         free = 0
+        kept: list[Callable[[], None]] = []  # gradients to be made when the inputs of their maps are not needed any more
         for i in range(len(self.components) - 1, -1, -1):
             component = self.components[i]
             x = buffers.outputs[i - 1][:n] if i else self._inputs
@@ -151,9 +159,18 @@ class Model:
                 dx = buffers.derivatives[free][: n * component.input_dim].view(n, component.input_dim)
                 free = 1 - free
             run.memory = buffers.memories[i]
-            component.backward(x, buffers.outputs[i][:n], dy, dx, views[i], beta, rule, run)
+            component.backward(x, buffers.outputs[i][:n], dy, dx, views[i], beta, self._later(rule, i, n, kept), run)
+            if not (i and self.components[i - 1].in_place):
+                for gradient in kept:
+                    gradient()
+                kept.clear()
             if dx is not None:
                 dy = dx
+
+    def _later(self, rule: GradientRule, i: int, n: int, kept: list[Callable[[], None]]) -> GradientRule:
+        """The rule for component i: where its inputs lie in rows with room, the call of it, with those rows, is put into `kept`."""
+        rows = self._activations.rows[i - 1] if i else None
+        return rule if rows is None else lambda *call: kept.append(partial(rule, *call, spent=rows[:n]))
 
     def _followed(self, sequences: Sequences) -> Sequences:
         """The same, beginning with a zero state where it is not the minibatch before that has left the one there is.
@@ -192,10 +209,12 @@ class Activations:
 
     def __init__(self, model: Model) -> None:
         self._dims = [(c.output_dim, c.in_place) for c in model.components]
+        self._roomy = [_has_room(model.components[i:]) for i in range(len(model.components))]
         self._memory_dims = [c.memory_dim for c in model.components]
         self._device, self._dtypes = model.device, [model.compute] * (len(self._dims) - 1) + [model.params.dtype]
         self._capacity = 0
         self.outputs: list[Tensor] = []
+        self.rows: list[Tensor | None] = []  # of which the outputs are the beginning, with place for a one and zeros; None: without
         self.derivatives: list[Tensor] = []
         self.memories: list[Tensor] = []
         self.scratch = torch.empty(0)
@@ -203,11 +222,24 @@ class Activations:
     def reserve(self, rows: int) -> None:
         if rows <= self._capacity:
             return
-        self.outputs = []  # an in-place component shares its input's buffer
-        for (dim, in_place), dtype in zip(self._dims, self._dtypes, strict=True):
-            shared = in_place and self.outputs
-            self.outputs.append(self.outputs[-1] if shared else torch.empty(rows, dim, device=self._device, dtype=dtype))
+        self.outputs, self.rows = [], []
+        for (dim, in_place), roomy, dtype in zip(self._dims, self._roomy, self._dtypes, strict=True):
+            if in_place and self.outputs:  # shares its input's buffer
+                self.outputs.append(self.outputs[-1])
+                self.rows.append(self.rows[-1])
+                continue
+            buffer = torch.zeros(rows, aligned(dim + 1) if roomy else dim, device=self._device, dtype=dtype)
+            self.outputs.append(buffer[:, :dim])
+            self.rows.append(buffer if roomy else None)
         widest = max((dim for dim, _ in self._dims[:-1]), default=0)
         self.derivatives = [torch.empty(rows * widest, device=self._device, dtype=self._dtypes[0]) for _ in range(2)]
         self.memories = [torch.empty(rows * dim, device=self._device, dtype=self._dtypes[0]) for dim in self._memory_dims]
         self._capacity = rows
+
+
+def _has_room(components: list[Component]) -> bool:
+    """True where the outputs of the first component, and of those that work on them in place, are the inputs of an affine map, and may lie
+    in wider rows."""
+    own = [components[0], *itertools.takewhile(lambda c: c.in_place, components[1:])]
+    after = components[len(own) :]
+    return bool(after) and bool(after[0].maps) and all(c.roomy for c in [*own, after[0]])

@@ -35,7 +35,7 @@ import torch
 from torch import Tensor
 
 from pykaldist.nnet.factor import Factor, factor
-from pykaldist.nnet.gemm import accumulate, product
+from pykaldist.nnet.gemm import accumulate, aligned, product
 
 EPSILON = 1e-10  # floor of rho and d
 DELTA = 5e-4  # floor of rho and d, relative to the largest eigenvalue
@@ -136,11 +136,6 @@ def orthonormalised(w: np.ndarray, root: np.ndarray) -> np.ndarray:
     return (q * np.where(r.diagonal() < 0, -1.0, 1.0)).T * root[:, None]
 
 
-def aligned(dim: int) -> int:
-    """`dim` rounded up so that rows start where a GPU's matrix units can read them."""
-    return -(-dim // 8) * 8
-
-
 class OnlineNaturalGradient:
     """Preconditions minibatches of rows of dimension `dim`.
 
@@ -155,7 +150,7 @@ class OnlineNaturalGradient:
                  columns: int | None = None, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
         self.dim, self.rank = dim, min(rank, dim - 1)
         self.update_period, self.num_samples_history, self.alpha = update_period, num_samples_history, alpha
-        self.w = torch.zeros(self.rank, aligned(dim), device=device, dtype=dtype)  # the padding stays zero
+        self.w = torch.zeros(self.rank, aligned(columns or dim), device=device, dtype=dtype)  # the padding stays zero
         self._a = torch.empty(self.rank, self.rank, device=device, dtype=dtype)
         self._shifted = torch.empty(self.rank, 1, device=device, dtype=dtype)  # d + rho
         self._set_spectrum(self.with_eigenvalues(np.full(self.rank, EPSILON), EPSILON))

@@ -31,9 +31,10 @@ from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.nnet.components import AffineMap
 from pykaldist.nnet.factor import Factor, factor, least, taken_in
-from pykaldist.nnet.gemm import accumulate
+from pykaldist.nnet.gemm import accumulate, aligned
 from pykaldist.nnet.learner import Learner
-from pykaldist.optim.natural_gradient import FIRST_UPDATES, TINY, FisherUpdate, OnlineNaturalGradient, aligned
+from pykaldist.nnet.model import Model
+from pykaldist.optim.natural_gradient import FIRST_UPDATES, TINY, FisherUpdate, OnlineNaturalGradient
 from pykaldist.optim.optimizer import Optimizer, OptimizerOptions
 from pykaldist.options import option
 
@@ -75,21 +76,28 @@ class MapState:
         rank_in = min(DEFAULT_RANK_IN, (map.input_dim + 1) // 2) if options.rank_in is None else options.rank_in
         rank_out = min(DEFAULT_RANK_OUT, (map.output_dim + 1) // 2) if options.rank_out is None else options.rank_out
         dim = map.input_dim + map.bias
-        self.width = aligned(dim)
+        self.bias, self.width = map.bias, aligned(map.input_dim + 1)
         self.input = OnlineNaturalGradient(dim, rank_in, columns=self.width, **shared)
         self.output = OnlineNaturalGradient(map.output_dim, rank_out, **shared)
         self._beside = torch.zeros(0, self.width - map.input_dim)
         self._wide = torch.zeros(0, self.width)
 
-    def widened(self, x: Tensor, scratch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """x (n, input dim) with what stands beside it, (n, width), written into `scratch`; views of the inputs and of the ones in it."""
+    def with_ones(self, x: Tensor, spent: Tensor | None, model: Model) -> tuple[Tensor, Tensor, Tensor]:
+        """x (n, input dim) with what stands beside it, (n, width), to be written over; views of the inputs and of the ones (n,) in it.
+
+        They are `spent` where it is given, else a copy.
+        """
         n, dim = x.shape
+        if spent is not None:
+            ones = spent[:, dim]
+            return spent, x, ones.fill_(1.0) if self.bias else ones
         if self._beside.shape[0] < n:
             self._beside = torch.zeros(n, self.width - dim, device=x.device, dtype=x.dtype)
-            self._beside[:, : self.input.dim - dim] = 1.0
+            if self.bias:
+                self._beside[:, 0] = 1.0
         if self._wide.shape[0] != n:
-            self._wide, self._next_to_x = scratch[: n * self.width].view(n, self.width), self._beside[:n]
-            self._inputs, self._ones = self._wide[:, :dim], self._wide[:, dim : self.input.dim]
+            self._wide, self._next_to_x = model.scratch(n * self.width, x)[: n * self.width].view(n, self.width), self._beside[:n]
+            self._inputs, self._ones = self._wide[:, :dim], self._wide[:, dim]
         return torch.cat([x, self._next_to_x], 1, out=self._wide), self._inputs, self._ones
 
 
@@ -128,15 +136,15 @@ class NgSgd(Optimizer):
     def _kind(self) -> int:
         return int(self.states[0].input.collecting)
 
-    def _rule(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float,
-              by: Factor = 1.0) -> None:
+    def _rule(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float, *,
+              spent: Tensor | None = None, by: Factor = 1.0) -> None:
         """The natural gradient, its minibatch's part times `by`."""
         state = self._state_of[map]
         if state.output.calls == 0:
             state.output.start(dy)
         rows = x.shape[0]
         y_norms, y_scale = state.output.precondition(dy)
-        x, inputs, ones = state.widened(x, self.model.scratch(rows * state.width, x))
+        x, inputs, ones = state.with_ones(x, spent, self.model)
         if state.input.calls == 0:
             state.input.start(x)
         x_norms, x_scale = state.input.precondition(x)
@@ -146,7 +154,7 @@ class NgSgd(Optimizer):
             scale = least(scale, self.options.max_change_per_sample * rows / (change + TINY))
         dy, alpha = taken_in(dy, scale * by)
         if bias is not None:  # first: the larger product leaves little of dy in the cache
-            accumulate(bias, dy.t(), ones.flatten(), beta, alpha * map.bias_learn_rate_coef)
+            accumulate(bias, dy.t(), ones, beta, alpha * map.bias_learn_rate_coef)
         accumulate(weight, dy.t(), inputs, beta, alpha * map.learn_rate_coef)
 
     def _before_step(self) -> None:

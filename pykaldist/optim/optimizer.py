@@ -133,14 +133,15 @@ class Optimizer:
             self._follow(self.velocity, len(minibatch))
             self._update(self.velocity, len(minibatch))
 
-    def _rule(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float,
-              by: Factor = 1.0) -> None:
+    def _rule(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float, *,
+              spent: Tensor | None = None, by: Factor = 1.0) -> None:
         """The gradient rule; `by` multiplies the minibatch's part."""
-        outer_product(map, x, dy, weight, bias, beta, by)
+        outer_product(map, x, dy, weight, bias, beta, by=by)
 
-    def _descend(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float) -> None:
+    def _descend(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float, *,
+                 spent: Tensor | None = None) -> None:
         """The rule that makes the update."""
-        self._rule(map, x, dy, weight, bias, beta, self._minus_rate)
+        self._rule(map, x, dy, weight, bias, beta, spent=spent, by=self._minus_rate)
 
     def _kind(self) -> int:
         """Steps of different kinds launch different kernels."""

@@ -52,23 +52,30 @@ def test_gradient_loss_and_accuracy_equal_autograd(activation):
     assert torch.allclose(grads, 0.5 * gradient + slow(model, activation, inputs[:4], targets[:4])[1], atol=1e-12)
 
 
-def test_a_rule_may_write_over_the_derivatives_it_is_given():
-    model, inputs, targets = setup("tanh", bottleneck_dim=2)
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_a_rule_may_write_over_what_it_is_given(dropout):
+    """Over dy, and over the rows of x where they are spent: those of every map but the first, whose inputs are the data."""
+    model, inputs, targets = setup("tanh", dropout=dropout, bottleneck_dim=2)
     grads, totals = torch.zeros_like(model.params), torch.zeros(3, dtype=torch.float64)
 
-    def derivatives(spoil):
-        seen = []
+    def seen(spoil):
+        found, all_spent = [], []
 
-        def rule(map, x, dy, weight, bias, beta):
-            seen.append(dy.clone())
+        def rule(map, x, dy, weight, bias, beta, *, spent=None):
+            found.extend([x.clone(), dy.clone()])
+            all_spent.append(spent is not None)
+            assert spent is None or (torch.equal(spent[:, : x.shape[1]], x) and spent.shape[1] % 8 == 0)
             if spoil:
                 dy.fill_(torch.nan)
+                if spent is not None:
+                    x.fill_(torch.nan)
 
-        model.backward(CrossEntropy()(model.forward(inputs), Minibatch(inputs, targets, 0, False), totals), grads, rule=rule)
-        return seen
+        logits = model.forward(inputs, torch.Generator().manual_seed(3), training=True)
+        model.backward(CrossEntropy()(logits, Minibatch(inputs, targets, 0, False), totals), grads, rule=rule)
+        assert all_spent == [True] * 4 + [False]
+        return found
 
-    assert len(derivatives(True)) == 5
-    assert all(torch.equal(one, other) for one, other in zip(derivatives(True), derivatives(False), strict=True))
+    assert all(torch.equal(one, other) for one, other in zip(seen(True), seen(False), strict=True))
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)

@@ -12,6 +12,7 @@ from pykaldist.frames.sampler import Minibatch
 from pykaldist.nnet.dnn import DnnOptions, make_dnn
 from pykaldist.nnet.init import init_dnn
 from pykaldist.nnet.learner import Supervised
+from pykaldist.nnet.model import Model
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.natural_gradient import OnlineNaturalGradient
 from pykaldist.optim.ngsgd import DelayedUpdates, NgSgd, NgSgdOptions
@@ -19,8 +20,8 @@ from pykaldist.optim.ngsgd import DelayedUpdates, NgSgd, NgSgdOptions
 ROWS, RATE = 24, 0.05
 
 
-def make_learner(layers=2):
-    shape = DnnOptions(layers, 10, "tanh")
+def make_learner(layers=2, **shape):
+    shape = DnnOptions(layers, 10, "tanh", **shape)
     model = make_dnn(shape, 7, 5, dtype=torch.float64)
     init_dnn(model, shape, torch.Generator().manual_seed(1))
     return Supervised(model, CrossEntropy())
@@ -105,6 +106,19 @@ def test_gradients_shipped_equal_local_steps(options):
         other.gradient(minibatch, gradient, totals)
         other.apply(gradient, RATE, ROWS)
     assert torch.allclose(one.model.params, other.model.params, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [{}, {"dropout": 0.3}, {"bottleneck_dim": 4}])
+def test_inputs_written_over_and_inputs_copied_give_the_same(shape, monkeypatch):
+    def trained():
+        optimizer, totals = NgSgd(make_learner(3, **shape), NgSgdOptions()), torch.zeros(3, dtype=torch.float64)
+        for minibatch in minibatches(14):
+            optimizer.local_step(minibatch, RATE, totals)
+        return optimizer.model.params, totals
+
+    (params, totals), found = trained(), []
+    monkeypatch.setattr(Model, "_later", lambda self, rule, *_: found.append(rule) or rule)
+    assert all(torch.allclose(*pair, rtol=1e-9) for pair in zip((params, totals), trained(), strict=True)) and found
 
 
 def test_what_was_asked_for_is_what_runs():
