@@ -16,7 +16,7 @@ from pykaldist.errors import Terminated, UserError
 from pykaldist.parallel.job import Job, JobOptions, inside
 from pykaldist.parallel.keeper import DONE, FINISHED, FOLDER
 from pykaldist.parallel.launch import GO_ON, LOST, Launcher, join_launched, needed, process_name
-from pykaldist.parallel.watch import DIED, Watch, end_now
+from pykaldist.parallel.watch import DIED, Watch, end_now, leave_word
 
 # What torch.distributed says where a process at the other end is gone; MPI's errors are a class of their own.
 GONE = ("onnection closed by peer", "onnection reset by peer", "roken pipe", "onnection refused")
@@ -39,21 +39,21 @@ def run_job(args: argparse.Namespace, options: JobOptions, survives: bool, make:
         make().run()
         return 0
     join_launched()
-    status, prefix = 1, f"pykaldist {args.argv[0]}: "
+    status, prefix, trace = 1, f"pykaldist {args.argv[0]}: ", ""
     try:
         experiment = make()
         processes = experiment.job.host.processes
         if processes.size == 1:
             experiment.run()
         else:
-            with Watch(processes, args.exp, options.timeout, lambda sentence: end_now(f"{prefix}ERROR: {sentence}; {GO_ON}\n")):
+            with Watch(processes, args.exp, options.timeout,
+                       lambda sentence: end_now(f"{prefix}ERROR: {sentence}; {GO_ON}\n", args.exp / FOLDER)):
                 experiment.run()
                 if survives and "PYKALDIST_JOB" in os.environ:
                     _leave(experiment.job, args.exp)
         return 0
     except Terminated:
-        print(f"{prefix}terminated; run the same command again to go on.", file=sys.stderr, flush=True)
-        return _end(128 + signal.SIGTERM)
+        return _end(128 + signal.SIGTERM, f"{prefix}terminated; run the same command again to go on.", args.exp)
     except UserError as error:
         message = str(error)
     except OSError as error:
@@ -64,10 +64,9 @@ def run_job(args: argparse.Namespace, options: JobOptions, survives: bool, make:
         if type(error).__module__.startswith("mpi4py") or any(words in str(error) for words in GONE):
             message, status = f"{LOST} ({str(error).splitlines()[0]}); {GO_ON}", DIED
         else:
-            traceback.print_exc()
+            trace = traceback.format_exc()
             message = f"{type(error).__name__}: {error}; this is a fault in the program, and its traceback stands above."
-    print(f"{prefix}ERROR: {process_name()}: {message}", file=sys.stderr, flush=True)
-    return _end(status)
+    return _end(status, f"{trace}{prefix}ERROR: {process_name()}: {message}", args.exp)
 
 
 def _leave(job: Job, exp: Path) -> NoReturn:
@@ -79,8 +78,10 @@ def _leave(job: Job, exp: Path) -> NoReturn:
     os._exit(DONE)
 
 
-def _end(status: int) -> int:
-    """End all processes of an MPI job, which would wait for this one; elsewhere it is enough to go."""
+def _end(status: int, message: str, exp: Path) -> int:
+    """Say why, and end all processes of an MPI job, which would wait for this one; elsewhere it is enough to go."""
+    leave_word(f"{message}\n", exp / FOLDER)
+    print(message, file=sys.stderr, flush=True)
     if "mpi4py.MPI" in sys.modules:
         from mpi4py import MPI
 

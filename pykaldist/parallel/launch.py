@@ -38,7 +38,7 @@ from pykaldist.io.atomic import write_text
 from pykaldist.io.lock import locked
 from pykaldist.parallel.job import JobOptions, inside, local_cores
 from pykaldist.parallel.keeper import DONE, FINISHED, FOLDER, die_with_parent
-from pykaldist.parallel.watch import DIED, STOP, read_records
+from pykaldist.parallel.watch import DIED, SAID, STOP, read_records
 
 GO_ON = "the last checkpoint is whole: run the same command again to go on."
 LOST = "lost its connection to another process"  # in the sentence of a process that another one's death ended
@@ -250,6 +250,15 @@ class Launcher:
                 sink.write(line)
                 sink.flush()
 
+    def _hear(self, words: list[str]) -> None:
+        """The last words that a process has left: a sentence, behind its traceback maybe, that mpiexec may not have passed on."""
+        for number, line in enumerate(words):
+            if match := ENDED_BY_SIGNAL.match(line):
+                self._by_signal = match[1]
+            elif (match := ERROR.match(line)) and match[1] not in self._errors:
+                self._errors.append(match[1])
+                sys.stderr.writelines(f"{before}\n" for before in words[:number])
+
     def _known(self, text: str) -> bool:
         """True for a warning that another process has given too."""
         known = text in self._warnings
@@ -325,6 +334,9 @@ class Launcher:
                 time.sleep(0.05)
         for thread in self._readers:
             thread.join(GRACE_S)
+        for path in sorted(self.folder.glob(f"{SAID}*")):
+            with contextlib.suppress(OSError):
+                self._hear(path.read_text(encoding="utf-8").splitlines())
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _started(self, pid: int) -> bool:

@@ -28,9 +28,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from pykaldist.io.atomic import write_text
 from pykaldist.parallel.keeper import FOLDER
 from pykaldist.parallel.processes import Processes
 
+SAID = "said-"  # before host and pid: a file with the last words of a process that a launcher has started
 STOP = "stop"  # the launcher's word to the processes that it started, by their PYKALDIST_JOB
 DIED = 75  # exit status of a job that died of what another try may mend (EX_TEMPFAIL)
 WAITING = "waiting for an exchange"
@@ -185,8 +187,21 @@ class Watch:
         return f"the job is hung: all {self.size} processes have been {WAITING} for {seconds}; the network may have failed"
 
 
-def end_now(message: str) -> NoReturn:
-    """Say it and end this process at once, whatever its main thread does."""
+def leave_word(message: str, folder: Path) -> None:
+    """Leave a process's last words, lines, with its launcher, in folder <exp>/.ranks, beside saying them on stderr.
+
+    mpiexec, which ends a job when one of its processes asks for it, does not always pass on first what that has written.
+    """
+    if "PYKALDIST_JOB" in os.environ:
+        with contextlib.suppress(OSError):
+            write_text(folder / f"{SAID}{socket.gethostname()}-{os.getpid()}", message)
+
+
+def end_now(message: str, folder: Path) -> NoReturn:
+    """Say it, a line, and end this process at once, whatever its main thread does."""
     with contextlib.suppress(OSError):
         os.write(2, message.encode())
+    word = threading.Thread(target=leave_word, args=(message, folder), daemon=True)
+    word.start()
+    word.join(2.0)  # it may be the disk that has hung
     os._exit(DIED)

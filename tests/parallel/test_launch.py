@@ -18,7 +18,7 @@ from pykaldist.errors import Terminated, UserError
 from pykaldist.parallel import launch
 from pykaldist.parallel.job import JobOptions, inside
 from pykaldist.parallel.processes import Alone
-from pykaldist.parallel.watch import DIED, FOLDER, WAITING, Watch, activity, pulse, read_records
+from pykaldist.parallel.watch import DIED, FOLDER, WAITING, Watch, activity, leave_word, pulse, read_records
 
 TRAIN = ["train", "--hid-layers", "1", "--hid-dim", "16", "--splice", "1", "--minibatch-size", "32", "--num-threads", "1", "--device",
          "cpu", "--schedule", "fixed", "--learn-rates", "0.01,0.005", "--strategy", "ma", "--deterministic", "true"]
@@ -223,6 +223,30 @@ def test_what_ended_a_job_is_said_once(launcher, capsys):
     assert launcher("echo 'srun: error: node2: task 3: Killed' >&2; exit 137").run() == DIED
     first, second = capsys.readouterr().err.splitlines()
     assert launch.LOST in first and "process 3 on node2 died (killed)" in second
+
+
+def test_last_words_that_mpiexec_has_not_passed_on(launcher, tmp_path, capsys):
+    error = "pykaldist train: ERROR: process 1 on here: a fault.\\n"
+
+    def leave(words):
+        return f"mkdir -p {tmp_path}/exp/{FOLDER}; printf '{words}' > {tmp_path}/exp/{FOLDER}/said-here-1; "
+
+    for more, err in (("", "Traceback\n"), (f"printf '{error}' >&2; ", "")):  # heard already, it is not said again
+        with pytest.raises(UserError, match=r"^process 1 on here: a fault\.$"):
+            launcher(leave("Traceback\\n" + error) + more + "exit 1").run()
+        assert capsys.readouterr().err == err
+    with pytest.raises(Terminated):
+        launcher(leave("pykaldist train: terminated; run it again.\\n") + "exit 143").run()
+    assert not (tmp_path / "exp" / FOLDER).exists()
+
+
+def test_a_process_leaves_its_last_words_with_a_launcher(tmp_path, monkeypatch):
+    monkeypatch.delenv("PYKALDIST_JOB", raising=False)
+    leave_word("so it is\n", tmp_path / FOLDER)
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setenv("PYKALDIST_JOB", "token")
+    leave_word("so it is\n", tmp_path / FOLDER)
+    assert [path.read_text() for path in (tmp_path / FOLDER).glob("said-*")] == ["so it is\n"]
 
 
 class Two(Alone):
