@@ -64,7 +64,8 @@ class GradientRule(Protocol):
         """Set each gradient, `weight` (out, in) and `bias` (out,), to beta times its old value plus the minibatch's.
 
         It may write over dy (n, out), and "gradients" may be the parameters themselves: dx is to be made before. Where x (n, in) is not
-        needed any more either, it is the beginning of the rows of `spent` (n, more than in), which may be written over.
+        needed any more either, it is the beginning of the rows of `spent` (n, more than in): x may be written over, and where there is a
+        bias the column beside it; those beyond hold zeros, and stay so.
         """
 
 
