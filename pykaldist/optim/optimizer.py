@@ -9,6 +9,8 @@ on weights, never on biases. They act on the parameters, not on the gradient: NG
 Where no momentum or L2 penalty stands between gradient and update, a minibatch's own update is made inside the matrix products, straight
 into the parameters, without the pass over all of them which a gradient in a buffer of its own would cost.
 
+Whoever wants to do something with a map's parameters just before and just after that (`around`) finds them in the cache.
+
 Bounds on change, as nnet3's, keep a step from going too far, and clip the gradients of recurrent networks: with v the velocity,
     --max-change:        a map's step lr v has at most this Euclidean norm;
     --max-param-change:  then the step of all parameters together has at most this one.
@@ -25,6 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -72,7 +75,11 @@ class SharedMatrix(Protocol):
 
 
 class Optimizer:
-    """The optimiser of one worker; `velocity` is flat, like the parameters."""
+    """The optimiser of one worker; `velocity` is flat, like the parameters.
+
+    `parts`: slices of them, one for each affine map, and for what lies between these. `around(part)` is entered while a step changes that
+    part, where `goes_map_by_map`.
+    """
 
     def __init__(self, learner: Learner, options: OptimizerOptions) -> None:
         self.learner, self.model, self.options = learner, learner.model, options
@@ -84,10 +91,12 @@ class Optimizer:
         self._straight = options.momentum == 0.0 and options.l2_penalty == 0.0 and mapped == len(self.model.params)
         self._statistics = self.model.statistics()
         maps = self.model.map_slices()
-        self._parts = maps + _between(maps, len(self.model.params))  # all parameters
+        self.parts = maps + _between(maps, len(self.model.params))
+        self.around: Callable[[slice], AbstractContextManager[None]] = lambda part: nullcontext()
         self._bounded = isinstance(options, OptimizerOptions) and (options.max_change > 0.0 or options.max_param_change > 0.0)
         self._straight = self._straight and not self._bounded
         self._graphs: _StepGraphs | None = _StepGraphs() if self.model.device.type == "cuda" else None
+        self._part_of = dict(zip(self.model.maps, maps, strict=True))
         maps = self.model.maps
         weights = [v for component in self.model.views(self.model.params) for v in component if v.dim() == 2]
         self._weights = list(zip(weights, [m.learn_rate_coef for m in maps], strict=True))
@@ -119,6 +128,11 @@ class Optimizer:
         """Whether a step adds something small to the parameters, so that it makes no odds what else is added to them first."""
         return self.options.max_norm == 0.0 and self.options.l1_penalty == 0.0 and not self._statistics
 
+    @property
+    def goes_map_by_map(self) -> bool:
+        """Whether a step makes its update inside the matrix products, of one map after the other, and is not replayed from a record."""
+        return self._straight and self._graphs is None
+
     def shared_matrices(self) -> list[SharedMatrix]:
         """What is to be averaged over workers at an epoch's end, beside the model."""
         return []
@@ -141,7 +155,8 @@ class Optimizer:
     def _descend(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float, *,
                  spent: Tensor | None = None) -> None:
         """The rule that makes the update."""
-        self._rule(map, x, dy, weight, bias, beta, spent=spent, by=self._minus_rate)
+        with self.around(self._part_of[map]) if self.goes_map_by_map else nullcontext():
+            self._rule(map, x, dy, weight, bias, beta, spent=spent, by=self._minus_rate)
 
     def _kind(self) -> int:
         """Steps of different kinds launch different kernels."""
@@ -166,13 +181,13 @@ class Optimizer:
             add_multiple(self.model.params, velocity, self._minus_rate)
             self._constrain(frames)
             return
-        norms = torch.stack([torch.linalg.vector_norm(velocity[part]) for part in self._parts]).clamp_min_(TINY)
+        norms = torch.stack([torch.linalg.vector_norm(velocity[part]) for part in self.parts]).clamp_min_(TINY)
         steps = torch.ones_like(norms) * self.rate
         if o.max_change > 0.0:
             steps = torch.minimum(steps, o.max_change / norms)
         if o.max_param_change > 0.0:
             steps = steps * (o.max_param_change / torch.linalg.vector_norm(norms * steps).clamp_min_(TINY)).clamp_max_(1.0)
-        for part, step in zip(self._parts, steps.unbind(), strict=True):
+        for part, step in zip(self.parts, steps.unbind(), strict=True):
             self.model.params[part].addcmul_(velocity[part], step, value=-1.0)
         self._constrain(frames)
 

@@ -2,7 +2,8 @@
 
 A call is a message with its buffer, and its answer another. A call in turn is a knock first; what it brings is granted, one after the
 other, or denied, and then it is as any call; the end is free again when the last byte of the answer has left. Between processes of one
-machine the buffer lies in memory that both share, and the answer is written where the call stood.
+machine the buffer lies in memory that both share, and the answer is written where the call stood. What a worker itself has lent is not
+copied, neither for a call nor for an answer, and not written to.
 
 Everything here runs with the host's lock, on the main thread or on one that reads.
 """
@@ -81,17 +82,22 @@ class Calls:
         host = self._host
         self._numbers += 1
         number, sender = self._numbers, host.ranks[place]
-        ticket = self._tickets[number] = Ticket(place, request.to, request.buffer.detach(), request.value)
+        ticket = self._tickets[number] = Ticket(place, request.to, request.buffer, request.value)
         if request.to not in host.living:
             ticket.over, ticket.value = True, 0.0
         elif request.to in host.ranks:
-            self._arrive(Arrival(None, sender, request.to, number, request.value, ticket.sent.clone(), in_turn=request.in_turn,
-                                 patient=request.patient))
+            buffer = ticket.sent if self._is_lent(ticket.sent) else ticket.sent.clone()
+            self._arrive(Arrival(None, sender, request.to, number, request.value, buffer, in_turn=request.in_turn, patient=request.patient))
         elif request.in_turn:
             self._peers.send(host.hosting(request.to), KNOCK, [sender, request.to, number, request.value, request.patient])
         else:
             self._send(host.hosting(request.to), number, stays=False)
         return number
+
+    def come(self, number: int) -> tuple[Tensor | None, float] | None:
+        """The answer to a ticket that is still to be waited for; None where it has not come."""
+        ticket = self._tickets[number]
+        return (ticket.buffer, ticket.value) if ticket.over else None
 
     def wait(self, place: int, number: int) -> tuple[Tensor | None, float] | None:
         """The answer to a ticket; None where the worker that is number `place` here has to wait for it."""
@@ -114,10 +120,12 @@ class Calls:
             else:
                 self._arrive(Arrival(peer, sender, to, ticket, value, buffer, bool(lent)))
         elif kind == ANSWER:
-            number = int(numbers[0])
-            if numbers[2] and number in self._tickets:
+            number, value, in_place, *where = int(numbers[0]), *numbers[1:]
+            if where:
+                buffer = self._peers.borrowed(peer, where)
+            elif in_place and number in self._tickets:
                 buffer = self._tickets[number].sent
-            self._come(number, buffer, numbers[1])
+            self._come(number, buffer, value)
         elif kind == KNOCK:
             sender, to, ticket, patient = (int(numbers[i]) for i in (0, 1, 2, 4))
             self._arrive(Arrival(peer, sender, to, ticket, numbers[3], in_turn=True, patient=bool(patient)))
@@ -142,19 +150,20 @@ class Calls:
         assert self._host.peers is not None
         return self._host.peers
 
+    def _is_lent(self, buffer: Tensor) -> bool:
+        return self._host.peers is not None and self._host.peers.is_lent(buffer)
+
     def _send(self, to: int, number: int, stays: bool = True) -> None:
         """The call itself, with its buffer, which `stays` as it is or does not, to a process."""
         ticket = self._tickets[number]
         numbers = [self._host.ranks[ticket.place], ticket.to, number, ticket.value]
-        lent = self._peers.lend(to, ticket.sent)
-        if lent is None:
-            ticket.sent = ticket.sent.cpu() if stays or ticket.sent.is_cuda else ticket.sent.clone()
-            self._peers.send(to, CALL, numbers, ticket.sent)
-        else:
-            where, slot = lent
-            slot.copy_(ticket.sent)
-            ticket.sent = slot
-            self._peers.send(to, CALL, [*numbers, *where])
+        if ticket.sent.is_cuda or not self._is_lent(ticket.sent):
+            if len(ticket.sent) and self._peers.shares(to):
+                ticket.sent = self._peers.lend(ticket.sent, "cpu").copy_(ticket.sent)
+            else:
+                ticket.sent = ticket.sent.cpu() if stays or ticket.sent.is_cuda else ticket.sent.clone()
+        where = self._peers.grant(to, ticket.sent)
+        self._peers.send(to, CALL, [*numbers, *where], None if where else ticket.sent)
 
     def _arrive(self, arrival: Arrival) -> None:
         """A call, or a knock, has come."""
@@ -210,18 +219,22 @@ class Calls:
             self._let_in(end)
 
     def _reply(self, arrival: Arrival, buffer: Tensor | None, value: float, sent: Callable[[], None] | None = None) -> None:
-        """The answer; what belongs to the worker is copied, as it may change before it is sent."""
+        """The answer; what belongs to the worker, and is not lent, is copied, as it may change before it is sent."""
         own = arrival.buffer
-        if buffer is not None and buffer is not own:
+        lent = buffer is not None and self._is_lent(buffer)
+        if buffer is not None and buffer is not own and not lent:
             if own is not None and len(own) == len(buffer):
                 buffer = own.copy_(buffer)
             else:
                 buffer = buffer.cpu() if buffer.is_cuda else buffer.clone()
         if arrival.peer is None:
             self._come(arrival.ticket, buffer, value)
-        else:
-            in_place = arrival.lent and buffer is own
-            self._peers.send(arrival.peer, ANSWER, [arrival.ticket, value, in_place], None if in_place else buffer, sent)
+            return
+        in_place = arrival.lent and buffer is own
+        if buffer is not None and buffer.is_cuda:
+            buffer = buffer.cpu()
+        where = self._peers.grant(arrival.peer, buffer) if lent and buffer is not None else []
+        self._peers.send(arrival.peer, ANSWER, [arrival.ticket, value, in_place, *where], None if in_place or where else buffer, sent)
 
     def _come(self, number: int, buffer: Tensor | None, value: float) -> None:
         """The answer to a call of a worker here."""

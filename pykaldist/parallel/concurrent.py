@@ -55,6 +55,21 @@ class ConcurrentFabric(Fabric):
     def alone(self) -> AbstractContextManager[object]:
         return self._host.changed
 
+    def lend(self, like: Tensor) -> Tensor:
+        assert self._host.peers is not None
+        return self._host.peers.lend(like)
+
+    def attending(self) -> AbstractContextManager[object]:
+        assert self._host.peers is not None
+        return self._host.peers.attending()
+
+    def look(self) -> None:
+        assert self._host.peers is not None
+        self._host.peers.look()
+
+    def come(self, ticket: int) -> tuple[Tensor | None, float] | None:
+        return self._host.calls.come(ticket)
+
     def serve(self, handler: Handler) -> None:
         with self._host.changed:
             self.handler = handler

@@ -132,7 +132,8 @@ class Done(Request):
 
 
 # What a worker answers to a call: its rank, what it was sent (None: a call that is turned away) -> (a buffer or None, a number). It may
-# write its answer over what it was sent. The buffer is read before anything else happens to the worker.
+# write its answer over what it was sent, if that is not lent. The buffer, if it is not lent, is read before anything else happens to the
+# worker.
 Handler = Callable[[int, Tensor | None, float], tuple[Tensor | None, float]]
 
 
@@ -238,6 +239,25 @@ class Fabric:
         """buffer <- that of the first worker of a group."""
         await Within(buffer, 0.0, members, False)
 
+    def lend(self, like: Tensor) -> Tensor:
+        """A new buffer, such as `like`, which calls bring and answer as it is, without a copy, where memory is shared.
+
+        Whoever lends it fills it before, and nobody writes to it afterwards. Its memory is lent again when nobody anywhere refers to it.
+        Only where `answers_meanwhile`.
+        """
+        raise NotImplementedError
+
+    def attending(self) -> AbstractContextManager[object]:
+        """Entered while this worker computes and comes to `look` from time to time: then others need not wake it."""
+        return contextlib.nullcontext()
+
+    def look(self) -> None:
+        """Deal with what has arrived meanwhile."""
+
+    def come(self, ticket: int) -> tuple[Tensor | None, float] | None:
+        """What `done` will have of a call, if it has come already. Only where `answers_meanwhile`; to be asked `alone`."""
+        raise NotImplementedError
+
     def serve(self, handler: Handler) -> None:
         """Answer others' calls by `handler(sender, buffer, value)` whenever one arrives, whatever this worker does, one at a time."""
         self.handler = handler
@@ -245,7 +265,7 @@ class Fabric:
     async def call(self, to: int, buffer: Tensor, value: float) -> int:
         """Send a buffer and a number to worker `to`, and go on at once; the ticket by which `done` has the answer.
 
-        The buffer is the caller's again when this returns.
+        The buffer is the caller's again when this returns, if it is not lent.
         """
         return await Call(to, buffer, value, False, True)
 

@@ -9,7 +9,9 @@ connection takes it without waiting: a thread to wake on the way takes longer th
 queued for a thread of the connection's own. Another one reads: it calls `heed` with whatever arrives. Both sleep in the system while there
 is nothing to do. Everything that they change is guarded by `changed`, a condition whose lock `heed` is called with.
 
-Large buffers for a process of the same machine lie in memory that both share (`parallel/shared.py`); what is sent then says where.
+Large buffers for a process of the same machine lie in memory that both share (`parallel/shared.py`); what is sent then says where. While
+that process computes, and looks about from time to time (`attending`), messages without a buffer are left in its mailbox there
+(`parallel/mailbox.py`). Who comes to wait for something nudges those who have not found what he left. They may overtake a buffer.
 
 A process that ends without `close` is lost to the others: at once where its system closes its connections, within about `SILENCE_S` where
 its machine is gone. Who connects has to know a secret that only the job's processes have told each other.
@@ -26,7 +28,7 @@ import secrets
 import socket
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,11 +37,12 @@ import torch
 from torch import Tensor
 
 from pykaldist.errors import UserError
+from pykaldist.parallel.mailbox import BYTES, Mailbox
 from pykaldist.parallel.processes import Processes
-from pykaldist.parallel.shared import Slots, proof, readable
+from pykaldist.parallel.shared import Slots, make, mapped, proof, readable
 
-FAREWELL, FAILED = range(2)  # kinds of messages of a connection's own
-SHARE, RESULT, CALL, ANSWER, KNOCK, GRANT, ASK, TOLD = range(2, 10)  # and of its users'
+FAREWELL, FAILED, NUDGE = range(3)  # kinds of messages of a connection's own
+SHARE, RESULT, CALL, ANSWER, KNOCK, GRANT, ASK, TOLD = range(3, 11)  # and of its users'
 SILENCE_S = 60  # of a machine, after which it counts as gone
 CONNECT_S = 10.0
 READ_AHEAD = 4096  # bytes
@@ -78,11 +81,14 @@ class Message:
 
 @dataclass
 class Link:
-    """To one peer, process `pid` of its machine, with which memory is `shared` or not."""
+    """To one peer, process `pid` of its machine, whose mailboxes are its file `boxes`; where memory is `shared`, there is one each way."""
 
     socket: socket.socket
     pid: int
+    boxes: int
     shared: bool
+    outbox: Mailbox | None = None
+    inbox: Mailbox | None = None
     threads: list[threading.Thread] = field(default_factory=list)
     _outgoing: queue.SimpleQueue[Message | None] = field(default_factory=queue.SimpleQueue)
     _queued: int = 0  # messages, and the one being written
@@ -133,7 +139,7 @@ class Peers:
         self.gone: set[int] = set()  # those lost
         self._closing = False
         self._links = _meet(processes)
-        self._slots = Slots()
+        self._slots = Slots(self.rank, self.size)
         for peer, link in self._links.items():
             link.threads = [threading.Thread(target=target, args=(peer, link), name=f"{target.__name__.strip('_')} {peer}", daemon=True)
                             for target in (self._read, self._write)]
@@ -153,19 +159,58 @@ class Peers:
         link, message = self._links[to], Message.of(kind, numbers, buffer, sent)
         if buffer is not None:
             link.put(message)
-        elif link.send(message) and sent is not None:
+        elif (self._leave(link, kind, numbers) or link.send(message)) and sent is not None:
             sent()
 
-    def lend(self, to: int, like: Tensor) -> tuple[list[float], Tensor] | None:
-        """A tensor of `like`'s length and type in memory that is shared with a peer, and the numbers by which that finds it; None where
-        none is shared. It belongs to the call until it is no longer used here. To be called with the lock."""
-        if not self._links[to].shared or not len(like):
-            return None
-        file, tensor = self._slots.lend(like)
-        return [file, like.numel() * like.itemsize, DTYPES.index(like.dtype)], tensor
+    def _leave(self, link: Link, kind: int, numbers: Sequence[float]) -> bool:
+        """Leave a message where the peer will find it; False where it does not look there."""
+        if link.outbox is None or not link.outbox.put(kind, numbers):
+            return False
+        if not link.outbox.attended:
+            link.send(Message.of(NUDGE))
+        return True
+
+    @contextlib.contextmanager
+    def attending(self) -> Iterator[None]:
+        """Entered while this process calls `look` from time to time."""
+        inboxes = [link.inbox for link in self._links.values() if link.inbox is not None]
+        for inbox in inboxes:
+            inbox.attended = True
+        try:
+            yield
+        finally:
+            for inbox in inboxes:
+                inbox.attended = False
+            self.look()
+
+    def look(self) -> None:
+        """Deal with what others have left here."""
+        for peer, link in self._links.items():
+            if link.inbox is not None and link.inbox.unread:
+                with self.changed:
+                    for message in link.inbox.take():
+                        self._take(peer, *message, None)
+
+    def shares(self, to: int) -> bool:
+        """Whether memory is shared with a peer."""
+        return self._links[to].shared
+
+    def lend(self, like: Tensor, device: torch.device | str | None = None) -> Tensor:
+        """A tensor of `like`'s length and type, on its device or another; on the host, in memory that is shared. That is not lent
+        again until neither it nor what peers have been granted of it is referred to any more."""
+        return self._slots.lend(like, like.device if device is None else torch.device(device))
+
+    def is_lent(self, tensor: Tensor) -> bool:
+        """Whether this is what `lend` has returned, or begins where that does."""
+        return self._slots.is_lent(tensor)
+
+    def grant(self, to: int, tensor: Tensor) -> list[float]:
+        """The numbers by which a peer finds what is lent; none where no memory is shared."""
+        file = self._slots.grant(tensor, to) if self.shares(to) else None
+        return [] if file is None else [file, tensor.numel() * tensor.itemsize, DTYPES.index(tensor.dtype)]
 
     def borrowed(self, peer: int, numbers: Sequence[float]) -> Tensor:
-        """What a peer has lent, by these numbers. To be called with the lock."""
+        """What a peer has granted, by these numbers, for as long as this is referred to. To be called with the lock."""
         file, size, code = (int(n) for n in numbers)
         dtype = DTYPES[code]
         assert dtype is not None
@@ -176,6 +221,10 @@ class Peers:
 
     def wait(self, until: Callable[[], object]) -> None:
         """Until this is true, whatever arrives meanwhile; raises `failure`. To be called with the lock."""
+        if not until():
+            for link in self._links.values():
+                if link.outbox is not None and link.outbox.unread:
+                    link.send(Message.of(NUDGE))
         self.changed.wait_for(lambda: self.failure is not None or until())
         if self.failure is not None:
             raise self.failure
@@ -217,8 +266,11 @@ class Peers:
                 if dtype is not None:
                     buffer = torch.empty(size // dtype.itemsize, dtype=dtype)
                     incoming.fill(buffer.view(torch.uint8).numpy())
+                self.look()
                 if kind == FAREWELL:
                     return  # ours is on its way
+                if kind == NUDGE:
+                    continue
                 if not self._take(peer, kind, list(struct.unpack(f"<{count}d", numbers)), buffer):
                     return
         except OSError:
@@ -245,6 +297,7 @@ class Peers:
             if peer in self.gone or self._closing:
                 return
             self.gone.add(peer)
+            self._slots.forget(peer)
             try:
                 self._lost(peer)
             except Exception as error:  # the job cannot go on without this peer: for the main thread to say
@@ -287,20 +340,28 @@ class Incoming:
 def _meet(processes: Processes) -> dict[int, Link]:
     """A connection to every other process."""
     secret = secrets.token_bytes(SECRET)
-    shown = proof(secret)
+    shown, size = proof(secret), processes.size * BYTES
+    boxes = make(size)
     try:
-        return dict(sorted(_connections(processes, secret, shown).items()))
+        links = dict(sorted(_connections(processes, secret, shown, boxes).items()))
+        inboxes = mapped(os.getpid(), boxes, size)
+        for peer, link in links.items():
+            if link.shared:
+                link.inbox = Mailbox(inboxes, peer)
+                link.outbox = Mailbox(mapped(link.pid, link.boxes, size), processes.rank)
+        return links
     finally:
         processes.barrier()
         os.close(shown)
+        os.close(boxes)
 
 
-def _connections(processes: Processes, secret: bytes, shown: int) -> dict[int, Link]:
+def _connections(processes: Processes, secret: bytes, shown: int, boxes: int) -> dict[int, Link]:
     with socket.socket() as listener:
         listener.bind(("", 0))
         listener.listen(processes.size)
         card = {"host": socket.gethostname(), "addresses": _addresses(), "port": listener.getsockname()[1], "secret": secret.hex(),
-                "pid": os.getpid(), "proof": shown}
+                "pid": os.getpid(), "proof": shown, "boxes": boxes}
         own = torch.frombuffer(bytearray(json.dumps(card).encode()), dtype=torch.uint8)
         cards = [json.loads(bytes(part.tolist())) for part in processes.gather(own)]
         links = {peer: _connect(cards[peer], processes.rank, peer) for peer in range(processes.rank)}
@@ -325,7 +386,7 @@ def _connections(processes: Processes, secret: bytes, shown: int) -> dict[int, L
                     links[peer].socket.close()  # it has tried again
                 can = _can_read(cards[peer])
                 sock.sendall(WELCOME.pack(can))
-                links[peer] = Link(sock, cards[peer]["pid"], can and reads)
+                links[peer] = Link(sock, cards[peer]["pid"], cards[peer]["boxes"], can and reads)
             else:
                 sock.close()
     for link in links.values():
@@ -357,7 +418,7 @@ def _connect(card: dict[str, Any], rank: int, peer: int) -> Link:
             can, welcome = _can_read(card), bytearray(WELCOME.size)
             sock.sendall(GREETING.pack(bytes.fromhex(card["secret"]), rank, can))
             Incoming(sock).fill(welcome)
-            return Link(sock, card["pid"], can and WELCOME.unpack(welcome)[0])
+            return Link(sock, card["pid"], card["boxes"], can and WELCOME.unpack(welcome)[0])
         except OSError:
             pass
         sock.close()

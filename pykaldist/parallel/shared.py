@@ -1,51 +1,139 @@
-"""Memory that processes of one machine share: a buffer is written once, and read and answered where it lies.
+"""Memory that processes of one machine share: a buffer is written once, and read, or answered, where it lies.
 
 A process lends slots: anonymous files in memory, mapped by it and by whoever opens /proc/<pid>/fd/<fd>, which the processes of one user on
-one machine can. They have no name that could be left behind when all are gone. A slot is lent again when the tensor over it that its
-owner has is no longer used.
+one machine can. They have no name that could be left behind when all are gone.
+
+A slot is lent again when nobody refers to it any more: its owner to the tensor over it, nor those to whom that was granted to theirs.
+Behind the bytes of a slot is a number for each process, in which that counts what it has granted back; the owner knows what it has
+granted. So no message has to be sent, and nobody waits for one.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import threading
 import weakref
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+COUNT = np.dtype(np.int64)
+
+
+@dataclass
+class Slot:
+    """`returned[r]`: how often process r has given it back, of `granted[r]` times. `tensor`: over it, of its owner. The last two are not
+    used in another's slot."""
+
+    bytes: Tensor
+    returned: np.ndarray
+    granted: list[int]
+    tensor: weakref.ref[Tensor] | None = None
+
+    @classmethod
+    def over(cls, memory: mmap.mmap, size: int, processes: int) -> Slot:
+        returned = np.frombuffer(memory, COUNT, processes, _whole(size))
+        return cls(torch.frombuffer(memory, dtype=torch.uint8, count=size), returned, [0] * processes)
+
+    @property
+    def used(self) -> bool:
+        """By its owner."""
+        return self.tensor is not None and self.tensor() is not None
+
+    def fits(self, size: int) -> bool:
+        """Whether it can be lent for so many bytes."""
+        return len(self.bytes) == size and not self.used and self.returned.tolist() == self.granted
+
 
 class Slots:
-    """The slots that this process lends, and those of others that it has mapped. Not for several threads at once."""
+    """The slots that process `rank` of `size` lends, and those of others that it has mapped."""
 
-    def __init__(self) -> None:
-        self._mine: dict[int, Tensor] = {}  # by file: the bytes
-        self._free: list[int] = []
-        self._others: dict[tuple[int, int], Tensor] = {}  # process, file -> its bytes
+    def __init__(self, rank: int, size: int) -> None:
+        self._rank, self._size = rank, size
+        self._mine: dict[int, Slot] = {}  # by file
+        self._lent: dict[int, int] = {}  # where a slot begins -> its file
+        self._elsewhere: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()  # lent on a device, by where they begin
+        self._others: dict[tuple[int, int], Slot] = {}  # process, file -> slot
+        self._borrowed: dict[weakref.ref[Tensor], Slot] = {}
+        self._lock = threading.RLock()  # tensors end anywhere
 
-    def lend(self, like: Tensor) -> tuple[int, Tensor]:
-        """A slot's file, and a tensor of `like`'s length and type over it; the slot is free again when that is gone."""
+    def lend(self, like: Tensor, device: torch.device) -> Tensor:
+        """A tensor of `like`'s length and type: over a slot, or on a device that shares no memory."""
+        if device.type != "cpu":
+            tensor = torch.empty_like(like, device=device)
+            self._elsewhere[tensor.data_ptr()] = tensor
+            return tensor
         size = like.numel() * like.itemsize
-        file = next((f for f in self._free if len(self._mine[f]) == size), -1)
-        if file >= 0:
-            self._free.remove(file)
-        else:
-            file = os.memfd_create("pykaldist", os.MFD_CLOEXEC)
-            os.posix_fallocate(file, 0, size)
-            self._mine[file] = torch.frombuffer(mmap.mmap(file, size), dtype=torch.uint8)
-        tensor = self._mine[file].view(like.dtype)
-        weakref.finalize(tensor, self._free.append, file)
-        return file, tensor
+        with self._lock:
+            slot = next((slot for slot in self._mine.values() if slot.fits(size)), None) or self._make(size)
+            tensor = slot.bytes.view(like.dtype)
+            slot.tensor = weakref.ref(tensor)
+        return tensor
+
+    def _make(self, size: int) -> Slot:
+        whole = _whole(size) + self._size * COUNT.itemsize
+        file = make(whole)
+        slot = self._mine[file] = Slot.over(mmap.mmap(file, whole), size, self._size)
+        self._lent[slot.bytes.data_ptr()] = file
+        return slot
+
+    def is_lent(self, tensor: Tensor) -> bool:
+        """Whether it is a tensor that was lent, or begins where one does."""
+        address = tensor.data_ptr()
+        return (address in self._lent and self._mine[self._lent[address]].used) or address in self._elsewhere
+
+    def grant(self, tensor: Tensor, reader: int) -> int | None:
+        """The file by which another process can map what is lent, until it gives it back; None where it cannot."""
+        with self._lock:
+            file = self._lent.get(tensor.data_ptr())
+            if file is not None:
+                self._mine[file].granted[reader] += 1
+            return file
+
+    def forget(self, reader: int) -> None:
+        """A process that has ended gives nothing back."""
+        with self._lock:
+            for slot in self._mine.values():
+                slot.granted[reader] = int(slot.returned[reader])
 
     def borrow(self, pid: int, file: int, size: int, dtype: torch.dtype) -> Tensor:
-        """The slot of another process, `size` bytes of it; raises OSError where it cannot be opened."""
-        if (pid, file) not in self._others:
-            opened = os.open(f"/proc/{pid}/fd/{file}", os.O_RDWR)
-            try:
-                self._others[pid, file] = torch.frombuffer(mmap.mmap(opened, size), dtype=torch.uint8)
-            finally:
-                os.close(opened)
-        return self._others[pid, file].view(dtype)
+        """The slot that another process has granted, of `size` bytes, given back when this tensor is not referred to any more; raises
+        OSError where it cannot be opened."""
+        with self._lock:
+            if (pid, file) not in self._others:
+                memory = mapped(pid, file, _whole(size) + self._size * COUNT.itemsize)
+                self._others[pid, file] = Slot.over(memory, size, self._size)
+            slot = self._others[pid, file]
+            tensor = slot.bytes.view(dtype)
+            self._borrowed[weakref.ref(tensor, self._give_back)] = slot
+        return tensor
+
+    def _give_back(self, tensor: weakref.ref[Tensor]) -> None:
+        with self._lock:
+            self._borrowed.pop(tensor).returned[self._rank] += 1
+
+
+def _whole(size: int) -> int:
+    return -(-size // COUNT.itemsize) * COUNT.itemsize
+
+
+def make(size: int) -> int:
+    """A file of zeros in memory."""
+    file = os.memfd_create("pykaldist", os.MFD_CLOEXEC)
+    os.posix_fallocate(file, 0, size)
+    return file
+
+
+def mapped(pid: int, file: int, size: int) -> mmap.mmap:
+    """A process's file; raises OSError where it cannot be opened."""
+    opened = os.open(f"/proc/{pid}/fd/{file}", os.O_RDWR)
+    try:
+        return mmap.mmap(opened, size)
+    finally:
+        os.close(opened)
 
 
 def proof(secret: bytes) -> int:

@@ -3,7 +3,8 @@
     mpiexec -n 4 python -m mpi4py tests/parallel/delays.py --runs 100 --steps 200
 
 Worker k's moves are all the same, 1 in place k of its model and 0 elsewhere, so that a model says whose moves it holds, and how many. Each
-run draws the delays of computing and of answering anew. Prints a line for each strategy; a wrong sum ends it with an error.
+run draws the delays of computing, of going from one place of the model to the next, and of answering anew. Prints a line for each
+strategy; a wrong sum ends it with an error.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ def epoch(processes: Divisible, name: str, steps: int, seed: int, workers: int |
 
     those = [Descender(lambda worker, rank=rank: move(rank), steps // size, torch.zeros(size, dtype=torch.float64)) for rank in host.ranks]
     for worker in those:
+        worker.before_part = lambda: time.sleep(1e-4 * generator.random())
         worker.sampler.of_split = lambda split, worker=worker: worker.sampler
     own = [strategies[rank] for rank in host.ranks]
     for strategy in own:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import torch
 
 
 class Mover:
-    """A worker of `params` whose steps are what `move(worker)` adds to them; `frames` in each."""
+    """A worker of `params` whose steps are what `move(worker)` adds to them, one after the other; `frames` in each."""
 
     def __init__(self, move: Callable[[Mover], torch.Tensor], steps: int, start: torch.Tensor, frames: int = 8) -> None:
         self.params, self._move, self._frames = start.clone(), move, frames
         self.sampler = SimpleNamespace(minibatch_size=frames, minibatches=steps)
-        self.optimizer = SimpleNamespace(velocity=torch.zeros_like(start), additive=True)
+        parts = [slice(i, i + 1) for i in range(len(start))]
+        self.optimizer = SimpleNamespace(velocity=torch.zeros_like(start), additive=True, parts=parts, goes_map_by_map=True,
+                                         around=lambda part: nullcontext())
+        self.before_part: Callable[[], None] = lambda: None
         self.statistics: list[slice] = []
         self.epoch = self.index = self.frames = self.frames_since_sync = 0
 
@@ -23,7 +27,11 @@ class Mover:
         return self.sampler.minibatches - self.index
 
     def step(self, fraction: float | None = None) -> None:
-        self.params.add_(self._move(self))
+        move = self._move(self)
+        for part in self.optimizer.parts:
+            self.before_part()
+            with self.optimizer.around(part):
+                self.params[part].add_(move[part])
         self.index += 1
         self.frames += self._frames
         self.frames_since_sync += self._frames

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -59,11 +61,11 @@ def test_messages_come_whole_and_in_order(in_processes, monkeypatch, shared):
             for number, (message, buffer) in enumerate(zip(own, buffers if own else [], strict=True)):
                 assert message[1:3] == (NOTE, [number, 0.5, -1e300])
                 assert message[3] is None if buffer is None else message[3].dtype == buffer.dtype and torch.equal(message[3], buffer)
-        lent = heard.peers.lend(1 - those.rank, torch.zeros(3)) if those.rank < 2 else None
+        granted = heard.peers.grant(1 - those.rank, heard.peers.lend(torch.zeros(3))) if those.rank < 2 else []
         those.barrier()
         heard.peers.close()
         assert heard.lost == []
-        return lent is not None
+        return bool(granted)
 
     assert in_processes(3, work) == [shared, shared, False]
 
@@ -95,9 +97,8 @@ def test_what_a_connection_does_not_take_at_once_is_queued(in_processes):
 def test_memory_that_is_lent_is_read_and_answered_in_place(in_processes):
     def work(those):
         heard = Heard(those)
-        where, mine = heard.peers.lend(1 - those.rank, torch.zeros(5, dtype=torch.float64))
-        mine.fill_(those.rank + 1)
-        heard.peers.send(1 - those.rank, NOTE, where)
+        mine = heard.peers.lend(torch.zeros(5, dtype=torch.float64)).fill_(those.rank + 1)
+        heard.peers.send(1 - those.rank, NOTE, heard.peers.grant(1 - those.rank, mine))
         heard.wait(lambda: heard.messages)
         heard.peers.borrowed(1 - those.rank, heard.messages[0][2]).mul_(10)
         those.barrier()
@@ -108,14 +109,62 @@ def test_memory_that_is_lent_is_read_and_answered_in_place(in_processes):
     assert in_processes(2, work) == [True, True]
 
 
-def test_a_slot_is_lent_again_when_nobody_uses_it():
-    slots = Slots()
-    first, tensor = slots.lend(torch.zeros(4))
-    second, other = slots.lend(torch.zeros(4))
-    assert first != second
-    del tensor
-    assert slots.lend(torch.zeros(2))[0] not in (first, second) and slots.lend(torch.zeros(4))[0] == first
-    assert len(other) == 4
+def test_a_slot_is_lent_again_when_nobody_anywhere_refers_to_it():
+    host, pid, like = torch.device("cpu"), os.getpid(), torch.zeros(3, dtype=torch.uint8)
+    owner, reader = Slots(0, 2), Slots(1, 2)
+    first, second = owner.lend(like, host), owner.lend(like, host)
+    places = [tensor.data_ptr() for tensor in (first, second)]
+    assert places[0] != places[1] and owner.is_lent(first) and not owner.is_lent(like) and not reader.is_lent(first)
+    file = owner.grant(first.fill_(7), 1)
+    assert owner.grant(first, 1) == file and owner.grant(like, 1) is None
+    borrowed = [reader.borrow(pid, file, 3, torch.uint8) for _ in range(2)]
+    assert borrowed[0].tolist() == [7] * 3
+    del first
+    assert owner.lend(like, host).data_ptr() not in places  # the reader refers to it twice
+    borrowed.pop()
+    assert owner.lend(like, host).data_ptr() not in places
+    borrowed.pop()
+    assert owner.lend(torch.zeros(3), host).data_ptr() not in places  # too small
+    again = owner.lend(like, host)
+    assert again.data_ptr() == places[0]
+    owner.grant(again, 1)
+    kept = reader.borrow(pid, file, 3, torch.uint8)
+    del again
+    owner.forget(1)  # it has died
+    again = owner.lend(like, host)
+    assert again.data_ptr() == places[0] and len(second) == 3 and len(kept) == 3
+
+
+@pytest.mark.parametrize("attends", [True, False])
+def test_who_attends_finds_messages_when_it_looks_and_who_waits_nudges(in_processes, attends):
+    """Process 1 computes; 0 asks it something, and comes to wait for the answer."""
+
+    def work(those):
+        heard = Heard(those)
+        if those.rank == 0:
+            those.barrier()
+            with heard.peers.changed:
+                heard.peers.send(1, NOTE, [1])
+            time.sleep(0.2)
+            those.barrier()  # it has not looked yet
+            with heard.peers.changed:
+                heard.peers.send(1, NOTE, [2])
+            heard.wait(lambda: len(heard.messages) == 2)
+            found = True
+        else:
+            heard.peers._heed = lambda *message: (heard.messages.append(message), heard.peers.send(0, NOTE))
+            with heard.peers.attending() if attends else nullcontext():
+                those.barrier()
+                those.barrier()
+                found = len(heard.messages) == 0 or not attends
+                heard.peers.look()
+                heard.wait(lambda: len(heard.messages) == 2)
+            assert [message[2] for message in heard.messages] == [[1.0], [2.0]]
+        those.barrier()
+        heard.peers.close()
+        return found
+
+    assert in_processes(2, work) == [True, True]
 
 
 def test_whose_memory_can_be_read(tmp_path):

@@ -32,7 +32,8 @@ At an epoch's end every worker's model is the mean of all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,11 +44,11 @@ from torch import Tensor
 from pykaldist.options import option
 from pykaldist.parallel.asynchronous import Asynchronous, WorkOptions
 from pykaldist.parallel.fabric import Fabric
+from pykaldist.parallel.mixing import Mixing, Showing
 from pykaldist.parallel.worker import Worker
 
 PATTERNS = ("ring", "random-ring", "pairwise", "delay-by-one")
 RINGS, PARTNERS = range(2)  # streams of random numbers
-PIECE = 1 << 16  # parameters
 
 
 @dataclass
@@ -82,23 +83,15 @@ def _generator(*words: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(words)))
 
 
-def _pieces(*vectors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Parts of all of them; on the host such that stay in its cache while something is done with them."""
-    piece = PIECE if vectors[0].device.type == "cpu" else len(vectors[0])
-    return zip(*(vector.split(piece) for vector in vectors), strict=True)
-
-
 class Adpsgd(Asynchronous):
     """`round` counts the worker's rounds of the run. `begun`: an exchange of its own is under way; `keep`: what is left, in its model, of
     the one that it has sent. `gradient` is worth keeping within an epoch alone.
 
     A learner is a worker here; in `hadpsgd`, a group of them, whose first one exchanges for all.
 
-    Where calls are answered while the worker computes, the parameters are `held` meanwhile: others exchange with `shown`, the model that
-    the gradient is of, plus the `flow` of what they have exchanged, if it has `flowed`. A worker that is a learner of its own takes its
-    step meanwhile, in place, which spares the gradient a buffer and a pass; then `shown` is a copy. Such a copy is made where others may
-    begin an exchange; where there is none, they are turned away. A step that does more than add to the parameters (max-norm, say) has to be
-    that of the mixed model, and is taken afterwards.
+    How models flow while their worker computes is told in `parallel/mixing.py`. A worker that is a learner of its own takes its step
+    meanwhile, in place. A step that does more than add to the parameters (max-norm, say) has to be that of the mixed model, and is taken
+    afterwards.
     """
 
     options: AdpsgdOptions
@@ -109,10 +102,6 @@ class Adpsgd(Asynchronous):
         self.round = 0
         self.age, self.keep, self.begun = 0.0, 1.0, False
         self.gradient: Tensor | None = None
-        self.held = self.flowed = False
-        self.shown: Tensor | None = None
-        self.flow: Tensor | None = None
-        self._copy: Tensor | None = None
 
     @property
     def free(self) -> bool:
@@ -138,7 +127,11 @@ class Adpsgd(Asynchronous):
         """Each learner at its own pace."""
         params, c, size, queue = worker.params, self.options.share, len(group), self.queue
         first, in_place = fabric.rank == group[0], self._in_place(worker, fabric, group)
-        fabric.serve(lambda sender, other, age: self._answer(params, other, age))
+        mixing = Mixing(params, c)
+        if in_place:
+            mixing = showing = Showing(params, c, fabric, worker.optimizer.parts)
+            worker.optimizer.around = showing.around
+        fabric.serve(lambda sender, other, age: self._answer(mixing, other, age))
         going = True
         while going:
             fabric.mark()
@@ -149,13 +142,15 @@ class Adpsgd(Asynchronous):
                 other = self._partner(fabric, size) if first and fraction is not None else None
                 self.begun = other is not None
                 if fabric.answers_meanwhile and fraction is not None:
-                    self._hold(params, in_place, self._awaits_calls(fabric))
-            ticket = None if other is None else await fabric.call(other * size, params, self.age)
+                    mixing.hold()
+            ticket = None if other is None else await fabric.call(other * size, mixing.sent, self.age)
+            if ticket is not None:
+                mixing.calls(ticket)
             frames = await self._compute(worker, fabric, group, fraction)
-            difference, years = (None, 0.0) if ticket is None else await fabric.done(ticket)
+            answer, years = (None, 0.0) if ticket is None else await fabric.done(ticket)
             with fabric.alone():
-                self._release(params, difference)
-                if difference is not None:
+                mixing.release(answer)
+                if answer is not None:
                     self.age -= c * years
                     fabric.staleness[round(abs(years))] += 1
                 if frames:
@@ -179,18 +174,16 @@ class Adpsgd(Asynchronous):
         learners = [rank // size for rank in fabric.living if rank % size == 0]
         return partner(self.options, fabric.rank // size, learners, self.round)
 
-    def _awaits_calls(self, fabric: Fabric) -> bool:
-        """Whether others may begin an exchange with this worker."""
-        return len(fabric.living) > 1 and (self.options.pattern != "pairwise" or fabric.living.index(fabric.rank) % 2 == 1)
-
     async def _compute(self, worker: Worker, fabric: Fabric, group: range, fraction: float | None) -> float:
         """The gradient, divided by the group's size, and the frames likewise, of the group's next minibatches; no frames at its end.
 
         Of a worker that takes its step in place, the step, and its frames.
         """
         if self._in_place(worker, fabric, group):
+            if fraction is None:
+                return 0
             before = worker.frames
-            if fraction is not None:
+            with fabric.attending() if worker.optimizer.goes_map_by_map else nullcontext():
                 await fabric.compute(lambda: worker.step(fraction))
             return worker.frames - before
         assert self.gradient is not None
@@ -210,44 +203,17 @@ class Adpsgd(Asynchronous):
             frames = await fabric.sum_within(gradient, frames, group)
         return frames / len(group)
 
-    def _hold(self, params: Tensor, in_place: bool, awaits_calls: bool) -> None:
-        """The worker begins to compute."""
-        self.held, self.shown = True, None if in_place else params
-        if in_place and awaits_calls:
-            self._copy = torch.empty_like(params) if self._copy is None else self._copy
-            self.shown = self._copy.copy_(params)
-
-    def _release(self, params: Tensor, difference: Tensor | None) -> None:
-        """It has computed: what has been exchanged meanwhile, by others' calls and by its own, flows."""
-        flows = [(self.flow, 1.0)] * self.flowed + [(difference, -self.options.share)] * (difference is not None)
-        for mine, *parts in _pieces(params, *(flow for flow, _ in flows)):
-            for part, (_, share) in zip(parts, flows, strict=True):
-                mine.add_(part, alpha=share)
-        self.held = self.flowed = False
-
-    def _answer(self, params: Tensor, other: Tensor | None, age: float) -> tuple[Tensor | None, float]:
-        """(the difference between the other's model and this worker's, of which c flows; of ages); no model where the other is turned
-        away."""
+    def _answer(self, mixing: Mixing, other: Tensor | None, age: float) -> tuple[Tensor | None, float]:
+        """(what goes back, the difference of the ages), of which c flows; nothing where the other is turned away."""
         c = self.options.share
-        model = self.shown if self.held else params
-        if other is None or model is None or (self.begun and self.keep * (1.0 - c) < c):
+        if other is None or (self.begun and self.keep * (1.0 - c) < c):
             return None, 0.0
         years = age - self.age
-        if not self.held:
-            for difference, mine in _pieces(other, model):
-                mine.add_(difference.sub_(mine), alpha=c)
-        elif not self.flowed:
-            self.flow = torch.empty_like(params) if self.flow is None else self.flow
-            for difference, mine, flow in _pieces(other, model, self.flow):
-                torch.mul(difference.sub_(mine), c, out=flow)
-            self.flowed = True
-        else:
-            for difference, mine, flow in _pieces(other, model, self.flow):
-                flow.add_(difference.sub_(mine).sub_(flow), alpha=c)
+        answer = mixing.answer(other)
         self.age += c * years
         if self.begun:
             self.keep *= 1.0 - c
-        return other, years
+        return answer, years
 
     async def _in_step(self, worker: Worker, fabric: Fabric, group: range) -> None:
         """delay-by-one."""

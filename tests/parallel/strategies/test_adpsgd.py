@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from pykaldist.errors import UserError
 from pykaldist.optim.sgd import SgdOptions
 from pykaldist.parallel.fabric import Average, Call, Done, Fabric, More, Take
-from pykaldist.parallel.strategies.adpsgd import PATTERNS, PIECE, Adpsgd, AdpsgdOptions, partner
+from pykaldist.parallel.mixing import Mixing
+from pykaldist.parallel.strategies.adpsgd import PATTERNS, Adpsgd, AdpsgdOptions, partner
 from pykaldist.parallel.strategies.hadpsgd import Hadpsgd, HadpsgdOptions
 from pykaldist.parallel.strategies.ssgd import Ssgd
 
@@ -120,50 +121,24 @@ def test_partners(size):
 def test_who_has_given_away_its_share_turns_others_away():
     """With c = 1/3, of a model that is under way 2/3 are left after one answer, 4/9 after two; a third would leave less than 1/3."""
     strategy, params = Adpsgd(AdpsgdOptions()), torch.zeros(1)
-    strategy.begun = True
-    answers = [strategy._answer(params, torch.ones(1), 3.0)[0] for _ in range(3)]
+    strategy.begun, mixing = True, Mixing(params, strategy.options.share)
+    answers = [strategy._answer(mixing, torch.ones(1), 3.0)[0] for _ in range(3)]
     assert answers[0].item() == pytest.approx(1) and answers[1].item() == pytest.approx(2 / 3) and answers[2] is None
     assert params.item() == pytest.approx(5 / 9) and strategy.age == pytest.approx(5 / 3)
     strategy.begun = False
-    assert strategy._answer(params, torch.ones(1), 3.0)[0] is not None
-
-
-@pytest.mark.parametrize("in_place", [True, False])
-@pytest.mark.parametrize("own", [True, False])
-def test_a_step_is_not_disturbed_by_what_is_answered_meanwhile(in_place, own):
-    """The parameters are left alone until it ends; others see, and mix with, what earlier ones have left. In pieces, the last one short."""
-    size, c = 2 * PIECE + 3, 1.0 / 3.0
-    generator = torch.Generator().manual_seed(1)
-    strategy, params = Adpsgd(AdpsgdOptions("queue", "ring")), torch.randn(size, generator=generator)
-    model, step = params.clone(), torch.randn(size, generator=generator)
-    for round in range(2):
-        strategy._hold(params, in_place, True)
-        if in_place:
-            params.add_(step)
-        before = params.clone()
-        for _ in range(3 * round):
-            other = torch.randn(size, generator=generator)
-            expected = other - model
-            assert torch.allclose(strategy._answer(params, other.clone(), 0.0)[0], expected, atol=1e-6)
-            assert torch.equal(params, before)
-            model += c * expected
-        difference = torch.randn(size, generator=generator) if own else None
-        strategy._release(params, difference)
-        if not in_place:
-            params.add_(step)
-        model += step - (c * difference if own else 0.0)
-        assert torch.allclose(params, model, atol=1e-5)
-        model = params.clone()
-        other = torch.randn(size, generator=generator)
-        assert torch.equal(strategy._answer(params, other.clone(), 0.0)[0], other - model)  # between steps, of the parameters
-        model += c * (other - model)
-        assert torch.allclose(params, model, atol=1e-6)
+    assert strategy._answer(mixing, torch.ones(1), 3.0)[0] is not None
 
 
 class Answering(Fabric):
     """A worker of two whose calls are answered while it computes; the test answers what it asks for itself."""
 
     answers_meanwhile = True
+
+    def lend(self, like):
+        return torch.empty_like(like)
+
+    def come(self, ticket):
+        return None
 
 
 @pytest.mark.parametrize("additive", [True, False])
@@ -173,11 +148,11 @@ def test_a_step_that_rescales_is_that_of_the_mixed_model(descender, additive):
     class Worker(descender):
         def step(self, fraction=None):
             self.index, self.frames = self.index + 1, self.frames + 8
-            strategy._answer(self.params, torch.ones(1), 1.0)
+            fabric.handler(1, torch.ones(1), 1.0)
             self.params.clamp_(max=1.0)
 
         def gradient(self, gradient, fraction):
-            strategy._answer(self.params, torch.ones(1), 1.0)
+            fabric.handler(1, torch.ones(1), 1.0)
             return super().gradient(gradient, fraction)
 
         def apply(self, gradient, frames, fraction):
@@ -185,14 +160,16 @@ def test_a_step_that_rescales_is_that_of_the_mixed_model(descender, additive):
 
     strategy, worker = Adpsgd(AdpsgdOptions()), Worker(lambda worker: torch.zeros(1), 1, torch.tensor([5.0]))
     worker.optimizer.additive = additive
-    epoch, answer, models = strategy.epoch(worker, Answering(0, 2)), None, []
+    fabric, answer, models = Answering(0, 2), None, []
+    epoch = strategy.epoch(worker, fabric)
+    back = torch.tensor([1.0 if additive else 4.0])  # the other's model, or the difference
     while True:
         request = epoch.send(answer)
         if isinstance(request, Average):
             break
         models.append(worker.params.item())
         fraction = 0.0 if len(models) == 1 else None
-        answer = {Take: fraction, Call: 1, Done: (torch.tensor([4.0]), 0.0), More: False}[type(request)]
+        answer = {Take: fraction, Call: 1, Done: (back, 0.0), More: False}[type(request)]
     assert worker.params.item() == (1.0 if not additive else pytest.approx(1.0 - 4 / 3 - 4 / 3))
     assert (strategy.gradient is None) == additive
 
@@ -202,14 +179,6 @@ def test_a_step_that_rescales_is_that_of_the_mixed_model(descender, additive):
 def test_which_optimisers_add(make_workers, options, additive):
     worker = make_workers()[0]
     assert type(worker.optimizer)(worker.learner, SgdOptions(**options)).additive == additive
-
-
-def test_who_awaits_no_calls_has_no_copy_and_turns_away_whoever_calls():
-    strategy, params = Adpsgd(AdpsgdOptions(pattern="pairwise")), torch.zeros(1)
-    strategy._hold(params, True, False)
-    assert strategy._answer(params, torch.ones(1), 1.0) == (None, 0.0)
-    strategy._release(params, None)
-    assert strategy._answer(params, torch.ones(1), 1.0)[0] is not None
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
