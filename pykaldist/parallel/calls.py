@@ -220,21 +220,22 @@ class Calls:
 
     def _reply(self, arrival: Arrival, buffer: Tensor | None, value: float, sent: Callable[[], None] | None = None) -> None:
         """The answer; what belongs to the worker, and is not lent, is copied, as it may change before it is sent."""
-        own = arrival.buffer
-        lent = buffer is not None and self._is_lent(buffer)
-        if buffer is not None and buffer is not own and not lent:
-            if own is not None and len(own) == len(buffer):
+        own, in_place = arrival.buffer, False
+        where: list[float] = []
+        if buffer is not None:
+            stays = buffer is own or (self._is_lent(buffer) and (arrival.peer is None or not buffer.is_cuda))
+            if not stays and own is not None and len(own) == len(buffer):
                 buffer = own.copy_(buffer)
-            else:
+            elif not stays:
                 buffer = buffer.cpu() if buffer.is_cuda else buffer.clone()
         if arrival.peer is None:
             self._come(arrival.ticket, buffer, value)
             return
-        in_place = arrival.lent and buffer is own
-        if buffer is not None and buffer.is_cuda:
-            buffer = buffer.cpu()
-        where = self._peers.grant(arrival.peer, buffer) if lent and buffer is not None else []
-        self._peers.send(arrival.peer, ANSWER, [arrival.ticket, value, in_place, *where], None if in_place or where else buffer, sent)
+        if buffer is not None:
+            in_place = arrival.lent and buffer is own
+            where = self._peers.grant(arrival.peer, buffer) if not in_place else []
+        numbers = [arrival.ticket, value, in_place, *where]
+        self._peers.send(arrival.peer, ANSWER, numbers, None if in_place or where else buffer, sent)
 
     def _come(self, number: int, buffer: Tensor | None, value: float) -> None:
         """The answer to a call of a worker here."""
