@@ -3,7 +3,7 @@
 A call is a message with its buffer, and its answer another. A call in turn is a knock first; what it brings is granted, one after the
 other, or denied, and then it is as any call; the end is free again when the last byte of the answer has left. Between processes of one
 machine the buffer lies in memory that both share, and the answer is written where the call stood. What a worker itself has lent is not
-copied, neither for a call nor for an answer, and not written to.
+written to, and not copied into that memory, where it lies already, neither for a call nor for an answer.
 
 Everything here runs with the host's lock, on the main thread or on one that reads.
 """
@@ -47,7 +47,7 @@ class Arrival:
     ticket: int
     value: float
     buffer: Tensor | None = None
-    lent: bool = False  # the buffer is the caller's, for the answer too
+    shared: bool = False  # the buffer lies in memory that both share
     in_turn: bool = False
     patient: bool = True
 
@@ -110,15 +110,15 @@ class Calls:
     def heed(self, peer: int, kind: int, numbers: list[float], buffer: Tensor | None) -> None:
         """A message of another process."""
         if kind == CALL:
-            sender, to, ticket, value, *lent = int(numbers[0]), int(numbers[1]), int(numbers[2]), *numbers[3:]
-            if lent:
-                buffer = self._peers.borrowed(peer, lent)
+            sender, to, ticket, value, *where = int(numbers[0]), int(numbers[1]), int(numbers[2]), *numbers[3:]
+            if where:
+                buffer = self._peers.borrowed(peer, where)
             line = self._lines.get(to)
             if line and (line[0].peer, line[0].ticket) == (peer, ticket):
-                line[0].buffer, line[0].lent = buffer, bool(lent)
+                line[0].buffer, line[0].shared = buffer, bool(where)
                 self._finish(line[0])
             else:
-                self._arrive(Arrival(peer, sender, to, ticket, value, buffer, bool(lent)))
+                self._arrive(Arrival(peer, sender, to, ticket, value, buffer, bool(where)))
         elif kind == ANSWER:
             number, value, in_place, *where = int(numbers[0]), *numbers[1:]
             if where:
@@ -158,12 +158,15 @@ class Calls:
         ticket = self._tickets[number]
         numbers = [self._host.ranks[ticket.place], ticket.to, number, ticket.value]
         if ticket.sent.is_cuda or not self._is_lent(ticket.sent):
-            if len(ticket.sent) and self._peers.shares(to):
-                ticket.sent = self._peers.lend(ticket.sent, "cpu").copy_(ticket.sent)
-            else:
-                ticket.sent = ticket.sent.cpu() if stays or ticket.sent.is_cuda else ticket.sent.clone()
+            ticket.sent = self._on_host(ticket.sent, to, stays)
         where = self._peers.grant(to, ticket.sent)
         self._peers.send(to, CALL, [*numbers, *where], None if where else ticket.sent)
+
+    def _on_host(self, buffer: Tensor, to: int, stays: bool) -> Tensor:
+        """A buffer as it is sent to a process: a copy, in memory that is shared with that if any is; itself only if it `stays` as it is."""
+        if len(buffer) and self._peers.shares(to):
+            return self._peers.lend(buffer, "cpu").copy_(buffer)
+        return buffer.cpu() if stays or buffer.is_cuda else buffer.clone()
 
     def _arrive(self, arrival: Arrival) -> None:
         """A call, or a knock, has come."""
@@ -220,20 +223,19 @@ class Calls:
 
     def _reply(self, arrival: Arrival, buffer: Tensor | None, value: float, sent: Callable[[], None] | None = None) -> None:
         """The answer; what belongs to the worker, and is not lent, is copied, as it may change before it is sent."""
-        own, in_place = arrival.buffer, False
-        where: list[float] = []
-        if buffer is not None:
-            stays = buffer is own or (self._is_lent(buffer) and (arrival.peer is None or not buffer.is_cuda))
-            if not stays and own is not None and len(own) == len(buffer):
+        own = arrival.buffer
+        if buffer is not None and buffer is not own:
+            if self._is_lent(buffer):
+                buffer = buffer if arrival.peer is None or not buffer.is_cuda else self._on_host(buffer, arrival.peer, stays=True)
+            elif own is not None and len(own) == len(buffer):
                 buffer = own.copy_(buffer)
-            elif not stays:
+            else:
                 buffer = buffer.cpu() if buffer.is_cuda else buffer.clone()
         if arrival.peer is None:
             self._come(arrival.ticket, buffer, value)
             return
-        if buffer is not None:
-            in_place = arrival.lent and buffer is own
-            where = self._peers.grant(arrival.peer, buffer) if not in_place else []
+        in_place = arrival.shared and buffer is own
+        where = [] if buffer is None or in_place else self._peers.grant(arrival.peer, buffer)
         numbers = [arrival.ticket, value, in_place, *where]
         self._peers.send(arrival.peer, ANSWER, numbers, None if in_place or where else buffer, sent)
 

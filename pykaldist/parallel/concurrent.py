@@ -2,7 +2,7 @@
 
 The coroutines of a process's workers run on its main thread, each until it has to wait for something; they compute there. Whatever arrives
 from other processes (`parallel/peers.py`) is dealt with by the threads that read it: calls are answered by the workers' handlers,
-while the main thread computes. One lock keeps handlers from each other and from `alone`.
+while the main thread computes, or by that itself where it looks about. One lock keeps handlers from each other and from `alone`.
 
     calls          each with an answer, and in turn where it is to be so (`parallel/calls.py`).
     take, more     process 0 keeps the books of the epoch's minibatches, and lets the job rest for a checkpoint (`parallel/questions.py`).
@@ -150,14 +150,13 @@ class Concurrent(Host):
         self._running = True
         self._ready.extend((place, None) for place in range(len(work)))
         while self._going:
-            turn = self._next()
-            if turn is None:
-                if len(self._questions.paused) < len(self._going):
-                    raise RuntimeError("every worker waits for another")
-                self._pause()
-            else:
-                self._drive(*turn)
+            if self._wait():
+                self._drive()
                 self._meet()
+            elif len(self._questions.paused) < len(self._going):
+                raise RuntimeError("every worker waits for another")
+            else:
+                self._pause()
         self._running = False
         with self.changed:
             self._questions.books = None
@@ -190,18 +189,21 @@ class Concurrent(Host):
         members = self._survivors.members if self.peers else [0]
         return [rank for p in members for rank in range(self.bounds[p], self.bounds[p + 1])]
 
-    def _next(self) -> tuple[int, Any] | None:
-        """A worker here that can go on, with the answer that it waits for; None where all are to pause."""
+    def _wait(self) -> bool:
+        """Until a worker here can go on; False where all are to pause."""
         before = time.perf_counter()
         with self.changed:
             if self.peers:
                 self.peers.wait(lambda: self._ready or len(self._questions.paused) == len(self._going))
-            turn = self._ready.popleft() if self._ready else None
-        if turn is not None:
-            self.fabrics[turn[0]].seconds[self._waits_for[turn[0]]] += time.perf_counter() - before
-        return turn
+            if not self._ready:
+                return False
+            place = self._ready[0][0]
+        self.fabrics[place].seconds[self._waits_for[place]] += time.perf_counter() - before
+        return True
 
-    def _drive(self, place: int, answer: Any) -> None:
+    def _drive(self) -> None:
+        """Let the first worker that can go on do so, as far as it can. What it is given is not kept: it may be lent."""
+        place, answer = self._ready.popleft()
         while True:
             try:
                 request = self._work[place].send(answer)

@@ -42,7 +42,10 @@ def pieces(*vectors: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
 
 class Mixing:
-    """The model of one worker, of whose differences from others' the share c flows. To be used with the fabric's lock, but for `sent`."""
+    """The model of one worker, of whose differences from others' the share c flows.
+
+    `hold`, `answer` and `release` are called `alone`, the rest by the worker itself.
+    """
 
     def __init__(self, params: Tensor, share: float) -> None:
         self.params, self.share = params, share
@@ -60,7 +63,7 @@ class Mixing:
         self.held = True
 
     def calls(self, ticket: int) -> None:
-        """It has called another, which sends what `release` is to be given."""
+        """The worker has called another, which sends what `release` is to be given."""
 
     def answer(self, other: Tensor) -> Tensor:
         """Another's `sent` has come, and flows: what goes back. It may be written over what has come."""

@@ -11,7 +11,8 @@ is nothing to do. Everything that they change is guarded by `changed`, a conditi
 
 Large buffers for a process of the same machine lie in memory that both share (`parallel/shared.py`); what is sent then says where. While
 that process computes, and looks about from time to time (`attending`), messages without a buffer are left in its mailbox there
-(`parallel/mailbox.py`). Who comes to wait for something nudges those who have not found what he left. They may overtake a buffer.
+(`parallel/mailbox.py`), and it calls `heed` itself. Who comes to wait for something nudges those who have not found what he left. What
+is left in a mailbox may overtake what was sent before by the connection, and is dropped where its writer is lost.
 
 A process that ends without `close` is lost to the others: at once where its system closes its connections, within about `SILENCE_S` where
 its machine is gone. Who connects has to know a secret that only the job's processes have told each other.
@@ -137,7 +138,7 @@ class Peers:
         self.changed = threading.Condition(threading.RLock())
         self.failure: Exception | None = None
         self.gone: set[int] = set()  # those lost
-        self._closing = False
+        self._closing = self._waits = False
         self._links = _meet(processes)
         self._slots = Slots(self.rank, self.size)
         for peer, link in self._links.items():
@@ -166,7 +167,7 @@ class Peers:
         """Leave a message where the peer will find it; False where it does not look there."""
         if link.outbox is None or not link.outbox.put(kind, numbers):
             return False
-        if not link.outbox.attended:
+        if self._waits or not link.outbox.attended:
             link.send(Message.of(NUDGE))
         return True
 
@@ -201,7 +202,7 @@ class Peers:
         return self._slots.lend(like, like.device if device is None else torch.device(device))
 
     def is_lent(self, tensor: Tensor) -> bool:
-        """Whether this is what `lend` has returned, or begins where that does."""
+        """Whether this is what `lend` has returned."""
         return self._slots.is_lent(tensor)
 
     def grant(self, to: int, tensor: Tensor) -> list[float]:
@@ -222,10 +223,12 @@ class Peers:
     def wait(self, until: Callable[[], object]) -> None:
         """Until this is true, whatever arrives meanwhile; raises `failure`. To be called with the lock."""
         if not until():
+            self._waits = True
             for link in self._links.values():
                 if link.outbox is not None and link.outbox.unread:
                     link.send(Message.of(NUDGE))
         self.changed.wait_for(lambda: self.failure is not None or until())
+        self._waits = False
         if self.failure is not None:
             raise self.failure
 
@@ -249,6 +252,7 @@ class Peers:
                     with self.changed:
                         message.sent()
                         self.changed.notify_all()
+                del message  # what it refers to may be lent again
         except OSError:
             self._lose(peer)
         except Exception as error:  # of what is done when a message has left
@@ -298,6 +302,7 @@ class Peers:
                 return
             self.gone.add(peer)
             self._slots.forget(peer)
+            self._links[peer].outbox = None
             try:
                 self._lost(peer)
             except Exception as error:  # the job cannot go on without this peer: for the main thread to say

@@ -4,7 +4,7 @@ A process lends slots: anonymous files in memory, mapped by it and by whoever op
 one machine can. They have no name that could be left behind when all are gone.
 
 A slot is lent again when nobody refers to it any more: its owner to the tensor over it, nor those to whom that was granted to theirs.
-Behind the bytes of a slot is a number for each process, in which that counts what it has granted back; the owner knows what it has
+Behind the bytes of a slot is a number for each process, in which that counts what it has given back; the owner knows what it has
 granted. So no message has to be sent, and nobody waits for one.
 """
 
@@ -39,13 +39,13 @@ class Slot:
         return cls(torch.frombuffer(memory, dtype=torch.uint8, count=size), returned, [0] * processes)
 
     @property
-    def used(self) -> bool:
-        """By its owner."""
-        return self.tensor is not None and self.tensor() is not None
+    def tensor_now(self) -> Tensor | None:
+        """The one that its owner refers to."""
+        return None if self.tensor is None else self.tensor()
 
     def fits(self, size: int) -> bool:
         """Whether it can be lent for so many bytes."""
-        return len(self.bytes) == size and not self.used and self.returned.tolist() == self.granted
+        return len(self.bytes) == size and self.tensor_now is None and self.returned.tolist() == self.granted
 
 
 class Slots:
@@ -81,14 +81,18 @@ class Slots:
         return slot
 
     def is_lent(self, tensor: Tensor) -> bool:
-        """Whether it is a tensor that was lent, or begins where one does."""
-        address = tensor.data_ptr()
-        return (address in self._lent and self._mine[self._lent[address]].used) or address in self._elsewhere
+        """Whether it is what `lend` has returned, and not a part of that."""
+        return self._file(tensor) is not None or self._elsewhere.get(tensor.data_ptr()) is tensor
+
+    def _file(self, tensor: Tensor) -> int | None:
+        """Of the slot that was lent as this tensor."""
+        file = self._lent.get(tensor.data_ptr())
+        return file if file is not None and self._mine[file].tensor_now is tensor else None
 
     def grant(self, tensor: Tensor, reader: int) -> int | None:
         """The file by which another process can map what is lent, until it gives it back; None where it cannot."""
         with self._lock:
-            file = self._lent.get(tensor.data_ptr())
+            file = self._file(tensor)
             if file is not None:
                 self._mine[file].granted[reader] += 1
             return file

@@ -33,6 +33,9 @@ STRATEGIES = {
 }
 
 
+SLOTS = 8
+
+
 def epoch(processes: Divisible, name: str, steps: int, seed: int, workers: int | None = None) -> int:
     """An epoch of `steps` moves in all; checks what came of it. Updates pushed, of asgd."""
     size = workers or processes.size
@@ -48,6 +51,7 @@ def epoch(processes: Divisible, name: str, steps: int, seed: int, workers: int |
     those = [Descender(lambda worker, rank=rank: move(rank), steps // size, torch.zeros(size, dtype=torch.float64)) for rank in host.ranks]
     for worker in those:
         worker.before_part = lambda: time.sleep(1e-4 * generator.random())
+        worker.optimizer.goes_map_by_map = seed % 2 == 0
         worker.sampler.of_split = lambda split, worker=worker: worker.sampler
     own = [strategies[rank] for rank in host.ranks]
     for strategy in own:
@@ -65,10 +69,13 @@ def epoch(processes: Divisible, name: str, steps: int, seed: int, workers: int |
     total = steps // size * size
     assert int(done.sum()) == total, f"{name}: {int(done.sum())} moves of {total}"
     expected = done if isinstance(own[0], Asgd) else done / size
+    assert all(abs(strategy.age - total / size) < 1e-6 for strategy in own if isinstance(strategy, Adpsgd)), f"{name}: steps are lost"
     for worker in those:
         assert torch.allclose(worker.params, expected), f"{name}: {worker.params.tolist()}, expected {expected.tolist()}"
     host.processes.barrier()
     if host.peers:
+        slots = len(host.peers._slots._mine)
+        assert slots <= SLOTS * len(own), f"{name}: {slots} slots for {len(own)} workers"
         host.peers.close()
     return pushes
 

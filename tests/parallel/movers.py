@@ -30,7 +30,7 @@ class Mover:
         move = self._move(self)
         for part in self.optimizer.parts:
             self.before_part()
-            with self.optimizer.around(part):
+            with self.optimizer.around(part) if self.optimizer.goes_map_by_map else nullcontext():
                 self.params[part].add_(move[part])
         self.index += 1
         self.frames += self._frames

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,9 @@ import torch
 from delays import STRATEGIES, epoch
 
 from pykaldist.errors import UserError
+from pykaldist.parallel import peers
 from pykaldist.parallel.concurrent import Concurrent
+from pykaldist.parallel.strategies.adpsgd import Adpsgd, AdpsgdOptions
 from pykaldist.parallel.strategies.hadpsgd import Hadpsgd, HadpsgdOptions
 
 HERE = Path(__file__).parent
@@ -21,8 +25,52 @@ HERE = Path(__file__).parent
 @pytest.mark.parametrize("workers", [4, 8])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_nothing_is_lost(in_processes, strategy, workers):
-    pushes = in_processes(4, lambda those: epoch(those, strategy, 25 * workers, workers, workers))
-    assert len(set(pushes)) == 1 and pushes[0] > 0
+    """Steps that go along with what is mixed, and such that do not."""
+    for seed in (0, 1):
+        pushes = in_processes(4, lambda those, seed=seed: epoch(those, strategy, 25 * workers, seed, workers))
+        assert len(set(pushes)) == 1 and pushes[0] > 0
+
+
+@pytest.mark.parametrize("strategy", ["adpsgd, ring", "adpsgd, pairwise"])
+def test_nothing_is_lost_where_no_memory_is_shared(in_processes, monkeypatch, strategy):
+    monkeypatch.setattr(peers, "readable", lambda *about: False)
+    assert in_processes(3, lambda those: epoch(those, strategy, 150, 0, 6))[0] > 0
+
+
+@pytest.mark.parametrize("optimizer, options", [("sgd", {}), ("ngsgd", {}), ("sgd", {"momentum": 0.5})])
+@pytest.mark.parametrize("size, pattern", [(2, "pairwise"), (4, "random-ring")])
+def test_all_updates_are_in_the_mean(in_processes, make_workers, optimizer, options, size, pattern):
+    """Of networks trained on a store: the model is what they began with and a share of what each step has added to its worker's."""
+    workers = [make_workers(size, [k], minibatch_size=4, optimizer=optimizer, dtype=torch.float64, **options)[0] for k in range(size)]
+    start, added = workers[0].params.clone(), [torch.zeros_like(workers[0].params) for _ in workers]
+
+    def watched(change, worker, total, pause):
+        def changing(*args, **more):
+            before = worker.params.clone()
+            change(*args, **more)
+            total.add_(worker.params - before)
+            time.sleep(pause.random() * 2e-4)
+
+        return changing
+
+    for k, (worker, total) in enumerate(zip(workers, added, strict=True)):
+        name = "_rule" if worker.optimizer.goes_map_by_map else "local_step"
+        setattr(worker.optimizer, name, watched(getattr(worker.optimizer, name), worker, total, random.Random(k)))
+        worker.begin_epoch(0, 0.05)
+
+    def work(those):
+        host = Concurrent(size, those, True, ["here"] * 2)
+        host.workers = [workers[k] for k in host.ranks]
+        strategies = [Adpsgd(AdpsgdOptions(pattern=pattern)) for _ in host.ranks]
+        host.begin_epoch()
+        host.run([s.epoch(w, fabric) for s, w, fabric in zip(strategies, host.workers, host.fabrics, strict=True)])
+        host.processes.barrier()
+        host.peers.close()
+        return sum(sum(fabric.staleness.values()) for fabric in host.fabrics)
+
+    assert sum(in_processes(2, work)) > 0
+    assert all(float(total.abs().max()) > 1e-3 for total in added)
+    assert all(torch.allclose(worker.params, start + sum(added) / size, atol=1e-12) for worker in workers)
 
 
 @pytest.mark.parametrize("strategy", [name for name in STRATEGIES if not name.startswith("hadpsgd")])

@@ -6,13 +6,14 @@ import os
 import socket
 import threading
 import time
-from contextlib import nullcontext
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
 from pykaldist.parallel import peers as peers_module
+from pykaldist.parallel.mailbox import ATTENDED, Mailbox
 from pykaldist.parallel.peers import DTYPES, FAILED, Peers
 from pykaldist.parallel.shared import Slots, proof, readable
 from pykaldist.parallel.survivors import Survivors
@@ -115,6 +116,7 @@ def test_a_slot_is_lent_again_when_nobody_anywhere_refers_to_it():
     first, second = owner.lend(like, host), owner.lend(like, host)
     places = [tensor.data_ptr() for tensor in (first, second)]
     assert places[0] != places[1] and owner.is_lent(first) and not owner.is_lent(like) and not reader.is_lent(first)
+    assert not owner.is_lent(first[:2]) and owner.grant(first[:2], 1) is None
     file = owner.grant(first.fill_(7), 1)
     assert owner.grant(first, 1) == file and owner.grant(like, 1) is None
     borrowed = [reader.borrow(pid, file, 3, torch.uint8) for _ in range(2)]
@@ -135,41 +137,135 @@ def test_a_slot_is_lent_again_when_nobody_anywhere_refers_to_it():
     assert again.data_ptr() == places[0] and len(second) == 3 and len(kept) == 3
 
 
-@pytest.mark.parametrize("attends", [True, False])
-def test_who_attends_finds_messages_when_it_looks_and_who_waits_nudges(in_processes, attends):
-    """Process 1 computes; 0 asks it something, and comes to wait for the answer."""
+class Computing:
+    """Process 1 of two computes, and `heard` of it answers NOTE with another one; process 0 does `ask(its peers)` meanwhile.
+
+    What process 1 had heard when that was done, and when it had computed.
+    """
+
+    def __init__(self, in_processes, ask, looks=True) -> None:
+        def work(those):
+            heard = Heard(those)
+            if those.rank == 0:
+                those.barrier()
+                ask(heard)
+                those.barrier()
+                found = None
+            else:
+                heard.peers._heed = lambda *message: (heard.messages.append(message), heard.peers.send(0, NOTE))
+                with heard.peers.attending():
+                    those.barrier()
+                    those.barrier()
+                    before = [message[2] for message in heard.messages]
+                    if looks:
+                        heard.peers.look()
+                        assert not heard.peers._links[0].inbox.unread
+                found = before, [message[2] for message in heard.messages]
+            those.barrier()
+            heard.peers.close()
+            return found
+
+        self.before, self.after = in_processes(2, work)[1]
+
+
+def send(heard, *numbers, **more):
+    with heard.peers.changed:
+        heard.peers.send(1, NOTE, numbers, **more)
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_who_attends_finds_what_is_left_when_it_looks_or_has_computed(in_processes, looks):
+    def ask(heard):
+        send(heard, 1)
+        send(heard, 2)
+        time.sleep(0.1)
+
+    done = Computing(in_processes, ask, looks)
+    assert (done.before, done.after) == ([], [[1.0], [2.0]])
+
+
+def test_who_comes_to_wait_nudges(in_processes):
+    def ask(heard):
+        send(heard, 1)
+        with heard.peers.changed:
+            heard.peers.wait(lambda: heard.messages)
+
+    assert Computing(in_processes, ask).before == [[1.0]]
+
+
+def test_who_waits_already_nudges_for_what_its_reading_thread_leaves(in_processes):
+    def ask(heard):
+        def wait():
+            with heard.peers.changed:
+                heard.peers.wait(lambda: heard.messages)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        time.sleep(0.1)
+        send(heard, 1)
+        waiting.join(20)
+        assert heard.messages
+
+    assert Computing(in_processes, ask).before == [[1.0]]
+
+
+def test_what_was_left_is_heard_before_what_comes_by_the_connection(in_processes):
+    def ask(heard):
+        send(heard, 1)
+        send(heard, *range(20))  # too long for a mailbox
+        heard.wait(lambda: len(heard.messages) == 2)
+
+    assert Computing(in_processes, ask).before == [[1.0], list(range(20))]
+
+
+def test_who_leaves_a_message_for_one_who_just_goes_nudges(in_processes, monkeypatch):
+    """It is attended when the message is left, and not any more when the writer looks again; the reader has had its last look."""
+
+    def put(self, kind, numbers):
+        left = Mailbox.put(self, kind, numbers)
+        self._marks[ATTENDED] = False
+        return left
+
+    def ask(heard):
+        monkeypatch.setattr(heard.peers._links[1].outbox, "put", partial(put, heard.peers._links[1].outbox))
+        send(heard, 1)
+        heard.wait(lambda: heard.messages)
+
+    assert Computing(in_processes, ask).before == [[1.0]]
+
+
+def test_one_who_dies_attending_is_left_alone(in_processes):
+    """Nothing is left for it or queued any more, and what it was granted is lent again."""
 
     def work(those):
         heard = Heard(those)
-        if those.rank == 0:
-            those.barrier()
-            with heard.peers.changed:
-                heard.peers.send(1, NOTE, [1])
-            time.sleep(0.2)
-            those.barrier()  # it has not looked yet
-            with heard.peers.changed:
-                heard.peers.send(1, NOTE, [2])
-            heard.wait(lambda: len(heard.messages) == 2)
-            found = True
-        else:
-            heard.peers._heed = lambda *message: (heard.messages.append(message), heard.peers.send(0, NOTE))
-            with heard.peers.attending() if attends else nullcontext():
+        if those.rank == 1:
+            with heard.peers.attending():
                 those.barrier()
+                cut(heard.peers)
                 those.barrier()
-                found = len(heard.messages) == 0 or not attends
-                heard.peers.look()
-                heard.wait(lambda: len(heard.messages) == 2)
-            assert [message[2] for message in heard.messages] == [[1.0], [2.0]]
+            return True
+        slot = heard.peers.lend(torch.zeros(5))
+        place, link = slot.data_ptr(), heard.peers._links[1]
+        heard.peers.grant(1, slot)
+        del slot
         those.barrier()
-        heard.peers.close()
-        return found
+        heard.wait(lambda: heard.lost)
+        queued = link._queued
+        with heard.peers.changed:
+            for _ in range(5):
+                with pytest.raises(RuntimeError, match="ended"):
+                    heard.peers.failure = None
+                    threading.Timer(0.01, heard.peers._fail, [RuntimeError("ended")]).start()
+                    heard.peers.wait(lambda: False)
+        assert link._queued == queued and heard.peers.lend(torch.zeros(5)).data_ptr() == place
+        those.barrier()
+        return True
 
     assert in_processes(2, work) == [True, True]
 
 
 def test_whose_memory_can_be_read(tmp_path):
-    import os
-
     file = proof(b"secret")
     assert readable(os.getpid(), file, b"secret") and not readable(os.getpid(), file, b"other!") and not readable(1 << 22, file, b"secret")
     os.close(file)

@@ -10,7 +10,7 @@ learning rate is by default N times that of one worker.
 
 Mixing without a barrier. Two workers exchange a flow c d: the one that begins, i, sends its model s_i, and goes on computing; the other, j,
 answers whenever that arrives, by
-    d = s_i - w_j;   w_j <- w_j + c d;   d goes back, and  w_i <- w_i - c d  before i's next step.
+    d = s_i - w_j;   w_j <- w_j + c d;   d goes back (or w_j, of which i makes it), and  w_i <- w_i - c d  before i's next step.
 What one gains the other loses: the sum over workers stays as it is, whatever happens in between. Nobody waits for a worker that computes,
 nor holds one that others wait for, so that there can be no deadlock, for any N.
 The flow is of s_i, and i may meanwhile have answered others, which has left keep s_i of s_i in w_i. A weight would become negative where
@@ -140,10 +140,10 @@ class Adpsgd(Asynchronous):
             fraction = await fabric.take(queue, group=group)
             with fabric.alone():
                 other = self._partner(fabric, size) if first and fraction is not None else None
-                self.begun = other is not None
+                self.begun, age = other is not None, self.age
                 if fabric.answers_meanwhile and fraction is not None:
                     mixing.hold()
-            ticket = None if other is None else await fabric.call(other * size, mixing.sent, self.age)
+            ticket = None if other is None else await fabric.call(other * size, mixing.sent, age)
             if ticket is not None:
                 mixing.calls(ticket)
             frames = await self._compute(worker, fabric, group, fraction)
@@ -159,7 +159,7 @@ class Adpsgd(Asynchronous):
                     self.age += 1.0
                     self.keep = 1.0
                     self.round += 1
-                self.begun = False
+                self.begun, answer = False, None  # it may be lent
             going = bool(frames) or await fabric.more(queue)
         await fabric.average(params, float(first), measure=True)
         learners = await fabric.total(float(first))
