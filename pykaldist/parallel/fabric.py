@@ -23,6 +23,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 T = TypeVar("T")
@@ -243,9 +244,8 @@ class Fabric:
         """A new buffer, such as `like`, which calls bring and answer as it is, without a copy, where memory is shared.
 
         Whoever lends it fills it before, and nobody writes to it afterwards. Its memory is lent again when nobody anywhere refers to it.
-        Only where `answers_meanwhile`.
         """
-        raise NotImplementedError
+        return torch.empty_like(like)
 
     def attending(self) -> AbstractContextManager[object]:
         """Entered while this worker computes and comes to `look` from time to time: then others need not wake it."""
@@ -255,8 +255,8 @@ class Fabric:
         """Deal with what has arrived meanwhile."""
 
     def come(self, ticket: int) -> tuple[Tensor | None, float] | None:
-        """What `done` will have of a call, if it has come already. Only where `answers_meanwhile`; to be asked `alone`."""
-        raise NotImplementedError
+        """What `done` will have of a call, if it is known to have come already; to be asked `alone`."""
+        return None
 
     def serve(self, handler: Handler) -> None:
         """Answer others' calls by `handler(sender, buffer, value)` whenever one arrives, whatever this worker does, one at a time."""

@@ -134,12 +134,6 @@ class Answering(Fabric):
 
     answers_meanwhile = True
 
-    def lend(self, like):
-        return torch.empty_like(like)
-
-    def come(self, ticket):
-        return None
-
 
 @pytest.mark.parametrize("additive", [True, False])
 def test_a_step_that_rescales_is_that_of_the_mixed_model(descender, additive):
