@@ -4,4 +4,17 @@ Rooms, from the ground up (each imports only from rooms below it): `io`, `feats`
 `parallel`, `train`, `decode`, `score`, `report`, `cli`. The ground that all stand on: `errors`, `options`, `progress`.
 """
 
+import os
+
+# Who waits for another thread or process spins no longer than the others take on an idle machine, then leaves the core to who computes.
+# The libraries read this when they are loaded, which is after pykaldist; who has settings of his own keeps them.
+WAITING = {
+    "GOMP_SPINCOUNT": "5000",  # GNU OpenMP: turns of a loop, some tenths of a millisecond
+    "KMP_BLOCKTIME": "1",  # Intel's and LLVM's OpenMP: milliseconds
+    "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",  # MPICH: sleeps between its looks
+}
+if "OMP_WAIT_POLICY" not in os.environ:
+    for name, value in WAITING.items():
+        os.environ.setdefault(name, value)
+
 __version__ = "0.1.0"

@@ -133,15 +133,10 @@ def commands(options: JobOptions, argv: list[str], survivors: Path | None = None
         raise UserError(f"there is no mpiexec beside {sys.executable} or on PATH to start {count} processes; install mpich, or use "
                         "--fabric gloo or --fabric virtual.")
     where: list[str] = []
-    most = count
     if options.hosts:
         hosts = parse_hosts(options.hosts)
         each = -(-count // len(hosts))
-        most = max(slots or each for _, slots in hosts)
         where = ["-hosts", ",".join(f"{host}:{slots or each}" for host, slots in hosts)]
-    if most > local_cores():
-        # Processes that wait for each other would keep cores from those that compute; so they yield, for more latency where they need not.
-        env.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", os.environ.get("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1"))
     return [Command([mpiexec, *where, "-n", str(count), *verb], env)]
 
 

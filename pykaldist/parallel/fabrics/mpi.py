@@ -2,10 +2,14 @@
 
 Buffers of a CPU are passed in place. So are those of a GPU where the MPI says that it takes them (MPI 4.1's mpi_memory_alloc_kinds); else
 they go through one pinned buffer of the host's memory that is kept.
+
+MPI waits by spinning, which keeps a core from whoever computes on it. So processes meet first, by a small exchange that does not block, and
+who comes early sleeps (`_wait`); what blocks is begun when all are there. It still waits for pieces of buffers, and yields (`WAITING`).
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -21,6 +25,9 @@ if TYPE_CHECKING:
 
 # An all-reduce in pieces that stay in a processor's cache while they are added is faster than one of everything.
 CHUNK = 1 << 22  # values
+AWAKE_S = 0.0002  # a wait without sleep: what processes that compute in step differ by
+PAUSE = 0.125  # of the time waited so far, which is then the most that a wait can grow by
+LONGEST_PAUSE_S = 0.01
 
 
 class Mpi(Divisible):
@@ -37,6 +44,7 @@ class Mpi(Divisible):
         self._staged = torch.empty(0)
 
     def sum(self, buffer: Tensor, scale: float) -> None:
+        self._wait(self._world.Ibarrier())
         if buffer.is_cuda and self._takes_cuda:
             torch.cuda.current_stream(buffer.device).synchronize()  # what was written to it is there
             self._world.Allreduce(self._mpi.IN_PLACE, buffer)
@@ -53,6 +61,15 @@ class Mpi(Divisible):
         if host is not buffer:
             buffer.copy_(host)
 
+    @staticmethod
+    def _wait(request: MPI.Request) -> None:
+        """Until an exchange is through: awake at first, then asleep for a part of the time waited so far, again and again."""
+        start = time.perf_counter()
+        while not request.Test():
+            waited = time.perf_counter() - start
+            if waited > AWAKE_S:
+                time.sleep(min(PAUSE * waited, LONGEST_PAUSE_S))
+
     def _staging(self, buffer: Tensor) -> Tensor:
         """`buffer` itself on a CPU, else its copy in pinned memory."""
         if buffer.device.type == "cpu":
@@ -63,14 +80,14 @@ class Mpi(Divisible):
 
     def control(self, values: Sequence[float] | np.ndarray, largest: bool = False) -> np.ndarray:
         result = np.array(values, dtype=np.float64)
-        self._world.Allreduce(self._mpi.IN_PLACE, result, self._mpi.MAX if largest else self._mpi.SUM)
+        self._wait(self._world.Iallreduce(self._mpi.IN_PLACE, result, self._mpi.MAX if largest else self._mpi.SUM))
         return result
 
     def scatter(self, parts: list[Tensor]) -> list[Tensor]:
         sent = torch.cat(parts).cpu()
         counts = np.array([len(part) for part in parts], dtype=np.int64)
         incoming = np.empty_like(counts)
-        self._world.Alltoall(counts, incoming)
+        self._wait(self._world.Ialltoall(counts, incoming))
         received = torch.empty(int(incoming.sum()), dtype=sent.dtype)
         self._world.Alltoallv([_bytes(sent), counts * sent.itemsize], [_bytes(received), incoming * sent.itemsize])
         return list(received.to(parts[0].device).split(incoming.tolist()))
@@ -78,13 +95,15 @@ class Mpi(Divisible):
     def gather(self, buffer: Tensor) -> list[Tensor]:
         sent = buffer.cpu().contiguous()
         counts = np.empty(self.size, dtype=np.int64)
-        self._world.Allgather(np.array([len(sent)], dtype=np.int64), counts)
+        own = np.array([len(sent)], dtype=np.int64)
+        self._wait(self._world.Iallgather(own, counts))
         received = torch.empty(int(counts.sum()), dtype=sent.dtype)
         self._world.Allgatherv(_bytes(sent), [_bytes(received), counts * sent.itemsize])
         return list(received.to(buffer.device).split(counts.tolist()))
 
     def broadcast(self, buffer: Tensor) -> None:
         host = self._staging(buffer)
+        self._wait(self._world.Ibarrier())
         self._world.Bcast(_bytes(host))
         if host is not buffer:
             buffer.copy_(host)
