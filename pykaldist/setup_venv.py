@@ -21,7 +21,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST_GLIBC = (2, 28)  # of the wheels' manylinux tags
-DISK = "8 GB with PyTorch's CUDA build (2 GB with its CPU build)"
+LEAST_SPACE = 1.5  # GB of .venv with PyTorch's CPU build
+DISK = f"6 GB with PyTorch's CUDA build ({LEAST_SPACE} GB with its CPU build)"
 OWN = "make an environment of your own, and name its Python in PYKALDIST_PYTHON"
 OTHER = "name another Python in PYKALDIST_SETUP_PYTHON"
 UV_NAMES = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX", "find-links": "UV_FIND_LINKS", "cert": "SSL_CERT_FILE"}
@@ -148,7 +149,7 @@ class Installer:
         """A new venv by uv, with the package indices that pip is told to use."""
         shutil.rmtree(venv, ignore_errors=True)
         listing = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False).stdout
-        made = self.run(uv, "venv", "--no-config", "--python", sys.executable, venv)
+        made = self.run(uv, "venv", "--python", sys.executable, venv)
         return made and self.run(uv, "pip", "install", "--python", venv / "bin" / "python", "--only-binary", ":all:", "-r", requirements,
                                  **pip_settings(listing))
 
@@ -175,6 +176,9 @@ def make(made_from: str, named: str, root: Path = ROOT) -> None:
     if not uv and not (has_pip and importlib.util.find_spec("venv")):
         raise SetupError(f"{sys.executable} has no pip, or cannot make virtual environments; install them (Debian, Ubuntu: apt-get install "
                          f"python3-venv python3-pip), or uv, or {OTHER}.")
+    free = shutil.disk_usage(root).free / 1e9
+    if free < LEAST_SPACE:
+        raise SetupError(f"{free:.1f} GB are free on the disk of {root}, and set-up needs {DISK}; free some, or clone it elsewhere.")
     log.write_text("", encoding="utf-8")
     installer = Installer(log)
     done = bool(uv) and installer.by_uv(str(uv), venv, requirements)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -242,6 +243,13 @@ def test_without_pip_or_uv_it_is_one_sentence(maker, monkeypatch):
     monkeypatch.setattr(setup_venv.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SetupError, match=r"has no pip, or cannot make virtual environments; install them \(Debian, Ubuntu: apt-get"):
         setup_venv.make("root 1 2", "", maker)
+
+
+def test_too_little_space_is_said_before_anything_is_fetched(maker, tools, monkeypatch):
+    monkeypatch.setattr(setup_venv.shutil, "disk_usage", lambda folder: types.SimpleNamespace(free=0.4e9))
+    with pytest.raises(SetupError, match=r"^0.4 GB are free on the disk of .*, and set-up needs 6 GB with"):
+        setup_venv.make("root 1 2", "", maker)
+    assert not (tools / "calls").exists()
 
 
 def test_what_fails_leaves_a_sentence_and_a_log_and_no_venv(maker, tools):
