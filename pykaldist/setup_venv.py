@@ -71,7 +71,8 @@ CAUSES = [
      "(UV_DEFAULT_INDEX for uv), and run the same command again"),
     (r"ReadTimeout|Read timed out|IncompleteRead|Connection broken|Connection reset|operation timed out",
      "the download broke off; run the same command again, which goes on with what is in the cache"),
-    (r"No matching distribution found for (\S+)|Because there (?:is|are) no versions? of (\S+)|Because (\S+) has no wheels with a matching",
+    (r"No matching distribution found for (\S+)|Because there (?:is|are) no versions? of (\S+)|"
+     r"Because (\S+) (?:has no (?:usable )?wheels|was not found in)",
      "the package index has no {0} for Python {python}, or could not be reached; " + OTHER + ", or in PIP_INDEX_URL an index that has "
      "all of PyPI"),
     (r"ResolutionImpossible|conflicting dependencies", "the packages of requirements.txt exclude each other on Python {python}; " + OTHER),

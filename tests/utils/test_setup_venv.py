@@ -151,6 +151,9 @@ ERROR: No matching distribution found for numpy==2.4.6
     ("ERROR: Could not find a version that satisfies the requirement numpy==2.4.6 (from versions: 2.2.5, 2.2.6)\n"
      "ERROR: No matching distribution found for numpy==2.4.6", f"has no numpy==2.4.6 for Python 3.{sys.version_info[1]}, or could not be"),
     ("  × No solution found when resolving dependencies:\n  ╰─▶ Because there is no version of numpy==2.4.6 and", "has no numpy==2.4.6"),
+    ("error: No solution found\n  cause: Because numpy==2.4.6 has no usable wheels and you require", "has no numpy==2.4.6"),
+    ("error: No solution found\n  cause: Because kaldilm==1.15.5 has no wheels with a matching Python ABI tag", "has no kaldilm==1.15.5"),
+    ("error: No solution found\n  cause: Because kaldilm was not found in the package registry and you", "has no kaldilm for"),
     ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device", "no space is left on the disk; set-up"),
     ("error: Failed to install: torch\n  Caused by: No space left on device (os error 28)", "no space is left on the disk; set-up needs"),
     ("ERROR: Could not install packages due to an OSError: [Errno 122] Disk quota exceeded", "the disk quota is reached"),
