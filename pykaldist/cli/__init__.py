@@ -63,7 +63,11 @@ def main(argv: list[str] | None = None) -> int:
     if not (_HERE / f"{verb.replace('-', '_')}.py").is_file() or verb.startswith("_"):
         print(f"pykaldist: there is no verb {verb!r}; `pykaldist --help` lists them.", file=sys.stderr)
         return 2
-    module = importlib.import_module(f"pykaldist.cli.{verb.replace('-', '_')}")
+    try:
+        module = importlib.import_module(f"pykaldist.cli.{verb.replace('-', '_')}")
+    except ModuleNotFoundError as error:
+        print(f"pykaldist {verb}: ERROR: {missing_package_sentence(error)}", file=sys.stderr)
+        return 1
     parser = _Parser(prog=f"pykaldist {verb}", description=module.__doc__, allow_abbrev=False,
                      formatter_class=argparse.RawDescriptionHelpFormatter)
     module.add_arguments(parser)
@@ -76,6 +80,8 @@ def main(argv: list[str] | None = None) -> int:
     except Terminated:
         print(f"pykaldist {verb}: terminated; run the same command again to go on.", file=sys.stderr)
         return 128 + signal.SIGTERM
+    except ModuleNotFoundError as error:
+        message = missing_package_sentence(error)
     except MemoryError:
         message = "out of memory; use fewer jobs (--nj) or a machine with more."
     except KeyboardInterrupt:
@@ -88,6 +94,15 @@ def main(argv: list[str] | None = None) -> int:
         message = os_error_sentence(error)
     print(f"pykaldist {verb}: ERROR: {message}", file=sys.stderr)
     return 1
+
+
+def missing_package_sentence(error: ModuleNotFoundError) -> str:
+    """One clear sentence for a package that this Python lacks; a module of our own that is missing is a fault, and raised."""
+    package = (error.name or "pykaldist").partition(".")[0]
+    if package == "pykaldist":
+        raise error
+    return (f"this needs the package {package}, which {sys.executable} does not have; "
+            f"install it with: {sys.executable} -m pip install {package}")
 
 
 def os_error_sentence(error: OSError) -> str:

