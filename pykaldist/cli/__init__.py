@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from pykaldist import __version__
+from pykaldist import __version__, deterministic
 from pykaldist.errors import Terminated, UserError
 
 _HERE = Path(__file__).parent
@@ -63,6 +63,11 @@ def main(argv: list[str] | None = None) -> int:
     if not (_HERE / f"{verb.replace('-', '_')}.py").is_file() or verb.startswith("_"):
         print(f"pykaldist: there is no verb {verb!r}; `pykaldist --help` lists them.", file=sys.stderr)
         return 2
+    try:
+        deterministic.start(argv[1:])  # before the verb loads numpy or PyTorch
+    except UserError as error:
+        print(f"pykaldist {verb}: ERROR: {error}", file=sys.stderr)
+        return 1
     module = importlib.import_module(f"pykaldist.cli.{verb.replace('-', '_')}")
     parser = _Parser(prog=f"pykaldist {verb}", description=module.__doc__, allow_abbrev=False,
                      formatter_class=argparse.RawDescriptionHelpFormatter)
