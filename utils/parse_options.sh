@@ -1,6 +1,7 @@
 # Sourced by scripts after they set their defaults: `--some-option value` (or =value) sets $some_option.
 # --help prints the script's own usage() (or $help_message); --config FILE is sourced first. An option whose variable the script has not
-# set is an error: nothing is ignored. Numbers of jobs and stages, and options that are true or false by default, are checked here.
+# set is an error: nothing is ignored. Every script takes `--deterministic true` (pykaldist/deterministic.py), and so do those that it
+# calls. Numbers of jobs and stages, and options that are true or false by default, are checked here.
 # The script's positional arguments are what is left. Usage: . utils/parse_options.sh || exit 1
 
 __show_usage() {
@@ -22,6 +23,7 @@ while true; do
     if [ ! -r "$__value" ]; then echo "$0: ERROR: no config file $__value." >&2; exit 1; fi
     . "$__value"; continue
   fi
+  [ "$__name" != deterministic ] || deterministic=${deterministic:-false}
   if ! [[ $__name =~ ^[a-zA-Z][a-zA-Z0-9_]*$ ]] || [ -z "${!__name+set}" ]; then
     echo "$0: ERROR: there is no option $__option; $0 --help lists them." >&2; exit 1
   fi
@@ -36,4 +38,5 @@ while true; do
   fi
   printf -v "$__name" '%s' "$__value"
 done
+[ "${deterministic:-false}" = false ] || export PYKALDIST_DETERMINISTIC=true
 unset __option __name __value __kind __form

@@ -24,6 +24,7 @@ EOF
   --train-opts <options>          # more for steps/nnet/train.sh, such as "--average-period 20 --learn-rate 0.004"
   --rbm-ngpu <n>                  # workers in pretraining (1)
   --device <name>                 # cpu, cuda, cuda:N or auto (auto)
+  --deterministic true|false      # the same numbers on every machine, with any --nj and number of threads (false)
   --cmd <command>                 # how to run jobs (see cmd.sh)
 EOF
 }
@@ -31,6 +32,7 @@ EOF
 cd "$(dirname "$0")" || exit 1
 . ./cmd.sh
 stage=0 stop_stage=8 corpus="" ali_dir="" ali_opts="" rbm=true rbm_ngpu=1 nj=$(nproc) ngpu=1 strategy=ma train_opts="" device=auto
+deterministic=${PYKALDIST_DETERMINISTIC:-false}
 . ./path.sh
 . parse_options.sh || exit 1
 [ $# = 0 ] || { usage >&2; exit 1; }

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from pykaldist import __version__
+from pykaldist import __version__, deterministic
 from pykaldist.errors import Terminated, UserError
 
 _HERE = Path(__file__).parent
@@ -64,9 +64,13 @@ def main(argv: list[str] | None = None) -> int:
         print(f"pykaldist: there is no verb {verb!r}; `pykaldist --help` lists them.", file=sys.stderr)
         return 2
     try:
+        deterministic.start(argv[1:])  # before the verb loads numpy or PyTorch
         module = importlib.import_module(f"pykaldist.cli.{verb.replace('-', '_')}")
     except ModuleNotFoundError as error:
         print(f"pykaldist {verb}: ERROR: {missing_package_sentence(error)}", file=sys.stderr)
+        return 1
+    except UserError as error:
+        print(f"pykaldist {verb}: ERROR: {error}", file=sys.stderr)
         return 1
     parser = _Parser(prog=f"pykaldist {verb}", description=module.__doc__, allow_abbrev=False,
                      formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from pykaldist import deterministic
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import check_dim
 from pykaldist.hmm.em import AlignedFrames
@@ -109,7 +110,7 @@ def symmetric(upper: np.ndarray, dim: int) -> np.ndarray:
 
 def make_engine(device: str = "cpu", threads: int = 1) -> Engine:
     """The engine of `--device`: cpu, cuda, cuda:N, or auto (cuda where there is one); raises UserError for a device that is not there."""
-    if device == "cpu":
+    if device == "cpu" or (device == "auto" and deterministic.enabled()):
         return Engine(threads)  # without torch, whose import takes as long as a small corpus's training
     import torch
 

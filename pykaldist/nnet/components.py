@@ -171,7 +171,7 @@ class Affine(Component):
                  run: Pass) -> None:
         weight, bias = grads
         if dx is not None:
-            torch.mm(dy, self.weight, out=dx)
+            product(dy, self.weight, dx)
         rule(self.map, x, dy, weight, bias, beta)
 
 
@@ -197,7 +197,7 @@ class Linear(Component):
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule,
                  run: Pass) -> None:
         if dx is not None:
-            torch.mm(dy, self.weight, out=dx)
+            product(dy, self.weight, dx)
         rule(self.map, x, dy, grads[0], None, beta)
 
 

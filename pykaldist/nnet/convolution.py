@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from pykaldist.nnet.components import AffineMap, Component, GradientRule, ParameterSpec, Pass, add_up
-from pykaldist.nnet.gemm import affine
+from pykaldist.nnet.gemm import affine, product, root_
 
 EPSILON = 1e-5  # of a variance
 
@@ -67,7 +67,8 @@ class Convolution(Component):
         rows, (high, wide, maps) = len(x) * self.places, self.output_shape
         patches, dy = run.memory[: rows * self.map.input_dim].view(rows, -1), dy.view(rows, maps)
         if dx is not None:
-            back = torch.mm(dy, self.weight).view(len(x), high, wide, self.time, self.shape[2], self.bands)
+            back = product(dy, self.weight, dy.new_empty(rows, self.weight.shape[1]))
+            back = back.view(len(x), high, wide, self.time, self.shape[2], self.bands)
             image = self._image(dx.zero_())
             for t in range(self.time):
                 for f in range(self.bands):
@@ -136,10 +137,10 @@ class BatchNorm(Component):
         x, y = x.view(-1, self.features), y.view(-1, self.features)
         if run.training:
             variance, self._mean = torch.var_mean(x, 0, correction=0)
-            self._deviation = variance.add_(EPSILON).sqrt_()
+            self._deviation = root_(variance.add_(EPSILON))
         else:
             self._mean = self.mean
-            self._deviation = self.mean_square.addcmul(self.mean, self.mean, value=-1.0).clamp_min_(0.0).add_(EPSILON).sqrt_()
+            self._deviation = root_(self.mean_square.addcmul(self.mean, self.mean, value=-1.0).clamp_min_(0.0).add_(EPSILON))
         scale = self.gamma / self._deviation
         torch.addcmul(self.beta.addcmul(self._mean, scale, value=-1.0), x, scale, out=y)
 

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from pykaldist.frames.sampler import Minibatch, Sampler
 from pykaldist.nnet.components import Affine, GradientRule, ParameterSpec, Pass, outer_product
+from pykaldist.nnet.gemm import affine
 from pykaldist.nnet.learner import Learner
 from pykaldist.nnet.model import Model
 from pykaldist.nnet.nnet1 import Nnet1, Nnet1Component
@@ -82,7 +83,7 @@ class Rbm(Model):
 
     def reconstruct(self, hidden: Tensor, out: Tensor) -> None:
         """out (n, V) <- E[v | h] for hidden states (n, H)."""
-        torch.addmm(self.units.visible_bias, hidden, self.units.weight, out=out)
+        affine(hidden, self.units.weight.t(), self.units.visible_bias, out)
         if self.visible_units == "bern":
             torch.sigmoid(out, out=out)
 

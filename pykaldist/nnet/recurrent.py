@@ -29,6 +29,7 @@ from torch import Tensor
 
 from pykaldist.frames.packed import Sequences
 from pykaldist.nnet.components import AffineMap, Component, GradientRule, ParameterSpec, Pass, add_up
+from pykaldist.nnet.gemm import accumulate, affine, product
 
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
@@ -180,7 +181,7 @@ class Direction:
         gates, cells, tanh, hidden, before, _ = self._memory(memory, n)
         hidden = hidden if self.w_p is not None else y
         self._started = self.carried if sequences.continues and not self.reverse else None
-        torch.addmm(self.bias, x, self.w_x.t(), out=gates)
+        affine(x, self.w_x, self.bias, gates)
         recurrent, clip = self.w_r.t(), self.shape.cell_clip
         for rows, previous, linked, kept in self._steps(sequences):
             r, cell = (None, None) if previous is None else (y[previous], cells[previous])
@@ -190,7 +191,7 @@ class Direction:
             if r is not None and cell is not None:
                 if kept is not None:
                     r, cell = r * kept, cell * kept
-                a[:linked].addmm_(r, recurrent)
+                accumulate(a[:linked], r, recurrent, 1.0)
             if self.peepholes:
                 before[rows].zero_() if cell is None else before[rows][:linked].copy_(cell)
                 before[rows][linked:].zero_()
@@ -211,7 +212,7 @@ class Direction:
             torch.tanh(c_t, out=tanh_t)
             torch.mul(tanh_t, out, out=hidden_t)
             if self.w_p is not None:
-                torch.mm(hidden_t, self.w_p.t(), out=y[rows])
+                product(hidden_t, self.w_p.t(), y[rows])
         if sequences.leaves >= 0 and not self.reverse:
             start = sum(sequences.sizes[: sequences.leaves])
             last = slice(start, start + sequences.sizes[sequences.leaves])
@@ -232,11 +233,11 @@ class Direction:
                 later, follow, later_kept = after
                 back = gates[later.start : later.start + follow]
                 if later_kept is None:
-                    d_r[:follow].addmm_(back, self.w_r)
+                    accumulate(d_r[:follow], back, self.w_r, 1.0)
                 else:
-                    d_r[:follow].addcmul_(torch.mm(back, self.w_r), later_kept)
+                    d_r[:follow].addcmul_(product(back, self.w_r, torch.empty_like(d_r[:follow])), later_kept)
                     carry[:follow].mul_(later_kept)
-            d_m = d_r if self.w_p is None else torch.mm(d_r, self.w_p, out=hidden[:size])
+            d_m = d_r if self.w_p is None else product(d_r, self.w_p, hidden[:size])
             r, cell = (None, None) if previous is None else (y[previous], cells[previous])
             if previous is None and self._started is not None:
                 linked, (r, cell) = size, self._started
@@ -259,7 +260,7 @@ class Direction:
         c = self.shape.cell_dim
         gates, cells, _, hidden, before, inputs = self._memory(memory, len(x))
         if dx is not None:
-            torch.addmm(dx, gates, self.w_x, beta=float(add), out=dx)
+            accumulate(dx, gates, self.w_x, float(add))
         own = iter(grads)
         weight, bias = next(own), next(own)
         projection = next(own) if self.w_p is not None else None

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Minibatch
+from pykaldist.nnet.gemm import root_
 from pykaldist.nnet.rbm import ContrastiveDivergence
 from pykaldist.optim.optimizer import Optimizer
 from pykaldist.options import option
@@ -113,7 +114,7 @@ class Cd(Optimizer):
         """`moments`: sum and sum of squares of `values` values of the data, then of the reconstruction."""
         rbm = self.learner.model
         mean, square = (moments.view(2, 2) / values).unbind(1)
-        data, reconstruction = (square - mean.square()).clamp_min_(0.0).sqrt_().unbind()
+        data, reconstruction = root_((square - mean.square()).clamp_min_(0.0)).unbind()
         blown = reconstruction > GUARD_RATIO * data
         self.velocity[: rbm.num_params].masked_fill_(blown, 0.0)
         rbm.params[: rbm.num_params].mul_(torch.where(blown, data / reconstruction, torch.ones_like(data)))

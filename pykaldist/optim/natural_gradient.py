@@ -193,8 +193,6 @@ class OnlineNaturalGradient:
 
     def _project(self, x: Tensor, w: Tensor) -> Tensor:
         """H^T = W X^T (rank, n), of the type of x: faster to make on a CPU than H."""
-        if x.dtype == self.w.dtype:
-            return torch.mm(w, x.t())
         return product(w, x.t(), torch.empty(self.rank, x.shape[0], device=x.device, dtype=self.w.dtype)).to(x.dtype)
 
     def _energy(self, x: Tensor) -> Tensor:
@@ -212,7 +210,7 @@ class OnlineNaturalGradient:
         h = self._project(x, w)
         if self.collecting:
             self._collect(x, h)
-        x.addmm_(h.t(), w, alpha=-1.0)
+        accumulate(x, h.t(), w, 1.0, -1.0)
         norms = torch.linalg.vector_norm(x, dim=1, dtype=self.w.dtype)
         return norms, (factor(before) / (factor(torch.dot(norms, norms)) + TINY)) ** 0.5
 
@@ -222,7 +220,7 @@ class OnlineNaturalGradient:
         eta = new_share(rows, self.num_samples_history)
         torch.mul(self.w, self._shifted, out=self.m)
         accumulate(self._m, h, x, 1.0, eta / (rows * (1.0 - eta)))
-        torch.mm(self.m, self.m.t(), out=self._gram)
+        product(self.m, self.m.t(), self._gram)
         self._rows.fill_(rows)
 
     def update(self, small: Tensor | None = None) -> FisherUpdate:
@@ -233,7 +231,7 @@ class OnlineNaturalGradient:
 
     def finish(self, update: FisherUpdate) -> None:
         """W and the spectrum become the next ones."""
-        torch.mm(self._taken_over(update.a, self._a), self.m, out=self.w)
+        product(self._taken_over(update.a, self._a), self.m, self.w)
         if update.orthonormalise:
             w = self.w.cpu().numpy()
             self.w.copy_(torch.from_numpy(orthonormalised(w, update.spectrum.root)))

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from pykaldist import deterministic
 from pykaldist.errors import UserError
 from pykaldist.options import option
 from pykaldist.parallel.cluster import Cluster, shipped
@@ -42,8 +43,8 @@ class JobOptions:
     hosts: str = option("", "hosts, as node1,node2:4 (processes on each), or a file with one a line")
     device: str = option("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
     num_threads: int = option(0, "CPU threads of a process; 0: the machine's cores, shared by its processes")
-    deterministic: bool = option(False, "sums in the order of workers, one thread a process unless told: bit-identical for any "
-                                        "number of processes and any fabric")
+    deterministic: bool = option(False, "the same numbers on every machine: sums in the order of workers, for any number of processes and "
+                                        "any fabric; one thread a process; the code for one CPU type; --device auto is cpu")
     lr_scale: str | None = option(None, "how the learning rate follows the number of workers (local, ma, [h]adpsgd: linear; others: none)",
                                   tuple(LR_SCALES))
     blocks: int = option(1, "blocks of the partition into workers x blocks, drawn at random in each epoch")
@@ -55,6 +56,12 @@ class JobOptions:
     timeout: float = option(600.0, "seconds without progress of any process after which the job is ended")
 
     def __post_init__(self) -> None:
+        self.deterministic |= deterministic.enabled()
+        if self.deterministic:
+            if self.num_threads > 1:
+                raise UserError(f"--num-threads {self.num_threads} --deterministic true: sums depend on the number of threads, so that a "
+                                "process has one; use --ngpu and --nproc for more cores.")
+            self.device = "cpu" if self.device == "auto" else self.device
         for name in ("ngpu", "blocks", "timeout"):
             if getattr(self, name) <= 0:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name):g} is not positive.")

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 import pykaldist
+from pykaldist import deterministic
 from pykaldist.errors import UserError
 from pykaldist.frames.store import FrameStore
 from pykaldist.io.atomic import write_text
@@ -36,8 +37,9 @@ def commit() -> str | None:
 
 
 def versions() -> dict[str, str]:
-    """Of what a result depends on."""
-    return {"pykaldist": pykaldist.__version__, "torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()}
+    """Of what a result depends on; `baseline` is there in the deterministic mode."""
+    found = {"pykaldist": pykaldist.__version__, "torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()}
+    return {**found, "baseline": deterministic.BASELINE} if deterministic.enabled() else found
 
 
 def open_stores(path: Path) -> tuple[FrameStore, FrameStore]:

@@ -24,7 +24,7 @@ who computes, where, and what is exchanged
   --nproc <n>              # processes (one a GPU, or a CPU core, up to --ngpu)
   --fabric mpi|nccl|gloo|virtual, --hosts node1,node2:4 or a file with a host a line; srun is used under SLURM, and torchrun's variables
   --device <name>          # cpu, cuda, cuda:N or auto (auto)
-  --num-threads, --deterministic true (bit-identical for any number of processes and any fabric)
+  --num-threads, --deterministic true (the same numbers on every machine, for any number of processes and any fabric)
   --strategy local|ma|bmuf|ssgd|onebit|asgd|adpsgd|hadpsgd
   --average-period <n>     # minibatches between exchanges of ma and bmuf (10); --average-frames
   --reduce-type allreduce|butterfly|ring|hoppingring, --reduce-content model|all (ma)

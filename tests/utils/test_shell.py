@@ -44,6 +44,16 @@ def test_recipes_print_help_from_anywhere_and_refuse_unknown_options(recipe, tmp
 OPTIONS = "nj=4 stage=0 flag=false name=''; . parse_options.sh || exit 1; echo \"$nj $flag <$name> $*\""
 
 
+@pytest.mark.parametrize(("arguments", "mode"), [("--nj 2", ""), ("--deterministic true", "true"), ("--deterministic=false", "")])
+def test_every_script_takes_the_deterministic_mode(tmp_path, arguments, mode):
+    (tmp_path / "s.sh").write_text(f". '{ROOT}/path.sh'; {OPTIONS}; bash -c 'echo \"mode=$PYKALDIST_DETERMINISTIC\"'")
+    own = {name: value for name, value in os.environ.items() if name != "PYKALDIST_DETERMINISTIC"}
+    result = subprocess.run(f"bash s.sh {arguments}", shell=True, cwd=tmp_path, capture_output=True, text=True, check=False, env=own)
+    assert result.stdout.endswith(f"mode={mode}\n"), result.stderr
+    wrong = subprocess.run("bash s.sh --deterministic maybe", shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert wrong.returncode == 1 and "--deterministic takes true or false, found 'maybe'" in wrong.stderr
+
+
 @pytest.mark.parametrize(("arguments", "out"), [
     ("", "4 false <> "),
     ("--nj 8 a b", "8 false <> a b"),
