@@ -224,6 +224,11 @@ class Asgd(Asynchronous):
         if not any(self.unsent):
             worker.synced()
 
+    def steadier(self) -> list[str]:
+        limit = self.options.max_distance
+        return [f"bound the staleness by --max-distance (was {limit or 'no limit'})",
+                *["discount it with --staleness-discount true"] * (not self.options.staleness_discount)]
+
     def rejected(self) -> None:
         """The server's momentum is of the model that training went back from."""
         self.memory = {}
