@@ -167,7 +167,7 @@ class Trainer:
         self.detector.check(EPOCH, train["loss"], updates, int(frames))
         cv = evaluate(self.learner, self.cv, host.processes)
         self.detector.check(HELD_OUT, cv["loss"], updates, self.cv.frames)
-        rate = factor * schedule.learn_rate(epoch, 1.0 - 1.0 / self.workers[0].sampler.minibatches)  # of the last minibatch
+        rate = factor * self._last_rate()
         accepted = schedule.end_epoch(epoch, cv)
         if accepted:
             self.accepted.copy_(self.workers[0].params)
@@ -202,6 +202,10 @@ class Trainer:
         """The workers' rates over the schedule's."""
         return self.rate_factor * self.divergence.back_off_factor**self.detector.tries
 
+    def _last_rate(self) -> float:
+        """The schedule's, of the epoch's last minibatch."""
+        return self.schedule.learn_rate(self.epoch, 1.0 - 1.0 / self.workers[0].sampler.minibatches)
+
     def _agree(self) -> None:
         """Go on, or give the epoch up, all alike."""
         self.detector.agree(self.host.processes)
@@ -212,12 +216,12 @@ class Trainer:
         what = detector.described(diverged.finding, self.epoch, host.size)
         if how.on_divergence == "stop" or detector.tries == how.back_off_tries:
             again = f", for {detector.tries} lower rates too" * bool(detector.tries)
-            was = cure(self.learner.rate_option, self.schedule.learn_rate(self.epoch), self.rate_factor, self.strategies[0].steadier())
+            was = cure(self.learner.rate_option, self._last_rate(), self.rate_factor, self.strategies[0].steadier())
             raise UserError(f"{what}{again}; {was}.")
         detector.tries += 1
         detector.forget_epoch()
         host.abandon()
-        rate = self._factor() * self.schedule.learn_rate(self.epoch)
+        rate = self._factor() * self._last_rate()
         detector.backed_off.append({"why": what, "learn_rate": rate})
         self._set_model(self.accepted)
         for worker in self.workers:
