@@ -157,7 +157,6 @@ class Trainer:
                 for rank, worker in zip(host.living_here(), self._living(), strict=True):
                     self.detector.look(rank, worker, worker.totals.tolist())
         self._agree()
-        self._average_matrices()
         living = self._living()
         totals = [sum(column) for column in zip(*host.by_rank([worker.totals for worker in living]), strict=True)]
         train = self.learner.metrics(totals)
@@ -167,6 +166,7 @@ class Trainer:
         self.detector.check(EPOCH, train["loss"], updates, int(frames))
         cv = evaluate(self.learner, self.cv, host.processes)
         self.detector.check(HELD_OUT, cv["loss"], updates, self.cv.frames)
+        self._average_matrices()
         rate = factor * self._last_rate()
         accepted = schedule.end_epoch(epoch, cv)
         if accepted:
