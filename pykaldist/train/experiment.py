@@ -236,8 +236,9 @@ class Experiment:
             workers.append(Worker(make_optimizer(o.optimizer, learner, c.optimizer), sampler.of_split(rank)))
             strategies.append(make_strategy("local") if alone else make_strategy(c.job.strategy, c.strategy))
         factor = 1.0 if alone else c.job.rate_factor(strategies[0].lr_scale)
+        ramp = strategies[0].asynchronous and factor > 1.0 and not title and not schedule.moves_within(0)
         return Trainer(host, workers, strategies, schedule, dev, folder, c.trainer, c.divergence,
-                       lambda line: print(title + line, flush=True), factor)
+                       lambda line: print(title + line, flush=True), factor, ramp)
 
     def _warm_up(self, model: Model, transform: FeatureTransform, learn_rate: float) -> None:
         """Serial warm-up: `serial_warmup` epochs by one worker, in a folder of their own; then all have its model."""
@@ -288,7 +289,8 @@ class Experiment:
                 *job_rows(self.job, c.job, c.strategy, trainer, len(self.train), len(self.dev)),
                 ("optimizer", f"{o.optimizer}, {differing(c.optimizer)}"),
                 ("schedule", f"{o.schedule}, at most {schedule.num_epochs} epochs; rate {trainer.rate_factor * schedule.learn_rate(0):g} "
-                             f"at first ({'not scaled' if n == 1 else scaling(c.job, trainer.strategies[0])})"),
+                             f"at first ({'not scaled' if n == 1 else scaling(c.job, trainer.strategies[0])}"
+                             f"{', reached at the end of the first epoch' * trainer.ramp})"),
                 ("rates of maps", f"x {', '.join(f'{v:g}' for v in rate_coefs(d))}; of their biases x {d.bias_learn_rate_coef:g}"),
                 ("seeds", f"weights {o.seed}, frames {o.randomizer_seed}")]
         return table(rows)

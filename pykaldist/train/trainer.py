@@ -74,14 +74,15 @@ def _asynchrony(notes: dict[str, Any]) -> str:
 class Trainer:
     """Trains a host's `workers`, each with its strategy, in folder `exp`; `run` resumes from the newest checkpoint there.
 
-    `rate_factor` scales the schedule's rates for the workers.
+    `rate_factor` scales the schedule's rates for the workers; with `ramp` it rises from 1 in the course of the first epoch (Goyal et al.,
+    2017; Zhang et al., 2019).
     """
 
     def __init__(self, host: Host, workers: list[Worker], strategies: list[Strategy], schedule: Schedule, cv: Sampler, exp: Path,
                  options: TrainerOptions, divergence: DivergenceOptions, log: Callable[[str], None] = print,
-                 rate_factor: float = 1.0) -> None:
+                 rate_factor: float = 1.0, ramp: bool = False) -> None:
         self.host, self.workers, self.strategies, self.schedule, self.cv = host, workers, strategies, schedule, cv
-        self.exp, self.options, self.divergence, self.rate_factor = exp, options, divergence, rate_factor
+        self.exp, self.options, self.divergence, self.rate_factor, self.ramp = exp, options, divergence, rate_factor, ramp
         self.detector = Detector()
         self.first = host.processes.rank == 0
         self.log = log if self.first else lambda line: None
@@ -138,11 +139,10 @@ class Trainer:
         self._set_model(self.accepted)
 
     def _train_epoch(self) -> None:
-        host, schedule, epoch, factor = self.host, self.schedule, self.epoch, self._factor()
+        host, schedule, epoch = self.host, self.schedule, self.epoch
         self._agree()  # what was found, when it was resumed within
         for worker in self.workers:
-            worker.begin_epoch(epoch, factor * schedule.learn_rate(epoch),
-                               (lambda fraction: factor * schedule.learn_rate(epoch, fraction)) if schedule.moves_within(epoch) else None)
+            worker.begin_epoch(epoch, self._rate(), self._rate if schedule.moves_within(epoch) or (self.ramp and epoch == 0) else None)
         host.begin_epoch()
         # Of this epoch, when it was resumed within.
         frames_before = 0 if host.keeps_time else sum(worker.frames for worker in self._living())
@@ -167,7 +167,7 @@ class Trainer:
         cv = evaluate(self.learner, self.cv, host.processes)
         self.detector.check(HELD_OUT, cv["loss"], updates, self.cv.frames)
         self._average_matrices()
-        rate = factor * self._last_rate()
+        rate = self._rate(self._end())
         accepted = schedule.end_epoch(epoch, cv)
         if accepted:
             self.accepted.copy_(self.workers[0].params)
@@ -198,13 +198,14 @@ class Trainer:
         self.detector.backed_off = []
         self._on_safe_point(STOP if host.largest([float(self._stop)]) else CHECKPOINT)
 
-    def _factor(self) -> float:
-        """The workers' rates over the schedule's."""
-        return self.rate_factor * self.divergence.back_off_factor**self.detector.tries
+    def _rate(self, fraction: float = 0.0) -> float:
+        """The workers' where that much of the epoch is done."""
+        factor = 1.0 + (self.rate_factor - 1.0) * fraction if self.ramp and self.epoch == 0 else self.rate_factor
+        return factor * self.divergence.back_off_factor**self.detector.tries * self.schedule.learn_rate(self.epoch, fraction)
 
-    def _last_rate(self) -> float:
-        """The schedule's, of the epoch's last minibatch."""
-        return self.schedule.learn_rate(self.epoch, 1.0 - 1.0 / self.workers[0].sampler.minibatches)
+    def _end(self) -> float:
+        """What is done of the epoch before its last minibatch."""
+        return 1.0 - 1.0 / self.workers[0].sampler.minibatches
 
     def _agree(self) -> None:
         """Go on, or give the epoch up, all alike."""
@@ -216,12 +217,12 @@ class Trainer:
         what = detector.described(diverged.finding, self.epoch, host.size)
         if how.on_divergence == "stop" or detector.tries == how.back_off_tries:
             again = f", for {detector.tries} lower rates too" * bool(detector.tries)
-            was = cure(self.learner.rate_option, self._last_rate(), self.rate_factor, self.strategies[0].steadier())
-            raise UserError(f"{what}{again}; {was}.")
+            rate, others = self.schedule.learn_rate(self.epoch, self._end()), self.strategies[0].steadier()
+            raise UserError(f"{what}{again}; {cure(self.learner.rate_option, rate, self.rate_factor, others)}.")
         detector.tries += 1
         detector.forget_epoch()
         host.abandon()
-        rate = self._factor() * self._last_rate()
+        rate = self._rate(self._end())
         detector.backed_off.append({"why": what, "learn_rate": rate})
         self._set_model(self.accepted)
         for worker in self.workers:

@@ -313,3 +313,19 @@ def test_all_processes_of_a_job_go_back_or_end(store, tmp_path, strategy):
     assert (status, err) == (0, "") and out.count("WARNING: training diverged in epoch 1") == 1
     _, lines = run_outcome(tmp_path / "exp")
     assert [line["frames"] for line in lines] == [FRAMES] * 3 and lines[-1]["cv_loss"] < 1.5
+
+
+@pytest.mark.parametrize(("strategy", "factor", "ramps"), [("asgd", 4, True), ("adpsgd", 4, True), ("ma", 4, False), ("ssgd", 1, False)])
+def test_the_factor_of_asynchronous_workers_rises_in_the_first_epoch(short_store, tmp_path, monkeypatch, capsys, strategy, factor, ramps):
+    seen: dict[int, list[float]] = {}
+    step = trainer.Trainer._on_step
+
+    def note(self, rank, worker):
+        seen.setdefault(worker.epoch, []).append(worker.learn_rate)
+        step(self, rank, worker)
+
+    monkeypatch.setattr(trainer.Trainer, "_on_step", note)
+    assert train(short_store, tmp_path / "exp", "--schedule", "fixed", "--learn-rates", "0.001,0.001", *several(strategy)) == 0
+    assert seen[1] == pytest.approx([0.001 * factor] * len(seen[1]))
+    assert seen[0] == pytest.approx(np.linspace(0.001, 0.001 * factor, len(seen[0]) + 1)[:-1] if ramps else seen[1])
+    assert ("x 4, linear, reached at the end of the first epoch" in capsys.readouterr().out) == ramps

@@ -292,5 +292,5 @@ def test_stores_of_different_systems_are_refused(make_store, tmp_path, capsys):
 
 def test_the_loss_is_watched_within_an_epoch(store, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(trainer_module, "LOSS_CHECK_INTERVAL", 1)
-    assert train(store, tmp_path / "exp", "--learn-rate", "1e30", "--activation", "relu") == 1
-    assert "near update 2;" in capsys.readouterr().err
+    assert train(store, tmp_path / "exp", "--learn-rate", "1e30", "--activation", "relu", "--on-divergence", "stop") == 1
+    assert "near update 2:" in capsys.readouterr().err
