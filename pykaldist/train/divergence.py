@@ -9,7 +9,7 @@ B is the best held-out loss so far: that before training (after a serial epoch, 
 
 Bounds. Training has diverged where
     a training loss        is above max(1.5 B, (B + P) / 2)
-    a held-out loss        at an epoch's end is above 1.1 max(P, B)
+    a held-out loss        at an epoch's end is above max(1.1 P, B)
 or either is no number. A training loss is the mean over what a worker has trained on since it was looked at last, every
 `LOSS_CHECK_INTERVAL` minibatches and at the epoch's end, where that is `LEAST_FRAMES` frames or more; and the mean of all workers over an
 epoch. Nothing more is read from a device than there was for the progress bar.
@@ -18,8 +18,9 @@ Why these. Random weights begin at P or somewhat above, so that B is P or more, 
 given up: with large rates, the first few minibatches do overshoot (they are a part of the first look's mean). A network that waits on a
 plateau gives the priors, B = P, and is 10 % away from the bound on held-out data, 50 % from that on training data. Where something has been
 learnt, B is below P, and the bound on training data is where half of that is lost again; dropout raises training losses above held-out
-ones, but not so far, and for B near P it is 1.5 B that counts, which noise does not reach. Held-out losses are not held against B, but
-against P, as a network that overfits loses on them without diverging. A schedule that rejects epochs (newbob) does so below these bounds,
+ones, but not so far, and for B near P it is 1.5 B that counts, which noise does not reach. Held-out losses are held against P, as a
+network that overfits loses on them without diverging; while they are above it, in a small corpus or at the small rates of a warm-up, it is
+enough that they fall. A schedule that rejects epochs (newbob) does so below these bounds,
 and is not asked above them: a diverged epoch counts as none.
 
 What is done. All workers of the job stop at their next safe point, and either the run ends with a sentence (`stop`), or (`back-off`) the
@@ -72,7 +73,7 @@ class Bounds:
 
     def bound(self, kind: int) -> float:
         if kind == HELD_OUT:
-            return HELD_OUT_OVER_PRIORS * max(self.priors, self.best)
+            return max(HELD_OUT_OVER_PRIORS * self.priors, self.best)
         return max(TRAIN_OVER_BEST * self.best, 0.5 * (self.best + self.priors))
 
     def exceeded(self, kind: int, loss: float) -> bool:
@@ -83,8 +84,8 @@ class Bounds:
         if not math.isfinite(loss):
             return f"became {loss}"
         if kind == HELD_OUT:
-            than = f"that of the priors alone, {self.priors:.3g}" if self.priors >= self.best else f"the best before, {self.best:.3g}"
-            return f"is {loss:.3g}, more than {HELD_OUT_OVER_PRIORS:g} times {than}"
+            before = f", and above the one before, {self.best:.3g}" * (self.best > HELD_OUT_OVER_PRIORS * self.priors)
+            return f"is {loss:.3g}, more than {HELD_OUT_OVER_PRIORS:g} times that of the priors alone, {self.priors:.3g}{before}"
         if TRAIN_OVER_BEST * self.best >= 0.5 * (self.best + self.priors):
             return f"is {loss:.3g}, more than {TRAIN_OVER_BEST:g} times the best held-out loss before, {self.best:.3g}"
         return (f"is {loss:.3g}, nearer to that of the priors alone on held-out data, {self.priors:.3g}, than to the best there before, "

@@ -136,6 +136,9 @@ class Trainer:
         if not any(line["accepted"] for line in self.history):
             raise UserError(f"no epoch made the cross-validation loss fall (it was {self.history[-1]['cv_loss']:.3g} at the end); lower "
                             f"{self.learner.rate_option} (was {self.history[0]['learn_rate']:g}).")
+        bounds = self.detector.bounds
+        if bounds.best > bounds.priors:
+            self.log(f"WARNING: the cross-validation loss, {bounds.best:.3g}, is still above that of the priors alone, {bounds.priors:.3g}")
         self._set_model(self.accepted)
 
     def _train_epoch(self) -> None:

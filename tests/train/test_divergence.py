@@ -92,6 +92,7 @@ def test_what_the_bounds_promise(priors, held_out, loss, kind, scale):
     assert bounds == Bounds(priors, best)
     assert not bounds.exceeded(kind, best) and not bounds.exceeded(HELD_OUT, priors)  # a plateau at the priors
     assert not bounds.exceeded(TRAIN, 0.5 * priors)
+    assert bounds.exceeded(HELD_OUT, 1.1001 * priors) or best > priors  # falling is enough only where it has not been below them yet
     assert bounds.exceeded(kind, 1.5001 * max(priors, best)) and bounds.exceeded(kind, math.nan) and bounds.exceeded(kind, math.inf)
     scaled = Bounds(scale * priors, scale * best)
     assert scaled.bound(kind) == pytest.approx(scale * bounds.bound(kind))
@@ -213,6 +214,12 @@ def test_rbms_do(store, tmp_path, capsys):
     assert main([*words, "--back-off-factor", "0.001", *stores]) == 0
     lines = history(tmp_path / "dbn")
     assert [len(line.get("backed_off", [])) for line in lines] == [1, 0, 0] and lines[1]["cv_loss"] < 1.0
+
+
+def test_a_model_worse_than_the_priors_is_not_passed_over(store, tmp_path, capsys):
+    for rate, warned in (("1e-5", True), ("0.05", False)):
+        assert train(store, tmp_path / rate, "--schedule", "fixed", "--learn-rates", rate) == 0
+        assert ("is still above that of the priors alone, 1.61" in capsys.readouterr().out) == warned
 
 
 def test_it_gives_up_after_so_many_tries(store, tmp_path, capsys):

@@ -170,6 +170,7 @@ def test_stopped_and_resumed_equals_undisturbed(make_store, tmp_path, name, monk
     before = re.search(r"^before training: cv loss ([\d.]+)", capsys.readouterr().out, re.MULTILINE)
     assert min(line["cv_loss"] for line in expected[1]) < 0.95 * float(before[1])
     assert all(("cv_acc" in line) == (name != "mse") for line in expected[1])
+    assert any("backed_off" in line for line in expected[1]) == (name == "newbob that rejects")
     save, count = Checkpoints.save, 0
 
     def save_and_stop(self, *state):
