@@ -11,5 +11,9 @@ class UserError(Exception):
     """
 
 
+class Abandoned(Exception):
+    """The epoch under way is given up, by all workers of a job at one safe point; what they had under way is to be forgotten."""
+
+
 class Terminated(BaseException):
     """SIGTERM, as an exception, so that files in the making are cleaned up on the way out; exit status 143."""

@@ -10,6 +10,7 @@ from pykaldist.options import add_options, add_variants, from_args, pick_variant
 from pykaldist.parallel.job import JobOptions
 from pykaldist.parallel.strategy import make_strategy, strategies, strategy_options
 from pykaldist.train.dbn import DbnExperiment, DbnOptions
+from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.trainer import TrainerOptions
 
 STRATEGIES = {name: strategy_options(name) for name in strategies()}
@@ -21,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, DbnOptions)
     add_options(parser, JobOptions, skip=("serial_warmup",))
     add_options(parser, TrainerOptions)
+    add_options(parser, DivergenceOptions)
     add_variants(parser, STRATEGIES)
 
 
@@ -28,4 +30,5 @@ def run(args: argparse.Namespace) -> int:
     job = from_args(JobOptions, args)
     options, strategy = from_args(DbnOptions, args), pick_variant("strategy", args.strategy, STRATEGIES, args)
     return run_job(args, job, make_strategy(job.strategy, strategy).survives,
-                   lambda: DbnExperiment(args.store, args.exp, options, job, strategy, from_args(TrainerOptions, args)))
+                   lambda: DbnExperiment(args.store, args.exp, options, job, strategy, from_args(TrainerOptions, args),
+                                           from_args(DivergenceOptions, args)))

@@ -14,6 +14,7 @@ from pykaldist.optim.schedules import SCHEDULES
 from pykaldist.options import add_options, add_variants, from_args, pick_variant
 from pykaldist.parallel.job import JobOptions
 from pykaldist.parallel.strategy import make_strategy, strategies, strategy_options
+from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.experiment import Choices, Experiment, ExperimentOptions
 from pykaldist.train.trainer import TrainerOptions
 
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("store", type=Path, help="folder with the frame stores train and dev")
     parser.add_argument("exp", type=Path, help="experiment folder to write")
     parser.add_argument("--nnet", choices=(*KINDS, *PRESETS), default="dnn", help="the network, or a published one (default: dnn)")
-    for options in (ExperimentOptions, JobOptions, TrainerOptions):
+    for options in (ExperimentOptions, JobOptions, TrainerOptions, DivergenceOptions):
         add_options(parser, options)
     for variants in VARIANTS.values():
         add_variants(parser, variants)
@@ -47,5 +48,5 @@ def run(args: argparse.Namespace) -> int:
                                      for name in ("optimizer", "schedule", "strategy"))
     job = from_args(JobOptions, args)
     choices = Choices(from_args(ExperimentOptions, args, init=chosen), job, strategy, nnet, init, optimizer,
-                      schedule, from_args(TrainerOptions, args))
+                      schedule, from_args(TrainerOptions, args), from_args(DivergenceOptions, args))
     return run_job(args, job, make_strategy(job.strategy, strategy).survives, lambda: Experiment(args.store, args.exp, choices))

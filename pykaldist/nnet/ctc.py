@@ -69,6 +69,13 @@ class Ctc(Objective):
             raise UserError(f"--objective ctc: {store.path} has no label sequences; pack it with --ctc phones or --ctc chars.")
         return store.manifest.num_tokens
 
+    def prior_outputs(self, store: FrameStore) -> np.ndarray:
+        """Logarithms of the shares of frames, each label having one to itself, and blank all others."""
+        counts = np.bincount(store.labels, minlength=store.manifest.num_tokens).astype(np.float64)
+        counts[BLANK] = len(store) - counts.sum()
+        counts = np.maximum(counts, 1.0)
+        return np.log(counts / counts.sum())
+
     def targets(self, store: FrameStore) -> str:
         return f"sequences of {store.manifest.num_tokens - 1} labels and blank"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,6 +34,10 @@ class Learner(ABC):
         """Add held-out data to `totals`."""
 
     @abstractmethod
+    def score_priors(self, minibatch: Minibatch, totals: Tensor) -> None:
+        """Add held-out data to `totals` as a model would score it that knows the means of what it is to give, and looks at no input."""
+
+    @abstractmethod
     def metrics(self, totals: list[float]) -> dict[str, float]:
         """Means a frame, the loss first, as they stand in `history.jsonl` behind `train_` and `cv_`."""
 
@@ -49,10 +54,12 @@ class Learner(ABC):
 
 
 class Supervised(Learner):
-    """Forward, objective, backward."""
+    """Forward, objective, backward. `prior_outputs`: the objective's, of the training data."""
 
-    def __init__(self, model: Model, objective: Objective) -> None:
+    def __init__(self, model: Model, objective: Objective, prior_outputs: np.ndarray | None = None,
+                 rate_option: str = "--learn-rate") -> None:
         self.model, self.objective, self.num_totals = model, objective, objective.num_totals
+        self.prior_outputs, self.rate_option = prior_outputs, rate_option
 
     def gradient(self, minibatch: Minibatch, grads: Tensor, beta: float, totals: Tensor, rule: GradientRule = outer_product) -> None:
         generator = self.training_generator(minibatch) if self.model.stochastic else None
@@ -61,6 +68,12 @@ class Supervised(Learner):
 
     def score(self, minibatch: Minibatch, totals: Tensor) -> None:
         self.objective(self.model.forward(minibatch.inputs, sequences=minibatch.sequences), minibatch, totals)
+
+    def score_priors(self, minibatch: Minibatch, totals: Tensor) -> None:
+        assert self.prior_outputs is not None
+        like = self.model.params
+        outputs = torch.from_numpy(self.prior_outputs).to(like.device, like.dtype)
+        self.objective(outputs.repeat(len(minibatch.inputs), 1), minibatch, totals)
 
     def metrics(self, totals: list[float]) -> dict[str, float]:
         return self.objective.metrics(totals)

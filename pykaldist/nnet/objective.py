@@ -20,6 +20,8 @@ from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.frames.store import FrameStore
 
+MEAN_FRAMES = 1_000_000  # of which a mean target is made
+
 
 class Objective(ABC):
     """What a minibatch costs. `totals` are float64 sums on the device: loss, what `metrics` needs beside it, frames by their weights."""
@@ -42,6 +44,10 @@ class Objective(ABC):
     def counts(self, store: FrameStore) -> np.ndarray | None:
         """What priors are made of; None where the outputs are no posteriors."""
         return store.counts() if self.pdfs else None
+
+    @abstractmethod
+    def prior_outputs(self, store: FrameStore) -> np.ndarray:
+        """The outputs (K,) of a network that has learnt what targets there are and how often, and looks at no input."""
 
     @abstractmethod
     def targets(self, store: FrameStore) -> str:
@@ -88,6 +94,11 @@ class CrossEntropy(Objective):
     def output_dim(self, store: FrameStore) -> int:
         return store.manifest.num_pdfs
 
+    def prior_outputs(self, store: FrameStore) -> np.ndarray:
+        """Logarithms of the priors; a pdf that is not there counts as one frame."""
+        counts = np.maximum(store.counts(), 1.0)
+        return np.log(counts / counts.sum())
+
     def targets(self, store: FrameStore) -> str:
         return "pdfs" if store.posterior_pdfs is None else f"posteriors, up to {store.manifest.num_posteriors} a frame"
 
@@ -119,6 +130,13 @@ class MeanSquareError(Objective):
         if store.target_feats is None:
             raise UserError(f"--objective mse: {store.path} has no target features; pack it with --target-feats.")
         return store.manifest.target_dim
+
+    def prior_outputs(self, store: FrameStore) -> np.ndarray:
+        """The mean target, over up to a million frames that are spread evenly."""
+        assert store.target_feats is not None
+        chosen = slice(None, None, max(1, len(store) // MEAN_FRAMES))
+        weights = None if store.weights is None or not store.weights[chosen].any() else store.weights[chosen]
+        return np.average(store.target_feats[chosen].astype(np.float64), 0, weights)
 
     def targets(self, store: FrameStore) -> str:
         return "target features"

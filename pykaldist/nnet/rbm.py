@@ -116,6 +116,7 @@ class ContrastiveDivergence(Learner):
         if rbm.visible_units == "gauss":
             self.rate_option = "--rbm-lrate-low"
         self._capacity = 0
+        self._mean: Tensor | None = None
 
     def of(self, rbm: Rbm) -> ContrastiveDivergence:
         """The learner of another RBM of the same shape on the same data, with this one's buffers: one of them computes at a time."""
@@ -160,6 +161,12 @@ class ContrastiveDivergence(Learner):
                 data = self.visible(seen)
                 totals[3] += rbm.free_energy(data, rbm.forward(data)).sum(dtype=torch.float64)
                 totals[4] += len(seen)
+
+    def score_priors(self, minibatch: Minibatch, totals: Tensor) -> None:
+        """Of a reconstruction that is the mean of `sample`, whatever the data are."""
+        if self._mean is None:
+            self._mean = self.visible_mean()
+        self._count(self.visible(minibatch) - self._mean, totals)
 
     def metrics(self, totals: list[float]) -> dict[str, float]:
         """`loss`: squared error of the reconstruction a visible unit. Held-out data also: `free_energy`, and `free_energy_gap`, by how

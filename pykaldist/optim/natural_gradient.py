@@ -90,7 +90,12 @@ def fisher_update(gram: np.ndarray, trace: float, rows: int, spectrum: Spectrum,
     """
     eta, dim, alpha = new_share(rows, num_samples_history), spectrum.dim, spectrum.alpha
     to_y, z = _y_y(gram, spectrum.root, eta)
-    c, u = torch.linalg.eigh(torch.from_numpy(z))  # reads one triangle: Z is symmetric but for rounding
+    try:
+        c, u = torch.linalg.eigh(torch.from_numpy(z))  # reads one triangle: Z is symmetric but for rounding
+    except torch.linalg.LinAlgError:
+        if np.isfinite(z).all():
+            raise
+        c, u = torch.full((len(z),), math.nan, dtype=torch.float64), torch.eye(len(z), dtype=torch.float64)  # as the loss is no number
     a, d, rho, root, orthonormalise = _next(c.numpy(), u.numpy().T, to_y, eta, eta / rows * trace, spectrum.d, spectrum.rho, dim, alpha)
     new = Spectrum(d, rho, dim, alpha)
     new.root = root

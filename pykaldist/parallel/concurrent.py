@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pykaldist.errors import Terminated
+from pykaldist.errors import Abandoned, Terminated
 from pykaldist.parallel.calls import Calls
 from pykaldist.parallel.fabric import Average, Call, Done, Fabric, Handler, More, Request, Take, Within
 from pykaldist.parallel.host import Host
@@ -129,7 +129,7 @@ class Concurrent(Host):
     def _run(self, work: list[Coroutine[Any, Any, Any]]) -> list[Any]:
         try:
             return self._run_epoch(work)
-        except Terminated:
+        except (Abandoned, Terminated):
             raise
         except BaseException:
             if self.peers:
@@ -157,12 +157,22 @@ class Concurrent(Host):
                 raise RuntimeError("every worker waits for another")
             else:
                 self._pause()
+        self._close_books()
+        return self._results
+
+    def _close_books(self) -> None:
         self._running = False
         with self.changed:
             self._questions.books = None
             for fabric in self.fabrics:
                 fabric.handler = None
-        return self._results
+
+    def abandon(self) -> None:
+        """Nobody begins anew before all have come here; they were at rest, with nothing under way."""
+        super().abandon()
+        self._resume = None
+        self._close_books()
+        self.processes.barrier()
 
     def _open_books(self) -> None:
         sampler = self.workers[0].sampler if self.workers else None

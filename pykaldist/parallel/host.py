@@ -45,6 +45,7 @@ from pykaldist.parallel.processes import Alone, Divisible, Processes
 from pykaldist.parallel.worker import Worker
 
 PIECE = 1 << 20  # values that are summed up in order at a time, which bounds the memory that it takes
+GO_ON, CHECKPOINT, GIVE_UP, STOP = range(4)  # what a process wants at a safe point; the most urgent wish is met
 
 
 class Host:
@@ -135,12 +136,21 @@ class Host:
         return torch.cat(parts).view(-1, len(own[0])).tolist()
 
     def run(self, work: list[Coroutine[Any, Any, Any]]) -> list[Any]:
-        """Drive one coroutine for each worker here to its end; their results."""
+        """Drive one coroutine for each worker here to its end; their results.
+
+        `on_safe_point` may raise Abandoned, in every process of the job; `abandon` is to be called then.
+        """
         try:
             return self._run(work)
         finally:
             for coroutine in work:
                 coroutine.close()
+
+    def abandon(self) -> None:
+        """Forget the epoch: what of it is under way, or in the checkpoint that the run goes on from. To be called by every process."""
+        if self._begun is not None:  # everybody has begun it
+            self._begun.result()
+            self._begun = None
 
     def _run(self, work: list[Coroutine[Any, Any, Any]]) -> list[Any]:
         results: list[Any] = [None] * len(work)

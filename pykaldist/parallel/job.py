@@ -47,6 +47,10 @@ class JobOptions:
                                         "any fabric; one thread a process; the code for one CPU type; --device auto is cpu")
     lr_scale: str | None = option(None, "how the learning rate follows the number of workers (local, ma, [h]adpsgd: linear; others: none)",
                                   tuple(LR_SCALES))
+    deterministic: bool = option(False, "sums in the order of workers, one thread a process unless told: bit-identical for any "
+                                        "number of processes and any fabric")
+    lr_scale: str | None = option(None, "how the learning rate follows the number of workers (local, ma, asgd, [h]adpsgd: linear; others: "
+                                        "none)", tuple(LR_SCALES))
     blocks: int = option(1, "blocks of the partition into workers x blocks, drawn at random in each epoch")
     partition_level: str = option("frame", "what is dealt out to workers", ("frame", "utterance"))
     serial_warmup: float = option(0.0, "epochs, or a part of one, that one worker trains before all go parallel")

@@ -51,7 +51,7 @@ from pykaldist.parallel.fabric import (
     Take,
     Within,
 )
-from pykaldist.parallel.host import Host
+from pykaldist.parallel.host import CHECKPOINT, Host
 from pykaldist.parallel.network import Network, num_bytes
 from pykaldist.parallel.plan import predict, scaled
 from pykaldist.parallel.simulated_calls import KINDS as CALLS
@@ -131,6 +131,14 @@ class Simulation(Host):
         for fabric in self.fabrics:
             fabric.trace = None
             fabric.staleness.clear()
+
+    def abandon(self) -> None:
+        """The clock goes on."""
+        super().abandon()
+        if self._loaded is not None:
+            self._clock, self._loaded, self._running = list(self._loaded["clock"]), None, True
+        if self._running:
+            self._epoch_end, self._running = self._latest(), False
 
     def elapsed(self) -> float:
         return self._epoch_end
@@ -451,15 +459,13 @@ class Simulation(Host):
     # Checkpoints.
 
     def _offer_checkpoint(self) -> None:
-        """Between two events; not twice at the same update, by which checkpoints are named."""
+        """Between two events; a mere checkpoint not twice at the same update, by which checkpoints are named."""
         if not self.workers or any(self.fabrics[rank].trace is None for rank in self.living):
             return
-        updates = max(self.workers[rank].updates for rank in self.living)
-        if updates != self._saved:
-            wish = int(self.wish())
-            if wish:
-                self._saved = updates
-                self.on_safe_point(wish)
+        updates, wish = max(self.workers[rank].updates for rank in self.living), int(self.wish())
+        if wish > CHECKPOINT or (wish and updates != self._saved):
+            self._saved = updates
+            self.on_safe_point(wish)
 
     def state_dict(self) -> dict[str, Any]:
         if not self._running:

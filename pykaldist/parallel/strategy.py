@@ -35,6 +35,12 @@ class PeriodOptions:
         """The period, 0 for blocks."""
         return -(-self.average_frames // minibatch_size) or self.average_period
 
+    def shorter(self) -> str:
+        """How to make it shorter, in words."""
+        name = "average_frames" if self.average_frames else "average_period"
+        was = getattr(self, name)
+        return f"shorten --{name.replace('_', '-')} (was {was})" if was else "give --average-period (was a block)"
+
     def described(self, workers: int, minibatch_size: int) -> str:
         """The period in words."""
         period = self.minibatches(minibatch_size)
@@ -105,6 +111,10 @@ class Strategy(ABC):
 
     def contract(self, workers: int, minibatch_size: int) -> list[tuple[str, str]]:
         """What it does to a run of so many workers, as rows of the table at a run's start."""
+        return []
+
+    def steadier(self) -> list[str]:
+        """What a user can change, beside the rate, where training diverges: in words, with its options."""
         return []
 
     def rejected(self) -> None:  # noqa: B027  # most strategies remember nothing of the model

@@ -109,6 +109,11 @@ class Worker:
         self.optimizer.apply(gradient, self.learn_rate, frames)
         self.updates += 1
 
+    def restart(self) -> None:
+        """Go back to the epoch's beginning, with an optimiser that remembers nothing of it. `updates` go on."""
+        self.optimizer = type(self.optimizer)(self.learner, self.optimizer.options)
+        self.index = self.frames = self.frames_since_sync = 0
+
     def synced(self) -> None:
         """To be called by a strategy when the model has been exchanged."""
         self.frames_since_sync = 0

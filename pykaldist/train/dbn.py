@@ -33,6 +33,7 @@ from pykaldist.parallel.job import JobOptions, open_job
 from pykaldist.parallel.strategy import make_strategy
 from pykaldist.parallel.worker import Worker
 from pykaldist.train.contract import job_rows, scaling, table
+from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.experiment import arithmetic
 from pykaldist.train.folder import open_stores, prepared, versions
 from pykaldist.train.trainer import Trainer, TrainerOptions
@@ -86,15 +87,18 @@ class DbnOptions:
 class DbnExperiment:
     """One pretraining run in `exp`, on the stores `store/train` and `store/dev`: this process's part of it."""
 
-    def __init__(self, store: Path, exp: Path, options: DbnOptions, job: JobOptions, strategy: Any, trainer: TrainerOptions) -> None:
+    def __init__(self, store: Path, exp: Path, options: DbnOptions, job: JobOptions, strategy: Any, trainer: TrainerOptions,
+                 divergence: DivergenceOptions) -> None:
         self.store, self.exp, self.options, self.job_options, self.strategy, self.trainer = store, exp, options, job, strategy, trainer
+        self.divergence = divergence
         self.train, self.dev = open_stores(store)
         self.job = open_job(job, make_strategy(job.strategy, strategy))
         self.host, self.device = self.job.host, self.job.device
 
     def config(self) -> dict[str, Any]:
         """What the result depends on; a run in the same folder is the same run where this is equal."""
-        return {"options": {**self.job_options.bearing(), **dataclasses.asdict(self.options), **dataclasses.asdict(self.strategy)},
+        return {"options": {**self.job_options.bearing(), **dataclasses.asdict(self.options), **dataclasses.asdict(self.strategy),
+                            **dataclasses.asdict(self.divergence)},
                 "ngpu": self.job_options.ngpu, "device": self.device.type, "versions": versions(),
                 "inputs": {name: s.manifest.checksums for name, s in (("train", self.train), ("dev", self.dev))}}
 
@@ -156,7 +160,7 @@ class DbnExperiment:
             frames = train.frames * (n if strategies[0].ships_gradients else 1)  # that an epoch's updates are made of
             workers.append(Worker(Cd(own, o.update(frames)), train.of_split(rank)))
         schedule = Fixed(FixedOptions(",".join([repr(rate)] * epochs)))
-        trainer = Trainer(self.host, workers, strategies, schedule, dev, self.exp / f"rbm{layer}", self.trainer,
+        trainer = Trainer(self.host, workers, strategies, schedule, dev, self.exp / f"rbm{layer}", self.trainer, self.divergence,
                           lambda line: print(f"rbm {layer}: {line}", flush=True), job.rate_factor(strategies[0].lr_scale))
         if self.job.first:
             print(self._contract(layer, trainer, rate, epochs), flush=True)

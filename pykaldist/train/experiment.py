@@ -40,6 +40,7 @@ from pykaldist.parallel.job import JobOptions, open_job
 from pykaldist.parallel.strategy import make_strategy
 from pykaldist.parallel.worker import Worker
 from pykaldist.train.contract import differing, job_rows, scaling, table
+from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.folder import open_stores, prepared, versions
 from pykaldist.train.trainer import Trainer, TrainerOptions
 
@@ -104,6 +105,7 @@ class Choices:
     optimizer: Any
     schedule: Any
     trainer: TrainerOptions
+    divergence: DivergenceOptions
 
 
 class Experiment:
@@ -141,7 +143,7 @@ class Experiment:
         c = self.choices
         return {
             "options": {**c.job.bearing(), "nnet": kind_of(c.nnet),
-                        **{name: value for part in (c.data, c.strategy, c.nnet, c.init, c.optimizer, c.schedule)
+                        **{name: value for part in (c.data, c.strategy, c.nnet, c.init, c.optimizer, c.schedule, c.divergence)
                            for name, value in dataclasses.asdict(part).items()}},
             "ngpu": c.job.ngpu,
             "inputs": {**{name: s.manifest.checksums for name, s in (("train", self.train), ("dev", self.dev))},
@@ -164,7 +166,7 @@ class Experiment:
         transform = self.dbn.transform if self.dbn else FeatureTransform(self.splice, *splice_statistics(self.train, self.splice))
         schedule = make_schedule(options.schedule, c.schedule)
         model = self._model(self.nnet, transform)
-        trainer = self._trainer(self.nnet, model, schedule, transform, self.exp, self.host)
+        trainer = self._trainer(self.nnet, model, schedule, transform, self.exp, self.host, self._rate_option)
         if self.job.first:
             print(self._contract(trainer, schedule), flush=True)
         if self.dbn:
@@ -177,6 +179,10 @@ class Experiment:
         if self.job.first:
             counts = self.objective.counts(self.train)
             self._write(Network(self.nnet, model, transform, None if counts is None else torch.from_numpy(counts)))
+
+    @property
+    def _rate_option(self) -> str:
+        return "--learn-rates" if self.options.schedule == "fixed" else "--learn-rate"
 
     def _write(self, network: Network) -> None:
         if network.counts is not None and self.objective.pdfs:
@@ -212,10 +218,10 @@ class Experiment:
             return SequenceSampler(store, partition, 0, self.sequences, *how)
         return Sampler(store, partition, 0, o.minibatch_size or MINIBATCH_SIZE, *how)
 
-    def _trainer(self, nnet: Any, model: Model, schedule: Schedule, transform: FeatureTransform, folder: Path, host: Host, title: str = "",
-                 fraction: float = 1.0) -> Trainer:
+    def _trainer(self, nnet: Any, model: Model, schedule: Schedule, transform: FeatureTransform, folder: Path, host: Host,
+                 rate_option: str, title: str = "", fraction: float = 1.0) -> Trainer:
         """What trains `model` in `folder` with the workers of `host`, in epochs of a fraction of the data; `title` stands before each of
-        its lines."""
+        its lines, and `rate_option` is where its rate is from."""
         o, c = self.options, self.choices
         alone = host is not self.host
         level = "utterance" if self.sequences else "frame"
@@ -223,12 +229,16 @@ class Experiment:
         partition = Partition(self.train, level=level) if alone else self.partition
         sampler = self._sampler(self.train, partition, transform).of_fraction(fraction)
         workers, strategies = [], []
+        priors = self.objective.prior_outputs(self.train)
         for rank in host.ranks:
             own = model if rank == host.ranks[0] else self._empty(nnet, model)
-            workers.append(Worker(make_optimizer(o.optimizer, Supervised(own, self.objective), c.optimizer), sampler.of_split(rank)))
+            learner = Supervised(own, self.objective, priors, rate_option)
+            workers.append(Worker(make_optimizer(o.optimizer, learner, c.optimizer), sampler.of_split(rank)))
             strategies.append(make_strategy("local") if alone else make_strategy(c.job.strategy, c.strategy))
         factor = 1.0 if alone else c.job.rate_factor(strategies[0].lr_scale)
-        return Trainer(host, workers, strategies, schedule, dev, folder, c.trainer, lambda line: print(title + line, flush=True), factor)
+        ramp = strategies[0].asynchronous and factor > 1.0 and not title and not schedule.moves_within(0)
+        return Trainer(host, workers, strategies, schedule, dev, folder, c.trainer, c.divergence,
+                       lambda line: print(title + line, flush=True), factor, ramp)
 
     def _warm_up(self, model: Model, transform: FeatureTransform, learn_rate: float) -> None:
         """Serial warm-up: `serial_warmup` epochs by one worker, in a folder of their own; then all have its model."""
@@ -236,7 +246,8 @@ class Experiment:
         epochs = math.ceil(amount)
         if self.job.first:
             schedule = Fixed(FixedOptions(",".join([repr(learn_rate)] * epochs)))
-            self._trainer(self.nnet, model, schedule, transform, self.exp / "serial", Host(), "one worker, ", amount / epochs).run()
+            self._trainer(self.nnet, model, schedule, transform, self.exp / "serial", Host(), self._rate_option, "one worker, ",
+                          amount / epochs).run()
         else:
             model.params.zero_()
         self.host.processes.sum(model.params, 1.0)
@@ -255,7 +266,8 @@ class Experiment:
                 _copy_hidden(before, shallow)
             schedule = Fixed(FixedOptions(",".join([repr(learn_rate)] * self.options.layerwise_epochs)))
             folder = self.exp / "layerwise" / str(layers)
-            self._trainer(options, shallow, schedule, transform, folder, self.host, f"hidden layers {layers}, ").run()
+            option = "--layerwise-learn-rate" if self.options.layerwise_learn_rate else self._rate_option
+            self._trainer(options, shallow, schedule, transform, folder, self.host, option, f"hidden layers {layers}, ").run()
             before = shallow
         assert before is not None
         _copy_hidden(before, model)
@@ -277,7 +289,8 @@ class Experiment:
                 *job_rows(self.job, c.job, c.strategy, trainer, len(self.train), len(self.dev)),
                 ("optimizer", f"{o.optimizer}, {differing(c.optimizer)}"),
                 ("schedule", f"{o.schedule}, at most {schedule.num_epochs} epochs; rate {trainer.rate_factor * schedule.learn_rate(0):g} "
-                             f"at first ({'not scaled' if n == 1 else scaling(c.job, trainer.strategies[0])})"),
+                             f"at first ({'not scaled' if n == 1 else scaling(c.job, trainer.strategies[0])}"
+                             f"{', reached at the end of the first epoch' * trainer.ramp})"),
                 ("rates of maps", f"x {', '.join(f'{v:g}' for v in rate_coefs(d))}; of their biases x {d.bias_learn_rate_coef:g}"),
                 ("seeds", f"weights {o.seed}, frames {o.randomizer_seed}")]
         return table(rows)

@@ -8,10 +8,13 @@ Every process runs it alike; process 0 writes and speaks. At an epoch's end all 
 run writes what an uninterrupted one would have written: train(2k) = train(k) + resume(k), bit for bit on one device type. A job of
 another number of workers goes on from the mean of the models, at the beginning of the epoch. Where workers have died and the others gone
 on, that is what a job with all of them does, too.
+
+An epoch in which training diverges (`train/divergence.py`) ends the run or begins again, from the last accepted model with a lower rate.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import signal
@@ -24,21 +27,21 @@ from typing import Any
 
 import torch
 
-from pykaldist.errors import Terminated, UserError
+from pykaldist.errors import Abandoned, Terminated, UserError
 from pykaldist.frames.sampler import Sampler
 from pykaldist.io.atomic import write_text
 from pykaldist.optim.schedules import Schedule
 from pykaldist.options import option
-from pykaldist.parallel.host import Host
+from pykaldist.parallel.host import CHECKPOINT, GIVE_UP, GO_ON, STOP, Host
 from pykaldist.parallel.strategy import Strategy
 from pykaldist.parallel.watch import pulse
 from pykaldist.parallel.worker import Worker
 from pykaldist.progress import Progress
 from pykaldist.train.checkpoints import TRAINER, Checkpoints
+from pykaldist.train.divergence import EPOCH, HELD_OUT, Detector, Diverged, DivergenceOptions, cure
 from pykaldist.train.evaluate import evaluate
 
 LOSS_CHECK_INTERVAL = 50  # minibatches between looks at the loss, each of which waits for the device
-GO_ON, CHECKPOINT, STOP = range(3)  # what a process wants at a safe point; the most urgent wish is met
 TIMES = ("compute", "exchange", "wait", "load")
 
 
@@ -71,13 +74,16 @@ def _asynchrony(notes: dict[str, Any]) -> str:
 class Trainer:
     """Trains a host's `workers`, each with its strategy, in folder `exp`; `run` resumes from the newest checkpoint there.
 
-    `rate_factor` scales the schedule's rates for the workers.
+    `rate_factor` scales the schedule's rates for the workers; with `ramp` it rises from 1 in the course of the first epoch (Goyal et al.,
+    2017; Zhang et al., 2019).
     """
 
     def __init__(self, host: Host, workers: list[Worker], strategies: list[Strategy], schedule: Schedule, cv: Sampler, exp: Path,
-                 options: TrainerOptions, log: Callable[[str], None] = print, rate_factor: float = 1.0) -> None:
+                 options: TrainerOptions, divergence: DivergenceOptions, log: Callable[[str], None] = print,
+                 rate_factor: float = 1.0, ramp: bool = False) -> None:
         self.host, self.workers, self.strategies, self.schedule, self.cv = host, workers, strategies, schedule, cv
-        self.exp, self.options, self.rate_factor = exp, options, rate_factor
+        self.exp, self.options, self.divergence, self.rate_factor, self.ramp = exp, options, divergence, rate_factor, ramp
+        self.detector = Detector()
         self.first = host.processes.rank == 0
         self.log = log if self.first else lambda line: None
         self.learner = workers[0].learner
@@ -111,25 +117,35 @@ class Trainer:
             self.accepted.copy_(self.workers[0].params)
             self._set_model(self.accepted)
             cv = evaluate(self.learner, self.cv, self.host.processes)
+            priors = evaluate(self.learner, self.cv, self.host.processes, self.learner.score_priors)["loss"]
+            if not math.isfinite(cv["loss"]):
+                raise UserError(f"the cross-validation loss is {cv['loss']} before training; check the start and the features.")
             self.schedule.start(cv)
-            self.log(f"before training: cv {described(cv)}")
+            self.detector.start(priors, cv["loss"])
+            self.log(f"before training: cv {described(cv)}; loss of the priors alone {priors:.4f}")
         self._write_history()
-        for worker in self.workers:
-            worker.on_step = lambda worker=worker: self._on_step(worker)
+        for rank, worker in zip(self.host.ranks, self.workers, strict=True):
+            worker.on_step = lambda rank=rank, worker=worker: self._on_step(rank, worker)
         self.host.wish, self.host.on_safe_point, self.host.say = self._wish, self._on_safe_point, self.log
         self.host.workers, self.host.cv_frames = self.workers, self.cv.frames
         while not self.schedule.finished(self.epoch):
-            self._train_epoch()
+            try:
+                self._train_epoch()
+            except Diverged as diverged:
+                self._go_back(diverged)
         if not any(line["accepted"] for line in self.history):
             raise UserError(f"no epoch made the cross-validation loss fall (it was {self.history[-1]['cv_loss']:.3g} at the end); lower "
                             f"{self.learner.rate_option} (was {self.history[0]['learn_rate']:g}).")
+        bounds = self.detector.bounds
+        if bounds.best > bounds.priors:
+            self.log(f"WARNING: the cross-validation loss, {bounds.best:.3g}, is still above that of the priors alone, {bounds.priors:.3g}")
         self._set_model(self.accepted)
 
     def _train_epoch(self) -> None:
-        host, schedule, epoch, factor = self.host, self.schedule, self.epoch, self.rate_factor
+        host, schedule, epoch = self.host, self.schedule, self.epoch
+        self._agree()  # what was found, when it was resumed within
         for worker in self.workers:
-            worker.begin_epoch(epoch, factor * schedule.learn_rate(epoch),
-                               (lambda fraction: factor * schedule.learn_rate(epoch, fraction)) if schedule.moves_within(epoch) else None)
+            worker.begin_epoch(epoch, self._rate(), self._rate if schedule.moves_within(epoch) or (self.ramp and epoch == 0) else None)
         host.begin_epoch()
         # Of this epoch, when it was resumed within.
         frames_before = 0 if host.keeps_time else sum(worker.frames for worker in self._living())
@@ -138,29 +154,34 @@ class Trainer:
                 self._bar.close()
                 self._bar = None
             self._show()
-            with pulse.stepping():
+            with contextlib.suppress(Abandoned), pulse.stepping():
                 host.run([strategy.epoch(worker, fabric)
                           for strategy, worker, fabric in zip(self.strategies, self.workers, host.fabrics, strict=True)])
-        self._average_matrices()
+                for rank, worker in zip(host.living_here(), self._living(), strict=True):
+                    self.detector.look(rank, worker, worker.totals.tolist())
+        self._agree()
         living = self._living()
         totals = [sum(column) for column in zip(*host.by_rank([worker.totals for worker in living]), strict=True)]
         train = self.learner.metrics(totals)
-        self._check_loss(train["loss"], self.workers[0])
+        frames, new_frames, *seconds = host.total([sum(w.frames for w in living), sum(w.frames for w in living) - frames_before,
+                                                   *host.spent()])
+        updates = int(host.largest([float(worker.updates) for worker in self.workers]))
+        self.detector.check(EPOCH, train["loss"], updates, int(frames))
         cv = evaluate(self.learner, self.cv, host.processes)
-        rate = factor * schedule.learn_rate(epoch, 1.0 - 1.0 / self.workers[0].sampler.minibatches)  # of the last minibatch
+        self.detector.check(HELD_OUT, cv["loss"], updates, self.cv.frames)
+        self._average_matrices()
+        rate = self._rate(self._end())
         accepted = schedule.end_epoch(epoch, cv)
         if accepted:
             self.accepted.copy_(self.workers[0].params)
+            self.detector.accept(cv["loss"])
         else:
             self._set_model(self.accepted)
             for strategy in self.strategies:
                 strategy.rejected()
         total = host.elapsed()
-        frames, new_frames, *seconds = host.total([sum(w.frames for w in living), sum(w.frames for w in living) - frames_before,
-                                                   *host.spent()])
         seconds = {name: value / host.processes.size for name, value in zip(TIMES, seconds, strict=True)}
-        updates = int(host.largest([float(worker.updates) for worker in self.workers]))
-        notes = host.notes()
+        notes = {**host.notes(), **({"backed_off": self.detector.backed_off} if self.detector.backed_off else {})}
         self.history.append({
             "epoch": epoch + 1, "updates": updates, "frames": int(frames), "learn_rate": rate,
             **{f"train_{name}": value for name, value in train.items()}, **{f"cv_{name}": value for name, value in cv.items()},
@@ -176,6 +197,44 @@ class Trainer:
                              if host.size > 1 or name in ("compute", "load")) + several)
         self.epoch += 1
         self.seconds_before = 0.0
+        self.detector.forget_epoch()
+        self.detector.backed_off = []
+        self._on_safe_point(STOP if host.largest([float(self._stop)]) else CHECKPOINT)
+
+    def _rate(self, fraction: float = 0.0) -> float:
+        """The workers' where that much of the epoch is done."""
+        factor = 1.0 + (self.rate_factor - 1.0) * fraction if self.ramp and self.epoch == 0 else self.rate_factor
+        return factor * self.divergence.back_off_factor**self.detector.tries * self.schedule.learn_rate(self.epoch, fraction)
+
+    def _end(self) -> float:
+        """What is done of the epoch before its last minibatch."""
+        return 1.0 - 1.0 / self.workers[0].sampler.minibatches
+
+    def _agree(self) -> None:
+        """Go on, or give the epoch up, all alike."""
+        self.detector.agree(self.host.processes)
+
+    def _go_back(self, diverged: Diverged) -> None:
+        """To the beginning of the epoch and the last accepted model, with a lower rate; or end the run."""
+        detector, host, how = self.detector, self.host, self.divergence
+        what = detector.described(diverged.finding, self.epoch, host.size)
+        if how.on_divergence == "stop" or detector.tries == how.back_off_tries:
+            again = f", for {detector.tries} lower rates too" * bool(detector.tries)
+            rate, others = self.schedule.learn_rate(self.epoch, self._end()), self.strategies[0].steadier()
+            raise UserError(f"{what}{again}; {cure(self.learner.rate_option, rate, self.rate_factor, others)}.")
+        detector.tries += 1
+        detector.forget_epoch()
+        host.abandon()
+        rate = self._rate(self._end())
+        detector.backed_off.append({"why": what, "learn_rate": rate})
+        self._set_model(self.accepted)
+        for worker in self.workers:
+            worker.restart()
+        self.strategies = [type(strategy)(strategy.options) for strategy in self.strategies]
+        self.seconds_before = 0.0
+        self.log(f"WARNING: {what}; beginning it again from the last accepted model, with {how.back_off_factor:g} times the rate: "
+                 f"{rate:.3g} (try {detector.tries} of {how.back_off_tries})")
+        self._done = (-1, 0)
         self._on_safe_point(STOP if host.largest([float(self._stop)]) else CHECKPOINT)
 
     def _living(self) -> list[Worker]:
@@ -195,21 +254,16 @@ class Trainer:
         for worker in self.workers:
             worker.params.copy_(params)
 
-    def _on_step(self, worker: Worker) -> None:
+    def _on_step(self, rank: int, worker: Worker) -> None:
         pulse.steps += 1
         if worker.index % LOSS_CHECK_INTERVAL == 0:
-            loss = worker.learner.metrics(worker.totals.tolist())["loss"]
-            self._check_loss(loss, worker)
-            self._show(f"loss {loss:.3f}")
+            totals = worker.totals.tolist()
+            self.detector.look(rank, worker, totals)
+            self._show(f"loss {worker.learner.metrics(totals)['loss']:.3f}")
 
     def _show(self, note: str = "") -> None:
         if self._bar is not None:
             self._bar.update(sum(worker.frames for worker in self.workers) - self._bar.count, note)
-
-    def _check_loss(self, loss: float, worker: Worker) -> None:
-        if not math.isfinite(loss):
-            raise UserError(f"the training loss became {loss} in epoch {self.epoch + 1}, near update {worker.updates}; "
-                            f"lower {self.learner.rate_option} (was {worker.learn_rate:g}).")
 
     def _terminate(self, signum: int, frame: FrameType | None) -> None:
         self._stop = pulse.terminating = True
@@ -217,11 +271,15 @@ class Trainer:
     def _wish(self) -> int:
         if self._stop:
             return STOP
+        if self.detector.found:
+            return GIVE_UP
         return CHECKPOINT if time.perf_counter() - self._last_checkpoint > 60.0 * self.options.checkpoint_minutes else GO_ON
 
     def _on_safe_point(self, wish: int) -> None:
         """All workers of the job are at a safe point, and some process wants more than to go on."""
-        within = self.workers[0].epoch == self.epoch
+        if wish == GIVE_UP:
+            raise Abandoned
+        within = any(worker.epoch == self.epoch and worker.index for worker in self.workers)
         self._save(self.seconds_before + self.host.elapsed() if within and not self.host.keeps_time else 0.0)
         if wish == STOP:
             self.checkpoints.wait()
@@ -235,7 +293,7 @@ class Trainer:
             return  # nobody has done more than then: asynchronous workers may rest twice at one update of the fastest
         self._done = done
         self._saved = moment = max(done[0], self._saved[0] + 1), self.epoch  # later than the last one, also where the fastest has died
-        parts = {rank: {"worker": worker.state_dict(), "strategy": strategy.state_dict()}
+        parts = {rank: {"worker": worker.state_dict(), "strategy": strategy.state_dict(), "detector": self.detector.worker_state(rank)}
                  for rank, worker, strategy in zip(self.host.ranks, self.workers, self.strategies, strict=True)
                  if rank in self.host.living}
         if self.first:
@@ -266,6 +324,7 @@ class Trainer:
                     for rank, part in zip(wanted, parts, strict=True):
                         self.workers[rank - self.host.ranks.start].load_state_dict(part["worker"])
                         self.strategies[rank - self.host.ranks.start].load_state_dict(part["strategy"])
+                        self.detector.load_worker_state(rank, part["detector"])
                     self.host.load_state_dict(state["host"])
                     self.log(f"resuming at epoch {self.epoch + 1}, update {self.workers[0].updates}")
                 else:
@@ -289,9 +348,11 @@ class Trainer:
 
     def state_dict(self, seconds: float = 0.0) -> dict[str, Any]:
         return {"workers": self.host.size, "living": self.host.living, "epoch": self.epoch, "history": json.dumps(self.history),
-                "accepted": self.accepted.cpu(), "seconds": seconds, "schedule": self.schedule.state_dict(), "host": self.host.state_dict()}
+                "accepted": self.accepted.cpu(), "seconds": seconds, "schedule": self.schedule.state_dict(), "host": self.host.state_dict(),
+                "divergence": self.detector.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.epoch, self.history, self.seconds_before = state["epoch"], json.loads(state["history"]), state["seconds"]
         self.accepted.copy_(state["accepted"])
         self.schedule.load_state_dict(state["schedule"])
+        self.detector.load_state_dict(state["divergence"])

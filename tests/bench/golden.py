@@ -45,6 +45,8 @@ RUNS = {
     "rbm_ngsgd_exponential": f"--dbn --optimizer ngsgd {rates(0.008)}",
     "n1": parallel(1, "", 256, 0.008),
     **{f"n{n}_ma{period}": parallel(n, MA.format(period), 256, 0.008) for n in (4, 16, 32) for period in (10, 20)},
+    "n8_asgd": parallel(8, "asgd", 256, 0.008),
+    "n8_adpsgd": parallel(8, "adpsgd", 256, 0.008),
     "n4_bmuf10": parallel(4, BMUF.format(10), 256, 0.008),
     **{f"n{n}_bmuf10": parallel(n, BMUF.format(10), 64, 0.004) for n in (16, 32)},
     # how the rate at 16 workers was chosen, by held-out frame accuracy

@@ -43,7 +43,7 @@ SPLICE, LAYERS, UNITS = 5, 2, 128
 RATE = 0.016  # of one worker; 0.032 is no better, and with 256 units neither are 0.004 and 0.008
 EPOCHS = 8
 TRAINING = (f"--splice {SPLICE} --hid-layers {LAYERS} --hid-dim {UNITS} --schedule warmup --warmup-epochs 2 "
-            "--device cpu --num-threads 1")
+            "--on-divergence stop --device cpu --num-threads 1")
 STRATEGIES = ("ssgd", *(f"adpsgd --pattern {pattern}" for pattern in PATTERNS))
 
 
@@ -83,8 +83,8 @@ def train(store: Path, exp: Path, cluster: Path, seed: int, strategy: str, ngpu:
 
 
 def broke_off(log: Path) -> bool:
-    """A loss that is no number, in the log of a run."""
-    return log.exists() and "the training loss became" in log.read_text(encoding="utf-8")
+    """Divergence, in the log of a run."""
+    return log.exists() and "training diverged" in log.read_text(encoding="utf-8")
 
 
 def prepare(args: argparse.Namespace) -> Path:

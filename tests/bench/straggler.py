@@ -19,7 +19,7 @@ from pykaldist.report.simulate import Run
 SLOW = {"5": 4.0}  # worker -> factor
 ACCURACY = 0.58
 FEWER = 5  # epochs
-STRATEGIES = ("ssgd", "asgd", "asgd --max-distance 32", "asgd --staleness-discount true --lr-scale linear",
+STRATEGIES = ("ssgd", "asgd", "asgd --staleness-discount false", "asgd --staleness-discount false --max-distance 32",
               *(f"adpsgd --pattern {pattern}" for pattern in PATTERNS), "hadpsgd", "ma --average-period 10",
               "bmuf --average-period 10", "onebit")
 

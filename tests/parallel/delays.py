@@ -23,9 +23,9 @@ from pykaldist.parallel.strategies.asgd import Asgd, AsgdOptions
 from pykaldist.parallel.strategies.hadpsgd import Hadpsgd, HadpsgdOptions
 
 STRATEGIES = {
-    "asgd": lambda: Asgd(AsgdOptions()),
-    "asgd, max distance 4": lambda: Asgd(AsgdOptions("shards", max_distance=4)),
-    "asgd, two servers": lambda: Asgd(AsgdOptions(servers=2)),
+    "asgd": lambda: Asgd(AsgdOptions(staleness_discount=False)),
+    "asgd, max distance 4": lambda: Asgd(AsgdOptions("shards", max_distance=4, staleness_discount=False)),
+    "asgd, two servers": lambda: Asgd(AsgdOptions(servers=2, staleness_discount=False)),
     "adpsgd, ring": lambda: Adpsgd(AdpsgdOptions(pattern="ring")),
     "adpsgd, random-ring": lambda: Adpsgd(AdpsgdOptions(pattern="random-ring")),
     "adpsgd, pairwise": lambda: Adpsgd(AdpsgdOptions("shards", "pairwise")),

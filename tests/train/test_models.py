@@ -87,6 +87,7 @@ def test_it_learns_and_resumes(store, tmp_path, monkeypatch, capsys, model, stra
     params, history = train(store, tmp_path / "whole", *options)
     before = float(re.search(r"^before training: cv loss ([\d.]+)", capsys.readouterr().out, re.MULTILINE)[1])
     assert min(line["cv_loss"] for line in history) < 0.95 * before
+    assert not any("backed_off" in line for line in history)
     assert all(line["frames"] == 305 for line in history) and history[-1]["updates"] >= 50
     resumed, resumed_history = stopped_and_resumed(monkeypatch, store, tmp_path / "exp", *options)
     assert torch.equal(resumed, params)
@@ -106,6 +107,7 @@ def test_ctc_learns_and_resumes(make_store, tmp_path, monkeypatch, capsys, strat
     said = capsys.readouterr().out
     before = float(re.search(r"^before training: cv loss ([\d.]+), label error", said, re.MULTILINE)[1])
     assert history[-1]["cv_loss"] < 0.95 * before and "sequences of 5 labels and blank" in said
+    assert not any("backed_off" in line for line in history)
     assert (tmp_path / "whole" / "tokens.txt").exists() and not (tmp_path / "whole" / "ali_train_pdf.counts").exists()
     resumed, resumed_history = stopped_and_resumed(monkeypatch, store, tmp_path / "exp", *options)
     assert torch.equal(resumed, params) and resumed_history == history

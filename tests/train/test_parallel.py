@@ -190,7 +190,7 @@ def test_a_worker_more_takes_its_parameters_and_state_and_no_activations(make_st
     store = make_store([100], seed=2, name="dev", dim=20).path.parent
     held = {}
 
-    def count(trainer, worker):
+    def count(trainer, rank, worker):
         if worker is trainer.workers[-1] and worker.index == 1:
             gc.collect()
             params = len(worker.params) * worker.params.itemsize

@@ -67,6 +67,7 @@ def test_the_same_twice_and_stopped_and_resumed_its_log_included(store, small, t
     lines = [json.loads(line) for line in history.splitlines()]
     assert all(line["time"] == "simulated" and line["seconds"]["total"] > 265 / 8 / 4 * 0.5 for line in lines)
     assert all(("staleness" in line) == (strategy not in ("ssgd", "ma")) for line in lines)
+    assert not any("backed_off" in line for line in lines)
     if "dies" in strategy:
         assert printed.count("worker 3 has died at 9.000 s; 3 go on, and do") == 1 and lines[-1]["dead"] == [3]
         assert lines[-1]["frames"] == 265

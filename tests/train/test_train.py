@@ -170,6 +170,7 @@ def test_stopped_and_resumed_equals_undisturbed(make_store, tmp_path, name, monk
     before = re.search(r"^before training: cv loss ([\d.]+)", capsys.readouterr().out, re.MULTILINE)
     assert min(line["cv_loss"] for line in expected[1]) < 0.95 * float(before[1])
     assert all(("cv_acc" in line) == (name != "mse") for line in expected[1])
+    assert any("backed_off" in line for line in expected[1]) == (name == "newbob that rejects")
     save, count = Checkpoints.save, 0
 
     def save_and_stop(self, *state):
@@ -243,7 +244,10 @@ def test_other_options_start_clean(store, tmp_path, capsys):
     (["--momentum", "1.5"], "--momentum 1.5"),
     (["--device", "abacus"], "--device abacus"),
     (["--learn-rate", "1e30", "--activation", "relu"], "lower --learn-rate"),
-    (["--learn-rate", "1e3"], "no epoch made the cross-validation loss fall"),
+    (["--learn-rate", "1e3"], "for 4 lower rates too; lower --learn-rate (was 1000)"),
+    (["--learn-rate", "1e-30"], "no epoch made the cross-validation loss fall"),
+    (["--back-off-factor", "1"], "--back-off-factor 1 is outside (0, 1)"),
+    (["--back-off-tries", "0"], "use --on-divergence stop"),
     (["--hid-dim", "0"], "--hid-dim 0"),
     (["--num-threads", "-1"], "--num-threads -1"),
     (["--device", "mps"], "--device mps"),
@@ -289,5 +293,5 @@ def test_stores_of_different_systems_are_refused(make_store, tmp_path, capsys):
 
 def test_the_loss_is_watched_within_an_epoch(store, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(trainer_module, "LOSS_CHECK_INTERVAL", 1)
-    assert train(store, tmp_path / "exp", "--learn-rate", "1e30", "--activation", "relu") == 1
-    assert "near update 2;" in capsys.readouterr().err
+    assert train(store, tmp_path / "exp", "--learn-rate", "1e30", "--activation", "relu", "--on-divergence", "stop") == 1
+    assert "near update 2:" in capsys.readouterr().err

@@ -227,6 +227,9 @@ class Adpsgd(Asynchronous):
             if round.last:
                 await fabric.average(worker.params, 1.0, measure=True)
 
+    def steadier(self) -> list[str]:
+        return ["let models mix faster by --pattern random-ring"] * (self.options.pattern == "ring")
+
     def state_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("round", "age", "keep", "begun", "gradient")}
 

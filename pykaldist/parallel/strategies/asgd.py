@@ -5,7 +5,7 @@ the server is free, it pushes u = w_k - (what it pulled last), all that it has l
 one. Of an update that is s updates late (those that the server has taken since the worker pulled), the server makes
 
     u <- gamma^s u             gradient decay gamma
-    u <- u / max(s, 1)         with a staleness discount (Zhang, Gupta, Lian & Liu, 2016: the learning rate over the staleness)
+    u <- u / (s + 1)           staleness discount (Zhang, Gupta, Lian & Liu, 2016: the learning rate over the staleness)
     u <- u - (u.v / v.v) v   where u.v < 0   with a gradient projection: a late update does not undo the way that the server is on
     v <- m v + u,   w <- w + v       server momentum m
 
@@ -19,9 +19,13 @@ A worker that finds the server busy, and itself `max_distance` or more updates b
 minibatches trained on a model that old. Every update that is pushed is applied; at an epoch's end each worker compares its count with the
 server's. With one worker, without momentum, this is SGD: u is its last step, and never late.
 
-The updates of N workers are added up, not averaged: the learning rate is that of one worker, and as N of them are made from about the same
-model, it is bounded as for a minibatch N times as large. N workers of equal speed are N - 1 updates late, each; a staleness discount
-divides their updates by as much, and wants a rate that is as much higher (--lr-scale linear).
+The discount and the rate. N workers of equal speed are N - 1 updates late, each, so that the discount divides their updates by N; their
+learning rate is that of one worker times N (--lr-scale linear), and a minibatch moves the model as far as one worker's would. As N updates
+are made from about the same model, the server adds up to their mean, as in model averaging: however far each worker goes by itself while
+the server is busy, the server's model goes no further than they do, and what comes very late, from a worker that is slow or was turned
+away for long, weighs as little as it is worth. Without the discount, updates are added up as they come, at the rate of one worker (x 1).
+That is bounded as for a minibatch N times as large where nobody is turned away; but where workers train on, each goes as far as all
+should together, and their sum N times as far. Adagrad has a rate for each parameter, and no discount unless it is asked for.
 
 A large model can be split over S servers, beside the first S workers, each with its part of the parameters and a line of its own; a worker
 exchanges with those that are free.
@@ -56,7 +60,8 @@ class AsgdOptions(WorkOptions):
     gradient_projection: bool = option(False, "take from a late update what goes against the server's momentum")
     server_adagrad: float = option(0.0, "rate of Adagrad on the server, of each parameter its own; 0: updates are added as they come")
     gradient_decay: float = option(1.0, "factor on an update for each update that it is late")
-    staleness_discount: bool = option(False, "divide an update by the number of updates that it is late, about N - 1")
+    staleness_discount: bool | None = option(None, "divide an update by one more than the number that it is late by, about N (true, but "
+                                                   "with --server-adagrad)")
     max_distance: int = option(0, "updates behind the server past which a worker waits for it, rather than train on; 0: no limit")
 
     def __post_init__(self) -> None:
@@ -72,6 +77,12 @@ class AsgdOptions(WorkOptions):
             raise UserError(f"--gradient-decay {self.gradient_decay:g} is outside (0, 1].")
         if self.max_distance < 0:
             raise UserError(f"--max-distance {self.max_distance} is negative.")
+
+
+    @property
+    def discounts(self) -> bool:
+        """Whether updates are discounted."""
+        return not self.server_adagrad if self.staleness_discount is None else self.staleness_discount
 
 
 class Server:
@@ -108,7 +119,7 @@ class Server:
 
     def _apply(self, update: Tensor, late: int) -> None:
         o = self.options
-        factor = o.gradient_decay**late / (max(late, 1) if o.staleness_discount else 1)
+        factor = o.gradient_decay**late / (late + 1 if o.discounts else 1)
         if "squares" in self.memory:
             squares, plain = self.memory["squares"].addcmul_(update, update), update
             update = update * (o.server_adagrad * torch.rsqrt(squares.clamp_min(torch.finfo(squares.dtype).tiny)))
@@ -135,13 +146,16 @@ class Asgd(Asynchronous):
     """
 
     options: AsgdOptions
-    lr_scale = "none"
 
     def __init__(self, options: AsgdOptions) -> None:
         super().__init__(options)
         self.memory: dict[str, Tensor] = {}
         self.server: Server | None = None
         self._begin()
+
+    @property
+    def lr_scale(self) -> str:  # type: ignore[override]
+        return "linear" if self.options.discounts else "none"
 
     @property
     def free(self) -> bool:
@@ -223,6 +237,11 @@ class Asgd(Asynchronous):
                 self.pushed[s] += 1
         if not any(self.unsent):
             worker.synced()
+
+    def steadier(self) -> list[str]:
+        limit = self.options.max_distance
+        return [f"bound the staleness by --max-distance (was {limit or 'no limit'})",
+                *["discount it with --staleness-discount true"] * (not self.options.discounts)]
 
     def rejected(self) -> None:
         """The server's momentum is of the model that training went back from."""

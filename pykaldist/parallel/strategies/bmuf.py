@@ -105,6 +105,11 @@ class Bmuf(Strategy):
         return [("averaging period", o.described(workers, minibatch_size)),
                 ("block momentum", f"{eta:.4g}, block learning rate {o.block_learning_rate:g}: gain C = {gain:.3g}")]
 
+    def steadier(self) -> list[str]:
+        o = self.options
+        name, was = ("gain", o.block_gain or 1.0) if o.block_momentum is None else ("momentum", o.block_momentum)
+        return [o.shorter(), f"lower --block-{name} (was {was:g})"]
+
     def rejected(self) -> None:
         """The filter starts anew from the model that training went back to."""
         self.delta = None

@@ -105,6 +105,9 @@ class Ma(Strategy):
     def contract(self, workers: int, minibatch_size: int) -> list[tuple[str, str]]:
         return [("averaging period", self.options.described(workers, minibatch_size))]
 
+    def steadier(self) -> list[str]:
+        return [self.options.shorter()]
+
     def state_dict(self) -> dict[str, Any]:
         sent = {} if self.sent is None else {"sent": self.sent[0].cpu(), "weight": self.sent[1]}
         return {"exchanges": self.exchanges, **sent}

@@ -17,7 +17,7 @@ from pykaldist.parallel.strategies.asgd import Asgd, AsgdOptions, Server
 
 def make(descender, sizes, move=None, **options):
     workers = [descender(move or (lambda worker, k=k: torch.full((3,), 10.0**k)), steps, torch.zeros(3)) for k, steps in enumerate(sizes)]
-    return workers, [Asgd(AsgdOptions(**options)) for _ in workers]
+    return workers, [Asgd(AsgdOptions(**{"staleness_discount": False, **options})) for _ in workers]
 
 
 @settings(max_examples=30, deadline=None)
@@ -33,7 +33,8 @@ def test_every_update_is_applied_once(descender, simulate, sizes, spread, messag
 
 
 @pytest.mark.parametrize("options", [
-    {}, {"server_momentum": 0.9}, {"gradient_decay": 0.8}, {"server_momentum": 0.5, "gradient_decay": 0.8, "staleness_discount": True},
+    {}, {"staleness_discount": False}, {"server_momentum": 0.9}, {"staleness_discount": False, "gradient_decay": 0.8},
+    {"server_momentum": 0.5, "gradient_decay": 0.8, "staleness_discount": True}, {"server_adagrad": 0.3, "staleness_discount": True},
     {"server_momentum": 0.7, "gradient_projection": True}, {"server_adagrad": 0.3}, {"server_adagrad": 0.1, "server_momentum": 0.5}])
 def test_the_server_does_what_its_head_says(options):
     generator, o = np.random.default_rng(0), AsgdOptions(**options)
@@ -51,8 +52,8 @@ def test_the_server_does_what_its_head_says(options):
             u = u - (u @ v) / (v @ v) * v
             assert abs(u @ v) < 1e-12
         u = u * o.gradient_decay**late
-        if o.staleness_discount and late:
-            u /= late
+        if o.staleness_discount or (o.staleness_discount is None and not o.server_adagrad):
+            u /= late + 1
         v = o.server_momentum * v + u
         w = w + v
         assert count == applied + 1 and np.allclose(model.numpy(), w)
@@ -65,8 +66,8 @@ def test_the_server_does_what_its_head_says(options):
 @pytest.mark.parametrize("options", [{"server_momentum": 0.9}, {"server_adagrad": 0.3, "server_momentum": 0.5}])
 def test_statistics_have_neither_momentum_nor_rates_of_their_own(options):
     server = Server(torch.zeros(4), {}, AsgdOptions(**options), [slice(1, 3)])
-    for _ in range(5):
-        model, _ = server.handle(0, torch.full((4,), 0.5), 0)
+    for read in range(5):
+        model, _ = server.handle(0, torch.full((4,), 0.5), read)
     assert model[1:3].tolist() == [2.5, 2.5] and 2.5 not in model[[0, 3]]
 
 
@@ -101,6 +102,17 @@ def test_workers_of_equal_speed_are_one_behind_each_other(descender, simulate, s
     host = simulate(workers, strategies, slow={str(k): 1 + 0.01 * k for k in range(size)}, message=1e-6)
     expected = [{k: 1, size - 1: 19} if k < size - 1 else {k: 20} for k in range(size)]
     assert [dict(fabric.staleness) for fabric in host.fabrics] == expected
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_discounted_updates_of_workers_of_equal_speed_are_their_mean(descender, simulate, size):
+    """Each of theirs is divided by N; in the first round, by 1, 2, ..., N."""
+    workers, strategies = make(descender, [20] * size, move=lambda worker: torch.ones(3), staleness_discount=None)
+    simulate(workers, strategies, slow={str(k): 1 + 0.01 * k for k in range(size)}, message=1e-6)
+    expected = 19.0 + sum(1 / (k + 1) for k in range(size))
+    assert workers[0].params.tolist() == pytest.approx([expected] * 3)
+    assert strategies[0].lr_scale == "linear"
+    assert Asgd(AsgdOptions(staleness_discount=False)).lr_scale == Asgd(AsgdOptions(server_adagrad=0.1)).lr_scale == "none"
 
 
 def test_whoever_may_not_fall_behind_waits_for_a_server_that_is_slow(descender, simulate):
