@@ -27,6 +27,15 @@ def _stream() -> TextIO:
     return sys.stderr
 
 
+def notice(text: str) -> None:
+    """Say on the user's terminal, or in the log, why something takes its time."""
+    stream = _stream()
+    clear = "\r\x1b[K" if stream.isatty() else ""  # a bar may stand there
+    print(f"{clear}{text}", file=stream, flush=True)
+    if stream is not sys.stderr:
+        stream.close()
+
+
 class Progress:
     """A counter with a bar: `with Progress("aligning", total=948, unit="utt") as bar: ... bar.update(1)`."""
 

@@ -10,7 +10,7 @@ import pytest
 from pykaldist.cli import verbs
 
 ROOMS = ["io", "feats", "hmm", "frames", "nnet", "optim", "parallel", "train", "decode", "score", "report", "cli"]
-GROUND = {"errors", "options", "progress", "__init__", "__main__"}
+GROUND = {"errors", "kernels", "options", "progress", "__init__", "__main__"}
 PACKAGE = Path(__file__).resolve().parent.parent / "pykaldist"
 
 

@@ -20,6 +20,7 @@ parse_job() {
     shift 2
   done
   [ $# = 2 ] || { usage >&2; exit 1; }
+  . say_what.sh
   store=$1 exp=$2
   for f in "$store/train/manifest.json" "$store/dev/manifest.json"; do
     [ -f "$f" ] || { echo "$name: ERROR: no file $f; run steps/nnet/pack.sh first." >&2; exit 1; }

@@ -1,7 +1,7 @@
 # Sourced by scripts after they set their defaults: `--some-option value` (or =value) sets $some_option.
 # --help prints the script's own usage() (or $help_message); --config FILE is sourced first. An option whose variable the script has not
 # set is an error: nothing is ignored. Numbers of jobs and stages, and options that are true or false by default, are checked here.
-# The script's positional arguments are what is left. Usage: . utils/parse_options.sh || exit 1
+# The script's positional arguments are what is left; what the script does is said (say_what.sh). Usage: . utils/parse_options.sh || exit 1
 
 __show_usage() {
   if declare -F usage >/dev/null; then usage; else printf '%s\n' "${help_message:-"$0: no help"}"; fi
@@ -37,3 +37,4 @@ while true; do
   printf -v "$__name" '%s' "$__value"
 done
 unset __option __name __value __kind __form
+[ $# = 0 ] || . say_what.sh  # without arguments most scripts print their usage
