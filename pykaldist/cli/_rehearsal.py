@@ -17,7 +17,7 @@ from pykaldist.io.tables import MatrixWriter
 
 _WORDS = {"a": "AB", "ab": "ABC", "ba": "BA", "cab": "CAB"}
 _SPEAKERS, _UTTERANCES, _DIM = 2, 12, 6
-_SHORT = "--num-iters 3 --max-iter-inc 2 --realign-iters 1".split()
+_SHORT = ["--num-iters", "3", "--max-iter-inc", "2", "--realign-iters", "1"]
 
 
 def _verb(line: str, *more: str) -> None:
