@@ -81,7 +81,7 @@ make_mfcc() {
   local set
   for set in train test; do
     steps/make_mfcc.sh "${jobs[@]}" data/$set exp/make_mfcc/$set mfcc
-    utils/fix_data_dir.sh data/$set  # up to 1 % may have had unusable audio
+    utils/fix_data_dir.sh data/$set | grep -v ' has [0-9]* utterances$' || true  # up to 1 % may have had unusable audio
     steps/compute_cmvn_stats.sh data/$set exp/make_mfcc/$set mfcc
   done
 }
@@ -150,9 +150,10 @@ report() {
   [ -f "$audio" ] || audio=recording.wav
   cat <<EOF
 
-The whole took $((SECONDS / 60)) min $((SECONDS % 60)) s. What to try next, in $PWD:
-  ./run.sh --stage 5 --ngpu 32                    # the network again, by 32 workers that average their models
-  ./run.sh --stage 5 --ngpu 4 --strategy bmuf     # by another strategy; README's "Strategies" lists them
-  steps/transcribe.sh $graph exp/dnn $audio       # or a recording of your own
+The whole took $((SECONDS / 60)) min $((SECONDS % 60)) s. To try next, in $PWD:
+  ./run.sh --stage 5 --ngpu 32                   # the network again, by 32 workers that average their models
+  ./run.sh --stage 5 --ngpu 4 --strategy bmuf    # by another strategy (./run.sh --help lists them)
+  steps/transcribe.sh $graph exp/dnn FILE.wav    # a recording of your own, or one of the test set:
+  steps/transcribe.sh $graph exp/dnn $audio
 EOF
 }

@@ -6,6 +6,7 @@ Checks the ARPA file line by line first. N-grams with words outside words.txt ar
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 
 from pykaldist.decode.arpa import format_lm, stochasticity
@@ -26,4 +27,4 @@ def run(args: argparse.Namespace) -> None:
               f"{', ...' if len(summary.outside_words) > 5 else ''})")
     low, high = stochasticity(fst)
     print(f"{args.out_lang}/G.fst: {' + '.join(map(str, summary.counts))} n-grams, {fst.num_states} states, {fst.num_arcs} arcs; "
-          f"-log of the sum out of a state {low:.3f} to {high:.3f}")
+          f"probabilities out of a state sum to {math.exp(-high):.3f}" + (f" to {math.exp(-low):.3f}" if f"{low:.3f}" != f"{high:.3f}" else ""))

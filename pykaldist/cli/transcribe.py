@@ -14,7 +14,7 @@ from pykaldist.options import add_options, from_args
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graph_dir", type=Path, help="directory with HCLG.fst and words.txt")
     parser.add_argument("model_dir", type=Path, help="directory of a GMM or network, such as exp/dnn")
-    parser.add_argument("recordings", nargs="+", help="audio files: wav, flac, sphere, ...; a higher sampling rate than the model's is fine")
+    parser.add_argument("recordings", nargs="+", help="audio files: wav, flac, sphere, ...; a sampling rate above the model's is fine")
     add_options(parser, TranscribeOptions)
     add_options(parser, DecoderOptions, skip=("determinize_lattice",))
 
