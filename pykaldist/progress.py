@@ -1,7 +1,7 @@
 """One progress bar for the whole house.
 
-A bar on a terminal, a plain line every ten seconds elsewhere, both with rate and time left. Under `$cmd`, whose stderr is a log file, the job that may
-draw is told so by PYKALDIST_PROGRESS_FD, the number of an inherited descriptor that leads to the user's terminal.
+A bar on a terminal, a plain line every ten seconds elsewhere, both with rate and time left. Under `$cmd`, whose stderr is a log file,
+the job that may draw is told so by PYKALDIST_PROGRESS_FD, the number of an inherited descriptor that leads to the user's terminal.
 """
 
 from __future__ import annotations

@@ -27,4 +27,4 @@ def run(args: argparse.Namespace) -> None:
               f"{', ...' if len(summary.outside_words) > 5 else ''})")
     low, high = stochasticity(fst)
     print(f"{args.out_lang}/G.fst: {' + '.join(map(str, summary.counts))} n-grams, {fst.num_states} states, {fst.num_arcs} arcs; "
-          f"probabilities out of a state sum to {math.exp(-high):.3f}" + (f" to {math.exp(-low):.3f}" if f"{low:.3f}" != f"{high:.3f}" else ""))
+          f"probabilities out of a state sum to {math.exp(-high):.3f}" + (f" to {math.exp(-low):.3f}" if high - low > 5e-4 else ""))

@@ -46,8 +46,8 @@ class TranscribeOptions:
     feats_config: str | None = option(None, "their options, one --option=value a line, as in training (default: conf/KIND.conf)")
     channel: int = option(-1, "channel to read, from 0; -1 expects mono")
     one_speaker: bool = option(False, "all recordings are of one speaker, for CMVN and adaptation; false: each of its own")
-    adapt_model: Path | None = option(None, "speaker-adapted GMM system whose fMLLR features a network takes; none: as the "
-                                            "network's frame store says")
+    adapt_model: str | None = option(None, "speaker-adapted GMM system whose fMLLR features a network takes; none: as the "
+                                           "network's frame store says")
 
 
 def transcribe(paths: Sequence[str], graph_dir: Path, model_dir: Path, work: Path, options: TranscribeOptions,
@@ -57,7 +57,7 @@ def transcribe(paths: Sequence[str], graph_dir: Path, model_dir: Path, work: Pat
     `work` is an empty folder for what is made on the way. Raises UserError for a recording that cannot be read, or has a lower sampling
     rate than the model's, and for a model that is not there.
     """
-    adapting = adapting_gmm(model_dir, options.adapt_model)
+    adapting = adapting_gmm(model_dir, Path(options.adapt_model) if options.adapt_model else None)
     data = make_features(paths, work, options)
     words, graph = SymbolTable.read(graph_dir / "words.txt"), Fst.read(graph_dir / "HCLG.fst")
     model: AcousticModel
