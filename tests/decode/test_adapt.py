@@ -14,6 +14,7 @@ from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.feats.transforms import read_speaker_transforms
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.tables import read_archive
+from pykaldist.score.wer import compute_wer
 
 from .conftest import make_recipe, run, succeed
 
@@ -93,3 +94,21 @@ def test_usage(recipe: Path) -> None:
     assert asked.returncode == 0 and wrong.returncode == 1 and asked.stdout == wrong.stderr and "e.g.:" in asked.stdout
     missing = run(recipe, "steps/decode_fmllr.sh", "exp/tri3/graph", "data/test", "exp/none/decode")
     assert missing.returncode == 1 and "exp/none/final.mdl does not exist" in missing.stderr
+
+
+def test_recordings_are_transcribed_as_the_test_set_is_decoded(recipe: Path, golden: Path) -> None:
+    """All of one speaker, by the SAT system, and by Kaldi's network on the features that it adapts."""
+    data = DataDir(recipe / "data/test")
+    utts = next(iter(data.spk2utt.values()))
+    (recipe / "exp/dnn").mkdir()
+    for path in (*(golden / "an4_kaldi/dnn" / name for name in ("final.nnet", "final.feature_transform", "ali_train_pdf.counts")),
+                 recipe / "exp/tri3/final.mdl"):
+        (recipe / "exp/dnn" / path.name).symlink_to(path)
+    (recipe / "exp/dnn/cmvn_opts").write_text("--norm-means=false\n")
+    common = ("steps/transcribe.sh", "--feats-config", "mfcc.conf", "--one-speaker", "true")
+    paths = [data.wav_scp[utt] for utt in utts]
+    refs = {data.wav_scp[utt]: data.text[utt] for utt in utts}
+    for more, system in (((), "tri3"), (("--adapt-model", "exp/tri3"), "dnn")):
+        lines = succeed(recipe, *common, *more, "exp/tri3/graph", f"exp/{system}", *paths).splitlines()
+        assert [line.split()[0] for line in lines] == paths
+        assert compute_wer(refs, {line.split()[0]: line.split()[1:] for line in lines}).wer < 10
