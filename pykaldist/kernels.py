@@ -18,7 +18,6 @@ import fcntl
 import functools
 import importlib
 import os
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -114,11 +113,9 @@ def _locked(path: Path) -> TextIO | None:
 
 def _say_that_it_compiles() -> None:
     global _said
-    said = "compiling kernels, or waiting for a job that does: up to a minute, once a checkout (pykaldist compile does it ahead)"
-    if not _said and os.environ.get("PYKALDIST_TOLD") == "recipe":  # which compiles them in the background, and has said so
-        print(said, file=sys.stderr, flush=True)
-    elif not _said and COMPILING not in os.environ:
-        notice(said)
+    told = os.environ.get("PYKALDIST_TOLD") == "recipe"  # by the recipe, which compiles them in the background
+    if not _said and not told and COMPILING not in os.environ:
+        notice("compiling kernels, or waiting for a job that does: up to a minute, once a checkout (pykaldist compile does it ahead)")
     _said = True
 
 
