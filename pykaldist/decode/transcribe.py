@@ -34,8 +34,10 @@ from pykaldist.nnet.forwarding import ForwardOptions
 from pykaldist.options import option
 from pykaldist.progress import progress
 
-FIRST_BEAM, FIRST_MAX_ACTIVE, SILENCE_WEIGHT = 10.0, 2000, 0.01  # of decode_fmllr.sh
-STATES_BEAM = 4.0  # in which lattices of states are determinised
+# Of decode_fmllr.sh: the decoding without adaptation, the weight of silence, and the beams in which the lattices of the first and the
+# second decoding are determinised for the transforms.
+FIRST_BEAM, FIRST_MAX_ACTIVE, SILENCE_WEIGHT = 10.0, 2000, 0.01
+LATTICE_BEAM, SECOND_LATTICE_BEAM = 6.0, 4.0
 
 
 @dataclass
@@ -143,10 +145,10 @@ def adapt(data: DataDir, graph: Fst, graph_dir: Path, gmm: Path, work: Path, dec
     silence, utts = [int(phone) for phone in colons.split(":")], data.utterances()
     options = FmllrOptions(silence_weight=SILENCE_WEIGHT)
     alimdl = gmm / "final.alimdl" if (gmm / "final.alimdl").is_file() else gmm / "final.mdl"
-    first = replace(decoding, beam=FIRST_BEAM, max_active=FIRST_MAX_ACTIVE)
-    states = replace(decoding, determinize_lattice=False)
+    second = replace(decoding, lattice_beam=LATTICE_BEAM)
+    first = replace(second, beam=FIRST_BEAM, max_active=FIRST_MAX_ACTIVE)
     transforms: Path | None = None
-    for name, search, aligner, beam in (("first", first, alimdl, STATES_BEAM), ("second", states, None, STATES_BEAM)):
+    for name, search, aligner, beam in (("first", first, alimdl, LATTICE_BEAM), ("second", second, None, SECOND_LATTICE_BEAM)):
         model = GmmModel(gmm, aligner, transforms)
         decoder = LatticeDecoder(graph, model.tid2pdf, search)
 
