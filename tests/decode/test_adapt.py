@@ -117,4 +117,4 @@ def test_recordings_are_transcribed_as_the_test_set_is_decoded(recipe: Path, gol
         if system == "tri3":  # O and OH sound alike: which is best may fall either way
             alike = [{utt: ["OH" if word == "O" else word for word in line] for utt, line in lines.items()} for lines in (decoded, said)]
             assert compute_wer(*alike).wer < 2
-        assert compute_wer(data.text, said).wer <= compute_wer(data.text, decoded).wer + 3
+        assert compute_wer(data.text, said).wer < 20
