@@ -6,7 +6,7 @@ usage() {
 Usage: steps/transcribe.sh [options] <graph-dir> <model-dir> <audio-file> [<audio-file> ...]
  e.g.: steps/transcribe.sh exp/tri1/graph exp/dnn my_recording.wav
 Prints each file's name and words. Works on every model that steps/decode.sh takes, and on those of speaker-adapted features, for which
-it estimates fMLLR transforms first (a speaker with less than five seconds is not adapted). Nothing is left behind.
+it estimates fMLLR transforms first (not where a speaker has less than a second of speech). Nothing is left behind.
 A recording may have a higher sampling rate than the model's, not a lower one.
 Options:
   --feats mfcc|plp|fbank   # features that the model was trained on ($feats)

@@ -38,6 +38,7 @@ from pykaldist.progress import progress
 # second decoding are determinised for the transforms.
 FIRST_BEAM, FIRST_MAX_ACTIVE, SILENCE_WEIGHT = 10.0, 2000, 0.01
 LATTICE_BEAM, SECOND_LATTICE_BEAM = 6.0, 4.0
+MIN_COUNT = 100.0  # frames of speech for a transform, where decode_fmllr.sh wants 500: a recording is often short, and adapts all the same
 
 
 @dataclass
@@ -143,7 +144,7 @@ def adapt(data: DataDir, graph: Fst, graph_dir: Path, gmm: Path, work: Path, dec
     """The folder with fMLLR transforms of the recordings' speakers, by the speaker-adapted system `gmm`."""
     colons = LangDir(graph_dir).file("phones/silence.csl").read_text(encoding="utf-8").strip()
     silence, utts = [int(phone) for phone in colons.split(":")], data.utterances()
-    options = FmllrOptions(silence_weight=SILENCE_WEIGHT)
+    options = FmllrOptions(fmllr_min_count=MIN_COUNT, silence_weight=SILENCE_WEIGHT)
     alimdl = gmm / "final.alimdl" if (gmm / "final.alimdl").is_file() else gmm / "final.mdl"
     second = replace(decoding, lattice_beam=LATTICE_BEAM)
     first = replace(second, beam=FIRST_BEAM, max_active=FIRST_MAX_ACTIVE)
