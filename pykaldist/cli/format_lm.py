@@ -6,10 +6,9 @@ Checks the ARPA file line by line first. N-grams with words outside words.txt ar
 from __future__ import annotations
 
 import argparse
-import math
 from pathlib import Path
 
-from pykaldist.decode.arpa import format_lm, stochasticity
+from pykaldist.decode.arpa import format_lm
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +24,4 @@ def run(args: argparse.Namespace) -> None:
         some = ", ".join(summary.outside_words[:5])
         print(f"{args.arpa}: left out {summary.outside} n-grams with words that are not in words.txt ({some}"
               f"{', ...' if len(summary.outside_words) > 5 else ''})")
-    low, high = stochasticity(fst)
-    print(f"{args.out_lang}/G.fst: {' + '.join(map(str, summary.counts))} n-grams, {fst.num_states} states, {fst.num_arcs} arcs; "
-          f"probabilities out of a state sum to {math.exp(-high):.3f}" + (f" to {math.exp(-low):.3f}" if high - low > 5e-4 else ""))
+    print(f"{args.out_lang}/G.fst: {' + '.join(map(str, summary.counts))} n-grams, {fst.num_states} states, {fst.num_arcs} arcs")
