@@ -1,8 +1,9 @@
 """pykaldist: distributed training of hybrid DNN-HMM acoustic models, the Kaldi way, without Kaldi.
 
 Rooms, from the ground up (each imports only from rooms below it): `io`, `feats`, `hmm`, `frames`, `nnet`, `optim`,
-`parallel`, `train`, `decode`, `score`, `report`, `cli`. The ground that all stand on: `errors`, `options`, `progress`, the
-deterministic mode (`deterministic`), and what makes and checks Python environments: `setup_venv`, `environment`.
+`parallel`, `train`, `decode`, `score`, `report`, `cli`. The ground that all stand on: `errors`, `options`, `progress`,
+compiled kernels (`kernels`), the deterministic mode (`deterministic`), and what makes and checks Python environments: `setup_venv`,
+`environment`.
 """
 
 import os

@@ -2,6 +2,6 @@
 
 import sys
 
-from pykaldist.cli import main
+from pykaldist.cli import main, say_what
 
-sys.exit(main())
+sys.exit(main(told=say_what(sys.argv[1:])))

@@ -1,7 +1,7 @@
 """One progress bar for the whole house.
 
-A bar on a terminal, a plain line every ten seconds elsewhere. Under `$cmd`, whose stderr is a log file, the job that may
-draw is told so by PYKALDIST_PROGRESS_FD, the number of an inherited descriptor that leads to the user's terminal.
+A bar on a terminal, a plain line every ten seconds elsewhere, both with rate and time left. Under `$cmd`, whose stderr is a log file,
+the job that may draw is told so by PYKALDIST_PROGRESS_FD, the number of an inherited descriptor that leads to the user's terminal.
 """
 
 from __future__ import annotations
@@ -25,6 +25,15 @@ def _stream() -> TextIO:
         except OSError:
             pass
     return sys.stderr
+
+
+def notice(text: str) -> None:
+    """Say on the user's terminal, or in the log, why something takes its time."""
+    stream = _stream()
+    clear = "\r\x1b[K" if stream.isatty() else ""  # a bar may stand there
+    print(f"{clear}{text}", file=stream, flush=True)
+    if stream is not sys.stderr:
+        stream.close()
 
 
 class Progress:
@@ -54,10 +63,14 @@ class Progress:
         now = time.monotonic()
         if now - self._last >= PLAIN_INTERVAL_S:
             self._last = now
-            of = f"/{self.total} ({100 * self.count / self.total:.0f} %)" if self.total else ""
-            seconds = f"{now - self._start:.0f} s"
-            print(f"{self.desc}: {self.count}{of} {self.unit}, {seconds} {self.note}".rstrip(), file=self._stream,
-                  flush=True)
+            print(f"{self.desc}: {self._plain(now - self._start)} {self.note}".rstrip(), file=self._stream, flush=True)
+
+    def _plain(self, seconds: float) -> str:
+        """Such as `120/483 (25 %) utt, 31 s, 3.9 utt/s, 94 s left`."""
+        rate = self.count / seconds
+        of = f"/{self.total} ({100 * self.count / self.total:.0f} %)" if self.total else ""
+        left = f", {(self.total - self.count) / rate:.0f} s left" if self.total and rate > 0 else ""
+        return f"{self.count}{of} {self.unit}, {seconds:.0f} s, {rate:.{max(0, 2 - len(str(int(rate))))}f} {self.unit}/s{left}"
 
     def close(self) -> None:
         if self._bar is not None:

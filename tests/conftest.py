@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from pykaldist.frames.store import Extras, FrameStore, pack
 from pykaldist.io.posteriors import Posterior
 
 ROOT = Path(__file__).resolve().parent.parent
+os.environ["PYKALDIST_TOLD"] = "true"  # scripts need not say first what they do
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +38,35 @@ def shared() -> Path:
 def golden(shared: Path) -> Path:
     """The numbers recorded from Kaldi."""
     return shared / "golden"
+
+
+@pytest.fixture(scope="session")
+def rehearsed() -> dict[str, list[str]]:
+    """The types that `pykaldist compile` has compiled each kernel for; it is run first, which in a fresh clone takes its time."""
+    from pykaldist.io.fst import _scan
+
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-m", "pykaldist", "compile"], env=env, check=True, capture_output=True)
+    return json.loads((Path(_scan.dispatcher._cache.cache_path) / "kernels.json").read_text())["kernels"]
+
+
+@pytest.fixture
+def recording_python(tmp_path: Path, rehearsed: dict[str, list[str]]) -> tuple[Path, Callable[[], set[str]]]:
+    """An interpreter for PYKALDIST_PYTHON, and what kernels have been called with under it that `pykaldist compile` has not compiled."""
+    used = tmp_path / "used_kernels"
+    used.mkdir()
+    python = tmp_path / "recording_python"
+    python.write_text("#!/usr/bin/env bash\n"
+                      f'[ "$1 $2" != "-m pykaldist" ] || exec {sys.executable} {ROOT}/tests/record_kernels.py {used} "${{@:3}}"\n'
+                      f'exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+
+    def not_compiled() -> set[str]:
+        lines = {line for path in used.iterdir() for line in path.read_text().splitlines()}
+        assert lines
+        return {line for line in lines if line.split("\t")[1] not in rehearsed[line.split("\t")[0]]}
+
+    return python, not_compiled
 
 
 @pytest.fixture

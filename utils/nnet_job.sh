@@ -1,6 +1,7 @@
 # Sourced by the stages that train, whose command goes on where it was when it is run again. Usage:
 #   parse_job "$@"       # options of the command into $options, but for --cmd and --retries; the arguments into $store and $exp
 #   retry <retries> <cmd> <log> <command> [<argument> ...] || exit $?
+#   say_result <log> <what>   # the last epoch as the log has it, without its seconds, and what was made; or that it was there already
 # <cmd> runs the command with its output in <log>, as run.sh and Kaldi's queue.pl do. Where the command died of what another try may mend,
 # it is run again, up to <retries> times: exit status 75 (a process of a job was killed, or hung) or 137 (all of it), as the log's last line
 # says. An error, Ctrl-C or SIGTERM, which are handed on, is not. The status is the command's; a log that is there becomes <log>.before.log.
@@ -20,6 +21,7 @@ parse_job() {
     shift 2
   done
   [ $# = 2 ] || { usage >&2; exit 1; }
+  . say_what.sh
   store=$1 exp=$2
   for f in "$store/train/manifest.json" "$store/dev/manifest.json"; do
     [ -f "$f" ] || { echo "$name: ERROR: no file $f; run steps/nnet/pack.sh first." >&2; exit 1; }
@@ -46,4 +48,11 @@ retry() {
   done
   trap - TERM INT
   return "$status"
+}
+
+say_result() {
+  local line
+  line=$(grep 'epoch [0-9]*: \|is already there' "$1" | tail -n 1)
+  case $line in *"is already there"*) ;; *) line="${line%%; [0-9]* s [ms][ei]*}; $2" ;; esac
+  echo "${0##*/}: $line"
 }

@@ -2,7 +2,7 @@
 # --help prints the script's own usage() (or $help_message); --config FILE is sourced first. An option whose variable the script has not
 # set is an error: nothing is ignored. Every script takes `--deterministic true` (pykaldist/deterministic.py), and so do those that it
 # calls. Numbers of jobs and stages, and options that are true or false by default, are checked here.
-# The script's positional arguments are what is left. Usage: . utils/parse_options.sh || exit 1
+# The script's positional arguments are what is left; what the script does is said (say_what.sh). Usage: . utils/parse_options.sh || exit 1
 
 __show_usage() {
   if declare -F usage >/dev/null; then usage; else printf '%s\n' "${help_message:-"$0: no help"}"; fi
@@ -40,3 +40,4 @@ while true; do
 done
 [ "${deterministic:-false}" = false ] || export PYKALDIST_DETERMINISTIC=true
 unset __option __name __value __kind __form
+[ $# = 0 ] || . say_what.sh  # without arguments most scripts print their usage

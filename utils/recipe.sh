@@ -36,14 +36,40 @@ deterministic=${PYKALDIST_DETERMINISTIC:-false}
 . ./path.sh
 . parse_options.sh || exit 1
 [ $# = 0 ] || { usage >&2; exit 1; }
+. say_what.sh
+export PYKALDIST_TOLD=recipe
 case $corpus in "" | /*) ;; *) corpus=$OLDPWD/$corpus ;; esac  # as the caller's folder has it
 case $ali_dir in "" | /*) ;; *) ali_dir=$OLDPWD/$ali_dir ;; esac
 jobs=(--nj "$nj" --cmd "$cmd") decode_opts=""  # more for steps/decode.sh, where a recipe wants it
 workers=(--cmd "$cmd" --strategy "$strategy" --device "$device")
 set -e
 
+# tell: what stages print on stdout goes through it: a script's line gets the seconds that it took
+tell() {
+  local line before now took clear=""
+  [ ! -t 1 ] || clear=$'\r\e[K'  # where a step's beginning stands, or stood a bar
+  before=${EPOCHREALTIME/./}
+  while IFS= read -r line; do
+    now=${EPOCHREALTIME/./}
+    if [[ $line =~ ^([a-z0-9_]+\.sh):\ (.*)$ ]]; then
+      took=$(((now - before) / 100000)) took="$((took / 10)).$((took % 10)) s"
+      printf '%s%8s  %-23s %s\n' "$clear" "${took#0.0 s}" "${BASH_REMATCH[1]}:" "${BASH_REMATCH[2]}"
+    else
+      printf '%s%s\n' "$clear" "$line"
+    fi
+    before=$now
+  done
+}
+exec {terminal}>&1 > >(tell)
+tell=$!
+trap 'exec >&"$terminal"; wait $tell' EXIT
+
 # want N "what": true if stage N is to be run, and says so
-want() { [ "$stage" -le "$1" ] && [ "$stop_stage" -ge "$1" ] && echo "== stage $1: $2 ($SECONDS s)"; }
+want() { [ "$stage" -le "$1" ] && [ "$stop_stage" -ge "$1" ] && echo "== stage $1: $2"; }
+
+# Kernels are compiled while the first stages run; nothing is done where they have been.
+mkdir -p exp/log
+PYKALDIST_PROGRESS_FD=3 nice -n 5 pykaldist compile --background 3>&2 > exp/log/compile.log 2>&1 {terminal}>&- &
 
 # systems DATA NAME...: the GMMs of stage 2, of which the last one aligns for the network, and the folder of the features that the network
 # sees. With --ali-dir there are none, and the network sees data. Sets $data, $gmms, $ali and $graph.
@@ -57,7 +83,7 @@ make_mfcc() {
   local set
   for set in train test; do
     steps/make_mfcc.sh "${jobs[@]}" data/$set exp/make_mfcc/$set mfcc
-    utils/fix_data_dir.sh data/$set  # up to 1 % may have had unusable audio
+    utils/fix_data_dir.sh data/$set | grep -v ' has [0-9]* utterances$' || true  # up to 1 % may have had unusable audio
     steps/compute_cmvn_stats.sh data/$set exp/make_mfcc/$set mfcc
   done
 }
@@ -116,4 +142,20 @@ decode_dnn() { steps/decode.sh "${jobs[@]}" --skip-scoring true $decode_opts "$g
 score() {
   local system
   for system in "${gmms[@]}" dnn; do utils/score.sh --cmd "$cmd" data/test "$graph" exp/$system/decode; done
+}
+
+# report: a table of every system, and what to try next
+report() {
+  local audio
+  pykaldist report exp
+  audio=$(sed -n '1s/^[^ ]* //p' data/test/wav.scp)
+  [ -f "$audio" ] || audio=recording.wav
+  cat <<EOF
+
+The whole took $((SECONDS / 60)) min $((SECONDS % 60)) s. To try next, in $PWD:
+  ./run.sh --stage 5 --ngpu 32                   # the network again, by 32 workers that average their models
+  ./run.sh --stage 5 --ngpu 4 --strategy bmuf    # by another strategy (./run.sh --help lists them)
+  steps/transcribe.sh $graph exp/dnn FILE.wav    # a recording of your own, or one of the test set:
+  steps/transcribe.sh $graph exp/dnn $audio
+EOF
 }

@@ -30,6 +30,7 @@ exp="" network="" fbank=false stage=0 store=exp/dnn/store seed=777 ngpu=1 strate
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 if [ $# != 0 ] || [ -z "$exp" ] || [ -z "$network" ]; then usage >&2; exit 1; fi
+. say_what.sh
 manifest=$store/train/manifest.json
 [ -f "$manifest" ] || { echo "run_nnet.sh: ERROR: no file $manifest; run run.sh first, stages 0 to 3." >&2; exit 1; }
 made_of() { sed -n "s/^  \"$1\": \"\(.*\)\",\$/\1/p" "$manifest"; }  # what pack.sh was given

@@ -14,5 +14,6 @@ EOF
 [ -f path.sh ] && . ./path.sh
 case "${1:-}" in --help | -h) usage; exit 0 ;; esac
 [ $# -ge 3 ] || { usage >&2; exit 1; }
+. say_what.sh
 message=$(pykaldist subset-data-dir "$@") || exit 1
 echo "subset_data_dir.sh: $message"

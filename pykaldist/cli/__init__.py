@@ -20,17 +20,33 @@ from pykaldist import __version__, deterministic
 from pykaldist.errors import Terminated, UserError
 
 _HERE = Path(__file__).parent
+TOLD = "PYKALDIST_TOLD"  # set where the script that called has said already what is done
+
+
+def _first_line(path: Path) -> str:
+    doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return doc.splitlines()[0] if doc else ""
 
 
 def verbs() -> dict[str, str]:
     """Verb -> first line of its help, read without importing anything."""
-    found = {}
-    for path in sorted(_HERE.glob("*.py")):
-        if path.stem.startswith("_"):
-            continue
-        doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-        found[path.stem.replace("_", "-")] = doc.splitlines()[0] if doc else ""
-    return found
+    return {path.stem.replace("_", "-"): _first_line(path) for path in sorted(_HERE.glob("*.py")) if not path.stem.startswith("_")}
+
+
+def _module(verb: str) -> Path | None:
+    path = _HERE / f"{verb.replace('-', '_')}.py"
+    return path if path.is_file() and not verb.startswith("_") else None
+
+
+def say_what(argv: list[str]) -> bool:
+    """Say at once what the verb does, before what it needs is imported: in its help's first line, else on stderr. Whether it was said."""
+    path = _module(argv[0]) if argv else None
+    asked = any(argument in ("-h", "--help") for argument in argv)
+    if path is None or (TOLD in os.environ and not asked):
+        return False
+    print(f"pykaldist {argv[0]}: {_first_line(path)}", file=sys.stdout if asked else sys.stderr, flush=True)
+    os.environ[TOLD] = "true"  # the processes of its job need not say it again
+    return True
 
 
 def _usage() -> str:
@@ -50,8 +66,8 @@ def _terminated(signum: int, frame: object) -> None:
     raise Terminated
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit status."""
+def main(argv: list[str] | None = None, told: bool = False) -> int:
+    """Entry point; returns the exit status. `told`: the first line of the verb's help has been printed."""
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(_usage())
@@ -60,7 +76,7 @@ def main(argv: list[str] | None = None) -> int:
         print(__version__)
         return 0
     verb = argv[0]
-    if not (_HERE / f"{verb.replace('-', '_')}.py").is_file() or verb.startswith("_"):
+    if _module(verb) is None:
         print(f"pykaldist: there is no verb {verb!r}; `pykaldist --help` lists them.", file=sys.stderr)
         return 2
     try:
@@ -72,7 +88,8 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         print(f"pykaldist {verb}: ERROR: {error}", file=sys.stderr)
         return 1
-    parser = _Parser(prog=f"pykaldist {verb}", description=module.__doc__, allow_abbrev=False,
+    description = "".join((module.__doc__ or "").splitlines(keepends=True)[1 if told else 0 :])
+    parser = _Parser(prog=f"pykaldist {verb}", description=description, allow_abbrev=False,
                      formatter_class=argparse.RawDescriptionHelpFormatter)
     module.add_arguments(parser)
     args = parser.parse_args(argv[1:], argparse.Namespace(argv=argv))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pykaldist.decode.arpa import format_lm, stochasticity
+from pykaldist.decode.arpa import format_lm
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +24,4 @@ def run(args: argparse.Namespace) -> None:
         some = ", ".join(summary.outside_words[:5])
         print(f"{args.arpa}: left out {summary.outside} n-grams with words that are not in words.txt ({some}"
               f"{', ...' if len(summary.outside_words) > 5 else ''})")
-    low, high = stochasticity(fst)
-    print(f"{args.out_lang}/G.fst: {' + '.join(map(str, summary.counts))} n-grams, {fst.num_states} states, {fst.num_arcs} arcs; "
-          f"-log of the sum out of a state {low:.3f} to {high:.3f}")
+    print(f"{args.out_lang}/G.fst: {' + '.join(map(str, summary.counts))} n-grams, {fst.num_states} states, {fst.num_arcs} arcs")

@@ -24,6 +24,7 @@ from pykaldist.hmm.engine import Engine
 from pykaldist.hmm.fmllr import FmllrOptions, compose, estimate_speakers, identity
 from pykaldist.hmm.model_files import read_model
 from pykaldist.io.datadir import DataDir
+from pykaldist.progress import progress
 
 
 def transforms_from_lattices(data: DataDir, utts: Sequence[str], model_dir: Path, lattices: str | os.PathLike[str],
@@ -49,7 +50,7 @@ def transforms_from_lattices(data: DataDir, utts: Sequence[str], model_dir: Path
     offsets = np.concatenate([[0], np.cumsum([len(matrix) for matrix in matrices])]).astype(np.int64)
     feats, numbers = np.concatenate(matrices), {utt: number for number, utt in enumerate(utts)}
     found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    for utt, lattice in read_lattices(lattices):
+    for utt, lattice in progress(read_lattices(lattices), "fMLLR statistics", len(utts), "utt"):
         check_utterance(utt, utts, lattices)
         check_lattice(lattice, len(matrices[numbers[utt]]), model.num_transition_ids, f"{lattices}, {utt}")
         frame, tid, posterior = lattice_posteriors(determinize(lattice, acwt, beam) if beam else lattice, acwt)

@@ -201,9 +201,3 @@ def _has_cycle(fst: Fst, among: np.ndarray) -> bool:
             return True
         source, target = source[goes_on], target[goes_on]
     return False
-
-
-def stochasticity(fst: Fst) -> tuple[float, float]:
-    """Lowest and highest, over states, of minus the log of the sum of the probabilities out of the state (0: sums to one)."""
-    total = np.bincount(fst.source, np.exp(-fst.weight.astype(np.float64)), fst.num_states) + np.exp(-fst.final.astype(np.float64))
-    return float(-np.log(total.max())), float(-np.log(total.min()))

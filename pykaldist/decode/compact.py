@@ -7,16 +7,16 @@ infinite costs. Source: Kaldi's fstext/lattice-weight.h and OpenFst's vector-fst
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from pykaldist.io.fst import EXPANDED_MUTABLE, Header, vector_header
+from pykaldist.kernels import kernel
 
 ARC_TYPE = "compactlattice44"
 _ACCEPTOR, _NO_EPSILONS, _WEIGHTED = 0x10000, 0x0A800000, 0x100000000  # OpenFst's fst/properties.h
 
 
-@numba.njit(cache=True)
+@kernel
 def _measure(words: np.ndarray, num_states: int) -> tuple[int, int, int]:
     """(number of arcs, of transition-ids, words read); the last is -1 where the data end too early or make no sense."""
     arcs = ids = pos = 0
@@ -43,7 +43,7 @@ def _measure(words: np.ndarray, num_states: int) -> tuple[int, int, int]:
     return arcs, ids, pos
 
 
-@numba.njit(cache=True)
+@kernel
 def _read(words: np.ndarray, floats: np.ndarray, num_states: int, arcs: int, ids: int) -> tuple[
         np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     offset, string = np.zeros(num_states + 1, np.int64), np.zeros(arcs + num_states + 1, np.int64)
@@ -69,17 +69,19 @@ def _read(words: np.ndarray, floats: np.ndarray, num_states: int, arcs: int, ids
     pos = at = 0
     for s in range(num_states):
         begin, end = string[arcs + s], string[arcs + s + 1]
-        transition_ids[begin:end] = words[pos + 3 : pos + 3 + end - begin]
+        for i in range(end - begin):  # here and below: a loop, as slices take long to compile
+            transition_ids[begin + i] = words[pos + 3 + i]
         pos += 5 + end - begin
         for _ in range(words[pos - 2]):
             begin, end = string[at], string[at + 1]
-            transition_ids[begin:end] = words[pos + 5 : pos + 5 + end - begin]
+            for i in range(end - begin):
+                transition_ids[begin + i] = words[pos + 5 + i]
             pos += 6 + end - begin
             at += 1
     return offset, word, cost, target, string, transition_ids
 
 
-@numba.njit(cache=True)
+@kernel
 def _write(offset: np.ndarray, word: np.ndarray, cost: np.ndarray, target: np.ndarray, string: np.ndarray,
            transition_ids: np.ndarray) -> np.ndarray:
     arcs, num_states = len(word), len(offset) - 1
@@ -90,7 +92,8 @@ def _write(offset: np.ndarray, word: np.ndarray, cost: np.ndarray, target: np.nd
         begin, end = string[arcs + s], string[arcs + s + 1]
         floats[pos], floats[pos + 1] = cost[arcs + s, 0], cost[arcs + s, 1]
         words[pos + 2] = end - begin
-        words[pos + 3 : pos + 3 + end - begin] = transition_ids[begin:end]
+        for i in range(end - begin):
+            words[pos + 3 + i] = transition_ids[begin + i]
         pos += 5 + end - begin
         words[pos - 2] = offset[s + 1] - offset[s]
         for a in range(offset[s], offset[s + 1]):
@@ -98,7 +101,8 @@ def _write(offset: np.ndarray, word: np.ndarray, cost: np.ndarray, target: np.nd
             words[pos] = words[pos + 1] = word[a]
             floats[pos + 2], floats[pos + 3] = cost[a, 0], cost[a, 1]
             words[pos + 4] = end - begin
-            words[pos + 5 : pos + 5 + end - begin] = transition_ids[begin:end]
+            for i in range(end - begin):
+                words[pos + 5 + i] = transition_ids[begin + i]
             pos += 6 + end - begin
             words[pos - 1] = target[a]
     return words

@@ -16,17 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numba
 import numpy as np
 
 from pykaldist.decode.lattice import Lattice
 from pykaldist.decode.paths import check_not_empty, scaled_costs
+from pykaldist.kernels import kernel
 
 _DELTA = 1e-5  # an insertion costs a little more than a substitution, so that ties fall one way
 _MATCH, _INSERTION, _DELETION = 0, 1, 2
 
 
-@numba.njit(cache=True)
+@kernel
 def _arc_distances(before: np.ndarray, word: int, ref: np.ndarray, distance: np.ndarray, choice: np.ndarray) -> None:
     insertion = _DELTA + (word != 0)
     distance[0] = before[0] + insertion
@@ -42,7 +42,7 @@ def _arc_distances(before: np.ndarray, word: int, ref: np.ndarray, distance: np.
             choice[q] = _DELETION
 
 
-@numba.njit(cache=True)
+@kernel
 def _gamma(source: np.ndarray, target: np.ndarray, word: np.ndarray, cost: np.ndarray, num_states: int, ref: np.ndarray) -> tuple[
         np.ndarray, float]:
     """(gamma [len(ref)], expected edit distance); arcs are sorted by source, the last state is the only end."""

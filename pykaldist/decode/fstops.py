@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 import kaldifst
-import numba
 import numpy as np
 
 from pykaldist.io.fst import Fst
+from pykaldist.kernels import kernel
 
 _DELETED = -1
 _CHECK_EVERY = 5  # steps of the power method between two looks at its error
@@ -52,14 +52,14 @@ def from_kaldifst(fst: Any) -> Fst:
         return Fst.read(path)
 
 
-@numba.njit(cache=True)
+@kernel
 def _log_plus(a: np.float32, b: np.float32) -> np.float32:
     """The cost of two ways together: -log(exp(-a) + exp(-b))."""
     low, high = min(a, b), max(a, b)
     return low if high == np.inf else np.float32(low - np.log1p(np.exp(np.float64(low - high))))
 
 
-@numba.njit(cache=True)
+@kernel
 def _remove_eps_local(start: int, final: np.ndarray, head: np.ndarray, tail: np.ndarray, chain: np.ndarray, source: np.ndarray,
                       ilabel: np.ndarray, olabel: np.ndarray, weight: np.ndarray, target: np.ndarray) -> tuple[
                           np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -141,7 +141,7 @@ def _remove_eps_local(start: int, final: np.ndarray, head: np.ndarray, tail: np.
     return source[:arcs], ilabel[:arcs], olabel[:arcs], weight[:arcs], target[:arcs]
 
 
-@numba.njit(cache=True)
+@kernel
 def _longer(x: np.ndarray, size: int) -> np.ndarray:
     y = np.empty(size, x.dtype)
     y[: len(x)] = x
@@ -163,7 +163,7 @@ def remove_eps_local(fst: Fst) -> Fst:
     return Fst.from_arcs(fst.start, final, source[keep], ilabel[keep], olabel[keep], weight[keep], target[keep])
 
 
-@numba.njit(cache=True)
+@kernel
 def _times(offset: np.ndarray, nextstate: np.ndarray, probability: np.ndarray, final: np.ndarray, start: int,
            v: np.ndarray) -> np.ndarray:
     product = final * v[start]

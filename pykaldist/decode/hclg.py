@@ -35,6 +35,7 @@ from pykaldist.io.atomic import write_text
 from pykaldist.io.fst import Fst
 from pykaldist.io.tables import read_lines
 from pykaldist.options import option
+from pykaldist.progress import Progress
 
 
 @dataclass
@@ -166,21 +167,29 @@ def decoding_graph(lexicon: Fst, grammar: Fst, disambig: Sequence[int], tree: Co
 
     Raises UserError where L and G do not fit, or cannot be determinised.
     """
-    lg = to_kaldifst(lexicon_and_grammar(lexicon, grammar))
-    kaldifst.arcsort(lg, "ilabel")
-    clg, windows = kaldifst.compose_context(list(disambig), tree.width, tree.central, lg)
-    kaldifst.arcsort(clg, "ilabel")
-    h, disambig_tid = h_transducer(windows, tree, model, options.transition_scale)
-    hclg = kaldifst.compose(to_kaldifst(h), clg)
-    if hclg.num_states == 0:
-        raise UserError("the model's phones and the language directory's have nothing in common; use the lang directory of training.")
-    _determinize(hclg, "the graph")
-    graph = from_kaldifst(hclg)
-    graph.ilabel[np.isin(graph.ilabel, disambig_tid)] = 0
-    minimal = to_kaldifst(remove_eps_local(graph))
-    kaldifst.connect(minimal)
-    kaldifst.minimize_encoded(minimal)
-    return add_self_loops(from_kaldifst(minimal), model, options.self_loop_scale), disambig_tid
+    with Progress("making HCLG", 5, "step") as bar:
+        bar.update(0, "L o G")
+        lg = to_kaldifst(lexicon_and_grammar(lexicon, grammar))
+        kaldifst.arcsort(lg, "ilabel")
+        bar.update(1, "C o LG")
+        clg, windows = kaldifst.compose_context(list(disambig), tree.width, tree.central, lg)
+        kaldifst.arcsort(clg, "ilabel")
+        bar.update(1, "H o CLG")
+        h, disambig_tid = h_transducer(windows, tree, model, options.transition_scale)
+        hclg = kaldifst.compose(to_kaldifst(h), clg)
+        if hclg.num_states == 0:
+            raise UserError("the model's phones and the language directory's have nothing in common; use the lang directory of training.")
+        bar.update(1, "determinising")
+        _determinize(hclg, "the graph")
+        bar.update(1, "minimising")
+        graph = from_kaldifst(hclg)
+        graph.ilabel[np.isin(graph.ilabel, disambig_tid)] = 0
+        minimal = to_kaldifst(remove_eps_local(graph))
+        kaldifst.connect(minimal)
+        kaldifst.minimize_encoded(minimal)
+        looped = add_self_loops(from_kaldifst(minimal), model, options.self_loop_scale)
+        bar.update()
+    return looped, disambig_tid
 
 
 def make_graph(lang: str | os.PathLike[str], model_dir: str | os.PathLike[str], graph_dir: str | os.PathLike[str],

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numba
 import numpy as np
 
 from pykaldist.decode.compact import ARC_TYPE, pack_compact, unpack_compact
@@ -21,6 +20,7 @@ from pykaldist.errors import UserError
 from pykaldist.io.archive import open_archive
 from pykaldist.io.fst import Header, unpack
 from pykaldist.io.tables import output_archive
+from pykaldist.kernels import kernel
 
 _LONGEST_KEY = 500
 
@@ -146,7 +146,7 @@ class Lattice:
                        self.final_acoustic[states], string, self.transition_ids[places], self.reached_final)
 
 
-@numba.njit(cache=True)
+@kernel
 def _topological_rank(start: int, offset: np.ndarray, target: np.ndarray) -> np.ndarray:
     """The place of each state in a topological order that begins with `start`; empty where there is a cycle."""
     states = len(offset) - 1
@@ -176,7 +176,7 @@ def _topological_rank(start: int, offset: np.ndarray, target: np.ndarray) -> np.
     return rank
 
 
-@numba.njit(cache=True)
+@kernel
 def _frames(offset: np.ndarray, target: np.ndarray, string: np.ndarray) -> np.ndarray:
     frame = np.zeros(len(offset) - 1, np.int64)
     for s in range(len(frame)):
@@ -185,7 +185,7 @@ def _frames(offset: np.ndarray, target: np.ndarray, string: np.ndarray) -> np.nd
     return frame
 
 
-@numba.njit(cache=True)
+@kernel
 def _reaches_end(offset: np.ndarray, target: np.ndarray, final: np.ndarray) -> np.ndarray:
     reaches = final.copy()
     for s in range(len(final) - 1, -1, -1):

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numba
 import numpy as np
 
 from pykaldist.decode.lattice import Lattice
 from pykaldist.decode.paths import check_not_empty
+from pykaldist.kernels import kernel
 
 _DELETION = -2
 
 
-@numba.njit(cache=True)
+@kernel
 def _distances(offset: np.ndarray, word: np.ndarray, target: np.ndarray, ref: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(fewest errors on the way to each pair, the arc behind which it was reached: `arc` or _DELETION), both [S, len(ref) + 1]."""
     states, length = len(offset) - 1, len(ref) + 1

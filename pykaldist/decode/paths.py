@@ -9,10 +9,10 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
 from pykaldist.decode.lattice import Lattice
+from pykaldist.kernels import kernel
 
 
 @dataclass
@@ -39,7 +39,7 @@ class LatticePath:
                        string.astype(np.int64), self.transition_ids)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _best_arcs(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoustic: np.ndarray, target: np.ndarray, final: np.ndarray,
                final_acoustic: np.ndarray, lm_scale: np.ndarray, acoustic_scale: np.ndarray, penalty: np.ndarray) -> tuple[
                    np.ndarray, np.ndarray, np.ndarray]:
@@ -157,7 +157,7 @@ def nbest(lattice: Lattice, n: int, acoustic_scale: float, lm_scale: float = 1.0
                 heapq.heappush(queue, (after + to_end[to], serial, to, after, (a, chain)))
 
 
-@numba.njit(cache=True)
+@kernel
 def costs_to_end(offset: np.ndarray, target: np.ndarray, cost: np.ndarray, final: np.ndarray) -> np.ndarray:
     """The cost of the best way from each state to the end, inf where there is none."""
     best = final.astype(np.float64)

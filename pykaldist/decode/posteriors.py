@@ -7,14 +7,14 @@ lattice-to-post).
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from pykaldist.decode.lattice import Lattice
 from pykaldist.decode.paths import check_not_empty, scaled_costs
+from pykaldist.kernels import kernel
 
 
-@numba.njit(cache=True)
+@kernel
 def _arc_posteriors(offset: np.ndarray, target: np.ndarray, cost: np.ndarray, final: np.ndarray) -> np.ndarray:
     """Of the arcs, then of the ends of paths in final states; states are in topological order."""
     states, arcs = len(final), len(target)

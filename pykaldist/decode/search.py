@@ -16,8 +16,9 @@ state, so the array is never cleared. All arithmetic is float32, as Kaldi's.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from pykaldist.kernels import kernel
 
 INF = np.float32(np.inf)
 NO_LINK = np.int32(-1)
@@ -36,7 +37,7 @@ BEAMS = np.dtype([("beam", "f4"), ("lattice_beam", "f4"), ("max_active", "i8"), 
                   ("beam_delta", "f4"), ("prune_scale", "f4")])
 
 
-@numba.njit(cache=True)
+@kernel
 def _larger(records: np.ndarray, size: int) -> np.ndarray:
     """A copy with room for at least twice `size` records."""
     larger = np.empty(2 * size, records.dtype)
@@ -45,7 +46,7 @@ def _larger(records: np.ndarray, size: int) -> np.ndarray:
     return larger
 
 
-@numba.njit(cache=True)
+@kernel
 def _nth(values: np.ndarray, n: int) -> np.float32:
     """What stands at place n when `values` are sorted (Hoare's selection; reorders them)."""
     low, high = 0, len(values) - 1
@@ -70,7 +71,7 @@ def _nth(values: np.ndarray, n: int) -> np.float32:
     return values[n]
 
 
-@numba.njit(cache=True)
+@kernel
 def _cutoff(tokens: np.ndarray, beams: np.record) -> tuple[np.float32, np.float32, int]:
     """(cost above which a token is not followed, beam for the next frame, index of the best token)."""
     best = 0
@@ -96,7 +97,7 @@ def _cutoff(tokens: np.ndarray, beams: np.record) -> tuple[np.float32, np.float3
     return by_min_active, by_min_active - lowest + beams.beam_delta, best
 
 
-@numba.njit(cache=True)
+@kernel
 def _emit(states: np.ndarray, arcs: np.ndarray, tokens: np.ndarray, links: np.ndarray, where: np.ndarray, begin: int, end: int,
           num_links: int, acoustic: np.ndarray, beams: np.record) -> tuple[np.ndarray, np.ndarray, int, int, np.float32]:
     """Take tokens begin:end one frame on, at cost `acoustic[pdf]`.
@@ -148,7 +149,7 @@ def _emit(states: np.ndarray, arcs: np.ndarray, tokens: np.ndarray, links: np.nd
     return tokens, links, num_tokens, num_links, limit
 
 
-@numba.njit(cache=True)
+@kernel
 def _set_token(tokens: np.ndarray, t: int, cost: np.float32, state: int) -> None:
     token = tokens[t]
     token.cost = cost
@@ -157,7 +158,7 @@ def _set_token(tokens: np.ndarray, t: int, cost: np.float32, state: int) -> None
     token.first = NO_LINK
 
 
-@numba.njit(cache=True)
+@kernel
 def _set_link(links: np.ndarray, n: int, target: int, arc: int, acoustic: np.float32, after: int) -> None:
     link = links[n]
     link.target = target
@@ -166,7 +167,7 @@ def _set_link(links: np.ndarray, n: int, target: int, arc: int, acoustic: np.flo
     link.next = after
 
 
-@numba.njit(cache=True)
+@kernel
 def _epsilon(states: np.ndarray, arcs: np.ndarray, tokens: np.ndarray, links: np.ndarray, where: np.ndarray, begin: int,
              num_tokens: int, num_links: int, cutoff: np.float32) -> tuple[np.ndarray, np.ndarray, int, int]:
     """Follow arcs without input from the tokens from `begin` on; returns (tokens, links, number of tokens, of links)."""
@@ -221,7 +222,7 @@ def _epsilon(states: np.ndarray, arcs: np.ndarray, tokens: np.ndarray, links: np
     return tokens, links, num_tokens, num_links
 
 
-@numba.njit(cache=True)
+@kernel
 def _prune_token(arcs: np.ndarray, tokens: np.ndarray, links: np.ndarray, t: int, own: np.float32,
                  lattice_beam: np.float32) -> np.float32:
     """Remove token t's links that are worse than the lattice beam; returns its new extra cost, which is at most `own`."""
@@ -246,7 +247,7 @@ def _prune_token(arcs: np.ndarray, tokens: np.ndarray, links: np.ndarray, t: int
     return extra
 
 
-@numba.njit(cache=True)
+@kernel
 def _prune_frame(arcs: np.ndarray, tokens: np.ndarray, links: np.ndarray, begin: int, end: int, lattice_beam: np.float32,
                  delta: np.float32) -> bool:
     """Prune the links of tokens begin:end until extra costs change by no more than delta; returns whether they changed at all."""
@@ -262,7 +263,7 @@ def _prune_frame(arcs: np.ndarray, tokens: np.ndarray, links: np.ndarray, begin:
     return any_changed
 
 
-@numba.njit(cache=True)
+@kernel
 def _prune_last_frame(states: np.ndarray, arcs: np.ndarray, tokens: np.ndarray, links: np.ndarray, begin: int, end: int,
                       lattice_beam: np.float32) -> bool:
     """As `_prune_frame` at the end of the utterance, with final costs; returns whether a final state was reached.
@@ -289,7 +290,7 @@ def _prune_last_frame(states: np.ndarray, arcs: np.ndarray, tokens: np.ndarray, 
     return reached
 
 
-@numba.njit(cache=True)
+@kernel
 def _compact(tokens: np.ndarray, links: np.ndarray, first_token: np.ndarray, first_link: np.ndarray, low: int, last: int,
              keep_last: bool) -> None:
     """Move the living down over the dead, from frame `low` to frame `last`, whose tokens all live with `keep_last`.
@@ -329,7 +330,7 @@ def _compact(tokens: np.ndarray, links: np.ndarray, first_token: np.ndarray, fir
             tokens[t].first = link_moved[tokens[t].first - link_base]
 
 
-@numba.njit(cache=True)
+@kernel
 def _prune(arcs: np.ndarray, tokens: np.ndarray, links: np.ndarray, first_token: np.ndarray, first_link: np.ndarray,
            stale: np.ndarray, frame: int, lattice_beam: np.float32, delta: np.float32) -> None:
     """Prune the frames before `frame` as far back as extra costs still change; `stale[f]` marks a frame that must be looked at."""
@@ -346,7 +347,7 @@ def _prune(arcs: np.ndarray, tokens: np.ndarray, links: np.ndarray, first_token:
         _compact(tokens, links, first_token, first_link, low, frame, True)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def search(states: np.ndarray, arcs: np.ndarray, start: int, loglikes: np.ndarray, acwt: np.float32, beams: np.record,
            tokens: np.ndarray, links: np.ndarray, where: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, bool]:
     """Decode one utterance, `loglikes` float32 [frames, pdfs]; `tokens`, `links` and `where` are working memory.
@@ -385,7 +386,7 @@ def search(states: np.ndarray, arcs: np.ndarray, start: int, loglikes: np.ndarra
     return tokens, links, first_token, first_link, reached
 
 
-@numba.njit(cache=True)
+@kernel
 def topological_order(tokens: np.ndarray, links: np.ndarray, first_token: np.ndarray) -> np.ndarray:
     """The tokens in topological order, frame by frame; shorter than the tokens where arcs without input form a cycle."""
     num_tokens = first_token[-1]
@@ -421,7 +422,7 @@ def topological_order(tokens: np.ndarray, links: np.ndarray, first_token: np.nda
     return order[:done]
 
 
-@numba.njit(cache=True)
+@kernel
 def ordered_links(tokens: np.ndarray, links: np.ndarray, order: np.ndarray, num_links: int) -> tuple[
         np.ndarray, np.ndarray, np.ndarray]:
     """(offset of each token's links, target of each link, its graph arc), tokens renumbered by `order`."""

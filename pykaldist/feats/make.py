@@ -158,8 +158,9 @@ def collect_parts(data: DataDir, feat_dir: str | os.PathLike[str], kind: str, nj
     write_table(data.path / "utt2num_frames", frames)
     write_table(data.path / "utt2dur", seconds)
     write_table(data.path / "feats.scp", where)
-    hours = sum(map(float, seconds.values())) / 3600
-    line = f"features of {len(where)} utterances, {hours:.2f} h, {sum(map(int, frames.values()))} frames in {data.path}/feats.scp"
+    minutes = sum(map(float, seconds.values())) / 60
+    spoken = f"{minutes:.1f} min" if minutes < 60 else f"{minutes / 60:.1f} h"
+    line = f"features of {len(where)} utterances, {spoken}, {sum(map(int, frames.values()))} frames in {data.path}/feats.scp"
     if lost:
         line += f"; {len(lost)} of {len(total)} utterances left out for their audio: {' '.join(sorted(lost)[:5])}" \
             + (" ..." if len(lost) > 5 else "") + f" (reasons in the logs; run utils/fix_data_dir.sh {data.path})"
@@ -186,7 +187,8 @@ def speaker_cmvn(data: DataDir, feat_dir: str | os.PathLike[str]) -> str:
             except UserError as error:
                 raise UserError(f"{data.path}, speaker {speaker}: {error}") from error
     write_table(data.path / "cmvn.scp", read_map(f"{base}.scp"))
-    return f"CMVN statistics of {len(data.spk2utt)} speakers in {data.path}/cmvn.scp"
+    speakers = f"{len(data.spk2utt)} speaker{'s' * (len(data.spk2utt) != 1)}"
+    return f"CMVN statistics of {speakers} in {data.path}/cmvn.scp"
 
 
 def _finite(feats: MatrixReader, utt: str) -> np.ndarray:

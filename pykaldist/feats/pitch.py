@@ -21,11 +21,11 @@ import math
 import zlib
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.feats.deltas import add_deltas
+from pykaldist.kernels import kernel
 from pykaldist.options import option
 
 _NEAR = 3  # lags on either side of the envelope's that are compared in float32
@@ -195,7 +195,7 @@ def process_pitch(raw: np.ndarray, options: ProcessPitchOptions, rng: np.random.
     return np.stack(columns, axis=1).astype(np.float32)
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+@kernel(nogil=True, fastmath={"reassoc", "contract"})
 def _correlations(wave: np.ndarray, frames: int, shift: int, window: int, first_lag: int, last_lag: int) -> tuple[np.ndarray, np.ndarray]:
     """Inner products of each frame with itself later by each lag, and the products of both parts' energies; float32 (frames, lags)."""
     lags = last_lag - first_lag + 1
@@ -223,7 +223,7 @@ def _correlations(wave: np.ndarray, frames: int, shift: int, window: int, first_
     return inner, norm
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _best_track(cost: np.ndarray, jump_cost: float) -> np.ndarray:
     """The lag of each frame on the cheapest track: costs (frames, lags) float32, plus `jump_cost` times the squared jumps."""
     frames, lags = cost.shape

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-import numba
 import numpy as np
 
 from pykaldist.errors import UserError
@@ -21,6 +20,7 @@ from pykaldist.hmm.engine import Engine
 from pykaldist.hmm.gmm import AmDiagGmm
 from pykaldist.hmm.graphs import TrainingGraph
 from pykaldist.hmm.transition_model import TransitionModel
+from pykaldist.kernels import kernel
 from pykaldist.options import option
 from pykaldist.progress import Progress
 
@@ -118,7 +118,7 @@ def equal_alignments(corpus: Corpus, graphs: Sequence[TrainingGraph], transition
     return Alignments(tids, failed=failed)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def viterbi(offsets: np.ndarray, source: np.ndarray, destination: np.ndarray, tid: np.ndarray, column: np.ndarray,
             arc_scores: np.ndarray, start_states: np.ndarray, start_costs: np.ndarray, is_self_loop: np.ndarray,
             loglikes: np.ndarray, acoustic_scale: float, beam: float, result: np.ndarray) -> bool:
@@ -158,7 +158,7 @@ def viterbi(offsets: np.ndarray, source: np.ndarray, destination: np.ndarray, ti
     return True
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def loops_behind(tids: np.ndarray, is_self_loop: np.ndarray) -> None:
     """From the order of time (self-loops, then the way out) to Kaldi's (the way out, then the self-loops), in place."""
     start = 0
@@ -171,7 +171,7 @@ def loops_behind(tids: np.ndarray, is_self_loop: np.ndarray) -> None:
             start = t + 1
 
 
-@numba.njit(cache=True)
+@kernel
 def equal_path(offsets: np.ndarray, destination: np.ndarray, tid: np.ndarray, start_states: np.ndarray,
                is_self_loop: np.ndarray, self_loop: np.ndarray, draws: np.ndarray, result: np.ndarray) -> bool:
     """A random path without self-loops, then the frames that are left shared among its states; into `result` (T,).

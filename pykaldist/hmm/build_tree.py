@@ -21,6 +21,7 @@ from pykaldist.hmm.questions import Questions
 from pykaldist.hmm.tree import PDF_CLASS, Constant, ContextDependency, EventMap, Split, root_map
 from pykaldist.hmm.tree_stats import TreeStats
 from pykaldist.io.lang import LangDir
+from pykaldist.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -139,13 +140,15 @@ def build_tree(stats: TreeStats, roots: Sequence[Root], questions: Questions, nu
     queue = [(-leaf.gain, number, leaf) for number, (root, _, leaf) in enumerate(grown) if root.split]
     heapq.heapify(queue)
     numbers, splits, smallest = len(grown), 0, np.inf
-    while queue and -queue[0][0] > thresh and (not max_leaves or num_leaves < max_leaves):
-        gain, _, leaf = heapq.heappop(queue)
-        smallest = min(smallest, -gain)
-        for part in builder.split(leaf):
-            heapq.heappush(queue, (-part.gain, numbers, part))
-            numbers += 1
-        num_leaves, splits = num_leaves + 1, splits + 1
+    with Progress("growing the tree", max_leaves - num_leaves if max_leaves else None, "split") as bar:
+        while queue and -queue[0][0] > thresh and (not max_leaves or num_leaves < max_leaves):
+            gain, _, leaf = heapq.heappop(queue)
+            smallest = min(smallest, -gain)
+            for part in builder.split(leaf):
+                heapq.heappush(queue, (-part.gain, numbers, part))
+                numbers += 1
+            num_leaves, splits = num_leaves + 1, splits + 1
+            bar.update()
 
     if cluster_thresh < 0:
         cluster_thresh = smallest if splits else 0.0

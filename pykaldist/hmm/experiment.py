@@ -173,8 +173,8 @@ def finish(exp: Path, lang: LangDir, data: DataDir, corpus: Corpus, alignments: 
 
 def aligned_line(corpus: Corpus, alignments: Alignments) -> str:
     """How many utterances were aligned, for the line that says what came out."""
-    return (f"{len(corpus) - len(alignments.failed)} of {len(corpus)} utterances aligned, {len(alignments.retried)} of them at the "
-            "second try")
+    retried = f", {len(alignments.retried)} of them at the second try" if alignments.retried else ""
+    return f"{len(corpus) - len(alignments.failed)} of {len(corpus)} utterances aligned{retried}"
 
 
 def check_phones(lang: LangDir, src: Path) -> None:

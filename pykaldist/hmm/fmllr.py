@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
 from pykaldist.errors import UserError
@@ -23,6 +22,7 @@ from pykaldist.hmm.em import AlignedFrames
 from pykaldist.hmm.engine import Engine
 from pykaldist.hmm.gmm import AmDiagGmm
 from pykaldist.hmm.transition_model import TransitionModel
+from pykaldist.kernels import kernel
 from pykaldist.options import option
 
 SWEEPS = 40
@@ -146,7 +146,7 @@ def transformed(feats: np.ndarray, rows: Mapping[str, np.ndarray], transforms: M
     return result
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _update_rows(transform: np.ndarray, k: np.ndarray, inverses: np.ndarray, beta: float, sweeps: int) -> None:
     dim = len(k)
     cofactor = np.zeros(dim + 1)

@@ -12,12 +12,12 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
 from pykaldist.feats.pipeline import check_dim
 from pykaldist.hmm.gauss_stats import VARIANCE_FLOOR
 from pykaldist.io.kaldi import KaldiReader, KaldiWriter
+from pykaldist.kernels import kernel
 
 LOG_2PI = float(np.log(2 * np.pi))
 _BLOCK = 4096  # frames at a time in accumulation: float32 inside a block, float64 between blocks
@@ -282,7 +282,7 @@ def _expanded(feats: np.ndarray) -> np.ndarray:
     return x
 
 
-@numba.njit(cache=True, nogil=True, fastmath=_FASTMATH)
+@kernel(nogil=True, fastmath=_FASTMATH)
 def _subtract_segment_max(scores: np.ndarray, gconsts: np.ndarray, offsets: np.ndarray, result: np.ndarray) -> None:
     for t in range(scores.shape[0]):
         row = scores[t]
@@ -296,7 +296,7 @@ def _subtract_segment_max(scores: np.ndarray, gconsts: np.ndarray, offsets: np.n
             result[t, p] = highest
 
 
-@numba.njit(cache=True, nogil=True, fastmath=_FASTMATH)
+@kernel(nogil=True, fastmath=_FASTMATH)
 def _add_log_segment_sum(exponentials: np.ndarray, offsets: np.ndarray, result: np.ndarray) -> None:
     for t in range(exponentials.shape[0]):
         for p in range(len(offsets) - 1):

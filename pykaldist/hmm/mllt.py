@@ -10,12 +10,12 @@ Markov models", IEEE Trans. Speech and Audio Processing 7 (1999); Kaldi's transf
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from pykaldist.hmm.em import AlignedFrames
 from pykaldist.hmm.engine import Engine
 from pykaldist.hmm.gmm import AmDiagGmm
+from pykaldist.kernels import kernel
 
 SWEEPS = 200
 
@@ -44,7 +44,7 @@ def _objective(matrix: np.ndarray, stats: np.ndarray, beta: float) -> float:
     return float(beta * np.linalg.slogdet(matrix)[1] - 0.5 * np.einsum("di,dij,dj->", matrix, stats, matrix))
 
 
-@numba.njit(cache=True)
+@kernel
 def _update_rows(matrix: np.ndarray, stats: np.ndarray, inverses: np.ndarray, beta: float, sweeps: int) -> None:
     for _ in range(sweeps):
         inverse = np.linalg.inv(matrix)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numba
 import numpy as np
 
 from pykaldist.hmm.gauss_stats import VARIANCE_FLOOR, log_likelihood
 from pykaldist.hmm.tree import PDF_CLASS
 from pykaldist.hmm.tree_stats import TreeStats
+from pykaldist.kernels import kernel
 
 _STARTS, _SWEEPS = 10, 20
 Questions = Mapping[int, list[frozenset[int]]]  # by the tree's key: sets of values
@@ -59,7 +59,7 @@ def _best_halves(sums: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return best_side
 
 
-@numba.njit(cache=True)
+@kernel
 def _likelihood(sums: np.ndarray) -> float:
     """As gauss_stats.log_likelihood, without the constant."""
     dim = len(sums) // 2
@@ -73,7 +73,7 @@ def _likelihood(sums: np.ndarray) -> float:
     return -0.5 * n * total
 
 
-@numba.njit(cache=True)
+@kernel
 def _move(sums: np.ndarray, side: np.ndarray, sweeps: int) -> None:
     """Move rows to the other side, one after the other, while that raises the likelihood; in place."""
     halves = np.zeros((2, sums.shape[1]))

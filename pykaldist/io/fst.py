@@ -12,11 +12,11 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-import numba
 import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.io.atomic import atomic_open
+from pykaldist.kernels import kernel
 
 MAGIC = struct.pack("<i", 2125659606)
 EXPANDED, EXPANDED_MUTABLE = 1, 3  # properties; all others are unknown to a reader, who finds them out
@@ -166,7 +166,7 @@ def _parse_const(data: bytes, header: Header) -> Fst:
     return Fst(header.start, np.ascontiguousarray(s["final"]), offset, *columns)
 
 
-@numba.njit(cache=True)
+@kernel
 def _scan(words: np.ndarray, num_states: int, floats: int) -> np.ndarray:
     """Arc offsets of a `vector` body; one element -1 where the body ends too early."""
     offset = np.zeros(num_states + 1, np.int64)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
+from pykaldist.kernels import kernel
 from pykaldist.nnet.nnet1 import Nnet1, Nnet1Component
 
 
@@ -74,7 +74,7 @@ def _lstm_direction(c: Nnet1Component, x: Tensor, prefix: str = "") -> Tensor:
                                          np.float32(c.options["CellClip"])))
 
 
-@numba.njit(cache=True)
+@kernel
 def _lstm_frames(gates, w_r, peep_i, peep_f, peep_o, w_rm, clip):  # pragma: no cover - compiled
     frames, cells = gates.shape[0], peep_i.shape[0]
     out = np.zeros((frames, w_rm.shape[0]), np.float32)

@@ -23,11 +23,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numba
 import torch
 from torch import Tensor
 
 from pykaldist.frames.packed import Sequences
+from pykaldist.kernels import kernel
 from pykaldist.nnet.components import AffineMap, Component, GradientRule, ParameterSpec, Pass, add_up
 from pykaldist.nnet.gemm import accumulate, affine, product
 
@@ -51,7 +51,7 @@ class CellShape:
         return self.projection_dim or self.cell_dim
 
 
-@numba.njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _cell_backward(a, cells, tanh, d_m, carry, follow, before, p_i, p_f, p_o, clip, diff_clip):  # pragma: no cover - compiled
     linked, dim, peepholes = len(before), cells.shape[1], len(p_i) > 0
     for s in range(len(cells)):

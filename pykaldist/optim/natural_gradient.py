@@ -29,11 +29,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
+from pykaldist.kernels import kernel
 from pykaldist.nnet.factor import Factor, factor
 from pykaldist.nnet.gemm import accumulate, aligned, product
 
@@ -47,7 +47,7 @@ MAX_INVERSE_CHOLESKY = 100.0
 TINY = 1e-30
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def roots(d, rho, dim, alpha):  # pragma: no cover - compiled
     """e^1/2 (rank,); e is how much of each basis direction the inverse takes off."""
     beta = rho * (1.0 + alpha) + alpha / dim * d.sum()
@@ -102,14 +102,14 @@ def fisher_update(gram: np.ndarray, trace: float, rows: int, spectrum: Spectrum,
     return FisherUpdate(a, new, orthonormalise)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _y_y(gram, root, eta):  # pragma: no cover - compiled
     """What makes Y of M, row by row; Z."""
     to_y = (1.0 - eta) / root
     return to_y, gram * to_y * to_y.reshape(-1, 1)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _next(values, vectors, to_y, eta, energy, d, rho, dim, alpha):  # pragma: no cover - compiled
     """A, the next d, rho and e^1/2, whether to orthonormalise; from the eigenvalues, smallest first, and the eigenvectors in rows."""
     c, u = values[::-1], vectors[::-1]

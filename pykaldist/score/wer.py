@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
 from pykaldist.errors import UserError
+from pykaldist.kernels import kernel
 
 GAP = "***"
 
@@ -50,7 +50,7 @@ class WerStats:
                 f"Scored {self.sentences} sentences, {self.absent} not present in hyp.\n")
 
 
-@numba.njit(cache=True)
+@kernel
 def _edit_counts(ref: np.ndarray, hyp: np.ndarray) -> tuple[int, int, int]:
     """(insertions, deletions, substitutions) as Kaldi's LevenshteinEditDistance counts them."""
     n = len(ref)
@@ -80,7 +80,7 @@ def _edit_counts(ref: np.ndarray, hyp: np.ndarray) -> tuple[int, int, int]:
     return row[n, 1], row[n, 2], row[n, 3]
 
 
-@numba.njit(cache=True)
+@kernel
 def _alignment(ref: np.ndarray, hyp: np.ndarray) -> np.ndarray:
     """Int64 [length, 2]: positions in ref and hyp of each aligned pair, -1 for a gap; Kaldi's LevenshteinAlignment."""
     m, n = len(ref), len(hyp)

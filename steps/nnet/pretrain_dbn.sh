@@ -38,5 +38,4 @@ EOF
 parse_job "$@"
 log=$exp/log/pretrain_dbn.log
 retry "$retries" "$cmd" "$log" pykaldist pretrain-dbn "${options[@]}" "$store" "$exp" || exit $?
-echo "pretrain_dbn.sh: $(grep "^rbm.*: epoch\|is already there" "$log" | tail -n 1)"
-echo "pretrain_dbn.sh: stack in $exp/dbn.pt"
+say_result "$log" "stack of RBMs in $exp/dbn.pt"

@@ -45,6 +45,4 @@ EOF
 . "$(dirname "${BASH_SOURCE[0]}")/../../utils/nnet_job.sh"
 parse_job "$@"
 retry "$retries" "$cmd" "$exp/log/train.log" pykaldist train "${options[@]}" "$store" "$exp" || exit $?
-epoch=$(grep "^epoch\|is already there" "$exp/log/train.log" | tail -n 1)
-echo "train.sh: $epoch"
-echo "train.sh: network in $exp/final.pt"
+say_result "$exp/log/train.log" "network in $exp/final.pt"

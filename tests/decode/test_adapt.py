@@ -13,7 +13,9 @@ from pykaldist.decode.paths import best_path
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.feats.transforms import read_speaker_transforms
 from pykaldist.io.datadir import DataDir
+from pykaldist.io.lang import SymbolTable
 from pykaldist.io.tables import read_archive
+from pykaldist.score.wer import compute_wer
 
 from .conftest import make_recipe, run, succeed
 
@@ -93,3 +95,28 @@ def test_usage(recipe: Path) -> None:
     assert asked.returncode == 0 and wrong.returncode == 1 and asked.stdout == wrong.stderr and "e.g.:" in asked.stdout
     missing = run(recipe, "steps/decode_fmllr.sh", "exp/tri3/graph", "data/test", "exp/none/decode")
     assert missing.returncode == 1 and "exp/none/final.mdl does not exist" in missing.stderr
+
+
+def test_recordings_are_transcribed_as_the_test_set_is_decoded(recipe: Path, golden: Path) -> None:
+    """All of one speaker, by the SAT system, and by Kaldi's network on the features that it adapts."""
+    data, words = DataDir(recipe / "data/test"), SymbolTable.read(recipe / "exp/tri3/graph/words.txt")
+    utts = next(iter(data.spk2utt.values()))
+    decoded = {utt: [words.symbol(word) for word in best_path(lattice, 0.083333).words] for utt, lattice in
+               read_lattices(recipe / "exp/tri3/decode/lat.1.gz") if utt in utts}
+    assert set(decoded) == set(utts)
+    (recipe / "exp/dnn").mkdir()
+    for path in (*(golden / "an4_kaldi/dnn" / name for name in ("final.nnet", "final.feature_transform", "ali_train_pdf.counts")),
+                 recipe / "exp/tri3/final.mdl"):
+        (recipe / "exp/dnn" / path.name).symlink_to(path)
+    (recipe / "exp/dnn/cmvn_opts").write_text("--norm-means=false\n")
+    common = ("steps/transcribe.sh", "--feats-config", "mfcc.conf", "--one-speaker", "true")
+    for more, system in (((), "tri3"), (("--adapt-model", "exp/tri3"), "dnn")):
+        printed = succeed(recipe, *common, *more, "exp/tri3/graph", f"exp/{system}", *(data.wav_scp[utt] for utt in utts)).splitlines()
+        said = {utt: line.split()[1:] for utt, line in zip(utts, printed, strict=True)}
+        assert [line.split()[0] for line in printed] == [data.wav_scp[utt] for utt in utts]
+        if system == "tri3":  # O and OH sound alike: which is best may fall either way
+            alike = [{utt: ["OH" if word == "O" else word for word in line] for utt, line in lines.items()} for lines in (decoded, said)]
+            assert compute_wer(*alike).wer < 2
+        assert compute_wer(data.text, said).wer < 20
+    short = {utt: succeed(recipe, *common[:-2], "exp/tri3/graph", "exp/tri3", data.wav_scp[utt]).split()[1:] for utt in utts[::5]}
+    assert compute_wer(data.text, short).wer < 30  # a few seconds each: without transforms of their own, half the words were wrong

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import soundfile
+from scipy.signal import resample_poly
 
 from pykaldist.decode.lattice import read_lattices
+from pykaldist.io.audio import read_audio
 from pykaldist.io.datadir import DataDir
 
 from .conftest import make_recipe, run
@@ -71,3 +74,22 @@ def test_latgen_faster_mapped_decodes_an_archive(recipe: Path, golden: Path) -> 
     hyps = {line.split()[0]: line.split() for line in (folder / "decode_dnn/hyp_acwt0.1.txt").read_text().splitlines()}
     printed = {line.split()[0]: line.split() for line in result.stdout.splitlines() if line.split()[0] in hyps}
     assert "Done 4 utterances" in result.stdout and len(printed) == 2 and all(printed[utt] == hyps[utt] for utt in printed)
+
+
+def test_recordings_of_ones_own_are_transcribed(recipe: Path, tmp_path: Path) -> None:
+    """Each by itself, and one of a higher sampling rate as what it was made of; a lower rate and what is no audio end in one sentence."""
+    data = DataDir(recipe / "data/test")
+    utt = data.utterances()[0]
+    samples, rate = read_audio(data.wav_scp[utt])
+    soundfile.write(tmp_path / "high.wav", resample_poly(samples, 3, 1) / 32768, 3 * rate)
+    soundfile.write(tmp_path / "low.wav", samples[::2] / 32768, rate // 2)
+    (tmp_path / "text.wav").write_text("no audio")
+    command = ["steps/transcribe.sh", "--feats-config", "mfcc.conf", "exp/mono/graph", "exp/mono"]
+    made = run(recipe, *command, data.wav_scp[utt], str(tmp_path / "high.wav"))
+    assert made.returncode == 0, made.stderr
+    first, second = made.stdout.splitlines()
+    assert first.split()[0] == data.wav_scp[utt] and len(first.split()) > 1
+    assert second.split() == [str(tmp_path / "high.wav"), *first.split()[1:]]
+    for name, words in (("low.wav", "expected 16000 Hz or more, found 8000 Hz"), ("text.wav", "text.wav"), ("none.wav", "does not exist")):
+        refused = run(recipe, *command, str(tmp_path / name))
+        assert refused.returncode == 1 and words in refused.stderr and "Traceback" not in refused.stderr and not refused.stdout

@@ -35,7 +35,7 @@ def run(recipe: Path, *command: str) -> subprocess.CompletedProcess[str]:
 def test_mfcc_and_cmvn(recipe: Path) -> None:
     made = run(recipe, "steps/make_mfcc.sh", "--nj", "2", "data/train", "exp/make_mfcc", "mfcc")
     assert made.returncode == 0, made.stderr
-    assert made.stdout == "make_mfcc.sh: features of 6 utterances, 0.00 h, 54 frames in data/train/feats.scp\n"
+    assert made.stdout == "make_mfcc.sh: features of 6 utterances, 0.0 min, 54 frames in data/train/feats.scp\n"
     assert run(recipe, "steps/compute_cmvn_stats.sh", "data/train", "exp/make_mfcc", "mfcc").returncode == 0
     data = DataDir(recipe / "data/train")
     data.validate(feats=True)
@@ -51,7 +51,7 @@ def test_plp_and_pitch(recipe: Path, kind: str, dim: int) -> None:
     (recipe / "conf/pitch_process.conf").write_text("--delta-pitch-noise-stddev=0\n")
     made = run(recipe, f"steps/make_{kind}.sh", "--nj", "2", "data/train", "exp/make_feats", "feats")
     assert made.returncode == 0, made.stderr
-    assert made.stdout == f"make_{kind}.sh: features of 6 utterances, 0.00 h, 54 frames in data/train/feats.scp\n"
+    assert made.stdout == f"make_{kind}.sh: features of 6 utterances, 0.0 min, 54 frames in data/train/feats.scp\n"
     found = DataDir(recipe / "data/train").feats["bob-2"]
     assert found.shape == (9, dim) and np.isfinite(found).all()
     if kind.endswith("_pitch"):
@@ -75,7 +75,7 @@ def test_fmllr_features(recipe: Path) -> None:
     command = ("steps/nnet/make_fmllr_feats.sh", "--nj", "2", "data-fmllr/train", "data/train", "gmm", "exp/fmllr", "fmllr")
     made = run(recipe, *command)
     assert made.returncode == 0 and "WARNING: no --transform-dir" in made.stderr
-    assert made.stdout == "make_fmllr_feats.sh: features of 6 utterances, 0.00 h, 54 frames in data-fmllr/train/feats.scp\n"
+    assert made.stdout == "make_fmllr_feats.sh: features of 6 utterances, 0.0 min, 54 frames in data-fmllr/train/feats.scp\n"
     data, source = DataDir(recipe / "data-fmllr/train"), DataDir(recipe / "data/train")
     assert data.feats["bob-2"].shape == (9, 39) and not data.has("cmvn.scp")
     assert data.table("utt2dur") == source.table("utt2dur") and source.feats["bob-2"].shape == (9, 13)

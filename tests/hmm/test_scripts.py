@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,10 @@ def work(tmp_path: Path, toy_data: DataDir) -> Path:
     return toy_data.path.parent
 
 
-def test_from_lexicon_to_alignments(root: Path, work: Path) -> None:
+def test_from_lexicon_to_alignments(root: Path, work: Path, recording_python: tuple[Path, Callable[[], set[str]]],
+                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    python, not_compiled = recording_python
+    monkeypatch.setenv("PYKALDIST_PYTHON", str(python))
     text = work / "data/text"
     text.write_text(text.read_text().replace("utt00", "utt00 whatsit", 1))
     lang = bash(root, "prepare_lang.sh --num-sil-states 3 dict '<UNK>' tmp lang", work)
@@ -56,6 +60,7 @@ def test_from_lexicon_to_alignments(root: Path, work: Path) -> None:
     assert ali.returncode == 0, ali.stderr
     assert "60 of 60 utterances aligned" in ali.stdout
     assert {p.name for p in (work / "exp/sat_ali").glob("trans.*")} == {"trans.1", "trans.2"}
+    assert not_compiled() == set()  # all kernels were ready for the types that they were called with
 
 
 def test_failures_are_one_sentence(root: Path, work: Path) -> None:

@@ -53,5 +53,5 @@ if want 7 "scoring"; then
 fi
 
 if want 8 "report"; then
-  pykaldist report exp
+  report
 fi

@@ -1,0 +1,127 @@
+"""A tiny corpus that goes through every stage, so that every kernel is compiled for the types of arrays that the stages give it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from pykaldist import cli
+from pykaldist.errors import UserError
+from pykaldist.io.datadir import write_datadir
+from pykaldist.io.tables import MatrixWriter
+
+_WORDS = {"a": "AB", "ab": "ABC", "ba": "BA", "cab": "CAB"}
+_SPEAKERS, _UTTERANCES, _DIM = 2, 12, 6
+_SHORT = ["--num-iters", "3", "--max-iter-inc", "2", "--realign-iters", "1"]
+
+
+def _verb(line: str, *more: str) -> None:
+    """Run a verb; what it prints is shown only if it fails."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        status = cli.main([*line.split(), *more])
+    if status != 0:
+        lines = said.getvalue().splitlines() or [""]
+        raise UserError(f"pykaldist {line} failed on a tiny corpus of its own: {lines[-1]}")
+
+
+def _corpus(folder: Path) -> None:
+    """Speech whose phones lie in directions of their own, its dictionary, and its features in data/."""
+    rng = np.random.default_rng(0)
+    (folder / "dict").mkdir()
+    for name, text in {"silence_phones": "SIL\nSPN\n", "nonsilence_phones": "A\nB\nC\n", "optional_silence": "SIL\n",
+                       "lexicon": "<UNK> SPN\n" + "".join(f"{word} {' '.join(phones)}\n" for word, phones in _WORDS.items())}.items():
+        (folder / "dict" / f"{name}.txt").write_text(text, encoding="utf-8")
+    centre = {phone: rng.standard_normal(_DIM) * 4 for phone in "ABC_"}
+    text, feats = {}, {}
+    for n in range(_UTTERANCES):
+        words = rng.choice(list(_WORDS), size=4).tolist()
+        rows = [centre[phone] * (1 + 0.3 * third) for phone in f"_{''.join(_WORDS[w] for w in words)}_" for third in range(3)
+                for _ in range(int(rng.integers(2, 6)))]
+        utt = f"spk{n % _SPEAKERS}-{n:02d}"
+        text[utt], feats[utt] = " ".join(words), np.array(rows, np.float32) + rng.standard_normal((len(rows), _DIM)).astype(np.float32)
+    data = write_datadir(folder / "data", {u: "none" for u in text}, text, {u: u[:4] for u in text})
+    with MatrixWriter(folder / "feats.ark", data.path / "feats.scp") as writer:
+        for utt in sorted(feats):
+            writer.write(utt, feats[utt])
+
+
+def _language() -> None:
+    _verb("prepare-lang dict <UNK> lang_tmp lang")
+    _verb("train-lm --order 2 data/text lang/words.txt lm.arpa.gz")
+    _verb("format-lm lang lm.arpa.gz dict/lexicon.txt lang_test")
+    _verb("compute-cmvn-stats data cmvn")
+
+
+def _mono() -> None:
+    _verb("train-mono --totgauss 30 data lang mono", *_SHORT)
+    _verb("align-si data lang mono mono_ali")
+
+
+def _decode() -> None:
+    _verb("mkgraph lang_test mono mono/graph")
+    _verb("decode mono/graph data mono/decode")
+    _verb("score data mono/graph mono/decode")
+
+
+def _triphones() -> None:
+    _verb("train-deltas 15 40 data lang mono_ali tri1", *_SHORT)
+    _verb("align-si data lang tri1 tri1_ali")
+    _verb("train-lda-mllt --mllt-iters 2 --dim 9 15 40 data lang tri1_ali tri2", *_SHORT)
+    _verb("align-si data lang tri2 tri2_ali")
+
+
+def _adapted() -> None:
+    _verb("train-sat --fmllr-iters 2 --fmllr-min-count 50 15 40 data lang tri2_ali tri3", *_SHORT)
+    _verb("align-fmllr --fmllr-min-count 50 data lang tri3 tri3_ali")
+    _verb("mkgraph lang_test tri3 tri3/graph")
+    _verb("decode --determinize-lattice false tri3/graph data tri3/states")
+    _verb("est-fmllr --fmllr-min-count 50 tri3/graph data tri3 tri3/states tri3/decode")
+    _verb("est-fmllr --fmllr-min-count 50 --determinize-beam 4 tri3/graph data tri3 tri3/states tri3/decode")
+    _verb("rescore-lattices --transform-dir tri3/decode data tri3 tri3/states tri3/decode")
+
+
+def _lattices() -> None:
+    lattices, words = "ark:mono/decode/lat.*.gz", "--word-symbol-table mono/graph/words.txt"
+    _verb("get-ctm data mono/graph mono/decode")
+    _verb(f"lattice-best-path {words} {lattices} ark,t:words.txt ark,t:ali.txt")
+    _verb(f"lattice-oracle {words} {lattices} data/text")
+    _verb("lattice-to-nbest --n 3 mono/decode/lat.1.gz nbest.gz")
+
+
+def _network() -> None:
+    _verb("pack --cv-percent 20 data mono_ali store")
+    for name, options in (("dnn", "--hid-layers 2 --hid-dim 64 --optimizer ngsgd --minibatch-size 32"),
+                          ("blstm", "--nnet blstm --hid-layers 1 --hid-dim 8"), ("lstm", "--nnet lstm --hid-layers 1 --hid-dim 8")):
+        _verb(f"train --device cpu --num-epochs 1 {options} store {name}")
+    _verb("nnet-forward lstm/final.nnet data/feats.scp forward.ark")
+
+
+def _pitch() -> None:
+    from pykaldist.feats.pitch import PitchExtractor
+
+    PitchExtractor().extract("noise", np.random.default_rng(0).standard_normal(16000))
+
+
+#: What is done, in the order of a recipe, so that a recipe that starts meanwhile finds what it needs first.
+STEPS = {"language": _language, "monophones": _mono, "decoding": _decode, "network": _network, "triphones": _triphones,
+         "adaptation": _adapted, "lattices": _lattices, "pitch": _pitch}
+
+
+@contextlib.contextmanager
+def corpus(folder: Path) -> Iterator[None]:
+    """The tiny corpus in `folder`, which is the working directory for the block, in which nothing draws bars."""
+    before, bars = Path.cwd(), os.environ.pop("PYKALDIST_PROGRESS_FD", None)
+    os.chdir(folder)
+    try:
+        _corpus(folder)
+        yield
+    finally:
+        os.chdir(before)
+        if bars is not None:
+            os.environ["PYKALDIST_PROGRESS_FD"] = bars

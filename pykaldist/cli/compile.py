@@ -1,0 +1,57 @@
+"""Compile all kernels ahead, so that no job has to: once a checkout, about a minute.
+
+A tiny corpus goes through every stage. What numba compiles for it goes to numba's cache: __pycache__ beside the sources, or where
+NUMBA_CACHE_DIR says, or the user's cache directory where the checkout cannot be written. Jobs that start meanwhile wait for the kernels
+that they need. A change of a source, of numba or of the CPU makes it necessary again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+
+from pykaldist.cli._rehearsal import STEPS, corpus
+from pykaldist.errors import UserError
+from pykaldist.io.atomic import write_text
+from pykaldist.io.fst import _scan
+from pykaldist.io.lock import locked
+from pykaldist.kernels import COMPILING, compiled, fingerprint
+from pykaldist.options import add_flag
+from pykaldist.progress import notice, progress
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_flag(parser, "background", "draw no bar, and say in one line that it is done beside other things")
+
+
+def run(args: argparse.Namespace) -> None:
+    start, cache = time.monotonic(), Path(_scan.dispatcher._cache.cache_path)
+    done, wanted = cache / "kernels.json", fingerprint(_scan)
+    if done.is_file() and json.loads(done.read_text(encoding="utf-8"))["of"] == wanted:
+        print(f"the kernels are compiled already: {done}")
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked(cache))
+        except UserError:
+            print("another process is compiling the kernels")
+            return
+        if args.background:
+            notice("compiling kernels in the background, once a checkout; stages that need them wait for them")
+            if fd := os.environ.pop("PYKALDIST_PROGRESS_FD", ""):
+                os.close(int(fd))  # whoever reads what the recipe prints would wait for this process
+        os.environ[COMPILING] = "true"
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pykaldist-compile-")))
+        stack.enter_context(corpus(folder))
+        for name in STEPS if args.background else progress(STEPS, "compiling kernels", unit="stage"):
+            STEPS[name]()
+            if args.background:
+                print(f"compiled what {name} needs, {time.monotonic() - start:.0f} s", flush=True)
+        kernels = compiled()
+        write_text(done, json.dumps({"of": wanted, "kernels": kernels}, indent=1))
+    print(f"compiled {len(kernels)} kernels in {time.monotonic() - start:.0f} s: {done}")

@@ -1,0 +1,148 @@
+"""Kernels: functions that numba compiles to machine code at their first call with arguments of new types, once for all processes.
+
+    @kernel                      # or @kernel(nogil=True), with options of numba.njit
+    def costs(offset, cost): ...
+
+Numba keeps what it has compiled in `__pycache__` beside the source, in $NUMBA_CACHE_DIR where that is set, or in the user's cache
+directory where neither can be written; what was kept is compiled again when the source's time or the CPU changes. Two things are added:
+
+* numba is imported at the first call, not with the module, so that a program can print its help at once;
+* a process that needs a kernel which another one is compiling waits for that one's result. Numba alone would compile it in both.
+
+`pykaldist compile` compiles every kernel ahead, so that no job has to.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import importlib
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+from pykaldist.progress import notice
+
+#: Every kernel of the modules that have been imported, by module and name.
+KERNELS: dict[str, Kernel] = {}
+#: Set in the environment of `pykaldist compile`, which is about nothing else.
+COMPILING = "PYKALDIST_COMPILE"
+_making = threading.Lock()
+_said = False
+
+
+class Kernel:
+    """A compiled function. Other kernels may call it, as those of numba.njit."""
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        functools.update_wrapper(self, function)
+        self.function, self._options, self._dispatcher = function, options, None
+        KERNELS[f"{function.__module__}.{function.__name__}"] = self
+
+    @property
+    def dispatcher(self) -> Any:
+        """Numba's dispatcher, made at the first use."""
+        if self._dispatcher is None:
+            with _making:
+                if self._dispatcher is None:
+                    self._dispatcher = _make(self.function, self._options)
+        return self._dispatcher
+
+    def __call__(self, *args: Any) -> Any:
+        return (self._dispatcher or self.dispatcher)(*args)
+
+    @property
+    def _numba_type_(self) -> Any:  # by which numba knows it where another kernel calls it
+        return self.dispatcher._numba_type_
+
+
+def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Declare a kernel: `@kernel`, or `@kernel(nogil=True)`; the options are those of numba.njit."""
+    if function is not None:
+        return Kernel(function, options)
+    return lambda wrapped: Kernel(wrapped, options)
+
+
+def _make(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    import numba
+    from numba.core.caching import FunctionCache
+
+    class SharedCache(FunctionCache):
+        """Numba's cache of a function on disk; between a failed search in it and the saving of the result it is locked."""
+
+        _held: TextIO | None = None
+
+        def load_overload(self, sig: Any, target_context: Any) -> Any:
+            found = super().load_overload(sig, target_context)
+            if found is not None:
+                return found
+            if self._held is None:  # held still after a compilation that failed
+                self._held = _locked(Path(self.cache_path) / f"{self._impl.filename_base}.lock")
+            _say_that_it_compiles()
+            found = super().load_overload(sig, target_context)  # another process may have saved it meanwhile
+            if found is not None:
+                self._unlock()
+            return found
+
+        def save_overload(self, sig: Any, data: Any) -> None:
+            super().save_overload(sig, data)
+            self._unlock()
+
+        def _unlock(self) -> None:
+            if self._held is not None:
+                self._held.close()
+                self._held = None
+
+    dispatcher = numba.njit(**options)(function)
+    dispatcher._cache = SharedCache(function)
+    return dispatcher
+
+
+def _locked(path: Path) -> TextIO | None:
+    """The file, locked for this process alone; none where it cannot be made, as numba then saves nothing either."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        stream = open(path, "w", encoding="utf-8")  # noqa: SIM115  # closed by who unlocks it
+        fcntl.flock(stream, fcntl.LOCK_EX)
+    except OSError:
+        return None
+    return stream
+
+
+def _say_that_it_compiles() -> None:
+    global _said
+    told = os.environ.get("PYKALDIST_TOLD") == "recipe"  # by the recipe, which compiles them in the background
+    if not _said and not told and COMPILING not in os.environ:
+        notice("compiling kernels, or waiting for a job that does: up to a minute, once a checkout (pykaldist compile does it ahead)")
+    _said = True
+
+
+def declared() -> list[str]:
+    """The modules of pykaldist that declare kernels, by name, found without importing anything."""
+    package = Path(__file__).parent
+    return sorted(".".join(("pykaldist", *path.relative_to(package).with_suffix("").parts)) for path in package.rglob("*.py")
+                  if "\n@kernel" in path.read_text(encoding="utf-8"))
+
+
+def all_kernels() -> dict[str, Kernel]:
+    """Every kernel of pykaldist, by module and name."""
+    for module in declared():
+        importlib.import_module(module)
+    return dict(sorted(KERNELS.items()))
+
+
+def fingerprint(one: Kernel) -> dict[str, Any]:
+    """What compiled kernels depend on: the sources that declare them and their times, numba, the CPU (which `one` is compiled for)."""
+    import numba
+
+    package = Path(__file__).parent.parent
+    sources = [(package / module.replace(".", "/")).with_suffix(".py") for module in declared()]
+    times = {str(path.relative_to(package)): [path.stat().st_mtime_ns, path.stat().st_size] for path in [*sources, Path(__file__)]}
+    return {"numba": numba.__version__, "cpu": list(one.dispatcher.targetctx.codegen().magic_tuple()), "sources": times}
+
+
+def compiled() -> dict[str, list[str]]:
+    """The types that each kernel has been compiled for, or found in the cache, in this process."""
+    return {name: sorted(map(str, one.dispatcher.overloads)) for name, one in all_kernels().items()}

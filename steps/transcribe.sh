@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Transcribes recordings of your own with a finished model.
+
+usage() {
+  cat <<EOF
+Usage: steps/transcribe.sh [options] <graph-dir> <model-dir> <audio-file> [<audio-file> ...]
+ e.g.: steps/transcribe.sh exp/tri1/graph exp/dnn my_recording.wav
+Prints each file's name and words. Works on every model that steps/decode.sh takes, and on those of speaker-adapted features, for which
+it estimates fMLLR transforms first (not where a speaker has less than a second of speech). Nothing is left behind.
+A recording may have a higher sampling rate than the model's, not a lower one.
+Options:
+  --feats mfcc|plp|fbank   # features that the model was trained on ($feats)
+  --feats-config <file>    # their options, as in training (conf/<feats>.conf)
+  --channel <n>            # channel to read, from 0; -1 expects mono ($channel)
+  --one-speaker true|false # all files are of one speaker, for CMVN and adaptation, or each of its own ($one_speaker)
+  --adapt-model <dir>      # speaker-adapted GMM that made a network's features (as the network's frame store says)
+  --beam <beam>            # of the search ($beam)
+  --acwt <scale>           # of the log-likelihoods: one over the language-model weight ($acwt)
+EOF
+}
+
+feats=mfcc feats_config="" channel=-1 one_speaker=false adapt_model="" beam=13.0 acwt=0.083333
+[ -f path.sh ] && . ./path.sh
+. parse_options.sh || exit 1
+if [ $# -lt 3 ]; then usage >&2; exit 1; fi
+for file in "$1"/{HCLG.fst,words.txt} "$2/final.mdl" "${feats_config:-conf/$feats.conf}"; do
+  [ -f "$file" ] || { echo "transcribe.sh: ERROR: $file does not exist." >&2; exit 1; }
+done
+exec pykaldist transcribe --kind "$feats" ${feats_config:+--feats-config "$feats_config"} --channel "$channel" \
+  --one-speaker "$one_speaker" ${adapt_model:+--adapt-model "$adapt_model"} --beam "$beam" --acwt "$acwt" "$@"

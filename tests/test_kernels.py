@@ -1,0 +1,89 @@
+"""Kernels: numba comes with the first call, two processes compile once, and `pykaldist compile` knows every kernel."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from pykaldist.io.fst import _scan
+from pykaldist.kernels import KERNELS, all_kernels, kernel
+
+USER = """
+import sys, time
+from pathlib import Path
+from example import outer
+assert "numba" not in sys.modules
+outer.dispatcher
+here = Path(sys.argv[1])
+(here / f"ready.{sys.argv[2]}").touch()
+while len(list(here.glob("ready.*"))) < 2:
+    time.sleep(0.01)
+assert outer([3.0, 1.0, 2.0]) == 1.0
+print(sum(outer.dispatcher.stats.cache_misses.values()))
+"""
+EXAMPLE = """
+import numpy as np
+from pykaldist.kernels import kernel
+
+@kernel
+def inner(x):
+    return np.argsort(np.sort(x), kind="mergesort")
+
+@kernel(nogil=True)
+def outer(x):
+    y = np.array(x)
+    return np.sort(y)[inner(y)[0]]
+"""
+
+
+def test_two_processes_compile_once(tmp_path: Path, root: Path) -> None:
+    (tmp_path / "example.py").write_text(EXAMPLE)
+    env = {**os.environ, "PYTHONPATH": f"{root}:{tmp_path}", "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-W", "ignore", "-c", USER, str(tmp_path)]
+    both = [subprocess.Popen([*command, str(n)], env=env, stdout=subprocess.PIPE, text=True) for n in range(2)]
+    assert sorted(int(process.communicate(timeout=120)[0]) for process in both) == [0, 1]
+
+
+def test_a_kernel_stays_usable_after_a_call_that_cannot_be_compiled() -> None:
+    before = set(KERNELS)
+
+    @kernel
+    def twice(x: np.ndarray) -> np.ndarray:
+        return x.swapped() * 2
+
+    for _ in range(2):  # a lock that stayed behind would stop the second
+        try:
+            twice(np.arange(3))
+        except Exception as error:
+            assert "swapped" in str(error)
+        else:
+            raise AssertionError("compiled")
+    for name in set(KERNELS) - before:
+        del KERNELS[name]
+
+
+def test_compile_reaches_every_kernel(rehearsed: dict[str, list[str]]) -> None:
+    """The tiny corpus of `pykaldist compile` calls every kernel, or one that calls it."""
+    kernels = all_kernels()
+    reached = {name for name, types in rehearsed.items() if types}
+    while True:
+        called = {f"{one.function.__globals__[used].function.__module__}.{used}" for one in map(kernels.__getitem__, reached)
+                  for used in one.function.__code__.co_names if type(one.function.__globals__.get(used)) is type(_scan)}
+        if called <= reached:
+            break
+        reached |= called
+    assert set(kernels) == reached
+
+
+def test_compile_does_nothing_again(rehearsed: dict[str, list[str]]) -> None:
+    start = time.monotonic()
+    done = subprocess.run([sys.executable, "-m", "pykaldist", "compile"], capture_output=True, text=True, check=True)
+    assert "compiled already" in done.stdout and time.monotonic() - start < 60
+    recorded = Path(_scan.dispatcher._cache.cache_path) / "kernels.json"
+    assert json.loads(recorded.read_text())["kernels"] == rehearsed
