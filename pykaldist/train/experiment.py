@@ -22,7 +22,7 @@ from pykaldist.frames.sampler import Partition, Sampler, splice_statistics
 from pykaldist.frames.sequences import SequenceOptions, SequenceSampler
 from pykaldist.frames.store import FrameStore
 from pykaldist.io.lock import locked
-from pykaldist.nnet.convert import representable, to_nnet1
+from pykaldist.nnet.convert import to_nnet1, unrepresentable
 from pykaldist.nnet.dbn import Dbn
 from pykaldist.nnet.dnn import DnnOptions, rate_coefs
 from pykaldist.nnet.init import INITS
@@ -184,7 +184,10 @@ class Experiment:
         for name in (*SYSTEM_FILES, *(["tokens.txt"] if self.options.objective == "ctc" else [])):
             if (self.store / name).is_file():
                 shutil.copyfile(self.store / name, self.exp / name)
-        if representable(network):
+        lacking = unrepresentable(network)
+        if lacking:
+            print(f"no final.nnet: {lacking}", flush=True)
+        else:
             nnet1, feature_transform = to_nnet1(network)
             nnet1.write(self.exp / "final.nnet")
             feature_transform.write(self.exp / "final.feature_transform")
