@@ -11,5 +11,9 @@ class UserError(Exception):
     """
 
 
+class ProcessLostError(Exception):
+    """Another process of the job has ended, or cannot be reached any more; the same command goes on from the last checkpoint."""
+
+
 class Terminated(BaseException):
     """SIGTERM, as an exception, so that files in the making are cleaned up on the way out; exit status 143."""

@@ -6,14 +6,15 @@ they go through one pinned buffer of the host's memory that is kept.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pykaldist.errors import UserError
+from pykaldist.errors import ProcessLostError, UserError
 from pykaldist.parallel.processes import Divisible
 
 if TYPE_CHECKING:
@@ -21,6 +22,17 @@ if TYPE_CHECKING:
 
 # An all-reduce in pieces that stay in a processor's cache while they are added is faster than one of everything.
 CHUNK = 1 << 22  # values
+
+
+@contextlib.contextmanager
+def _exchange() -> Iterator[None]:
+    """Around what all processes do together, in which MPI fails where a process is gone."""
+    from mpi4py import MPI
+
+    try:
+        yield
+    except MPI.Exception as error:
+        raise ProcessLostError(str(error)) from error
 
 
 class Mpi(Divisible):
@@ -36,6 +48,7 @@ class Mpi(Divisible):
         info.Free()
         self._staged = torch.empty(0)
 
+    @_exchange()
     def sum(self, buffer: Tensor, scale: float) -> None:
         if buffer.is_cuda and self._takes_cuda:
             torch.cuda.current_stream(buffer.device).synchronize()  # what was written to it is there
@@ -61,11 +74,13 @@ class Mpi(Divisible):
             self._staged = torch.empty(len(buffer), dtype=buffer.dtype, pin_memory=True)
         return self._staged[: len(buffer)].copy_(buffer)
 
+    @_exchange()
     def control(self, values: Sequence[float] | np.ndarray, largest: bool = False) -> np.ndarray:
         result = np.array(values, dtype=np.float64)
         self._world.Allreduce(self._mpi.IN_PLACE, result, self._mpi.MAX if largest else self._mpi.SUM)
         return result
 
+    @_exchange()
     def scatter(self, parts: list[Tensor]) -> list[Tensor]:
         sent = torch.cat(parts).cpu()
         counts = np.array([len(part) for part in parts], dtype=np.int64)
@@ -75,6 +90,7 @@ class Mpi(Divisible):
         self._world.Alltoallv([_bytes(sent), counts * sent.itemsize], [_bytes(received), incoming * sent.itemsize])
         return list(received.to(parts[0].device).split(incoming.tolist()))
 
+    @_exchange()
     def gather(self, buffer: Tensor) -> list[Tensor]:
         sent = buffer.cpu().contiguous()
         counts = np.empty(self.size, dtype=np.int64)
@@ -83,12 +99,14 @@ class Mpi(Divisible):
         self._world.Allgatherv(_bytes(sent), [_bytes(received), counts * sent.itemsize])
         return list(received.to(buffer.device).split(counts.tolist()))
 
+    @_exchange()
     def broadcast(self, buffer: Tensor) -> None:
         host = self._staging(buffer)
         self._world.Bcast(_bytes(host))
         if host is not buffer:
             buffer.copy_(host)
 
+    @_exchange()
     def group(self, members: Sequence[int]) -> Mpi:
         everyone = self._world.Get_group()
         some = everyone.Incl(list(members))
