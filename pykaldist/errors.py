@@ -15,5 +15,9 @@ class Abandoned(Exception):
     """The epoch under way is given up, by all workers of a job at one safe point; what they had under way is to be forgotten."""
 
 
+class ProcessLostError(Exception):
+    """Another process of the job has ended, or cannot be reached any more; the same command goes on from the last checkpoint."""
+
+
 class Terminated(BaseException):
     """SIGTERM, as an exception, so that files in the making are cleaned up on the way out; exit status 143."""

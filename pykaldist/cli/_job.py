@@ -12,14 +12,11 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from pykaldist.cli import os_error_sentence
-from pykaldist.errors import Terminated, UserError
+from pykaldist.errors import ProcessLostError, Terminated, UserError
 from pykaldist.parallel.job import Job, JobOptions, inside
 from pykaldist.parallel.keeper import DONE, FINISHED, FOLDER
 from pykaldist.parallel.launch import GO_ON, LOST, Launcher, join_launched, needed, process_name
 from pykaldist.parallel.watch import DIED, Watch, end_now, leave_word
-
-# What torch.distributed says where a process at the other end is gone; MPI's errors are a class of their own.
-GONE = ("onnection closed by peer", "onnection reset by peer", "roken pipe", "onnection refused")
 
 
 class Experiment(Protocol):
@@ -61,7 +58,7 @@ def run_job(args: argparse.Namespace, options: JobOptions, survives: bool, make:
     except MemoryError:
         message = "out of memory; use fewer processes (--nproc) or a machine with more."
     except Exception as error:  # whatever it is, the other processes wait for this one and have to be ended
-        if type(error).__module__.startswith("mpi4py") or any(words in str(error) for words in GONE):
+        if isinstance(error, ProcessLostError):
             message, status = f"{LOST} ({str(error).splitlines()[0]}); {GO_ON}", DIED
         else:
             trace = traceback.format_exc()

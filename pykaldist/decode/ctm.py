@@ -18,7 +18,7 @@ from pykaldist.decode.lattice import Lattice, read_decode_dir
 from pykaldist.decode.paths import best_path
 from pykaldist.errors import UserError
 from pykaldist.hmm.model_files import read_transition_model
-from pykaldist.hmm.phone_spans import phone_spans
+from pykaldist.hmm.phone_segments import phone_segments
 from pykaldist.hmm.transition_model import TransitionModel
 from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir
@@ -91,7 +91,7 @@ class WordTimer:
     def words(self, lattice: Lattice, acoustic_scale: float) -> list[TimedWord]:
         """The words of the best path; raises ValueError where there is none, UserError where the model or lexicon does not fit."""
         path = best_path(lattice, acoustic_scale)
-        phones, frames = phone_spans(self._model, path.transition_ids)
+        phones, _, frames = phone_segments(path.transition_ids, self._model)
         starts = np.concatenate([[0], np.cumsum(frames)])
         sure, _ = confidences(lattice, path.words, acoustic_scale)
         return [TimedWord(word, int(starts[first]), int(starts[first + count] - starts[first]), float(p)) for word, (first, count), p in

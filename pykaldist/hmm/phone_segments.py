@@ -1,4 +1,4 @@
-"""Phones in an alignment: where each one begins, and how long it is (Kaldi's SplitToPhones).
+"""Splits an alignment into phones: where each one begins, and how long it is (Kaldi's hmm/hmm-utils.cc, SplitToPhones).
 
 In Kaldi's order the self-loops of a state stand behind its way out, so that a phone ends with the last self-loop behind a transition that
 leaves it; in the order of time it ends with that transition. An alignment says itself in which order it is.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pykaldist.errors import UserError
 from pykaldist.hmm.transition_model import TransitionModel
 
 
@@ -24,10 +25,15 @@ def is_reordered(tids: np.ndarray, model: TransitionModel) -> bool:
 def phone_segments(tids: np.ndarray, model: TransitionModel) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(phones, first frames, lengths in frames), each int32, of the phones of an alignment (T,).
 
-    A phone that does not come to its end (at the end of the alignment, or where another one begins) counts as one too.
+    A phone that does not come to its end (at the end of the alignment, or where another one begins) counts as one too. Raises UserError
+    for transition-ids that the model has not.
     """
     if len(tids) == 0:
         return (np.zeros(0, dtype=np.int32),) * 3
+    tids = np.asarray(tids)
+    if tids.min() < 1 or tids.max() > model.num_transition_ids:
+        raise UserError(f"the alignment has transition-ids from {tids.min()} to {tids.max()} where the model has 1 to "
+                        f"{model.num_transition_ids}; use the model that made it.")
     phones, states = model.tid2phone[tids], model.tid2state[tids]
     ends = model.tid_is_final[tids]
     if is_reordered(tids, model):

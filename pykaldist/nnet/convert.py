@@ -20,7 +20,7 @@ import torch
 
 from pykaldist.errors import UserError
 from pykaldist.nnet.cnn import CnnOptions
-from pykaldist.nnet.components import Affine, Dropout, Linear
+from pykaldist.nnet.components import ACTIVATIONS, Affine, Component, Dropout, Linear
 from pykaldist.nnet.convolution import EPSILON, BatchNorm, Convolution, MaxPooling
 from pykaldist.nnet.dnn import DnnOptions
 from pykaldist.nnet.gemm import root_
@@ -31,6 +31,8 @@ from pykaldist.nnet.nnet1 import LAYOUTS, Nnet1, Nnet1Component
 from pykaldist.nnet.recurrent import Blstm, Lstm
 
 ACTIVATION_MARKERS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "ParametricRelu"}
+MARKERS: dict[type[Component], str] = {ACTIVATIONS[name]: marker for name, marker in ACTIVATION_MARKERS.items()}
+WRITTEN = (Affine, Linear, Dropout, Lstm, Blstm, Convolution, MaxPooling, BatchNorm, *MARKERS)  # exactly these, no class derived from them
 RECURRENT_MARKERS: dict[str, type[RecurrentOptions]] = {"LstmProjected": LstmOptions, "BlstmProjected": BlstmOptions}
 
 
@@ -39,16 +41,24 @@ def to_component(marker: str, output_dim: int, input_dim: int, **arrays: np.ndar
     return Nnet1Component(marker, output_dim, input_dim, dict(LAYOUTS[marker].options), arrays)
 
 
-def representable(network: Network) -> bool:
-    """Whether the format has all of the network's components."""
-    return all(c.time == c.shape[0] for c in network.model.components if isinstance(c, Convolution))
+def unrepresentable(network: Network) -> str:
+    """What the network has that the format has not, in a sentence; empty where there is nothing."""
+    components = network.model.components
+    if any(c.time != c.shape[0] for c in components if isinstance(c, Convolution)):
+        return ("the network has convolution over time, which nnet1's files do not have; train with filters of all frames (--conv "
+                "0x8x64/3).")
+    unknown = [type(c).__name__ for c in components if type(c) not in WRITTEN]
+    if unknown:
+        return (f"the network has a {unknown[0]}, which nnet1's files do not have; what can be written: "
+                f"{', '.join(c.__name__ for c in WRITTEN)}.")
+    return ""
 
 
 def to_nnet1(network: Network) -> tuple[Nnet1, Nnet1]:
     """(final.nnet, final.feature_transform) of a network; raises UserError where the format lacks one of its components."""
-    if not representable(network):
-        raise UserError("the network has convolution over time, which nnet1's files do not have; train with filters of all frames (--conv "
-                        "0x8x64/3).")
+    lacking = unrepresentable(network)
+    if lacking:
+        raise UserError(lacking)
     components = []
     for component in network.model.components:
         dim = component.output_dim
@@ -80,7 +90,7 @@ def to_nnet1(network: Network) -> tuple[Nnet1, Nnet1]:
             components.append(to_component("Rescale", dim, dim, scale=scale.cpu().repeat(component.places).numpy()))
             made = to_component("AddShift", dim, dim, shift=shift.cpu().repeat(component.places).numpy())
         else:
-            marker = ACTIVATION_MARKERS[network.options.activation]
+            marker = MARKERS[type(component)]
             slopes = {"alpha": np.ones(dim, np.float32), "beta": np.zeros(dim, np.float32)} if marker == "ParametricRelu" else {}
             made = to_component(marker, dim, dim, **slopes)
         components.append(made)

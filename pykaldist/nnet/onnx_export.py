@@ -15,22 +15,29 @@ from onnx import TensorProto, helper, numpy_helper
 
 from pykaldist.errors import UserError
 from pykaldist.io.atomic import atomic_open
-from pykaldist.nnet.components import Affine, Dropout, Linear
+from pykaldist.nnet.components import Affine, Component, Dropout, Linear, Relu, Sigmoid, Tanh
 from pykaldist.nnet.dnn import DnnOptions
 from pykaldist.nnet.kinds import kind_of
 from pykaldist.nnet.network import Network
 from pykaldist.nnet.priors import log_priors
 
 OPSET = 17
-NODES = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu"}
+NODES: dict[type[Component], str] = {Sigmoid: "Sigmoid", Tanh: "Tanh", Relu: "Relu"}  # exactly these, no class derived from them
 
 
 def export_onnx(network: Network, path: str | os.PathLike[str]) -> None:
-    """Write `network` as an ONNX file; checked by onnx before it gets its name."""
+    """Write `network` as an ONNX file; checked by onnx before it gets its name.
+
+    Raises UserError for a network that has a component which is not known here.
+    """
     transform, model = network.transform, network.model
     if not isinstance(network.options, DnnOptions):
         raise UserError(f"--nnet {kind_of(network.options)} is not exported to ONNX so far, only dnn; decode it here, or as nnet1's "
                         "final.nnet.")
+    unknown = [type(c).__name__ for c in model.components if type(c) not in (Affine, Linear, Dropout, *NODES)]
+    if unknown:
+        raise UserError(f"the network has a {unknown[0]}, which is not exported to ONNX so far; what is: Affine, Linear, Dropout, "
+                        f"{', '.join(c.__name__ for c in NODES)}.")
     dim = model.input_dim // len(transform.splice)
     constants: list[onnx.TensorProto] = []
 
@@ -64,7 +71,7 @@ def export_onnx(network: Network, path: str | os.PathLike[str]) -> None:
         elif isinstance(component, Dropout):
             continue  # in training only
         else:
-            nodes.append(helper.make_node(NODES[network.options.activation], [x], [f"x{i}"]))
+            nodes.append(helper.make_node(NODES[type(component)], [x], [f"x{i}"]))
         x = f"x{i}"
     if network.counts is None:
         output = x

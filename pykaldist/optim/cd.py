@@ -86,12 +86,12 @@ class Cd(Optimizer):
     def apply(self, gradient: Tensor, learn_rate: float, frames: int) -> None:
         self._set_momentum()
         self.set_rate(learn_rate)
-        self._descend(gradient, frames)
+        self._update(gradient, frames)
         self.frames += frames
 
     def _step(self, minibatch: Minibatch, totals: Tensor) -> None:
         self.learner.gradient(minibatch, self._gradient, 0.0, totals)
-        self._descend(self._gradient, len(minibatch))
+        self._update(self._gradient, len(minibatch))
 
     def _set_momentum(self) -> None:
         momentum = self.momentum()
@@ -99,7 +99,8 @@ class Cd(Optimizer):
             self._momentum.fill_(momentum)
             self._host_momentum = momentum
 
-    def _descend(self, gradient: Tensor, frames: int) -> None:
+    def _update(self, gradient: Tensor, frames: int) -> None:
+        """The update of this file's head; the momentum is part of it, and the gradient comes without."""
         rbm = self.learner.model
         rate = self.rate * self.rate_factor * (1.0 - self._momentum)
         velocity, params = self.velocity[: rbm.num_params], rbm.params[: rbm.num_params]

@@ -105,6 +105,7 @@ class NgSgd(Optimizer):
     """`states[m]` belongs to the model's affine map number m."""
 
     options: NgSgdOptions
+    fused_step = True
 
     def __init__(self, learner: Learner, options: NgSgdOptions) -> None:
         super().__init__(learner, options)

@@ -7,7 +7,9 @@ After the optimiser's own update, with lr the learning rate (times an affine map
 on weights, never on biases. They act on the parameters, not on the gradient: NG-SGD does not precondition them.
 
 Where no momentum or L2 penalty stands between gradient and update, a minibatch's own update is made inside the matrix products, straight
-into the parameters, without the pass over all of them which a gradient in a buffer of its own would cost.
+into the parameters, without the pass over all of them which a gradient in a buffer of its own would cost. Such a fused step calls neither
+`_update`, `_decay` nor `_follow`, and so it is taken only by an optimiser whose class says that it may be (`fused_step`). A class that
+overrides one of the three and does not say so anew has whole updates, whatever its base class says.
 
 Whoever wants to do something with a map's parameters just before and just after that (`around`) finds them in the cache.
 
@@ -43,6 +45,7 @@ from pykaldist.options import option
 
 TINY = 1e-30
 STATISTICS_FRAMES = 10000.0  # over which running means go
+UPDATE = ("_update", "_decay", "_follow")  # what an optimiser's own update is made of
 
 
 @dataclass
@@ -77,9 +80,20 @@ class SharedMatrix(Protocol):
 class Optimizer:
     """The optimiser of one worker; `velocity` is flat, like the parameters.
 
-    `parts`: slices of them, one for each affine map, and for what lies between these. `around(part)` is entered while a step changes that
-    part, where `goes_map_by_map`.
+    A subclass says what an update is in `_update(gradient, frames)`, which every path goes through but the fused step.
+    `fused_step`: the update is params <- params - rate * gradient and nothing else, but for the options that this class knows of; so it
+    may be made inside the matrix products, with `_rule`'s own gradient. Not inherited by a class that overrides a part of the update.
+
+    `parts`: slices of the parameters, one for each affine map, and for what lies between these. `around(part)` is entered while a step
+    changes that part, where `goes_map_by_map`.
     """
+
+    fused_step = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "fused_step" not in vars(cls) and any(name in vars(cls) for name in UPDATE):
+            cls.fused_step = False
 
     def __init__(self, learner: Learner, options: OptimizerOptions) -> None:
         self.learner, self.model, self.options = learner, learner.model, options
@@ -88,13 +102,13 @@ class Optimizer:
         self._minus_rate = -self.rate
         self._host_rate = 0.0
         mapped = sum(part.stop - part.start for part in self.model.map_slices())
-        self._straight = options.momentum == 0.0 and options.l2_penalty == 0.0 and mapped == len(self.model.params)
         self._statistics = self.model.statistics()
         maps = self.model.map_slices()
         self.parts = maps + _between(maps, len(self.model.params))
         self.around: Callable[[slice], AbstractContextManager[None]] = lambda part: nullcontext()
         self._bounded = isinstance(options, OptimizerOptions) and (options.max_change > 0.0 or options.max_param_change > 0.0)
-        self._straight = self._straight and not self._bounded
+        self._fused = self.fused_step and not self._bounded and options.momentum == 0.0 and options.l2_penalty == 0.0 \
+            and mapped == len(self.model.params)
         self._graphs: _StepGraphs | None = _StepGraphs() if self.model.device.type == "cuda" else None
         self._part_of = dict(zip(self.model.maps, maps, strict=True))
         maps = self.model.maps
@@ -131,7 +145,7 @@ class Optimizer:
     @property
     def goes_map_by_map(self) -> bool:
         """Whether a step makes its update inside the matrix products, of one map after the other, and is not replayed from a record."""
-        return self._straight and self._graphs is None
+        return self._fused and self._graphs is None
 
     def shared_matrices(self) -> list[SharedMatrix]:
         """What is to be averaged over workers at an epoch's end, beside the model."""
@@ -139,8 +153,8 @@ class Optimizer:
 
     def _step(self, minibatch: Minibatch, totals: Tensor) -> None:
         """`local_step` but for what happens on the host."""
-        if self._straight:
-            self.learner.gradient(minibatch, self.model.params, 1.0, totals, self._descend)
+        if self._fused:
+            self.learner.gradient(minibatch, self.model.params, 1.0, totals, self._update_map)
             self._constrain(len(minibatch))
         else:
             self.learner.gradient(minibatch, self.velocity, self.options.momentum, totals, self._rule)
@@ -152,9 +166,9 @@ class Optimizer:
         """The gradient rule; `by` multiplies the minibatch's part."""
         outer_product(map, x, dy, weight, bias, beta, by=by)
 
-    def _descend(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float, *,
+    def _update_map(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float, *,
                  spent: Tensor | None = None) -> None:
-        """The rule that makes the update."""
+        """The gradient rule of a fused step: it makes the update of a map."""
         with self.around(self._part_of[map]) if self.goes_map_by_map else nullcontext():
             self._rule(map, x, dy, weight, bias, beta, spent=spent, by=self._minus_rate)
 
@@ -173,22 +187,26 @@ class Optimizer:
         else:
             self.rate, self._minus_rate = learn_rate, -learn_rate
 
-    def _update(self, velocity: Tensor, frames: int) -> None:
-        """Step against the velocity times the rate, within the bounds on change."""
+    def _update(self, gradient: Tensor, frames: int) -> None:
+        """What an update is: params <- params - rate * gradient, within the bounds on change, and the penalties.
+
+        `gradient` is flat, like the parameters, summed over `frames` frames, and has the momentum in it. A subclass overrides this to make
+        another update of it.
+        """
         o = self.options
         self._decay(frames)
         if not self._bounded:
-            add_multiple(self.model.params, velocity, self._minus_rate)
+            add_multiple(self.model.params, gradient, self._minus_rate)
             self._constrain(frames)
             return
-        norms = torch.stack([torch.linalg.vector_norm(velocity[part]) for part in self.parts]).clamp_min_(TINY)
+        norms = torch.stack([torch.linalg.vector_norm(gradient[part]) for part in self.parts]).clamp_min_(TINY)
         steps = torch.ones_like(norms) * self.rate
         if o.max_change > 0.0:
             steps = torch.minimum(steps, o.max_change / norms)
         if o.max_param_change > 0.0:
             steps = steps * (o.max_param_change / torch.linalg.vector_norm(norms * steps).clamp_min_(TINY)).clamp_max_(1.0)
         for part, step in zip(self.parts, steps.unbind(), strict=True):
-            self.model.params[part].addcmul_(velocity[part], step, value=-1.0)
+            self.model.params[part].addcmul_(gradient[part], step, value=-1.0)
         self._constrain(frames)
 
     def _follow(self, velocity: Tensor, frames: int) -> None:

@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pykaldist.errors import Abandoned, Terminated
+from pykaldist.errors import Abandoned, ProcessLostError, Terminated
 from pykaldist.parallel.calls import Calls
 from pykaldist.parallel.fabric import Average, Call, Done, Fabric, Handler, More, Request, Take, Within
 from pykaldist.parallel.host import Host
@@ -344,7 +344,7 @@ class Concurrent(Host):
         """A process has ended."""
         ranks, where = range(self.bounds[peer], self.bounds[peer + 1]), f"process {peer} on {self._names[peer]}"
         if peer == 0 or not self.survives or not set(self.essential).isdisjoint(ranks):
-            raise RuntimeError(f"Connection closed by peer: {where} has died")
+            raise ProcessLostError(f"{where} has died")
         for rank in ranks:
             self.living.remove(rank)
         self.calls.lose(peer, ranks)

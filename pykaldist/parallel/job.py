@@ -52,7 +52,8 @@ class JobOptions:
     lr_scale: str | None = option(None, "how the learning rate follows the number of workers (local, ma, asgd, [h]adpsgd: linear; others: "
                                         "none)", tuple(LR_SCALES))
     blocks: int = option(1, "blocks of the partition into workers x blocks, drawn at random in each epoch")
-    partition_level: str = option("frame", "what is dealt out to workers", ("frame", "utterance"))
+    partition_level: str | None = option(None, "what is dealt out to workers (utterance for networks that train on sequences, else frame)",
+                                         ("frame", "utterance"))
     serial_warmup: float = option(0.0, "epochs, or a part of one, that one worker trains before all go parallel")
     cluster: str = option("", "simulate this cluster: a cluster file, or the name of a known one. All workers in one process, with the "
                               "times and the order of events that they would have there")
@@ -88,6 +89,10 @@ class JobOptions:
             raise UserError(f"--fabric virtual --hosts {self.hosts}: virtual workers alone are one process; use --fabric mpi.")
         if self.fabric == "virtual" and self.nproc > 1:
             raise UserError(f"--fabric virtual --nproc {self.nproc}: virtual workers alone are one process; use --fabric mpi.")
+
+    def set_partition_level(self, default: str) -> None:
+        """What is dealt out to workers where the user does not say."""
+        self.partition_level = self.partition_level or default
 
     def bearing(self) -> dict[str, Any]:
         """The options that bear on a run's result, beside the number of workers."""

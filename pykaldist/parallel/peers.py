@@ -37,7 +37,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pykaldist.errors import UserError
+from pykaldist.errors import ProcessLostError, UserError
 from pykaldist.parallel.mailbox import BYTES, Mailbox
 from pykaldist.parallel.processes import Processes
 from pykaldist.parallel.shared import Slots, make, mapped, proof, readable
@@ -287,7 +287,7 @@ class Peers:
                 return False  # what it had sent before it was lost comes too late
             try:
                 if kind == FAILED:
-                    raise RuntimeError(f"Connection closed by peer: process {peer} has failed")
+                    raise ProcessLostError(f"process {peer} has failed")
                 self._heed(peer, kind, numbers, buffer)
             except GoneError:
                 self._lose(peer)

@@ -29,10 +29,10 @@ def job_rows(job: Job, options: JobOptions, strategy_options: Any, trainer: Trai
     worker, strategy, n = trainer.workers[0], trainer.strategies[0], job.host.size
     size, minibatches = worker.sampler.minibatch_size, worker.sampler.minibatches
     blocks = f", {options.blocks} blocks" * (options.blocks > 1)
+    dealt = f", {options.partition_level}s dealt out to {n} workers{blocks}" * (n > 1 or options.blocks > 1)
     rows = [("workers", f"{n} on {job.hosting}"),
             ("strategy", f"{options.strategy}, {differing(strategy_options)}" + ", deterministic" * options.deterministic),
-            ("frames", f"{train_frames:,} train" + f", {options.partition_level}s dealt out to {n} workers{blocks}" * (n > 1)
-             + f", {dev_frames:,} cross-validation"),
+            ("frames", f"{train_frames:,} train{dealt}, {dev_frames:,} cross-validation"),
             ("global minibatch", f"{n * size} frames" + f", {n} x {size}" * (n > 1)
              + f"; {minibatches:,} updates{' of a worker' * (n > 1)} an epoch")]
     return rows + strategy.contract(n, size)

@@ -91,6 +91,7 @@ class DbnExperiment:
                  divergence: DivergenceOptions) -> None:
         self.store, self.exp, self.options, self.job_options, self.strategy, self.trainer = store, exp, options, job, strategy, trainer
         self.divergence = divergence
+        job.set_partition_level("frame")
         self.train, self.dev = open_stores(store)
         self.job = open_job(job, make_strategy(job.strategy, strategy))
         self.host, self.device = self.job.host, self.job.device

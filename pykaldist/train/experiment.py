@@ -22,7 +22,7 @@ from pykaldist.frames.sampler import Partition, Sampler, splice_statistics
 from pykaldist.frames.sequences import SequenceOptions, SequenceSampler
 from pykaldist.frames.store import FrameStore
 from pykaldist.io.lock import locked
-from pykaldist.nnet.convert import representable, to_nnet1
+from pykaldist.nnet.convert import to_nnet1, unrepresentable
 from pykaldist.nnet.dbn import Dbn
 from pykaldist.nnet.dnn import DnnOptions, rate_coefs
 from pykaldist.nnet.init import INITS
@@ -132,8 +132,10 @@ class Experiment:
         self.dbn = Dbn.load(options.dbn) if options.dbn else None
         if self.dbn:
             self.dbn.check(nnet, self.splice, self.train.manifest.dim)
-        if self.sequences:
-            choices.job.partition_level = "utterance"
+        if self.sequences and choices.job.partition_level == "frame":
+            raise UserError(f"--partition-level frame: --nnet {kind_of(nnet)} trains on sequences, which are parts of utterances; use "
+                            "--partition-level utterance, or leave it out.")
+        choices.job.set_partition_level("utterance" if self.sequences else "frame")
         self.partition = Partition(self.train, choices.job.ngpu, choices.job.blocks, choices.job.partition_level, options.randomizer_seed)
         self.job = open_job(choices.job, make_strategy(choices.job.strategy, choices.strategy))
         self.host, self.device = self.job.host, self.job.device
@@ -190,7 +192,10 @@ class Experiment:
         for name in (*SYSTEM_FILES, *(["tokens.txt"] if self.options.objective == "ctc" else [])):
             if (self.store / name).is_file():
                 shutil.copyfile(self.store / name, self.exp / name)
-        if representable(network):
+        lacking = unrepresentable(network)
+        if lacking:
+            print(f"no final.nnet: {lacking}", flush=True)
+        else:
             nnet1, feature_transform = to_nnet1(network)
             nnet1.write(self.exp / "final.nnet")
             feature_transform.write(self.exp / "final.feature_transform")

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import dataclasses
 import gzip
+import itertools
 import subprocess
 from pathlib import Path
 
@@ -9,11 +11,11 @@ import pytest
 
 from pykaldist.cli import main
 from pykaldist.decode.ctm import CtmOptions, WordTimer, write_ctms
-from pykaldist.decode.lattice import read_lattices, write_lattices
-from pykaldist.decode.paths import best_path
+from pykaldist.decode.lattice import Lattice, read_lattices, write_lattices
+from pykaldist.decode.paths import LatticePath, best_path
 from pykaldist.errors import UserError
 from pykaldist.hmm.model_files import read_transition_model
-from pykaldist.hmm.phone_spans import phone_spans
+from pykaldist.hmm.phone_segments import phone_segments
 from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.lang import LangDir
 from pykaldist.io.tables import read_archive
@@ -34,10 +36,10 @@ def test_phones_of_alignments_are_kaldis(an4: Path) -> None:
     expected = {f[0]: [int(x) for x in f[1:]] for f in map(str.split, (an4 / "tri1/phones20.txt").read_text().splitlines())}
     alignments = {f[0]: np.array(f[1:], int) for f in map(str.split, (an4 / "tri1/ali20.txt").read_text().splitlines())}
     for utt, tids in alignments.items():
-        phones, frames = phone_spans(model, tids)
+        phones, _, frames = phone_segments(tids, model)
         assert np.repeat(phones, frames).tolist() == expected[utt] and (frames >= 3).all()
     with pytest.raises(UserError, match="use the model that made it"):
-        phone_spans(model, np.array([model.num_transition_ids + 1]))
+        phone_segments(np.array([model.num_transition_ids + 1]), model)
 
 
 def test_words_in_time_follow_the_phones(an4: Path, timer: WordTimer) -> None:
@@ -50,14 +52,32 @@ def test_words_in_time_follow_the_phones(an4: Path, timer: WordTimer) -> None:
         path = best_path(lattice, 0.1)
         timed = timer.words(lattice, 0.1)
         assert [w.word for w in timed] == path.words
-        phones, frames = phone_spans(model, path.transition_ids)
-        starts = np.cumsum(frames) - frames
+        phones, starts, frames = phone_segments(path.transition_ids, model)
         # position-dependent phones say the same, without the lexicon
         begins = [int(s) for s, p in zip(starts, phones, strict=True) if boundary[int(p)] in ("begin", "singleton") and p != silence]
         ends = [int(s + n) for s, n, p in zip(starts, frames, phones, strict=True) if boundary[int(p)] in ("end", "singleton")]
         assert [w.start for w in timed] == begins
         assert [w.start + w.frames for w in timed] == ends
         assert all(0 < w.confidence < 1 + 1e-9 for w in timed)
+
+
+def test_words_of_a_path_in_the_order_of_time(an4: Path, timer: WordTimer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph whose self-loops stand before the way out of their state gives the same words at the same times."""
+    model = read_transition_model(an4 / "tri3_ali/final.mdl")
+
+    def in_time(lattice: Lattice, acoustic_scale: float) -> LatticePath:
+        path = best_path(lattice, acoustic_scale)
+        tids = path.transition_ids.copy()
+        changes = [0, *(np.flatnonzero(np.diff(model.tid2state[tids])) + 1), len(tids)]
+        for start, end in itertools.pairwise(changes):
+            tids[start:end] = np.roll(tids[start:end], -1)
+        return dataclasses.replace(path, transition_ids=tids)
+
+    for _, lattice in itertools.islice(read_lattices(an4 / "decode_dnn/lat.gz"), 10):
+        expected = timer.words(lattice, 0.1)
+        with monkeypatch.context() as patch:
+            patch.setattr("pykaldist.decode.ctm.best_path", in_time)
+            assert [(w.word, w.start, w.frames) for w in timer.words(lattice, 0.1)] == [(w.word, w.start, w.frames) for w in expected]
 
 
 def test_a_last_word_may_be_cut_and_what_does_not_fit_is_refused(an4: Path, timer: WordTimer) -> None:

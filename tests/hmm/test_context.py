@@ -12,7 +12,7 @@ from pykaldist.hmm.align import equal_alignments
 from pykaldist.hmm.context import ContextFrames, convert_alignments
 from pykaldist.hmm.corpus import Corpus
 from pykaldist.hmm.graphs import GraphCompiler
-from pykaldist.hmm.phone_spans import phone_spans
+from pykaldist.hmm.phone_segments import phone_segments
 from pykaldist.hmm.topology import HmmState, Topology, read_topology
 from pykaldist.hmm.transition_model import TransitionModel
 from pykaldist.hmm.tree import monophone_tree
@@ -42,7 +42,7 @@ def test_windows(monophones: tuple[TransitionModel, np.ndarray], toy_corpus: Cor
         if not tids[first]:
             assert (found.state[first:end] == -1).all()
             continue
-        phones, lengths = phone_spans(model, tids[first:end])
+        phones, _, lengths = phone_segments(tids[first:end], model)
         padded = [0] * central + phones.tolist() + [0] * (width - 1 - central)
         windows = [padded[i:i + width] for i, length in enumerate(lengths) for _ in range(length)]
         assert found.windows[found.state[first:end]].tolist() == windows

@@ -10,6 +10,7 @@ import torch
 from pykaldist.cli import main
 from pykaldist.errors import UserError
 from pykaldist.io.tables import MatrixWriter, read_archive
+from pykaldist.nnet.components import Activation, Affine
 from pykaldist.nnet.convert import from_nnet1, to_nnet1
 from pykaldist.nnet.nnet1 import LAYOUTS, Nnet1, Nnet1Component
 from pykaldist.nnet.nnet1_run import run
@@ -281,6 +282,35 @@ def test_onnx_equals_our_own(make_network, activation, shape, tmp_path):
         expected = network.loglikes(feats)
         seen = [0, 2, 3]
         assert np.abs(found[:, seen] - expected[:, seen]).max() < 1e-4 and (found[:, 1] < -1e9).all()
+
+
+class Square(Activation):
+    """An activation of which no file format knows."""
+
+    def forward(self, x, y, run):
+        torch.square(x, out=y)
+
+    def backward(self, x, y, dy, dx, grads, beta, rule, run):
+        raise NotImplementedError
+
+
+class Doubled(Affine):
+    """Derived from a component that the formats know, and another function."""
+
+    def forward(self, x, y, run):
+        super().forward(2.0 * x, y, run)
+
+
+@pytest.mark.parametrize("component", [Square(7), Doubled(7, 7)])
+def test_components_that_a_format_does_not_know_are_refused_by_name(make_network, component, tmp_path):
+    network = make_network("sigmoid")
+    place = next(i for i, c in enumerate(network.model.components) if isinstance(component, type(c).__mro__[1]) and c.input_dim == 7)
+    network.model.components[place] = component
+    with pytest.raises(UserError, match=type(component).__name__):
+        to_nnet1(network)
+    with pytest.raises(UserError, match=type(component).__name__):
+        export_onnx(network, tmp_path / "a.onnx")
+    assert not (tmp_path / "a.onnx").exists()
 
 
 def test_info_names_every_component(make_network, tmp_path, capsys):

@@ -105,3 +105,50 @@ def test_a_bound_on_the_change_clips_the_gradient_as_torch_does(shipped):
                 optimizer.local_step(minibatch, RATE, totals)
             assert torch.allclose(model.params, expected, atol=1e-6)
         assert 0 < clipped < 5 * len(parts)
+
+
+class Halving(Sgd):
+    """Another update: half the step."""
+
+    def _update(self, gradient, frames):
+        super()._update(0.5 * gradient, frames)
+
+
+class Decaying(Sgd):
+    """Another part of the update: all parameters shrink."""
+
+    def _decay(self, frames):
+        self.model.params.mul_(0.9)
+
+
+class Fused(Halving):
+    """Says, against better knowledge, that nothing is lost in a fused step."""
+
+    fused_step = True
+
+
+@pytest.mark.parametrize("optimizer", [Halving, Decaying])
+def test_an_update_that_is_overridden_is_made_on_both_paths(optimizer):
+    """A step of `local_step` equals `gradient` and `apply`, also where the base class would make its update inside the products."""
+    found = []
+    for shipped in (False, True):
+        learner, (minibatch,) = learner_and_minibatches(1)
+        own, totals = optimizer(learner, SgdOptions()), torch.zeros(3, dtype=torch.float64)
+        assert not own.goes_map_by_map
+        if shipped:
+            gradient = torch.empty_like(learner.model.params)
+            own.gradient(minibatch, gradient, totals)
+            own.apply(gradient, RATE, FRAMES)
+        else:
+            own.local_step(minibatch, RATE, totals)
+        found.append(learner.model.params.clone())
+    torch.testing.assert_close(*found, rtol=0, atol=1e-12)
+    learner, (minibatch,) = learner_and_minibatches(1)
+    Sgd(learner, SgdOptions()).local_step(minibatch, RATE, torch.zeros(3, dtype=torch.float64))
+    assert not torch.allclose(found[0], learner.model.params, rtol=0, atol=1e-6), "the overridden update was not made"
+
+
+def test_the_fused_step_is_for_classes_that_say_so():
+    learner, _ = learner_and_minibatches(1)
+    assert Sgd(learner, SgdOptions()).goes_map_by_map and Fused(learner, SgdOptions()).goes_map_by_map
+    assert not Sgd(learner, SgdOptions(momentum=0.5)).goes_map_by_map

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from pykaldist.errors import ProcessLostError
 from pykaldist.parallel import peers as peers_module
 from pykaldist.parallel.mailbox import ATTENDED, Mailbox
 from pykaldist.parallel.peers import DTYPES, FAILED, Peers
@@ -285,7 +286,7 @@ def test_a_process_that_ends_is_lost_and_one_that_fails_ends_the_others(in_proce
             heard.peers.close(FAILED)
             return None
         heard.peers.send(2, NOTE)
-        with pytest.raises(RuntimeError, match="Connection closed by peer: process 2 has failed"):
+        with pytest.raises(ProcessLostError, match="process 2 has failed"):
             heard.wait(lambda: False)
         return True
 
@@ -372,7 +373,7 @@ def test_survivors_go_on_and_agree_who_they_are(in_processes, dead):
 def test_without_process_0_all_ends(in_processes):
     def work(those):
         def lost(peer):
-            raise RuntimeError(f"Connection closed by peer: process {peer}")
+            raise ProcessLostError(f"process {peer} has died")
 
         box = {}
         peers = Peers(those, lambda peer, kind, numbers, buffer: box["group"].deliver(peer, numbers, buffer), lost)
@@ -381,7 +382,7 @@ def test_without_process_0_all_ends(in_processes):
         if those.rank == 0:
             cut(peers)
             return None
-        with pytest.raises(RuntimeError, match="process 0"):
+        with pytest.raises(ProcessLostError, match="process 0"):
             for _ in range(3):
                 box["group"].control(np.ones(2))
         return True

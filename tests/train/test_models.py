@@ -116,6 +116,7 @@ def test_ctc_learns_and_resumes(make_store, tmp_path, monkeypatch, capsys, strat
 @pytest.mark.parametrize(("options", "words"), [
     (["--objective", "ctc", "--nnet", "lstm"], "on whole utterances"), (["--objective", "ctc"], "for recurrent networks"),
     (["--objective", "ctc", "--nnet", "blstm", "--sequences", "whole"], "has no label sequences"),
+    (["--nnet", "lstm", "--partition-level", "frame", "--ngpu", "2"], "use --partition-level utterance"),
     (["--nnet", "lstm", "--minibatch-size", "64"], "--num-streams sequences"),
     (["--nnet", "cnn", "--layerwise-epochs", "1"], "for --nnet dnn"),
     (["--nnet", "dnn", "--num-streams", "4"], "belongs to --nnet lstm"), (["--nnet", "lstm", "--conv", "2x2x2"], "belongs to --nnet cnn")])

@@ -9,15 +9,16 @@ who comes early sleeps (`_wait`); what blocks is begun when all are there. It st
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pykaldist.errors import UserError
+from pykaldist.errors import ProcessLostError, UserError
 from pykaldist.parallel.processes import Divisible
 
 if TYPE_CHECKING:
@@ -28,6 +29,17 @@ CHUNK = 1 << 22  # values
 AWAKE_S = 0.0002  # a wait without sleep: what processes that compute in step differ by
 PAUSE = 0.125  # of the time waited so far, which is then the most that a wait can grow by
 LONGEST_PAUSE_S = 0.01
+
+
+@contextlib.contextmanager
+def _exchange() -> Iterator[None]:
+    """Around what all processes do together, in which MPI fails where a process is gone."""
+    from mpi4py import MPI
+
+    try:
+        yield
+    except MPI.Exception as error:
+        raise ProcessLostError(str(error)) from error
 
 
 class Mpi(Divisible):
@@ -43,6 +55,7 @@ class Mpi(Divisible):
         info.Free()
         self._staged = torch.empty(0)
 
+    @_exchange()
     def sum(self, buffer: Tensor, scale: float) -> None:
         self._wait(self._world.Ibarrier())
         if buffer.is_cuda and self._takes_cuda:
@@ -78,11 +91,13 @@ class Mpi(Divisible):
             self._staged = torch.empty(len(buffer), dtype=buffer.dtype, pin_memory=True)
         return self._staged[: len(buffer)].copy_(buffer)
 
+    @_exchange()
     def control(self, values: Sequence[float] | np.ndarray, largest: bool = False) -> np.ndarray:
         result = np.array(values, dtype=np.float64)
         self._wait(self._world.Iallreduce(self._mpi.IN_PLACE, result, self._mpi.MAX if largest else self._mpi.SUM))
         return result
 
+    @_exchange()
     def scatter(self, parts: list[Tensor]) -> list[Tensor]:
         sent = torch.cat(parts).cpu()
         counts = np.array([len(part) for part in parts], dtype=np.int64)
@@ -92,6 +107,7 @@ class Mpi(Divisible):
         self._world.Alltoallv([_bytes(sent), counts * sent.itemsize], [_bytes(received), incoming * sent.itemsize])
         return list(received.to(parts[0].device).split(incoming.tolist()))
 
+    @_exchange()
     def gather(self, buffer: Tensor) -> list[Tensor]:
         sent = buffer.cpu().contiguous()
         counts = np.empty(self.size, dtype=np.int64)
@@ -101,6 +117,7 @@ class Mpi(Divisible):
         self._world.Allgatherv(_bytes(sent), [_bytes(received), counts * sent.itemsize])
         return list(received.to(buffer.device).split(counts.tolist()))
 
+    @_exchange()
     def broadcast(self, buffer: Tensor) -> None:
         host = self._staging(buffer)
         self._wait(self._world.Ibarrier())
@@ -108,6 +125,7 @@ class Mpi(Divisible):
         if host is not buffer:
             buffer.copy_(host)
 
+    @_exchange()
     def group(self, members: Sequence[int]) -> Mpi:
         everyone = self._world.Get_group()
         some = everyone.Incl(list(members))

@@ -6,23 +6,39 @@ Rank, size and meeting point come from the environment, as torchrun sets it: RAN
 from __future__ import annotations
 
 import atexit
+import contextlib
 import copy
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from pykaldist.errors import ProcessLostError
 from pykaldist.parallel.processes import Divisible
+
+
+@contextlib.contextmanager
+def _exchange() -> Iterator[None]:
+    """Around what all processes do together. gloo and NCCL fail in it where a process is gone, with RuntimeError, as torch has no type of
+    its own for that."""
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        raise ProcessLostError(str(error)) from error
 
 
 class TorchDistributed(Divisible):
     """`backend`: nccl or gloo; with nccl, control values go through gloo."""
 
     def __init__(self, backend: str, timeout: float = 1800.0) -> None:
-        dist.init_process_group("cpu:gloo,cuda:nccl" if backend == "nccl" else "gloo", timeout=datetime.timedelta(seconds=timeout))
+        with _exchange():
+            dist.init_process_group("cpu:gloo,cuda:nccl" if backend == "nccl" else "gloo",
+                                    timeout=datetime.timedelta(seconds=timeout))
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self._group = dist.group.WORLD
         self._members = list(range(self.size))  # in the job
@@ -41,16 +57,19 @@ class TorchDistributed(Divisible):
         self._end()
         atexit.unregister(self._end)
 
+    @_exchange()
     def sum(self, buffer: Tensor, scale: float) -> None:
         dist.all_reduce(buffer, group=self._group)
         if scale != 1.0:
             buffer.mul_(scale)
 
+    @_exchange()
     def control(self, values: Sequence[float] | np.ndarray, largest: bool = False) -> np.ndarray:
         result = torch.from_numpy(np.array(values, dtype=np.float64))
         dist.all_reduce(result, dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM, group=self._group)
         return result.numpy()
 
+    @_exchange()
     def scatter(self, parts: list[Tensor]) -> list[Tensor]:
         counts = np.zeros((self.size, self.size))
         counts[self.rank] = [len(part) for part in parts]
@@ -67,9 +86,11 @@ class TorchDistributed(Divisible):
     def gather(self, buffer: Tensor) -> list[Tensor]:
         return self.scatter([buffer] * self.size)
 
+    @_exchange()
     def broadcast(self, buffer: Tensor) -> None:
         dist.broadcast(buffer, self._members[0], group=self._group)
 
+    @_exchange()
     def group(self, members: Sequence[int]) -> TorchDistributed:
         other = copy.copy(self)
         other._members = [self._members[p] for p in members]
@@ -78,6 +99,7 @@ class TorchDistributed(Divisible):
         self._all.append(other)
         return other
 
+    @_exchange()
     def twin(self) -> TorchDistributed:
         other = copy.copy(self)
         other._group = dist.new_group()
