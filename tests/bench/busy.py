@@ -17,6 +17,7 @@ import argparse
 import contextlib
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -103,13 +104,13 @@ class Rows:
             nj = len(os.sched_getaffinity(0))
             share = ["--nj", nj]
             gmm = [self.data, recipe / "data/lang"]
-            decode = [[ "decode", *share, "--job", job + 1, "--model", self.mono / "final.mdl", self.mono / "graph", self.test,
-                       folder / "gmm/decode"] for job in range(nj)]
+            shutil.copytree(self.mono, folder / "mono", ignore=shutil.ignore_patterns("log", "decode*", "lat.*"))
+            decode = [["decode", *share, "--job", job + 1, self.mono / "graph", self.test, folder / "mono/decode"] for job in range(nj)]
             self.work |= {
                 "GMM training": lambda: self.utterances(self.data, ["train-mono", *share, *gmm, folder / "gmm"]),
                 "GMM alignment": lambda: self.utterances(self.data, ["align-si", *share, *gmm, self.mono, folder / "ali"]),
                 "decoding": lambda: self.utterances(self.test, *decode)}
-            (folder / "gmm/decode").mkdir(parents=True)
+            (folder / "mono/decode").mkdir()
 
     def train(self, *options: str) -> float:
         rates = ",".join(["0.0001"] * self.epochs)

@@ -71,7 +71,8 @@ def test_the_setting_reaches_openmp_in_a_verb(root):
 def test_who_chose_a_policy_keeps_it(root):
     code = "import os, pykaldist; print(*[os.environ.get(name) for name in pykaldist.WAITING])"
     assert python(root, "-c", code).split() == list(WAITING.values())
-    assert python(root, "-c", code, OMP_WAIT_POLICY="active").split()[0] == "None"
+    assert python(root, "-c", code, OMP_WAIT_POLICY="active").split() == ["None", "None", "1"]
+    assert python(root, "-c", code, KMP_BLOCKTIME="9").split()[1] == "9"
 
 
 def test_a_rank_that_waits_for_another_sleeps(root):
