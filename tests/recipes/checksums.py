@@ -35,23 +35,27 @@ def _short(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:12] if content else "missing"
 
 
+def _file(path: Path) -> str:
+    return _short(path.read_bytes() if path.is_file() else b"")
+
+
 def recipe_checksums(folder: Path) -> dict[str, str]:
     """Name of a result -> its checksum, or WER, of what a recipe has made in its folder s5; in the order of the stages."""
-    exp = folder / "exp"
-    found = {f"features {part}": _short(_archives(f"raw_mfcc_{part}.*.ark", folder / "mfcc")) for part in ("train", "test")}
-    found["CMVN"] = _short(_archives("cmvn_*.ark", folder / "mfcc"))
+    exp, mfcc = folder / "exp", folder / "mfcc"
+    found = {f"features {part}": _short(_archives(f"raw_mfcc_{part}.*.ark", mfcc)) for part in ("train", "test")}
+    found["CMVN"] = _short(_archives("cmvn_*.ark", mfcc))
     for gmm in ("mono", "tri1", "tri2", "tri3"):
         if (exp / gmm).is_dir():
-            found[f"{gmm}/final.mdl"] = _short((exp / gmm / "final.mdl").read_bytes())
+            found[f"{gmm}/final.mdl"] = _file(exp / gmm / "final.mdl")
             found[f"{gmm}_ali"] = _short(_archives("ali.*.gz", exp / f"{gmm}_ali"))
-            found[f"{gmm}/graph"] = _short((exp / gmm / "graph" / "HCLG.fst").read_bytes())
+            found[f"{gmm}/graph"] = _file(exp / gmm / "graph" / "HCLG.fst")
             found[f"{gmm}/decode"] = _short(_archives("lat.*.gz", exp / gmm / "decode"))
     found["frame store"] = _short(_archives("*/*.npy", exp / "dnn" / "store") + _archives("*/*.bin", exp / "dnn" / "store"))
     if (exp / "dbn").is_dir():
         found["RBMs"] = _short(_archives("*.dbn", exp / "dbn"))
-    found["dnn/final.nnet"] = _short((exp / "dnn" / "final.nnet").read_bytes())
+    found["dnn/final.nnet"] = _file(exp / "dnn" / "final.nnet")
     found["dnn/decode"] = _short(_archives("lat.*.gz", exp / "dnn" / "decode"))
     for best in sorted(exp.glob("*/decode/best_wer")):
-        words = re.search(r"%WER ([\d.]+)", best.read_text())
-        found[f"WER {best.parent.parent.name}"] = words[1] if words else "?"
+        words = re.search(r"%WER ([\d.]+)", best.read_text(encoding="utf-8"))
+        found[f"WER {best.parent.parent.name}"] = words[1] if words else "missing"
     return found

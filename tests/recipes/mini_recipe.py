@@ -1,6 +1,7 @@
 """A recipe of seconds, from waveforms to lattices in one process, of synthetic speech.
 
-mini_recipe.py FOLDER NJ [features] makes FOLDER/{data,mfcc,exp}; with `features` no more than these and CMVN statistics.
+mini_recipe.py FOLDER NJ [features|network] makes FOLDER/{data,mfcc,exp}; with `features` no more than these and CMVN statistics, with
+`network` no lattices by it.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ def write_corpus(folder: Path) -> None:
     (folder / "mfcc.conf").write_text(f"--sample-frequency={RATE}\n--use-energy=false\n")
 
 
-def run(folder: Path, nj: int, features_only: bool = False) -> None:
-    """The stages, in `nj` jobs or threads where a stage has them, the network by two workers."""
+def run(folder: Path, nj: int, last: str = "") -> None:
+    """The stages up to `last`, in `nj` jobs or threads where a stage has them, the network by two workers."""
     from pykaldist.cli import main
 
     def verb(*arguments: object) -> None:
@@ -65,7 +66,7 @@ def run(folder: Path, nj: int, features_only: bool = False) -> None:
             verb("make-feats", "--feats-config", folder / "mfcc.conf", "--job", job, "--nj", nj, data / part, mfcc)
         verb("collect-feats", "--kind", "mfcc", "--nj", nj, data / part, mfcc)
         verb("compute-cmvn-stats", data / part, mfcc)
-    if features_only:
+    if last == "features":
         return
     verb("prepare-lang", data / "dict", "<SIL>", data / "local", data / "lang")
     verb("train-lm", "--order", 2, "--smoothing", "witten-bell", data / "train/text", data / "lang/words.txt", data / "lm.arpa.gz")
@@ -79,7 +80,7 @@ def run(folder: Path, nj: int, features_only: bool = False) -> None:
     verb("pretrain-dbn", *shape, exp / "dnn/store", exp / "dbn")
     verb("train", *shape, *workers, "--dbn", exp / "dbn", "--optimizer", "ngsgd", "--schedule", "exponential", "--num-epochs", 2,
          exp / "dnn/store", exp / "dnn")
-    for system in ("mono", "dnn"):
+    for system in ("mono",) if last == "network" else ("mono", "dnn"):
         (exp / system / "decode").mkdir()
         for job in range(1, nj + 1):
             verb("decode", "--job", job, "--nj", nj, exp / "mono/graph", data / "test", exp / system / "decode")
@@ -92,4 +93,4 @@ if __name__ == "__main__":
     deterministic.start()  # as the first of its processes does, before numpy is loaded
     os.makedirs(folder)
     write_corpus(folder)
-    run(folder, nj, "features" in sys.argv)
+    run(folder, nj, *sys.argv[3:])

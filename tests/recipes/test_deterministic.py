@@ -43,13 +43,18 @@ def test_same_numbers_with_another_cpu_and_other_threads_and_jobs(mini, tmp_path
     assert "missing" not in here.values() and len(here) == 11
     assert mini("there", "Nehalem", number=3, nj=2) == here
     config = json.loads((tmp_path / "here" / "exp" / "dnn" / "config.json").read_text())
-    assert config["deterministic"] and "Haswell" in config["versions"]["baseline"]
+    assert config["options"]["deterministic"] and "Haswell" in config["versions"]["baseline"]
 
 
 @pytest.mark.slow
 def test_same_numbers_on_an_intel_cpu_in_software(mini):
-    """QEMU executes every instruction in software: of an Intel CPU, for MKL too, which asks the CPU itself who made it."""
+    """QEMU executes every instruction in software: of an Intel CPU, for MKL too, which asks the CPU itself who made it.
+
+    QEMU 7.2, which has AVX2 first, loses its way in the lattices' determinisation after the network, and crashes: up to there.
+    """
     qemu = shutil.which("qemu-x86_64")
     if not qemu:
         pytest.skip("no qemu-x86_64 (Debian: apt-get install qemu-user)")
-    assert mini("intel", python=(qemu, "-cpu", "Haswell", sys.executable)) == mini("here")
+    intel = mini("intel", python=(qemu, "-cpu", "Haswell", sys.executable), arguments=["network"])
+    here = mini("here", arguments=["network"])
+    assert intel == here and here["dnn/final.nnet"] != "missing"
