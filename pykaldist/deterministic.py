@@ -55,7 +55,12 @@ def start(argv: Sequence[str] = ()) -> None:
     value = os.environ.get(VARIABLE, "")
     if value not in ("", "true", "false"):
         raise UserError(f"{VARIABLE} is true or false, found {value!r}.")
-    if "--deterministic=true" in argv or ("--deterministic", "true") in itertools.pairwise(argv):
+    given = []
+    for word, following in itertools.pairwise([*argv, ""]):
+        option, _, value = word.partition("=")
+        if option == "--deterministic":
+            given.append(value or following)
+    if given[-1:] == ["true"]:  # the last one counts, as for every option
         os.environ[VARIABLE] = "true"
     if not enabled():
         return

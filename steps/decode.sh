@@ -43,7 +43,7 @@ graph=$1 data=$2 dir=$3
 for file in "$graph"/{HCLG.fst,words.txt} "$data/feats.scp"; do
   [ -f "$file" ] || { echo "decode.sh: ERROR: $file does not exist." >&2; exit 1; }
 done
-mkdir -p "$dir/log" && rm -f "$dir"/{lat.*.gz,wer_*,best_wer} || exit 1
+mkdir -p "$dir/log" && rm -f "$dir"/{lat.*.gz,wer_*,best_wer,dev_chosen_wer} || exit 1
 echo "$nj" > "$dir/num_jobs" || exit 1
 $cmd JOB=1:"$nj" "$dir/log/decode.JOB.log" pykaldist decode --job JOB --nj "$nj" --beam "$beam" --lattice-beam "$lattice_beam" \
   --max-active "$max_active" --min-active "$min_active" --acwt "$acwt" ${model:+--model "$model"} \

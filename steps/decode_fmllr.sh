@@ -54,7 +54,7 @@ jobs=(--job JOB --nj "$nj" --acwt "$acwt")
 search=(--lattice-beam "$lattice_beam" --min-active "$min_active")
 estimate=(pykaldist est-fmllr "${jobs[@]}" --model "$adapt_model" --silence-weight "$silence_weight"
   --fmllr-update-type "$fmllr_update_type")
-mkdir -p "$dir/log" && rm -f "$dir"/{lat.*.gz,wer_*,best_wer} || exit 1
+mkdir -p "$dir/log" && rm -f "$dir"/{lat.*.gz,wer_*,best_wer,dev_chosen_wer} || exit 1
 echo "$nj" > "$dir/num_jobs" || exit 1
 
 if [ -z "$si_dir" ]; then

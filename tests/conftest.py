@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,15 @@ from pykaldist.io.posteriors import Posterior
 
 ROOT = Path(__file__).resolve().parent.parent
 os.environ["PYKALDIST_TOLD"] = "true"  # scripts need not say first what they do
+
+
+@pytest.fixture(autouse=True)
+def environment() -> Iterator[None]:
+    """What a test leaves in the environment (a verb's deterministic mode, say) is no other test's."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
 
 
 @pytest.fixture(scope="session")

@@ -24,11 +24,12 @@ def environment(monkeypatch):
 
 def test_nothing_is_touched_without_the_mode(environment):
     before = dict(environment)
-    deterministic.start(["--deterministic", "false"])
+    deterministic.start(["--deterministic", "true", "--deterministic", "false"])
     assert environment == before and not deterministic.enabled()
 
 
-@pytest.mark.parametrize("argv", [["--deterministic", "true"], ["--deterministic=true"], []])
+@pytest.mark.parametrize("argv", [["--deterministic", "true"], ["--deterministic=true"],
+                                  ["--deterministic", "false", "--deterministic", "true", "store"], []])
 def test_the_callers_settings_give_way(environment, argv):
     if not argv:
         environment[deterministic.VARIABLE] = "true"

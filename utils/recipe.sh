@@ -1,6 +1,7 @@
 # Sourced by a recipe's run.sh: its options, and what stages of several recipes have in common.
 #   . "$(dirname "${BASH_SOURCE[0]}")/utils/recipe.sh" || exit 1
-# Before it, run.sh defines corpus_options(), which prints the help of --corpus and of options of its own, and sets the defaults of those.
+# Before it, run.sh defines corpus_options(), which prints the help of --corpus and of options of its own, and sets the defaults of those
+# (default_ngpu is that of --ngpu).
 # After it, run.sh is in its own folder, every option is set, and any command that fails ends it.
 
 usage() {
@@ -19,10 +20,11 @@ EOF
   --ali-opts <options>            # for steps/import_ali.sh, such as "--max-unmatched 20"
   --rbm true|false                # whether the network starts from a stack of RBMs, or from random weights (true)
   --nj <n>                        # parallel jobs (the machine's cores)
-  --ngpu <n>                      # workers in training, on as many devices or cores as there are (1)
+  --ngpu <n>                      # workers in training, on as many devices or cores as there are (${default_ngpu:-1})
   --strategy <name>               # what they exchange: ma, bmuf, ssgd, onebit, local, asgd, adpsgd, hadpsgd (ma)
   --train-opts <options>          # more for steps/nnet/train.sh, such as "--average-period 20 --learn-rate 0.004"
   --rbm-ngpu <n>                  # workers in pretraining (1)
+  --seed <n>                      # of the GMMs, the RBMs and the network (the scripts' own)
   --device <name>                 # cpu, cuda, cuda:N or auto (auto)
   --deterministic true|false      # the same numbers on every machine, with any --nj and number of threads (false)
   --cmd <command>                 # how to run jobs (see cmd.sh)
@@ -31,8 +33,8 @@ EOF
 
 cd "$(dirname "$0")" || exit 1
 . ./cmd.sh
-stage=0 stop_stage=8 corpus="" ali_dir="" ali_opts="" rbm=true rbm_ngpu=1 nj=$(nproc) ngpu=1 strategy=ma train_opts="" device=auto
-deterministic=${PYKALDIST_DETERMINISTIC:-false}
+stage=0 stop_stage=8 corpus="" ali_dir="" ali_opts="" rbm=true rbm_ngpu=1 nj=$(nproc) ngpu=${default_ngpu:-1} strategy=ma train_opts=""
+seed="" device=auto deterministic=${PYKALDIST_DETERMINISTIC:-false}
 . ./path.sh
 . parse_options.sh || exit 1
 [ $# = 0 ] || { usage >&2; exit 1; }
@@ -41,7 +43,8 @@ export PYKALDIST_TOLD=recipe
 case $corpus in "" | /*) ;; *) corpus=$OLDPWD/$corpus ;; esac  # as the caller's folder has it
 case $ali_dir in "" | /*) ;; *) ali_dir=$OLDPWD/$ali_dir ;; esac
 jobs=(--nj "$nj" --cmd "$cmd") decode_opts=""  # more for steps/decode.sh, where a recipe wants it
-workers=(--cmd "$cmd" --strategy "$strategy" --device "$device")
+workers=(--cmd "$cmd" --strategy "$strategy" --device "$device" ${seed:+--seed "$seed"})
+tests=(test)  # or (dev test): LMWT and insertion penalty are then chosen on data/dev
 set -e
 
 # tell: what stages print on stdout goes through it: a script's line gets the seconds that it took
@@ -78,10 +81,10 @@ systems() {
   if [ -n "$ali_dir" ]; then data=data gmms=() ali=exp/ali graph=exp/ali/graph; fi
 }
 
-# make_mfcc: features and CMVN statistics of data/{train,test}
+# make_mfcc: features and CMVN statistics of data/{train,test}, and data/dev where there is one
 make_mfcc() {
   local set
-  for set in train test; do
+  for set in train "${tests[@]}"; do
     steps/make_mfcc.sh "${jobs[@]}" data/$set exp/make_mfcc/$set mfcc
     utils/fix_data_dir.sh data/$set | grep -v ' has [0-9]* utterances$' || true  # up to 1 % may have had unusable audio
     steps/compute_cmvn_stats.sh data/$set exp/make_mfcc/$set mfcc
@@ -94,21 +97,28 @@ import_ali() {
   utils/mkgraph.sh data/lang_test "$ali" "$graph"
 }
 
+# decode_dir SET: the name of its decode directories: decode for test, decode_dev for dev
+decode_dir() { [ "$1" = test ] && echo decode || echo "decode_$1"; }
+
 # train_gmm NAME SCRIPT [ARGUMENT ...]: trains exp/NAME with steps/SCRIPT.sh, aligns data/train with it, makes its graph, decodes data/test
 train_gmm() {
-  local exp=exp/$1 script=$2 align=align_si decode=decode
+  local exp=exp/$1 script=$2 align=align_si decode=decode set
   [ "$script" != train_sat ] || align=align_fmllr decode=decode_fmllr
-  steps/"$script".sh "${jobs[@]}" "${@:3}" "$exp"
+  steps/"$script".sh "${jobs[@]}" ${seed:+--seed "$seed"} "${@:3}" "$exp"
   steps/$align.sh "${jobs[@]}" data/train data/lang "$exp" "${exp}_ali"
   utils/mkgraph.sh data/lang_test "$exp" "$exp/graph"
-  steps/$decode.sh "${jobs[@]}" --skip-scoring true $decode_opts "$exp/graph" data/test "$exp/decode"
+  for set in "${tests[@]}"; do
+    steps/$decode.sh "${jobs[@]}" --skip-scoring true $decode_opts "$exp/graph" data/$set "$exp/$(decode_dir $set)"
+  done
 }
 
 # make_fmllr NAME: data-fmllr/{train,test}, the features that exp/NAME sees, with the transforms of its alignments and of its decoding
 make_fmllr() {
-  local gmm=exp/$1 make=steps/nnet/make_fmllr_feats.sh
+  local gmm=exp/$1 make=steps/nnet/make_fmllr_feats.sh set
   $make "${jobs[@]}" --transform-dir "${gmm}_ali" data-fmllr/train data/train "$gmm" exp/make_fmllr/train fmllr
-  $make "${jobs[@]}" --transform-dir "$gmm/decode" data-fmllr/test data/test "$gmm" exp/make_fmllr/test fmllr
+  for set in "${tests[@]}"; do
+    $make "${jobs[@]}" --transform-dir "$gmm/$(decode_dir $set)" data-fmllr/$set data/$set "$gmm" exp/make_fmllr/$set fmllr
+  done
 }
 
 # pack: the frame store of the network: features that are adapted already as they are, others after CMVN and with deltas
@@ -132,16 +142,28 @@ train_dnn() {
   local start=()
   ! $rbm || start+=(--dbn exp/dbn)
   [ "$ngpu" = 1 ] || start+=(--serial-warmup 1)
+  [ -z "$seed" ] || start+=(--randomizer-seed "$seed")
   steps/nnet/train.sh "${workers[@]}" --ngpu "$ngpu" "${start[@]}" "$@" $train_opts exp/dnn/store exp/dnn
 }
 
 # decode_dnn: lattices of the test set by the network
-decode_dnn() { steps/decode.sh "${jobs[@]}" --skip-scoring true $decode_opts "$graph" "$data/test" exp/dnn/decode; }
+decode_dnn() {
+  local set
+  for set in "${tests[@]}"; do
+    steps/decode.sh "${jobs[@]}" --skip-scoring true $decode_opts "$graph" "$data/$set" "exp/dnn/$(decode_dir $set)"
+  done
+}
 
-# score: WER of every system
+# score: WER of every system, at the LMWT and the insertion penalty that are best on data/dev where there is one
 score() {
-  local system
-  for system in "${gmms[@]}" dnn; do utils/score.sh --cmd "$cmd" data/test "$graph" exp/$system/decode; done
+  local system set dev
+  for system in "${gmms[@]}" dnn; do
+    dev=""
+    for set in "${tests[@]}"; do
+      utils/score.sh --cmd "$cmd" ${dev:+--dev-dir "$dev"} data/$set "$graph" "exp/$system/$(decode_dir $set)"
+      dev=exp/$system/decode_$set
+    done
+  done
 }
 
 # report: a table of every system, and what to try next

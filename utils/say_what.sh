@@ -2,9 +2,11 @@
 # Once: what the script calls is told by PYKALDIST_TOLD that it has been said. On a terminal a recipe (PYKALDIST_TOLD=recipe) shows the
 # steps' lines too, until a bar or what came out takes their place.
 if [ -z "${PYKALDIST_TOLD:-}" ] || { [ "$PYKALDIST_TOLD" = recipe ] && [ -t 2 ]; }; then
-  { read -r __line && read -r __line; } < "$0"
+  __script=$0
+  [ -r "$__script" ] || __script=$OLDPWD/$0  # a recipe has gone to its own folder since
+  { read -r __line && read -r __line; } < "$__script"
   __line="${0##*/}: ${__line#\# }"
   if [ -z "${PYKALDIST_TOLD:-}" ]; then printf '%s\n' "$__line"; else printf '\r\033[K%.79s\r' "$__line"; fi >&2
-  unset __line
+  unset __line __script
 fi
 export PYKALDIST_TOLD=${PYKALDIST_TOLD:-true}

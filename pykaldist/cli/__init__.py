@@ -20,7 +20,7 @@ from pykaldist import __version__, deterministic
 from pykaldist.errors import Terminated, UserError
 
 _HERE = Path(__file__).parent
-TOLD = "PYKALDIST_TOLD"  # set where the script that called has said already what is done
+TOLD = "PYKALDIST_TOLD"  # set where the script that called has said already what is done; a job's launcher (PYKALDIST_JOB) has, too
 
 
 def _first_line(path: Path) -> str:
@@ -42,7 +42,7 @@ def say_what(argv: list[str]) -> bool:
     """Say at once what the verb does, before what it needs is imported: in its help's first line, else on stderr. Whether it was said."""
     path = _module(argv[0]) if argv else None
     asked = any(argument in ("-h", "--help") for argument in argv)
-    if path is None or (TOLD in os.environ and not asked):
+    if path is None or ((TOLD in os.environ or "PYKALDIST_JOB" in os.environ) and not asked):
         return False
     print(f"pykaldist {argv[0]}: {_first_line(path)}", file=sys.stdout if asked else sys.stderr, flush=True)
     os.environ[TOLD] = "true"  # the processes of its job need not say it again

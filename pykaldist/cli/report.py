@@ -1,4 +1,4 @@
-"""Print a table of every scored system below a folder: WER, frame accuracy, training time."""
+"""Print a table of every scored system below a folder: WER with its interval, frame accuracy, training time; or of several runs' spread."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import argparse
 from pathlib import Path
 
 from pykaldist.io.atomic import write_text
-from pykaldist.report.table import render, systems
+from pykaldist.report.table import render, render_spread, systems
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("exp", type=Path, help="folder of the recipe's experiments; the table is also written to <exp>/report.md")
+    parser.add_argument("exp", type=Path, nargs="+", help="folder of a recipe's experiments; its table is also written to <exp>/report.md. "
+                        "Of several folders, such as runs with other seeds: the mean and the spread of each system's WER")
 
 
 def run(args: argparse.Namespace) -> None:
-    table = render(systems(args.exp))
-    write_text(args.exp / "report.md", table + "\n")
+    if len(args.exp) > 1:
+        print(render_spread([systems(exp) for exp in args.exp]))
+        return
+    exp, = args.exp
+    table = render(systems(exp))
+    write_text(exp / "report.md", table + "\n")
     print(table)
-    print(f"report: {args.exp / 'report.md'}")
+    print(f"report: {exp / 'report.md'}")

@@ -15,10 +15,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", type=Path, help="data directory with text and utt2spk")
     parser.add_argument("graph_dir", type=Path, help="language or graph directory, for its words.txt")
     parser.add_argument("decode_dir", type=Path, help="directory with lat.*.gz")
+    parser.add_argument("--dev-dir", type=Path, help="scored decode directory of a development set, which chooses LMWT and penalty")
     add_options(parser, SweepOptions)
 
 
 def run(args: argparse.Namespace) -> None:
     best, path = score_dir(DataDir(args.data), SymbolTable.read(args.graph_dir / "words.txt"), args.decode_dir,
-                           from_args(SweepOptions, args))
+                           from_args(SweepOptions, args), args.dev_dir)
     print(f"{best.wer_line()} {path}")

@@ -45,10 +45,6 @@ class JobOptions:
     num_threads: int = option(0, "CPU threads of a process; 0: the machine's cores, shared by its processes")
     deterministic: bool = option(False, "the same numbers on every machine: sums in the order of workers, for any number of processes and "
                                         "any fabric; one thread a process; the code for one CPU type; --device auto is cpu")
-    lr_scale: str | None = option(None, "how the learning rate follows the number of workers (local, ma, [h]adpsgd: linear; others: none)",
-                                  tuple(LR_SCALES))
-    deterministic: bool = option(False, "sums in the order of workers, one thread a process unless told: bit-identical for any "
-                                        "number of processes and any fabric")
     lr_scale: str | None = option(None, "how the learning rate follows the number of workers (local, ma, asgd, [h]adpsgd: linear; others: "
                                         "none)", tuple(LR_SCALES))
     blocks: int = option(1, "blocks of the partition into workers x blocks, drawn at random in each epoch")

@@ -64,16 +64,26 @@ def sweep(lattices: Iterable[tuple[str, Lattice]], refs: dict[str, list[str]], w
     return Sweep(points, hyps, [compute_wer(refs, hyp) for hyp in hyps])
 
 
-def score_dir(data: DataDir, words: SymbolTable, decode_dir: str | os.PathLike[str], options: SweepOptions) -> tuple[WerStats, Path]:
-    """Score the lattices of `decode_dir`; returns the counts and the file of the best point.
+DEV_CHOSEN = "dev_chosen_wer"
+"""The file of the WER at the point that a development set has chosen."""
 
-    Writes `wer_<lmwt>_<wip>`, `best_wer`, and in `scoring_kaldi/` the references, the hypotheses at each point, and for the best one
-    `wer_details/{lmwt,wip,per_utt,per_spk}`. Results of an earlier scoring are removed. Raises UserError where lattices or references
-    are missing.
+
+def score_dir(data: DataDir, words: SymbolTable, decode_dir: str | os.PathLike[str], options: SweepOptions,
+              dev_dir: str | os.PathLike[str] | None = None) -> tuple[WerStats, Path]:
+    """Score the lattices of `decode_dir`; returns the counts and the file of the best point, or of the one that `dev_dir` chose.
+
+    Writes `wer_<lmwt>_<wip>`, `best_wer`, and in `scoring_kaldi/` the references, the hypotheses at each point, and for the returned one
+    `wer_details/{lmwt,wip,per_utt,per_spk}`. With `dev_dir`, the scored decode directory of a development set by the same system, the
+    point is the best one there, and `dev_chosen_wer` has the WER at it. Results of an earlier scoring are removed. Raises UserError where
+    lattices or references are missing.
     """
     decode_dir = Path(decode_dir)
+    chosen = best_point(dev_dir) if dev_dir is not None else None
+    if chosen is not None and chosen not in options.points():
+        raise UserError(f"{dev_dir} was scored best at LMWT {chosen[0]} and insertion penalty {chosen[1]}, which is not in this sweep; "
+                        "score both with the same options.")
     lattices = read_decode_dir(decode_dir)
-    for old in (*decode_dir.glob("wer_*_*"), decode_dir / "best_wer", decode_dir / "scoring_kaldi/best_wer"):
+    for old in (*decode_dir.glob("wer_*_*"), *(decode_dir / name for name in ("best_wer", DEV_CHOSEN, "scoring_kaldi/best_wer"))):
         old.unlink(missing_ok=True)
     refs = data.text
     result = sweep(progress(lattices, "scoring", total=len(refs), unit="utt"), refs, words, options)
@@ -82,12 +92,27 @@ def score_dir(data: DataDir, words: SymbolTable, decode_dir: str | os.PathLike[s
     for (lmwt, wip), hyps, stats in zip(result.points, result.hyps, result.stats, strict=True):
         write_text(details / f"penalty_{wip}" / f"{lmwt}.txt", _text(hyps))
         write_text(decode_dir / f"wer_{lmwt}_{wip}", str(stats))
-    lmwt, wip = result.points[result.best]
-    _write_details(details / "wer_details", lmwt, wip, data, result.hyps[result.best])
-    best, best_file = result.stats[result.best], decode_dir / f"wer_{lmwt}_{wip}"
+    index = result.best if chosen is None else result.points.index(chosen)
+    _write_details(details / "wer_details", *result.points[index], data, result.hyps[index])
     for path in (details / "best_wer", decode_dir / "best_wer"):
-        write_text(path, f"{best.wer_line()} {best_file}\n")
-    return best, best_file
+        write_text(path, _line(result, result.best, decode_dir))
+    if chosen is not None:
+        write_text(decode_dir / DEV_CHOSEN, _line(result, index, decode_dir))
+    lmwt, wip = result.points[index]
+    return result.stats[index], decode_dir / f"wer_{lmwt}_{wip}"
+
+
+def best_point(decode_dir: str | os.PathLike[str]) -> tuple[int, str]:
+    """(lmwt, wip) of a scored decode directory's best WER."""
+    folder = Path(decode_dir) / "scoring_kaldi/wer_details"
+    if not (folder / "lmwt").is_file():
+        raise UserError(f"{decode_dir} has not been scored, so it cannot say which LMWT and insertion penalty to take; score it first.")
+    return int((folder / "lmwt").read_text()), (folder / "wip").read_text().strip()
+
+
+def _line(result: Sweep, index: int, decode_dir: Path) -> str:
+    lmwt, wip = result.points[index]
+    return f"{result.stats[index].wer_line()} {decode_dir / f'wer_{lmwt}_{wip}'}\n"
 
 
 def _text(sentences: dict[str, list[str]]) -> str:

@@ -99,3 +99,10 @@ def test_a_script_says_what_it_does_before_python_starts(script: Path, tmp_path:
     done = subprocess.run([script, *words], cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=60)
     what = script.read_text().splitlines()[1].removeprefix("# ")
     assert done.stderr.splitlines()[0] == f"{script.name}: {what}", done.stderr
+
+
+def test_a_recipe_that_is_called_from_elsewhere_says_what_it_does(tmp_path: Path) -> None:
+    env = {**{name: value for name, value in os.environ.items() if name != "PYKALDIST_TOLD"}, "PYKALDIST_PYTHON": sys.executable}
+    path = os.path.relpath(ROOT / "egs/yesno/s5/run.sh", tmp_path)
+    done = subprocess.run([path, "--stage", "9"], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    assert done.stderr.startswith("run.sh: yesno (") and "No such file" not in done.stderr

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pykaldist.cli import main
 from pykaldist.errors import Terminated, UserError
 from pykaldist.parallel import launch
 from pykaldist.parallel.job import JobOptions, inside
@@ -131,15 +130,16 @@ def store(make_store) -> Path:
 
 
 @pytest.fixture
-def pykaldist(monkeypatch, capsys):
-    """`pykaldist(words)`: what it prints; it has to succeed, without a word of complaint."""
+def pykaldist(monkeypatch, root):
+    """`pykaldist(words)`: what it prints; it has to succeed, without a word of complaint. It is a process of its own, in which the
+    deterministic mode comes before the libraries."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("PYTHONPATH", str(root))
 
     def run(*words: str | Path) -> str:
-        status = main(list(map(str, words)))
-        out, err = capsys.readouterr()
-        assert (status, err) == (0, ""), out + err
-        return out
+        done = subprocess.run([sys.executable, "-m", "pykaldist", *map(str, words)], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+        return done.stdout
 
     return run
 

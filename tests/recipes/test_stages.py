@@ -91,7 +91,7 @@ def test_stages_take_what_those_before_them_made(make_dry, recipe, imported):
     _, dry = make_dry(recipe)
     calls = dry("run.sh", "--stop-stage", "7", *(("--ali-dir", "elsewhere") if imported else ()))
     made = {"data/train", "data/train/text", "data/test", "data/local/dict", "data/local/dict/lexicon.txt"}  # by prepare_data.sh
-    made |= {"data/local/lm.arpa"} if recipe in ("yesno", "an4") else set()
+    made |= {"data/local/lm.arpa"} if recipe in ("yesno", "an4") else {"data/dev"} if recipe == "prompts" else set()
     for call in calls:
         if call.script == "steps/nnet/make_fmllr_feats.sh":
             outputs, inputs = call.arguments[:1], call.arguments[1:3]
@@ -99,6 +99,8 @@ def test_stages_take_what_those_before_them_made(make_dry, recipe, imported):
             outputs, inputs = [], call.arguments[:1]
         elif call.script == "utils/score.sh":
             outputs, inputs = [], call.arguments
+            dev = call.arguments[-1].replace("decode", "decode_dev")  # scored before, where there is a development set
+            assert call.options.get("--dev-dir") == (dev if recipe == "prompts" and call.arguments[0] == "data/test" else None)
         else:
             outputs, inputs = call.arguments[-1:], call.arguments[:-1]
             inputs = [name for name in inputs if name != "data/local/lang"]  # prepare_lang.sh's own
@@ -110,7 +112,8 @@ def test_stages_take_what_those_before_them_made(make_dry, recipe, imported):
             made.add("data/lang/words.txt")
     scored = [call.arguments[-1] for call in calls if call.script == "utils/score.sh"]
     decoded = [call.arguments[-1] for call in calls if call.script.startswith("steps/decode")]
-    assert scored == decoded and scored[-1] == "exp/dnn/decode" and (len(scored) == 1) == imported
+    assert scored == decoded and scored[-1] == "exp/dnn/decode"
+    assert ({name.split("/")[1] for name in scored} == {"dnn"}) == imported
     adapted = not imported and recipe in ("an4", "speechocean762")
     pack, = (call for call in calls if call.script == "steps/nnet/pack.sh")
     assert pack.arguments[0] == ("data-fmllr/train" if adapted else "data/train")
@@ -131,8 +134,18 @@ def test_options_reach_pretraining_and_training(make_dry, recipe):
         {name: value for name, value in rbm.options.items() if name.startswith("--hid")} != {}
     parsed = _parsed(dnn)
     assert (parsed.num_epochs, parsed.average_period, parsed.serial_warmup, str(parsed.dbn)) == (3, 20, 1.0, "exp/dbn")
-    plain, = dry("run.sh", "--stage", "4", "--stop-stage", "5", "--rbm", "false")
+    plain, = dry("run.sh", "--stage", "4", "--stop-stage", "5", "--rbm", "false", "--ngpu", "1")
     assert plain.script == "steps/nnet/train.sh" and "--dbn" not in plain.options and "--serial-warmup" not in plain.options
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_seed_reaches_whatever_is_trained(make_dry, recipe):
+    _, dry = make_dry(recipe)
+    calls = dry("run.sh", "--stage", "2", "--stop-stage", "5", "--seed", "7")
+    calls = [call for call in calls if "/train" in call.script or "dbn" in call.script]
+    assert len(calls) >= 3 and all(call.options["--seed"] == "7" for call in calls)
+    assert calls[-1].options["--randomizer-seed"] == "7"
+    assert not any("--seed" in call.options for call in dry("run.sh", "--stage", "2", "--stop-stage", "5"))
 
 
 @pytest.mark.parametrize(("ali", "data", "graph"), [("exp/tri3_ali", "data-fmllr", "exp/tri3/graph"), ("exp/ali", "data", "exp/ali/graph")])
@@ -170,3 +183,30 @@ def test_a_network_before_its_alignments_is_refused(make_recipe, network):
         done = subprocess.run([folder / "local" / f"run_{network}.sh"], capture_output=True, text=True, check=False)
         assert done.returncode == 1 and f"no file {missing}; run run.sh first" in done.stderr
         _write_manifest(folder / "exp/dnn/store/train", "data-fmllr/train", "exp/tri3_ali")
+
+
+def test_seeds_are_run_once_each_and_summed_up(make_recipe):
+    folder, _ = make_recipe("prompts")
+    (folder / "run.sh").write_text("""#!/usr/bin/env bash
+echo "$*" >> calls
+[[ $* =~ --seed\\ ([0-9]+) ]]
+for system in mono dnn; do
+  for set in decode decode_dev; do
+    details=exp/$system/$set/scoring_kaldi/wer_details
+    mkdir -p $details
+    echo "u #csid 8 ${BASH_REMATCH[1]} 0 0" > $details/per_utt
+    line="%WER ${BASH_REMATCH[1]}0.00 [ 1 / 10, 0 ins, 0 del, 1 sub ] exp/wer_9_0.0"
+    for file in wer_9_0.0 best_wer dev_chosen_wer; do echo "$line" > exp/$system/$set/$file; done
+    touch exp/$system/$set/lat.1.gz
+  done
+done
+echo '{"accepted": true, "seconds": {"total": 1.0}, "time": "measured"}' > exp/dnn/history.jsonl
+""")
+    command = [folder / "local/seeds.sh", "--seeds", "1 3", "--run-opts", "--ngpu 2", "seeds"]
+    for _ in range(2):
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "| mono/decode | 20.00      | 14.14 | 10.00 to 30.00 | 2    | 10    |" in done.stdout.splitlines()
+    options = "--stage 2 --stop-stage 7 --seed {} --ngpu 2"
+    assert (folder / "calls").read_text().splitlines() == [options.format(1), options.format(3)]
+    assert not list((folder / "seeds").rglob("lat.*")) and (folder / "seeds/3/dnn/decode/dev_chosen_wer").is_file()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.fst import Fst
 from pykaldist.io.lang import SymbolTable
 from pykaldist.io.tables import read_archive
+from pykaldist.score.bootstrap import read_counts
 from pykaldist.score.sweep import SweepOptions, score_dir, sweep
 
 
@@ -33,6 +35,7 @@ def scored(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     test = DataDir(folder / "data/test")
     data = write_datadir(decode_dir / "data", {u: test.wav_scp[u] for u in loglikes}, {u: " ".join(test.text[u]) for u in loglikes},
                          {u: test.utt2spk[u] for u in loglikes})
+    shutil.copy(folder / "graph_tri3/words.txt", decode_dir / "data/words.txt")
     return decode_dir, score_dir(data, words, decode_dir, SweepOptions(4, 15))[1]
 
 
@@ -72,6 +75,29 @@ def test_the_best_point_and_its_details(scored: tuple[Path, Path]) -> None:
     assert counts[1:].sum() == int(line.split()[3])
     hyps = (decode_dir / f"scoring_kaldi/penalty_{wip}/{lmwt}.txt").read_text().splitlines()
     assert len(hyps) == 43
+
+
+def test_a_development_set_chooses_the_point(scored: tuple[Path, Path], tmp_path: Path) -> None:
+    decode_dir, dev = tmp_path / "decode", tmp_path / "decode_dev/scoring_kaldi/wer_details"
+    shutil.copytree(scored[0], decode_dir)
+    lattices = scored[0] / "data"  # the data directory of the fixture
+    words = SymbolTable.read(lattices / "words.txt")
+    with pytest.raises(UserError, match="decode_dev has not been scored"):
+        score_dir(DataDir(lattices), words, decode_dir, SweepOptions(4, 15), dev.parent.parent)
+    dev.mkdir(parents=True)
+    (dev / "lmwt").write_text("14\n")
+    (dev / "wip").write_text("1.0\n")
+    stats, file = score_dir(DataDir(lattices), words, decode_dir, SweepOptions(4, 15), dev.parent.parent)
+    assert file == decode_dir / "wer_14_1.0" and stats.wer_line() == file.read_text().splitlines()[0]
+    assert (decode_dir / "dev_chosen_wer").read_text() == f"{stats.wer_line()} {file}\n"
+    best = (scored[0] / "best_wer").read_text()
+    assert (decode_dir / "best_wer").read_text() == best.replace(str(scored[0]), str(decode_dir)) and "wer_14_1.0" not in best
+    details = decode_dir / "scoring_kaldi/wer_details"
+    assert (details / "lmwt").read_text() == "14\n" and read_counts(details / "per_utt").errors.sum() == stats.errors
+    with pytest.raises(UserError, match=r"was scored best at LMWT 14 and insertion penalty 1\.0, which is not in this sweep"):
+        score_dir(DataDir(lattices), words, decode_dir, SweepOptions(4, 13), dev.parent.parent)
+    score_dir(DataDir(lattices), words, decode_dir, SweepOptions(4, 15))
+    assert not (decode_dir / "dev_chosen_wer").exists()
 
 
 def test_best_wer_sh_takes_the_first_of_the_lowest(root: Path) -> None:

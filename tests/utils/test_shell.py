@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-NO_USAGE = {"setup_venv.sh", "check_python.sh", "parse_options.sh", "nnet_job.sh", "make_feats.sh", "recipe.sh", "say_what.sh", "train_triphones.sh",
-            "align_gmm.sh"}  # sourced or run by path.sh, without arguments
+NO_USAGE = {"setup_venv.sh", "check_python.sh", "parse_options.sh", "nnet_job.sh", "make_feats.sh", "recipe.sh", "say_what.sh",
+            "train_triphones.sh", "align_gmm.sh"}  # sourced or run by path.sh, without arguments
 SCRIPTS = sorted(p for folder in ("steps", "utils") for p in (ROOT / folder).rglob("*.sh") if p.name not in NO_USAGE)
 RECIPES = sorted(ROOT.glob("egs/*/s5/run.sh"))
 

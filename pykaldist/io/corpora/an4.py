@@ -23,15 +23,17 @@ from pykaldist.io.datadir import write_datadir
 from pykaldist.io.tables import read_lines
 
 REPOSITORY = "https://github.com/cmusphinx/an4"
+COMMIT = "b567d132f43304e70a2b2eca6077f22255311812"
 RATE = 16000
 
 
-def find_corpus(corpus: str | None, fetch_dir: str | os.PathLike[str], repository: str = REPOSITORY) -> Path:
+def find_corpus(corpus: str | None, fetch_dir: str | os.PathLike[str], repository: str = REPOSITORY,
+                commit: str = COMMIT) -> Path:
     """The corpus's folder: `corpus`, else what was cloned before, else a new clone. Raises UserError where it is no AN4."""
     folder = Path(corpus or fetch_dir)
     if not corpus and not (folder / "etc").is_dir():
         try:
-            fetch_git(repository, folder)
+            fetch_git(repository, commit, folder)
         except Unreachable as error:
             raise UserError(f"AN4 could not be fetched from {repository} ({error}); clone it elsewhere and give its folder with "
                             "--corpus.") from error

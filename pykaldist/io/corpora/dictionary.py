@@ -10,16 +10,22 @@ from pykaldist.errors import UserError
 from pykaldist.io.atomic import write_text
 from pykaldist.io.tables import read_lines
 
-Lexicon = dict[str, list[tuple[str, ...]]]
+Pronunciations = list[tuple[str, ...]]
+Lexicon = dict[str, Pronunciations]
 """Word -> its pronunciations."""
 
 NOISE_WORDS: Lexicon = {"<SIL>": [("SIL",)], "<UNK>": [("SPN",)]}
 
 
 def read_lexicon(path: str | os.PathLike[str]) -> Lexicon:
-    """`word phone phone ...` on each line; a word may have several lines. Raises UserError for a word without phones."""
+    """`word phone phone ...` on each line; a word may have several lines. Lines that begin with ;;; are comments, as in cmudict.
+
+    Raises UserError for a word without phones.
+    """
     lexicon: Lexicon = {}
     for number, line in enumerate(read_lines(path), 1):
+        if line.startswith(";;;"):
+            continue
         word, *phones = line.split() or [""]
         if not phones:
             raise UserError(f"{path}, line {number}: expected a word and its phones, found {line!r}.")

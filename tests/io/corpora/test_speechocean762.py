@@ -9,6 +9,7 @@ import soundfile
 
 from pykaldist.errors import UserError
 from pykaldist.io.corpora import speechocean762
+from pykaldist.io.corpora.fetch import Archive
 from pykaldist.io.datadir import DataDir
 
 AGES = {"0001": 6, "0002": 18, "0003": 40}
@@ -70,4 +71,4 @@ def test_a_damaged_copy_ends_in_a_sentence(tmp_path: Path) -> None:
     (corpus / "test/spk2age").write_text("5001\t6\n")
     fails(corpus, "test/spk2age has no age of speaker 5002")
     with pytest.raises(UserError, match=r"could not be fetched .*--corpus"):
-        speechocean762.find_corpus(None, tmp_path / "fetch", "file:///nowhere.tar.gz")
+        speechocean762.find_corpus(None, tmp_path / "fetch", Archive(("file:///nowhere.tar.gz",)))

@@ -1,0 +1,71 @@
+"""Confidence intervals of word error rates, by the bootstrap over utterances (Bisani & Ney, "Bootstrap estimates for confidence intervals
+in ASR performance evaluation", ICASSP 2004).
+
+Test sets are drawn from the test set, as many utterances as it has, with replacement; the interval holds the middle 95 % of their WERs.
+Words of an utterance are recognised together, so utterances are drawn, not words. The utterances of a test set with few speakers are not
+independent either: the interval says what other prompts by the same speakers might have given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pykaldist.errors import UserError
+
+REPLICATIONS = 10000
+LEVEL = 0.95
+BATCH = 100  # replications at once, which bounds the memory
+
+
+@dataclass
+class UtteranceCounts:
+    """Words and errors of each utterance, in one order."""
+
+    utts: list[str]
+    words: np.ndarray
+    errors: np.ndarray
+
+
+def read_counts(per_utt: Path) -> UtteranceCounts:
+    """The counts of `scoring_kaldi/wer_details/per_utt`, from its lines `<utt> #csid <correct> <sub> <ins> <del>`."""
+    utts, rows = [], []
+    for line in per_utt.read_text(encoding="utf-8").splitlines():
+        fields = line.split()
+        if len(fields) == 6 and fields[1] == "#csid":
+            utts.append(fields[0])
+            rows.append([int(n) for n in fields[2:]])
+    if not rows:
+        raise UserError(f"{per_utt} has no line with #csid; run utils/score.sh again.")
+    correct, sub, ins, dels = np.array(rows).T
+    return UtteranceCounts(utts, correct + sub + dels, sub + ins + dels)
+
+
+def resample(counts: Sequence[np.ndarray], generator: np.random.Generator, replications: int = REPLICATIONS) -> np.ndarray:
+    """[replications, len(counts)]: sums of each of `counts` (a value an utterance) over the same drawn utterances."""
+    stacked = np.stack(counts, axis=1).astype(np.float64)
+    n, sums = len(stacked), []
+    for start in range(0, replications, BATCH):
+        drawn = generator.integers(n, size=(min(BATCH, replications - start), n))
+        sums.append(stacked[drawn].sum(axis=1))
+    return np.concatenate(sums)
+
+
+def wer_interval(counts: UtteranceCounts, generator: np.random.Generator, level: float = LEVEL,
+                 replications: int = REPLICATIONS) -> tuple[float, float]:
+    """Lower and upper bound of the WER in percent."""
+    errors, words = resample([counts.errors, counts.words], generator, replications).T
+    lower, upper = np.quantile(100 * errors / np.maximum(words, 1), [(1 - level) / 2, (1 + level) / 2])
+    return float(lower), float(upper)
+
+
+def probability_of_improvement(old: UtteranceCounts, new: UtteranceCounts, generator: np.random.Generator) -> float:
+    """In which part of the drawn test sets `new` has fewer errors than `old`, which is scored on the same utterances; ties count half."""
+    errors = dict(zip(old.utts, old.errors, strict=True))
+    if errors.keys() != set(new.utts):
+        raise UserError("two systems were scored on different utterances, so that they cannot be compared.")
+    difference, = resample([np.array([errors[utt] for utt in new.utts]) - new.errors], generator).T
+    return float(np.mean(difference > 0) + 0.5 * np.mean(difference == 0))
