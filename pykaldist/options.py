@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib
+import re
 import typing
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pykaldist.errors import UserError
@@ -20,9 +23,32 @@ from pykaldist.errors import UserError
 T = TypeVar("T")
 
 
-def option(default: Any, help: str, choices: tuple[str, ...] | None = None) -> Any:
+def option(default: Any, help: str, choices: tuple[Any, ...] | None = None) -> Any:
     """A dataclass field with help text, for `add_options`."""
     return dataclasses.field(default=default, metadata={"help": help, "choices": choices})
+
+
+NAMED = re.compile(r'^    name = "', re.MULTILINE)  # a class that `discover` finds
+
+
+def discover(package: str, base: type[T]) -> dict[str, type[T]]:
+    """The classes in the modules of a package that derive from `base` and have a `name = "..."` of their own, by that name.
+
+    So a new one is a new file, and nothing else. Modules without such a line are not imported.
+    """
+    found: dict[str, type[T]] = {}
+    for path in sorted(Path(str(importlib.import_module(package).__file__)).parent.glob("*.py")):
+        if NAMED.search(path.read_text(encoding="utf-8")):
+            module = importlib.import_module(f"{package}.{path.stem}")
+            for cls in vars(module).values():
+                if isinstance(cls, type) and issubclass(cls, base) and cls.__module__ == module.__name__ and "name" in vars(cls):
+                    found[vars(cls)["name"]] = cls
+    return found
+
+
+def options_of(cls: type) -> type:
+    """The dataclass of a class's options, which stands beside it, named as it is with `Options` behind."""
+    return getattr(importlib.import_module(cls.__module__), f"{cls.__name__}Options")
 
 
 def boolean(text: str) -> bool:

@@ -21,7 +21,7 @@ EOF
   --rbm true|false                # whether the network starts from a stack of RBMs, or from random weights (true)
   --nj <n>                        # parallel jobs (the machine's cores)
   --ngpu <n>                      # workers in training, on as many devices or cores as there are (${default_ngpu:-1})
-  --strategy <name>               # what they exchange: ma, bmuf, ssgd, onebit, local, asgd, adpsgd, hadpsgd (ma)
+  --strategy <name>               # what they exchange; \`pykaldist train --help\` lists them (ma)
   --train-opts <options>          # more for steps/nnet/train.sh, such as "--average-period 20 --learn-rate 0.004"
   --rbm-ngpu <n>                  # workers in pretraining (1)
   --seed <n>                      # of the GMMs, the RBMs and the network (the scripts' own)

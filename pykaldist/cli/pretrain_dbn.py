@@ -29,6 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     job = from_args(JobOptions, args)
     options, strategy = from_args(DbnOptions, args), pick_variant("strategy", args.strategy, STRATEGIES, args)
-    return run_job(args, job, make_strategy(job.strategy, strategy).survives,
+    made = make_strategy(job.strategy, strategy)
+    job.settle(made)
+    return run_job(args, job, made.survives,
                    lambda: DbnExperiment(args.store, args.exp, options, job, strategy, from_args(TrainerOptions, args),
-                                           from_args(DivergenceOptions, args)))
+                                         from_args(DivergenceOptions, args)))

@@ -9,8 +9,7 @@ from pykaldist.cli._job import run_job
 from pykaldist.errors import UserError
 from pykaldist.nnet.init import INITS
 from pykaldist.nnet.kinds import KINDS, PRESETS, default_init
-from pykaldist.optim.registry import OPTIMIZERS
-from pykaldist.optim.schedules import SCHEDULES
+from pykaldist.optim.registry import OPTIMIZERS, SCHEDULES
 from pykaldist.options import add_options, add_variants, from_args, pick_variant
 from pykaldist.parallel.job import JobOptions
 from pykaldist.parallel.strategy import make_strategy, strategies, strategy_options
@@ -49,4 +48,6 @@ def run(args: argparse.Namespace) -> int:
     job = from_args(JobOptions, args)
     choices = Choices(from_args(ExperimentOptions, args, init=chosen), job, strategy, nnet, init, optimizer,
                       schedule, from_args(TrainerOptions, args), from_args(DivergenceOptions, args))
-    return run_job(args, job, make_strategy(job.strategy, strategy).survives, lambda: Experiment(args.store, args.exp, choices))
+    made = make_strategy(job.strategy, strategy)
+    job.settle(made)
+    return run_job(args, job, made.survives, lambda: Experiment(args.store, args.exp, choices))

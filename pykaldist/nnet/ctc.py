@@ -35,6 +35,7 @@ def collapsed(path: np.ndarray) -> np.ndarray:
 class Ctc(Objective):
     """Of minibatches of whole utterances; totals as above."""
 
+    name = "ctc"
     num_totals = 4
     pdfs = False
 

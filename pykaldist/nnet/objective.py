@@ -24,7 +24,10 @@ MEAN_FRAMES = 1_000_000  # of which a mean target is made
 
 
 class Objective(ABC):
-    """What a minibatch costs. `totals` are float64 sums on the device: loss, what `metrics` needs beside it, frames by their weights."""
+    """What a minibatch costs. `totals` are float64 sums on the device: loss, what `metrics` needs beside it, frames by their weights.
+
+    A class that has a `name` is one that --objective takes.
+    """
 
     num_totals: int
     pdfs = True  # the outputs are log posteriors of pdfs, but for a constant
@@ -57,6 +60,7 @@ class Objective(ABC):
 class CrossEntropy(Objective):
     """Totals: summed loss, frames whose likeliest target has the highest logit, frames."""
 
+    name = "xent"
     num_totals = 3
 
     def __call__(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> Tensor:
@@ -106,6 +110,7 @@ class CrossEntropy(Objective):
 class MeanSquareError(Objective):
     """Totals: summed loss, frames."""
 
+    name = "mse"
     num_totals = 2
     pdfs = False
 

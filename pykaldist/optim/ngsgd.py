@@ -104,6 +104,7 @@ class MapState:
 class NgSgd(Optimizer):
     """`states[m]` belongs to the model's affine map number m."""
 
+    name = "ngsgd"
     options: NgSgdOptions
     fused_step = True
 

@@ -1,17 +1,25 @@
-"""The optimisers by their names."""
+"""Optimisers and learning-rate schedules by their names: classes in this room that have a `name`, each with its options beside it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from pykaldist.nnet.learner import Learner
-from pykaldist.optim.ngsgd import NgSgd, NgSgdOptions
 from pykaldist.optim.optimizer import Optimizer
-from pykaldist.optim.sgd import Sgd, SgdOptions
+from pykaldist.optim.schedules import Schedule
+from pykaldist.options import discover, options_of
 
-OPTIMIZERS: dict[str, tuple[type, type]] = {"sgd": (SgdOptions, Sgd), "ngsgd": (NgSgdOptions, NgSgd)}
+OPTIMIZERS: dict[str, tuple[type, type[Optimizer]]] = {
+    name: (options_of(cls), cls) for name, cls in discover("pykaldist.optim", Optimizer).items()}
+SCHEDULES: dict[str, tuple[type, type[Schedule]]] = {
+    name: (options_of(cls), cls) for name, cls in discover("pykaldist.optim", Schedule).items()}
 
 
 def make_optimizer(name: str, learner: Learner, options: Any) -> Optimizer:
     """An optimiser by its name; `options` is an instance of its options class."""
     return OPTIMIZERS[name][1](learner, options)
+
+
+def make_schedule(name: str, options: Any) -> Schedule:
+    """A schedule by its name; `options` is an instance of its options class."""
+    return SCHEDULES[name][1](options)

@@ -25,9 +25,12 @@ from pykaldist.options import numbers, option
 
 
 class Schedule:
-    """Epochs count from 0."""
+    """Epochs count from 0. `name`: what --schedule calls it; its options are the dataclass named as the class with `Options` behind."""
 
     num_epochs: int
+
+    def __init__(self, options: Any) -> None:
+        raise NotImplementedError  # each schedule's own
 
     def learn_rate(self, epoch: int, fraction: float = 0.0) -> float:
         """The rate when `fraction`, in [0, 1), of epoch `epoch` is done; to be asked after `end_epoch` of the one before."""
@@ -92,6 +95,8 @@ class NewbobOptions:
 class Newbob(Schedule):
     """`best` is the last accepted model's loss, or minus its accuracy: less is better."""
 
+    name = "newbob"
+
     def __init__(self, options: NewbobOptions) -> None:
         self.options, self.num_epochs = options, options.num_epochs
         self.rate, self.halving, self.ended, self.best = options.learn_rate, False, False, math.inf
@@ -153,6 +158,8 @@ class ExponentialOptions:
 
 
 class Exponential(Schedule):
+    name = "exponential"
+
     def __init__(self, options: ExponentialOptions) -> None:
         self.num_epochs, self.initial, self.final = options.num_epochs, options.learn_rate, options.final_learn_rate
 
@@ -174,6 +181,8 @@ class FixedOptions:
 
 
 class Fixed(Schedule):
+    name = "fixed"
+
     def __init__(self, options: FixedOptions) -> None:
         self.rates = numbers("learn-rates", options.learn_rates)
         self.num_epochs = len(self.rates)
@@ -204,6 +213,8 @@ class WarmupOptions:
 
 
 class Warmup(Schedule):
+    name = "warmup"
+
     def __init__(self, options: WarmupOptions) -> None:
         self.options, self.num_epochs = options, options.num_epochs
 
@@ -215,12 +226,3 @@ class Warmup(Schedule):
 
     def moves_within(self, epoch: int) -> bool:
         return epoch < self.options.warmup_epochs
-
-
-SCHEDULES: dict[str, tuple[type, type]] = {"newbob": (NewbobOptions, Newbob), "exponential": (ExponentialOptions, Exponential),
-                                           "fixed": (FixedOptions, Fixed), "warmup": (WarmupOptions, Warmup)}
-
-
-def make_schedule(name: str, options: Any) -> Schedule:
-    """A schedule by its name; `options` is an instance of its options class."""
-    return SCHEDULES[name][1](options)

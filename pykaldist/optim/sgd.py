@@ -20,4 +20,5 @@ class SgdOptions(OptimizerOptions):
 class Sgd(Optimizer):
     """What every optimiser does, with the gradient as it is. The momentum is applied inside the gradient's own matrix products."""
 
+    name = "sgd"
     fused_step = True

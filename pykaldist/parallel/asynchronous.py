@@ -19,6 +19,7 @@ class WorkOptions:
 class Asynchronous(Strategy):
     options: WorkOptions
     asynchronous = True
+    one_model = False
 
     @property
     def queue(self) -> bool:

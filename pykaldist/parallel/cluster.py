@@ -69,18 +69,21 @@ class Compute:
     load_overlaps: bool = False  # loaded while another is computed on
     score_seconds: float = 0.0  # of a minibatch of cross-validation
     epoch_seconds: float = 0.0  # once an epoch, however many workers there are
-    filter_seconds: float | None = None  # BMUF's filter on a model, once a block
-    quantise_seconds: float | None = None  # 1-bit SGD: a gradient to bits and back, and the sum likewise
+    memory_bandwidth: float | None = None  # bytes/s that are read and written by a strategy's own work, such as a filter
+    work_bandwidth: dict[str, float] = field(default_factory=dict)  # the same of work that was measured, by what it is
     server_seconds: float = 0.0  # of a parameter server: applying an update
 
     def __post_init__(self) -> None:
         _require(0.0 < self.minibatch_seconds < math.inf, "minibatch_seconds", self.minibatch_seconds, "a positive number")
         alone = self.single_minibatch_seconds
         _require(alone is None or 0.0 < alone < math.inf, "single_minibatch_seconds", alone, "a positive number")
-        for name in ("spread", "load_seconds", "score_seconds", "epoch_seconds", "filter_seconds", "quantise_seconds",
-                     "server_seconds"):
+        for name in ("spread", "load_seconds", "score_seconds", "epoch_seconds", "server_seconds"):
             value = getattr(self, name)
-            _require(value is None or 0.0 <= value < math.inf, name, value, "0 or more")
+            _require(0.0 <= value < math.inf, name, value, "0 or more")
+        memory = self.memory_bandwidth
+        _require(memory is None or 0.0 < memory < math.inf, "memory_bandwidth", memory, "a positive number of bytes a second")
+        for what, bandwidth in self.work_bandwidth.items():
+            _require(0.0 < bandwidth < math.inf, f"work_bandwidth.{what}", bandwidth, "a positive number of bytes a second")
 
     @property
     def alone(self) -> float:
@@ -190,6 +193,8 @@ class Cluster:
                 value = getattr(owner, f.name)
                 if isinstance(value, int | float) and value != f.default:
                     found[f"{part}.{f.name}".lstrip(".")] = value
+        if self.compute.work_bandwidth:
+            found["compute.work_bandwidth"] = len(self.compute.work_bandwidth)
         if self.allreduce is not None:
             found["allreduce.seconds"] = len(self.allreduce.seconds)
         found.update({name: len(getattr(self, name)) for name in ("slow", "pauses", "failures") if getattr(self, name)})

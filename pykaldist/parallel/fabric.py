@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -44,14 +44,19 @@ class Average(Request):
 
 
 @dataclass
-class BeginAverage(Request):
+class Mean(Request):
     buffer: Tensor
     weight: float
 
 
 @dataclass
-class FinishAverage(Request):
-    pass
+class Begin(Request):
+    exchange: Coroutine[Any, Any, Any]
+
+
+@dataclass
+class Finish(Request):
+    ticket: int
 
 
 @dataclass
@@ -94,7 +99,11 @@ class SafePoint(Request):
 
 @dataclass
 class Compute(Request):
+    """Training, or, where `what` names it, a strategy's own work, which moves `moved` bytes."""
+
     work: Callable[[], Any]
+    what: str = ""
+    moved: float = 0.0
 
 
 @dataclass
@@ -156,6 +165,17 @@ class Fabric:
         self.seconds["compute"] += time.perf_counter() - before
         return result
 
+    async def work(self, what: str, work: Callable[[], T], over: Tensor, passes: float) -> T:
+        """Do `work`, which belongs to an exchange, such as a filter; `what` names it, with its article.
+
+        It takes about as long as `passes` passes over a buffer of the size of `over`, where reading it is one and writing it another. From
+        this a prediction has its seconds, with the memory bandwidth of the device.
+        """
+        before = time.perf_counter()
+        result = work()
+        self.seconds["exchange"] += time.perf_counter() - before
+        return result
+
     async def average(self, buffer: Tensor, weight: float, measure: bool = False) -> None:
         """buffer <- sum_k weight_k buffer_k / sum_k weight_k over all workers; left as it is where all weights are 0.
 
@@ -163,16 +183,23 @@ class Fabric:
         """
         await Average(buffer, weight, measure)
 
-    async def begin_average(self, buffer: Tensor, weight: float) -> None:
-        """Begin an average as `average` makes it, while this goes on with other things; the buffer stays as it is.
+    async def mean(self, buffer: Tensor, weight: float) -> Tensor:
+        """The average that `average` makes, in a new buffer that the workers of a process share; `buffer` stays as it is."""
+        return await Mean(buffer, weight)
 
-        It must not be changed before `finish_average`. One average at a time can be under way.
+    async def begin(self, exchange: Coroutine[Any, Any, Any]) -> int:
+        """Begin an exchange, such as `fabric.mean(buffer, weight)`, while this worker goes on; the ticket for `finish`.
+
+        `exchange` is a coroutine that makes requests of the kind that all workers make together, such as `mean` or `gather`. What it
+        sends must not be changed before `finish`. Any number can be under way: they are carried out one after the other, in the order in
+        which they were begun. A checkpoint does not hold them: a strategy that is resumed first begins those anew, in their order, that
+        were under way.
         """
-        await BeginAverage(buffer, weight)
+        return await Begin(exchange)
 
-    async def finish_average(self) -> Tensor:
-        """The average that was begun, in a buffer that the workers of a process share until they begin the next."""
-        return await FinishAverage()
+    async def finish(self, ticket: int) -> Any:
+        """Wait for the end of an exchange that was begun: what it returns."""
+        return await Finish(ticket)
 
     async def sum(self, buffer: Tensor, value: float = 0.0) -> float:
         """buffer <- sum_k buffer_k over all workers; the sum of their values."""
@@ -281,3 +308,8 @@ class Fabric:
     async def done(self, ticket: int) -> tuple[Tensor | None, float]:
         """Wait for the answer to a call; nobody may change it. (None, 0) where the other end has died."""
         return await Done(ticket)
+
+
+def num_bytes(buffer: Tensor) -> int:
+    """As it is sent: models in single precision."""
+    return 4 * buffer.numel() if buffer.dtype == torch.float64 else buffer.numel() * buffer.itemsize

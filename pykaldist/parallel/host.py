@@ -9,8 +9,8 @@ by whatever means is fastest. With it, every sum is taken in the order of the wo
 collects one stripe of everyone's buffer, sums it, and sends it round. The result is then the same, bit for bit, for any number of
 processes and any means of exchange.
 
-Overlap. An average that is begun, and finished later, is added up by a helper thread over a second channel to the other processes
-(`Processes.twin`), while the workers here compute.
+Overlap. Exchanges that are begun, and finished later, are carried out by a helper thread, one after the other, by a host of its own with a
+second channel to the other processes (`Processes.twin`), while the workers here compute.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from torch import Tensor
 from pykaldist.errors import UserError
 from pykaldist.parallel.fabric import (
     Average,
-    BeginAverage,
+    Begin,
     Exchange,
     Fabric,
-    FinishAverage,
+    Finish,
     Gather,
     Maximum,
+    Mean,
     Request,
     SafePoint,
     Scatter,
@@ -76,18 +77,18 @@ class Host:
         self.essential = range(0)  # workers without which the others cannot go on
         self.say: Callable[[str], None] = lambda sentence: None
         self.disagreement = 0.0
-        self._twin: Processes | None = None
+        self._beside: Host | None = None  # serves what is begun
         self._helper: ThreadPoolExecutor | None = None
-        self._mean = torch.empty(0)
-        self._begun: Future[None] | None = None
+        self._begun: dict[int, Future[list[Any]]] = {}  # tickets
+        self._last_ticket = 0
         self.workers: Sequence[Worker] = ()  # of this process, as who runs them says
         self.cv_frames = 0  # scored at an epoch's end
         self._start = time.perf_counter()
         self.wish: Callable[[], int] = lambda: 0
         self.on_safe_point: Callable[[int], None] = lambda wish: None
         self._serve: dict[type, Callable[[list[Any]], list[Any]]] = {
-            Average: self._average, BeginAverage: self._begin_average, FinishAverage: self._finish_average, Sum: self._sum,
-            Maximum: self._maximum, Total: self._total, Exchange: self._exchange, Gather: self._gather, Scatter: self._scatter,
+            Average: self._average, Mean: self._mean, Begin: self._begin, Finish: self._finish, Sum: self._sum, Maximum: self._maximum,
+            Total: self._total, Exchange: self._exchange, Gather: self._gather, Scatter: self._scatter,
             SafePoint: self._safe_point, Within: self._within_groups}
 
     def begin_epoch(self) -> None:
@@ -148,9 +149,9 @@ class Host:
 
     def abandon(self) -> None:
         """Forget the epoch: what of it is under way, or in the checkpoint that the run goes on from. To be called by every process."""
-        if self._begun is not None:  # everybody has begun it
-            self._begun.result()
-            self._begun = None
+        for begun in self._begun.values():  # everybody has begun it
+            begun.result()
+        self._begun.clear()
 
     def _run(self, work: list[Coroutine[Any, Any, Any]]) -> list[Any]:
         results: list[Any] = [None] * len(work)
@@ -168,7 +169,11 @@ class Host:
             if len(requests) < len(work) or len(kinds) > 1:
                 raise RuntimeError(f"{len(requests)} of {len(work)} workers wait for {', '.join(sorted(kinds))}: every worker has to make "
                                    "the same requests, as often")
-            answers = self._serve[type(requests[0])](requests)
+            answers = self._met(requests)
+
+    def _met(self, requests: list[Any]) -> list[Any]:
+        """The answers to what all workers here ask for."""
+        return self._serve[type(requests[0])](requests)
 
     def _timed(self, what: str, before: float) -> float:
         now = time.perf_counter()
@@ -217,27 +222,29 @@ class Host:
             return [1.0] * len(self.ranks), 1.0 / self.size
         return (weights / weights.sum())[self.living_here()].tolist(), 1.0
 
-    def _begin_average(self, requests: list[BeginAverage]) -> list[None]:
-        assert self._begun is None, "one average at a time can be under way"
+    def _mean(self, requests: list[Mean]) -> list[Tensor]:
         factors, scale = self._factors(self._by_rank([r.weight for r in requests]))
         before = time.perf_counter()
-        if self._helper is None:
-            self._twin, self._helper = self.processes.twin(), ThreadPoolExecutor(1, "exchange")
         first, *others = [r.buffer for r in requests]
-        if self._mean.shape != first.shape:
-            self._mean = torch.empty_like(first)
-        self._mean.copy_(first)
-        self._begun = self._helper.submit(self._add, self._twin, [self._mean, *others], factors, scale)
+        mean = first.clone()
+        self._add(self.processes, [mean, *others], factors, scale)
         self._timed("exchange", before)
-        return [None] * len(requests)
+        return [mean] * len(requests)
 
-    def _finish_average(self, requests: list[FinishAverage]) -> list[Tensor]:
-        assert self._begun is not None, "no average was begun"
+    def _begin(self, requests: list[Begin]) -> list[int]:
+        if self._helper is None:
+            self._beside = Host(self.size, self.processes.twin(), self.deterministic)
+            self._helper = ThreadPoolExecutor(1, "exchange")
+        assert self._beside is not None
+        self._last_ticket += 1
+        self._begun[self._last_ticket] = self._helper.submit(self._beside.run, [r.exchange for r in requests])
+        return [self._last_ticket] * len(requests)
+
+    def _finish(self, requests: list[Finish]) -> list[Any]:
         before = time.perf_counter()
-        self._begun.result()
-        self._begun = None
+        results = self._begun.pop(requests[0].ticket).result()
         self._timed("exchange", before)
-        return [self._mean] * len(requests)
+        return results
 
     def _measure(self, buffers: list[Tensor], mean: Tensor) -> None:
         """Note how far the workers' buffers were from their mean; one of them is overwritten after the other."""

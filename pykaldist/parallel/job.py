@@ -23,12 +23,18 @@ from pykaldist.parallel.concurrent import Concurrent
 from pykaldist.parallel.host import Host
 from pykaldist.parallel.processes import Alone, Processes
 from pykaldist.parallel.simulation import Simulation
-from pykaldist.parallel.strategy import Strategy, strategies, strategy_class
+from pykaldist.parallel.strategy import Strategy, make_strategy, strategies
 
 FABRICS = ("mpi", "nccl", "gloo", "virtual")
 NO_TIMEOUT_S = 7 * 24 * 3600.0  # of an exchange: one may wait for a long serial phase; parallel/watch.py knows who hangs
 DEFAULT_CLUSTER = "v100-ethernet"  # of asynchronous virtual workers
 LR_SCALES = {"none": lambda n: 1.0, "linear": float, "sqrt": lambda n: n**0.5}
+
+
+def _own_scales() -> str:
+    """Each scale with the strategies whose own it is."""
+    names = {scale: [name for name in strategies() if make_strategy(name).lr_scale == scale] for scale in LR_SCALES}
+    return "; ".join(f"{', '.join(found)}: {scale}" for scale, found in names.items() if found)
 
 
 @dataclass
@@ -45,8 +51,7 @@ class JobOptions:
     num_threads: int = option(0, "CPU threads of a process; 0: the machine's cores, shared by its processes")
     deterministic: bool = option(False, "the same numbers on every machine: sums in the order of workers, for any number of processes and "
                                         "any fabric; one thread a process; the code for one CPU type; --device auto is cpu")
-    lr_scale: str | None = option(None, "how the learning rate follows the number of workers (local, ma, asgd, [h]adpsgd: linear; others: "
-                                        "none)", tuple(LR_SCALES))
+    lr_scale: str | None = option(None, f"how the learning rate follows the number of workers ({_own_scales()})", tuple(LR_SCALES))
     blocks: int = option(1, "blocks of the partition into workers x blocks, drawn at random in each epoch")
     partition_level: str | None = option(None, "what is dealt out to workers (utterance for networks that train on sequences, else frame)",
                                          ("frame", "utterance"))
@@ -76,15 +81,20 @@ class JobOptions:
                 raise UserError(f"--cluster {self.cluster} simulates all workers in one process: leave out --hosts and --nproc, and any "
                                 "--fabric but virtual.")
             self.fabric = "virtual"
-        elif strategy_class(self.strategy).asynchronous and self.fabric == "virtual":
-            self.cluster = DEFAULT_CLUSTER
-        if strategy_class(self.strategy).asynchronous and self.deterministic and not self.cluster:
-            raise UserError(f"--strategy {self.strategy} --deterministic true: between processes no two asynchronous runs are alike; those "
-                            f"of a simulated cluster are (--cluster FILE, or one of {', '.join(shipped())}).")
         if self.fabric == "virtual" and self.hosts:
             raise UserError(f"--fabric virtual --hosts {self.hosts}: virtual workers alone are one process; use --fabric mpi.")
         if self.fabric == "virtual" and self.nproc > 1:
             raise UserError(f"--fabric virtual --nproc {self.nproc}: virtual workers alone are one process; use --fabric mpi.")
+
+    def settle(self, strategy: Strategy) -> None:
+        """What follows from the strategy; raises UserError for what cannot be with it."""
+        if not strategy.asynchronous:
+            return
+        if self.fabric == "virtual":
+            self.cluster = self.cluster or DEFAULT_CLUSTER
+        if self.deterministic and not self.cluster:
+            raise UserError(f"--strategy {self.strategy} --deterministic true: between processes no two asynchronous runs are alike; those "
+                            f"of a simulated cluster are (--cluster FILE, or one of {', '.join(shipped())}).")
 
     def set_partition_level(self, default: str) -> None:
         """What is dealt out to workers where the user does not say."""
@@ -184,6 +194,7 @@ def _set_rendezvous(fabric: str) -> None:
 
 def open_job(options: JobOptions, strategy: Strategy) -> Job:
     """Meet the other processes, and share out workers, devices and CPU threads."""
+    options.settle(strategy)
     processes, fabric = open_processes(options)
     if processes.size > options.ngpu:
         raise UserError(f"{processes.size} processes for --ngpu {options.ngpu}: start no more processes than workers.")
@@ -199,7 +210,7 @@ def open_job(options: JobOptions, strategy: Strategy) -> Job:
         if cluster.failures and not strategy.survives:
             raise UserError(f"--cluster {options.cluster} lets workers fail, and --strategy {options.strategy} does not survive that: such "
                             "a job ends, and goes on from its last checkpoint when it is run again. Leave its failures out.")
-        host: Host = Simulation(options.ngpu, cluster, options.simulation_seed, options.deterministic, options.strategy)
+        host: Host = Simulation(options.ngpu, cluster, options.simulation_seed, options.deterministic)
     elif strategy.free:
         host = Concurrent(options.ngpu, processes, strategy.survives, names)
     else:

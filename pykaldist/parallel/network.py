@@ -1,6 +1,6 @@
 """What messages and exchanges take on a simulated cluster.
 
-    averages    an all-reduce between the devices (`plan.allreduce_seconds`), once the last worker has come. Gathering and scattering are
+    averages    an all-reduce between the devices (`costs.allreduce_seconds`), once the last worker has come. Gathering and scattering are
                 half of one. A few numbers cost nothing but the waiting.
     messages    latency + bytes / bandwidth, where nothing else is under way. A device has a port to the others of its node, a node one to
                 other nodes. A port carries one message at a time in each direction, in the order in which they come to it: the sender's
@@ -14,12 +14,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from pykaldist.parallel.cluster import FLOAT32, Cluster, Link
-from pykaldist.parallel.fabric import Average, Exchange, Gather, Request, Scatter, Sum
-from pykaldist.parallel.plan import allreduce_seconds
+from pykaldist.parallel.cluster import Cluster, Link
+from pykaldist.parallel.costs import allreduce_seconds, sharing
+from pykaldist.parallel.fabric import Average, Exchange, Gather, Mean, Request, Scatter, Sum, num_bytes
 
 
 class Network:
@@ -27,7 +24,7 @@ class Network:
 
     def __init__(self, cluster: Cluster, size: int) -> None:
         self.cluster = cluster
-        self.sharing = -(-size // cluster.workers)
+        self.sharing = sharing(cluster, size)
         self.devices = min(size, cluster.workers)
         self.reset()
 
@@ -43,7 +40,9 @@ class Network:
     def seconds(self, requests: list[Any]) -> float:
         """Of an exchange of all."""
         first: Request = requests[0]
-        if isinstance(first, Average | Sum):
+        if isinstance(first, Average | Mean) and not any(request.weight for request in requests):
+            return 0.0
+        if isinstance(first, Average | Mean | Sum):
             return self.allreduce_seconds(num_bytes(first.buffer))
         if isinstance(first, Gather):
             return self.allreduce_seconds(sum(num_bytes(r.buffer) for r in requests)) / 2
@@ -93,8 +92,3 @@ class Network:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._out, self._into = state["out"], state["into"]
-
-
-def num_bytes(buffer: Tensor) -> int:
-    """As it is sent: models in single precision."""
-    return FLOAT32 * buffer.numel() if buffer.dtype == torch.float64 else buffer.numel() * buffer.itemsize

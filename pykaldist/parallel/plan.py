@@ -10,44 +10,43 @@ A worker alone may have another t than one among others (they contend for memory
 Loading costs s d f / m, or, where it overlaps with computing, what it takes longer than that. Cross-validation is shared out like
 training; the once-an-epoch seconds of a cluster are not.
 
-Exchanges. With period p there are R = ceil(f / (m p)) in an epoch; p = 1 for `ssgd` and `onebit`, and R = 1 for `local`, which averages
-at its end. A ring all-reduce of b bytes between n = min(N, D) workers is n - 1 steps of summing and n - 1 of handing round, in each of
+Exchanges are those that the strategy makes: its own code is gone through with nothing trained (`dry_run.py`), and what it asks for is
+added up. A ring all-reduce of b bytes between n = min(N, D) workers is n - 1 steps of summing and n - 1 of handing round, in each of
 which every worker passes b / n bytes to the next (Patarasuk & Yuan, 2009); the slowest link sets the pace:
     T(b) = 2 (n - 1) max over links (latency + b / (n bandwidth)).
 Workers are placed node by node: one node's ring has links within it only; the ring of several nodes has links between them, and within
 them where they have more than one device. Where the cluster has measured all-reduces of n workers, T(b) is the measured one times b over
-its bytes. b is B, and B / 32 for `onebit` (one bit in place of a float32; its two reconstruction values a column are left out), whose sum
-is quantised again half-way, so that it moves through the same ring.
-    exchange = R T(b) + R (seconds of BMUF's filter, or of quantising).
+its bytes. Gathering and scattering are half of one; messages take latency + b / bandwidth. A strategy's own work, such as a filter, takes
+s times the bytes that it moves in memory, by its own word, over the device's bandwidth. With R = ceil(f / (m p)) periods of p minibatches
+in an epoch this comes to
+    ma: R T(B)        bmuf: R (T(B) + its filter)        ssgd: the same as ma with p = 1        local: T(B)
+    onebit, p = 1: R (T(b) + quantising), b = B / 32 and two values a column
+and what is exchanged while computing costs what it takes longer than that.
 
 Waiting. If a minibatch's seconds are spread by v t (standard deviation), independently, the q = s f / (m R) that a device computes
-between exchanges take q t +- sqrt(q) v t, nearly normal, and the slowest of n devices is expected e(n) standard deviations above the
+between meetings take q t +- sqrt(q) v t, nearly normal, and the slowest of n devices is expected e(n) standard deviations above the
 mean, e(n) the expected maximum of n standard normal variables:
     wait = R e(n) v t sqrt(q).
+`local` meets for safe points, too.
 
-Everything is proportional to minibatch and parameters where these are not those that the cluster's times are of: fair for the large
-networks whose time is matrix products, and for exchanges that bandwidth bounds.
+A strategy whose workers go each their own way has its seconds from a simulation of an epoch, where every minibatch's are drawn at random
+(`simulation.py`); its shards are even, as nobody waits for the largest.
 
-What is not in it: exchange while computing, and the accuracy that a strategy reaches, for which see `recommend`.
+What is not in it: the accuracy that a strategy reaches, for which see `recommend`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from scipy.stats import norm
-
 from pykaldist.errors import UserError
-from pykaldist.parallel.cluster import Cluster, Compute, Workload
-
-STRATEGIES = ("ssgd", "onebit", "ma", "bmuf", "local")  # from the most frequent exchange to the rarest
-WITH_PERIOD = ("ma", "bmuf")
-ONEBIT_SHARE = 1 / 32  # of a gradient's bytes
+from pykaldist.parallel.cluster import Cluster, Workload
+from pykaldist.parallel.costs import scaled, score_seconds, sharing
+from pykaldist.parallel.dry_run import rehearse, simulated
+from pykaldist.parallel.strategy import make_strategy, strategies, strategy_class, strategy_options
 
 TOLERANCE = 1.1  # an epoch this much longer than the fastest is as good: it is taken if its workers exchange more often
 EFFICIENCY = 0.5  # least speed-up a worker of the number recommended
@@ -60,7 +59,7 @@ class Prediction:
 
     ngpu: int
     strategy: str
-    period: int | None  # minibatches between exchanges; none for one worker, and for local
+    period: int | None  # minibatches between exchanges; none for one worker, and for strategies that have none
     compute: float
     load: float
     wait: float
@@ -68,7 +67,7 @@ class Prediction:
     score: float
     fixed: float
     one_worker: float  # seconds of an epoch of one worker alone
-    uncounted: str = ""  # of the cost, for want of a number in the cluster file
+    uncounted: str = ""  # of the cost, for want of the cluster's memory bandwidth
 
     @property
     def total(self) -> float:
@@ -87,91 +86,64 @@ class Prediction:
         return self.exchange / self.total
 
 
-def allreduce_seconds(cluster: Cluster, workers: int, size: float) -> float:
-    """Seconds of an all-reduce of `size` bytes between `workers` workers, each with a device of its own."""
-    if workers == 1:
-        return 0.0
-    table = cluster.allreduce
-    if table is not None and str(workers) in table.seconds:
-        return table.seconds[str(workers)] * size / table.bytes
-    nodes = min(-(-workers // cluster.devices), cluster.nodes)
-    links = {cluster.between} if nodes > 1 else set()
-    if nodes < workers:  # some node has several
-        links.add(cluster.within or cluster.between)
-    if None in links:
-        raise UserError(f"cluster {cluster.name} has {cluster.devices} devices a node and no link within it; give its bandwidth (within).")
-    return 2 * (workers - 1) * max(link.latency + size / (workers * link.bandwidth) for link in links if link)
-
-
-@functools.lru_cache(256)
-def expected_maximum(workers: int) -> float:
-    """The expected maximum of `workers` independent standard normal variables: the integral of 1 - Phi^N - (1 - Phi)^N over x > 0."""
-    if workers == 1:
-        return 0.0
-    x = np.linspace(0.0, 10.0, 20001)
-    return float(np.trapezoid(1.0 - norm.cdf(x) ** workers - norm.sf(x) ** workers, x))
-
-
-def scaled(cluster: Cluster, workload: Workload) -> Compute:
-    """The cluster's seconds for a workload: in proportion to minibatch and parameters."""
-    own, base = cluster.compute, cluster.workload
-    size, parameters = workload.minibatch_size / base.minibatch_size, workload.parameters / base.parameters
-    factors = {"minibatch_seconds": size * parameters, "single_minibatch_seconds": size * parameters, "load_seconds": size,
-               "score_seconds": size * parameters, "filter_seconds": parameters, "quantise_seconds": parameters,
-               "server_seconds": parameters}
-    values = {name: getattr(own, name) for name in factors}
-    return dataclasses.replace(own, **{n: None if v is None else v * factors[n] for n, v in values.items()})
+def has_period(strategy: str) -> bool:
+    """Whether a strategy has an averaging period in minibatches."""
+    return "average_period" in {field.name for field in dataclasses.fields(strategy_options(strategy))}
 
 
 def predict(workload: Workload, cluster: Cluster, ngpu: int, strategy: str, period: int | None = None) -> Prediction:
-    """An epoch with `ngpu` workers under a strategy; `period` in minibatches for those that have one."""
-    if strategy not in STRATEGIES:
-        raise UserError(f"--strategy {strategy} is not one that can be planned; choose among {', '.join(STRATEGIES)}.")
+    """An epoch with `ngpu` workers under a strategy with its options at their defaults; `period` in minibatches for those that have one.
+
+    Raises UserError where the strategy cannot do with so many workers on such nodes.
+    """
+    if strategy not in strategies():
+        raise UserError(f"--strategy {strategy} is not one that is known; choose among {', '.join(strategies())}.")
     if ngpu < 1 or (period is not None and period < 1):
         raise UserError(f"--ngpu {ngpu}, --average-period {period}: expected positive numbers.")
-    if (period is not None) != (strategy in WITH_PERIOD):
+    if (period is not None) != has_period(strategy):
         raise UserError(f"--strategy {strategy} has {'a' if period is None else 'no'} period (--average-period).")
     seconds = scaled(cluster, workload)
-    one_worker = _epoch(workload, cluster, seconds, 1, "local", None, 0.0)
-    one = dataclasses.replace(one_worker, one_worker=one_worker.total)
-    return one if ngpu == 1 else _epoch(workload, cluster, seconds, ngpu, strategy, period, one.total)
-
-
-def _epoch(workload: Workload, cluster: Cluster, seconds: Compute, ngpu: int, strategy: str, period: int | None,
-           one_worker: float) -> Prediction:
-    sharing = -(-ngpu // cluster.workers)
+    score = [score_seconds(workload, seconds, cluster, n) for n in (1, ngpu)]
+    alone = workload.frames / workload.minibatch_size
+    load = max(0.0, seconds.load_seconds - seconds.alone) if seconds.load_overlaps else seconds.load_seconds
+    one = Prediction(1, "local", None, alone * seconds.alone, alone * load, 0.0, 0.0, score[0], seconds.epoch_seconds, 0.0)
+    one = dataclasses.replace(one, one_worker=one.total)
+    if ngpu == 1:
+        return one
+    options = strategy_options(strategy)(**({} if period is None else {"average_period": period}))
+    if make_strategy(strategy, options).free:
+        calm = dataclasses.replace(cluster, slow={}, pauses=(), failures=(), sources={})
+        _, compute, exchange, wait, load = simulated(strategy, options, workload, calm, ngpu, alone / ngpu)
+        return Prediction(ngpu, strategy, period, compute, load, wait, exchange, score[1], seconds.epoch_seconds, one.total)
     shard = min(workload.frames, math.ceil(workload.largest_shard * workload.frames / ngpu))
-    minibatches = shard / workload.minibatch_size
-    step = sharing * (seconds.alone if ngpu == 1 else seconds.minibatch_seconds)
-    load = sharing * seconds.load_seconds
+    minibatches, turns = shard / workload.minibatch_size, sharing(cluster, ngpu)
+    step, load = turns * seconds.minibatch_seconds, turns * seconds.load_seconds
     if seconds.load_overlaps:
         load = max(0.0, load - step)
-    rounds = 1 if strategy == "local" else -(-shard // (workload.minibatch_size * (period or 1)))
-    devices = min(ngpu, cluster.workers)
-    wait = rounds * expected_maximum(devices) * seconds.spread * seconds.minibatch_seconds * math.sqrt(sharing * minibatches / rounds)
-    exchange, uncounted = 0.0, ""
-    if ngpu > 1:
-        costs = {"bmuf": (seconds.filter_seconds, "the filter"), "onebit": (seconds.quantise_seconds, "quantising")}
-        own, what = costs.get(strategy, (0.0, ""))
-        uncounted = what if own is None else ""
-        size = workload.bytes * (ONEBIT_SHARE if strategy == "onebit" else 1.0)
-        exchange = rounds * (allreduce_seconds(cluster, devices, size) + sharing * (own or 0.0))
-    score = sharing * seconds.score_seconds * math.ceil(workload.cv_frames / ngpu) / workload.minibatch_size
-    return Prediction(ngpu, strategy, period, minibatches * step, minibatches * load, wait, exchange, score, seconds.epoch_seconds,
-                      one_worker, uncounted)
+    found = rehearse(strategy, options, workload, cluster, ngpu, minibatches)
+    return Prediction(ngpu, strategy, period, minibatches * step, minibatches * load, found.wait, found.exchange, score[1],
+                      seconds.epoch_seconds, one.total, found.uncounted)
 
 
 def plan(workload: Workload, cluster: Cluster, ngpus: Sequence[int], strategies: Sequence[str],
-         periods: Sequence[int]) -> list[Prediction]:
-    """Every combination, in order; strategies without a period, and one worker, once."""
-    found = []
+         periods: Sequence[int]) -> tuple[list[Prediction], list[str]]:
+    """(every combination, in order; strategies without a period, and one worker, once; what to say of those that there cannot be)."""
+    found: list[Prediction] = []
+    notes: list[str] = []
+    failure: UserError | None = None
     for ngpu in ngpus:
         if ngpu == 1:
             found.append(predict(workload, cluster, 1, "local"))
             continue
-        for strategy in strategies:
-            found += [predict(workload, cluster, ngpu, strategy, p) for p in (periods if strategy in WITH_PERIOD else [None])]
-    return found
+        for strategy, period in [(s, p) for s in strategies for p in (periods if has_period(s) else [None])]:
+            try:
+                found.append(predict(workload, cluster, ngpu, strategy, period))
+            except UserError as error:
+                failure = error
+                notes.append(f"{strategy} is left out: {error}")
+    if failure is not None and not any(p.ngpu > 1 for p in found):
+        raise failure
+    return found, list(dict.fromkeys(notes))
 
 
 def recommend(predictions: Sequence[Prediction], workload: Workload) -> tuple[Prediction | None, list[str]]:
@@ -179,18 +151,24 @@ def recommend(predictions: Sequence[Prediction], workload: Workload) -> tuple[Pr
 
     For each number of workers: of the strategies within TOLERANCE of the fastest, the one that exchanges most often, for the accuracy
     lost to parallel training grows with the period (Su et al. (2015), table 3: 15.1 % WER with 10 minibatches, 15.8 % with 20, on 16
-    workers). Left out: `local` beyond one worker, whose models drift apart for a whole epoch; `ssgd` and `onebit` where the global
-    minibatch exceeds LARGEST_GLOBAL_MINIBATCH; what has costs that were not counted. Then the largest number of workers whose efficiency
-    is at least EFFICIENCY.
+    workers); of several, the fastest. Left out: those after whose exchanges the workers' models are not one, as seconds do not say what
+    that costs; those whose updates are made of all workers' minibatches (`ships_gradients`) where the global minibatch exceeds
+    LARGEST_GLOBAL_MINIBATCH; what has costs that were not counted. Then the largest number of workers whose efficiency is at least
+    EFFICIENCY.
     """
     reasons, choices = [], []
+    apart = sorted({p.strategy for p in predictions if p.ngpu > 1 and not strategy_class(p.strategy).one_model})
+    large = sorted({p.strategy for p in predictions if p.ngpu > 1 and strategy_class(p.strategy).ships_gradients})
+
+    def able(p: Prediction) -> bool:
+        too_large = p.strategy in large and p.ngpu * workload.minibatch_size > LARGEST_GLOBAL_MINIBATCH
+        return p.ngpu == 1 or not (p.strategy in apart or p.uncounted or too_large)
+
     for ngpu in sorted({p.ngpu for p in predictions}):
-        able = [p for p in predictions if p.ngpu == ngpu and (ngpu == 1 or p.strategy != "local") and not p.uncounted
-                and not (p.strategy in ("ssgd", "onebit") and ngpu * workload.minibatch_size > LARGEST_GLOBAL_MINIBATCH)]
-        if able:
-            fastest = min(p.total for p in able)
-            often = [p for p in able if p.total <= TOLERANCE * fastest]
-            choices.append(min(often, key=lambda p: (p.period or 1, STRATEGIES.index(p.strategy))))
+        fit = [p for p in predictions if p.ngpu == ngpu and able(p)]
+        if fit:
+            fastest = min(p.total for p in fit)
+            choices.append(min((p for p in fit if p.total <= TOLERANCE * fastest), key=lambda p: (p.period or 1, p.total)))
     efficient = [p for p in choices if p.efficiency >= EFFICIENCY]
     if not efficient:
         return None, [f"no number of workers here reaches a speed-up of {EFFICIENCY:g} a worker with a strategy that can be recommended"]
@@ -202,12 +180,17 @@ def recommend(predictions: Sequence[Prediction], workload: Workload) -> tuple[Pr
     beyond = [p for p in choices if p.ngpu > best.ngpu]
     if beyond:
         reasons.append(f"{beyond[0].ngpu} workers would give {beyond[0].speed_up:.1f}, less than {EFFICIENCY:g} a worker")
-    if best.strategy == "ma" and any(p.strategy == "bmuf" for p in among):
-        reasons.append("bmuf takes about as long; it was the more accurate one where a block was 22.5 minutes of speech a worker (Chen & "
-                       "Huo, 2016), and needs blocks that are longer than the workers' own momentum lasts")
-    if any(p.strategy in ("ssgd", "onebit") for p in among) and best.ngpu * workload.minibatch_size > LARGEST_GLOBAL_MINIBATCH:
-        reasons.append(f"ssgd and onebit are left out: their global minibatch would be {best.ngpu * workload.minibatch_size:,} frames, and "
-                       f"synchronous SGD has been seen to converge up to {LARGEST_GLOBAL_MINIBATCH:,} (Zhang et al., 2019)")
+    for p in among:
+        if p.strategy != best.strategy and p.period == best.period and able(p) and p.total <= TOLERANCE * best.total:
+            advice = strategy_class(p.strategy).advice
+            reasons.append(f"{p.strategy} takes about as long" + f"; {advice}" * bool(advice))
+    if apart and best.ngpu > 1:
+        reasons.append(f"{', '.join(apart)} {'is' if len(apart) == 1 else 'are'} left out: workers' models stay apart, and what "
+                       "that costs in accuracy is not predicted")
+    if large and best.ngpu * workload.minibatch_size > LARGEST_GLOBAL_MINIBATCH:
+        reasons.append(f"{' and '.join(large)} {'is' if len(large) == 1 else 'are'} left out: the global minibatch would be "
+                       f"{best.ngpu * workload.minibatch_size:,} frames, and synchronous SGD has been seen to converge up to "
+                       f"{LARGEST_GLOBAL_MINIBATCH:,} (Zhang et al., 2019)")
     if any(p.uncounted for p in among):
         left = sorted({f"{p.strategy} ({p.uncounted})" for p in among if p.uncounted})
         reasons.append(f"left out for costs that were not counted: {', '.join(left)}")

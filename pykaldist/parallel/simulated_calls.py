@@ -15,8 +15,8 @@ from typing import Any
 
 from torch import Tensor
 
-from pykaldist.parallel.fabric import Call, Fabric
-from pykaldist.parallel.network import Network, num_bytes
+from pykaldist.parallel.fabric import Call, Fabric, num_bytes
+from pykaldist.parallel.network import Network
 
 AddEvent = Callable[[float, int, str, Any], None]  # when, of which worker, what kind, about what
 KINDS = ("arrival", "knock", "call", "over")  # of events; an arrival is of a message's first byte

@@ -4,16 +4,16 @@ What the workers compute is computed; how long it takes is read from a cluster f
 are driven by events in the order of simulated time, ties in the order of ranks. So the order in which asynchronous workers meet comes
 from the cluster file and the seed alone: a run gives the same model, and the same log, whenever it is made.
 
-Times. With t the seconds of a minibatch, scaled to the run's minibatch and parameters as for a plan (`plan.scaled`):
+Times. With t the seconds of a minibatch, scaled to the run's minibatch and parameters as for a plan (`costs.scaled`):
     compute     t, times the part of a full minibatch that it has, times the worker's `slow`, times as many workers as share a device, and
                 its loading where that does not overlap. With `spread` v it is drawn from a gamma distribution of mean t and standard
                 deviation v t. The work is done at the beginning, on the parameters of then; what comes of it is there at the end.
     pauses      a worker's minibatch takes longer by what it stands still; others can still reach it, as its helper thread lives.
     failures    a worker is gone from then on, with what it had under way.
     exchanges   and messages take what they take on the cluster's network (`parallel/network.py`), calls also the time of who is called
-                (`parallel/simulated_calls.py`). An average that is begun and finished later takes what computing does not hide. BMUF's
-                filter (`filter_seconds`, once a block) and 1-bit quantising (`quantise_seconds`, once a gradient) come on top, times as
-                many workers as share a device; they are nothing where the file does not have them.
+                (`parallel/simulated_calls.py`). An exchange that is begun and finished later (`parallel/priced.py`) takes what computing
+                does not hide. A strategy's own work, such as a filter, takes the bytes that it moves over `memory_bandwidth`, times as
+                many workers as share a device; nothing where the file does not have that.
     an epoch    ends with its cross-validation and its fixed seconds, as in a plan.
 
 Every random time is of the counter-based generator of (seed, worker, how much it has done).
@@ -36,33 +36,32 @@ from torch import Tensor
 
 from pykaldist.errors import UserError
 from pykaldist.parallel.cluster import Cluster, Workload
+from pykaldist.parallel.costs import scaled, score_seconds, work_seconds
 from pykaldist.parallel.fabric import (
-    Average,
-    BeginAverage,
+    Begin,
     Call,
     Compute,
     Done,
     Fabric,
-    FinishAverage,
-    Gather,
+    Finish,
     More,
     Request,
     T,
     Take,
     Within,
+    num_bytes,
 )
 from pykaldist.parallel.host import CHECKPOINT, Host
-from pykaldist.parallel.network import Network, num_bytes
-from pykaldist.parallel.plan import predict, scaled
+from pykaldist.parallel.network import Network
+from pykaldist.parallel.priced import Priced
 from pykaldist.parallel.simulated_calls import KINDS as CALLS
 from pykaldist.parallel.simulated_calls import SimulatedCalls
+from pykaldist.parallel.strategy import on_device
 from pykaldist.parallel.work import Sources, Work
 
 COMPUTE_TIMES = 1  # a stream of random numbers
 LEAST_VARIANCE = 1e-12  # of a minibatch's seconds over their mean, below which they are all alike
 CONSENSUS_SAMPLES = 8  # looks at the workers' distance from their mean in an epoch
-# strategy -> (the request with which something of its own is computed, the cluster file's name of its seconds)
-EXTRAS: dict[str, tuple[type, str]] = {"bmuf": (Average, "filter_seconds"), "onebit": (Gather, "quantise_seconds")}
 
 
 class SimulatedFabric(Fabric):
@@ -76,22 +75,26 @@ class SimulatedFabric(Fabric):
     async def compute(self, work: Callable[[], T]) -> T:
         return await Compute(work)
 
+    async def work(self, what: str, work: Callable[[], T], over: Tensor, passes: float) -> T:
+        return await Compute(work, what, passes * num_bytes(over))
+
     def mark(self) -> None:
         self.trace = []
 
 
 class Simulation(Host):
-    """`workers`: those of the run, which is to be known before the first epoch. `strategy`: the name of theirs."""
+    """`workers`: those of the run, which is to be known before the first epoch."""
 
     time = "simulated"
     keeps_time = keeps_dead = True
 
-    def __init__(self, size: int, cluster: Cluster, seed: int = 0, deterministic: bool = False, strategy: str = "") -> None:
+    def __init__(self, size: int, cluster: Cluster, seed: int = 0, deterministic: bool = False) -> None:
         super().__init__(size, None, deterministic)
-        self.cluster, self.seed, self.strategy = cluster, seed, strategy
+        self.cluster, self.seed = cluster, seed
         self.fabrics: list[SimulatedFabric] = [SimulatedFabric(rank, size) for rank in range(size)]
         self._share_living()
         self._network = Network(cluster, size)
+        self._priced = Priced(size, self._network, deterministic)
         self._calls = SimulatedCalls(self.fabrics, self.living, self._network, self._add_event)
         self.sharing = self._network.sharing  # workers on a device
         for fabric in self.fabrics:
@@ -113,12 +116,11 @@ class Simulation(Host):
         self._events: list[tuple[float, int, int, str, Any]] = []  # time, worker, number, kind, what it is about
         self._network.reset()
         self._calls.reset()
-        self._average_end = 0.0  # of the one that is under way
+        self._priced.reset()
         self._computing = [False] * n
         self._gathered: list[int] = []  # groups, by their first worker, whose exchange is under way
         self._resting: dict[int, More] = {}  # workers that wait for the others to be through
         self._steps = 0
-        self._charged = 0  # steps before the last extra computation
         self._consensus: list[float] = []
         self._epoch_end = 0.0
 
@@ -135,6 +137,7 @@ class Simulation(Host):
     def abandon(self) -> None:
         """The clock goes on."""
         super().abandon()
+        self._priced.reset()
         if self._loaded is not None:
             self._clock, self._loaded, self._running = list(self._loaded["clock"]), None, True
         if self._running:
@@ -186,9 +189,8 @@ class Simulation(Host):
             else:
                 getattr(self, f"_on_{kind}")(time, rank, about)
         self._running = False
-        workload = self._workload()
-        score = predict(workload, self.cluster, self.size, "local")
-        self._epoch_end = self._latest() + score.score + score.fixed
+        score = score_seconds(self._workload(), self._compute, self.cluster, self.size)
+        self._epoch_end = self._latest() + score + self._compute.epoch_seconds
         return self._results
 
     def _workload(self) -> Workload:
@@ -289,23 +291,17 @@ class Simulation(Host):
         return max(self._clock[rank] for rank in self.living)
 
     def _collective_seconds(self, requests: list[Any]) -> float:
-        first = requests[0]
-        if isinstance(first, Average | BeginAverage) and not any(request.weight for request in requests):
+        if isinstance(requests[0], Begin):
             return 0.0
-        if isinstance(first, BeginAverage):
-            self._average_end = self._latest() + self._network.allreduce_seconds(num_bytes(first.buffer))
-            return 0.0
-        if isinstance(first, FinishAverage):
-            return max(0.0, self._average_end - self._latest())
-        return self._network.seconds(requests) + self._extra_seconds(first)
+        if isinstance(requests[0], Finish):
+            return max(0.0, self._priced.ends[requests[0].ticket] - self._latest())
+        return self._network.seconds(requests)
 
-    def _extra_seconds(self, first: Request) -> float:
-        """Of what a strategy computes with an exchange, once between steps."""
-        request, name = EXTRAS.get(self.strategy, (None, ""))
-        if request is None or not isinstance(first, request) or self._steps == self._charged:
-            return 0.0
-        self._charged = self._steps
-        return self.sharing * (getattr(self._compute, name) or 0.0)
+    def _begin(self, requests: list[Begin]) -> list[int]:
+        return self._priced.begin(self._latest(), requests)
+
+    def _finish(self, requests: list[Finish]) -> list[Any]:
+        return self._priced.finish(requests[0].ticket)
 
     # Requests that a group makes together.
 
@@ -335,6 +331,9 @@ class Simulation(Host):
     # Computing.
 
     def _begin_compute(self, rank: int, request: Compute) -> None:
+        if request.what:
+            self._begin_work(rank, request)
+            return
         worker = self.workers[rank] if self.workers else None
         before = worker.frames if worker else 0
         result = request.work()
@@ -353,6 +352,20 @@ class Simulation(Host):
         spent["wait"] += max(0.0, end - begin - compute - load)  # standing still
         self._computing[rank] = True
         self._add_event(end, rank, "compute", result)
+
+    def _begin_work(self, rank: int, request: Compute) -> None:
+        """A strategy's own work."""
+        result, begin = request.work(), self._clock[rank]
+        seconds = self.sharing * (work_seconds(self._compute, request.what, request.moved) or 0.0)
+        end = self._after(rank, begin, seconds)
+        self.fabrics[rank].seconds["exchange"] += seconds
+        self.fabrics[rank].seconds["wait"] += end - begin - seconds
+        self._computing[rank] = True
+        self._add_event(end, rank, "work", result)
+
+    def _on_work(self, time: float, rank: int, result: Any) -> None:
+        self._computing[rank] = False
+        self._answer(rank, time, result)
 
     def _on_compute(self, time: float, rank: int, result: Any) -> None:
         self._computing[rank] = False
@@ -472,7 +485,7 @@ class Simulation(Host):
             return {"seconds_before": self._before + self._epoch_end, "living": self.living}
         return {
             "seconds_before": self._before, "living": self.living, "books": self._books.state_dict(), "clock": self._clock,
-            "numbers": self._numbers, "events": [list(e) for e in self._events],
+            "priced": self._priced.state_dict(), "numbers": self._numbers, "events": [list(e) for e in self._events],
             "calls": self._calls.state_dict(), "network": self._network.state_dict(),
             "computing": self._computing, "gathered": self._gathered, "steps": self._steps,
             "consensus": self._consensus, "disagreement": self.disagreement,
@@ -487,24 +500,16 @@ class Simulation(Host):
         """Take up the middle of an epoch; the answers that each worker is to be given again."""
         if self._loaded is None:
             return None
-        state: dict[str, Any] = _on(self.workers[0].params.device, self._loaded)
+        state: dict[str, Any] = on_device(self.workers[0].params.device, self._loaded)
         self._loaded = None
         for name in ("clock", "numbers", "computing", "gathered", "steps", "consensus"):
             setattr(self, f"_{name}", state[name])
         self._books.load_state_dict(state["books"])
         self.disagreement = state["disagreement"]
         self._events = [tuple(event) for event in state["events"]]
+        self._priced.load_state_dict(state["priced"])
         self._calls.load_state_dict(state["calls"])
         self._network.load_state_dict(state["network"])
         for fabric, seconds, staleness in zip(self.fabrics, state["seconds"], state["staleness"], strict=True):
             fabric.seconds, fabric.staleness = dict(seconds), Counter(staleness)
         return [list(trace or []) for trace in state["traces"]]
-
-
-def _on(device: torch.device, state: Any) -> Any:
-    """A state with its tensors on a device."""
-    if isinstance(state, Tensor):
-        return state.to(device)
-    if isinstance(state, dict):
-        return {key: _on(device, value) for key, value in state.items()}
-    return [_on(device, value) for value in state] if isinstance(state, (list, tuple)) else state

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from pykaldist.errors import UserError
 from pykaldist.options import option
 from pykaldist.parallel.fabric import Fabric
@@ -60,29 +63,34 @@ class Round:
     last: bool
 
 
+def on_device(device: torch.device, state: Any) -> Any:
+    """A state with its tensors on a device."""
+    if isinstance(state, Tensor):
+        return state.to(device)
+    if isinstance(state, dict):
+        return {key: on_device(device, value) for key, value in state.items()}
+    return [on_device(device, value) for value in state] if isinstance(state, (list, tuple)) else state
+
+
 class Strategy(ABC):
     """A coroutine over one worker; state that outlives an epoch is in its `state_dict()`.
 
+    What a strategy says of itself stands here; every table, help text, plan and simulation takes it from here. The first line of its file
+    says what it is.
     `lr_scale`: how the learning rate follows the number of workers N where the user does not say: none, linear (N) or sqrt.
     """
 
     lr_scale: str
     ships_gradients = False  # every update is made of all workers' minibatches
     asynchronous = False  # gradients may be of an older model than they are applied to
+    one_model = True  # after each exchange all workers have the same model
+    keeps_mean = False  # exchanges leave the mean over the workers' models as it is
+    advice = ""  # what to know of it beside what it takes, for a plan
 
-    @property
-    def free(self) -> bool:
-        """Workers do not make the same requests, but go each their own way."""
-        return False
-
-    @property
-    def survives(self) -> bool:
-        """Where a worker dies, the others can finish without it, if it is not one of the `essential`."""
-        return False
-
-    @property
-    def essential(self) -> range:
-        return range(0)
+    free: Any = False  # workers do not make the same requests, but go each their own way
+    survives: Any = False  # where a worker dies, the others can finish without it, if it is not one of the `essential`
+    essential: Any = range(0)
+    remembers: tuple[str, ...] = ()  # attributes that a checkpoint holds: tensors, numbers, None
 
     def __init__(self, options: Any = None) -> None:
         self.options = options
@@ -109,22 +117,39 @@ class Strategy(ABC):
             if number + 1 < count:
                 await fabric.safe_point()
 
+    async def by_itself(self, worker: Worker, fabric: Fabric) -> None:
+        """The epoch of a worker that is the only one."""
+        async for round in self.rounds(worker, fabric, 1):
+            for _ in range(round.minibatches):
+                await fabric.compute(worker.step)
+
+    def cycle(self, workers: int, minibatch_size: int) -> int:
+        """Minibatches of a worker after which so many workers exchange in the same way again, for a dry run."""
+        return (self.options.minibatches(minibatch_size) if hasattr(self.options, "minibatches") else 0) or 1
+
     def contract(self, workers: int, minibatch_size: int) -> list[tuple[str, str]]:
         """What it does to a run of so many workers, as rows of the table at a run's start."""
-        return []
+        return [("averaging period", self.options.described(workers, minibatch_size))] if isinstance(self.options, PeriodOptions) else []
 
     def steadier(self) -> list[str]:
         """What a user can change, beside the rate, where training diverges: in words, with its options."""
-        return []
+        return [self.options.shorter()] if isinstance(self.options, PeriodOptions) else []
 
     def rejected(self) -> None:  # noqa: B027  # most strategies remember nothing of the model
         """The schedule went back to an earlier model."""
 
+    def to(self, device: torch.device) -> None:
+        """Move what it remembers to the workers' device, from a checkpoint on the host."""
+        for name in self.remembers:
+            setattr(self, name, on_device(device, getattr(self, name)))
+
     def state_dict(self) -> dict[str, Any]:
-        return {}
+        return {name: getattr(self, name) for name in self.remembers}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        assert not state, f"{type(self).__name__} keeps no state, found {sorted(state)}"
+        assert set(state) == set(self.remembers), f"{type(self).__name__} keeps {sorted(self.remembers)}, found {sorted(state)}"
+        for name, value in state.items():
+            setattr(self, name, value)
 
 
 def strategies() -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pykaldist.parallel.plan import Prediction, allreduce_seconds, recommend, scaled
+from pykaldist.parallel.costs import allreduce_seconds, scaled
+from pykaldist.parallel.plan import Prediction, recommend
 from pykaldist.train.plan import Plan
 
 HEADS = ("ngpu", "strategy", "period", "epoch", "speed-up", "per worker", "compute", "exchange", "wait", "load", "other")
@@ -35,8 +36,10 @@ def rests_on(plan: Plan) -> list[tuple[str, str, str]]:
     add("loading it", "compute.load_seconds", compute.load_seconds)
     add("minibatch of cross-validation", "compute.score_seconds", compute.score_seconds)
     add("once an epoch", "compute.epoch_seconds", compute.epoch_seconds)
-    add("BMUF's filter", "compute.filter_seconds", compute.filter_seconds)
-    add("1-bit quantising", "compute.quantise_seconds", compute.quantise_seconds)
+    if compute.memory_bandwidth:
+        rows.append(("memory", f"{compute.memory_bandwidth / 1e9:.3g} GB/s", plan.origin["compute.memory_bandwidth"]))
+    for what, bandwidth in compute.work_bandwidth.items():
+        rows.append((f"{what}, of its passes", f"{bandwidth / 1e9:.3g} GB/s", plan.origin["compute.work_bandwidth"]))
     if compute.spread:
         rows.append(("spread of a minibatch's time", f"{100 * compute.spread:.1f} %", plan.origin["compute.spread"]))
     for name, place, link in (("within a node", "within", cluster.within), ("between nodes", "between", cluster.between)):
@@ -82,7 +85,7 @@ def render(plan: Plan) -> str:
         devices = f"one of the {cluster.workers} devices" if cluster.workers > 1 else "the one device"
         notes.append(f"from {min(shared)} workers on, several share {devices} and take turns.")
     for p in {p.strategy: p for p in plan.predictions if p.uncounted}.values():
-        notes.append(f"{p.strategy} (+): {p.uncounted} is not counted, for want of its seconds; it will take longer.")
+        notes.append(f"{p.strategy} (+): {p.uncounted} is not counted, for want of a memory bandwidth; it will take longer.")
     lines += ["", *(f"Note: {note}" for note in notes)] if notes else []
     best, reasons = recommend(plan.predictions, work)
     if best is None:

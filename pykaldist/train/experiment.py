@@ -32,8 +32,8 @@ from pykaldist.nnet.model import Model
 from pykaldist.nnet.network import FeatureTransform, Network
 from pykaldist.nnet.objectives import OBJECTIVES
 from pykaldist.nnet.priors import write_counts
-from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
-from pykaldist.optim.schedules import SCHEDULES, Fixed, FixedOptions, Schedule, make_schedule
+from pykaldist.optim.registry import OPTIMIZERS, SCHEDULES, make_optimizer, make_schedule
+from pykaldist.optim.schedules import Fixed, FixedOptions, Schedule
 from pykaldist.options import option
 from pykaldist.parallel.host import Host
 from pykaldist.parallel.job import JobOptions, open_job

@@ -35,9 +35,9 @@ from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.natural_gradient import FIRST_UPDATES
 from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
+from pykaldist.parallel.dry_run import work_bandwidth
 from pykaldist.parallel.fabrics.mpi import Mpi
 from pykaldist.parallel.job import choose_device
-from pykaldist.parallel.strategies.onebit import quantise, reconstruct
 
 WARM_UP = FIRST_UPDATES + 2  # minibatches; NG-SGD's first ones take longer
 LEAST_MINIBATCHES = 16
@@ -64,6 +64,7 @@ class Job:
     device: str
     num_threads: int
     store: str = ""
+    strategies: tuple[str, ...] = ()  # whose own work is to be timed
     seconds: float = 2.0
 
 
@@ -93,8 +94,8 @@ class Measured:
     devices: int
     alone: Steps
     score_seconds: float
-    filter_seconds: float
-    quantise_seconds: float
+    memory_bandwidth: float  # bytes/s
+    work_bandwidth: dict[str, float]  # of strategies' own work
     exchange: Exchange | None
     no_exchange: str = ""
 
@@ -114,7 +115,7 @@ def measure(job: Job, exchange: bool = True) -> Measured:
         with torch.no_grad(), tempfile.TemporaryDirectory(prefix="pykaldist-plan-") as folder:
             trial = _Trial(job, Path(folder))
             alone, scoring = trial.steps(), trial.score_seconds()
-            filtering, quantising = trial.filter_seconds(), trial.quantise_seconds()
+            memory, work = trial.memory_bandwidth(), trial.work_bandwidth()
             parameters = len(trial.model.params)
             del trial
             found = devices(job)
@@ -124,7 +125,7 @@ def measure(job: Job, exchange: bool = True) -> Measured:
                 pair, why = _two_processes(job, Path(folder))
     finally:
         torch.set_num_threads(before)
-    return Measured(parameters, found, alone, scoring, filtering, quantising, pair, why)
+    return Measured(parameters, found, alone, scoring, memory, work, pair, why)
 
 
 class _Trial:
@@ -184,33 +185,18 @@ class _Trial:
         _, minibatch = next(self.minibatches())
         return self.median(lambda: self.learner.score(minibatch, self.totals))
 
-    def filter_seconds(self) -> float:
-        """Median seconds of BMUF's filter (equations 1 to 3 of Chen & Huo, with Nesterov's look-ahead) on buffers of the model's size."""
-        mean, model, delta = (torch.zeros_like(self.model.params) for _ in range(3))
+    def memory_bandwidth(self) -> float:
+        """Bytes/s that are read and written where a buffer of the model's size is added to another."""
+        one, other = (torch.zeros_like(self.model.params) for _ in range(2))
+        return 3 * one.numel() * one.itemsize / self.median(lambda: one.add_(other))
 
-        def work() -> None:
-            mean.sub_(model)
-            delta.mul_(0.9).add_(mean)
-            model.add_(delta)
-            torch.add(model, delta, alpha=0.9, out=mean)
-
-        return self.median(work)
-
-    def quantise_seconds(self) -> float:
-        """Median seconds of what one of two workers has to do with bits: quantise its gradient and its half of the sum, where what is lost
-        stays behind, and make numbers of both halves that come in, and of the whole sum."""
-        matrices = [view for views in self.model.views(torch.zeros_like(self.model.params)) for view in views if view.dim() == 2]
-
-        def work() -> None:
-            for matrix in matrices:
-                half = matrix[:, : matrix.shape[1] // 2]
-                half.sub_(reconstruct(*quantise(half)))
-                whole = quantise(matrix)
-                matrix.sub_(reconstruct(*whole))
-                for _ in range(2):
-                    reconstruct(*whole)
-
-        return self.median(work)
+    def work_bandwidth(self) -> dict[str, float]:
+        """Bytes/s of what the strategies compute themselves, as they count them, on models of this size."""
+        shapes = [shape for component in self.model.shapes for shape in component]
+        found: dict[str, float] = {}
+        for strategy in self.job.strategies:
+            found.update(work_bandwidth(strategy, shapes, self.device, self.synchronise))
+        return found
 
     def median(self, work: Callable[[], object], meet: Callable[[], object] = lambda: None) -> float:
         """Median seconds of `work`, which begins after `meet` each time; the first time does not count."""

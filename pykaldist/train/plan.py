@@ -18,7 +18,8 @@ from pykaldist.optim.registry import OPTIMIZERS
 from pykaldist.options import option
 from pykaldist.parallel.cluster import Cluster, Compute, Link, Workload
 from pykaldist.parallel.job import choose_device
-from pykaldist.parallel.plan import STRATEGIES, WITH_PERIOD, Prediction, plan
+from pykaldist.parallel.plan import Prediction, has_period, plan
+from pykaldist.parallel.strategy import strategies
 from pykaldist.train.folder import open_stores
 from pykaldist.train.measure import Job, Measured, measure
 
@@ -35,7 +36,7 @@ class PlanOptions:
     """What to plan for."""
 
     ngpu: str = option("2,4,8,16,32,64", "numbers of workers, with commas")
-    strategy: str = option(",".join(STRATEGIES), "strategies, with commas")
+    strategy: str = option(",".join(strategies()), "strategies, with commas, with their options at their defaults")
     average_period: str = option(DEFAULT_PERIODS, "minibatches between exchanges, of the strategies that have a period, with commas")
     store: str = option("", "folder with the frame stores train and dev: frames, dimensions, and data to time loading on")
     hours: float | None = option(None, "hours of training data in place of a store (the cluster file's; else 300)")
@@ -84,9 +85,8 @@ class PlanOptions:
     def strategies(self) -> list[str]:
         names = self.strategy.split(",")
         for name in names:
-            if name not in STRATEGIES:
-                raise UserError(f"--strategy {self.strategy}: {name!r} is not one that can be planned; choose among "
-                                f"{', '.join(STRATEGIES)}.")
+            if name not in strategies():
+                raise UserError(f"--strategy {self.strategy}: there is no strategy {name!r}; choose among {', '.join(strategies())}.")
         return names
 
 
@@ -110,10 +110,11 @@ class Plan:
 
 def make_plan(options: PlanOptions) -> Plan:
     """Read or measure a cluster, and predict; raises UserError for options that do not fit."""
-    ngpus, strategies = options.ngpus(), options.strategies()
+    ngpus, chosen = options.ngpus(), options.strategies()
     periods = options.periods()
-    if options.average_period != DEFAULT_PERIODS and not set(strategies) & set(WITH_PERIOD):
-        raise UserError(f"--average-period belongs to --strategy {' and '.join(WITH_PERIOD)} and is not used by {options.strategy}; leave "
+    if options.average_period != DEFAULT_PERIODS and not any(has_period(name) for name in chosen):
+        with_period = [name for name in strategies() if has_period(name)]
+        raise UserError(f"--average-period belongs to --strategy {' and '.join(with_period)} and is not used by {options.strategy}; leave "
                         "it out.")
     stores = open_stores(Path(options.store)) if options.store else None
     if options.cluster:
@@ -125,7 +126,8 @@ def make_plan(options: PlanOptions) -> Plan:
         workload = cluster.workload
         if options.write_cluster:
             cluster.write(options.write_cluster)
-    return Plan(cluster, workload, plan(workload, cluster, ngpus, strategies, periods), origin, notes)
+    predictions, missing = plan(workload, cluster, ngpus, chosen, periods)
+    return Plan(cluster, workload, predictions, origin, notes + missing)
 
 
 def _data(options: PlanOptions, base: Workload | None, stores: tuple[FrameStore, FrameStore] | None) -> dict[str, int | float]:
@@ -180,7 +182,8 @@ def _measured(options: PlanOptions, stores: tuple[FrameStore, FrameStore] | None
     shape, data = _shape(options, stores), _data(options, None, stores)
     device = choose_device(options.device or "auto").type
     job = Job(**shape, minibatch_size=int(data["minibatch_size"]), optimizer=options.optimizer or "sgd", device=device,
-              num_threads=options.num_threads or 1, store=str(stores[0].path) if stores else "")
+              num_threads=options.num_threads or 1, store=str(stores[0].path) if stores else "",
+              strategies=tuple(options.strategies()) if exchange else ())
     busy = os.getloadavg()[0]
     found = measure(job, exchange)
     workload = dataclasses.replace(Workload(_name(shape), found.parameters, 1, 1), **data)
@@ -209,13 +212,15 @@ def as_cluster(found: Measured, job: Job, workload: Workload, options: PlanOptio
         raise UserError("--bandwidth is that between machines, and there is one; give --nodes, or leave it out.")
     steps = found.exchange.steps if found.exchange else found.alone
     compute = Compute(minibatch_seconds=steps.compute, single_minibatch_seconds=found.alone.compute, spread=steps.spread,
-                      load_seconds=steps.load, score_seconds=found.score_seconds, filter_seconds=found.filter_seconds,
-                      quantise_seconds=found.quantise_seconds)
+                      load_seconds=steps.load, score_seconds=found.score_seconds, memory_bandwidth=found.memory_bandwidth,
+                      work_bandwidth=found.work_bandwidth)
     how = f"measured by pykaldist plan on {platform.node()}, {job.device}, {job.optimizer}, {job.num_threads} threads a worker"
     beside = " of two processes at the same time" if found.exchange else ""
     sources = {"compute.minibatch_seconds": how + beside, "compute.single_minibatch_seconds": how + ", one process",
                "compute.spread": how + beside, "compute.load_seconds": how + beside, "compute.score_seconds": how,
-               "compute.filter_seconds": how, "compute.quantise_seconds": how}
+               "compute.memory_bandwidth": how}
+    if found.work_bandwidth:
+        sources["compute.work_bandwidth"] = how + ", two workers in one process"
     for part, link in (("within", within), ("between", between)):
         if link is not None:
             sources[part] = "given by option" if link is given else f"{how}, all-reduce of two processes of one machine over MPI"

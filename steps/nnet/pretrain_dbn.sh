@@ -20,10 +20,7 @@ who computes, where, and what is exchanged
   --fabric mpi|nccl|gloo|virtual, --hosts node1,node2:4 or a file with a host a line; srun is used under SLURM, and torchrun's variables
   --device <name>          # cpu, cuda, cuda:N or auto (auto)
   --num-threads, --deterministic true (the same numbers on every machine, for any number of processes and any fabric)
-  --strategy local|ma|bmuf|ssgd|onebit|asgd|adpsgd|hadpsgd
-  --average-period <n>     # minibatches between exchanges of ma and bmuf (10); --average-frames
-  --reduce-type allreduce|butterfly|ring|hoppingring, --reduce-content model|all (ma)
-  --block-momentum, --block-learning-rate, --block-gain, --nesterov, --local-momentum keep|reset|average (bmuf)
+  --strategy <name>        # what workers exchange: \`pykaldist train --help\` lists all with their options
   --lr-scale none|linear|sqrt, --blocks, --partition-level frame|utterance
   --timeout <s>            # without progress of any process, after which the job is ended (600)
   --checkpoint-minutes, --keep-checkpoints

@@ -7,7 +7,8 @@ import math
 import pytest
 
 from pykaldist.errors import UserError
-from pykaldist.optim.schedules import ExponentialOptions, FixedOptions, Newbob, NewbobOptions, WarmupOptions, make_schedule
+from pykaldist.optim.registry import make_schedule
+from pykaldist.optim.schedules import ExponentialOptions, FixedOptions, Newbob, NewbobOptions, WarmupOptions
 
 
 def walk(schedule, losses):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import numpy as np
@@ -100,10 +101,10 @@ def test_an_average_goes_on_meanwhile(ask, layout, monkeypatch, weights):
         found = []
         for factor in (1.0, 2.0):
             given, at_once = before[k] * factor, before[k] * factor
-            await fabric.begin_average(given, weights[k])
+            ticket = await fabric.begin(fabric.mean(given, weights[k]))
             assert await fabric.total(1.0) == fabric.size
             await fabric.average(at_once, weights[k])
-            found.append((await fabric.finish_average()).clone())
+            found.append((await fabric.finish(ticket)).clone())
             assert torch.equal(found[-1], at_once) and torch.equal(given, before[k] * factor)
         return found
 
@@ -111,18 +112,28 @@ def test_an_average_goes_on_meanwhile(ask, layout, monkeypatch, weights):
         assert torch.equal(one * 2.0, two)
 
 
-def test_one_average_at_a_time_is_under_way():
-    async def twice(fabric):
-        await fabric.begin_average(torch.zeros(2), 1.0)
-        await fabric.begin_average(torch.zeros(2), 1.0)
+def test_several_exchanges_of_any_kind_are_under_way_and_end_in_any_order(ask, layout):
+    """A mean in two steps, by a scatter and a gather, as a coroutine of its own; and a mean of the whole; and a sum, all at once."""
+    n = layout[0]
+    before = buffers(n)
+    edges = [before.shape[1] * k // n for k in range(n + 1)]
 
-    async def never(fabric):
-        await fabric.finish_average()
+    async def in_stripes(fabric):
+        parts = await fabric.scatter([before[fabric.rank][a:b] for a, b in itertools.pairwise(edges)])
+        return torch.cat(await fabric.gather(torch.stack(parts).sum(0) / n)), await fabric.total(fabric.rank)
 
-    for work, words in ((twice, "one average at a time"), (never, "no average was begun")):
-        host = Host()
-        with pytest.raises(AssertionError, match=words):
-            host.run([work(host.fabrics[0])])
+    async def work(fabric):
+        tickets = [await fabric.begin(fabric.mean(before[fabric.rank], 1.0)), await fabric.begin(in_stripes(fabric))]
+        tickets.append(await fabric.begin(fabric.sum(summed := before[fabric.rank].clone(), 2.0)))
+        assert len(set(tickets)) == 3
+        total = await fabric.total(1.0)
+        twos, (striped, ranks), mean = [await fabric.finish(ticket) for ticket in reversed(tickets)]
+        return mean, striped, summed, twos, ranks, total
+
+    for mean, striped, summed, *numbers in ask(work):
+        for found in (mean, striped, summed / n):
+            assert torch.allclose(found, before.mean(0), atol=1e-2)
+        assert numbers == [2.0 * n, n * (n - 1) / 2, n]
 
 
 def test_exchanged_is_what_the_other_had_when_it_sent(ask, layout):

@@ -11,9 +11,11 @@ import torch
 
 from pykaldist.errors import UserError
 from pykaldist.parallel.cluster import Cluster, Compute, Link, Pause, Workload
+from pykaldist.parallel.costs import allreduce_seconds
 from pykaldist.parallel.host import Host
-from pykaldist.parallel.plan import allreduce_seconds, predict
+from pykaldist.parallel.plan import predict
 from pykaldist.parallel.simulation import Simulation
+from pykaldist.parallel.strategies import bmuf, onebit
 from pykaldist.parallel.strategies.adpsgd import PATTERNS, Adpsgd, AdpsgdOptions
 from pykaldist.parallel.strategies.asgd import Asgd, AsgdOptions
 from pykaldist.parallel.strategies.bmuf import Bmuf, BmufOptions
@@ -40,7 +42,7 @@ GROUPS = {"groups": lambda: Hadpsgd(HadpsgdOptions(group_size=2, work="shards"))
 
 def cluster(seconds=1.0, spread=0.0, nodes=64, devices=1, bandwidth=4.0 * PARAMETERS / 0.1, latency=0.0, **given):
     """By default a model is a message of 0.1 s."""
-    times = ("server_seconds", "load_seconds", "epoch_seconds", "filter_seconds", "quantise_seconds")
+    times = ("server_seconds", "load_seconds", "epoch_seconds", "memory_bandwidth")
     own = {name: given.pop(name) for name in times if name in given}
     compute = Compute(seconds, spread=spread, **own)
     return Cluster("test", "", nodes, devices, Workload("", PARAMETERS, MINIBATCH, 120), compute, between=Link(bandwidth, latency), **given)
@@ -77,7 +79,7 @@ def begin(make_workers):
     def make(strategy, size, described, seed=0, minibatch_size=MINIBATCH, **options):
         workers = make_workers(size, minibatch_size=minibatch_size, **options)
         strategies = [strategy() for _ in workers]
-        return workers, strategies, Simulation(size, described, seed, strategy=type(strategies[0]).__name__.lower())
+        return workers, strategies, Simulation(size, described, seed)
 
     return make
 
@@ -102,7 +104,7 @@ def test_a_synchronous_strategy_gives_the_same_model_with_a_clock_as_without(beg
 def test_an_epoch_takes_what_the_planner_says(begin, name, period, devices):
     """Where nothing is random, shards are even, and minibatches full."""
     described = cluster(nodes=1 if devices == 5 else 2, devices=devices, within=Link(1e4, 1e-3), latency=0.01, load_seconds=0.25,
-                        epoch_seconds=2.0, filter_seconds=0.5)
+                        epoch_seconds=2.0, memory_bandwidth=PARAMETERS * 4.0 * 40)
     workers, strategies, host = begin(SYNCHRONOUS[name], 5, described)
     (seconds, spent, *_), _ = run(workers, strategies, host)[0]
     found = predict(described.workload, described, 5, name, period)
@@ -161,7 +163,7 @@ def test_the_same_run_twice_and_stopped_and_resumed(begin, name):
 
 @pytest.mark.parametrize("name", ["ma", "ssgd", "bmuf", "ma, overlap", "onebit"])
 def test_the_clock_of_a_synchronous_run_goes_on_too(begin, name):
-    described = cluster(spread=0.4, slow={"1": 2.5}, filter_seconds=0.3, quantise_seconds=0.2)
+    described = cluster(spread=0.4, slow={"1": 2.5}, memory_bandwidth=PARAMETERS * 4.0 * 100)
     whole = begin(SYNCHRONOUS[name], 3, described)
     log, offers = run(*whole)
     for stop in (1, offers // 2, offers):
@@ -329,12 +331,13 @@ def test_when_all_exchange_the_fullest_port_sets_the_pace():
         assert host.elapsed() == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize(("name", "field", "rounds"), [("bmuf", "filter_seconds", 2), ("onebit", "quantise_seconds", 6)])
+@pytest.mark.parametrize(("name", "passes", "rounds"), [("bmuf", sum(bmuf.PASSES), 2), ("onebit", sum(onebit.PASSES), 6)])
 @pytest.mark.parametrize("nodes", [5, 2])
-def test_a_filter_and_quantising_take_their_time_once_an_exchange(begin, name, field, rounds, nodes):
+def test_a_filter_and_quantising_take_their_time_once_an_exchange(begin, name, passes, rounds, nodes):
     """120 frames, 5 workers, minibatches of 4, blocks of 3; the workers' momentum is averaged, too, which is no filter."""
     strategy = {"bmuf": lambda: Bmuf(BmufOptions(average_period=3, local_momentum="average")), "onebit": SYNCHRONOUS["onebit"]}[name]
-    (without, *_), (with_it, *_) = (run(*begin(strategy, 5, cluster(nodes=nodes, **given)), epochs=1)[0][0] for given in ({}, {field: 0.5}))
+    (without, *_), (with_it, *_) = (run(*begin(strategy, 5, cluster(nodes=nodes, **given)), epochs=1)[0][0]
+                                    for given in ({}, {"memory_bandwidth": PARAMETERS * 4.0 * passes / 0.5}))
     assert with_it - without == pytest.approx(rounds * 0.5 * -(-5 // nodes))
 
 
@@ -344,10 +347,10 @@ def test_an_average_under_way_takes_no_time_that_computing_hides():
 
     async def work(fabric):
         for computes in (1, 0):
-            await fabric.begin_average(torch.full((PARAMETERS,), float(fabric.rank)), 1.0)
+            ticket = await fabric.begin(fabric.mean(torch.full((PARAMETERS,), float(fabric.rank)), 1.0))
             for _ in range(computes):
                 await fabric.compute(lambda: None)
-            mean = await fabric.finish_average()
+            mean = await fabric.finish(ticket)
         ended[fabric.rank] = float(mean[0]), host._clock[fabric.rank]
 
     host.begin_epoch()

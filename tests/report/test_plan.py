@@ -12,11 +12,11 @@ from pykaldist.report.plan import duration, render, rests_on
 from pykaldist.train.plan import Plan
 
 CLUSTER = Cluster("c", "made up", 2, 2, Workload("n", 1_000_000, 100, 360_000),
-                  Compute(0.1, 0.08, 0.25, 0.01, False, 0.03, 5.0, 0.002, 0.004), Link(1e10, 1e-6), Link(1e9))
+                  Compute(0.1, 0.08, 0.25, 0.01, False, 0.03, 5.0, 4e10, {"quantising": 2e10}), Link(1e10, 1e-6), Link(1e9))
 
 
 def planned(cluster=CLUSTER, ngpus=(1, 2, 4, 8)):
-    found = plan(cluster.workload, cluster, ngpus, ["ma", "bmuf", "onebit"], [10])
+    found, _ = plan(cluster.workload, cluster, ngpus, ["ma", "bmuf", "onebit"], [10])
     return Plan(cluster, cluster.workload, found, {place: f"origin of {place}" for place in cluster.numbers()}, ["something to say."])
 
 
@@ -28,7 +28,9 @@ def test_every_time_that_enters_is_labelled():
     assert rows["link within a node"] == ("10 GB/s + 1.0 us a message", "origin of within.bandwidth")
     assert rows["link between nodes"] == ("1 GB/s", "origin of between.bandwidth")
     assert rows["all-reduce of a model, 4 devices"] == ("6.0 ms", "ring over these links")
-    assert {"loading it", "minibatch of cross-validation", "once an epoch", "BMUF's filter", "1-bit quantising"} <= set(rows)
+    assert {"loading it", "minibatch of cross-validation", "once an epoch"} <= set(rows)
+    assert rows["memory"] == ("40 GB/s", "origin of compute.memory_bandwidth")
+    assert rows["quantising, of its passes"] == ("20 GB/s", "origin of compute.work_bandwidth")
     assert "all-reduce of a model, 8 devices" not in rows  # there are four
     table = {what: origin for what, _, origin in rests_on(planned(Cluster.read("k20-infiniband")))}
     assert table["all-reduce of a model, 8 devices"] == "origin of allreduce.seconds" and "loading it" not in table

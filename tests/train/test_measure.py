@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from pykaldist.errors import UserError
+from pykaldist.parallel.strategy import strategies
 from pykaldist.train import measure as module
 from pykaldist.train.measure import Job, measure
 
@@ -27,8 +28,14 @@ def test_one_process_times_a_worker():
     assert small.exchange is None and "nothing to exchange" in small.no_exchange
     for found in (small, large):
         assert 0 < found.score_seconds < found.alone.compute < 1 and 0 < found.alone.load < 1
-        assert 0 < found.filter_seconds < 1 and 0 < found.quantise_seconds < 1 and 0 <= found.alone.spread < 10
-    assert large.alone.compute > 2 * small.alone.compute and large.quantise_seconds > large.filter_seconds > small.filter_seconds
+        assert 1e8 < found.memory_bandwidth < 1e13 and 0 <= found.alone.spread < 10 and not found.work_bandwidth
+    assert large.alone.compute > 2 * small.alone.compute
+
+
+def test_what_strategies_compute_themselves_is_timed_where_they_say_that_they_do():
+    found = measure(dataclasses.replace(JOB, strategies=tuple(strategies())), exchange=False).work_bandwidth
+    assert {"the filter", "quantising", "the elastic force", "the outer step"} <= set(found) and all(v > 1e5 for v in found.values())
+    assert not measure(dataclasses.replace(JOB, strategies=("ma", "local", "asgd")), exchange=False).work_bandwidth
 
 
 def test_a_store_gives_the_data(make_store):

@@ -8,12 +8,13 @@ import pytest
 
 from pykaldist.errors import UserError
 from pykaldist.parallel.cluster import Cluster, Link
+from pykaldist.parallel.strategy import strategies
 from pykaldist.train import plan as module
 from pykaldist.train.measure import Exchange, Measured, Steps
 from pykaldist.train.plan import PlanOptions, make_plan
 
 ALONE, BESIDE = Steps(0.010, 0.001, 0.02), Steps(0.012, 0.002, 0.03)
-PAIR = Measured(5000, 2, ALONE, 0.004, 0.0005, 0.003, Exchange(BESIDE, 1e-5, 2e9))
+PAIR = Measured(5000, 2, ALONE, 0.004, 4e10, {"quantising": 2e8}, Exchange(BESIDE, 1e-5, 2e9))
 SINGLE = dataclasses.replace(PAIR, devices=1, exchange=None, no_exchange="this machine has one device for such workers")
 
 
@@ -37,7 +38,7 @@ def measured(monkeypatch):
 
 
 def options(**given):
-    return PlanOptions(**{"ngpu": "2,4", **given})
+    return PlanOptions(**{"ngpu": "2,4", "strategy": "ma,bmuf,ssgd,local", "average_period": "10", **given})
 
 
 def test_a_cluster_file_is_taken_as_it_is():
@@ -72,7 +73,8 @@ def test_this_machine_is_measured(measured):
     assert (cluster.nodes, cluster.devices, cluster.within, cluster.between) == (1, 2, Link(2e9, 1e-5), None)
     assert (cluster.compute.minibatch_seconds, cluster.compute.alone, cluster.compute.spread) == (0.012, 0.010, 0.03)
     assert (cluster.compute.load_seconds, cluster.compute.score_seconds) == (0.002, 0.004)
-    assert (cluster.compute.filter_seconds, cluster.compute.quantise_seconds) == (0.0005, 0.003)
+    assert (cluster.compute.memory_bandwidth, cluster.compute.work_bandwidth) == (4e10, {"quantising": 2e8})
+    assert job.strategies == ("ma", "bmuf", "ssgd", "local") and PlanOptions().strategies() == strategies()
     assert plan.workload.parameters == 5000 and plan.workload.frames == 300 * 360_000
     assert set(plan.origin.values()) == {"measured"} and plan.notes == []
     make_plan(options(ngpu="1"))
@@ -117,8 +119,8 @@ def test_a_busy_machine_says_so(measured):
     ({"ngpu": "2,x"}, "--ngpu 2,x: expected positive whole numbers"),
     ({"ngpu": "0"}, "--ngpu 0: expected positive whole numbers"),
     ({"average_period": "5,"}, "--average-period 5,: expected positive whole numbers"),
-    ({"strategy": "ma,asgd"}, "'asgd' is not one that can be planned"),
-    ({"strategy": "ssgd", "average_period": "4"}, "--average-period belongs to --strategy ma and bmuf and is not used by ssgd"),
+    ({"strategy": "ma,sgd"}, "there is no strategy 'sgd'; choose among adpsgd"),
+    ({"strategy": "ssgd", "average_period": "4"}, "--average-period belongs to --strategy bmuf and .*ma and is not used by ssgd"),
     ({"minibatch_size": 0}, "--minibatch-size 0: expected a positive number"),
     ({"hours": float("nan")}, "--hours nan"),
     ({"largest_shard": 0.5}, "--largest-shard 0.5: expected 1 or more"),

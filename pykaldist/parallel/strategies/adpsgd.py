@@ -96,6 +96,7 @@ class Adpsgd(Asynchronous):
 
     options: AdpsgdOptions
     lr_scale = "linear"
+    keeps_mean = True
 
     def __init__(self, options: AdpsgdOptions) -> None:
         super().__init__(options)
@@ -218,9 +219,9 @@ class Adpsgd(Asynchronous):
     async def _in_step(self, worker: Worker, fabric: Fabric, group: range) -> None:
         """delay-by-one."""
         async for round in self.rounds(worker, fabric, 1):
-            await fabric.begin_average(worker.params, 1.0)
+            ticket = await fabric.begin(fabric.mean(worker.params, 1.0))
             frames = await self._compute(worker, fabric, group, round.fraction if round.minibatches else None)
-            worker.params.copy_(await fabric.finish_average())
+            worker.params.copy_(await fabric.finish(ticket))
             if frames:
                 worker.apply(self.gradient, frames, round.fraction)
                 fabric.staleness[0] += 1

@@ -17,9 +17,9 @@ The filter remembers 1 / (1 - eta) blocks and the workers' own momentum 1 / (1 -
 that, these are two momentum loops in series, which can diverge: `local_momentum` says what becomes of the workers' momentum at a block's
 end: keep, reset to zero (the default), or average.
 
-SlowMo (Wang et al., 2020) and DiLoCo (Douillard et al., 2023) are this filter in other letters. With their outer optimiser SGD of momentum
-beta and learning rate alpha on the pseudo-gradient W_g(t-1) - Wbar(t): eta = beta, zeta = alpha, classical for SlowMo (whose
-pseudo-gradient is divided by the local rate) and Nesterov for DiLoCo.
+SlowMo (Wang et al., 2020) and DiLoCo (Douillard et al., 2023; in streaming form, `diloco`) are this filter in other letters. With their
+outer optimiser SGD of momentum beta and learning rate alpha on the pseudo-gradient W_g(t-1) - Wbar(t): eta = beta, zeta = alpha, classical
+for SlowMo (whose pseudo-gradient is divided by the local rate) and Nesterov for DiLoCo.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ from pykaldist.options import option
 from pykaldist.parallel.fabric import Fabric
 from pykaldist.parallel.strategy import PeriodOptions, Strategy
 from pykaldist.parallel.worker import Worker
+
+PASSES = 7, 12  # over a model in memory: the look-ahead, and the rest of the filter
 
 
 @dataclass
@@ -70,6 +72,8 @@ class Bmuf(Strategy):
 
     options: BmufOptions
     lr_scale = "none"
+    advice = ("it was the more accurate one where a block was 22.5 minutes of speech a worker (Chen & Huo, 2016), and needs blocks that "
+              "are longer than the workers' own momentum lasts")
 
     def __init__(self, options: BmufOptions) -> None:
         super().__init__(options)
@@ -80,35 +84,46 @@ class Bmuf(Strategy):
         self.delta = torch.zeros_like(params) if self.delta is None else self.delta.to(params.device)
         start = torch.empty_like(params)
         async for round in self.rounds(worker, fabric, o.minibatches(worker.sampler.minibatch_size)):
-            self.delta.mul_(eta)  # eta Delta(t-1), the look-ahead
-            for part in worker.statistics:  # which follow the data, are averaged, and have no momentum
-                self.delta[part] = 0.0
-            if o.nesterov:
-                params.add_(self.delta)
-            start.copy_(params)
+            await fabric.work("the filter", lambda: self._look_ahead(worker, start, eta), params, PASSES[0])
             for _ in range(round.minibatches):
                 await fabric.compute(worker.step)
             weight = worker.frames_since_sync
             await fabric.average(params, weight, measure=round.last)
-            move = params.sub_(start).mul_(o.block_learning_rate)
-            self.delta.add_(move)
-            params.add_(start) if o.nesterov else torch.add(start, self.delta, out=params)
-            if o.local_momentum == "reset":
-                worker.optimizer.velocity.zero_()
-            elif o.local_momentum == "average":
+            await fabric.work("the filter", lambda: self._filter(worker, start), params, PASSES[1])
+            if o.local_momentum == "average":
                 await fabric.average(worker.optimizer.velocity, weight)
             worker.synced()
+
+    def _look_ahead(self, worker: Worker, start: Tensor, eta: float) -> None:
+        """From where a block starts."""
+        assert self.delta is not None
+        self.delta.mul_(eta)  # eta Delta(t-1)
+        for part in worker.statistics:  # which follow the data, are averaged, and have no momentum
+            self.delta[part] = 0.0
+        if self.options.nesterov:
+            worker.params.add_(self.delta)
+        start.copy_(worker.params)
+
+    def _filter(self, worker: Worker, start: Tensor) -> None:
+        """W(t) from the mean of the workers' models."""
+        assert self.delta is not None
+        o, params = self.options, worker.params
+        move = params.sub_(start).mul_(o.block_learning_rate)
+        self.delta.add_(move)
+        params.add_(start) if o.nesterov else torch.add(start, self.delta, out=params)
+        if o.local_momentum == "reset":
+            worker.optimizer.velocity.zero_()
 
     def contract(self, workers: int, minibatch_size: int) -> list[tuple[str, str]]:
         o, eta = self.options, self.options.momentum(workers)
         gain = o.block_learning_rate / (workers * (1.0 - eta))
-        return [("averaging period", o.described(workers, minibatch_size)),
+        return [*super().contract(workers, minibatch_size),
                 ("block momentum", f"{eta:.4g}, block learning rate {o.block_learning_rate:g}: gain C = {gain:.3g}")]
 
     def steadier(self) -> list[str]:
         o = self.options
         name, was = ("gain", o.block_gain or 1.0) if o.block_momentum is None else ("momentum", o.block_momentum)
-        return [o.shorter(), f"lower --block-{name} (was {was:g})"]
+        return [*super().steadier(), f"lower --block-{name} (was {was:g})"]
 
     def rejected(self) -> None:
         """The filter starts anew from the model that training went back to."""

@@ -33,6 +33,7 @@ class HadpsgdOptions(AdpsgdOptions):
 
 class Hadpsgd(Adpsgd):
     options: HadpsgdOptions
+    keeps_mean = False  # but that of the groups' models
 
     @property
     def survives(self) -> bool:

@@ -21,9 +21,14 @@ class LocalOptions:
 
 class Local(Strategy):
     lr_scale = "linear"
+    one_model = False  # but at an epoch's end
+    keeps_mean = True
+
+    def cycle(self, workers: int, minibatch_size: int) -> int:
+        return SAFE_POINT_PERIOD if workers > 1 else 1
 
     async def epoch(self, worker: Worker, fabric: Fabric) -> None:
-        async for round in self.rounds(worker, fabric, SAFE_POINT_PERIOD if fabric.size > 1 else 1):
+        async for round in self.rounds(worker, fabric, self.cycle(fabric.size, worker.sampler.minibatch_size)):
             for _ in range(round.minibatches):
                 await fabric.compute(worker.step)
             if round.last and fabric.size > 1:

@@ -67,11 +67,13 @@ def source(reduce_type: str, rank: int, size: int, exchange: int) -> tuple[int, 
 class Ma(Strategy):
     options: MaOptions
     lr_scale = "linear"
+    keeps_mean = True
 
     def __init__(self, options: MaOptions) -> None:
         super().__init__(options)
         self.exchanges = 0
         self.sent: tuple[Tensor, float] | None = None  # model and weight in the average that is under way
+        self.ticket = 0  # of that
 
     async def epoch(self, worker: Worker, fabric: Fabric) -> None:
         o = self.options
@@ -79,16 +81,16 @@ class Ma(Strategy):
             raise UserError(f"--reduce-type butterfly needs a power of two of workers, found {fabric.size}; use hoppingring.")
         if self.sent is not None:  # it was, when the run was stopped
             self.sent = self.sent[0].to(worker.params.device), self.sent[1]
-            await fabric.begin_average(*self.sent)
+            self.ticket = await fabric.begin(fabric.mean(*self.sent))
         async for round in self.rounds(worker, fabric, o.minibatches(worker.sampler.minibatch_size)):
             for _ in range(round.minibatches):
                 await fabric.compute(worker.step)
             if self.sent is not None:
-                worker.params.add_(await fabric.finish_average()).sub_(self.sent[0])
+                worker.params.add_(await fabric.finish(self.ticket)).sub_(self.sent[0])
             if o.overlap and not round.last and fabric.size > 1:
                 self.sent = torch.empty_like(worker.params) if self.sent is None else self.sent[0], worker.frames_since_sync
                 self.sent[0].copy_(worker.params)
-                await fabric.begin_average(*self.sent)
+                self.ticket = await fabric.begin(fabric.mean(*self.sent))
             elif o.reduce_type == "allreduce" or round.last or fabric.size == 1:
                 self.sent = None
                 weight = worker.frames_since_sync if o.reduce_type == "allreduce" else 1.0
@@ -102,11 +104,9 @@ class Ma(Strategy):
             self.exchanges += 1
             worker.synced()
 
-    def contract(self, workers: int, minibatch_size: int) -> list[tuple[str, str]]:
-        return [("averaging period", self.options.described(workers, minibatch_size))]
-
-    def steadier(self) -> list[str]:
-        return [self.options.shorter()]
+    def cycle(self, workers: int, minibatch_size: int) -> int:
+        patterns = {"butterfly": workers.bit_length() - 1, "hoppingring": workers - 1}
+        return super().cycle(workers, minibatch_size) * max(1, patterns.get(self.options.reduce_type, 1))
 
     def state_dict(self) -> dict[str, Any]:
         sent = {} if self.sent is None else {"sent": self.sent[0].cpu(), "weight": self.sent[1]}

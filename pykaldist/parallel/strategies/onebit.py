@@ -25,6 +25,8 @@ from pykaldist.parallel.fabric import Fabric
 from pykaldist.parallel.strategy import Strategy
 from pykaldist.parallel.worker import Worker
 
+PASSES = 60, 40, 10  # over a gradient in memory: quantising it, adding up and quantising the sum, reconstructing that (a GPU's)
+
 
 @dataclass
 class OnebitOptions:
@@ -183,18 +185,31 @@ class Onebit(Strategy):
         """gradient <- what arrives of the sum over workers."""
         assert self.residual is not None and self.sum_residual is not None
         everyone, me, dtype = range(fabric.size), fabric.rank, gradient.dtype
-        matrices, vectors = columns.split(gradient)
-        quantised = columns.encode(matrices, columns.split(self.residual)[0])
-        outgoing = [columns.cut(quantised, vectors, k) for k in everyone]
-        incoming, own_vectors = columns.parsed(torch.stack(await fabric.scatter(outgoing)), me, dtype)
-        sums = [reconstruct(bits, levels).sum(0) for bits, levels in incoming]
-        lengths = [part.numel() for part in sums]
-        residuals = [own.view(part.shape) for own, part in zip(self.sum_residual.split(lengths), sums, strict=True)]
-        summed = columns.message(columns.encode(sums, residuals), own_vectors.sum(0))
-        received = [columns.parsed(message, k, dtype) for k, message in enumerate(await fabric.gather(summed))]
-        whole = [reconstruct(torch.cat([bits for bits, _ in parts], 1), torch.cat([levels for _, levels in parts], 1))
-                 for parts in zip(*[quantised for quantised, _ in received], strict=True)]
-        columns.join(whole, torch.cat([values for _, values in received]), gradient)
+        residual, sum_residual = self.residual, self.sum_residual
+
+        def encode() -> list[Tensor]:
+            matrices, vectors = columns.split(gradient)
+            quantised = columns.encode(matrices, columns.split(residual)[0])
+            return [columns.cut(quantised, vectors, k) for k in everyone]
+
+        def add(messages: list[Tensor]) -> Tensor:
+            incoming, own_vectors = columns.parsed(torch.stack(messages), me, dtype)
+            sums = [reconstruct(bits, levels).sum(0) for bits, levels in incoming]
+            lengths = [part.numel() for part in sums]
+            residuals = [own.view(part.shape) for own, part in zip(sum_residual.split(lengths), sums, strict=True)]
+            return columns.message(columns.encode(sums, residuals), own_vectors.sum(0))
+
+        def decode(messages: list[Tensor]) -> None:
+            received = [columns.parsed(message, k, dtype) for k, message in enumerate(messages)]
+            whole = [reconstruct(torch.cat([bits for bits, _ in parts], 1), torch.cat([levels for _, levels in parts], 1))
+                     for parts in zip(*[quantised for quantised, _ in received], strict=True)]
+            columns.join(whole, torch.cat([values for _, values in received]), gradient)
+
+        outgoing = await fabric.work("quantising", encode, gradient, PASSES[0])
+        messages = await fabric.scatter(outgoing)
+        summed = await fabric.work("quantising", lambda: add(messages), gradient, PASSES[1])
+        answers = await fabric.gather(summed)
+        await fabric.work("quantising", lambda: decode(answers), gradient, PASSES[2])
         self.bytes_sent += sum(len(message) for k, message in enumerate(outgoing) if k != me) + len(summed) * (fabric.size - 1)
 
     def rejected(self) -> None:

@@ -1,0 +1,180 @@
+"""DiLoCo in its streaming form: fragments of the model are exchanged in turn while training goes on, for the steps of an outer optimiser.
+
+Douillard et al. (2025), arXiv:2501.18512; DiLoCo: Douillard et al. (2023), arXiv:2311.08105. Each worker w_k trains by itself. The outer
+model o, everyone's, is cut into P fragments of equal size: P pieces each at equal distances (`strided`), or one (`sequential`). Every H / P
+minibatches the next fragment's outer gradient D_k = o - w_k is sent. tau minibatches later the mean D of all has come, weighted by the
+frames that each has trained on since this fragment was sent last, for a step of SGD with Nesterov's momentum; the worker mixes o in:
+    v <- mu v + D;    o <- o - lr (D + mu v);    w_k <- a w_k + (1 - a) o.
+With a = 0 what a worker has learnt of the fragment during tau is lost, with a = 1 what all others have. One fragment, tau = 0 and a = 0 are
+DiLoCo (`bmuf` in other letters, see there for the gain), with mu = 0 and lr = 1 model averaging. Statistics are averaged, without momentum.
+
+With --outer-bits 8 or 4 a value travels in so many bits (the paper's 4 are of floating point), in blocks of 256 that share a scale. The
+workers own equal parts of a fragment: each sends all parts to their owners, who average them and send that round. What rounding loses of a
+gradient, and of a mean, is added the next time: sent = Q(D_k + r_k), r_k <- D_k + r_k - sent (error feedback).
+
+At an epoch's end what is under way arrives, then all fragments are exchanged with a = 0: the epoch's model is o, from which all go on. The
+rate is that of one worker, as the outer step makes up for fewer updates. One worker alone trains by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pykaldist.errors import UserError
+from pykaldist.options import option
+from pykaldist.parallel.fabric import Fabric
+from pykaldist.parallel.strategy import PeriodOptions, Strategy
+from pykaldist.parallel.worker import Worker
+
+BLOCK = 256  # values that share a scale
+
+
+@dataclass
+class DilocoOptions(PeriodOptions):
+    """diloco."""
+
+    average_period: int = option(20, "minibatches of a worker between exchanges of a fragment, a multiple of --fragments")
+    fragments: int = option(5, "fragments of the model, exchanged in turn")
+    fragment_pattern: str = option("strided", "a fragment is many pieces at equal distances, or one", ("strided", "sequential"))
+    overlap_steps: int = option(1, "tau: minibatches that are trained on while a fragment is exchanged, fewer than the period")
+    mixing: float = option(0.5, "a: what a worker keeps of its own fragment when the outer one arrives")
+    outer_learning_rate: float = option(0.7, "learning rate of the outer optimiser")
+    outer_momentum: float = option(0.9, "Nesterov's momentum of the outer optimiser")
+    outer_bits: int = option(32, "bits of a value in an exchange; fewer than 32: with error feedback", (32, 8, 4))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (self.fragments > 0 and self.overlap_steps >= 0 and 0.0 <= self.mixing <= 1.0 and 0.0 <= self.outer_momentum < 1.0
+                and self.outer_learning_rate > 0.0):
+            raise UserError("diloco: expected at least 1 of --fragments, 0 of --overlap-steps, --mixing in [0, 1], --outer-momentum in "
+                            "[0, 1), and a positive --outer-learning-rate.")
+
+    def gap(self, minibatch_size: int) -> int:  # minibatches from a fragment to the next
+        period = self.minibatches(minibatch_size)
+        if period == 0 or period % self.fragments or self.overlap_steps >= period:
+            raise UserError(f"--average-period {period}: expected a multiple of --fragments {self.fragments} over --overlap-steps.")
+        return period // self.fragments
+
+
+def encode(values: Tensor, bits: int) -> Tensor:
+    """Values as bytes: the scales of their blocks, then whole numbers of so many bits."""
+    blocks, most = torch.nn.functional.pad(values, (0, -len(values) % BLOCK)).view(-1, BLOCK), 2 ** (bits - 1) - 1
+    scales = (blocks.abs().amax(1) / most).float()
+    codes = (blocks / scales.clamp_min(1e-30)[:, None]).round_().clamp_(-most, most).add_(most).to(torch.uint8)
+    return torch.cat([scales.view(torch.uint8), (codes[:, ::2] + 16 * codes[:, 1::2] if bits == 4 else codes).flatten()])
+
+
+def decode(message: Tensor, values: Tensor, bits: int) -> Tensor:
+    """What `encode` has left of values such as these."""
+    scales, codes = message.tensor_split([4 * -(-len(values) // BLOCK)])
+    codes = torch.stack([codes % 16, codes // 16], 1).flatten() if bits == 4 else codes
+    blocks = codes.view(-1, BLOCK).to(values.dtype).sub_(2 ** (bits - 1) - 1) * scales.clone().view(torch.float32)[:, None]
+    return blocks.flatten()[: len(values)].to(values.dtype)
+
+
+class Diloco(Strategy):
+    """`flights`: [fragment, minibatch when it is due, weight, what was sent]; `clock`: minibatches of the epoch; `turn`: fragments sent;
+    `frames`: of the epoch, when each was sent last; `lost`: r_k; `lost_means`: of the means that it owns."""
+
+    options: DilocoOptions
+    lr_scale, one_model = "none", False
+    remembers = ("outer", "velocity", "lost", "lost_means", "flights", "clock", "turn", "frames")
+
+    def __init__(self, options: DilocoOptions) -> None:
+        super().__init__(options)
+        self.turn, self.clock, self.frames = 0, 0, [0] * options.fragments
+        self.rejected()
+
+    def rejected(self) -> None:
+        self.outer = self.velocity = self.lost = None
+        self.lost_means: list[Any] = [0.0] * self.options.fragments
+        self.flights: list[Any] = []
+
+    def contract(self, workers: int, minibatch_size: int) -> list[tuple[str, str]]:
+        o, gap = self.options, self.options.gap(minibatch_size)
+        gain = o.outer_learning_rate / (1.0 - o.outer_momentum) / workers
+        return [*super().contract(workers, minibatch_size),
+                ("fragments", f"{o.fragments}, one every {gap} minibatches, mixed in by {1 - o.mixing:g} after {o.overlap_steps} more"),
+                ("outer optimizer", f"rate {o.outer_learning_rate:g}, momentum {o.outer_momentum:g}: gain C = {gain:.3g}")]
+
+    async def epoch(self, worker: Worker, fabric: Fabric) -> None:
+        if fabric.size == 1:
+            return await self.by_itself(worker, fabric)
+        o, params, gap = self.options, worker.params, self.options.gap(worker.sampler.minibatch_size)
+        self.to(params.device)
+        if self.outer is None:
+            self.outer, self.velocity, self.lost = params.clone(), torch.zeros_like(params), torch.zeros_like(params)
+        tickets = [await fabric.begin(self._mean(fabric, *flight)) for flight in self.flights]  # under way when the run was stopped
+        async for round in self.rounds(worker, fabric, gap):
+            for i in range(gap):  # as many for all workers, also for those that have no minibatches left
+                if i < round.minibatches:
+                    await fabric.compute(worker.step)
+                self.clock += 1
+                if i + 1 == gap and not round.last:
+                    tickets.append(await self._send(worker, fabric, self.turn % o.fragments, self.clock + o.overlap_steps))
+                    self.turn += 1
+                while self.flights and self.flights[0][1] <= self.clock:
+                    await self._land(worker, fabric, tickets.pop(0), o.mixing)
+        for ticket in tickets:
+            await self._land(worker, fabric, ticket, o.mixing)
+        for fragment in range(o.fragments):
+            await self._land(worker, fabric, await self._send(worker, fabric, fragment, 0), 0.0)
+        self.clock, self.frames = 0, [0] * o.fragments
+
+    def _pieces(self, fragment: int) -> list[slice]:
+        """Where in the parameters a fragment stands."""
+        count = self.options.fragments ** (2 if self.options.fragment_pattern == "strided" else 1)
+        edges = [len(self.outer) * i // count for i in range(count + 1)]
+        return [slice(edges[i], edges[i + 1]) for i in range(fragment, count, self.options.fragments)]
+
+    async def _send(self, worker: Worker, fabric: Fabric, fragment: int, due: int) -> int:
+        """Begin to exchange a fragment; the ticket."""
+        bits, pieces = self.options.outer_bits, self._pieces(fragment)
+        gradient = torch.cat([self.outer[p] - worker.params[p] for p in pieces])
+
+        def rounded() -> list[Tensor]:
+            parts = gradient.add_(torch.cat([self.lost[p] for p in pieces])).tensor_split(fabric.size)
+            messages = [encode(part, bits) for part in parts]
+            left = gradient - torch.cat([decode(message, part, bits) for message, part in zip(messages, parts, strict=True)])
+            for p in pieces:
+                self.lost[p], left = left.tensor_split([p.stop - p.start])
+            return messages
+
+        sent = [gradient] if bits == 32 else await fabric.work("rounding", rounded, gradient, 30)
+        self.flights.append([fragment, due, worker.frames - self.frames[fragment], sent])
+        self.frames[fragment] = worker.frames
+        return await fabric.begin(self._mean(fabric, *self.flights[-1]))
+
+    async def _mean(self, fabric: Fabric, fragment: int, due: int, weight: float, sent: list[Tensor]) -> tuple[Tensor, Any]:
+        """(the mean outer gradient, what rounding has lost of this worker's part of it)."""
+        bits = self.options.outer_bits
+        if bits == 32:
+            return await fabric.mean(sent[0], weight), 0.0
+        parts = self.outer.new_empty(sum(p.stop - p.start for p in self._pieces(fragment))).tensor_split(fabric.size)
+        weights = torch.cat(await fabric.gather(self.outer.new_tensor([weight]))).clamp_min_(1e-6)
+        mean = torch.zeros_like(parts[fabric.rank]) + self.lost_means[fragment]
+        for share, message in zip(weights / weights.sum(), await fabric.scatter(sent), strict=True):
+            mean += share * decode(message, mean, bits)
+        means = [decode(m, part, bits) for m, part in zip(await fabric.gather(encode(mean, bits)), parts, strict=True)]
+        return torch.cat(means), mean - means[fabric.rank]
+
+    async def _land(self, worker: Worker, fabric: Fabric, ticket: int, mixing: float) -> None:
+        """The mean of the fragment that was sent first has come: the outer step."""
+        o, fragment = self.options, self.flights.pop(0)[0]
+        pieces = self._pieces(fragment)
+        mean, self.lost_means[fragment] = await fabric.finish(ticket)
+
+        def step() -> None:
+            for p, gradient in zip(pieces, mean.split([p.stop - p.start for p in pieces]), strict=True):
+                velocity = self.velocity[p].mul_(o.outer_momentum).add_(gradient)
+                move = gradient.add(velocity, alpha=o.outer_momentum).mul_(o.outer_learning_rate)
+                for s in worker.statistics:
+                    part = slice(max(s.start - p.start, 0), max(s.stop - p.start, 0))
+                    velocity[part], move[part] = 0.0, gradient[part]
+                worker.params[p].mul_(mixing).add_(self.outer[p].sub_(move), alpha=1.0 - mixing)
+
+        await fabric.work("the outer step", step, mean, 18)

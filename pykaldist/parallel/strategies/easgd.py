@@ -1,0 +1,120 @@
+"""Elastic averaging SGD: a spring ties each worker's model to a centre, which follows the workers' mean.
+
+Zhang, Choromanska & LeCun (2015), arXiv:1412.6651, equations 3 and 4. With the workers' models x_i and the centre c, every tau minibatches
+    d_i = alpha (x_i - c);    x_i <- x_i - lr g(x_i) - d_i;    c <- c + sum_i d_i = (1 - beta) c + beta mean_i x_i,    beta = N alpha.
+What the workers lose the centre gains: c + sum_i x_i moves by gradients alone. The smaller alpha, and the longer the period, the farther a
+worker may explore. An exchange multiplies the distance of mean and centre by 1 - alpha - beta, which is to be above -1. The mean is made
+while the first minibatch of a period is trained on, as d_i is of the model before it. With --asynchronous true (algorithm 1) c lies beside
+worker 0: a worker sends x_i, trains meanwhile, has d_i back, and waits for nobody else. EAMSGD (--local-nesterov delta) has Nesterov's
+momentum in each worker, v <- delta v - lr g(x + delta v), x <- x + v - d: a step goes from x + delta v; v is its way from x.
+At an epoch's end all exchange once more. The centre is the epoch's model; in the next one each worker goes on from its own model, or, where
+the epoch is rejected, from what training goes back to, without velocity. The mean of N models moves as far as one of them, on 1 / N of the
+updates: the rate is that of one worker times N. One worker alone trains by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from pykaldist.errors import UserError
+from pykaldist.options import option
+from pykaldist.parallel.fabric import Fabric
+from pykaldist.parallel.strategy import PeriodOptions, Strategy
+from pykaldist.parallel.worker import Worker
+
+
+@dataclass
+class EasgdOptions(PeriodOptions):
+    """easgd."""
+
+    moving_rate: float = option(0.9, "beta: how far the centre moves to the workers' mean in an exchange of all")
+    elastic_rate: float | None = option(None, "alpha: how far a worker moves to the centre (beta / N)")
+    local_nesterov: float = option(0.0, "delta: Nesterov's momentum of each worker (EAMSGD)")
+    asynchronous: bool = option(False, "the centre is beside worker 0, and nobody waits for others; else all exchange together")
+
+    def rates(self, workers: int) -> tuple[float, float]:  # alpha and beta
+        alpha = self.moving_rate / workers if self.elastic_rate is None else self.elastic_rate
+        if not (0.0 <= alpha < 1.0 and alpha * workers < 2.0 - alpha and 0.0 <= self.local_nesterov < 1.0):
+            raise UserError(f"--elastic-rate {alpha:g} --moving-rate {alpha * workers:g}: expected the first in [0, 1), a sum below 2.")
+        return alpha, alpha * workers
+
+
+class Easgd(Strategy):
+    """`own`: the worker's model between epochs. `steps` since it sent its own; `moves` of the centre; those that it had `seen` then."""
+
+    options: EasgdOptions
+    lr_scale, one_model = "linear", False
+    remembers = ("centre", "own", "velocity", "steps", "moves", "seen")
+
+    def __init__(self, options: EasgdOptions) -> None:
+        super().__init__(options)
+        self.free = self.survives = self.asynchronous = options.asynchronous
+        self.essential = range(int(options.asynchronous))
+        self.rejected()
+
+    def rejected(self) -> None:
+        self.centre = self.own = self.velocity = None
+        self.steps = self.moves = self.seen = 0
+
+    def contract(self, workers: int, minibatch_size: int) -> list[tuple[str, str]]:
+        force = "alpha {:.4g}, moving rate beta {:.4g}".format(*self.options.rates(workers))
+        return [*super().contract(workers, minibatch_size), ("elastic force", force)]
+
+    async def epoch(self, worker: Worker, fabric: Fabric) -> None:
+        params = worker.params
+        if fabric.size == 1:
+            return await self.by_itself(worker, fabric)
+        self.to(params.device)
+        params.copy_(params if self.own is None else self.own)
+        self.own, self.centre = None, params.clone() if self.centre is None else self.centre
+        self.velocity = torch.zeros_like(params) if self.velocity is None else self.velocity
+        await (self._freely if self.free else self._in_step)(worker, fabric, *self.options.rates(fabric.size))
+        self.own = params.clone()
+        await fabric.average(params, 1.0, measure=True)  # to see how far they are apart
+        await fabric.average(self.centre, float(fabric.rank == 0))
+        params.copy_(self.centre)
+
+    async def _in_step(self, worker: Worker, fabric: Fabric, alpha: float, beta: float) -> None:
+        async for round in self.rounds(worker, fabric, self.options.minibatches(worker.sampler.minibatch_size)):
+            for count in (round.minibatches, 0)[: 1 + round.last]:
+                before = worker.params.clone()
+                ticket = await fabric.begin(fabric.mean(before, 1.0))
+                for i in range(max(count, 1)):
+                    await fabric.compute(lambda n=count: self._step(worker) if n else None)
+                    if i == 0:
+                        mean = await fabric.finish(ticket)
+                        await fabric.work("the elastic force", lambda x=before, mean=mean: (
+                            worker.params.sub_(x.sub_(self.centre).mul_(alpha)), self.centre.lerp_(mean, beta)), before, 11)
+
+    async def _freely(self, worker: Worker, fabric: Fabric, alpha: float, beta: float) -> None:
+        def move(sender: int, model: torch.Tensor, _: float) -> tuple[torch.Tensor, float]:
+            self.centre.add_(model.sub_(self.centre).mul_(alpha))
+            self.moves += 1
+            return model, self.moves
+        fabric.serve(move)  # nobody calls another than worker 0
+        period, fraction = self.options.minibatches(worker.sampler.minibatch_size), 0.0
+        while fraction is not None or self.steps or await fabric.more(True):
+            fabric.mark()
+            fraction = await fabric.take(True, self.steps)
+            due = self.steps >= (1 if fraction is None else max(period, 1))
+            ticket = await fabric.call_in_turn(0, worker.params.clone(), 0.0) if due else 0
+            if fraction is not None:
+                await fabric.compute(lambda at=fraction: self._step(worker, at))
+            if due:
+                force, moves = await fabric.done(ticket)
+                worker.params.sub_(force)
+                fabric.staleness[int(moves) - 1 - self.seen] += 1
+                self.seen = int(moves)
+            self.steps = self.steps * (not due) + (fraction is not None)
+
+    def _step(self, worker: Worker, fraction: float | None = None) -> None:
+        before = worker.params.clone() if self.options.local_nesterov else None
+        if before is not None:
+            worker.params.add_(self.velocity, alpha=self.options.local_nesterov)
+        worker.step(fraction)
+        if before is not None:
+            torch.sub(worker.params, before, out=self.velocity)
+            for part in worker.statistics:
+                self.velocity[part] = 0.0
