@@ -1,9 +1,9 @@
 """Calls from worker to worker, over the processes of a job.
 
 A call is a message with its buffer, and its answer another. A call in turn is a knock first; what it brings is granted, one after the
-other, or denied, and then it is as any call; the end is free again when the last byte of the answer has left. Between processes of one
-machine the buffer lies in memory that both share, and the answer is written where the call stood. What a worker itself has lent is not
-written to, and not copied into that memory, where it lies already, neither for a call nor for an answer.
+other, or denied, and then it is as any call; the end is free again when the answer has arrived, which the caller says, or is where both
+find it. Between processes of one machine the buffer lies in memory that both share, and the answer is written where the call stood. What a
+worker itself has lent is not written to, and not copied into that memory, where it lies already, neither for a call nor for an answer.
 
 Everything here runs with the host's lock, on the main thread or on one that reads.
 """
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from pykaldist.parallel.fabric import Call
-from pykaldist.parallel.peers import ANSWER, CALL, GRANT, KNOCK, Peers
+from pykaldist.parallel.transport.transport import ANSWER, CALL, FREE, GRANT, KNOCK, Transport
 
 if TYPE_CHECKING:
     from pykaldist.parallel.concurrent import Concurrent
@@ -89,9 +89,9 @@ class Calls:
             buffer = ticket.sent if self._is_lent(ticket.sent) else ticket.sent.clone()
             self._arrive(Arrival(None, sender, request.to, number, request.value, buffer, in_turn=request.in_turn, patient=request.patient))
         elif request.in_turn:
-            self._peers.send(host.hosting(request.to), KNOCK, [sender, request.to, number, request.value, request.patient])
+            self._transport.send(host.hosting(request.to), KNOCK, [sender, request.to, number, request.value, request.patient])
         else:
-            self._send(host.hosting(request.to), number, stays=False)
+            self._send(host.hosting(request.to), number)
         return number
 
     def come(self, number: int) -> tuple[Tensor | None, float] | None:
@@ -110,22 +110,23 @@ class Calls:
     def heed(self, peer: int, kind: int, numbers: list[float], buffer: Tensor | None) -> None:
         """A message of another process."""
         if kind == CALL:
-            sender, to, ticket, value, *where = int(numbers[0]), int(numbers[1]), int(numbers[2]), *numbers[3:]
-            if where:
-                buffer = self._peers.borrowed(peer, where)
-            line = self._lines.get(to)
-            if line and (line[0].peer, line[0].ticket) == (peer, ticket):
-                line[0].buffer, line[0].shared = buffer, bool(where)
-                self._finish(line[0])
+            sender, to, ticket, value = int(numbers[0]), int(numbers[1]), int(numbers[2]), numbers[3]
+            shared = self._transport.shares(peer)
+            if arrival := self._served(to, peer, ticket):
+                arrival.buffer, arrival.shared = buffer, shared
+                self._finish(arrival)
             else:
-                self._arrive(Arrival(peer, sender, to, ticket, value, buffer, bool(where)))
+                self._arrive(Arrival(peer, sender, to, ticket, value, buffer, shared))
         elif kind == ANSWER:
-            number, value, in_place, *where = int(numbers[0]), *numbers[1:]
-            if where:
-                buffer = self._peers.borrowed(peer, where)
-            elif in_place and number in self._tickets:
+            number, value, in_place, end = int(numbers[0]), *numbers[1:]
+            if in_place and number in self._tickets:
                 buffer = self._tickets[number].sent
+            if end >= 0:
+                self._transport.send(peer, FREE, [end, number])
             self._come(number, buffer, value)
+        elif kind == FREE:
+            if self._served(int(numbers[0]), peer, int(numbers[1])):
+                self._leave(int(numbers[0]))
         elif kind == KNOCK:
             sender, to, ticket, patient = (int(numbers[i]) for i in (0, 1, 2, 4))
             self._arrive(Arrival(peer, sender, to, ticket, numbers[3], in_turn=True, patient=bool(patient)))
@@ -146,27 +147,24 @@ class Calls:
             self._come(number, None, 0.0)
 
     @property
-    def _peers(self) -> Peers:
-        assert self._host.peers is not None
-        return self._host.peers
+    def _transport(self) -> Transport:
+        assert self._host.transport is not None
+        return self._host.transport
 
     def _is_lent(self, buffer: Tensor) -> bool:
-        return self._host.peers is not None and self._host.peers.is_lent(buffer)
+        return self._host.transport is not None and self._host.transport.is_lent(buffer)
 
-    def _send(self, to: int, number: int, stays: bool = True) -> None:
-        """The call itself, with its buffer, which `stays` as it is or does not, to a process."""
+    def _served(self, end: int, peer: int, ticket: int) -> Arrival | None:
+        """The call of a process that an end here serves now, if it is this one."""
+        line = self._lines.get(end)
+        return line[0] if line and (line[0].peer, line[0].ticket) == (peer, ticket) else None
+
+    def _send(self, to: int, number: int) -> None:
+        """The call itself, with its buffer, to a process."""
         ticket = self._tickets[number]
-        numbers = [self._host.ranks[ticket.place], ticket.to, number, ticket.value]
         if ticket.sent.is_cuda or not self._is_lent(ticket.sent):
-            ticket.sent = self._on_host(ticket.sent, to, stays)
-        where = self._peers.grant(to, ticket.sent)
-        self._peers.send(to, CALL, [*numbers, *where], None if where else ticket.sent)
-
-    def _on_host(self, buffer: Tensor, to: int, stays: bool) -> Tensor:
-        """A buffer as it is sent to a process: a copy, in memory that is shared with that if any is; itself only if it `stays` as it is."""
-        if len(buffer) and self._peers.shares(to):
-            return self._peers.lend(buffer, "cpu").copy_(buffer)
-        return buffer.cpu() if stays or buffer.is_cuda else buffer.clone()
+            ticket.sent = self._transport.placed(to, ticket.sent)
+        self._transport.send(to, CALL, [self._host.ranks[ticket.place], ticket.to, number, ticket.value], ticket.sent)
 
     def _arrive(self, arrival: Arrival) -> None:
         """A call, or a knock, has come."""
@@ -198,20 +196,13 @@ class Calls:
         if arrival.peer is None:
             self._finish(arrival)
         else:
-            self._peers.send(arrival.peer, GRANT, [arrival.ticket])
+            self._transport.send(arrival.peer, GRANT, [arrival.ticket])
 
     def _finish(self, arrival: Arrival) -> None:
         """All of a call in turn has come."""
         handler = self._host.handler(arrival.to)
         assert handler is not None
-        buffer, value = handler(arrival.sender, self._host.on_device(arrival.buffer), arrival.value)
-        self._reply(arrival, buffer, value, lambda: self._leave_if_first(arrival))
-        if arrival.peer is None:
-            self._leave(arrival.to)
-
-    def _leave_if_first(self, arrival: Arrival) -> None:
-        line = self._lines.get(arrival.to)
-        if line and line[0] is arrival:
+        if self._reply(arrival, *handler(arrival.sender, self._host.on_device(arrival.buffer), arrival.value)):
             self._leave(arrival.to)
 
     def _leave(self, end: int) -> None:
@@ -221,23 +212,24 @@ class Calls:
         if self._lines[end]:
             self._let_in(end)
 
-    def _reply(self, arrival: Arrival, buffer: Tensor | None, value: float, sent: Callable[[], None] | None = None) -> None:
-        """The answer; what belongs to the worker, and is not lent, is copied, as it may change before it is sent."""
-        own = arrival.buffer
+    def _reply(self, arrival: Arrival, buffer: Tensor | None, value: float) -> bool:
+        """The answer; what belongs to the worker, and is not lent, is copied, as it may change (sending copies, too). False where a call in
+        turn is not over yet: the caller will say when its answer has arrived."""
+        own, peer = arrival.buffer, arrival.peer
         if buffer is not None and buffer is not own:
             if self._is_lent(buffer):
-                buffer = buffer if arrival.peer is None or not buffer.is_cuda else self._on_host(buffer, arrival.peer, stays=True)
-            elif own is not None and len(own) == len(buffer):
+                buffer = self._transport.placed(peer, buffer) if peer is not None and buffer.is_cuda else buffer
+            elif own is not None and len(own) == len(buffer) and (peer is None or arrival.shared):
                 buffer = own.copy_(buffer)
             else:
-                buffer = buffer.cpu() if buffer.is_cuda else buffer.clone()
-        if arrival.peer is None:
+                buffer = buffer.clone() if peer is None else self._transport.placed(peer, buffer)
+        if peer is None:
             self._come(arrival.ticket, buffer, value)
-            return
+            return True
         in_place = arrival.shared and buffer is own
-        where = [] if buffer is None or in_place else self._peers.grant(arrival.peer, buffer)
-        numbers = [arrival.ticket, value, in_place, *where]
-        self._peers.send(arrival.peer, ANSWER, numbers, None if in_place or where else buffer, sent)
+        travels = arrival.in_turn and buffer is not None and not self._transport.shares(peer)
+        self._transport.send(peer, ANSWER, [arrival.ticket, value, in_place, arrival.to if travels else -1], None if in_place else buffer)
+        return not travels
 
     def _come(self, number: int, buffer: Tensor | None, value: float) -> None:
         """The answer to a call of a worker here."""

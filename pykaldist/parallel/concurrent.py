@@ -1,13 +1,13 @@
 """A host whose workers go each their own way, over as many processes as there are: what they do meets in real time.
 
 The coroutines of a process's workers run on its main thread, each until it has to wait for something; they compute there. Whatever arrives
-from other processes (`parallel/peers.py`) is dealt with by the threads that read it: calls are answered by the workers' handlers,
+from other processes (`parallel/transport`) is dealt with by the threads that read it: calls are answered by the workers' handlers,
 while the main thread computes, or by that itself where it looks about. One lock keeps handlers from each other and from `alone`.
 
     calls          each with an answer, and in turn where it is to be so (`parallel/calls.py`).
     take, more     process 0 keeps the books of the epoch's minibatches, and lets the job rest for a checkpoint (`parallel/questions.py`).
     a group        goes in step by a group of the processes that MPI, NCCL or gloo provides.
-    all            what all workers ask for goes through process 0 (`parallel/survivors.py`).
+    all            what all workers ask for goes through process 0 (`parallel/live_group.py`).
 
 Deaths. Where the strategy survives that, the workers of a process that has ended count as dead: who waits for an answer of theirs gets
 none, what they had not settled is done again by others, and exchanges of all are of the others. With process 0, or one whose workers are
@@ -32,10 +32,10 @@ from pykaldist.errors import Abandoned, ProcessLostError, Terminated
 from pykaldist.parallel.calls import Calls
 from pykaldist.parallel.fabric import Average, Call, Done, Fabric, Handler, More, Request, Take, Within
 from pykaldist.parallel.host import Host
-from pykaldist.parallel.peers import ASK, FAILED, RESULT, SHARE, TOLD, Peers
+from pykaldist.parallel.live_group import LiveGroup
 from pykaldist.parallel.processes import Processes
 from pykaldist.parallel.questions import Question, Questions
-from pykaldist.parallel.survivors import Survivors
+from pykaldist.parallel.transport.transport import ASK, FAILED, RESULT, SHARE, TOLD, Transport
 from pykaldist.parallel.work import Sources, Work
 
 SOURCES = 2  # splits at hand for each worker
@@ -50,22 +50,22 @@ class ConcurrentFabric(Fabric):
 
     @property
     def answers_meanwhile(self) -> bool:
-        return self._host.peers is not None
+        return self._host.transport is not None
 
     def alone(self) -> AbstractContextManager[object]:
         return self._host.changed
 
     def lend(self, like: Tensor) -> Tensor:
-        assert self._host.peers is not None
-        return self._host.peers.lend(like)
+        assert self._host.transport is not None
+        return self._host.transport.lend(like)
 
     def attending(self) -> AbstractContextManager[object]:
-        assert self._host.peers is not None
-        return self._host.peers.attending()
+        assert self._host.transport is not None
+        return self._host.transport.attending()
 
     def look(self) -> None:
-        assert self._host.peers is not None
-        self._host.peers.look()
+        assert self._host.transport is not None
+        self._host.transport.look()
 
     def come(self, ticket: int) -> tuple[Tensor | None, float] | None:
         return self._host.calls.come(ticket)
@@ -77,20 +77,21 @@ class ConcurrentFabric(Fabric):
 
 
 class Concurrent(Host):
-    """`survives`: the strategy does without workers that die. `names`: the processes' hosts.
+    """`survives`: the strategy does without workers that die. `names`: the processes' hosts. `interface`: the network
+    interface to listen at, if the user has named one.
 
     A process that is alone needs no lock: what happens, happens between its workers' turns.
     """
 
-    def __init__(self, size: int, processes: Processes | None, survives: bool, names: list[str]) -> None:
+    def __init__(self, size: int, processes: Processes | None, survives: bool, names: list[str], interface: str = "") -> None:
         super().__init__(size, processes)
         self.survives, self._names = survives, names
-        self.peers: Peers | None = None
+        self.transport: Transport | None = None
         self.changed = threading.Condition(threading.RLock())
         if self.processes.size > 1:
-            self.peers = Peers(self.processes, self._heed, self._lost)
-            self.changed = self.peers.changed
-            self.processes = self._survivors = Survivors(self.peers)
+            self.transport = Transport(self.processes, self._heed, self._lost, interface)
+            self.changed = self.transport.changed
+            self.processes = self._live = LiveGroup(self.transport)
         self.fabrics: list[ConcurrentFabric] = [ConcurrentFabric(rank, self) for rank in self.ranks]
         self._share_living()
         self._ready: deque[tuple[int, Any]] = deque()
@@ -98,8 +99,8 @@ class Concurrent(Host):
         self._questions = Questions(self, self._be_ready, lambda place, minibatch: self._sources.point(self.workers[place], minibatch))
         self._resume: dict[str, Any] | None = None
         self._running = False
-        if self.peers:
-            self.peers.start()
+        if self.transport:
+            self.transport.start()
 
     def begin_epoch(self) -> None:
         super().begin_epoch()
@@ -132,8 +133,8 @@ class Concurrent(Host):
         except (Abandoned, Terminated):
             raise
         except BaseException:
-            if self.peers:
-                self.peers.close(FAILED)
+            if self.transport:
+                self.transport.close(FAILED)
             raise
 
     def _run_epoch(self, work: list[Coroutine[Any, Any, Any]]) -> list[Any]:
@@ -196,15 +197,15 @@ class Concurrent(Host):
 
     def _counted(self) -> list[int]:
         """The workers whose share was in the last exchange of all."""
-        members = self._survivors.members if self.peers else [0]
+        members = self._live.members if self.transport else [0]
         return [rank for p in members for rank in range(self.bounds[p], self.bounds[p + 1])]
 
     def _wait(self) -> bool:
         """Until a worker here can go on; False where all are to pause."""
         before = time.perf_counter()
         with self.changed:
-            if self.peers:
-                self.peers.wait(lambda: self._ready or len(self._questions.paused) == len(self._going))
+            if self.transport:
+                self.transport.wait(lambda: self._ready or len(self._questions.paused) == len(self._going))
             if not self._ready:
                 return False
             place = self._ready[0][0]
@@ -269,7 +270,7 @@ class Concurrent(Host):
 
     def _average(self, requests: list[Average]) -> list[None]:
         """Models and weights in one exchange, so that the mean is of those who are in it, whoever dies meanwhile."""
-        if not self.peers:
+        if not self.transport:
             return super()._average(requests)
         before, first = time.perf_counter(), requests[0].buffer
         total = torch.cat([first * requests[0].weight, first.new_tensor([sum(r.weight for r in requests)])])
@@ -291,7 +292,7 @@ class Concurrent(Host):
     def _within(self, requests: list[Within]) -> list[float]:
         """What is handed down is the model as it is now; calls may change it meanwhile, and must not be undone."""
         first = requests[0]
-        if first.sums or not self.peers:
+        if first.sums or not self.transport:
             return super()._within(requests)
         with self.changed:
             model = first.buffer.clone()
@@ -306,7 +307,7 @@ class Concurrent(Host):
     def _heed(self, peer: int, kind: int, numbers: list[float], buffer: Tensor | None) -> None:
         if kind in (SHARE, RESULT):
             assert buffer is not None
-            self._survivors.deliver(peer, numbers, buffer)
+            self._live.deliver(peer, numbers, buffer)
         elif kind in (ASK, TOLD):
             self._questions.heed(kind, numbers)
         else:
@@ -354,10 +355,10 @@ class Concurrent(Host):
             self.say(f"{where} has died, and with it {workers}; {len(self.living)} go on, and do {again} minibatches again")
 
     def close(self) -> None:
-        if not self.peers:
+        if not self.transport:
             super().close()
             return
         self.processes.barrier()
-        self.peers.close()
+        self.transport.close()
         if not self.survives:  # else someone may be missing, and wait for whom?
             self.between.close()

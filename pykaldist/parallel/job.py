@@ -24,6 +24,7 @@ from pykaldist.parallel.host import Host
 from pykaldist.parallel.processes import Alone, Processes
 from pykaldist.parallel.simulation import Simulation
 from pykaldist.parallel.strategy import Strategy, make_strategy, strategies
+from pykaldist.parallel.transport.addresses import LOOPBACK_INTERFACE, variables
 
 FABRICS = ("mpi", "nccl", "gloo", "virtual")
 NO_TIMEOUT_S = 7 * 24 * 3600.0  # of an exchange: one may wait for a long serial phase; parallel/watch.py knows who hangs
@@ -47,6 +48,8 @@ class JobOptions:
                                       "there are several devices or cores, else virtual)", FABRICS)
     nproc: int = option(0, "processes; several workers share one where there are fewer; 0: one a device, or a CPU core, up to --ngpu")
     hosts: str = option("", "hosts, as node1,node2:4 (processes on each), or a file with one a line")
+    interface: str = option("", "network interface, eth0 say, by which processes of several hosts reach each other (found out by itself "
+                                "where this is left out); on one host they use loopback")
     device: str = option("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
     num_threads: int = option(0, "CPU threads of a process; 0: the machine's cores, shared by its processes")
     deterministic: bool = option(False, "the same numbers on every machine: sums in the order of workers, for any number of processes and "
@@ -160,11 +163,19 @@ def inside() -> str | None:
     return None
 
 
+def one_machine() -> bool:
+    """Whether all processes of the job that this one is of are on this machine, by its environment."""
+    pairs = (("LOCAL_WORLD_SIZE", "WORLD_SIZE"), ("MPI_LOCALNRANKS", "PMI_SIZE"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"))
+    return os.environ.get("SLURM_STEP_NUM_NODES") == "1" or any(
+        local in os.environ and os.environ[local] == os.environ.get(everywhere) for local, everywhere in pairs)
+
+
 def open_processes(options: JobOptions) -> tuple[Processes, str]:
     """The processes of the job that this one belongs to, and how they exchange; an empty string for one that is alone."""
     starter = inside()
     if options.fabric == "virtual" or starter is None:
         return Alone(), ""
+    os.environ.update(variables(LOOPBACK_INTERFACE if one_machine() else options.interface))
     fabric = options.fabric or "mpi"
     if starter == "torch":
         fabric = options.fabric or ("nccl" if options.device != "cpu" and torch.cuda.is_available() else "gloo")
@@ -212,7 +223,7 @@ def open_job(options: JobOptions, strategy: Strategy) -> Job:
                             "a job ends, and goes on from its last checkpoint when it is run again. Leave its failures out.")
         host: Host = Simulation(options.ngpu, cluster, options.simulation_seed, options.deterministic)
     elif strategy.free:
-        host = Concurrent(options.ngpu, processes, strategy.survives, names)
+        host = Concurrent(options.ngpu, processes, strategy.survives, names, options.interface)
     else:
         host = Host(options.ngpu, processes, options.deterministic)
     host.essential = strategy.essential

@@ -5,7 +5,8 @@
 Both end all of a job when a process of theirs ends by a signal, or without a word to MPI; hydra's -disable-auto-cleanup does not help, it
 kills them too (mpich 5.0). So their process is this one. When the command is killed, it stays, until process 0 says that all is done
 (<exp>/.ranks/finished). Whatever else the command ends with, it passes on, and they end the rest; so it does with the death of process 0,
-or of one that has not met the others yet. SIGTERM is for the command.
+or of one that has not met the others yet. SIGTERM is for the command. SIGINT, by which gforker begins to end a job, is heeded by nobody: it
+sends SIGQUIT after it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ def die_with_parent() -> None:
 def main(argv: list[str]) -> int:
     """Keep `argv[1:]`, of a job in experiment folder `argv[0]`; its exit status."""
     finished = Path(argv[0]) / FOLDER / FINISHED
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     child = subprocess.Popen(argv[1:], close_fds=False, start_new_session=True, preexec_fn=die_with_parent)
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())
     status = child.wait()

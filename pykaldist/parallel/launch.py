@@ -1,14 +1,16 @@
 """Starting the processes of a job, and seeing it to its end.
 
 `pykaldist train --ngpu N` becomes a launcher where it is not itself one of a job's processes: it runs its own command line in each of them
-    by mpiexec                     with --fabric mpi, or with --hosts (--fabric gloo and nccl too; ranks then come from mpiexec)
+    by mpiexec                     with --fabric mpi, or with --hosts (--fabric gloo and nccl too; ranks then come from mpiexec). On one
+                                   host by MPICH's gforker, if it is there, which listens to nobody; hydra listens at all interfaces
     by srun                        within a SLURM allocation
     as processes of its own        with --fabric gloo and nccl on one machine
 and under torchrun, or in a step of srun's or mpiexec's that the user has made, each process just takes part.
 
 The launcher passes on what the processes print, but for the noise that MPI makes about an end, and says itself, last and once, what
 ended the job. Signals: a scheduler's SIGTERM, whichever processes it is sent to, makes all write a checkpoint at the next safe point;
-hydra, which would kill them at once, is started with SIGTERM blocked. Ctrl-C ends the job; so does the death of the launcher.
+hydra, which would kill them at once, is started with SIGTERM blocked. Ctrl-C ends the job; so does the death of the launcher. gforker
+ends a job in which a process was killed by SIGINT, which processes do not heed, and SIGQUIT, and its own exit status does not tell.
 """
 
 from __future__ import annotations
@@ -39,16 +41,21 @@ from pykaldist.io.atomic import write_text
 from pykaldist.io.lock import locked
 from pykaldist.parallel.job import JobOptions, inside, local_cores
 from pykaldist.parallel.keeper import DONE, FINISHED, FOLDER, die_with_parent
+from pykaldist.parallel.transport.addresses import LOOPBACK_INTERFACE, variables
 from pykaldist.parallel.watch import DIED, SAID, STOP, read_records
 
 GO_ON = "the last checkpoint is whole: run the same command again to go on."
 LOST = "lost its connection to another process"  # in the sentence of a process that another one's death ended
 GRACE_S = 10.0  # for processes to end by themselves
 NOISE = re.compile(r"={20,}$|=   |YOUR APPLICATION TERMINATED WITH|This typically refers to a problem with your|Please see the FAQ page|"
-                   r"Abort\(\d+\) on node|\[(mpiexec|proxy:[\w:]*)@|srun: (error|Job step|Force Terminated)|slurmstepd: error: \*\*\*")
+                   r"Abort\(\d+\) on node|\[\d+\]\d+:Return code =|"
+                   r"\[(mpiexec|proxy:[\w:]*)@|srun: (error|Job step|Force Terminated)|slurmstepd: error: \*\*\*")
 ERROR = re.compile(r"pykaldist [\w-]+: ERROR: (.*)")
 ENDED_BY_SIGNAL = re.compile(r"pykaldist [\w-]+: (terminated|interrupted);")
 SIGNAL_OF_MPIEXEC = re.compile(r"YOUR APPLICATION TERMINATED WITH THE EXIT STRING: .* \(signal (\d+)\)")
+PROCESS_OF_GFORKER = re.compile(r"\[\d+\](\d+):Return code = (\d+)(?:, signaled with (.+))?$")
+NUMBERS = {signal.strsignal(number): int(number) for number in signal.Signals}
+ENDS_OTHERS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)  # what gforker and the launcher end processes by
 PID_OF_MPIEXEC = re.compile(r"=   PID (\d+) RUNNING AT (\S+)")
 TASK_OF_SRUN = re.compile(r"srun: error: (\S+): task (\d+): (Killed|Segmentation fault|Aborted|Bus error|Out Of Memory)")
 
@@ -97,6 +104,11 @@ def num_processes(options: JobOptions) -> int:
     return min(options.ngpu, room)
 
 
+def several_hosts(options: JobOptions) -> bool:
+    """True where the processes of a job may be on more than this machine."""
+    return bool(options.hosts) or (under_slurm() and os.environ.get("SLURM_JOB_NUM_NODES") != "1")
+
+
 def needed(options: JobOptions) -> bool:
     """True where this process is to start others, rather than to train itself."""
     return inside() is None and num_processes(options) > 1
@@ -115,33 +127,40 @@ def commands(options: JobOptions, argv: list[str], survivors: Path | None = None
     experiment folder."""
     count = num_processes(options)
     verb = [sys.executable, "-m", "pykaldist", *argv]
+    env = variables(options.interface if several_hosts(options) else LOOPBACK_INTERFACE)
     if options.fabric in ("gloo", "nccl"):
         if not options.hosts and not under_slurm():
             port = str(_free_port())
-            return [Command(verb, {"RANK": str(r), "WORLD_SIZE": str(count), "LOCAL_RANK": str(r), "LOCAL_WORLD_SIZE": str(count),
+            return [Command(verb, {**env, "RANK": str(r), "WORLD_SIZE": str(count), "LOCAL_RANK": str(r), "LOCAL_WORLD_SIZE": str(count),
                                    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}) for r in range(count)]
-        env = {"MASTER_ADDR": _first_host(options), "MASTER_PORT": str(random.randrange(20000, 30000))}
+        env.update(MASTER_ADDR=_first_host(options), MASTER_PORT=str(random.randrange(20000, 30000)))
     else:
         if importlib.util.find_spec("mpi4py") is None:
             raise UserError(f"--fabric mpi needs the package mpi4py, which {sys.executable} does not have; install it against your MPI "
                             "(pip install mpi4py), or use --fabric gloo.")
         verb = [sys.executable, "-m", "mpi4py", "-m", "pykaldist", *argv]
-        env = {}
     if survivors is not None:
         verb = [sys.executable, "-m", "pykaldist.parallel.keeper", str(survivors), *verb]
     if under_slurm() and not options.hosts:
         return [Command(["srun", f"--ntasks={count}", "--kill-on-bad-exit=1", "--export=ALL", "--mpi=pmi2", *verb], env)]
-    beside = Path(sys.executable).with_name("mpiexec")
-    mpiexec = str(beside) if beside.is_file() else shutil.which("mpiexec")
-    if mpiexec is None:
+    starter = mpiexec(several_hosts(options))
+    if starter is None:
         raise UserError(f"there is no mpiexec beside {sys.executable} or on PATH to start {count} processes; install mpich, or use "
                         "--fabric gloo or --fabric virtual.")
     where: list[str] = []
     if options.hosts:
         hosts = parse_hosts(options.hosts)
         each = -(-count // len(hosts))
-        where = ["-hosts", ",".join(f"{host}:{slots or each}" for host, slots in hosts)]
-    return [Command([mpiexec, *where, "-n", str(count), *verb], env)]
+        where = ["-iface", options.interface] if options.interface else []
+        where += ["-hosts", ",".join(f"{host}:{slots or each}" for host, slots in hosts)]
+    return [Command([starter, *where, "-n", str(count), *verb], env)]
+
+
+def mpiexec(several_hosts: bool = False) -> str | None:
+    """What starts MPI's processes: beside Python, of the mpich wheel, or on PATH."""
+    names = ["mpiexec"] if several_hosts else ["mpiexec.gforker", "mpiexec"]
+    beside = [path for path in map(Path(sys.executable).with_name, names) if path.is_file()]
+    return str(beside[0]) if beside else shutil.which("mpiexec")
 
 
 def _free_port() -> int:
@@ -160,8 +179,14 @@ def _first_host(options: JobOptions) -> str:
 
 
 def join_launched() -> None:
-    """What a process of a job that was launched here does first: hear SIGTERM, and find the way to the user's terminal."""
+    """What a process of a job that was launched here does first: hear SIGTERM, end with what has started it, and find the way to the
+    user's terminal."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    if "PYKALDIST_JOB" in os.environ:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        die_with_parent()
+        if os.getppid() == 1:
+            sys.exit(1)  # it is gone already
     host, _, path = os.environ.pop("PYKALDIST_TERMINAL", "").partition(":")
     if path and host == socket.gethostname() and _rank_by_environment() in ("0", None):
         with contextlib.suppress(OSError):
@@ -205,15 +230,14 @@ class Launcher:
             for command in self.commands:
                 self._start(command)
             status = self._wait()
-            if self.survives and status and (self.folder / FINISHED).exists():
-                status = 0  # without some of the processes
+            finished = self.survives and (self.folder / FINISHED).exists()  # maybe without some of the processes
         except BaseException:
             self._kill()
             raise
         finally:
             self._clear()
             signal.signal(signal.SIGTERM, before)
-        return self._verdict(status)
+        return 0 if finished else self._verdict(status)
 
     def _start(self, command: Command) -> None:
         root = str(Path(pykaldist.__file__).resolve().parent.parent)
@@ -274,6 +298,12 @@ class Launcher:
             self._died = self._died or f"process{'' if rank is None else f' {rank}'} on {host} (pid {pid}) was killed"
         elif match := SIGNAL_OF_MPIEXEC.match(text):
             self._died += f" by signal {match[1]} ({signal.Signals(int(match[1])).name})"
+        elif match := PROCESS_OF_GFORKER.match(text):
+            number = NUMBERS.get(match[3], int(match[2]) - 128)  # of a process supervisor's status
+            record = read_records(self.folder).get(int(match[1]), {"host": socket.gethostname(), "pid": "unknown"})
+            if number in NUMBERS.values() and number not in ENDS_OTHERS:
+                self._died = self._died or f"process {match[1]} on {record['host']} (pid {record['pid']}) was killed by signal {number} " \
+                                           f"({signal.Signals(number).name})"
         elif match := TASK_OF_SRUN.match(text):
             self._died = self._died or f"process {match[2]} on {match[1]} died ({match[3].lower()})"
 
@@ -351,7 +381,7 @@ class Launcher:
             write_text(self.folder / STOP, self.token)
 
     def _verdict(self, status: int) -> int:
-        if not status:
+        if not status and not self._died:
             return 0
         causes = [sentence for sentence in self._errors if LOST not in sentence]
         # Status 143 by itself tells nothing: some of MPI's own errors have it too.

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pykaldist.parallel.peers import ASK, TOLD
+from pykaldist.parallel.transport.transport import ASK, TOLD
 from pykaldist.parallel.work import Place, Work
 
 if TYPE_CHECKING:
@@ -100,8 +100,8 @@ class Questions:
             self._send(question)
 
     def _send(self, question: Question) -> None:
-        assert self._host.peers is not None
-        self._host.peers.send(0, ASK, question.numbers())
+        assert self._host.transport is not None
+        self._host.transport.send(0, ASK, question.numbers())
 
     def _ask_ahead(self, place: int) -> None:
         """The worker has been given the minibatch that it asked for last."""
@@ -197,8 +197,8 @@ class Questions:
         if rank in self._host.ranks:
             self._be_told(rank, told, place, fraction)
         else:
-            assert self._host.peers is not None
-            self._host.peers.send(self._host.hosting(rank), TOLD, [rank, told, *place, fraction])
+            assert self._host.transport is not None
+            self._host.transport.send(self._host.hosting(rank), TOLD, [rank, told, *place, fraction])
 
     def _be_told(self, rank: int, told: int, minibatch: Place, fraction: float) -> None:
         """What process 0 has answered to a worker here."""

@@ -37,8 +37,8 @@ STOP = "stop"  # the launcher's word to the processes that it started, by their 
 DIED = 75  # exit status of a job that died of what another try may mend (EX_TEMPFAIL)
 WAITING = "waiting for an exchange"
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-EXCHANGING = ("parallel/fabrics/", "parallel/processes.py", "parallel/host.py", "parallel/concurrent.py", "parallel/peers.py",
-              "parallel/survivors.py")
+EXCHANGING = ("parallel/fabrics/", "parallel/processes.py", "parallel/host.py", "parallel/concurrent.py", "parallel/live_group.py",
+              "parallel/transport/")
 
 
 class Pulse:

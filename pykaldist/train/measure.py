@@ -12,7 +12,6 @@ import dataclasses
 import importlib.util
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -38,6 +37,8 @@ from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
 from pykaldist.parallel.dry_run import work_bandwidth
 from pykaldist.parallel.fabrics.mpi import Mpi
 from pykaldist.parallel.job import choose_device
+from pykaldist.parallel.launch import mpiexec
+from pykaldist.parallel.transport.addresses import LOOPBACK_INTERFACE, variables
 
 WARM_UP = FIRST_UPDATES + 2  # minibatches; NG-SGD's first ones take longer
 LEAST_MINIBATCHES = 16
@@ -221,22 +222,22 @@ def _random_store(path: Path, job: Job) -> FrameStore:
 
 def _two_processes(job: Job, folder: Path) -> tuple[Exchange | None, str]:
     """(what they measured, "") or (None, why nothing was measured)."""
-    beside = Path(sys.executable).with_name("mpiexec")
-    mpiexec = str(beside) if beside.is_file() else shutil.which("mpiexec")
-    if mpiexec is None or importlib.util.find_spec("mpi4py") is None:
+    starter = mpiexec()
+    if starter is None or importlib.util.find_spec("mpi4py") is None:
         return None, "there is no MPI here (mpi4py and mpiexec)"
     request, result = folder / "job.json", folder / "result.json"
     write_text(request, json.dumps(dataclasses.asdict(job)))
     root = str(Path(__file__).resolve().parents[2])
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))}
-    command = [mpiexec, "-n", "2", sys.executable, "-m", "mpi4py", "-m", "pykaldist.train.measure", str(request), str(result)]
+    env = {**os.environ, **variables(LOOPBACK_INTERFACE),
+           "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))}
+    command = [starter, "-n", "2", sys.executable, "-m", "mpi4py", "-m", "pykaldist.train.measure", str(request), str(result)]
     try:
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIMEOUT)
     except subprocess.TimeoutExpired as error:
-        raise UserError(f"two processes over MPI did not finish within {TIMEOUT} s; check MPI with: {mpiexec} -n 2 hostname.") from error
+        raise UserError(f"two processes over MPI did not finish within {TIMEOUT} s; check MPI with: {starter} -n 2 hostname.") from error
     if done.returncode or not result.is_file():
         last = (done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}").splitlines()[-1]
-        raise UserError(f"two processes over MPI could not be measured ({last}); check MPI with: {mpiexec} -n 2 hostname.")
+        raise UserError(f"two processes over MPI could not be measured ({last}); check MPI with: {starter} -n 2 hostname.")
     found = json.loads(result.read_text(encoding="utf-8"))
     return Exchange(Steps(**found.pop("steps")), **found), ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
 from pykaldist.parallel.host import Host
 from pykaldist.parallel.processes import Divisible
 from pykaldist.parallel.strategy import Strategy
+from pykaldist.parallel.transport import transport
 from pykaldist.parallel.worker import Worker
 
 
@@ -158,3 +160,13 @@ def train() -> Callable[..., Tensor]:
         return workers[0].params
 
     return run
+
+
+@pytest.fixture
+def no_shared_memory(monkeypatch) -> Callable[[], None]:
+    """From when this is called, processes cannot map each other's memory."""
+
+    def refuse(pid: int, file: int, size: int) -> mmap.mmap:
+        raise PermissionError("another user's")
+
+    return lambda: monkeypatch.setattr(transport, "mapped", refuse)

@@ -73,10 +73,10 @@ def epoch(processes: Divisible, name: str, steps: int, seed: int, workers: int |
     for worker in those:
         assert torch.allclose(worker.params, expected), f"{name}: {worker.params.tolist()}, expected {expected.tolist()}"
     host.processes.barrier()
-    if host.peers:
-        slots = len(host.peers._slots._mine)
+    if host.transport:
+        slots = len(host.transport._slots._mine)
         assert slots <= SLOTS * len(own), f"{name}: {slots} slots for {len(own)} workers"
-        host.peers.close()
+        host.transport.close()
     return pushes
 
 

@@ -14,7 +14,6 @@ import torch
 from delays import STRATEGIES, epoch
 
 from pykaldist.errors import ProcessLostError, UserError
-from pykaldist.parallel import peers
 from pykaldist.parallel.concurrent import Concurrent
 from pykaldist.parallel.strategies.adpsgd import Adpsgd, AdpsgdOptions
 from pykaldist.parallel.strategies.hadpsgd import Hadpsgd, HadpsgdOptions
@@ -32,8 +31,8 @@ def test_nothing_is_lost(in_processes, strategy, workers):
 
 
 @pytest.mark.parametrize("strategy", ["adpsgd, ring", "adpsgd, pairwise"])
-def test_nothing_is_lost_where_no_memory_is_shared(in_processes, monkeypatch, strategy):
-    monkeypatch.setattr(peers, "readable", lambda *about: False)
+def test_nothing_is_lost_where_no_memory_is_shared(in_processes, no_shared_memory, strategy):
+    no_shared_memory()
     assert in_processes(3, lambda those: epoch(those, strategy, 150, 0, 6))[0] > 0
 
 
@@ -65,7 +64,7 @@ def test_all_updates_are_in_the_mean(in_processes, make_workers, optimizer, opti
         host.begin_epoch()
         host.run([s.epoch(w, fabric) for s, w, fabric in zip(strategies, host.workers, host.fabrics, strict=True)])
         host.processes.barrier()
-        host.peers.close()
+        host.transport.close()
         return sum(sum(fabric.staleness.values()) for fabric in host.fabrics)
 
     assert sum(in_processes(2, work)) > 0

@@ -126,3 +126,48 @@ def test_a_slow_link_takes_longer_and_changes_nothing(hosts, store, tmp_path, ro
     subprocess.run(train(store, tmp_path / "virtual", "--fabric", "virtual", "--strategy", "ma", "--average-period", "2"), check=True,
                    capture_output=True, env={**os.environ, "PYTHONPATH": str(root)})
     assert torch.equal(params(tmp_path / "slow"), params(tmp_path / "virtual"))
+
+
+PAIR = """
+import sys
+from pykaldist.parallel.fabrics.torch_distributed import TorchDistributed
+from pykaldist.parallel.transport import sockets
+sockets.SILENCE_S = 8
+from pykaldist.parallel.transport.transport import Transport
+
+heard, lost = [], []
+transport = Transport(TorchDistributed("gloo"), lambda *message: heard.append(message), lost.append, sys.argv[1])
+transport.start()
+with transport.changed:
+    transport.send(1 - transport.rank, 10, [1.0])
+    transport.wait(lambda: heard)
+    print(transport._sockets.incoming.last_endpoint.decode(), flush=True)
+    sys.stdin.readline()
+    if transport.rank:
+        transport.send(0, 10, [2.0])
+    transport.wait(lambda: lost)
+    print(lost, flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("named", [True, False])
+def test_a_machine_that_is_gone(hosts, root, named):
+    """Whether something had been sent to it or not; and each listens at the interface that faces the other, named or not, alone."""
+    names, links = hosts
+    running = []
+    for rank, name in enumerate(names):
+        env = {**os.environ, "PYTHONPATH": str(root), "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "10.77.0.1",
+               "MASTER_PORT": "29513", "GLOO_SOCKET_IFNAME": links[rank]}
+        command = on_host(name, rank + 1, sys.executable, "-c", PAIR, links[rank] if named else "")
+        running.append(subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+    listening = [process.stdout.readline() for process in running]
+    assert all(line.startswith(f"tcp://10.77.0.{n}:") for n, line in enumerate(listening, 1))
+    try:
+        assert not ip("-n", names[0], "link", "set", links[0], "down").returncode
+        for process in running:
+            process.stdin.write("\n")
+            process.stdin.flush()
+        assert [process.communicate(timeout=60)[0] for process in running] == ["[1]\n", "[0]\n"]
+    finally:
+        ip("-n", names[0], "link", "set", links[0], "up")

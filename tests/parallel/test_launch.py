@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ from pykaldist.errors import Terminated, UserError
 from pykaldist.parallel import launch
 from pykaldist.parallel.job import JobOptions, inside
 from pykaldist.parallel.processes import Alone
+from pykaldist.parallel.transport.addresses import variables
 from pykaldist.parallel.watch import DIED, FOLDER, WAITING, Watch, activity, leave_word, pulse, read_records
 
 TRAIN = ["train", "--hid-layers", "1", "--hid-dim", "16", "--splice", "1", "--minibatch-size", "32", "--num-threads", "1", "--device",
@@ -26,7 +28,7 @@ TRAIN = ["train", "--hid-layers", "1", "--hid-dim", "16", "--splice", "1", "--mi
 @pytest.fixture(autouse=True)
 def outside(monkeypatch):
     """Not in any job, on a machine with four cores."""
-    for name in [n for n in os.environ if n.startswith(("PMI", "SLURM", "OMPI", "RANK", "WORLD", "MASTER"))]:
+    for name in [n for n in os.environ if n.startswith(("PMI", "SLURM", "OMPI", "RANK", "WORLD", "MASTER", "UCX", "GLOO", "NCCL", "FI_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setattr(launch, "local_cores", lambda: 4)
 
@@ -64,9 +66,12 @@ def test_hosts_of_a_list_and_of_a_file(tmp_path):
 def test_mpiexec():
     verb = [sys.executable, "-m", "mpi4py", "-m", "pykaldist", "train", "store", "exp"]
     command = one(cpu(ngpu=4))
-    assert Path(command.words[0]) == Path(sys.executable).with_name("mpiexec") and command.words[1:] == ["-n", "4", *verb]
-    assert command.env == {}
-    assert one(cpu(ngpu=7, hosts="a,b")).words[1:5] == ["-hosts", "a:4,b:4", "-n", "7"]
+    assert Path(command.words[0]) == Path(sys.executable).with_name("mpiexec.gforker") and command.words[1:] == ["-n", "4", *verb]
+    assert command.env == variables("lo")
+    several = one(cpu(ngpu=7, hosts="a,b"))
+    assert Path(several.words[0]).name == "mpiexec" and several.words[1:5] == ["-hosts", "a:4,b:4", "-n", "7"] and several.env == {}
+    named = one(cpu(ngpu=7, hosts="a,b", interface="eth1"))
+    assert named.words[1:4] == ["-iface", "eth1", "-hosts"] and named.env == variables("eth1")
     gloo = one(cpu(ngpu=4, hosts="a,b", fabric="gloo"))
     assert gloo.words[5:] == [sys.executable, "-m", "pykaldist", "train", "store", "exp"] and gloo.env["MASTER_ADDR"] == "a"
 
@@ -76,6 +81,7 @@ def test_processes_of_its_own():
     assert [c.words for c in commands] == [[sys.executable, "-m", "pykaldist", "train", "store", "exp"]] * 3
     for rank, command in enumerate(commands):
         assert (command.env["RANK"], command.env["LOCAL_RANK"], command.env["WORLD_SIZE"]) == (str(rank), str(rank), "3")
+        assert (command.env["MASTER_ADDR"], command.env["GLOO_SOCKET_IFNAME"]) == ("127.0.0.1", "lo")
     assert len({c.env["MASTER_PORT"] for c in commands}) == 1
 
 
@@ -225,8 +231,15 @@ def test_what_ended_a_job_is_said_once(launcher, capsys):
     assert capsys.readouterr().err == ""
     assert launcher(error.format(0, launch.LOST) + "exit 75").run() == DIED
     assert launcher("echo 'srun: error: node2: task 3: Killed' >&2; exit 137").run() == DIED
-    first, second = capsys.readouterr().err.splitlines()
+    ended = "echo '[0]0:Return code = 0, signaled with Quit' >&2; echo '[0]1:Return code = {}' >&2; "
+    assert launcher(ended.format("0, signaled with Killed")).run() == DIED
+    assert launcher(ended.format("137") + "exit 137").run() == DIED
+    with pytest.raises(UserError, match="ended with status 5"):
+        launcher(ended.format("5") + "exit 5").run()
+    first, second, *others = capsys.readouterr().err.splitlines()
     assert launch.LOST in first and "process 3 on node2 died (killed)" in second
+    killed = f"process 1 on {socket.gethostname()} (pid unknown) was killed by signal 9 (SIGKILL)"
+    assert len(others) == 2 and all(killed in one for one in others)
 
 
 def test_last_words_that_mpiexec_has_not_passed_on(launcher, tmp_path, capsys):

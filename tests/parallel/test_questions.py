@@ -22,7 +22,8 @@ class Pair:
         for rank in range(2):
             host = SimpleNamespace(between=SimpleNamespace(rank=rank), ranks=range(rank, rank + 1), living=[0, 1], hosting=lambda r: r,
                                    wish=lambda: self.wished)
-            host.peers = SimpleNamespace(send=lambda to, kind, numbers, rank=rank: self.mail.append((to, kind, list(map(float, numbers)))))
+            host.transport = SimpleNamespace(
+                send=lambda to, kind, numbers, rank=rank: self.mail.append((to, kind, list(map(float, numbers)))))
             self.both.append(Questions(host, lambda _, answer, rank=rank: self.be_told(rank, answer),
                                        lambda _, place, rank=rank: self.places.__setitem__(rank, place)))
         self.books = Work(counts)

@@ -97,6 +97,29 @@ def alive(pid: int) -> bool:
         return False
 
 
+def descendants(pid: int) -> set[int]:
+    """A process, its children, theirs, and so on."""
+    found = {pid}
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in path.read_text().split():
+            found |= descendants(int(child))
+    return found
+
+
+def listening(pid: int) -> set[tuple[str, int]]:
+    """The addresses and ports at which a process, and what it has started, listens by TCP."""
+    inodes = {os.readlink(path) for one in descendants(pid) for path in Path(f"/proc/{one}/fd").iterdir() if path.is_symlink()}
+    found = set()
+    for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
+            _, local, _, state, _, _, _, _, _, inode, *_ = line.split()
+            if state == "0A" and f"socket:[{inode}]" in inodes:
+                address, port = local.split(":")
+                words = [bytes.fromhex(address[k : k + 8])[::-1] for k in range(0, len(address), 8)]  # each in the machine's order
+                found.add((socket.inet_ntop(family, b"".join(words)), int(port, 16)))
+    return found
+
+
 def outcome(exp: Path) -> tuple[torch.Tensor, list[dict[str, object]]]:
     history = [json.loads(line) for line in (exp / "history.jsonl").read_text().splitlines()]
     return container.load(exp / "final.pt")["params"], [{k: v for k, v in line.items() if k != "seconds"} for line in history]

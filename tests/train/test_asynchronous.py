@@ -6,12 +6,14 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from jobs import EPOCHS, HERE, PATIENCE_S, Run, environment, epochs_done
+from jobs import EPOCHS, HERE, PATIENCE_S, Run, environment, epochs_done, listening
 
 from pykaldist.cli import main
 
@@ -82,6 +84,23 @@ def test_the_others_go_on_when_a_worker_dies(store, tmp_path, strategy, fabric):
     after = lines.index(next(line for line in lines if "dead" in line)) + 1
     assert after < 30 and all(line["frames"] == FRAMES for line in lines[after:])
     assert main(["train", *run.process.args[4:]]) == 0
+
+
+@pytest.mark.parametrize("fabric", ["mpi", "gloo"])
+def test_only_loopback_listens_and_strangers_change_nothing(store, tmp_path, fabric):
+    """Of a job on one machine: hundreds of connections to whatever listens, with garbage, while it trains."""
+    exp = tmp_path / "exp"
+    job = [*STRATEGIES["adpsgd, ring"], "--fabric", fabric, "--ngpu", "2", "--nproc", "2"]
+    run = Run(store, exp, "--schedule", "fixed", "--learn-rates", ",".join(["0.002"] * 30), job=job)
+    run.wait_for(1)
+    places = listening(run.process.pid)
+    assert len(places) >= 2 and {address for address, _ in places} == {"127.0.0.1"}, places
+    for number in range(300):
+        with socket.create_connection(sorted(places)[number % len(places)]) as stranger, suppress(OSError):
+            stranger.sendall((b"GET / HTTP/1.0\r\n\r\n", bytes(range(256)) * 4, b"")[number % 3])
+    assert epochs_done(exp) < 30
+    status, _, err = run.end()
+    assert (status, err) == (0, "") and [line["frames"] for line in history(exp)] == [FRAMES] * 30
 
 
 @pytest.mark.slow

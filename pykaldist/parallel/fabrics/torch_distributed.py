@@ -1,6 +1,7 @@
 """Processes of a torch.distributed job: NCCL between GPUs, gloo between CPUs.
 
-Rank, size and meeting point come from the environment, as torchrun sets it: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
+Rank, size and meeting point come from the environment, as torchrun sets it: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Process 0 listens
+at that address alone, where torchrun does not listen for it: PyTorch by itself would listen on all network interfaces.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import atexit
 import contextlib
 import copy
 import datetime
+import os
+import socket
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -16,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pykaldist.errors import ProcessLostError
+from pykaldist.errors import ProcessLostError, UserError
 from pykaldist.parallel.processes import Divisible
 
 
@@ -36,9 +39,13 @@ class TorchDistributed(Divisible):
     """`backend`: nccl or gloo; with nccl, control values go through gloo."""
 
     def __init__(self, backend: str, timeout: float = 1800.0) -> None:
+        backend, limit = "cpu:gloo,cuda:nccl" if backend == "nccl" else "gloo", datetime.timedelta(seconds=timeout)
         with _exchange():
-            dist.init_process_group("cpu:gloo,cuda:nccl" if backend == "nccl" else "gloo",
-                                    timeout=datetime.timedelta(seconds=timeout))
+            if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+                dist.init_process_group(backend, timeout=limit)
+            else:
+                rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+                dist.init_process_group(backend, timeout=limit, store=_store(rank, size, limit), rank=rank, world_size=size)
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self._group = dist.group.WORLD
         self._members = list(range(self.size))  # in the job
@@ -105,3 +112,21 @@ class TorchDistributed(Divisible):
         other._group = dist.new_group()
         self._all.append(other)
         return other
+
+
+def _store(rank: int, size: int, limit: datetime.timedelta) -> dist.Store:
+    """Where the processes meet."""
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    if rank:
+        return dist.TCPStore(host, port, size, timeout=limit)
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    if address[0].startswith("127.") and not host.startswith(("127.", "localhost")):
+        address = ("", port)  # some systems give a host's own name a loopback address, which others do not reach
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+    except OSError as error:
+        raise UserError(f"process 0 on {socket.gethostname()} cannot listen at MASTER_ADDR={host} MASTER_PORT={port} ({error.strerror}); "
+                        "it has to be an address of this host, and a port that is free.") from error
+    return dist.TCPStore(host, port, size, is_master=True, timeout=limit, multi_tenant=True, master_listen_fd=listener.detach())

@@ -1,4 +1,4 @@
-"""The processes of a job that have not died, as a group that exchanges.
+"""The live group: the processes of a job that have not died, exchanging sums and other results.
 
 Every operation goes through process 0: all send it what they have; when it has something of everyone who is still connected, it makes the
 result of that and sends it round, with the list of those whose share is in it. So all agree who is of the group, whenever somebody
@@ -14,22 +14,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pykaldist.parallel.peers import RESULT, SHARE, Peers
 from pykaldist.parallel.processes import Processes
+from pykaldist.parallel.transport.transport import RESULT, SHARE, Transport
 
 Combine = Callable[[list[Tensor]], Tensor]
 
 
-class Survivors(Processes):
+class LiveGroup(Processes):
     """`rank` of `size` among those who were in the last exchange; `members` are their numbers in the job.
 
     `deliver` has to be given the messages of kinds SHARE and RESULT.
     """
 
-    def __init__(self, peers: Peers, channel: int = 0) -> None:
-        self.peers, self._channel = peers, channel
-        self.members = list(range(peers.size))
-        self.rank, self.size = peers.rank, peers.size
+    def __init__(self, transport: Transport, channel: int = 0) -> None:
+        self.transport, self._channel = transport, channel
+        self.members = list(range(transport.size))
+        self.rank, self.size = transport.rank, transport.size
         self._count = 0
         self._arrived: dict[tuple[int, int, int], tuple[list[int], Tensor]] = {}  # channel, number, sender -> what else it says, buffer
         self._twins = 0
@@ -40,25 +40,28 @@ class Survivors(Processes):
         self._arrived[channel, number, peer] = rest, buffer
 
     def _meet(self, own: Tensor, combine: Combine) -> tuple[Tensor, list[int]]:
-        """What process 0 makes of everyone's buffers, and their lengths."""
+        """What process 0 makes of everyone's buffers, which may be borrowed, and their lengths."""
         self._count += 1
-        key, peers, own = (self._channel, self._count), self.peers, own.detach().cpu()
-        if peers.rank:
-            with peers.changed:
-                peers.send(0, SHARE, key, own)
-                peers.wait(lambda: (*key, 0) in self._arrived)
+        key, transport, own = (self._channel, self._count), self.transport, own.detach().cpu()
+        if transport.rank:
+            with transport.changed:
+                transport.send(0, SHARE, key, own)
+                transport.wait(lambda: (*key, 0) in self._arrived)
                 (count, *rest), result = self._arrived.pop((*key, 0))
             members, lengths = rest[:count], rest[count:]
         else:
-            with peers.changed:
-                peers.wait(lambda: all((*key, p) in self._arrived or p in peers.gone for p in self.members[1:]))
-                members = [p for p in self.members if p not in peers.gone]
+            with transport.changed:
+                transport.wait(lambda: all((*key, p) in self._arrived or p in transport.gone for p in self.members[1:]))
+                members = [p for p in self.members if p not in transport.gone]
                 shares = [own, *(self._arrived.pop((*key, p))[1] for p in members[1:])]
             lengths, result = [len(share) for share in shares], combine(shares)
-            with peers.changed:
+            del shares  # they are borrowed
+            if len(result):  # one copy for all
+                result = transport.lend(result).copy_(result)
+            with transport.changed:
                 for p in members[1:]:
-                    peers.send(p, RESULT, [*key, len(members), *members, *lengths], result)
-        self.members, self.rank, self.size = members, members.index(peers.rank), len(members)
+                    transport.send(p, RESULT, [*key, len(members), *members, *lengths], result)
+        self.members, self.rank, self.size = members, members.index(transport.rank), len(members)
         return result, lengths
 
     def sum(self, buffer: Tensor, scale: float) -> None:
@@ -72,18 +75,19 @@ class Survivors(Processes):
 
     def control(self, values: Sequence[float] | np.ndarray, largest: bool = False) -> np.ndarray:
         own = torch.from_numpy(np.array(values, dtype=np.float64))
-        return self._meet(own, lambda shares: torch.stack(shares).amax(0) if largest else torch.stack(shares).sum(0))[0].numpy().copy()
+        result, _ = self._meet(own, lambda shares: torch.stack(shares).amax(0) if largest else torch.stack(shares).sum(0))
+        return result.numpy().copy()
 
     def gather(self, buffer: Tensor) -> list[Tensor]:
         result, lengths = self._meet(buffer, torch.cat)
-        return list(result.to(buffer.device).split(lengths))
+        return list(result.to(buffer.device, copy=True).split(lengths))
 
     def scatter(self, parts: list[Tensor]) -> list[Tensor]:
         counts = self.gather(torch.tensor([len(part) for part in parts]))
         return [sent.split(count.tolist())[self.rank] for sent, count in zip(self.gather(torch.cat(parts)), counts, strict=True)]
 
-    def twin(self) -> Survivors:
+    def twin(self) -> LiveGroup:
         self._twins += 1
-        other = Survivors(self.peers, self._channel + self._twins)
+        other = LiveGroup(self.transport, self._channel + self._twins)
         other._arrived = self._arrived
         return other

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import time
 from functools import partial
@@ -13,13 +12,12 @@ import pytest
 import torch
 
 from pykaldist.errors import ProcessLostError
-from pykaldist.parallel import peers as peers_module
-from pykaldist.parallel.mailbox import ATTENDED, Mailbox
-from pykaldist.parallel.peers import DTYPES, FAILED, Peers
-from pykaldist.parallel.shared import Slots, proof, readable
-from pykaldist.parallel.survivors import Survivors
+from pykaldist.parallel.live_group import LiveGroup
+from pykaldist.parallel.transport.message_queue import ATTENDED, MessageQueue
+from pykaldist.parallel.transport.shared_memory import Slots
+from pykaldist.parallel.transport.transport import DTYPES, FAILED, Link, Transport
 
-NOTE = 10
+NOTE = 100
 
 
 class Heard:
@@ -27,71 +25,68 @@ class Heard:
 
     def __init__(self, those) -> None:
         self.messages, self.lost = [], []
-        self.peers = Peers(those, lambda *message: self.messages.append(message), self.lost.append)
-        self.peers.start()
+        self.transport = Transport(those, lambda *message: self.messages.append(message), self.lost.append)
+        self.transport.start()
 
     def wait(self, until) -> None:
-        with self.peers.changed:
-            assert self.peers.changed.wait_for(lambda: self.peers.failure is not None or until(), 20)
-            if self.peers.failure:
-                raise self.peers.failure
+        with self.transport.changed:
+            assert self.transport.changed.wait_for(lambda: self.transport.failure is not None or until(), 20)
+            if self.transport.failure:
+                raise self.transport.failure
 
 
-def cut(peers: Peers) -> None:
+def cut(transport: Transport) -> None:
     """The process ends without a word."""
-    for link in peers._links.values():
-        link.socket.shutdown(socket.SHUT_RDWR)
+    transport._end(linger=0.0)
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_messages_come_whole_and_in_order(in_processes, monkeypatch, shared):
+def test_messages_come_whole_and_in_order(in_processes, no_shared_memory, shared):
+    """Small and large ones, which lie in shared memory where there is any."""
     if not shared:
-        monkeypatch.setattr(peers_module, "readable", lambda *about: False)
-    buffers = [None, *(torch.arange(-3, 1000 * k).to(dtype) for k, dtype in enumerate(DTYPES[1:], 1)), torch.zeros(0)]
+        no_shared_memory()
+    buffers = [None, *(torch.arange(-3, 1000 * k).to(dtype) for k, dtype in enumerate(DTYPES[1:], 1)), torch.zeros(0), torch.ones(1 << 16)]
 
     def work(those):
-        heard, sent = Heard(those), threading.Event()
+        heard = Heard(those)
         for peer in range(those.size):
             if peer != those.rank:
                 for number, buffer in enumerate(buffers):
-                    last = number == len(buffers) - 1
-                    heard.peers.send(peer, NOTE, [number, 0.5, -1e300], buffer, sent.set if last else None)
+                    heard.transport.send(peer, NOTE, [number, 0.5, -1e300], buffer)
         heard.wait(lambda: len(heard.messages) == (those.size - 1) * len(buffers))
-        assert sent.wait(20)
         for peer in range(those.size):
             own = [message for message in heard.messages if message[0] == peer]
+            own.sort(key=lambda message: message[2][0] * shared)  # what is left in shared memory may overtake
             for number, (message, buffer) in enumerate(zip(own, buffers if own else [], strict=True)):
                 assert message[1:3] == (NOTE, [number, 0.5, -1e300])
                 assert message[3] is None if buffer is None else message[3].dtype == buffer.dtype and torch.equal(message[3], buffer)
-        granted = heard.peers.grant(1 - those.rank, heard.peers.lend(torch.zeros(3))) if those.rank < 2 else []
+        borrowed = len(heard.transport._slots._borrowed)
         those.barrier()
-        heard.peers.close()
-        assert heard.lost == []
-        return bool(granted)
+        heard.transport.close()
+        assert heard.lost == [] and heard.transport.failure is None
+        return borrowed
 
-    assert in_processes(3, work) == [shared, shared, False]
+    assert in_processes(3, work) == [2 * (len(buffers) - 2) * shared] * 3
 
 
-def test_what_a_connection_does_not_take_at_once_is_queued(in_processes):
+def test_nobody_waits_for_one_who_does_not_read(in_processes):
     """Far more than the system holds of a connection, for one who does not read for a while."""
-    count = 60_000
+    count = 20_000
 
     def work(those):
-        heard, left = Heard(those), []
+        heard = Heard(those)
         if those.rank == 0:
-            with heard.peers.changed:
-                for number in range(count):
-                    heard.peers.send(1, NOTE, [number, *range(20)], None, lambda number=number: left.append(number))
-                assert 0 < len(left) < count
-                assert heard.peers.changed.wait_for(lambda: len(left) == count, 20)
-            assert left == list(range(count))
+            for number in range(count):
+                heard.transport.send(1, NOTE, [number, *range(20)])
+            those.barrier()
         else:
-            with heard.peers.changed:  # which reading needs
-                time.sleep(1.0)
+            with heard.transport.changed:  # which reading needs
+                those.barrier()
+                assert len(heard.messages) < count
             heard.wait(lambda: len(heard.messages) == count)
             assert [message[2][0] for message in heard.messages] == list(range(count))
         those.barrier()
-        heard.peers.close()
+        heard.transport.close()
 
     in_processes(2, work)
 
@@ -99,13 +94,13 @@ def test_what_a_connection_does_not_take_at_once_is_queued(in_processes):
 def test_memory_that_is_lent_is_read_and_answered_in_place(in_processes):
     def work(those):
         heard = Heard(those)
-        mine = heard.peers.lend(torch.zeros(5, dtype=torch.float64)).fill_(those.rank + 1)
-        heard.peers.send(1 - those.rank, NOTE, heard.peers.grant(1 - those.rank, mine))
+        mine = heard.transport.lend(torch.zeros(5, dtype=torch.float64)).fill_(those.rank + 1)
+        heard.transport.send(1 - those.rank, NOTE, [], mine)
         heard.wait(lambda: heard.messages)
-        heard.peers.borrowed(1 - those.rank, heard.messages[0][2]).mul_(10)
+        heard.messages[0][3].mul_(10)
         those.barrier()
         assert mine.tolist() == [10.0 * (those.rank + 1)] * 5
-        heard.peers.close()
+        heard.transport.close()
         return True
 
     assert in_processes(2, work) == [True, True]
@@ -127,7 +122,7 @@ def test_a_slot_is_lent_again_when_nobody_anywhere_refers_to_it():
     borrowed.pop()
     assert owner.lend(like, host).data_ptr() not in places
     borrowed.pop()
-    assert owner.lend(torch.zeros(3), host).data_ptr() not in places  # too small
+    assert owner.lend(torch.zeros(5000), host).data_ptr() not in places  # too small
     again = owner.lend(like, host)
     assert again.data_ptr() == places[0]
     owner.grant(again, 1)
@@ -139,7 +134,7 @@ def test_a_slot_is_lent_again_when_nobody_anywhere_refers_to_it():
 
 
 class Computing:
-    """Process 1 of two computes, and `heard` of it answers NOTE with another one; process 0 does `ask(its peers)` meanwhile.
+    """Process 1 of two computes, and `heard` of it answers NOTE with another one; process 0 does `ask(its transport)` meanwhile.
 
     What process 1 had heard when that was done, and when it had computed.
     """
@@ -153,25 +148,25 @@ class Computing:
                 those.barrier()
                 found = None
             else:
-                heard.peers._heed = lambda *message: (heard.messages.append(message), heard.peers.send(0, NOTE))
-                with heard.peers.attending():
+                heard.transport._heed = lambda *message: (heard.messages.append(message), heard.transport.send(0, NOTE))
+                with heard.transport.attending():
                     those.barrier()
                     those.barrier()
                     before = [message[2] for message in heard.messages]
                     if looks:
-                        heard.peers.look()
-                        assert not heard.peers._links[0].inbox.unread
+                        heard.transport.look()
+                        assert not heard.transport._links[0].inbox.unread
                 found = before, [message[2] for message in heard.messages]
             those.barrier()
-            heard.peers.close()
+            heard.transport.close()
             return found
 
         self.before, self.after = in_processes(2, work)[1]
 
 
 def send(heard, *numbers, **more):
-    with heard.peers.changed:
-        heard.peers.send(1, NOTE, numbers, **more)
+    with heard.transport.changed:
+        heard.transport.send(1, NOTE, numbers, **more)
 
 
 @pytest.mark.parametrize("looks", [True, False])
@@ -185,20 +180,20 @@ def test_who_attends_finds_what_is_left_when_it_looks_or_has_computed(in_process
     assert (done.before, done.after) == ([], [[1.0], [2.0]])
 
 
-def test_who_comes_to_wait_nudges(in_processes):
+def test_who_comes_to_wait_wakes_him(in_processes):
     def ask(heard):
         send(heard, 1)
-        with heard.peers.changed:
-            heard.peers.wait(lambda: heard.messages)
+        with heard.transport.changed:
+            heard.transport.wait(lambda: heard.messages)
 
     assert Computing(in_processes, ask).before == [[1.0]]
 
 
-def test_who_waits_already_nudges_for_what_its_reading_thread_leaves(in_processes):
+def test_who_waits_already_wakes_him_for_what_its_reading_thread_leaves(in_processes):
     def ask(heard):
         def wait():
-            with heard.peers.changed:
-                heard.peers.wait(lambda: heard.messages)
+            with heard.transport.changed:
+                heard.transport.wait(lambda: heard.messages)
 
         waiting = threading.Thread(target=wait)
         waiting.start()
@@ -219,73 +214,68 @@ def test_what_was_left_is_heard_before_what_comes_by_the_connection(in_processes
     assert Computing(in_processes, ask).before == [[1.0], list(range(20))]
 
 
-def test_who_leaves_a_message_for_one_who_just_goes_nudges(in_processes, monkeypatch):
+def test_who_leaves_a_message_for_one_who_just_goes_wakes_him(in_processes, monkeypatch):
     """It is attended when the message is left, and not any more when the writer looks again; the reader has had its last look."""
 
     def put(self, kind, numbers):
-        left = Mailbox.put(self, kind, numbers)
+        left = MessageQueue.put(self, kind, numbers)
         self._marks[ATTENDED] = False
         return left
 
     def ask(heard):
-        monkeypatch.setattr(heard.peers._links[1].outbox, "put", partial(put, heard.peers._links[1].outbox))
+        monkeypatch.setattr(heard.transport._links[1].outbox, "put", partial(put, heard.transport._links[1].outbox))
         send(heard, 1)
         heard.wait(lambda: heard.messages)
 
     assert Computing(in_processes, ask).before == [[1.0]]
 
 
-def test_one_who_dies_attending_is_left_alone(in_processes):
+def test_one_who_dies_attending_is_left_alone(in_processes, monkeypatch):
     """Nothing is left for it or queued any more, and what it was granted is lent again."""
 
     def work(those):
         heard = Heard(those)
         if those.rank == 1:
-            with heard.peers.attending():
+            with heard.transport.attending():
                 those.barrier()
-                cut(heard.peers)
+                cut(heard.transport)
                 those.barrier()
             return True
-        slot = heard.peers.lend(torch.zeros(5))
-        place, link = slot.data_ptr(), heard.peers._links[1]
-        heard.peers.grant(1, slot)
+        slot = heard.transport.lend(torch.zeros(5))
+        place = slot.data_ptr()
+        heard.transport._slots.grant(slot, 1)
         del slot
         those.barrier()
         heard.wait(lambda: heard.lost)
-        queued = link._queued
-        with heard.peers.changed:
+        sent = []
+        monkeypatch.setattr(Link, "wake", sent.append)
+        with heard.transport.changed:
             for _ in range(5):
                 with pytest.raises(RuntimeError, match="ended"):
-                    heard.peers.failure = None
-                    threading.Timer(0.01, heard.peers._fail, [RuntimeError("ended")]).start()
-                    heard.peers.wait(lambda: False)
-        assert link._queued == queued and heard.peers.lend(torch.zeros(5)).data_ptr() == place
+                    heard.transport.failure = None
+                    threading.Timer(0.01, heard.transport._fail, [RuntimeError("ended")]).start()
+                    heard.transport.wait(lambda: False)
+        assert not sent and heard.transport.lend(torch.zeros(5)).data_ptr() == place
         those.barrier()
         return True
 
     assert in_processes(2, work) == [True, True]
 
 
-def test_whose_memory_can_be_read(tmp_path):
-    file = proof(b"secret")
-    assert readable(os.getpid(), file, b"secret") and not readable(os.getpid(), file, b"other!") and not readable(1 << 22, file, b"secret")
-    os.close(file)
-
-
 def test_a_process_that_ends_is_lost_and_one_that_fails_ends_the_others(in_processes):
     def work(those):
         heard = Heard(those)
         if those.rank == 1:
-            cut(heard.peers)
+            cut(heard.transport)
             return None
         heard.wait(lambda: heard.lost)
         assert heard.lost == [1]
-        heard.peers.send(1, NOTE)  # goes nowhere
+        heard.transport.send(1, NOTE)  # goes nowhere
         if those.rank == 2:
             heard.wait(lambda: heard.messages)
-            heard.peers.close(FAILED)
+            heard.transport.close(FAILED)
             return None
-        heard.peers.send(2, NOTE)
+        heard.transport.send(2, NOTE)
         with pytest.raises(ProcessLostError, match="process 2 has failed"):
             heard.wait(lambda: False)
         return True
@@ -293,43 +283,19 @@ def test_a_process_that_ends_is_lost_and_one_that_fails_ends_the_others(in_proce
     assert in_processes(3, work) == [True, None, None]
 
 
-def test_strangers_are_not_let_in(in_processes, monkeypatch):
-    """Somebody knocks at every port before the others do."""
-    connect = peers_module._connect
-
-    def after_strangers(card, rank, peer):
-        for greeting in (b"", b"GET / HTTP/1.0\r\n\r\n" + bytes(40), peers_module.GREETING.pack(bytes(16), rank, True)):
-            with socket.create_connection(("127.0.0.1", card["port"])) as stranger:
-                stranger.sendall(greeting)
-        return connect(card, rank, peer)
-
-    monkeypatch.setattr(peers_module, "_connect", after_strangers)
-    monkeypatch.setattr(peers_module, "CONNECT_S", 2.0)
-
-    def work(those):
-        heard = Heard(those)
-        heard.peers.send(1 - those.rank, NOTE)
-        heard.wait(lambda: heard.messages)
-        those.barrier()
-        heard.peers.close()
-        return True
-
-    assert in_processes(2, work) == [True, True]
-
-
 def together(those):
-    """Survivors and whom they lose."""
+    """LiveGroup and whom they lose."""
     box = {}
     lost = []
-    peers = Peers(those, lambda peer, kind, numbers, buffer: box["group"].deliver(peer, numbers, buffer), lost.append)
-    box["group"] = Survivors(peers)
-    peers.start()
-    return peers, box["group"]
+    transport = Transport(those, lambda peer, kind, numbers, buffer: box["group"].deliver(peer, numbers, buffer), lost.append)
+    box["group"] = LiveGroup(transport)
+    transport.start()
+    return transport, box["group"]
 
 
 def test_survivors_exchange_as_any_processes_do(in_processes):
     def work(those):
-        peers, group = together(those)
+        transport, group = together(those)
         twin = group.twin()
         for exchange in (group, twin):
             buffer = torch.arange(5.0) * (those.rank + 1)
@@ -342,7 +308,7 @@ def test_survivors_exchange_as_any_processes_do(in_processes):
             scattered = exchange.scatter([torch.full((p,), 10 * those.rank + p) for p in range(3)])
             assert [part.tolist() for part in scattered] == [[10 * p + those.rank] * those.rank for p in range(3)]
         those.barrier()
-        peers.close()
+        transport.close()
         return True
 
     assert in_processes(3, work) == [True] * 3
@@ -351,20 +317,20 @@ def test_survivors_exchange_as_any_processes_do(in_processes):
 @pytest.mark.parametrize("dead", [1, 3])
 def test_survivors_go_on_and_agree_who_they_are(in_processes, dead):
     def work(those):
-        peers, group = together(those)
+        transport, group = together(those)
         assert group.control([1.0])[0] == 4
         if those.rank == dead:
-            cut(peers)
+            cut(transport)
             return None
         sizes = {float(group.control([1.0])[0]) for _ in range(200)}
-        with peers.changed:
-            peers.changed.wait_for(lambda: dead in peers.gone, 20)
+        with transport.changed:
+            transport.changed.wait_for(lambda: dead in transport.gone, 20)
         group.barrier()
         assert sizes <= {3.0, 4.0} and group.control([1.0])[0] == 3 and group.size == 3
         assert [int(part[0]) for part in group.gather(torch.tensor([those.rank]))] == group.members == [p for p in range(4) if p != dead]
         assert group.members[group.rank] == those.rank
         group.barrier()
-        peers.close()
+        transport.close()
         return True
 
     assert in_processes(4, work) == [None if rank == dead else True for rank in range(4)]
@@ -376,11 +342,11 @@ def test_without_process_0_all_ends(in_processes):
             raise ProcessLostError(f"process {peer} has died")
 
         box = {}
-        peers = Peers(those, lambda peer, kind, numbers, buffer: box["group"].deliver(peer, numbers, buffer), lost)
-        box["group"] = Survivors(peers)
-        peers.start()
+        transport = Transport(those, lambda peer, kind, numbers, buffer: box["group"].deliver(peer, numbers, buffer), lost)
+        box["group"] = LiveGroup(transport)
+        transport.start()
         if those.rank == 0:
-            cut(peers)
+            cut(transport)
             return None
         with pytest.raises(ProcessLostError, match="process 0"):
             for _ in range(3):

@@ -1,7 +1,9 @@
 """Memory that processes of one machine share: a buffer is written once, and read, or answered, where it lies.
 
-A process lends slots: anonymous files in memory, mapped by it and by whoever opens /proc/<pid>/fd/<fd>, which the processes of one user on
-one machine can. They have no name that could be left behind when all are gone.
+A process lends slots: anonymous files in memory (memfd), mapped by it and by whoever opens /proc/<pid>/fd/<fd>, which the processes of one
+user on one machine can. `multiprocessing.shared_memory` is not used. Its segments have names: when a process was killed by SIGKILL with
+all of its group, as schedulers do, its segment was still in /dev/shm afterwards. It adds a process to each that makes one
+(the resource tracker), which before Python 3.13 also deletes segments of others. And containers often limit /dev/shm to 64 MB.
 
 A slot is lent again when nobody refers to it any more: its owner to the tensor over it, nor those to whom that was granted to theirs.
 Behind the bytes of a slot is a number for each process, in which that counts what it has given back; the owner knows what it has
@@ -21,6 +23,7 @@ import torch
 from torch import Tensor
 
 COUNT = np.dtype(np.int64)
+SMALL = 4096  # bytes
 
 
 @dataclass
@@ -36,7 +39,7 @@ class Slot:
     @classmethod
     def over(cls, memory: mmap.mmap, size: int, processes: int) -> Slot:
         returned = np.frombuffer(memory, COUNT, processes, _whole(size))
-        return cls(torch.frombuffer(memory, dtype=torch.uint8, count=size), returned, [0] * processes)
+        return cls(torch.frombuffer(memory, dtype=torch.uint8, count=_room(size)), returned, [0] * processes)
 
     @property
     def tensor_now(self) -> Tensor | None:
@@ -45,7 +48,7 @@ class Slot:
 
     def fits(self, size: int) -> bool:
         """Whether it can be lent for so many bytes."""
-        return len(self.bytes) == size and self.tensor_now is None and self.returned.tolist() == self.granted
+        return len(self.bytes) == _room(size) and self.tensor_now is None and self.returned.tolist() == self.granted
 
 
 class Slots:
@@ -69,7 +72,7 @@ class Slots:
         size = like.numel() * like.itemsize
         with self._lock:
             slot = next((slot for slot in self._mine.values() if slot.fits(size)), None) or self._make(size)
-            tensor = slot.bytes.view(like.dtype)
+            tensor = slot.bytes[:size].view(like.dtype)
             slot.tensor = weakref.ref(tensor)
         return tensor
 
@@ -111,7 +114,7 @@ class Slots:
                 memory = mapped(pid, file, _whole(size) + self._size * COUNT.itemsize)
                 self._others[pid, file] = Slot.over(memory, size, self._size)
             slot = self._others[pid, file]
-            tensor = slot.bytes.view(dtype)
+            tensor = slot.bytes[:size].view(dtype)
             self._borrowed[weakref.ref(tensor, self._give_back)] = slot
         return tensor
 
@@ -120,8 +123,14 @@ class Slots:
             self._borrowed.pop(tensor).returned[self._rank] += 1
 
 
+def _room(size: int) -> int:
+    """The bytes of a slot that is lent for `size` of them: small ones are all alike."""
+    return max(size, SMALL)
+
+
 def _whole(size: int) -> int:
-    return -(-size // COUNT.itemsize) * COUNT.itemsize
+    """Where the counts begin in a slot that is lent for so many bytes."""
+    return -(-_room(size) // COUNT.itemsize) * COUNT.itemsize
 
 
 def make(size: int) -> int:
@@ -136,24 +145,5 @@ def mapped(pid: int, file: int, size: int) -> mmap.mmap:
     opened = os.open(f"/proc/{pid}/fd/{file}", os.O_RDWR)
     try:
         return mmap.mmap(opened, size)
-    finally:
-        os.close(opened)
-
-
-def proof(secret: bytes) -> int:
-    """A file that holds a secret, for others to prove that they can read it."""
-    file = os.memfd_create("pykaldist", os.MFD_CLOEXEC)
-    os.write(file, secret)
-    return file
-
-
-def readable(pid: int, file: int, secret: bytes) -> bool:
-    """True where the process `pid` is one of this machine, and its `proof` can be opened."""
-    try:
-        opened = os.open(f"/proc/{pid}/fd/{file}", os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        return os.pread(opened, len(secret), 0) == secret
     finally:
         os.close(opened)

@@ -8,16 +8,16 @@ import sys
 import threading
 import time
 
-from pykaldist.parallel.mailbox import BYTES, NUMBERS, ROWS, Mailbox
+from pykaldist.parallel.transport.message_queue import BYTES, NUMBERS, ROWS, MessageQueue
 
 
-def boxes(number=1):
+def queues(number=1):
     memory = mmap.mmap(-1, 2 * BYTES)
-    return Mailbox(memory, number), Mailbox(memory, number)
+    return MessageQueue(memory, number), MessageQueue(memory, number)
 
 
 def test_messages_come_whole_and_in_order_round_and_round():
-    writer, reader = boxes()
+    writer, reader = queues()
     reader.attended = True
     left = 0
     for batch in (1, ROWS, 3, ROWS - 1, 0, 2):
@@ -32,19 +32,17 @@ def test_messages_come_whole_and_in_order_round_and_round():
 
 
 def test_what_is_not_taken():
-    writer, reader = boxes(0)
-    assert not writer.put(1, [])  # nobody attends
-    reader.attended = True
+    writer, reader = queues(0)
     assert not writer.put(1, [0.0] * (NUMBERS + 1))
     assert all(writer.put(1, []) for _ in range(ROWS)) and not writer.put(1, [])
     assert next(reader.take()) == (1, []) and writer.put(2, [])
-    assert not boxes(1)[0].unread
+    assert not queues(1)[0].unread
 
 
 def test_either_the_writer_sees_that_nobody_attends_or_the_reader_sees_the_message():
     """The reader goes away again and again, with a last look. When the writer has looked again, too, all that is unread has been nudged
     for."""
-    writer, reader = boxes()
+    writer, reader = queues()
     nudged, done, ended = set(), threading.Event(), threading.Event()
     found, missed, count, pause = [], [], 0, random.Random(0)
 
@@ -56,7 +54,7 @@ def test_either_the_writer_sees_that_nobody_attends_or_the_reader_sees_the_messa
                     nudged.add(count)
                 count += 1
             else:
-                done.set()  # it leaves nothing more until somebody attends
+                done.set()  # there is no room until somebody reads
 
     thread, interval = threading.Thread(target=write), sys.getswitchinterval()
     sys.setswitchinterval(1e-5)

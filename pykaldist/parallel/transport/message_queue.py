@@ -1,11 +1,13 @@
-"""Short messages to a process that computes, in memory that both share.
+"""A message queue in shared memory: short messages to a process of the same machine that computes.
 
-A message by a connection takes 0.2 ms of the core that sends it and as much of the one that computes where it arrives, most of it to wake
-a thread there: with a message or two a step that is as much as all else that workers tell each other. A process that looks about
-in the midst of its step anyway (`Peers.attending`) finds what is in its mailboxes for no more than a glance.
+A message by a connection wakes threads where it arrives, which take the core from the step that is computed there. A process that looks
+about in the midst of its step anyway (`Transport.attending`) finds what is in its queues for no more than a glance. Measured, of the
+process that computes: a message to it and its answer, both by the connection, take 0.19 ms of CPU time and two switches of threads (by
+plain TCP 0.12 ms and 0.7); with the message in the queue 0.08 ms, nearly all for its answer. Two workers of `adpsgd` exchange four a step:
+pairwise on two ranks over one worker, by turns on a machine that was not quite idle, 1.54 and 1.36 with queues, 1.22 and 1.08 without.
 
-One process writes, one reads. The reader says when it `attends`; the writer leaves a message only then, and looks afterwards whether that
-is still so: if not, the reader may have had its last look before, and has to be nudged. Each of them makes its own mark and then reads the
+One process writes, one reads. The reader says when it attends (`attended`); the writer leaves a message, and looks afterwards whether that
+is so: if not, the reader may have had its last look before, and has to be woken. Each of them makes its own mark and then reads the
 other's, so that at least one of the two sees it.
 """
 
@@ -25,7 +27,7 @@ MARKS = 3 * LINE
 BYTES = MARKS + ROWS * ROW.itemsize
 
 
-class Mailbox:
+class MessageQueue:
     """Number `number` of those in this memory, `BYTES` each, zeros at first."""
 
     def __init__(self, memory: mmap.mmap, number: int) -> None:
@@ -47,9 +49,9 @@ class Mailbox:
         return bool(self._marks[WRITTEN] != self._marks[READ])
 
     def put(self, kind: int, numbers: Sequence[float]) -> bool:
-        """Leave a message; False where nobody attends, or there is no room for it."""
+        """Leave a message; False where there is no room for it."""
         written = int(self._marks[WRITTEN])
-        if not self.attended or len(numbers) > NUMBERS or written - int(self._marks[READ]) == ROWS:
+        if len(numbers) > NUMBERS or written - int(self._marks[READ]) == ROWS:
             return False
         row = self._rows[written % ROWS]
         row["kind"], row["count"], row["numbers"][: len(numbers)] = kind, len(numbers), numbers

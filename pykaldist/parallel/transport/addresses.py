@@ -1,0 +1,82 @@
+"""Network addresses: which one a process listens at, and that nobody but the job's machines can reach.
+
+All processes on one machine: loopback. Otherwise the IPv4 address of the network interface that faces the other machines: the one that the
+user has named (`--interface`), else one whose network the others have an address in, else the one by which the system routes to them.
+What MPI, gloo and NCCL listen at is chosen by variables of the environment (`variables`), before the processes have met.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from ipaddress import IPv4Interface
+from pathlib import Path
+
+from pykaldist.errors import UserError
+
+LOOPBACK = "127.0.0.1"
+LOOPBACK_INTERFACE = "lo"
+SIOCGIFADDR, SIOCGIFNETMASK = 0x8915, 0x891B
+BY_UCX, BY_GLOO, BY_NCCL, BY_LIBFABRIC = "UCX_NET_DEVICES", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "FI_TCP_IFACE"
+
+
+def variables(interface: str) -> dict[str, str]:
+    """The environment by which MPI (of MPICH: UCX or libfabric), gloo and NCCL use a network interface, if one is named; what the user has
+    set stays."""
+    return {name: interface for name in (BY_UCX, BY_GLOO, BY_NCCL, BY_LIBFABRIC) if interface and name not in os.environ}
+
+
+def interfaces() -> dict[str, IPv4Interface]:
+    """The network interfaces of this machine that have an IPv4 address, with that and its network, but for loopback."""
+    found = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            try:
+                address, mask = (socket.inet_ntoa(fcntl.ioctl(probe.fileno(), code, request)[20:24])
+                                 for code in (SIOCGIFADDR, SIOCGIFNETMASK))
+            except OSError:
+                continue  # an interface without an address
+            if not address.startswith("127."):
+                found[name] = IPv4Interface(f"{address}/{mask}")
+    return found
+
+
+def machine() -> str:
+    """A name of this machine that no other has; containers and network namespaces count as machines of their own."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return " ".join([socket.gethostname(), boot, os.readlink("/proc/self/ns/pid"), os.readlink("/proc/self/ns/net")])
+
+
+def facing(own: Mapping[str, IPv4Interface], others: Sequence[Sequence[IPv4Interface]], interface: str = "") -> str:
+    """The address of this machine, which has the interfaces `own`, that all `others`, which have those, can reach; on `interface`, if
+    that is named."""
+    host, known = socket.gethostname(), ", ".join(f"{name} ({one.ip})" for name, one in own.items()) or "none"
+    if interface:
+        if interface not in own:
+            raise UserError(f"--interface {interface}: {host} has no such network interface with an IPv4 address; it has {known}.")
+        return str(own[interface].ip)
+    everywhere = {one.ip for those in others for one in those}  # bridges of containers have the same address on all machines
+    candidates = [one for one in own.values() if one.ip not in everywhere]
+    for one in candidates:
+        if all(any(other.ip in one.network for other in those) for those in others):
+            return str(one.ip)
+    mine = {one.ip for one in own.values()}
+    for those in others:
+        for other in those:
+            if other.ip not in mine and (source := _source(str(other.ip))) in map(str, (one.ip for one in candidates)):
+                return source
+    raise UserError(f"{host} has no network interface that faces the other hosts of the job; it has {known}: name one by --interface.")
+
+
+def _source(address: str) -> str:
+    """The address from which the system would send to another."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, 9))  # sends nothing
+        except OSError:
+            return ""
+        return str(probe.getsockname()[0])
