@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from pykaldist import __version__, deterministic
+from pykaldist import __version__, deterministic, scheduling
 from pykaldist.errors import Terminated, UserError
 
 _HERE = Path(__file__).parent
@@ -79,6 +79,7 @@ def main(argv: list[str] | None = None, told: bool = False) -> int:
     if _module(verb) is None:
         print(f"pykaldist: there is no verb {verb!r}; `pykaldist --help` lists them.", file=sys.stderr)
         return 2
+    scheduling.ask_for_short_turns()
     try:
         deterministic.start(argv[1:])  # before the verb loads numpy or PyTorch
         module = importlib.import_module(f"pykaldist.cli.{verb.replace('-', '_')}")
