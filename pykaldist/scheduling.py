@@ -1,9 +1,9 @@
 """How long a process computes in one turn, where it shares its cores with others.
 
-Linux gives each process that wants a core turns of a millisecond or more. Threads that compute one matrix product together wait for the one that
-is not on a core, so a turn of another process holds up all of them. A process may ask for shorter turns (Linux 6.12 and later): it gets the
-same share of the core, and is let in sooner after it has slept. Measured with one busy process a core (tests/bench/run.sh busy): RBMs 1.2
-times as fast, an idle machine as before.
+Linux gives each process that wants a core turns of a millisecond or more. Threads that compute one matrix product together wait for the
+one that is not on a core, so a turn of another process holds up all of them. A process may ask for shorter turns (Linux 6.12 and later):
+it gets the same share of the core, and is let in sooner after it has slept. Measured with one busy process a core (tests/bench/run.sh
+busy): RBMs 1.2 times as fast, an idle machine as before.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import struct
 
 TURN = 1_000_000  # nanoseconds; Linux gives 1.4 ms itself on two cores
 _SYSTEM_CALLS = {"x86_64": (314, 315), "aarch64": (274, 275)}  # sched_setattr, sched_getattr
-_ATTRIBUTES = struct.Struct("=IIQiIQQQ")  # struct sched_attr: size, policy, flags, nice, priority, runtime (here: the turn), deadline, period
+# struct sched_attr: size, policy, flags, nice, priority, runtime (here: the turn), deadline, period
+_ATTRIBUTES = struct.Struct("=IIQiIQQQ")
 
 
 def turn() -> int | None:
@@ -28,7 +29,7 @@ def turn() -> int | None:
 
 
 def ask_for_short_turns() -> None:
-    """Ask for turns of `TURN` for this thread and all that it starts, if Linux scheduled it the usual way until now; else nothing changes."""
+    """Ask for turns of `TURN` for this thread and all that it starts, if Linux schedules it the usual way; else nothing changes."""
     with contextlib.suppress(OSError, AttributeError):  # another system, or not allowed: as before
         if platform.machine() in _SYSTEM_CALLS and os.sched_getscheduler(0) == os.SCHED_OTHER:
             nice = os.getpriority(os.PRIO_PROCESS, 0)

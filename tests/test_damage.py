@@ -29,15 +29,15 @@ from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.feats.transforms import read_matrix, read_speaker_transforms
 from pykaldist.frames.store import FrameStore, pack
-from pykaldist.hmm.ali_sources import open_source
-from pykaldist.hmm.ali_sources.base import SourceOptions
-from pykaldist.hmm.gmm import AmDiagGmm
-from pykaldist.hmm.graphs import Lexicon
-from pykaldist.hmm.model_files import read_model, read_tree, write_model, write_tree
-from pykaldist.hmm.prepare_lang import LangOptions, prepare_lang
-from pykaldist.hmm.topology import read_topology
-from pykaldist.hmm.transition_model import TransitionModel
-from pykaldist.hmm.tree import monophone_tree
+from pykaldist.hmm.alignments.graphs import Lexicon
+from pykaldist.hmm.gmm.gmm import AmDiagGmm
+from pykaldist.hmm.gmm.model_files import read_model, read_tree, write_model, write_tree
+from pykaldist.hmm.import_ali.sources import open_source
+from pykaldist.hmm.import_ali.sources.base import SourceOptions
+from pykaldist.hmm.lang.prepare_lang import LangOptions, prepare_lang
+from pykaldist.hmm.lang.topology import read_topology
+from pykaldist.hmm.tree.transition_model import TransitionModel
+from pykaldist.hmm.tree.tree import monophone_tree
 from pykaldist.io.audio import read_audio
 from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.dictdir import DictDir

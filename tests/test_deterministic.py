@@ -8,7 +8,7 @@ import pytest
 
 from pykaldist import deterministic
 from pykaldist.errors import UserError
-from pykaldist.parallel.job import JobOptions
+from pykaldist.parallel.launch.job import JobOptions
 
 HERE = "processor\t: 0\nflags\t\t: fpu avx fma bmi2 f16c avx2\n"
 

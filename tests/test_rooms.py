@@ -10,7 +10,7 @@ import pytest
 from pykaldist.cli import verbs
 
 ROOMS = ["io", "feats", "hmm", "frames", "nnet", "optim", "parallel", "train", "decode", "score", "report", "cli"]
-GROUND = {"deterministic", "errors", "kernels", "options", "progress", "environment", "setup_venv", "__init__", "__main__"}
+GROUND = {"deterministic", "errors", "kernels", "options", "progress", "scheduling", "environment", "setup_venv", "__init__", "__main__"}
 PACKAGE = Path(__file__).resolve().parent.parent / "pykaldist"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pykaldist.hmm.align import AlignOptions
+from pykaldist.hmm.alignments.align import AlignOptions
 from pykaldist.options import add_options
 
 

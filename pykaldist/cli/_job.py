@@ -13,10 +13,10 @@ from typing import NoReturn, Protocol
 
 from pykaldist.cli import os_error_sentence
 from pykaldist.errors import ProcessLostError, Terminated, UserError
-from pykaldist.parallel.job import Job, JobOptions, inside
-from pykaldist.parallel.keeper import DONE, FINISHED, FOLDER
-from pykaldist.parallel.launch import GO_ON, LOST, Launcher, join_launched, needed, process_name
-from pykaldist.parallel.watch import DIED, Watch, end_now, leave_word
+from pykaldist.parallel.launch.job import Job, JobOptions, inside
+from pykaldist.parallel.launch.launcher import GO_ON, LOST, Launcher, join_launched, needed, process_name
+from pykaldist.parallel.launch.supervisor import DONE, FINISHED, FOLDER
+from pykaldist.parallel.launch.watch import DIED, Watch, end_now, leave_word
 
 
 class Experiment(Protocol):

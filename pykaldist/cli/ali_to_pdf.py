@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from pykaldist.hmm.model_files import read_transition_model
-from pykaldist.hmm.read_alignments import read_alignments
+from pykaldist.hmm.alignments.read_alignments import read_alignments
+from pykaldist.hmm.gmm.model_files import read_transition_model
 from pykaldist.io.specifiers import write_path
 from pykaldist.io.tables import write_int_vectors
 

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from pykaldist.errors import UserError
-from pykaldist.hmm.model_files import read_transition_model
-from pykaldist.hmm.phone_segments import phone_segments
-from pykaldist.hmm.read_alignments import read_alignments
-from pykaldist.hmm.transition_model import TransitionModel
+from pykaldist.hmm.alignments.read_alignments import read_alignments
+from pykaldist.hmm.gmm.model_files import read_transition_model
+from pykaldist.hmm.tree.phone_segments import phone_segments
+from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.io.specifiers import write_path
 from pykaldist.io.tables import output_archive, write_int_vectors
 from pykaldist.options import add_flag

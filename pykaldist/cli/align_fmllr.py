@@ -8,9 +8,9 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # --nj says how many threads work; read when numpy is loaded
 
 from pykaldist.cli._gmm import add_device
-from pykaldist.hmm.adapted_experiment import align_fmllr_dir
-from pykaldist.hmm.align import AlignOptions
-from pykaldist.hmm.fmllr import FmllrOptions
+from pykaldist.hmm.alignments.align import AlignOptions
+from pykaldist.hmm.gmm.fmllr import FmllrOptions
+from pykaldist.hmm.training.adapted_experiment import align_fmllr_dir
 from pykaldist.options import add_options, from_args
 
 

@@ -8,8 +8,8 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # --nj says how many threads work; read when numpy is loaded
 
 from pykaldist.cli._gmm import add_device
-from pykaldist.hmm.align import AlignOptions
-from pykaldist.hmm.experiment import align_dir
+from pykaldist.hmm.alignments.align import AlignOptions
+from pykaldist.hmm.training.experiment import align_dir
 from pykaldist.options import add_options, from_args
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from pykaldist.hmm.model_files import read_transition_model, write_model
+from pykaldist.hmm.gmm.model_files import read_transition_model, write_model
 from pykaldist.options import boolean
 
 

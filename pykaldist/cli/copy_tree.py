@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from pykaldist.hmm.model_files import read_tree, write_tree
+from pykaldist.hmm.gmm.model_files import read_tree, write_tree
 from pykaldist.options import boolean
 
 

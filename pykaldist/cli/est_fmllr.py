@@ -8,7 +8,7 @@ from pathlib import Path
 from pykaldist.decode.adapt import transforms_from_lattices
 from pykaldist.errors import UserError
 from pykaldist.feats.transforms import write_speaker_transforms
-from pykaldist.hmm.fmllr import FmllrOptions
+from pykaldist.hmm.gmm.fmllr import FmllrOptions
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir
 from pykaldist.options import add_options, from_args

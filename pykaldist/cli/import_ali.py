@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pykaldist.hmm.import_ali import ImportOptions, import_alignments
+from pykaldist.hmm.import_ali.import_ali import ImportOptions, import_alignments
 from pykaldist.options import add_options, from_args
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.run import decode_all
-from pykaldist.hmm.model_files import read_transition_model
+from pykaldist.hmm.gmm.model_files import read_transition_model
 from pykaldist.io.fst import Fst
 from pykaldist.io.lang import SymbolTable
 from pykaldist.io.tables import read_archive

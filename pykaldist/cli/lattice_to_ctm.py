@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pykaldist.cli._lattices import add_lattices, lattices
 from pykaldist.decode.ctm import WordTimer, ctm_lines
-from pykaldist.hmm.model_files import read_transition_model
+from pykaldist.hmm.gmm.model_files import read_transition_model
 from pykaldist.io.atomic import write_text
 from pykaldist.io.lang import LangDir
 

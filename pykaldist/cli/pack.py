@@ -18,8 +18,8 @@ from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.frames.holdout import hold_out
 from pykaldist.frames.store import Extras, Manifest, pack
-from pykaldist.hmm.alignment_dir import AlignmentDir
-from pykaldist.hmm.phone_segments import phone_segments
+from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
+from pykaldist.hmm.tree.phone_segments import phone_segments
 from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import SymbolTable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pykaldist.hmm.prepare_lang import LangOptions, prepare_lang
+from pykaldist.hmm.lang.prepare_lang import LangOptions, prepare_lang
 from pykaldist.options import add_options, from_args
 
 

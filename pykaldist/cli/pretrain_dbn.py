@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pykaldist.cli._job import run_job
 from pykaldist.options import add_options, add_variants, from_args, pick_variant
-from pykaldist.parallel.job import JobOptions
-from pykaldist.parallel.strategy import make_strategy, strategies, strategy_options
+from pykaldist.parallel.launch.job import JobOptions
+from pykaldist.parallel.strategies.base.registry import make_strategy, strategies, strategy_options
 from pykaldist.train.dbn import DbnExperiment, DbnOptions
 from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.trainer import TrainerOptions

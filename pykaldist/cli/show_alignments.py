@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import argparse
 
-from pykaldist.hmm.model_files import read_transition_model
-from pykaldist.hmm.phone_segments import phone_segments
-from pykaldist.hmm.read_alignments import read_alignments
+from pykaldist.hmm.alignments.read_alignments import read_alignments
+from pykaldist.hmm.gmm.model_files import read_transition_model
+from pykaldist.hmm.tree.phone_segments import phone_segments
 from pykaldist.io.lang import SymbolTable
 
 

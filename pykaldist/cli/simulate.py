@@ -23,9 +23,9 @@ from pathlib import Path
 from pykaldist import cli
 from pykaldist.errors import Terminated, UserError
 from pykaldist.options import add_options, from_args, numbers
-from pykaldist.parallel.cluster import Cluster
-from pykaldist.parallel.dry_run import epoch_seconds
-from pykaldist.parallel.strategy import strategies, strategy_options
+from pykaldist.parallel.clusters.cluster import Cluster
+from pykaldist.parallel.planning.dry_run import epoch_seconds
+from pykaldist.parallel.strategies.base.registry import strategies, strategy_options
 from pykaldist.report.simulate import Run, read_run, render, render_epochs, write
 
 

@@ -11,8 +11,8 @@ from pykaldist.nnet.init import INITS
 from pykaldist.nnet.kinds import KINDS, PRESETS, default_init
 from pykaldist.optim.registry import OPTIMIZERS, SCHEDULES
 from pykaldist.options import add_options, add_variants, from_args, pick_variant
-from pykaldist.parallel.job import JobOptions
-from pykaldist.parallel.strategy import make_strategy, strategies, strategy_options
+from pykaldist.parallel.launch.job import JobOptions
+from pykaldist.parallel.strategies.base.registry import make_strategy, strategies, strategy_options
 from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.experiment import Choices, Experiment, ExperimentOptions
 from pykaldist.train.trainer import TrainerOptions

@@ -8,9 +8,9 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # --nj says how many threads work; read when numpy is loaded
 
 from pykaldist.cli._gmm import add_training_arguments
-from pykaldist.hmm.align import AlignOptions
-from pykaldist.hmm.experiment import train_deltas_dir
-from pykaldist.hmm.triphones import TriphoneOptions
+from pykaldist.hmm.alignments.align import AlignOptions
+from pykaldist.hmm.training.experiment import train_deltas_dir
+from pykaldist.hmm.training.triphones import TriphoneOptions
 from pykaldist.options import from_args
 
 

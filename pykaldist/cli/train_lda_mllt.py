@@ -8,9 +8,9 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # --nj says how many threads work; read when numpy is loaded
 
 from pykaldist.cli._gmm import add_training_arguments
-from pykaldist.hmm.adapted_experiment import train_lda_mllt_dir
-from pykaldist.hmm.align import AlignOptions
-from pykaldist.hmm.lda_mllt import LdaMlltOptions
+from pykaldist.hmm.alignments.align import AlignOptions
+from pykaldist.hmm.training.adapted_experiment import train_lda_mllt_dir
+from pykaldist.hmm.training.lda_mllt import LdaMlltOptions
 from pykaldist.options import from_args
 
 

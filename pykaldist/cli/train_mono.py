@@ -8,9 +8,9 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # --nj says how many threads work; read when numpy is loaded
 
 from pykaldist.cli._gmm import add_device, add_stage
-from pykaldist.hmm.align import AlignOptions
-from pykaldist.hmm.experiment import train_mono_dir
-from pykaldist.hmm.mono import MonoOptions
+from pykaldist.hmm.alignments.align import AlignOptions
+from pykaldist.hmm.training.experiment import train_mono_dir
+from pykaldist.hmm.training.mono import MonoOptions
 from pykaldist.options import add_options, from_args
 
 

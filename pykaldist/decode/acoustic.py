@@ -14,7 +14,7 @@ import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline, check_dim
-from pykaldist.hmm.model_files import read_model, read_transition_model
+from pykaldist.hmm.gmm.model_files import read_model, read_transition_model
 from pykaldist.io.datadir import DataDir
 from pykaldist.nnet.forwarding import ForwardOptions
 

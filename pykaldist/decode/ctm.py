@@ -17,9 +17,9 @@ from pykaldist.decode.confidence import confidences
 from pykaldist.decode.lattice import Lattice, read_decode_dir
 from pykaldist.decode.paths import best_path
 from pykaldist.errors import UserError
-from pykaldist.hmm.model_files import read_transition_model
-from pykaldist.hmm.phone_segments import phone_segments
-from pykaldist.hmm.transition_model import TransitionModel
+from pykaldist.hmm.gmm.model_files import read_transition_model
+from pykaldist.hmm.tree.phone_segments import phone_segments
+from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir, SymbolTable

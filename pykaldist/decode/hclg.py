@@ -28,9 +28,9 @@ import numpy as np
 
 from pykaldist.decode.fstops import from_kaldifst, push_special, remove_eps_local, to_kaldifst
 from pykaldist.errors import UserError
-from pykaldist.hmm.model_files import read_transition_model, read_tree
-from pykaldist.hmm.transition_model import TransitionModel
-from pykaldist.hmm.tree import ContextDependency
+from pykaldist.hmm.gmm.model_files import read_transition_model, read_tree
+from pykaldist.hmm.tree.transition_model import TransitionModel
+from pykaldist.hmm.tree.tree import ContextDependency
 from pykaldist.io.atomic import write_text
 from pykaldist.io.fst import Fst
 from pykaldist.io.tables import read_lines

@@ -1,1 +1,11 @@
-"""Hidden Markov models: topology, transition model, tree, GMMs, training graphs, Viterbi alignment."""
+"""Hidden Markov models with Gaussian mixtures: from transcripts and a lexicon to alignments.
+
+Read in this order, each folder importing only from those before it:
+
+    lang         the language directory and the topology of the phones' HMMs
+    tree         states in context: decision trees, transition-ids, and how trees are grown
+    gmm          Gaussian mixtures: likelihoods, statistics, estimation; MLLT and fMLLR
+    alignments   training graphs, Viterbi alignment, and alignment directories
+    training     monophones, triphones, LDA+MLLT, speaker-adaptive training
+    import_ali   alignments of other systems
+"""

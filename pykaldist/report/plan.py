@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pykaldist.parallel.costs import allreduce_seconds, scaled
-from pykaldist.parallel.plan import Prediction, recommend
+from pykaldist.parallel.clusters.costs import allreduce_seconds, scaled
+from pykaldist.parallel.planning.plan import Prediction, recommend
 from pykaldist.train.plan import Plan
 
 HEADS = ("ngpu", "strategy", "period", "epoch", "speed-up", "per worker", "compute", "exchange", "wait", "load", "other")

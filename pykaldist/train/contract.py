@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from pykaldist.parallel.job import Job, JobOptions
-from pykaldist.parallel.strategy import Strategy
+from pykaldist.parallel.launch.job import Job, JobOptions
+from pykaldist.parallel.strategies.base.strategy import Strategy
 from pykaldist.train.trainer import Trainer
 
 

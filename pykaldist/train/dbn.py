@@ -29,9 +29,9 @@ from pykaldist.nnet.rbm import ContrastiveDivergence, Rbm
 from pykaldist.optim.cd import Cd, CdOptions
 from pykaldist.optim.schedules import Fixed, FixedOptions
 from pykaldist.options import option
-from pykaldist.parallel.job import JobOptions, open_job
-from pykaldist.parallel.strategy import make_strategy
-from pykaldist.parallel.worker import Worker
+from pykaldist.parallel.fabric.worker import Worker
+from pykaldist.parallel.launch.job import JobOptions, open_job
+from pykaldist.parallel.strategies.base.registry import make_strategy
 from pykaldist.train.contract import job_rows, scaling, table
 from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.experiment import arithmetic

@@ -40,8 +40,8 @@ import torch
 
 from pykaldist.errors import UserError
 from pykaldist.options import option
-from pykaldist.parallel.processes import Processes
-from pykaldist.parallel.worker import Worker
+from pykaldist.parallel.fabric.processes import Processes
+from pykaldist.parallel.fabric.worker import Worker
 
 TRAIN_OVER_BEST, HELD_OUT_OVER_PRIORS = 1.5, 1.1
 LEAST_FRAMES = 2000  # whose mean loss is taken for more than noise

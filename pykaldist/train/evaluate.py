@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pykaldist.frames.sampler import Minibatch, Sampler
 from pykaldist.nnet.learner import Learner
-from pykaldist.parallel.processes import Alone, Processes
+from pykaldist.parallel.fabric.processes import Alone, Processes
 
 
 def evaluate(learner: Learner, sampler: Sampler, processes: Processes | None = None,

@@ -35,10 +35,10 @@ from pykaldist.nnet.priors import write_counts
 from pykaldist.optim.registry import OPTIMIZERS, SCHEDULES, make_optimizer, make_schedule
 from pykaldist.optim.schedules import Fixed, FixedOptions, Schedule
 from pykaldist.options import option
-from pykaldist.parallel.host import Host
-from pykaldist.parallel.job import JobOptions, open_job
-from pykaldist.parallel.strategy import make_strategy
-from pykaldist.parallel.worker import Worker
+from pykaldist.parallel.engines.host import Host
+from pykaldist.parallel.fabric.worker import Worker
+from pykaldist.parallel.launch.job import JobOptions, open_job
+from pykaldist.parallel.strategies.base.registry import make_strategy
 from pykaldist.train.contract import differing, job_rows, scaling, table
 from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.folder import open_stores, prepared, versions

@@ -22,7 +22,7 @@ from pykaldist import deterministic
 from pykaldist.errors import UserError
 from pykaldist.frames.store import FrameStore
 from pykaldist.io.atomic import write_text
-from pykaldist.parallel.job import Job
+from pykaldist.parallel.launch.job import Job
 
 
 def commit() -> str | None:

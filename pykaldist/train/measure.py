@@ -3,7 +3,8 @@
 `measure(job)` times one worker in this process. Where the machine has two devices (cores, in groups of `num_threads`, or GPUs) it then
 starts two processes over MPI (`python -m mpi4py -m pykaldist.train.measure JOB RESULT`), which compute at the same time and then
 all-reduce: between two workers that takes 2 latency + bytes / bandwidth, of which a small buffer shows the first part and one of a
-model's size both. Buffers on a GPU are staged through host memory. Longer rings follow from these by the model of `parallel/plan.py`.
+model's size both. Buffers on a GPU are staged through host memory. Longer rings follow from these by the model of
+`parallel/planning/plan.py`.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.natural_gradient import FIRST_UPDATES
 from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
-from pykaldist.parallel.dry_run import work_bandwidth
-from pykaldist.parallel.fabrics.mpi import Mpi
-from pykaldist.parallel.job import choose_device
-from pykaldist.parallel.launch import mpiexec
+from pykaldist.parallel.fabric.mpi import Mpi
+from pykaldist.parallel.launch.job import choose_device
+from pykaldist.parallel.launch.launcher import mpiexec
+from pykaldist.parallel.planning.dry_run import work_bandwidth
 from pykaldist.parallel.transport.addresses import LOOPBACK_INTERFACE, variables
 
 WARM_UP = FIRST_UPDATES + 2  # minibatches; NG-SGD's first ones take longer

@@ -1,6 +1,6 @@
 """A plan: what the planner's options ask for, on a cluster from a file or on machines like this one, measured.
 
-What the file or the machine says is a `Cluster`; what is trained, a `Workload`; `parallel/plan.py` predicts from the two.
+What the file or the machine says is a `Cluster`; what is trained, a `Workload`; `parallel/planning/plan.py` predicts from the two.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pykaldist.frames.store import FrameStore
 from pykaldist.nnet.dnn import DnnOptions, make_dnn
 from pykaldist.optim.registry import OPTIMIZERS
 from pykaldist.options import option
-from pykaldist.parallel.cluster import Cluster, Compute, Link, Workload
-from pykaldist.parallel.job import choose_device
-from pykaldist.parallel.plan import Prediction, has_period, plan
-from pykaldist.parallel.strategy import strategies
+from pykaldist.parallel.clusters.cluster import Cluster, Compute, Link, Workload
+from pykaldist.parallel.launch.job import choose_device
+from pykaldist.parallel.planning.plan import Prediction, has_period, plan
+from pykaldist.parallel.strategies.base.registry import strategies
 from pykaldist.train.folder import open_stores
 from pykaldist.train.measure import Job, Measured, measure
 

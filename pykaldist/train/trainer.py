@@ -32,10 +32,10 @@ from pykaldist.frames.sampler import Sampler
 from pykaldist.io.atomic import write_text
 from pykaldist.optim.schedules import Schedule
 from pykaldist.options import option
-from pykaldist.parallel.host import CHECKPOINT, GIVE_UP, GO_ON, STOP, Host
-from pykaldist.parallel.strategy import Strategy
-from pykaldist.parallel.watch import pulse
-from pykaldist.parallel.worker import Worker
+from pykaldist.parallel.engines.host import CHECKPOINT, GIVE_UP, GO_ON, STOP, Host
+from pykaldist.parallel.fabric.worker import Worker
+from pykaldist.parallel.launch.watch import pulse
+from pykaldist.parallel.strategies.base.strategy import Strategy
 from pykaldist.progress import Progress
 from pykaldist.train.checkpoints import TRAINER, Checkpoints
 from pykaldist.train.divergence import EPOCH, HELD_OUT, Detector, Diverged, DivergenceOptions, cure

@@ -26,9 +26,9 @@ import torch
 def measure(values: int, runs: int, deterministic: bool) -> None:
     from mpi4py import MPI
 
-    from pykaldist.parallel.fabric import Fabric
-    from pykaldist.parallel.fabrics.mpi import Mpi
-    from pykaldist.parallel.host import Host
+    from pykaldist.parallel.engines.host import Host
+    from pykaldist.parallel.fabric.interface import Fabric
+    from pykaldist.parallel.fabric.mpi import Mpi
 
     world = MPI.COMM_WORLD
     host = Host(world.size, Mpi(), deterministic)

@@ -18,7 +18,7 @@ os.environ.update(OMP_NUM_THREADS="1", NUMBA_NUM_THREADS="1")
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.determinize import determinize
 from pykaldist.decode.paths import best_words
-from pykaldist.hmm.model_files import read_transition_model
+from pykaldist.hmm.gmm.model_files import read_transition_model
 from pykaldist.io.fst import Fst
 from pykaldist.io.tables import read_archive
 

@@ -33,7 +33,7 @@ from golden import make_store
 
 from pykaldist.frames.store import FrameStore
 from pykaldist.nnet.dnn import DnnOptions, make_dnn
-from pykaldist.parallel.cluster import Cluster, Link
+from pykaldist.parallel.clusters.cluster import Cluster, Link
 from pykaldist.parallel.strategies.adpsgd import PATTERNS
 
 WORKERS, ALONE, FIRST, LAST = 16, 256, 1024, 65536

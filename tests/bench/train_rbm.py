@@ -27,9 +27,9 @@ from pykaldist.nnet.components import Affine, Sigmoid
 from pykaldist.nnet.model import Model
 from pykaldist.nnet.rbm import ContrastiveDivergence, Rbm
 from pykaldist.optim.cd import Cd, CdOptions
-from pykaldist.parallel.host import Host
+from pykaldist.parallel.engines.host import Host
+from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.strategies.local import Local
-from pykaldist.parallel.worker import Worker
 
 
 def seconds(work: Callable[[], None]) -> float:

@@ -40,9 +40,9 @@ from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.lstm import BlstmOptions, LstmOptions, RecurrentOptions
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
-from pykaldist.parallel.host import Host
+from pykaldist.parallel.engines.host import Host
+from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.strategies.local import Local
-from pykaldist.parallel.worker import Worker
 from pykaldist.train.experiment import DTYPES, arithmetic
 
 RATE = 1e-5

@@ -32,12 +32,12 @@ from pykaldist.nnet.init import init_dnn
 from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
-from pykaldist.parallel.concurrent import Concurrent
-from pykaldist.parallel.host import Host
-from pykaldist.parallel.processes import Processes
+from pykaldist.parallel.engines.concurrent import Concurrent
+from pykaldist.parallel.engines.host import Host
+from pykaldist.parallel.fabric.processes import Processes
+from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.strategies.adpsgd import PATTERNS
-from pykaldist.parallel.strategy import make_strategy, strategies, strategy_class, strategy_options
-from pykaldist.parallel.worker import Worker
+from pykaldist.parallel.strategies.base.registry import make_strategy, strategies, strategy_class, strategy_options
 
 INPUTS, UNITS, LAYERS, PDFS = 440, 512, 4, 712
 RATE = 1e-5
@@ -90,7 +90,7 @@ def random_store(path: Path, frames: int) -> FrameStore:
 
 
 def measure(folder: Path, args: argparse.Namespace) -> None:
-    from pykaldist.parallel.fabrics.mpi import Mpi
+    from pykaldist.parallel.fabric.mpi import Mpi
 
     processes = Mpi()
     first, ranks = processes.rank == 0, processes.size

@@ -10,8 +10,8 @@ import torch.distributed as dist
 
 from pykaldist.cli import _job
 from pykaldist.errors import ProcessLostError
-from pykaldist.parallel.fabrics import torch_distributed
-from pykaldist.parallel.watch import DIED
+from pykaldist.parallel.fabric import torch_distributed
+from pykaldist.parallel.launch.watch import DIED
 
 
 class Failing:

@@ -11,7 +11,7 @@ import pytest
 
 from pykaldist.cli import main
 from pykaldist.frames.store import FrameStore
-from pykaldist.hmm.alignment_dir import AlignmentDir
+from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
 from pykaldist.io.datadir import write_datadir
 from pykaldist.io.posteriors import Posterior, write_posteriors
 from pykaldist.io.tables import MatrixWriter, write_int_vectors

@@ -14,8 +14,8 @@ from pykaldist.decode.ctm import CtmOptions, WordTimer, write_ctms
 from pykaldist.decode.lattice import Lattice, read_lattices, write_lattices
 from pykaldist.decode.paths import LatticePath, best_path
 from pykaldist.errors import UserError
-from pykaldist.hmm.model_files import read_transition_model
-from pykaldist.hmm.phone_segments import phone_segments
+from pykaldist.hmm.gmm.model_files import read_transition_model
+from pykaldist.hmm.tree.phone_segments import phone_segments
 from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.lang import LangDir
 from pykaldist.io.tables import read_archive

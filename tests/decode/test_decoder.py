@@ -11,7 +11,7 @@ from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.lattice import Lattice
 from pykaldist.decode.paths import best_path
 from pykaldist.errors import UserError
-from pykaldist.hmm.model_files import read_transition_model
+from pykaldist.hmm.gmm.model_files import read_transition_model
 from pykaldist.io.fst import Fst
 from pykaldist.io.tables import read_archive
 

@@ -10,7 +10,7 @@ from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.hclg import GraphOptions, h_transducer, make_graph
 from pykaldist.decode.paths import best_path
 from pykaldist.errors import UserError
-from pykaldist.hmm.model_files import read_transition_model, read_tree
+from pykaldist.hmm.gmm.model_files import read_transition_model, read_tree
 from pykaldist.io.fst import Fst
 from pykaldist.io.tables import read_archive
 

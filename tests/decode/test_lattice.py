@@ -15,7 +15,7 @@ from pykaldist.decode.determinize import determinize
 from pykaldist.decode.lattice import Lattice, read_lattices, write_lattices
 from pykaldist.decode.paths import LatticePath, best_path, best_words, nbest
 from pykaldist.errors import UserError
-from pykaldist.hmm.model_files import read_transition_model
+from pykaldist.hmm.gmm.model_files import read_transition_model
 from pykaldist.io.fst import Fst, pack
 from pykaldist.io.tables import read_archive
 

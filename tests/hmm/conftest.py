@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from pykaldist.feats.make import speaker_cmvn
-from pykaldist.hmm.corpus import Corpus
-from pykaldist.hmm.prepare_lang import LangOptions, prepare_lang
-from pykaldist.hmm.topology import read_topology
-from pykaldist.hmm.tree import PDF_CLASS, Constant, ContextDependency, EventMap, Split, root_map
+from pykaldist.hmm.alignments.corpus import Corpus
+from pykaldist.hmm.lang.prepare_lang import LangOptions, prepare_lang
+from pykaldist.hmm.lang.topology import read_topology
+from pykaldist.hmm.tree.tree import PDF_CLASS, Constant, ContextDependency, EventMap, Split, root_map
 from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.lang import LangDir
 from pykaldist.io.tables import MatrixWriter

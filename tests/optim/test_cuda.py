@@ -12,9 +12,9 @@ from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.optimizer import _StepGraphs
 from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
-from pykaldist.parallel.host import Host
+from pykaldist.parallel.engines.host import Host
+from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.strategies.local import Local
-from pykaldist.parallel.worker import Worker
 from pykaldist.train.experiment import arithmetic
 
 # CUDA graphs, delayed updates and tf32/bf16 exist on a GPU alone

@@ -20,11 +20,11 @@ from pykaldist.nnet.init import init_dnn
 from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
-from pykaldist.parallel.host import Host
-from pykaldist.parallel.processes import Divisible
-from pykaldist.parallel.strategy import Strategy
+from pykaldist.parallel.engines.host import Host
+from pykaldist.parallel.fabric.processes import Divisible
+from pykaldist.parallel.fabric.worker import Worker
+from pykaldist.parallel.strategies.base.strategy import Strategy
 from pykaldist.parallel.transport import transport
-from pykaldist.parallel.worker import Worker
 
 
 class Meeting:

@@ -16,8 +16,8 @@ import time
 import torch
 from movers import Descender
 
-from pykaldist.parallel.concurrent import Concurrent
-from pykaldist.parallel.processes import Divisible
+from pykaldist.parallel.engines.concurrent import Concurrent
+from pykaldist.parallel.fabric.processes import Divisible
 from pykaldist.parallel.strategies.adpsgd import Adpsgd, AdpsgdOptions
 from pykaldist.parallel.strategies.asgd import Asgd, AsgdOptions
 from pykaldist.parallel.strategies.hadpsgd import Hadpsgd, HadpsgdOptions
@@ -81,7 +81,7 @@ def epoch(processes: Divisible, name: str, steps: int, seed: int, workers: int |
 
 
 def main() -> None:
-    from pykaldist.parallel.fabrics.mpi import Mpi
+    from pykaldist.parallel.fabric.mpi import Mpi
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=100)

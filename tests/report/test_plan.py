@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from pykaldist.parallel.cluster import Cluster, Compute, Link, Workload
-from pykaldist.parallel.plan import plan
+from pykaldist.parallel.clusters.cluster import Cluster, Compute, Link, Workload
+from pykaldist.parallel.planning.plan import plan
 from pykaldist.report.plan import duration, render, rests_on
 from pykaldist.train.plan import Plan
 

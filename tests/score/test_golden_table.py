@@ -10,7 +10,7 @@ import torch
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.lattice import read_lattices
 from pykaldist.decode.run import decode_all
-from pykaldist.hmm.model_files import read_transition_model
+from pykaldist.hmm.gmm.model_files import read_transition_model
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.fst import Fst
 from pykaldist.io.lang import SymbolTable

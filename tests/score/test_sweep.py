@@ -11,7 +11,7 @@ from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.lattice import Lattice, read_lattices, write_lattices
 from pykaldist.decode.run import decode_all
 from pykaldist.errors import UserError
-from pykaldist.hmm.model_files import read_transition_model
+from pykaldist.hmm.gmm.model_files import read_transition_model
 from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.fst import Fst
 from pykaldist.io.lang import SymbolTable

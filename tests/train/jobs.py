@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from pykaldist.io import container
-from pykaldist.parallel.watch import read_records
+from pykaldist.parallel.launch.watch import read_records
 
 PATIENCE_S = 240.0  # of a test with a loaded machine
 EPOCHS = 9

@@ -23,7 +23,7 @@ from pykaldist.errors import Terminated
 from pykaldist.frames.store import FrameStore
 from pykaldist.io import container
 from pykaldist.nnet.objectives import OBJECTIVES
-from pykaldist.parallel.processes import Alone
+from pykaldist.parallel.fabric.processes import Alone
 from pykaldist.train import divergence, trainer
 from pykaldist.train.checkpoints import Checkpoints
 from pykaldist.train.divergence import EPOCH, HELD_OUT, LEAST_FRAMES, TRAIN, Bounds, Detector, Diverged, Finding

@@ -13,8 +13,8 @@ from jobs import EPOCHS, OPTIONS, Run
 
 from pykaldist.cli import main
 from pykaldist.io import container
-from pykaldist.parallel.plan import has_period
-from pykaldist.parallel.strategy import make_strategy, strategies, strategy_options
+from pykaldist.parallel.planning.plan import has_period
+from pykaldist.parallel.strategies.base.registry import make_strategy, strategies, strategy_options
 
 WAYS = {name: [name] for name in strategies()}  # and, of those that can go in step or not, the other way
 WAYS |= {f"{name}, asynchronous": [name, "--asynchronous", "true"] for name in strategies()

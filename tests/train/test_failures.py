@@ -15,7 +15,7 @@ import pytest
 from jobs import EPOCHS, HERE, JOB, OPTIONS, PATIENCE_S, Run, alive, assert_same, complaints, epochs_done, in_a_recipe, wait_for_epochs
 
 from pykaldist.cli import main
-from pykaldist.parallel.watch import read_records
+from pykaldist.parallel.launch.watch import read_records
 from pykaldist.train.checkpoints import Checkpoints
 
 WITH_GLOO = ["mpi", pytest.param("gloo", marks=pytest.mark.slow)]

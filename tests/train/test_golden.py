@@ -9,7 +9,7 @@ import pytest
 
 from pykaldist.cli import main
 from pykaldist.frames.store import pack
-from pykaldist.hmm.model_files import read_transition_model
+from pykaldist.hmm.gmm.model_files import read_transition_model
 from pykaldist.io.tables import read_archive
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from pykaldist.errors import UserError
-from pykaldist.parallel.strategy import strategies
+from pykaldist.parallel.strategies.base.registry import strategies
 from pykaldist.train import measure as module
 from pykaldist.train.measure import Job, measure
 

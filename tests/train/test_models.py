@@ -13,7 +13,7 @@ import torch
 from pykaldist.cli import main
 from pykaldist.io import container
 from pykaldist.nnet.kinds import KINDS
-from pykaldist.parallel.strategy import strategies, strategy_class
+from pykaldist.parallel.strategies.base.registry import strategies, strategy_class
 from pykaldist.train.checkpoints import Checkpoints
 
 CLUSTER = {"name": "two", "description": "", "nodes": 2, "devices": 1, "compute": {"minibatch_seconds": 0.5, "spread": 0.3},

@@ -22,8 +22,8 @@ from pykaldist.frames.sampler import Partition, Sampler
 from pykaldist.frames.store import FrameStore
 from pykaldist.io import container
 from pykaldist.nnet.rbm import ContrastiveDivergence, Rbm
-from pykaldist.parallel.processes import Alone
-from pykaldist.parallel.strategy import strategies
+from pykaldist.parallel.fabric.processes import Alone
+from pykaldist.parallel.strategies.base.registry import strategies
 from pykaldist.train.checkpoints import Checkpoints
 from pykaldist.train.evaluate import evaluate
 from pykaldist.train.trainer import Trainer

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from pykaldist.errors import UserError
-from pykaldist.parallel.cluster import Cluster, Link
-from pykaldist.parallel.strategy import strategies
+from pykaldist.parallel.clusters.cluster import Cluster, Link
+from pykaldist.parallel.strategies.base.registry import strategies
 from pykaldist.train import plan as module
 from pykaldist.train.measure import Exchange, Measured, Steps
 from pykaldist.train.plan import PlanOptions, make_plan

@@ -42,10 +42,10 @@ import torch
 from torch import Tensor
 
 from pykaldist.options import option
-from pykaldist.parallel.asynchronous import Asynchronous, WorkOptions
-from pykaldist.parallel.fabric import Fabric
-from pykaldist.parallel.mixing import Mixing, Showing
-from pykaldist.parallel.worker import Worker
+from pykaldist.parallel.fabric.interface import Fabric
+from pykaldist.parallel.fabric.mixing import Mixing, Showing
+from pykaldist.parallel.fabric.worker import Worker
+from pykaldist.parallel.strategies.base.asynchronous import Asynchronous, WorkOptions
 
 PATTERNS = ("ring", "random-ring", "pairwise", "delay-by-one")
 RINGS, PARTNERS = range(2)  # streams of random numbers
@@ -89,7 +89,7 @@ class Adpsgd(Asynchronous):
 
     A learner is a worker here; in `hadpsgd`, a group of them, whose first one exchanges for all.
 
-    How models flow while their worker computes is told in `parallel/mixing.py`. A worker that is a learner of its own takes its step
+    How models flow while their worker computes is told in `parallel/fabric/mixing.py`. A worker that is a learner of its own takes its step
     meanwhile, in place. A step that does more than add to the parameters (max-norm, say) has to be that of the mixed model, and is taken
     afterwards.
     """

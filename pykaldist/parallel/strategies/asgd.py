@@ -46,9 +46,9 @@ from torch import Tensor
 
 from pykaldist.errors import UserError
 from pykaldist.options import option
-from pykaldist.parallel.asynchronous import Asynchronous, WorkOptions
-from pykaldist.parallel.fabric import Fabric
-from pykaldist.parallel.worker import Worker
+from pykaldist.parallel.fabric.interface import Fabric
+from pykaldist.parallel.fabric.worker import Worker
+from pykaldist.parallel.strategies.base.asynchronous import Asynchronous, WorkOptions
 
 
 @dataclass

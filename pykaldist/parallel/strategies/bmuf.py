@@ -32,9 +32,9 @@ from torch import Tensor
 
 from pykaldist.errors import UserError
 from pykaldist.options import option
-from pykaldist.parallel.fabric import Fabric
-from pykaldist.parallel.strategy import PeriodOptions, Strategy
-from pykaldist.parallel.worker import Worker
+from pykaldist.parallel.fabric.interface import Fabric
+from pykaldist.parallel.fabric.worker import Worker
+from pykaldist.parallel.strategies.base.strategy import PeriodOptions, Strategy
 
 PASSES = 7, 12  # over a model in memory: the look-ahead, and the rest of the filter
 

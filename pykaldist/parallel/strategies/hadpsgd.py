@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from pykaldist.errors import UserError
 from pykaldist.options import option
-from pykaldist.parallel.fabric import Fabric
+from pykaldist.parallel.fabric.interface import Fabric
 from pykaldist.parallel.strategies.adpsgd import Adpsgd, AdpsgdOptions
 
 

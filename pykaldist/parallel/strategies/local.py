@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pykaldist.parallel.fabric import Fabric
-from pykaldist.parallel.strategy import Strategy
-from pykaldist.parallel.worker import Worker
+from pykaldist.parallel.fabric.interface import Fabric
+from pykaldist.parallel.fabric.worker import Worker
+from pykaldist.parallel.strategies.base.strategy import Strategy
 
 SAFE_POINT_PERIOD = 50  # minibatches, so that workers seldom wait for each other
 

@@ -31,9 +31,9 @@ from torch import Tensor
 
 from pykaldist.errors import UserError
 from pykaldist.options import option
-from pykaldist.parallel.fabric import Fabric
-from pykaldist.parallel.strategy import PeriodOptions, Strategy
-from pykaldist.parallel.worker import Worker
+from pykaldist.parallel.fabric.interface import Fabric
+from pykaldist.parallel.fabric.worker import Worker
+from pykaldist.parallel.strategies.base.strategy import PeriodOptions, Strategy
 
 PIECE = 1 << 20  # values that are exchanged at a time: the other's are held beside a worker's own
 REDUCE_TYPES = ("allreduce", "butterfly", "ring", "hoppingring")

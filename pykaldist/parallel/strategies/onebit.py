@@ -21,9 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pykaldist.parallel.fabric import Fabric
-from pykaldist.parallel.strategy import Strategy
-from pykaldist.parallel.worker import Worker
+from pykaldist.parallel.fabric.interface import Fabric
+from pykaldist.parallel.fabric.worker import Worker
+from pykaldist.parallel.strategies.base.strategy import Strategy
 
 PASSES = 60, 40, 10  # over a gradient in memory: quantising it, adding up and quantising the sum, reconstructing that (a GPU's)
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import torch
 
-from pykaldist.parallel.fabric import Fabric
-from pykaldist.parallel.strategy import Strategy
-from pykaldist.parallel.worker import Worker
+from pykaldist.parallel.fabric.interface import Fabric
+from pykaldist.parallel.fabric.worker import Worker
+from pykaldist.parallel.strategies.base.strategy import Strategy
 
 
 @dataclass

@@ -32,7 +32,7 @@ from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
 from pykaldist.errors import UserError
-from pykaldist.parallel.processes import Processes
+from pykaldist.parallel.fabric.processes import Processes
 from pykaldist.parallel.transport.addresses import LOOPBACK, facing, interfaces, machine
 
 SILENCE_S = 60  # of a machine, after which it counts as gone

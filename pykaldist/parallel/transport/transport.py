@@ -29,7 +29,7 @@ import zmq
 from torch import Tensor
 
 from pykaldist.errors import ProcessLostError
-from pykaldist.parallel.processes import Processes
+from pykaldist.parallel.fabric.processes import Processes
 from pykaldist.parallel.transport.message_queue import BYTES, MessageQueue
 from pykaldist.parallel.transport.shared_memory import Slots, make, mapped
 from pykaldist.parallel.transport.sockets import CONNECT_S, Sockets, tell

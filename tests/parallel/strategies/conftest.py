@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import pytest
 from movers import Descender, Mover
 
-from pykaldist.parallel.cluster import Cluster, Compute, Failure, Link, Workload
-from pykaldist.parallel.simulation import Simulation
-from pykaldist.parallel.strategy import Strategy
+from pykaldist.parallel.clusters.cluster import Cluster, Compute, Failure, Link, Workload
+from pykaldist.parallel.engines.simulation import Simulation
+from pykaldist.parallel.strategies.base.strategy import Strategy
 
 
 @pytest.fixture(scope="session")

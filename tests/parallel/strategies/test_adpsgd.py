@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
 from pykaldist.optim.sgd import SgdOptions
-from pykaldist.parallel.fabric import Average, Call, Done, Fabric, More, Take
-from pykaldist.parallel.mixing import Mixing
+from pykaldist.parallel.fabric.interface import Average, Call, Done, Fabric, More, Take
+from pykaldist.parallel.fabric.mixing import Mixing
 from pykaldist.parallel.strategies.adpsgd import PATTERNS, Adpsgd, AdpsgdOptions, partner
 from pykaldist.parallel.strategies.hadpsgd import Hadpsgd, HadpsgdOptions
 from pykaldist.parallel.strategies.ssgd import Ssgd

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pykaldist.errors import UserError
-from pykaldist.parallel.host import Host
+from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.strategies.bmuf import Bmuf, BmufOptions
 from pykaldist.parallel.strategies.ma import Ma, MaOptions
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pykaldist.errors import UserError
-from pykaldist.parallel.host import Host
+from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.strategies import diloco
 from pykaldist.parallel.strategies.bmuf import Bmuf, BmufOptions
 from pykaldist.parallel.strategies.diloco import Diloco, DilocoOptions, decode, encode

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pykaldist.errors import UserError
-from pykaldist.parallel.host import Host
+from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.strategies.easgd import Easgd, EasgdOptions
 
 TARGETS = np.random.default_rng(0).normal(size=(5, 3))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pykaldist.errors import UserError
-from pykaldist.parallel.host import Host
+from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.strategies import ma as ma_module
 from pykaldist.parallel.strategies.ma import REDUCE_TYPES, Ma, MaOptions, source
 from pykaldist.parallel.strategies.ssgd import Ssgd

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykaldist.parallel.host import Host
+from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.strategies.onebit import Columns, Onebit, OnebitOptions, pack_bits, quantise, reconstruct, unpack_bits
 from pykaldist.parallel.strategies.ssgd import Ssgd
 

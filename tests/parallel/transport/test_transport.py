@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from pykaldist.errors import ProcessLostError
-from pykaldist.parallel.live_group import LiveGroup
+from pykaldist.parallel.engines.live_group import LiveGroup
 from pykaldist.parallel.transport.message_queue import ATTENDED, MessageQueue
 from pykaldist.parallel.transport.shared_memory import Slots
 from pykaldist.parallel.transport.transport import DTYPES, FAILED, Link, Transport

@@ -1,0 +1,216 @@
+"""Viterbi alignment: the best path of each utterance through its training graph, a transition_id a frame.
+
+With acoustic scale k and the log-likelihood b of the arc's pdf, the search over frames t is
+    score[t + 1, destination] = max over arcs of score[t, source] + log p(transition) - cost + k b[t, pdf].
+States more than the beam below the best one of a frame are not followed. Where the final state is not reached the utterance is
+searched again with the retry beam; then it fails. Kaldi's graphs put the self-loops of a state behind its way out; an alignment is
+written in that order: of the frames spent in a state the first has the transition that leaves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pykaldist.errors import UserError
+from pykaldist.hmm.alignments.corpus import Corpus, name_some
+from pykaldist.hmm.alignments.graphs import TrainingGraph
+from pykaldist.hmm.gmm.engine import Engine
+from pykaldist.hmm.gmm.gmm import AmDiagGmm
+from pykaldist.hmm.tree.transition_model import TransitionModel
+from pykaldist.kernels import kernel
+from pykaldist.options import option
+from pykaldist.progress import Progress
+
+MOST_FAILED = 0.1  # share of the utterances; beyond it something is wrong with the data
+
+
+@dataclass
+class AlignOptions:
+    """Options of `align`; beams are in scaled log-likelihood."""
+
+    beam: float = option(10.0, "beam of the alignment")
+    retry_beam: float = option(40.0, "beam of the second try, where the first does not reach the end")
+    careful: bool = option(False, "let an utterance fail that fits its transcript better said again, in part, than said once")
+    boost_silence: float = option(1.0, "factor on the likelihoods of silence")
+    transition_scale: float = option(1.0, "scale of transition probabilities")
+    acoustic_scale: float = option(0.1, "scale of acoustic log-likelihoods")
+    self_loop_scale: float = option(0.1, "scale of self-loop probabilities")
+
+    def __post_init__(self) -> None:
+        for name in ("beam", "retry_beam", "boost_silence", "acoustic_scale"):
+            if not getattr(self, name) > 0:
+                raise UserError(f"--{name.replace('_', '-')} must be above 0, found {getattr(self, name):g}.")
+
+
+@dataclass
+class Alignments:
+    """`tids` has the transition_ids of all frames of a corpus (int32), 0 throughout a failed utterance."""
+
+    tids: np.ndarray
+    retried: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+    def check(self, corpus: Corpus, graphs: Sequence[TrainingGraph]) -> None:
+        """Raises UserError where more than a tenth of the utterances failed."""
+        if len(self.failed) > MOST_FAILED * len(corpus):
+            numbers = {utt: number for number, utt in enumerate(corpus.utts)}
+            short = [u for u in self.failed if corpus.num_frames(numbers[u]) < graphs[numbers[u]].min_frames]
+            why = f"; {len(short)} of them are too short for their transcripts, such as {short[0]}" if short else ""
+            raise UserError(f"{len(self.failed)} of {len(corpus)} utterances cannot be aligned: {name_some(self.failed)}{why}; check "
+                            "that transcripts, audio and model belong together.")
+
+    def of_utterances(self, corpus: Corpus, utts: Sequence[str]) -> Iterator[tuple[str, np.ndarray]]:
+        """(utterance, transition_ids) of those of `utts` that did not fail."""
+        failed, numbers = set(self.failed), {utt: number for number, utt in enumerate(corpus.utts)}
+        for utt in utts:
+            if utt not in failed:
+                number = numbers[utt]
+                yield utt, self.tids[corpus.offsets[number]:corpus.offsets[number + 1]]
+
+
+def align(corpus: Corpus, graphs: Sequence[TrainingGraph], transition_model: TransitionModel, gmm: AmDiagGmm,
+          options: AlignOptions, silence_phones: Sequence[int] = (), engine: Engine | None = None,
+          bar: Progress | None = None) -> Alignments:
+    """Align every utterance of `corpus` along its graph.
+
+    `silence_phones` are those whose likelihoods `options.boost_silence` raises. `bar` counts utterances.
+    """
+    log_probs = transition_model.scaled_log_probs(options.transition_scale, options.self_loop_scale)
+    if options.boost_silence != 1.0:
+        pdfs = np.unique(transition_model.tid2pdf[1:][np.isin(transition_model.tid2phone[1:], silence_phones)])
+        gmm = gmm.boosted(pdfs, options.boost_silence)
+    engine = engine or Engine()
+    score = engine.scorer(gmm, corpus.feats)
+    tids = np.zeros(len(corpus.feats), dtype=np.int32)
+    tries = np.zeros(len(corpus), dtype=np.int8)  # 0: failed
+
+    def one(number: int) -> None:
+        graph = graphs[number].repeated() if options.careful else graphs[number]
+        loglikes = score(corpus.offsets[number], corpus.offsets[number + 1], graph.pdfs)
+        arc_scores = log_probs[graph.tid] - graph.cost
+        result = tids[corpus.offsets[number]:corpus.offsets[number + 1]]
+        for attempt, beam in enumerate((options.beam, options.retry_beam), 1):
+            if viterbi(graph.offsets, graph.source, graph.destination, graph.tid, graph.column, arc_scores, graph.start_states,
+                       graph.start_costs, transition_model.tid_is_self_loop, loglikes, options.acoustic_scale, beam, result):
+                tries[number] = attempt
+                return
+
+    engine.for_each(len(corpus), one, bar)
+    return Alignments(tids, [corpus.utts[n] for n in np.flatnonzero(tries == 2)],
+                      [corpus.utts[n] for n in np.flatnonzero(tries == 0)])
+
+
+def equal_alignments(corpus: Corpus, graphs: Sequence[TrainingGraph], transition_model: TransitionModel,
+                     rng: np.random.Generator, attempts: int = 10) -> Alignments:
+    """The flat start: each utterance divided evenly among the states of a random path (Kaldi's align-equal-compiled)."""
+    tids = np.zeros(len(corpus.feats), dtype=np.int32)
+    failed = []
+    for number, graph in enumerate(graphs):
+        result = tids[corpus.offsets[number]:corpus.offsets[number + 1]]
+        draws = rng.random((attempts, len(result) + 1))
+        if len(result) < graph.min_frames or not equal_path(
+                graph.offsets, graph.destination, graph.tid, graph.start_states, transition_model.tid_is_self_loop,
+                transition_model.state2self_loop[transition_model.tid2state], draws, result):
+            failed.append(corpus.utts[number])
+    return Alignments(tids, failed=failed)
+
+
+@kernel(nogil=True)
+def viterbi(offsets: np.ndarray, source: np.ndarray, destination: np.ndarray, tid: np.ndarray, column: np.ndarray,
+            arc_scores: np.ndarray, start_states: np.ndarray, start_costs: np.ndarray, is_self_loop: np.ndarray,
+            loglikes: np.ndarray, acoustic_scale: float, beam: float, result: np.ndarray) -> bool:
+    """The best path, as transition_ids in Kaldi's order, into `result` (T,); False, with `result` untouched, if the final state
+    is not reached. The arrays are those of TrainingGraph; `arc_scores` (A,) holds scaled transition log-probability less cost."""
+    num_states, num_frames = len(offsets) - 1, loglikes.shape[0]
+    here = np.full(num_states + 1, -np.inf)
+    there = np.empty(num_states + 1)
+    back = np.empty((num_frames, num_states + 1), np.int32)
+    for i in range(len(start_states)):
+        here[start_states[i]] = max(here[start_states[i]], -start_costs[i])
+    for t in range(num_frames):
+        threshold = here[:num_states].max() - beam
+        if threshold == -np.inf:
+            return False
+        last = t == num_frames - 1
+        there[:] = -np.inf
+        for state in range(num_states):
+            if here[state] >= threshold:
+                for arc in range(offsets[state], offsets[state + 1]):
+                    to = destination[arc]
+                    if to == num_states and not last:
+                        continue
+                    score = here[state] + arc_scores[arc] + acoustic_scale * loglikes[t, column[arc]]
+                    if score > there[to]:
+                        there[to] = score
+                        back[t, to] = arc
+        here, there = there, here
+    if not here[num_states] > -np.inf:
+        return False
+    state = num_states
+    for t in range(num_frames - 1, -1, -1):
+        arc = back[t, state]
+        result[t] = tid[arc]
+        state = source[arc]
+    loops_behind(result, is_self_loop)
+    return True
+
+
+@kernel(nogil=True)
+def loops_behind(tids: np.ndarray, is_self_loop: np.ndarray) -> None:
+    """From the order of time (self-loops, then the way out) to Kaldi's (the way out, then the self-loops), in place."""
+    start = 0
+    for t in range(len(tids)):
+        if not is_self_loop[tids[t]]:
+            forward = tids[t]
+            for u in range(t, start, -1):
+                tids[u] = tids[u - 1]
+            tids[start] = forward
+            start = t + 1
+
+
+@kernel
+def equal_path(offsets: np.ndarray, destination: np.ndarray, tid: np.ndarray, start_states: np.ndarray,
+               is_self_loop: np.ndarray, self_loop: np.ndarray, draws: np.ndarray, result: np.ndarray) -> bool:
+    """A random path without self-loops, then the frames that are left shared among its states; into `result` (T,).
+
+    Row i of `draws` (uniform in [0, 1)) is used for attempt i. False if none of the paths is as short as T.
+    """
+    num_states, num_frames = len(offsets) - 1, len(result)
+    path = np.empty(num_frames, np.int32)
+    for attempt in range(len(draws)):
+        state, length = start_states[int(draws[attempt, num_frames] * len(start_states))], 0
+        while state != num_states and length < num_frames:
+            forward = 0
+            for arc in range(offsets[state], offsets[state + 1]):
+                forward += not is_self_loop[tid[arc]]
+            choice = int(draws[attempt, length] * forward)
+            for arc in range(offsets[state], offsets[state + 1]):
+                if not is_self_loop[tid[arc]]:
+                    if choice == 0:
+                        path[length] = tid[arc]
+                        state = destination[arc]
+                        break
+                    choice -= 1
+            length += 1
+        if state != num_states:
+            continue
+        loops = 0
+        for i in range(length):
+            loops += self_loop[path[i]] > 0
+        extra = num_frames - length
+        if extra > 0 and loops == 0:
+            continue
+        t, seen = 0, 0
+        for i in range(length):
+            result[t] = path[i]
+            t += 1
+            if self_loop[path[i]] > 0:
+                for _ in range(extra // loops + (seen < extra % loops)):
+                    result[t] = self_loop[path[i]]
+                    t += 1
+                seen += 1
+        return True
+    return False

@@ -1,0 +1,136 @@
+"""The one form in which alignments lie between stages: the pdf, and the phone, of every frame.
+
+Where a system made them it is Kaldi's: `ali.<job>.gz` with a transition_id a frame, from which `final.mdl` gives pdf and phone. Labels
+that came without transition_ids (another toolkit's pdfs) are `ali_pdf.<job>.gz`, and `num_pdfs` with their number; `tree` and
+`final.mdl` stand beside them if they are known. `num_jobs` has the number of archives, `provenance.json` of an imported alignment where
+it came from and what was matched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pykaldist.errors import UserError
+from pykaldist.hmm.gmm.model_files import read_transition_model
+from pykaldist.hmm.tree.transition_model import TransitionModel
+from pykaldist.io.atomic import write_text
+from pykaldist.io.datadir import DataDir
+from pykaldist.io.tables import read_int_vectors, write_int_vectors
+
+PathLike = str | os.PathLike[str]
+
+#: what an alignment directory may hold that belongs to one alignment
+FILES = ("final.mdl", "tree", "phones.txt", "cmvn_opts", "splice_opts", "delta_opts", "final.mat", "full.mat", "final.alimdl", "num_jobs",
+         "num_pdfs", "provenance.json", "resume.npz")
+
+
+class AlignmentDir:
+    """An alignment directory; archives are read when first asked for.
+
+    `model` is the transition model, or None; `num_pdfs` the number of pdfs that frames can have. Raises UserError where the directory
+    holds no alignments, or archives and model are of different systems.
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        self.path = Path(path)
+        self._labels: dict[str, np.ndarray] | None = None
+        self.model = read_transition_model(self.path / "final.mdl") if (self.path / "final.mdl").is_file() else None
+        self.archives = archives(self.path, "ali")
+        self.has_transition_ids = bool(self.archives)
+        if self.has_transition_ids and self.model is None:
+            raise UserError(f"{path} has ali.*.gz but no final.mdl, which says what their transition_ids mean; copy it there.")
+        if not self.has_transition_ids:
+            self.archives = archives(self.path, "ali_pdf")
+            if not self.archives:
+                raise UserError(f"{path} has no ali.*.gz; run steps/align_si.sh or steps/import_ali.sh first.")
+        self.num_pdfs = self.model.num_pdfs if self.model is not None else self._stated_num_pdfs()
+
+    def _stated_num_pdfs(self) -> int:
+        path = self.path / "num_pdfs"
+        text = path.read_text(encoding="utf-8").strip() if path.is_file() else "nothing"
+        if not text.isdecimal():
+            raise UserError(f"{path}: expected the number of pdfs, found {text}; run steps/import_ali.sh again.")
+        return int(text)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Where an imported alignment came from; empty for one that was made here."""
+        path = self.path / "provenance.json"
+        try:
+            return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        except ValueError as error:
+            raise UserError(f"{path} is damaged ({error}); run steps/import_ali.sh again.") from error
+
+    @property
+    def labels(self) -> Mapping[str, np.ndarray]:
+        """Utterance -> transition_ids where `has_transition_ids`, else pdfs (int32, one a frame)."""
+        if self._labels is None:
+            low, high = (1, self.model.num_transition_ids) if self.has_transition_ids and self.model else (0, self.num_pdfs - 1)
+            self._labels = read_archives(self.path, "ali" if self.has_transition_ids else "ali_pdf", low, high)
+        return self._labels
+
+    def pdfs(self, utt: str) -> np.ndarray | None:
+        """The pdf of each frame (int32), or None where the utterance has no alignment."""
+        ids = self.labels.get(utt)
+        return self.model.tid2pdf[ids] if ids is not None and self.has_transition_ids and self.model else ids
+
+    def phones(self, utt: str) -> np.ndarray | None:
+        """The phone of each frame (int32), or None where the utterance has no alignment or pdfs are all that is known."""
+        ids = self.labels.get(utt)
+        return self.model.tid2phone[ids] if ids is not None and self.has_transition_ids and self.model else None
+
+
+def check_range(ids: np.ndarray, low: int, high: int, where: str) -> None:
+    """Raises UserError where an id is outside low .. high."""
+    if len(ids) and not low <= ids.min() <= ids.max() <= high:
+        bad = ids.min() if ids.min() < low else ids.max()
+        raise UserError(f"{where}: found the id {bad}, the model has {low} to {high}; alignment and model are of different systems.")
+
+
+def archives(path: Path, stem: str) -> list[Path]:
+    """`<stem>.<job>.gz` of a directory, in the order of jobs."""
+    found = [p for p in path.glob(f"{stem}.*.gz") if p.name.split(".")[1].isdecimal() and p.name.count(".") == 2]
+    return sorted(found, key=lambda p: int(p.name.split(".")[1]))
+
+
+def read_archives(path: Path, stem: str, low: int, high: int) -> dict[str, np.ndarray]:
+    """Utterance -> ids of all `<stem>.<job>.gz`; raises UserError where there are none, or an id is outside low .. high."""
+    found = {}
+    for archive in archives(path, stem):
+        for utt, ids in read_int_vectors(archive):
+            check_range(ids, low, high, f"{archive}, {utt}")
+            found[utt] = ids
+    if not found:
+        raise UserError(f"{path} has no alignments ({stem}.*.gz); align again from the beginning.")
+    return found
+
+
+def clear(path: Path) -> None:
+    """Remove what belongs to an older alignment."""
+    path.mkdir(parents=True, exist_ok=True)
+    of_jobs = (archive for stem in ("ali", "ali_pdf", "pre_ali") for archive in archives(path, stem))
+    for old in (*(path / name for name in FILES), *of_jobs, *path.glob("trans.*")):
+        old.unlink(missing_ok=True)
+
+
+def write_labels(path: Path, data: DataDir, labels: Mapping[str, np.ndarray], nj: int, num_pdfs: int | None = None,
+                 stem: str = "ali") -> None:
+    """Write transition_ids, or pdfs where `num_pdfs` is given, of the utterances of `data` that have labels, in `nj` archives."""
+    stem = stem if num_pdfs is None else "ali_pdf"
+    for job in range(1, nj + 1):
+        write_int_vectors(path / f"{stem}.{job}.gz", ((utt, labels[utt]) for utt in data.part(job, nj) if utt in labels))
+    if num_pdfs is not None:
+        write_text(path / "num_pdfs", f"{num_pdfs}\n")
+    write_text(path / "num_jobs", f"{nj}\n")
+
+
+def silence_pdfs(model: TransitionModel, silence_phones: list[int]) -> np.ndarray:
+    """The pdfs that silence phones alone have."""
+    silent = np.isin(model.tuples[:, 0], silence_phones)
+    return np.setdiff1d(model.tuples[silent, 2:], model.tuples[~silent, 2:])

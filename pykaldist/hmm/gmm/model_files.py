@@ -1,0 +1,48 @@
+"""Kaldi's files `final.mdl` (transition model and mixtures) and `tree`, read and written byte for byte."""
+
+from __future__ import annotations
+
+import os
+
+from pykaldist.hmm.gmm.gmm import AmDiagGmm
+from pykaldist.hmm.tree.transition_model import TransitionModel
+from pykaldist.hmm.tree.tree import ContextDependency
+from pykaldist.io.atomic import atomic_open
+from pykaldist.io.kaldi import KaldiReader, KaldiWriter
+
+
+def read_model(path: str | os.PathLike[str]) -> tuple[TransitionModel, AmDiagGmm]:
+    """Transition model and mixtures of a model file, binary or text (gzipped if named `.gz`).
+
+    Raises UserError where the file is damaged, or its two halves have different numbers of pdfs.
+    """
+    reader = KaldiReader.open(path)
+    transition_model, gmm = TransitionModel.read(reader), AmDiagGmm.read(reader)
+    if transition_model.num_pdfs != gmm.num_pdfs:
+        raise reader.error(f"the transition model has {transition_model.num_pdfs} pdfs, the mixtures {gmm.num_pdfs}")
+    return transition_model, gmm
+
+
+def read_transition_model(path: str | os.PathLike[str]) -> TransitionModel:
+    """The transition model at the head of a model file, whatever kind of acoustic model follows."""
+    return TransitionModel.read(KaldiReader.open(path))
+
+
+def write_model(path: str | os.PathLike[str], transition_model: TransitionModel, gmm: AmDiagGmm | None = None,
+                binary: bool = True) -> None:
+    """Write a model file; without `gmm`, the transition model alone."""
+    with atomic_open(path, "wb") as stream:
+        writer = KaldiWriter(stream, binary)
+        transition_model.write(writer)
+        if gmm is not None:
+            gmm.write(writer)
+
+
+def read_tree(path: str | os.PathLike[str]) -> ContextDependency:
+    """The `tree` file of an experiment, binary or text."""
+    return ContextDependency.read(KaldiReader.open(path))
+
+
+def write_tree(path: str | os.PathLike[str], tree: ContextDependency, binary: bool = True) -> None:
+    with atomic_open(path, "wb") as stream:
+        tree.write(KaldiWriter(stream, binary))

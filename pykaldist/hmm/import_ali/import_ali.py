@@ -1,0 +1,229 @@
+"""Import of alignments that another system made: matched with a data directory, checked, and written in the house's one form.
+
+Sources are those of `ali_sources`. Transition_ids stay as they are, with the model and the features' files of their system. Phones, in
+frames or in times, become transition_ids of a monophone system made from the language directory's topology, each phone's frames shared
+equally among its states (phone_states.py), with `tree` and `final.mdl`, whose transition probabilities are counted on the alignment, so
+that decoding graphs can be made. Pdfs stay pdfs; `--model` names the system that they are of.
+
+Time is cut into frames by rounding to the nearest frame; frames between intervals, and behind the last one, are silence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pykaldist.errors import UserError
+from pykaldist.hmm.alignments.alignment_dir import FILES, check_range, clear, silence_pdfs, write_labels
+from pykaldist.hmm.alignments.corpus import name_some
+from pykaldist.hmm.gmm.model_files import read_transition_model, write_model, write_tree
+from pykaldist.hmm.import_ali.label_frames import MAX_TRIM, LabelConverter, Unusable, WrongLength, of_segments
+from pykaldist.hmm.import_ali.sources import open_source
+from pykaldist.hmm.import_ali.sources.base import Frames, Source, SourceOptions, Times
+from pykaldist.hmm.training.experiment import check_phones
+from pykaldist.hmm.tree.transition_model import TransitionModel
+from pykaldist.io.atomic import write_text
+from pykaldist.io.datadir import DataDir
+from pykaldist.io.lang import LangDir
+from pykaldist.options import option
+from pykaldist.progress import progress
+
+
+@dataclass
+class ImportOptions(SourceOptions):
+    """Options of `import_alignments`, over those of the source."""
+
+    max_unmatched: float = option(10.0, "percentage of the utterances that may be left without an alignment")
+    model: str = option("", "for a source of pdfs: directory with the tree and final.mdl that they are of")
+
+
+@dataclass
+class ImportReport:
+    """What was matched. `missing`, `lengths` (utterance -> what differs) and `unusable` (utterance -> why) are left out."""
+
+    utterances: int
+    matched: int = 0
+    frames: int = 0
+    trimmed: int = 0
+    extra: int = 0
+    missing: list[str] = field(default_factory=list)
+    lengths: dict[str, str] = field(default_factory=dict)
+    unusable: dict[str, str] = field(default_factory=dict)
+    unknown_phones: dict[str, int] = field(default_factory=dict)
+    unknown_words: dict[str, int] = field(default_factory=dict)
+    unlabelled_frames: int = 0
+    short_phones: int = 0
+    silence_share: float | None = None
+
+    @property
+    def unmatched(self) -> int:
+        return len(self.missing) + len(self.lengths) + len(self.unusable)
+
+    def lines(self) -> list[str]:
+        """Sentences about all that is worth knowing."""
+        def some(table: dict[str, Any]) -> str:
+            return name_some([f"{key} ({value})" for key, value in table.items()])
+
+        said = [f"{self.matched} of {self.utterances} utterances have an alignment, {self.frames} frames"]
+        if self.silence_share is not None:
+            said.append(f"silence is {100 * self.silence_share:.1f} % of the frames")
+        for count, text in ((self.trimmed, f"utterances differ by up to {MAX_TRIM} frames from their features and are trimmed"),
+                            (self.extra, "aligned utterances are not in the data"),
+                            (self.unlabelled_frames, "frames have no label and count as silence"),
+                            (self.short_phones, "phones are shorter than their HMM")):
+            if count:
+                said.append(f"{count} {text}")
+        if self.missing:
+            said.append(f"WARNING: {len(self.missing)} utterances have features but no alignment: {name_some(self.missing)}")
+        for table, text in ((self.lengths, f"utterances differ by more than {MAX_TRIM} frames from their features and are left out"),
+                            (self.unusable, "utterances cannot be used"),
+                            (self.unknown_phones, "phones are unknown to the language directory"),
+                            (self.unknown_words, "words are unknown to the lexicon and count as OOV")):
+            if table:
+                said.append(f"WARNING: {len(table)} {text}: {some(table)}")
+        return said
+
+
+def import_alignments(source: str | os.PathLike[str], data_dir: str | os.PathLike[str], lang_dir: str | os.PathLike[str],
+                      exp_dir: str | os.PathLike[str], options: ImportOptions, nj: int = 1, log: Callable[[str], None] = print) -> str:
+    """Import the alignments of `source` for the utterances of `data_dir` into `exp_dir`; returns a line that says what came out.
+
+    Raises UserError, with nothing written, where more than `options.max_unmatched` % of the utterances are left without an alignment,
+    or the source's phones are not those of the language directory.
+    """
+    data, lang, exp = DataDir(data_dir), LangDir(lang_dir), Path(exp_dir)
+    if not 1 <= nj <= len(data.utterances()):
+        raise UserError(f"--nj: expected a number from 1 to {len(data.utterances())}, the utterances of {data.path}; found {nj}.")
+    opened = open_source(Path(source), options)
+    system = opened.system_dir or (Path(options.model) if options.model else None)
+    if Path(source).resolve() == exp.resolve() or (system is not None and system.resolve() == exp.resolve()):
+        raise UserError(f"{exp} is both source and target; import into another directory.")
+    if opened.model is None and options.model:
+        opened.model = read_transition_model(Path(options.model) / "final.mdl")
+    if opened.model is not None and system is not None:
+        _check_system(opened.model, system, lang)
+    items = _collect(opened, Path(source))
+    if data.has("segments"):
+        items = of_segments(items, data)
+    lengths = _num_frames(data)
+    converter = LabelConverter(lang, items.values(), options)
+    log(f"{source}: {opened.format}, {len(items)} utterances, taken as {converter.kind}s"
+        f"{f' ({converter.reason})' if converter.reason else ''}")
+    labels, report = _match(items, lengths, converter)
+    model = converter.states.model if converter.states else opened.model
+    is_pdf = converter.kind == "pdf"
+    num_pdfs = (model.num_pdfs if model else 1 + max((int(v.max()) for v in labels.values() if len(v)), default=0)) if is_pdf else None
+    if is_pdf and model is not None:
+        for utt, pdfs in labels.items():
+            check_range(pdfs, 0, model.num_pdfs - 1, f"{source}, {utt}")
+    report.silence_share = _silence_share(labels, model, lang, is_pdf)
+    lines = report.lines()
+    for line in lines:
+        log(line)
+    if not report.matched or report.unmatched > options.max_unmatched / 100 * report.utterances:
+        worst = next((line[9:] for line in lines if line.startswith("WARNING")), "none matches")
+        raise UserError(f"{report.unmatched} of {report.utterances} utterances of {data.path} have no usable alignment in {source}, more "
+                        f"than {options.max_unmatched:g} %: {worst}; check that they belong together, or allow it with --max-unmatched.")
+
+    if is_pdf and model is None:
+        log("WARNING: pdfs came without a model: a network can be trained on them, but decoding needs their tree and final.mdl (--model)")
+    clear(exp)
+    write_labels(exp, data, labels, nj, num_pdfs)
+    provenance = {"source": str(source), "format": opened.format, "labels": converter.kind, "data": str(data_dir), "lang": str(lang_dir),
+                  "options": dataclasses.asdict(options), "report": dataclasses.asdict(report)}
+    write_text(exp / "provenance.json", json.dumps(provenance, indent=1, ensure_ascii=False) + "\n")
+    shutil.copyfile(lang.file("phones.txt"), exp / "phones.txt")
+    if converter.states is not None:
+        counts = np.bincount(np.concatenate(list(labels.values())), minlength=converter.states.model.num_transition_ids + 1)
+        converter.states.model.update(counts.astype(np.float64))
+        write_tree(exp / "tree", converter.states.tree)
+        write_model(exp / "final.mdl", converter.states.model)
+    elif system is not None:
+        _copy_system(system, exp)
+    return f"{lines[0]}{', ' + lines[1] if report.silence_share is not None else ''}"
+
+
+def _check_system(model: TransitionModel, system: Path, lang: LangDir) -> None:
+    check_phones(lang, system)
+    known = set(lang.phones.values())
+    unknown = [phone for phone in model.topology.phones if phone not in known]
+    if unknown:
+        raise UserError(f"{system}/final.mdl has {len(unknown)} phones that {lang.path}/phones.txt lacks, such as {unknown[0]}; use the "
+                        "language directory that the model was trained with.")
+
+
+def _collect(source: Source, path: Path) -> dict[str, Frames | Times]:
+    items: dict[str, Frames | Times] = {}
+    for utt, item in progress(source.utterances(), "reading alignments", unit="utt"):
+        if utt in items:
+            raise UserError(f"{path} has {utt} twice; keep one.")
+        items[utt] = item
+    if not items:
+        raise UserError(f"{path} has no utterances; make it again.")
+    return items
+
+
+def _num_frames(data: DataDir) -> dict[str, int]:
+    """Frames of features of each utterance that has any."""
+    stated = data.table("utt2num_frames") if data.has("utt2num_frames") else {}
+    return {utt: int(stated[utt]) if stated.get(utt, "").isdecimal() else len(data.feats[utt]) for utt in data.feats}
+
+
+def _match(items: dict[str, Frames | Times], lengths: dict[str, int],
+           converter: LabelConverter) -> tuple[dict[str, np.ndarray], ImportReport]:
+    report = ImportReport(len(lengths), extra=sum(utt not in lengths for utt in items))
+    labels: dict[str, np.ndarray] = {}
+    for utt, frames in progress(lengths.items(), "matching", unit="utt"):
+        if utt not in items:
+            report.missing.append(utt)
+            continue
+        try:
+            found = converter.convert(items[utt], frames)
+        except WrongLength as reason:
+            report.lengths[utt] = str(reason)
+            continue
+        except Unusable as reason:
+            report.unusable[utt] = str(reason)
+            continue
+        report.trimmed += len(found) != frames
+        labels[utt] = found[:frames]
+    report.matched, report.frames = len(labels), sum(map(len, labels.values()))
+    report.unknown_phones = _most_common(converter.phones.unknown)
+    report.unlabelled_frames = converter.unlabelled
+    if converter.states is not None:
+        report.short_phones = converter.states.too_short
+        report.unknown_words = _most_common(converter.words.unknown) if converter.words else {}
+    return labels, report
+
+
+def _most_common(counts: Counter[str]) -> dict[str, int]:
+    return dict(counts.most_common())
+
+
+def _silence_share(labels: dict[str, np.ndarray], model: TransitionModel | None, lang: LangDir, is_pdf: bool) -> float | None:
+    """The share of frames that silence phones have; None where that is unknown, or nothing is aligned."""
+    total = sum(map(len, labels.values()))
+    if model is None or not total:
+        return None
+    if is_pdf:
+        silent = np.isin(np.arange(model.num_pdfs), silence_pdfs(model, lang.silence_phones))
+    else:
+        silent = np.isin(model.tid2phone, lang.silence_phones)
+    return float(sum(int(silent[ids].sum()) for ids in labels.values()) / total)
+
+
+def _copy_system(system: Path, exp: Path) -> None:
+    """What the source's system says of its model and features; `final.mdl` last."""
+    names = [name for name in FILES if name not in ("phones.txt", "num_jobs", "num_pdfs", "provenance.json", "final.mdl")]
+    for path in (*(system / name for name in names), *sorted(system.glob("trans.*")), system / "final.mdl"):
+        if path.is_file():
+            shutil.copyfile(path, exp / path.name)

@@ -1,0 +1,77 @@
+"""What a source of alignments gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from pykaldist.hmm.tree.transition_model import TransitionModel
+from pykaldist.options import option
+
+
+@dataclass
+class SourceOptions:
+    """How a source is read."""
+
+    labels: str = option("auto", "what the labels are, where that cannot be told from them", ("auto", "pdf", "phone", "word"))
+    frame_shift: float = option(0.01, "seconds from frame to frame, for sources that have times")
+    phones_tier: str = option("phones", "name of a TextGrid's tier of phones")
+    words_tier: str = option("words", "name of a TextGrid's tier of words")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A label and its time in seconds; an empty label is silence."""
+
+    start: float
+    end: float
+    label: str
+
+
+@dataclass
+class Frames:
+    """A label a frame: transition_ids, pdfs or phones as int32; or phones as strings. `kind` is transition_id, pdf, phone, or label:
+    integers of which only the source as a whole says whether they are pdfs or phones."""
+
+    kind: str
+    values: np.ndarray
+
+
+@dataclass
+class Times:
+    """Intervals in the order of time: `phones`, or `words` where there are no phones, or both; or `labels`, one of the two. `end` is
+    where the recording ends, if the source says so."""
+
+    phones: list[Interval] | None = None
+    words: list[Interval] | None = None
+    labels: list[Interval] | None = None
+    end: float | None = None
+
+
+class Source(Protocol):
+    """An opened source; `format` in words, `model` of its transition_ids, `system_dir` with the files of the system that made it."""
+
+    format: str
+    model: TransitionModel | None
+    system_dir: Path | None
+
+    def utterances(self) -> Iterator[tuple[str, Frames | Times]]:
+        """(utterance or recording, what is known of it), each once; raises UserError for a damaged file."""
+        ...
+
+
+@dataclass
+class PlainSource:
+    """A source without a system behind it."""
+
+    format: str
+    items: Iterator[tuple[str, Frames | Times]]
+    model: TransitionModel | None = None
+    system_dir: Path | None = None
+
+    def utterances(self) -> Iterator[tuple[str, Frames | Times]]:
+        return self.items

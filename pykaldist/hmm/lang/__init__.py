@@ -1,0 +1,1 @@
+"""The language directory: `prepare_lang.py` makes it from a dictionary; `topology.py` reads and writes the topology of HMMs."""

@@ -1,0 +1,211 @@
+"""From a dictionary directory to a language directory, file by file as Kaldi's utils/prepare_lang.sh makes it.
+
+The lexicon transducer L has three states of its own: start 0, loop 1, where words begin, and silence 2, which has an arc with
+the optional silence to the loop. Every pronunciation leads from the loop to the loop (without silence behind it) or to state 2
+(with). In L_disambig a pronunciation that is not unique, or begins another one, ends in a disambiguation symbol #1, #2, ...; the
+highest symbol stands behind silence, and #0 passes from words to phones in self-loops.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import kaldifst
+
+from pykaldist.errors import UserError
+from pykaldist.hmm.lang.topology import bakis_topology_text
+from pykaldist.io.atomic import write_text
+from pykaldist.io.dictdir import POSITION_SUFFIXES, DictDir, Pronunciation
+from pykaldist.io.lang import EPSILON, SymbolTable
+from pykaldist.options import option
+
+_KIND = {"_B": "begin", "_E": "end", "_I": "internal", "_S": "singleton"}
+
+
+@dataclass
+class LangOptions:
+    """Options of `prepare_lang`."""
+
+    position_dependent_phones: bool = option(True, "mark phones with their place in the word: _B, _E, _I, _S")
+    share_silence_phones: bool = option(False, "all silence phones share their pdfs")
+    sil_prob: float = option(0.5, "probability of the optional silence between words; 0 for none")
+    num_sil_states: int = option(5, "HMM states of a silence phone")
+    num_nonsil_states: int = option(3, "HMM states of another phone")
+
+
+def prepare_lang(dict_dir: str | os.PathLike[str], oov: str, tmp: str | os.PathLike[str], lang: str | os.PathLike[str],
+                 options: LangOptions) -> dict[str, int]:
+    """Write the language directory `lang`; returns the numbers of words, pronunciations and phones.
+
+    `tmp` gets the lexicon as it is used: `lexiconp.txt`, `lexiconp_disambig.txt`. Raises UserError for a dictionary directory
+    with errors, an OOV word that the lexicon lacks, or a silence probability outside [0, 1).
+    """
+    source, tmp, lang = DictDir.read(dict_dir), Path(tmp), Path(lang)
+    if not 0 <= options.sil_prob < 1:
+        raise UserError(f"--sil-prob: expected a probability below 1, found {options.sil_prob:g}.")
+    if oov not in {entry.word for entry in source.lexicon}:
+        raise UserError(f"{dict_dir}: the OOV word {oov} is not in the lexicon; add a line such as `{oov} SPN`.")
+    lexicon = [_positioned(entry) for entry in source.lexicon] if options.position_dependent_phones else source.lexicon
+    disambiguated, highest = add_disambiguation(lexicon)
+    highest += 1  # for the optional silence
+
+    (lang / "G.fst").unlink(missing_ok=True)  # it belongs to the words of an earlier lexicon
+    disambig = [f"#{n}" for n in range(highest + 1)]
+    phones = _write_phones(lang, source, disambig, options)
+    words = _write_words(lang, lexicon, oov)
+    _write_lists(lang, {"phones/disambig": [[s] for s in disambig]}, phones)
+    for name, line in (("wdisambig.txt", "#0"), ("wdisambig_phones.int", phones["#0"]), ("wdisambig_words.int", words["#0"])):
+        write_text(lang / "phones" / name, f"{line}\n")
+
+    align = sorted({(e.word, e.word, *e.phones) for e in lexicon} | {(EPSILON, EPSILON, source.optional_silence)},
+                   key=lambda row: " ".join(row).encode())
+    write_text(lang / "phones/align_lexicon.txt", "".join(" ".join(row) + "\n" for row in align))
+    write_text(lang / "phones/align_lexicon.int", "".join(
+        " ".join(str(n) for n in (words[row[0]], words[row[1]], *(phones[p] for p in row[2:]))) + "\n" for row in align))
+
+    silence, disambig_silence = (source.optional_silence, disambig[-1]) if options.sil_prob > 0 else (None, None)
+    loop = 1 if silence else 0
+    _write_fst(lang / "L.fst", lexicon_arcs(lexicon, words, phones, options.sil_prob, silence, None), loop)
+    arcs = lexicon_arcs(disambiguated, words, phones, options.sil_prob, silence, disambig_silence)
+    passing = sorted({loop} | {arc[0] for arc in arcs if arc[3]})  # as Kaldi's fstaddselfloops chooses them
+    _write_fst(lang / "L_disambig.fst", arcs + [(s, s, phones["#0"], words["#0"], 0.0) for s in passing], loop)
+    for name, entries in (("lexiconp.txt", lexicon), ("lexiconp_disambig.txt", disambiguated)):
+        write_text(tmp / name, "".join(f"{e.word}\t{e.probability:g}\t{' '.join(e.phones)}\n" for e in entries))
+    return {"words": len({e.word for e in lexicon}), "pronunciations": len(lexicon), "phones": len(phones) - len(disambig) - 1}
+
+
+def add_disambiguation(lexicon: Sequence[Pronunciation]) -> tuple[list[Pronunciation], int]:
+    """The lexicon with #1, #2, ... behind pronunciations that are not unique or begin another one; and the highest number."""
+    count = Counter(entry.phones for entry in lexicon)
+    prefixes = {entry.phones[:n] for entry in lexicon for n in range(1, len(entry.phones))}
+    used: Counter[tuple[str, ...]] = Counter()
+    result = []
+    for entry in lexicon:
+        if count[entry.phones] > 1 or entry.phones in prefixes:
+            used[entry.phones] += 1
+            entry = Pronunciation(entry.word, entry.probability, (*entry.phones, f"#{used[entry.phones]}"))
+        result.append(entry)
+    return result, max(used.values(), default=0)
+
+
+Arc = tuple[int, int, int, int, float]
+
+
+def lexicon_arcs(lexicon: Sequence[Pronunciation], words: SymbolTable, phones: SymbolTable, sil_prob: float,
+                 silence: str | None, silence_disambig: str | None) -> list[Arc]:
+    """Arcs (source, destination, phone, word, cost) of the lexicon transducer; without `silence` the loop is state 0.
+
+    State 0 is the start; the loop (1, or 0 without silence) is final.
+    """
+    arcs: list[Arc] = []
+    if silence is None:
+        loop, following = 0, 1
+        ends = [(loop, 0.0)]
+    else:
+        loop, sil, following = 1, 2, 3
+        no_sil_cost, sil_cost = -math.log(1 - sil_prob), -math.log(sil_prob)
+        ends = [(loop, no_sil_cost), (sil, sil_cost)]
+        arcs += [(0, to, 0, 0, cost) for to, cost in ends]
+        if silence_disambig is None:
+            arcs.append((sil, loop, phones[silence], 0, 0.0))
+        else:
+            arcs += [(sil, following, phones[silence], 0, 0.0), (following, loop, phones[silence_disambig], 0, 0.0)]
+            following += 1
+    for entry in lexicon:
+        here, word, cost = loop, words[entry.word], -math.log(entry.probability)
+        for phone in entry.phones[:-1]:
+            arcs.append((here, following, phones[phone], word, cost))
+            here, word, cost = following, 0, 0.0
+            following += 1
+        arcs += [(here, to, phones[entry.phones[-1]], word, cost + end_cost) for to, end_cost in ends]
+    return arcs
+
+
+def _write_fst(path: Path, arcs: list[Arc], loop: int) -> None:
+    fst = kaldifst.StdVectorFst()
+    for _ in range(1 + max(max(arc[0], arc[1]) for arc in arcs)):
+        fst.add_state()
+    fst.start = 0
+    fst.set_final(loop, kaldifst.TropicalWeight.one)
+    for source, destination, phone, word, cost in arcs:
+        fst.add_arc(source, kaldifst.StdArc(ilabel=phone, olabel=word, weight=cost, nextstate=destination))
+    kaldifst.arcsort(fst, sort_type="olabel")
+    temporary = path.with_name(f".{path.name}.tmp")
+    fst.write(str(temporary))
+    os.replace(temporary, path)
+
+
+def _positioned(entry: Pronunciation) -> Pronunciation:
+    phones = entry.phones
+    suffixes = ["_S"] if len(phones) == 1 else ["_B", *["_I"] * (len(phones) - 2), "_E"]
+    return Pronunciation(entry.word, entry.probability, tuple(p + s for p, s in zip(phones, suffixes, strict=True)))
+
+
+def _write_phones(lang: Path, source: DictDir, disambig: list[str], options: LangOptions) -> SymbolTable:
+    """`phones.txt`, `topo` and all that `phones/` says of phones; returns the symbol table."""
+    positions = POSITION_SUFFIXES if options.position_dependent_phones else ()
+    quiet = {p for group in source.silence for p in group}
+
+    def expand(group: Sequence[str]) -> list[str]:
+        """The phones with each mark; silence without a mark too."""
+        return [p + s for p in group for s in (("", *positions) if p in quiet or not positions else positions)]
+
+    silence = [p for group in source.silence for p in expand(group)]
+    nonsilence = [p for group in source.nonsilence for p in expand(group)]
+    table = SymbolTable({s: n for n, s in enumerate([EPSILON, *silence, *nonsilence, *disambig])}, "phones.txt")
+    _write_symbols(lang / "phones.txt", table)
+
+    quiet_sets = [silence] if options.share_silence_phones else [expand(group) for group in source.silence]
+    sets = quiet_sets + [expand(group) for group in source.nonsilence]
+    roots = [["shared", "split", *phones] for phones in sets]
+    if options.share_silence_phones:
+        roots[0][:2] = ["not-shared", "not-split"]
+    questions = [expand(question) for question in source.extra_questions]
+    for suffix in positions:
+        questions.append([p + suffix for group in source.nonsilence for p in group])
+    for suffix in ("", *positions) if positions else ():
+        questions.append([p + suffix for group in source.silence for p in group])
+
+    one_a_line = {"silence": silence, "nonsilence": nonsilence, "context_indep": silence,
+                  "optional_silence": [source.optional_silence]}
+    _write_lists(lang, {f"phones/{name}": [[p] for p in phones] for name, phones in one_a_line.items()}, table)
+    for name, rows, head, tail in (("sets", sets, 0, ""), ("roots", roots, 2, ""), ("extra_questions", questions, 0, " ")):
+        write_text(lang / f"phones/{name}.txt", "".join(" ".join(row) + tail + "\n" for row in rows))
+        write_text(lang / f"phones/{name}.int", "".join(
+            " ".join([*row[:head], *(str(table[p]) for p in row[head:])]) + "\n" for row in rows))
+    for extension in ("txt", "int"):
+        (lang / f"phones/word_boundary.{extension}").unlink(missing_ok=True)
+    if positions:
+        kinds = [(p, _KIND.get(p[-2:], "nonword")) for p in silence + nonsilence]
+        write_text(lang / "phones/word_boundary.txt", "".join(f"{p} {kind}\n" for p, kind in kinds))
+        write_text(lang / "phones/word_boundary.int", "".join(f"{table[p]} {kind}\n" for p, kind in kinds))
+    write_text(lang / "topo", bakis_topology_text([table[p] for p in nonsilence], [table[p] for p in silence],
+                                                  options.num_nonsil_states, options.num_sil_states))
+    return table
+
+
+def _write_words(lang: Path, lexicon: Sequence[Pronunciation], oov: str) -> SymbolTable:
+    words = sorted({entry.word for entry in lexicon}, key=str.encode)
+    table = SymbolTable({w: n for n, w in enumerate([EPSILON, *words, "#0", "<s>", "</s>"])}, "words.txt")
+    _write_symbols(lang / "words.txt", table)
+    write_text(lang / "oov.txt", f"{oov}\n")
+    write_text(lang / "oov.int", f"{table[oov]}\n")
+    return table
+
+
+def _write_symbols(path: Path, table: SymbolTable) -> None:
+    write_text(path, "".join(f"{symbol} {number}\n" for symbol, number in table.items()))
+
+
+def _write_lists(lang: Path, lists: dict[str, list[list[str]]], table: SymbolTable) -> None:
+    """Each list as `.txt`, `.int` and, with colons, `.csl`."""
+    for name, rows in lists.items():
+        numbers = [[str(table[s]) for s in row] for row in rows]
+        write_text(lang / f"{name}.txt", "".join(" ".join(row) + "\n" for row in rows))
+        write_text(lang / f"{name}.int", "".join(" ".join(row) + "\n" for row in numbers))
+        write_text(lang / f"{name}.csl", ":".join(n for row in numbers for n in row) + "\n")

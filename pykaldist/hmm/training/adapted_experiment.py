@@ -1,0 +1,169 @@
+"""The stages whose systems have transforms of their own: LDA+MLLT, speaker-adaptive training, and alignment with fMLLR.
+
+Beside what experiment.py names, a directory has `final.mat` and `splice_opts`, `full.mat` (all of LDA's directions); a speaker-adapted one
+the model `final.alimdl` for features that are not adapted, and `trans.<job>`, a matrix for each speaker of its data.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from pykaldist.errors import UserError
+from pykaldist.feats.pipeline import FeaturePipeline, check_dim
+from pykaldist.feats.splice import SpliceOptions
+from pykaldist.feats.transforms import read_speaker_transforms, write_speaker_transforms
+from pykaldist.hmm.alignments.align import AlignOptions, align
+from pykaldist.hmm.alignments.alignment_dir import archives, clear, read_archives, write_labels
+from pykaldist.hmm.alignments.corpus import Corpus
+from pykaldist.hmm.alignments.graphs import GraphCompiler
+from pykaldist.hmm.gmm.aligned_frames import AlignedFrames
+from pykaldist.hmm.gmm.fmllr import FmllrOptions, estimate_aligned, transformed
+from pykaldist.hmm.gmm.make_engine import make_engine
+from pykaldist.hmm.gmm.model_files import read_model, read_tree, write_model
+from pykaldist.hmm.training.experiment import (
+    PathLike,
+    aligned_line,
+    begin,
+    check_phones,
+    finish,
+    finish_training,
+    load_corpus,
+    of_corpus,
+    read_start,
+    replacing,
+)
+from pykaldist.hmm.training.lda_mllt import LdaMlltOptions, train_lda_mllt
+from pykaldist.hmm.training.sat import SatOptions, Transforms, speaker_rows, train_sat
+from pykaldist.io.atomic import atomic_open
+from pykaldist.io.conf import parse_conf
+from pykaldist.io.datadir import DataDir
+from pykaldist.io.kaldi import KaldiWriter
+from pykaldist.io.lang import LangDir
+from pykaldist.progress import Progress, progress
+
+
+def train_lda_mllt_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp_dir: PathLike, max_leaves: int, totgauss: int,
+                       options: LdaMlltOptions, align_options: AlignOptions, cmvn_opts: str = "", splice_opts: str = "", nj: int = 1,
+                       log: Callable[[str], None] = print, device: str = "cpu", stage: int = 0) -> str:
+    """Train a context-dependent system on LDA+MLLT features, from an alignment; returns a line that says what came out."""
+    data, lang, ali, exp = DataDir(data_dir), LangDir(lang_dir), Path(ali_dir), Path(exp_dir)
+    pipeline, engine = FeaturePipeline.from_options(cmvn_opts, "--delta-order=0"), make_engine(device, nj)
+    splicing = parse_conf(SpliceOptions, splice_opts, "--splice-opts")
+    with replacing(exp, ali):
+        corpus = load_corpus(data, lang, pipeline, nj, log)
+        tids, old = read_start(ali, lang, corpus)
+        checkpoint = begin(exp, stage)
+        system, matrix, full = train_lda_mllt(corpus, lang, tids, old, max_leaves, totgauss, splicing, options, align_options, engine, log,
+                                              checkpoint)
+        with atomic_open(exp / "full.mat", "wb") as stream:
+            KaldiWriter(stream).matrix(full.astype(np.float32))
+        pipeline = replace(pipeline, splice=splicing, lda=matrix.astype(np.float32))
+        return finish_training(exp, lang, data, corpus, pipeline, system, nj, log, checkpoint)
+
+
+def train_sat_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp_dir: PathLike, max_leaves: int, totgauss: int,
+                  options: SatOptions, align_options: AlignOptions, fmllr_options: FmllrOptions, nj: int = 1,
+                  log: Callable[[str], None] = print, device: str = "cpu", stage: int = 0) -> str:
+    """Train a speaker-adapted system on the features of `ali_dir`, from its alignment, and its transforms where it has them; returns a
+    line that says what came out."""
+    data, lang, ali, exp = DataDir(data_dir), LangDir(lang_dir), Path(ali_dir), Path(exp_dir)
+    pipeline, engine = FeaturePipeline.from_dir(ali), make_engine(device, nj)
+    with replacing(exp, ali):
+        corpus = load_corpus(data, lang, pipeline, nj, log)
+        tids, old = read_start(ali, lang, corpus)
+        rows = speaker_rows(corpus, data.utt2spk)
+        if any(ali.glob("trans.*")):
+            start = _read_transforms(ali, rows)
+        else:
+            gmm = read_model(ali / "final.mdl")[1]
+            check_dim(gmm.dim, corpus.feats, str(data.path), ali / "final.mdl")
+            start, gain = estimate_aligned(gmm, corpus.feats, tids, old, lang.silence_phones, rows, fmllr_options, engine)
+            log(f"first transforms of {len(start)} speakers by the model in {ali}: + {gain:.4f} a frame of speech")
+        checkpoint = begin(exp, stage)
+        system, unadapted, transforms = train_sat(corpus, data.utt2spk, lang, tids, old, start, max_leaves, totgauss, options,
+                                                  align_options, fmllr_options, engine, log, checkpoint)
+        if (ali / "full.mat").is_file():
+            shutil.copyfile(ali / "full.mat", exp / "full.mat")
+        _write_transforms(exp, data, transforms, nj)
+        write_model(exp / "final.alimdl", system.transition_model, unadapted)
+        return f"{finish_training(exp, lang, data, corpus, pipeline, system, nj, log, checkpoint)}, {len(transforms)} speakers"
+
+
+def align_fmllr_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir: PathLike, options: AlignOptions,
+                    fmllr_options: FmllrOptions, nj: int = 1, log: Callable[[str], None] = print, device: str = "cpu",
+                    stage: int = 0) -> str:
+    """Align a data directory with a speaker-adapted system; returns a line that says what came out.
+
+    Features that are not adapted are aligned with `final.alimdl` (`final.mdl` where there is none), transforms are estimated, and the
+    adapted features are aligned with `final.mdl`. At `stage` 2 it goes on with the first alignment that an interrupted run left
+    (`pre_ali.<job>.gz`), at 3 with its transforms.
+    """
+    data, lang, src, ali = DataDir(data_dir), LangDir(lang_dir), Path(src_dir), Path(ali_dir)
+    pipeline, engine = FeaturePipeline.from_dir(src), make_engine(device, nj)
+    (model, gmm), tree = read_model(src / "final.mdl"), read_tree(src / "tree")
+    unadapted = read_model(src / "final.alimdl")[1] if (src / "final.alimdl").is_file() else gmm
+    if not np.array_equal(unadapted.offsets, gmm.offsets):
+        raise UserError(f"{src}: final.alimdl and final.mdl have different Gaussians; they must be of one training (steps/train_sat.sh).")
+    check_phones(lang, src)
+    with replacing(ali, src):
+        compiler = GraphCompiler(lang, tree, model)
+        corpus = load_corpus(data, lang, pipeline, nj, log)
+        check_dim(gmm.dim, corpus.feats, str(data.path), src / "final.mdl")
+        rows = speaker_rows(corpus, data.utt2spk)
+        tids, transforms = np.zeros(0, np.int32), {}
+        if stage < 2:
+            clear(ali)
+        elif stage == 2:
+            tids = of_corpus(read_archives(ali, "pre_ali", 1, model.num_transition_ids), corpus, ali)
+        else:
+            transforms = _read_transforms(ali, rows)
+        (ali / "final.mdl").unlink(missing_ok=True)
+        graphs = [compiler.compile(words) for words in progress(corpus.words, "compiling graphs", unit="utt")]
+        with Progress("aligning", (2 if stage < 2 else 1) * len(corpus), "utt") as bar:
+            if stage < 2:
+                first = align(corpus, graphs, model, unadapted, options, [lang.optional_silence], engine, bar)
+                first.check(corpus, graphs)
+                write_labels(ali, data, dict(first.of_utterances(corpus, corpus.utts)), nj, stem="pre_ali")
+                tids = first.tids
+            if stage < 3:
+                transforms, gain = estimate_aligned(unadapted, corpus.feats, tids, model, lang.silence_phones, rows, fmllr_options, engine,
+                                                    target=gmm)
+                log(f"fMLLR of {len(transforms)} speakers: + {gain:.4f} a frame of speech")
+            _write_transforms(ali, data, transforms, nj)
+            adapted = Corpus(corpus.utts, transformed(corpus.feats, rows, transforms), corpus.offsets, corpus.words, corpus.unknown)
+            alignments = align(adapted, graphs, model, gmm, options, [lang.optional_silence], engine, bar)
+        alignments.check(corpus, graphs)
+        log_likelihood = engine.accumulate(gmm, adapted.feats, AlignedFrames.group(alignments.tids, model))[1]
+        pipeline.save(ali)
+        for name in ("tree", "full.mat", "final.alimdl"):
+            if (src / name).is_file():
+                shutil.copyfile(src / name, ali / name)
+        finish(ali, lang, data, corpus, alignments, nj, log)
+        write_model(ali / "final.mdl", model, gmm)
+        for old in archives(ali, "pre_ali"):
+            old.unlink()
+    return f"log-likelihood {log_likelihood:.2f} a frame, {aligned_line(corpus, alignments)}, {len(transforms)} speakers"
+
+
+def _read_transforms(path: Path, rows: Mapping[str, np.ndarray]) -> Transforms:
+    """The transforms in a folder; raises UserError where it lacks one of the speakers of `rows`."""
+    transforms = read_speaker_transforms(path)
+    missing = sorted(set(rows) - set(transforms))
+    if missing:
+        raise UserError(f"{path} has no transform of speaker {missing[0]}; align the same data (steps/align_fmllr.sh).")
+    return transforms
+
+
+def _write_transforms(path: Path, data: DataDir, transforms: Transforms, nj: int) -> None:
+    """`trans.1` to `trans.<nj>`, and no others; each speaker once, in the first job that has utterances of his."""
+    left = dict(transforms)
+    for old in path.glob("trans.*"):
+        old.unlink()
+    for job in range(1, nj + 1):
+        speakers = dict.fromkeys(data.utt2spk[utt] for utt in data.part(job, nj))
+        write_speaker_transforms(path / f"trans.{job}", [(speaker, left.pop(speaker)) for speaker in speakers if speaker in left])

@@ -1,0 +1,187 @@
+"""The stages that train and align, from directories to directories: what they read, and the files that they leave behind.
+
+Those that learn transforms of the features are in adapted_experiment.py.
+A directory with a model has `final.mdl`, `tree`, `cmvn_opts`, `delta_opts`, `phones.txt`, and alignments (alignment_dir.py).
+`final.mdl` is written last and removed first, so that where it stands all else belongs to it. While a training runs the directory has
+`resume.npz`, with which `stage` goes on (training.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from pykaldist.errors import UserError
+from pykaldist.feats.pipeline import FeaturePipeline, check_dim
+from pykaldist.hmm.alignments.align import MOST_FAILED, Alignments, AlignOptions, align
+from pykaldist.hmm.alignments.alignment_dir import AlignmentDir, clear, write_labels
+from pykaldist.hmm.alignments.corpus import Corpus, name_some
+from pykaldist.hmm.alignments.graphs import GraphCompiler
+from pykaldist.hmm.gmm.aligned_frames import AlignedFrames
+from pykaldist.hmm.gmm.make_engine import make_engine
+from pykaldist.hmm.gmm.model_files import read_model, read_tree, write_model, write_tree
+from pykaldist.hmm.training.iterations import Checkpoint, State
+from pykaldist.hmm.training.mono import MonoOptions, train_mono
+from pykaldist.hmm.training.triphones import TriphoneOptions, train_triphones
+from pykaldist.hmm.tree.transition_model import TransitionModel
+from pykaldist.io.datadir import DataDir
+from pykaldist.io.lang import LangDir, SymbolTable
+from pykaldist.io.lock import locked
+from pykaldist.progress import Progress, progress
+
+PathLike = str | os.PathLike[str]
+
+
+def train_mono_dir(data_dir: PathLike, lang_dir: PathLike, exp_dir: PathLike, options: MonoOptions, align_options: AlignOptions,
+                   cmvn_opts: str = "", delta_opts: str = "", nj: int = 1, log: Callable[[str], None] = print, device: str = "cpu",
+                   stage: int = 0) -> str:
+    """Train a monophone system on a data directory; returns a line that says what came out.
+
+    `stage` is the iteration that an interrupted training goes on with, up to 0 for one from its beginning.
+    """
+    data, lang, exp = DataDir(data_dir), LangDir(lang_dir), Path(exp_dir)
+    pipeline, engine = FeaturePipeline.from_options(cmvn_opts, delta_opts), make_engine(device, nj)
+    corpus = load_corpus(data, lang, pipeline, nj, log)
+    with locked(exp):
+        checkpoint = begin(exp, stage)
+        system = train_mono(corpus, lang, options, align_options, engine, log, checkpoint)
+        return finish_training(exp, lang, data, corpus, pipeline, system, nj, log, checkpoint)
+
+
+def train_deltas_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp_dir: PathLike, max_leaves: int, totgauss: int,
+                     options: TriphoneOptions, align_options: AlignOptions, cmvn_opts: str = "", delta_opts: str = "", nj: int = 1,
+                     log: Callable[[str], None] = print, device: str = "cpu", stage: int = 0) -> str:
+    """Train a context-dependent system on features with deltas, from an alignment; returns a line that says what came out."""
+    data, lang, ali, exp = DataDir(data_dir), LangDir(lang_dir), Path(ali_dir), Path(exp_dir)
+    pipeline, engine = FeaturePipeline.from_options(cmvn_opts, delta_opts), make_engine(device, nj)
+    with replacing(exp, ali):
+        corpus = load_corpus(data, lang, pipeline, nj, log)
+        tids, old = read_start(ali, lang, corpus)
+        checkpoint = begin(exp, stage)
+        system = train_triphones(corpus, lang, tids, old, max_leaves, totgauss, options, align_options, engine, None, log, checkpoint)
+        return finish_training(exp, lang, data, corpus, pipeline, system, nj, log, checkpoint)
+
+
+def align_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir: PathLike, options: AlignOptions, nj: int = 1,
+              log: Callable[[str], None] = print, device: str = "cpu") -> str:
+    """Align a data directory with the model in `src_dir`; returns a line that says what came out."""
+    data, lang, src, ali = DataDir(data_dir), LangDir(lang_dir), Path(src_dir), Path(ali_dir)
+    if src.resolve() == ali.resolve():
+        raise UserError(f"{ali} is both source and target; align into another directory.")
+    pipeline, engine = FeaturePipeline.from_dir(src), make_engine(device, nj)
+    (transition_model, gmm), tree = read_model(src / "final.mdl"), read_tree(src / "tree")
+    check_phones(lang, src)
+    compiler = GraphCompiler(lang, tree, transition_model)
+    corpus = load_corpus(data, lang, pipeline, nj, log)
+    check_dim(gmm.dim, corpus.feats, str(data.path), src / "final.mdl")
+    clear(ali)
+    graphs = [compiler.compile(words) for words in progress(corpus.words, "compiling graphs", unit="utt")]
+    with Progress("aligning", len(corpus), "utt") as bar:
+        alignments = align(corpus, graphs, transition_model, gmm, options, [lang.optional_silence], engine, bar)
+    alignments.check(corpus, graphs)
+    log_likelihood = engine.accumulate(gmm, corpus.feats, AlignedFrames.group(alignments.tids, transition_model))[1]
+    pipeline.save(ali)
+    for name in ("tree", "full.mat"):
+        if (src / name).is_file():
+            shutil.copyfile(src / name, ali / name)
+    finish(ali, lang, data, corpus, alignments, nj, log)
+    write_model(ali / "final.mdl", transition_model, gmm)
+    return f"log-likelihood {log_likelihood:.2f} a frame, {aligned_line(corpus, alignments)}"
+
+
+@contextlib.contextmanager
+def replacing(exp: Path, ali: Path) -> Iterator[None]:
+    """Hold the folder `exp`, which a training that starts from `ali` is about to replace."""
+    if exp.resolve() == ali.resolve():
+        raise UserError(f"{exp} is both source and target; write to another directory.")
+    with locked(exp):
+        yield
+
+
+def read_start(ali_dir: PathLike, lang: LangDir, corpus: Corpus) -> tuple[np.ndarray, TransitionModel]:
+    """The alignment that a training starts from: transition_ids of all frames of `corpus`, 0 where there are none, and their model.
+
+    Raises UserError where it has pdfs only, is of other features or another language directory, or lacks more than a tenth of the corpus.
+    """
+    ali = AlignmentDir(ali_dir)
+    if not ali.has_transition_ids or ali.model is None:
+        raise UserError(f"{ali_dir} has pdfs, which do not say what phones they are of; align with a model (steps/align_si.sh).")
+    check_phones(lang, ali.path)
+    return of_corpus(ali.labels, corpus, ali.path), ali.model
+
+
+def of_corpus(labels: Mapping[str, np.ndarray], corpus: Corpus, where: Path) -> np.ndarray:
+    """The labels of all frames of `corpus` in a row, 0 where there are none; raises UserError where they do not fit, or lack more than a
+    tenth of the utterances."""
+    tids, missing = np.zeros(len(corpus.feats), dtype=np.int32), []
+    for number, utt in enumerate(corpus.utts):
+        if utt not in labels:
+            missing.append(utt)
+            continue
+        if len(labels[utt]) != corpus.num_frames(number):
+            raise UserError(f"{where}, {utt}: the alignment has {len(labels[utt])} frames, the features {corpus.num_frames(number)}; align "
+                            "the same data again.")
+        tids[corpus.offsets[number]:corpus.offsets[number + 1]] = labels[utt]
+    if len(missing) > MOST_FAILED * len(corpus):
+        raise UserError(f"{where} has no alignment of {len(missing)} of {len(corpus)} utterances: {name_some(missing)}; align this data.")
+    return tids
+
+
+def begin(exp: Path, stage: int) -> Checkpoint:
+    """Remove what the folder has of an older training, except to go on with it at iteration `stage`."""
+    checkpoint = Checkpoint(exp, stage)
+    if not checkpoint.stage:
+        clear(exp)
+    return checkpoint
+
+
+def finish_training(exp: Path, lang: LangDir, data: DataDir, corpus: Corpus, pipeline: FeaturePipeline, system: State, nj: int,
+                    log: Callable[[str], None], checkpoint: Checkpoint) -> str:
+    """Write what a training made, the model last; returns a line that says what came out."""
+    write_tree(exp / "tree", system.tree)
+    pipeline.save(exp)
+    finish(exp, lang, data, corpus, system.alignments, nj, log)
+    write_model(exp / "final.mdl", system.transition_model, system.gmm)
+    checkpoint.done()
+    return (f"{system.gmm.num_pdfs} pdfs, {system.gmm.num_gauss} Gaussians, log-likelihood {system.log_likelihood:.2f} a frame, "
+            f"{aligned_line(corpus, system.alignments)}")
+
+
+def load_corpus(data: DataDir, lang: LangDir, pipeline: FeaturePipeline, nj: int, log: Callable[[str], None]) -> Corpus:
+    """The corpus of a data directory; raises UserError for a number of jobs without sense, warns of words that the lexicon lacks."""
+    if not 1 <= nj <= len(data.utterances()):
+        raise UserError(f"--nj: expected a number from 1 to {len(data.utterances())}, the utterances of {data.path}; found {nj}.")
+    corpus = Corpus.load(data, lang, pipeline)
+    if corpus.unknown:
+        log(f"WARNING: {data.path}: {corpus.unknown_words()}")
+    return corpus
+
+
+def finish(exp: Path, lang: LangDir, data: DataDir, corpus: Corpus, alignments: Alignments, nj: int,
+           log: Callable[[str], None]) -> None:
+    """Write the alignments, and what else belongs to them; name the utterances that have none."""
+    if alignments.failed:
+        log(f"WARNING: {len(alignments.failed)} utterances of {data.path} have no alignment: {name_some(alignments.failed)}.")
+    shutil.copyfile(lang.file("phones.txt"), exp / "phones.txt")
+    write_labels(exp, data, dict(alignments.of_utterances(corpus, corpus.utts)), nj)
+
+
+def aligned_line(corpus: Corpus, alignments: Alignments) -> str:
+    """How many utterances were aligned, for the line that says what came out."""
+    retried = f", {len(alignments.retried)} of them at the second try" if alignments.retried else ""
+    return f"{len(corpus) - len(alignments.failed)} of {len(corpus)} utterances aligned{retried}"
+
+
+def check_phones(lang: LangDir, src: Path) -> None:
+    """The model's phones must be those of the language directory, disambiguation symbols aside."""
+    if (src / "phones.txt").is_file():
+        model = SymbolTable.read(src / "phones.txt")
+        for symbol in sorted({*model, *lang.phones}):
+            if not symbol.startswith("#") and model.get(symbol) != lang.phones.get(symbol):
+                raise UserError(f"{src}/phones.txt and {lang.path}/phones.txt disagree about {symbol}; use the language directory "
+                                "that the model was trained with.")

@@ -1,0 +1,218 @@
+"""EM along alignments, iteration by iteration: what the trainings of monophones and of context-dependent systems have in common.
+
+An iteration may align first, may learn a transform of the features (`Adaptation`), then estimates transitions and Gaussians and splits
+these; their number grows by the same amount in each iteration up to `max_iter_inc`. How far a training has come is kept in `resume.npz`,
+from which an interrupted one goes on (`Checkpoint`) to the same system, bit for bit, as if it had not been.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+import zipfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from pykaldist.errors import UserError
+from pykaldist.hmm.alignments.align import Alignments, AlignOptions, align
+from pykaldist.hmm.alignments.corpus import Corpus
+from pykaldist.hmm.alignments.graphs import TrainingGraph
+from pykaldist.hmm.gmm.aligned_frames import AlignedFrames
+from pykaldist.hmm.gmm.engine import Engine
+from pykaldist.hmm.gmm.gmm import AmDiagGmm, split_targets
+from pykaldist.hmm.lang.topology import Topology
+from pykaldist.hmm.tree.transition_model import TransitionModel
+from pykaldist.hmm.tree.tree import ContextDependency
+from pykaldist.io.atomic import atomic_open
+from pykaldist.io.kaldi import KaldiReader, KaldiWriter
+from pykaldist.options import option
+from pykaldist.progress import Progress
+
+_GMM = ("offsets", "weights", "means_invvars", "inv_vars", "gconsts")
+
+
+@dataclass
+class TrainingOptions:
+    """What all trainings take, over the options of the alignment."""
+
+    num_iters: int = option(35, "iterations of training")
+    max_iter_inc: int = option(25, "last iteration in which the number of Gaussians grows")
+    realign_iters: str = option("10 20 30", "iterations that align first")
+    power: float = option(0.25, "exponent of a pdf's occupancy in its share of the Gaussians")
+    seed: int = option(0, "seed of all that is drawn")
+
+    def __post_init__(self) -> None:
+        if self.num_iters < 1:
+            raise UserError(f"--num-iters must be at least 1, found {self.num_iters}.")
+        iterations("realign-iters", self.realign_iters)
+
+
+class Adaptation(Protocol):
+    """A transform of the features that is learned along with the Gaussians."""
+
+    def update(self, iteration: int, gmm: AmDiagGmm, feats: np.ndarray, tids: np.ndarray, model: TransitionModel) -> tuple[
+            AmDiagGmm, np.ndarray, str]:
+        """The model and the features (N, D) that iteration `iteration` goes on with, and what to log about it (may be empty).
+
+        `tids` is the alignment of all frames, 0 where there is none.
+        """
+        ...
+
+    def state(self) -> dict[str, np.ndarray]:
+        """All that was learned so far."""
+        ...
+
+    def restore(self, state: dict[str, np.ndarray]) -> np.ndarray:
+        """Take up such a state; the features (N, D) that it makes."""
+        ...
+
+
+@dataclass
+class State:
+    """A system in the making. `feats` (N, D) are the features in the space of the model, `frames` those that `alignments` aligns."""
+
+    tree: ContextDependency
+    transition_model: TransitionModel
+    gmm: AmDiagGmm
+    alignments: Alignments
+    feats: np.ndarray
+    rng: np.random.Generator
+    log_likelihood: float = 0.0
+    frames: AlignedFrames = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.aligned(self.alignments)
+
+    def aligned(self, alignments: Alignments) -> None:
+        """Go on with these alignments."""
+        self.alignments = alignments
+        self.frames = AlignedFrames.group(alignments.tids, self.transition_model)
+
+
+class Checkpoint:
+    """`resume.npz` in the folder `exp`. `stage` is the iteration to go on with, or 0 to begin."""
+
+    seconds = 10.0  # between one and the next: the iterations of a small corpus take hardly longer than writing them down
+
+    def __init__(self, exp: Path, stage: int = 0) -> None:
+        self.path, self.stage = exp / "resume.npz", max(0, stage)
+        self._last = time.monotonic()
+
+    def keep(self, iteration: int, state: State, adaptation: Adaptation | None) -> bool:
+        """Write down the state before `iteration`, if the last time is long enough ago; whether that was so."""
+        if time.monotonic() - self._last < self.seconds:
+            return False
+        tree = io.BytesIO()
+        state.tree.write(KaldiWriter(tree))
+        learned = {f"learned_{name}": array for name, array in (adaptation.state() if adaptation else {}).items()}
+        with atomic_open(self.path, "wb") as stream:
+            np.savez(stream, iteration=iteration, tree=np.frombuffer(tree.getvalue(), np.uint8), log_probs=state.transition_model.log_probs,
+                     tids=state.alignments.tids, retried=np.array(state.alignments.retried, dtype=str),
+                     rng=json.dumps(state.rng.bit_generator.state), **{name: getattr(state.gmm, name) for name in _GMM}, **learned)
+        self._last = time.monotonic()
+        return True
+
+    def load(self, corpus: Corpus, topology: Topology, adaptation: Adaptation | None) -> State:
+        """The state before iteration `stage`; raises UserError where there is none, or it is of another corpus."""
+        exp, again = self.path.parent, "leave --stage out to begin again"
+        if not self.path.is_file():
+            raise UserError(f"--stage {self.stage}: {exp} has no training to go on with (resume.npz); {again}.")
+        try:
+            with np.load(self.path, allow_pickle=False) as stored:
+                kept = {name: stored[name] for name in stored.files}
+        except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+            raise UserError(f"{self.path} is damaged ({error}); {again}.") from error
+        if (iteration := int(kept["iteration"])) != self.stage:
+            raise UserError(f"--stage {self.stage}: {exp} was left before iteration {iteration}; give --stage {iteration}, or {again}.")
+        if len(kept["tids"]) != len(corpus.feats):
+            raise UserError(f"--stage {self.stage}: {exp} was left with {len(kept['tids'])} frames, the data have {len(corpus.feats)}; use "
+                            f"the same data, or {again}.")
+        tree = ContextDependency.read(KaldiReader(kept["tree"].tobytes(), str(self.path)))
+        model = TransitionModel.from_tree(tree, topology)
+        model.log_probs = kept["log_probs"]
+        rng = np.random.default_rng()
+        rng.bit_generator.state = json.loads(str(kept["rng"]))
+        prefix = "learned_"
+        learned = {name.removeprefix(prefix): array for name, array in kept.items() if name.startswith(prefix)}
+        feats = adaptation.restore(learned) if adaptation else corpus.feats
+        gmm = AmDiagGmm(*(kept[name] for name in _GMM))
+        if gmm.dim != feats.shape[1]:
+            raise UserError(f"--stage {self.stage}: {exp} was left with features of dimension {gmm.dim}, now they have {feats.shape[1]}; "
+                            f"use the same options, or {again}.")
+        return State(tree, model, gmm, Alignments(kept["tids"], kept["retried"].tolist()), feats, rng)
+
+    def done(self) -> None:
+        """The training has ended."""
+        self.path.unlink(missing_ok=True)
+
+
+@dataclass
+class Training:
+    """The iterations of a training on `corpus` along `graphs`, from `first_gauss` Gaussians to about `last_gauss`.
+
+    `optional_silence` is the phone whose likelihoods alignment boosts; `initial_beam` the beam of iteration 1, if it has its own.
+    """
+
+    corpus: Corpus
+    graphs: Sequence[TrainingGraph]
+    optional_silence: int
+    options: TrainingOptions
+    align_options: AlignOptions
+    first_gauss: int
+    last_gauss: int
+    engine: Engine
+    adaptation: Adaptation | None = None
+    initial_beam: float | None = None
+    log: Callable[[str], None] = print
+
+    def __post_init__(self) -> None:
+        self._realign_iters = iterations("realign-iters", self.options.realign_iters)
+        self._step = max(0, self.last_gauss - self.first_gauss) // max(1, self.options.max_iter_inc)
+
+    def run(self, state: State, numbers: Iterable[int], bar: Progress, checkpoint: Checkpoint | None = None) -> None:
+        """Iterations `numbers`, which change `state`."""
+        for iteration in numbers:
+            if checkpoint is not None and checkpoint.keep(iteration, state, self.adaptation):
+                self.log(f"--stage {iteration} would go on from here")
+            self._iterate(state, iteration)
+            bar.update(1, f"log-likelihood {state.log_likelihood:.2f}")
+
+    def _iterate(self, state: State, iteration: int) -> None:
+        note, model = "", state.transition_model
+        if iteration in self._realign_iters and iteration > 0:
+            options = self.align_options
+            if iteration == 1 and self.initial_beam is not None:
+                options = replace(options, beam=self.initial_beam)
+            state.aligned(align(replace(self.corpus, feats=state.feats), self.graphs, model, state.gmm, options, [self.optional_silence],
+                                self.engine))
+            note = f", aligned ({len(state.alignments.retried)} retried, {len(state.alignments.failed)} failed)"
+        if self.adaptation is not None:
+            state.gmm, state.feats, adapted = self.adaptation.update(iteration, state.gmm, state.feats, state.alignments.tids, model)
+            note += adapted
+        stats, state.log_likelihood = self.engine.accumulate(state.gmm, state.feats, state.frames)
+        self.log(f"iteration {iteration}: log-likelihood {state.log_likelihood:.4f} a frame, {state.frames.num_frames} frames, "
+                 f"{state.gmm.num_gauss} Gaussians{note}")
+        model.update(state.frames.transition_counts)
+        num_gauss = self.first_gauss + self._step * min(max(0, iteration - 1), self.options.max_iter_inc)
+        targets = split_targets(state.gmm.pdf_occupancy(stats), num_gauss, self.options.power)
+        # A flat start gives some phones few frames at first; they shall not lose their Gaussians.
+        state.gmm = state.gmm.updated(stats, min_gaussian_occupancy=10.0 if iteration else 3.0).split(targets, state.rng)
+
+    def check(self, state: State) -> None:
+        """Name the utterances without an alignment; raises UserError where they are more than a tenth."""
+        tids, offsets = state.alignments.tids, self.corpus.offsets
+        state.alignments.failed = [utt for number, utt in enumerate(self.corpus.utts) if not tids[offsets[number]]]
+        state.alignments.check(self.corpus, self.graphs)
+
+
+def iterations(name: str, text: str) -> set[int]:
+    """The numbers of the iterations that option `name` lists, with spaces between; raises UserError for other text."""
+    try:
+        return {int(field) for field in text.split()}
+    except ValueError as error:
+        raise UserError(f"--{name}: expected numbers of iterations, found {text!r}.") from error

@@ -1,0 +1,103 @@
+"""Training of context-dependent systems, with the schedule of Kaldi's steps/train_deltas.sh.
+
+An earlier system's alignment gives the statistics of every state in context. From these come the questions, the tree, and one Gaussian
+for each of its leaves; then EM along the alignment, which is converted to the new tree, and made anew with the new model in some
+iterations. The number of Gaussians grows from the number of leaves asked for; a system that also learns a transform of the features (MLLT,
+fMLLR) begins with one for each leaf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from pykaldist.errors import UserError
+from pykaldist.hmm.alignments.align import Alignments, AlignOptions
+from pykaldist.hmm.alignments.corpus import Corpus
+from pykaldist.hmm.alignments.graphs import GraphCompiler
+from pykaldist.hmm.gmm.engine import Engine
+from pykaldist.hmm.gmm.gmm import AmDiagGmm, split_targets
+from pykaldist.hmm.lang.topology import read_topology
+from pykaldist.hmm.training.iterations import Adaptation, Checkpoint, State, Training, TrainingOptions
+from pykaldist.hmm.tree.build_tree import build_tree, read_roots
+from pykaldist.hmm.tree.context import convert_alignments
+from pykaldist.hmm.tree.questions import all_questions, automatic_questions
+from pykaldist.hmm.tree.transition_model import TransitionModel
+from pykaldist.hmm.tree.tree import ContextDependency
+from pykaldist.hmm.tree.tree_stats import TreeStats, accumulate_tree_stats
+from pykaldist.io.lang import LangDir
+from pykaldist.options import option
+from pykaldist.progress import Progress, progress
+
+
+@dataclass
+class TriphoneOptions(TrainingOptions):
+    """Options of `train_triphones`, over those of the alignment."""
+
+    cluster_thresh: float = option(-1.0, "merge leaves while that costs less log-likelihood; below 0: than the last split gained; 0: never")
+    context_width: int = option(3, "phones in the tree's window")
+    central_position: int = option(1, "place of the modelled phone in it, from 0")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.central_position < self.context_width <= 5:
+            raise UserError(f"--context-width must be 1 to 5 and --central-position below it, found {self.context_width} and "
+                            f"{self.central_position}.")
+
+
+def grow(stats: TreeStats, lang: LangDir, max_leaves: int, options: TriphoneOptions, log: Callable[[str], None] = print) -> tuple[
+        ContextDependency, TransitionModel]:
+    """Questions, tree and initial transition model from `stats`, by the topology, roots and extra questions of `lang`."""
+    topology = read_topology(lang.file("topo"))
+    num_pdf_classes = max(map(topology.num_pdf_classes, topology.phones))
+    found = automatic_questions(stats, lang.phone_sets, [1] if num_pdf_classes > 1 else [0], np.random.default_rng(options.seed))
+    phone_questions = list(dict.fromkeys([*found, *map(frozenset, lang.int_lists("phones/extra_questions.int"))]))
+    grown = build_tree(stats, read_roots(lang), all_questions(phone_questions, stats.width, num_pdf_classes), topology.num_pdf_classes,
+                       max_leaves, cluster_thresh=options.cluster_thresh)
+    count = stats.sums[:, 0].sum()
+    log(f"tree: {len(phone_questions)} questions about phones, {grown.splits} splits, {grown.merged} leaves merged, "
+        f"{grown.tree.num_pdfs} pdfs; log-likelihood a frame {grown.root_log_likelihood / count:.4f} at the roots, "
+        f"{grown.log_likelihood / count:.4f} at the pdfs")
+    return grown.tree, TransitionModel.from_tree(grown.tree, topology)
+
+
+def one_gaussian_each(stats: TreeStats, tree: ContextDependency) -> tuple[AmDiagGmm, np.ndarray]:
+    """A Gaussian for each pdf, from the statistics of its states, and the pdfs' occupancies; the mean of all where there are none."""
+    sums = np.zeros((tree.num_pdfs, stats.sums.shape[1]))
+    np.add.at(sums, [tree.compute(values[:-1], values[-1]) for values in stats.values.tolist()], stats.sums)
+    return AmDiagGmm.from_sums(np.where(sums[:, :1] > 0, sums, stats.sums.sum(axis=0))), sums[:, 0]
+
+
+def train_triphones(corpus: Corpus, lang: LangDir, tids: np.ndarray, old: TransitionModel, max_leaves: int, totgauss: int,
+                    options: TriphoneOptions, align_options: AlignOptions, engine: Engine | None = None,
+                    adaptation: Adaptation | None = None, log: Callable[[str], None] = print,
+                    checkpoint: Checkpoint | None = None) -> State:
+    """Train a system on `corpus`, beginning with the alignment `tids` (transition_ids of the model `old`, 0 where there is none).
+
+    `corpus.feats` are the features that the tree is grown on; `log` gets a line an iteration. The alignments that come out are those of the
+    last realignment, as in Kaldi. With `checkpoint` the training goes on where that says. Raises UserError where more than a tenth of the
+    utterances cannot be aligned in the end, or for sizes without sense.
+    """
+    if max_leaves < 1 or totgauss < max_leaves:
+        raise UserError(f"expected at least one leaf, and no fewer Gaussians than leaves; found {max_leaves} and {totgauss}.")
+    engine, first = engine or Engine(), 1
+    if checkpoint is not None and checkpoint.stage:
+        state, first = checkpoint.load(corpus, read_topology(lang.file("topo")), adaptation), checkpoint.stage
+    else:
+        rng = np.random.default_rng([options.seed, 1])
+        stats = accumulate_tree_stats(corpus.feats, tids, corpus.offsets, old, lang.silence_phones, options.context_width,
+                                      options.central_position)
+        tree, model = grow(stats, lang, max_leaves, options, log)
+        gmm, occupancy = one_gaussian_each(stats, tree)
+        if adaptation is None:
+            gmm = gmm.split(split_targets(occupancy, max_leaves, options.power), rng)
+        state = State(tree, model, gmm, Alignments(convert_alignments(tids, corpus.offsets, old, tree, model)), corpus.feats, rng)
+    compiler = GraphCompiler(lang, state.tree, state.transition_model)
+    graphs = [compiler.compile(words) for words in progress(corpus.words, "compiling graphs", unit="utt")]
+    training = Training(corpus, graphs, lang.optional_silence, options, align_options, max_leaves, totgauss, engine, adaptation, log=log)
+    with Progress("training triphones", options.num_iters - first, "iteration") as bar:
+        training.run(state, range(first, options.num_iters), bar, checkpoint)
+    training.check(state)
+    return state

@@ -1,0 +1,274 @@
+"""A cluster as predictions and simulations see it: nodes x devices, how long a minibatch takes, and what links them.
+
+A cluster file is this dataclass as JSON. Times are those of one network and minibatch size, which the file names (`workload`); `sources`
+says of every number where it comes from, by its place in the file (`compute.minibatch_seconds`). Those of `pykaldist/parallel/clusters`
+are of published experiments; `pykaldist plan --write-cluster FILE` writes one of the machine at hand.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pykaldist.errors import UserError
+from pykaldist.io.atomic import write_text
+
+SHIPPED = Path(__file__).parent
+FLOAT32 = 4  # bytes of a value in an exchange
+
+
+class _Bad(UserError):
+    """A value that does not fit; the place in the file is put before it on the way up."""
+
+
+def _require(good: bool, name: str, value: Any, expected: str) -> None:
+    if not good:
+        raise _Bad(f"{name} is {value}, expected {expected}")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is trained, and on how much.
+
+    `largest_shard` is that of the worker with most frames, over the mean.
+    """
+
+    network: str  # in words or as 440-2048x6-8806
+    parameters: int
+    minibatch_size: int  # frames, of one worker
+    frames: int  # in an epoch
+    cv_frames: int = 0  # scored an epoch
+    largest_shard: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("parameters", "minibatch_size", "frames"):
+            _require(getattr(self, name) >= 1, name, getattr(self, name), "a positive number")
+        _require(self.cv_frames >= 0, "cv_frames", self.cv_frames, "0 or more")
+        _require(1.0 <= self.largest_shard < math.inf, "largest_shard", self.largest_shard, "1 or more")
+
+    @property
+    def bytes(self) -> int:
+        """Of a model, or a gradient."""
+        return FLOAT32 * self.parameters
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Seconds of one device, for the file's workload."""
+
+    minibatch_seconds: float  # mean, of a worker among others
+    single_minibatch_seconds: float | None = None  # of a worker alone, where that differs
+    spread: float = 0.0  # standard deviation of a minibatch's seconds over their mean
+    load_seconds: float = 0.0  # a minibatch, where minibatch_seconds do not hold them
+    load_overlaps: bool = False  # loaded while another is computed on
+    score_seconds: float = 0.0  # of a minibatch of cross-validation
+    epoch_seconds: float = 0.0  # once an epoch, however many workers there are
+    memory_bandwidth: float | None = None  # bytes/s that are read and written by a strategy's own work, such as a filter
+    work_bandwidth: dict[str, float] = field(default_factory=dict)  # the same of work that was measured, by what it is
+    server_seconds: float = 0.0  # of a parameter server: applying an update
+
+    def __post_init__(self) -> None:
+        _require(0.0 < self.minibatch_seconds < math.inf, "minibatch_seconds", self.minibatch_seconds, "a positive number")
+        alone = self.single_minibatch_seconds
+        _require(alone is None or 0.0 < alone < math.inf, "single_minibatch_seconds", alone, "a positive number")
+        for name in ("spread", "load_seconds", "score_seconds", "epoch_seconds", "server_seconds"):
+            value = getattr(self, name)
+            _require(0.0 <= value < math.inf, name, value, "0 or more")
+        memory = self.memory_bandwidth
+        _require(memory is None or 0.0 < memory < math.inf, "memory_bandwidth", memory, "a positive number of bytes a second")
+        for what, bandwidth in self.work_bandwidth.items():
+            _require(0.0 < bandwidth < math.inf, f"work_bandwidth.{what}", bandwidth, "a positive number of bytes a second")
+
+    @property
+    def alone(self) -> float:
+        """Seconds of a minibatch of a worker that is alone."""
+        return self.minibatch_seconds if self.single_minibatch_seconds is None else self.single_minibatch_seconds
+
+
+@dataclass(frozen=True)
+class Link:
+    """One direction of a port: of a device, within a node, or of a node, between them."""
+
+    bandwidth: float  # bytes/s
+    latency: float = 0.0  # seconds a message
+
+    def __post_init__(self) -> None:
+        _require(0.0 < self.bandwidth < math.inf, "bandwidth", self.bandwidth, "a positive number of bytes a second")
+        _require(0.0 <= self.latency < math.inf, "latency", self.latency, "0 or more seconds")
+
+
+@dataclass(frozen=True)
+class Allreduce:
+    """Measured all-reduces of a buffer of `bytes`: workers -> seconds."""
+
+    bytes: int
+    seconds: dict[str, float]
+
+    def __post_init__(self) -> None:
+        _require(self.bytes >= 1, "bytes", self.bytes, "a positive number")
+        for workers, seconds in self.seconds.items():
+            _require(workers.isdigit() and int(workers) > 1, "a key of seconds", repr(workers), "a number of workers above 1")
+            _require(0.0 < seconds < math.inf, f"seconds.{workers}", seconds, "a positive number")
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Worker `worker` stands still for `seconds` from second `at` of a simulated run on."""
+
+    worker: int
+    at: float
+    seconds: float
+
+    def __post_init__(self) -> None:
+        _require(self.worker >= 0, "worker", self.worker, "the number of a worker, from 0")
+        _require(0.0 <= self.at < math.inf, "at", self.at, "0 or more seconds")
+        _require(0.0 < self.seconds < math.inf, "seconds", self.seconds, "a positive number")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Worker `worker` dies in second `at` of a simulated run."""
+
+    worker: int
+    at: float
+
+    def __post_init__(self) -> None:
+        _require(self.worker >= 0, "worker", self.worker, "the number of a worker, from 0")
+        _require(0.0 <= self.at < math.inf, "at", self.at, "0 or more seconds")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """`nodes` x `devices` workers that do not share a device.
+
+    `within` links the devices of a node, `between` those of different nodes; where `within` is left out, `between` serves both. An
+    `allreduce` that was measured goes before what the links would give. `slow`: worker -> how many times longer its minibatches take. It,
+    `pauses` and `failures` are of simulations; predictions do without.
+    """
+
+    name: str
+    description: str
+    nodes: int
+    devices: int  # of a node
+    workload: Workload
+    compute: Compute
+    within: Link | None = None
+    between: Link | None = None
+    allreduce: Allreduce | None = None
+    sources: dict[str, str] = field(default_factory=dict)
+    slow: dict[str, float] = field(default_factory=dict)
+    pauses: tuple[Pause, ...] = ()
+    failures: tuple[Failure, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("nodes", "devices"):
+            _require(getattr(self, name) >= 1, name, getattr(self, name), "a positive number")
+        _require(self.between is not None or self.nodes == 1, "between", "missing", f"the link between the {self.nodes} nodes")
+        for worker, factor in self.slow.items():
+            _require(worker.isdigit(), "a key of slow", repr(worker), "the number of a worker, from 0")
+            _require(0.0 < factor < math.inf, f"slow.{worker}", factor, "a positive factor")
+        for place in self.sources:
+            part: Any = self
+            for step in place.split("."):
+                part = getattr(part, step, None)
+            _require(part is not None, f"sources.{place}", "about nothing", "a place in the file that has a value")
+
+    @property
+    def workers(self) -> int:
+        """That do not share a device."""
+        return self.nodes * self.devices
+
+    def numbers(self) -> dict[str, float]:
+        """Every number that is not at its default, by its place in the file."""
+        found: dict[str, float] = {}
+        for part in ("", "workload", "compute", "within", "between", "allreduce"):
+            owner = getattr(self, part) if part else self
+            for f in dataclasses.fields(owner) if owner is not None else ():
+                value = getattr(owner, f.name)
+                if isinstance(value, int | float) and value != f.default:
+                    found[f"{part}.{f.name}".lstrip(".")] = value
+        if self.compute.work_bandwidth:
+            found["compute.work_bandwidth"] = len(self.compute.work_bandwidth)
+        if self.allreduce is not None:
+            found["allreduce.seconds"] = len(self.allreduce.seconds)
+        found.update({name: len(getattr(self, name)) for name in ("slow", "pauses", "failures") if getattr(self, name)})
+        return found
+
+    @classmethod
+    def read(cls, path: str | Path) -> Cluster:
+        """A cluster file, or one of `pykaldist/parallel/clusters` by its name; raises UserError where it is not one."""
+        path = Path(path)
+        if not path.is_file() and str(path) in shipped():
+            path = SHIPPED / f"{path}.json"
+        if not path.is_file():
+            raise UserError(f"--cluster {path}: there is no such file, and the clusters known by name are {', '.join(shipped())}.")
+        try:
+            return _build(cls, json.loads(path.read_text(encoding="utf-8")), "")
+        except (ValueError, RecursionError) as error:  # of JSON or UTF-8
+            raise UserError(f"{path} is not JSON: {error}.") from error
+        except _Bad as error:
+            raise UserError(f"{path}, a cluster file: {error}.") from error
+
+    def as_json(self) -> dict[str, Any]:
+        """What a cluster file holds."""
+        return _without_empty(dataclasses.asdict(self))
+
+    def write(self, path: str | Path) -> None:
+        write_text(path, json.dumps(self.as_json(), indent=2) + "\n")
+
+
+def shipped() -> list[str]:
+    """The names of the clusters of published experiments."""
+    return sorted(path.stem for path in SHIPPED.glob("*.json"))
+
+
+def _without_empty(part: dict[str, Any]) -> dict[str, Any]:
+    """Without what is None or empty, tuples as lists."""
+    return {k: _without_empty(v) if isinstance(v, dict) else list(v) if isinstance(v, tuple) else v
+            for k, v in part.items() if v not in (None, (), {})}
+
+
+def _build(cls: type, found: Any, place: str) -> Any:
+    """A dataclass from parsed JSON; `place` is where it stands in the file."""
+    _require(isinstance(found, dict), place or "the file", type(found).__name__, "an object with " + ", ".join(
+        f.name for f in dataclasses.fields(cls)))
+    hints, fields = typing.get_type_hints(cls), {f.name: f for f in dataclasses.fields(cls)}
+    for key in found:
+        _require(key in fields, place + key, "unknown", f"one of {', '.join(fields)}")
+    needed = [n for n, f in fields.items() if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING]
+    for name in needed:
+        _require(name in found, place + name, "missing", "a value")
+    values = {name: _value(hints[name], value, place + name) for name, value in found.items()}
+    try:
+        return cls(**values)
+    except _Bad as error:
+        raise _Bad(f"{place}{error}") from None
+
+
+def _value(hint: Any, value: Any, place: str) -> Any:
+    """`value` as the type of a field, or an error that says what is expected."""
+    if isinstance(hint, types.UnionType):
+        if value is None:
+            return None
+        hint = next(h for h in typing.get_args(hint) if h is not type(None))
+    if dataclasses.is_dataclass(hint):
+        return _build(typing.cast(type, hint), value, place + ".")
+    if typing.get_origin(hint) is dict:
+        _require(isinstance(value, dict), place, repr(value), "an object")
+        return {key: _value(typing.get_args(hint)[1], one, f"{place}.{key}") for key, one in value.items()}
+    if typing.get_origin(hint) is tuple:
+        _require(isinstance(value, list), place, repr(value), "a list")
+        return tuple(_value(typing.get_args(hint)[0], one, f"{place}.{i}") for i, one in enumerate(value))
+    kinds = {int: (int, "a whole number"), float: ((int, float), "a number"), bool: (bool, "true or false"), str: (str, "text")}
+    kind, expected = kinds[hint]
+    _require(isinstance(value, kind) and (hint is bool or not isinstance(value, bool)), place, repr(value), expected)
+    try:
+        return hint(value)
+    except OverflowError:
+        raise _Bad(f"{place} is out of range, expected {expected}") from None

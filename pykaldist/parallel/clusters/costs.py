@@ -1,0 +1,69 @@
+"""What the parts of an epoch cost on a cluster, whatever the strategy: steps, all-reduces, waiting for the slowest, cross-validation.
+
+Everything is proportional to minibatch and parameters where these are not those that the cluster's times are of: fair for the large
+networks whose time is matrix products, and for exchanges that bandwidth bounds. How an epoch is made of these parts stands at the head of
+`plan.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+from scipy.stats import norm
+
+from pykaldist.errors import UserError
+from pykaldist.parallel.clusters.cluster import Cluster, Compute, Workload
+
+
+def allreduce_seconds(cluster: Cluster, workers: int, size: float) -> float:
+    """Seconds of an all-reduce of `size` bytes between `workers` workers, each with a device of its own."""
+    if workers == 1:
+        return 0.0
+    table = cluster.allreduce
+    if table is not None and str(workers) in table.seconds:
+        return table.seconds[str(workers)] * size / table.bytes
+    nodes = min(-(-workers // cluster.devices), cluster.nodes)
+    links = {cluster.between} if nodes > 1 else set()
+    if nodes < workers:  # some node has several
+        links.add(cluster.within or cluster.between)
+    if None in links:
+        raise UserError(f"cluster {cluster.name} has {cluster.devices} devices a node and no link within it; give its bandwidth (within).")
+    return 2 * (workers - 1) * max(link.latency + size / (workers * link.bandwidth) for link in links if link)
+
+
+@functools.lru_cache(256)
+def expected_maximum(workers: int) -> float:
+    """The expected maximum of `workers` independent standard normal variables: the integral of 1 - Phi^N - (1 - Phi)^N over x > 0."""
+    if workers == 1:
+        return 0.0
+    x = np.linspace(0.0, 10.0, 20001)
+    return float(np.trapezoid(1.0 - norm.cdf(x) ** workers - norm.sf(x) ** workers, x))
+
+
+def scaled(cluster: Cluster, workload: Workload) -> Compute:
+    """The cluster's seconds for a workload: in proportion to minibatch and parameters."""
+    own, base = cluster.compute, cluster.workload
+    size, parameters = workload.minibatch_size / base.minibatch_size, workload.parameters / base.parameters
+    factors = {"minibatch_seconds": size * parameters, "single_minibatch_seconds": size * parameters, "load_seconds": size,
+               "score_seconds": size * parameters, "server_seconds": parameters}
+    values = {name: getattr(own, name) for name in factors}
+    return dataclasses.replace(own, **{n: None if v is None else v * factors[n] for n, v in values.items()})
+
+
+def score_seconds(workload: Workload, seconds: Compute, cluster: Cluster, workers: int) -> float:
+    """Seconds of an epoch's cross-validation, which is shared out like training; `seconds` are those of `scaled`."""
+    return sharing(cluster, workers) * seconds.score_seconds * math.ceil(workload.cv_frames / workers) / workload.minibatch_size
+
+
+def sharing(cluster: Cluster, workers: int) -> int:
+    """Workers that share a device."""
+    return -(-workers // cluster.workers)
+
+
+def work_seconds(compute: Compute, what: str, moved: float) -> float | None:
+    """Seconds of a strategy's own work, `what`, that moves so many bytes in memory; None where no bandwidth of it is known."""
+    bandwidth = compute.work_bandwidth.get(what, compute.memory_bandwidth)
+    return None if bandwidth is None else moved / bandwidth

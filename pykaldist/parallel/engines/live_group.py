@@ -1,0 +1,93 @@
+"""The live group: the processes of a job that have not died, exchanging sums and other results.
+
+Every operation goes through process 0: all send it what they have; when it has something of everyone who is still connected, it makes the
+result of that and sends it round, with the list of those whose share is in it. So all agree who is of the group, whenever somebody dies.
+These are the few exchanges of an epoch's end; what workers exchange in it are messages of their own (`parallel/engines/concurrent.py`).
+When process 0 dies, the job does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pykaldist.parallel.fabric.processes import Processes
+from pykaldist.parallel.transport.transport import RESULT, SHARE, Transport
+
+Combine = Callable[[list[Tensor]], Tensor]
+
+
+class LiveGroup(Processes):
+    """`rank` of `size` among those who were in the last exchange; `members` are their numbers in the job.
+
+    `deliver` has to be given the messages of kinds SHARE and RESULT.
+    """
+
+    def __init__(self, transport: Transport, channel: int = 0) -> None:
+        self.transport, self._channel = transport, channel
+        self.members = list(range(transport.size))
+        self.rank, self.size = transport.rank, transport.size
+        self._count = 0
+        self._arrived: dict[tuple[int, int, int], tuple[list[int], Tensor]] = {}  # channel, number, sender -> what else it says, buffer
+        self._twins = 0
+
+    def deliver(self, peer: int, numbers: list[float], buffer: Tensor) -> None:
+        """A message has come."""
+        channel, number, *rest = (int(n) for n in numbers)
+        self._arrived[channel, number, peer] = rest, buffer
+
+    def _meet(self, own: Tensor, combine: Combine) -> tuple[Tensor, list[int]]:
+        """What process 0 makes of everyone's buffers, which may be borrowed, and their lengths."""
+        self._count += 1
+        key, transport, own = (self._channel, self._count), self.transport, own.detach().cpu()
+        if transport.rank:
+            with transport.changed:
+                transport.send(0, SHARE, key, own)
+                transport.wait(lambda: (*key, 0) in self._arrived)
+                (count, *rest), result = self._arrived.pop((*key, 0))
+            members, lengths = rest[:count], rest[count:]
+        else:
+            with transport.changed:
+                transport.wait(lambda: all((*key, p) in self._arrived or p in transport.gone for p in self.members[1:]))
+                members = [p for p in self.members if p not in transport.gone]
+                shares = [own, *(self._arrived.pop((*key, p))[1] for p in members[1:])]
+            lengths, result = [len(share) for share in shares], combine(shares)
+            del shares  # they are borrowed
+            if len(result):  # one copy for all
+                result = transport.lend(result).copy_(result)
+            with transport.changed:
+                for p in members[1:]:
+                    transport.send(p, RESULT, [*key, len(members), *members, *lengths], result)
+        self.members, self.rank, self.size = members, members.index(transport.rank), len(members)
+        return result, lengths
+
+    def sum(self, buffer: Tensor, scale: float) -> None:
+        def add(shares: list[Tensor]) -> Tensor:
+            total = shares[0].clone()
+            for share in shares[1:]:
+                total.add_(share)
+            return total if scale == 1.0 else total.mul_(scale)
+
+        buffer.copy_(self._meet(buffer, add)[0])
+
+    def control(self, values: Sequence[float] | np.ndarray, largest: bool = False) -> np.ndarray:
+        own = torch.from_numpy(np.array(values, dtype=np.float64))
+        result, _ = self._meet(own, lambda shares: torch.stack(shares).amax(0) if largest else torch.stack(shares).sum(0))
+        return result.numpy().copy()
+
+    def gather(self, buffer: Tensor) -> list[Tensor]:
+        result, lengths = self._meet(buffer, torch.cat)
+        return list(result.to(buffer.device, copy=True).split(lengths))
+
+    def scatter(self, parts: list[Tensor]) -> list[Tensor]:
+        counts = self.gather(torch.tensor([len(part) for part in parts]))
+        return [sent.split(count.tolist())[self.rank] for sent, count in zip(self.gather(torch.cat(parts)), counts, strict=True)]
+
+    def twin(self) -> LiveGroup:
+        self._twins += 1
+        other = LiveGroup(self.transport, self._channel + self._twins)
+        other._arrived = self._arrived
+        return other

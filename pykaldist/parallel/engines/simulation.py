@@ -1,0 +1,514 @@
+"""A host whose clock is simulated: all workers of a job in one process, each with the times that it would have on a cluster.
+
+What the workers compute is computed; how long it takes is read from a cluster file (`parallel/clusters/cluster.py`). The strategies'
+coroutines are driven by events in the order of simulated time, ties in the order of ranks. So the order in which asynchronous workers
+meet comes from the cluster file and the seed alone: a run gives the same model, and the same log, whenever it is made.
+
+Times. With t the seconds of a minibatch, scaled to the run's minibatch and parameters as for a plan (`costs.scaled`):
+    compute     t, times the part of a full minibatch that it has, times the worker's `slow`, times as many workers as share a device, and
+                its loading where that does not overlap. With `spread` v it is drawn from a gamma distribution of mean t and standard
+                deviation v t. The work is done at the beginning, on the parameters of then; what comes of it is there at the end.
+    pauses      a worker's minibatch takes longer by what it stands still; others can still reach it, as its helper thread lives.
+    failures    a worker is gone from then on, with what it had under way.
+    exchanges   and messages take what they take on the cluster's network (`parallel/clusters/network.py`), calls also the time of who is
+                called (`simulated_calls.py`). An exchange that is begun and finished later (`priced.py`) takes what computing does not
+                hide. A strategy's own work, such as a filter, takes the bytes that it moves over `memory_bandwidth`, times as many
+                workers as share a device; nothing where the file does not have that.
+
+Every random time is of the counter-based generator of (seed, worker, how much it has done).
+
+Checkpoints. Synchronous strategies have safe points. Asynchronous ones are never all at rest; but between two events every coroutine
+waits for something, and all that is under way is data: events, messages, answers. These are in the `state_dict`. Resumed, a coroutine
+starts anew, at the mark that it passed last, and is given the answers that it has had since then (`Fabric.mark`), up to what it waits for.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pykaldist.errors import UserError
+from pykaldist.parallel.clusters.cluster import Cluster, Workload
+from pykaldist.parallel.clusters.costs import scaled, score_seconds, work_seconds
+from pykaldist.parallel.clusters.network import Network
+from pykaldist.parallel.engines.host import CHECKPOINT, Host
+from pykaldist.parallel.engines.priced import Priced
+from pykaldist.parallel.engines.simulated_calls import KINDS as CALLS
+from pykaldist.parallel.engines.simulated_calls import SimulatedCalls
+from pykaldist.parallel.fabric.interface import (
+    Begin,
+    Call,
+    Compute,
+    Done,
+    Fabric,
+    Finish,
+    More,
+    Request,
+    T,
+    Take,
+    Within,
+    num_bytes,
+)
+from pykaldist.parallel.fabric.minibatch_queue import Sources, Work
+from pykaldist.parallel.strategies.base.strategy import on_device
+
+COMPUTE_TIMES = 1  # a stream of random numbers
+LEAST_VARIANCE = 1e-12  # of a minibatch's seconds over their mean, below which they are all alike
+CONSENSUS_SAMPLES = 8  # looks at the workers' distance from their mean in an epoch
+
+
+class SimulatedFabric(Fabric):
+    """`trace`: the answers since the last mark; None for a strategy that makes none."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        super().__init__(rank, size)
+        self.seconds["load"] = 0.0
+        self.trace: list[Any] | None = None
+
+    async def compute(self, work: Callable[[], T]) -> T:
+        return await Compute(work)
+
+    async def work(self, what: str, work: Callable[[], T], over: Tensor, passes: float) -> T:
+        return await Compute(work, what, passes * num_bytes(over))
+
+    def mark(self) -> None:
+        self.trace = []
+
+
+class Simulation(Host):
+    """`workers`: those of the run, which is to be known before the first epoch."""
+
+    time = "simulated"
+    keeps_time = keeps_dead = True
+
+    def __init__(self, size: int, cluster: Cluster, seed: int = 0, deterministic: bool = False) -> None:
+        super().__init__(size, None, deterministic)
+        self.cluster, self.seed = cluster, seed
+        self.fabrics: list[SimulatedFabric] = [SimulatedFabric(rank, size) for rank in range(size)]
+        self._share_living()
+        self._network = Network(cluster, size)
+        self._priced = Priced(size, self._network, deterministic)
+        self._calls = SimulatedCalls(self.fabrics, self.living, self._network, self._add_event)
+        self.sharing = self._network.sharing  # workers on a device
+        for fabric in self.fabrics:
+            fabric.node_size = min(size, cluster.devices * self.sharing)
+        worst = max((int(worker) for worker in (*cluster.slow, *(p.worker for p in (*cluster.pauses, *cluster.failures)))), default=0)
+        if worst >= max(size, cluster.workers):
+            raise UserError(f"cluster {cluster.name} has a slow, pausing or failing worker {worst}, but room for {cluster.workers}, from 0 "
+                            "on.")
+        self._before = 0.0  # seconds of the epochs before
+        self._loaded: dict[str, Any] | None = None  # the middle of an epoch, to go on from
+        self._running = False
+        self._reset()
+
+    def _reset(self) -> None:
+        """The beginning of an epoch."""
+        n = self.size
+        self._clock = [0.0] * n  # when each worker had its last answer
+        self._numbers = [0] * n  # of each worker's events
+        self._events: list[tuple[float, int, int, str, Any]] = []  # time, worker, number, kind, what it is about
+        self._network.reset()
+        self._calls.reset()
+        self._priced.reset()
+        self._computing = [False] * n
+        self._gathered: list[int] = []  # groups, by their first worker, whose exchange is under way
+        self._resting: dict[int, More] = {}  # workers that wait for the others to be through
+        self._steps = 0
+        self._consensus: list[float] = []
+        self._epoch_end = 0.0
+
+    def begin_epoch(self) -> None:
+        if self._loaded is not None:
+            return
+        super().begin_epoch()
+        self._before += self._epoch_end
+        self._reset()
+        for fabric in self.fabrics:
+            fabric.trace = None
+            fabric.staleness.clear()
+
+    def abandon(self) -> None:
+        """The clock goes on."""
+        super().abandon()
+        self._priced.reset()
+        if self._loaded is not None:
+            self._clock, self._loaded, self._running = list(self._loaded["clock"]), None, True
+        if self._running:
+            self._epoch_end, self._running = self._latest(), False
+
+    def elapsed(self) -> float:
+        return self._epoch_end
+
+    def spent(self) -> list[float]:
+        """Means over workers."""
+        return [sum(fabric.seconds[name] for fabric in self.fabrics) / self.size for name in ("compute", "exchange", "wait", "load")]
+
+    def notes(self) -> dict[str, Any]:
+        late = sum((fabric.staleness for fabric in self.fabrics), Counter())
+        if not late:
+            return {}
+        ends = self._calls.ends
+        load = {"server_load": self._calls.busy / ends / self._latest()} if ends else {}
+        dead = [rank for rank in range(self.size) if rank not in self.living]
+        return {"staleness": {str(steps): late[steps] for steps in sorted(late)}, "consensus": self._consensus, **load,
+                **({"dead": dead} if dead else {})}
+
+    # Driving the workers.
+
+    def _run(self, work: list[Coroutine[Any, Any, Any]]) -> list[Any]:
+        self._work, self._results = work, [None] * self.size
+        self._parked: dict[int, Request] = {}  # worker -> what all have to ask for
+        self._joined: dict[int, Within] = {}  # worker -> what its group has to ask for
+        self._going = set(self.living)
+        self._prepare()
+        self._running = True
+        replay, self._replay = self._load(), [[] for _ in work]
+        if replay:
+            self._replay = replay
+        else:
+            for failure in self.cluster.failures:
+                if failure.worker in self._going:
+                    self._add_event(max(0.0, failure.at - self._before), failure.worker, "failure", None)
+        for rank in list(self.living):
+            self._drive(rank, None)
+        while self._going:
+            self._meet()
+            if not self._going:
+                break
+            self._offer_checkpoint()
+            time, rank, _, kind, about = heapq.heappop(self._events)
+            if kind in CALLS:
+                self._on_call(time, rank, kind, about)
+            else:
+                getattr(self, f"_on_{kind}")(time, rank, about)
+        self._running = False
+        score = score_seconds(self._workload(), self._compute, self.cluster, self.size)
+        self._epoch_end = self._latest() + score + self._compute.epoch_seconds
+        return self._results
+
+    def _workload(self) -> Workload:
+        """The run's, where its workers are known; else the cluster's own."""
+        if not self.workers:
+            return self.cluster.workload
+        samplers = [worker.sampler for worker in self.workers]
+        frames = sum(sampler.frames for sampler in samplers)
+        return Workload("the run's", len(self.workers[0].params), samplers[0].minibatch_size, frames, self.cv_frames)
+
+    def _prepare(self) -> None:
+        self._compute = scaled(self.cluster, self._workload())
+        self._calls.server_seconds = self._compute.server_seconds
+        self._books = Work([worker.sampler.minibatches for worker in self.workers])
+        for rank in set(range(self.size)) - set(self.living):
+            self._books.lose(rank)
+        self._sources = Sources(lambda split: self.workers[split].sampler, self.workers[0].epoch if self.workers else 0, 2 * self.size)
+        self._saved = max((self.workers[rank].updates for rank in self.living), default=0) if self.workers else 0
+
+    def _drive(self, rank: int, answer: Any) -> None:
+        """A worker goes on with an answer, up to what it has to wait for."""
+        fabric, coroutine = self.fabrics[rank], self._work[rank]
+        while True:
+            try:
+                request = coroutine.send(answer)
+            except StopIteration as end:
+                self._results[rank] = end.value
+                self._going.discard(rank)
+                return
+            if self._replay[rank]:
+                answer = self._replay[rank].pop(0)
+            else:
+                waits, answer = self._ask(rank, request)
+                if waits:
+                    return
+            if fabric.trace is not None:
+                fabric.trace.append(answer)
+
+    def _answer(self, rank: int, time: float, answer: Any) -> None:
+        self._clock[rank] = time
+        if self.fabrics[rank].trace is not None:
+            self.fabrics[rank].trace.append(answer)
+        self._drive(rank, answer)
+
+    def _ask(self, rank: int, request: Request) -> tuple[bool, Any]:
+        """(the worker has to wait, its answer if it has not)."""
+        if isinstance(request, Compute):
+            if not self._computing[rank]:  # or it goes on with one of before the checkpoint
+                self._begin_compute(rank, request)
+            return True, None
+        if isinstance(request, Take):
+            return False, self._take(rank, request)
+        if isinstance(request, More):
+            return self._rest(rank, request)
+        if isinstance(request, Call):
+            return False, self._calls.begin(self._clock[rank], rank, request)
+        if isinstance(request, Done):
+            answer = self._calls.wait(request.ticket)
+            return answer is None, answer
+        if isinstance(request, Within):
+            self._join(rank, request)
+        else:
+            self._parked[rank] = request
+        return True, None
+
+    def _add_event(self, time: float, rank: int, kind: str, about: Any) -> None:
+        self._numbers[rank] += 1
+        heapq.heappush(self._events, (time, rank, self._numbers[rank], kind, about))
+
+    # Requests that all workers make together.
+
+    def _meet(self) -> None:
+        """Serve what all workers ask for, as often as that is so."""
+        while self._going and len(self._parked) == len(self._going):
+            requests = [self._parked[rank] for rank in range(self.size) if rank in self._parked]
+            kinds = {type(request).__name__ for request in requests}
+            if len(requests) < len(self.living) or len(kinds) > 1:
+                raise RuntimeError(f"{len(requests)} of {len(self.living)} workers wait for {', '.join(sorted(kinds))}: every worker has "
+                                   "to make the same requests, as often")
+            begin = self._latest()
+            seconds = self._collective_seconds(requests)
+            for rank in self.living:
+                spent = self.fabrics[rank].seconds
+                spent["wait"] += begin - self._clock[rank]
+                spent["exchange"] += seconds
+                self._clock[rank] = begin + seconds
+            self._parked = {}
+            answers = self._serve[type(requests[0])](requests)
+            for rank, answer in zip(list(self.living), answers, strict=True):
+                self._answer(rank, begin + seconds, answer)
+
+    def _timed(self, what: str, before: float) -> float:
+        """Real time is of no interest."""
+        return before
+
+    def _latest(self) -> float:
+        """The time of the worker that is furthest on."""
+        return max(self._clock[rank] for rank in self.living)
+
+    def _collective_seconds(self, requests: list[Any]) -> float:
+        if isinstance(requests[0], Begin):
+            return 0.0
+        if isinstance(requests[0], Finish):
+            return max(0.0, self._priced.ends[requests[0].ticket] - self._latest())
+        return self._network.seconds(requests)
+
+    def _begin(self, requests: list[Begin]) -> list[int]:
+        return self._priced.begin(self._latest(), requests)
+
+    def _finish(self, requests: list[Finish]) -> list[Any]:
+        return self._priced.finish(requests[0].ticket)
+
+    # Requests that a group makes together.
+
+    def _join(self, rank: int, request: Within) -> None:
+        self._joined[rank] = request
+        first, members = request.members[0], request.members
+        if first in self._gathered or any(k not in self._joined for k in members):  # under way before the checkpoint; or not all are here
+            return
+        begin = max(self._clock[k] for k in members)
+        seconds = self._network.allreduce_seconds(num_bytes(request.buffer), len(members)) / (1 if request.sums else 2)
+        for k in members:
+            self.fabrics[k].seconds["wait"] += begin - self._clock[k]
+            self.fabrics[k].seconds["exchange"] += seconds
+        self._gathered.append(first)
+        self._add_event(begin + seconds, first, "within", len(members))
+
+    def _on_within(self, time: float, rank: int, count: int) -> None:
+        self._gathered.remove(rank)
+        requests = [self._joined.pop(k) for k in range(rank, rank + count)]
+        if requests[0].sums:
+            self._add(self.processes, [r.buffer for r in requests], [1.0] * count, 1.0)
+        self._hand_out([r.buffer for r in requests])
+        total = sum(r.value for r in requests)
+        for k in range(rank, rank + count):
+            self._answer(k, time, total)
+
+    # Computing.
+
+    def _begin_compute(self, rank: int, request: Compute) -> None:
+        if request.what:
+            self._begin_work(rank, request)
+            return
+        worker = self.workers[rank] if self.workers else None
+        before = worker.frames if worker else 0
+        result = request.work()
+        part = (worker.frames - before) / worker.sampler.minibatch_size if worker else 1.0
+        seconds = self._compute
+        mean = self.sharing * part * (seconds.alone if self.size == 1 else seconds.minibatch_seconds)
+        load = self.sharing * part * seconds.load_seconds
+        compute = self._random(rank, mean * self.cluster.slow.get(str(rank), 1.0)) if part else 0.0
+        if seconds.load_overlaps:
+            load = max(0.0, load - compute)
+        begin = self._clock[rank]
+        end = self._after(rank, begin, compute + load)
+        spent = self.fabrics[rank].seconds
+        spent["compute"] += compute
+        spent["load"] += load
+        spent["wait"] += max(0.0, end - begin - compute - load)  # standing still
+        self._computing[rank] = True
+        self._add_event(end, rank, "compute", result)
+
+    def _begin_work(self, rank: int, request: Compute) -> None:
+        """A strategy's own work."""
+        result, begin = request.work(), self._clock[rank]
+        seconds = self.sharing * (work_seconds(self._compute, request.what, request.moved) or 0.0)
+        end = self._after(rank, begin, seconds)
+        self.fabrics[rank].seconds["exchange"] += seconds
+        self.fabrics[rank].seconds["wait"] += end - begin - seconds
+        self._computing[rank] = True
+        self._add_event(end, rank, "work", result)
+
+    def _on_work(self, time: float, rank: int, result: Any) -> None:
+        self._computing[rank] = False
+        self._answer(rank, time, result)
+
+    def _on_compute(self, time: float, rank: int, result: Any) -> None:
+        self._computing[rank] = False
+        self._steps += 1
+        if self.fabrics[rank].trace is not None and self._steps % max(1, self._books.total // CONSENSUS_SAMPLES) == 0:
+            self._sample_consensus()
+        self._answer(rank, time, result)
+
+    def _random(self, rank: int, mean: float) -> float:
+        variance = self._compute.spread**2
+        if variance < LEAST_VARIANCE:
+            return mean
+        place = (self.workers[rank].updates, self.workers[rank].index) if self.workers else (self._numbers[rank],)
+        draw = np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, COMPUTE_TIMES, rank, *place])))
+        return mean * variance * float(draw.standard_gamma(1.0 / variance))
+
+    def _after(self, rank: int, begin: float, seconds: float) -> float:
+        """When this much work of a worker is done that stands still at times."""
+        time = begin
+        for pause in sorted((p for p in self.cluster.pauses if p.worker == rank), key=lambda p: p.at):
+            start = pause.at - self._before
+            if start >= time + seconds:
+                break
+            if start + pause.seconds > time:
+                seconds -= max(0.0, start - time)
+                time = start + pause.seconds
+        return time + seconds
+
+    def _sample_consensus(self) -> None:
+        """Note how far the workers' models are from their mean: the mean over workers of ||w_k - mean|| / ||mean||."""
+        if not self.workers:
+            return
+        models = [self.workers[rank].params for rank in self.living]
+        mean = models[0].clone()
+        for model in models[1:]:
+            mean.add_(model)
+        mean.div_(len(models))
+        far = sum(float(torch.linalg.vector_norm(model - mean)) for model in models)
+        self._consensus.append(far / len(models) / (float(torch.linalg.vector_norm(mean)) or 1.0))
+        self.disagreement = self._consensus[-1]
+
+    # Minibatches.
+
+    def _take(self, rank: int, request: Take) -> float | None:
+        found = self._books.take(rank, request.queue, request.kept)
+        self._wake(self._clock[rank])
+        if found is None:
+            return None
+        place, fraction = found
+        self._sources.point(self.workers[rank], place)
+        return fraction
+
+    def _rest(self, rank: int, request: More) -> tuple[bool, Any]:
+        """(the worker has to wait, its answer if it has not)."""
+        self._books.settle(rank, request.kept)
+        if self._books.more(rank, request.queue):
+            return False, True
+        if self._books.over:
+            self._wake(self._clock[rank])
+            return False, False
+        self._resting[rank] = request
+        return True, None
+
+    def _wake(self, time: float) -> None:
+        """Let go on who rests, where that has an end."""
+        for rank in sorted(self._resting):
+            request = self._resting.get(rank)
+            if request is not None and (self._books.over or self._books.more(rank, request.queue)):
+                del self._resting[rank]
+                self.fabrics[rank].seconds["wait"] += time - self._clock[rank]
+                self._answer(rank, time, not self._books.over)
+
+    # Failures.
+
+    def _on_failure(self, time: float, rank: int, about: None) -> None:
+        if rank in self.essential:
+            raise UserError(f"cluster {self.cluster.name} lets worker {rank} fail at {self._before + time:g} s, and with it the server "
+                            "beside it: that ends the job.")
+        if len(self.living) == 1:
+            raise UserError(f"cluster {self.cluster.name} lets all workers fail.")
+        self.living.remove(rank)
+        self._going.discard(rank)
+        self._work[rank].close()
+        self._parked.pop(rank, None)
+        self._resting.pop(rank, None)
+        again = self._books.lose(rank)
+        self.say(f"worker {rank} has died at {self._before + time:.3f} s; {len(self.living)} go on, and do {again} minibatches again")
+        events, self._events = [event for event in self._events if event[1] != rank], []
+        self._events += self._calls.lose(time, rank, events)
+        heapq.heapify(self._events)
+        self._wake(time)
+
+    # Calls.
+
+    def _on_call(self, time: float, rank: int, kind: str, about: Any) -> None:
+        ticket = self._calls.on_event(time, rank, kind, about)
+        if ticket is not None:
+            blocked = time - self._clock[rank]
+            wait = min(blocked, max(0.0, ticket.admitted - self._clock[rank]))
+            self.fabrics[rank].seconds["wait"] += wait
+            self.fabrics[rank].seconds["exchange"] += blocked - wait
+            self._answer(rank, time, (ticket.buffer, ticket.value))
+
+    # Checkpoints.
+
+    def _offer_checkpoint(self) -> None:
+        """Between two events; a mere checkpoint not twice at the same update, by which checkpoints are named."""
+        if not self.workers or any(self.fabrics[rank].trace is None for rank in self.living):
+            return
+        updates, wish = max(self.workers[rank].updates for rank in self.living), int(self.wish())
+        if wish > CHECKPOINT or (wish and updates != self._saved):
+            self._saved = updates
+            self.on_safe_point(wish)
+
+    def state_dict(self) -> dict[str, Any]:
+        if not self._running:
+            return {"seconds_before": self._before + self._epoch_end, "living": self.living}
+        return {
+            "seconds_before": self._before, "living": self.living, "books": self._books.state_dict(), "clock": self._clock,
+            "priced": self._priced.state_dict(), "numbers": self._numbers, "events": [list(e) for e in self._events],
+            "calls": self._calls.state_dict(), "network": self._network.state_dict(),
+            "computing": self._computing, "gathered": self._gathered, "steps": self._steps,
+            "consensus": self._consensus, "disagreement": self.disagreement,
+            "traces": [fabric.trace for fabric in self.fabrics], "seconds": [fabric.seconds for fabric in self.fabrics],
+            "staleness": [dict(fabric.staleness) for fabric in self.fabrics]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._before, self.living[:] = state["seconds_before"], state["living"]
+        self._loaded = state if "clock" in state else None
+
+    def _load(self) -> list[list[Any]] | None:
+        """Take up the middle of an epoch; the answers that each worker is to be given again."""
+        if self._loaded is None:
+            return None
+        state: dict[str, Any] = on_device(self.workers[0].params.device, self._loaded)
+        self._loaded = None
+        for name in ("clock", "numbers", "computing", "gathered", "steps", "consensus"):
+            setattr(self, f"_{name}", state[name])
+        self._books.load_state_dict(state["books"])
+        self.disagreement = state["disagreement"]
+        self._events = [tuple(event) for event in state["events"]]
+        self._priced.load_state_dict(state["priced"])
+        self._calls.load_state_dict(state["calls"])
+        self._network.load_state_dict(state["network"])
+        for fabric, seconds, staleness in zip(self.fabrics, state["seconds"], state["staleness"], strict=True):
+            fabric.seconds, fabric.staleness = dict(seconds), Counter(staleness)
+        return [list(trace or []) for trace in state["traces"]]

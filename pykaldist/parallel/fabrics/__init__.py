@@ -1,1 +1,0 @@
-"""Fabrics: how bytes move, one file each."""

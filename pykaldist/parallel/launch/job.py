@@ -1,0 +1,261 @@
+"""A job: who computes, and where. Which processes there are, which workers and which device each of them has.
+
+`open_job` is called by every process of a training run. Without `--ngpu`, or with one process for all workers, there is nothing to
+open. Otherwise the process finds in its environment which one it is: under mpiexec or srun with `--fabric mpi`, from torchrun's variables
+with nccl and gloo. `pykaldist train` starts these processes itself where it is not one of them already.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pykaldist import deterministic
+from pykaldist.errors import UserError
+from pykaldist.options import option
+from pykaldist.parallel.clusters.cluster import Cluster, shipped
+from pykaldist.parallel.engines.concurrent import Concurrent
+from pykaldist.parallel.engines.host import Host
+from pykaldist.parallel.engines.simulation import Simulation
+from pykaldist.parallel.fabric.processes import Alone, Processes
+from pykaldist.parallel.strategies.base.registry import make_strategy, strategies
+from pykaldist.parallel.strategies.base.strategy import Strategy
+from pykaldist.parallel.transport.addresses import LOOPBACK_INTERFACE, variables
+
+FABRICS = ("mpi", "nccl", "gloo", "virtual")
+NO_TIMEOUT_S = 7 * 24 * 3600.0  # of an exchange: one may wait for a long serial phase; parallel/launch/watch.py knows who hangs
+DEFAULT_CLUSTER = "v100-ethernet"  # of asynchronous virtual workers
+LR_SCALES = {"none": lambda n: 1.0, "linear": float, "sqrt": lambda n: n**0.5}
+
+
+def _own_scales() -> str:
+    """Each scale with the strategies whose own it is."""
+    names = {scale: [name for name in strategies() if make_strategy(name).lr_scale == scale] for scale in LR_SCALES}
+    return "; ".join(f"{', '.join(found)}: {scale}" for scale, found in names.items() if found)
+
+
+@dataclass
+class JobOptions:
+    """Who computes, and where."""
+
+    ngpu: int = option(1, "workers")
+    strategy: str = option("local", "what workers exchange", tuple(strategies()))
+    fabric: str | None = option(None, "how: between processes by mpi, nccl or gloo, or virtual, all workers in one process (mpi where "
+                                      "there are several devices or cores, else virtual)", FABRICS)
+    nproc: int = option(0, "processes; several workers share one where there are fewer; 0: one a device, or a CPU core, up to --ngpu")
+    hosts: str = option("", "hosts, as node1,node2:4 (processes on each), or a file with one a line")
+    interface: str = option("", "network interface, eth0 say, by which processes of several hosts reach each other (found out by itself "
+                                "where this is left out); on one host they use loopback")
+    device: str = option("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
+    num_threads: int = option(0, "CPU threads of a process; 0: the machine's cores, shared by its processes")
+    deterministic: bool = option(False, "the same numbers on every machine: sums in the order of workers, for any number of processes and "
+                                        "any fabric; one thread a process; the code for one CPU type; --device auto is cpu")
+    lr_scale: str | None = option(None, f"how the learning rate follows the number of workers ({_own_scales()})", tuple(LR_SCALES))
+    blocks: int = option(1, "blocks of the partition into workers x blocks, drawn at random in each epoch")
+    partition_level: str | None = option(None, "what is dealt out to workers (utterance for networks that train on sequences, else frame)",
+                                         ("frame", "utterance"))
+    serial_warmup: float = option(0.0, "epochs, or a part of one, that one worker trains before all go parallel")
+    cluster: str = option("", "simulate this cluster: a cluster file, or the name of a known one. All workers in one process, with the "
+                              "times and the order of events that they would have there")
+    simulation_seed: int = option(777, "seed of the simulated cluster's random times")
+    timeout: float = option(600.0, "seconds without progress of any process after which the job is ended")
+
+    def __post_init__(self) -> None:
+        self.deterministic |= deterministic.enabled()
+        if self.deterministic:
+            if self.num_threads > 1:
+                raise UserError(f"--num-threads {self.num_threads} --deterministic true: sums depend on the number of threads, so that a "
+                                "process has one; use --ngpu and --nproc for more cores.")
+            self.device = "cpu" if self.device == "auto" else self.device
+        for name in ("ngpu", "blocks", "timeout"):
+            if getattr(self, name) <= 0:
+                raise UserError(f"--{name.replace('_', '-')} {getattr(self, name):g} is not positive.")
+        for name in ("num_threads", "nproc", "serial_warmup"):
+            if getattr(self, name) < 0:
+                raise UserError(f"--{name.replace('_', '-')} {getattr(self, name):g} is negative.")
+        if self.nproc > self.ngpu:
+            raise UserError(f"--nproc {self.nproc} --ngpu {self.ngpu}: a process without a worker; give no more processes than workers.")
+        if self.cluster:
+            if self.fabric not in (None, "virtual") or self.hosts or self.nproc > 1:
+                raise UserError(f"--cluster {self.cluster} simulates all workers in one process: leave out --hosts and --nproc, and any "
+                                "--fabric but virtual.")
+            self.fabric = "virtual"
+        if self.fabric == "virtual" and self.hosts:
+            raise UserError(f"--fabric virtual --hosts {self.hosts}: virtual workers alone are one process; use --fabric mpi.")
+        if self.fabric == "virtual" and self.nproc > 1:
+            raise UserError(f"--fabric virtual --nproc {self.nproc}: virtual workers alone are one process; use --fabric mpi.")
+
+    def settle(self, strategy: Strategy) -> None:
+        """What follows from the strategy; raises UserError for what cannot be with it."""
+        if not strategy.asynchronous:
+            return
+        if self.fabric == "virtual":
+            self.cluster = self.cluster or DEFAULT_CLUSTER
+        if self.deterministic and not self.cluster:
+            raise UserError(f"--strategy {self.strategy} --deterministic true: between processes no two asynchronous runs are alike; those "
+                            f"of a simulated cluster are (--cluster FILE, or one of {', '.join(shipped())}).")
+
+    def set_partition_level(self, default: str) -> None:
+        """What is dealt out to workers where the user does not say."""
+        self.partition_level = self.partition_level or default
+
+    def bearing(self) -> dict[str, Any]:
+        """The options that bear on a run's result, beside the number of workers."""
+        names = ("strategy", "lr_scale", "deterministic", "blocks", "partition_level", "serial_warmup")
+        bearing = {name: getattr(self, name) for name in names}
+        if self.cluster:
+            bearing.update(cluster=Cluster.read(self.cluster).as_json(), simulation_seed=self.simulation_seed)
+        return bearing
+
+    def rate_factor(self, default: str) -> float:
+        """The learning rate of N workers over that of one; `default` is the strategy's own."""
+        return LR_SCALES[self.lr_scale or default](self.ngpu)
+
+
+def choose_device(name: str, local_rank: int = 0) -> torch.device:
+    """The device asked for, of those of the machine number `local_rank` by turns; raises UserError where it is not there."""
+    available = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "auto":
+        name = "cuda" if available else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UserError(f"--device {name} is no device; use cpu, cuda, cuda:0 or auto.") from error
+    if device.type not in ("cpu", "cuda"):
+        raise UserError(f"--device {name} is not supported; use cpu, cuda, cuda:0 or auto.")
+    if device.type == "cuda" and (device.index or 0) >= available:
+        raise UserError(f"--device {name}: this machine has {available} CUDA devices; use --device cpu.")
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", local_rank % available)
+    return device
+
+
+@dataclass
+class Job:
+    """This process's part of a run: its `host` with workers, and its device."""
+
+    host: Host
+    device: torch.device
+    hosting: str  # who hosts what, in words
+
+    @property
+    def first(self) -> bool:
+        """True for the one process that writes and speaks."""
+        return self.host.processes.rank == 0
+
+
+def local_cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def inside() -> str | None:
+    """What started the job that this process is of, by its environment: torch (torchrun) or mpi (mpiexec, srun); None outside of one."""
+    if "WORLD_SIZE" in os.environ and "RANK" in os.environ:
+        return "torch"
+    names = ("PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE")
+    if any(name in os.environ for name in names) or int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
+        return "mpi"
+    return None
+
+
+def one_machine() -> bool:
+    """Whether all processes of the job that this one is of are on this machine, by its environment."""
+    pairs = (("LOCAL_WORLD_SIZE", "WORLD_SIZE"), ("MPI_LOCALNRANKS", "PMI_SIZE"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"))
+    return os.environ.get("SLURM_STEP_NUM_NODES") == "1" or any(
+        local in os.environ and os.environ[local] == os.environ.get(everywhere) for local, everywhere in pairs)
+
+
+def open_processes(options: JobOptions) -> tuple[Processes, str]:
+    """The processes of the job that this one belongs to, and how they exchange; an empty string for one that is alone."""
+    starter = inside()
+    if options.fabric == "virtual" or starter is None:
+        return Alone(), ""
+    os.environ.update(variables(LOOPBACK_INTERFACE if one_machine() else options.interface))
+    fabric = options.fabric or "mpi"
+    if starter == "torch":
+        fabric = options.fabric or ("nccl" if options.device != "cpu" and torch.cuda.is_available() else "gloo")
+        if fabric == "mpi":
+            raise UserError("--fabric mpi: torchrun has started these processes; use --fabric nccl or gloo, or leave torchrun out.")
+    if fabric in ("nccl", "gloo"):
+        from pykaldist.parallel.fabric.torch_distributed import TorchDistributed
+
+        _set_rendezvous(fabric)
+        return TorchDistributed(fabric, NO_TIMEOUT_S), fabric
+    from pykaldist.parallel.fabric.mpi import Mpi
+
+    return Mpi(), fabric
+
+
+def _set_rendezvous(fabric: str) -> None:
+    """torch.distributed's variables, where mpiexec or srun has started the processes."""
+    for name, others in (("RANK", ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")),
+                         ("WORLD_SIZE", ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"))):
+        value = next((os.environ[other] for other in others if other in os.environ), None)
+        if name not in os.environ and value is not None:
+            os.environ[name] = value
+    missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    if missing:
+        raise UserError(f"--fabric {fabric}: {', '.join(missing)} not set; let torchrun start the processes, or `pykaldist` by itself.")
+
+
+def open_job(options: JobOptions, strategy: Strategy) -> Job:
+    """Meet the other processes, and share out workers, devices and CPU threads."""
+    options.settle(strategy)
+    processes, fabric = open_processes(options)
+    if processes.size > options.ngpu:
+        raise UserError(f"{processes.size} processes for --ngpu {options.ngpu}: start no more processes than workers.")
+    names = _names(processes, socket.gethostname())
+    local = [p for p, name in enumerate(names) if name == names[processes.rank]]
+    device = choose_device(options.device, local.index(processes.rank))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # what streams, graphs and NCCL take where they are not told
+    threads = options.num_threads or (1 if options.deterministic else max(1, local_cores() // len(local)))
+    torch.set_num_threads(threads)
+    if options.cluster:
+        cluster = Cluster.read(options.cluster)
+        if cluster.failures and not strategy.survives:
+            raise UserError(f"--cluster {options.cluster} lets workers fail, and --strategy {options.strategy} does not survive that: such "
+                            "a job ends, and goes on from its last checkpoint when it is run again. Leave its failures out.")
+        host: Host = Simulation(options.ngpu, cluster, options.simulation_seed, options.deterministic)
+    elif strategy.free:
+        host = Concurrent(options.ngpu, processes, strategy.survives, names, options.interface)
+    else:
+        host = Host(options.ngpu, processes, options.deterministic)
+    host.essential = strategy.essential
+    for fabric_end in host.fabrics if not options.cluster else ():
+        fabric_end.node_size = _node_size(host, names)
+    n, p = options.ngpu, processes.size
+    nodes = len(set(names))
+    over = f" over {fabric}" * bool(fabric)
+    where = f"{p} process{'es' * (p > 1)}{f' on {nodes} hosts' * (nodes > 1)}{over}, {device.type}, {threads} threads each"
+    if n > p:
+        most = -(-n // p)
+        where += f"; {n} workers share them, up to {most} virtual ones in a process, one after the other"
+    if options.cluster:
+        where += f"; all times are simulated, those of cluster {options.cluster}"
+    if device.type == "cuda" and len(local) > torch.cuda.device_count():
+        if fabric == "nccl":
+            raise UserError(f"{len(local)} processes on {socket.gethostname()}, which has {torch.cuda.device_count()} devices, and NCCL "
+                            "wants one each; use --nproc, or --fabric mpi, whose processes can share a device.")
+        where += f"; {len(local)} processes share {torch.cuda.device_count()} devices"
+    return Job(host, device, where)
+
+
+def _node_size(host: Host, names: list[str]) -> int:
+    """Workers of a node, if there are as many on each, one after the other; else 0."""
+    of_worker = [name for name, a, b in zip(names, host.bounds, host.bounds[1:], strict=False) for _ in range(a, b)]
+    sizes = [len(list(run)) for _, run in itertools.groupby(of_worker)]
+    return sizes[0] if len(set(sizes)) == 1 and len(sizes) == len(set(names)) else 0
+
+
+def _names(processes: Processes, name: str) -> list[str]:
+    """Every process's host name, by rank."""
+    own = torch.frombuffer(bytearray(name.encode()), dtype=torch.uint8)
+    return [bytes(part.tolist()).decode() for part in processes.gather(own)]
+

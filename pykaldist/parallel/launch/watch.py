@@ -1,0 +1,208 @@
+"""Watching a job of several processes: a hung one ends it, instead of all others waiting for it for ever.
+
+In each process a thread writes, about once a second, a record of a line into <exp>/.ranks/<process>: that it lives, how much it has done,
+and whether it computes or waits for an exchange. What it has done grows with each minibatch, and between epochs, where long phases have
+no steps (checksums, loading, cross-validation, the others' serial warm-up), with the time in which it does not wait for others. Whether
+it waits is seen from outside, on the main thread's stack, at no cost to it.
+
+A process that has done nothing for a tenth of the timeout begins to read the others' records. When nobody has done anything for the
+timeout, the first of the processes that still write says which ones are at fault (those that write no more, else those that do not wait)
+and ends; whatever started the processes ends the rest.
+
+The launcher asks for an early end through <exp>/.ranks/stop, which reaches processes on all hosts: they act as upon SIGTERM.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import pykaldist
+from pykaldist.io.atomic import write_text
+from pykaldist.parallel.fabric.processes import Processes
+from pykaldist.parallel.launch.supervisor import FOLDER
+
+SAID = "said-"  # before host and pid: a file with the last words of a process that a launcher has started
+STOP = "stop"  # the launcher's word to the processes that it started, by their PYKALDIST_JOB
+DIED = 75  # exit status of a job that died of what another try may mend (EX_TEMPFAIL)
+WAITING = "waiting for an exchange"
+PACKAGE = os.path.dirname(os.path.abspath(pykaldist.__file__)) + os.sep
+EXCHANGING = ("parallel/fabric/mpi.py", "parallel/fabric/torch_distributed.py", "parallel/fabric/processes.py", "parallel/engines/host.py",
+              "parallel/engines/concurrent.py", "parallel/engines/live_group.py", "parallel/transport/")
+
+
+class Pulse:
+    """What this process has done, for the thread that watches it: minibatches, counted by the trainer while it is `in_steps`."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.in_steps = False
+        self.terminating = False  # SIGTERM has arrived
+
+    @contextlib.contextmanager
+    def stepping(self) -> Iterator[None]:
+        """A stretch in which only steps count as progress; outside of it, whatever is not waiting does."""
+        self.in_steps = True
+        try:
+            yield
+        finally:
+            self.in_steps = False
+
+
+pulse = Pulse()
+
+
+def place(frame: FrameType | None) -> tuple[str, int]:
+    """File, within the package, and line of the innermost frame of a stack that is pykaldist's; an empty name where none is."""
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if path.startswith(PACKAGE):
+            return path.removeprefix(PACKAGE), frame.f_lineno
+        frame = frame.f_back
+    return "", 0
+
+
+def activity(frame: FrameType | None) -> str:
+    """What a thread with this innermost frame does: `WAITING` in an exchange, else where it computes."""
+    file, line = place(frame)
+    if file.startswith(EXCHANGING):
+        return WAITING
+    return f"computing (pykaldist/{file}:{line})" if file else "computing"
+
+
+def read_records(folder: Path) -> dict[int, dict[str, Any]]:
+    """The records in <exp>/.ranks, by process; unreadable ones are left out."""
+    found = {}
+    for path in folder.glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError):
+            found[int(path.name)] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+class Watch:
+    """Watches this process of a job in experiment folder `exp`; `timeout` in seconds.
+
+    `fail` is called with a sentence where the job hangs and it is upon this process to say so; it ends the process.
+    """
+
+    def __init__(self, processes: Processes, exp: Path, timeout: float, fail: Callable[[str], object]) -> None:
+        self.rank, self.size, self.folder, self.timeout, self.fail = processes.rank, processes.size, exp / FOLDER, timeout, fail
+        self.interval = min(1.0, timeout / 20.0)
+        job = random.randrange(1 << 40) if self.rank == 0 else 0
+        self.record = {"job": int(processes.control([float(job)])[0]), "host": socket.gethostname(), "pid": os.getpid(), "beat": 0,
+                       "progress": 0, "state": ""}
+        self._main = threading.main_thread().ident
+        self._stepless = 0  # beats in which there was progress without steps
+        self._last = time.monotonic()  # own progress
+        self._seen: dict[int, tuple[dict[str, Any], float, float]] = {}  # record, when its beat and its progress were last seen to change
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def __enter__(self) -> Watch:
+        pulse.terminating = False
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._write()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        with contextlib.suppress(OSError):
+            (self.folder / str(self.rank)).unlink()
+            self.folder.rmdir()  # by the last one
+
+    def _run(self) -> None:
+        while not self._ended.wait(self.interval):
+            self._beat()
+            self._heed_launcher()
+            idle = time.monotonic() - self._last
+            if idle > self.timeout / 10.0:
+                self._look_around(idle)
+            else:
+                self._seen = {}
+
+    def _beat(self) -> None:
+        record = self.record
+        before = record["progress"]
+        record["beat"] += 1
+        record["state"] = activity(sys._current_frames().get(self._main or 0))
+        self._stepless += not pulse.in_steps and record["state"] != WAITING
+        record["progress"] = pulse.steps + self._stepless
+        if record["progress"] != before:
+            self._last = time.monotonic()
+        self._write()
+
+    def _write(self) -> None:
+        path = self.folder / str(self.rank)
+        with contextlib.suppress(OSError):  # of a full disk the next checkpoint tells
+            temporary = path.with_name(f".{self.rank}")
+            temporary.write_text(json.dumps(self.record), encoding="utf-8")
+            os.replace(temporary, path)
+
+    def _heed_launcher(self) -> None:
+        token = os.environ.get("PYKALDIST_JOB")
+        with contextlib.suppress(OSError):
+            if token and not pulse.terminating and (self.folder / STOP).read_text(encoding="utf-8") == token:
+                pulse.terminating = True
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    def _look_around(self, idle: float) -> None:
+        """Read the others' records; end the job where nothing has happened anywhere for the timeout."""
+        now = time.monotonic()
+        records = {r: record for r, record in read_records(self.folder).items() if record["job"] == self.record["job"]}
+        for rank in range(self.size):
+            record = records.get(rank, {"beat": -1, "progress": -1})
+            known, beat, progress = self._seen.get(rank, (record, now, now))
+            self._seen[rank] = (record, now if record["beat"] != known["beat"] else beat,
+                                now if record["progress"] != known["progress"] else progress)
+        looked = min(now - progress for _, _, progress in self._seen.values())
+        if idle < self.timeout or looked < 0.85 * self.timeout:
+            return
+        silent = [r for r in range(self.size) if r != self.rank and now - self._seen[r][1] > 0.8 * self.timeout]
+        turn = [r for r in range(self.size) if r not in silent].index(self.rank)
+        if idle > self.timeout + 5 * self.interval * turn:  # the others speak only where the first has failed to
+            self.fail(self._sentence(records, silent))
+
+    def _sentence(self, records: dict[int, dict[str, Any]], silent: list[int]) -> str:
+        seconds = f"{self.timeout:g} s"
+        blamed = silent or [r for r, record in sorted(records.items()) if record["state"] != WAITING]
+        names = ", ".join(f"process {r} on {records[r]['host']} (pid {records[r]['pid']})" if r in records else f"process {r}"
+                          for r in blamed)
+        are = "are" if len(blamed) > 1 else "is"
+        if silent:
+            return f"{names} {are} hung: no sign of life for {seconds}, and no progress of any process"
+        if blamed:
+            return f"{names} {are} hung: no progress for {seconds}, still {records[blamed[0]]['state']}"
+        return f"the job is hung: all {self.size} processes have been {WAITING} for {seconds}; the network may have failed"
+
+
+def leave_word(message: str, folder: Path) -> None:
+    """Leave a process's last words, lines, with its launcher, in folder <exp>/.ranks, beside saying them on stderr.
+
+    mpiexec, which ends a job when one of its processes asks for it, does not always pass on first what that has written.
+    """
+    if "PYKALDIST_JOB" in os.environ:
+        with contextlib.suppress(OSError):
+            write_text(folder / f"{SAID}{socket.gethostname()}-{os.getpid()}", message)
+
+
+def end_now(message: str, folder: Path) -> NoReturn:
+    """Say it, a line, and end this process at once, whatever its main thread does."""
+    with contextlib.suppress(OSError):
+        os.write(2, message.encode())
+    word = threading.Thread(target=leave_word, args=(message, folder), daemon=True)
+    word.start()
+    word.join(2.0)  # it may be the disk that has hung
+    os._exit(DIED)

@@ -1,0 +1,47 @@
+"""Who computes, and where: the nodes that workers are on, and who drives them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pykaldist.errors import UserError
+from pykaldist.parallel.engines.concurrent import Concurrent
+from pykaldist.parallel.engines.host import Host
+from pykaldist.parallel.engines.simulation import Simulation
+from pykaldist.parallel.launch import job
+from pykaldist.parallel.launch.job import JobOptions, open_job
+from pykaldist.parallel.strategies.base.registry import make_strategy, strategy_options
+
+
+@pytest.mark.parametrize(("workers", "names", "expected"), [
+    (4, ["a", "a", "b", "b"], 2), (4, ["a", "b"], 2), (8, ["a", "a", "b", "b"], 4), (3, ["a", "a", "b"], 0), (4, ["a", "b", "a", "b"], 0),
+    (5, ["a", "b"], 0), (3, ["a"], 3)])
+def test_workers_of_a_node(workers, names, expected):
+    """0 where nodes have different numbers of them, or they do not follow each other."""
+    host = Host(workers)
+    host.bounds = [workers * p // len(names) for p in range(len(names) + 1)]
+    assert job._node_size(host, names) == expected
+
+
+def opened(strategy: str, cluster: str = "", fabric: str | None = None, **own: str) -> Host:
+    options = JobOptions(ngpu=2, strategy=strategy, fabric=fabric, cluster=cluster, device="cpu", num_threads=1)
+    return open_job(options, make_strategy(strategy, strategy_options(strategy)(**own))).host
+
+
+def test_who_drives_the_workers():
+    assert type(opened("ssgd")) is Host and type(opened("adpsgd", pattern="delay-by-one")) is Host
+    assert type(opened("adpsgd")) is Concurrent and type(opened("asgd")) is Concurrent
+    assert type(opened("ssgd", "k20-infiniband")) is Simulation and type(opened("asgd", fabric="virtual")) is Simulation
+
+
+def test_a_failure_wants_a_strategy_that_survives_it(tmp_path):
+    cluster = {"name": "c", "description": "", "nodes": 1, "devices": 2, "compute": {"minibatch_seconds": 1.0},
+               "within": {"bandwidth": 1e9}, "failures": [{"worker": 1, "at": 3}],
+               "workload": {"network": "", "parameters": 1, "minibatch_size": 1, "frames": 1}}
+    (tmp_path / "c.json").write_text(json.dumps(cluster))
+    assert opened("adpsgd", str(tmp_path / "c.json")).cluster.failures[0].at == 3.0
+    for strategy, own in (("ssgd", {}), ("hadpsgd", {}), ("adpsgd", {"pattern": "delay-by-one"})):
+        with pytest.raises(UserError, match=f"--strategy {strategy} does not survive that"):
+            opened(strategy, str(tmp_path / "c.json"), **own)
