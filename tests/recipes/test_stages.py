@@ -190,7 +190,7 @@ def test_seeds_are_run_once_each_and_summed_up(make_recipe):
     (folder / "run.sh").write_text("""#!/usr/bin/env bash
 echo "$*" >> calls
 [[ $* =~ --seed\\ ([0-9]+) ]]
-for system in mono dnn; do
+for system in mono tri1 dnn; do
   for set in decode decode_dev; do
     details=exp/$system/$set/scoring_kaldi/wer_details
     mkdir -p $details
@@ -202,11 +202,12 @@ for system in mono dnn; do
 done
 echo '{"accepted": true, "seconds": {"total": 1.0}, "time": "measured"}' > exp/dnn/history.jsonl
 """)
-    command = [folder / "local/seeds.sh", "--seeds", "1 3", "--run-opts", "--ngpu 2", "seeds"]
+    command = [folder / "local/seeds.sh", "--seeds", "1 3", "--ngpus", "2 1", "--run-opts", "--nj 1", "seeds"]
     for _ in range(2):
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert "| mono/decode | 20.00      | 14.14 | 10.00 to 30.00 | 2    | 10    |" in done.stdout.splitlines()
-    options = "--stage 2 --stop-stage 7 --seed {} --ngpu 2"
-    assert (folder / "calls").read_text().splitlines() == [options.format(1), options.format(3)]
-    assert not list((folder / "seeds").rglob("lat.*")) and (folder / "seeds/3/dnn/decode/dev_chosen_wer").is_file()
+    options = "--stage {} --stop-stage 7 --seed {} --ngpu {} --nj 1"
+    expected = [options.format(stage, seed, ngpu) for seed in (1, 3) for stage, ngpu in ((2, 2), (5, 1))]
+    assert (folder / "calls").read_text().splitlines() == expected  # the alignments of a seed are those of all its networks
+    assert not list((folder / "seeds").rglob("lat.*")) and (folder / "seeds/ngpu1/3/dnn/decode/dev_chosen_wer").is_file()
