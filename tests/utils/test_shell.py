@@ -37,6 +37,14 @@ def test_what_scripts_share_says_who_sources_it(script):
     assert script.read_text().startswith("# Sourced by ") and not os.access(script, os.X_OK)
 
 
+def test_what_scripts_share_is_found_where_utils_is_on_path_already(tmp_path):
+    path = [folder for folder in os.environ["PATH"].split(":") if folder != f"{ROOT}/utils/shared"]
+    own = {**os.environ, "PATH": ":".join([f"{ROOT}/utils", *path])}
+    done = subprocess.run(["bash", "-c", f". '{ROOT}/path.sh'; type -P run.sh; . say_what.sh"], cwd=tmp_path, env=own, capture_output=True,
+                          text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"{ROOT}/utils/run.sh\n"), done.stderr
+
+
 def repeats(scripts: list[Path]) -> list[tuple[Path, Path, str]]:
     """Two scripts and the first of six lines that both have one after the other; blank lines do not count."""
     seen: dict[tuple[str, ...], Path] = {}
