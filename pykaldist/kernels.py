@@ -21,10 +21,11 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar, overload
 
 from pykaldist.progress import notice
 
+F = TypeVar("F", bound=Callable[..., Any])
 #: Every kernel of the modules that have been imported, by module and name.
 KERNELS: dict[str, Kernel] = {}
 #: Set in the environment of `pykaldist compile`, which is about nothing else.
@@ -56,6 +57,14 @@ class Kernel:
     @property
     def _numba_type_(self) -> Any:  # by which numba knows it where another kernel calls it
         return self.dispatcher._numba_type_
+
+
+@overload
+def kernel(function: F) -> F: ...
+
+
+@overload
+def kernel(**options: Any) -> Callable[[F], F]: ...
 
 
 def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:

@@ -197,7 +197,8 @@ def make(made_from: str, named: str, root: Path = ROOT) -> None:
 
 if __name__ == "__main__":
     try:
-        make(*sys.argv[1:3])
+        made_from, named = sys.argv[1:3]
+        make(made_from, named)
     except SetupError as error:
         sys.exit(f"setup_venv.sh: ERROR: {error}")
     except OSError as error:

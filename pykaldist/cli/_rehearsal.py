@@ -38,14 +38,16 @@ def _corpus(folder: Path) -> None:
                        "lexicon": "<UNK> SPN\n" + "".join(f"{word} {' '.join(phones)}\n" for word, phones in _WORDS.items())}.items():
         (folder / "dict" / f"{name}.txt").write_text(text, encoding="utf-8")
     centre = {phone: rng.standard_normal(_DIM) * 4 for phone in "ABC_"}
-    text, feats = {}, {}
+    transcripts: dict[str, str] = {}
+    feats: dict[str, np.ndarray] = {}
     for n in range(_UTTERANCES):
         words = rng.choice(list(_WORDS), size=4).tolist()
         rows = [centre[phone] * (1 + 0.3 * third) for phone in f"_{''.join(_WORDS[w] for w in words)}_" for third in range(3)
                 for _ in range(int(rng.integers(2, 6)))]
         utt = f"spk{n % _SPEAKERS}-{n:02d}"
-        text[utt], feats[utt] = " ".join(words), np.array(rows, np.float32) + rng.standard_normal((len(rows), _DIM)).astype(np.float32)
-    data = write_datadir(folder / "data", {u: "none" for u in text}, text, {u: u[:4] for u in text})
+        transcripts[utt] = " ".join(words)
+        feats[utt] = np.array(rows, np.float32) + rng.standard_normal((len(rows), _DIM)).astype(np.float32)
+    data = write_datadir(folder / "data", {u: "none" for u in transcripts}, transcripts, {u: u[:4] for u in transcripts})
     with MatrixWriter(folder / "feats.ark", data.path / "feats.scp") as writer:
         for utt in sorted(feats):
             writer.write(utt, feats[utt])

@@ -67,10 +67,10 @@ def check_arpa(path: str | os.PathLike[str], vocabulary: set[str]) -> ArpaSummar
     number, line = next(items, (len(lines), ""))
     counts: list[int] = []
     while line.startswith("ngram "):
-        order, _, count = line[6:].partition("=")
-        if order.strip() != str(len(counts) + 1) or not count.strip().isdigit():
+        order_text, _, count_text = line[6:].partition("=")
+        if order_text.strip() != str(len(counts) + 1) or not count_text.strip().isdigit():
             raise wrong(number, f"expected `ngram {len(counts) + 1}=COUNT`, found {line!r}")
-        counts.append(int(count))
+        counts.append(int(count_text))
         number, line = next(items, (len(lines), ""))
     if not counts:
         raise wrong(number, f"expected `ngram 1=COUNT` after \\data\\, found {line!r}")

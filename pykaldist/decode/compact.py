@@ -7,6 +7,8 @@ infinite costs. Source: Kaldi's fstext/lattice-weight.h and OpenFst's vector-fst
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from pykaldist.io.fst import EXPANDED_MUTABLE, Header, vector_header
@@ -23,12 +25,12 @@ def _measure(words: np.ndarray, num_states: int) -> tuple[int, int, int]:
     for _ in range(num_states):
         if pos + 3 > len(words):
             return 0, 0, -1
-        length = np.int64(words[pos + 2])
+        length: Any = np.int64(words[pos + 2])
         if length < 0 or pos + 5 + length > len(words):
             return 0, 0, -1
         ids += length
         pos += 5 + length
-        narcs = np.int64(words[pos - 2])
+        narcs: Any = np.int64(words[pos - 2])
         if narcs < 0 or words[pos - 1] != 0:
             return 0, 0, -1
         for _ in range(narcs):

@@ -17,6 +17,7 @@ Strings are nodes of a trie, so that equal strings are equal numbers; node 0 is 
 from __future__ import annotations
 
 import heapq
+from typing import Any
 
 import numpy as np
 
@@ -41,10 +42,10 @@ def _grown(x: np.ndarray, size: int) -> np.ndarray:
 
 
 @kernel
-def _longer_string(children: dict[int, int], trie: np.ndarray, node: int, transition_ids: np.ndarray) -> tuple[np.ndarray, int]:
+def _longer_string(children: dict[int, int], trie: np.ndarray, node: Any, transition_ids: np.ndarray) -> tuple[np.ndarray, int]:
     """(the trie, the node of string `node` with `transition_ids` behind it)."""
     for tid in transition_ids:
-        key = (np.int64(node) << 32) | (np.int64(tid) & 0xFFFFFFFF)
+        key: Any = (np.int64(node) << 32) | (np.int64(tid) & 0xFFFFFFFF)
         if key in children:
             node = children[key]
         else:
@@ -197,7 +198,7 @@ def _determinize(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoust
                 completion = min(completion, residual_g[e] + acwt * residual_a[e] + to_end[member[e]])
             if forward[n] + base + completion > limit:
                 continue
-            new = buckets[key] if key in buckets else np.int64(-1)
+            new: Any = buckets[key] if key in buckets else np.int64(-1)
             while new >= 0:
                 same = first[new + 1] - first[new] == count - begin
                 e = 0

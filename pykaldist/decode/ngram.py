@@ -60,7 +60,8 @@ class NgramModel:
             if not history:
                 raise KeyError(word)
             history = history[1:]
-        return weight * self.probabilities[len(history)][(*history, word)]
+        ngram = (*history, word)
+        return weight * self.probabilities[len(history)][ngram]
 
     def worst_sum(self) -> float:
         """The greatest deviation from one, over all contexts, of a context's probabilities summed over the vocabulary."""

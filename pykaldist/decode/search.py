@@ -16,6 +16,8 @@ state, so the array is never cleared. All arithmetic is float32, as Kaldi's.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from pykaldist.kernels import kernel
@@ -270,7 +272,8 @@ def _prune_last_frame(states: np.ndarray, arcs: np.ndarray, tokens: np.ndarray, 
 
     Where none was, every token counts as final.
     """
-    best_final, best = INF, INF
+    best_final: Any = INF
+    best: Any = INF
     for t in range(begin, end):
         best_final = min(best_final, tokens[t].cost + states[tokens[t].state].final)
         best = min(best, tokens[t].cost)

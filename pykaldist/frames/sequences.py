@@ -151,7 +151,7 @@ class SequenceSampler(Sampler):
         if count < len(frames):
             weights = trained.to(self.device, torch.float32)
             tensors["weights"] = weights.mul_(tensors["weights"]) if self._weighted else weights
-        if self._labels is not None and self.options.sequences == "whole":
+        if self._labels is not None and self._label_offsets is not None and self.options.sequences == "whole":
             utts = np.searchsorted(self._offsets, spans[:, 0], side="right") - 1
             own = [self._labels[self._label_offsets[u] : self._label_offsets[u + 1]] for u in utts]
             tensors["labels"] = torch.from_numpy(np.concatenate(own).astype(np.int64)).to(self.device)

@@ -237,7 +237,7 @@ def pack(utts: Iterable[str], features: Callable[[str], np.ndarray], alignment: 
     with contextlib.ExitStack() as stack:
         sinks: dict[str, _Sink] = {}
         for utt in utts:
-            parts = {"alignment": alignment(utt), **extras.of(utt)}
+            parts: dict[str, Any] = {"alignment": alignment(utt), **extras.of(utt)}
             if missing := [name for name, part in parts.items() if part is None]:
                 skipped[utt] = f"no {missing[0]}"
                 continue

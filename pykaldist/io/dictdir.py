@@ -85,7 +85,8 @@ def _read_phones(path: Path, seen: dict[str, str]) -> list[list[str]]:
 def _read_lexicon(path: Path, phones: dict[str, str]) -> list[Pronunciation]:
     with_probabilities = (path / "lexiconp.txt").is_file()
     file = path / ("lexiconp.txt" if with_probabilities else "lexicon.txt")
-    lexicon, seen = [], {}
+    lexicon: list[Pronunciation] = []
+    seen: dict[tuple[str, tuple[str, ...]], int] = {}
     for number, line in enumerate(_lines(file), 1):
         where = f"{file}, line {number}"
         fields = line.split()

@@ -11,6 +11,7 @@ import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -174,7 +175,7 @@ def _scan(words: np.ndarray, num_states: int, floats: int) -> np.ndarray:
     for s in range(num_states):
         if pos + floats + 2 > len(words):
             return np.full(1, -1, np.int64)
-        narcs = np.int64(words[pos + floats])
+        narcs: Any = np.int64(words[pos + floats])
         if narcs < 0 or words[pos + floats + 1] != 0:
             return np.full(1, -1, np.int64)
         pos += floats + 2 + narcs * (floats + 3)

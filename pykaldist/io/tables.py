@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import kaldiio
 import numpy as np
@@ -171,7 +171,7 @@ def output_archive(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             yield raw
             return
         with gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="") as stream:
-            yield stream
+            yield cast("IO[bytes]", stream)
 
 
 def int_vector_bytes(vector: np.ndarray) -> bytes:

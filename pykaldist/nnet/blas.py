@@ -7,6 +7,7 @@ CPU type that it is told, at their full speed.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cache
 
 import scipy.linalg.cython_blas as blas
@@ -17,7 +18,7 @@ _SCALARS = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
 
 
 @cache
-def _routine(dtype: torch.dtype) -> ctypes._CFuncPtr:
+def _routine(dtype: torch.dtype) -> Callable[..., None]:
     """sgemm or dgemm, as a function that lets other threads run."""
     capsule = blas.__pyx_capi__["sgemm" if dtype == torch.float32 else "dgemm"]
     name, pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
@@ -60,8 +61,9 @@ def _multiplied(out: Tensor, a: Tensor, b: Tensor, beta: float, alpha: float) ->
     a, b = (x if _by_columns(x) else x.contiguous() for x in (a, b))
     (trans_a, lda), (trans_b, ldb), (_, ldc) = (_by_columns(x) or (b"n", x.shape[1]) for x in (a, b, out))
     byref, scalar, integer = ctypes.byref, _SCALARS[out.dtype], ctypes.c_int
-    m, n, k, lda, ldb, ldc = (byref(integer(value)) for value in (*out.shape, a.shape[1], lda, ldb, ldc))
+    sizes = [byref(integer(value)) for value in (*out.shape, a.shape[1], lda, ldb, ldc)]
+    m, n, k, by_a, by_b, by_out = sizes
     # By columns it is out^T = b^T a^T.
-    _routine(out.dtype)(trans_b, trans_a, n, m, k, byref(scalar(alpha)), b.data_ptr(), ldb, a.data_ptr(), lda, byref(scalar(beta)),
-                        out.data_ptr(), ldc)
+    _routine(out.dtype)(trans_b, trans_a, n, m, k, byref(scalar(alpha)), b.data_ptr(), by_b, a.data_ptr(), by_a,
+                        byref(scalar(beta)), out.data_ptr(), by_out)
     return out

@@ -96,11 +96,13 @@ def make_cnn(options: CnnOptions, input_dim: int, output_dim: int, device: torch
 
     for number, layer in enumerate(options.layers()):
         try:
-            components.append(Convolution(shape, layer.time or shape[0], layer.bands, layer.maps, number == 0))
-            shape = components[-1].output_shape
+            convolution = Convolution(shape, layer.time or shape[0], layer.bands, layer.maps, number == 0)
+            components.append(convolution)
+            shape = convolution.output_shape
             if layer.pool > 1:
-                components.append(MaxPooling(shape, layer.pool))
-                shape = components[-1].output_shape
+                pooling = MaxPooling(shape, layer.pool)
+                components.append(pooling)
+                shape = pooling.output_shape
         except ValueError as error:
             raise UserError(f"--conv {options.conv}, layer {number + 1}: {error} frames x bands do not fit; use fewer, or more of "
                             "--splice.") from error

@@ -32,7 +32,8 @@ from pykaldist.nnet.recurrent import Blstm, Lstm
 
 ACTIVATION_MARKERS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "ParametricRelu"}
 MARKERS: dict[type[Component], str] = {ACTIVATIONS[name]: marker for name, marker in ACTIVATION_MARKERS.items()}
-WRITTEN = (Affine, Linear, Dropout, Lstm, Blstm, Convolution, MaxPooling, BatchNorm, *MARKERS)  # exactly these, no class derived from them
+# Exactly these, no class derived from them.
+WRITTEN: tuple[type, ...] = (Affine, Linear, Dropout, Lstm, Blstm, Convolution, MaxPooling, BatchNorm, *MARKERS)
 RECURRENT_MARKERS: dict[str, type[RecurrentOptions]] = {"LstmProjected": LstmOptions, "BlstmProjected": BlstmOptions}
 
 
@@ -229,14 +230,15 @@ def _recurrent_options(components: list[Nnet1Component]) -> RecurrentOptions:
     if [c.marker for c in components] != expected or len(shapes) > 1 or len(set(dropout)) > 1:
         raise UserError(f"the network is {_markers(components)}; expected layers of one kind and size, dropout of one rate behind each, at "
                         "most one linear transform, and an affine one.")
-    output_dim, cells, cell_clip, diff_clip = shapes.pop()
+    output_dim, cells, cell_clip, diff_clip = map(float, shapes.pop())
     directions = RECURRENT_MARKERS[marker].directions
     arrays = {name: [c.arrays[prefix + name] for c in layers for prefix in (("f_", "b_") if directions == 2 else ("",))]
               for name in ("w_r_m", "peephole_i_c", "peephole_f_c", "peephole_o_c")}
     plain = all(m.shape[0] == m.shape[1] and np.array_equal(m, np.eye(len(m))) for m in arrays.pop("w_r_m"))
-    return RECURRENT_MARKERS[marker](hid_layers=len(layers), hid_dim=directions * int(cells), projection_dim=0 if plain else output_dim,
+    return RECURRENT_MARKERS[marker](hid_layers=len(layers), hid_dim=directions * int(cells),
+                                     projection_dim=0 if plain else int(output_dim),
                                      peepholes=any(part.any() for parts in arrays.values() for part in parts),
-                                     cell_clip=float(cell_clip), diff_clip=float(diff_clip), dropout=dropout[0] if dropout else 0.0,
+                                     cell_clip=cell_clip, diff_clip=diff_clip, dropout=dropout[0] if dropout else 0.0,
                                      bottleneck_dim=linear[0] if linear else 0)
 
 

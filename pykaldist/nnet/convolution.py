@@ -73,7 +73,8 @@ class Convolution(Component):
             for t in range(self.time):
                 for f in range(self.bands):
                     image[:, t : t + high, :, f : f + wide] += back[:, :, :, t, :, f].transpose(2, 3)
-        rule(self.map, patches, dy, *grads, beta)
+        weight, bias = grads
+        rule(self.map, patches, dy, weight, bias, beta)
 
 
 class MaxPooling(Component):

@@ -72,6 +72,7 @@ class Ctc(Objective):
 
     def prior_outputs(self, store: FrameStore) -> np.ndarray:
         """Logarithms of the shares of frames, each label having one to itself, and blank all others."""
+        assert store.labels is not None  # output_dim has looked
         counts = np.bincount(store.labels, minlength=store.manifest.num_tokens).astype(np.float64)
         counts[BLANK] = len(store) - counts.sum()
         counts = np.maximum(counts, 1.0)

@@ -170,7 +170,14 @@ class Model:
     def _later(self, rule: GradientRule, i: int, n: int, kept: list[Callable[[], None]]) -> GradientRule:
         """The rule for component i: where its inputs lie in rows with room, the call of it, with those rows, is put into `kept`."""
         rows = self._activations.rows[i - 1] if i else None
-        return rule if rows is None else lambda *call: kept.append(partial(rule, *call, spent=rows[:n]))
+        if rows is None:
+            return rule
+
+        def later(map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float, *,
+                  spent: Tensor | None = None) -> None:
+            kept.append(partial(rule, map, x, dy, weight, bias, beta, spent=rows[:n]))
+
+        return later
 
     def _followed(self, sequences: Sequences) -> Sequences:
         """The same, beginning with a zero state where it is not the minibatch before that has left the one there is.

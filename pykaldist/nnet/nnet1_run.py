@@ -75,7 +75,8 @@ def _lstm_direction(c: Nnet1Component, x: Tensor, prefix: str = "") -> Tensor:
 
 
 @kernel
-def _lstm_frames(gates, w_r, peep_i, peep_f, peep_o, w_rm, clip):  # pragma: no cover - compiled
+def _lstm_frames(gates: np.ndarray, w_r: np.ndarray, peep_i: np.ndarray, peep_f: np.ndarray, peep_o: np.ndarray, w_rm: np.ndarray,
+                 clip: np.float32) -> np.ndarray:  # pragma: no cover - compiled
     frames, cells = gates.shape[0], peep_i.shape[0]
     out = np.zeros((frames, w_rm.shape[0]), np.float32)
     r, c = np.zeros(w_rm.shape[0], np.float32), np.zeros(cells, np.float32)

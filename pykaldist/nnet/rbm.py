@@ -107,6 +107,7 @@ class ContrastiveDivergence(Learner):
     training frames for comparison: where the free energy of held-out frames rises above theirs, the RBM overfits (Hinton, 2010, section 6).
     """
 
+    model: Rbm
     num_totals = 5
     rate_option = "--rbm-lrate"
 
@@ -180,6 +181,7 @@ class ContrastiveDivergence(Learner):
 
     def visible_mean(self) -> Tensor:
         """Mean (V,) of the data over `sample`."""
+        assert self.sample is not None  # who asks for the mean has given a sample
         total = torch.zeros(self.model.input_dim, dtype=torch.float64, device=self.model.device)
         for minibatch in self.sample.in_order():
             total += self.visible(minibatch).sum(0)

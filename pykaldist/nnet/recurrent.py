@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -52,7 +53,9 @@ class CellShape:
 
 
 @kernel(error_model="numpy")
-def _cell_backward(a, cells, tanh, d_m, carry, follow, before, p_i, p_f, p_o, clip, diff_clip):  # pragma: no cover - compiled
+def _cell_backward(a: np.ndarray, cells: np.ndarray, tanh: np.ndarray, d_m: np.ndarray, carry: np.ndarray, follow: int,
+                   before: np.ndarray, p_i: np.ndarray, p_f: np.ndarray, p_o: np.ndarray, clip: float,
+                   diff_clip: float) -> None:  # pragma: no cover - compiled
     linked, dim, peepholes = len(before), cells.shape[1], len(p_i) > 0
     for s in range(len(cells)):
         for j in range(dim):

@@ -48,7 +48,7 @@ TINY = 1e-30
 
 
 @kernel(nogil=True)
-def roots(d, rho, dim, alpha):  # pragma: no cover - compiled
+def roots(d: np.ndarray, rho: float, dim: int, alpha: float) -> np.ndarray:  # pragma: no cover - compiled
     """e^1/2 (rank,); e is how much of each basis direction the inverse takes off."""
     beta = rho * (1.0 + alpha) + alpha / dim * d.sum()
     return np.sqrt(d / (beta + d))
@@ -103,14 +103,15 @@ def fisher_update(gram: np.ndarray, trace: float, rows: int, spectrum: Spectrum,
 
 
 @kernel(nogil=True)
-def _y_y(gram, root, eta):  # pragma: no cover - compiled
+def _y_y(gram: np.ndarray, root: np.ndarray, eta: float) -> tuple[np.ndarray, np.ndarray]:  # pragma: no cover - compiled
     """What makes Y of M, row by row; Z."""
     to_y = (1.0 - eta) / root
     return to_y, gram * to_y * to_y.reshape(-1, 1)
 
 
 @kernel(nogil=True)
-def _next(values, vectors, to_y, eta, energy, d, rho, dim, alpha):  # pragma: no cover - compiled
+def _next(values: np.ndarray, vectors: np.ndarray, to_y: np.ndarray, eta: float, energy: float, d: np.ndarray, rho: float, dim: int,
+          alpha: float) -> tuple[np.ndarray, np.ndarray, float, np.ndarray, bool]:  # pragma: no cover - compiled
     """A, the next d, rho and e^1/2, whether to orthonormalise; from the eigenvalues, smallest first, and the eigenvectors in rows."""
     c, u = values[::-1], vectors[::-1]
     floor = (rho * (1.0 - eta)) ** 2

@@ -71,8 +71,8 @@ class MapState:
     """The two Fisher models of one affine map, and what stands beside its inputs: ones where it has a bias, then zeros."""
 
     def __init__(self, map: AffineMap, options: NgSgdOptions, like: Tensor) -> None:
-        shared = {"update_period": options.update_period, "num_samples_history": options.num_samples_history, "alpha": options.alpha,
-                  "device": like.device, "dtype": like.dtype}
+        shared: dict[str, Any] = {"update_period": options.update_period, "num_samples_history": options.num_samples_history,
+                                  "alpha": options.alpha, "device": like.device, "dtype": like.dtype}
         rank_in = min(DEFAULT_RANK_IN, (map.input_dim + 1) // 2) if options.rank_in is None else options.rank_in
         rank_out = min(DEFAULT_RANK_OUT, (map.output_dim + 1) // 2) if options.rank_out is None else options.rank_out
         dim = map.input_dim + map.bias

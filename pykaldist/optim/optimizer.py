@@ -28,7 +28,7 @@ stay in place.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -88,6 +88,7 @@ class Optimizer:
     changes that part, where `goes_map_by_map`.
     """
 
+    options: Any  # OptimizerOptions or a class derived from them; Cd has its own
     fused_step = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -95,7 +96,7 @@ class Optimizer:
         if "fused_step" not in vars(cls) and any(name in vars(cls) for name in UPDATE):
             cls.fused_step = False
 
-    def __init__(self, learner: Learner, options: OptimizerOptions) -> None:
+    def __init__(self, learner: Learner, options: Any) -> None:
         self.learner, self.model, self.options = learner, learner.model, options
         self.velocity = torch.zeros_like(self.model.params)
         self.rate: Factor = factor(self.model.params.new_zeros(()))
@@ -111,9 +112,8 @@ class Optimizer:
             and mapped == len(self.model.params)
         self._graphs: _StepGraphs | None = _StepGraphs() if self.model.device.type == "cuda" else None
         self._part_of = dict(zip(self.model.maps, maps, strict=True))
-        maps = self.model.maps
         weights = [v for component in self.model.views(self.model.params) for v in component if v.dim() == 2]
-        self._weights = list(zip(weights, [m.learn_rate_coef for m in maps], strict=True))
+        self._weights = list(zip(weights, [m.learn_rate_coef for m in self.model.maps], strict=True))
 
     def local_step(self, minibatch: Minibatch, learn_rate: float, totals: Tensor) -> None:
         """Gradient and update in one. Nothing is read back from the device."""
@@ -147,7 +147,7 @@ class Optimizer:
         """Whether a step makes its update inside the matrix products, of one map after the other, and is not replayed from a record."""
         return self._fused and self._graphs is None
 
-    def shared_matrices(self) -> list[SharedMatrix]:
+    def shared_matrices(self) -> Sequence[SharedMatrix]:
         """What is to be averaged over workers at an epoch's end, beside the model."""
         return []
 

@@ -110,6 +110,7 @@ class Newbob(Schedule):
 
     def end_epoch(self, epoch: int, cv: dict[str, float]) -> bool:
         o, cost = self.options, self._cost(cv)
+        assert o.start_halving_impr is not None and o.end_halving_impr is not None  # the options' __post_init__ sets them
         gain = self.best - cost
         if o.newbob_on == "loss" and math.isfinite(self.best):
             gain /= max(abs(self.best), math.ulp(0.0))
@@ -161,6 +162,7 @@ class Exponential(Schedule):
     name = "exponential"
 
     def __init__(self, options: ExponentialOptions) -> None:
+        assert options.final_learn_rate is not None  # the options' __post_init__ sets it
         self.num_epochs, self.initial, self.final = options.num_epochs, options.learn_rate, options.final_learn_rate
 
     def learn_rate(self, epoch: int, fraction: float = 0.0) -> float:
@@ -222,6 +224,7 @@ class Warmup(Schedule):
         o, done = self.options, epoch + fraction
         if done < o.warmup_epochs:
             return o.learn_rate * (o.warmup_start_factor + (1.0 - o.warmup_start_factor) * done / o.warmup_epochs)
+        assert o.anneal_from is not None  # the options' __post_init__ sets it
         return o.learn_rate * o.anneal_factor ** max(epoch - o.anneal_from + 1, 0)
 
     def moves_within(self, epoch: int) -> bool:

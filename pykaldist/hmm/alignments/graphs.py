@@ -246,10 +246,10 @@ class GraphCompiler:
                         destinations.append(destination)
                         tids.append(tid)
                         costs.append(cost)
-        tid = np.array(tids, dtype=np.int32)
-        pdfs, column = np.unique(self.transition_model.tid2pdf[tid], return_inverse=True)
+        transition_ids = np.array(tids, dtype=np.int32)
+        pdfs, column = np.unique(self.transition_model.tid2pdf[transition_ids], return_inverse=True)
         offsets = np.searchsorted(sources, np.arange(final + 1)).astype(np.int32)
-        return TrainingGraph(offsets, np.array(sources, dtype=np.int32), np.array(destinations, dtype=np.int32), tid,
+        return TrainingGraph(offsets, np.array(sources, dtype=np.int32), np.array(destinations, dtype=np.int32), transition_ids,
                              np.array(costs, dtype=np.float32), column.astype(np.int32), pdfs.astype(np.int32),
                              np.array([base[node] for node, _ in phones.start], dtype=np.int32),
                              np.array([cost for _, cost in phones.start], dtype=np.float32), self._min_frames(phones))

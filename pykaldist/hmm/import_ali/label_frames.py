@@ -139,9 +139,9 @@ def of_segments(items: dict[str, Frames | Times], data: DataDir) -> dict[str, Fr
         item = items.get(recording)
         if utt not in result and isinstance(item, Times):
             stop = end if end >= 0 else item.end
-            tiers = [None if tier is None else _cut(tier, start, float("inf") if stop is None else stop)
-                     for tier in (item.phones, item.words, item.labels)]
-            result[utt] = Times(*tiers, end=None if stop is None else stop - start)
+            phones, words, labels = (None if tier is None else _cut(tier, start, float("inf") if stop is None else stop)
+                                     for tier in (item.phones, item.words, item.labels))
+            result[utt] = Times(phones, words, labels, None if stop is None else stop - start)
     return result
 
 

@@ -73,8 +73,7 @@ class Topology:
         """Read `<Topology> ... </Topology>`, binary or text."""
         reader.expect("<Topology>")
         if not reader.binary:
-            entries, phone_entry = _read_text(reader)
-            return cls(entries, phone_entry, reader.name)
+            return cls(*_read_text(reader), reader.name)
         phones, phone_entry = reader.int_vector(), reader.int_vector()
         count = reader.integer()
         is_hmm = count != -1  # -1 stands before the count where self-loops have pdf-classes of their own

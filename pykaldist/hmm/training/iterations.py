@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -109,7 +109,7 @@ class Checkpoint:
             return False
         tree = io.BytesIO()
         state.tree.write(KaldiWriter(tree))
-        learned = {f"learned_{name}": array for name, array in (adaptation.state() if adaptation else {}).items()}
+        learned: dict[str, Any] = {f"learned_{name}": array for name, array in (adaptation.state() if adaptation else {}).items()}
         with atomic_open(self.path, "wb") as stream:
             np.savez(stream, iteration=iteration, tree=np.frombuffer(tree.getvalue(), np.uint8), log_probs=state.transition_model.log_probs,
                      tids=state.alignments.tids, retried=np.array(state.alignments.retried, dtype=str),

@@ -47,7 +47,8 @@ class GrownTree:
 def read_roots(lang: LangDir) -> list[Root]:
     """`phones/roots.int`; raises UserError for a line of another form, or a phone in two of them."""
     path = lang.file("phones/roots.int")
-    roots, seen = [], set()
+    roots: list[Root] = []
+    seen: set[int] = set()
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         shared, split, *phones = line.split() if len(line.split()) > 2 else ("", "")
         if shared not in ("shared", "not-shared") or split not in ("split", "not-split") or not all(p.isdecimal() for p in phones):
@@ -201,10 +202,10 @@ def _merge(sums: np.ndarray, thresh: float) -> np.ndarray:
         cost[row, others] = cost[others, row] = value[row] + value[others] - log_likelihood(sums[row] + sums[others])
 
     if thresh > 0:
-        for row in np.flatnonzero(alive):
+        for row in np.flatnonzero(alive).tolist():
             price(row)
         while cost.min(initial=np.inf) <= thresh:
-            keep, gone = sorted(np.unravel_index(cost.argmin(), cost.shape))
+            keep, gone = sorted(map(int, np.unravel_index(cost.argmin(), cost.shape)))
             sums[keep] += sums[gone]
             value[keep] = log_likelihood(sums[keep])
             alive[gone] = False

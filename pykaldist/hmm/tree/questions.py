@@ -33,7 +33,7 @@ def automatic_questions(stats: TreeStats, phone_sets: Sequence[Sequence[int]], p
     stack = [np.flatnonzero(sums[:, 0] > 0)]
     while stack:
         members = stack.pop()
-        questions.append(frozenset(phone for m in members for phone in phone_sets[m]))
+        questions.append(frozenset(phone for m in members.tolist() for phone in phone_sets[m]))
         if len(members) > 1:
             side = _best_halves(sums[members], rng)
             stack += [members[side], members[~side]]

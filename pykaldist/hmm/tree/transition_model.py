@@ -72,7 +72,8 @@ class TransitionModel:
 
     @cached_property
     def _state_of(self) -> dict[tuple[int, int, int, int], int]:
-        return {tuple(row): number for number, row in enumerate(self.tuples.tolist(), 1)}
+        return {(phone, hmm_state, forward_pdf, self_loop_pdf): number
+                for number, (phone, hmm_state, forward_pdf, self_loop_pdf) in enumerate(self.tuples.tolist(), 1)}
 
     def tuple2state(self, phone: int, hmm_state: int, forward_pdf: int, self_loop_pdf: int | None = None) -> int:
         """The transition-state (from 1) of a tuple; the self-loop's pdf is the forward one unless given. KeyError if unknown."""
