@@ -1,6 +1,6 @@
-"""Train with chosen strategies on simulated clusters, and draw loss against simulated time and speed-up against N.
+r"""Train with chosen strategies on simulated clusters, and draw loss against simulated time and speed-up against N.
 
-  pykaldist simulate --strategies "ssgd,asgd,adpsgd --pattern random-ring" --ngpus 1,4,16 --clusters v100-ethernet --accuracies 60,65 \\
+  pykaldist simulate --strategies "ssgd,asgd,adpsgd --pattern random-ring" --ngpus 1,4,16 --clusters v100-ethernet --accuracies 60,65 \
       --train-options "--hid-layers 4 --hid-dim 512 --num-epochs 8" exp/dnn/store exp/simulated
 
 Every combination is a run of `pykaldist train` in a folder of its own, with its output in train.log there; run again, those that are

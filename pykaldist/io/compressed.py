@@ -1,4 +1,4 @@
-"""Kaldi's compressed matrices, read: one byte a value with column headers (`CM`), two bytes (`CM2`), one byte (`CM3`).
+"""Reader of Kaldi's compressed matrices: one byte a value with column headers (`CM`), two bytes (`CM2`), one byte (`CM3`).
 
 All begin with the least value, the range (floats), rows and columns (int32). In `CM2` and `CM3` a row-major integer v stands for
 min + range v / (2^bits - 1). In `CM` each column first has its 0th, 25th, 75th and 100th percentile as such 16-bit integers; then come

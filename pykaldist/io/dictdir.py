@@ -1,4 +1,4 @@
-"""Dictionary directories, the source of a language directory: phones and pronunciations as text.
+"""Dictionary directories: the phones and pronunciations, as text, from which a language directory is made.
 
 `silence_phones.txt` and `nonsilence_phones.txt` have a group of phones a line (variants of one phone that share their tree
 root), `optional_silence.txt` one silence phone, `lexicon.txt` lines `word phone ...`, `lexiconp.txt` lines
@@ -30,7 +30,7 @@ class Pronunciation:
 
 @dataclass(frozen=True)
 class DictDir:
-    """What a dictionary directory says, checked."""
+    """The checked content of a dictionary directory."""
 
     silence: list[list[str]]
     nonsilence: list[list[str]]
@@ -40,7 +40,7 @@ class DictDir:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> DictDir:
-        """Read and check; raises UserError with file and line."""
+        """Read a dictionary directory and check it; raises UserError with file and line."""
         path = Path(path)
         if not path.is_dir():
             raise UserError(f"{path} is no dictionary directory; make it with the recipe's data preparation.")
