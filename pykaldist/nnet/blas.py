@@ -19,7 +19,7 @@ _SCALARS = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
 
 @cache
 def _routine(dtype: torch.dtype) -> Callable[..., None]:
-    """sgemm or dgemm, as a function that lets other threads run."""
+    """The BLAS routine sgemm or dgemm, as a function that lets other threads run."""
     capsule = blas.__pyx_capi__["sgemm" if dtype == torch.float32 else "dgemm"]
     name, pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
     name.restype, name.argtypes = ctypes.c_char_p, [ctypes.py_object]
@@ -30,7 +30,7 @@ def _routine(dtype: torch.dtype) -> Callable[..., None]:
 
 
 def _by_columns(x: Tensor) -> tuple[bytes, int] | None:
-    """How BLAS, to which matrices are columns one after another, reads x^T: as it lies (n) or transposed (t); the distance of columns."""
+    """How BLAS, which has matrices column by column, reads x^T: as it lies (n) or transposed (t); and the distance of columns."""
     (rows, columns), (down, right) = x.shape, x.stride()
     if (right == 1 or columns == 1) and (down >= columns or rows == 1):
         return b"n", max(down, columns)
@@ -40,7 +40,10 @@ def _by_columns(x: Tensor) -> tuple[bytes, int] | None:
 
 
 def multiply(out: Tensor, a: Tensor, b: Tensor, beta: float, alpha: float) -> None:
-    """out <- beta out + alpha a b on the CPU, all float32 or all float64; what `out` held does not matter where beta is 0."""
+    """Matrix product on the CPU: out <- beta out + alpha a b, all float32 or all float64.
+
+    What `out` held does not matter where beta is 0.
+    """
     (m, k), n = a.shape, b.shape[1]
     if out.shape != (m, n) or b.shape[0] != k:
         raise ValueError(f"no product: {tuple(a.shape)} times {tuple(b.shape)} into {tuple(out.shape)}")
@@ -57,7 +60,7 @@ def multiply(out: Tensor, a: Tensor, b: Tensor, beta: float, alpha: float) -> No
 
 
 def _multiplied(out: Tensor, a: Tensor, b: Tensor, beta: float, alpha: float) -> Tensor:
-    """The same where the rows of `out`, which is returned, are each in one piece."""
+    """`multiply` where the rows of `out`, which is returned, are each in one piece."""
     a, b = (x if _by_columns(x) else x.contiguous() for x in (a, b))
     (trans_a, lda), (trans_b, ldb), (_, ldc) = (_by_columns(x) or (b"n", x.shape[1]) for x in (a, b, out))
     byref, scalar, integer = ctypes.byref, _SCALARS[out.dtype], ctypes.c_int

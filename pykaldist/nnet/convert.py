@@ -1,4 +1,4 @@
-"""Our networks as nnet1 files, and back.
+"""Conversion of networks to nnet1 files, and back.
 
 A recurrent layer is <LstmProjected> or <BlstmProjected>, with zeros for peepholes and an identity for the projection where it has none;
 these become what they were when read back.
@@ -38,12 +38,12 @@ RECURRENT_MARKERS: dict[str, type[RecurrentOptions]] = {"LstmProjected": LstmOpt
 
 
 def to_component(marker: str, output_dim: int, input_dim: int, **arrays: np.ndarray) -> Nnet1Component:
-    """A component of the format with its options at their defaults."""
+    """Make a component of the format with its options at their defaults."""
     return Nnet1Component(marker, output_dim, input_dim, dict(LAYOUTS[marker].options), arrays)
 
 
 def unrepresentable(network: Network) -> str:
-    """What the network has that the format has not, in a sentence; empty where there is nothing."""
+    """A sentence that says what the network has that the format has not; empty where there is nothing."""
     components = network.model.components
     if any(c.time != c.shape[0] for c in components if isinstance(c, Convolution)):
         return ("the network has convolution over time, which nnet1's files do not have; train with filters of all frames (--conv "
@@ -56,7 +56,7 @@ def unrepresentable(network: Network) -> str:
 
 
 def to_nnet1(network: Network) -> tuple[Nnet1, Nnet1]:
-    """(final.nnet, final.feature_transform) of a network; raises UserError where the format lacks one of its components."""
+    """Convert a network to (final.nnet, final.feature_transform); raises UserError where the format lacks one of its components."""
     lacking = unrepresentable(network)
     if lacking:
         raise UserError(lacking)
@@ -101,7 +101,7 @@ def to_nnet1(network: Network) -> tuple[Nnet1, Nnet1]:
 
 
 def _from_convolution(component: Convolution) -> Nnet1Component:
-    """Inside, where channels are neighbours, a patch is so many bands of all channels in one piece."""
+    """Convert a convolution. Inside, where channels are neighbours, a patch is so many bands of all channels in one piece."""
     filters, (_, width, channels) = component.weight, component.shape
     if not component.outer:
         filters = filters.view(-1, channels, component.bands).transpose(1, 2).reshape(len(filters), -1)
@@ -130,7 +130,7 @@ def _from_recurrent(component: Lstm | Blstm) -> Nnet1Component:
 
 
 def to_feature_transform(transform: FeatureTransform) -> Nnet1:
-    """final.feature_transform."""
+    """Convert a feature transform to final.feature_transform."""
     spliced = len(transform.shift)
     components = [to_component("Splice", spliced, spliced // len(transform.splice), frame_offsets=np.array(transform.splice, np.int32)),
                   to_component("AddShift", spliced, spliced, shift=-transform.shift.numpy()),
@@ -141,7 +141,7 @@ def to_feature_transform(transform: FeatureTransform) -> Nnet1:
 
 
 def from_feature_transform(nnet: Nnet1) -> FeatureTransform:
-    """The transform that the file is; raises UserError where it is another one than we write."""
+    """Convert a final.feature_transform; raises UserError where it is another one than pykaldist writes."""
     if [c.marker for c in nnet.components] != ["Splice", "AddShift", "Rescale"]:
         raise UserError(f"the feature transform is {_markers(nnet.components)}; expected <Splice> <AddShift> <Rescale>.")
     splice, shift, scale = nnet.components
@@ -150,7 +150,10 @@ def from_feature_transform(nnet: Nnet1) -> FeatureTransform:
 
 
 def from_nnet1(nnet: Nnet1, transform: Nnet1, counts: np.ndarray | None) -> Network:
-    """A network of ours from nnet1 files, `counts` None where its outputs are no pdfs; raises UserError for shapes that we have not."""
+    """Make a network from nnet1 files, `counts` None where its outputs are no pdfs.
+
+    Raises UserError for networks of other shapes than pykaldist trains.
+    """
     components = nnet.components[:-1] if nnet.components[-1].marker == "Softmax" else nnet.components
     splice = len(from_feature_transform(transform).splice)
     if components[0].marker in RECURRENT_MARKERS:
@@ -189,7 +192,7 @@ def _to_recurrent(ours: Lstm | Blstm, theirs: Nnet1Component) -> None:
 
 
 def _cnn_options(components: list[Nnet1Component], splice: int) -> CnnOptions:
-    """The shape of a CNN from its components, the softmax left out, and bands that are not pooled."""
+    """The options of a CNN from its components, the softmax left out, and the bands that are not pooled."""
     last = max(i for i, c in enumerate(components) if c.marker == "ConvolutionalComponent")
     behind = next(i for i, c in enumerate(components) if i > last and c.marker in ACTIVATION_MARKERS.values()) + 1
     layers, expected, unit = [], [], 1
@@ -220,7 +223,7 @@ def _cnn_options(components: list[Nnet1Component], splice: int) -> CnnOptions:
 
 
 def _recurrent_options(components: list[Nnet1Component]) -> RecurrentOptions:
-    """The shape of a recurrent network from its components, the softmax left out."""
+    """The options of a recurrent network from its components, the softmax left out."""
     marker = components[0].marker
     layers = [c for c in components if c.marker == marker]
     dropout = [float(c.options["DropoutRate"]) for c in components if c.marker == "Dropout"]
@@ -247,7 +250,7 @@ def _markers(components: list[Nnet1Component]) -> str:
 
 
 def _options(components: list[Nnet1Component]) -> DnnOptions:
-    """The shape of a DNN from its components, the softmax left out."""
+    """The options of a DNN from its components, the softmax left out."""
     names = {marker: name for name, marker in ACTIVATION_MARKERS.items()}
     activations = [c for c in components if c.marker in names]
     affine = [c for c in components if c.marker == "AffineTransform"]

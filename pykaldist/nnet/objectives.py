@@ -1,4 +1,4 @@
-"""The objectives by their names: classes of this room's files that have a `name`."""
+"""The training objectives by their names: the classes of this room's files that derive from Objective and have a `name`."""
 
 from __future__ import annotations
 
