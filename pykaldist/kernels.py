@@ -35,7 +35,7 @@ _said = False
 
 
 class Kernel:
-    """A compiled function. Other kernels may call it, as those of numba.njit."""
+    """A function that numba compiles. Other kernels may call it, as functions of numba.njit."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         functools.update_wrapper(self, function)
@@ -110,7 +110,7 @@ def _make(function: Callable[..., Any], options: dict[str, Any]) -> Any:
 
 
 def _locked(path: Path) -> TextIO | None:
-    """The file, locked for this process alone; none where it cannot be made, as numba then saves nothing either."""
+    """Open a file, locked for this process alone; None where it cannot be made, as numba then saves nothing either."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         stream = open(path, "w", encoding="utf-8")  # noqa: SIM115  # closed by who unlocks it
@@ -129,7 +129,7 @@ def _say_that_it_compiles() -> None:
 
 
 def declared() -> list[str]:
-    """The modules of pykaldist that declare kernels, by name, found without importing anything."""
+    """The names of the modules of pykaldist that declare kernels, found without importing anything."""
     package = Path(__file__).parent
     return sorted(".".join(("pykaldist", *path.relative_to(package).with_suffix("").parts)) for path in package.rglob("*.py")
                   if "\n@kernel" in path.read_text(encoding="utf-8"))
@@ -143,7 +143,10 @@ def all_kernels() -> dict[str, Kernel]:
 
 
 def fingerprint(one: Kernel) -> dict[str, Any]:
-    """What compiled kernels depend on: the sources that declare them and their times, numba, the CPU (which `one` is compiled for)."""
+    """A description of what compiled kernels depend on.
+
+    It has the sources that declare kernels, and their times; numba; and the CPU (which `one` is compiled for).
+    """
     import numba
 
     package = Path(__file__).parent.parent

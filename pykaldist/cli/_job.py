@@ -1,4 +1,4 @@
-"""Training verbs as jobs: start the processes, or be one of them."""
+"""Running of a training verb as a job of several processes: it starts them, or is one of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ class Experiment(Protocol):
 
 
 def run_job(args: argparse.Namespace, options: JobOptions, survives: bool, make: Callable[[], Experiment]) -> int:
-    """Run what `make` makes in every process of the job; the exit status, 75 where another try may mend what went wrong.
+    """Run the experiment that `make` makes, in every process of the job.
+
+    Returns the exit status, 75 where another try may mend what went wrong.
 
     `survives`: where a process dies, the others are to go on.
     """
@@ -67,7 +69,10 @@ def run_job(args: argparse.Namespace, options: JobOptions, survives: bool, make:
 
 
 def _leave(job: Job, exp: Path) -> NoReturn:
-    """End this process of a launched job in which others may have died, for which MPI and torch.distributed would wait."""
+    """End this process of a job without waiting for others.
+
+    Others may have died, and MPI and torch.distributed would wait for them.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     if job.first:
@@ -76,7 +81,7 @@ def _leave(job: Job, exp: Path) -> NoReturn:
 
 
 def _end(status: int, message: str, exp: Path) -> int:
-    """Say why, and end all processes of an MPI job, which would wait for this one; elsewhere it is enough to go."""
+    """Report why the job fails, and end all processes of an MPI job, which would wait for this one; elsewhere it is enough to go."""
     leave_word(f"{message}\n", exp / FOLDER)
     print(message, file=sys.stderr, flush=True)
     if "mpi4py.MPI" in sys.modules:

@@ -1,4 +1,4 @@
-"""A tiny corpus that goes through every stage, so that every kernel is compiled for the types of arrays that the stages give it."""
+"""A tiny corpus and the verbs that take it through every stage, so that every kernel is compiled for the array types in use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHORT = ["--num-iters", "3", "--max-iter-inc", "2", "--realign-iters", "1"]
 
 
 def _verb(line: str, *more: str) -> None:
-    """Run a verb; what it prints is shown only if it fails."""
+    """Run a verb; its output is shown only if it fails."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         status = cli.main([*line.split(), *more])
@@ -31,7 +31,7 @@ def _verb(line: str, *more: str) -> None:
 
 
 def _corpus(folder: Path) -> None:
-    """Speech whose phones lie in directions of their own, its dictionary, and its features in data/."""
+    """Write the tiny corpus: speech whose phones lie in directions of their own, its dictionary, and its features in data/."""
     rng = np.random.default_rng(0)
     (folder / "dict").mkdir()
     for name, text in {"silence_phones": "SIL\nSPN\n", "nonsilence_phones": "A\nB\nC\n", "optional_silence": "SIL\n",
@@ -117,7 +117,7 @@ STEPS = {"language": _language, "monophones": _mono, "decoding": _decode, "netwo
 
 @contextlib.contextmanager
 def corpus(folder: Path) -> Iterator[None]:
-    """The tiny corpus in `folder`, which is the working directory for the block, in which nothing draws bars."""
+    """Make the tiny corpus in `folder`, the working directory for the block, in which nothing draws bars."""
     before, bars = Path.cwd(), os.environ.pop("PYKALDIST_PROGRESS_FD", None)
     os.chdir(folder)
     try:

@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _predict(args: argparse.Namespace, chosen: list[str]) -> None:
-    """The time of an epoch, with nothing trained."""
+    """Print the predicted time of an epoch, with nothing trained."""
     for name in ("accuracies", "train_options"):
         if getattr(args, name):
             raise UserError(f"--{name.replace('_', '-')} {getattr(args, name)}: nothing is trained without a store; give one and a folder.")
@@ -89,7 +89,7 @@ def _predict(args: argparse.Namespace, chosen: list[str]) -> None:
 
 
 def _parsed(strategy: str) -> tuple[str, object]:
-    """A strategy's name and its options from text such as `adpsgd --pattern ring`."""
+    """Read a strategy's name and its options from text such as `adpsgd --pattern ring`."""
     name, *words = shlex.split(strategy) or [""]
     if name not in strategies():
         raise UserError(f"--strategies {strategy}: there is no strategy {name!r}; choose among {', '.join(strategies())}.")
