@@ -26,9 +26,7 @@ class Experiment(Protocol):
 
 
 def run_job(args: argparse.Namespace, options: JobOptions, survives: bool, make: Callable[[], Experiment]) -> int:
-    """Run the experiment that `make` makes, in every process of the job.
-
-    Returns the exit status, 75 where another try may mend what went wrong.
+    """Run what `make` makes in every process of the job; the exit status, 75 where another try may mend what went wrong.
 
     `survives`: where a process dies, the others are to go on.
     """
@@ -81,7 +79,7 @@ def _leave(job: Job, exp: Path) -> NoReturn:
 
 
 def _end(status: int, message: str, exp: Path) -> int:
-    """Report why the job fails, and end all processes of an MPI job, which would wait for this one; elsewhere it is enough to go."""
+    """Say why, and end all processes of an MPI job, which would wait for this one; elsewhere it is enough to go."""
     leave_word(f"{message}\n", exp / FOLDER)
     print(message, file=sys.stderr, flush=True)
     if "mpi4py.MPI" in sys.modules:
