@@ -98,7 +98,7 @@ class DbnExperiment:
 
     def config(self) -> dict[str, Any]:
         """What the result depends on; a run in the same folder is the same run where this is equal."""
-        return {"options": {**self.job_options.bearing(), **dataclasses.asdict(self.options), **dataclasses.asdict(self.strategy),
+        return {"options": {**self.job_options.result_options(), **dataclasses.asdict(self.options), **dataclasses.asdict(self.strategy),
                             **dataclasses.asdict(self.divergence)},
                 "ngpu": self.job_options.ngpu, "device": self.device.type, "versions": versions(),
                 "inputs": {name: s.manifest.checksums for name, s in (("train", self.train), ("dev", self.dev))}}

@@ -192,7 +192,7 @@ class Detector:
             self.found[rank] = Finding.of(state["found"])
 
 
-def cure(rate_option: str, rate: float, factor: float, others: Iterable[str]) -> str:
+def remedy(rate_option: str, rate: float, factor: float, others: Iterable[str]) -> str:
     """What a user can change: the rate, with what N workers make of it, or what else a strategy has."""
     was = f"{rate:g}" + f", times {factor:g} for the workers (--lr-scale)" * (factor != 1.0)
     *first, last = [f"lower {rate_option} (was {was})", *others]

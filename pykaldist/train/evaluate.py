@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pykaldist.frames.sampler import Minibatch, Sampler
 from pykaldist.nnet.learner import Learner
-from pykaldist.parallel.fabric.processes import Alone, Processes
+from pykaldist.parallel.fabric.processes import Processes, SingleProcess
 
 
 def evaluate(learner: Learner, sampler: Sampler, processes: Processes | None = None,
@@ -21,7 +21,7 @@ def evaluate(learner: Learner, sampler: Sampler, processes: Processes | None = N
     Process p of P takes every P-th minibatch. Their totals are added up in the minibatches' order, so that the sums do not
     depend on P.
     """
-    processes, score = processes or Alone(), score or learner.score
+    processes, score = processes or SingleProcess(), score or learner.score
     size = 0
     while size != processes.size:  # again where one has died meanwhile
         rows, size = [], processes.size

@@ -144,7 +144,7 @@ class Experiment:
         """What the result depends on; a run in the same folder is the same run where this is equal."""
         c = self.choices
         return {
-            "options": {**c.job.bearing(), "nnet": kind_of(c.nnet),
+            "options": {**c.job.result_options(), "nnet": kind_of(c.nnet),
                         **{name: value for part in (c.data, c.strategy, c.nnet, c.init, c.optimizer, c.schedule, c.divergence)
                            for name, value in dataclasses.asdict(part).items()}},
             "ngpu": c.job.ngpu,

@@ -38,7 +38,7 @@ from pykaldist.parallel.launch.watch import pulse
 from pykaldist.parallel.strategies.base.strategy import Strategy
 from pykaldist.progress import Progress
 from pykaldist.train.checkpoints import TRAINER, Checkpoints
-from pykaldist.train.divergence import EPOCH, HELD_OUT, Detector, Diverged, DivergenceOptions, cure
+from pykaldist.train.divergence import EPOCH, HELD_OUT, Detector, Diverged, DivergenceOptions, remedy
 from pykaldist.train.evaluate import evaluate
 
 LOSS_CHECK_INTERVAL = 50  # minibatches between looks at the loss, each of which waits for the device
@@ -126,7 +126,7 @@ class Trainer:
         self._write_history()
         for rank, worker in zip(self.host.ranks, self.workers, strict=True):
             worker.on_step = lambda rank=rank, worker=worker: self._on_step(rank, worker)
-        self.host.wish, self.host.on_safe_point, self.host.say = self._wish, self._on_safe_point, self.log
+        self.host.wish, self.host.on_safe_point, self.host.log = self._wish, self._on_safe_point, self.log
         self.host.workers, self.host.cv_frames = self.workers, self.cv.frames
         while not self.schedule.finished(self.epoch):
             try:
@@ -220,8 +220,8 @@ class Trainer:
         what = detector.described(diverged.finding, self.epoch, host.size)
         if how.on_divergence == "stop" or detector.tries == how.back_off_tries:
             again = f", for {detector.tries} lower rates too" * bool(detector.tries)
-            rate, others = self.schedule.learn_rate(self.epoch, self._end()), self.strategies[0].steadier()
-            raise UserError(f"{what}{again}; {cure(self.learner.rate_option, rate, self.rate_factor, others)}.")
+            rate, others = self.schedule.learn_rate(self.epoch, self._end()), self.strategies[0].remedies()
+            raise UserError(f"{what}{again}; {remedy(self.learner.rate_option, rate, self.rate_factor, others)}.")
         detector.tries += 1
         detector.forget_epoch()
         host.abandon()

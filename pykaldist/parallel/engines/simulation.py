@@ -38,24 +38,24 @@ from pykaldist.parallel.clusters.cluster import Cluster, Workload
 from pykaldist.parallel.clusters.costs import scaled, score_seconds, work_seconds
 from pykaldist.parallel.clusters.network import Network
 from pykaldist.parallel.engines.host import CHECKPOINT, Host
-from pykaldist.parallel.engines.priced import Priced
+from pykaldist.parallel.engines.priced import PricedHost
 from pykaldist.parallel.engines.simulated_calls import KINDS as CALLS
 from pykaldist.parallel.engines.simulated_calls import SimulatedCalls
 from pykaldist.parallel.fabric.interface import (
+    AwaitAnswer,
     Begin,
     Call,
     Compute,
-    Done,
     Fabric,
     Finish,
-    More,
+    MoreMinibatches,
     Request,
     T,
-    Take,
-    Within,
+    TakeMinibatch,
+    WithinGroup,
     num_bytes,
 )
-from pykaldist.parallel.fabric.minibatch_queue import Sources, Work
+from pykaldist.parallel.fabric.minibatch_queue import MinibatchQueue, MinibatchSources
 from pykaldist.parallel.strategies.base.strategy import on_device
 
 COMPUTE_TIMES = 1  # a stream of random numbers
@@ -93,7 +93,7 @@ class Simulation(Host):
         self.fabrics: list[SimulatedFabric] = [SimulatedFabric(rank, size) for rank in range(size)]
         self._share_living()
         self._network = Network(cluster, size)
-        self._priced = Priced(size, self._network, deterministic)
+        self._priced = PricedHost(size, self._network, deterministic)
         self._calls = SimulatedCalls(self.fabrics, self.living, self._network, self._add_event)
         self.sharing = self._network.sharing  # workers on a device
         for fabric in self.fabrics:
@@ -118,7 +118,7 @@ class Simulation(Host):
         self._priced.reset()
         self._computing = [False] * n
         self._gathered: list[int] = []  # groups, by their first worker, whose exchange is under way
-        self._resting: dict[int, More] = {}  # workers that wait for the others to be through
+        self._resting: dict[int, MoreMinibatches] = {}  # workers that wait for the others to be through
         self._steps = 0
         self._consensus: list[float] = []
         self._epoch_end = 0.0
@@ -153,7 +153,7 @@ class Simulation(Host):
         late = sum((fabric.staleness for fabric in self.fabrics), Counter())
         if not late:
             return {}
-        ends = self._calls.ends
+        ends = self._calls.num_servers
         load = {"server_load": self._calls.busy / ends / self._latest()} if ends else {}
         dead = [rank for rank in range(self.size) if rank not in self.living]
         return {"staleness": {str(steps): late[steps] for steps in sorted(late)}, "consensus": self._consensus, **load,
@@ -164,7 +164,7 @@ class Simulation(Host):
     def _run(self, work: list[Coroutine[Any, Any, Any]]) -> list[Any]:
         self._work, self._results = work, [None] * self.size
         self._parked: dict[int, Request] = {}  # worker -> what all have to ask for
-        self._joined: dict[int, Within] = {}  # worker -> what its group has to ask for
+        self._joined: dict[int, WithinGroup] = {}  # worker -> what its group has to ask for
         self._going = set(self.living)
         self._prepare()
         self._running = True
@@ -203,10 +203,11 @@ class Simulation(Host):
     def _prepare(self) -> None:
         self._compute = scaled(self.cluster, self._workload())
         self._calls.server_seconds = self._compute.server_seconds
-        self._books = Work([worker.sampler.minibatches for worker in self.workers])
+        self._minibatches = MinibatchQueue([worker.sampler.minibatches for worker in self.workers])
         for rank in set(range(self.size)) - set(self.living):
-            self._books.lose(rank)
-        self._sources = Sources(lambda split: self.workers[split].sampler, self.workers[0].epoch if self.workers else 0, 2 * self.size)
+            self._minibatches.remove_dead(rank)
+        epoch = self.workers[0].epoch if self.workers else 0
+        self._sources = MinibatchSources(lambda split: self.workers[split].sampler, epoch, 2 * self.size)
         self._saved = max((self.workers[rank].updates for rank in self.living), default=0) if self.workers else 0
 
     def _drive(self, rank: int, answer: Any) -> None:
@@ -240,16 +241,16 @@ class Simulation(Host):
             if not self._computing[rank]:  # or it goes on with one of before the checkpoint
                 self._begin_compute(rank, request)
             return True, None
-        if isinstance(request, Take):
+        if isinstance(request, TakeMinibatch):
             return False, self._take(rank, request)
-        if isinstance(request, More):
+        if isinstance(request, MoreMinibatches):
             return self._rest(rank, request)
         if isinstance(request, Call):
             return False, self._calls.begin(self._clock[rank], rank, request)
-        if isinstance(request, Done):
+        if isinstance(request, AwaitAnswer):
             answer = self._calls.wait(request.ticket)
             return answer is None, answer
-        if isinstance(request, Within):
+        if isinstance(request, WithinGroup):
             self._join(rank, request)
         else:
             self._parked[rank] = request
@@ -304,7 +305,7 @@ class Simulation(Host):
 
     # Requests that a group makes together.
 
-    def _join(self, rank: int, request: Within) -> None:
+    def _join(self, rank: int, request: WithinGroup) -> None:
         self._joined[rank] = request
         first, members = request.members[0], request.members
         if first in self._gathered or any(k not in self._joined for k in members):  # under way before the checkpoint; or not all are here
@@ -369,7 +370,7 @@ class Simulation(Host):
     def _on_compute(self, time: float, rank: int, result: Any) -> None:
         self._computing[rank] = False
         self._steps += 1
-        if self.fabrics[rank].trace is not None and self._steps % max(1, self._books.total // CONSENSUS_SAMPLES) == 0:
+        if self.fabrics[rank].trace is not None and self._steps % max(1, self._minibatches.total // CONSENSUS_SAMPLES) == 0:
             self._sample_consensus()
         self._answer(rank, time, result)
 
@@ -408,21 +409,21 @@ class Simulation(Host):
 
     # Minibatches.
 
-    def _take(self, rank: int, request: Take) -> float | None:
-        found = self._books.take(rank, request.queue, request.kept)
+    def _take(self, rank: int, request: TakeMinibatch) -> float | None:
+        found = self._minibatches.take(rank, request.queue, request.unsettled)
         self._wake(self._clock[rank])
         if found is None:
             return None
         place, fraction = found
-        self._sources.point(self.workers[rank], place)
+        self._sources.assign(self.workers[rank], place)
         return fraction
 
-    def _rest(self, rank: int, request: More) -> tuple[bool, Any]:
+    def _rest(self, rank: int, request: MoreMinibatches) -> tuple[bool, Any]:
         """(the worker has to wait, its answer if it has not)."""
-        self._books.settle(rank, request.kept)
-        if self._books.more(rank, request.queue):
+        self._minibatches.settle(rank, request.unsettled)
+        if self._minibatches.more(rank, request.queue):
             return False, True
-        if self._books.over:
+        if self._minibatches.over:
             self._wake(self._clock[rank])
             return False, False
         self._resting[rank] = request
@@ -432,10 +433,10 @@ class Simulation(Host):
         """Let go on who rests, where that has an end."""
         for rank in sorted(self._resting):
             request = self._resting.get(rank)
-            if request is not None and (self._books.over or self._books.more(rank, request.queue)):
+            if request is not None and (self._minibatches.over or self._minibatches.more(rank, request.queue)):
                 del self._resting[rank]
                 self.fabrics[rank].seconds["wait"] += time - self._clock[rank]
-                self._answer(rank, time, not self._books.over)
+                self._answer(rank, time, not self._minibatches.over)
 
     # Failures.
 
@@ -450,10 +451,10 @@ class Simulation(Host):
         self._work[rank].close()
         self._parked.pop(rank, None)
         self._resting.pop(rank, None)
-        again = self._books.lose(rank)
-        self.say(f"worker {rank} has died at {self._before + time:.3f} s; {len(self.living)} go on, and do {again} minibatches again")
+        again = self._minibatches.remove_dead(rank)
+        self.log(f"worker {rank} has died at {self._before + time:.3f} s; {len(self.living)} go on, and do {again} minibatches again")
         events, self._events = [event for event in self._events if event[1] != rank], []
-        self._events += self._calls.lose(time, rank, events)
+        self._events += self._calls.remove_dead(time, rank, events)
         heapq.heapify(self._events)
         self._wake(time)
 
@@ -483,7 +484,7 @@ class Simulation(Host):
         if not self._running:
             return {"seconds_before": self._before + self._epoch_end, "living": self.living}
         return {
-            "seconds_before": self._before, "living": self.living, "books": self._books.state_dict(), "clock": self._clock,
+            "seconds_before": self._before, "living": self.living, "minibatches": self._minibatches.state_dict(), "clock": self._clock,
             "priced": self._priced.state_dict(), "numbers": self._numbers, "events": [list(e) for e in self._events],
             "calls": self._calls.state_dict(), "network": self._network.state_dict(),
             "computing": self._computing, "gathered": self._gathered, "steps": self._steps,
@@ -496,14 +497,14 @@ class Simulation(Host):
         self._loaded = state if "clock" in state else None
 
     def _load(self) -> list[list[Any]] | None:
-        """Take up the middle of an epoch; the answers that each worker is to be given again."""
+        """TakeMinibatch up the middle of an epoch; the answers that each worker is to be given again."""
         if self._loaded is None:
             return None
         state: dict[str, Any] = on_device(self.workers[0].params.device, self._loaded)
         self._loaded = None
         for name in ("clock", "numbers", "computing", "gathered", "steps", "consensus"):
             setattr(self, f"_{name}", state[name])
-        self._books.load_state_dict(state["books"])
+        self._minibatches.load_state_dict(state["minibatches"])
         self.disagreement = state["disagreement"]
         self._events = [tuple(event) for event in state["events"]]
         self._priced.load_state_dict(state["priced"])

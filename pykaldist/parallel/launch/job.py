@@ -19,10 +19,10 @@ from pykaldist import deterministic
 from pykaldist.errors import UserError
 from pykaldist.options import option
 from pykaldist.parallel.clusters.cluster import Cluster, shipped
-from pykaldist.parallel.engines.concurrent import Concurrent
+from pykaldist.parallel.engines.concurrent import ConcurrentHost
 from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.engines.simulation import Simulation
-from pykaldist.parallel.fabric.processes import Alone, Processes
+from pykaldist.parallel.fabric.processes import Processes, SingleProcess
 from pykaldist.parallel.strategies.base.registry import make_strategy, strategies
 from pykaldist.parallel.strategies.base.strategy import Strategy
 from pykaldist.parallel.transport.addresses import LOOPBACK_INTERFACE, variables
@@ -104,7 +104,7 @@ class JobOptions:
         """What is dealt out to workers where the user does not say."""
         self.partition_level = self.partition_level or default
 
-    def bearing(self) -> dict[str, Any]:
+    def result_options(self) -> dict[str, Any]:
         """The options that bear on a run's result, beside the number of workers."""
         names = ("strategy", "lr_scale", "deterministic", "blocks", "partition_level", "serial_warmup")
         bearing = {name: getattr(self, name) for name in names}
@@ -154,7 +154,7 @@ def local_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def inside() -> str | None:
+def started_by() -> str | None:
     """What started the job that this process is of, by its environment: torch (torchrun) or mpi (mpiexec, srun); None outside of one."""
     if "WORLD_SIZE" in os.environ and "RANK" in os.environ:
         return "torch"
@@ -164,7 +164,7 @@ def inside() -> str | None:
     return None
 
 
-def one_machine() -> bool:
+def on_one_machine() -> bool:
     """Whether all processes of the job that this one is of are on this machine, by its environment."""
     pairs = (("LOCAL_WORLD_SIZE", "WORLD_SIZE"), ("MPI_LOCALNRANKS", "PMI_SIZE"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"))
     return os.environ.get("SLURM_STEP_NUM_NODES") == "1" or any(
@@ -173,10 +173,10 @@ def one_machine() -> bool:
 
 def open_processes(options: JobOptions) -> tuple[Processes, str]:
     """The processes of the job that this one belongs to, and how they exchange; an empty string for one that is alone."""
-    starter = inside()
+    starter = started_by()
     if options.fabric == "virtual" or starter is None:
-        return Alone(), ""
-    os.environ.update(variables(LOOPBACK_INTERFACE if one_machine() else options.interface))
+        return SingleProcess(), ""
+    os.environ.update(variables(LOOPBACK_INTERFACE if on_one_machine() else options.interface))
     fabric = options.fabric or "mpi"
     if starter == "torch":
         fabric = options.fabric or ("nccl" if options.device != "cpu" and torch.cuda.is_available() else "gloo")
@@ -219,12 +219,12 @@ def open_job(options: JobOptions, strategy: Strategy) -> Job:
     torch.set_num_threads(threads)
     if options.cluster:
         cluster = Cluster.read(options.cluster)
-        if cluster.failures and not strategy.survives:
+        if cluster.failures and not strategy.fault_tolerant:
             raise UserError(f"--cluster {options.cluster} lets workers fail, and --strategy {options.strategy} does not survive that: such "
                             "a job ends, and goes on from its last checkpoint when it is run again. Leave its failures out.")
         host: Host = Simulation(options.ngpu, cluster, options.simulation_seed, options.deterministic)
-    elif strategy.free:
-        host = Concurrent(options.ngpu, processes, strategy.survives, names, options.interface)
+    elif strategy.independent:
+        host = ConcurrentHost(options.ngpu, processes, strategy.fault_tolerant, names, options.interface)
     else:
         host = Host(options.ngpu, processes, options.deterministic)
     host.essential = strategy.essential

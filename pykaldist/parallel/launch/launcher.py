@@ -10,7 +10,7 @@ and under torchrun, or in a step of srun's or mpiexec's that the user has made, 
 The launcher passes on what the processes print, but for the noise that MPI makes about an end, and says itself, last and once, what
 ended the job. Signals: a scheduler's SIGTERM, whichever processes it is sent to, makes all write a checkpoint at the next safe point;
 hydra, which would kill them at once, is started with SIGTERM blocked. Ctrl-C ends the job; so does the death of the launcher. gforker
-ends a job in which a process was killed by SIGINT, which processes do not heed, and SIGQUIT, and its own exit status does not tell.
+ends a job in which a process was killed by SIGINT, which processes do not handle_message, and SIGQUIT, and its own exit status does not tell.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ import pykaldist
 from pykaldist.errors import Terminated, UserError
 from pykaldist.io.atomic import write_text
 from pykaldist.io.lock import locked
-from pykaldist.parallel.launch.job import JobOptions, inside, local_cores
+from pykaldist.parallel.launch.job import JobOptions, local_cores, started_by
 from pykaldist.parallel.launch.supervisor import DONE, FINISHED, FOLDER, die_with_parent
-from pykaldist.parallel.launch.watch import DIED, SAID, STOP, read_records
+from pykaldist.parallel.launch.watch import DIED, LAST_WORDS, STOP, read_records
 from pykaldist.parallel.transport.addresses import LOOPBACK_INTERFACE, variables
 
 GO_ON = "the last checkpoint is whole: run the same command again to go on."
@@ -111,7 +111,7 @@ def several_hosts(options: JobOptions) -> bool:
 
 def needed(options: JobOptions) -> bool:
     """True where this process is to start others, rather than to train itself."""
-    return inside() is None and num_processes(options) > 1
+    return started_by() is None and num_processes(options) > 1
 
 
 @dataclass
@@ -122,7 +122,7 @@ class Command:
     env: dict[str, str] = field(default_factory=dict)
 
 
-def commands(options: JobOptions, argv: list[str], survivors: Path | None = None) -> list[Command]:
+def commands(options: JobOptions, argv: list[str], supervised: Path | None = None) -> list[Command]:
     """What is to be run, for a job with the command line `pykaldist <argv>`; one that goes on when a process of its is killed names its
     experiment folder."""
     count = num_processes(options)
@@ -139,8 +139,8 @@ def commands(options: JobOptions, argv: list[str], survivors: Path | None = None
             raise UserError(f"--fabric mpi needs the package mpi4py, which {sys.executable} does not have; install it against your MPI "
                             "(pip install mpi4py), or use --fabric gloo.")
         verb = [sys.executable, "-m", "mpi4py", "-m", "pykaldist", *argv]
-    if survivors is not None:
-        verb = [sys.executable, "-m", "pykaldist.parallel.launch.supervisor", str(survivors), *verb]
+    if supervised is not None:
+        verb = [sys.executable, "-m", "pykaldist.parallel.launch.supervisor", str(supervised), *verb]
     if under_slurm() and not options.hosts:
         return [Command(["srun", f"--ntasks={count}", "--kill-on-bad-exit=1", "--export=ALL", "--mpi=pmi2", *verb], env)]
     starter = mpiexec(several_hosts(options))
@@ -206,9 +206,9 @@ def process_name() -> str:
 class Launcher:
     """Runs a job of the command line `pykaldist <argv>` in experiment folder `exp` to its end."""
 
-    def __init__(self, options: JobOptions, argv: list[str], exp: Path, survives: bool = False) -> None:
-        self.commands, self.verb, self.folder = commands(options, argv, exp if survives else None), argv[0], exp / FOLDER
-        self.timeout, self.survives = options.timeout, survives
+    def __init__(self, options: JobOptions, argv: list[str], exp: Path, fault_tolerant: bool = False) -> None:
+        self.commands, self.verb, self.folder = commands(options, argv, exp if fault_tolerant else None), argv[0], exp / FOLDER
+        self.timeout, self.fault_tolerant = options.timeout, fault_tolerant
         self.token = f"{socket.gethostname()}-{os.getpid()}-{random.randrange(1 << 40)}"
         self.children: list[subprocess.Popen[str]] = []
         self._ended: queue.SimpleQueue[int] = queue.SimpleQueue()  # children, in the order in which they ended
@@ -230,7 +230,7 @@ class Launcher:
             for command in self.commands:
                 self._start(command)
             status = self._wait()
-            finished = self.survives and (self.folder / FINISHED).exists()  # maybe without some of the processes
+            finished = self.fault_tolerant and (self.folder / FINISHED).exists()  # maybe without some of the processes
         except BaseException:
             self._kill()
             raise
@@ -268,12 +268,12 @@ class Launcher:
             elif match := ENDED_BY_SIGNAL.match(text):
                 self._by_signal = match[1]
             elif NOISE.match(text) or self._known(text):
-                self._heed_noise(text)
+                self._note_noise(text)
             elif text:
                 sink.write(line)
                 sink.flush()
 
-    def _hear(self, words: list[str]) -> None:
+    def _read_last_words(self, words: list[str]) -> None:
         """The last words that a process has left: a sentence, behind its traceback maybe, that mpiexec may not have passed on."""
         for number, line in enumerate(words):
             if match := ENDED_BY_SIGNAL.match(line):
@@ -289,7 +289,7 @@ class Launcher:
             self._warnings.add(text)
         return known
 
-    def _heed_noise(self, text: str) -> None:
+    def _note_noise(self, text: str) -> None:
         self._noise.append(text)
         if match := PID_OF_MPIEXEC.match(text):
             pid, host = int(match[1]), match[2]
@@ -330,7 +330,7 @@ class Launcher:
             if status < 0 and not self._killed and len(self.children) > 1:
                 self._died = self._died or f"process {number} on {socket.gethostname()} (pid {self.children[number].pid}) was killed by " \
                                            f"signal {-status} ({signal.Signals(-status).name})"
-            if self.survives and (status == DONE or (status < 0 and number)):
+            if self.fault_tolerant and (status == DONE or (status < 0 and number)):
                 continue  # it is through; or the others go on, or say that they cannot
             if status and not failed:
                 failed = status
@@ -363,9 +363,9 @@ class Launcher:
                 time.sleep(0.05)
         for thread in self._readers:
             thread.join(GRACE_S)
-        for path in sorted(self.folder.glob(f"{SAID}*")):
+        for path in sorted(self.folder.glob(f"{LAST_WORDS}*")):
             with contextlib.suppress(OSError):
-                self._hear(path.read_text(encoding="utf-8").splitlines())
+                self._read_last_words(path.read_text(encoding="utf-8").splitlines())
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _started(self, pid: int) -> bool:

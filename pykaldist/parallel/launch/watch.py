@@ -33,7 +33,7 @@ from pykaldist.io.atomic import write_text
 from pykaldist.parallel.fabric.processes import Processes
 from pykaldist.parallel.launch.supervisor import FOLDER
 
-SAID = "said-"  # before host and pid: a file with the last words of a process that a launcher has started
+LAST_WORDS = "said-"  # before host and pid: a file with the last words of a process that a launcher has started
 STOP = "stop"  # the launcher's word to the processes that it started, by their PYKALDIST_JOB
 DIED = 75  # exit status of a job that died of what another try may mend (EX_TEMPFAIL)
 WAITING = "waiting for an exchange"
@@ -126,10 +126,10 @@ class Watch:
     def _run(self) -> None:
         while not self._ended.wait(self.interval):
             self._beat()
-            self._heed_launcher()
+            self._check_stop_request()
             idle = time.monotonic() - self._last
             if idle > self.timeout / 10.0:
-                self._look_around(idle)
+                self._check_others(idle)
             else:
                 self._seen = {}
 
@@ -151,14 +151,14 @@ class Watch:
             temporary.write_text(json.dumps(self.record), encoding="utf-8")
             os.replace(temporary, path)
 
-    def _heed_launcher(self) -> None:
+    def _check_stop_request(self) -> None:
         token = os.environ.get("PYKALDIST_JOB")
         with contextlib.suppress(OSError):
             if token and not pulse.terminating and (self.folder / STOP).read_text(encoding="utf-8") == token:
                 pulse.terminating = True
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    def _look_around(self, idle: float) -> None:
+    def _check_others(self, idle: float) -> None:
         """Read the others' records; end the job where nothing has happened anywhere for the timeout."""
         now = time.monotonic()
         records = {r: record for r, record in read_records(self.folder).items() if record["job"] == self.record["job"]}
@@ -188,21 +188,21 @@ class Watch:
         return f"the job is hung: all {self.size} processes have been {WAITING} for {seconds}; the network may have failed"
 
 
-def leave_word(message: str, folder: Path) -> None:
+def write_last_words(message: str, folder: Path) -> None:
     """Leave a process's last words, lines, with its launcher, in folder <exp>/.ranks, beside saying them on stderr.
 
     mpiexec, which ends a job when one of its processes asks for it, does not always pass on first what that has written.
     """
     if "PYKALDIST_JOB" in os.environ:
         with contextlib.suppress(OSError):
-            write_text(folder / f"{SAID}{socket.gethostname()}-{os.getpid()}", message)
+            write_text(folder / f"{LAST_WORDS}{socket.gethostname()}-{os.getpid()}", message)
 
 
 def end_now(message: str, folder: Path) -> NoReturn:
     """Say it, a line, and end this process at once, whatever its main thread does."""
     with contextlib.suppress(OSError):
         os.write(2, message.encode())
-    word = threading.Thread(target=leave_word, args=(message, folder), daemon=True)
+    word = threading.Thread(target=write_last_words, args=(message, folder), daemon=True)
     word.start()
     word.join(2.0)  # it may be the disk that has hung
     os._exit(DIED)

@@ -34,7 +34,7 @@ from pykaldist.parallel.clusters.cluster import Cluster, Compute, Link, Workload
 from pykaldist.parallel.clusters.costs import expected_maximum, scaled, score_seconds, work_seconds
 from pykaldist.parallel.clusters.network import Network
 from pykaldist.parallel.engines.host import Host
-from pykaldist.parallel.engines.priced import Priced
+from pykaldist.parallel.engines.priced import PricedHost
 from pykaldist.parallel.engines.simulation import Simulation
 from pykaldist.parallel.fabric.interface import Begin, Fabric, Finish, T, num_bytes
 from pykaldist.parallel.fabric.processes import Processes
@@ -175,7 +175,7 @@ class _RehearsalFabric(Fabric):
         return work()
 
 
-class _Unsummed(Priced):
+class _Unsummed(PricedHost):
     """Nobody looks at the values."""
 
     def _add(self, processes: Processes, buffers: list[Tensor], factors: list[float], scale: float) -> None:
@@ -201,25 +201,25 @@ class _Rehearsal(_Unsummed):
         self.exchange = self.wait = self._now = 0.0
         self.uncounted: set[str] = set()
         self._done = self._alike = 0  # minibatches of a worker, up to the last request, and to the last meeting
-        self._beside: _Unsummed = _Unsummed(size, self.network)
+        self._overlap_host: _Unsummed = _Unsummed(size, self.network)
 
-    def _met(self, requests: list[Any]) -> list[Any]:
+    def _answers_to(self, requests: list[Any]) -> list[Any]:
         first, c, sharing = requests[0], self.compute, self.network.sharing
         done = max(worker.index for worker in self.workers)
         self._now += sharing * (done - self._done) * step_seconds(c, self.size)
         self.count_work()
         self._done = done
         if isinstance(first, Begin):
-            return self._beside.begin(self._now, requests)
+            return self._overlap_host.begin(self._now, requests)
         waited = expected_maximum(self.network.devices) * c.spread * c.minibatch_seconds * math.sqrt(sharing * (done - self._alike))
         self.wait += waited
         self._now += waited
         self._alike = done
         if isinstance(first, Finish):
-            self._spend(max(0.0, self._beside.ends[first.ticket] - self._now))
-            return self._beside.finish(first.ticket)
+            self._spend(max(0.0, self._overlap_host.ends[first.ticket] - self._now))
+            return self._overlap_host.finish(first.ticket)
         before = self.took
-        answers = super()._met(requests)
+        answers = super()._answers_to(requests)
         self._spend(self.took - before)
         return answers
 
@@ -295,7 +295,7 @@ class _TimedFabric(Fabric):
 def work_bandwidth(strategy: str, shapes: list[tuple[int, ...]], device: torch.device, synchronise: Callable[[], None]) -> dict[str, float]:
     """Bytes/s that go through what a strategy computes itself, by what it is, measured on models of these shapes of two workers in step."""
     trial = make_strategy(strategy)
-    if trial.free:
+    if trial.independent:
         return {}
     host = Host(2)
     fabrics = [_TimedFabric(rank, 2, synchronise) for rank in range(2)]

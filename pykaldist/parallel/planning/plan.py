@@ -111,7 +111,7 @@ def predict(workload: Workload, cluster: Cluster, ngpu: int, strategy: str, peri
     if ngpu == 1:
         return one
     options = strategy_options(strategy)(**({} if period is None else {"average_period": period}))
-    if make_strategy(strategy, options).free:
+    if make_strategy(strategy, options).independent:
         calm = dataclasses.replace(cluster, slow={}, pauses=(), failures=(), sources={})
         _, compute, exchange, wait, load = simulated(strategy, options, workload, calm, ngpu, alone / ngpu)
         return Prediction(ngpu, strategy, period, compute, load, wait, exchange, score[1], seconds.epoch_seconds, one.total)

@@ -43,7 +43,7 @@ from torch import Tensor
 
 from pykaldist.options import option
 from pykaldist.parallel.fabric.interface import Fabric
-from pykaldist.parallel.fabric.mixing import Mixing, Showing
+from pykaldist.parallel.fabric.mixing import Mixing, PublishedModel
 from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.strategies.base.asynchronous import Asynchronous, WorkOptions
 
@@ -105,12 +105,12 @@ class Adpsgd(Asynchronous):
         self.gradient: Tensor | None = None
 
     @property
-    def free(self) -> bool:
+    def independent(self) -> bool:
         return self.options.pattern != "delay-by-one"
 
     @property
-    def survives(self) -> bool:
-        return self.free
+    def fault_tolerant(self) -> bool:
+        return self.independent
 
     def group(self, fabric: Fabric) -> range:
         """The workers of this one's learner; all groups are of one size."""
@@ -120,7 +120,7 @@ class Adpsgd(Asynchronous):
         group = self.group(fabric)
         if not self._in_place(worker, fabric, group):
             self.gradient = torch.zeros_like(worker.params) if self.gradient is None else self.gradient.to(worker.params.device)
-        await (self._freely if self.free else self._in_step)(worker, fabric, group)
+        await (self._freely if self.independent else self._in_step)(worker, fabric, group)
         worker.synced()
         self.gradient = None
 
@@ -130,27 +130,27 @@ class Adpsgd(Asynchronous):
         first, in_place = fabric.rank == group[0], self._in_place(worker, fabric, group)
         mixing = Mixing(params, c)
         if in_place:
-            mixing = showing = Showing(params, c, fabric, worker.optimizer.parts)
-            worker.optimizer.around = showing.around
+            mixing = published = PublishedModel(params, c, fabric, worker.optimizer.parts)
+            worker.optimizer.around = published.around
         fabric.serve(lambda sender, other, age: self._answer(mixing, other, age))
         going = True
         while going:
             fabric.mark()
             if size > 1:
-                await fabric.hand_down(params, group)
+                await fabric.broadcast_within(params, group)
             fraction = await fabric.take(queue, group=group)
-            with fabric.alone():
+            with fabric.hold_calls():
                 other = self._partner(fabric, size) if first and fraction is not None else None
                 self.begun, age = other is not None, self.age
-                if fabric.answers_meanwhile and fraction is not None:
-                    mixing.hold()
+                if fabric.answers_while_computing and fraction is not None:
+                    mixing.begin_compute()
             ticket = None if other is None else await fabric.call(other * size, mixing.sent, age)
             if ticket is not None:
-                mixing.calls(ticket)
+                mixing.call_sent(ticket)
             frames = await self._compute(worker, fabric, group, fraction)
-            answer, years = (None, 0.0) if ticket is None else await fabric.done(ticket)
-            with fabric.alone():
-                mixing.release(answer)
+            answer, years = (None, 0.0) if ticket is None else await fabric.answer(ticket)
+            with fabric.hold_calls():
+                mixing.end_compute(answer)
                 if answer is not None:
                     self.age -= c * years
                     fabric.staleness[round(abs(years))] += 1
@@ -168,7 +168,7 @@ class Adpsgd(Asynchronous):
 
     def _in_place(self, worker: Worker, fabric: Fabric, group: range) -> bool:
         """Whether the worker's steps are taken while others exchange with a copy."""
-        return self.free and fabric.answers_meanwhile and len(group) == 1 and worker.optimizer.additive
+        return self.independent and fabric.answers_while_computing and len(group) == 1 and worker.optimizer.additive
 
     def _partner(self, fabric: Fabric, size: int) -> int | None:
         """The learner to begin an exchange with; a learner has `size` workers."""
@@ -184,7 +184,7 @@ class Adpsgd(Asynchronous):
             if fraction is None:
                 return 0
             before = worker.frames
-            with fabric.attending() if worker.optimizer.goes_map_by_map else nullcontext():
+            with fabric.polling() if worker.optimizer.goes_map_by_map else nullcontext():
                 await fabric.compute(lambda: worker.step(fraction))
             return worker.frames - before
         assert self.gradient is not None
@@ -228,7 +228,7 @@ class Adpsgd(Asynchronous):
             if round.last:
                 await fabric.average(worker.params, 1.0, measure=True)
 
-    def steadier(self) -> list[str]:
+    def remedies(self) -> list[str]:
         return ["let models mix faster by --pattern random-ring"] * (self.options.pattern == "ring")
 
     def state_dict(self) -> dict[str, Any]:

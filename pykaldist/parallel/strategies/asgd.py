@@ -158,11 +158,11 @@ class Asgd(Asynchronous):
         return "linear" if self.options.discounts else "none"
 
     @property
-    def free(self) -> bool:
+    def independent(self) -> bool:
         return True
 
     @property
-    def survives(self) -> bool:
+    def fault_tolerant(self) -> bool:
         return True
 
     @property
@@ -204,7 +204,7 @@ class Asgd(Asynchronous):
             await self._sync(worker, fabric, parts, patient=fraction is None)
         await fabric.total(0)  # all have pushed what they had
         for s, part in enumerate(parts):
-            model, applied = await fabric.done(await fabric.call_in_turn(s, params[:0], 0))
+            model, applied = await fabric.answer(await fabric.call_in_turn(s, params[:0], 0))
             if applied != self.pushed[s]:
                 raise RuntimeError(f"worker {fabric.rank} has pushed {self.pushed[s]} updates, and {applied:.0f} were applied")
             params[part].copy_(model)
@@ -223,11 +223,11 @@ class Asgd(Asynchronous):
         due, limit = [s for s, n in enumerate(self.unsent) if n], self.options.max_distance
         updates = {s: worker.params[parts[s]] - self.pulled[parts[s]] for s in due}
         tickets = {s: await fabric.call_in_turn(s, updates[s], self.read[s], patient) for s in due}
-        answers = {s: await fabric.done(ticket) for s, ticket in tickets.items()}
+        answers = {s: await fabric.answer(ticket) for s, ticket in tickets.items()}
         far = [s for s, (model, applied) in answers.items() if model is None and limit and applied - self.read[s] >= limit]
         tickets = {s: await fabric.call_in_turn(s, updates[s], self.read[s]) for s in far}
         for s, ticket in tickets.items():
-            answers[s] = await fabric.done(ticket)
+            answers[s] = await fabric.answer(ticket)
         for s, (model, applied) in answers.items():
             if model is not None:
                 worker.params[parts[s]].copy_(model)
@@ -238,7 +238,7 @@ class Asgd(Asynchronous):
         if not any(self.unsent):
             worker.synced()
 
-    def steadier(self) -> list[str]:
+    def remedies(self) -> list[str]:
         limit = self.options.max_distance
         return [f"bound the staleness by --max-distance (was {limit or 'no limit'})",
                 *["discount it with --staleness-discount true"] * (not self.options.discounts)]

@@ -120,10 +120,10 @@ class Bmuf(Strategy):
         return [*super().contract(workers, minibatch_size),
                 ("block momentum", f"{eta:.4g}, block learning rate {o.block_learning_rate:g}: gain C = {gain:.3g}")]
 
-    def steadier(self) -> list[str]:
+    def remedies(self) -> list[str]:
         o = self.options
         name, was = ("gain", o.block_gain or 1.0) if o.block_momentum is None else ("momentum", o.block_momentum)
-        return [*super().steadier(), f"lower --block-{name} (was {was:g})"]
+        return [*super().remedies(), f"lower --block-{name} (was {was:g})"]
 
     def rejected(self) -> None:
         """The filter starts anew from the model that training went back to."""

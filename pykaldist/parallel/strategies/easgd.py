@@ -50,7 +50,7 @@ class Easgd(Strategy):
 
     def __init__(self, options: EasgdOptions) -> None:
         super().__init__(options)
-        self.free = self.survives = self.asynchronous = options.asynchronous
+        self.independent = self.fault_tolerant = self.asynchronous = options.asynchronous
         self.essential = range(int(options.asynchronous))
         self.rejected()
 
@@ -70,7 +70,7 @@ class Easgd(Strategy):
         params.copy_(params if self.own is None else self.own)
         self.own, self.centre = None, params.clone() if self.centre is None else self.centre
         self.velocity = torch.zeros_like(params) if self.velocity is None else self.velocity
-        await (self._freely if self.free else self._in_step)(worker, fabric, *self.options.rates(fabric.size))
+        await (self._freely if self.independent else self._in_step)(worker, fabric, *self.options.rates(fabric.size))
         self.own = params.clone()
         await fabric.average(params, 1.0, measure=True)  # to see how far they are apart
         await fabric.average(self.centre, float(fabric.rank == 0))
@@ -103,7 +103,7 @@ class Easgd(Strategy):
             if fraction is not None:
                 await fabric.compute(lambda at=fraction: self._step(worker, at))
             if due:
-                force, moves = await fabric.done(ticket)
+                force, moves = await fabric.answer(ticket)
                 worker.params.sub_(force)
                 fabric.staleness[int(moves) - 1 - self.seen] += 1
                 self.seen = int(moves)

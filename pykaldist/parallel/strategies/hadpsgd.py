@@ -36,7 +36,7 @@ class Hadpsgd(Adpsgd):
     keeps_mean = False  # but that of the groups' models
 
     @property
-    def survives(self) -> bool:
+    def fault_tolerant(self) -> bool:
         return False  # a group of which one is missing waits for it
 
     def group(self, fabric: Fabric) -> range:

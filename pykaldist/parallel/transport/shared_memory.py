@@ -38,8 +38,8 @@ class Slot:
 
     @classmethod
     def over(cls, memory: mmap.mmap, size: int, processes: int) -> Slot:
-        returned = np.frombuffer(memory, COUNT, processes, _whole(size))
-        return cls(torch.frombuffer(memory, dtype=torch.uint8, count=_room(size)), returned, [0] * processes)
+        returned = np.frombuffer(memory, COUNT, processes, _counts_offset(size))
+        return cls(torch.frombuffer(memory, dtype=torch.uint8, count=_capacity(size)), returned, [0] * processes)
 
     @property
     def tensor_now(self) -> Tensor | None:
@@ -48,7 +48,7 @@ class Slot:
 
     def fits(self, size: int) -> bool:
         """Whether it can be lent for so many bytes."""
-        return len(self.bytes) == _room(size) and self.tensor_now is None and self.returned.tolist() == self.granted
+        return len(self.bytes) == _capacity(size) and self.tensor_now is None and self.returned.tolist() == self.granted
 
 
 class Slots:
@@ -77,7 +77,7 @@ class Slots:
         return tensor
 
     def _make(self, size: int) -> Slot:
-        whole = _whole(size) + self._size * COUNT.itemsize
+        whole = _counts_offset(size) + self._size * COUNT.itemsize
         file = make(whole)
         slot = self._mine[file] = Slot.over(mmap.mmap(file, whole), size, self._size)
         self._lent[slot.bytes.data_ptr()] = file
@@ -111,7 +111,7 @@ class Slots:
         OSError where it cannot be opened."""
         with self._lock:
             if (pid, file) not in self._others:
-                memory = mapped(pid, file, _whole(size) + self._size * COUNT.itemsize)
+                memory = mapped(pid, file, _counts_offset(size) + self._size * COUNT.itemsize)
                 self._others[pid, file] = Slot.over(memory, size, self._size)
             slot = self._others[pid, file]
             tensor = slot.bytes[:size].view(dtype)
@@ -123,14 +123,14 @@ class Slots:
             self._borrowed.pop(tensor).returned[self._rank] += 1
 
 
-def _room(size: int) -> int:
+def _capacity(size: int) -> int:
     """The bytes of a slot that is lent for `size` of them: small ones are all alike."""
     return max(size, SMALL)
 
 
-def _whole(size: int) -> int:
+def _counts_offset(size: int) -> int:
     """Where the counts begin in a slot that is lent for so many bytes."""
-    return -(-_room(size) // COUNT.itemsize) * COUNT.itemsize
+    return -(-_capacity(size) // COUNT.itemsize) * COUNT.itemsize
 
 
 def make(size: int) -> int:

@@ -5,7 +5,7 @@ everyone's incoming socket; who sends uses it, and has to hold the transport's l
 message leaves from the thread that makes it. Waking another Python thread for it would take longer than all else.
 
 Who gets in. Each process makes a CURVE key pair for the job. They tell each other the public keys by MPI or gloo, by which they have met;
-secret keys are told nobody. ZeroMQ encrypts and signs all with them, and asks about the key of whoever connects (`_answer_for`): those of
+secret keys are told nobody. ZeroMQ encrypts and signs all with them, and asks about the key of whoever connects (`_check_key`): those of
 the job are accepted. Anybody else is refused before a message of his is read. Public keys are of no use to who only listens on the way.
 
 Who has died. The outgoing socket's monitor reports that a connection has ended: at once where the system of the other end closes it.
@@ -62,8 +62,8 @@ class Sockets:
         self.rank = processes.rank
         self._context = zmq.Context()
         self.incoming, self.outgoing = self._context.socket(zmq.ROUTER), self._context.socket(zmq.ROUTER)
-        self._questions = self._context.socket(zmq.REP)  # of ZeroMQ, about keys
-        self._questions.bind("inproc://zeromq.zap.01")
+        self._key_requests = self._context.socket(zmq.REP)  # of ZeroMQ, about keys
+        self._key_requests.bind("inproc://zeromq.zap.01")
         self._missing: set[bytes] = set()  # public keys of those who have not connected yet
         self._known: set[bytes] = set()
         public, secret = zmq.curve_keypair()
@@ -78,18 +78,18 @@ class Sockets:
         self.outgoing.setsockopt(zmq.RECONNECT_IVL, -1)
         self._monitor = self.outgoing.get_monitor_socket(CLOSED | zmq.EVENT_HANDSHAKE_SUCCEEDED)
         self._poller = zmq.Poller()
-        for one in (self.incoming, self._monitor, self._questions):
+        for one in (self.incoming, self._monitor, self._key_requests):
             self._poller.register(one, zmq.POLLIN)
         self.peers = self._meet(processes, public, pid, extra, interface)
 
     def _meet(self, processes: Processes, public: bytes, pid: int, extra: Any, interface: str) -> dict[int, Peer]:
         """A connection to every other process."""
         about = {"machine": machine(), "host": socket.gethostname(), "networks": {n: str(i) for n, i in interfaces().items()}}
-        places = tell(processes, about)
+        places = allgather_json(processes, about)
         others = {p["machine"]: [IPv4Interface(i) for i in p["networks"].values()] for p in places if p["machine"] != about["machine"]}
         address = facing(interfaces(), list(others.values()), interface) if others else LOOPBACK
         port = self.incoming.bind_to_random_port(f"tcp://{address}")
-        cards = tell(processes, {"endpoint": f"tcp://{address}:{port}", "key": public.decode(), "pid": pid, "extra": extra})
+        cards = allgather_json(processes, {"endpoint": f"tcp://{address}:{port}", "key": public.decode(), "pid": pid, "extra": extra})
         self._known = {z85.decode(card["key"]) for card in cards}
         self._missing = self._known - {z85.decode(public)}
         peers = {}
@@ -100,11 +100,11 @@ class Sockets:
                 self.outgoing.setsockopt(zmq.CONNECT_ROUTING_ID, _name(peer))
                 self.outgoing.connect(card["endpoint"])
         self._rank_of = {one.endpoint.encode(): peer for peer, one in peers.items()}
-        self._shake_hands(peers)
+        self._await_handshakes(peers)
         processes.barrier()
         return peers
 
-    def _shake_hands(self, peers: dict[int, Peer]) -> None:
+    def _await_handshakes(self, peers: dict[int, Peer]) -> None:
         """Until all connections are there, both ways; raises UserError where one is not in time."""
         missing, deadline = set(peers), time.monotonic() + CONNECT_S
         while missing or self._missing:
@@ -118,15 +118,15 @@ class Sockets:
                 event = recv_monitor_message(self._monitor)
                 if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                     missing.discard(self._rank_of[event["endpoint"]])
-            if self._questions in ready:
-                self._answer_for()
+            if self._key_requests in ready:
+                self._check_key()
 
-    def _answer_for(self) -> None:
+    def _check_key(self) -> None:
         """Somebody connects: ZeroMQ asks whether he may (its RFC 27). Only processes of the job may."""
-        _, request, _, _, _, mechanism, *credentials = self._questions.recv_multipart()
+        _, request, _, _, _, mechanism, *credentials = self._key_requests.recv_multipart()
         known = mechanism == b"CURVE" and credentials[0] in self._known
         self._missing -= set(credentials)
-        self._questions.send_multipart([b"1.0", request, *((b"200", b"OK") if known else (b"400", b"not of this job")), b"", b""])
+        self._key_requests.send_multipart([b"1.0", request, *((b"200", b"OK") if known else (b"400", b"not of this job")), b"", b""])
 
     def send(self, to: int, head: bytes, buffer: Tensor | None = None) -> None:
         """Send a message, which is copied; to one who is gone it goes nowhere. To be called with the transport's lock."""
@@ -151,8 +151,8 @@ class Sockets:
                 event = recv_monitor_message(self._monitor)
                 if event["event"] & CLOSED:
                     lose(self._rank_of[event["endpoint"]])
-            if self._questions in ready:
-                self._answer_for()
+            if self._key_requests in ready:
+                self._check_key()
 
     def _arrived(self) -> Iterator[tuple[int, bytes, zmq.Frame | None]]:
         """The messages that are there: from whom, the head, and the buffer's bytes, if it has one."""
@@ -173,14 +173,14 @@ class Sockets:
         """To be called by the thread that has read, or after it has ended."""
         self._monitor.close()
         self.incoming.close()
-        self._questions.close()
+        self._key_requests.close()
 
     def end(self) -> None:
         """Until all has left that is to leave. A thread that listens gets zmq.ContextTerminated, and has to close its sockets."""
         self._context.term()
 
 
-def tell(processes: Processes, thing: Any) -> list[Any]:
+def allgather_json(processes: Processes, thing: Any) -> list[Any]:
     """What each process tells, by rank."""
     own = torch.frombuffer(bytearray(json.dumps(thing).encode()), dtype=torch.uint8)
     return [json.loads(bytes(part.tolist())) for part in processes.gather(own)]

@@ -32,17 +32,17 @@ from pykaldist.errors import ProcessLostError
 from pykaldist.parallel.fabric.processes import Processes
 from pykaldist.parallel.transport.message_queue import BYTES, MessageQueue
 from pykaldist.parallel.transport.shared_memory import Slots, make, mapped
-from pykaldist.parallel.transport.sockets import CONNECT_S, Sockets, tell
+from pykaldist.parallel.transport.sockets import CONNECT_S, Sockets, allgather_json
 
-FAREWELL, FAILED = range(2)  # kinds of messages of the transport's own
-SHARE, RESULT, CALL, ANSWER, FREE, KNOCK, GRANT, ASK, TOLD = range(2, 11)  # and of its users'
+CLOSED, FAILED = range(2)  # kinds of messages of the transport's own
+SHARE, RESULT, CALL, ANSWER, RELEASE, REQUEST_TO_SEND, GRANT, WORK_REQUEST, WORK_ANSWER = range(2, 11)  # and of its users'
 LENT = 128  # added to the kind where the last numbers are those of a lent buffer: its file, bytes and type
 DTYPES = (None, torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8)  # None: no buffer
-FAREWELL_S = {FAREWELL: CONNECT_S, FAILED: 2.0}  # who closes waits so long for the others' word
+CLOSE_TIMEOUT_S = {CLOSED: CONNECT_S, FAILED: 2.0}  # who closes waits so long for the others' word
 HEAD = struct.Struct("<BB")  # kind, type of the buffer; then the numbers
 
 
-class GoneError(Exception):
+class PeerGoneError(Exception):
     """A process has ended in the middle of something."""
 
 
@@ -65,18 +65,18 @@ class Link:
 class Transport:
     """Of process `processes.rank` of `processes.size`, which have to make theirs at the same time.
 
-    `heed(peer, kind, numbers, buffer)` takes what arrives; a buffer in shared memory is borrowed for as long as this tensor, not a view of
+    `handle_message(peer, kind, numbers, buffer)` takes what arrives; a buffer in shared memory is borrowed for as long as this tensor, not a view of
     it, is referred to. `lost(peer)` learns that a process has ended without `close`. What they raise is `failure`, for whoever waits.
     `interface`: the network interface to listen at where there are several machines, if the user has named one.
     """
 
-    def __init__(self, processes: Processes, heed: Callable[[int, int, list[float], Tensor | None], None],
+    def __init__(self, processes: Processes, handle_message: Callable[[int, int, list[float], Tensor | None], None],
                  lost: Callable[[int], None], interface: str = "") -> None:
-        self.rank, self.size, self._heed, self._lost = processes.rank, processes.size, heed, lost
+        self.rank, self.size, self._handle_message, self._handle_death = processes.rank, processes.size, handle_message, lost
         self.changed = threading.Condition(threading.RLock())
         self.failure: Exception | None = None
-        self.gone: set[int] = set()  # those lost
-        self._parted: set[int] = set()  # those who have closed
+        self.dead: set[int] = set()  # those lost
+        self._closed: set[int] = set()  # those who have closed
         self._closing = self._waits = False
         queues, self._pipe = make(self.size * BYTES), os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -96,7 +96,7 @@ class Transport:
                 with contextlib.suppress(OSError):  # another user's
                     outbox = MessageQueue(mapped(other.pid, other.extra[0], size), self.rank)
                     outboxes[peer] = outbox, os.open(f"/proc/{other.pid}/fd/{other.extra[1]}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        inboxes, able = mmap.mmap(queues, size), tell(processes, sorted(outboxes))
+        inboxes, able = mmap.mmap(queues, size), allgather_json(processes, sorted(outboxes))
         links = {}
         for peer, other in self._sockets.peers.items():
             links[peer] = Link(other.pid, False)
@@ -113,36 +113,36 @@ class Transport:
         """Send a message. The buffer is on the host; what is lent must stay as it is, anything else is copied. To one who is gone it goes
         nowhere."""
         with self.changed:
-            if to in self.gone:
+            if to in self.dead:
                 return
             link = self._links[to]
             if buffer is not None and link.shared:
                 if not self.is_lent(buffer):
-                    buffer = self.placed(to, buffer)
+                    buffer = self.sendable(to, buffer)
                 file = self._slots.grant(buffer, to)
                 if file is not None:
                     numbers = [*numbers, file, buffer.numel() * buffer.itemsize, DTYPES.index(buffer.dtype)]
                     kind, buffer = kind | LENT, None
             if buffer is None and link.outbox is not None and link.outbox.put(kind, numbers):
-                if self._waits or not link.outbox.attended:
+                if self._waits or not link.outbox.polled:
                     link.wake()
                 return
             self._sockets.send(to, _head(kind, numbers, buffer), buffer)
 
     @contextlib.contextmanager
-    def attending(self) -> Iterator[None]:
+    def polling(self) -> Iterator[None]:
         """Entered while this process calls `look` from time to time."""
         inboxes = [link.inbox for link in self._links.values() if link.inbox is not None]
         for inbox in inboxes:
-            inbox.attended = True
+            inbox.polled = True
         try:
             yield
         finally:
             for inbox in inboxes:
-                inbox.attended = False
-            self.look()
+                inbox.polled = False
+            self.poll()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Deal with what others have left in the message queues here."""
         for peer, link in self._links.items():
             if link.inbox is not None and link.inbox.unread:
@@ -163,7 +163,7 @@ class Transport:
         """Whether this is what `lend` has returned."""
         return self._slots.is_lent(tensor)
 
-    def placed(self, to: int, buffer: Tensor) -> Tensor:
+    def sendable(self, to: int, buffer: Tensor) -> Tensor:
         """A buffer as it is best sent to a process: a copy in memory that is shared with that; else itself, on the host."""
         return self.lend(buffer, "cpu").copy_(buffer) if len(buffer) and self.shares(to) else buffer.cpu()
 
@@ -172,21 +172,21 @@ class Transport:
         if not until():
             self._waits = True
             for link in self._links.values():
-                if link.outbox is not None and link.outbox.unread and link.outbox.attended:
+                if link.outbox is not None and link.outbox.unread and link.outbox.polled:
                     link.wake()
         self.changed.wait_for(lambda: self.failure is not None or until())
         self._waits = False
         if self.failure is not None:
             raise self.failure
 
-    def close(self, kind: int = FAREWELL) -> None:
+    def close(self, kind: int = CLOSED) -> None:
         """Part from the others, in agreement; or, with `FAILED`, because something here has ended the job."""
         with self.changed:
             self._closing = True
-            for peer in self._links.keys() - self.gone:
+            for peer in self._links.keys() - self.dead:
                 self._sockets.send(peer, _head(kind))
             if self._reader.is_alive():
-                self.changed.wait_for(lambda: self.gone | self._parted == self._links.keys(), FAREWELL_S[kind])
+                self.changed.wait_for(lambda: self.dead | self._closed == self._links.keys(), CLOSE_TIMEOUT_S[kind])
         self._end()
 
     def _end(self, linger: float = 1.0) -> None:
@@ -201,7 +201,7 @@ class Transport:
 
     def _read(self) -> None:
         try:
-            self._sockets.listen(self._receive, self._end_of, self._pipe[0], self.look)
+            self._sockets.listen(self._receive, self._end_of, self._pipe[0], self.poll)
         except zmq.ContextTerminated:
             pass
         finally:
@@ -209,7 +209,7 @@ class Transport:
 
     def _end_of(self, peer: int) -> None:
         """A process's connection has ended."""
-        self.look()  # what it had left comes first
+        self.poll()  # what it had left comes first
         self._lose(peer)
 
     def _receive(self, peer: int, head: bytes, content: zmq.Frame | None) -> None:
@@ -221,33 +221,33 @@ class Transport:
             buffer = torch.empty(len(content) // dtype.itemsize if content is not None else 0, dtype=dtype)
             if content is not None and len(buffer):
                 buffer.view(torch.uint8).numpy()[:] = content.buffer
-        self.look()
+        self.poll()
         self._take(peer, kind, numbers, buffer)
 
     def _take(self, peer: int, kind: int, numbers: list[float], buffer: Tensor | None) -> None:
         """A message has been read."""
         with self.changed:
-            if peer in self.gone or (self.failure is not None and kind not in FAREWELL_S):
+            if peer in self.dead or (self.failure is not None and kind not in CLOSE_TIMEOUT_S):
                 return  # what it had sent before it was lost comes too late
             try:
-                if kind in FAREWELL_S:
-                    self._part(peer, kind)
+                if kind in CLOSE_TIMEOUT_S:
+                    self._handle_close(peer, kind)
                 else:
                     if kind & LENT:
                         *numbers, file, size, code = numbers
                         kind, buffer = kind - LENT, self._borrow(peer, int(file), int(size), int(code))
-                    self._heed(peer, kind, numbers, buffer)
-            except GoneError:
+                    self._handle_message(peer, kind, numbers, buffer)
+            except PeerGoneError:
                 self._lose(peer)
             except Exception as error:  # whatever it is, this thread cannot deal with it
                 self._fail(error)
             self.changed.notify_all()
 
-    def _part(self, peer: int, kind: int) -> None:
+    def _handle_close(self, peer: int, kind: int) -> None:
         """A process closes; one that has failed waits for this one's word before it ends."""
         if kind == FAILED:
-            self._sockets.send(peer, _head(FAREWELL))
-        self._parted.add(peer)
+            self._sockets.send(peer, _head(CLOSED))
+        self._closed.add(peer)
         if kind == FAILED and not self._closing:
             raise ProcessLostError(f"process {peer} has failed")
 
@@ -258,18 +258,18 @@ class Transport:
         try:
             return self._slots.borrow(self._links[peer].pid, file, size, dtype)
         except FileNotFoundError as error:
-            raise GoneError from error
+            raise PeerGoneError from error
 
     def _lose(self, peer: int) -> None:
         with self.changed:
-            if peer in self.gone or peer in self._parted:
+            if peer in self.dead or peer in self._closed:
                 return
-            self.gone.add(peer)
+            self.dead.add(peer)
             self._slots.forget(peer)
             self._links[peer].outbox = None
             try:
                 if not self._closing:
-                    self._lost(peer)
+                    self._handle_death(peer)
             except Exception as error:  # the job cannot go on without this process: for the main thread to say
                 self._fail(error)
             self.changed.notify_all()

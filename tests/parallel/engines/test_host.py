@@ -258,7 +258,7 @@ def test_groups_add_up_and_hand_down_among_themselves(job, size, count, groups):
         first = fabric.rank // groups * groups
         members, own, down = range(first, first + groups), data[fabric.rank].clone(), data[fabric.rank].clone()
         total = await fabric.sum_within(own, fabric.rank, members)
-        await fabric.hand_down(down, members)
+        await fabric.broadcast_within(down, members)
         return own, total, down
 
     for rank, (own, total, down) in enumerate(job(size, count, lambda host: host.run([work(fabric) for fabric in host.fabrics]))):

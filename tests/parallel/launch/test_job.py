@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pykaldist.errors import UserError
-from pykaldist.parallel.engines.concurrent import Concurrent
+from pykaldist.parallel.engines.concurrent import ConcurrentHost
 from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.engines.simulation import Simulation
 from pykaldist.parallel.launch import job
@@ -32,7 +32,7 @@ def opened(strategy: str, cluster: str = "", fabric: str | None = None, **own: s
 
 def test_who_drives_the_workers():
     assert type(opened("ssgd")) is Host and type(opened("adpsgd", pattern="delay-by-one")) is Host
-    assert type(opened("adpsgd")) is Concurrent and type(opened("asgd")) is Concurrent
+    assert type(opened("adpsgd")) is ConcurrentHost and type(opened("asgd")) is ConcurrentHost
     assert type(opened("ssgd", "k20-infiniband")) is Simulation and type(opened("asgd", fabric="virtual")) is Simulation
 
 

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from pykaldist.errors import Terminated, UserError
-from pykaldist.parallel.fabric.processes import Alone
+from pykaldist.parallel.fabric.processes import SingleProcess
 from pykaldist.parallel.launch import launcher as launch
-from pykaldist.parallel.launch.job import JobOptions, inside
-from pykaldist.parallel.launch.watch import DIED, FOLDER, WAITING, Watch, activity, leave_word, pulse, read_records
+from pykaldist.parallel.launch.job import JobOptions, started_by
+from pykaldist.parallel.launch.watch import DIED, FOLDER, WAITING, Watch, activity, pulse, read_records, write_last_words
 from pykaldist.parallel.transport.addresses import variables
 
 TRAIN = ["train", "--hid-layers", "1", "--hid-dim", "16", "--splice", "1", "--minibatch-size", "32", "--num-threads", "1", "--device",
@@ -124,9 +124,9 @@ def test_srun(slurm, monkeypatch):
     assert command.words[-7:] == ["-m", "mpi4py", "-m", "pykaldist", "train", "store", "exp"]
     assert one(cpu(ngpu=32, fabric="gloo")).env["MASTER_ADDR"] == "node03"
     assert "-hosts" in one(cpu(ngpu=4, hosts="a,b")).words  # what the user says comes first
-    assert inside() is None
+    assert started_by() is None
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "6")  # one of srun's tasks
-    assert inside() == "mpi" and not launch.needed(cpu(ngpu=32))
+    assert started_by() == "mpi" and not launch.needed(cpu(ngpu=32))
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ def launcher(monkeypatch, tmp_path):
     """`launcher(script, timeout)`: a launcher whose one process is a shell script."""
 
     def make(script: str, timeout: float = 60.0) -> launch.Launcher:
-        monkeypatch.setattr(launch, "commands", lambda options, argv, survivors: [launch.Command(["bash", "-c", script])])
+        monkeypatch.setattr(launch, "commands", lambda options, argv, supervised: [launch.Command(["bash", "-c", script])])
         return launch.Launcher(cpu(ngpu=2, timeout=timeout), ["train"], tmp_path / "exp")
 
     return make
@@ -259,14 +259,14 @@ def test_last_words_that_mpiexec_has_not_passed_on(launcher, tmp_path, capsys):
 
 def test_a_process_leaves_its_last_words_with_a_launcher(tmp_path, monkeypatch):
     monkeypatch.delenv("PYKALDIST_JOB", raising=False)
-    leave_word("so it is\n", tmp_path / FOLDER)
+    write_last_words("so it is\n", tmp_path / FOLDER)
     assert not list(tmp_path.iterdir())
     monkeypatch.setenv("PYKALDIST_JOB", "token")
-    leave_word("so it is\n", tmp_path / FOLDER)
+    write_last_words("so it is\n", tmp_path / FOLDER)
     assert [path.read_text() for path in (tmp_path / FOLDER).glob("said-*")] == ["so it is\n"]
 
 
-class Two(Alone):
+class Two(SingleProcess):
     """As if there were another process."""
 
     size = 2
@@ -316,7 +316,7 @@ def test_what_has_no_steps_is_progress(tmp_path):
 def test_an_exchange_is_told_from_computing():
     seen = []
 
-    class Spy(Alone):
+    class Spy(SingleProcess):
         def barrier(self) -> None:
             seen.append(activity(sys._getframe()))
             super().barrier()

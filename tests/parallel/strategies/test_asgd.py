@@ -138,7 +138,7 @@ def test_a_worker_waits_where_it_is_turned_away_and_too_far_behind(descender, li
             made.append(patient)
             return len(made)
 
-        async def done(self, ticket):
+        async def answer(self, ticket):
             return (torch.ones(1), applied + 1) if made[ticket - 1] else (None, applied)
 
     with pytest.raises(StopIteration):

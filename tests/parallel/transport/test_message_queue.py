@@ -18,7 +18,7 @@ def queues(number=1):
 
 def test_messages_come_whole_and_in_order_round_and_round():
     writer, reader = queues()
-    reader.attended = True
+    reader.polled = True
     left = 0
     for batch in (1, ROWS, 3, ROWS - 1, 0, 2):
         for k in range(batch):
@@ -50,7 +50,7 @@ def test_either_the_writer_sees_that_nobody_attends_or_the_reader_sees_the_messa
         nonlocal count
         while not ended.is_set():
             if writer.put(1, [count]):
-                if not writer.attended:
+                if not writer.polled:
                     nudged.add(count)
                 count += 1
             else:
@@ -61,11 +61,11 @@ def test_either_the_writer_sees_that_nobody_attends_or_the_reader_sees_the_messa
     try:
         thread.start()
         for _ in range(500):
-            reader.attended = True
+            reader.polled = True
             for _ in range(pause.randrange(3)):
                 time.sleep(1e-6 * pause.random())
                 found.extend(int(numbers[0]) for _, numbers in reader.take())
-            reader.attended = False
+            reader.polled = False
             found.extend(int(numbers[0]) for _, numbers in reader.take())
             for _ in range(2):  # the first may have been before
                 done.clear()

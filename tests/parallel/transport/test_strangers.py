@@ -108,11 +108,11 @@ def told(monkeypatch):
     """`told(change)`: processes tell the others `change(endpoint)` in place of where they listen."""
 
     def make(change) -> None:
-        def tell(processes, thing):
+        def allgather_json(processes, thing):
             return before(processes, {**thing, "endpoint": change(thing["endpoint"])} if "endpoint" in thing else thing)
 
-        before = sockets.tell
-        monkeypatch.setattr(sockets, "tell", tell)
+        before = sockets.allgather_json
+        monkeypatch.setattr(sockets, "allgather_json", allgather_json)
 
     return make
 

@@ -13,7 +13,7 @@ import torch
 
 from pykaldist.errors import ProcessLostError
 from pykaldist.parallel.engines.live_group import LiveGroup
-from pykaldist.parallel.transport.message_queue import ATTENDED, MessageQueue
+from pykaldist.parallel.transport.message_queue import POLLED, MessageQueue
 from pykaldist.parallel.transport.shared_memory import Slots
 from pykaldist.parallel.transport.transport import DTYPES, FAILED, Link, Transport
 
@@ -148,13 +148,13 @@ class Computing:
                 those.barrier()
                 found = None
             else:
-                heard.transport._heed = lambda *message: (heard.messages.append(message), heard.transport.send(0, NOTE))
-                with heard.transport.attending():
+                heard.transport._handle_message = lambda *message: (heard.messages.append(message), heard.transport.send(0, NOTE))
+                with heard.transport.polling():
                     those.barrier()
                     those.barrier()
                     before = [message[2] for message in heard.messages]
                     if looks:
-                        heard.transport.look()
+                        heard.transport.poll()
                         assert not heard.transport._links[0].inbox.unread
                 found = before, [message[2] for message in heard.messages]
             those.barrier()
@@ -215,11 +215,11 @@ def test_what_was_left_is_heard_before_what_comes_by_the_connection(in_processes
 
 
 def test_who_leaves_a_message_for_one_who_just_goes_wakes_him(in_processes, monkeypatch):
-    """It is attended when the message is left, and not any more when the writer looks again; the reader has had its last look."""
+    """It is polled when the message is left, and not any more when the writer looks again; the reader has had its last look."""
 
     def put(self, kind, numbers):
         left = MessageQueue.put(self, kind, numbers)
-        self._marks[ATTENDED] = False
+        self._marks[POLLED] = False
         return left
 
     def ask(heard):
@@ -236,7 +236,7 @@ def test_one_who_dies_attending_is_left_alone(in_processes, monkeypatch):
     def work(those):
         heard = Heard(those)
         if those.rank == 1:
-            with heard.transport.attending():
+            with heard.transport.polling():
                 those.barrier()
                 cut(heard.transport)
                 those.barrier()
@@ -296,7 +296,7 @@ def together(those):
 def test_survivors_exchange_as_any_processes_do(in_processes):
     def work(those):
         transport, group = together(those)
-        twin = group.twin()
+        twin = group.duplicate()
         for exchange in (group, twin):
             buffer = torch.arange(5.0) * (those.rank + 1)
             exchange.sum(buffer, 0.5)
@@ -324,7 +324,7 @@ def test_survivors_go_on_and_agree_who_they_are(in_processes, dead):
             return None
         sizes = {float(group.control([1.0])[0]) for _ in range(200)}
         with transport.changed:
-            transport.changed.wait_for(lambda: dead in transport.gone, 20)
+            transport.changed.wait_for(lambda: dead in transport.dead, 20)
         group.barrier()
         assert sizes <= {3.0, 4.0} and group.control([1.0])[0] == 3 and group.size == 3
         assert [int(part[0]) for part in group.gather(torch.tensor([those.rank]))] == group.members == [p for p in range(4) if p != dead]

@@ -85,8 +85,8 @@ class Strategy(ABC):
     keeps_mean = False  # exchanges leave the mean over the workers' models as it is
     advice = ""  # what to know of it beside what it takes, for a plan
 
-    free: Any = False  # workers do not make the same requests, but go each their own way
-    survives: Any = False  # where a worker dies, the others can finish without it, if it is not one of the `essential`
+    independent: Any = False  # workers do not make the same requests, but go each their own way
+    fault_tolerant: Any = False  # where a worker dies, the others can finish without it, if it is not one of the `essential`
     essential: Any = range(0)
     remembers: tuple[str, ...] = ()  # attributes that a checkpoint holds: tensors, numbers, None
 
@@ -129,7 +129,7 @@ class Strategy(ABC):
         """What it does to a run of so many workers, as rows of the table at a run's start."""
         return [("averaging period", self.options.described(workers, minibatch_size))] if isinstance(self.options, PeriodOptions) else []
 
-    def steadier(self) -> list[str]:
+    def remedies(self) -> list[str]:
         """What a user can change, beside the rate, where training diverges: in words, with its options."""
         return [self.options.shorter()] if isinstance(self.options, PeriodOptions) else []
 
