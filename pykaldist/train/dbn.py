@@ -91,7 +91,7 @@ class DbnExperiment:
                  divergence: DivergenceOptions) -> None:
         self.store, self.exp, self.options, self.job_options, self.strategy, self.trainer = store, exp, options, job, strategy, trainer
         self.divergence = divergence
-        job.set_partition_level("frame")
+        self.level = job.set_partition_level("frame")
         self.train, self.dev = open_stores(store)
         self.job = open_job(job, make_strategy(job.strategy, strategy))
         self.host, self.device = self.job.host, self.job.device
@@ -146,7 +146,7 @@ class DbnExperiment:
         n, job = self.host.size, self.job_options
         train, dev, sample = (
             Sampler(store, partition, 0, minibatch_size, dbn.transform.splice, dbn.transform.shift, dbn.transform.scale, seed, self.device)
-            for store, partition in ((self.train, Partition(self.train, n, job.blocks, job.partition_level, seed)),
+            for store, partition in ((self.train, Partition(self.train, n, job.blocks, self.level, seed)),
                                      (self.dev, Partition(self.dev)),
                                      (self.train, Partition(self.train, max(1, len(self.train) // len(self.dev)), seed=seed))))
         learner = ContrastiveDivergence(rbm, below, o.cd_steps, sample)
@@ -172,6 +172,7 @@ class DbnExperiment:
         """What stays fixed and what is, in a table."""
         o, worker = self.options, trainer.workers[0]
         rbm, update = worker.learner.model, worker.optimizer.options
+        assert isinstance(rbm, Rbm) and isinstance(update, CdOptions)
         kind = "Gaussian-Bernoulli" if rbm.visible_units == "gauss" else "Bernoulli-Bernoulli"
         rows = [("rbm", f"{layer} of {o.hid_layers}: {kind}, {rbm.input_dim} - {rbm.output_dim}, {rbm.num_params:,} parameters, {o.dtype}"),
                 *job_rows(self.job, self.job_options, self.strategy, trainer, len(self.train), len(self.dev)),

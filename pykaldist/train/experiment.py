@@ -135,8 +135,8 @@ class Experiment:
         if self.sequences and choices.job.partition_level == "frame":
             raise UserError(f"--partition-level frame: --nnet {kind_of(nnet)} trains on sequences, which are parts of utterances; use "
                             "--partition-level utterance, or leave it out.")
-        choices.job.set_partition_level("utterance" if self.sequences else "frame")
-        self.partition = Partition(self.train, choices.job.ngpu, choices.job.blocks, choices.job.partition_level, options.randomizer_seed)
+        level = choices.job.set_partition_level("utterance" if self.sequences else "frame")
+        self.partition = Partition(self.train, choices.job.ngpu, choices.job.blocks, level, options.randomizer_seed)
         self.job = open_job(choices.job, make_strategy(choices.job.strategy, choices.strategy))
         self.host, self.device = self.job.host, self.job.device
 

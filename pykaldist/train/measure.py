@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -256,7 +257,7 @@ def _one_of_two(request: Path, result: Path) -> None:
         steps = trial.steps()
         slower = Steps(*world.control(dataclasses.astuple(steps), largest=True))
         model = torch.zeros_like(trial.model.params)
-        small, large = (trial.median(lambda buffer=buffer: world.sum(buffer, 0.5), world.barrier) for buffer in (model[:1].clone(), model))
+        small, large = (trial.median(partial(world.sum, buffer, 0.5), world.barrier) for buffer in (model[:1].clone(), model))
     if world.rank == 0:
         size = model.numel() * model.itemsize
         exchange = Exchange(slower, small / 2, size / max(large - small, 1e-9))

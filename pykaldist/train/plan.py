@@ -10,6 +10,7 @@ import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pykaldist.errors import UserError
 from pykaldist.frames.store import FrameStore
@@ -130,7 +131,7 @@ def make_plan(options: PlanOptions) -> Plan:
     return Plan(cluster, workload, predictions, origin, notes + missing)
 
 
-def _data(options: PlanOptions, base: Workload | None, stores: tuple[FrameStore, FrameStore] | None) -> dict[str, int | float]:
+def _data(options: PlanOptions, base: Workload | None, stores: tuple[FrameStore, FrameStore] | None) -> dict[str, Any]:
     """The workload's frames and how they are divided."""
     frames, cv_frames = (base.frames, base.cv_frames) if base else (round(DEFAULT_HOURS * FRAMES_AN_HOUR), 0)
     if stores:
@@ -157,7 +158,7 @@ def _name(shape: dict[str, int]) -> str:
 
 def _workload(options: PlanOptions, base: Workload, stores: tuple[FrameStore, FrameStore] | None) -> Workload:
     """The cluster file's, changed as the options say."""
-    network: dict[str, str | int] = {}
+    network: dict[str, Any] = {}
     if stores or any(getattr(options, name) is not None for name in NETWORK):
         shape = _shape(options, stores)
         dnn = DnnOptions(hid_layers=shape["hid_layers"], hid_dim=shape["hid_dim"])

@@ -21,6 +21,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -125,7 +126,7 @@ class Trainer:
             self.log(f"before training: cv {described(cv)}; loss of the priors alone {priors:.4f}")
         self._write_history()
         for rank, worker in zip(self.host.ranks, self.workers, strict=True):
-            worker.on_step = lambda rank=rank, worker=worker: self._on_step(rank, worker)
+            worker.on_step = partial(self._on_step, rank, worker)
         self.host.wish, self.host.on_safe_point, self.host.log = self._wish, self._on_safe_point, self.log
         self.host.workers, self.host.cv_frames = self.workers, self.cv.frames
         while not self.schedule.finished(self.epoch):
@@ -163,7 +164,7 @@ class Trainer:
         living = self._living()
         totals = [sum(column) for column in zip(*host.by_rank([worker.totals for worker in living]), strict=True)]
         train = self.learner.metrics(totals)
-        frames, new_frames, *seconds = host.total([sum(w.frames for w in living), sum(w.frames for w in living) - frames_before,
+        frames, new_frames, *spent = host.total([sum(w.frames for w in living), sum(w.frames for w in living) - frames_before,
                                                    *host.spent()])
         updates = int(host.largest([float(worker.updates) for worker in self.workers]))
         self.detector.check(EPOCH, train["loss"], updates, int(frames))
@@ -180,7 +181,7 @@ class Trainer:
             for strategy in self.strategies:
                 strategy.rejected()
         total = host.elapsed()
-        seconds = {name: value / host.processes.size for name, value in zip(TIMES, seconds, strict=True)}
+        seconds = {name: value / host.processes.size for name, value in zip(TIMES, spent, strict=True)}
         notes = {**host.notes(), **({"backed_off": self.detector.backed_off} if self.detector.backed_off else {})}
         self.history.append({
             "epoch": epoch + 1, "updates": updates, "frames": int(frames), "learn_rate": rate,
@@ -305,7 +306,8 @@ class Trainer:
         candidates = sorted(self.checkpoints.files())
         while True:
             proposal = (candidates.pop() if candidates else (-1, 0)) if self.first else (0, 0)
-            moment = tuple(int(value) for value in self.host.processes.control(proposal))
+            updates, epoch = (int(value) for value in self.host.processes.control(proposal))
+            moment = updates, epoch
             if moment[0] < 0:
                 return False
             state = self.checkpoints.load(moment, TRAINER)

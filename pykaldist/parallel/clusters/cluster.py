@@ -265,7 +265,7 @@ def _value(hint: Any, value: Any, place: str) -> Any:
     if typing.get_origin(hint) is tuple:
         _require(isinstance(value, list), place, repr(value), "a list")
         return tuple(_value(typing.get_args(hint)[0], one, f"{place}.{i}") for i, one in enumerate(value))
-    kinds = {int: (int, "a whole number"), float: ((int, float), "a number"), bool: (bool, "true or false"), str: (str, "text")}
+    kinds: dict[Any, tuple[Any, str]] = {int: (int, "a whole number"), float: ((int, float), "a number"), bool: (bool, "true or false"), str: (str, "text")}
     kind, expected = kinds[hint]
     _require(isinstance(value, kind) and (hint is bool or not isinstance(value, bool)), place, repr(value), expected)
     try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import numpy as np
 from scipy.stats import norm
@@ -47,10 +48,11 @@ def scaled(cluster: Cluster, workload: Workload) -> Compute:
     """The cluster's seconds for a workload: in proportion to minibatch and parameters."""
     own, base = cluster.compute, cluster.workload
     size, parameters = workload.minibatch_size / base.minibatch_size, workload.parameters / base.parameters
-    factors = {"minibatch_seconds": size * parameters, "single_minibatch_seconds": size * parameters, "load_seconds": size,
+    factors: dict[str, float] = {"minibatch_seconds": size * parameters, "single_minibatch_seconds": size * parameters, "load_seconds": size,
                "score_seconds": size * parameters, "server_seconds": parameters}
-    values = {name: getattr(own, name) for name in factors}
-    return dataclasses.replace(own, **{n: None if v is None else v * factors[n] for n, v in values.items()})
+    values: dict[str, Any] = {name: getattr(own, name) for name in factors}
+    changed: dict[str, Any] = {n: None if v is None else v * factors[n] for n, v in values.items()}
+    return dataclasses.replace(own, **changed)
 
 
 def score_seconds(workload: Workload, seconds: Compute, cluster: Cluster, workers: int) -> float:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -103,7 +103,7 @@ class ConcurrentHost(Host):
             self.transport = Transport(self.processes, self._handle_message, self._handle_death, interface)
             self.changed = self.transport.changed
             self.processes = self._live = LiveGroup(self.transport)
-        self.fabrics: list[ConcurrentFabric] = [ConcurrentFabric(rank, self) for rank in self.ranks]
+        self.fabrics: Sequence[ConcurrentFabric] = [ConcurrentFabric(rank, self) for rank in self.ranks]
         self._share_living()
         self._ready: deque[tuple[int, Any]] = deque()
         self.calls = RemoteCalls(self, self._be_ready)

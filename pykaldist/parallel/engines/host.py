@@ -72,7 +72,7 @@ class Host:
         self.size, self.deterministic = size, deterministic
         self.bounds = [size * i // count for i in range(count + 1)]
         self.ranks = range(self.bounds[p], self.bounds[p + 1])
-        self.fabrics = [Fabric(rank, size) for rank in self.ranks]
+        self.fabrics: Sequence[Fabric] = [Fabric(rank, size) for rank in self.ranks]
         self.living = list(range(size))
         self._share_living()
         self.essential = range(0)  # workers without which the others cannot go on: those with a parameter server
@@ -263,8 +263,7 @@ class Host:
         self._timed("exchange", before)
         return [total] * len(requests)
 
-    @staticmethod
-    def _hand_out(buffers: list[Tensor]) -> None:
+    def _hand_out(self, buffers: list[Tensor]) -> None:
         for buffer in buffers[1:]:
             buffer.copy_(buffers[0])
 

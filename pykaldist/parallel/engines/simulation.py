@@ -26,8 +26,9 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -71,8 +72,8 @@ class SimulatedFabric(Fabric):
         self.seconds["load"] = 0.0
         self.trace: list[Any] | None = None
 
-    async def compute(self, work: Callable[[], T]) -> T:
-        return await Compute(work)
+    async def compute(self, work: Callable[..., T], *arguments: Any) -> T:
+        return cast(T, await Compute(partial(work, *arguments)))
 
     async def work(self, what: str, work: Callable[[], T], over: Tensor, passes: float) -> T:
         return await Compute(work, what, passes * num_bytes(over))
@@ -90,7 +91,7 @@ class Simulation(Host):
     def __init__(self, size: int, cluster: Cluster, seed: int = 0, deterministic: bool = False) -> None:
         super().__init__(size, None, deterministic)
         self.cluster, self.seed = cluster, seed
-        self.fabrics: list[SimulatedFabric] = [SimulatedFabric(rank, size) for rank in range(size)]
+        self.fabrics: Sequence[SimulatedFabric] = [SimulatedFabric(rank, size) for rank in range(size)]
         self._share_living()
         self._network = Network(cluster, size)
         self._priced = PricedHost(size, self._network, deterministic)
@@ -98,7 +99,8 @@ class Simulation(Host):
         self.sharing = self._network.sharing  # workers on a device
         for fabric in self.fabrics:
             fabric.node_size = min(size, cluster.devices * self.sharing)
-        worst = max((int(worker) for worker in (*cluster.slow, *(p.worker for p in (*cluster.pauses, *cluster.failures)))), default=0)
+        special = [*map(int, cluster.slow), *(pause.worker for pause in cluster.pauses), *(failure.worker for failure in cluster.failures)]
+        worst = max(special, default=0)
         if worst >= max(size, cluster.workers):
             raise UserError(f"cluster {cluster.name} has a slow, pausing or failing worker {worst}, but room for {cluster.workers}, from 0 "
                             "on.")
@@ -168,10 +170,9 @@ class Simulation(Host):
         self._going = set(self.living)
         self._prepare()
         self._running = True
-        replay, self._replay = self._load(), [[] for _ in work]
-        if replay:
-            self._replay = replay
-        else:
+        replay = self._load()
+        self._replay: list[list[Any]] = replay or [[] for _ in work]
+        if not replay:
             for failure in self.cluster.failures:
                 if failure.worker in self._going:
                     self._add_event(max(0.0, failure.at - self._before), failure.worker, "failure", None)
@@ -231,8 +232,8 @@ class Simulation(Host):
 
     def _answer(self, rank: int, time: float, answer: Any) -> None:
         self._clock[rank] = time
-        if self.fabrics[rank].trace is not None:
-            self.fabrics[rank].trace.append(answer)
+        if (trace := self.fabrics[rank].trace) is not None:
+            trace.append(answer)
         self._drive(rank, answer)
 
     def _ask(self, rank: int, request: Request) -> tuple[bool, Any]:

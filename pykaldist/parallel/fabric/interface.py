@@ -193,10 +193,10 @@ class Fabric:
         self.living = list(range(size))  # ranks of the workers that have not died, as far as this process knows
         self.handler: Handler | None = None
 
-    async def compute(self, work: Callable[[], T]) -> T:
-        """Do `work`, and add its time to the seconds of computing."""
+    async def compute(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Do `work(*arguments)`, and add its time to the seconds of computing."""
         before = time.perf_counter()
-        result = work()
+        result = work(*arguments)
         self.seconds["compute"] += time.perf_counter() - before
         return result
 

@@ -46,7 +46,7 @@ def _exchange() -> Iterator[None]:
 class Mpi(SplittableProcesses):
     """The processes of an MPI communicator: MPI.COMM_WORLD, or a duplicate of it."""
 
-    def __init__(self, world: MPI.Comm | None = None) -> None:
+    def __init__(self, world: MPI.Intracomm | None = None) -> None:
         from mpi4py import MPI
 
         self._mpi, self._world = MPI, MPI.COMM_WORLD if world is None else world

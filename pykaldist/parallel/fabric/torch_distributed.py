@@ -121,7 +121,7 @@ def _store(rank: int, size: int, limit: datetime.timedelta) -> dist.Store:
     if rank:
         return dist.TCPStore(host, port, size, timeout=limit)
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    if address[0].startswith("127.") and not host.startswith(("127.", "localhost")):
+    if str(address[0]).startswith("127.") and not host.startswith(("127.", "localhost")):
         address = ("", port)  # some systems give a host's own name a loopback address, which others do not reach
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

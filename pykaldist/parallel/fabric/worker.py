@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -105,11 +105,11 @@ class Worker:
         self._done(minibatch)
         return len(minibatch)
 
-    def apply(self, gradient: Tensor, frames: int, fraction: float) -> None:
+    def apply(self, gradient: Tensor, frames: float, fraction: float) -> None:
         """Make one update from a gradient that is summed over `frames` frames, of one worker or many, when `fraction` of the epoch is over.
         """
         self._set_rate(fraction)
-        self.optimizer.apply(gradient, self.learn_rate, frames)
+        self.optimizer.apply(gradient, self.learn_rate, cast(int, frames))  # of a group of workers, the mean over them
         self.updates += 1
 
     def restart(self) -> None:

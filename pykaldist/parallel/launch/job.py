@@ -100,9 +100,10 @@ class JobOptions:
             raise UserError(f"--strategy {self.strategy} --deterministic true: between processes no two asynchronous runs are alike; those "
                             f"of a simulated cluster are (--cluster FILE, or one of {', '.join(shipped())}).")
 
-    def set_partition_level(self, default: str) -> None:
-        """What is dealt out to workers where the user does not say."""
+    def set_partition_level(self, default: str) -> str:
+        """Set what is dealt out to workers where the user does not say, and return what it is now: frame or utterance."""
         self.partition_level = self.partition_level or default
+        return self.partition_level
 
     def result_options(self) -> dict[str, Any]:
         """The options that bear on a run's result, beside the number of workers."""

@@ -256,9 +256,13 @@ class Launcher:
         assert child.stdout is not None and child.stderr is not None
         streams = [threading.Thread(target=self._read, args=pair, daemon=True)
                    for pair in ((child.stdout, sys.stdout), (child.stderr, sys.stderr))]
-        self._readers += [*streams, threading.Thread(target=lambda: (child.wait(), self._ended.put(number)), daemon=True)]
+        self._readers += [*streams, threading.Thread(target=self._await_child, args=(child, number), daemon=True)]
         for thread in self._readers[-3:]:
             thread.start()
+
+    def _await_child(self, child: subprocess.Popen[str], number: int) -> None:
+        child.wait()
+        self._ended.put(number)
 
     def _read(self, source: IO[str], sink: IO[str]) -> None:
         for line in source:

@@ -100,7 +100,7 @@ class Watch:
         self.rank, self.size, self.folder, self.timeout, self.fail = processes.rank, processes.size, exp / FOLDER, timeout, fail
         self.interval = min(1.0, timeout / 20.0)
         job = random.randrange(1 << 40) if self.rank == 0 else 0
-        self.record = {"job": int(processes.control([float(job)])[0]), "host": socket.gethostname(), "pid": os.getpid(), "beat": 0,
+        self.record: dict[str, Any] = {"job": int(processes.control([float(job)])[0]), "host": socket.gethostname(), "pid": os.getpid(), "beat": 0,
                        "progress": 0, "state": ""}
         self._main = threading.main_thread().ident
         self._stepless = 0  # beats in which there was progress without steps

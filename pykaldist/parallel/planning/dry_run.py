@@ -20,7 +20,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
@@ -167,8 +167,8 @@ class _RehearsalFabric(Fabric):
         super().__init__(rank, size)
         self.moved: dict[str, float] = {}
 
-    async def compute(self, work: Callable[[], T]) -> T:
-        return work()
+    async def compute(self, work: Callable[..., T], *arguments: Any) -> T:
+        return work(*arguments)
 
     async def work(self, what: str, work: Callable[[], T], over: Tensor, passes: float) -> T:
         self.moved[what] = self.moved.get(what, 0.0) + passes * num_bytes(over)
@@ -193,7 +193,7 @@ class _Rehearsal(_Unsummed):
 
     def __init__(self, size: int, cluster: Cluster) -> None:
         super().__init__(size, Network(cluster, size))
-        self.fabrics: list[_RehearsalFabric] = [_RehearsalFabric(rank, size) for rank in range(size)]
+        self.fabrics: Sequence[_RehearsalFabric] = [_RehearsalFabric(rank, size) for rank in range(size)]
         self._share_living()
         for fabric in self.fabrics:
             fabric.node_size = min(size, cluster.devices * self.network.sharing)
@@ -299,7 +299,7 @@ def work_bandwidth(strategy: str, shapes: list[tuple[int, ...]], device: torch.d
         return {}
     host = Host(2)
     fabrics = [_TimedFabric(rank, 2, synchronise) for rank in range(2)]
-    host.fabrics[:], host.workers = fabrics, _workers(1, 2, 2 * trial.cycle(2, 1), shapes, device)
+    host.fabrics, host.workers = fabrics, _workers(1, 2, 2 * trial.cycle(2, 1), shapes, device)
     host.run([make_strategy(strategy).epoch(w, f) for w, f in zip(host.workers, fabrics, strict=True)])
     first, second = (fabric.spent for fabric in fabrics)
     return {what: (first[what][0] + second[what][0]) / (first[what][1] + second[what][1]) for what in first}
