@@ -13,8 +13,9 @@ from typing import NoReturn, Protocol
 
 from pykaldist.cli import os_error_sentence
 from pykaldist.errors import ProcessLostError, Terminated, UserError
+from pykaldist.parallel.launch.commands import needs_launcher
 from pykaldist.parallel.launch.job import Job, JobOptions, started_by
-from pykaldist.parallel.launch.launcher import GO_ON, LOST, Launcher, join_launched, needed, process_name
+from pykaldist.parallel.launch.launcher import GO_ON, LOST, Launcher, join_launched, process_name
 from pykaldist.parallel.launch.supervisor import DONE, FINISHED, FOLDER
 from pykaldist.parallel.launch.watch import DIED, Watch, end_now, write_last_words
 
@@ -30,7 +31,7 @@ def run_job(args: argparse.Namespace, options: JobOptions, fault_tolerant: bool,
 
     `fault_tolerant`: where a process dies, the others are to go on.
     """
-    if needed(options):
+    if needs_launcher(options):
         return Launcher(options, args.argv, args.exp, fault_tolerant).run()
     if started_by() is None:
         make().run()

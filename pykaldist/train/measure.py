@@ -37,8 +37,8 @@ from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.natural_gradient import FIRST_UPDATES
 from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
 from pykaldist.parallel.fabric.mpi import Mpi
+from pykaldist.parallel.launch.commands import mpiexec
 from pykaldist.parallel.launch.job import choose_device
-from pykaldist.parallel.launch.launcher import mpiexec
 from pykaldist.parallel.planning.dry_run import work_bandwidth
 from pykaldist.parallel.transport.addresses import LOOPBACK_INTERFACE, variables
 

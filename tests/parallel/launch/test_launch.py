@@ -16,6 +16,7 @@ import pytest
 
 from pykaldist.errors import Terminated, UserError
 from pykaldist.parallel.fabric.processes import SingleProcess
+from pykaldist.parallel.launch import commands as starting
 from pykaldist.parallel.launch import launcher as launch
 from pykaldist.parallel.launch.job import JobOptions, started_by
 from pykaldist.parallel.launch.watch import DIED, FOLDER, WAITING, Watch, activity, pulse, read_records, write_last_words
@@ -30,15 +31,15 @@ def outside(monkeypatch):
     """Not in any job, on a machine with four cores."""
     for name in [n for n in os.environ if n.startswith(("PMI", "SLURM", "OMPI", "RANK", "WORLD", "MASTER", "UCX", "GLOO", "NCCL", "FI_"))]:
         monkeypatch.delenv(name)
-    monkeypatch.setattr(launch, "local_cores", lambda: 4)
+    monkeypatch.setattr(starting, "local_cores", lambda: 4)
 
 
 def cpu(**options) -> JobOptions:
     return JobOptions(device="cpu", **options)
 
 
-def one(options: JobOptions) -> launch.Command:
-    [command] = launch.commands(options, ["train", "store", "exp"])
+def one(options: JobOptions) -> starting.Command:
+    [command] = starting.commands(options, ["train", "store", "exp"])
     return command
 
 
@@ -47,20 +48,20 @@ def one(options: JobOptions) -> launch.Command:
     ({"ngpu": 32, "hosts": "a,b"}, 8), ({"ngpu": 32, "hosts": "a:2,b:3"}, 5), ({"ngpu": 6, "hosts": "a,b:16"}, 6),
 ])
 def test_number_of_processes(options, count):
-    assert launch.num_processes(cpu(**options)) == count
-    assert launch.needed(cpu(**options)) == (count > 1)
+    assert starting.num_processes(cpu(**options)) == count
+    assert starting.needs_launcher(cpu(**options)) == (count > 1)
 
 
 def test_hosts_of_a_list_and_of_a_file(tmp_path):
-    assert launch.parse_hosts("node1,node2:4") == [("node1", None), ("node2", 4)]
+    assert starting.parse_hosts("node1,node2:4") == [("node1", None), ("node2", 4)]
     (tmp_path / "hosts").write_text("# rack 3\nnode1\nnode2:4\n\nnode-3.site slots=2  # GPUs\n")
-    assert launch.parse_hosts(str(tmp_path / "hosts")) == [("node1", None), ("node2", 4), ("node-3.site", 2)]
+    assert starting.parse_hosts(str(tmp_path / "hosts")) == [("node1", None), ("node2", 4), ("node-3.site", 2)]
     for wrong in ("node1,,node2", "node1:0", "node 1"):
         with pytest.raises(UserError, match="is no host"):
-            launch.parse_hosts(wrong)
+            starting.parse_hosts(wrong)
     (tmp_path / "hosts").write_text("\n")
     with pytest.raises(UserError, match="names no host"):
-        launch.parse_hosts(str(tmp_path / "hosts"))
+        starting.parse_hosts(str(tmp_path / "hosts"))
 
 
 def test_mpiexec():
@@ -77,7 +78,7 @@ def test_mpiexec():
 
 
 def test_processes_of_its_own():
-    commands = launch.commands(cpu(ngpu=3, fabric="gloo"), ["train", "store", "exp"])
+    commands = starting.commands(cpu(ngpu=3, fabric="gloo"), ["train", "store", "exp"])
     assert [c.words for c in commands] == [[sys.executable, "-m", "pykaldist", "train", "store", "exp"]] * 3
     for rank, command in enumerate(commands):
         assert (command.env["RANK"], command.env["LOCAL_RANK"], command.env["WORLD_SIZE"]) == (str(rank), str(rank), "3")
@@ -117,7 +118,7 @@ def slurm(monkeypatch, tmp_path):
 
 def test_srun(slurm, monkeypatch):
     slurm()
-    assert launch.num_processes(cpu(ngpu=32)) == 8
+    assert starting.num_processes(cpu(ngpu=32)) == 8
     monkeypatch.setenv("SLURM_NTASKS", "6")
     command = one(cpu(ngpu=32))
     assert command.words[:2] == ["srun", "--ntasks=6"]
@@ -126,7 +127,7 @@ def test_srun(slurm, monkeypatch):
     assert "-hosts" in one(cpu(ngpu=4, hosts="a,b")).words  # what the user says comes first
     assert started_by() is None
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "6")  # one of srun's tasks
-    assert started_by() == "mpi" and not launch.needed(cpu(ngpu=32))
+    assert started_by() == "mpi" and not starting.needs_launcher(cpu(ngpu=32))
 
 
 @pytest.fixture
@@ -205,7 +206,7 @@ def launcher(monkeypatch, tmp_path):
     """`launcher(script, timeout)`: a launcher whose one process is a shell script."""
 
     def make(script: str, timeout: float = 60.0) -> launch.Launcher:
-        monkeypatch.setattr(launch, "commands", lambda options, argv, supervised: [launch.Command(["bash", "-c", script])])
+        monkeypatch.setattr(launch, "commands", lambda options, argv, supervised: [starting.Command(["bash", "-c", script])])
         return launch.Launcher(cpu(ngpu=2, timeout=timeout), ["train"], tmp_path / "exp")
 
     return make
