@@ -279,8 +279,8 @@ class Simulation(Host):
     def _join(self, rank: int, request: WithinGroup) -> None:
         self._joined[rank] = request
         first, members = request.members[0], request.members
-        if first in self._gathered or any(k not in self._joined for k in members):  # its exchange was under way at the checkpoint; or not all have come
-            return
+        if first in self._gathered or any(k not in self._joined for k in members):
+            return  # its exchange was under way at the checkpoint; or not all have come
         begin = max(self._clock[k] for k in members)
         seconds = self._network.allreduce_seconds(num_bytes(request.buffer), len(members)) / (1 if request.sums else 2)
         for k in members:
