@@ -43,7 +43,7 @@ from pykaldist.parallel.transport.addresses import LOOPBACK_INTERFACE, variables
 
 WARM_UP = FIRST_UPDATES + 2  # minibatches before the measurement; NG-SGD's first ones take longer
 LEAST_MINIBATCHES = 16
-GROUP = 4  # the spread is that of means over so many minibatches: what all workers do at the same minibatches (NG-SGD's updates) is not spread
+GROUP = 4  # the spread is that of means over so many: what all workers do at the same minibatches (NG-SGD's updates) is not spread
 REPEATS = 7  # repetitions of each measurement other than steps
 LEARN_RATE = 1e-5
 TIMEOUT = 600  # seconds, of the two processes
