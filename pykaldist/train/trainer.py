@@ -344,7 +344,7 @@ class Trainer:
                 return True
 
     def _go_on_from(self, saved: list[dict[str, Any]]) -> None:
-        """Go on from a checkpoint with another number of workers: from the mean of their models; all other state of theirs begins anew."""
+        """Go on from a checkpoint with another number of workers: from the mean of their models; all their other state is reset."""
         weights = [max(state["frames"], 1) for state in saved]
         mean = sum(state["params"].double() * (weight / sum(weights)) for state, weight in zip(saved, weights, strict=True))
         self._set_model(mean.to(self.accepted.dtype).to(self.accepted.device))

@@ -330,8 +330,9 @@ class Host:
         if members not in self._groups:
             hosting = [p for p, (a, b) in enumerate(itertools.pairwise(self.bounds)) if a < members.stop and b > members.start]
             if self.bounds[hosting[0]] != members.start or self.bounds[hosting[-1] + 1] != members.stop:
-                raise UserError(f"the workers {members.start} to {members.stop - 1} are to go in step, and the processes that host them "
-                                "host others too; use as many processes (--nproc) as workers, or groups of whole processes (--group-size).")
+                raise UserError(f"the workers {members.start} to {members.stop - 1} form a synchronous group, and the processes that "
+                                "host them host other workers too; use as many processes (--nproc) as workers, or groups of whole "
+                                "processes (--group-size).")
             assert isinstance(self.job_processes, SplittableProcesses)
             self._groups[members] = self.job_processes.group(hosting)
         return self._groups[members]

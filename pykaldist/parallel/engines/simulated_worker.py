@@ -25,7 +25,7 @@ from pykaldist.parallel.clusters.costs import scaled, work_seconds
 from pykaldist.parallel.fabric.interface import Compute, Fabric, T, num_bytes
 
 COMPUTE_TIMES = 1  # number of a stream of random numbers
-LEAST_VARIANCE = 1e-12  # of a minibatch's seconds over their mean; below it they are all equal
+LEAST_VARIANCE = 1e-12  # variance of a minibatch's relative seconds below which they are all equal
 
 
 class SimulatedFabric(Fabric):

@@ -50,7 +50,7 @@ class TorchDistributed(SplittableProcesses):
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self._group = dist.group.WORLD
         self._members = list(range(self.size))  # in the job
-        self._all = [self]  # and its twins
+        self._all = [self]  # and its duplicates and groups
         atexit.register(self._end)
 
     def _end(self) -> None:

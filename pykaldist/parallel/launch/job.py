@@ -45,7 +45,7 @@ class JobOptions:
 
     ngpu: int = option(1, "workers")
     strategy: str = option("local", "what workers exchange", tuple(strategies()))
-    fabric: str | None = option(None, "how: between processes by mpi, nccl or gloo, or virtual, all workers in one process (mpi where "
+    fabric: str | None = option(None, "between processes by mpi, nccl or gloo; or virtual, all workers in one process (mpi where "
                                       "there are several devices or cores, else virtual)", FABRICS)
     nproc: int = option(0, "processes; several workers share one where there are fewer; 0: one a device, or a CPU core, up to --ngpu")
     hosts: str = option("", "hosts, as node1,node2:4 (processes on each), or a file with one a line")

@@ -148,7 +148,7 @@ class Watch:
 
     def _write(self) -> None:
         path = self.folder / str(self.rank)
-        with contextlib.suppress(OSError):  # of a full disk the next checkpoint tells
+        with contextlib.suppress(OSError):  # where the disk is full, the next checkpoint says so
             temporary = path.with_name(f".{self.rank}")
             temporary.write_text(json.dumps(self.record), encoding="utf-8")
             os.replace(temporary, path)

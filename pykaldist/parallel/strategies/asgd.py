@@ -58,12 +58,12 @@ class AsgdOptions(WorkOptions):
 
     servers: int = option(1, "servers, beside the first workers, over which the parameters are split")
     server_momentum: float = option(0.0, "momentum of the updates on the parameter server")
-    gradient_projection: bool = option(False, "take from a late update what goes against the server's momentum")
-    server_adagrad: float = option(0.0, "rate of Adagrad on the server, of each parameter its own; 0: updates are added as they come")
-    gradient_decay: float = option(1.0, "factor on an update for each update that it is late")
-    staleness_discount: bool | None = option(None, "divide an update by one more than the number that it is late by, about N (true, but "
-                                                   "with --server-adagrad)")
-    max_distance: int = option(0, "updates behind the server past which a worker waits for it, rather than train on; 0: no limit")
+    gradient_projection: bool = option(False, "remove from a late update the part that is opposite to the server's momentum")
+    server_adagrad: float = option(0.0, "Adagrad's rate on the server, for each parameter; 0: updates are just added")
+    gradient_decay: float = option(1.0, "factor on an update for each update that it is late by (its staleness)")
+    staleness_discount: bool | None = option(None, "divide an update by its staleness plus one, about N (true; false with "
+                                                   "--server-adagrad)")
+    max_distance: int = option(0, "staleness from which a worker waits for a busy server, and does not train on; 0: no limit")
 
     def __post_init__(self) -> None:
         if self.servers < 1:

@@ -89,8 +89,8 @@ def test_groups_that_processes_cut_through_are_refused(in_processes):
         return str(refused.value)
 
     words = in_processes(2, work)  # one of them may say it first, and end the other
-    assert any("the workers 2 to 3 are to go in step, and the processes that host them host others too" in one for one in words)
-    assert all("are to go in step" in one or "has failed" in one for one in words)
+    assert any("workers 2 to 3 form a synchronous group, and the processes that host them host other workers too" in one for one in words)
+    assert all("form a synchronous group" in one or "has failed" in one for one in words)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Who asks process 0 for minibatches, how far ahead, and how a job comes to rest meanwhile. The tests carry two processes' messages."""
+"""Work requests: asking process 0 for minibatches, prefetching, and pauses of a job. The tests carry the messages of two processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pykaldist.parallel.fabric.minibatch_queue import MinibatchQueue
 
 
 class Pair:
-    """Processes 0 and 1 with a worker each; `answers[k]` is what worker k was told last, `minibatch_of[k]` what it was pointed at."""
+    """Processes 0 and 1 with a worker each; `answers[k]`: the last answer to worker k, `minibatch_of[k]`: the last minibatch assigned to it."""
 
     def __init__(self, counts):
         self.wished, self.mail, self.answers, self.minibatch_of = 0, deque(), [None, None], [None, None]
@@ -97,7 +97,7 @@ def test_a_job_at_rest_holds_nothing():
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 9), st.integers(0, 9))
 def test_each_minibatch_is_given_once_whatever_comes_when(seed, own, others):
-    """Messages are late, checkpoints are wished for, and in the end all is done, by workers that have been told so."""
+    """Messages are late, checkpoints are wanted, and in the end all minibatches are done and all workers know it."""
     rng = random.Random(seed)
     pair, done, waits, over = Pair([own, others]), Counter(), [False, False], [False, False]
     while not all(over):

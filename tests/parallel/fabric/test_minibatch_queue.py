@@ -1,4 +1,4 @@
-"""The minibatches of an epoch's minibatches: each is done once, whoever is fast and whoever dies."""
+"""The minibatch queue of an epoch: each minibatch is done once, whoever is fast and whoever dies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pykaldist.parallel.fabric.minibatch_queue import MinibatchQueue, MinibatchS
 @settings(max_examples=200, deadline=None)
 @given(st.data(), st.lists(st.integers(0, 6), min_size=1, max_size=5), st.booleans())
 def test_every_minibatch_is_settled_once_by_those_that_live(data, counts, queue):
-    """Workers take in any order, hold back up to two, die now and then, and the minibatches are closed and opened between."""
+    """Workers take in any order, hold back up to two, die now and then, and the queue is saved and loaded in between."""
     size = len(counts)
     minibatches, held, settled = MinibatchQueue(counts), {k: [] for k in range(size)}, Counter()
     while not minibatches.over:

@@ -208,7 +208,7 @@ def test_who_waits_already_wakes_him_for_what_its_reading_thread_leaves(in_proce
 def test_what_was_left_is_heard_before_what_comes_by_the_connection(in_processes):
     def ask(heard):
         send(heard, 1)
-        send(heard, *range(20))  # too long for a mailbox
+        send(heard, *range(20))  # too long for a message queue
         heard.wait(lambda: len(heard.messages) == 2)
 
     assert Computing(in_processes, ask).before == [[1.0], list(range(20))]
@@ -284,7 +284,7 @@ def test_a_process_that_ends_is_lost_and_one_that_fails_ends_the_others(in_proce
 
 
 def together(those):
-    """LiveGroup and whom they lose."""
+    """Live groups, and the processes that they lose."""
     box = {}
     lost = []
     transport = Transport(those, lambda peer, kind, numbers, buffer: box["group"].deliver(peer, numbers, buffer), lost.append)
@@ -293,11 +293,11 @@ def together(those):
     return transport, box["group"]
 
 
-def test_survivors_exchange_as_any_processes_do(in_processes):
+def test_a_live_group_exchanges_as_any_processes_do(in_processes):
     def work(those):
         transport, group = together(those)
-        twin = group.duplicate()
-        for exchange in (group, twin):
+        other = group.duplicate()
+        for exchange in (group, other):
             buffer = torch.arange(5.0) * (those.rank + 1)
             exchange.sum(buffer, 0.5)
             assert torch.equal(buffer, torch.arange(5.0) * 3)
@@ -315,7 +315,7 @@ def test_survivors_exchange_as_any_processes_do(in_processes):
 
 
 @pytest.mark.parametrize("dead", [1, 3])
-def test_survivors_go_on_and_agree_who_they_are(in_processes, dead):
+def test_a_live_group_goes_on_and_agrees_who_is_in_it(in_processes, dead):
     def work(those):
         transport, group = together(those)
         assert group.control([1.0])[0] == 4

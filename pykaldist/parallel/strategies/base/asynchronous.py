@@ -12,7 +12,7 @@ from pykaldist.parallel.strategies.base.strategy import Strategy
 class WorkOptions:
     """Which worker trains on which minibatches. In each case every frame is trained on once in an epoch."""
 
-    work: str = option("queue", "a worker that is through with its part of the data goes on with others' (queue), or rests (shards)",
+    work: str = option("queue", "a worker that has finished its part of the data goes on with others' (queue), or rests (shards)",
                        ("queue", "shards"))
 
 
