@@ -14,7 +14,7 @@ from pykaldist.parallel.fabric.minibatch_queue import MinibatchQueue
 
 
 class Pair:
-    """Processes 0 and 1 with a worker each; `answers[k]`: the last answer to worker k, `minibatch_of[k]`: the last minibatch assigned to it."""
+    """Processes 0 and 1 with a worker each. `answers[k]`: the last answer to worker k; `minibatch_of[k]`: its last minibatch."""
 
     def __init__(self, counts):
         self.wished, self.mail, self.answers, self.minibatch_of = 0, deque(), [None, None], [None, None]
