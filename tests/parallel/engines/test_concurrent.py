@@ -79,7 +79,7 @@ def test_workers_of_one_process_take_turns(strategy):
     assert epoch(SingleProcess(), strategy, 60, 0, 3) > 0
 
 
-def test_groups_that_processes_cut_through_are_refused(in_processes):
+def test_groups_that_do_not_fill_their_processes_are_refused(in_processes):
     def work(those):
         host = ConcurrentHost(6, those, False, ["here"] * 2)
         strategies = [Hadpsgd(HadpsgdOptions(group_size=2)) for _ in host.ranks]

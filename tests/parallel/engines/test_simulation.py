@@ -252,7 +252,7 @@ def test_random_times_have_the_mean_and_the_spread_of_the_file():
     assert float(found.mean()) == pytest.approx(0.5, rel=0.02) and float(found.std()) == pytest.approx(0.15, rel=0.05)
 
 
-def test_an_end_that_is_called_in_turn_serves_one_after_the_other():
+def test_a_worker_that_is_called_in_turn_serves_one_call_after_the_other():
     """0.1 s a message each way, 0.2 s of service; who is impatient is told that it is busy."""
     host = Simulation(4, cluster(server_seconds=0.2))
     told = []

@@ -52,7 +52,7 @@ class Pair:
             requests.go_on()
 
 
-def test_the_next_minibatch_is_there_when_it_is_asked_for():
+def test_the_next_minibatch_is_prefetched():
     pair = Pair([8, 8])
     pair.ask(1)
     assert pair.answers[1] is None
@@ -65,7 +65,7 @@ def test_the_next_minibatch_is_there_when_it_is_asked_for():
     assert list(pair.minibatches._held[1]) == [(1, 1), (1, 2)]
 
 
-def test_few_are_left_for_whoever_needs_them():
+def test_few_minibatches_left_are_not_prefetched():
     pair = Pair([2, 1])
     pair.ask(1)
     pair.deliver()

@@ -42,7 +42,7 @@ def test_every_minibatch_is_settled_once_by_those_that_live(data, counts, queue)
     assert not any(held.values()) and not any(minibatches.more(k, True) for k in range(size))
 
 
-def test_in_a_queue_each_keeps_to_its_own_and_then_helps_who_has_most_left():
+def test_with_a_queue_each_does_its_own_part_and_then_that_with_most_left():
     minibatches = MinibatchQueue([2, 5, 4])
     taken = [minibatches.take(0, True, 0)[0] for _ in range(6)]
     assert taken == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (1, 2)]
@@ -61,14 +61,14 @@ def test_with_shards_others_rest_until_one_dies():
     assert minibatches.over
 
 
-def test_of_a_worker_that_was_dead_before_the_others_do_all():
+def test_others_do_the_part_of_a_worker_that_was_dead_before():
     minibatches = MinibatchQueue([2, 2])
     assert minibatches.remove_dead(1) == 0
     assert [minibatches.take(0, False, 0)[0] for _ in range(4)] == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
 @pytest.mark.parametrize("kept", [1, 3])
-def test_any_minibatch_comes_as_its_split_has_it(make_store, kept):
+def test_any_minibatch_is_that_of_its_split(make_store, kept):
     store = make_store([40, 30, 50])
     partition = Partition(store, 3, 2)
     sampler = Sampler(store, partition, 0, 8, [0], torch.zeros(4), torch.ones(4), 0, torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""What is exchanged while a worker computes, against sums over whole vectors, one exchange after the other."""
+"""Mixing models while a worker computes: compared with sums over whole vectors, one exchange after the other."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Reference:
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(1, 4), st.sampled_from([0.5, 1 / 3]), st.integers(0, 10_000), st.data())
-def test_whatever_comes_when(count, share, seed, data):
+def test_calls_in_any_order(count, share, seed, data):
     """Before, between and in the middle of the parts of a step, and between steps; parts in another order than they lie in. In some steps
     nothing comes, and some do not go along."""
     generator = torch.Generator().manual_seed(seed)
@@ -123,7 +123,7 @@ def test_what_one_gains_the_other_loses():
     assert torch.allclose(models[0], (start[0] + 2 * start[1]) / 3) and torch.allclose(models[1], (2 * start[0] + start[1]) / 3)
 
 
-def test_alone_a_worker_shows_nothing():
+def test_alone_a_worker_publishes_nothing():
     fabric, params = Lending(0, 2), torch.zeros(3)
     fabric.lend = None
     fabric.living.remove(1)
@@ -136,7 +136,7 @@ def test_alone_a_worker_shows_nothing():
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_the_parameters_are_left_alone_until_the_step_is_over(own):
+def test_parameters_do_not_change_until_the_step_is_over(own):
     """Others see, and mix with, what earlier ones have left. In pieces, the last one short."""
     size, c = 2 * PIECE + 3, 1.0 / 3.0
     generator = torch.Generator().manual_seed(1)

@@ -296,7 +296,7 @@ def watched(exp: Path, other: dict[str, object] | None, timeout: float = 1.0) ->
     return said[0] if said else ""
 
 
-def test_who_is_to_blame(tmp_path):
+def test_which_process_is_at_fault(tmp_path):
     assert watched(tmp_path, None) == ""  # somebody does something
     assert watched(tmp_path, {"beat": 3}) == "process 1 on node2 (pid 7) is hung: no sign of life for 1 s, and no progress of any process"
     assert "process 0 on" in watched(tmp_path, {}) and "computing" in watched(tmp_path, {})  # this one does not wait, the other does

@@ -118,7 +118,7 @@ def test_partners(size):
     assert {j for row in pairs for j in row if j is not None} == set(range(1, size, 2))
 
 
-def test_who_has_given_away_its_share_turns_others_away():
+def test_a_worker_that_has_given_its_share_away_refuses_calls():
     """With c = 1/3, of a model that is under way 2/3 are left after one answer, 4/9 after two; a third would leave less than 1/3."""
     strategy, params = Adpsgd(AdpsgdOptions()), torch.zeros(1)
     strategy.begun, mixing = True, Mixing(params, strategy.options.share)

@@ -1,4 +1,4 @@
-"""What holds for every strategy that there is, with its defaults and with each of its other choices; none is listed here."""
+"""Properties of every strategy, with its default options and with each of its other choices. No strategy is listed here."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_it_learns_from_every_frame_once_an_epoch_and_ends_in_one_model(begin):
     assert torch.isfinite(workers[0].params).all() and not torch.equal(workers[0].params, start)
 
 
-def test_a_clock_changes_nothing_for_workers_in_step(begin, make):
+def test_a_clock_changes_nothing_for_synchronous_workers(begin, make):
     if make().independent:
         pytest.skip("its workers meet in the order of a clock, or in none")
     runs = [begin(momentum=0.5), begin(simulated=True, momentum=0.5)]

@@ -1,4 +1,4 @@
-"""Messages between processes, memory that they share, and those who are left when one has died. The processes are threads here."""
+"""Messages between processes, shared memory, and the live group after a process has died. The processes are threads here."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_messages_come_whole_and_in_order(in_processes, no_shared_memory, shared
     assert in_processes(3, work) == [2 * (len(buffers) - 2) * shared] * 3
 
 
-def test_nobody_waits_for_one_who_does_not_read(in_processes):
+def test_no_sender_waits_for_a_process_that_does_not_read(in_processes):
     """Far more than the system holds of a connection, for one who does not read for a while."""
     count = 20_000
 
@@ -170,7 +170,7 @@ def send(heard, *numbers, **more):
 
 
 @pytest.mark.parametrize("looks", [True, False])
-def test_who_attends_finds_what_is_left_when_it_looks_or_has_computed(in_processes, looks):
+def test_a_polling_process_finds_messages_when_it_polls_or_has_computed(in_processes, looks):
     def ask(heard):
         send(heard, 1)
         send(heard, 2)
@@ -180,7 +180,7 @@ def test_who_attends_finds_what_is_left_when_it_looks_or_has_computed(in_process
     assert (done.before, done.after) == ([], [[1.0], [2.0]])
 
 
-def test_who_comes_to_wait_wakes_him(in_processes):
+def test_a_process_that_begins_to_wait_wakes_the_reader(in_processes):
     def ask(heard):
         send(heard, 1)
         with heard.transport.changed:
@@ -189,7 +189,7 @@ def test_who_comes_to_wait_wakes_him(in_processes):
     assert Computing(in_processes, ask).before == [[1.0]]
 
 
-def test_who_waits_already_wakes_him_for_what_its_reading_thread_leaves(in_processes):
+def test_a_waiting_process_wakes_the_reader_for_messages_of_its_reading_thread(in_processes):
     def ask(heard):
         def wait():
             with heard.transport.changed:
@@ -205,7 +205,7 @@ def test_who_waits_already_wakes_him_for_what_its_reading_thread_leaves(in_proce
     assert Computing(in_processes, ask).before == [[1.0]]
 
 
-def test_what_was_left_is_heard_before_what_comes_by_the_connection(in_processes):
+def test_queued_messages_come_before_those_of_the_connection(in_processes):
     def ask(heard):
         send(heard, 1)
         send(heard, *range(20))  # too long for a message queue
@@ -214,7 +214,7 @@ def test_what_was_left_is_heard_before_what_comes_by_the_connection(in_processes
     assert Computing(in_processes, ask).before == [[1.0], list(range(20))]
 
 
-def test_who_leaves_a_message_for_one_who_just_goes_wakes_him(in_processes, monkeypatch):
+def test_a_reader_that_just_stops_polling_is_woken(in_processes, monkeypatch):
     """It is polled when the message is left, and not any more when the writer looks again; the reader has had its last look."""
 
     def put(self, kind, numbers):
@@ -230,7 +230,7 @@ def test_who_leaves_a_message_for_one_who_just_goes_wakes_him(in_processes, monk
     assert Computing(in_processes, ask).before == [[1.0]]
 
 
-def test_one_who_dies_attending_is_left_alone(in_processes, monkeypatch):
+def test_a_process_that_dies_while_polling_is_not_woken(in_processes, monkeypatch):
     """Nothing is left for it or queued any more, and what it was granted is lent again."""
 
     def work(those):
