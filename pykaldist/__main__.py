@@ -1,4 +1,4 @@
-"""`python -m pykaldist <verb>`."""
+"""The command `python -m pykaldist <verb>`."""
 
 import sys
 

@@ -43,12 +43,12 @@ UNSET = ("NPY_ENABLE_CPU_FEATURES", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS
 
 
 def enabled() -> bool:
-    """Whether the mode is on."""
+    """Whether the deterministic mode is on."""
     return os.environ.get(VARIABLE) == "true"
 
 
 def start(argv: Sequence[str] = ()) -> None:
-    """Turn the mode on where the environment or the option `--deterministic true` of the command line `argv` wants it.
+    """Turn the mode on where the environment, or the option `--deterministic true` of the command line `argv`, asks for it.
 
     To be called before numpy or PyTorch is loaded. Raises UserError where the machine has not what the baseline has.
     """
@@ -73,7 +73,7 @@ def start(argv: Sequence[str] = ()) -> None:
 
 
 def check_machine(machine: str, cpuinfo: str) -> None:
-    """Raise UserError where a CPU of this kind, with these lines of /proc/cpuinfo, cannot run the baseline's code."""
+    """Check that a CPU with these lines of /proc/cpuinfo can run the baseline's code; raises UserError where it cannot."""
     if machine != "x86_64":
         raise UserError(f"--deterministic true: the same numbers on every machine are those of {BASELINE}, and this is a machine of type "
                         f"{machine}; leave the option out.")

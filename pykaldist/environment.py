@@ -1,4 +1,4 @@
-"""What a Python of the user's own must have for pykaldist: versions by their metadata, nothing is imported.
+"""Check of the user's own Python: it has the packages that pykaldist needs, by their versions; nothing is imported.
 
 `python -m pykaldist.environment STAMP KEY`: path.sh runs it for the interpreter that PYKALDIST_PYTHON names. Where all is there, STAMP is
 written: KEY, then the folders of packages and the files that the answer depends on. path.sh asks again when one of them is newer.
@@ -18,13 +18,13 @@ PYPROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
 
 
 def release(version: str) -> tuple[int, ...]:
-    """The numbers of a version's release: (2, 13, 0) of 2.13.0+cpu."""
+    """The release numbers of a version: (2, 13, 0) of 2.13.0+cpu."""
     found = re.match(r"\d+(\.\d+)*", version)
     return tuple(int(number) for number in found[0].split(".")) if found else ()
 
 
 def needed(pyproject: Path = PYPROJECT) -> dict[str, str]:
-    """Package -> oldest version that will do ('' where any will): `dependencies` of pyproject.toml."""
+    """The packages that pykaldist needs, with the oldest version that will do ('' where any will): `dependencies` of pyproject.toml."""
     listed = re.search(r"^dependencies = \[(.*?)\]", pyproject.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert listed is not None, f"{pyproject} has no dependencies"
     return {name: oldest for name, oldest in re.findall(r'"([\w.-]+)(?:>=([\d.]+))?"', listed[1])}
@@ -39,7 +39,7 @@ def installed(name: str) -> str | None:
 
 
 def complaint(packages: dict[str, str]) -> str:
-    """One sentence on what this interpreter lacks of `packages`, with the command that mends it; '' where nothing is missing."""
+    """A sentence about what this interpreter lacks of `packages`, with the command that mends it; '' where nothing is missing."""
     missing, old, wanted = [], [], []
     for name, oldest in packages.items():
         version = installed(name)
@@ -56,7 +56,7 @@ def complaint(packages: dict[str, str]) -> str:
 
 
 def write_stamp(stamp: Path, key: str) -> None:
-    """Remember that all is there; a checkout where nobody may write is asked anew every time."""
+    """Write the file that says that all is there; a checkout where nobody may write is asked anew every time."""
     watched = [folder for folder in sys.path if os.path.isdir(folder) and not PYPROJECT.parent.samefile(folder)]
     try:
         stamp.parent.mkdir(exist_ok=True)

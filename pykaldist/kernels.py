@@ -21,10 +21,11 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar, overload
 
 from pykaldist.progress import notice
 
+F = TypeVar("F", bound=Callable[..., Any])
 #: Every kernel of the modules that have been imported, by module and name.
 KERNELS: dict[str, Kernel] = {}
 #: Set in the environment of `pykaldist compile`, which is about nothing else.
@@ -34,7 +35,7 @@ _said = False
 
 
 class Kernel:
-    """A compiled function. Other kernels may call it, as those of numba.njit."""
+    """A function that numba compiles. Other kernels may call it, as functions of numba.njit."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         functools.update_wrapper(self, function)
@@ -56,6 +57,14 @@ class Kernel:
     @property
     def _numba_type_(self) -> Any:  # by which numba knows it where another kernel calls it
         return self.dispatcher._numba_type_
+
+
+@overload
+def kernel(function: F) -> F: ...
+
+
+@overload
+def kernel(**options: Any) -> Callable[[F], F]: ...
 
 
 def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -101,7 +110,7 @@ def _make(function: Callable[..., Any], options: dict[str, Any]) -> Any:
 
 
 def _locked(path: Path) -> TextIO | None:
-    """The file, locked for this process alone; none where it cannot be made, as numba then saves nothing either."""
+    """Open a file, locked for this process alone; None where it cannot be made, as numba then saves nothing either."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         stream = open(path, "w", encoding="utf-8")  # noqa: SIM115  # closed by who unlocks it
@@ -120,7 +129,7 @@ def _say_that_it_compiles() -> None:
 
 
 def declared() -> list[str]:
-    """The modules of pykaldist that declare kernels, by name, found without importing anything."""
+    """The names of the modules of pykaldist that declare kernels, found without importing anything."""
     package = Path(__file__).parent
     return sorted(".".join(("pykaldist", *path.relative_to(package).with_suffix("").parts)) for path in package.rglob("*.py")
                   if "\n@kernel" in path.read_text(encoding="utf-8"))
@@ -134,7 +143,10 @@ def all_kernels() -> dict[str, Kernel]:
 
 
 def fingerprint(one: Kernel) -> dict[str, Any]:
-    """What compiled kernels depend on: the sources that declare them and their times, numba, the CPU (which `one` is compiled for)."""
+    """A description of what compiled kernels depend on.
+
+    It has the sources that declare kernels, and their times; numba; and the CPU (which `one` is compiled for).
+    """
     import numba
 
     package = Path(__file__).parent.parent

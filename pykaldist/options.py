@@ -1,4 +1,4 @@
-"""Options as dataclasses: declared beside the code that uses them, spelled the same in Python and on the command line.
+"""Options as dataclasses: declared beside the code that uses them, with the same spelling in Python and on the command line.
 
     @dataclass
     class DecoderOptions:
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def option(default: Any, help: str, choices: tuple[Any, ...] | None = None) -> Any:
-    """A dataclass field with help text, for `add_options`."""
+    """Declare a dataclass field with help text, for `add_options`."""
     return dataclasses.field(default=default, metadata={"help": help, "choices": choices})
 
 
@@ -32,7 +32,7 @@ NAMED = re.compile(r'^    name = "', re.MULTILINE)  # a class that `discover` fi
 
 
 def discover(package: str, base: type[T]) -> dict[str, type[T]]:
-    """The classes in the modules of a package that derive from `base` and have a `name = "..."` of their own, by that name.
+    """Find the classes in the modules of a package that derive from `base` and have a `name = "..."` of their own; by that name.
 
     So a new one is a new file, and nothing else. Modules without such a line are not imported.
     """
@@ -52,14 +52,14 @@ def options_of(cls: type) -> type:
 
 
 def boolean(text: str) -> bool:
-    """Kaldi's booleans: `true` or `false`."""
+    """Read Kaldi's booleans: `true` or `false`."""
     if text in ("true", "false"):
         return text == "true"
     raise argparse.ArgumentTypeError(f"expected true or false, found {text!r}")
 
 
 def numbers(name: str, text: str) -> list[float]:
-    """The numbers of an option that takes a list, as 0.1,0.2; raises UserError, naming the option, for other text."""
+    """Read the numbers of an option that takes a list, as 0.1,0.2; raises UserError, naming the option, for other text."""
     try:
         return [float(field) for field in text.split(",")]
     except ValueError as error:
@@ -67,7 +67,7 @@ def numbers(name: str, text: str) -> list[float]:
 
 
 def add_flag(parser: argparse.ArgumentParser, name: str, help: str) -> None:
-    """A boolean option as Kaldi's programs take it: `--name`, `--name=true` or `--name=false`."""
+    """Add a boolean option as Kaldi's programs take it: `--name`, `--name=true` or `--name=false`."""
     parser.add_argument(f"--{name}", f"--{name}=true", action="store_true", help=f"{help} (default: false)")
     parser.add_argument(f"--{name}=false", dest=name.replace("-", "_"), action="store_false", help=argparse.SUPPRESS)
 
@@ -116,7 +116,7 @@ def add_variants(parser: argparse.ArgumentParser, variants: dict[str, type]) -> 
 
 
 def pick_variant(option_name: str, chosen: str, variants: dict[str, type], args: argparse.Namespace) -> Any:
-    """The chosen variant's dataclass from parsed arguments; an option that only others have is a UserError."""
+    """Fill the chosen variant's dataclass from parsed arguments; an option that only other variants have is a UserError."""
     names = {f.name for f in dataclasses.fields(variants[chosen])}
     for variant, cls in variants.items():
         for field in dataclasses.fields(cls):
@@ -127,6 +127,6 @@ def pick_variant(option_name: str, chosen: str, variants: dict[str, type], args:
 
 
 def from_args(cls: type[T], args: argparse.Namespace, **fixed: Any) -> T:
-    """The dataclass filled from parsed arguments; `fixed` values win."""
+    """Fill the dataclass from parsed arguments; `fixed` values win."""
     names = {f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]  # any dataclass
     return cls(**{**{n: getattr(args, n) for n in names if hasattr(args, n)}, **fixed})

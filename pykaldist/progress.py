@@ -1,4 +1,4 @@
-"""One progress bar for the whole house.
+"""The progress bar that all commands use.
 
 A bar on a terminal, a plain line every ten seconds elsewhere, both with rate and time left. Under `$cmd`, whose stderr is a log file,
 the job that may draw is told so by PYKALDIST_PROGRESS_FD, the number of an inherited descriptor that leads to the user's terminal.
@@ -28,7 +28,7 @@ def _stream() -> TextIO:
 
 
 def notice(text: str) -> None:
-    """Say on the user's terminal, or in the log, why something takes its time."""
+    """Print on the user's terminal, or in the log, why something takes its time."""
     stream = _stream()
     clear = "\r\x1b[K" if stream.isatty() else ""  # a bar may stand there
     print(f"{clear}{text}", file=stream, flush=True)
@@ -66,7 +66,7 @@ class Progress:
             print(f"{self.desc}: {self._plain(now - self._start)} {self.note}".rstrip(), file=self._stream, flush=True)
 
     def _plain(self, seconds: float) -> str:
-        """Such as `120/483 (25 %) utt, 31 s, 3.9 utt/s, 94 s left`."""
+        """The progress as text, such as `120/483 (25 %) utt, 31 s, 3.9 utt/s, 94 s left`."""
         rate = self.count / seconds
         of = f"/{self.total} ({100 * self.count / self.total:.0f} %)" if self.total else ""
         left = f", {(self.total - self.count) / rate:.0f} s left" if self.total and rate > 0 else ""
@@ -86,7 +86,7 @@ class Progress:
 
 
 def progress(items: Iterable[T], desc: str, total: int | None = None, unit: str = "it") -> Iterator[T]:
-    """Iterate over `items` behind a bar."""
+    """Iterate over `items`, and draw a bar meanwhile."""
     if total is None and hasattr(items, "__len__"):
         total = len(items)  # type: ignore[arg-type]  # has __len__
     with Progress(desc, total, unit) as bar:

@@ -1,4 +1,4 @@
-"""How long a process computes in one turn, where it shares its cores with others.
+"""Short turns for processes that share their cores with others: how long a thread computes before another is let in.
 
 Linux gives each process that wants a core turns of a millisecond or more. Threads that compute one matrix product together wait for the
 one that is not on a core, so a turn of another process holds up all of them. A process may ask for shorter turns (Linux 6.12 and later):
@@ -21,7 +21,7 @@ _ATTRIBUTES = struct.Struct("=IIQiIQQQ")
 
 
 def turn() -> int | None:
-    """The nanoseconds of this thread's turns; None where the system does not say."""
+    """The length of this thread's turns in nanoseconds; None where the system does not say."""
     buffer = ctypes.create_string_buffer(_ATTRIBUTES.size)
     if platform.machine() not in _SYSTEM_CALLS or _call(1, buffer, ctypes.c_uint(_ATTRIBUTES.size)):
         return None
@@ -37,5 +37,5 @@ def ask_for_short_turns() -> None:
 
 
 def _call(which: int, buffer: ctypes.Array[ctypes.c_char], *size: ctypes.c_uint) -> int:
-    """Make system call number `which` of `_SYSTEM_CALLS` for this thread; zero where it was heard."""
+    """Make system call number `which` of `_SYSTEM_CALLS` for this thread; returns zero where it succeeded."""
     return int(ctypes.CDLL(None).syscall(_SYSTEM_CALLS[platform.machine()][which], 0, buffer, *size, ctypes.c_uint(0)))

@@ -30,11 +30,11 @@ DOING = re.compile(r"^ *((?:Collecting|Downloading|Using|Processing|Installing|R
 
 
 class SetupError(Exception):
-    """What set-up cannot do, as a sentence with its cure."""
+    """The error of a set-up that cannot go on, as a sentence with its cure."""
 
 
 def machine() -> dict[str, str]:
-    """What decides which wheels this interpreter can use."""
+    """The properties of this machine that decide which wheels its interpreter can use."""
     try:
         libc = os.confstr("CS_GNU_LIBC_VERSION") or "another C library"
     except (ValueError, OSError):
@@ -45,7 +45,7 @@ def machine() -> dict[str, str]:
 
 
 def check_machine(found: dict[str, str]) -> None:
-    """Raise SetupError where the wheels of requirements.txt are for other machines."""
+    """Check that the wheels of requirements.txt are for this machine; raises SetupError where they are for others."""
     if (found["system"], found["machine"], found["bits"]) != ("Linux", "x86_64", "64"):
         raise SetupError(f"the packages of requirements.txt are for Linux on x86_64, and this is {found['system']} on {found['machine']} "
                          f"({found['bits']} bits); {OWN}.")
@@ -81,7 +81,7 @@ CAUSES = [
 
 
 def sentence(log: str, root: Path = ROOT) -> str:
-    """What an installer's output says went wrong, as one sentence."""
+    """The cause of a failure, as one sentence, from an installer's output."""
     for pattern, text in CAUSES:
         found = re.search(pattern, log)
         if found:
@@ -93,7 +93,7 @@ def sentence(log: str, root: Path = ROOT) -> str:
 
 
 def pip_settings(listing: str) -> dict[str, str]:
-    """uv's environment variables for the indices that pip is told to use; `listing` is the output of `pip config list`."""
+    """The environment variables for uv that name the indices that pip is told to use; `listing` is the output of `pip config list`."""
     values: dict[str, list[str]] = {}
     for line in listing.splitlines():
         name, _, value = line.partition("=")
@@ -108,14 +108,14 @@ def pip_settings(listing: str) -> dict[str, str]:
 
 
 class Installer:
-    """Commands whose output goes to a log, with a line on the terminal that says how far they are."""
+    """Runs commands whose output goes to a log, with a line on the terminal that says how far they are."""
 
     def __init__(self, log: Path) -> None:
         self.log, self.start = log, time.monotonic()
         self.terminal = sys.stderr.isatty()
 
     def run(self, *words: str | os.PathLike[str], **env: str) -> bool:
-        """Whether a command succeeded."""
+        """Run a command; returns whether it succeeded."""
         with open(self.log, "a", encoding="utf-8") as stream:
             try:
                 process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, env={**os.environ, **env})
@@ -136,7 +136,7 @@ class Installer:
                     print("\r\033[K", end="", file=sys.stderr, flush=True)
 
     def show(self) -> None:
-        """What the installer last said that it does, cut to the terminal's width."""
+        """Print what the installer last said that it does, cut to the terminal's width."""
         with open(self.log, "rb") as stream:
             stream.seek(max(0, os.path.getsize(self.log) - 10000))
             said = DOING.findall(stream.read().decode(errors="replace"))
@@ -147,7 +147,7 @@ class Installer:
             print(text[:120], file=sys.stderr, flush=True)
 
     def by_uv(self, uv: str, venv: Path, requirements: Path) -> bool:
-        """A new venv by uv, with the package indices that pip is told to use."""
+        """Make a venv by uv, with the package indices that pip is told to use."""
         shutil.rmtree(venv, ignore_errors=True)
         listing = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False).stdout
         made = self.run(uv, "venv", "--python", sys.executable, venv)
@@ -155,7 +155,7 @@ class Installer:
                                  **pip_settings(listing))
 
     def by_pip(self, venv: Path, requirements: Path) -> bool:
-        """A new venv by pip: its own, or that of this interpreter (Debian without python3-venv; pip 22.3 or later)."""
+        """Make a venv by pip: its own, or that of this interpreter (Debian without python3-venv; pip 22.3 or later)."""
         shutil.rmtree(venv, ignore_errors=True)
         python = venv / "bin" / "python"
         pip: list[str | os.PathLike[str]] = [python, "-m", "pip"]
@@ -197,7 +197,8 @@ def make(made_from: str, named: str, root: Path = ROOT) -> None:
 
 if __name__ == "__main__":
     try:
-        make(*sys.argv[1:3])
+        made_from, named = sys.argv[1:3]
+        make(made_from, named)
     except SetupError as error:
         sys.exit(f"setup_venv.sh: ERROR: {error}")
     except OSError as error:

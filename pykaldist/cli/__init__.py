@@ -1,4 +1,4 @@
-"""`pykaldist <verb>`: one thin module a verb in this package.
+"""The command `pykaldist <verb>`: one thin module a verb in this package.
 
 A verb module has a docstring whose first line is its help, `add_arguments(parser)` and `run(args) -> int | None`.
 It is found by its file name (`train_mono.py` is `pykaldist train-mono`), and only the module asked for is imported.
@@ -29,7 +29,7 @@ def _first_line(path: Path) -> str:
 
 
 def verbs() -> dict[str, str]:
-    """Verb -> first line of its help, read without importing anything."""
+    """The verbs with the first lines of their help, read without importing anything."""
     return {path.stem.replace("_", "-"): _first_line(path) for path in sorted(_HERE.glob("*.py")) if not path.stem.startswith("_")}
 
 
@@ -39,7 +39,10 @@ def _module(verb: str) -> Path | None:
 
 
 def say_what(argv: list[str]) -> bool:
-    """Say at once what the verb does, before what it needs is imported: in its help's first line, else on stderr. Whether it was said."""
+    """Say at once what the verb does, before what it needs is imported; returns whether it was said.
+
+    It prints the first line of the verb's help, on stdout where help is asked for, else on stderr.
+    """
     path = _module(argv[0]) if argv else None
     asked = any(argument in ("-h", "--help") for argument in argv)
     if path is None or ((TOLD in os.environ or "PYKALDIST_JOB" in os.environ) and not asked):
@@ -55,7 +58,7 @@ def _usage() -> str:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one sentence, as all others are."""
+    """A parser that reports an error in one sentence, as all errors are reported."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: ERROR: {message.removeprefix('argument ')}; {self.prog} --help lists the options.\n")
@@ -67,7 +70,7 @@ def _terminated(signum: int, frame: object) -> None:
 
 
 def main(argv: list[str] | None = None, told: bool = False) -> int:
-    """Entry point; returns the exit status. `told`: the first line of the verb's help has been printed."""
+    """Run a verb; returns the exit status. `told`: the first line of the verb's help has been printed."""
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(_usage())
@@ -119,7 +122,7 @@ def main(argv: list[str] | None = None, told: bool = False) -> int:
 
 
 def missing_package_sentence(error: ModuleNotFoundError) -> str:
-    """One clear sentence for a package that this Python lacks; a module of our own that is missing is a fault, and raised."""
+    """A sentence about a package that this Python lacks; a module of pykaldist that is missing is a fault, and raised."""
     package = (error.name or "pykaldist").partition(".")[0]
     if package == "pykaldist":
         raise error
@@ -128,7 +131,7 @@ def missing_package_sentence(error: ModuleNotFoundError) -> str:
 
 
 def os_error_sentence(error: OSError) -> str:
-    """One clear sentence for the operating system's refusals."""
+    """A sentence about what the operating system has refused."""
     where = f" {error.filename}" if error.filename else ""
     if error.errno == errno.ENOSPC:
         return f"no space left on the device while writing{where}; free some space and run the same command again."

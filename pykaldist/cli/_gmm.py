@@ -1,4 +1,4 @@
-"""What the verbs that train GMM systems, and align with them, have in common."""
+"""Command-line options that the verbs for GMM training and alignment share."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from pykaldist.options import add_options
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
-    """Where likelihoods and statistics are computed."""
+    """Add the option --device, which says where likelihoods and statistics are computed."""
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:N, or auto: cuda where there is one (default: cpu)")
 
 
 def add_stage(parser: argparse.ArgumentParser) -> None:
-    """Where a training begins."""
+    """Add the option --stage, which says at which iteration a training begins."""
     parser.add_argument("--stage", type=int, default=0, help="iteration to go on with an interrupted training; up to 0: from its beginning "
                         "(default: 0)")
 
 
 def add_training_arguments(parser: argparse.ArgumentParser, options: type, of_ali: str = "") -> None:
-    """Of context-dependent systems: sizes, directories and the options of training and of its alignments; `of_ali`: what else is read
-    there."""
+    """Add the arguments of context-dependent systems: sizes, directories and the options of training and of its alignments.
+
+    `of_ali`: what else is read there.
+    """
     parser.add_argument("num_leaves", type=int, help="leaves of the decision tree, at most")
     parser.add_argument("tot_gauss", type=int, help="Gaussians in all at the end")
     parser.add_argument("data", help="data directory with features, CMVN statistics and transcripts")

@@ -1,4 +1,4 @@
-"""Training verbs as jobs: start the processes, or be one of them."""
+"""Running of a training verb as a job of several processes: it starts them, or is one of them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from typing import NoReturn, Protocol
 
 from pykaldist.cli import os_error_sentence
 from pykaldist.errors import ProcessLostError, Terminated, UserError
-from pykaldist.parallel.launch.job import Job, JobOptions, inside
-from pykaldist.parallel.launch.launcher import GO_ON, LOST, Launcher, join_launched, needed, process_name
+from pykaldist.parallel.launch.commands import needs_launcher
+from pykaldist.parallel.launch.job import Job, JobOptions, started_by
+from pykaldist.parallel.launch.launcher import GO_ON, LOST, Launcher, join_launched, process_name
 from pykaldist.parallel.launch.supervisor import DONE, FINISHED, FOLDER
-from pykaldist.parallel.launch.watch import DIED, Watch, end_now, leave_word
+from pykaldist.parallel.launch.watch import DIED, Watch, end_now, write_last_words
 
 
 class Experiment(Protocol):
@@ -25,14 +26,14 @@ class Experiment(Protocol):
     def run(self) -> None: ...
 
 
-def run_job(args: argparse.Namespace, options: JobOptions, survives: bool, make: Callable[[], Experiment]) -> int:
+def run_job(args: argparse.Namespace, options: JobOptions, fault_tolerant: bool, make: Callable[[], Experiment]) -> int:
     """Run what `make` makes in every process of the job; the exit status, 75 where another try may mend what went wrong.
 
-    `survives`: where a process dies, the others are to go on.
+    `fault_tolerant`: where a process dies, the others are to go on.
     """
-    if needed(options):
-        return Launcher(options, args.argv, args.exp, survives).run()
-    if inside() is None:
+    if needs_launcher(options):
+        return Launcher(options, args.argv, args.exp, fault_tolerant).run()
+    if started_by() is None:
         make().run()
         return 0
     join_launched()
@@ -46,7 +47,7 @@ def run_job(args: argparse.Namespace, options: JobOptions, survives: bool, make:
             with Watch(processes, args.exp, options.timeout,
                        lambda sentence: end_now(f"{prefix}ERROR: {sentence}; {GO_ON}\n", args.exp / FOLDER)):
                 experiment.run()
-                if survives and "PYKALDIST_JOB" in os.environ:
+                if fault_tolerant and "PYKALDIST_JOB" in os.environ:
                     _leave(experiment.job, args.exp)
         return 0
     except Terminated:
@@ -67,7 +68,10 @@ def run_job(args: argparse.Namespace, options: JobOptions, survives: bool, make:
 
 
 def _leave(job: Job, exp: Path) -> NoReturn:
-    """End this process of a launched job in which others may have died, for which MPI and torch.distributed would wait."""
+    """End this process of a job without waiting for others.
+
+    Others may have died, and MPI and torch.distributed would wait for them.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     if job.first:
@@ -77,7 +81,7 @@ def _leave(job: Job, exp: Path) -> NoReturn:
 
 def _end(status: int, message: str, exp: Path) -> int:
     """Say why, and end all processes of an MPI job, which would wait for this one; elsewhere it is enough to go."""
-    leave_word(f"{message}\n", exp / FOLDER)
+    write_last_words(f"{message}\n", exp / FOLDER)
     print(message, file=sys.stderr, flush=True)
     if "mpi4py.MPI" in sys.modules:
         from mpi4py import MPI

@@ -1,4 +1,4 @@
-"""What the lattice verbs share."""
+"""Functions that the lattice verbs share."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def read_symbol_table(args: argparse.Namespace) -> SymbolTable | None:
 
 
 def lattices(rspecifier: str) -> Iterator[tuple[str, Lattice]]:
-    """(utterance, lattice) of all archives that `rspecifier` names."""
+    """Iterate over (utterance, lattice) of all archives that `rspecifier` names."""
     return (entry for path in read_paths(rspecifier) for entry in read_lattices(path))
 
 
 def write_words(wspecifier: str, items: Iterable[tuple[str, Sequence[int]]], symbols: SymbolTable | None) -> None:
-    """Word numbers as an archive; with `symbols`, lines of an utterance and its words."""
+    """Write word numbers as an archive; with `symbols`, lines of an utterance and its words."""
     path, binary = write_path(wspecifier)
     if symbols is None:
         write_int_vectors(path, ((utt, np.array(words, np.int32)) for utt, words in items), binary)

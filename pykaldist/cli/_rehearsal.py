@@ -1,4 +1,4 @@
-"""A tiny corpus that goes through every stage, so that every kernel is compiled for the types of arrays that the stages give it."""
+"""A tiny corpus and the verbs that take it through every stage, so that every kernel is compiled for the array types in use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHORT = ["--num-iters", "3", "--max-iter-inc", "2", "--realign-iters", "1"]
 
 
 def _verb(line: str, *more: str) -> None:
-    """Run a verb; what it prints is shown only if it fails."""
+    """Run a verb; its output is shown only if it fails."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         status = cli.main([*line.split(), *more])
@@ -31,21 +31,23 @@ def _verb(line: str, *more: str) -> None:
 
 
 def _corpus(folder: Path) -> None:
-    """Speech whose phones lie in directions of their own, its dictionary, and its features in data/."""
+    """Write the tiny corpus: speech whose phones lie in directions of their own, its dictionary, and its features in data/."""
     rng = np.random.default_rng(0)
     (folder / "dict").mkdir()
     for name, text in {"silence_phones": "SIL\nSPN\n", "nonsilence_phones": "A\nB\nC\n", "optional_silence": "SIL\n",
                        "lexicon": "<UNK> SPN\n" + "".join(f"{word} {' '.join(phones)}\n" for word, phones in _WORDS.items())}.items():
         (folder / "dict" / f"{name}.txt").write_text(text, encoding="utf-8")
     centre = {phone: rng.standard_normal(_DIM) * 4 for phone in "ABC_"}
-    text, feats = {}, {}
+    transcripts: dict[str, str] = {}
+    feats: dict[str, np.ndarray] = {}
     for n in range(_UTTERANCES):
         words = rng.choice(list(_WORDS), size=4).tolist()
         rows = [centre[phone] * (1 + 0.3 * third) for phone in f"_{''.join(_WORDS[w] for w in words)}_" for third in range(3)
                 for _ in range(int(rng.integers(2, 6)))]
         utt = f"spk{n % _SPEAKERS}-{n:02d}"
-        text[utt], feats[utt] = " ".join(words), np.array(rows, np.float32) + rng.standard_normal((len(rows), _DIM)).astype(np.float32)
-    data = write_datadir(folder / "data", {u: "none" for u in text}, text, {u: u[:4] for u in text})
+        transcripts[utt] = " ".join(words)
+        feats[utt] = np.array(rows, np.float32) + rng.standard_normal((len(rows), _DIM)).astype(np.float32)
+    data = write_datadir(folder / "data", {u: "none" for u in transcripts}, transcripts, {u: u[:4] for u in transcripts})
     with MatrixWriter(folder / "feats.ark", data.path / "feats.scp") as writer:
         for utt in sorted(feats):
             writer.write(utt, feats[utt])
@@ -115,7 +117,7 @@ STEPS = {"language": _language, "monophones": _mono, "decoding": _decode, "netwo
 
 @contextlib.contextmanager
 def corpus(folder: Path) -> Iterator[None]:
-    """The tiny corpus in `folder`, which is the working directory for the block, in which nothing draws bars."""
+    """Make the tiny corpus in `folder`, the working directory for the block, in which nothing draws bars."""
     before, bars = Path.cwd(), os.environ.pop("PYKALDIST_PROGRESS_FD", None)
     os.chdir(folder)
     try:

@@ -85,7 +85,7 @@ def _features(path: Path) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _components(args: argparse.Namespace) -> tuple[Callable[[np.ndarray], np.ndarray], int]:
-    """What runs the network as nnet1's components, as far as is asked for, and its output dimension."""
+    """Make the function that runs the network as nnet1's components, as far as is asked for; and its output dimension."""
     from pykaldist.nnet.load import load_nnet1
     from pykaldist.nnet.nnet1 import Nnet1
     from pykaldist.nnet.nnet1_run import run

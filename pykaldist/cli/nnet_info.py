@@ -57,7 +57,7 @@ def _moments(name: str, array: np.ndarray) -> str:
 
 
 def _named(args: argparse.Namespace) -> str:
-    """A network as `pykaldist train --nnet NAME` makes it."""
+    """Make a network as `pykaldist train --nnet NAME` makes it."""
     from pykaldist.nnet.cnn import CnnOptions
     from pykaldist.nnet.describe import describe
     from pykaldist.nnet.kinds import KINDS, PRESETS, default_splice, make_nnet

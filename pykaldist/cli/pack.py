@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _phone_labels(ali: AlignmentDir) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """(each utterance's phones in the order of its alignment, what stands for the numbers)."""
+    """The label sequences of phones: each utterance's in the order of its alignment, and what stands for the numbers."""
     if not ali.has_transition_ids or ali.model is None:
         raise UserError(f"--ctc phones: {ali.path} has pdfs without transition-ids, which do not say what the phones are; use --ctc chars.")
     if not (ali.path / "phones.txt").is_file():
@@ -93,7 +93,7 @@ def _phone_labels(ali: AlignmentDir) -> tuple[dict[str, np.ndarray], dict[str, i
 
 
 def _char_labels(data: DataDir) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """(each utterance's characters, words parted by <space>, what stands for the numbers)."""
+    """The label sequences of characters: each utterance's, words parted by <space>, and what stands for the numbers."""
     texts = {utt: [c if c != " " else "<space>" for c in " ".join(words)] for utt, words in data.text.items()}
     tokens = {"<blk>": 0, "<space>": 1}
     for name in sorted({c for text in texts.values() for c in text} - {"<space>"}):

@@ -31,6 +31,6 @@ def run(args: argparse.Namespace) -> int:
     options, strategy = from_args(DbnOptions, args), pick_variant("strategy", args.strategy, STRATEGIES, args)
     made = make_strategy(job.strategy, strategy)
     job.settle(made)
-    return run_job(args, job, made.survives,
+    return run_job(args, job, made.fault_tolerant,
                    lambda: DbnExperiment(args.store, args.exp, options, job, strategy, from_args(TrainerOptions, args),
                                          from_args(DivergenceOptions, args)))

@@ -1,6 +1,6 @@
-"""Train with chosen strategies on simulated clusters, and draw loss against simulated time and speed-up against N.
+r"""Train with chosen strategies on simulated clusters, and draw loss against simulated time and speed-up against N.
 
-  pykaldist simulate --strategies "ssgd,asgd,adpsgd --pattern random-ring" --ngpus 1,4,16 --clusters v100-ethernet --accuracies 60,65 \\
+  pykaldist simulate --strategies "ssgd,asgd,adpsgd --pattern random-ring" --ngpus 1,4,16 --clusters v100-ethernet --accuracies 60,65 \
       --train-options "--hid-layers 4 --hid-dim 512 --num-epochs 8" exp/dnn/store exp/simulated
 
 Every combination is a run of `pykaldist train` in a folder of its own, with its output in train.log there; run again, those that are
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _predict(args: argparse.Namespace, chosen: list[str]) -> None:
-    """The time of an epoch, with nothing trained."""
+    """Print the predicted time of an epoch, with nothing trained."""
     for name in ("accuracies", "train_options"):
         if getattr(args, name):
             raise UserError(f"--{name.replace('_', '-')} {getattr(args, name)}: nothing is trained without a store; give one and a folder.")
@@ -89,7 +89,7 @@ def _predict(args: argparse.Namespace, chosen: list[str]) -> None:
 
 
 def _parsed(strategy: str) -> tuple[str, object]:
-    """A strategy's name and its options from text such as `adpsgd --pattern ring`."""
+    """Read a strategy's name and its options from text such as `adpsgd --pattern ring`."""
     name, *words = shlex.split(strategy) or [""]
     if name not in strategies():
         raise UserError(f"--strategies {strategy}: there is no strategy {name!r}; choose among {', '.join(strategies())}.")

@@ -1,1 +1,1 @@
-"""Decoding: graphs, the lattice decoder, lattices."""
+"""Decoding: language models, decoding graphs, the lattice decoder, and operations on lattices."""

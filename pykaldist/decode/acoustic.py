@@ -1,4 +1,4 @@
-"""Acoustic models as the decoder sees them: an utterance of a data directory in, log-likelihoods of pdfs out.
+"""Acoustic models for the decoder: from an utterance of a data directory to log-likelihoods of pdfs.
 
 What a model directory holds says what it is: `LOADERS` maps a file to the function that loads such a model, the first match wins.
 """
@@ -20,7 +20,7 @@ from pykaldist.nnet.forwarding import ForwardOptions
 
 
 class AcousticModel(Protocol):
-    """Scores frames against pdfs; `tid2pdf` maps transition-ids to pdfs (index 0 unused)."""
+    """An acoustic model, which scores frames against pdfs; `tid2pdf` maps transition-ids to pdfs (index 0 unused)."""
 
     tid2pdf: np.ndarray
 
@@ -34,8 +34,10 @@ class AcousticModel(Protocol):
 
 
 class GmmModel:
-    """A model file with Gaussian mixtures, `model_dir/final.mdl` unless named, and the features that the model directory asks for, adapted
-    by the fMLLR transforms of `transform_dir`."""
+    """A GMM system: its model file, and the features that the model directory asks for.
+
+    The file is `model_dir/final.mdl` unless named. Features are adapted by the fMLLR transforms of `transform_dir`.
+    """
 
     def __init__(self, model_dir: Path, model: Path | None = None, transform_dir: Path | None = None) -> None:
         self._path = model or model_dir / "final.mdl"
@@ -49,12 +51,12 @@ class GmmModel:
         return feats
 
     def loglikes(self, feats: np.ndarray, pdfs: np.ndarray | None = None) -> np.ndarray:
-        """Of the pdfs listed, in that order, if given."""
+        """Log-likelihoods of all pdfs, or of those listed, in that order."""
         return self._gmm.loglikes(feats, pdfs)
 
 
 class NeuralModel:
-    """`final.pt`: a network's posteriors over priors; the transition model and the features as the model directory says."""
+    """A network in `final.pt`: its posteriors over priors; the transition model and the features are those of the model directory."""
 
     def __init__(self, model_dir: Path, forwarding: ForwardOptions) -> None:
         import torch  # two seconds that a GMM does not need
@@ -81,7 +83,7 @@ class NeuralModel:
 
 
 class Nnet1Model:
-    """A Kaldi nnet1 directory: `final.nnet`, `final.feature_transform`, `ali_train_pdf.counts`, `final.mdl`."""
+    """A network in a Kaldi nnet1 directory: `final.nnet`, `final.feature_transform`, `ali_train_pdf.counts`, `final.mdl`."""
 
     def __init__(self, model_dir: Path) -> None:
         import torch
@@ -117,7 +119,7 @@ LOADERS: dict[str, Callable[[Path, ForwardOptions], AcousticModel]] = {
 
 def load_acoustic_model(model_dir: str | os.PathLike[str], model: Path | None = None, transform_dir: Path | None = None,
                         forwarding: ForwardOptions | None = None) -> AcousticModel:
-    """The model of a directory; raises UserError where it holds none.
+    """Read the acoustic model of a directory; raises UserError where it holds none.
 
     Of a GMM's directory the file `model` can be taken instead of final.mdl, and the fMLLR transforms of `transform_dir` applied.
     `forwarding`: how a bidirectional network reads utterances.

@@ -1,4 +1,4 @@
-"""fMLLR transforms for speech whose transcript is not known: from the lattices of an earlier decoding.
+"""fMLLR transforms of speech without transcripts, estimated from the lattices of an earlier decoding.
 
 Every frame counts for each pdf with its posterior in the lattice; within a pdf it is divided among the Gaussians. What silence weighs is
 scaled. On the first pass the lattices are those of the model for features that are not adapted, which divides the frames, while the
@@ -31,7 +31,7 @@ def transforms_from_lattices(data: DataDir, utts: Sequence[str], model_dir: Path
                              silence_phones: Sequence[int], acwt: float, options: FmllrOptions, aligner: Path | None = None,
                              transform_dir: Path | None = None, target: Path | None = None, beam: float = 0.0) -> tuple[
                                  dict[str, np.ndarray], str]:
-    """A transform (D, D + 1) for each speaker of `utts`, and a line that says what came out.
+    """Estimate a transform (D, D + 1) for each speaker of `utts`; returns them, and a line that says what came out.
 
     `lattices` is the archive of these utterances; those without one count for nothing; with a `beam` they are determinised within it first.
     `target` is the model that the transforms are made for (default: final.mdl of `model_dir`), `aligner` the one that divides frames among

@@ -29,7 +29,7 @@ from pykaldist.io.tables import open_archive, read_lines, read_map
 
 @dataclass
 class ArpaSummary:
-    """What `check_arpa` saw."""
+    """A summary of an ARPA file that `check_arpa` has read."""
 
     counts: list[int]  # n-grams of each order
     outside: int  # n-grams with a word outside the vocabulary
@@ -67,10 +67,10 @@ def check_arpa(path: str | os.PathLike[str], vocabulary: set[str]) -> ArpaSummar
     number, line = next(items, (len(lines), ""))
     counts: list[int] = []
     while line.startswith("ngram "):
-        order, _, count = line[6:].partition("=")
-        if order.strip() != str(len(counts) + 1) or not count.strip().isdigit():
+        order_text, _, count_text = line[6:].partition("=")
+        if order_text.strip() != str(len(counts) + 1) or not count_text.strip().isdigit():
             raise wrong(number, f"expected `ngram {len(counts) + 1}=COUNT`, found {line!r}")
-        counts.append(int(count))
+        counts.append(int(count_text))
         number, line = next(items, (len(lines), ""))
     if not counts:
         raise wrong(number, f"expected `ngram 1=COUNT` after \\data\\, found {line!r}")
@@ -135,7 +135,7 @@ def _stderr_to(path: Path) -> Iterator[None]:
 
 
 def grammar(arpa: str | os.PathLike[str], words: str | os.PathLike[str]) -> tuple[Fst, ArpaSummary]:
-    """G of an ARPA file over the symbols of `words` (words.txt); raises UserError for errors in the file."""
+    """Make the transducer G of an ARPA file over the symbols of `words` (words.txt); raises UserError for errors in the file."""
     symbols = read_map(words)
     if "#0" not in symbols:
         raise UserError(f"{words} has no #0, which back-off arcs take; make the language directory with utils/prepare_lang.sh.")
@@ -193,7 +193,7 @@ def format_lm(lang: str | os.PathLike[str], arpa: str | os.PathLike[str], lexico
 
 
 def _has_cycle(fst: Fst, among: np.ndarray) -> bool:
-    """Whether the arcs that `among` selects form a cycle: peels off arcs that lead to states with none of them."""
+    """Whether the arcs that `among` selects form a cycle; it peels off arcs that lead to states with none of them."""
     source, target = fst.source[among], fst.nextstate[among]
     while len(source):
         goes_on = np.isin(target, source)

@@ -1,4 +1,4 @@
-"""The body of Kaldi's compact lattices (arc type `compactlattice44`): between the words of a file and flat arrays.
+"""Reader and writer of the body of Kaldi's compact lattices (arc type `compactlattice44`), as flat arrays.
 
 For each state: its final weight, the number of its arcs (int64), its arcs. A weight is graph cost, acoustic cost (float32) and a string
 of transition-ids (int32 length, then the ids); an arc is its word, twice, its weight and the next state. A state that is not final has
@@ -6,6 +6,8 @@ infinite costs. Source: Kaldi's fstext/lattice-weight.h and OpenFst's vector-fst
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -18,17 +20,17 @@ _ACCEPTOR, _NO_EPSILONS, _WEIGHTED = 0x10000, 0x0A800000, 0x100000000  # OpenFst
 
 @kernel
 def _measure(words: np.ndarray, num_states: int) -> tuple[int, int, int]:
-    """(number of arcs, of transition-ids, words read); the last is -1 where the data end too early or make no sense."""
+    """Count the arcs, the transition-ids and the words of a body; the last is -1 where the data end too early or make no sense."""
     arcs = ids = pos = 0
     for _ in range(num_states):
         if pos + 3 > len(words):
             return 0, 0, -1
-        length = np.int64(words[pos + 2])
+        length: Any = np.int64(words[pos + 2])
         if length < 0 or pos + 5 + length > len(words):
             return 0, 0, -1
         ids += length
         pos += 5 + length
-        narcs = np.int64(words[pos - 2])
+        narcs: Any = np.int64(words[pos - 2])
         if narcs < 0 or words[pos - 1] != 0:
             return 0, 0, -1
         for _ in range(narcs):
@@ -110,7 +112,7 @@ def _write(offset: np.ndarray, word: np.ndarray, cost: np.ndarray, target: np.nd
 
 def unpack_compact(data: bytes | memoryview, header: Header) -> tuple[
         np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:
-    """(offset, word, cost, target, string, transition_ids, end position) of the lattice at `header`; see `Lattice`.
+    """Read the lattice at `header`: (offset, word, cost, target, string, transition_ids, end position); see `Lattice`.
 
     `cost` is [arcs + states, 2], graph and acoustic costs of arcs and then of final states. Raises ValueError, with the rest of a sentence,
     for damage.
@@ -124,6 +126,6 @@ def unpack_compact(data: bytes | memoryview, header: Header) -> tuple[
 
 def pack_compact(offset: np.ndarray, word: np.ndarray, cost: np.ndarray, target: np.ndarray, string: np.ndarray,
                  transition_ids: np.ndarray) -> bytes:
-    """A whole file, with the header that Kaldi's decoders write; state 0 starts."""
+    """Write a whole file as bytes, with the header that Kaldi's decoders write; state 0 starts."""
     properties = EXPANDED_MUTABLE | _ACCEPTOR | (_NO_EPSILONS if word.all() else 0) | (_WEIGHTED if cost[: len(word)].any() else 0)
     return vector_header(ARC_TYPE, properties, 0, len(offset) - 1, 0) + _write(offset, word, cost, target, string, transition_ids).tobytes()

@@ -1,4 +1,4 @@
-"""How sure a lattice is of each word of a hypothesis: the share of its paths that have that word in that place.
+"""Confidences of the words of a hypothesis: the share of a lattice's paths that have the word in that place.
 
 "That place" is by edit distance, not by time: gamma(q) is the probability that the q-th word of the hypothesis is aligned with itself when
 the hypothesis R is aligned with a path drawn from the lattice. With p(a) the probability of arc a given the state that it enters, and
@@ -45,7 +45,7 @@ def _arc_distances(before: np.ndarray, word: int, ref: np.ndarray, distance: np.
 @kernel
 def _gamma(source: np.ndarray, target: np.ndarray, word: np.ndarray, cost: np.ndarray, num_states: int, ref: np.ndarray) -> tuple[
         np.ndarray, float]:
-    """(gamma [len(ref)], expected edit distance); arcs are sorted by source, the last state is the only end."""
+    """Compute (gamma [len(ref)], expected edit distance); arcs are sorted by source, the last state is the only end."""
     length = len(ref) + 1
     alpha = np.full(num_states, -np.inf)
     alpha[0] = 0.0
@@ -80,7 +80,7 @@ def _gamma(source: np.ndarray, target: np.ndarray, word: np.ndarray, cost: np.nd
 
 
 def confidences(lattice: Lattice, words: Sequence[int], acoustic_scale: float, lm_scale: float = 1.0) -> tuple[np.ndarray, float]:
-    """(probability of each word of the hypothesis `words`, expected edit distance of the lattice's paths from it).
+    """Compute the probability of each word of the hypothesis `words`, and the expected edit distance of the lattice's paths from it.
 
     Raises ValueError where the lattice has no path.
     """

@@ -1,4 +1,4 @@
-"""When each word of a lattice's best path was said, and how sure the lattice is of it (CTM files).
+"""Times and confidences of the words of a lattice's best path (CTM files).
 
 The words' places follow from the path's phones by the pronunciations in `phones/align_lexicon.int`, as Kaldi's lattice-align-words-lexicon
 finds them: optional silences belong to no word. Confidences are those of `confidence.py`.
@@ -29,14 +29,14 @@ from pykaldist.progress import progress
 
 @dataclass
 class CtmOptions:
-    """Kaldi's names (steps/get_ctm.sh)."""
+    """The options of CTM files, with Kaldi's names (steps/get_ctm.sh)."""
 
     min_lmwt: int = option(4, "lowest language model weight (the acoustic scale is one over it)")
     max_lmwt: int = option(15, "highest language model weight")
     frame_shift: float = option(0.01, "seconds from frame to frame")
 
     def check(self) -> None:
-        """Raises UserError for a value that cannot work."""
+        """Check the options; raises UserError for a value that cannot work."""
         if not (1 <= self.min_lmwt <= self.max_lmwt and self.frame_shift > 0):
             raise UserError(f"expected 1 <= min-lmwt <= max-lmwt and frame-shift > 0, found {self.min_lmwt}, {self.max_lmwt} and "
                             f"{self.frame_shift}.")
@@ -53,7 +53,7 @@ class TimedWord:
 
 
 class WordTimer:
-    """Finds the words of a lattice in time, for one language (or graph) directory and transition model."""
+    """Finds the times of a lattice's words, for one language (or graph) directory and transition model."""
 
     def __init__(self, lang: LangDir, model: TransitionModel) -> None:
         self._model, self._name = model, str(lang.path)
@@ -62,7 +62,7 @@ class WordTimer:
             self._prons.setdefault(word, []).append(tuple(phones))
 
     def place(self, words: Sequence[int], phones: tuple[int, ...]) -> list[tuple[int, int]]:
-        """(first phone, number of phones) of each word; the last word may be cut short. Raises UserError where they do not fit."""
+        """Find (first phone, number of phones) of each word; the last word may be cut short. Raises UserError where they do not fit."""
         silences = self._prons.get(0, [])
         dead: set[tuple[int, int]] = set()
         # Depth first over (words placed, phones used); the places of the words so far are in the chain behind a node.
@@ -89,7 +89,10 @@ class WordTimer:
                         "directory of the decoding graph.")
 
     def words(self, lattice: Lattice, acoustic_scale: float) -> list[TimedWord]:
-        """The words of the best path; raises ValueError where there is none, UserError where the model or lexicon does not fit."""
+        """Find the words of the best path in time.
+
+        Raises ValueError where there is no path, UserError where the model or lexicon does not fit.
+        """
         path = best_path(lattice, acoustic_scale)
         phones, _, frames = phone_segments(path.transition_ids, self._model)
         starts = np.concatenate([[0], np.cumsum(frames)])
@@ -100,7 +103,9 @@ class WordTimer:
 
 def ctm_lines(timer: WordTimer, words: SymbolTable, utt: str, lattice: Lattice, acoustic_scale: float, frame_shift: float,
               recording: str | None = None, begin: float = 0.0) -> list[tuple[str, float, str]]:
-    """(recording, start, line `recording start seconds word confidence`) of each word of an utterance that begins at `begin` seconds.
+    """The lines of an utterance that begins at `begin` seconds: (recording, start, line) for each word.
+
+    A line is `recording start seconds word confidence`.
 
     `recording` is a file and a channel; without it, the utterance and 1.
     """

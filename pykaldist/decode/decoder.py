@@ -1,4 +1,7 @@
-"""The beam-search lattice decoder: options, the graph made ready, one call an utterance. The search itself is in `search.py`."""
+"""The beam-search lattice decoder: its options, the preparation of the graph, and one call an utterance.
+
+The search itself is in `search.py`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from pykaldist.options import option
 
 @dataclass
 class DecoderOptions:
-    """Kaldi's names and defaults (steps/decode.sh)."""
+    """The options of the decoder, with Kaldi's names and defaults (steps/decode.sh)."""
 
     beam: float = option(13.0, "beam, in natural-log cost: wider is slower and more exact")
     lattice_beam: float = option(8.0, "beam of the lattice: paths worse than the best by more are dropped")
@@ -27,7 +30,7 @@ class DecoderOptions:
     beam_delta: float = option(0.5, "added to the beam of the next frame where max-active or min-active rules")
 
     def check(self) -> None:
-        """Raises UserError for a value that cannot work."""
+        """Check the options; raises UserError for a value that cannot work."""
         if not (self.beam > 0 and self.lattice_beam > 0 and self.acwt > 0 and self.beam_delta > 0):
             raise UserError(f"beam ({self.beam}), lattice-beam ({self.lattice_beam}), acwt ({self.acwt}) and beam-delta "
                             f"({self.beam_delta}) must be above 0.")
@@ -37,7 +40,7 @@ class DecoderOptions:
 
 
 class LatticeDecoder:
-    """Decodes utterances on one graph; keeps its working memory from one to the next. Not for use from two threads at once.
+    """Decodes utterances on one graph; it keeps its working memory from one to the next. Not for use from two threads at once.
 
     `tid2pdf` maps transition-ids, the graph's input labels, to pdfs (index 0 is not used). Raises UserError where the graph has labels
     that the model has not.
@@ -69,7 +72,7 @@ class LatticeDecoder:
                                  options.beam_delta, 0.1)], search.BEAMS)[0]
 
     def decode(self, loglikes: np.ndarray) -> Lattice | None:
-        """The lattice of an utterance, pruned to the lattice beam; None where no path survives the beam.
+        """Decode an utterance: its lattice, pruned to the lattice beam; None where no path survives the beam.
 
         `loglikes` is [frames, pdfs]; it is scaled by `acwt` in the search, and unscaled in the lattice. Where no final state was reached,
         every token of the last frame counts as final and `reached_final` is False. Raises UserError for a matrix that does not fit.

@@ -1,4 +1,4 @@
-"""Determinisation of a lattice on its words: for each word sequence, the best path at the scale of decoding, and no other.
+"""Determinisation of a lattice on its words: for each word sequence it keeps the best path at the scale of decoding, and no other.
 
 Kaldi's decoders write lattices that are determinised so, with the transition-ids of the path that was kept, which decides what alignment a
 word sequence has when the scales change. The method is that of D. Povey et al., "Generating exact lattices in the WFST framework",
@@ -17,6 +17,7 @@ Strings are nodes of a trie, so that equal strings are equal numbers; node 0 is 
 from __future__ import annotations
 
 import heapq
+from typing import Any
 
 import numpy as np
 
@@ -41,10 +42,10 @@ def _grown(x: np.ndarray, size: int) -> np.ndarray:
 
 
 @kernel
-def _longer_string(children: dict[int, int], trie: np.ndarray, node: int, transition_ids: np.ndarray) -> tuple[np.ndarray, int]:
-    """(the trie, the node of string `node` with `transition_ids` behind it)."""
+def _longer_string(children: dict[int, int], trie: np.ndarray, node: Any, transition_ids: np.ndarray) -> tuple[np.ndarray, int]:
+    """Append `transition_ids` to string `node`: (the trie, the node of the longer string)."""
     for tid in transition_ids:
-        key = (np.int64(node) << 32) | (np.int64(tid) & 0xFFFFFFFF)
+        key: Any = (np.int64(node) << 32) | (np.int64(tid) & 0xFFFFFFFF)
         if key in children:
             node = children[key]
         else:
@@ -58,7 +59,7 @@ def _longer_string(children: dict[int, int], trie: np.ndarray, node: int, transi
 
 @kernel
 def _common(trie: np.ndarray, a: int, b: int) -> int:
-    """The longest common prefix of two strings."""
+    """The node of the longest common prefix of two strings."""
     while trie[a, _DEPTH] > trie[b, _DEPTH]:
         a = trie[a, _PARENT]
     while trie[b, _DEPTH] > trie[a, _DEPTH]:
@@ -82,7 +83,7 @@ def _spelled(trie: np.ndarray, node: int, prefix: int) -> np.ndarray:
 def _determinize(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoustic: np.ndarray, target: np.ndarray, final: np.ndarray,
                  final_acoustic: np.ndarray, string: np.ndarray, transition_ids: np.ndarray, to_end: np.ndarray, acwt: float, beam: float,
                  max_work: int) -> tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(number of states, source, word, graph, acoustic, target, string node of each arc, trie).
+    """Determinise: (number of states, source, word, graph, acoustic, target, string node of each arc, trie).
 
     State 0 starts. An arc of word 0 into state 1 is a final weight. After `max_work`, sets not yet expanded stay so.
     """
@@ -197,7 +198,7 @@ def _determinize(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoust
                 completion = min(completion, residual_g[e] + acwt * residual_a[e] + to_end[member[e]])
             if forward[n] + base + completion > limit:
                 continue
-            new = buckets[key] if key in buckets else np.int64(-1)
+            new: Any = buckets[key] if key in buckets else np.int64(-1)
             while new >= 0:
                 same = first[new + 1] - first[new] == count - begin
                 e = 0
@@ -230,7 +231,7 @@ def _determinize(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoust
 
 @kernel
 def _strings(trie: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(where each string begins, and the end of the last; the transition-ids) of these nodes."""
+    """The strings of these nodes: (where each one begins, and the end of the last; the transition-ids)."""
     string = np.zeros(len(nodes) + 1, np.int64)
     for i in range(len(nodes)):
         string[i + 1] = string[i] + trie[nodes[i], _DEPTH]
@@ -244,7 +245,7 @@ def _strings(trie: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def determinize(lattice: Lattice, acwt: float, beam: float = 8.0) -> Lattice:
-    """The lattice with one path a word sequence, the best at `acwt`, among paths within `beam` of the best.
+    """Determinise a lattice: one path a word sequence, the best at `acwt`, among paths within `beam` of the best.
 
     Its arcs all have words. Where that would take more than MAX_WORK, the worst of the paths are left out, as with a smaller beam. Raises
     ValueError where the lattice has no path.

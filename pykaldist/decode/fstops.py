@@ -1,4 +1,4 @@
-"""Operations on transducers that kaldifst lacks: local epsilon removal, weight pushing; and the passage to and from kaldifst.
+"""Operations on transducers that kaldifst lacks, local epsilon removal and weight pushing; and conversion to and from kaldifst.
 
 `remove_eps_local` never makes the transducer grow, unlike full epsilon removal: it only joins pairs of arcs (a, b), a into and b out of
 state t, that can be one arc (at most one of them has an input label, and at most one an output label), where t has
@@ -37,7 +37,7 @@ _CHECK_EVERY = 5  # steps of the power method between two looks at its error
 
 
 def to_kaldifst(fst: Fst) -> Any:
-    """The same transducer as a kaldifst.StdVectorFst."""
+    """Convert a transducer to a kaldifst.StdVectorFst."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "fst"
         path.write_bytes(fst.to_bytes())
@@ -45,7 +45,7 @@ def to_kaldifst(fst: Fst) -> Any:
 
 
 def from_kaldifst(fst: Any) -> Fst:
-    """A kaldifst.StdVectorFst as flat arrays; an FST without states has start -1."""
+    """Convert a kaldifst.StdVectorFst to flat arrays; an FST without states has start -1."""
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "fst")
         fst.write(path)
@@ -54,7 +54,7 @@ def from_kaldifst(fst: Any) -> Fst:
 
 @kernel
 def _log_plus(a: np.float32, b: np.float32) -> np.float32:
-    """The cost of two ways together: -log(exp(-a) + exp(-b))."""
+    """The cost of two paths together: -log(exp(-a) + exp(-b))."""
     low, high = min(a, b), max(a, b)
     return low if high == np.inf else np.float32(low - np.log1p(np.exp(np.float64(low - high))))
 
@@ -63,7 +63,10 @@ def _log_plus(a: np.float32, b: np.float32) -> np.float32:
 def _remove_eps_local(start: int, final: np.ndarray, head: np.ndarray, tail: np.ndarray, chain: np.ndarray, source: np.ndarray,
                       ilabel: np.ndarray, olabel: np.ndarray, weight: np.ndarray, target: np.ndarray) -> tuple[
                           np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """`head`, `tail` and `chain` link each state's arcs; returns (source, ilabel, olabel, weight, target) of old and new arcs."""
+    """Remove epsilons; returns (source, ilabel, olabel, weight, target) of old and new arcs.
+
+    `head`, `tail` and `chain` link each state's arcs.
+    """
     inf = np.float32(np.inf)
     arcs = len(target)
     ways_in = np.zeros(len(final), np.int64)
@@ -149,7 +152,7 @@ def _longer(x: np.ndarray, size: int) -> np.ndarray:
 
 
 def remove_eps_local(fst: Fst) -> Fst:
-    """An equivalent transducer with fewer epsilons; states that fall out of use stay, without arcs."""
+    """Make an equivalent transducer with fewer epsilons; states that fall out of use stay, without arcs."""
     count = np.diff(fst.offset)
     head = np.where(count > 0, fst.offset[:-1], -1)
     tail = np.where(count > 0, fst.offset[1:] - 1, -1)
@@ -174,7 +177,7 @@ def _times(offset: np.ndarray, nextstate: np.ndarray, probability: np.ndarray, f
 
 
 def push_special(fst: Fst, delta: float = 1 / 1024, max_iterations: int = 200) -> Fst:
-    """The same transducer with its weights pushed so that all states' arcs sum to one constant, to within `delta` in the log.
+    """Push the weights so that all states' arcs sum to one constant, to within `delta` in the log.
 
     After `max_iterations` the sums are left as near to each other as they are by then.
     """

@@ -1,4 +1,6 @@
-"""The decoding graph, from a language directory, a tree and a model; the operations and their order are those of Kaldi's mkgraph.sh:
+"""The decoding graph HCLG, made of a language directory, a tree and a model.
+
+The operations and their order are those of Kaldi's mkgraph.sh:
 
     LG = push(min(det(L o G)));  CLG = C o LG;  HCLG = self-loops(min(local epsilon removal(det(H o CLG) without disambiguation)))
 
@@ -40,7 +42,7 @@ from pykaldist.progress import Progress
 
 @dataclass
 class GraphOptions:
-    """Scales of the HMM's transition probabilities against the other scores, as Kaldi's mkgraph.sh."""
+    """The scales of the HMM's transition probabilities against the other scores, as in Kaldi's mkgraph.sh."""
 
     self_loop_scale: float = option(0.1, "scale of the self-loop probabilities")
     transition_scale: float = option(1.0, "scale of the other transition probabilities")
@@ -54,7 +56,7 @@ def _determinize(fst: kaldifst.StdVectorFst, what: str) -> None:
 
 
 def lexicon_and_grammar(lexicon: Fst, grammar: Fst) -> Fst:
-    """LG from L_disambig and G: composed, determinised, minimised, pushed."""
+    """Make LG from L_disambig and G: composed, determinised, minimised, pushed."""
     left, right = to_kaldifst(lexicon), to_kaldifst(grammar)
     kaldifst.arcsort(left, "olabel")
     kaldifst.arcsort(right, "ilabel")
@@ -82,7 +84,7 @@ def _transition_states(window: Sequence[int], tree: ContextDependency, model: Tr
 
 def h_transducer(windows: Sequence[Sequence[int]], tree: ContextDependency, model: TransitionModel,
                  transition_scale: float = 1.0) -> tuple[Fst, np.ndarray]:
-    """H without self-loops: transition-ids in, context windows out; and the input labels that stand for disambiguation symbols.
+    """Make H without self-loops, from transition-ids to context windows; and the input labels that stand for disambiguation symbols.
 
     `windows[i]` says what output label i means: a window of phones, or one number <= 0 for a disambiguation symbol.
     """
@@ -126,7 +128,7 @@ def h_transducer(windows: Sequence[Sequence[int]], tree: ContextDependency, mode
 
 
 def add_self_loops(fst: Fst, model: TransitionModel, self_loop_scale: float = 0.1) -> Fst:
-    """The graph with the HMM states' self-loops, each after the transition out of the same HMM state.
+    """Add the HMM states' self-loops to a graph, each after the transition out of the same HMM state.
 
     The transition-state of a graph state is that of the arcs into it; where these differ, all but one way of entering goes by a state
     of its own, with an epsilon to the old one.
@@ -163,7 +165,7 @@ def add_self_loops(fst: Fst, model: TransitionModel, self_loop_scale: float = 0.
 
 def decoding_graph(lexicon: Fst, grammar: Fst, disambig: Sequence[int], tree: ContextDependency, model: TransitionModel,
                    options: GraphOptions) -> tuple[Fst, np.ndarray]:
-    """HCLG, and the labels that stood for disambiguation symbols (`disambig`: the phone symbols #0, #1, ...).
+    """Make HCLG, and the labels that stood for disambiguation symbols (`disambig`: the phone symbols #0, #1, ...).
 
     Raises UserError where L and G do not fit, or cannot be determinised.
     """

@@ -1,4 +1,4 @@
-"""Lattices: word graphs with graph and acoustic costs apart and the transition-ids of each arc, and their files.
+"""Lattices and their files: word graphs with the transition-ids of each arc, graph and acoustic costs apart.
 
 Acoustic costs are stored unscaled (minus log-likelihood), so one lattice answers at every scale. Files are Kaldi's: gzipped archives of
 compact lattices, which `lattice-scale` and `lattice-best-path` read. State-level ones (`lattice4`) are read too.
@@ -27,7 +27,7 @@ _LONGEST_KEY = 500
 
 @dataclass
 class Lattice:
-    """S states in topological order (state 0 starts), A arcs; the arcs of state s are `offset[s]:offset[s + 1]`.
+    """A lattice with S states in topological order (state 0 starts) and A arcs; the arcs of state s are `offset[s]:offset[s + 1]`.
 
     A state is final where `final` is not inf. A decoder's arc has at most one transition-id, a determinised lattice's any number: those of
     arc a are `transition_ids[string[a]:string[a + 1]]`, those of a final state s likewise with `A + s` for `a`.
@@ -59,13 +59,13 @@ class Lattice:
 
     @property
     def num_frames(self) -> int:
-        """The frames of its paths, which are as many on each."""
+        """The number of frames of its paths, which is the same on each."""
         ends = self.frame + np.diff(self.string[self.num_arcs :])
         return int(ends[self.final < np.inf].max(initial=0))
 
     @property
     def frame(self) -> np.ndarray:
-        """Frames taken on the way to each state, int64 [S]."""
+        """The number of frames on the way to each state, int64 [S]."""
         return _frames(self.offset, self.target, self.string)
 
     @property
@@ -80,7 +80,7 @@ class Lattice:
     @classmethod
     def from_arcs(cls, offset: np.ndarray, transition_id: np.ndarray, word: np.ndarray, graph: np.ndarray, acoustic: np.ndarray,
                   target: np.ndarray, final: np.ndarray, reached_final: bool = True) -> Lattice:
-        """A state-level lattice: one transition-id an arc, 0 where it takes no frame."""
+        """Make a state-level lattice: one transition-id an arc, 0 where it takes no frame."""
         string = np.zeros(len(word) + len(final) + 1, np.int64)
         np.cumsum(transition_id != 0, out=string[1 : len(word) + 1])
         string[len(word) + 1 :] = string[len(word)]
@@ -89,13 +89,13 @@ class Lattice:
                    transition_id[transition_id != 0], reached_final)
 
     def to_bytes(self) -> bytes:
-        """A compact lattice file."""
+        """Write the lattice as the bytes of a compact lattice file."""
         cost = np.concatenate([np.stack([self.graph, self.acoustic], 1), np.stack([self.final, self.final_acoustic], 1)])
         return pack_compact(self.offset, self.word, cost, self.target, self.string, self.transition_ids)
 
     @classmethod
     def parse(cls, data: bytes | memoryview, pos: int = 0) -> tuple[Lattice, int]:
-        """The lattice at `pos`, its states as in the file if state 0 starts it, and the position after it.
+        """Read the lattice at `pos`, its states as in the file if state 0 starts it, and the position after it.
 
         Raises ValueError with the rest of a sentence.
         """
@@ -120,7 +120,7 @@ class Lattice:
         return lattice if header.start <= 0 else lattice.in_order(header.start), end
 
     def in_order(self, start: int = 0) -> Lattice:
-        """The same with `start` as state 0 and states in topological order; raises ValueError for a cycle."""
+        """The lattice with `start` as state 0 and states in topological order; raises ValueError for a cycle."""
         source = self.source
         if start == 0 and (self.target > source).all():
             return self
@@ -130,7 +130,7 @@ class Lattice:
         return self.select(np.argsort(rank))
 
     def select(self, states: np.ndarray) -> Lattice:
-        """Only these states, renumbered in this order, and the arcs between them."""
+        """The lattice of these states only, renumbered in this order, and the arcs between them."""
         number = np.full(self.num_states, -1, np.int64)
         number[states] = np.arange(len(states))
         source, target = number[self.source], number[self.target]
@@ -205,7 +205,7 @@ def write_lattices(path: str | os.PathLike[str], lattices: Iterable[tuple[str, L
 
 
 def read_lattices(path: str | os.PathLike[str]) -> Iterator[tuple[str, Lattice]]:
-    """(utterance, lattice) for each entry of an archive, gzipped if it ends in `.gz`.
+    """Iterate over (utterance, lattice) of an archive, gzipped if its name ends in `.gz`.
 
     Raises UserError for damage, and for a lattice without a path.
     """
@@ -233,7 +233,7 @@ def read_lattices(path: str | os.PathLike[str]) -> Iterator[tuple[str, Lattice]]
 
 
 def read_decode_dir(decode_dir: str | os.PathLike[str]) -> Iterator[tuple[str, Lattice]]:
-    """`read_lattices` over `lat.*.gz`, in the order of the jobs; raises UserError where there is none."""
+    """Iterate over (utterance, lattice) of all `lat.*.gz`, in the order of the jobs; raises UserError where there is none."""
     archives = sorted(Path(decode_dir).glob("lat.*.gz"), key=lambda path: (len(path.name), path.name))
     if not archives:
         raise UserError(f"{decode_dir} has no lattices (lat.*.gz); decode first.")

@@ -40,7 +40,7 @@ Ngram = tuple[str, ...]
 
 @dataclass
 class NgramModel:
-    """Probabilities and back-off weights of the n-grams seen, as the ARPA format has them."""
+    """An n-gram model: probabilities and back-off weights of the n-grams seen, as the ARPA format has them."""
 
     vocabulary: list[str]  # with </s>, without <s>
     probabilities: list[dict[Ngram, float]]  # [n-1]: n-gram -> p(last word | those before)
@@ -52,7 +52,10 @@ class NgramModel:
         return len(self.probabilities)
 
     def probability(self, word: str, context: Sequence[str]) -> float:
-        """p(word | context); more context than the order uses is dropped. Raises KeyError for a word outside the vocabulary."""
+        """The probability p(word | context); more context than the order uses is dropped.
+
+        Raises KeyError for a word outside the vocabulary.
+        """
         history = tuple(context)[max(0, len(context) - self.order + 1) :]
         weight = 1.0
         while (*history, word) not in self.probabilities[len(history)]:
@@ -60,7 +63,8 @@ class NgramModel:
             if not history:
                 raise KeyError(word)
             history = history[1:]
-        return weight * self.probabilities[len(history)][(*history, word)]
+        ngram = (*history, word)
+        return weight * self.probabilities[len(history)][ngram]
 
     def worst_sum(self) -> float:
         """The greatest deviation from one, over all contexts, of a context's probabilities summed over the vocabulary."""
@@ -95,7 +99,7 @@ class NgramModel:
 
 
 def estimate(sentences: Iterable[Sequence[str]], vocabulary: Iterable[str], order: int = 3, smoothing: str = "kneser-ney") -> NgramModel:
-    """An n-gram model of `sentences` over a closed vocabulary (</s> is added, <s> is not predicted).
+    """Estimate an n-gram model of `sentences` over a closed vocabulary (</s> is added, <s> is not predicted).
 
     Raises UserError for an empty text, a word outside the vocabulary, or <s> or </s> inside a sentence. An order that no sentence is
     long enough for is lowered, and `notes` says so.
@@ -126,7 +130,10 @@ def estimate(sentences: Iterable[Sequence[str]], vocabulary: Iterable[str], orde
 
 
 def _counts(sentences: list[Ngram], order: int, kneser_ney: bool) -> list[Counter[Ngram]]:
-    """[n-1]: n-gram -> its count, or Kneser-Ney's number of words before it; <s> alone is no unigram."""
+    """The counts of n-grams by order, [n-1]: n-gram -> its count, or Kneser-Ney's number of words before it.
+
+    <s> alone is no unigram.
+    """
     raw: list[Counter[Ngram]] = [Counter() for _ in range(order)]
     for sentence in sentences:
         for n in range(1, order + 1):
@@ -141,7 +148,7 @@ def _counts(sentences: list[Ngram], order: int, kneser_ney: bool) -> list[Counte
 
 
 def _lower(model: NgramModel, ngram: Ngram) -> float:
-    """p(w | h') for the n-gram hw."""
+    """The lower-order probability p(w | h') for the n-gram hw."""
     return 1 / len(model.vocabulary) if len(ngram) == 1 else model.probability(ngram[-1], ngram[1:-1])
 
 
@@ -157,7 +164,7 @@ def _add_kneser_ney(model: NgramModel, n: int, ngrams: Counter[Ngram]) -> None:
 
 
 def _discounts(n: int, ngrams: Counter[Ngram], notes: list[str]) -> tuple[float, ...]:
-    """D(1), D(2), D(3 and more) of one order."""
+    """The discounts D(1), D(2), D(3 and more) of one order."""
     of = Counter(ngrams.values())
     if all(of[k] for k in (1, 2, 3, 4)):
         y = of[1] / (of[1] + 2 * of[2])
@@ -180,7 +187,7 @@ def _add_witten_bell(model: NgramModel, ngrams: Counter[Ngram]) -> None:
 
 
 def _add_order(model: NgramModel, discounted: dict[Ngram, float], gammas: dict[Ngram, float]) -> None:
-    """Interpolate one more order of n-grams with those below it; unigrams take in the whole vocabulary."""
+    """Add one more order of n-grams, interpolated with those below it; unigrams take in the whole vocabulary."""
     if () in gammas:
         discounted = {(word,): discounted.get((word,), 0.0) for word in model.vocabulary}
     order = {ngram: p + gammas[ngram[:-1]] * _lower(model, ngram) for ngram, p in discounted.items()}

@@ -1,4 +1,4 @@
-"""The path of a lattice whose words are nearest to a reference: what the lattice could give at best.
+"""The oracle path of a lattice: the one whose words are nearest to a reference.
 
 Dynamic programming over pairs (state, words of the reference consumed): an arc without a word costs nothing, one with a word is an
 insertion, or consumes a word of the reference at cost 0 if they are the same and 1 if not; consuming one without an arc is a deletion.
@@ -19,7 +19,10 @@ _DELETION = -2
 
 @kernel
 def _distances(offset: np.ndarray, word: np.ndarray, target: np.ndarray, ref: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(fewest errors on the way to each pair, the arc behind which it was reached: `arc` or _DELETION), both [S, len(ref) + 1]."""
+    """The fewest errors on the way to each pair, and the arc behind which it was reached (`arc` or _DELETION).
+
+    Both are [S, len(ref) + 1].
+    """
     states, length = len(offset) - 1, len(ref) + 1
     errors = np.full((states, length), np.int32(1 << 30))
     back = np.full((states, length), np.int64(-1))
@@ -42,7 +45,7 @@ def _distances(offset: np.ndarray, word: np.ndarray, target: np.ndarray, ref: np
 
 
 def oracle_words(lattice: Lattice, reference: Sequence[int]) -> list[int]:
-    """The words of the path with the fewest errors against `reference`; raises ValueError where there is no path."""
+    """Find the words of the path with the fewest errors against `reference`; raises ValueError where there is no path."""
     check_not_empty(lattice)
     ref = np.array(reference, np.int32)
     errors, back = _distances(lattice.offset, lattice.word, lattice.target, ref)

@@ -1,4 +1,4 @@
-"""Best paths of a lattice under any scales.
+"""The best paths of a lattice under any scales.
 
 A path's cost at a point of a sweep is  lm_scale * graph + acoustic_scale * acoustic + word_ins_penalty * words.
 """
@@ -25,7 +25,7 @@ class LatticePath:
     acoustic: float
 
     def lattice(self) -> Lattice:
-        """The path alone, the transition-ids and costs on the first arc; without words, on the state that starts and ends it."""
+        """The path as a lattice, the transition-ids and costs on the first arc; without words, on the state that starts and ends it."""
         arcs = len(self.words)
         ends = np.array([0, len(self.transition_ids)])
         string = np.concatenate([[0], np.full(2 * arcs, ends[1]), ends[-1:]]) if arcs else ends
@@ -43,7 +43,10 @@ class LatticePath:
 def _best_arcs(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoustic: np.ndarray, target: np.ndarray, final: np.ndarray,
                final_acoustic: np.ndarray, lm_scale: np.ndarray, acoustic_scale: np.ndarray, penalty: np.ndarray) -> tuple[
                    np.ndarray, np.ndarray, np.ndarray]:
-    """Best path of each of K points: arcs from its end to its start [K, longest], their number [K], the final state [K], -1 for no path."""
+    """Find the best path of each of K points.
+
+    Returns arcs from its end to its start [K, longest], their number [K], the final state [K], -1 for no path.
+    """
     states, points = len(final), len(lm_scale)
     cost = np.full((states, points), np.inf)
     back = np.full((states, points), -1, np.int64)
@@ -79,7 +82,7 @@ def _best_arcs(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoustic
 
 def _best(lattice: Lattice, lm_scale: Sequence[float], acoustic_scale: Sequence[float], word_ins_penalty: Sequence[float]) -> list[
         tuple[np.ndarray, int]]:
-    """(arcs, final state) of the best path at each point."""
+    """Find (arcs, final state) of the best path at each point."""
     check_not_empty(lattice)
     scales = [np.ascontiguousarray(x, np.float64) for x in (lm_scale, acoustic_scale, word_ins_penalty)]
     arcs, length, end = _best_arcs(lattice.offset, lattice.word, lattice.graph, lattice.acoustic, lattice.target, lattice.final,
@@ -90,7 +93,7 @@ def _best(lattice: Lattice, lm_scale: Sequence[float], acoustic_scale: Sequence[
 
 
 def check_not_empty(lattice: Lattice) -> None:
-    """Raises ValueError for a lattice without states."""
+    """Check that a lattice has states; raises ValueError where it has none."""
     if lattice.num_states == 0:
         raise ValueError("the lattice is empty")
 
@@ -105,7 +108,7 @@ def _path(lattice: Lattice, arcs: Sequence[int] | np.ndarray, end: int) -> Latti
 
 def best_words(lattice: Lattice, lm_scale: Sequence[float], acoustic_scale: Sequence[float],
                word_ins_penalty: Sequence[float]) -> list[list[int]]:
-    """Words of the best path at each of K points (three sequences of length K), in one pass over the lattice.
+    """Find the words of the best path at each of K points (three sequences of length K), in one pass over the lattice.
 
     Like the other functions here, raises ValueError with a clause where the lattice has no path.
     """
@@ -113,13 +116,13 @@ def best_words(lattice: Lattice, lm_scale: Sequence[float], acoustic_scale: Sequ
 
 
 def best_path(lattice: Lattice, acoustic_scale: float, lm_scale: float = 1.0, word_ins_penalty: float = 0.0) -> LatticePath:
-    """The best path at one point."""
+    """Find the best path at one point."""
     ((arcs, end),) = _best(lattice, [lm_scale], [acoustic_scale], [word_ins_penalty])
     return _path(lattice, arcs, end)
 
 
 def scaled_costs(lattice: Lattice, acoustic_scale: float, lm_scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """(cost of each arc [A], of each final state [S], inf where it is not final), float64."""
+    """The costs under the scales: (cost of each arc [A], of each final state [S], inf where it is not final), float64."""
     final = np.full(lattice.num_states, np.inf)
     ends = lattice.final < np.inf
     final[ends] = lm_scale * lattice.final[ends].astype(np.float64) + acoustic_scale * lattice.final_acoustic[ends]
@@ -127,7 +130,7 @@ def scaled_costs(lattice: Lattice, acoustic_scale: float, lm_scale: float = 1.0)
 
 
 def nbest(lattice: Lattice, n: int, acoustic_scale: float, lm_scale: float = 1.0) -> Iterator[LatticePath]:
-    """Up to `n` paths, the best first (A* with exact costs to the end); in a determinised lattice each has words of its own."""
+    """Find up to `n` paths, the best first (A* with exact costs to the end); in a determinised lattice each has words of its own."""
     check_not_empty(lattice)
     cost, final = scaled_costs(lattice, acoustic_scale, lm_scale)
     to_end = costs_to_end(lattice.offset, lattice.target, cost, final)
@@ -159,7 +162,7 @@ def nbest(lattice: Lattice, n: int, acoustic_scale: float, lm_scale: float = 1.0
 
 @kernel
 def costs_to_end(offset: np.ndarray, target: np.ndarray, cost: np.ndarray, final: np.ndarray) -> np.ndarray:
-    """The cost of the best way from each state to the end, inf where there is none."""
+    """The cost of the best path from each state to the end, inf where there is none."""
     best = final.astype(np.float64)
     for s in range(len(final) - 1, -1, -1):
         for a in range(offset[s], offset[s + 1]):

@@ -1,4 +1,4 @@
-"""Posteriors of transition-ids in each frame of a lattice: how much of the probability of its paths goes through each.
+"""Posteriors of the transition-ids of a lattice in each frame: the share of the probability of its paths that goes through each.
 
 With the cost c(a) of arc a under the scales, alpha(s) the log-sum over paths to state s and beta(s) over those from s to an end, arc a has
 the posterior exp(alpha(source) - c(a) + beta(target) - beta(start)), which all its transition-ids share, each in its frame (Kaldi's
@@ -16,7 +16,7 @@ from pykaldist.kernels import kernel
 
 @kernel
 def _arc_posteriors(offset: np.ndarray, target: np.ndarray, cost: np.ndarray, final: np.ndarray) -> np.ndarray:
-    """Of the arcs, then of the ends of paths in final states; states are in topological order."""
+    """The posteriors of the arcs, then of the ends of paths in final states; states are in topological order."""
     states, arcs = len(final), len(target)
     alpha, beta = np.full(states, -np.inf), -final
     alpha[0] = 0.0
@@ -35,7 +35,7 @@ def _arc_posteriors(offset: np.ndarray, target: np.ndarray, cost: np.ndarray, fi
 
 
 def lattice_posteriors(lattice: Lattice, acoustic_scale: float, lm_scale: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(frame, transition_id, posterior) of everything that occurs in the lattice, of arcs that share a frame and an id the sum.
+    """The posteriors of a lattice as (frame, transition_id, posterior), of arcs that share a frame and an id the sum.
 
     Raises ValueError where the lattice has no path.
     """

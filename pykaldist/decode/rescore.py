@@ -1,4 +1,4 @@
-"""Lattices with the acoustic costs of another model, or of other features: what the graph says stays, what the frames say is computed anew.
+"""Rescoring of lattices: acoustic costs of another model, or of other features, replace those there; graph costs stay.
 
 On a lattice of states, as the decoder leaves it, every alignment of a word sequence is there to be weighed again; on a determinised one
 only that which was the best (Kaldi's gmm-rescore-lattice).
@@ -33,7 +33,9 @@ def rescored(lattice: Lattice, loglikes: np.ndarray, tid2column: np.ndarray) -> 
 
 def rescore_all(data: DataDir, utts: Sequence[str], model: GmmModel, lattices: str | os.PathLike[str], acwt: float,
                 beam: float) -> Iterator[tuple[str, Lattice]]:
-    """(utterance, lattice) of the archive `lattices` of these utterances, with the costs of `model`, determinised within `beam`.
+    """Iterate over (utterance, lattice) of the archive `lattices`, with the costs of `model`, determinised within `beam`.
+
+    The archive is of these utterances.
 
     Raises UserError for a lattice of another length than its features, of another model, or of none of `utts`.
     """
@@ -48,13 +50,13 @@ def rescore_all(data: DataDir, utts: Sequence[str], model: GmmModel, lattices: s
 
 
 def check_utterance(utt: str, utts: Sequence[str], lattices: str | os.PathLike[str]) -> None:
-    """Raises UserError where a lattice is of an utterance that is another job's."""
+    """Check a lattice's utterance; raises UserError where it is another job's."""
     if utt not in utts:
         raise UserError(f"{lattices} has a lattice of {utt}, which is not of this job; decode with as many jobs (--nj).")
 
 
 def check_lattice(lattice: Lattice, frames: int, num_transition_ids: int, where: str) -> None:
-    """Raises UserError where a lattice is not of features with so many frames and a model with so many transition-ids."""
+    """Check that a lattice fits features of so many frames and a model of so many transition-ids; raises UserError where not."""
     highest = int(lattice.transition_ids.max(initial=0))
     if lattice.num_frames != frames or highest > num_transition_ids:
         raise UserError(f"{where}: the lattice has {lattice.num_frames} frames and transition-ids up to {highest}, the features {frames} "

@@ -22,7 +22,7 @@ FRAMES_PER_SECOND = 100  # Kaldi's assumption where it reports real-time factors
 
 @dataclass
 class DecodeSummary:
-    """What came out of `decode_all`; `score` is the sum over utterances of log-likelihoods (scaled) plus graph scores."""
+    """The counts and times of `decode_all`; `score` is the sum over utterances of log-likelihoods (scaled) plus graph scores."""
 
     done: int = 0
     failed: int = 0

@@ -16,6 +16,8 @@ state, so the array is never cleared. All arithmetic is float32, as Kaldi's.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from pykaldist.kernels import kernel
@@ -48,7 +50,7 @@ def _larger(records: np.ndarray, size: int) -> np.ndarray:
 
 @kernel
 def _nth(values: np.ndarray, n: int) -> np.float32:
-    """What stands at place n when `values` are sorted (Hoare's selection; reorders them)."""
+    """The value at place n when `values` are sorted (Hoare's selection; reorders them)."""
     low, high = 0, len(values) - 1
     while low < high:
         pivot = values[(low + high) // 2]
@@ -73,7 +75,7 @@ def _nth(values: np.ndarray, n: int) -> np.float32:
 
 @kernel
 def _cutoff(tokens: np.ndarray, beams: np.record) -> tuple[np.float32, np.float32, int]:
-    """(cost above which a token is not followed, beam for the next frame, index of the best token)."""
+    """Find the beam of a frame: (cost above which a token is not followed, beam for the next frame, index of the best token)."""
     best = 0
     cost = np.empty(len(tokens), np.float32)
     for i in range(len(tokens)):
@@ -266,11 +268,12 @@ def _prune_frame(arcs: np.ndarray, tokens: np.ndarray, links: np.ndarray, begin:
 @kernel
 def _prune_last_frame(states: np.ndarray, arcs: np.ndarray, tokens: np.ndarray, links: np.ndarray, begin: int, end: int,
                       lattice_beam: np.float32) -> bool:
-    """As `_prune_frame` at the end of the utterance, with final costs; returns whether a final state was reached.
+    """Prune as `_prune_frame` at the end of the utterance, with final costs; returns whether a final state was reached.
 
     Where none was, every token counts as final.
     """
-    best_final, best = INF, INF
+    best_final: Any = INF
+    best: Any = INF
     for t in range(begin, end):
         best_final = min(best_final, tokens[t].cost + states[tokens[t].state].final)
         best = min(best, tokens[t].cost)
@@ -293,7 +296,7 @@ def _prune_last_frame(states: np.ndarray, arcs: np.ndarray, tokens: np.ndarray, 
 @kernel
 def _compact(tokens: np.ndarray, links: np.ndarray, first_token: np.ndarray, first_link: np.ndarray, low: int, last: int,
              keep_last: bool) -> None:
-    """Move the living down over the dead, from frame `low` to frame `last`, whose tokens all live with `keep_last`.
+    """Free the memory of dead tokens and links, from frame `low` to frame `last`, whose tokens all live with `keep_last`.
 
     `first_token[f]` and `first_link[f]` are where frame f's begin (f = last + 1: where the last one's end).
     """
@@ -425,7 +428,7 @@ def topological_order(tokens: np.ndarray, links: np.ndarray, first_token: np.nda
 @kernel
 def ordered_links(tokens: np.ndarray, links: np.ndarray, order: np.ndarray, num_links: int) -> tuple[
         np.ndarray, np.ndarray, np.ndarray]:
-    """(offset of each token's links, target of each link, its graph arc), tokens renumbered by `order`."""
+    """The links of tokens renumbered by `order`: (offset of each token's links, target of each link, its graph arc)."""
     rank = np.empty(len(order), np.int32)
     for i in range(len(order)):
         rank[order[i]] = i

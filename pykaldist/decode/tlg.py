@@ -1,4 +1,4 @@
-"""The decoding graph of a network trained with CTC: TLG = T o min(det(L o G)), as in EESEN (Miao, Gowayyed & Metze, 2015).
+"""The decoding graph TLG of a network trained with CTC: T o min(det(L o G)), as in EESEN (Miao, Gowayyed & Metze, 2015).
 
 T takes the network's outputs, one a frame, blank among them, to the labels they stand for: repeated outputs are one label, and between two
 equal labels there has to be a blank. Its states are "blank, or the beginning" and one for each label, that which was read last:
@@ -25,7 +25,7 @@ from pykaldist.io.tables import read_lines
 
 
 def token_transducer(labels: Sequence[int], disambig: Sequence[int]) -> Fst:
-    """T over the labels' numbers (1 or more), which are the outputs of the network that they stand for."""
+    """Make T over the labels' numbers (1 or more), which are the outputs of the network that they stand for."""
     own = np.asarray(labels, np.int32)
     state, n, k = np.arange(1, len(own) + 1), len(own), len(disambig)
     every = np.arange(n + 1)
@@ -42,7 +42,7 @@ def token_transducer(labels: Sequence[int], disambig: Sequence[int]) -> Fst:
 
 
 def token_graph(lexicon: Fst, grammar: Fst, labels: Sequence[int], disambig: Sequence[int]) -> Fst:
-    """TLG of L_disambig and G; raises UserError where they do not fit."""
+    """Make TLG of L_disambig and G; raises UserError where they do not fit."""
     t, lg = to_kaldifst(token_transducer(labels, disambig)), to_kaldifst(lexicon_and_grammar(lexicon, grammar))
     kaldifst.arcsort(t, "olabel")
     kaldifst.arcsort(lg, "ilabel")

@@ -1,4 +1,6 @@
-"""Words of recordings that are no part of a corpus, by a finished model: features, CMVN, adaptation where the model wants it, one search.
+"""Transcription of recordings that are no part of a corpus, by a finished model.
+
+It makes features and CMVN statistics, adapts where the model wants it, and searches once.
 
 The recordings become a small data directory, which goes the way of any test set. A speaker is a recording, or all of them together. A
 system trained on fMLLR features (SAT, or a network on such features) is given transforms made as steps/decode_fmllr.sh makes them: a
@@ -43,7 +45,7 @@ MIN_COUNT = 100.0  # frames of speech for a transform, where decode_fmllr.sh wan
 
 @dataclass
 class TranscribeOptions:
-    """How recordings become features, and whose they are."""
+    """The options of how recordings become features, and whose they are."""
 
     kind: str = option("mfcc", "features that the model was trained on", choices=("mfcc", "plp", "fbank"))
     feats_config: str | None = option(None, "their options, one --option=value a line, as in training (default: conf/KIND.conf)")
@@ -55,7 +57,7 @@ class TranscribeOptions:
 
 def transcribe(paths: Sequence[str], graph_dir: Path, model_dir: Path, work: Path, options: TranscribeOptions,
                decoding: DecoderOptions) -> Iterator[tuple[str, list[str] | None]]:
-    """(path, words) of each recording, in order; None where no path survives the beam.
+    """Transcribe recordings: (path, words) of each, in order; None where no path survives the beam.
 
     `work` is an empty folder for what is made on the way. Raises UserError for a recording that cannot be read, or has a lower sampling
     rate than the model's, and for a model that is not there.
@@ -83,7 +85,7 @@ def transcribe(paths: Sequence[str], graph_dir: Path, model_dir: Path, work: Pat
 
 
 def adapting_gmm(model_dir: Path, chosen: Path | None) -> Path | None:
-    """The speaker-adapted GMM system whose transforms the model's features need; None where they are not adapted."""
+    """Find the speaker-adapted GMM system whose transforms the model's features need; None where they are not adapted."""
     if not model_dir.is_dir():
         raise UserError(f"{model_dir} does not exist; give the directory of a trained model, such as exp/dnn.")
     if chosen is None and (model_dir / "final.alimdl").is_file():
@@ -100,7 +102,10 @@ def adapting_gmm(model_dir: Path, chosen: Path | None) -> Path | None:
 
 
 def make_features(paths: Sequence[str], work: Path, options: TranscribeOptions) -> DataDir:
-    """A data directory of the recordings, with features and CMVN statistics; recordings of a higher sampling rate are resampled."""
+    """Make a data directory of the recordings, with features and CMVN statistics.
+
+    Recordings of a higher sampling rate are resampled.
+    """
     import soundfile
 
     from pykaldist.feats.extract import FbankOptions, MfccOptions, PlpOptions
@@ -133,7 +138,7 @@ def make_features(paths: Sequence[str], work: Path, options: TranscribeOptions) 
 
 
 def resampled(samples: np.ndarray, found: int, rate: int) -> np.ndarray:
-    """Samples at `found` Hz taken to `rate` Hz, by a polyphase filter."""
+    """Resample samples at `found` Hz to `rate` Hz, by a polyphase filter."""
     from scipy.signal import resample_poly
 
     ratio = Fraction(rate, found)
@@ -141,7 +146,7 @@ def resampled(samples: np.ndarray, found: int, rate: int) -> np.ndarray:
 
 
 def adapt(data: DataDir, graph: Fst, graph_dir: Path, gmm: Path, work: Path, decoding: DecoderOptions) -> Path:
-    """The folder with fMLLR transforms of the recordings' speakers, by the speaker-adapted system `gmm`."""
+    """Make the folder with fMLLR transforms of the recordings' speakers, by the speaker-adapted system `gmm`."""
     colons = LangDir(graph_dir).file("phones/silence.csl").read_text(encoding="utf-8").strip()
     silence, utts = [int(phone) for phone in colons.split(":")], data.utterances()
     options = FmllrOptions(fmllr_min_count=MIN_COUNT, silence_weight=SILENCE_WEIGHT)

@@ -22,7 +22,7 @@ SLIDING_VARIANCE_FLOOR = 1e-10
 
 @dataclass
 class CmvnOptions:
-    """What a `cmvn_opts` file says. Raises UserError where options contradict each other."""
+    """The options of a `cmvn_opts` file. Raises UserError where options contradict each other."""
 
     norm_means: bool = option(True, "subtract the mean")
     norm_vars: bool = option(False, "divide by the standard deviation")
@@ -109,6 +109,6 @@ def sliding_cmvn(x: np.ndarray, window: int = 600, min_window: int = 100, center
 
 
 def _window_sums(x: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Row t: the sum of x[start[t]:end[t]]."""
+    """Sums of x over windows: row t is the sum of x[start[t]:end[t]]."""
     cumulative = np.concatenate([np.zeros((1, x.shape[1])), np.cumsum(x, axis=0)])
     return cumulative[end] - cumulative[start]

@@ -16,7 +16,7 @@ from pykaldist.options import option
 
 @dataclass
 class DeltaOptions:
-    """What a `delta_opts` file says."""
+    """The options of a `delta_opts` file."""
 
     delta_order: int = option(2, "highest order of the deltas; 0 for none")
     delta_window: int = option(2, "frames on either side that a delta looks at")
@@ -28,7 +28,7 @@ class DeltaOptions:
 
 
 def add_deltas(x: np.ndarray, order: int = 2, window: int = 2) -> np.ndarray:
-    """Frames (T x D) -> float32 T x (order + 1) D: statics, deltas, delta-deltas, ..."""
+    """Append delta features: frames (T x D) -> float32 T x (order + 1) D: statics, deltas, delta-deltas, ..."""
     frames, dim = x.shape
     reach = order * window
     padded = np.concatenate([np.repeat(x[:1], reach, axis=0), x, np.repeat(x[-1:], reach, axis=0)]).astype(np.float32, copy=False)

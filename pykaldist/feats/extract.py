@@ -26,7 +26,7 @@ BATCH_S = 5.0  # seconds of audio that go through the extractor at once: its tem
 
 @dataclass
 class FrameOptions:
-    """Options that all features share, by Kaldi's names and, but for --dither, with Kaldi's defaults."""
+    """The options that all features share, by Kaldi's names and, but for --dither, with Kaldi's defaults."""
 
     kind: ClassVar[str]
 
@@ -114,7 +114,7 @@ class PlpOptions(FrameOptions):
 
 
 class Extractor:
-    """Features of batches of utterances.
+    """Computes the features of batches of utterances.
 
     `extract` takes samples at `options.sample_frequency` in 16-bit scale and returns float32 frames x dimensions for each.
     """
@@ -139,7 +139,7 @@ class Extractor:
 
     @torch.inference_mode()
     def extract(self, batch: Sequence[tuple[str, np.ndarray]]) -> list[np.ndarray]:
-        """Features of (utterance, samples) pairs; the name seeds the dither. Too short an utterance gives 0 frames."""
+        """Compute the features of (utterance, samples) pairs; the name seeds the dither. Too short an utterance gives 0 frames."""
         shift, length = self.options.samples_per_shift, self.options.samples_per_frame
         starts, total = [], 0
         for _, samples in batch:

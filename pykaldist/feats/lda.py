@@ -1,4 +1,6 @@
-"""Linear discriminant analysis: the directions in which classes (pdfs) differ most against how much each varies in itself.
+"""Linear discriminant analysis (LDA): a transform to the directions that separate classes (pdfs) best.
+
+The directions are those in which the classes differ most, compared with how much each varies in itself.
 
 With the scatter T of all frames about their mean, and the scatter B of the classes' means weighted by their frames, the scatter within
 classes is W = T - B (all divided by the number of frames). Let W = L L^T; the eigenvectors u of L^-1 B L^-T, by falling eigenvalue, give
@@ -15,7 +17,7 @@ from pykaldist.errors import UserError
 
 
 class LdaStats:
-    """Sums of frames (T, `dim`) by class 0 .. `num_classes` - 1."""
+    """The statistics of LDA: sums of frames (T, `dim`) by class 0 .. `num_classes` - 1."""
 
     def __init__(self, dim: int, num_classes: int) -> None:
         self.count, self.sums = np.zeros(num_classes), np.zeros((num_classes, dim))
@@ -32,7 +34,10 @@ class LdaStats:
             self.squares += x.T @ x
 
     def transform(self, dim: int) -> tuple[np.ndarray, np.ndarray]:
-        """The first `dim` rows of the transform, and the whole of it (D, D), float64; raises UserError where the data are too few."""
+        """Estimate LDA: the first `dim` rows of the transform, and the whole of it (D, D), float64.
+
+        Raises UserError where the data are too few.
+        """
         full, total = self.squares.shape[0], self.count.sum()
         if not 1 <= dim <= full:
             raise UserError(f"LDA from {full} dimensions cannot have {dim}; ask for 1 to {full}.")

@@ -1,4 +1,4 @@
-"""The feature stages: extraction in jobs, the collection of their parts, and CMVN statistics.
+"""The feature stages: extraction in jobs, the collection of the jobs' parts, and CMVN statistics.
 
 Job j writes raw_<kind>_<data>.j.{ark,scp} below the feature directory, `.utts` (`utt frames seconds`) and `.lost`
 (`utt reason`). `collect` makes the data directory's feats.scp of them only when every job has come to its end.
@@ -35,7 +35,7 @@ def part_name(data: DataDir, kind: str, job: int) -> str:
 def extract_part(data: DataDir, feat_dir: str | os.PathLike[str], config: str | None, kind: str, job: int, nj: int,
                  channel: int = -1, compress: bool = False, seed: int = 0, pitch_config: str | None = None,
                  pitch_postprocess_config: str | None = None, paste_length_tolerance: int = 2) -> None:
-    """Features of job `job` of `nj`, by the options of the file `config` (None: the defaults).
+    """Extract the features of job `job` of `nj`, by the options of the file `config` (None: the defaults).
 
     `kind` is mfcc, plp or fbank; with `_pitch` behind, pitch features stand behind the others in every frame, where the two may differ by
     `paste_length_tolerance` frames. Raises UserError for bad options, or where more than MAX_LOST of all utterances are unusable.
@@ -91,7 +91,7 @@ def extract_part(data: DataDir, feat_dir: str | os.PathLike[str], config: str | 
 
 
 def paste(left: np.ndarray, right: np.ndarray, tolerance: int, utt: str) -> np.ndarray:
-    """Frames of both side by side (T, D1 + D2); the longer is cut, by no more than `tolerance` frames (Kaldi's paste-feats)."""
+    """Put the frames of two features side by side (T, D1 + D2); the longer is cut, by `tolerance` frames at most (Kaldi's paste-feats)."""
     if abs(len(left) - len(right)) > tolerance:
         raise UserError(f"{utt}: {len(left)} frames of one kind of features and {len(right)} of another, which is more than "
                         f"--paste-length-tolerance={tolerance} apart; give both kinds the same frame length and shift.")
@@ -101,7 +101,7 @@ def paste(left: np.ndarray, right: np.ndarray, tolerance: int, utt: str) -> np.n
 
 def transform_part(source: DataDir, target: DataDir, pipeline: FeaturePipeline, feat_dir: str | os.PathLike[str], job: int,
                    nj: int) -> None:
-    """Features of `source` after `pipeline`, of job `job` of `nj`, as parts (kind `fmllr`) of the features of `target`."""
+    """Write the features of `source` after `pipeline`, for job `job` of `nj`, as parts (kind `fmllr`) of the features of `target`."""
     base = Path(feat_dir) / part_name(target, "fmllr", job)
     seconds = source.table("utt2dur") if source.has("utt2dur") else {}
     utts, done = target.part(job, nj), []
@@ -116,7 +116,7 @@ def transform_part(source: DataDir, target: DataDir, pipeline: FeaturePipeline, 
 
 
 def batches(items: Iterator[tuple[str, np.ndarray]], samples: float) -> Iterator[list[tuple[str, np.ndarray]]]:
-    """Consecutive items, in lists of at least `samples` samples each but for the last."""
+    """Divide items into lists of consecutive items, of at least `samples` samples each but for the last."""
     batch: list[tuple[str, np.ndarray]] = []
     size = 0
     for item in items:
@@ -173,7 +173,9 @@ def _fields(line: str) -> tuple[str, str, str]:
 
 
 def speaker_cmvn(data: DataDir, feat_dir: str | os.PathLike[str]) -> str:
-    """Statistics of each speaker to cmvn_<data>.ark and the data directory's cmvn.scp; returns one line that says what came out.
+    """Write the CMVN statistics of each speaker to cmvn_<data>.ark and the data directory's cmvn.scp.
+
+    Returns one line that says what came out.
 
     Utterances without features are passed over, as in Kaldi; a speaker without any, and features that are not finite, are an error.
     """

@@ -1,4 +1,4 @@
-"""From stored features to a model's input, as the model's directory says.
+"""The feature pipeline: from stored features to a model's input, as the files in the model's directory say.
 
 A model's directory keeps the options in Kaldi's own files, so that training, alignment and decoding see the same features:
 `cmvn_opts` (absent or empty: per-speaker means) and `delta_opts` (empty: order 2, window 2; `--delta-order=0`: none). Where
@@ -30,7 +30,10 @@ from pykaldist.io.kaldi import KaldiWriter
 
 @dataclass
 class FeaturePipeline:
-    """CMVN; then deltas, or splicing and the matrix `lda`; then the matrix of the speaker in `fmllr` (speaker -> matrix)."""
+    """The steps from stored features to a model's input.
+
+    They are CMVN; then deltas, or splicing and the matrix `lda`; then the matrix of the speaker in `fmllr` (speaker -> matrix).
+    """
 
     cmvn: CmvnOptions = field(default_factory=CmvnOptions)
     deltas: DeltaOptions = field(default_factory=DeltaOptions)
@@ -40,13 +43,15 @@ class FeaturePipeline:
 
     @classmethod
     def from_options(cls, cmvn_opts: str = "", delta_opts: str = "") -> FeaturePipeline:
-        """From the strings of `--cmvn-opts` and `--delta-opts` (`--delta-order=0` for no deltas)."""
+        """Make the pipeline from the strings of `--cmvn-opts` and `--delta-opts` (`--delta-order=0` for no deltas)."""
         return cls(parse_conf(CmvnOptions, cmvn_opts, "--cmvn-opts"), parse_conf(DeltaOptions, delta_opts, "--delta-opts"))
 
     @classmethod
     def from_dir(cls, exp_dir: str | os.PathLike[str], transform_dir: str | os.PathLike[str] | None = None) -> FeaturePipeline:
-        """The pipeline of the model in `exp_dir`, with the fMLLR transforms of `transform_dir`; raises UserError for an unknown option
-        in its files, and where there are no such transforms."""
+        """Make the pipeline of the model in `exp_dir`, with the fMLLR transforms of `transform_dir`.
+
+        Raises UserError for an unknown option in its files, and where there are no such transforms.
+        """
         path = Path(exp_dir)
         if not path.is_dir():
             raise UserError(f"{exp_dir} does not exist; train that model first.")
@@ -59,7 +64,7 @@ class FeaturePipeline:
                    read_speaker_transforms(transform_dir) if transform_dir is not None else None)
 
     def save(self, exp_dir: str | os.PathLike[str]) -> None:
-        """Write the files that `from_dir` reads, the fMLLR transforms excepted."""
+        """Write the files that `from_dir` reads, without the fMLLR transforms."""
         path = Path(exp_dir)
         write_text(path / "cmvn_opts", format_conf(self.cmvn) + "\n")
         write_text(path / "delta_opts", format_conf(self.deltas) + "\n")
@@ -114,7 +119,10 @@ class FeaturePipeline:
 
 
 def check_dim(dim: int, feats: np.ndarray, where: str = "", model: str | os.PathLike[str] = "") -> None:
-    """Raises UserError where features (T, D) have not the `dim` dimensions of a model; it names `where` they are from, and the model."""
+    """Check that features (T, D) have the `dim` dimensions of a model.
+
+    Raises UserError where they have not; it names `where` they are from, and the model.
+    """
     if feats.shape[1] != dim:
         raise UserError(f"{where and f'{where}: '}the model{model and f' {model}'} expects features of dimension {dim}, found "
                         f"{feats.shape[1]}; make them as those that it was trained on were made (steps/make_*.sh, the same config), and "

@@ -1,4 +1,4 @@
-"""Pitch and voicing as Kaldi's compute-kaldi-pitch-feats and process-kaldi-pitch-feats.
+"""Pitch and voicing features, as of Kaldi's compute-kaldi-pitch-feats and process-kaldi-pitch-feats.
 
 The signal is low-pass filtered and resampled to 4 kHz. With the window's samples x (its mean subtracted) at time t, the normalised
 cross-correlation at lag l is
@@ -62,12 +62,12 @@ class PitchOptions:
 
     @property
     def shift(self) -> int:
-        """Samples from frame to frame, of the resampled signal."""
+        """The frame shift in samples of the resampled signal."""
         return int(self.resample_frequency * self.frame_shift / 1000)
 
     @property
     def window(self) -> int:
-        """Samples of a frame, of the resampled signal."""
+        """The length of a frame in samples of the resampled signal."""
         return int(self.resample_frequency * self.frame_length / 1000)
 
 
@@ -104,7 +104,7 @@ def lowpass(t: np.ndarray, cutoff: float, zeros: int) -> np.ndarray:
 
 
 class PitchExtractor:
-    """Pitch of utterances: `raw` has NCCF and Hz, `extract` the processed features."""
+    """Extracts the pitch of utterances: `raw` gives NCCF and Hz, `extract` the processed features."""
 
     def __init__(self, options: PitchOptions | None = None, process: ProcessPitchOptions | None = None, seed: int = 0) -> None:
         self.options, self.process, self.seed = options or PitchOptions(), process or ProcessPitchOptions(), seed
@@ -142,7 +142,10 @@ class PitchExtractor:
         return result
 
     def raw(self, samples: np.ndarray) -> np.ndarray:
-        """[NCCF, pitch in Hz] of each frame, float32 (T, 2), of samples in 16-bit scale; no rows where they are too few for a frame."""
+        """Extract [NCCF, pitch in Hz] of each frame, float32 (T, 2), from samples in 16-bit scale.
+
+        There are no rows where the samples are too few for a frame.
+        """
         options = self.options
         wave = self.resampled(samples)
         frames = max(0, (len(wave) - options.window) // options.shift + 1)
@@ -166,7 +169,7 @@ class PitchExtractor:
         return np.stack([found, 1 / self.lags[track]], axis=1).astype(np.float32)
 
     def extract(self, utt: str, samples: np.ndarray) -> np.ndarray:
-        """The processed features, float32 (T, 1 to 4); the utterance's name seeds the noise on the delta."""
+        """Extract the processed features, float32 (T, 1 to 4); the utterance's name seeds the noise on the delta."""
         rng = np.random.default_rng([self.seed, zlib.crc32(utt.encode())])
         return process_pitch(self.raw(samples), self.process, rng)
 
@@ -197,7 +200,10 @@ def process_pitch(raw: np.ndarray, options: ProcessPitchOptions, rng: np.random.
 
 @kernel(nogil=True, fastmath={"reassoc", "contract"})
 def _correlations(wave: np.ndarray, frames: int, shift: int, window: int, first_lag: int, last_lag: int) -> tuple[np.ndarray, np.ndarray]:
-    """Inner products of each frame with itself later by each lag, and the products of both parts' energies; float32 (frames, lags)."""
+    """Inner products of each frame with itself later by each lag, and the products of both parts' energies.
+
+    Both are float32 (frames, lags).
+    """
     lags = last_lag - first_lag + 1
     inner, norm = np.empty((frames, lags), np.float32), np.empty((frames, lags), np.float32)
     part = np.empty(window + last_lag, np.float32)
@@ -225,7 +231,7 @@ def _correlations(wave: np.ndarray, frames: int, shift: int, window: int, first_
 
 @kernel(nogil=True)
 def _best_track(cost: np.ndarray, jump_cost: float) -> np.ndarray:
-    """The lag of each frame on the cheapest track: costs (frames, lags) float32, plus `jump_cost` times the squared jumps."""
+    """The lag of each frame on the cheapest track, for costs (frames, lags) float32 plus `jump_cost` times the squared jumps."""
     frames, lags = cost.shape
     total = np.zeros(lags, np.float32)
     there = np.empty(lags, np.float32)

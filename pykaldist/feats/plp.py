@@ -1,4 +1,4 @@
-"""Perceptual linear prediction, as Kaldi's compute-plp-feats, from the energies of mel filters.
+"""Perceptual linear prediction (PLP) features, as of Kaldi's compute-plp-feats, from the energies of mel filters.
 
 Energies are weighted by the ear's equal-loudness curve at the filters' centres and compressed by a cube root; the first and the last are
 doubled; an inverse cosine transform makes autocorrelations of them, the Levinson-Durbin recursion linear prediction coefficients a, and the
@@ -15,7 +15,7 @@ _FLOOR = float(np.finfo(np.float32).tiny)
 
 
 def equal_loudness(centre: np.ndarray) -> np.ndarray:
-    """Weights of filters with these centres, in Hz."""
+    """The ear's equal-loudness weights of filters with these centres, in Hz."""
     square = centre * centre
     share = square / (square + 1.6e5)
     return share * share * (square + 1.44e6) / (square + 9.61e6)
@@ -57,7 +57,10 @@ def prediction_cepstra(a: np.ndarray) -> np.ndarray:
 
 def plp(mel_energies: np.ndarray, centres: np.ndarray, lpc_order: int, num_ceps: int, compress_factor: float, cepstral_lifter: float,
         cepstral_scale: float) -> np.ndarray:
-    """Cepstra (T, num_ceps) float32 of mel energies (T, bins); the first is the log of the inverse error of the prediction, if positive."""
+    """Compute PLP cepstra (T, num_ceps) float32 of mel energies (T, bins).
+
+    The first is the log of the inverse error of the prediction, if positive.
+    """
     loud = (mel_energies.astype(np.float64) * equal_loudness(centres)) ** compress_factor
     doubled = np.concatenate([loud[:, :1], loud, loud[:, -1:]], axis=1)
     a, error = linear_prediction(doubled @ autocorrelation_basis(lpc_order, doubled.shape[1]).T)

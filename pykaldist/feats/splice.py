@@ -12,7 +12,7 @@ from pykaldist.options import option
 
 @dataclass
 class SpliceOptions:
-    """What a `splice_opts` file says."""
+    """The options of a `splice_opts` file."""
 
     left_context: int = option(4, "frames before")
     right_context: int = option(4, "frames behind")

@@ -1,4 +1,6 @@
-"""Linear transforms of features: one for all (LDA+MLLT, `final.mat`), or one a speaker (fMLLR, `trans.*`), as Kaldi's transform-feats.
+"""Linear transforms of features: one for all speakers (LDA+MLLT, `final.mat`), or one a speaker (fMLLR, `trans.*`).
+
+They do what Kaldi's transform-feats does.
 
 A matrix A of D' x D is linear, y = A x; one of D' x (D + 1) is affine, y = A [x; 1].
 """
@@ -17,7 +19,7 @@ from pykaldist.io.tables import output_archive, read_archive, write_matrix
 
 
 def apply_transform(x: np.ndarray, matrix: np.ndarray, where: str) -> np.ndarray:
-    """Frames (T x D) through a linear or affine matrix: float32 T x D'; raises UserError, naming `where`, where they do not fit."""
+    """Apply a linear or affine matrix to frames (T x D): float32 T x D'; raises UserError, naming `where`, where they do not fit."""
     dim = x.shape[1]
     if matrix.ndim != 2 or matrix.shape[1] - dim not in (0, 1):
         raise UserError(f"{where}: a transform of shape {matrix.shape} does not fit features of dimension {dim}, expected {dim} or "
@@ -28,12 +30,12 @@ def apply_transform(x: np.ndarray, matrix: np.ndarray, where: str) -> np.ndarray
 
 
 def read_matrix(path: str | os.PathLike[str]) -> np.ndarray:
-    """A file with one matrix, such as `final.mat`."""
+    """Read a file with one matrix, such as `final.mat`."""
     return KaldiReader.open(path).matrix()
 
 
 def read_speaker_transforms(transform_dir: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """Speaker -> matrix, from all `trans.<job>` of a directory; raises UserError where there are none."""
+    """Read speaker -> matrix from all `trans.<job>` of a directory; raises UserError where there are none."""
     paths = sorted(p for p in Path(transform_dir).glob("trans.*") if p.name.split(".")[1].isdigit())
     if not paths:
         raise UserError(f"{transform_dir} has no trans.1; give the directory of a speaker-adapted alignment or decoding.")
@@ -41,7 +43,7 @@ def read_speaker_transforms(transform_dir: str | os.PathLike[str]) -> dict[str, 
 
 
 def write_speaker_transforms(path: str | os.PathLike[str], transforms: Iterable[tuple[str, np.ndarray]]) -> None:
-    """A file `trans.<job>`: (speaker, matrix) pairs as an archive of float32."""
+    """Write a file `trans.<job>`: (speaker, matrix) pairs as an archive of float32."""
     with output_archive(path) as stream:
         for speaker, matrix in transforms:
             stream.write(speaker.encode("utf-8") + b" ")

@@ -1,4 +1,4 @@
-"""Which utterances are held out from training for cross-validation."""
+"""The choice of the utterances that are held out from training for cross-validation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MIN_SPEAKERS = 10  # with fewer, whole speakers are too coarse a unit
 
 
 def hold_out(data: DataDir, percent: float, seed: int) -> set[str]:
-    """About `percent` % of the utterances: whole speakers where there are ten or more, else single utterances.
+    """Choose about `percent` % of the utterances: whole speakers where there are ten or more, else single utterances.
 
     Perturbed copies (utt2uniq) are never held out, nor counted. Raises UserError where one of the two sets would be empty.
     """

@@ -1,8 +1,8 @@
-"""How the rows of a minibatch follow each other in time, where they are frames of sequences.
+"""The order of the rows of a minibatch of sequences: packed, without padding.
 
-Packed, time-major: the rows of step 0 first, then those of step 1, and so on. Sequences stand longest first, so that the number of rows of
-a step, `sizes[t]`, never grows, and row k of step t follows row k of step t - 1. No row is padding: whatever sums over rows (gradients,
-NG-SGD's Fisher matrices) sums over frames.
+The layout is time-major: the rows of step 0 first, then those of step 1, and so on. Sequences stand longest first, so that the number of
+rows of a step, `sizes[t]`, never grows, and row k of step t follows row k of step t - 1. No row is padding: whatever sums over rows
+(gradients, NG-SGD's Fisher matrices) sums over frames.
 
     sequences of 3, 2, 2 frames:   a0 b0 c0   a1 b1 c1   a2        sizes 3 3 1
 """
@@ -16,7 +16,9 @@ import torch
 
 @dataclass(eq=False)
 class Sequences:
-    """`sizes`: rows of each step. `frames`: rows that are trained on; the others are context.
+    """How the rows of a minibatch follow each other in time.
+
+    `sizes`: rows of each step. `frames`: rows that are trained on; the others are context.
 
     `kept`: for a step at which one of the streams begins another utterance, (sizes[t], 1) of 0 there and 1 elsewhere: what the state
     before it is multiplied by. `continues`: the state before step 0 is the one that the minibatch before has left (else zero); `leaves`:
@@ -36,7 +38,7 @@ class Sequences:
         return sum(self.sizes)
 
     def offsets(self) -> list[int]:
-        """Where each step's rows begin."""
+        """The first row of each step."""
         offsets, total = [], 0
         for size in self.sizes:
             offsets.append(total)
@@ -45,7 +47,7 @@ class Sequences:
 
 
 def packed_grid(lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
-    """Of sequences of so many rows (S,), longest first: (step of each row, sequence of each row, sizes)."""
+    """Lay out sequences of so many rows (S,), longest first: (step of each row, sequence of each row, sizes)."""
     steps = torch.arange(int(lengths[0]))
     inside = steps[:, None] < lengths[None, :]
     step, sequence = inside.nonzero(as_tuple=True)

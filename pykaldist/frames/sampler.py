@@ -1,4 +1,4 @@
-"""Which frames a worker sees, and in what order: partition into blocks x splits, then shuffled minibatches.
+"""The sampler: which frames a worker sees, and in what order. A partition into blocks x splits, then shuffled minibatches.
 
 The partition is N splits (one a worker) x M blocks. Its assignment and every order come from (seed, epoch) alone, through numpy's
 counter-based Philox generator, so that they are the same for any process layout and a run resumes at any minibatch without
@@ -34,12 +34,12 @@ def _generator(seed: int, *stream: int) -> np.random.Generator:
 
 
 def _mixed(*words: int) -> int:
-    """A 63-bit seed from several numbers."""
+    """Mix several numbers into a 63-bit seed."""
     return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 class Partition:
-    """N splits x M blocks of a store's frames, at `level` frame or utterance.
+    """The division of a store's frames into N splits x M blocks, at `level` frame or utterance.
 
     `part(split, block)` is an int64 array of frame indices in ascending order; the parts are disjoint and cover the store.
     """
@@ -59,7 +59,7 @@ class Partition:
             self._utts = _least_loaded(np.diff(store.offsets), splits * blocks, _generator(seed, _PARTITION))
 
     def utts(self, split: int, block: int) -> np.ndarray:
-        """The numbers of a part's utterances, ascending; of level utterance only."""
+        """The numbers of the utterances of a part, ascending; only at the level utterance."""
         return np.array(self._utts[block * self.splits + split], np.int64)
 
     def part(self, split: int, block: int) -> np.ndarray:
@@ -75,7 +75,7 @@ class Partition:
 
 
 def _least_loaded(lengths: np.ndarray, parts: int, generator: np.random.Generator) -> list[list[int]]:
-    """Utterances, longest first (ties at random), each to the part that has the fewest frames."""
+    """Assign utterances, longest first (ties at random), each to the part that has the fewest frames."""
     shuffled = generator.permutation(len(lengths))
     order = shuffled[np.argsort(-lengths[shuffled], kind="stable")]
     heap = [(0, p) for p in range(parts)]
@@ -89,7 +89,7 @@ def _least_loaded(lengths: np.ndarray, parts: int, generator: np.random.Generato
 
 @dataclass
 class Minibatch:
-    """`inputs` (n, splice x dim), `targets` (n,) and the rest on the worker's device; valid until the next minibatch is made.
+    """A minibatch on the worker's device: `inputs` (n, splice x dim), `targets` (n,) and the rest; valid until the next one is made.
 
     Where the store has them: frame `weights` (n,); soft targets `posterior_pdfs` and `posterior_probs` (n, num_posteriors);
     `target_feats` (n, target_dim). A minibatch of sequences says how its rows follow each other; those that are context only have weight
@@ -113,13 +113,13 @@ class Minibatch:
         return len(self.inputs) if self.sequences is None else self.sequences.frames
 
     def addresses(self) -> tuple[int, ...]:
-        """Its size and where its tensors lie: what a recorded step depends on."""
+        """The minibatch's size and the addresses of its tensors, on which a recorded CUDA graph depends."""
         tensors = (self.inputs, self.targets, self.weights, self.posterior_pdfs, self.posterior_probs, self.target_feats)
         return len(self.inputs), *(0 if t is None else t.data_ptr() for t in tensors)
 
 
 class Sampler:
-    """Shuffled minibatches of one split, spliced and normalised by a gather on `device`.
+    """Makes the shuffled minibatches of one split, spliced and normalised by a gather on `device`.
 
     A minibatch's row for frame t of an utterance is the frames t + offset, offset in `splice`, those beyond the utterance replaced by its
     first or last one, minus `shift`, times `scale` (both (len(splice) x dim,)). The store stays where it is (memory-mapped on
@@ -142,7 +142,7 @@ class Sampler:
 
     @property
     def capacity(self) -> int:
-        """The most rows of a minibatch."""
+        """The largest number of rows of a minibatch."""
         return self.minibatch_size
 
     def of_fraction(self, fraction: float) -> Sampler:
@@ -152,23 +152,23 @@ class Sampler:
         return other
 
     def of_split(self, split: int) -> Sampler:
-        """The sampler of another split; both gather through the same buffers, so that a minibatch is valid until either's next."""
+        """The sampler of another split, which shares this one's buffers: a minibatch is valid until either makes its next."""
         other = copy.copy(self)
         other._take(split)
         return other
 
     @property
     def minibatches(self) -> int:
-        """Minibatches in an epoch; the last one of a block may be smaller than the rest."""
+        """The number of minibatches in an epoch; the last one of a block may be smaller than the rest."""
         return math.ceil(self.fraction * sum(self.counts))
 
     @property
     def frames(self) -> int:
-        """Frames in an epoch, at most."""
+        """The number of frames in an epoch, at most."""
         return min(sum(self.sizes), self.minibatches * self.minibatch_size)
 
     def epoch(self, epoch: int, start: int = 0) -> Generator[Minibatch, int, None]:
-        """The minibatches of an epoch from number `start` on; the same ones whenever they are asked for.
+        """Iterate over the minibatches of an epoch from number `start` on; they are the same whenever they are asked for.
 
         `send(n)` goes on with number n, at the price of nothing that is passed over.
         """
@@ -196,11 +196,13 @@ class Sampler:
         return _generator(self.seed, _BLOCK_ORDER, epoch).permutation(self.partition.blocks).tolist()
 
     def _place(self, minibatch: Minibatch, epoch: int) -> None:
-        """Note in a minibatch where it stands, where that matters."""
+        """Note in a minibatch its place in the epoch, where a later one depends on that."""
 
     def _minibatches(self, block: int, generator: np.random.Generator | None, start: int, step: int = 1) -> Iterator[Make]:
-        """What makes a block's minibatches, every `step`-th one from number `start` on, in an order drawn from `generator`, or in the
-        store's."""
+        """Iterate over functions that make a block's minibatches, every `step`-th one from number `start` on.
+
+        Their order is drawn from `generator`, or is the store's.
+        """
         frames = self.partition.part(self.split, block)
         if generator is not None:
             generator.shuffle(frames)
@@ -213,8 +215,10 @@ class Sampler:
         return np.cumsum([self.counts[block] for block in self._block_order(epoch)]).tolist()
 
     def in_order(self, part: int = 0, parts: int = 1) -> Iterator[Minibatch]:
-        """Every frame of the split once, in the store's order: for cross-validation. Of these minibatches, the `parts`-th ones from
-        number `part` on."""
+        """Iterate over every frame of the split once, in the store's order: for cross-validation.
+
+        Of these minibatches, it gives the `parts`-th ones from number `part` on.
+        """
         index, total = 0, sum(self.counts)
         for block in range(self.partition.blocks):
             start = (part - index) % parts
@@ -225,7 +229,7 @@ class Sampler:
 
 
 class SpliceGather:
-    """`gather(frames)`: a Minibatch's tensors by name, those of chosen frames of a store, in buffers that are reused."""
+    """Makes a minibatch's tensors, by name, for chosen frames of a store: `gather(frames)`. Its buffers are reused."""
 
     def __init__(self, store: FrameStore, splice: list[int], shift: torch.Tensor, scale: torch.Tensor, capacity: int,
                  device: torch.device) -> None:
@@ -261,7 +265,7 @@ class SpliceGather:
 
 
 def splice_statistics(store: FrameStore, splice: list[int], floor: float = 1e-10) -> tuple[torch.Tensor, torch.Tensor]:
-    """Global mean and 1 / standard deviation of the spliced features, float32 (len(splice) x dim,) each.
+    """The global mean and 1 / standard deviation of the spliced features, float32 (len(splice) x dim,) each.
 
     As nnet1's feature transform: accumulated in float64 over every frame with its edges repeated; variance floored at `floor`.
     The sums over shifted frames are those over all frames, corrected at the utterances' edges.

@@ -1,4 +1,4 @@
-"""Minibatches of sequences, for recurrent networks: whole utterances, chunks with context, or streams with carried state.
+"""The sampler of sequences, for recurrent networks: whole utterances, chunks with context, or streams with carried state.
 
 whole     whole utterances of similar length, `num_streams` in a minibatch (epoch-wise BPTT).
 chunks    context-sensitive chunks (Chen & Huo, 2015/2016): an utterance is cut into chunks of C frames, each with up to L frames before
@@ -34,7 +34,7 @@ BUCKET = 0.1  # whole utterances whose lengths differ by no more than this share
 
 @dataclass(frozen=True)
 class Chunk:
-    """`size` frames, with up to `left` before and `right` after them."""
+    """The size of a chunk: `size` frames, with up to `left` before and `right` after them as context."""
 
     left: int
     size: int
@@ -42,7 +42,7 @@ class Chunk:
 
     @classmethod
     def parse(cls, text: str) -> Chunk:
-        """`21-64+21`, or `20`: no context."""
+        """Read a chunk's size from text such as `21-64+21`, or `20`: no context."""
         match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?:\+(\d+))?", text)
         if not match or not int(match[2]):
             raise UserError(f"a chunk {text!r}: expected its frames, as 20, or with those before and after it, as 21-64+21.")
@@ -51,7 +51,7 @@ class Chunk:
 
 @dataclass
 class SequenceOptions:
-    """How utterances are cut into sequences."""
+    """The options that say how utterances are cut into sequences."""
 
     sequences: str = option("streams", "whole utterances, chunks with context, or streams with carried state",
                             ("whole", "chunks", "streams"))
@@ -68,7 +68,7 @@ class SequenceOptions:
                             "chunks.")
 
     def cut(self) -> str:
-        """What a minibatch is made of, in words."""
+        """A description of a minibatch, in words."""
         chunk = self.parts()
         context = f" and up to {chunk.left} before, {chunk.right} after them" * bool(chunk.left + chunk.right)
         return {"whole": f"{self.num_streams} whole utterances", "chunks": f"{self.num_streams} chunks of {chunk.size} frames{context}",
@@ -80,7 +80,7 @@ class SequenceOptions:
 
 
 class SequenceSampler(Sampler):
-    """Minibatches of sequences of one split of a partition of level utterance; otherwise as its base."""
+    """Makes minibatches of sequences, of one split of a partition at the level utterance; otherwise like its base class."""
 
     def __init__(self, store: FrameStore, partition: Partition, split: int, options: SequenceOptions, splice: list[int],
                  shift: torch.Tensor, scale: torch.Tensor, seed: int, device: torch.device) -> None:
@@ -140,7 +140,10 @@ class SequenceSampler(Sampler):
             yield functools.partial(self._gathered, spans[group])
 
     def _gathered(self, spans: np.ndarray) -> dict[str, Any]:
-        """The rows of spans (S, 4): the first frame of the context before, of the chunk, of the context after, and its end."""
+        """The tensors of the rows of spans (S, 4).
+
+        A span is the first frame of the context before, of the chunk, of the context after, and its end.
+        """
         spans = spans[np.argsort(spans[:, 0] - spans[:, 3], kind="stable")]
         first, begin, end, last = torch.from_numpy(spans).unbind(1)
         steps, sequence, sizes = packed_grid(last - first)
@@ -151,7 +154,7 @@ class SequenceSampler(Sampler):
         if count < len(frames):
             weights = trained.to(self.device, torch.float32)
             tensors["weights"] = weights.mul_(tensors["weights"]) if self._weighted else weights
-        if self._labels is not None and self.options.sequences == "whole":
+        if self._labels is not None and self._label_offsets is not None and self.options.sequences == "whole":
             utts = np.searchsorted(self._offsets, spans[:, 0], side="right") - 1
             own = [self._labels[self._label_offsets[u] : self._label_offsets[u + 1]] for u in utts]
             tensors["labels"] = torch.from_numpy(np.concatenate(own).astype(np.int64)).to(self.device)
@@ -189,8 +192,10 @@ class SequenceSampler(Sampler):
 
 
 def _cut(begins: np.ndarray, ends: np.ndarray, chunk: Chunk | None) -> np.ndarray:
-    """(spans, 4): first frame of the context before, of the chunk, of the context after, and the end, of every chunk of utterances that
-    reach from `begins` to `ends`; each a chunk of its own without `chunk`."""
+    """Cut utterances that reach from `begins` to `ends` into chunks; returns spans (count, 4). Without `chunk` each is one chunk.
+
+    A span is the first frame of the context before, of the chunk, of the context after, and the end.
+    """
     if chunk is None:
         return np.stack([begins, begins, ends, ends], 1)
     counts = -(-(ends - begins) // chunk.size)
@@ -202,7 +207,7 @@ def _cut(begins: np.ndarray, ends: np.ndarray, chunk: Chunk | None) -> np.ndarra
 
 
 def windows(frames: int, chunk: Chunk, overlap: int) -> tuple[torch.Tensor, torch.Tensor, Sequences]:
-    """An utterance of so many frames as one minibatch of chunks, each `overlap` frames into the one before.
+    """Cut an utterance of so many frames into one minibatch of chunks, each `overlap` frames into the one before.
 
     (frame of each row, whether it is in the chunk itself, the sequences).
     """

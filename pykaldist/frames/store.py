@@ -45,7 +45,7 @@ TRIM_TOLERANCE = 5  # frames by which features and alignment may differ (nnet1's
 
 @dataclass
 class Manifest:
-    """What a store holds and where it came from."""
+    """The content and the origin of a store, as `manifest.json` has them."""
 
     num_frames: int
     num_utts: int
@@ -63,7 +63,7 @@ class Manifest:
     format: int = FORMAT
 
     def arrays(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
-        """The type and shape of each array's file."""
+        """The type and shape of each array's file, by name."""
         shapes: dict[str, tuple[int, ...]] = {"feats.bin": (self.dim,), "targets.bin": ()}
         if "weights.bin" in self.checksums:
             shapes["weights.bin"] = ()
@@ -156,7 +156,10 @@ class FrameStore:
                 raise UserError(f"{self.path / name} does not match its checksum: it was changed or is damaged; pack the store again.")
 
     def counts(self) -> np.ndarray:
-        """Frames of each pdf, (num_pdfs,): the numerators of the priors; by soft targets and frame weights where there are such."""
+        """The number of frames of each pdf, (num_pdfs,), from which priors are made.
+
+        Soft targets and frame weights count where the store has them.
+        """
         pdfs = self.targets if self.posterior_pdfs is None else self.posterior_pdfs.ravel()
         if self.weights is None and self.posterior_probs is None:
             return np.bincount(pdfs, minlength=self.manifest.num_pdfs)
@@ -167,7 +170,7 @@ class FrameStore:
 
 @dataclass
 class Extras:
-    """What a store can hold beside features and alignment, by utterance: frame weights (T,), soft targets, target features (T, dim)."""
+    """The optional contents of a store, by utterance: frame weights (T,), soft targets, target features (T, dim)."""
 
     frame_weights: Mapping[str, np.ndarray] | None = None
     posteriors: Mapping[str, Posterior] | None = None
@@ -177,12 +180,12 @@ class Extras:
     num_tokens: int = 0
 
     def of(self, utt: str) -> dict[str, np.ndarray | Posterior | None]:
-        """What an utterance has, by its name in words."""
+        """The optional contents of an utterance, by their names in words."""
         found = {"frame weights": self.frame_weights, "posteriors": self.posteriors, "target features": self.target_feats}
         return {name: table.get(utt) for name, table in found.items() if table is not None}
 
     def num_posteriors(self) -> int:
-        """The most pairs of a frame, within the limit; 0 without soft targets."""
+        """The largest number of pairs of a frame, within the limit; 0 without soft targets."""
         if self.posteriors is None:
             return 0
         most = max((int(np.diff(p.offsets).max(initial=1)) for p in self.posteriors.values()), default=1)
@@ -190,7 +193,10 @@ class Extras:
 
 
 def padded(posterior: Posterior, frames: int, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """(pdfs, probabilities), each (frames, width), the likeliest first; where pairs are left out, the rest are scaled to the same sum."""
+    """Soft targets as (pdfs, probabilities), each (frames, width), the likeliest first.
+
+    Where pairs are left out, the rest are scaled to the same sum.
+    """
     offsets = posterior.offsets[: frames + 1]
     ids, probs, lengths = posterior.ids[: offsets[-1]], posterior.weights[: offsets[-1]], np.diff(offsets)
     frame = np.repeat(np.arange(frames), lengths)
@@ -237,7 +243,7 @@ def pack(utts: Iterable[str], features: Callable[[str], np.ndarray], alignment: 
     with contextlib.ExitStack() as stack:
         sinks: dict[str, _Sink] = {}
         for utt in utts:
-            parts = {"alignment": alignment(utt), **extras.of(utt)}
+            parts: dict[str, Any] = {"alignment": alignment(utt), **extras.of(utt)}
             if missing := [name for name, part in parts.items() if part is None]:
                 skipped[utt] = f"no {missing[0]}"
                 continue
@@ -291,7 +297,10 @@ def pack(utts: Iterable[str], features: Callable[[str], np.ndarray], alignment: 
 
 
 def _unfit(labels: np.ndarray | None, frames: int, num_tokens: int) -> str:
-    """Why an utterance of so many frames cannot have this label sequence, if it cannot: a label takes a frame, and one between equals."""
+    """Why an utterance of so many frames cannot have this label sequence; empty where it can.
+
+    A label takes a frame, and so does a blank between equal labels.
+    """
     if labels is None or not len(labels):
         return "no labels"
     if not 1 <= labels.min() <= labels.max() < num_tokens:

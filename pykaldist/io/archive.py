@@ -1,6 +1,6 @@
-"""One entry after another of a Kaldi archive, binary or text: matrices, vectors, integer vectors.
+r"""Reader of the entries of a Kaldi archive, binary or text: matrices, vectors, integer vectors.
 
-An entry is a key, a space, and a value: `\\0B` and the binary form, or text up to the end of the line (`1 2 3`, `[ 1 2.5 ]`) or, for a
+An entry is a key, a space, and a value: `\0B` and the binary form, or text up to the end of the line (`1 2 3`, `[ 1 2.5 ]`) or, for a
 matrix, to the closing bracket. What a file says about lengths is not believed: memory grows only with what is read.
 """
 
@@ -34,13 +34,13 @@ NUMPY_DAMAGE = (*DAMAGE, OSError, KeyError, SyntaxError, RuntimeError, tokenize.
 
 
 def reason(error: BaseException) -> str:
-    """What an error says, short enough for a sentence: libraries quote what they could not read."""
+    """The message of an error, short enough for a sentence: libraries quote what they could not read."""
     said = " ".join(str(error).split()) or type(error).__name__
     return said if len(said) <= 100 else said[:97] + "..."
 
 
 def open_archive(path: str | os.PathLike[str]) -> io.BufferedReader:
-    """A possibly gzipped archive, for reading; `-` is standard input."""
+    """Open an archive, gzipped or not, for reading; `-` is standard input."""
     if str(path) == "-":
         return cast(io.BufferedReader, sys.stdin.buffer)
     if str(path).endswith(".gz"):
@@ -49,7 +49,7 @@ def open_archive(path: str | os.PathLike[str]) -> io.BufferedReader:
 
 
 def take(stream: BinaryIO, count: int) -> bytes:
-    """Exactly `count` bytes; EOFError where there are fewer."""
+    """Read exactly `count` bytes; raises EOFError where there are fewer."""
     if count < 0:
         raise ValueError(f"a length of {count}")
     parts, left = [], count
@@ -63,7 +63,7 @@ def take(stream: BinaryIO, count: int) -> bytes:
 
 
 def read_key(stream: io.BufferedReader) -> str | None:
-    """The next key; it and the space behind it are consumed. None at the end. ValueError where there is no key."""
+    """Read the next key and the space behind it; None at the end of the archive. Raises ValueError where there is no key."""
     key = bytearray()
     while (byte := stream.peek(1)[:1]) not in (b"", b" ", b"\t", b"\n"):
         key += stream.read(1)
@@ -79,7 +79,10 @@ def read_key(stream: io.BufferedReader) -> str | None:
 
 
 def read_entries(path: str | os.PathLike[str], read: Callable[[io.BufferedReader], T]) -> Iterator[tuple[str, T]]:
-    """(key, what `read` makes of the stream behind it) for each entry; raises UserError, naming file and entry, for damage."""
+    """Iterate over the entries of an archive as pairs (key, value), where `read` makes the value from the stream behind the key.
+
+    Raises UserError, naming file and entry, for damage.
+    """
     key: str | None = None
     count = 0
     try:
@@ -93,7 +96,7 @@ def read_entries(path: str | os.PathLike[str], read: Callable[[io.BufferedReader
 
 
 def read_value(stream: io.BufferedReader) -> np.ndarray:
-    """The value at the stream's position: float32 or float64 matrix or vector, or int32 vector. Raises one of DAMAGE."""
+    """Read the value at the stream's position: float32 or float64 matrix or vector, or int32 vector. Raises one of DAMAGE."""
     if stream.peek(1)[:1] == b"\0":
         if take(stream, 2) != b"\0B":
             raise ValueError("expected \\0B before a binary value")
@@ -102,7 +105,7 @@ def read_value(stream: io.BufferedReader) -> np.ndarray:
 
 
 def read_int_vector(stream: BinaryIO) -> np.ndarray:
-    """The binary form of vector<int32>, after `\\0B`: sized count, sized elements."""
+    r"""The binary form of vector<int32>, after `\0B`: sized count, sized elements."""
     if take(stream, 1) != b"\4":
         raise ValueError("expected a sized int32")
     count = struct.unpack("<i", take(stream, 4))[0]

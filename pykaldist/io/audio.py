@@ -81,8 +81,9 @@ def _pipe_output(source: str) -> bytes:
 
 
 def _complete(source: str, content: bytes, piped: bool) -> bytes:
-    """`content`, checked: libsndfile takes what is there of a truncated wav or sphere file, but their headers tell how much there
-    should be. A piped wav whose header did not know its length gets one.
+    """The bytes of an audio file, checked to be complete; a piped wav whose header did not know its length gets one.
+
+    libsndfile takes what is there of a truncated wav or sphere file, but their headers tell how much there should be.
     """
     expected = found = 0
     if content[:4] == b"RIFF" and content[8:12] == b"WAVE":
@@ -112,7 +113,7 @@ def _complete(source: str, content: bytes, piped: bool) -> bytes:
 
 
 def _sphere_header(content: bytes) -> dict[str, str]:
-    """`name -i 16000` lines up to `end_head`."""
+    """The fields of a sphere file's header: lines such as `sample_rate -i 16000`, up to `end_head`."""
     fields = {}
     for line in content[16:4096].split(b"end_head")[0].decode("ascii", errors="replace").splitlines():
         parts = line.split(maxsplit=2)
@@ -122,7 +123,7 @@ def _sphere_header(content: bytes) -> dict[str, str]:
 
 
 def read_utterances(data: DataDir, utts: Sequence[str], rate: int, channel: int = -1) -> Iterator[tuple[str, np.ndarray | AudioError]]:
-    """For each utterance its samples at `rate` Hz, or the AudioError that says why it has none.
+    """Iterate over utterances as (name, samples at `rate` Hz), or (name, the AudioError that says why it has no samples).
 
     Utterances of one recording that follow each other read it once.
     """

@@ -1,4 +1,4 @@
-"""Kaldi's compressed matrices, read: one byte a value with column headers (`CM`), two bytes (`CM2`), one byte (`CM3`).
+"""Reader of Kaldi's compressed matrices: one byte a value with column headers (`CM`), two bytes (`CM2`), one byte (`CM3`).
 
 All begin with the least value, the range (floats), rows and columns (int32). In `CM2` and `CM3` a row-major integer v stands for
 min + range v / (2^bits - 1). In `CM` each column first has its 0th, 25th, 75th and 100th percentile as such 16-bit integers; then come
@@ -30,9 +30,10 @@ def read_compressed(kind: str, take: Callable[[int], bytes]) -> np.ndarray:
         values = np.frombuffer(take(rows * cols * dtype.itemsize), dtype=dtype).reshape(rows, cols)
         return np.float32(least) + np.float32(span) * np.float32(1 / steps) * values.astype(np.float32)
     headers = np.frombuffer(take(8 * cols), dtype="<u2").reshape(cols, 4).T.astype(np.float32)
-    p0, p25, p75, p100 = np.float32(least) + np.float32(span) * np.float32(1 / 65535) * headers[:, :, None]
-    values = np.frombuffer(take(rows * cols), dtype="u1").reshape(cols, rows).astype(np.float32)
-    low = p0 + (p25 - p0) * values * np.float32(1 / 64)
-    middle = p25 + (p75 - p25) * (values - 64) * np.float32(1 / 128)
-    high = p75 + (p100 - p75) * (values - 192) * np.float32(1 / 63)
-    return np.ascontiguousarray(np.where(values <= 64, low, np.where(values <= 192, middle, high)).T, dtype=np.float32)
+    percentiles: np.ndarray = np.float32(least) + np.float32(span) * np.float32(1 / 65535) * headers[:, :, None]
+    p0, p25, p75, p100 = percentiles
+    steps_up: np.ndarray = np.frombuffer(take(rows * cols), dtype="u1").reshape(cols, rows).astype(np.float32)
+    low = p0 + (p25 - p0) * steps_up * np.float32(1 / 64)
+    middle = p25 + (p75 - p25) * (steps_up - 64) * np.float32(1 / 128)
+    high = p75 + (p100 - p75) * (steps_up - 192) * np.float32(1 / 63)
+    return np.ascontiguousarray(np.where(steps_up <= 64, low, np.where(steps_up <= 192, middle, high)).T, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Options in Kaldi's own spelling, `--norm-vars=true`: files such as `conf/mfcc.conf` and `cmvn_opts`.
+"""Options in Kaldi's spelling, `--norm-vars=true`, as in the files `conf/mfcc.conf` and `cmvn_opts`.
 
     options = read_conf(MfccOptions, "conf/mfcc.conf")      # one `--option=value` a line, `#` starts a comment
     options = parse_conf(CmvnOptions, "--norm-vars=true")    # or several on one line
@@ -21,7 +21,10 @@ T = TypeVar("T")
 
 
 def parse_conf(cls: type[T], text: str, where: str = "options") -> T:
-    """The dataclass `cls` with the fields that `text` sets; raises UserError, naming `where`, for what it cannot hold."""
+    """Make the dataclass `cls` from a text of options; fields that the text does not set keep their defaults.
+
+    Raises UserError, naming `where`, for an option or a value that the dataclass cannot hold.
+    """
     hints = typing.get_type_hints(cls)
     values: dict[str, Any] = {}
     for line in text.splitlines():
@@ -43,7 +46,7 @@ def parse_conf(cls: type[T], text: str, where: str = "options") -> T:
 
 
 def read_conf(cls: type[T], path: str | os.PathLike[str]) -> T:
-    """`parse_conf` of a file."""
+    """Make the dataclass `cls` from a file of options, as `parse_conf` does from a text."""
     if not Path(path).is_file():
         raise UserError(f"{path} does not exist; give a file with one --option=value a line.")
     return parse_conf(cls, "\n".join(read_lines(path)), str(path))

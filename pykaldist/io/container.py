@@ -1,4 +1,4 @@
-"""Our own binary files (`final.pt`, checkpoints): a nested dict of tensors and plain values behind a checksum.
+"""The format of pykaldist's own binary files (`final.pt`, checkpoints): a nested dict of tensors and plain values behind a checksum.
 
 Layout: 8 bytes magic, 16 bytes BLAKE2b of the rest, then what torch.save wrote. Read with `weights_only=True`: nothing in a file is run.
 """

@@ -36,7 +36,7 @@ class DataDir:
         return (self.path / table).is_file()
 
     def table(self, name: str) -> dict[str, str]:
-        """A table as key -> rest of line."""
+        """Read a table of two columns: key -> rest of the line."""
         if not self.has(name):
             raise UserError(f"{self.path / name} does not exist; run the stage that makes it.")
         return read_map(self.path / name)
@@ -47,7 +47,7 @@ class DataDir:
 
     @cached_property
     def spk2utt(self) -> dict[str, list[str]]:
-        """Speaker -> utterances, from utt2spk, so that the two cannot disagree."""
+        """Speaker -> utterances, made from utt2spk, so that the two tables cannot disagree."""
         speakers: dict[str, list[str]] = {}
         for utt, spk in self.utt2spk.items():
             speakers.setdefault(spk, []).append(utt)
@@ -153,7 +153,7 @@ class DataDir:
             raise UserError(f"{self.path / name} {what}; run utils/fix_data_dir.sh {self.path}.")
 
     def part(self, job: int, nj: int) -> list[str]:
-        """The utterances of job `job` of `nj` (from 1): whole speakers, contiguous, as equal in utterances as they go.
+        """The utterances of job `job` of `nj` (from 1): whole speakers, contiguous, numbers of utterances as equal as possible.
 
         With fewer speakers than jobs the utterances themselves are divided.
         """
@@ -172,7 +172,7 @@ class DataDir:
 
 
 def write_table(path: Path, table: dict[str, str]) -> None:
-    """A table sorted by key (C locale order)."""
+    """Write a table sorted by key (C locale order)."""
     write_text(path, "".join(f"{key} {table[key]}".rstrip() + "\n" for key in sorted(table)))
 
 
@@ -195,6 +195,7 @@ def write_datadir(path: str | os.PathLike[str], wav: dict[str, str], text: dict[
 
 
 def write_spk2utt(data: DataDir) -> None:
+    """Write the table spk2utt of a data directory, made from its utt2spk."""
     write_table(data.path / "spk2utt", {spk: " ".join(utts) for spk, utts in data.spk2utt.items()})
 
 

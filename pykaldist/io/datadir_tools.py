@@ -1,4 +1,4 @@
-"""Mending and cutting data directories: what utils/fix_data_dir.sh and utils/subset_data_dir.sh do."""
+"""Functions that mend data directories and take parts of them, for utils/fix_data_dir.sh and utils/subset_data_dir.sh."""
 
 from __future__ import annotations
 
@@ -71,8 +71,10 @@ def _read_tolerantly(path: Path, need_value: bool, said: list[str]) -> dict[str,
 
 
 def choose_utterances(data: DataDir, number: int, how: str = "spread") -> list[str]:
-    """`number` utterances: `first`, `last`, `shortest` (by utt2num_frames or utt2dur), `spread` evenly over the list, `speakers`
-    (whole speakers until there are as many), `per-spk` (so many of each speaker, spread).
+    """Choose `number` utterances of a data directory in the way `how`.
+
+    The ways are `first`, `last`, `shortest` (by utt2num_frames or utt2dur), `spread` evenly over the list, `speakers` (whole speakers
+    until there are as many), `per-spk` (so many of each speaker, spread).
 
     Raises UserError where there are fewer.
     """

@@ -1,4 +1,4 @@
-"""Dictionary directories, the source of a language directory: phones and pronunciations as text.
+"""Dictionary directories: the phones and pronunciations, as text, from which a language directory is made.
 
 `silence_phones.txt` and `nonsilence_phones.txt` have a group of phones a line (variants of one phone that share their tree
 root), `optional_silence.txt` one silence phone, `lexicon.txt` lines `word phone ...`, `lexiconp.txt` lines
@@ -30,7 +30,7 @@ class Pronunciation:
 
 @dataclass(frozen=True)
 class DictDir:
-    """What a dictionary directory says, checked."""
+    """The checked content of a dictionary directory."""
 
     silence: list[list[str]]
     nonsilence: list[list[str]]
@@ -40,7 +40,7 @@ class DictDir:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> DictDir:
-        """Read and check; raises UserError with file and line."""
+        """Read a dictionary directory and check it; raises UserError with file and line."""
         path = Path(path)
         if not path.is_dir():
             raise UserError(f"{path} is no dictionary directory; make it with the recipe's data preparation.")
@@ -85,7 +85,8 @@ def _read_phones(path: Path, seen: dict[str, str]) -> list[list[str]]:
 def _read_lexicon(path: Path, phones: dict[str, str]) -> list[Pronunciation]:
     with_probabilities = (path / "lexiconp.txt").is_file()
     file = path / ("lexiconp.txt" if with_probabilities else "lexicon.txt")
-    lexicon, seen = [], {}
+    lexicon: list[Pronunciation] = []
+    seen: dict[tuple[str, tuple[str, ...]], int] = {}
     for number, line in enumerate(_lines(file), 1):
         where = f"{file}, line {number}"
         fields = line.split()

@@ -11,6 +11,7 @@ import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -55,7 +56,7 @@ class Fst:
     @classmethod
     def from_arcs(cls, start: int, final: np.ndarray, source: np.ndarray, ilabel: np.ndarray, olabel: np.ndarray,
                   weight: np.ndarray, nextstate: np.ndarray) -> Fst:
-        """From arcs in any order; the arcs of one state keep theirs."""
+        """Make a transducer from arcs in any order; the arcs of one state keep their order."""
         order = np.argsort(source, kind="stable")
         offset = np.zeros(len(final) + 1, np.int64)
         np.cumsum(np.bincount(source, minlength=len(final)), out=offset[1:])
@@ -116,7 +117,7 @@ class Header:
 
     @classmethod
     def parse(cls, data: bytes | memoryview, pos: int) -> Header:
-        """Raises ValueError with the rest of a sentence that begins with the file's name."""
+        """Read the head of an OpenFst file; raises ValueError with the rest of a sentence that begins with the file's name."""
         names = []
         try:
             if bytes(data[pos : pos + 4]) != MAGIC:
@@ -174,7 +175,7 @@ def _scan(words: np.ndarray, num_states: int, floats: int) -> np.ndarray:
     for s in range(num_states):
         if pos + floats + 2 > len(words):
             return np.full(1, -1, np.int64)
-        narcs = np.int64(words[pos + floats])
+        narcs: Any = np.int64(words[pos + floats])
         if narcs < 0 or words[pos + floats + 1] != 0:
             return np.full(1, -1, np.int64)
         pos += floats + 2 + narcs * (floats + 3)
@@ -192,7 +193,9 @@ def _places(offset: np.ndarray, floats: int) -> tuple[np.ndarray, np.ndarray]:
 
 def unpack(data: bytes | memoryview, header: Header, floats: int) -> tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray,
                                                                            np.ndarray, int]:
-    """(start, final, offset, labels, weight, nextstate, end position) of a `vector` FST with `floats` floats a weight.
+    """Read the body of a `vector` FST file with `floats` floats a weight.
+
+    Returns (start, final, offset, labels, weight, nextstate, end position). Raises ValueError, like `Header.parse`.
 
     Raises ValueError, like `Header.parse`.
     """
@@ -215,7 +218,9 @@ def unpack(data: bytes | memoryview, header: Header, floats: int) -> tuple[int, 
 
 def pack(arc_type: str, start: int, final: np.ndarray, offset: np.ndarray, labels: np.ndarray, weight: np.ndarray,
          nextstate: np.ndarray) -> bytes:
-    """A whole `vector` file: for each state its final weight and (int64) number of arcs, then the arcs (ilabel, olabel, weight, nextstate).
+    """Write a whole `vector` FST file as bytes.
+
+    For each state it has the final weight and the number of arcs (int64), then the arcs (ilabel, olabel, weight, nextstate).
 
     `final` is float32 [S, floats], `labels` int32 [A, 2], `weight` float32 [A, floats].
     """

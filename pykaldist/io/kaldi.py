@@ -1,6 +1,6 @@
-"""Kaldi's streams, binary and text: the primitives of which `final.mdl`, `tree`, `final.mat` and nnet1 files are made.
+r"""Reader and writer of Kaldi's basic types, binary and text, which make up `final.mdl`, `tree`, `final.mat` and nnet1 files.
 
-A binary file begins with `\\0B`. A token ends with one space. A number has its size in one byte before it (negative for an
+A binary file begins with `\0B`. A token ends with one space. A number has its size in one byte before it (negative for an
 unsigned type). A vector is `FV ` or `DV ` (float, double), its sized length, and the elements; a matrix `FM ` or `DM `, sized
 rows, sized columns, and the rows. A vector of integers has no token: the size of an element in one byte, an int32 length, the
 elements. In a text file numbers are followed by a space, vectors stand in `[ ]`, and floats have seven significant digits.
@@ -39,7 +39,7 @@ class KaldiReader:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> KaldiReader:
-        """The whole file (gzipped if its name ends in `.gz`), binary or text by its first two bytes."""
+        """Open a file (gzipped if its name ends in `.gz`); its first two bytes say whether it is binary or text."""
         try:
             with open_archive(path) as stream:
                 data = stream.read()
@@ -50,7 +50,7 @@ class KaldiReader:
         return cls(data, str(path))
 
     def error(self, problem: str) -> UserError:
-        """A UserError that says where: file, byte, and how much of it there is."""
+        """Make a UserError that says where the reader is: file, byte, and the size of the file."""
         return UserError(f"{self.name}, byte {self.pos} of {len(self.data)}: {problem}; the file is damaged or of another kind.")
 
     def at_end(self) -> bool:
@@ -73,17 +73,17 @@ class KaldiReader:
         return window[:length].decode("ascii", "backslashreplace"), self.pos + length
 
     def peek_token(self) -> str:
-        """The next token; it is not consumed."""
+        """The next token, which stays to be read."""
         return self._word()[0]
 
     def token(self) -> str:
-        """Consume the next token and the space behind it."""
+        """Read the next token and the space behind it."""
         word, end = self._word()
         self.pos = min(end + 1, len(self.data))
         return word
 
     def expect(self, *tokens: str) -> None:
-        """Consume these tokens in this order."""
+        """Read these tokens in this order; raises UserError where others stand there."""
         for expected in tokens:
             found, end = self._word()
             if found != expected:
@@ -104,7 +104,7 @@ class KaldiReader:
         return struct.unpack(formats[size], self._take(abs(size)))[0]
 
     def integer(self) -> int:
-        """A sized integer of 1, 2, 4 or 8 bytes, signed or not, whose value an int32 can hold."""
+        """Read a sized integer of 1, 2, 4 or 8 bytes, signed or not, whose value an int32 can hold."""
         start = self.pos
         if self.binary:
             value = int(self._sized({1: "<b", -1: "<B", 2: "<h", -2: "<H", 4: "<i", -4: "<I", 8: "<q", -8: "<Q"}, "an integer"))
@@ -121,7 +121,7 @@ class KaldiReader:
         return value
 
     def floating(self) -> float:
-        """A sized float or double."""
+        """Read a sized float or double."""
         if self.binary:
             return float(self._sized({4: "<f", 8: "<d"}, "a number"))
         start, word = self.pos, self.token()
@@ -132,7 +132,7 @@ class KaldiReader:
             raise self.error(f"expected a number, found {word!r}") from error
 
     def boolean(self) -> bool:
-        """`T` or `F`."""
+        """Read `T` or `F`."""
         if not self.binary:
             self._skip_space()
         letter = self._take(1)
@@ -142,7 +142,7 @@ class KaldiReader:
         return letter == b"T"
 
     def count(self, what: str, least_bytes: int = 1) -> int:
-        """An integer that says how many `what` follow: not negative, and not more than the rest of the file can hold."""
+        """Read an integer that says how many `what` follow: not negative, and not more than the rest of the file can hold."""
         start, number = self.pos, self.integer()
         if number < 0 or number * least_bytes > len(self.data) - self.pos:
             self.pos = start
@@ -150,7 +150,7 @@ class KaldiReader:
         return number
 
     def int_vector(self) -> np.ndarray:
-        """A vector of int32 (Kaldi's WriteIntegerVector)."""
+        """Read a vector of int32 (Kaldi's WriteIntegerVector)."""
         if not self.binary:
             return self._bracketed(np.int32)[0]
         if self._take(1) != b"\4":
@@ -160,7 +160,7 @@ class KaldiReader:
         return np.frombuffer(self._take(4 * length), dtype="<i4").astype(np.int32)
 
     def vector(self) -> np.ndarray:
-        """A vector: float32, or float64 where the file has doubles; a text file gives float32."""
+        """Read a vector: float32, or float64 where the file has doubles; a text file gives float32."""
         if not self.binary:
             return self._bracketed(np.float32)[0]
         dtype = self._kind("V", "vector")
@@ -168,7 +168,10 @@ class KaldiReader:
         return np.frombuffer(self._take(length * dtype.itemsize), dtype=dtype).astype(dtype.newbyteorder("="))
 
     def matrix(self) -> np.ndarray:
-        """A matrix (rows x columns): float32, or float64 where the file has doubles; a text file, and a compressed one, gives float32."""
+        """Read a matrix (rows x columns): float32, or float64 where the file has doubles.
+
+        A text file, and a compressed matrix, give float32.
+        """
         if not self.binary:
             values, widths = self._bracketed(np.float32)
             if len(set(widths)) > 1:
@@ -231,14 +234,14 @@ class KaldiWriter:
             self.stream.write(b"\n")
 
     def integer(self, value: int, unsigned: bool = False) -> None:
-        """An int32, or uint32."""
+        """Write an int32, or uint32."""
         if self.binary:
             self.stream.write(struct.pack("<bI", -4, value) if unsigned else struct.pack("<bi", 4, value))
         else:
             self.stream.write(b"%d " % value)
 
     def floating(self, value: float) -> None:
-        """A float (four bytes)."""
+        """Write a float (four bytes)."""
         self.stream.write(struct.pack("<bf", 4, value) if self.binary else f"{np.float32(value):.7g} ".encode())
 
     def boolean(self, value: bool) -> None:
@@ -251,7 +254,7 @@ class KaldiWriter:
             self.stream.write(b"[ " + b"".join(b"%d " % v for v in values) + b"]\n")
 
     def vector(self, values: np.ndarray) -> None:
-        """Float64 stays double; all else is written as float."""
+        """Write a vector; float64 stays double, all else is written as float."""
         if self.binary:
             values, letter = _as_float(values)
             self.stream.write(letter + b"V " + struct.pack("<bi", 4, len(values)) + values.tobytes())
@@ -259,7 +262,7 @@ class KaldiWriter:
             self.stream.write((" [ " + "".join(f"{v:.7g} " for v in values) + "]\n").encode())
 
     def matrix(self, values: np.ndarray) -> None:
-        """Float64 stays double; all else is written as float."""
+        """Write a matrix; float64 stays double, all else is written as float."""
         if self.binary:
             values, letter = _as_float(values)
             self.stream.write(letter + b"M " + struct.pack("<bibi", 4, values.shape[0], 4, values.shape[1]) + values.tobytes())

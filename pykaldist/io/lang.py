@@ -50,7 +50,7 @@ class SymbolTable(Mapping[str, int]):
         return self._symbols[number]
 
     def ids(self, symbols: Iterable[str], where: str) -> list[int]:
-        """Their numbers; raises UserError, naming `where`, for a symbol that is unknown."""
+        """The numbers of symbols; raises UserError, naming `where`, for a symbol that is unknown."""
         symbols = list(symbols)
         unknown = next((s for s in symbols if s not in self._ids), None)
         if unknown is not None:
@@ -59,7 +59,7 @@ class SymbolTable(Mapping[str, int]):
 
 
 class LangDir:
-    """A language directory; files are read when first asked for.
+    """A Kaldi language directory; files are read when first asked for.
 
     Raises UserError for a missing directory or file, and for one of the wrong form.
     """
@@ -70,7 +70,7 @@ class LangDir:
             raise UserError(f"{path} is no language directory; run utils/prepare_lang.sh.")
 
     def file(self, name: str) -> Path:
-        """The path of one of its files, which must exist."""
+        """The path of one of the directory's files, which must exist."""
         path = self.path / name
         if not path.is_file():
             raise UserError(f"{path} does not exist; run utils/prepare_lang.sh.")
@@ -131,7 +131,7 @@ class LangDir:
 
     @cached_property
     def word_disambig(self) -> tuple[int, int]:
-        """#0 as a phone and as a word."""
+        """The numbers of the disambiguation symbol #0 as a phone and as a word."""
         return (self.int_lists("phones/wdisambig_phones.int")[0][0], self.int_lists("phones/wdisambig_words.int")[0][0])
 
     @cached_property

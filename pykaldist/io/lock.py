@@ -1,4 +1,4 @@
-"""One process at a time in an experiment's folder."""
+"""A lock on an experiment's folder: one process at a time works in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from pykaldist.errors import UserError
 
 @contextlib.contextmanager
 def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Hold `folder` (made if need be) for the block; raises UserError where another process holds it.
+    """Hold the lock of `folder` for the block; raises UserError where another process holds it.
+
+    The folder is made if need be.
 
     The lock goes with its process, however that ends.
     """

@@ -15,7 +15,10 @@ from pykaldist.io.datadir import DataDir, write_datadir, write_table
 
 
 def perturb_speed(source: str | os.PathLike[str], target: str | os.PathLike[str], factors: Sequence[float] = (0.9, 1.1)) -> DataDir:
-    """Write to `target` the utterances of `source` and their copies at each of `factors`; raises UserError for a factor without sense."""
+    """Write to `target` the utterances of `source` and their copies at each of `factors`.
+
+    Raises UserError for a factor without sense.
+    """
     data = DataDir(source)
     data.validate(text=data.has("text"))
     if data.has("reco2speed"):

@@ -1,4 +1,6 @@
-"""Kaldi's posteriors: for each frame some pairs of id (transition_id or pdf) and weight. Archives, binary and text.
+"""Reader and writer of Kaldi's posteriors: for each frame, pairs of an id (transition_id or pdf) and a weight.
+
+Archives are binary or text.
 
 Binary: the number of frames; for each its number of pairs; for each pair an int32 and a float, all sized. Text: `[ 3 0.5 7 0.5 ] [ 3 1 ]`.
 Source: Kaldi's hmm/posterior.cc.
@@ -23,7 +25,10 @@ _PAIR = np.dtype([("id_size", "i1"), ("id", "<i4"), ("weight_size", "i1"), ("wei
 
 @dataclass
 class Posterior:
-    """Frame t has the pairs `offsets[t]:offsets[t + 1]` of `ids` (int32) and `weights` (float32); `offsets` is int64 (T + 1,)."""
+    """The posteriors of one utterance of T frames, as flat arrays.
+
+    Frame t has the pairs `offsets[t]:offsets[t + 1]` of `ids` (int32) and `weights` (float32); `offsets` is int64 (T + 1,).
+    """
 
     offsets: np.ndarray
     ids: np.ndarray
@@ -34,7 +39,7 @@ class Posterior:
 
     @classmethod
     def from_alignment(cls, labels: np.ndarray) -> Posterior:
-        """Weight 1 for the one label of each frame (Kaldi's ali-to-post)."""
+        """Posteriors with weight 1 for the one label of each frame (Kaldi's ali-to-post)."""
         return cls(np.arange(len(labels) + 1), labels.astype(np.int32), np.ones(len(labels), dtype=np.float32))
 
 

@@ -32,7 +32,7 @@ def read_paths(rspecifier: str) -> list[str]:
 
 
 def read_matrices(rspecifier: str) -> Iterator[tuple[str, np.ndarray]]:
-    """(key, matrix or vector) of an archive or of an scp file."""
+    """Iterate over (key, matrix or vector) of an archive or of an scp file."""
     match = re.fullmatch(r"scp(?:,\w+)*:(.*)", rspecifier)
     if match and "|" not in rspecifier:
         yield from MatrixReader(match[1]).items()

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import kaldiio
 import numpy as np
@@ -28,7 +28,9 @@ _LOCATION = re.compile(r"(?P<path>.+?)(:(?P<offset>\d+))?(\[(?P<range>[\d:,]*)\]
 
 
 def read_lines(path: str | os.PathLike[str]) -> list[str]:
-    """Lines of a UTF-8 text file without their ends (newlines only, not the other characters that str.splitlines takes for ends).
+    """The lines of a UTF-8 text file without their ends.
+
+    Only newlines end a line, not the other characters that str.splitlines takes for ends.
 
     Raises UserError where it cannot be read.
     """
@@ -79,7 +81,9 @@ class MatrixReader(Mapping[str, np.ndarray]):
 
 
 def load_matrix(where: str) -> np.ndarray:
-    """The value at `path`, `path:offset` or `path:offset[first:last,first:last]` (rows, columns; Kaldi's ranges include the last).
+    """Read the value at `path`, `path:offset` or `path:offset[first:last,first:last]`.
+
+    The ranges are of rows and columns; Kaldi's ranges include the last.
 
     Raises ValueError and the like (archive.DAMAGE) where there is none.
     """
@@ -100,12 +104,12 @@ def load_matrix(where: str) -> np.ndarray:
 
 
 def read_archive(path: str | os.PathLike[str]) -> Iterator[tuple[str, np.ndarray]]:
-    """(key, matrix | vector | int32 vector) for each entry of an archive, text or binary, gzipped if it ends in `.gz`."""
+    """Iterate over (key, matrix | vector | int32 vector) of an archive, text or binary, gzipped if its name ends in `.gz`."""
     return read_entries(path, read_value)
 
 
 def read_int_vectors(path: str | os.PathLike[str]) -> Iterator[tuple[str, np.ndarray]]:
-    """(key, int32 vector) for each entry of an archive, text or binary; raises UserError for values of another kind."""
+    """Iterate over (key, int32 vector) of an archive, text or binary; raises UserError for values of another kind."""
     for key, value in read_archive(path):
         if value.dtype != np.int32:
             raise UserError(f"{path}, {key}: expected a vector of integers, found {'a matrix' if value.ndim == 2 else 'other numbers'}.")
@@ -113,7 +117,7 @@ def read_int_vectors(path: str | os.PathLike[str]) -> Iterator[tuple[str, np.nda
 
 
 class MatrixWriter:
-    """Write matrices to `ark` with an index `scp`; both appear only when the block ends without an exception.
+    """Writer of matrices to `ark` with an index `scp`; both appear only when the block ends without an exception.
 
     `compression_method` as in Kaldi's copy-feats (0 none; 2 one byte a value with per-column headers).
     """
@@ -162,7 +166,10 @@ def write_int_vectors(path: str | os.PathLike[str], items: Iterable[tuple[str, n
 
 @contextlib.contextmanager
 def output_archive(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """An archive in the making, which appears whole: gzipped where the name says so; `-` is standard output."""
+    """Open an archive for writing; it appears under its name when it is complete.
+
+    It is gzipped where the name says so; `-` is standard output.
+    """
     if str(path) == "-":
         yield sys.stdout.buffer
         return
@@ -171,7 +178,7 @@ def output_archive(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             yield raw
             return
         with gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="") as stream:
-            yield stream
+            yield cast("IO[bytes]", stream)
 
 
 def int_vector_bytes(vector: np.ndarray) -> bytes:

@@ -1,1 +1,1 @@
-"""Neural networks over one flat parameter buffer, in components with explicit forward and backward."""
+"""Neural networks, made of components with explicit forward and backward passes over one flat parameter buffer."""

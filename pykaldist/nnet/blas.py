@@ -7,6 +7,7 @@ CPU type that it is told, at their full speed.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cache
 
 import scipy.linalg.cython_blas as blas
@@ -17,8 +18,8 @@ _SCALARS = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
 
 
 @cache
-def _routine(dtype: torch.dtype) -> ctypes._CFuncPtr:
-    """sgemm or dgemm, as a function that lets other threads run."""
+def _routine(dtype: torch.dtype) -> Callable[..., None]:
+    """The BLAS routine sgemm or dgemm, as a function that lets other threads run."""
     capsule = blas.__pyx_capi__["sgemm" if dtype == torch.float32 else "dgemm"]
     name, pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
     name.restype, name.argtypes = ctypes.c_char_p, [ctypes.py_object]
@@ -29,7 +30,7 @@ def _routine(dtype: torch.dtype) -> ctypes._CFuncPtr:
 
 
 def _by_columns(x: Tensor) -> tuple[bytes, int] | None:
-    """How BLAS, to which matrices are columns one after another, reads x^T: as it lies (n) or transposed (t); the distance of columns."""
+    """How BLAS, which has matrices column by column, reads x^T: as it lies (n) or transposed (t); and the distance of columns."""
     (rows, columns), (down, right) = x.shape, x.stride()
     if (right == 1 or columns == 1) and (down >= columns or rows == 1):
         return b"n", max(down, columns)
@@ -39,7 +40,10 @@ def _by_columns(x: Tensor) -> tuple[bytes, int] | None:
 
 
 def multiply(out: Tensor, a: Tensor, b: Tensor, beta: float, alpha: float) -> None:
-    """out <- beta out + alpha a b on the CPU, all float32 or all float64; what `out` held does not matter where beta is 0."""
+    """Matrix product on the CPU: out <- beta out + alpha a b, all float32 or all float64.
+
+    What `out` held does not matter where beta is 0.
+    """
     (m, k), n = a.shape, b.shape[1]
     if out.shape != (m, n) or b.shape[0] != k:
         raise ValueError(f"no product: {tuple(a.shape)} times {tuple(b.shape)} into {tuple(out.shape)}")
@@ -56,12 +60,13 @@ def multiply(out: Tensor, a: Tensor, b: Tensor, beta: float, alpha: float) -> No
 
 
 def _multiplied(out: Tensor, a: Tensor, b: Tensor, beta: float, alpha: float) -> Tensor:
-    """The same where the rows of `out`, which is returned, are each in one piece."""
+    """`multiply` where the rows of `out`, which is returned, are each in one piece."""
     a, b = (x if _by_columns(x) else x.contiguous() for x in (a, b))
     (trans_a, lda), (trans_b, ldb), (_, ldc) = (_by_columns(x) or (b"n", x.shape[1]) for x in (a, b, out))
     byref, scalar, integer = ctypes.byref, _SCALARS[out.dtype], ctypes.c_int
-    m, n, k, lda, ldb, ldc = (byref(integer(value)) for value in (*out.shape, a.shape[1], lda, ldb, ldc))
+    sizes = [byref(integer(value)) for value in (*out.shape, a.shape[1], lda, ldb, ldc)]
+    m, n, k, by_a, by_b, by_out = sizes
     # By columns it is out^T = b^T a^T.
-    _routine(out.dtype)(trans_b, trans_a, n, m, k, byref(scalar(alpha)), b.data_ptr(), ldb, a.data_ptr(), lda, byref(scalar(beta)),
-                        out.data_ptr(), ldc)
+    _routine(out.dtype)(trans_b, trans_a, n, m, k, byref(scalar(alpha)), b.data_ptr(), by_b, a.data_ptr(), by_a,
+                        byref(scalar(beta)), out.data_ptr(), by_out)
     return out

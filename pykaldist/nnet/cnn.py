@@ -1,9 +1,9 @@
-"""The convolutional network of hybrid systems: filters over time and frequency of spliced filterbanks, pooling in frequency, affine layers.
+"""The convolutional network of hybrid systems: convolution over time and frequency, pooling in frequency, affine layers.
 
-Abdel-Hamid et al. (2012), Sainath et al. (2013). `--conv 9x9x64/3,3x4x64` is two convolutional layers: 64 filters of 9 frames x 9 bands
-whose outputs are pooled by 3 bands, then 64 of 3 frames x 4 bands, not pooled; `0x8x64/3` has filters of all frames. Each is followed by
-the nonlinearity (behind the pooling, which is the same and cheaper), and where asked for by batch normalisation before that; so are the
-affine layers.
+Its inputs are spliced filterbank features. Sources: Abdel-Hamid et al. (2012), Sainath et al. (2013). `--conv 9x9x64/3,3x4x64` is two
+convolutional layers: 64 filters of 9 frames x 9 bands whose outputs are pooled by 3 bands, then 64 of 3 frames x 4 bands, not pooled;
+`0x8x64/3` has filters of all frames. Each is followed by the nonlinearity (behind the pooling, which is the same and cheaper), and where
+asked for by batch normalisation before that; so are the affine layers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ from pykaldist.options import option
 
 @dataclass(frozen=True)
 class ConvolutionalLayer:
-    """`maps` filters of `time` frames (0: all there are) x `bands` bands, then pools of `pool` bands (1: none)."""
+    """The shape of a convolutional layer: `maps` filters of `time` frames x `bands` bands, then pools of `pool` bands.
+
+    `time` 0 is all frames there are; `pool` 1 is no pooling.
+    """
 
     time: int
     bands: int
@@ -36,7 +39,7 @@ class ConvolutionalLayer:
 
 @dataclass
 class CnnOptions:
-    """Shape of a CNN, and the rates of its layers."""
+    """The shape of a CNN, and the rates of its layers."""
 
     conv: str = option("8x8x64/3,3x4x64", "convolutional layers: frames x bands x filters, and / bands pooled; frames 0: all there are")
     channels: int = option(1, "streams of bands in a feature vector, one behind the other: 3 for filterbanks with two deltas")
@@ -74,14 +77,14 @@ class CnnOptions:
         return len(self.layers()) + self.hid_layers + 1
 
     def described(self) -> str:
-        """The hidden part in words."""
+        """The hidden part of the network in words."""
         return f"{self.conv} - {self.hid_layers} x {self.hid_dim} {self.activation}" + ", batch normalisation" * self.batch_norm \
             + f", dropout {self.dropout:g}" * bool(self.dropout)
 
 
 def make_cnn(options: CnnOptions, input_dim: int, output_dim: int, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,
              compute: torch.dtype | None = None, frames: int = 1) -> Model:
-    """A CNN with all parameters zero, of inputs spliced from so many `frames`; `dtype` and `compute` as in Model."""
+    """Make a CNN with all parameters zero, of inputs spliced from so many `frames`; `dtype` and `compute` as in Model."""
     if compute not in (None, dtype) and options.batch_norm:
         raise UserError("--dtype bf16 is not for batch normalisation, whose sums need more digits; use float32 or tf32.")
     if input_dim % (frames * options.channels):
@@ -96,11 +99,13 @@ def make_cnn(options: CnnOptions, input_dim: int, output_dim: int, device: torch
 
     for number, layer in enumerate(options.layers()):
         try:
-            components.append(Convolution(shape, layer.time or shape[0], layer.bands, layer.maps, number == 0))
-            shape = components[-1].output_shape
+            convolution = Convolution(shape, layer.time or shape[0], layer.bands, layer.maps, number == 0)
+            components.append(convolution)
+            shape = convolution.output_shape
             if layer.pool > 1:
-                components.append(MaxPooling(shape, layer.pool))
-                shape = components[-1].output_shape
+                pooling = MaxPooling(shape, layer.pool)
+                components.append(pooling)
+                shape = pooling.output_shape
         except ValueError as error:
             raise UserError(f"--conv {options.conv}, layer {number + 1}: {error} frames x bands do not fit; use fewer, or more of "
                             "--splice.") from error
@@ -119,7 +124,7 @@ def make_cnn(options: CnnOptions, input_dim: int, output_dim: int, device: torch
 
 
 def init_cnn(model: Model, options: CnnOptions, generator: torch.Generator, init: Any = None) -> None:
-    """Random parameters, of filters as of affine layers; `init` is an instance of one of `INITS` (that of the activation)."""
+    """Draw random parameters, of filters as of affine layers; `init` is an instance of one of `INITS` (that of the activation)."""
     init = INITS[OF_ACTIVATION[options.activation]]() if init is None else init
 
     def draw(component: Component, views: list[Tensor]) -> None:

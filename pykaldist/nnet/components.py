@@ -1,7 +1,7 @@
-"""Components of a feed-forward network, with explicit forward and backward passes, as in nnet1.
+"""The components of neural networks, with explicit forward and backward passes, as in nnet1.
 
-Why not autograd: NG-SGD needs each affine map's inputs and output derivatives; gradients must land in one flat buffer that strategies
-exchange; and on a CPU the bookkeeping of autograd costs about a tenth of a small network's step.
+There is no autograd, for three reasons. NG-SGD needs each affine map's inputs and output derivatives. Gradients must land in one flat
+buffer that strategies exchange. And on a CPU the bookkeeping of autograd costs about a tenth of a small network's step.
 
 A component owns no memory. `bind` gives it views into the model's flat parameter buffer; `forward` and `backward` write into buffers
 that the model keeps. Shapes: x (n, in), y (n, out), derivatives of the objective with respect to each likewise. Gradients are sums
@@ -40,7 +40,9 @@ class ParameterSpec:
 
 @dataclass(eq=False)
 class AffineMap:
-    """y = x W^T + b within a component; the coefficients multiply the learning rate (nnet1's <LearnRateCoef>, <BiasLearnRateCoef>).
+    """An affine map y = x W^T + b within a component, with its learning-rate coefficients.
+
+    The coefficients multiply the learning rate (nnet1's <LearnRateCoef>, <BiasLearnRateCoef>).
 
     `params` names the component's parameters W and, where there is one, b; they are neighbours in `specs`.
     """
@@ -57,7 +59,7 @@ class AffineMap:
 
 
 class GradientRule(Protocol):
-    """What makes the gradients of an affine map from its inputs and the derivatives of its outputs."""
+    """A function that makes the gradients of an affine map from its inputs and the derivatives of its outputs."""
 
     def __call__(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float, *,
                  spent: Tensor | None = None) -> None:
@@ -71,7 +73,7 @@ class GradientRule(Protocol):
 
 def outer_product(map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float, *,
                   spent: Tensor | None = None, by: Factor = 1.0) -> None:
-    """The gradient itself, dy^T x, times the map's learning-rate coefficients and `by`."""
+    """The gradient rule of SGD: the gradient itself, dy^T x, times the map's learning-rate coefficients and `by`."""
     dy, alpha = taken_in(dy, by)
     if bias is not None:  # first: the larger product leaves little of dy in the cache
         bias_alpha = alpha * map.bias_learn_rate_coef
@@ -86,7 +88,7 @@ def outer_product(map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: T
 
 @dataclass(eq=False)
 class Pass:
-    """A minibatch's way through a network: what components go by, beside their inputs.
+    """The data of one minibatch's pass through a network that components need beside their inputs.
 
     `training`: its gradient will be asked for, and dropout drops, by `generator`. `sequences`: how rows follow each other. `memory`: what
     the component at hand keeps from its forward to its backward, flat, `memory_dim` values a row.
@@ -99,7 +101,10 @@ class Pass:
 
 
 def add_up(gradient: Tensor, value: Tensor, beta: float) -> None:
-    """gradient <- beta gradient + value, outside of affine maps; what it held does not matter where beta is 0."""
+    """Gradient of a parameter outside of affine maps: gradient <- beta gradient + value.
+
+    What it held does not matter where beta is 0.
+    """
     if beta == 0.0:
         gradient.copy_(value)
     else:
@@ -107,14 +112,14 @@ def add_up(gradient: Tensor, value: Tensor, beta: float) -> None:
 
 
 class Component(ABC):
-    """A map from (n, input_dim) to (n, output_dim)."""
+    """A part of a network: a function from (n, input_dim) to (n, output_dim) with parameters."""
 
     def __init__(self, input_dim: int, output_dim: int) -> None:
         self.input_dim, self.output_dim = input_dim, output_dim
         self.maps: list[AffineMap] = []
 
     def specs(self) -> list[ParameterSpec]:
-        """The parameters, in the order in which they lie in the flat buffer."""
+        """The names and shapes of the parameters, in the order in which they lie in the flat buffer."""
         return []
 
     def bind(self, params: list[Tensor]) -> None:
@@ -134,7 +139,7 @@ class Component(ABC):
         """
 
     def carried(self) -> list[tuple[Tensor, Tensor] | None]:
-        """What a recurrent component has kept of the last minibatch for the next."""
+        """The state that a recurrent component keeps from the last minibatch for the next."""
         return []
 
     def set_carried(self, state: list[tuple[Tensor, Tensor] | None]) -> None:
@@ -149,7 +154,7 @@ class Component(ABC):
 
 
 class Affine(Component):
-    """y = x W^T + b, W (out, in)."""
+    """An affine layer: y = x W^T + b, W (out, in)."""
 
     roomy = True
 
@@ -176,7 +181,7 @@ class Affine(Component):
 
 
 class Linear(Component):
-    """y = x W^T, W (out, in)."""
+    """A linear layer: y = x W^T, W (out, in)."""
 
     roomy = True
 
@@ -211,6 +216,8 @@ class Activation(Component):
 
 
 class Sigmoid(Activation):
+    """The logistic sigmoid: y = 1 / (1 + exp(-x))."""
+
     def forward(self, x: Tensor, y: Tensor, run: Pass) -> None:
         torch.sigmoid(x, out=y)
 
@@ -221,6 +228,8 @@ class Sigmoid(Activation):
 
 
 class Tanh(Activation):
+    """The hyperbolic tangent: y = tanh(x)."""
+
     def forward(self, x: Tensor, y: Tensor, run: Pass) -> None:
         torch.tanh(x, out=y)
 
@@ -231,6 +240,8 @@ class Tanh(Activation):
 
 
 class Relu(Activation):
+    """The rectifier: y = max(x, 0)."""
+
     def forward(self, x: Tensor, y: Tensor, run: Pass) -> None:
         torch.clamp_min(x, 0.0, out=y)
 
@@ -244,7 +255,9 @@ ACTIVATIONS: dict[str, type[Activation]] = {"sigmoid": Sigmoid, "tanh": Tanh, "r
 
 
 class Dropout(Component):
-    """In training y = x m / (1 - rate), m drawn anew for each minibatch, 0 with probability `rate`, else 1; in use y = x (Kaldi's nnet1).
+    """Dropout, as in Kaldi's nnet1: in training y = x m / (1 - rate), m drawn anew for each minibatch; in use y = x.
+
+    m is 0 with probability `rate`, else 1.
 
     Srivastava et al. (2014); "inverted", so that the expectation is that of the network in use.
     """

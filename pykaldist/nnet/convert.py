@@ -1,4 +1,4 @@
-"""Our networks as nnet1 files, and back.
+"""Conversion of networks to nnet1 files, and back.
 
 A recurrent layer is <LstmProjected> or <BlstmProjected>, with zeros for peepholes and an identity for the projection where it has none;
 these become what they were when read back.
@@ -32,17 +32,18 @@ from pykaldist.nnet.recurrent import Blstm, Lstm
 
 ACTIVATION_MARKERS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "ParametricRelu"}
 MARKERS: dict[type[Component], str] = {ACTIVATIONS[name]: marker for name, marker in ACTIVATION_MARKERS.items()}
-WRITTEN = (Affine, Linear, Dropout, Lstm, Blstm, Convolution, MaxPooling, BatchNorm, *MARKERS)  # exactly these, no class derived from them
+# Exactly these, no class derived from them.
+WRITTEN: tuple[type, ...] = (Affine, Linear, Dropout, Lstm, Blstm, Convolution, MaxPooling, BatchNorm, *MARKERS)
 RECURRENT_MARKERS: dict[str, type[RecurrentOptions]] = {"LstmProjected": LstmOptions, "BlstmProjected": BlstmOptions}
 
 
 def to_component(marker: str, output_dim: int, input_dim: int, **arrays: np.ndarray) -> Nnet1Component:
-    """A component of the format with its options at their defaults."""
+    """Make a component of the format with its options at their defaults."""
     return Nnet1Component(marker, output_dim, input_dim, dict(LAYOUTS[marker].options), arrays)
 
 
 def unrepresentable(network: Network) -> str:
-    """What the network has that the format has not, in a sentence; empty where there is nothing."""
+    """A sentence that says what the network has that the format has not; empty where there is nothing."""
     components = network.model.components
     if any(c.time != c.shape[0] for c in components if isinstance(c, Convolution)):
         return ("the network has convolution over time, which nnet1's files do not have; train with filters of all frames (--conv "
@@ -55,7 +56,7 @@ def unrepresentable(network: Network) -> str:
 
 
 def to_nnet1(network: Network) -> tuple[Nnet1, Nnet1]:
-    """(final.nnet, final.feature_transform) of a network; raises UserError where the format lacks one of its components."""
+    """Convert a network to (final.nnet, final.feature_transform); raises UserError where the format lacks one of its components."""
     lacking = unrepresentable(network)
     if lacking:
         raise UserError(lacking)
@@ -100,7 +101,7 @@ def to_nnet1(network: Network) -> tuple[Nnet1, Nnet1]:
 
 
 def _from_convolution(component: Convolution) -> Nnet1Component:
-    """Inside, where channels are neighbours, a patch is so many bands of all channels in one piece."""
+    """Convert a convolution. Inside, where channels are neighbours, a patch is so many bands of all channels in one piece."""
     filters, (_, width, channels) = component.weight, component.shape
     if not component.outer:
         filters = filters.view(-1, channels, component.bands).transpose(1, 2).reshape(len(filters), -1)
@@ -129,7 +130,7 @@ def _from_recurrent(component: Lstm | Blstm) -> Nnet1Component:
 
 
 def to_feature_transform(transform: FeatureTransform) -> Nnet1:
-    """final.feature_transform."""
+    """Convert a feature transform to final.feature_transform."""
     spliced = len(transform.shift)
     components = [to_component("Splice", spliced, spliced // len(transform.splice), frame_offsets=np.array(transform.splice, np.int32)),
                   to_component("AddShift", spliced, spliced, shift=-transform.shift.numpy()),
@@ -140,7 +141,7 @@ def to_feature_transform(transform: FeatureTransform) -> Nnet1:
 
 
 def from_feature_transform(nnet: Nnet1) -> FeatureTransform:
-    """The transform that the file is; raises UserError where it is another one than we write."""
+    """Convert a final.feature_transform; raises UserError where it is another one than pykaldist writes."""
     if [c.marker for c in nnet.components] != ["Splice", "AddShift", "Rescale"]:
         raise UserError(f"the feature transform is {_markers(nnet.components)}; expected <Splice> <AddShift> <Rescale>.")
     splice, shift, scale = nnet.components
@@ -149,7 +150,10 @@ def from_feature_transform(nnet: Nnet1) -> FeatureTransform:
 
 
 def from_nnet1(nnet: Nnet1, transform: Nnet1, counts: np.ndarray | None) -> Network:
-    """A network of ours from nnet1 files, `counts` None where its outputs are no pdfs; raises UserError for shapes that we have not."""
+    """Make a network from nnet1 files, `counts` None where its outputs are no pdfs.
+
+    Raises UserError for networks of other shapes than pykaldist trains.
+    """
     components = nnet.components[:-1] if nnet.components[-1].marker == "Softmax" else nnet.components
     splice = len(from_feature_transform(transform).splice)
     if components[0].marker in RECURRENT_MARKERS:
@@ -188,7 +192,7 @@ def _to_recurrent(ours: Lstm | Blstm, theirs: Nnet1Component) -> None:
 
 
 def _cnn_options(components: list[Nnet1Component], splice: int) -> CnnOptions:
-    """The shape of a CNN from its components, the softmax left out, and bands that are not pooled."""
+    """The options of a CNN from its components, the softmax left out, and the bands that are not pooled."""
     last = max(i for i, c in enumerate(components) if c.marker == "ConvolutionalComponent")
     behind = next(i for i, c in enumerate(components) if i > last and c.marker in ACTIVATION_MARKERS.values()) + 1
     layers, expected, unit = [], [], 1
@@ -219,7 +223,7 @@ def _cnn_options(components: list[Nnet1Component], splice: int) -> CnnOptions:
 
 
 def _recurrent_options(components: list[Nnet1Component]) -> RecurrentOptions:
-    """The shape of a recurrent network from its components, the softmax left out."""
+    """The options of a recurrent network from its components, the softmax left out."""
     marker = components[0].marker
     layers = [c for c in components if c.marker == marker]
     dropout = [float(c.options["DropoutRate"]) for c in components if c.marker == "Dropout"]
@@ -229,14 +233,15 @@ def _recurrent_options(components: list[Nnet1Component]) -> RecurrentOptions:
     if [c.marker for c in components] != expected or len(shapes) > 1 or len(set(dropout)) > 1:
         raise UserError(f"the network is {_markers(components)}; expected layers of one kind and size, dropout of one rate behind each, at "
                         "most one linear transform, and an affine one.")
-    output_dim, cells, cell_clip, diff_clip = shapes.pop()
+    output_dim, cells, cell_clip, diff_clip = map(float, shapes.pop())
     directions = RECURRENT_MARKERS[marker].directions
     arrays = {name: [c.arrays[prefix + name] for c in layers for prefix in (("f_", "b_") if directions == 2 else ("",))]
               for name in ("w_r_m", "peephole_i_c", "peephole_f_c", "peephole_o_c")}
     plain = all(m.shape[0] == m.shape[1] and np.array_equal(m, np.eye(len(m))) for m in arrays.pop("w_r_m"))
-    return RECURRENT_MARKERS[marker](hid_layers=len(layers), hid_dim=directions * int(cells), projection_dim=0 if plain else output_dim,
+    return RECURRENT_MARKERS[marker](hid_layers=len(layers), hid_dim=directions * int(cells),
+                                     projection_dim=0 if plain else int(output_dim),
                                      peepholes=any(part.any() for parts in arrays.values() for part in parts),
-                                     cell_clip=float(cell_clip), diff_clip=float(diff_clip), dropout=dropout[0] if dropout else 0.0,
+                                     cell_clip=cell_clip, diff_clip=diff_clip, dropout=dropout[0] if dropout else 0.0,
                                      bottleneck_dim=linear[0] if linear else 0)
 
 
@@ -245,7 +250,7 @@ def _markers(components: list[Nnet1Component]) -> str:
 
 
 def _options(components: list[Nnet1Component]) -> DnnOptions:
-    """The shape of a DNN from its components, the softmax left out."""
+    """The options of a DNN from its components, the softmax left out."""
     names = {marker: name for name, marker in ACTIVATION_MARKERS.items()}
     activations = [c for c in components if c.marker in names]
     affine = [c for c in components if c.marker == "AffineTransform"]

@@ -1,4 +1,4 @@
-"""Convolution over time and frequency, pooling in frequency, and batch normalisation.
+"""The components of CNNs: convolution over time and frequency, pooling in frequency, and batch normalisation.
 
 Abdel-Hamid et al. (2012/2014), Sainath et al. (2013). A row is an image of T frames x F bands with C channels. The network's inputs have
 it as the splice of feature vectors, each of C streams (statics, deltas, ...) of F bands: value (t, c, f) at place (t C + c) F + f. Inside,
@@ -30,7 +30,10 @@ EPSILON = 1e-5  # of a variance
 
 
 class Convolution(Component):
-    """`shape`: frames, bands, channels of the input; `outer`: it is the network's input, with its bands as neighbours."""
+    """Convolution over time and frequency of an image with `shape`: frames, bands, channels.
+
+    `outer`: it is the network's input, with its bands as neighbours.
+    """
 
     def __init__(self, shape: tuple[int, int, int], time: int, bands: int, maps: int, outer: bool) -> None:
         frames, width, channels = shape
@@ -51,7 +54,7 @@ class Convolution(Component):
         self.weight, self.bias = params
 
     def _image(self, x: Tensor) -> Tensor:
-        """x (n, input_dim) as (n, frames, channels, bands)."""
+        """View x (n, input_dim) as images (n, frames, channels, bands)."""
         frames, width, channels = self.shape
         return x.view(-1, frames, channels, width) if self.outer else x.view(-1, frames, width, channels).transpose(2, 3)
 
@@ -73,11 +76,15 @@ class Convolution(Component):
             for t in range(self.time):
                 for f in range(self.bands):
                     image[:, t : t + high, :, f : f + wide] += back[:, :, :, t, :, f].transpose(2, 3)
-        rule(self.map, patches, dy, *grads, beta)
+        weight, bias = grads
+        rule(self.map, patches, dy, weight, bias, beta)
 
 
 class MaxPooling(Component):
-    """The largest of each `size` neighbouring bands, which do not overlap; bands that are left over at the upper end are left out."""
+    """Max-pooling in frequency: the largest of each `size` neighbouring bands, which do not overlap.
+
+    Bands that are left over at the upper end are left out.
+    """
 
     def __init__(self, shape: tuple[int, int, int], size: int) -> None:
         frames, width, maps = shape
@@ -92,7 +99,7 @@ class MaxPooling(Component):
         return []
 
     def _pools(self, x: Tensor) -> Tensor:
-        """(n, frames, pools, size, maps)."""
+        """View x as (n, frames, pools, size, maps)."""
         frames, width, maps = self.shape
         return x.view(len(x), frames, width, maps)[:, :, : self.output_shape[1] * self.size].unflatten(2, (-1, self.size))
 
@@ -105,7 +112,7 @@ class MaxPooling(Component):
 
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule,
                  run: Pass) -> None:
-        """To the first of a pool's bands that has its largest value."""
+        """Send the derivative to the first of a pool's bands that has its largest value."""
         if dx is None:
             return
         if self.size * self.output_shape[1] < self.shape[1]:
@@ -119,7 +126,10 @@ class MaxPooling(Component):
 
 
 class BatchNorm(Component):
-    """Rows of `places` x `features`: each feature over rows and places. gamma, beta, then the running means of x and x^2."""
+    """Batch normalisation of rows of `places` x `features`: each feature over rows and places.
+
+    Its parameters are gamma, beta, then the running means of x and x^2.
+    """
 
     def __init__(self, features: int, places: int = 1) -> None:
         super().__init__(places * features, places * features)
@@ -146,7 +156,10 @@ class BatchNorm(Component):
 
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule,
                  run: Pass) -> None:
-        """The mean's place in the gradient is the sum over frames of a frame's mean over places; that of squares likewise."""
+        """As every component's; the statistics' places in the gradient take sums over frames.
+
+        That of the mean is the sum over frames of a frame's mean over places; that of squares likewise.
+        """
         frames, x, dy = len(x), x.view(-1, self.features), dy.view(-1, self.features)
         normal = (x - self._mean).div_(self._deviation)
         d_beta, d_gamma = dy.sum(0), torch.einsum("nd,nd->d", dy, normal)

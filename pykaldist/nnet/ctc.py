@@ -33,7 +33,7 @@ def collapsed(path: np.ndarray) -> np.ndarray:
 
 
 class Ctc(Objective):
-    """Of minibatches of whole utterances; totals as above."""
+    """The CTC objective, of minibatches of whole utterances; its totals are as above."""
 
     name = "ctc"
     num_totals = 4
@@ -71,7 +71,8 @@ class Ctc(Objective):
         return store.manifest.num_tokens
 
     def prior_outputs(self, store: FrameStore) -> np.ndarray:
-        """Logarithms of the shares of frames, each label having one to itself, and blank all others."""
+        """The logarithms of the shares of frames: each label has one frame to itself, and blank has all others."""
+        assert store.labels is not None  # output_dim has looked
         counts = np.bincount(store.labels, minlength=store.manifest.num_tokens).astype(np.float64)
         counts[BLANK] = len(store) - counts.sum()
         counts = np.maximum(counts, 1.0)
@@ -81,5 +82,5 @@ class Ctc(Objective):
         return f"sequences of {store.manifest.num_tokens - 1} labels and blank"
 
     def counts(self, store: FrameStore) -> np.ndarray:
-        """All alike: paths are scored by posteriors, without priors."""
+        """Equal counts, so that paths are scored by posteriors, without priors."""
         return np.ones(store.manifest.num_tokens, np.int64)

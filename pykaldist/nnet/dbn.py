@@ -1,4 +1,4 @@
-"""A deep belief network: RBMs on top of each other, each trained on what the ones below make of the data (Hinton et al., 2006).
+"""A deep belief network: a stack of RBMs, each trained on the activations of those below (Hinton et al., 2006).
 
 Their recognition weights, with sigmoids between them, are the start of a DNN's hidden layers; the DNN takes over their feature transform.
 `dbn.pt` holds both; so do nnet1's `<layers>.dbn` and `final.feature_transform`, as Kaldi's pretrain_dbn.sh leaves them.
@@ -27,7 +27,10 @@ from pykaldist.nnet.nnet1 import Nnet1
 
 @dataclass
 class Dbn:
-    """`layers`: weight (out, in) and bias (out,) of each, from the input on, float32 on the CPU."""
+    """A deep belief network that is the start of a DNN's hidden layers.
+
+    `layers`: weight (out, in) and bias (out,) of each, from the input on, float32 on the CPU.
+    """
 
     transform: FeatureTransform
     layers: list[tuple[Tensor, Tensor]]
@@ -41,7 +44,7 @@ class Dbn:
         return self.layers[0][0].shape[1]
 
     def network(self, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> Model:
-        """Inputs (n, input_dim) to the hidden probabilities of the top layer."""
+        """Make the network from inputs (n, input_dim) to the hidden probabilities of the top layer."""
         components: list[Component] = []
         for weight, bias in self.layers:
             components += [Affine(weight.shape[1], len(bias)), Sigmoid(len(bias))]
@@ -71,14 +74,14 @@ class Dbn:
         _copy(self.layers, model)
 
     def checksum(self) -> str:
-        """Of everything that training depends on."""
+        """A checksum of everything that training depends on."""
         digest = hashlib.blake2b(repr(self.transform.splice).encode(), digest_size=16)
         for tensor in (self.transform.shift, self.transform.scale, *(t for layer in self.layers for t in layer)):
             digest.update(tensor.contiguous().numpy().tobytes())
         return digest.hexdigest()
 
     def to_nnet1(self) -> tuple[Nnet1, Nnet1]:
-        """(<layers>.dbn, final.feature_transform)."""
+        """Convert to (<layers>.dbn, final.feature_transform)."""
         components = []
         for weight, bias in self.layers:
             components += [to_component("AffineTransform", *weight.shape, linearity=weight.numpy(), bias=bias.numpy()),
@@ -91,7 +94,7 @@ class Dbn:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Dbn:
-        """From the folder of a pretraining run, ours or Kaldi's; raises UserError where it has not ended or is damaged."""
+        """Read the DBN of a pretraining folder, made here or by Kaldi; raises UserError where it has not ended or is damaged."""
         folder = Path(folder)
         stacks = [p for p in folder.glob("*.dbn") if p.stem.isdigit()]
         if (folder / "config.json").is_file() or not stacks:
@@ -109,7 +112,7 @@ class Dbn:
 
 
 def _copy(layers: list[tuple[Tensor, Tensor]], model: Model) -> None:
-    """To a model's first affine components; the copy takes the model's device and type."""
+    """Copy layers to a model's first affine components; the copy takes the model's device and type."""
     affine = [c for c in model.components if isinstance(c, Affine)]
     for component, (weight, bias) in zip(affine, layers, strict=False):
         component.weight.copy_(weight)

@@ -1,4 +1,4 @@
-"""What a network of ours is, in a table: its layers, their parameters, what they see of the input, and the work of a frame."""
+"""A table that describes a network: its layers, their parameters, their receptive fields, and the flops of a frame."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pykaldist.nnet.recurrent import Blstm, Lstm
 
 
 class Sight:
-    """How far back and ahead of its own frame a layer sees, in frames, and of how many bands; None: everything."""
+    """The receptive field of a layer: how many frames back and ahead of its own, and how many bands; None: all."""
 
     def __init__(self, splice: list[int]) -> None:
         self.back: int | None = -min(splice)
@@ -22,7 +22,7 @@ class Sight:
         self._whole = (self.back, self.ahead)
 
     def through(self, component: Component) -> str:
-        """On to what a component's outputs see, in words."""
+        """Go on to the receptive field of a component's outputs; returns it in words."""
         if isinstance(component, Convolution):
             self._stride = self._stride or 1
             self._frames = max(self._frames, 1) + component.time - 1
@@ -44,7 +44,7 @@ class Sight:
 
 
 def describe(options: Any, model: Model, splice: list[int]) -> str:
-    """The table: a line a layer, then the sums. Flops are multiplications and additions of a forward pass's products."""
+    """Make the table: a line a layer, then the sums. Flops are multiplications and additions of a forward pass's products."""
     sight = Sight(splice)
     rows = [("component", "inputs", "outputs", "parameters", "flops a frame", "sees")]
     for number, (component, shapes) in enumerate(zip(model.components, model.views(model.params), strict=True), 1):

@@ -1,4 +1,4 @@
-"""The fully connected network of hybrid systems: spliced frames in, pdf posteriors out.
+"""The fully connected network of hybrid systems, from spliced frames to pdf posteriors.
 
 Affine maps and nonlinearities by turns, and an affine map to the outputs; dropout on the hidden layers' outputs where it is asked for. A
 bottleneck is a narrow linear map before the last hidden layer, whose outputs serve as features (Grezl et al., 2007; as in Kaldi's nnet1).
@@ -20,7 +20,7 @@ from pykaldist.options import numbers, option
 
 
 class Rates(Protocol):
-    """Options of a network that say how fast its layers learn."""
+    """The options of a network that set the learning rates of its layers."""
 
     learn_rate_coefs: str
     bias_learn_rate_coef: float
@@ -40,7 +40,7 @@ def rate_coefs(options: Rates) -> list[float]:
 
 
 def check_rates(options: Rates) -> None:
-    """Raise UserError where a coefficient makes no sense."""
+    """Check the coefficients; raises UserError where one is negative or no number."""
     if not all(0.0 <= c < math.inf for c in [*rate_coefs(options), options.bias_learn_rate_coef]):
         raise UserError(f"--learn-rate-coefs {options.learn_rate_coefs} --bias-learn-rate-coef {options.bias_learn_rate_coef:g}: a factor "
                         "is negative.")
@@ -54,7 +54,7 @@ def set_rates(model: Model, options: Rates) -> None:
 
 @dataclass
 class DnnOptions:
-    """Shape of a DNN, and the rates of its layers."""
+    """The shape of a DNN, and the rates of its layers."""
 
     hid_layers: int = option(4, "hidden layers")
     hid_dim: int = option(512, "units in a hidden layer")
@@ -78,12 +78,12 @@ class DnnOptions:
         return self.hid_layers + 1 + bool(self.bottleneck_dim)
 
     def described(self) -> str:
-        """The hidden part in words."""
+        """The hidden part of the network in words."""
         return f"{self.hid_layers} x {self.hid_dim} {self.activation}" + f", bottleneck {self.bottleneck_dim}" * bool(self.bottleneck_dim) \
             + f", dropout {self.dropout:g}" * bool(self.dropout)
 
     def shallow(self, hid_layers: int) -> DnnOptions:
-        """The network of the first hidden layers, fewer than there are, and the output layer."""
+        """The options of the network that has only the first hidden layers, fewer than there are, and the output layer."""
         own = rate_coefs(self)
         coefs = [*own[:hid_layers], own[-1]]
         return dataclasses.replace(self, hid_layers=hid_layers, bottleneck_dim=0, learn_rate_coefs=",".join(map(repr, coefs)))
@@ -91,7 +91,7 @@ class DnnOptions:
 
 def make_dnn(options: DnnOptions, input_dim: int, output_dim: int, device: torch.device | str = "cpu",
              dtype: torch.dtype = torch.float32, compute: torch.dtype | None = None) -> Model:
-    """A DNN with all parameters zero; `dtype` and `compute` as in Model."""
+    """Make a DNN with all parameters zero; `dtype` and `compute` as in Model."""
     components: list[Component] = []
     dim = input_dim
     for layer in range(options.hid_layers):

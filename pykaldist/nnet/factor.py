@@ -1,9 +1,9 @@
-"""Numbers that a step computes and multiplies matrices with.
+"""Factors: numbers that a training step computes and multiplies matrices with, on the device or on the host.
 
-On a device such a number is a 0-dimensional tensor: nothing waits for it, and a CUDA graph replayed reads its new value. On the host it is
-a float: there a dozen kernels on single numbers, each of which finds its code evicted by the matrix product before it, cost a small
-network's layer as much as several passes over its activations, and a float goes into a product without a pass of its own. Formulas that
-use arithmetic operators and what stands here hold for both.
+On a GPU a factor is a 0-dimensional tensor: nothing waits for it, and a CUDA graph replayed reads its new value. On a CPU it is a float,
+which goes into a product without a pass of its own. There a tensor would be slow: a dozen kernels on single numbers, each of which finds
+its code evicted by the matrix product before it, cost a small network's layer as much as several passes over its activations. Formulas that
+use arithmetic operators and the functions of this module hold for both.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Factor = Tensor | float
 
 
 def factor(value: Tensor) -> Factor:
-    """A 0-dimensional tensor as a factor."""
+    """Make a factor of a 0-dimensional tensor."""
     return value.item() if value.is_cpu else value
 
 
@@ -25,10 +25,10 @@ def least(a: Factor, b: Factor) -> Factor:
 
 
 def taken_in(x: Tensor, by: Factor) -> tuple[Tensor, float]:
-    """x times `by`, as a matrix and a float, of which the product is meant; x may be overwritten."""
+    """Multiply x by a factor, or leave that to the caller: a matrix and a float whose product is the result; x may be overwritten."""
     return (x.mul_(by), 1.0) if isinstance(by, Tensor) else (x, by)
 
 
 def add_multiple(out: Tensor, x: Tensor, by: Factor) -> Tensor:
-    """out <- out + by x."""
+    """Add a multiple of x: out <- out + by x."""
     return out.addcmul_(x, by) if isinstance(by, Tensor) else out.add_(x, alpha=by)

@@ -1,4 +1,4 @@
-"""How utterances go through a network that is used, not trained."""
+"""The options for passing utterances through a trained network."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pykaldist.options import option
 
 @dataclass
 class ForwardOptions:
-    """How an utterance goes through a bidirectional network.
+    """How an utterance passes through a bidirectional network: whole, in chunks, or latency-controlled.
 
-    Whole; in chunks, each from a state of zero, where two overlap the mean of their posteriors (Chen & Huo, 2016); or latency-controlled
-    (Zhang et al., 2016): chunk by chunk, the direction forward in time going on from the chunk before, so that the network waits for the
-    chunk's end and what it sees of the future, and no longer.
+    In chunks, each begins from a state of zero, and where two overlap the mean of their posteriors is taken (Chen & Huo, 2016).
+    Latency-controlled (Zhang et al., 2016) is chunk by chunk too, but the direction forward in time goes on from the chunk before, so
+    that the network waits for the chunk's end and its context after, and no longer.
     """
 
     forward: str = option("whole", "utterances through a bidirectional network: whole, in chunks, or latency-controlled",

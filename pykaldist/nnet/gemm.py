@@ -17,17 +17,17 @@ _WIDENS = hasattr(torch.ops.aten.addmm, "dtype_out")
 
 
 def aligned(dim: int) -> int:
-    """`dim` rounded up so that rows start where a GPU's matrix units can read them."""
+    """Round `dim` up so that rows start where a GPU's matrix units can read them."""
     return -(-dim // 8) * 8
 
 
 def _pinned(a: Tensor, out: Tensor) -> bool:
-    """Whether this product is nnet/blas.py's."""
+    """Whether nnet/blas.py makes this product (in the deterministic mode, on a CPU)."""
     return _PINNED and out.device.type == "cpu" and a.dtype == out.dtype in (torch.float32, torch.float64)
 
 
 def affine(x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> None:
-    """y <- x W^T + b; x (n, in), weight (out, in), y (n, out) of the same type or wider."""
+    """Affine map: y <- x W^T + b; x (n, in), weight (out, in), y (n, out) of the same type or wider."""
     if _pinned(x, y):
         blas.multiply(y.copy_(bias), x, weight.t(), 1.0, 1.0)
     elif x.dtype == y.dtype:
@@ -40,7 +40,7 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> None:
 
 
 def product(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-    """out <- a b, `out` of the same type or wider."""
+    """Matrix product: out <- a b, `out` of the same type or wider."""
     if _pinned(a, out):
         blas.multiply(out, a, b, 0.0, 1.0)
         return out
@@ -52,7 +52,9 @@ def product(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
 
 
 def accumulate(out: Tensor, a: Tensor, b: Tensor, beta: float, alpha: float = 1.0) -> None:
-    """out <- beta out + alpha a b, `out` of the same type or wider; what `out` held does not matter where beta is 0.
+    """Matrix product with sum: out <- beta out + alpha a b, `out` of the same type or wider.
+
+    What `out` held does not matter where beta is 0.
 
     With b a vector, so is `out`; such a product is rounded before it is widened.
     """
@@ -70,5 +72,8 @@ def accumulate(out: Tensor, a: Tensor, b: Tensor, beta: float, alpha: float = 1.
 
 
 def root_(x: Tensor) -> Tensor:
-    """x becomes its square root, without torch.sqrt: on a CPU that is MKL's, whose last bits are the CPU's (of its approximate rsqrt)."""
+    """Take the square root of x in place, without torch.sqrt.
+
+    On a CPU torch.sqrt is MKL's, whose last bits are the CPU's (of its approximate rsqrt).
+    """
     return x.rsqrt_().reciprocal_()

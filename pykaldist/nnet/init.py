@@ -28,13 +28,13 @@ from pykaldist.options import option
 
 
 def glorot(weight: Tensor) -> float:
-    """sqrt(2 / (in + out)) for W (out, in)."""
+    """The standard deviation of Glorot & Bengio, sqrt(2 / (in + out)), for W (out, in)."""
     return math.sqrt(2.0 / sum(weight.shape))
 
 
 @dataclass
 class Nnet1Init:
-    """nnet1."""
+    """The options of nnet1's initialisation."""
 
     hid_bias_mean: float = option(-2.0, "mean of the hidden layers' biases")
     hid_bias_range: float = option(4.0, "range of the hidden layers' biases")
@@ -55,7 +55,7 @@ class Nnet1Init:
 
 @dataclass
 class GlorotInit:
-    """glorot."""
+    """The options of Glorot & Bengio's initialisation."""
 
     glorot_distribution: str = option("normal", "of the weights", ("normal", "uniform"))
 
@@ -70,7 +70,7 @@ class GlorotInit:
 
 @dataclass
 class HeInit:
-    """he."""
+    """The options of He et al.'s initialisation."""
 
     def draw(self, weight: Tensor, bias: Tensor, hidden: bool, generator: torch.Generator) -> None:
         weight.normal_(0.0, math.sqrt(2.0 / weight.shape[1]) if hidden else glorot(weight), generator=generator)
@@ -90,7 +90,7 @@ def draw_into(model: Model, draw: Callable[[Component, list[Tensor]], None]) -> 
 
 
 def init_dnn(model: Model, options: DnnOptions, generator: torch.Generator, init: Any = None) -> None:
-    """Random parameters. `init` is an instance of one of `INITS`; where it is not given, the one of the activation, at its defaults."""
+    """Draw random parameters. `init` is an instance of one of `INITS`; where it is not given, the activation's, at its defaults."""
     init = INITS[OF_ACTIVATION[options.activation]]() if init is None else init
 
     def draw(component: Component, views: list[Tensor]) -> None:

@@ -1,4 +1,6 @@
-"""The networks by their names (`--nnet`), and the published ones as presets: a kind, and its options where they differ from its defaults.
+"""The kinds of networks by their names (`--nnet`), and published networks as presets.
+
+A preset is a kind, and its options where they differ from the kind's defaults.
 
     su2015-dnn       Su, Chen & Xu (2015): 6 x 2048 sigmoid
     chen2016-dnn     Chen & Huo (2016), SWB + Fisher: 7 x 2048 ReLU
@@ -29,7 +31,7 @@ from pykaldist.nnet.model import Model
 
 @dataclass(frozen=True)
 class Kind:
-    """Options, how a model is made of them, and how it gets its initial weights."""
+    """A kind of network: its options, how a model is made of them, and how it gets its initial weights."""
 
     options: type
     make: Callable[..., Model]
@@ -60,26 +62,26 @@ PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def default_splice(options: Any, context: int | None = None) -> list[int]:
-    """Frames that make an input, relative to its own: `context` on each side (5; none for recurrent networks), later by the delay."""
+    """The frames that make an input, relative to its own: `context` on each side (5; none for recurrent networks), later by the delay."""
     around = (0 if isinstance(options, SequenceOptions) else 5) if context is None else context
     delay = getattr(options, "target_delay", 0)
     return list(range(delay - around, delay + around + 1))
 
 
 def kind_of(options: Any) -> str:
-    """The name of the kind that options are of."""
+    """The name of the kind of network that has these options."""
     return next(name for name, kind in KINDS.items() if kind.options is type(options))
 
 
 def make_nnet(options: Any, input_dim: int, output_dim: int, splice: int, device: torch.device | str = "cpu",
               dtype: torch.dtype = torch.float32, compute: torch.dtype | None = None) -> Model:
-    """A network of whatever kind, with all parameters zero; inputs are `splice` frames each, `dtype` and `compute` as in Model."""
+    """Make a network of any kind, with all parameters zero; inputs are `splice` frames each, `dtype` and `compute` as in Model."""
     images = {"frames": splice} if isinstance(options, CnnOptions) else {}
     return KINDS[kind_of(options)].make(options, input_dim, output_dim, device=device, dtype=dtype, compute=compute, **images)
 
 
 def init_nnet(model: Model, options: Any, generator: torch.Generator, init: Any = None) -> None:
-    """Its initial weights; `init` is an instance of one of `INITS`, or None for `default_init`'s at its defaults."""
+    """Draw a network's initial weights; `init` is an instance of one of `INITS`, or None for `default_init`'s at its defaults."""
     KINDS[kind_of(options)].init(model, options, generator, init)
 
 

@@ -1,7 +1,7 @@
-"""A learner: a model and what it is trained towards, as optimisers and strategies see it.
+"""A learner: a model together with the training criterion, as optimisers and strategies see it.
 
-An optimiser asks for the gradient of a minibatch in a flat buffer; what makes it, backpropagation of an objective or the contrastive
-divergence of an RBM, is the learner's own affair. So every strategy trains every learner.
+An optimiser asks a learner for the gradient of a minibatch in a flat buffer. The learner makes it, by backpropagation of an objective or by
+contrastive divergence of an RBM. So every strategy trains every learner.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from pykaldist.nnet.objective import Objective
 
 
 class Learner(ABC):
-    """`model` holds the flat parameters; `num_totals` is the length of the float64 totals that minibatches add to."""
+    """A model and its training criterion.
+
+    `model` holds the flat parameters; `num_totals` is the length of the float64 totals that minibatches add to.
+    """
 
     model: Model
     num_totals: int
@@ -27,7 +30,10 @@ class Learner(ABC):
 
     @abstractmethod
     def gradient(self, minibatch: Minibatch, grads: Tensor, beta: float, totals: Tensor, rule: GradientRule = outer_product) -> None:
-        """grads <- beta grads + gradient, summed over the minibatch; adds to `totals`. Nothing is read back from the device."""
+        """Make a minibatch's gradient: grads <- beta grads + gradient, summed over the minibatch; adds to `totals`.
+
+        Nothing is read back from the device.
+        """
 
     @abstractmethod
     def score(self, minibatch: Minibatch, totals: Tensor) -> None:
@@ -35,11 +41,11 @@ class Learner(ABC):
 
     @abstractmethod
     def score_priors(self, minibatch: Minibatch, totals: Tensor) -> None:
-        """Add held-out data to `totals` as a model would score it that knows the means of what it is to give, and looks at no input."""
+        """Add held-out data to `totals` as scored by a model that gives the targets' means and looks at no input."""
 
     @abstractmethod
     def metrics(self, totals: list[float]) -> dict[str, float]:
-        """Means a frame, the loss first, as they stand in `history.jsonl` behind `train_` and `cv_`."""
+        """Means over frames, the loss first, as they stand in `history.jsonl` behind `train_` and `cv_`."""
 
     def training_generator(self, minibatch: Minibatch) -> torch.Generator:
         """The generator of a minibatch's own random numbers: the same wherever and whenever that minibatch is trained on.
@@ -54,7 +60,10 @@ class Learner(ABC):
 
 
 class Supervised(Learner):
-    """Forward, objective, backward. `prior_outputs`: the objective's, of the training data."""
+    """The learner that trains by an objective: forward, objective, backward.
+
+    `prior_outputs`: the objective's, of the training data.
+    """
 
     def __init__(self, model: Model, objective: Objective, prior_outputs: np.ndarray | None = None,
                  rate_option: str = "--learn-rate") -> None:

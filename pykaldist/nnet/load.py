@@ -1,4 +1,4 @@
-"""A network file of either kind, told apart by its first bytes: our `final.pt`, or nnet1."""
+"""Reader of network files: pykaldist's `final.pt`, or nnet1, told apart by their first bytes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pykaldist.nnet.nnet1 import Nnet1
 
 
 def load_own(path: str | os.PathLike[str]) -> Network | None:
-    """A final.pt; None where the file is another."""
+    """Read a final.pt; None where the file is another."""
     with open(Path(path), "rb") as stream:
         return Network.load(path) if stream.read(len(container.MAGIC)) == container.MAGIC else None
 
 
 def load_nnet1(path: str | os.PathLike[str]) -> tuple[Nnet1, Nnet1 | None]:
-    """(network, feature transform) as nnet1; the transform is None where the file is nnet1 itself and has none within."""
+    """Read a file as (network, feature transform) of nnet1; the transform is None where the file is nnet1 itself and has none within."""
     network = load_own(path)
     return (Nnet1.read(path), None) if network is None else to_nnet1(network)

@@ -28,7 +28,7 @@ from pykaldist.options import option
 
 @dataclass
 class RecurrentOptions(SequenceOptions):
-    """What both recurrent networks have."""
+    """The options that LSTM and BLSTM networks share."""
 
     hid_layers: int = option(2, "LSTM layers")
     hid_dim: int = option(256, "cells of a layer, half of them in each direction of a bidirectional one")
@@ -64,12 +64,12 @@ class RecurrentOptions(SequenceOptions):
         return self.hid_layers * self.directions * (1 + bool(self.projection_dim)) + bool(self.bottleneck_dim) + 1
 
     def cells(self) -> CellShape:
-        """Of one direction of a layer."""
+        """The number of cells of one direction of a layer."""
         return CellShape(self.hid_dim // self.directions, self.projection_dim // self.directions, self.peepholes, self.cell_clip,
                          self.diff_clip)
 
     def described(self) -> str:
-        """The hidden part in words."""
+        """The hidden part of the network in words."""
         parts = [f"{self.hid_layers} x {self.hid_dim}", f"projection {self.projection_dim}" * bool(self.projection_dim),
                  "peepholes" * self.peepholes, f"bottleneck {self.bottleneck_dim}" * bool(self.bottleneck_dim),
                  f"dropout {self.dropout:g}" * bool(self.dropout)]
@@ -78,7 +78,7 @@ class RecurrentOptions(SequenceOptions):
 
 @dataclass
 class LstmOptions(RecurrentOptions):
-    """lstm."""
+    """The options of an LSTM network, forward in time."""
 
     target_delay: int = option(5, "frames by which targets are delayed: what the network sees of the future")
 
@@ -90,7 +90,7 @@ class LstmOptions(RecurrentOptions):
 
 @dataclass
 class BlstmOptions(RecurrentOptions):
-    """blstm."""
+    """The options of a bidirectional LSTM network."""
 
     sequences: str = option("chunks", "whole utterances, or chunks with context", ("whole", "chunks"))
     hid_dim: int = option(512, "cells of a layer, half of them in each direction of a bidirectional one")
@@ -106,7 +106,7 @@ class BlstmOptions(RecurrentOptions):
 
 def make_recurrent(options: RecurrentOptions, input_dim: int, output_dim: int, device: torch.device | str = "cpu",
                    dtype: torch.dtype = torch.float32, compute: torch.dtype | None = None) -> Model:
-    """An LSTM or BLSTM with all parameters zero; `dtype` as in Model."""
+    """Make an LSTM or BLSTM with all parameters zero; `dtype` as in Model."""
     if compute not in (None, dtype):
         raise UserError("--dtype bf16 is not for recurrent networks, whose cells need more digits; use float32 or tf32.")
     layer = Blstm if options.directions == 2 else Lstm
@@ -127,7 +127,10 @@ def make_recurrent(options: RecurrentOptions, input_dim: int, output_dim: int, d
 
 
 def init_recurrent(model: Model, options: RecurrentOptions, generator: torch.Generator, init: Any = None) -> None:
-    """Random parameters: of LSTM layers glorot's normal matrices, of the output layer by `init`, an instance of one of `INITS` (glorot)."""
+    """Draw random parameters: of LSTM layers glorot's normal matrices, of the output layer by `init`.
+
+    `init` is an instance of one of `INITS` (glorot).
+    """
     init = GlorotInit() if init is None else init
     c = options.cells().cell_dim
 

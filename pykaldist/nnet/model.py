@@ -1,4 +1,4 @@
-"""A feed-forward model: a stack of components over one flat parameter buffer.
+"""A neural network: a stack of components over one flat parameter buffer.
 
     model = Model(components, device)      # model.params: (P,) float32; each component's W and b are views into it
     logits = model.forward(inputs)         # activations live in buffers that the model reuses
@@ -32,7 +32,7 @@ from pykaldist.nnet.gemm import aligned
 
 
 class Model:
-    """Components in sequence, from (n, input_dim) to (n, output_dim) logits."""
+    """A network of components in sequence, from (n, input_dim) to (n, output_dim) logits."""
 
     def __init__(self, components: list[Component], device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,
                  compute: torch.dtype | None = None) -> None:
@@ -51,7 +51,7 @@ class Model:
         self._place: tuple[int, int, int] | None = None  # of the minibatch that left the state that recurrent components carry
 
     def share_activations(self, other: Model) -> None:
-        """Use the buffers of a model of the same shape: of models in one process, one at a time computes."""
+        """Use the buffers of a model of the same shape: of the models in one process, one computes at a time."""
         assert self.shapes == other.shapes and self.compute == other.compute
         self._activations = other._activations
 
@@ -85,7 +85,7 @@ class Model:
         return self.components[-1].output_dim
 
     def views(self, flat: Tensor) -> list[list[Tensor]]:
-        """A flat buffer like `params`, as each component's list of shaped views."""
+        """The parameters of each component as shaped views of a flat buffer like `params`."""
         views, start = [], 0
         for shapes in self.shapes:
             own = []
@@ -97,7 +97,7 @@ class Model:
         return views
 
     def map_slices(self) -> list[slice]:
-        """Where in the flat buffer the parameters of each affine map lie."""
+        """The slice of the flat buffer with the parameters of each affine map."""
         slices, start = [], 0
         for component in self.components:
             places = {}
@@ -110,7 +110,7 @@ class Model:
         return slices
 
     def statistics(self) -> list[slice]:
-        """Where in the flat buffer lie parameters that follow the data (`ParameterSpec.statistic`)."""
+        """The slices of the flat buffer with parameters that follow the data (`ParameterSpec.statistic`)."""
         slices, start = [], 0
         for spec in (spec for component in self.components for spec in component.specs()):
             stop = start + math.prod(spec.shape)
@@ -125,7 +125,7 @@ class Model:
 
     def forward(self, inputs: Tensor, generator: torch.Generator | None = None, sequences: Sequences | None = None,
                 training: bool = False) -> Tensor:
-        """Logits (n, output_dim); valid, as `inputs` must stay, until the next forward.
+        """Compute logits (n, output_dim); valid, as `inputs` must stay, until the next forward.
 
         `training`: for a gradient; `generator`: for dropout in it. `sequences`: how the rows follow each other, for recurrent components.
         """
@@ -144,7 +144,10 @@ class Model:
         return x
 
     def backward(self, dlogits: Tensor, grads: Tensor, beta: float = 0.0, rule: GradientRule = outer_product) -> None:
-        """grads <- beta grads + gradient, for the minibatch of the last `forward`, once; `dlogits` (n, output_dim) is overwritten."""
+        """Compute the gradient of the minibatch of the last `forward`, once: grads <- beta grads + gradient.
+
+        `dlogits` (n, output_dim) is overwritten.
+        """
         n, dy, buffers, run = len(dlogits), dlogits.to(self.compute), self._activations, self._run
         views = self._grad_views(grads)
         free = 0
@@ -168,12 +171,22 @@ class Model:
                 dy = dx
 
     def _later(self, rule: GradientRule, i: int, n: int, kept: list[Callable[[], None]]) -> GradientRule:
-        """The rule for component i: where its inputs lie in rows with room, the call of it, with those rows, is put into `kept`."""
+        """The rule for component i, which delays the gradient where the component's inputs lie in rows with room.
+
+        There the call of `rule`, with those rows, is put into `kept`.
+        """
         rows = self._activations.rows[i - 1] if i else None
-        return rule if rows is None else lambda *call: kept.append(partial(rule, *call, spent=rows[:n]))
+        if rows is None:
+            return rule
+
+        def later(map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float, *,
+                  spent: Tensor | None = None) -> None:
+            kept.append(partial(rule, map, x, dy, weight, bias, beta, spent=rows[:n]))
+
+        return later
 
     def _followed(self, sequences: Sequences) -> Sequences:
-        """The same, beginning with a zero state where it is not the minibatch before that has left the one there is.
+        """The sequences of a minibatch; they begin with a zero state unless the state there is that of the minibatch before.
 
         That happens where workers take minibatches from one another's part of the data, and in a run resumed with other workers.
         """
@@ -238,8 +251,10 @@ class Activations:
 
 
 def _has_room(components: list[Component]) -> bool:
-    """True where the outputs of the first component, and of those that work on them in place, are the inputs of an affine map, and may lie
-    in wider rows."""
+    """Whether the outputs of the first component are the inputs of an affine map, and may lie in wider rows.
+
+    Components that work on them in place count with the first.
+    """
     own = [components[0], *itertools.takewhile(lambda c: c.in_place, components[1:])]
     after = components[len(own) :]
     return bool(after) and bool(after[0].maps) and all(c.roomy for c in [*own, after[0]])

@@ -29,20 +29,23 @@ ROWS = 4096  # frames sent through the network at a time
 
 @dataclass
 class FeatureTransform:
-    """Splice, then (x - shift) scale: nnet1's <Splice> <AddShift> <Rescale>. shift and scale: (len(splice) x dim,)."""
+    """The feature transform of a network: splice, then (x - shift) scale, as nnet1's <Splice> <AddShift> <Rescale>.
+
+    shift and scale: (len(splice) x dim,).
+    """
 
     splice: list[int]
     shift: Tensor
     scale: Tensor
 
     def __call__(self, feats: Tensor) -> Tensor:
-        """(T, dim) -> (T, len(splice) x dim), edge frames repeated."""
+        """Transform (T, dim) -> (T, len(splice) x dim), edge frames repeated."""
         rows = torch.arange(len(feats))[:, None] + torch.tensor(self.splice)
         return (feats[rows.clamp_(0, len(feats) - 1)].flatten(1) - self.shift) * self.scale
 
 
 class Network:
-    """A network with what surrounds it.
+    """A network with its feature transform, pdf counts and options.
 
     `counts` (num_pdfs,): frames of each pdf in training; None where the outputs are features, not pdfs. `options` are those of its kind
     (`nnet/kinds.py`); `forwarding` says how utterances go through it.
@@ -71,14 +74,14 @@ class Network:
             raise UserError(f"{path} is no network of this version ({error}); train again.") from error
 
     def loglikes(self, feats: np.ndarray) -> np.ndarray:
-        """(T, dim) features, as the model's pipeline makes them -> (T, num_pdfs) scaled log-likelihoods, float32."""
+        """Compute scaled log-likelihoods (T, num_pdfs) float32 of (T, dim) features, as the model's pipeline makes them."""
         if self.counts is None:
             raise UserError("the network was trained on target features (--objective mse): its outputs are no pdfs, and cannot be decoded; "
                             "pykaldist nnet-forward gives them.")
         return self.log_posteriors(feats) - log_priors(self.counts.numpy())
 
     def log_posteriors(self, feats: np.ndarray) -> np.ndarray:
-        """(T, dim) features -> (T, num_pdfs), float32."""
+        """Compute log-posteriors (T, num_pdfs) float32 of (T, dim) features."""
         if feats.shape[1] * len(self.transform.splice) != self.model.input_dim:
             raise UserError(f"the network takes features of dimension {self.model.input_dim // len(self.transform.splice)}, found "
                             f"{feats.shape[1]}; make them with the config of the training data.")
@@ -86,7 +89,7 @@ class Network:
         return self._log_posteriors(inputs).numpy() if len(inputs) else np.zeros((0, self.model.output_dim), np.float32)
 
     def _log_posteriors(self, inputs: Tensor) -> Tensor:
-        """(T, input_dim) -> (T, num_pdfs)."""
+        """Compute log-posteriors (T, num_pdfs) of transformed features (T, input_dim)."""
         model, o, frames = self.model, self.forwarding, len(inputs)
         if o.forward == "whole":
             size = frames if model.recurrent else ROWS

@@ -1,4 +1,4 @@
-"""Networks in the format of Kaldi's nnet1, binary and text, byte for byte.
+"""Networks in the format of Kaldi's nnet1, binary and text, read and written byte for byte.
 
 A file is `<Nnet>`, components, `</Nnet>`. A component is its marker, output dimension, input dimension, then options (a token and a number
 each, read in any order), then arrays, then `<!EndOfComponent>`, which older files lack. What each marker has is in `LAYOUTS`. Files put
@@ -23,7 +23,10 @@ MAX_DIM = 1 << 24
 
 @dataclass(frozen=True)
 class Layout:
-    """What stands behind a marker: options with their defaults, and arrays with their shapes, which follow from the dimensions."""
+    """The layout of a component in a file: options with their defaults, and arrays with their shapes.
+
+    The shapes follow from the dimensions.
+    """
 
     options: dict[str, float | int | str] = field(default_factory=dict)
     shapes: Callable[[int, int, dict[str, float | int | str]], dict[str, Shape]] = lambda out, into, options: {}
@@ -36,7 +39,7 @@ RATES: dict[str, float | int | str] = {"LearnRateCoef": 1.0, "BiasLearnRateCoef"
 
 
 def _lstm(cells: int, into: int, projection: int, prefix: str = "") -> dict[str, Shape]:
-    """Gates in the order g, i, f, o."""
+    """The layout of one direction of an LSTM, whose gates are in the order g, i, f, o."""
     names = {"w_gifo_x": (4 * cells, into), "w_gifo_r": (4 * cells, projection), "bias": (4 * cells,), "peephole_i_c": (cells,),
              "peephole_f_c": (cells,), "peephole_o_c": (cells,), "w_r_m": (projection, cells)}
     return {prefix + name: shape for name, shape in names.items()}
@@ -80,7 +83,7 @@ INTEGERS = {"frame_offsets", "copy_from_indices"}
 
 @dataclass
 class Nnet1Component:
-    """A component as it stands in a file: options by token (without brackets), arrays by Kaldi's member names."""
+    """A component of an nnet1 file: options by token (without brackets), arrays by Kaldi's member names."""
 
     marker: str
     output_dim: int
@@ -188,7 +191,7 @@ class Nnet1Component:
 
 @dataclass
 class Nnet1:
-    """A network as a list of components. `read` raises UserError where the file is damaged or its dimensions do not fit."""
+    """An nnet1 network: a list of components. `read` raises UserError where the file is damaged or its dimensions do not fit."""
 
     components: list[Nnet1Component]
 

@@ -1,4 +1,4 @@
-"""Running an nnet1 network over an utterance, component by component, as Kaldi's nnet-forward does.
+"""The forward pass of an nnet1 network over an utterance, component by component, as Kaldi's nnet-forward makes it.
 
 LSTM cells (Sak et al., 2014; Kaldi's LstmProjected), with r the projected output of the frame before and gates in the order g, i, f, o:
     [g i f o] = W_x x + W_r r + b;   i = sigmoid(i + p_i c');   f = sigmoid(f + p_f c');   c = clip(tanh(g) i + c' f)
@@ -19,7 +19,7 @@ from pykaldist.nnet.nnet1 import Nnet1, Nnet1Component
 
 
 def run(nnet: Nnet1, feats: np.ndarray) -> np.ndarray:
-    """(T, input_dim) of one utterance -> (T, output_dim), float32; Splice and LSTM see the utterance as a whole."""
+    """Compute the outputs (T, output_dim) float32 for one utterance (T, input_dim); Splice and LSTM see the utterance as a whole."""
     if feats.ndim != 2 or feats.shape[1] != nnet.input_dim:
         raise ValueError(f"expected frames of dimension {nnet.input_dim}, found {feats.shape}")
     x = torch.from_numpy(np.require(feats, np.float32, ["C", "W"]))
@@ -47,7 +47,7 @@ def _splice(c: Nnet1Component, x: Tensor) -> Tensor:
 
 
 def _convolution(c: Nnet1Component, x: Tensor) -> Tensor:
-    """Patches over frequency, each spanning every spliced frame; outputs patch by patch."""
+    """Convolution over frequency, each patch spanning every spliced frame; outputs patch by patch."""
     dim, step, stride = (int(c.options[k]) for k in ("PatchDim", "PatchStep", "PatchStride"))
     spliced = x.view(len(x), -1, stride).unfold(2, dim, step)  # frames, splice, patches, dim
     patches = spliced.permute(0, 2, 1, 3).flatten(2)
@@ -75,7 +75,8 @@ def _lstm_direction(c: Nnet1Component, x: Tensor, prefix: str = "") -> Tensor:
 
 
 @kernel
-def _lstm_frames(gates, w_r, peep_i, peep_f, peep_o, w_rm, clip):  # pragma: no cover - compiled
+def _lstm_frames(gates: np.ndarray, w_r: np.ndarray, peep_i: np.ndarray, peep_f: np.ndarray, peep_o: np.ndarray, w_rm: np.ndarray,
+                 clip: np.float32) -> np.ndarray:  # pragma: no cover - compiled
     frames, cells = gates.shape[0], peep_i.shape[0]
     out = np.zeros((frames, w_rm.shape[0]), np.float32)
     r, c = np.zeros(w_rm.shape[0], np.float32), np.zeros(cells, np.float32)

@@ -1,4 +1,6 @@
-"""Objectives: what a minibatch's outputs are trained towards. Sums over frames, as in nnet1. Nothing is read back to the host.
+"""Training objectives: the loss of a minibatch's outputs, and its derivative.
+
+Losses are sums over frames, as in nnet1. Nothing is read back to the host.
 
 Softmax with cross-entropy, for logits z (n, K): frame i has the weight w_i (1 where the store has none) and gives the probability q_ik to
 pdf k (1 to its target where there are no soft targets). With p = softmax(z), a_ik = w_i q_ik and m_i = sum_k a_ik,
@@ -24,7 +26,9 @@ MEAN_FRAMES = 1_000_000  # of which a mean target is made
 
 
 class Objective(ABC):
-    """What a minibatch costs. `totals` are float64 sums on the device: loss, what `metrics` needs beside it, frames by their weights.
+    """A training objective.
+
+    `totals` are float64 sums on the device: loss, what `metrics` needs beside it, frames by their weights.
 
     A class that has a `name` is one that --objective takes.
     """
@@ -38,27 +42,27 @@ class Objective(ABC):
 
     @abstractmethod
     def metrics(self, totals: list[float]) -> dict[str, float]:
-        """Means a frame, the loss first, as they stand in `history.jsonl` behind `train_` and `cv_`."""
+        """Means over frames, the loss first, as they stand in `history.jsonl` behind `train_` and `cv_`."""
 
     @abstractmethod
     def output_dim(self, store: FrameStore) -> int:
         """The outputs that a network needs; raises UserError where the store lacks what the objective takes."""
 
     def counts(self, store: FrameStore) -> np.ndarray | None:
-        """What priors are made of; None where the outputs are no posteriors."""
+        """The counts that priors are made of; None where the outputs are no posteriors."""
         return store.counts() if self.pdfs else None
 
     @abstractmethod
     def prior_outputs(self, store: FrameStore) -> np.ndarray:
-        """The outputs (K,) of a network that has learnt what targets there are and how often, and looks at no input."""
+        """The outputs (K,) of a network that has learnt which targets there are and how often, and looks at no input."""
 
     @abstractmethod
     def targets(self, store: FrameStore) -> str:
-        """What a store makes it train towards, in words."""
+        """A description, in words, of the targets that a store has for this objective."""
 
 
 class CrossEntropy(Objective):
-    """Totals: summed loss, frames whose likeliest target has the highest logit, frames."""
+    """Softmax with cross-entropy. Totals: summed loss, frames whose likeliest target has the highest logit, frames."""
 
     name = "xent"
     num_totals = 3
@@ -99,7 +103,7 @@ class CrossEntropy(Objective):
         return store.manifest.num_pdfs
 
     def prior_outputs(self, store: FrameStore) -> np.ndarray:
-        """Logarithms of the priors; a pdf that is not there counts as one frame."""
+        """The logarithms of the priors; a pdf that is not there counts as one frame."""
         counts = np.maximum(store.counts(), 1.0)
         return np.log(counts / counts.sum())
 
@@ -108,7 +112,7 @@ class CrossEntropy(Objective):
 
 
 class MeanSquareError(Objective):
-    """Totals: summed loss, frames."""
+    """Mean square error of target features. Totals: summed loss, frames."""
 
     name = "mse"
     num_totals = 2

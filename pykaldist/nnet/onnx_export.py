@@ -1,8 +1,7 @@
-"""A network as an ONNX graph: features in, scaled log-likelihoods out, with splice, normalisation and priors inside.
+"""Export of a network as an ONNX graph from features to scaled log-likelihoods, with splice, normalisation and priors inside.
 
 Input `feats` (frames, dim), output `loglikes` (frames, pdfs), both float32, any number of frames; a network trained on target features
-outputs those. Splicing is a gather: frame t's
-neighbour at offset o is row clip(t + o, 0, frames - 1).
+outputs those. Splicing is a gather: frame t's neighbour at offset o is row clip(t + o, 0, frames - 1).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ NODES: dict[type[Component], str] = {Sigmoid: "Sigmoid", Tanh: "Tanh", Relu: "Re
 
 
 def export_onnx(network: Network, path: str | os.PathLike[str]) -> None:
-    """Write `network` as an ONNX file; checked by onnx before it gets its name.
+    """Write `network` as an ONNX file; onnx checks it before it gets its name.
 
     Raises UserError for a network that has a component which is not known here.
     """

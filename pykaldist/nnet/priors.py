@@ -15,7 +15,7 @@ DISABLED = 1e10  # log prior of a disabled pdf: its score becomes too low to be 
 
 
 def log_priors(counts: np.ndarray) -> np.ndarray:
-    """Counts (num_pdfs,) -> log priors, float32; raises UserError where no count is positive."""
+    """Compute log priors (num_pdfs,) float32 from counts; raises UserError where no count is positive."""
     total = counts.sum(dtype=np.float64)
     if not total > 0 or (counts < 0).any():
         raise UserError("the class counts have no positive sum; is ali_train_pdf.counts of the training alignment?")
@@ -24,10 +24,10 @@ def log_priors(counts: np.ndarray) -> np.ndarray:
 
 
 def read_counts(path: str | os.PathLike[str]) -> np.ndarray:
-    """A Kaldi vector, text or binary (`ali_train_pdf.counts`), as float64."""
+    """Read a Kaldi vector, text or binary (`ali_train_pdf.counts`), as float64."""
     return KaldiReader.open(path).vector().astype(np.float64)
 
 
 def write_counts(path: str | os.PathLike[str], counts: np.ndarray) -> None:
-    """A Kaldi text vector."""
+    """Write counts as a Kaldi text vector."""
     write_text(path, " [ " + " ".join(f"{c:.10g}" for c in counts) + " ]\n")

@@ -38,7 +38,7 @@ BIAS_FLOOR = 1e-4  # mean activation of a Bernoulli unit, for its bias's start, 
 
 
 class RbmUnits(Affine):
-    """The RBM's parameters; forward from visible units to logits of hidden ones, W v + c."""
+    """The parameters of an RBM as a component: forward from visible units to logits of hidden ones, W v + c."""
 
     def __init__(self, visible_units: str, visible_dim: int, hidden_dim: int) -> None:
         super().__init__(visible_dim, hidden_dim)
@@ -73,7 +73,8 @@ class Rbm(Model):
 
     def init(self, param_stddev: float, hid_bias_mean: float, hid_bias_range: float, generator: torch.Generator,
              visible_mean: Tensor | None = None) -> None:
-        """Gaussian weights, hidden biases uniform over a range, visible ones zero or logit(visible_mean); drawn on the CPU."""
+        """Draw the parameters, on the CPU: Gaussian weights, hidden biases uniform over a range, visible ones zero or logit(visible_mean).
+        """
         weight, bias = self.units.weight, self.units.bias
         self.params.zero_()
         weight.copy_(torch.empty(weight.shape).normal_(0.0, param_stddev, generator=generator))
@@ -82,31 +83,34 @@ class Rbm(Model):
             self.units.visible_bias.copy_(torch.logit(visible_mean, eps=BIAS_FLOOR))
 
     def reconstruct(self, hidden: Tensor, out: Tensor) -> None:
-        """out (n, V) <- E[v | h] for hidden states (n, H)."""
+        """Reconstruct the visible units: out (n, V) <- E[v | h] for hidden states (n, H)."""
         affine(hidden, self.units.weight.t(), self.units.visible_bias, out)
         if self.visible_units == "bern":
             torch.sigmoid(out, out=out)
 
     def free_energy(self, visible: Tensor, logits: Tensor) -> Tensor:
-        """F (n,) of data (n, V) whose hidden units have these logits (n, H)."""
+        """The free energy F (n,) of data (n, V) whose hidden units have these logits (n, H)."""
         bias = self.units.visible_bias
         own = -(visible @ bias) if self.visible_units == "bern" else 0.5 * (visible - bias).square_().sum(1)
         return own.sub_(torch.nn.functional.softplus(logits).sum(1))
 
     def to_nnet1(self) -> Nnet1:
-        """The <Rbm> of nnet1."""
+        """Convert to the <Rbm> of nnet1."""
         arrays = {"vis_hid": self.units.weight, "vis_bias": self.units.visible_bias, "hid_bias": self.units.bias}
         return Nnet1([Nnet1Component("Rbm", self.output_dim, self.input_dim, {"vis_type": self.visible_units, "hid_type": "bern"},
                                      {name: array.cpu().numpy().astype(np.float32) for name, array in arrays.items()})])
 
 
 class ContrastiveDivergence(Learner):
-    """CD-k for an RBM whose data are the activations that the frozen network `below` makes of a minibatch's inputs, or the inputs.
+    """The learner that trains an RBM by CD-k.
+
+    Its data are the activations that the frozen network `below` makes of a minibatch's inputs, or the inputs.
 
     Totals: squared error of the reconstruction, frames, free energy of held-out frames; free energy and frames of `sample`, which are
     training frames for comparison: where the free energy of held-out frames rises above theirs, the RBM overfits (Hinton, 2010, section 6).
     """
 
+    model: Rbm
     num_totals = 5
     rate_option = "--rbm-lrate"
 
@@ -119,7 +123,8 @@ class ContrastiveDivergence(Learner):
         self._mean: Tensor | None = None
 
     def of(self, rbm: Rbm) -> ContrastiveDivergence:
-        """The learner of another RBM of the same shape on the same data, with this one's buffers: one of them computes at a time."""
+        """The learner of another RBM of the same shape on the same data, which shares this one's buffers: one of them computes at a time.
+        """
         rbm.share_activations(self.model)
         self._reserve(self.largest)
         other = copy.copy(self)
@@ -127,7 +132,7 @@ class ContrastiveDivergence(Learner):
         return other
 
     def visible(self, minibatch: Minibatch) -> Tensor:
-        """The data (n, V) that a minibatch shows to the RBM."""
+        """The data (n, V) that the RBM sees of a minibatch."""
         return minibatch.inputs if self.below is None else self.below.forward(minibatch.inputs)
 
     def gradient(self, minibatch: Minibatch, grads: Tensor, beta: float, totals: Tensor, rule: GradientRule = outer_product) -> None:
@@ -163,14 +168,17 @@ class ContrastiveDivergence(Learner):
                 totals[4] += len(seen)
 
     def score_priors(self, minibatch: Minibatch, totals: Tensor) -> None:
-        """Of a reconstruction that is the mean of `sample`, whatever the data are."""
+        """Add the errors of a reconstruction that is the mean of `sample`, whatever the data are."""
         if self._mean is None:
             self._mean = self.visible_mean()
         self._count(self.visible(minibatch) - self._mean, totals)
 
     def metrics(self, totals: list[float]) -> dict[str, float]:
-        """`loss`: squared error of the reconstruction a visible unit. Held-out data also: `free_energy`, and `free_energy_gap`, by how
-        much it is above that of the training frames in `sample`."""
+        """Means of the totals: `loss`, the squared error of the reconstruction a visible unit.
+
+        Held-out data also have `free_energy`, and `free_energy_gap`, by how much it is above that of the training frames in
+        `sample`.
+        """
         error, frames, held_out, seen, seen_frames = totals
         found = {"loss": error / max(frames, 1.0) / self.model.input_dim}
         if seen_frames:
@@ -179,7 +187,8 @@ class ContrastiveDivergence(Learner):
         return found
 
     def visible_mean(self) -> Tensor:
-        """Mean (V,) of the data over `sample`."""
+        """The mean (V,) of the data over `sample`."""
+        assert self.sample is not None  # who asks for the mean has given a sample
         total = torch.zeros(self.model.input_dim, dtype=torch.float64, device=self.model.device)
         for minibatch in self.sample.in_order():
             total += self.visible(minibatch).sum(0)
@@ -209,7 +218,7 @@ class ContrastiveDivergence(Learner):
 
 
 def _add(out: Tensor, beta: float, value: Tensor) -> None:
-    """out <- beta out + value; what `out` held does not matter where beta is 0."""
+    """Add to a buffer: out <- beta out + value; what `out` held does not matter where beta is 0."""
     if beta == 0.0:
         out.copy_(value)
     else:

@@ -1,4 +1,6 @@
-"""LSTM layers: Hochreiter & Schmidhuber (1997) with forget gates and peepholes (Gers et al., 2002) and projection (Sak et al., 2014).
+"""LSTM layers, in one direction or two, with forget gates, peepholes and projection, forward and backward.
+
+Sources: Hochreiter & Schmidhuber (1997); forget gates and peepholes: Gers et al. (2002); projection: Sak et al. (2014).
 
 For the row of a sequence at time t, with inputs x_t, the outputs r_{t-1} and cells c_{t-1} of the row before it (zero at its beginning):
     a = W [x_t; r_{t-1}] + b,       its four parts the gates' and the cell's inputs, in nnet1's order g, i, f, o
@@ -23,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,7 +41,7 @@ _clip_backward = torch.ops.aten.hardtanh_backward.grad_input
 
 @dataclass(frozen=True)
 class CellShape:
-    """Cells of a direction, and what they do; `projection_dim` 0: none."""
+    """The shape of the cells of one direction, and their options; `projection_dim` 0: no projection."""
 
     cell_dim: int
     projection_dim: int = 0
@@ -52,7 +55,9 @@ class CellShape:
 
 
 @kernel(error_model="numpy")
-def _cell_backward(a, cells, tanh, d_m, carry, follow, before, p_i, p_f, p_o, clip, diff_clip):  # pragma: no cover - compiled
+def _cell_backward(a: np.ndarray, cells: np.ndarray, tanh: np.ndarray, d_m: np.ndarray, carry: np.ndarray, follow: int,
+                   before: np.ndarray, p_i: np.ndarray, p_f: np.ndarray, p_o: np.ndarray, clip: float,
+                   diff_clip: float) -> None:  # pragma: no cover - compiled
     linked, dim, peepholes = len(before), cells.shape[1], len(p_i) > 0
     for s in range(len(cells)):
         for j in range(dim):
@@ -78,7 +83,7 @@ def _cell_backward(a, cells, tanh, d_m, carry, follow, before, p_i, p_f, p_o, cl
 
 @dataclass(eq=False)
 class CellStep:
-    """The cells of a step on the way back, but for matrix products: one pass over them.
+    """The backward pass of one time step's cells, but for matrix products: one pass over them.
 
     `a` (rows, 4 cells): the gates, which become the derivatives of what goes into them. `cells`, `tanh` of them, `d_m` (rows, cells).
     `carry`: what the step after sends back to the first `follow` cells; it becomes what this one sends back. `before` (linked, cells): the
@@ -94,14 +99,14 @@ class CellStep:
     before: Tensor
 
     def compiled_backward(self, shape: CellShape, peepholes: list[Tensor]) -> None:
-        """On the host."""
+        """Compute the step on the host, in a compiled loop."""
         p_i, p_f, p_o = (p.numpy() for p in peepholes or [self.cells[0, :0]] * 3)
         number = self.cells.numpy().dtype.type
         _cell_backward(self.a.numpy(), self.cells.numpy(), self.tanh.numpy(), self.d_m.numpy(), self.carry.numpy(), self.follow,
                        self.before.numpy(), p_i, p_f, p_o, number(shape.cell_clip), number(shape.diff_clip))
 
     def backward(self, shape: CellShape, peepholes: list[Tensor]) -> None:
-        """On any device, by torch's operations."""
+        """Compute the step on any device, by torch's operations."""
         linked, (g, i, f, o) = len(self.before), self.a.chunk(4, 1)
         d_c, product = torch.mul(self.d_m, o), torch.mul(self.d_m, self.tanh)
         _tanh_backward(d_c, self.tanh, grad_input=d_c)
@@ -125,7 +130,7 @@ class CellStep:
 
 
 class Direction:
-    """One direction of an LSTM layer. `reverse`: a row follows the one after it in time."""
+    """One direction of an LSTM layer. `reverse`: backward in time."""
 
     def __init__(self, input_dim: int, shape: CellShape, prefix: str = "", reverse: bool = False) -> None:
         self.input_dim, self.shape, self.reverse, self._prefix = input_dim, shape, reverse, prefix
@@ -165,7 +170,10 @@ class Direction:
         return parts
 
     def _steps(self, sequences: Sequences) -> Iterator[tuple[slice, slice | None, int, Tensor | None]]:
-        """(rows of a step, those rows of the step before it that have a row in it, how many, what their state is multiplied by)."""
+        """Iterate over time steps, in the order of computation.
+
+        A step is (its rows, those rows of the step before it that have a row in it, how many, what their state is multiplied by).
+        """
         sizes, offsets = sequences.sizes, sequences.offsets()
         before: int | None = None
         for t in range(len(sizes) - 1, -1, -1) if self.reverse else range(len(sizes)):
@@ -176,7 +184,7 @@ class Direction:
             before = t
 
     def forward(self, x: Tensor, y: Tensor, sequences: Sequences, memory: Tensor) -> None:
-        """`y` (n, output_dim) may be a part of wider rows."""
+        """Compute the outputs `y` (n, output_dim), which may be a part of wider rows."""
         n, c = len(x), self.shape.cell_dim
         gates, cells, tanh, hidden, before, _ = self._memory(memory, n)
         hidden = hidden if self.w_p is not None else y
@@ -219,7 +227,10 @@ class Direction:
             self.carried = y[last].clone(), cells[last].clone()
 
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, sequences: Sequences, memory: Tensor) -> None:
-        """Overwrites `dy` with the derivatives of the outputs, and leaves those of the gates and what the maps multiply in `memory`."""
+        """Compute the derivatives through time: overwrites `dy` with those of the outputs.
+
+        It leaves those of the gates, and what the maps multiply, in `memory`.
+        """
         n, c = len(x), self.shape.cell_dim
         gates, cells, tanh, _, _, inputs = self._memory(memory, n)
         inputs[:, : self.input_dim] = x
@@ -256,7 +267,7 @@ class Direction:
 
     def gradients(self, x: Tensor, dy: Tensor, dx: Tensor | None, add: bool, grads: list[Tensor], beta: float, rule: GradientRule,
                   memory: Tensor) -> None:
-        """What `backward` leaves to be done: dx, or what is added to it, and the parameters' gradients; to be called once."""
+        """Compute what `backward` leaves to be done: dx, or what is added to it, and the parameters' gradients; to be called once."""
         c = self.shape.cell_dim
         gates, cells, _, hidden, before, inputs = self._memory(memory, len(x))
         if dx is not None:
@@ -272,7 +283,7 @@ class Direction:
 
 
 class Lstm(Component):
-    """One layer, forward in time."""
+    """An LSTM layer, forward in time."""
 
     recurrent = True
 
@@ -308,7 +319,7 @@ class Lstm(Component):
 
 
 class Blstm(Component):
-    """One bidirectional layer: outputs of the direction forward in time, then of the one backward."""
+    """A bidirectional LSTM layer: outputs of the direction forward in time, then of the one backward."""
 
     recurrent = True
 
@@ -329,7 +340,7 @@ class Blstm(Component):
         self.directions[1].bind(params[half:])
 
     def _memories(self, memory: Tensor, n: int) -> Iterator[tuple[Direction, slice, Tensor, Tensor, Tensor]]:
-        """(direction, its part of the outputs; its memory, outputs and derivatives, in one piece each)."""
+        """The two directions, each with its part of the outputs, and its memory, outputs and derivatives, in one piece each."""
         start, dim = 0, self.output_dim // 2
         for number, d in enumerate(self.directions):
             sizes = [n * d.memory_dim, n * dim, n * dim]
@@ -354,7 +365,7 @@ class Blstm(Component):
             direction.gradients(x, derivatives, dx, direction.reverse, own, beta, rule, memory)
 
     def carried(self) -> list[tuple[Tensor, Tensor] | None]:
-        """As Lstm's: of the direction forward in time."""
+        """The state that the last minibatch has left, of the direction forward in time."""
         return [self.directions[0].carried]
 
     def set_carried(self, state: list[tuple[Tensor, Tensor] | None]) -> None:

@@ -1,4 +1,4 @@
-"""The update of an RBM, as nnet1 makes it, with momentum on a schedule and the guard of Gaussian-Bernoulli RBMs.
+"""The update of an RBM, as nnet1 makes it: momentum on a schedule, and the guard of Gaussian-Bernoulli RBMs.
 
 For a minibatch of n frames with summed gradient g, learning rate lr, momentum m:
     r <- lr (1 - m);   v <- m v + r (g / n + l2 W);   w <- w - v            (l2 on weights alone)
@@ -31,7 +31,7 @@ GUARD_SLOWDOWN = 0.9
 
 @dataclass
 class CdOptions:
-    """Momentum and penalty of contrastive divergence."""
+    """The options of contrastive divergence: momentum and penalty."""
 
     momentum: float = option(0.5, "momentum at the start")
     momentum_max: float = option(0.9, "momentum at the end of its schedule")
@@ -51,7 +51,10 @@ class CdOptions:
 
 
 class Cd(Optimizer):
-    """`frames`: those that updates were made of, on which the momentum depends; `rate_factor`: what the guard left of the rate."""
+    """The optimiser of RBMs.
+
+    `frames`: those that updates were made of, on which the momentum depends; `rate_factor`: what the guard left of the rate.
+    """
 
     learner: ContrastiveDivergence
     options: CdOptions
@@ -66,7 +69,7 @@ class Cd(Optimizer):
 
     @property
     def additive(self) -> bool:
-        """The guard rescales a model."""
+        """False: the guard rescales a model."""
         return False
 
     def momentum(self) -> float:
@@ -100,7 +103,7 @@ class Cd(Optimizer):
             self._host_momentum = momentum
 
     def _update(self, gradient: Tensor, frames: int) -> None:
-        """The update of this file's head; the momentum is part of it, and the gradient comes without."""
+        """Make the update of this file's head; the momentum is part of it, and the gradient comes without."""
         rbm = self.learner.model
         rate = self.rate * self.rate_factor * (1.0 - self._momentum)
         velocity, params = self.velocity[: rbm.num_params], rbm.params[: rbm.num_params]
@@ -112,7 +115,7 @@ class Cd(Optimizer):
         params.sub_(velocity)
 
     def _guard(self, moments: Tensor, values: int) -> None:
-        """`moments`: sum and sum of squares of `values` values of the data, then of the reconstruction."""
+        """Apply the guard. `moments`: sum and sum of squares of `values` values of the data, then of the reconstruction."""
         rbm = self.learner.model
         mean, square = (moments.view(2, 2) / values).unbind(1)
         data, reconstruction = root_((square - mean.square()).clamp_min_(0.0)).unbind()

@@ -1,4 +1,4 @@
-"""The online natural gradient's preconditioner: rows times a smoothed inverse Fisher matrix, kept as low rank plus identity.
+"""The preconditioner of the online natural gradient: rows times a smoothed inverse Fisher matrix, kept as low rank plus identity.
 
 Povey, Zhang & Khudanpur (2014), "Parallel training of DNNs with natural gradient and parameter averaging", arXiv:1410.7455, section 3 and
 appendix A; where the paper leaves a choice, the behaviour of Kaldi's nnet3.
@@ -48,15 +48,15 @@ TINY = 1e-30
 
 
 @kernel(nogil=True)
-def roots(d, rho, dim, alpha):  # pragma: no cover - compiled
-    """e^1/2 (rank,); e is how much of each basis direction the inverse takes off."""
+def roots(d: np.ndarray, rho: float, dim: int, alpha: float) -> np.ndarray:  # pragma: no cover - compiled
+    """The square roots e^1/2 (rank,), where e is how much of each basis direction the inverse takes off."""
     beta = rho * (1.0 + alpha) + alpha / dim * d.sum()
     return np.sqrt(d / (beta + d))
 
 
 @dataclass(eq=False)
 class Spectrum:
-    """d (rank,) and rho, float64 on the host: the eigenvalues of a Fisher model of `dim` rows, beside its basis; alpha smooths it."""
+    """The eigenvalues of a Fisher model of `dim` rows, beside its basis: d (rank,) and rho, float64 on the host; alpha smooths it."""
 
     d: np.ndarray
     rho: float
@@ -65,13 +65,13 @@ class Spectrum:
 
     @cached_property
     def root(self) -> np.ndarray:
-        """e^1/2 (rank,)."""
+        """The square roots e^1/2 (rank,)."""
         return roots(self.d, self.rho, self.dim, self.alpha)
 
 
 @dataclass
 class FisherUpdate:
-    """A of W' = A M, and the new spectrum; `orthonormalise` where W' is to be looked at once more."""
+    """The result of an update: A of W' = A M, and the new spectrum; `orthonormalise` where W' is to be looked at once more."""
 
     a: np.ndarray
     spectrum: Spectrum
@@ -79,12 +79,12 @@ class FisherUpdate:
 
 
 def new_share(rows: int, num_samples_history: float) -> float:
-    """eta, the share of a minibatch of `rows` rows in the next model."""
+    """The share eta of a minibatch of `rows` rows in the next model."""
     return min(0.9, 1.0 - math.exp(-rows / num_samples_history))
 
 
 def fisher_update(gram: np.ndarray, trace: float, rows: int, spectrum: Spectrum, num_samples_history: float) -> FisherUpdate:
-    """M M^T (rank, rank) and tr(X X^T) of a minibatch of `rows` rows, to the next model. All in float64.
+    """Update a Fisher model: from M M^T (rank, rank) and tr(X X^T) of a minibatch of `rows` rows to the next model, all in float64.
 
     What stands around the eigendecomposition is compiled: on arrays this small, numpy's time is that of two dozen calls.
     """
@@ -103,15 +103,19 @@ def fisher_update(gram: np.ndarray, trace: float, rows: int, spectrum: Spectrum,
 
 
 @kernel(nogil=True)
-def _y_y(gram, root, eta):  # pragma: no cover - compiled
-    """What makes Y of M, row by row; Z."""
+def _y_y(gram: np.ndarray, root: np.ndarray, eta: float) -> tuple[np.ndarray, np.ndarray]:  # pragma: no cover - compiled
+    """The factors that make Y of M, row by row; and Z."""
     to_y = (1.0 - eta) / root
     return to_y, gram * to_y * to_y.reshape(-1, 1)
 
 
 @kernel(nogil=True)
-def _next(values, vectors, to_y, eta, energy, d, rho, dim, alpha):  # pragma: no cover - compiled
-    """A, the next d, rho and e^1/2, whether to orthonormalise; from the eigenvalues, smallest first, and the eigenvectors in rows."""
+def _next(values: np.ndarray, vectors: np.ndarray, to_y: np.ndarray, eta: float, energy: float, d: np.ndarray, rho: float, dim: int,
+          alpha: float) -> tuple[np.ndarray, np.ndarray, float, np.ndarray, bool]:  # pragma: no cover - compiled
+    """A, the next d, rho and e^1/2, and whether to orthonormalise, from an eigendecomposition.
+
+    The eigenvalues are smallest first, the eigenvectors in rows.
+    """
     c, u = values[::-1], vectors[::-1]
     floor = (rho * (1.0 - eta)) ** 2
     orthonormalise = c[0] > MAX_CONDITION * c[-1] or c[-1] < floor
@@ -124,7 +128,7 @@ def _next(values, vectors, to_y, eta, energy, d, rho, dim, alpha):  # pragma: no
 
 
 def orthonormalised(w: np.ndarray, root: np.ndarray) -> np.ndarray:
-    """W (rank, dim) with the rows of E^-1/2 W made orthonormal, in float64, root being e^1/2; w itself where they are."""
+    """Make the rows of E^-1/2 W orthonormal, in float64: returns W (rank, dim), or w itself where they are; root is e^1/2."""
     inverse_roots = np.multiply.outer(1.0 / root, 1.0 / root)
     gram = (w @ w.T) * inverse_roots
     if np.abs(gram - np.eye(len(root))).max() <= MAX_DEVIATION:
@@ -142,7 +146,7 @@ def orthonormalised(w: np.ndarray, root: np.ndarray) -> np.ndarray:
 
 
 class OnlineNaturalGradient:
-    """Preconditions minibatches of rows of dimension `dim`.
+    """The online natural gradient of one side of an affine map: it preconditions minibatches of rows of dimension `dim`.
 
     The rows come with `columns` columns, `dim` where it is not given; those beyond `dim` hold zeros and stay so. `rank` is limited to the
     dimension less one; a dimension of one is left as it is.
@@ -174,7 +178,7 @@ class OnlineNaturalGradient:
         return self.rank > 0 and (self.calls <= FIRST_UPDATES or (self.calls - FIRST_UPDATES) % self.update_period == 0)
 
     def advance(self) -> None:
-        """On to the next minibatch."""
+        """Count a minibatch: go on to the next one."""
         self.calls += 1
 
     def start(self, x: Tensor) -> None:
@@ -193,22 +197,25 @@ class OnlineNaturalGradient:
             self.finish(self.update())
 
     def _like(self, x: Tensor) -> Tensor:
-        """W, of the type of x."""
+        """W, converted to the type of x."""
         return self._w if x.dtype == self._w.dtype else self._w.to(x.dtype)
 
     def _project(self, x: Tensor, w: Tensor) -> Tensor:
-        """H^T = W X^T (rank, n), of the type of x: faster to make on a CPU than H."""
+        """Compute H^T = W X^T (rank, n), of the type of x: faster to make on a CPU than H."""
         return product(w, x.t(), torch.empty(self.rank, x.shape[0], device=x.device, dtype=self.w.dtype)).to(x.dtype)
 
     def _energy(self, x: Tensor) -> Tensor:
-        """tr(X X^T), in its place among the statistics."""
+        """Compute tr(X X^T), into its place among the statistics."""
         flat = x.view(-1)
         if x.dtype == self.w.dtype:
             return torch.dot(flat, flat, out=self._trace)
         return torch.linalg.vector_norm(flat, dtype=self.w.dtype, out=self._trace).square_()
 
     def precondition(self, x: Tensor) -> tuple[Tensor, Factor]:
-        """x (n, columns) becomes Xhat, which is to be multiplied by gamma: (row norms of Xhat (n,), gamma, 0 for silence)."""
+        """Precondition a minibatch: x (n, columns) becomes Xhat, which is to be multiplied by gamma.
+
+        Returns (row norms of Xhat (n,), gamma, which is 0 for silence).
+        """
         if self.rank == 0:
             return torch.linalg.vector_norm(x, dim=1, dtype=self.w.dtype), self._one
         before, w = self._energy(x), self._like(x)
@@ -220,7 +227,7 @@ class OnlineNaturalGradient:
         return norms, (factor(before) / (factor(torch.dot(norms, norms)) + TINY)) ** 0.5
 
     def _collect(self, x: Tensor, h: Tensor) -> None:
-        """The statistics of a minibatch beside its `_energy`."""
+        """Take the statistics of a minibatch, beside its `_energy`."""
         rows = x.shape[0]
         eta = new_share(rows, self.num_samples_history)
         torch.mul(self.w, self._shifted, out=self.m)
@@ -229,13 +236,13 @@ class OnlineNaturalGradient:
         self._rows.fill_(rows)
 
     def update(self, small: Tensor | None = None) -> FisherUpdate:
-        """The rank x rank part of an update, on the host, from the statistics taken last (`small`: their copy on the host)."""
+        """Compute the rank x rank part of an update, on the host, from the statistics taken last (`small`: their copy on the host)."""
         host = (self.small.cpu() if small is None else small).numpy()
         gram, (trace, rows) = host[:-2].reshape(self.rank, self.rank), host[-2:].tolist()
         return fisher_update(gram, trace, int(rows), self.spectrum, self.num_samples_history)
 
     def finish(self, update: FisherUpdate) -> None:
-        """W and the spectrum become the next ones."""
+        """Finish an update: W and the spectrum become the next ones."""
         product(self._taken_over(update.a, self._a), self.m, self.w)
         if update.orthonormalise:
             w = self.w.cpu().numpy()
@@ -243,12 +250,12 @@ class OnlineNaturalGradient:
         self._set_spectrum(update.spectrum)
 
     def _taken_over(self, values: np.ndarray, out: Tensor) -> Tensor:
-        """`out`, with values made on the host."""
+        """Copy values made on the host to `out`, which is returned."""
         host = torch.from_numpy(values)
         return out.copy_(host.to(out.dtype).pin_memory(), non_blocking=True) if out.is_cuda else out.copy_(host)
 
     def with_eigenvalues(self, d: np.ndarray, rho: float) -> Spectrum:
-        """A spectrum of this model's."""
+        """Make a spectrum with this model's dimension and alpha."""
         return Spectrum(d, rho, self.dim, self.alpha)
 
     def _set_spectrum(self, spectrum: Spectrum) -> None:
@@ -256,13 +263,13 @@ class OnlineNaturalGradient:
         self._taken_over((spectrum.d + spectrum.rho)[:, None], self._shifted)
 
     def matrix(self) -> Tensor:
-        """F (dim, dim), float64 on the host."""
+        """The Fisher matrix F (dim, dim), float64 on the host."""
         basis = self.w[:, : self.dim].cpu().double() / torch.from_numpy(self.spectrum.root)[:, None]
         low_rank = basis.t() @ (torch.from_numpy(self.spectrum.d)[:, None] * basis)
         return low_rank + self.spectrum.rho * torch.eye(self.dim, dtype=torch.float64)
 
     def set_matrix(self, matrix: Tensor) -> None:
-        """F becomes what rank and a multiple of the identity can hold of `matrix`: its largest eigenvalues, and the mean of the others."""
+        """Set F to the nearest that the model can hold of `matrix`: its largest eigenvalues, and the mean of the others."""
         values, vectors = torch.linalg.eigh(matrix)
         top, basis = values[-self.rank :].flip(0).numpy(), vectors[:, -self.rank :].flip(1).t().numpy()
         rho = float(values[: -self.rank].mean())

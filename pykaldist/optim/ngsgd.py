@@ -1,4 +1,4 @@
-"""NG-SGD: stochastic gradient descent whose affine maps' gradients are natural gradients.
+"""NG-SGD: stochastic gradient descent in which the gradients of affine maps are natural gradients.
 
 Povey, Zhang & Khudanpur (2014), arXiv:1410.7455; Su, Chen & Xu (2015), section 4. For an affine map y = W x + b and a minibatch, let the
 rows of X be the inputs with a one appended, those of Y the derivatives with respect to y. SGD steps along Y^T X. NG-SGD steps along
@@ -45,7 +45,7 @@ HELPER_THREADS = 8
 
 @dataclass
 class NgSgdOptions(OptimizerOptions):
-    """NG-SGD."""
+    """The options of NG-SGD."""
 
     rank_in: int | None = option(None, "rank of the Fisher matrix of a map's inputs (20, or half of their dimension where that is less)")
     rank_out: int | None = option(None, "rank of the Fisher matrix of a map's output derivatives (80, or half of their dimension)")
@@ -68,11 +68,11 @@ class NgSgdOptions(OptimizerOptions):
 
 
 class MapState:
-    """The two Fisher models of one affine map, and what stands beside its inputs: ones where it has a bias, then zeros."""
+    """The two Fisher models of one affine map, and the columns beside its inputs: ones where it has a bias, then zeros."""
 
     def __init__(self, map: AffineMap, options: NgSgdOptions, like: Tensor) -> None:
-        shared = {"update_period": options.update_period, "num_samples_history": options.num_samples_history, "alpha": options.alpha,
-                  "device": like.device, "dtype": like.dtype}
+        shared: dict[str, Any] = {"update_period": options.update_period, "num_samples_history": options.num_samples_history,
+                                  "alpha": options.alpha, "device": like.device, "dtype": like.dtype}
         rank_in = min(DEFAULT_RANK_IN, (map.input_dim + 1) // 2) if options.rank_in is None else options.rank_in
         rank_out = min(DEFAULT_RANK_OUT, (map.output_dim + 1) // 2) if options.rank_out is None else options.rank_out
         dim = map.input_dim + map.bias
@@ -83,7 +83,7 @@ class MapState:
         self._wide = torch.zeros(0, self.width)
 
     def with_ones(self, x: Tensor, spent: Tensor | None, model: Model) -> tuple[Tensor, Tensor, Tensor]:
-        """x (n, input dim) with what stands beside it, (n, width), to be written over; views of the inputs and of the ones (n,) in it.
+        """x (n, input dim) with the columns beside it, (n, width), to be written over; and views of the inputs and of the ones (n,) in it.
 
         They are `spent` where it is given, else a copy.
         """
@@ -102,7 +102,7 @@ class MapState:
 
 
 class NgSgd(Optimizer):
-    """`states[m]` belongs to the model's affine map number m."""
+    """The optimiser NG-SGD; `states[m]` belongs to the model's affine map number m."""
 
     name = "ngsgd"
     options: NgSgdOptions
@@ -140,7 +140,7 @@ class NgSgd(Optimizer):
 
     def _rule(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float, *,
               spent: Tensor | None = None, by: Factor = 1.0) -> None:
-        """The natural gradient, its minibatch's part times `by`."""
+        """The gradient rule: the natural gradient, its minibatch's part times `by`."""
         state = self._state_of[map]
         if state.output.calls == 0:
             state.output.start(dy)
@@ -188,7 +188,10 @@ class NgSgd(Optimizer):
 
 
 class DelayedUpdates:
-    """Updates of the Fisher models, made by helper threads while `UPDATE_DELAY` minibatches go by, or until the next statistics."""
+    """Updates of the Fisher models on a GPU, which helper threads make while training goes on.
+
+    They take effect after `UPDATE_DELAY` minibatches, or before the next statistics.
+    """
 
     def __init__(self, sides: list[OnlineNaturalGradient]) -> None:
         self._sides = sides
@@ -199,7 +202,7 @@ class DelayedUpdates:
         self._wait = 0
 
     def begin(self) -> None:
-        """Start on the statistics that the device has taken, or is about to have."""
+        """Start an update from the statistics that the device has taken, or is about to have."""
         assert not self._pending, "an update was overtaken by the next one"
         for side, host in zip(self._sides, self._host, strict=True):
             host.copy_(side.small, non_blocking=True)
@@ -216,7 +219,7 @@ class DelayedUpdates:
         self._wait = UPDATE_DELAY
 
     def before_step(self, collecting: bool) -> None:
-        """Count a minibatch; deliver what is due before it, or what it would overwrite."""
+        """Count a minibatch; deliver the updates that are due before it, or that it would overwrite."""
         if self._wait == 0 or collecting:
             self.deliver()
         self._wait -= 1

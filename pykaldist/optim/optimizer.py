@@ -1,4 +1,4 @@
-"""What every optimiser shares: the penalties of nnet1, the rate on the device, and steps replayed as CUDA graphs.
+"""The base class of the optimisers: the penalties of nnet1, the rate on the device, and steps replayed as CUDA graphs.
 
 After the optimiser's own update, with lr the learning rate (times an affine map's coefficient) and n the frames of the minibatch:
     L2:        W <- W (1 - lr l2 n)
@@ -28,7 +28,7 @@ stay in place.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -50,7 +50,7 @@ UPDATE = ("_update", "_decay", "_follow")  # what an optimiser's own update is m
 
 @dataclass
 class OptimizerOptions:
-    """Momentum and penalties."""
+    """The options that all optimisers share: momentum and penalties."""
 
     momentum: float = option(0.0, "momentum m of v = m v + g")
     l2_penalty: float = option(0.0, "L2 penalty on weights, a frame")
@@ -71,10 +71,10 @@ class SharedMatrix(Protocol):
     """A matrix of an optimiser's state that workers can average."""
 
     def matrix(self) -> Tensor:
-        """Its value, float64 on the host."""
+        """The matrix, float64 on the host."""
 
     def set_matrix(self, matrix: Tensor) -> None:
-        """Take over another one, on the host."""
+        """Take another matrix, on the host, in its place."""
 
 
 class Optimizer:
@@ -88,6 +88,7 @@ class Optimizer:
     changes that part, where `goes_map_by_map`.
     """
 
+    options: Any  # OptimizerOptions or a class derived from them; Cd has its own
     fused_step = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -95,7 +96,7 @@ class Optimizer:
         if "fused_step" not in vars(cls) and any(name in vars(cls) for name in UPDATE):
             cls.fused_step = False
 
-    def __init__(self, learner: Learner, options: OptimizerOptions) -> None:
+    def __init__(self, learner: Learner, options: Any) -> None:
         self.learner, self.model, self.options = learner, learner.model, options
         self.velocity = torch.zeros_like(self.model.params)
         self.rate: Factor = factor(self.model.params.new_zeros(()))
@@ -111,12 +112,11 @@ class Optimizer:
             and mapped == len(self.model.params)
         self._graphs: _StepGraphs | None = _StepGraphs() if self.model.device.type == "cuda" else None
         self._part_of = dict(zip(self.model.maps, maps, strict=True))
-        maps = self.model.maps
         weights = [v for component in self.model.views(self.model.params) for v in component if v.dim() == 2]
-        self._weights = list(zip(weights, [m.learn_rate_coef for m in maps], strict=True))
+        self._weights = list(zip(weights, [m.learn_rate_coef for m in self.model.maps], strict=True))
 
     def local_step(self, minibatch: Minibatch, learn_rate: float, totals: Tensor) -> None:
-        """Gradient and update in one. Nothing is read back from the device."""
+        """Make the gradient of a minibatch and update the model. Nothing is read back from the device."""
         self.set_rate(learn_rate)
         if self._graphs is None or minibatch.sequences is not None:
             self._step(minibatch, totals)
@@ -125,11 +125,11 @@ class Optimizer:
             self._graphs.run(kind, lambda: self._step(minibatch, totals), self.learner.training_generator(minibatch))
 
     def gradient(self, minibatch: Minibatch, grads: Tensor, totals: Tensor) -> None:
-        """grads <- the minibatch's gradient, summed, as `apply` of this or another worker's optimiser takes it."""
+        """Make the minibatch's gradient, summed, in `grads`, as `apply` of this or another worker's optimiser takes it."""
         self.learner.gradient(minibatch, grads, 0.0, totals, self._rule)
 
     def apply(self, gradient: Tensor, learn_rate: float, frames: int) -> None:
-        """Update from a gradient made elsewhere, summed over `frames` frames, which may be changed."""
+        """Update the model by a gradient made elsewhere, summed over `frames` frames, which may be changed."""
         self.set_rate(learn_rate)
         velocity = gradient
         if self.options.momentum > 0.0:
@@ -139,20 +139,20 @@ class Optimizer:
 
     @property
     def additive(self) -> bool:
-        """Whether a step adds something small to the parameters, so that it makes no odds what else is added to them first."""
+        """Whether a step only adds to the parameters, so that its result does not depend on what else is added to them first."""
         return self.options.max_norm == 0.0 and self.options.l1_penalty == 0.0 and not self._statistics
 
     @property
     def goes_map_by_map(self) -> bool:
-        """Whether a step makes its update inside the matrix products, of one map after the other, and is not replayed from a record."""
+        """Whether a step makes its update inside the matrix products, of one map after the other, and is not replayed as a CUDA graph."""
         return self._fused and self._graphs is None
 
-    def shared_matrices(self) -> list[SharedMatrix]:
-        """What is to be averaged over workers at an epoch's end, beside the model."""
+    def shared_matrices(self) -> Sequence[SharedMatrix]:
+        """The matrices that are averaged over workers at an epoch's end, beside the model."""
         return []
 
     def _step(self, minibatch: Minibatch, totals: Tensor) -> None:
-        """`local_step` but for what happens on the host."""
+        """The part of `local_step` that runs on the device."""
         if self._fused:
             self.learner.gradient(minibatch, self.model.params, 1.0, totals, self._update_map)
             self._constrain(len(minibatch))
@@ -173,11 +173,11 @@ class Optimizer:
             self._rule(map, x, dy, weight, bias, beta, spent=spent, by=self._minus_rate)
 
     def _kind(self) -> int:
-        """Steps of different kinds launch different kernels."""
+        """The kind of a step: steps of different kinds launch different GPU kernels."""
         return 0
 
     def set_rate(self, learn_rate: float) -> None:
-        """The rate of what follows; NG-SGD's `gradient` depends on it too (max-change per sample)."""
+        """Set the rate of what follows; NG-SGD's `gradient` depends on it too (max-change per sample)."""
         if learn_rate == self._host_rate:
             return
         self._host_rate = learn_rate
@@ -188,7 +188,7 @@ class Optimizer:
             self.rate, self._minus_rate = learn_rate, -learn_rate
 
     def _update(self, gradient: Tensor, frames: int) -> None:
-        """What an update is: params <- params - rate * gradient, within the bounds on change, and the penalties.
+        """Make the update: params <- params - rate * gradient, within the bounds on change, and the penalties.
 
         `gradient` is flat, like the parameters, summed over `frames` frames, and has the momentum in it. A subclass overrides this to make
         another update of it.
@@ -210,20 +210,20 @@ class Optimizer:
         self._constrain(frames)
 
     def _follow(self, velocity: Tensor, frames: int) -> None:
-        """Statistics, whose sums over the minibatch stand in the velocity."""
+        """Update the statistics, whose sums over the minibatch stand in the velocity."""
         for part in self._statistics:
             share = 1.0 - math.exp(-frames / STATISTICS_FRAMES)
             self.model.params[part].lerp_(velocity[part].div_(frames), share)
             velocity[part].zero_()
 
     def _decay(self, frames: int) -> None:
-        """L2 penalty."""
+        """Apply the L2 penalty."""
         if self.options.l2_penalty > 0.0:
             for weight, coef in self._weights:
                 weight.mul_(1.0 - self.rate * (coef * self.options.l2_penalty * frames))
 
     def _constrain(self, frames: int) -> None:
-        """L1 penalty and max-norm."""
+        """Apply the L1 penalty and max-norm."""
         if self.options.l1_penalty > 0.0:
             for weight, coef in self._weights:
                 shrink = self.rate * (coef * self.options.l1_penalty * frames)
@@ -242,13 +242,13 @@ class Optimizer:
 
 
 def _between(parts: list[slice], size: int) -> list[slice]:
-    """What `parts` leave of 0..size."""
+    """The slices of 0..size that lie between `parts`."""
     edges = [0, *(edge for part in sorted(parts, key=lambda p: p.start) for edge in (part.start, part.stop)), size]
     return [slice(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b]
 
 
 class _StepGraphs:
-    """Steps by kind: run twice as they are, recorded the third time, replayed after that."""
+    """CUDA graphs of steps, by kind: a step is run twice as it is, recorded the third time, and replayed after that."""
 
     WARM_UP = 2
     LIMIT = 16  # kinds recorded; others run as they are
@@ -258,7 +258,7 @@ class _StepGraphs:
         self._recorded: dict[tuple[int, ...], torch.cuda.CUDAGraph] = {}
 
     def run(self, kind: tuple[int, ...], step: Callable[[], None], generator: torch.Generator) -> None:
-        """`generator`, seeded for this minibatch, is what the step draws from."""
+        """Run or replay a step. `generator`, seeded for this minibatch, is what the step draws from."""
         if kind in self._recorded:
             self._recorded[kind].replay()
             return

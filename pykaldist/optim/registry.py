@@ -1,4 +1,7 @@
-"""Optimisers and learning-rate schedules by their names: classes in this room that have a `name`, each with its options beside it."""
+"""The optimisers and learning-rate schedules by their names: classes in this room that have a `name`.
+
+The options of each stand beside it.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,10 @@ SCHEDULES: dict[str, tuple[type, type[Schedule]]] = {
 
 
 def make_optimizer(name: str, learner: Learner, options: Any) -> Optimizer:
-    """An optimiser by its name; `options` is an instance of its options class."""
+    """Make an optimiser by its name; `options` is an instance of its options class."""
     return OPTIMIZERS[name][1](learner, options)
 
 
 def make_schedule(name: str, options: Any) -> Schedule:
-    """A schedule by its name; `options` is an instance of its options class."""
+    """Make a schedule by its name; `options` is an instance of its options class."""
     return SCHEDULES[name][1](options)

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: the rate of each minibatch, and whether an epoch's model is kept.
+"""Learning-rate schedules: they set the rate of each minibatch, and accept or reject an epoch's model.
 
 newbob (nnet1): the rate stays until the gain of an epoch on the cross-validation set falls below `start_halving_impr`, is halved each epoch
 from then on, and training ends when the gain falls below `end_halving_impr`. An epoch without gain is rejected: the model goes back to the
@@ -25,7 +25,10 @@ from pykaldist.options import numbers, option
 
 
 class Schedule:
-    """Epochs count from 0. `name`: what --schedule calls it; its options are the dataclass named as the class with `Options` behind."""
+    """A learning-rate schedule; epochs count from 0.
+
+    `name`: what --schedule calls it; its options are the dataclass named as the class with `Options` behind.
+    """
 
     num_epochs: int
 
@@ -33,7 +36,7 @@ class Schedule:
         raise NotImplementedError  # each schedule's own
 
     def learn_rate(self, epoch: int, fraction: float = 0.0) -> float:
-        """The rate when `fraction`, in [0, 1), of epoch `epoch` is done; to be asked after `end_epoch` of the one before."""
+        """The learning rate when `fraction`, in [0, 1), of epoch `epoch` is done; to be asked after `end_epoch` of the one before."""
         raise NotImplementedError  # each schedule's own
 
     def moves_within(self, epoch: int) -> bool:
@@ -41,11 +44,11 @@ class Schedule:
         return False
 
     def end_epoch(self, epoch: int, cv: dict[str, float]) -> bool:
-        """Take note of an epoch's metrics on held-out data; True where its model is accepted."""
+        """Take note of an epoch's metrics on held-out data; returns True where its model is accepted."""
         return True
 
     def finished(self, epoch: int) -> bool:
-        """True when no epoch `epoch` is to be trained."""
+        """True where training ends before epoch `epoch`."""
         return epoch >= self.num_epochs
 
     def state_dict(self) -> dict[str, Any]:
@@ -74,7 +77,7 @@ NEWBOB_THRESHOLDS = {"loss": (0.01, 0.001), "accuracy": (0.005, 0.001)}  # start
 
 @dataclass
 class NewbobOptions:
-    """newbob."""
+    """The options of newbob."""
 
     learn_rate: float = _learn_rate()
     num_epochs: int = option(20, "epochs at most")
@@ -93,7 +96,10 @@ class NewbobOptions:
 
 
 class Newbob(Schedule):
-    """`best` is the last accepted model's loss, or minus its accuracy: less is better."""
+    """The schedule newbob.
+
+    `best` is the last accepted model's loss, or minus its accuracy: less is better.
+    """
 
     name = "newbob"
 
@@ -105,11 +111,12 @@ class Newbob(Schedule):
         return self.rate
 
     def start(self, cv: dict[str, float]) -> None:
-        """The metrics before the first epoch, which that epoch has to beat."""
+        """Take note of the metrics before the first epoch, which that epoch has to beat."""
         self.best = self._cost(cv)
 
     def end_epoch(self, epoch: int, cv: dict[str, float]) -> bool:
         o, cost = self.options, self._cost(cv)
+        assert o.start_halving_impr is not None and o.end_halving_impr is not None  # the options' __post_init__ sets them
         gain = self.best - cost
         if o.newbob_on == "loss" and math.isfinite(self.best):
             gain /= max(abs(self.best), math.ulp(0.0))
@@ -146,7 +153,7 @@ class Newbob(Schedule):
 
 @dataclass
 class ExponentialOptions:
-    """exponential."""
+    """The options of the exponential schedule."""
 
     learn_rate: float = _learn_rate()
     num_epochs: int = option(15, "epochs")
@@ -158,9 +165,12 @@ class ExponentialOptions:
 
 
 class Exponential(Schedule):
+    """The exponential schedule: the rate falls by one factor from epoch to epoch."""
+
     name = "exponential"
 
     def __init__(self, options: ExponentialOptions) -> None:
+        assert options.final_learn_rate is not None  # the options' __post_init__ sets it
         self.num_epochs, self.initial, self.final = options.num_epochs, options.learn_rate, options.final_learn_rate
 
     def learn_rate(self, epoch: int, fraction: float = 0.0) -> float:
@@ -169,7 +179,7 @@ class Exponential(Schedule):
 
 @dataclass
 class FixedOptions:
-    """fixed."""
+    """The options of the fixed schedule."""
 
     learn_rates: str = option("", "learning rates, one an epoch, as 0.008,0.008,0.004")
 
@@ -181,6 +191,8 @@ class FixedOptions:
 
 
 class Fixed(Schedule):
+    """The fixed schedule: a list of rates, one an epoch."""
+
     name = "fixed"
 
     def __init__(self, options: FixedOptions) -> None:
@@ -193,7 +205,7 @@ class Fixed(Schedule):
 
 @dataclass
 class WarmupOptions:
-    """warmup."""
+    """The options of the warmup schedule."""
 
     learn_rate: float = _learn_rate()
     num_epochs: int = option(16, "epochs")
@@ -213,6 +225,8 @@ class WarmupOptions:
 
 
 class Warmup(Schedule):
+    """The warmup schedule: the rate rises over the first epochs, and falls after them."""
+
     name = "warmup"
 
     def __init__(self, options: WarmupOptions) -> None:
@@ -222,6 +236,7 @@ class Warmup(Schedule):
         o, done = self.options, epoch + fraction
         if done < o.warmup_epochs:
             return o.learn_rate * (o.warmup_start_factor + (1.0 - o.warmup_start_factor) * done / o.warmup_epochs)
+        assert o.anneal_from is not None  # the options' __post_init__ sets it
         return o.learn_rate * o.anneal_factor ** max(epoch - o.anneal_from + 1, 0)
 
     def moves_within(self, epoch: int) -> bool:

@@ -14,11 +14,11 @@ from pykaldist.optim.optimizer import Optimizer, OptimizerOptions
 
 @dataclass
 class SgdOptions(OptimizerOptions):
-    """SGD."""
+    """The options of SGD."""
 
 
 class Sgd(Optimizer):
-    """What every optimiser does, with the gradient as it is. The momentum is applied inside the gradient's own matrix products."""
+    """The optimiser SGD, which takes the gradient as it is. The momentum is applied inside the gradient's own matrix products."""
 
     name = "sgd"
     fused_step = True

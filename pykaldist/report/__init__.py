@@ -1,1 +1,1 @@
-"""Reports of experiments."""
+"""Reports: tables of systems, plans and simulations, as text, CSV and pictures."""

@@ -1,4 +1,7 @@
-"""A plan as text: the times it rests on, each with where it is from, the predictions, the recommendation."""
+"""Reports of plans as text: the measured or given times they rest on, the predictions, the recommendation.
+
+Each time says where it is from.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ HEADS = ("ngpu", "strategy", "period", "epoch", "speed-up", "per worker", "compu
 
 
 def duration(seconds: float) -> str:
-    """Three or four digits in a fitting unit."""
+    """A time as text, with three or four digits in a fitting unit."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:.1f} us"
     if seconds < 1.0:
@@ -21,7 +24,7 @@ def duration(seconds: float) -> str:
 
 
 def rests_on(plan: Plan) -> list[tuple[str, str, str]]:
-    """(what, how long, where it is from) of every time that enters a prediction."""
+    """The times that enter a prediction: (what, how long, where it is from) of each."""
     cluster, work = plan.cluster, plan.workload
     compute = scaled(cluster, work)
     rows = []
@@ -68,7 +71,7 @@ def _table(heads: tuple[str, ...], rows: list[list[str]]) -> list[str]:
 
 
 def render(plan: Plan) -> str:
-    """The plan as text."""
+    """Write the plan as text."""
     cluster, work = plan.cluster, plan.workload
     lines = [f"cluster   {cluster.name}: nodes {cluster.nodes}, devices a node {cluster.devices} ({cluster.description})",
              f"network   {work.network}, {work.parameters:,} parameters, {work.bytes / 1e6:.1f} MB an exchange",

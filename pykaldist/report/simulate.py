@@ -1,4 +1,4 @@
-"""Runs on simulated clusters beside each other: curves, time to an accuracy and speed-up, as text, CSV and a picture."""
+"""Reports of simulated runs: learning curves, time to an accuracy and speed-up, as text, CSV and a picture."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POINTS = ("epoch", "seconds", "train_loss", "cv_loss", "cv_acc", "disagreement")
 
 @dataclass
 class Run:
-    """`strategy` as it was asked for, its options included; `lines` of its history.jsonl, none where it failed."""
+    """A simulated run: `strategy` as it was asked for, its options included; `lines` of its history.jsonl, none where it failed."""
 
     cluster: str
     strategy: str
@@ -29,7 +29,7 @@ class Run:
 
     @property
     def seconds(self) -> list[float]:
-        """Simulated, at each epoch's end."""
+        """The simulated seconds at each epoch's end."""
         ends, now = [], 0.0
         for line in self.lines:
             now += line["seconds"]["total"]
@@ -37,7 +37,10 @@ class Run:
         return ends
 
     def time_to(self, accuracy: float) -> float | None:
-        """Seconds until the held-out frame accuracy, in [0, 1], was reached: between two epochs' ends, in proportion; None: it was not."""
+        """The seconds until the held-out frame accuracy, in [0, 1], was reached; None where it was not.
+
+        Between two epochs' ends it is taken in proportion.
+        """
         before, then = 0.0, 0.0
         for line, now in zip(self.lines, self.seconds, strict=True):
             if line["cv_acc"] >= accuracy:
@@ -47,7 +50,7 @@ class Run:
 
 
 def read_run(cluster: str, strategy: str, ngpu: int, exp: Path) -> Run:
-    """A run from its folder; raises UserError where its times are not simulated, or it has no frame accuracy."""
+    """Read a run from its folder; raises UserError where its times are not simulated, or it has no frame accuracy."""
     path = exp / "history.jsonl"
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
     if any(line["time"] != "simulated" for line in lines):
@@ -58,7 +61,10 @@ def read_run(cluster: str, strategy: str, ngpu: int, exp: Path) -> Run:
 
 
 def times(runs: Sequence[Run], accuracies: Sequence[float]) -> list[dict[str, Any]]:
-    """For each run: seconds an epoch and to each accuracy, and its speed-up over the cluster's one worker in both; None where unknown."""
+    """The times of each run: seconds an epoch and to each accuracy, and its speed-up over the cluster's one worker in both.
+
+    None stands where a time is unknown.
+    """
     alone = {run.cluster: run for run in runs if run.ngpu == 1 and run.lines}
     rows = []
     for run in runs:
@@ -76,7 +82,7 @@ def times(runs: Sequence[Run], accuracies: Sequence[float]) -> list[dict[str, An
 
 
 def render(runs: Sequence[Run], accuracies: Sequence[float]) -> str:
-    """The times as text (and valid Markdown), efficiencies (speed-up a worker) in brackets."""
+    """Write the times as text (and valid Markdown), efficiencies (speed-up a worker) in brackets."""
     heads = ["cluster", "strategy", "ngpu", "an epoch", "speed-up", "best frame acc. %", *(f"to {100 * a:g} %" for a in accuracies)]
 
     def to(row: dict[str, Any], accuracy: float) -> str:
@@ -95,7 +101,7 @@ def render(runs: Sequence[Run], accuracies: Sequence[float]) -> str:
 
 
 def render_epochs(epochs: dict[tuple[str, str, int], float]) -> str:
-    """(cluster, strategy, N) -> simulated seconds of an epoch, as text likewise; speed-ups are over (cluster, local, 1)."""
+    """Write (cluster, strategy, N) -> simulated seconds of an epoch as text likewise; speed-ups are over (cluster, local, 1)."""
     table = [["cluster", "strategy", "ngpu", "an epoch", "speed-up", "per worker"]]
     for (cluster, strategy, ngpu), seconds in epochs.items():
         gain = epochs[cluster, "local", 1] / seconds
@@ -104,14 +110,14 @@ def render_epochs(epochs: dict[tuple[str, str, int], float]) -> str:
 
 
 def _markdown(table: list[list[str]]) -> str:
-    """Rows, of which the first is the head."""
+    """Write rows, of which the first is the head, as a Markdown table."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = [table[0], ["-" * w for w in widths], *table[1:]]
     return "\n".join("| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in lines)
 
 
 def write(runs: Sequence[Run], accuracies: Sequence[float], folder: Path) -> None:
-    """`curves.csv`, a line an epoch of each run; `times.csv`, a line a run; `curves.png`."""
+    """Write `curves.csv`, a line an epoch of each run; `times.csv`, a line a run; `curves.png`."""
     curves = [{"cluster": run.cluster, "strategy": run.strategy, "ngpu": run.ngpu,
                **{name: line[name] for name in POINTS if name != "seconds"}, "seconds": now}
               for run in runs for line, now in zip(run.lines, run.seconds, strict=True)]
@@ -130,7 +136,7 @@ def _write_csv(path: Path, heads: list[str], rows: list[dict[str, Any]]) -> None
 
 
 def _draw(runs: Sequence[Run], rows: list[dict[str, Any]], path: Path) -> None:
-    """Held-out loss against epochs and against simulated hours, and speed-up against N; a row of pictures a cluster."""
+    """Draw held-out loss against epochs and against simulated hours, and speed-up against N; a row of pictures a cluster."""
     try:
         import matplotlib
     except ImportError as error:

@@ -19,8 +19,10 @@ _WER = re.compile(r"%WER +(?P<wer>[\d.]+) +\[ (?P<errors>\d+) / (?P<words>\d+), 
 
 @dataclass
 class System:
-    """One decoded system: `wer` in %, over `words` reference words, at `lmwt` and `wip`: those that were best on a development set, whose
-    WER is `dev_wer`, else those that were best here."""
+    """One decoded system and its word error rate: `wer` in %, over `words` reference words, at `lmwt` and `wip`.
+
+    These two were best on a development set, whose WER is `dev_wer`, else best here.
+    """
 
     name: str
     wer: float
@@ -37,7 +39,7 @@ class System:
 
 
 def systems(exp: Path) -> list[System]:
-    """Every scored decode directory below `exp`, GMMs and then networks, in order of folders.
+    """Find every scored decode directory below `exp`, GMMs and then networks, in order of folders.
 
     A development set's is not one of them, it stands with the system whose LMWT and penalty it has chosen (`decode_dev` with `decode`).
     Raises UserError where there is none or one can not be read.
@@ -82,7 +84,7 @@ def _add_training(system: System, path: Path) -> None:
 
 
 def render(found: list[System]) -> str:
-    """The table as text (and valid Markdown), and below it what its columns mean."""
+    """Write the table as text (and valid Markdown), and below it what its columns mean."""
     rows = [["system", "WER %", "95 % interval", "better", "errors / words", "utts", "LMWT", "WIP", "dev WER %", "frame acc. %", "epochs",
              "training s"]]
     for s, above in zip(found, [None, *found], strict=False):
@@ -96,7 +98,7 @@ def render(found: list[System]) -> str:
 
 
 def _table(rows: list[list[str]]) -> str:
-    """Rows, the first of them the head, without the columns that are empty."""
+    """Write rows, the first of them the head, as a table without the columns that are empty."""
     kept = [i for i in range(len(rows[0])) if any(row[i] for row in rows[1:])]
     rows = [[row[i] for i in kept] for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
@@ -105,7 +107,7 @@ def _table(rows: list[list[str]]) -> str:
 
 
 def render_spread(runs: list[list[System]]) -> str:
-    """The table of systems that were run several times, with other seeds: mean WER, its standard deviation and its range."""
+    """Write the table of systems that were run several times, with other seeds: mean WER, its standard deviation and its range."""
     by_name: dict[str, list[System]] = {}
     for run in runs:
         for system in run:
@@ -119,7 +121,7 @@ def render_spread(runs: list[list[System]]) -> str:
 
 
 def _improvement(above: System | None, system: System) -> str:
-    """In how many percent of the drawn test sets a system makes fewer errors than the one above it."""
+    """The percentage of the drawn test sets in which a system makes fewer errors than the one above it."""
     if above is None or above.counts is None or system.counts is None or set(above.counts.utts) != set(system.counts.utts):
         return ""
     return f"{100 * probability_of_improvement(above.counts, system.counts, np.random.default_rng(SEED)):.1f} %"

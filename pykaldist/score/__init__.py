@@ -1,1 +1,1 @@
-"""Scoring: WER, the sweep over LMWT and insertion penalty, details."""
+"""Scoring: word error rates, their sweep over language model weights and insertion penalties, and confidence intervals."""

@@ -1,7 +1,8 @@
-"""Confidence intervals of word error rates, by the bootstrap over utterances (Bisani & Ney, "Bootstrap estimates for confidence intervals
-in ASR performance evaluation", ICASSP 2004).
+"""Confidence intervals of word error rates, by the bootstrap over utterances.
 
-Test sets are drawn from the test set, as many utterances as it has, with replacement; the interval holds the middle 95 % of their WERs.
+Test sets are drawn from the test set, as many utterances as it has, with replacement; the interval holds the middle 95 % of their WERs
+(Bisani & Ney, "Bootstrap estimates for confidence intervals in ASR performance evaluation", ICASSP 2004).
+
 Words of an utterance are recognised together, so utterances are drawn, not words. The utterances of a test set with few speakers are not
 independent either: the interval says what other prompts by the same speakers might have given.
 """
@@ -23,7 +24,7 @@ BATCH = 100  # replications at once, which bounds the memory
 
 @dataclass
 class UtteranceCounts:
-    """Words and errors of each utterance, in one order."""
+    """The numbers of words and errors of each utterance, in one order."""
 
     utts: list[str]
     words: np.ndarray
@@ -31,7 +32,7 @@ class UtteranceCounts:
 
 
 def read_counts(per_utt: Path) -> UtteranceCounts:
-    """The counts of `scoring_kaldi/wer_details/per_utt`, from its lines `<utt> #csid <correct> <sub> <ins> <del>`."""
+    """Read the counts of `scoring_kaldi/wer_details/per_utt`, from its lines `<utt> #csid <correct> <sub> <ins> <del>`."""
     utts, rows = [], []
     for line in per_utt.read_text(encoding="utf-8").splitlines():
         fields = line.split()
@@ -45,7 +46,7 @@ def read_counts(per_utt: Path) -> UtteranceCounts:
 
 
 def resample(counts: Sequence[np.ndarray], generator: np.random.Generator, replications: int = REPLICATIONS) -> np.ndarray:
-    """[replications, len(counts)]: sums of each of `counts` (a value an utterance) over the same drawn utterances."""
+    """Sums of each of `counts` (a value an utterance) over the same drawn utterances: [replications, len(counts)]."""
     stacked = np.stack(counts, axis=1).astype(np.float64)
     n, sums = len(stacked), []
     for start in range(0, replications, BATCH):
@@ -56,14 +57,17 @@ def resample(counts: Sequence[np.ndarray], generator: np.random.Generator, repli
 
 def wer_interval(counts: UtteranceCounts, generator: np.random.Generator, level: float = LEVEL,
                  replications: int = REPLICATIONS) -> tuple[float, float]:
-    """Lower and upper bound of the WER in percent."""
+    """The lower and upper bound of the WER in percent."""
     errors, words = resample([counts.errors, counts.words], generator, replications).T
     lower, upper = np.quantile(100 * errors / np.maximum(words, 1), [(1 - level) / 2, (1 + level) / 2])
     return float(lower), float(upper)
 
 
 def probability_of_improvement(old: UtteranceCounts, new: UtteranceCounts, generator: np.random.Generator) -> float:
-    """In which part of the drawn test sets `new` has fewer errors than `old`, which is scored on the same utterances; ties count half."""
+    """The share of the drawn test sets in which `new` has fewer errors than `old`, which is scored on the same utterances.
+
+    Ties count half.
+    """
     errors = dict(zip(old.utts, old.errors, strict=True))
     if errors.keys() != set(new.utts):
         raise UserError("two systems were scored on different utterances, so that they cannot be compared.")

@@ -1,4 +1,4 @@
-"""Scoring a decode directory at every language model weight and word insertion penalty, from its lattices, in one pass."""
+"""Scoring of a decode directory at every language model weight and word insertion penalty, from its lattices, in one pass."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SweepOptions:
     word_ins_penalty: str = option("0.0,0.5,1.0", "word insertion penalties, with commas between")
 
     def points(self) -> list[tuple[int, str]]:
-        """(lmwt, wip) pairs; the penalty as the user wrote it, for it names files."""
+        """The points as (lmwt, wip) pairs; the penalty stands as the user wrote it, for it names files."""
         if not 1 <= self.min_lmwt <= self.max_lmwt:
             raise UserError(f"expected 1 <= min-lmwt <= max-lmwt, found {self.min_lmwt} and {self.max_lmwt}.")
         penalties = [p.strip() for p in self.word_ins_penalty.split(",")]
@@ -40,7 +40,7 @@ class SweepOptions:
 
 @dataclass
 class Sweep:
-    """Hypotheses (utterance -> words) and counts at each point."""
+    """The result of a sweep: hypotheses (utterance -> words) and counts at each point."""
 
     points: list[tuple[int, str]]
     hyps: list[dict[str, list[str]]]
@@ -53,7 +53,7 @@ class Sweep:
 
 
 def sweep(lattices: Iterable[tuple[str, Lattice]], refs: dict[str, list[str]], words: SymbolTable, options: SweepOptions) -> Sweep:
-    """Best paths at all points, scored."""
+    """Find the best paths at all points, and score them."""
     points = options.points()
     lm_scale, acoustic_scale = [1.0] * len(points), [1 / lmwt for lmwt, _ in points]
     penalty = [float(wip) for _, wip in points]
@@ -103,7 +103,7 @@ def score_dir(data: DataDir, words: SymbolTable, decode_dir: str | os.PathLike[s
 
 
 def best_point(decode_dir: str | os.PathLike[str]) -> tuple[int, str]:
-    """(lmwt, wip) of a scored decode directory's best WER."""
+    """The point (lmwt, wip) of a scored decode directory's best WER."""
     folder = Path(decode_dir) / "scoring_kaldi/wer_details"
     if not (folder / "lmwt").is_file():
         raise UserError(f"{decode_dir} has not been scored, so it cannot say which LMWT and insertion penalty to take; score it first.")

@@ -20,7 +20,7 @@ GAP = "***"
 
 @dataclass
 class WerStats:
-    """Counts over sentences; `absent` ones have a reference and no hypothesis, and are not scored."""
+    """The counts of WER over sentences; `absent` ones have a reference and no hypothesis, and are not scored."""
 
     words: int = 0
     insertions: int = 0
@@ -52,7 +52,7 @@ class WerStats:
 
 @kernel
 def _edit_counts(ref: np.ndarray, hyp: np.ndarray) -> tuple[int, int, int]:
-    """(insertions, deletions, substitutions) as Kaldi's LevenshteinEditDistance counts them."""
+    """Count (insertions, deletions, substitutions) as Kaldi's LevenshteinEditDistance does."""
     n = len(ref)
     row = np.zeros((n + 1, 4), np.int64)  # total, insertions, deletions, substitutions for each prefix of ref
     for i in range(n + 1):
@@ -82,7 +82,7 @@ def _edit_counts(ref: np.ndarray, hyp: np.ndarray) -> tuple[int, int, int]:
 
 @kernel
 def _alignment(ref: np.ndarray, hyp: np.ndarray) -> np.ndarray:
-    """Int64 [length, 2]: positions in ref and hyp of each aligned pair, -1 for a gap; Kaldi's LevenshteinAlignment."""
+    """Align as Kaldi's LevenshteinAlignment: positions in ref and hyp of each aligned pair, -1 for a gap; int64 [length, 2]."""
     m, n = len(ref), len(hyp)
     cost = np.zeros((m + 1, n + 1), np.int64)
     for i in range(m + 1):
@@ -114,13 +114,13 @@ def _numbers(*sentences: Sequence[str]) -> list[np.ndarray]:
 
 
 def edit_counts(ref: Sequence[str], hyp: Sequence[str]) -> tuple[int, int, int]:
-    """(insertions, deletions, substitutions) that turn `ref` into `hyp`, as compute-wer counts."""
+    """Count (insertions, deletions, substitutions) that turn `ref` into `hyp`, as compute-wer counts."""
     ins, dels, subs = _edit_counts(*_numbers(ref, hyp))
     return int(ins), int(dels), int(subs)
 
 
 def align(ref: Sequence[str], hyp: Sequence[str]) -> list[tuple[str, str]]:
-    """Aligned pairs, `***` in a gap, as align-text aligns."""
+    """Align words as align-text does: pairs, with `***` in a gap."""
     pairs = _alignment(*_numbers(ref, hyp)).tolist()
     return [(ref[i] if i >= 0 else GAP, hyp[j] if j >= 0 else GAP) for i, j in pairs]
 
@@ -166,7 +166,7 @@ def _centred(text: str, width: int) -> str:
 
 
 def utterance_details(utt: str, ref: Sequence[str], hyp: Sequence[str]) -> tuple[str, dict[str, int]]:
-    """(the lines ref, hyp, op and #csid of an utterance, its counts of C, S, I and D)."""
+    """The lines ref, hyp, op and #csid of an utterance, and its counts of C, S, I and D."""
     pairs = align(ref, hyp)
     columns = [(r, h, _operation(r, h)) for r, h in pairs]
     counts = {op: sum(c[2] == op for c in columns) for op in "CSID"}

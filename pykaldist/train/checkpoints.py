@@ -1,11 +1,11 @@
-"""Checkpoints of a job: one file for the trainer and one for each worker, whole or not there, the last k kept.
+"""Checkpoints of a job: one file for the trainer and one for each worker. The last `keep` checkpoints are kept.
 
     <updates>-<epochs>.ckpt         the trainer: epoch, schedule, history, accepted model, number of workers
     <updates>-<epochs>.<rank>.ckpt  worker number `rank`
-with the updates and the epochs that were done.
+with the numbers of updates and epochs that are done.
 
-Each process writes its workers' files by a thread, from a copy, while training goes on; nobody waits for anybody. A checkpoint counts
-when all of its files are there and undamaged.
+A file is there completely or not at all. Each process writes its workers' files by a thread, from a copy, while training goes on. Nobody
+waits. A checkpoint is valid when all of its files are there and undamaged.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import torch
 from pykaldist.errors import UserError
 from pykaldist.io import container
 
-TRAINER = -1  # the part that is no worker's
+TRAINER = -1  # number of the trainer's part
 Moment = tuple[int, int]  # updates and epochs done
 
 
 def copied(state: Any) -> Any:
-    """A state with tensors of its own."""
+    """A state whose tensors are copies."""
     if isinstance(state, torch.Tensor):
         return state.clone()
     if isinstance(state, dict):
@@ -37,19 +37,20 @@ def copied(state: Any) -> Any:
 
 
 class Checkpoints:
-    """The checkpoints in a folder, of which the newest `keep` stay. Part `TRAINER` is the trainer's, part k worker k's."""
+    """The checkpoints in a folder; the newest `keep` are kept. Part `TRAINER` is the trainer's, part k is worker k's."""
 
     def __init__(self, path: Path, keep: int = 2) -> None:
         self.path, self.keep = path, keep
         self._thread: threading.Thread | None = None
         self._error: OSError | None = None
-        self._workers: dict[Moment, int] = {}  # that lived at the checkpoints of this process's time
+        self._workers: dict[Moment, int] = {}  # checkpoint that this process has written -> workers that lived then
 
     def file(self, moment: Moment, part: int) -> Path:
+        """The path of one part of a checkpoint."""
         return self.path / (f"{moment[0]:09d}-{moment[1]:03d}" + ("" if part == TRAINER else f".{part}") + ".ckpt")
 
     def files(self) -> dict[Moment, dict[int, Path]]:
-        """Moment -> part -> file, oldest first."""
+        """All checkpoints, oldest first: moment -> part -> file."""
         found: dict[Moment, dict[int, Path]] = {}
         for path in self.path.glob("*.ckpt"):
             match = re.fullmatch(r"(\d+)-(\d+)(?:\.(\d+))?\.ckpt", path.name)
@@ -58,9 +59,9 @@ class Checkpoints:
         return {moment: found[moment] for moment in sorted(found)}
 
     def save(self, moment: Moment, parts: dict[int, dict[str, Any]], workers: int) -> None:
-        """Begin to write some parts of a checkpoint of a job in which `workers` workers live.
+        """Begin to write some parts of a checkpoint, of a job in which `workers` workers live.
 
-        Raises the OSError of the one before, if it failed.
+        Raises the OSError of the checkpoint before, if that failed.
         """
         self.wait()
         self._workers[moment] = workers
@@ -69,7 +70,7 @@ class Checkpoints:
         self._thread.start()
 
     def wait(self) -> None:
-        """Until what was begun is written; raises the OSError with which that failed."""
+        """Wait until what was begun is written. Raises the OSError with which it failed."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -78,6 +79,7 @@ class Checkpoints:
             raise error
 
     def _write(self, moment: Moment, parts: dict[int, dict[str, Any]], workers: int) -> None:
+        """Write the parts, in the thread."""
         try:
             for part, state in parts.items():
                 container.save(self.file(moment, part), state)
@@ -87,7 +89,7 @@ class Checkpoints:
             self._error = error
 
     def _prune(self, workers: int) -> None:
-        """Remove what is older than the newest `keep` checkpoints that have all of their files."""
+        """Remove checkpoints older than the newest `keep` complete ones."""
         files = self.files()
         whole = [moment for moment, parts in files.items() if TRAINER in parts and len(parts) > self._workers.get(moment, workers)]
         for moment in files:
@@ -96,7 +98,7 @@ class Checkpoints:
                     path.unlink(missing_ok=True)
 
     def forget_after(self, moment: Moment) -> None:
-        """Remove what is newer, and what is half-written: the remains of a job that ended meanwhile."""
+        """Remove checkpoints that are newer, and files that are half written: a job that ended meanwhile has left them."""
         for path in self.path.glob(".*.tmp"):
             path.unlink()
         for other, parts in self.files().items():
@@ -105,7 +107,7 @@ class Checkpoints:
                     path.unlink()
 
     def load(self, moment: Moment, part: int) -> dict[str, Any] | None:
-        """A part, or None with a warning where it is damaged or missing."""
+        """Load a part. Returns None, with a warning, where it is damaged or missing."""
         try:
             return container.load(self.file(moment, part))
         except UserError as error:

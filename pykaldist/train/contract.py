@@ -1,4 +1,4 @@
-"""The contract: the table at the start of every run that says what stays fixed when the number of workers changes, and what does not."""
+"""The contract: the table at the start of every run, which says what depends on the number of workers, and what does not."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pykaldist.train.trainer import Trainer
 
 
 def differing(options: Any) -> str:
-    """The options that are not at their defaults, in words."""
+    """The options that differ from their defaults, in words."""
     values = {f.name: getattr(options, f.name) for f in dataclasses.fields(options) if getattr(options, f.name) != f.default}
     changed = [f"{name.replace('_', ' ')} {value if isinstance(value, str) else f'{value:g}'}" for name, value in values.items()]
     return ", ".join(changed) or "its options at their defaults"
 
 
 def scaling(options: JobOptions, strategy: Strategy) -> str:
-    """How the learning rate follows the number of workers, in words."""
+    """How the learning rate depends on the number of workers, in words."""
     scale = options.lr_scale or strategy.lr_scale
     return {"none": "not scaled", "linear": f"x {options.ngpu}, linear", "sqrt": f"x {options.ngpu ** 0.5:.3g}, sqrt"}[scale]
 
 
 def job_rows(job: Job, options: JobOptions, strategy_options: Any, trainer: Trainer, train_frames: int,
              dev_frames: int) -> list[tuple[str, str]]:
-    """Workers, data and exchange."""
+    """The rows about workers, data and exchange."""
     worker, strategy, n = trainer.workers[0], trainer.strategies[0], job.host.size
     size, minibatches = worker.sampler.minibatch_size, worker.sampler.minibatches
     blocks = f", {options.blocks} blocks" * (options.blocks > 1)
@@ -39,5 +39,5 @@ def job_rows(job: Job, options: JobOptions, strategy_options: Any, trainer: Trai
 
 
 def table(rows: list[tuple[str, str]]) -> str:
-    """Names and texts, aligned."""
+    """Names and texts as aligned lines."""
     return "\n".join(f"  {name:17s} {value}" for name, value in rows)

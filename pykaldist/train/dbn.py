@@ -1,10 +1,12 @@
-"""Pretraining of a DBN: from a frame store to `dbn.pt`, one RBM after the other, each by the Trainer, with a Worker and a Strategy.
+"""Pretraining of a DBN: it trains one RBM after the other from a frame store, each by the Trainer, with a Worker and a Strategy, to
+`dbn.pt`.
 
-The first RBM has Gaussian visible units and trains for twice `rbm_iter` epochs at `rbm_lrate_low`; the others Bernoulli ones, `rbm_iter`
-epochs at `rbm_lrate`, on the hidden probabilities of the layers below, made on the fly. Settings are those of Kaldi's
-pretrain_dbn.sh; its momentum rises over 40 x 500,000 frames, which fits 300 hours: here the same part of the data at hand is taken.
+The first RBM has Gaussian visible units and trains for twice `rbm_iter` epochs at `rbm_lrate_low`. The others have Bernoulli units and
+train for `rbm_iter` epochs at `rbm_lrate`, on the hidden probabilities of the layers below, which are computed when needed. The settings
+are those of Kaldi's pretrain_dbn.sh. Its momentum rises over 40 x 500,000 frames, which is right for 300 hours. Here the same fraction of
+the data at hand is used.
 
-A layer that is trained stands in its last checkpoint, so that a run that was stopped goes on in the layer and the minibatch where it was.
+The last checkpoint of a layer holds the trained layer. So a run that was stopped goes on with the layer and the minibatch where it was.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from pykaldist.train.experiment import arithmetic
 from pykaldist.train.folder import open_stores, prepared, versions
 from pykaldist.train.trainer import Trainer, TrainerOptions
 
-FULL_CORPUS_FRAMES, FULL_CORPUS_PERIOD = 108_000_000, 500_000  # 300 hours, and the frames in a step of the momentum there
+FULL_CORPUS_FRAMES, FULL_CORPUS_PERIOD = 108_000_000, 500_000  # frames of 300 hours, and frames of a step of the momentum there
 DTYPES = ("float32", "tf32")
 MADE = ("dbn.pt", "*.rbm", "*.dbn", "final.feature_transform", "history.jsonl", "rbm*")
 
@@ -79,7 +81,7 @@ class DbnOptions:
         self.update(1)
 
     def update(self, frames: int) -> CdOptions:
-        """The optimiser's options where an epoch of a worker has this many frames."""
+        """The optimiser's options, where an epoch of a worker has this many frames."""
         scaled = max(1, round(frames / FULL_CORPUS_FRAMES * FULL_CORPUS_PERIOD))
         return CdOptions(self.momentum, self.momentum_max, self.momentum_steps, self.momentum_step_period or scaled, self.rbm_l2penalty)
 
@@ -91,20 +93,20 @@ class DbnExperiment:
                  divergence: DivergenceOptions) -> None:
         self.store, self.exp, self.options, self.job_options, self.strategy, self.trainer = store, exp, options, job, strategy, trainer
         self.divergence = divergence
-        job.set_partition_level("frame")
+        self.level = job.set_partition_level("frame")
         self.train, self.dev = open_stores(store)
         self.job = open_job(job, make_strategy(job.strategy, strategy))
         self.host, self.device = self.job.host, self.job.device
 
     def config(self) -> dict[str, Any]:
-        """What the result depends on; a run in the same folder is the same run where this is equal."""
-        return {"options": {**self.job_options.bearing(), **dataclasses.asdict(self.options), **dataclasses.asdict(self.strategy),
+        """Everything that the result depends on. A run in the same folder with an equal config is the same run."""
+        return {"options": {**self.job_options.result_options(), **dataclasses.asdict(self.options), **dataclasses.asdict(self.strategy),
                             **dataclasses.asdict(self.divergence)},
                 "ngpu": self.job_options.ngpu, "device": self.device.type, "versions": versions(),
                 "inputs": {name: s.manifest.checksums for name, s in (("train", self.train), ("dev", self.dev))}}
 
     def run(self) -> None:
-        """Train or resume; leaves dbn.pt, and nnet1's <layer>.rbm, <layers>.dbn and final.feature_transform in `exp`."""
+        """Train or resume. Writes dbn.pt, and nnet1's <layer>.rbm, <layers>.dbn and final.feature_transform, to `exp`."""
         with locked(self.exp) if self.job.first else contextlib.nullcontext(), torch.no_grad():
             self._run()
         self.host.close()
@@ -123,11 +125,12 @@ class DbnExperiment:
             if self.job.first:
                 self._write(layer, rbm, dbn, history)
         if self.job.first:
-            dbn.save(self.exp / "dbn.pt")  # its presence says that the rest is there
+            dbn.save(self.exp / "dbn.pt")  # written last: where it is, all others are
             for layer in range(1, self.options.hid_layers + 1):
                 shutil.rmtree(self.exp / f"rbm{layer}")
 
     def _write(self, layer: int, rbm: Rbm, dbn: Dbn, history: list[dict[str, Any]]) -> None:
+        """Write the files of a layer, and the history."""
         rbm.to_nnet1().write(self.exp / f"{layer}.rbm")
         stack, feature_transform = dbn.to_nnet1()
         stack.write(self.exp / f"{layer}.dbn")
@@ -135,7 +138,7 @@ class DbnExperiment:
         write_text(self.exp / "history.jsonl", "".join(json.dumps(line) + "\n" for line in history))
 
     def _train_layer(self, layer: int, dbn: Dbn) -> tuple[Trainer, Rbm]:
-        """Layer number `layer`, from 1, on top of the ones in `dbn`."""
+        """Train layer number `layer`, from 1, on top of those in `dbn`."""
         o, first = self.options, layer == 1
         dtype, _ = arithmetic(o.dtype, self.device)
         below = None if first else dbn.network(self.device, dtype)
@@ -146,7 +149,7 @@ class DbnExperiment:
         n, job = self.host.size, self.job_options
         train, dev, sample = (
             Sampler(store, partition, 0, minibatch_size, dbn.transform.splice, dbn.transform.shift, dbn.transform.scale, seed, self.device)
-            for store, partition in ((self.train, Partition(self.train, n, job.blocks, job.partition_level, seed)),
+            for store, partition in ((self.train, Partition(self.train, n, job.blocks, self.level, seed)),
                                      (self.dev, Partition(self.dev)),
                                      (self.train, Partition(self.train, max(1, len(self.train) // len(self.dev)), seed=seed))))
         learner = ContrastiveDivergence(rbm, below, o.cd_steps, sample)
@@ -158,7 +161,7 @@ class DbnExperiment:
             if rank != self.host.ranks[0]:
                 own = learner.of(Rbm(rbm.visible_units, rbm.input_dim, o.hid_dim, self.device, dtype))
             strategies.append(make_strategy(job.strategy, self.strategy))
-            frames = train.frames * (n if strategies[0].ships_gradients else 1)  # that an epoch's updates are made of
+            frames = train.frames * (n if strategies[0].ships_gradients else 1)  # from which an epoch's updates are made
             workers.append(Worker(Cd(own, o.update(frames)), train.of_split(rank)))
         schedule = Fixed(FixedOptions(",".join([repr(rate)] * epochs)))
         trainer = Trainer(self.host, workers, strategies, schedule, dev, self.exp / f"rbm{layer}", self.trainer, self.divergence,
@@ -169,9 +172,10 @@ class DbnExperiment:
         return trainer, rbm
 
     def _contract(self, layer: int, trainer: Trainer, rate: float, epochs: int) -> str:
-        """What stays fixed and what is, in a table."""
+        """The table at the start of a layer: what is trained, and what does not depend on the number of workers."""
         o, worker = self.options, trainer.workers[0]
         rbm, update = worker.learner.model, worker.optimizer.options
+        assert isinstance(rbm, Rbm) and isinstance(update, CdOptions)
         kind = "Gaussian-Bernoulli" if rbm.visible_units == "gauss" else "Bernoulli-Bernoulli"
         rows = [("rbm", f"{layer} of {o.hid_layers}: {kind}, {rbm.input_dim} - {rbm.output_dim}, {rbm.num_params:,} parameters, {o.dtype}"),
                 *job_rows(self.job, self.job_options, self.strategy, trainer, len(self.train), len(self.dev)),

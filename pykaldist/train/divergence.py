@@ -1,32 +1,32 @@
-"""Divergence: how training that is lost is told from training that is slow, and what is done then.
+"""Divergence: how a training that is lost is told from one that is slow, and what is then done.
 
-What losses are held against. P is the held-out loss of the priors alone: outputs that know how often there is what, and look at no input.
-    xent   logarithms of the training priors: the cross-entropy of the priors with the held-out targets
+Losses for comparison. P is the held-out loss of the priors alone: of outputs that know how often each target occurs, and use no input.
+    xent   the logarithms of the training priors: their cross-entropy with the held-out targets
     mse    the mean target
-    ctc    the labels' shares of the frames, each label having one frame to itself and blank all others
-    RBMs   every visible unit at its mean: their variance, over the reconstruction's error
-B is the best held-out loss so far: that before training (after a serial epoch, say), then that of each epoch's accepted model.
+    ctc    the labels' shares of the frames, where each label has one frame and blank all others
+    RBMs   every visible unit at its mean: their variance, as a reconstruction error
+B is the best held-out loss so far: first that before training (after a serial epoch, say), then that of each epoch's accepted model.
 
 Bounds. Training has diverged where
     a training loss        is above max(1.5 B, (B + P) / 2)
     a held-out loss        at an epoch's end is above max(1.1 P, B)
-or either is no number. A training loss is the mean over what a worker has trained on since it was looked at last, every
-`LOSS_CHECK_INTERVAL` minibatches and at the epoch's end, where that is `LEAST_FRAMES` frames or more; and the mean of all workers over an
-epoch. Nothing more is read from a device than there was for the progress bar.
+or one of them is no number. A training loss is the mean over the frames that a worker has trained on since the last check. There is a check
+every `LOSS_CHECK_INTERVAL` minibatches and at the epoch's end, if it has `LEAST_FRAMES` frames or more. The mean over all workers in an
+epoch is checked, too. Nothing is read from a device that the progress bar does not need anyway.
 
-Why these. Random weights begin at P or somewhat above, so that B is P or more, and a first epoch may go half as high again before it is
-given up: with large rates, the first few minibatches do overshoot (they are a part of the first look's mean). A network that waits on a
-plateau gives the priors, B = P, and is 10 % away from the bound on held-out data, 50 % from that on training data. Where something has been
-learnt, B is below P, and the bound on training data is where half of that is lost again; dropout raises training losses above held-out
-ones, but not so far, and for B near P it is 1.5 B that counts, which noise does not reach. Held-out losses are held against P, as a
-network that overfits loses on them without diverging; while they are above it, in a small corpus or at the small rates of a warm-up, it is
-enough that they fall. A schedule that rejects epochs (newbob) does so below these bounds,
-and is not asked above them: a diverged epoch counts as none.
+Why these bounds. Random weights begin at P or somewhat above it, so B is P or more, and the loss of a first epoch may be half as high again
+before the epoch is given up. With large rates the first few minibatches do overshoot; they are part of the mean of the first check. A
+network on a plateau outputs the priors, B = P. It is 10 % below the bound on held-out data, and 50 % below that on training data. When
+something has been learnt, B is below P, and the bound on training data is where half of that is lost again. Dropout raises training losses
+above held-out ones, but not so far; for B near P the bound is 1.5 B, which noise does not reach. Held-out losses are compared with P,
+because a network that overfits loses on them without diverging. While they are above P, in a small corpus or at the small rates of a
+warm-up, it is enough that they fall. A schedule that rejects epochs (newbob) does so below these bounds. Above them it is not asked: a
+diverged epoch does not count.
 
-What is done. All workers of the job stop at their next safe point, and either the run ends with a sentence (`stop`), or (`back-off`) the
-epoch begins anew from the model accepted last, with the rate times `back_off_factor` from then on, `back_off_tries` times in a run at most.
-Optimisers and strategies begin with nothing in memory. It is the epoch's beginning, rather than a checkpoint within it, because the times
-of those depend on the machine, and a run is to be the same whenever it is made.
+What is done. All workers of the job stop at their next safe point. Then the run ends with an error (`stop`), or (`back-off`) the epoch
+begins again from the model accepted last, with the rate times `back_off_factor` from then on, at most `back_off_tries` times in a run.
+Optimisers and strategies begin without memory. The run goes back to the beginning of the epoch and not to a checkpoint within it, because
+the times of those depend on the machine, and a run has to be the same whenever it is made.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from pykaldist.parallel.fabric.processes import Processes
 from pykaldist.parallel.fabric.worker import Worker
 
 TRAIN_OVER_BEST, HELD_OUT_OVER_PRIORS = 1.5, 1.1
-LEAST_FRAMES = 2000  # whose mean loss is taken for more than noise
-TRAIN, EPOCH, HELD_OUT = range(3)  # what loss was too high: of a worker lately, of all over the epoch, on held-out data
+LEAST_FRAMES = 2000  # frames from which on a mean loss is more than noise
+TRAIN, EPOCH, HELD_OUT = range(3)  # which loss was too high: of a worker since the last check, of all in the epoch, on held-out data
 
 
 @dataclass
@@ -66,21 +66,23 @@ class DivergenceOptions:
 
 @dataclass(frozen=True)
 class Bounds:
-    """On losses, from those of the priors alone (P) and the best so far (B)."""
+    """The bounds on losses, computed from the loss of the priors alone (P) and the best loss so far (B)."""
 
     priors: float
     best: float
 
     def bound(self, kind: int) -> float:
+        """The bound on a loss of this kind."""
         if kind == HELD_OUT:
             return max(HELD_OUT_OVER_PRIORS * self.priors, self.best)
         return max(TRAIN_OVER_BEST * self.best, 0.5 * (self.best + self.priors))
 
     def exceeded(self, kind: int, loss: float) -> bool:
+        """True for a loss above its bound, or one that is no number."""
         return not math.isfinite(loss) or loss > self.bound(kind)
 
     def described(self, kind: int, loss: float) -> str:
-        """How a loss exceeds its bound."""
+        """How a loss exceeds its bound, in words."""
         if not math.isfinite(loss):
             return f"became {loss}"
         if kind == HELD_OUT:
@@ -94,7 +96,8 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Finding:
-    """A loss that is too high: of worker `rank`, or of all (-1), near update number `updates`; it is the mean of so many `frames`."""
+    """A loss that is too high: of worker `rank`, or of all workers (-1), near update number `updates`. It is a mean over `frames` frames.
+    """
 
     kind: int
     loss: float
@@ -103,16 +106,18 @@ class Finding:
     rank: int = -1
 
     def numbers(self) -> list[float]:
+        """The finding as numbers, for an exchange."""
         return [self.kind, self.loss, self.updates, self.frames, self.rank]
 
     @classmethod
     def of(cls, numbers: list[float]) -> Finding:
+        """The finding that these numbers hold."""
         kind, loss, updates, frames, rank = numbers
         return cls(int(kind), loss, int(updates), int(frames), int(rank))
 
 
 class Diverged(Exception):
-    """The epoch under way is lost."""
+    """Training has diverged in this epoch."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding)
@@ -120,30 +125,32 @@ class Diverged(Exception):
 
 
 class Detector:
-    """Of a process's workers. `tries` counts the times that the run has gone back; `backed_off` has those of the epoch at hand."""
+    """Finds divergence of a process's workers. `tries` counts how often the run has gone back; `backed_off` lists those times in this
+    epoch.
+    """
 
     def __init__(self) -> None:
         self.bounds = Bounds(math.inf, math.inf)
         self.tries = 0
         self.backed_off: list[dict[str, Any]] = []
         self.found: dict[int, Finding] = {}  # by worker
-        self._seen: dict[int, tuple[int, list[float]]] = {}  # frames and totals of the epoch at a worker's last look
+        self._seen: dict[int, tuple[int, list[float]]] = {}  # worker -> frames and totals of the epoch at its last check
 
     def start(self, priors: float, held_out: float) -> None:
-        """The losses before the first epoch."""
+        """Set the losses before the first epoch."""
         self.bounds = Bounds(priors, held_out)
 
     def accept(self, held_out: float) -> None:
-        """An epoch's model has been accepted."""
+        """Note that an epoch's model has been accepted."""
         self.bounds = Bounds(self.bounds.priors, min(self.bounds.best, held_out))
 
     def forget_epoch(self) -> None:
-        """It is over, or begins again."""
+        """Forget the findings of an epoch that is over, or begins again."""
         self.found.clear()
         self._seen.clear()
 
     def look(self, rank: int, worker: Worker, totals: list[float]) -> None:
-        """Judge what a worker has done since the last time; `totals` are those of the epoch."""
+        """Check the training loss of a worker since its last check. `totals` are those of the epoch."""
         frames, before = self._seen.get(rank, (0, [0.0] * len(totals)))
         loss = worker.learner.metrics([now - then for now, then in zip(totals, before, strict=True)])["loss"]
         frames = worker.frames - frames
@@ -159,7 +166,7 @@ class Detector:
             raise Diverged(Finding(kind, loss, updates, frames))
 
     def agree(self, processes: Processes) -> None:
-        """Raise Diverged in every process of a job where one has found something: of the first worker that has."""
+        """Raise Diverged in every process of a job where one has found divergence: with the finding of the first worker."""
         own = [number for rank in sorted(self.found) for number in self.found[rank].numbers()]
         everything = torch.cat(processes.gather(torch.tensor(own, dtype=torch.float64))).tolist()
         if everything:
@@ -167,21 +174,21 @@ class Detector:
             raise Diverged(min((Finding.of(everything[i : i + width]) for i in range(0, len(everything), width)), key=lambda f: f.rank))
 
     def described(self, finding: Finding, epoch: int, workers: int) -> str:
-        """A finding in words; epochs from 0."""
+        """A finding in words. Epochs count from 0."""
         of = {TRAIN: f"over the last {finding.frames:,} frames{f' of worker {finding.rank}' * (workers > 1)}, the training loss",
               EPOCH: "over the epoch, the training loss", HELD_OUT: "at its end, the cross-validation loss"}[finding.kind]
         return (f"training diverged in epoch {epoch + 1}, near update {finding.updates}: {of} "
                 f"{self.bounds.described(finding.kind, finding.loss)}")
 
     def state_dict(self) -> dict[str, Any]:
-        """Of the run."""
+        """What a checkpoint has to hold of the run."""
         return {"priors": self.bounds.priors, "best": self.bounds.best, "tries": self.tries, "backed_off": self.backed_off}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.bounds, self.tries, self.backed_off = Bounds(state["priors"], state["best"]), state["tries"], list(state["backed_off"])
 
     def worker_state(self, rank: int) -> dict[str, Any]:
-        """Of a worker here."""
+        """What a checkpoint has to hold of a worker of this process."""
         frames, totals = self._seen.get(rank, (0, []))
         return {"frames": frames, "totals": totals, "found": self.found[rank].numbers() if rank in self.found else []}
 
@@ -192,8 +199,8 @@ class Detector:
             self.found[rank] = Finding.of(state["found"])
 
 
-def cure(rate_option: str, rate: float, factor: float, others: Iterable[str]) -> str:
-    """What a user can change: the rate, with what N workers make of it, or what else a strategy has."""
+def remedy(rate_option: str, rate: float, factor: float, others: Iterable[str]) -> str:
+    """What a user can change, in words: the rate, with what N workers make of it, or other options of the strategy."""
     was = f"{rate:g}" + f", times {factor:g} for the workers (--lr-scale)" * (factor != 1.0)
     *first, last = [f"lower {rate_option} (was {was})", *others]
     return f"{', '.join(first)} or {last}" if first else last

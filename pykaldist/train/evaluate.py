@@ -1,4 +1,4 @@
-"""Cross-validation: held-out frames, shared out over the processes of a job."""
+"""Cross-validation: the loss and accuracy on held-out frames, which are shared out over the processes of a job."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from torch import Tensor
 
 from pykaldist.frames.sampler import Minibatch, Sampler
 from pykaldist.nnet.learner import Learner
-from pykaldist.parallel.fabric.processes import Alone, Processes
+from pykaldist.parallel.fabric.processes import Processes, SingleProcess
 
 
 def evaluate(learner: Learner, sampler: Sampler, processes: Processes | None = None,
              score: Callable[[Minibatch, Tensor], None] | None = None) -> dict[str, float]:
-    """The learner's metrics (loss in nats a frame, frame accuracy in [0, 1], ...) over every frame of the sampler's split; `score` is its
-    own where no other is given.
+    """The learner's metrics (loss in nats per frame, frame accuracy in [0, 1], ...) over all frames of the sampler's split.
 
-    Process p of P takes every P-th minibatch. Their totals are added up in the minibatches' order, so that the sums do not
-    depend on P.
+    `score` is the learner's own where no other is given. Process p of P takes every P-th minibatch. The totals are summed in the order of
+    the minibatches, so that the sums do not depend on P.
     """
-    processes, score = processes or Alone(), score or learner.score
+    processes, score = processes or SingleProcess(), score or learner.score
     size = 0
-    while size != processes.size:  # again where one has died meanwhile
+    while size != processes.size:  # do it again when a process has died meanwhile
         rows, size = [], processes.size
         for minibatch in sampler.in_order(processes.rank, size):
             rows.append(torch.zeros(learner.num_totals, dtype=torch.float64, device=learner.model.device))

@@ -1,8 +1,8 @@
-"""An experiment: from options and a frame store to `final.pt`, and what it leaves behind in its folder.
+"""An experiment: it trains a network from options and a frame store, writes `final.pt`, and says in its folder what it did.
 
-`config.json` states every option after defaults, versions and the stores' checksums. The same command run again in the same folder
-resumes, or finds it finished; with anything changed that bears on the result it starts clean, and says so. One process at a time works
-in it.
+`config.json` holds every option after defaults, the versions and the stores' checksums. The same command run again in the same folder
+resumes, or finds the run finished. With anything changed that matters for the result it starts clean, and says so. Only one job at a time
+works in a folder.
 """
 
 from __future__ import annotations
@@ -84,7 +84,10 @@ class ExperimentOptions:
 
 
 def arithmetic(name: str, device: torch.device) -> tuple[torch.dtype, torch.dtype]:
-    """(type of parameters, type of matrix factors) for a `--dtype`; sets how a GPU multiplies float32 in this process."""
+    """(type of parameters, type of factors of matrix products) for a `--dtype`. Sets how a GPU multiplies float32 in this process.
+
+    Raises UserError for a type that needs a GPU, on a CPU.
+    """
     if device.type != "cuda" and name in ("tf32", "bf16"):
         raise UserError(f"--dtype {name} needs a GPU; use float32 on {device}.")
     torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
@@ -94,8 +97,9 @@ def arithmetic(name: str, device: torch.device) -> tuple[torch.dtype, torch.dtyp
 
 @dataclass
 class Choices:
-    """All options of a training run; `nnet` holds those of a kind of network, and `strategy`, `init`, `optimizer` and `schedule` those of
-    what is chosen in `job` and `data`."""
+    """All options of a training run. `nnet` has those of the kind of network; `strategy`, `init`, `optimizer` and `schedule` have those of
+    what is chosen in `job` and `data`.
+    """
 
     data: ExperimentOptions
     job: JobOptions
@@ -135,16 +139,16 @@ class Experiment:
         if self.sequences and choices.job.partition_level == "frame":
             raise UserError(f"--partition-level frame: --nnet {kind_of(nnet)} trains on sequences, which are parts of utterances; use "
                             "--partition-level utterance, or leave it out.")
-        choices.job.set_partition_level("utterance" if self.sequences else "frame")
-        self.partition = Partition(self.train, choices.job.ngpu, choices.job.blocks, choices.job.partition_level, options.randomizer_seed)
+        level = choices.job.set_partition_level("utterance" if self.sequences else "frame")
+        self.partition = Partition(self.train, choices.job.ngpu, choices.job.blocks, level, options.randomizer_seed)
         self.job = open_job(choices.job, make_strategy(choices.job.strategy, choices.strategy))
         self.host, self.device = self.job.host, self.job.device
 
     def config(self) -> dict[str, Any]:
-        """What the result depends on; a run in the same folder is the same run where this is equal."""
+        """Everything that the result depends on. A run in the same folder with an equal config is the same run."""
         c = self.choices
         return {
-            "options": {**c.job.bearing(), "nnet": kind_of(c.nnet),
+            "options": {**c.job.result_options(), "nnet": kind_of(c.nnet),
                         **{name: value for part in (c.data, c.strategy, c.nnet, c.init, c.optimizer, c.schedule, c.divergence)
                            for name, value in dataclasses.asdict(part).items()}},
             "ngpu": c.job.ngpu,
@@ -155,7 +159,7 @@ class Experiment:
         }
 
     def run(self) -> None:
-        """Train or resume; leaves final.pt, ali_train_pdf.counts and the system's files in `exp`."""
+        """Train or resume. Writes final.pt, ali_train_pdf.counts and the system's files to `exp`."""
         with locked(self.exp) if self.job.first else contextlib.nullcontext(), torch.no_grad():
             self._run()
         self.host.close()
@@ -184,9 +188,11 @@ class Experiment:
 
     @property
     def _rate_option(self) -> str:
+        """The option that gives the learning rate."""
         return "--learn-rates" if self.options.schedule == "fixed" else "--learn-rate"
 
     def _write(self, network: Network) -> None:
+        """Write the trained network in all formats."""
         if network.counts is not None and self.objective.pdfs:
             write_counts(self.exp / "ali_train_pdf.counts", network.counts.numpy())
         for name in (*SYSTEM_FILES, *(["tokens.txt"] if self.options.objective == "ctc" else [])):
@@ -199,24 +205,24 @@ class Experiment:
             nnet1, feature_transform = to_nnet1(network)
             nnet1.write(self.exp / "final.nnet")
             feature_transform.write(self.exp / "final.feature_transform")
-        network.save(self.exp / "final.pt")  # last: its presence says that the rest is there
+        network.save(self.exp / "final.pt")  # written last: where it is, all others are
 
     def _model(self, nnet: Any, transform: FeatureTransform) -> Model:
-        """A network with its initial weights."""
+        """Make a network with its initial weights."""
         model = make_nnet(nnet, len(transform.shift), self.output_dim, len(self.splice), self.device,
                           *arithmetic(self.options.dtype, self.device))
         init_nnet(model, nnet, torch.Generator().manual_seed(self.options.seed), self.choices.init)
         return model
 
     def _empty(self, nnet: Any, like: Model) -> Model:
-        """One more of the shape of `like`, whose activations it shares."""
+        """Make one more network of the shape of `like`, which shares its activations."""
         model = make_nnet(nnet, like.input_dim, self.output_dim, len(self.splice), self.device,
                           *arithmetic(self.options.dtype, self.device))
         model.share_activations(like)
         return model
 
     def _sampler(self, store: FrameStore, partition: Partition, transform: FeatureTransform) -> Sampler:
-        """Minibatches of what the network takes: frames, or sequences."""
+        """Make the sampler of a store: of minibatches of frames, or of sequences, as the network needs."""
         o = self.options
         how = (transform.splice, transform.shift, transform.scale, o.randomizer_seed, self.device)
         if self.sequences:
@@ -225,8 +231,10 @@ class Experiment:
 
     def _trainer(self, nnet: Any, model: Model, schedule: Schedule, transform: FeatureTransform, folder: Path, host: Host,
                  rate_option: str, title: str = "", fraction: float = 1.0) -> Trainer:
-        """What trains `model` in `folder` with the workers of `host`, in epochs of a fraction of the data; `title` stands before each of
-        its lines, and `rate_option` is where its rate is from."""
+        """Make the trainer that trains `model` in `folder` with the workers of `host`, in epochs of a fraction of the data.
+
+        `title` stands before each of its messages. `rate_option` is the option that gives its rate.
+        """
         o, c = self.options, self.choices
         alone = host is not self.host
         level = "utterance" if self.sequences else "frame"
@@ -246,7 +254,7 @@ class Experiment:
                        lambda line: print(title + line, flush=True), factor, ramp)
 
     def _warm_up(self, model: Model, transform: FeatureTransform, learn_rate: float) -> None:
-        """Serial warm-up: `serial_warmup` epochs by one worker, in a folder of their own; then all have its model."""
+        """Serial warm-up: one worker trains `serial_warmup` epochs, in a folder of its own. Then all workers get its model."""
         amount = self.choices.job.serial_warmup
         epochs = math.ceil(amount)
         if self.job.first:
@@ -258,10 +266,10 @@ class Experiment:
         self.host.processes.sum(model.params, 1.0)
 
     def _pretrain_layers(self, model: Model, transform: FeatureTransform, learn_rate: float) -> None:
-        """Layer-wise discriminative pretraining of the hidden layers of `model` but the last (Seide et al., 2011).
+        """Layer-wise discriminative pretraining of all hidden layers of `model` but the last (Seide et al., 2011).
 
-        A network with one hidden layer is trained for `layerwise_epochs`; its hidden layer, a new one and a new output layer make the next,
-        and so on. Each trains in a folder of its own, from whose last checkpoint a finished one is taken when the run is resumed.
+        A network with one hidden layer is trained for `layerwise_epochs`. Its hidden layer, a new one and a new output layer make the next
+        network, and so on. Each trains in a folder of its own. When the run is resumed, a finished one is loaded from its last checkpoint.
         """
         before: Model | None = None
         for layers in range(1, self.nnet.hid_layers):
@@ -278,7 +286,7 @@ class Experiment:
         _copy_hidden(before, model)
 
     def _contract(self, trainer: Trainer, schedule: Schedule) -> str:
-        """What stays fixed and what is, in a table."""
+        """The table at the start of a run: what is trained, and what does not depend on the number of workers."""
         c, o, d, n = self.choices, self.options, self.nnet, self.host.size
         worker = trainer.workers[0]
         model = worker.learner.model
@@ -302,7 +310,7 @@ class Experiment:
 
 
 def _copy_hidden(source: Model, target: Model) -> None:
-    """Copy the parameters of every layer of `source` but the output layer to the first ones of `target`."""
+    """Copy the parameters of all layers of `source` but the output layer to the first layers of `target`."""
     pairs = zip([v for v in source.views(source.params) if v][:-1], [v for v in target.views(target.params) if v], strict=False)
     for ours, theirs in pairs:
         for parameter, value in zip(theirs, ours, strict=True):

@@ -1,6 +1,8 @@
-"""What an experiment's folder says of its run: `config.json`, every option after defaults, versions, commit, checksums of its inputs.
+"""The folder of an experiment, and what it says of its run: `config.json` holds all options after defaults, versions, commit, checksums of
+inputs.
 
-The same command run again in the same folder resumes; with anything changed that bears on the result it starts clean, and says so.
+The same command run again in the same folder resumes. With any option or input changed that matters for the result, it starts clean, and
+says so.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from pykaldist.parallel.launch.job import Job
 
 
 def commit() -> str | None:
-    """The commit of the checkout that runs, `+` behind it where tracked files were changed; None outside of one."""
+    """The commit of the checkout that runs, with `+` behind it where tracked files were changed. None outside of a checkout."""
     root = Path(pykaldist.__file__).parent.parent
     try:
         command = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--dirty=+"]
@@ -37,13 +39,13 @@ def commit() -> str | None:
 
 
 def versions() -> dict[str, str]:
-    """Of what a result depends on; `baseline` is there in the deterministic mode."""
+    """The versions of all software that a result depends on. `baseline` is there in the deterministic mode."""
     found = {"pykaldist": pykaldist.__version__, "torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()}
     return {**found, "baseline": deterministic.BASELINE} if deterministic.enabled() else found
 
 
 def open_stores(path: Path) -> tuple[FrameStore, FrameStore]:
-    """`path/train` and `path/dev`; raises UserError where they are of different systems."""
+    """Open the frame stores `path/train` and `path/dev`. Raises UserError where they belong to different systems."""
     train, dev = FrameStore(path / "train"), FrameStore(path / "dev")
     for field in ("dim", "num_pdfs", "target_dim"):
         one, other = getattr(train.manifest, field), getattr(dev.manifest, field)
@@ -54,11 +56,11 @@ def open_stores(path: Path) -> tuple[FrameStore, FrameStore]:
 
 def prepared(job: Job, exp: Path, config: dict[str, Any], notes: dict[str, Any], made: tuple[str, ...], result: str,
              stores: tuple[FrameStore, ...]) -> bool:
-    """Prepare `exp` and check the stores, by the first process of a job; True for all where there is nothing to do.
+    """Prepare `exp` and check the stores, in the first process of a job. Returns True in all processes where there is nothing to do.
 
-    Nothing is left in `exp`, or the beginning of this very run: the one with this `config`, or with one that differs in the number of
-    workers alone and has not ended. `notes` stand in config.json beside it; `made` are patterns of the files and folders that a run
-    leaves, `result` the last of them.
+    Afterwards `exp` is empty, or holds the beginning of this very run: of the run with this `config`, or one that differs only in the
+    number of workers and has not ended. `notes` are written to config.json, too. `made` are patterns of the files and folders that a run
+    makes, `result` is the last of these.
     """
     ready = False
     if job.first:
@@ -73,6 +75,7 @@ def prepared(job: Job, exp: Path, config: dict[str, Any], notes: dict[str, Any],
 
 
 def _prepare_folder(exp: Path, config: dict[str, Any], notes: dict[str, Any], made: tuple[str, ...], result: str) -> None:
+    """Remove the run of another configuration, and write config.json."""
     path = exp / "config.json"
     if path.is_file():
         before = json.loads(path.read_text(encoding="utf-8"))

@@ -1,10 +1,9 @@
-"""Seconds of this machine, for the planner: a minibatch alone and beside another worker's, its loading, an all-reduce.
+"""Measure this machine for the planner: the seconds of a minibatch alone and beside another worker's, of its loading, and of an all-reduce.
 
-`measure(job)` times one worker in this process. Where the machine has two devices (cores, in groups of `num_threads`, or GPUs) it then
-starts two processes over MPI (`python -m mpi4py -m pykaldist.train.measure JOB RESULT`), which compute at the same time and then
-all-reduce: between two workers that takes 2 latency + bytes / bandwidth, of which a small buffer shows the first part and one of a
-model's size both. Buffers on a GPU are staged through host memory. Longer rings follow from these by the model of
-`parallel/planning/plan.py`.
+`measure(job)` times one worker in this process. Where the machine has two devices (groups of `num_threads` cores, or GPUs) it then starts
+two processes over MPI (`python -m mpi4py -m pykaldist.train.measure JOB RESULT`). They compute at the same time and then all-reduce.
+Between two workers that takes 2 latency + bytes / bandwidth. A small buffer shows the first part, a buffer of a model's size both. Buffers
+on a GPU go through host memory. The times of longer rings follow from these by the model of `parallel/planning/plan.py`.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -36,22 +36,22 @@ from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.natural_gradient import FIRST_UPDATES
 from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
 from pykaldist.parallel.fabric.mpi import Mpi
+from pykaldist.parallel.launch.commands import mpiexec
 from pykaldist.parallel.launch.job import choose_device
-from pykaldist.parallel.launch.launcher import mpiexec
 from pykaldist.parallel.planning.dry_run import work_bandwidth
 from pykaldist.parallel.transport.addresses import LOOPBACK_INTERFACE, variables
 
-WARM_UP = FIRST_UPDATES + 2  # minibatches; NG-SGD's first ones take longer
+WARM_UP = FIRST_UPDATES + 2  # minibatches before the measurement; NG-SGD's first ones take longer
 LEAST_MINIBATCHES = 16
-GROUP = 4  # minibatches whose mean seconds show the spread: what all workers do at the same minibatches (NG-SGD's updates) is not spread
-REPEATS = 7  # of what is not a step
+GROUP = 4  # the spread is that of means over so many: what all workers do at the same minibatches (NG-SGD's updates) is not spread
+REPEATS = 7  # repetitions of each measurement other than steps
 LEARN_RATE = 1e-5
 TIMEOUT = 600  # seconds, of the two processes
 
 
 @dataclass(frozen=True)
 class Job:
-    """What to time. `store`: folder of a packed training set; without one, random frames of `feat_dim` and `num_pdfs` are used.
+    """What to measure. `store`: the folder of a packed training set; without it, random frames of `feat_dim` and `num_pdfs` are used.
 
     Minibatches are timed for `seconds`, and no fewer than LEAST_MINIBATCHES of them.
     """
@@ -66,13 +66,13 @@ class Job:
     device: str
     num_threads: int
     store: str = ""
-    strategies: tuple[str, ...] = ()  # whose own work is to be timed
+    strategies: tuple[str, ...] = ()  # strategies whose own work is timed
     seconds: float = 2.0
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Mean seconds of a minibatch, of computing on it and of loading it, and the spread of the former over its mean."""
+    """Mean seconds of a minibatch: of computing on it, and of loading it; and the standard deviation of the former over its mean."""
 
     compute: float
     load: float
@@ -81,7 +81,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Two processes: steps at the same time (of each number, the larger one), and the link between them."""
+    """The measurement of two processes: steps at the same time (the larger number of the two), and the link between them."""
 
     steps: Steps
     latency: float  # seconds
@@ -90,7 +90,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Measured:
-    """`exchange` is None where `no_exchange` says why."""
+    """The measurements of this machine. Where `exchange` is None, `no_exchange` says why."""
 
     parameters: int
     devices: int
@@ -103,14 +103,14 @@ class Measured:
 
 
 def devices(job: Job) -> int:
-    """Devices of this machine, for workers of this kind."""
+    """The number of devices of this machine, for workers of this kind."""
     if torch.device(job.device).type == "cuda":
         return torch.cuda.device_count()
     return max(1, len(os.sched_getaffinity(0)) // job.num_threads)
 
 
 def measure(job: Job, exchange: bool = True) -> Measured:
-    """Time this machine; `exchange` false leaves out the two processes."""
+    """Measure this machine. With `exchange` false the two processes are left out."""
     before = torch.get_num_threads()
     torch.set_num_threads(job.num_threads)
     try:
@@ -131,7 +131,7 @@ def measure(job: Job, exchange: bool = True) -> Measured:
 
 
 class _Trial:
-    """One worker's data, model and optimiser."""
+    """The data, model and optimiser of one worker."""
 
     def __init__(self, job: Job, folder: Path) -> None:
         self.job, self.device = job, torch.device(job.device)
@@ -148,11 +148,12 @@ class _Trial:
         self.totals = torch.zeros(self.learner.num_totals, dtype=torch.float64, device=self.device)
 
     def synchronise(self) -> None:
+        """Wait until the device has finished."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
     def minibatches(self) -> Iterator[tuple[float, Minibatch]]:
-        """(seconds of loading, a full minibatch), for ever; those of a store that is smaller are as large as it gives."""
+        """Yield (seconds of loading, a full minibatch) for ever. A store with fewer frames gives minibatches as large as it can."""
         epoch = 0
         while True:
             source = self.sampler.epoch(epoch)
@@ -167,6 +168,7 @@ class _Trial:
                     yield time.perf_counter() - before, minibatch
 
     def steps(self) -> Steps:
+        """Measure the seconds of a minibatch."""
         loading, computing = [], []
         for n, (load, minibatch) in enumerate(self.minibatches()):
             before = time.perf_counter()
@@ -180,7 +182,7 @@ class _Trial:
                 break
         mean = statistics.fmean(computing)
         spread = float(np.std(np.array(computing).reshape(-1, GROUP).mean(1))) * GROUP**0.5 / mean
-        return Steps(mean, statistics.median(loading), spread)  # a median: shuffling an epoch falls on its first minibatch
+        return Steps(mean, statistics.median(loading), spread)  # a median, as the first minibatch of an epoch includes its shuffling
 
     def score_seconds(self) -> float:
         """Median seconds of a minibatch of cross-validation."""
@@ -188,12 +190,12 @@ class _Trial:
         return self.median(lambda: self.learner.score(minibatch, self.totals))
 
     def memory_bandwidth(self) -> float:
-        """Bytes/s that are read and written where a buffer of the model's size is added to another."""
+        """Bytes/s that are read and written when a buffer of the model's size is added to another."""
         one, other = (torch.zeros_like(self.model.params) for _ in range(2))
         return 3 * one.numel() * one.itemsize / self.median(lambda: one.add_(other))
 
     def work_bandwidth(self) -> dict[str, float]:
-        """Bytes/s of what the strategies compute themselves, as they count them, on models of this size."""
+        """Bytes/s of the strategies' own work, as they count their bytes, on models of this size."""
         shapes = [shape for component in self.model.shapes for shape in component]
         found: dict[str, float] = {}
         for strategy in self.job.strategies:
@@ -201,7 +203,7 @@ class _Trial:
         return found
 
     def median(self, work: Callable[[], object], meet: Callable[[], object] = lambda: None) -> float:
-        """Median seconds of `work`, which begins after `meet` each time; the first time does not count."""
+        """Median seconds of `work`. Each repetition begins after `meet`. The first one does not count."""
         taken = []
         for _ in range(REPEATS + 1):
             meet()
@@ -213,6 +215,7 @@ class _Trial:
 
 
 def _random_store(path: Path, job: Job) -> FrameStore:
+    """A frame store of random frames."""
     rng = np.random.default_rng(0)
     length = 1024
     utts = [f"utt{i}" for i in range(-(-LEAST_MINIBATCHES * job.minibatch_size // length))]
@@ -222,7 +225,7 @@ def _random_store(path: Path, job: Job) -> FrameStore:
 
 
 def _two_processes(job: Job, folder: Path) -> tuple[Exchange | None, str]:
-    """(what they measured, "") or (None, why nothing was measured)."""
+    """Measure two processes. Returns (their measurement, "") or (None, why there is none)."""
     starter = mpiexec()
     if starter is None or importlib.util.find_spec("mpi4py") is None:
         return None, "there is no MPI here (mpi4py and mpiexec)"
@@ -256,7 +259,7 @@ def _one_of_two(request: Path, result: Path) -> None:
         steps = trial.steps()
         slower = Steps(*world.control(dataclasses.astuple(steps), largest=True))
         model = torch.zeros_like(trial.model.params)
-        small, large = (trial.median(lambda buffer=buffer: world.sum(buffer, 0.5), world.barrier) for buffer in (model[:1].clone(), model))
+        small, large = (trial.median(partial(world.sum, buffer, 0.5), world.barrier) for buffer in (model[:1].clone(), model))
     if world.rank == 0:
         size = model.numel() * model.itemsize
         exchange = Exchange(slower, small / 2, size / max(large - small, 1e-9))

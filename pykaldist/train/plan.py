@@ -1,6 +1,6 @@
-"""A plan: what the planner's options ask for, on a cluster from a file or on machines like this one, measured.
+"""A plan: what the planner's options ask for, predicted for a cluster from a file, or for machines like this one, which is measured.
 
-What the file or the machine says is a `Cluster`; what is trained, a `Workload`; `parallel/planning/plan.py` predicts from the two.
+The file or the machine gives a `Cluster`, the options a `Workload`. `parallel/planning/plan.py` predicts from these two.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pykaldist.errors import UserError
 from pykaldist.frames.store import FrameStore
@@ -26,9 +27,9 @@ from pykaldist.train.measure import Job, Measured, measure
 FRAMES_AN_HOUR = 360_000
 DEFAULT_HOURS = 300.0
 DEFAULT_PERIODS = "5,10,20"
-BUSY = 0.5  # load of other programs, in processes that want a core, from which a measurement suffers
+BUSY = 0.5  # load of other programs, in processes that compute, above which a measurement is too slow
 ONLY_MEASURED = ("optimizer", "device", "num_threads", "nodes", "bandwidth", "latency", "write_cluster")
-NETWORK = {"hid_layers": 4, "hid_dim": 512, "splice": 5, "feat_dim": 40, "num_pdfs": 3000}  # where nothing says otherwise
+NETWORK = {"hid_layers": 4, "hid_dim": 512, "splice": 5, "feat_dim": 40, "num_pdfs": 3000}  # where neither options nor files say otherwise
 
 
 @dataclass
@@ -77,12 +78,15 @@ class PlanOptions:
             raise UserError(f"--latency {self.latency:g} needs --bandwidth.")
 
     def ngpus(self) -> list[int]:
+        """The numbers of workers."""
         return _integers("ngpu", self.ngpu)
 
     def periods(self) -> list[int]:
+        """The averaging periods in minibatches."""
         return _integers("average-period", self.average_period)
 
     def strategies(self) -> list[str]:
+        """The names of the strategies."""
         names = self.strategy.split(",")
         for name in names:
             if name not in strategies():
@@ -91,6 +95,7 @@ class PlanOptions:
 
 
 def _integers(name: str, text: str) -> list[int]:
+    """Parse positive whole numbers with commas between them."""
     fields = text.split(",")
     if not all(field.isdecimal() and int(field) > 0 for field in fields):
         raise UserError(f"--{name} {text}: expected positive whole numbers with commas between them, such as 2,4,8.")
@@ -99,7 +104,8 @@ def _integers(name: str, text: str) -> list[int]:
 
 @dataclass
 class Plan:
-    """`origin` of each of the cluster's seconds, by its place in the cluster file: "measured", or where else it is from."""
+    """A plan. `origin` says where each of the cluster's numbers is from, by its place in the cluster file: "measured", or something else.
+    """
 
     cluster: Cluster
     workload: Workload
@@ -109,7 +115,7 @@ class Plan:
 
 
 def make_plan(options: PlanOptions) -> Plan:
-    """Read or measure a cluster, and predict; raises UserError for options that do not fit."""
+    """Read or measure a cluster, and predict. Raises UserError for options that do not fit together."""
     ngpus, chosen = options.ngpus(), options.strategies()
     periods = options.periods()
     if options.average_period != DEFAULT_PERIODS and not any(has_period(name) for name in chosen):
@@ -130,8 +136,8 @@ def make_plan(options: PlanOptions) -> Plan:
     return Plan(cluster, workload, predictions, origin, notes + missing)
 
 
-def _data(options: PlanOptions, base: Workload | None, stores: tuple[FrameStore, FrameStore] | None) -> dict[str, int | float]:
-    """The workload's frames and how they are divided."""
+def _data(options: PlanOptions, base: Workload | None, stores: tuple[FrameStore, FrameStore] | None) -> dict[str, Any]:
+    """The workload's numbers of frames, and its minibatch."""
     frames, cv_frames = (base.frames, base.cv_frames) if base else (round(DEFAULT_HOURS * FRAMES_AN_HOUR), 0)
     if stores:
         frames, cv_frames = len(stores[0]), len(stores[1])
@@ -143,7 +149,7 @@ def _data(options: PlanOptions, base: Workload | None, stores: tuple[FrameStore,
 
 
 def _shape(options: PlanOptions, stores: tuple[FrameStore, FrameStore] | None) -> dict[str, int]:
-    """The network asked for."""
+    """The shape of the network that is asked for."""
     given = {name: getattr(options, name) for name in NETWORK}
     if stores:
         given |= {"feat_dim": stores[0].manifest.dim, "num_pdfs": stores[0].manifest.num_pdfs}
@@ -151,13 +157,14 @@ def _shape(options: PlanOptions, stores: tuple[FrameStore, FrameStore] | None) -
 
 
 def _name(shape: dict[str, int]) -> str:
+    """The name of a network of this shape."""
     inputs = (2 * shape["splice"] + 1) * shape["feat_dim"]
     return f"{inputs}-{shape['hid_dim']}x{shape['hid_layers']}-{shape['num_pdfs']}"
 
 
 def _workload(options: PlanOptions, base: Workload, stores: tuple[FrameStore, FrameStore] | None) -> Workload:
-    """The cluster file's, changed as the options say."""
-    network: dict[str, str | int] = {}
+    """The cluster file's workload, changed as the options say."""
+    network: dict[str, Any] = {}
     if stores or any(getattr(options, name) is not None for name in NETWORK):
         shape = _shape(options, stores)
         dnn = DnnOptions(hid_layers=shape["hid_layers"], hid_dim=shape["hid_dim"])
@@ -167,6 +174,7 @@ def _workload(options: PlanOptions, base: Workload, stores: tuple[FrameStore, Fr
 
 
 def _from_file(options: PlanOptions, cluster: Cluster, workload: Workload) -> tuple[dict[str, str], list[str]]:
+    """Where the numbers of a cluster file are from, and notes."""
     notes = []
     label = "from the file"
     own = cluster.workload
@@ -179,6 +187,7 @@ def _from_file(options: PlanOptions, cluster: Cluster, workload: Workload) -> tu
 
 def _measured(options: PlanOptions, stores: tuple[FrameStore, FrameStore] | None,
               exchange: bool) -> tuple[Cluster, dict[str, str], list[str]]:
+    """(the measured cluster, where each number is from, notes)."""
     shape, data = _shape(options, stores), _data(options, None, stores)
     device = choose_device(options.device or "auto").type
     job = Job(**shape, minibatch_size=int(data["minibatch_size"]), optimizer=options.optimizer or "sgd", device=device,
@@ -200,7 +209,7 @@ def _measured(options: PlanOptions, stores: tuple[FrameStore, FrameStore] | None
 
 
 def as_cluster(found: Measured, job: Job, workload: Workload, options: PlanOptions) -> tuple[Cluster, list[str]]:
-    """(a cluster of machines like this one, what there is to say about it)."""
+    """(a cluster of machines like this one, notes about it)."""
     nodes = options.nodes or 1
     notes = [f"exchange was not measured: {found.no_exchange}."] if found.no_exchange else []
     given = None if options.bandwidth is None else Link(options.bandwidth * 1e9, (options.latency or 0.0) / 1e6)

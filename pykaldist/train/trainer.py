@@ -1,15 +1,17 @@
-"""The trainer: epochs, schedule, cross-validation, history, checkpoints, resume, for the workers of one process of a job.
+"""The trainer: it runs the epochs, with schedule, cross-validation, history, checkpoints and resume, for the workers of one process of a
+job.
 
-    for each epoch:  strategy.epoch(worker, fabric) for every worker;  cross-validate;  the schedule accepts or rejects;
+    for each epoch:  strategy.epoch(worker, fabric) for every worker;  cross-validate;  the schedule accepts or rejects the model;
                      a line of history.jsonl
 
-Every process runs it alike; process 0 writes and speaks. At an epoch's end all workers have the same model. A checkpoint holds the workers
-(parameters, optimiser, place in the epoch), strategies, schedule, the last accepted parameters and the history so far, so that a resumed
-run writes what an uninterrupted one would have written: train(2k) = train(k) + resume(k), bit for bit on one device type. A job of
-another number of workers goes on from the mean of the models, at the beginning of the epoch. Where workers have died and the others gone
-on, that is what a job with all of them does, too.
+Every process runs it in the same way. Process 0 writes the files and messages. At an epoch's end all workers have the same model. A
+checkpoint holds the workers (parameters, optimiser, place in the epoch), strategies, schedule, the last accepted parameters and the history
+so far. So a resumed run writes what a run without interruption would have written: train(2k) = train(k) + resume(k), bit for bit on one
+device type. A job with another number of workers goes on from the mean of the models, at the beginning of the epoch. So does a job with all
+its workers after a run in which some have died and the others have gone on.
 
-An epoch in which training diverges (`train/divergence.py`) ends the run or begins again, from the last accepted model with a lower rate.
+When training diverges in an epoch (`train/divergence.py`), the run ends, or the epoch begins again from the last accepted model with a
+lower rate.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -38,10 +41,10 @@ from pykaldist.parallel.launch.watch import pulse
 from pykaldist.parallel.strategies.base.strategy import Strategy
 from pykaldist.progress import Progress
 from pykaldist.train.checkpoints import TRAINER, Checkpoints
-from pykaldist.train.divergence import EPOCH, HELD_OUT, Detector, Diverged, DivergenceOptions, cure
+from pykaldist.train.divergence import EPOCH, HELD_OUT, Detector, Diverged, DivergenceOptions, remedy
 from pykaldist.train.evaluate import evaluate
 
-LOSS_CHECK_INTERVAL = 50  # minibatches between looks at the loss, each of which waits for the device
+LOSS_CHECK_INTERVAL = 50  # minibatches between two readings of the loss; each reading waits for the device
 TIMES = ("compute", "exchange", "wait", "load")
 
 
@@ -59,23 +62,23 @@ class TrainerOptions:
 
 
 def described(metrics: dict[str, float]) -> str:
-    """Metrics in words: accuracies in per cent."""
+    """Metrics in words; accuracies in per cent."""
     return ", ".join(f"frame accuracy {100 * value:.2f} %" if name == "acc" else f"{name.replace('_', ' ')} {value:.4f}"
                      for name, value in metrics.items())
 
 
 def _asynchrony(notes: dict[str, Any]) -> str:
-    """How late updates were and how busy parameter servers, in words."""
+    """The staleness of the updates and the load of the parameter servers, in words."""
     late = {int(steps): count for steps, count in notes.get("staleness", {}).items()}
     mean = sum(steps * count for steps, count in late.items()) / max(sum(late.values()), 1)
     return f", staleness {mean:.2f}" * bool(late) + f", server busy {100 * notes.get('server_load', 0):.0f} %" * ("server_load" in notes)
 
 
 class Trainer:
-    """Trains a host's `workers`, each with its strategy, in folder `exp`; `run` resumes from the newest checkpoint there.
+    """Trains the `workers` of a host, each with its strategy, in folder `exp`. `run` resumes from the newest checkpoint there.
 
-    `rate_factor` scales the schedule's rates for the workers; with `ramp` it rises from 1 in the course of the first epoch (Goyal et al.,
-    2017; Zhang et al., 2019).
+    `rate_factor` multiplies the schedule's rates for the workers. With `ramp` it rises from 1 during the first epoch (Goyal et al., 2017;
+    Zhang et al., 2019).
     """
 
     def __init__(self, host: Host, workers: list[Worker], strategies: list[Strategy], schedule: Schedule, cv: Sampler, exp: Path,
@@ -93,20 +96,20 @@ class Trainer:
         self.accepted = workers[0].params.clone()
         self.seconds_before = 0.0  # spent on this epoch before it was resumed
         self._last_checkpoint = time.perf_counter()
-        self._done = self._saved = (-1, 0)  # at the last checkpoint, and its moment
+        self._done = self._saved = (-1, 0)  # what was done at the last checkpoint, and that checkpoint's moment
         self._bar: Progress | None = None
         self._stop = False
 
     def run(self) -> None:
-        """Train to the schedule's end, from the newest checkpoint if there is one; leaves the last accepted model in the workers.
+        """Train to the schedule's end, from the newest checkpoint if there is one. The workers then have the last accepted model.
 
-        SIGTERM to any process makes all of them write a checkpoint and raise Terminated.
+        After SIGTERM to any process, all processes write a checkpoint and raise Terminated.
         """
         before = signal.signal(signal.SIGTERM, self._terminate)
         try:
             self._run()
         except Terminated:
-            before = signal.SIG_IGN  # one is enough
+            before = signal.SIG_IGN  # ignore further ones
             raise
         finally:
             signal.signal(signal.SIGTERM, before)
@@ -125,8 +128,8 @@ class Trainer:
             self.log(f"before training: cv {described(cv)}; loss of the priors alone {priors:.4f}")
         self._write_history()
         for rank, worker in zip(self.host.ranks, self.workers, strict=True):
-            worker.on_step = lambda rank=rank, worker=worker: self._on_step(rank, worker)
-        self.host.wish, self.host.on_safe_point, self.host.say = self._wish, self._on_safe_point, self.log
+            worker.on_step = partial(self._on_step, rank, worker)
+        self.host.wish, self.host.on_safe_point, self.host.log = self._wish, self._on_safe_point, self.log
         self.host.workers, self.host.cv_frames = self.workers, self.cv.frames
         while not self.schedule.finished(self.epoch):
             try:
@@ -142,12 +145,13 @@ class Trainer:
         self._set_model(self.accepted)
 
     def _train_epoch(self) -> None:
+        """Train one epoch, cross-validate, and let the schedule accept or reject the model."""
         host, schedule, epoch = self.host, self.schedule, self.epoch
-        self._agree()  # what was found, when it was resumed within
+        self._agree()  # a resumed run may already have found divergence in this epoch
         for worker in self.workers:
             worker.begin_epoch(epoch, self._rate(), self._rate if schedule.moves_within(epoch) or (self.ramp and epoch == 0) else None)
         host.begin_epoch()
-        # Of this epoch, when it was resumed within.
+        # Frames of this epoch before it was resumed.
         frames_before = 0 if host.keeps_time else sum(worker.frames for worker in self._living())
         with Progress(f"epoch {epoch + 1}", sum(worker.sampler.frames for worker in self.workers), "frames") as self._bar:
             if not self.first:
@@ -163,7 +167,7 @@ class Trainer:
         living = self._living()
         totals = [sum(column) for column in zip(*host.by_rank([worker.totals for worker in living]), strict=True)]
         train = self.learner.metrics(totals)
-        frames, new_frames, *seconds = host.total([sum(w.frames for w in living), sum(w.frames for w in living) - frames_before,
+        frames, new_frames, *spent = host.total([sum(w.frames for w in living), sum(w.frames for w in living) - frames_before,
                                                    *host.spent()])
         updates = int(host.largest([float(worker.updates) for worker in self.workers]))
         self.detector.check(EPOCH, train["loss"], updates, int(frames))
@@ -180,7 +184,7 @@ class Trainer:
             for strategy in self.strategies:
                 strategy.rejected()
         total = host.elapsed()
-        seconds = {name: value / host.processes.size for name, value in zip(TIMES, seconds, strict=True)}
+        seconds = {name: value / host.processes.size for name, value in zip(TIMES, spent, strict=True)}
         notes = {**host.notes(), **({"backed_off": self.detector.backed_off} if self.detector.backed_off else {})}
         self.history.append({
             "epoch": epoch + 1, "updates": updates, "frames": int(frames), "learn_rate": rate,
@@ -202,26 +206,26 @@ class Trainer:
         self._on_safe_point(STOP if host.largest([float(self._stop)]) else CHECKPOINT)
 
     def _rate(self, fraction: float = 0.0) -> float:
-        """The workers' where that much of the epoch is done."""
+        """The workers' learning rate when this fraction of the epoch is done."""
         factor = 1.0 + (self.rate_factor - 1.0) * fraction if self.ramp and self.epoch == 0 else self.rate_factor
         return factor * self.divergence.back_off_factor**self.detector.tries * self.schedule.learn_rate(self.epoch, fraction)
 
     def _end(self) -> float:
-        """What is done of the epoch before its last minibatch."""
+        """The fraction of the epoch that is done before its last minibatch."""
         return 1.0 - 1.0 / self.workers[0].sampler.minibatches
 
     def _agree(self) -> None:
-        """Go on, or give the epoch up, all alike."""
+        """Raise Diverged in all processes where one has found divergence."""
         self.detector.agree(self.host.processes)
 
     def _go_back(self, diverged: Diverged) -> None:
-        """To the beginning of the epoch and the last accepted model, with a lower rate; or end the run."""
+        """Go back to the beginning of the epoch and the last accepted model, with a lower rate; or end the run."""
         detector, host, how = self.detector, self.host, self.divergence
         what = detector.described(diverged.finding, self.epoch, host.size)
         if how.on_divergence == "stop" or detector.tries == how.back_off_tries:
             again = f", for {detector.tries} lower rates too" * bool(detector.tries)
-            rate, others = self.schedule.learn_rate(self.epoch, self._end()), self.strategies[0].steadier()
-            raise UserError(f"{what}{again}; {cure(self.learner.rate_option, rate, self.rate_factor, others)}.")
+            rate, others = self.schedule.learn_rate(self.epoch, self._end()), self.strategies[0].remedies()
+            raise UserError(f"{what}{again}; {remedy(self.learner.rate_option, rate, self.rate_factor, others)}.")
         detector.tries += 1
         detector.forget_epoch()
         host.abandon()
@@ -238,11 +242,11 @@ class Trainer:
         self._on_safe_point(STOP if host.largest([float(self._stop)]) else CHECKPOINT)
 
     def _living(self) -> list[Worker]:
-        """This process's workers but those that have died, in a simulation."""
+        """This process's workers that have not died."""
         return [self.workers[rank - self.host.ranks.start] for rank in self.host.living_here()]
 
     def _average_matrices(self) -> None:
-        """The mean over workers of what their optimisers share (NG-SGD's Fisher matrices, on request)."""
+        """Average over workers what their optimisers share (NG-SGD's Fisher matrices, where the user asks for it)."""
         for own in zip(*(worker.optimizer.shared_matrices() for worker in self._living()), strict=True):
             total = sum(shared.matrix() for shared in own)
             flat = torch.cat([total.flatten(), total.new_tensor([len(own)])])
@@ -251,10 +255,12 @@ class Trainer:
                 shared.set_matrix((flat[:-1] / flat[-1]).view_as(total))
 
     def _set_model(self, params: torch.Tensor) -> None:
+        """Set the parameters of all workers of this process."""
         for worker in self.workers:
             worker.params.copy_(params)
 
     def _on_step(self, rank: int, worker: Worker) -> None:
+        """Count a step of a worker, and read its loss from time to time."""
         pulse.steps += 1
         if worker.index % LOSS_CHECK_INTERVAL == 0:
             totals = worker.totals.tolist()
@@ -262,13 +268,16 @@ class Trainer:
             self._show(f"loss {worker.learner.metrics(totals)['loss']:.3f}")
 
     def _show(self, note: str = "") -> None:
+        """Update the progress bar."""
         if self._bar is not None:
             self._bar.update(sum(worker.frames for worker in self.workers) - self._bar.count, note)
 
     def _terminate(self, signum: int, frame: FrameType | None) -> None:
+        """Note that SIGTERM has come."""
         self._stop = pulse.terminating = True
 
     def _wish(self) -> int:
+        """What this process wants at the next safe point."""
         if self._stop:
             return STOP
         if self.detector.found:
@@ -276,7 +285,7 @@ class Trainer:
         return CHECKPOINT if time.perf_counter() - self._last_checkpoint > 60.0 * self.options.checkpoint_minutes else GO_ON
 
     def _on_safe_point(self, wish: int) -> None:
-        """All workers of the job are at a safe point, and some process wants more than to go on."""
+        """Do what is wanted, when all workers of the job are at a safe point and some process wants more than to go on."""
         if wish == GIVE_UP:
             raise Abandoned
         within = any(worker.epoch == self.epoch and worker.index for worker in self.workers)
@@ -287,12 +296,14 @@ class Trainer:
             raise Terminated
 
     def _save(self, seconds: float) -> None:
+        """Write a checkpoint, unless nothing was done since the last one."""
         done = int(self.host.largest([float(worker.updates) for worker in self._living()])), self.epoch
         self._last_checkpoint = time.perf_counter()
         if done == self._done:
-            return  # nobody has done more than then: asynchronous workers may rest twice at one update of the fastest
+            return  # nothing was done since then: asynchronous workers may rest twice at the same update of the fastest one
         self._done = done
-        self._saved = moment = max(done[0], self._saved[0] + 1), self.epoch  # later than the last one, also where the fastest has died
+        # Later than the last checkpoint, also when the fastest worker has died.
+        self._saved = moment = max(done[0], self._saved[0] + 1), self.epoch
         parts = {rank: {"worker": worker.state_dict(), "strategy": strategy.state_dict(), "detector": self.detector.worker_state(rank)}
                  for rank, worker, strategy in zip(self.host.ranks, self.workers, self.strategies, strict=True)
                  if rank in self.host.living}
@@ -301,11 +312,12 @@ class Trainer:
         self.checkpoints.save(moment, parts, len(self.host.living))
 
     def _resume(self) -> bool:
-        """Load the newest checkpoint that all processes find whole; False where there is none."""
+        """Load the newest checkpoint that is complete for all processes. Returns False where there is none."""
         candidates = sorted(self.checkpoints.files())
         while True:
             proposal = (candidates.pop() if candidates else (-1, 0)) if self.first else (0, 0)
-            moment = tuple(int(value) for value in self.host.processes.control(proposal))
+            updates, epoch = (int(value) for value in self.host.processes.control(proposal))
+            moment = updates, epoch
             if moment[0] < 0:
                 return False
             state = self.checkpoints.load(moment, TRAINER)
@@ -332,7 +344,7 @@ class Trainer:
                 return True
 
     def _go_on_from(self, saved: list[dict[str, Any]]) -> None:
-        """From a checkpoint of another number of workers: their models' mean; everything else that was theirs starts anew."""
+        """Go on from a checkpoint with another number of workers: from the mean of their models; all their other state is reset."""
         weights = [max(state["frames"], 1) for state in saved]
         mean = sum(state["params"].double() * (weight / sum(weights)) for state, weight in zip(saved, weights, strict=True))
         self._set_model(mean.to(self.accepted.dtype).to(self.accepted.device))
@@ -347,6 +359,7 @@ class Trainer:
             write_text(self.exp / "history.jsonl", "".join(json.dumps(line) + "\n" for line in self.history))
 
     def state_dict(self, seconds: float = 0.0) -> dict[str, Any]:
+        """What a checkpoint has to hold of the trainer. `seconds`: the time spent on this epoch."""
         return {"workers": self.host.size, "living": self.host.living, "epoch": self.epoch, "history": json.dumps(self.history),
                 "accepted": self.accepted.cpu(), "seconds": seconds, "schedule": self.schedule.state_dict(), "host": self.host.state_dict(),
                 "divergence": self.detector.state_dict()}

@@ -32,7 +32,7 @@ from pykaldist.nnet.init import init_dnn
 from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
-from pykaldist.parallel.engines.concurrent import Concurrent
+from pykaldist.parallel.engines.concurrent import ConcurrentHost
 from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.fabric.processes import Processes
 from pykaldist.parallel.fabric.worker import Worker
@@ -52,7 +52,8 @@ class Team:
         accepted = {f.name for f in dataclasses.fields(strategy_options(args.strategy))}
         options = strategy_options(args.strategy)(**{name: value for name, value in own.items() if name in accepted})
         strategy = make_strategy(args.strategy, options)
-        self.host = Concurrent(workers, processes, strategy.survives, [""] * workers) if strategy.free else Host(workers, processes)
+        self.host = Host(workers, processes) if not strategy.independent else \
+            ConcurrentHost(workers, processes, strategy.fault_tolerant, [""] * workers)
         zeros, ones = torch.zeros(INPUTS), torch.ones(INPUTS)
         sampler = Sampler(store, Partition(store, workers), 0, args.minibatch_size, list(range(-5, 6)), zeros, ones, 0, torch.device("cpu"))
         shape = DnnOptions(LAYERS, UNITS)

@@ -30,8 +30,8 @@ class Failing:
     (ProcessLostError("what it says is of no account"), DIED, "lost its connection to another process"),
     (RuntimeError("Connection closed by peer, as a fault of ours may say"), 1, "this is a fault in the program")])
 def test_a_lost_process_is_a_type(error, status, words, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(_job, "needed", lambda options: False)
-    monkeypatch.setattr(_job, "inside", lambda: "mpi")
+    monkeypatch.setattr(_job, "needs_launcher", lambda options: False)
+    monkeypatch.setattr(_job, "started_by", lambda: "mpi")
     monkeypatch.setattr(_job, "join_launched", lambda: None)
     monkeypatch.setattr(_job, "sys", SimpleNamespace(stderr=_job.sys.stderr, stdout=_job.sys.stdout, modules={}))
     args = argparse.Namespace(argv=["train"], exp=tmp_path)

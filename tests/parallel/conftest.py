@@ -21,7 +21,7 @@ from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
 from pykaldist.parallel.engines.host import Host
-from pykaldist.parallel.fabric.processes import Divisible
+from pykaldist.parallel.fabric.processes import SplittableProcesses
 from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.strategies.base.strategy import Strategy
 from pykaldist.parallel.transport import transport
@@ -52,7 +52,7 @@ class Meeting:
         self._barrier.abort()
 
 
-class Threads(Divisible):
+class Threads(SplittableProcesses):
     """Process `rank` of a job whose processes are threads; its sums go from the last process to the first."""
 
     def __init__(self, rank: int, meeting: Meeting) -> None:
@@ -81,7 +81,7 @@ class Threads(Divisible):
     def gather(self, buffer: Tensor) -> list[Tensor]:
         return self._meeting.swap(self.rank, buffer.clone())
 
-    def twin(self) -> Threads:
+    def duplicate(self) -> Threads:
         return Threads(self.rank, self._meeting.swap(self.rank, Meeting(self.size))[0])
 
 
@@ -95,7 +95,7 @@ def one_thread() -> None:
 def in_processes() -> Callable[..., list[Any]]:
     """`in_processes(count, work)`: what `work(processes)` returns in each of so many processes, which are threads, by rank."""
 
-    def run(count: int, work: Callable[[Divisible], Any]) -> list[Any]:
+    def run(count: int, work: Callable[[SplittableProcesses], Any]) -> list[Any]:
         meeting = Meeting(count)
 
         def one(rank: int) -> Any:

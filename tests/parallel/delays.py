@@ -16,8 +16,8 @@ import time
 import torch
 from movers import Descender
 
-from pykaldist.parallel.engines.concurrent import Concurrent
-from pykaldist.parallel.fabric.processes import Divisible
+from pykaldist.parallel.engines.concurrent import ConcurrentHost
+from pykaldist.parallel.fabric.processes import SplittableProcesses
 from pykaldist.parallel.strategies.adpsgd import Adpsgd, AdpsgdOptions
 from pykaldist.parallel.strategies.asgd import Asgd, AsgdOptions
 from pykaldist.parallel.strategies.hadpsgd import Hadpsgd, HadpsgdOptions
@@ -36,11 +36,11 @@ STRATEGIES = {
 SLOTS = 8
 
 
-def epoch(processes: Divisible, name: str, steps: int, seed: int, workers: int | None = None) -> int:
+def epoch(processes: SplittableProcesses, name: str, steps: int, seed: int, workers: int | None = None) -> int:
     """An epoch of `steps` moves in all; checks what came of it. Updates pushed, of asgd."""
     size = workers or processes.size
     strategies = [STRATEGIES[name]() for _ in range(size)]
-    host = Concurrent(size, processes, strategies[0].survives, ["here"] * processes.size)
+    host = ConcurrentHost(size, processes, strategies[0].fault_tolerant, ["here"] * processes.size)
     generator = random.Random(1000 * seed + processes.rank)
     slow = [random.Random(seed).choice((0.0, 2e-4, 1e-3)) for _ in range(size)]
 

@@ -1,4 +1,4 @@
-"""Workers that make moves of their own in place of training."""
+"""Workers for tests that make given moves in place of training."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from pykaldist.errors import Terminated
 from pykaldist.frames.store import FrameStore
 from pykaldist.io import container
 from pykaldist.nnet.objectives import OBJECTIVES
-from pykaldist.parallel.fabric.processes import Alone
+from pykaldist.parallel.fabric.processes import SingleProcess
 from pykaldist.train import divergence, trainer
 from pykaldist.train.checkpoints import Checkpoints
 from pykaldist.train.divergence import EPOCH, HELD_OUT, LEAST_FRAMES, TRAIN, Bounds, Detector, Diverged, Finding
@@ -136,12 +136,12 @@ def test_looks_are_at_what_came_since_the_last_and_survive_a_stop(steps, cut):
     assert (found and (found.updates, found.frames)) == expected
     if found:
         with pytest.raises(Diverged) as raised:
-            detector.agree(Alone())
+            detector.agree(SingleProcess())
         assert raised.value.finding == found
         assert re.search(r"in epoch 2, near update \d+: over the last [\d,]+ frames of worker 3, the training loss is .* than 1.5 times",
                          detector.described(found, 1, 4))
     else:
-        detector.agree(Alone())
+        detector.agree(SingleProcess())
     detector.forget_epoch()
     assert not detector.found and not detector.worker_state(3)["totals"]
 

@@ -57,11 +57,11 @@ def test_four_workers_on_two_processes(store, tmp_path, way, fabric):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_process_dies(store, tmp_path, way):
-    """Where the strategy survives that the others finish; else the job ends, and goes on when it is run again."""
+    """Where the strategy fault_tolerant that the others finish; else the job ends, and goes on when it is run again."""
     run = Run(store, tmp_path / "exp", job=words(WAYS[way]))
     os.kill(run.wait_for(2)[1], signal.SIGKILL)
     status, _, err = run.end()
-    if made(WAYS[way]).survives:
+    if made(WAYS[way]).fault_tolerant:
         assert (status, err) == (0, "")
     else:
         assert status == 75 and "run the same command again to go on" in err

@@ -22,7 +22,7 @@ from pykaldist.frames.sampler import Partition, Sampler
 from pykaldist.frames.store import FrameStore
 from pykaldist.io import container
 from pykaldist.nnet.rbm import ContrastiveDivergence, Rbm
-from pykaldist.parallel.fabric.processes import Alone
+from pykaldist.parallel.fabric.processes import SingleProcess
 from pykaldist.parallel.strategies.base.registry import strategies
 from pykaldist.train.checkpoints import Checkpoints
 from pykaldist.train.evaluate import evaluate
@@ -149,7 +149,7 @@ class Collected(Exception):
 
 
 @dataclass
-class OneOfSeveral(Alone):
+class OneOfSeveral(SingleProcess):
     """Process `rank` of `size`, whose gathering ends in Collected, or gives what was collected from all."""
 
     rank: int

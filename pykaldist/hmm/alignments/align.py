@@ -1,4 +1,4 @@
-"""Viterbi alignment: the best path of each utterance through its training graph, a transition_id a frame.
+"""Viterbi alignment: the best path of each utterance through its training graph, as one transition_id a frame.
 
 With acoustic scale k and the log-likelihood b of the arc's pdf, the search over frames t is
     score[t + 1, destination] = max over arcs of score[t, source] + log p(transition) - cost + k b[t, pdf].
@@ -47,14 +47,14 @@ class AlignOptions:
 
 @dataclass
 class Alignments:
-    """`tids` has the transition_ids of all frames of a corpus (int32), 0 throughout a failed utterance."""
+    """The alignments of a corpus: `tids` has the transition_ids of all its frames (int32), 0 throughout a failed utterance."""
 
     tids: np.ndarray
     retried: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
 
     def check(self, corpus: Corpus, graphs: Sequence[TrainingGraph]) -> None:
-        """Raises UserError where more than a tenth of the utterances failed."""
+        """Check that enough utterances were aligned; raises UserError where more than a tenth of them failed."""
         if len(self.failed) > MOST_FAILED * len(corpus):
             numbers = {utt: number for number, utt in enumerate(corpus.utts)}
             short = [u for u in self.failed if corpus.num_frames(numbers[u]) < graphs[numbers[u]].min_frames]
@@ -63,7 +63,7 @@ class Alignments:
                             "that transcripts, audio and model belong together.")
 
     def of_utterances(self, corpus: Corpus, utts: Sequence[str]) -> Iterator[tuple[str, np.ndarray]]:
-        """(utterance, transition_ids) of those of `utts` that did not fail."""
+        """Iterate over (utterance, transition_ids) of those of `utts` that did not fail."""
         failed, numbers = set(self.failed), {utt: number for number, utt in enumerate(corpus.utts)}
         for utt in utts:
             if utt not in failed:
@@ -105,7 +105,7 @@ def align(corpus: Corpus, graphs: Sequence[TrainingGraph], transition_model: Tra
 
 def equal_alignments(corpus: Corpus, graphs: Sequence[TrainingGraph], transition_model: TransitionModel,
                      rng: np.random.Generator, attempts: int = 10) -> Alignments:
-    """The flat start: each utterance divided evenly among the states of a random path (Kaldi's align-equal-compiled)."""
+    """The alignments of a flat start: each utterance is divided evenly among the states of a random path (Kaldi's align-equal-compiled)."""
     tids = np.zeros(len(corpus.feats), dtype=np.int32)
     failed = []
     for number, graph in enumerate(graphs):
@@ -122,8 +122,11 @@ def equal_alignments(corpus: Corpus, graphs: Sequence[TrainingGraph], transition
 def viterbi(offsets: np.ndarray, source: np.ndarray, destination: np.ndarray, tid: np.ndarray, column: np.ndarray,
             arc_scores: np.ndarray, start_states: np.ndarray, start_costs: np.ndarray, is_self_loop: np.ndarray,
             loglikes: np.ndarray, acoustic_scale: float, beam: float, result: np.ndarray) -> bool:
-    """The best path, as transition_ids in Kaldi's order, into `result` (T,); False, with `result` untouched, if the final state
-    is not reached. The arrays are those of TrainingGraph; `arc_scores` (A,) holds scaled transition log-probability less cost."""
+    """Find the best path, and write it as transition_ids in Kaldi's order into `result` (T,).
+
+    Returns False, with `result` untouched, if the final state is not reached. The arrays are those of TrainingGraph; `arc_scores` (A,)
+    holds scaled transition log-probability less cost.
+    """
     num_states, num_frames = len(offsets) - 1, loglikes.shape[0]
     here = np.full(num_states + 1, -np.inf)
     there = np.empty(num_states + 1)
@@ -160,7 +163,10 @@ def viterbi(offsets: np.ndarray, source: np.ndarray, destination: np.ndarray, ti
 
 @kernel(nogil=True)
 def loops_behind(tids: np.ndarray, is_self_loop: np.ndarray) -> None:
-    """From the order of time (self-loops, then the way out) to Kaldi's (the way out, then the self-loops), in place."""
+    """Change an alignment from the order of time to Kaldi's order, in place.
+
+    In the order of time the self-loops of a state stand before the transition out of it, in Kaldi's order behind it.
+    """
     start = 0
     for t in range(len(tids)):
         if not is_self_loop[tids[t]]:
@@ -174,7 +180,7 @@ def loops_behind(tids: np.ndarray, is_self_loop: np.ndarray) -> None:
 @kernel
 def equal_path(offsets: np.ndarray, destination: np.ndarray, tid: np.ndarray, start_states: np.ndarray,
                is_self_loop: np.ndarray, self_loop: np.ndarray, draws: np.ndarray, result: np.ndarray) -> bool:
-    """A random path without self-loops, then the frames that are left shared among its states; into `result` (T,).
+    """Draw a random path without self-loops, and share the remaining frames among its states; the result goes into `result` (T,).
 
     Row i of `draws` (uniform in [0, 1)) is used for attempt i. False if none of the paths is as short as T.
     """

@@ -1,4 +1,6 @@
-"""The one form in which alignments lie between stages: the pdf, and the phone, of every frame.
+"""Alignment directories: the files that hold the pdf, and the phone, of every frame between stages.
+
+All alignments, made here or imported, have this one form.
 
 Where a system made them it is Kaldi's: `ali.<job>.gz` with a transition_id a frame, from which `final.mdl` gives pdf and phone. Labels
 that came without transition_ids (another toolkit's pdfs) are `ali_pdf.<job>.gz`, and `num_pdfs` with their number; `tree` and
@@ -31,7 +33,7 @@ FILES = ("final.mdl", "tree", "phones.txt", "cmvn_opts", "splice_opts", "delta_o
 
 
 class AlignmentDir:
-    """An alignment directory; archives are read when first asked for.
+    """A directory of alignments; archives are read when first asked for.
 
     `model` is the transition model, or None; `num_pdfs` the number of pdfs that frames can have. Raises UserError where the directory
     holds no alignments, or archives and model are of different systems.
@@ -60,7 +62,7 @@ class AlignmentDir:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """Where an imported alignment came from; empty for one that was made here."""
+        """The origin of an imported alignment; empty for one that was made here."""
         path = self.path / "provenance.json"
         try:
             return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
@@ -81,26 +83,29 @@ class AlignmentDir:
         return self.model.tid2pdf[ids] if ids is not None and self.has_transition_ids and self.model else ids
 
     def phones(self, utt: str) -> np.ndarray | None:
-        """The phone of each frame (int32), or None where the utterance has no alignment or pdfs are all that is known."""
+        """The phone of each frame (int32), or None.
+
+        None stands where the utterance has no alignment, or only its pdfs are known.
+        """
         ids = self.labels.get(utt)
         return self.model.tid2phone[ids] if ids is not None and self.has_transition_ids and self.model else None
 
 
 def check_range(ids: np.ndarray, low: int, high: int, where: str) -> None:
-    """Raises UserError where an id is outside low .. high."""
+    """Check ids; raises UserError where one is outside low .. high."""
     if len(ids) and not low <= ids.min() <= ids.max() <= high:
         bad = ids.min() if ids.min() < low else ids.max()
         raise UserError(f"{where}: found the id {bad}, the model has {low} to {high}; alignment and model are of different systems.")
 
 
 def archives(path: Path, stem: str) -> list[Path]:
-    """`<stem>.<job>.gz` of a directory, in the order of jobs."""
+    """The archives `<stem>.<job>.gz` of a directory, in the order of jobs."""
     found = [p for p in path.glob(f"{stem}.*.gz") if p.name.split(".")[1].isdecimal() and p.name.count(".") == 2]
     return sorted(found, key=lambda p: int(p.name.split(".")[1]))
 
 
 def read_archives(path: Path, stem: str, low: int, high: int) -> dict[str, np.ndarray]:
-    """Utterance -> ids of all `<stem>.<job>.gz`; raises UserError where there are none, or an id is outside low .. high."""
+    """Read utterance -> ids from all `<stem>.<job>.gz`; raises UserError where there are none, or an id is outside low .. high."""
     found = {}
     for archive in archives(path, stem):
         for utt, ids in read_int_vectors(archive):
@@ -112,7 +117,7 @@ def read_archives(path: Path, stem: str, low: int, high: int) -> dict[str, np.nd
 
 
 def clear(path: Path) -> None:
-    """Remove what belongs to an older alignment."""
+    """Remove the files of an older alignment."""
     path.mkdir(parents=True, exist_ok=True)
     of_jobs = (archive for stem in ("ali", "ali_pdf", "pre_ali") for archive in archives(path, stem))
     for old in (*(path / name for name in FILES), *of_jobs, *path.glob("trans.*")):
@@ -131,6 +136,6 @@ def write_labels(path: Path, data: DataDir, labels: Mapping[str, np.ndarray], nj
 
 
 def silence_pdfs(model: TransitionModel, silence_phones: list[int]) -> np.ndarray:
-    """The pdfs that silence phones alone have."""
+    """The pdfs that only silence phones have."""
     silent = np.isin(model.tuples[:, 0], silence_phones)
     return np.setdiff1d(model.tuples[silent, 2:], model.tuples[~silent, 2:])

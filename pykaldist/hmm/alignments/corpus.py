@@ -1,4 +1,4 @@
-"""What training and alignment run on: the features of all utterances in one matrix, and their transcripts as numbers."""
+"""The data of training and alignment: the features of all utterances in one matrix, and their transcripts as numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from pykaldist.progress import Progress
 
 @dataclass
 class Corpus:
-    """Utterance u has the rows `offsets[u]:offsets[u + 1]` of `feats` (frames, D) float32 and the words `words[u]`.
+    """The features and the transcripts of a data directory, in memory.
+
+    Utterance u has the rows `offsets[u]:offsets[u + 1]` of `feats` (frames, D) float32 and the words `words[u]`.
 
     `unknown` counts the words that the lexicon lacks; they stand in `words` as the language directory's OOV word.
     """

@@ -1,4 +1,4 @@
-"""Training graphs: all ways in which a transcript can be spoken, down to transition-ids, as flat arrays.
+"""Training graphs: for each transcript all the ways to speak it, down to transition-ids, as flat arrays.
 
 A graph is made in three steps. The lexicon transducer L, composed with the words in a row, gives a graph of phones: optional
 silences and pronunciation variants with their costs, epsilons removed, arcs of one phone from one state merged. Where the tree looks at
@@ -27,7 +27,9 @@ from pykaldist.io.lang import LangDir
 
 @dataclass(frozen=True)
 class TrainingGraph:
-    """States 0 .. S - 1 and the final state S; the arcs of state s are `offsets[s]:offsets[s + 1]`.
+    """The training graph of one transcript, with the states 0 .. S - 1 and the final state S.
+
+    The arcs of state s are `offsets[s]:offsets[s + 1]`.
 
     Arc a consumes a frame with `tid[a]`, goes from `source[a]` to `destination[a]` (int32) and costs `cost[a]` (float32). An
     utterance starts in one of `start_states` at `start_costs`. `pdfs` are the pdfs that occur, sorted; `column[a]` says which
@@ -47,11 +49,11 @@ class TrainingGraph:
 
     @property
     def num_states(self) -> int:
-        """Without the final state."""
+        """The number of states, without the final state."""
         return len(self.offsets) - 1
 
     def repeated(self) -> TrainingGraph:
-        """The graph in which the transcript may be said again behind its end, where no path is complete (Kaldi's --careful).
+        """The graph in which the transcript may be said again after its end; the second time has no end (Kaldi's --careful).
 
         Where that fits the utterance better, by more than the beam, no complete path is left.
         """
@@ -77,7 +79,10 @@ State = tuple[int, int]  # words consumed, state of L
 
 @dataclass
 class PhoneGraph:
-    """Node i is phone `phones[i]`; `following[i]` are (node, cost) pairs, node -1 the end; `start` likewise."""
+    """The phone sequences of a transcript as a graph whose nodes are phones.
+
+    Node i is phone `phones[i]`; `following[i]` are (node, cost) pairs, node -1 the end; `start` likewise.
+    """
 
     phones: list[int]
     following: list[list[tuple[int, float]]]
@@ -99,7 +104,7 @@ class Lexicon:
             self._arcs.setdefault((state, word), []).append((phone, cost, to))
 
     def leaving(self, state: State, words: Sequence[int]) -> list[tuple[int, float, State]]:
-        """Arcs (phone, cost, next state) out of a state of L composed with `words`."""
+        """The arcs (phone, cost, next state) out of a state of L composed with `words`."""
         consumed, here = state
         arcs = [(phone, cost, (consumed, to)) for phone, cost, to in self._arcs.get((here, 0), ())]
         if consumed < len(words):
@@ -107,7 +112,7 @@ class Lexicon:
         return arcs
 
     def phone_graph(self, words: Sequence[int]) -> PhoneGraph:
-        """All phone sequences of a transcript; raises UserError for a word without a pronunciation."""
+        """Make the graph of all phone sequences of a transcript; raises UserError for a word without a pronunciation."""
         missing = next((word for word in words if word not in self.words or word == 0), None)
         if missing is not None:
             raise UserError(f"{self.path} has no pronunciation of word {missing}; run utils/prepare_lang.sh again.")
@@ -228,7 +233,7 @@ class GraphCompiler:
         return hmms, PhoneGraph([graph.phones[node] for node, _, _ in todo], following, start)
 
     def compile(self, words: Sequence[int]) -> TrainingGraph:
-        """The training graph of a transcript (numbers of words); raises UserError for a word without a pronunciation."""
+        """Make the training graph of a transcript (numbers of words); raises UserError for a word without a pronunciation."""
         numbers, phones = self._in_context(self.lexicon.phone_graph(words))
         hmms = [self._hmms[number] for number in numbers]
         base = np.concatenate([[0], np.cumsum([len(hmm) for hmm in hmms])]).tolist()
@@ -246,16 +251,16 @@ class GraphCompiler:
                         destinations.append(destination)
                         tids.append(tid)
                         costs.append(cost)
-        tid = np.array(tids, dtype=np.int32)
-        pdfs, column = np.unique(self.transition_model.tid2pdf[tid], return_inverse=True)
+        transition_ids = np.array(tids, dtype=np.int32)
+        pdfs, column = np.unique(self.transition_model.tid2pdf[transition_ids], return_inverse=True)
         offsets = np.searchsorted(sources, np.arange(final + 1)).astype(np.int32)
-        return TrainingGraph(offsets, np.array(sources, dtype=np.int32), np.array(destinations, dtype=np.int32), tid,
+        return TrainingGraph(offsets, np.array(sources, dtype=np.int32), np.array(destinations, dtype=np.int32), transition_ids,
                              np.array(costs, dtype=np.float32), column.astype(np.int32), pdfs.astype(np.int32),
                              np.array([base[node] for node, _ in phones.start], dtype=np.int32),
                              np.array([cost for _, cost in phones.start], dtype=np.float32), self._min_frames(phones))
 
     def _min_frames(self, phones: PhoneGraph) -> int:
-        """The fewest frames from start to end (Dijkstra)."""
+        """The least number of frames from start to end (Dijkstra)."""
         length = [self.transition_model.topology.min_length(phone) for phone in phones.phones]
         queue, done = [(0, node) for node, _ in phones.start], set()
         while queue:

@@ -1,4 +1,4 @@
-"""Alignments as the command line names them: archives of transition_ids, checked against their model."""
+"""Reader of the alignments that a command line names: archives of transition_ids, checked against their model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from pykaldist.io.tables import read_int_vectors
 
 
 def read_alignments(rspecifier: str, model: TransitionModel) -> Iterator[tuple[str, np.ndarray]]:
-    """(utterance, transition_ids) of the archives that `rspecifier` names; raises UserError for ids that the model lacks."""
+    """Iterate over (utterance, transition_ids) of the archives that `rspecifier` names.
+
+    Raises UserError for ids that the model lacks.
+    """
     for path in read_paths(rspecifier):
         for utt, tids in read_int_vectors(path):
             check_range(tids, 1, model.num_transition_ids, f"{path}, {utt}")

@@ -1,4 +1,4 @@
-"""Frames as the E-step along an alignment takes them: those of each pdf together, and the counts of transitions."""
+"""Frames grouped by the pdf that they are aligned with, and the counts of transitions: the input of the E-step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from pykaldist.hmm.tree.transition_model import TransitionModel
 
 @dataclass
 class AlignedFrames:
-    """Frames by pdf: those of pdf p are rows `order[bounds[p]:bounds[p + 1]]`; `transition_counts` (float64) by transition_id.
+    """Aligned frames, grouped by pdf.
+
+    Frames of pdf p are rows `order[bounds[p]:bounds[p + 1]]`; `transition_counts` (float64) are by transition_id.
 
     With `weights` (as long as `order`) a frame may stand under several pdfs, each with its posterior.
     """
@@ -36,7 +38,10 @@ class AlignedFrames:
 
     @classmethod
     def of_posteriors(cls, frame: np.ndarray, tid: np.ndarray, weight: np.ndarray, transition_model: TransitionModel) -> AlignedFrames:
-        """From posteriors: row `frame[i]` has transition_id `tid[i]` with `weight[i]`; weights of one frame and pdf are added up."""
+        """Group frames by posteriors: row `frame[i]` has transition_id `tid[i]` with `weight[i]`.
+
+        Weights of one frame and pdf are added up.
+        """
         pairs, index = np.unique(transition_model.tid2pdf[tid].astype(np.int64) * (frame.max(initial=0) + 1) + frame, return_inverse=True)
         pdf, order = np.divmod(pairs, frame.max(initial=0) + 1)
         counts = np.bincount(tid, weight, minlength=transition_model.num_transition_ids + 1)

@@ -1,4 +1,4 @@
-"""Where frames meet Gaussians, on a GPU: what `Engine` computes, with torch.
+"""Likelihoods and statistics of Gaussians on a GPU: what `Engine` (engine.py) computes, with torch.
 
 The frames of each pdf are cut into tiles of one length, the last one of a pdf padded by frames of weight 0; tiles of pdfs with about as
 many Gaussians go through one batched matrix product, their mixtures padded by Gaussians of weight 0. Features stay on the device from one
@@ -26,7 +26,10 @@ _KEPT = 2  # matrices of features: SAT goes through two
 
 
 class _Mixtures:
-    """The Gaussians of a model on a device; number G, behind the last one, has weight 0 and stands where a pdf has fewer than others."""
+    """The Gaussians of a model on a device.
+
+    Number G, behind the last one, has weight 0 and stands where a pdf has fewer than others.
+    """
 
     def __init__(self, gmm: AmDiagGmm, device: torch.device) -> None:
         sizes = np.diff(gmm.offsets)
@@ -43,7 +46,7 @@ class _Mixtures:
 
 
 class DeviceEngine(Engine):
-    """torch on `device`; alignments are searched in `threads` threads."""
+    """The engine that computes with torch on `device`; alignments are searched in `threads` threads."""
 
     def __init__(self, device: torch.device, threads: int = 1) -> None:
         super().__init__(threads)
@@ -64,7 +67,7 @@ class DeviceEngine(Engine):
         return tensor
 
     def _tiles(self, mixtures: _Mixtures, frames: AlignedFrames, values_of_frame: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """(rows (B, T), their weights (B, T), slots (B, G)) of all tiles, those of small mixtures first."""
+        """The tiles of frames as (rows (B, T), their weights (B, T), slots (B, G)), those of small mixtures first."""
         counts = np.diff(frames.bounds)
         pdf = np.repeat(np.arange(len(counts)), -(-counts // _TILE))
         number = np.arange(len(pdf)) - np.searchsorted(pdf, pdf)
@@ -136,5 +139,5 @@ class DeviceEngine(Engine):
 
 
 def _expanded(feats: Tensor) -> Tensor:
-    """[x, -x^2/2], along the last dimension."""
+    """[x, -x^2/2]: frames with the terms of their squares, along the last dimension."""
     return torch.cat([feats, -0.5 * feats * feats], -1)

@@ -1,4 +1,4 @@
-"""Where frames meet Gaussians: likelihoods for alignment, and the sums that Gaussians and transforms are estimated from.
+"""Likelihoods of frames for alignment, and the sums that Gaussians and transforms are estimated from, on a CPU.
 
 `Engine` computes with numpy, in threads; the frames are sorted by pdf, so that all frames of one pdf meet its Gaussians in one matrix
 product. `DeviceEngine` (device_engine.py) computes the same with torch on a GPU. Results do not depend on the number of threads.
@@ -24,7 +24,7 @@ _BLOCK = 2048  # frames at a time in outer products: float32 inside a block, flo
 
 
 class Engine:
-    """numpy, in `threads` threads."""
+    """The engine that computes with numpy, in `threads` threads."""
 
     def __init__(self, threads: int = 1) -> None:
         self.threads = threads
@@ -46,12 +46,14 @@ class Engine:
             pool.shutdown(cancel_futures=True)
 
     def scorer(self, gmm: AmDiagGmm, feats: np.ndarray) -> Scorer:
-        """What scores rows of `feats` (N, D) against some of the pdfs of `gmm`; it may be called from several threads."""
+        """Make the function that scores rows of `feats` (N, D) against some of the pdfs of `gmm`; several threads may call it."""
         return lambda first, end, pdfs: gmm.loglikes(feats[first:end], pdfs)
 
     def accumulate(self, gmm: AmDiagGmm, feats: np.ndarray, frames: AlignedFrames, other: np.ndarray | None = None) -> tuple[
             GmmStats, float]:
-        """Statistics of all frames of `feats` (N, D) that are aligned, and their average log-likelihood; the frames count in full.
+        """Sum up the statistics of all frames of `feats` (N, D) that are aligned, and their average log-likelihood.
+
+        The frames count in full.
 
         With `other` (N, D) the statistics are of these features, divided among the Gaussians as those of `feats` would be.
         """
@@ -66,7 +68,9 @@ class Engine:
         return stats, float(log_likelihoods.sum()) / frames.num_frames
 
     def expected_parameters(self, gmm: AmDiagGmm, feats: np.ndarray, frames: AlignedFrames, target: AmDiagGmm | None = None) -> np.ndarray:
-        """For each frame the sum over Gaussians of posterior times [mu / sigma^2, 1 / sigma^2]: (N, 2 D) float32, 0 where not aligned.
+        """The expected parameters of the Gaussians of each frame, (N, 2 D) float32, 0 where the frame is not aligned.
+
+        They are the sum over Gaussians of posterior times [mu / sigma^2, 1 / sigma^2].
 
         Posteriors are those of `gmm` within the frame's pdf, times its weight; the parameters are those of `target` if it is given.
         """
@@ -85,7 +89,9 @@ class Engine:
         return result
 
     def outer_products(self, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """G[d] = sum_t weights[t, d] x[t] x[t]^T for frames x (T, E) and weights (T, D), float32: (D, E, E) float64.
+        """Weighted sums of outer products: G[d] = sum_t weights[t, d] x[t] x[t]^T, (D, E, E) float64.
+
+        The frames are (T, E) and the weights (T, D), float32.
 
         The products x_i x_j of the upper triangle are columns of one matrix, so that all D sums are one matrix product.
         """

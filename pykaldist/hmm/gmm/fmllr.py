@@ -1,4 +1,4 @@
-"""fMLLR (constrained MLLR): for each speaker the affine transform W = [A, b] that makes the features fit the model best.
+"""fMLLR (constrained MLLR): for each speaker the affine transform W = [A, b] that makes his features fit the model best.
 
 With x+ = [x; 1] the log-likelihood of A x + b is, up to a constant,
     beta log |det A| + sum_d (w_d . k_d - 1/2 w_d^T G_d w_d),
@@ -47,7 +47,7 @@ class FmllrOptions:
 
 @dataclass
 class FmllrStats:
-    """`beta`, `k` (D, D + 1) and `g` (D, D + 1, D + 1), float64."""
+    """The statistics of fMLLR for one speaker: `beta`, `k` (D, D + 1) and `g` (D, D + 1, D + 1), float64."""
 
     beta: float
     k: np.ndarray
@@ -55,7 +55,10 @@ class FmllrStats:
 
     @classmethod
     def of_frames(cls, feats: np.ndarray, expected: np.ndarray, beta: float, engine: Engine | None = None) -> FmllrStats:
-        """From frames (T, D) and their expected parameters (T, 2 D) (`Engine.expected_parameters`); `beta` is the sum of their weights."""
+        """Sum up the statistics of frames (T, D) with their expected parameters (T, 2 D) (`Engine.expected_parameters`).
+
+        `beta` is the sum of their weights.
+        """
         dim = feats.shape[1]
         x = np.concatenate([feats, np.ones((len(feats), 1), dtype=feats.dtype)], axis=1)
         return cls(beta, expected[:, :dim].T.astype(np.float64) @ x, (engine or Engine()).outer_products(x, expected[:, dim:]))
@@ -79,7 +82,7 @@ def compose(after: np.ndarray, before: np.ndarray) -> np.ndarray:
 
 
 def estimate_fmllr(stats: FmllrStats, options: FmllrOptions) -> np.ndarray:
-    """The transform W (D, D + 1) float64; the identity where the frames are too few or do not vary."""
+    """Estimate the transform W (D, D + 1) float64; the identity where the frames are too few or do not vary."""
     dim = len(stats.k)
     transform = identity(dim)
     if options.fmllr_update_type == "none" or stats.beta < options.fmllr_min_count:
@@ -104,8 +107,10 @@ def estimate_fmllr(stats: FmllrStats, options: FmllrOptions) -> np.ndarray:
 
 def estimate_speakers(feats: np.ndarray, expected: np.ndarray, weights: np.ndarray, rows: Mapping[str, np.ndarray], options: FmllrOptions,
                       engine: Engine | None = None) -> tuple[dict[str, np.ndarray], float]:
-    """A transform for each speaker, whose frames are `rows[speaker]` of `feats` (N, D), `expected` (N, 2 D) and `weights` (N,); and what
-    the transforms raise the log-likelihood by, a frame (of weight 1)."""
+    """Estimate a transform for each speaker; returns them, and what they raise the log-likelihood by, a frame (of weight 1).
+
+    A speaker's frames are `rows[speaker]` of `feats` (N, D), `expected` (N, 2 D) and `weights` (N,).
+    """
     engine = engine or Engine()
     speakers, transforms, gains = list(rows), {}, np.zeros(len(rows))
 
@@ -123,7 +128,7 @@ def estimate_speakers(feats: np.ndarray, expected: np.ndarray, weights: np.ndarr
 def estimate_aligned(gmm: AmDiagGmm, feats: np.ndarray, tids: np.ndarray, model: TransitionModel, silence_phones: Sequence[int],
                      rows: Mapping[str, np.ndarray], options: FmllrOptions, engine: Engine | None = None,
                      target: AmDiagGmm | None = None) -> tuple[dict[str, np.ndarray], float]:
-    """`estimate_speakers` for frames aligned by `tids` (0: left out), silence weighted by `options.silence_weight`.
+    """Estimate transforms as `estimate_speakers` for frames aligned by `tids` (0: left out), silence weighted by `options.silence_weight`.
 
     The frames are divided among the Gaussians by `gmm`; the transforms are made for `target`, its twin in the adapted space, if given.
     """
@@ -139,7 +144,7 @@ def estimate_aligned(gmm: AmDiagGmm, feats: np.ndarray, tids: np.ndarray, model:
 
 
 def transformed(feats: np.ndarray, rows: Mapping[str, np.ndarray], transforms: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Each speaker's frames through his transform: (N, D) float32."""
+    """The frames of all speakers, each through the speaker's transform: (N, D) float32."""
     result = np.empty_like(feats)
     for speaker, mine in rows.items():
         result[mine] = apply_transform(feats[mine], transforms[speaker], f"fMLLR transform of {speaker}")

@@ -34,7 +34,7 @@ class GmmStats:
 
 
 class AmDiagGmm:
-    """The mixtures of all pdfs: Gaussians `offsets[p]` to `offsets[p + 1]` belong to pdf p.
+    """The Gaussian mixtures of all pdfs: Gaussians `offsets[p]` to `offsets[p + 1]` belong to pdf p.
 
     `weights` (G,), `means_invvars` (G, D), `inv_vars` (G, D), `gconsts` (G,), all float32. Without `gconsts` they are computed.
     `projection` (G, 2 D) is [m, v].
@@ -55,13 +55,13 @@ class AmDiagGmm:
 
     @classmethod
     def flat_start(cls, num_pdfs: int, mean: np.ndarray, variance: np.ndarray) -> AmDiagGmm:
-        """One Gaussian with this mean and variance (D,) for every pdf."""
+        """Make a model with one Gaussian of this mean and variance (D,) for every pdf."""
         inv_vars = np.tile(1.0 / variance, (num_pdfs, 1))
         return cls(np.arange(num_pdfs + 1), np.ones(num_pdfs), inv_vars * mean, inv_vars)
 
     @classmethod
     def from_sums(cls, sums: np.ndarray) -> AmDiagGmm:
-        """One Gaussian for each pdf, from rows [count, x, x2] (P, 1 + 2 D), none without frames (gauss_stats.py)."""
+        """Make a model with one Gaussian for each pdf from rows [count, x, x2] (P, 1 + 2 D), none without frames (gauss_stats.py)."""
         dim = sums.shape[1] // 2
         mean = sums[:, 1:1 + dim] / sums[:, :1]
         inv_vars = 1.0 / np.maximum(sums[:, 1 + dim:] / sums[:, :1] - mean * mean, VARIANCE_FLOOR)
@@ -80,7 +80,7 @@ class AmDiagGmm:
         return len(self.weights)
 
     def loglikes(self, feats: np.ndarray, pdfs: np.ndarray | None = None) -> np.ndarray:
-        """Log-likelihoods (T, num_pdfs) float32 of `feats` (T, D) float32; of the pdfs listed, in that order, if given.
+        """Log-likelihoods (T, num_pdfs) float32 of `feats` (T, D) float32, for all pdfs, or for those listed, in that order.
 
         Raises UserError where the features have another dimension than the model.
         """
@@ -102,7 +102,7 @@ class AmDiagGmm:
         return GmmStats(np.zeros(self.num_gauss), np.zeros((self.num_gauss, self.dim)), np.zeros((self.num_gauss, self.dim)))
 
     def _posteriors(self, part: slice, x: np.ndarray) -> tuple[np.ndarray, float]:
-        """Of expanded frames x (T, 2 D) the share (T, G) of each Gaussian in `part`, and the log-likelihood of all of them."""
+        """The posterior (T, G) of each Gaussian in `part` for expanded frames x (T, 2 D), and the log-likelihood of all of them."""
         scores = x @ self.projection[part].T
         scores += self.gconsts[part]
         highest = scores.max(axis=1, keepdims=True)
@@ -130,20 +130,22 @@ class AmDiagGmm:
         return log_likelihood
 
     def expected_parameters(self, pdf: int, feats: np.ndarray, target: AmDiagGmm | None = None) -> np.ndarray:
-        """[m, v] of the Gaussians of `pdf` (m = mu / sigma^2, v = 1 / sigma^2), averaged by their posteriors in each frame of `feats`
-        (T, D): (T, 2 D) float32. With `target` the parameters are those of the Gaussians in their places there."""
+        """The parameters [m, v] of the Gaussians of `pdf`, averaged by their posteriors in each frame of `feats` (T, D): (T, 2 D) float32.
+
+        m = mu / sigma^2, v = 1 / sigma^2. With `target` the parameters are those of the Gaussians in their places there.
+        """
         part = slice(self.offsets[pdf], self.offsets[pdf + 1])
         projection = (self if target is None else target).projection[part]
         return np.concatenate([self._posteriors(part, _expanded(feats[start:start + _BLOCK]))[0] @ projection
                                for start in range(0, len(feats), _BLOCK)])
 
     def pdf_occupancy(self, stats: GmmStats) -> np.ndarray:
-        """Frames of each pdf (float64)."""
+        """The number of frames of each pdf (float64)."""
         return np.add.reduceat(stats.occupancy, self.offsets[:-1])
 
     def updated(self, stats: GmmStats, min_gaussian_occupancy: float = 10.0, min_gaussian_weight: float = 1e-5,
                 min_variance: float = 0.001, remove_low_count: bool = True) -> AmDiagGmm:
-        """The maximum-likelihood estimate (the M-step).
+        """The model of maximum likelihood for these statistics (the M-step).
 
         A Gaussian with less than the least occupancy or weight is removed, its weight shared among the others of the pdf; the last
         one of a pdf stays as it was, and so do all without `remove_low_count`. Variances are floored.
@@ -168,8 +170,10 @@ class AmDiagGmm:
         return AmDiagGmm(offsets, weights[keep], means_invvars[keep], inv_vars[keep])
 
     def split(self, targets: np.ndarray, rng: np.random.Generator, perturb_factor: float = 0.01) -> AmDiagGmm:
-        """Split Gaussians until pdf p has `targets[p]`: always the heaviest, its halves moved apart by a random vector of
-        `perturb_factor` standard deviations."""
+        """Split Gaussians until pdf p has `targets[p]`, always the heaviest.
+
+        Its halves are moved apart by a random vector of `perturb_factor` standard deviations.
+        """
         parts = []
         for first, end, target in zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), targets.tolist(), strict=True):
             count, new = end - first, max(target, end - first)
@@ -254,7 +258,7 @@ class AmDiagGmm:
 
 
 def split_targets(occupancy: np.ndarray, num_gauss: int, power: float = 0.25, min_count: float = 20.0) -> np.ndarray:
-    """Gaussians for each pdf (int64), `num_gauss` in all, in proportion to occupancy^power.
+    """The number of Gaussians for each pdf (int64), `num_gauss` in all, in proportion to occupancy^power.
 
     One is given after another to the pdf with the highest occupancy^power / Gaussians; a pdf gets no more than its occupancy
     feeds with `min_count` each. So the sum is lower where data are few (Kaldi's GetSplitTargets).
@@ -274,7 +278,7 @@ def split_targets(occupancy: np.ndarray, num_gauss: int, power: float = 0.25, mi
 
 
 def _expanded(feats: np.ndarray) -> np.ndarray:
-    """[x, -x^2/2]: (T, 2 D) float32."""
+    """[x, -x^2/2]: frames with the terms of their squares, (T, 2 D) float32."""
     dim = feats.shape[1]
     x = np.empty((len(feats), 2 * dim), dtype=np.float32)
     x[:, :dim] = feats

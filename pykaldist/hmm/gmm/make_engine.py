@@ -8,7 +8,10 @@ from pykaldist.hmm.gmm.engine import Engine
 
 
 def make_engine(device: str = "cpu", threads: int = 1) -> Engine:
-    """The engine of `--device`: cpu, cuda, cuda:N, or auto (cuda where there is one); raises UserError for a device that is not there."""
+    """Make the engine for `--device`: cpu, cuda, cuda:N, or auto (cuda where there is one).
+
+    Raises UserError for a device that is not there.
+    """
     if device == "cpu" or (device == "auto" and deterministic.enabled()):
         return Engine(threads)  # without torch, whose import takes as long as a small corpus's training
     import torch

@@ -1,4 +1,4 @@
-"""MLLT, or a global semi-tied covariance: the square matrix M that makes features fit Gaussians with diagonal covariances best.
+"""MLLT (a global semi-tied covariance): the square matrix M that makes features fit Gaussians with diagonal covariances best.
 
 For fixed variances the log-likelihood of features M x under means M mu is, up to a constant,
     beta log |det M| - 1/2 sum_d m_d^T G_d m_d,     G_d = sum_t sum_g gamma_tg / sigma_gd^2 (x_t - mu_g)(x_t - mu_g)^T,
@@ -21,7 +21,7 @@ SWEEPS = 200
 
 
 def mllt_stats(gmm: AmDiagGmm, feats: np.ndarray, frames: AlignedFrames, engine: Engine | None = None) -> tuple[np.ndarray, float]:
-    """(G, beta): G is (D, D, D) float64, beta the number of frames."""
+    """The statistics (G, beta) of MLLT: G is (D, D, D) float64, beta the number of frames."""
     engine = engine or Engine()
     stats, _ = engine.accumulate(gmm, feats, frames)
     weights = engine.expected_parameters(gmm, feats, frames)[:, gmm.dim:]
@@ -33,7 +33,7 @@ def mllt_stats(gmm: AmDiagGmm, feats: np.ndarray, frames: AlignedFrames, engine:
 
 
 def estimate_mllt(stats: np.ndarray, beta: float) -> tuple[np.ndarray, float]:
-    """M (D, D) float64 from `mllt_stats`, and what it raises the log-likelihood by, a frame."""
+    """Estimate M (D, D) float64 from `mllt_stats`; returns it, and what it raises the log-likelihood by, a frame."""
     matrix = np.eye(len(stats))
     before = _objective(matrix, stats, beta)
     _update_rows(matrix, stats, np.linalg.inv(stats), beta, SWEEPS)

@@ -1,4 +1,4 @@
-"""Kaldi's files `final.mdl` (transition model and mixtures) and `tree`, read and written byte for byte."""
+"""Reader and writer of Kaldi's files `final.mdl` (transition model and mixtures) and `tree`, byte for byte."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pykaldist.io.kaldi import KaldiReader, KaldiWriter
 
 
 def read_model(path: str | os.PathLike[str]) -> tuple[TransitionModel, AmDiagGmm]:
-    """Transition model and mixtures of a model file, binary or text (gzipped if named `.gz`).
+    """Read the transition model and the mixtures of a model file, binary or text (gzipped if named `.gz`).
 
     Raises UserError where the file is damaged, or its two halves have different numbers of pdfs.
     """
@@ -24,7 +24,7 @@ def read_model(path: str | os.PathLike[str]) -> tuple[TransitionModel, AmDiagGmm
 
 
 def read_transition_model(path: str | os.PathLike[str]) -> TransitionModel:
-    """The transition model at the head of a model file, whatever kind of acoustic model follows."""
+    """Read the transition model at the head of a model file, whatever kind of acoustic model follows."""
     return TransitionModel.read(KaldiReader.open(path))
 
 
@@ -39,10 +39,11 @@ def write_model(path: str | os.PathLike[str], transition_model: TransitionModel,
 
 
 def read_tree(path: str | os.PathLike[str]) -> ContextDependency:
-    """The `tree` file of an experiment, binary or text."""
+    """Read the `tree` file of an experiment, binary or text."""
     return ContextDependency.read(KaldiReader.open(path))
 
 
 def write_tree(path: str | os.PathLike[str], tree: ContextDependency, binary: bool = True) -> None:
+    """Write a `tree` file, binary or text, atomically."""
     with atomic_open(path, "wb") as stream:
         tree.write(KaldiWriter(stream, binary))

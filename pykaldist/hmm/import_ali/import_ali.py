@@ -1,4 +1,4 @@
-"""Import of alignments that another system made: matched with a data directory, checked, and written in the house's one form.
+"""Import of alignments that another system made: matched with a data directory, checked, and written as an alignment directory.
 
 Sources are those of `ali_sources`. Transition_ids stay as they are, with the model and the features' files of their system. Phones, in
 frames or in times, become transition_ids of a monophone system made from the language directory's topology, each phone's frames shared
@@ -40,7 +40,7 @@ from pykaldist.progress import progress
 
 @dataclass
 class ImportOptions(SourceOptions):
-    """Options of `import_alignments`, over those of the source."""
+    """The options of `import_alignments`, beside those of the source."""
 
     max_unmatched: float = option(10.0, "percentage of the utterances that may be left without an alignment")
     model: str = option("", "for a source of pdfs: directory with the tree and final.mdl that they are of")
@@ -48,7 +48,10 @@ class ImportOptions(SourceOptions):
 
 @dataclass
 class ImportReport:
-    """What was matched. `missing`, `lengths` (utterance -> what differs) and `unusable` (utterance -> why) are left out."""
+    """The counts of what was imported and what was left out.
+
+    Left out are `missing`, `lengths` (utterance -> what differs) and `unusable` (utterance -> why).
+    """
 
     utterances: int
     matched: int = 0
@@ -69,7 +72,7 @@ class ImportReport:
         return len(self.missing) + len(self.lengths) + len(self.unusable)
 
     def lines(self) -> list[str]:
-        """Sentences about all that is worth knowing."""
+        """Sentences for the user about what was imported and left out."""
         def some(table: dict[str, Any]) -> str:
             return name_some([f"{key} ({value})" for key, value in table.items()])
 
@@ -95,7 +98,9 @@ class ImportReport:
 
 def import_alignments(source: str | os.PathLike[str], data_dir: str | os.PathLike[str], lang_dir: str | os.PathLike[str],
                       exp_dir: str | os.PathLike[str], options: ImportOptions, nj: int = 1, log: Callable[[str], None] = print) -> str:
-    """Import the alignments of `source` for the utterances of `data_dir` into `exp_dir`; returns a line that says what came out.
+    """Import the alignments of `source` for the utterances of `data_dir` into `exp_dir`.
+
+    Returns a line that says what came out.
 
     Raises UserError, with nothing written, where more than `options.max_unmatched` % of the utterances are left without an alignment,
     or the source's phones are not those of the language directory.
@@ -173,7 +178,7 @@ def _collect(source: Source, path: Path) -> dict[str, Frames | Times]:
 
 
 def _num_frames(data: DataDir) -> dict[str, int]:
-    """Frames of features of each utterance that has any."""
+    """The number of frames of features of each utterance that has features."""
     stated = data.table("utt2num_frames") if data.has("utt2num_frames") else {}
     return {utt: int(stated[utt]) if stated.get(utt, "").isdecimal() else len(data.feats[utt]) for utt in data.feats}
 
@@ -222,7 +227,7 @@ def _silence_share(labels: dict[str, np.ndarray], model: TransitionModel | None,
 
 
 def _copy_system(system: Path, exp: Path) -> None:
-    """What the source's system says of its model and features; `final.mdl` last."""
+    """Copy the files of the source's system that describe its model and features; `final.mdl` last."""
     names = [name for name in FILES if name not in ("phones.txt", "num_jobs", "num_pdfs", "provenance.json", "final.mdl")]
     for path in (*(system / name for name in names), *sorted(system.glob("trans.*")), system / "final.mdl"):
         if path.is_file():

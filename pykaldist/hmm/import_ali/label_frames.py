@@ -1,4 +1,4 @@
-"""What a source says of an utterance, as labels a frame: transition_ids, or pdfs where it has these."""
+"""Conversion of imported alignments to one label a frame: transition_ids, or pdfs where the source has these."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ MAX_TRIM = 5  # frames by which alignment and features may differ, as in nnet1
 
 
 class Unusable(Exception):
-    """Why one utterance of a source cannot be used."""
+    """The error of one utterance of a source that cannot be used; it says why."""
 
 
 class WrongLength(Unusable):
-    """It is longer or shorter than its features by more than MAX_TRIM frames."""
+    """The error of an utterance whose alignment is longer or shorter than its features by more than MAX_TRIM frames."""
 
 
 class LabelConverter:
-    """Turns a source's items into int32 labels a frame.
+    """Converts the items of a source to int32 labels, one a frame.
 
     `kind` is what the source has: transition_id, pdf, phone or word; `reason` how that was told, where it had to be guessed. `states`
     gives the transition_ids of phones, None for the other kinds. `unlabelled` counts the frames that no interval covers.
@@ -71,7 +71,7 @@ class LabelConverter:
                 f"{max(as_phones, as_words)} of {len(labels)} labels are such; --labels phone or word says otherwise")
 
     def convert(self, item: Frames | Times, num_frames: int) -> np.ndarray:
-        """Labels of an utterance whose features have `num_frames` frames, which may differ by MAX_TRIM; raises Unusable."""
+        """Convert one utterance whose features have `num_frames` frames, which may differ by MAX_TRIM; raises Unusable."""
         if self.states is None and isinstance(item, Frames):
             _check_length(len(item.values), num_frames)
             return item.values
@@ -83,7 +83,7 @@ class LabelConverter:
         return self.states.transition_ids([phone for phone, _ in spans], [frames for _, frames in spans])
 
     def _runs(self, values: np.ndarray) -> list[tuple[int, int]]:
-        """(phone, frames) of a label a frame; neighbours of one label are one phone."""
+        """The (phone, frames) of labels, one a frame; neighbours of one label are one phone."""
         if len(values) == 0:
             return []
         starts = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
@@ -91,7 +91,7 @@ class LabelConverter:
         return [(self.phones.phone(str(label)), count) for label, count in zip(values[starts].tolist(), counts.tolist(), strict=True)]
 
     def _spans(self, times: Times, num_frames: int) -> list[tuple[int, int]]:
-        """(phone, frames) from the utterance's start to its end, which is the features' unless the source says otherwise."""
+        """The (phone, frames) from the utterance's start to its end, which is the features' unless the source says otherwise."""
         phones = times.phones if self.kind == "phone" and times.labels is None else None
         intervals = (times.labels or times.words or []) if phones is None else phones
         end = num_frames if times.end is None else round(times.end / self.frame_shift)
@@ -115,7 +115,7 @@ class LabelConverter:
         return spans
 
     def _cuts(self, intervals: Sequence[Interval]) -> list[tuple[int, int]]:
-        """First frame and the one behind the last of each interval."""
+        """The first frame of each interval, and the one behind its last."""
         for before, after in itertools.pairwise(intervals):
             if after.start < before.end - OVERLAP * self.frame_shift:
                 raise Unusable(f"{before.label} ({before.start:g} to {before.end:g} s) and {after.label} (from {after.start:g} s) overlap")
@@ -133,15 +133,15 @@ def _check_length(found: int, num_frames: int) -> None:
 
 
 def of_segments(items: dict[str, Frames | Times], data: DataDir) -> dict[str, Frames | Times]:
-    """Items of whole recordings cut into the segments of `data`; those of utterances stay."""
+    """Cut the items of whole recordings into the segments of `data`; items of utterances stay as they are."""
     result = {name: item for name, item in items.items() if name in data.segments}
     for utt, (recording, start, end) in data.segments.items():
         item = items.get(recording)
         if utt not in result and isinstance(item, Times):
             stop = end if end >= 0 else item.end
-            tiers = [None if tier is None else _cut(tier, start, float("inf") if stop is None else stop)
-                     for tier in (item.phones, item.words, item.labels)]
-            result[utt] = Times(*tiers, end=None if stop is None else stop - start)
+            phones, words, labels = (None if tier is None else _cut(tier, start, float("inf") if stop is None else stop)
+                                     for tier in (item.phones, item.words, item.labels))
+            result[utt] = Times(phones, words, labels, None if stop is None else stop - start)
     return result
 
 

@@ -1,4 +1,4 @@
-"""Phones and words of other systems in terms of a language directory.
+"""Translation of the phones and words of other systems to those of a language directory.
 
 A phone is looked up by its name; then whatever its case; then by its number; then as silence, if it is one of the usual names for that;
 then without a position suffix (`AA1_B`), or, where the language directory's phones have such suffixes, with the one of its place in the
@@ -21,7 +21,7 @@ _SUFFIXES = {"begin": "_B", "end": "_E", "internal": "_I", "singleton": "_S"}
 
 
 class PhoneLabels:
-    """Looks labels up in `lang`; `unknown` counts those that are not found."""
+    """Looks labels up among the phones of `lang`; `unknown` counts those that are not found."""
 
     def __init__(self, lang: LangDir) -> None:
         self.lang = lang
@@ -56,7 +56,7 @@ class PhoneLabels:
 
 
 def places(phones: list[Interval], words: list[Interval] | None) -> list[str]:
-    """The place in its word of each phone: the word is the one that the phone's middle lies in."""
+    """The place in its word of each phone; the word is the one that the phone's middle lies in."""
     spoken = [w for w in words or [] if w.label.lower() not in SILENCE_NAMES]
     owners, at = [], 0
     for phone in phones:
@@ -73,13 +73,13 @@ def places(phones: list[Interval], words: list[Interval] | None) -> list[str]:
 
 
 def find_word(lang: LangDir, word: str) -> int | None:
-    """The number of a word, whatever its case; 0, <eps>, for the usual names of silence; None for an unknown word."""
+    """The number of a word, in capitals or not; 0, <eps>, for the usual names of silence; None for an unknown word."""
     number = next((lang.words[w] for w in (word, word.upper(), word.lower()) if w in lang.words), None)
     return 0 if number is None and word.lower() in SILENCE_NAMES else number
 
 
 class Pronunciations:
-    """Words as phones, by the lexicon of a language directory.
+    """The pronunciations of words, by the lexicon of a language directory.
 
     Nothing is heard here: of several pronunciations the first is taken whose HMMs have room in the word's frames, or the shortest; its
     phones share the frames equally. That is a start for training and realignment, not a phone alignment. `unknown` counts words that
@@ -94,7 +94,7 @@ class Pronunciations:
             self._of_word.setdefault(word, []).append(phones)
 
     def spread(self, word: str, frames: int) -> list[tuple[int, int]]:
-        """(phone, frames) for each phone of the word; together they have `frames` frames."""
+        """Divide `frames` frames among the phones of a word: (phone, frames) for each."""
         number = find_word(self.lang, word)
         if number is None:
             self.unknown[word] += 1

@@ -1,4 +1,4 @@
-"""From phones in time to transition_ids: the frames of each phone are shared equally among the states of its HMM.
+"""Conversion of phones in time to transition_ids: the frames of each phone are shared equally among the states of its HMM.
 
 That is what can be said where a source knows phones only: no acoustic evidence is used inside a phone, as in Kaldi's flat start. The
 path goes through as many states as the phone has frames for, in the order of the topology, the earlier states getting the odd frames.
@@ -32,7 +32,10 @@ class PhoneStates:
         self._known: dict[tuple[int, int], np.ndarray] = {}
 
     def transition_ids(self, phones: Sequence[int], frames: Sequence[int]) -> np.ndarray:
-        """(sum of `frames`,) int32 for phones that have so many frames each; in Kaldi's order, self-loops behind the way out."""
+        """The transition_ids (sum of `frames`,) int32 of phones that have so many frames each.
+
+        They are in Kaldi's order: self-loops behind the transition out of the state.
+        """
         parts = []
         for phone, count in zip(phones, frames, strict=True):
             self.too_short += 0 < count < self.model.topology.min_length(phone)
@@ -56,7 +59,7 @@ class PhoneStates:
 
 
 def state_path(entry: Entry, frames: int) -> list[int]:
-    """The states of the longest way through `entry` in rising order that takes at most `frames` frames.
+    """The states of the longest path through `entry` in rising order that takes at most `frames` frames.
 
     If there is none, the last `frames` emitting states.
     """

@@ -1,4 +1,4 @@
-"""From a dictionary directory to a language directory, file by file as Kaldi's utils/prepare_lang.sh makes it.
+"""Makes a language directory from a dictionary directory, file by file as Kaldi's utils/prepare_lang.sh.
 
 The lexicon transducer L has three states of its own: start 0, loop 1, where words begin, and silence 2, which has an arc with
 the optional silence to the loop. Every pronunciation leads from the loop to the loop (without silence behind it) or to state 2
@@ -29,7 +29,7 @@ _KIND = {"_B": "begin", "_E": "end", "_I": "internal", "_S": "singleton"}
 
 @dataclass
 class LangOptions:
-    """Options of `prepare_lang`."""
+    """The options of `prepare_lang`."""
 
     position_dependent_phones: bool = option(True, "mark phones with their place in the word: _B, _E, _I, _S")
     share_silence_phones: bool = option(False, "all silence phones share their pdfs")
@@ -80,7 +80,10 @@ def prepare_lang(dict_dir: str | os.PathLike[str], oov: str, tmp: str | os.PathL
 
 
 def add_disambiguation(lexicon: Sequence[Pronunciation]) -> tuple[list[Pronunciation], int]:
-    """The lexicon with #1, #2, ... behind pronunciations that are not unique or begin another one; and the highest number."""
+    """Add disambiguation symbols to the lexicon: #1, #2, ... behind pronunciations that are not unique or begin another one.
+
+    Returns it, and the highest number.
+    """
     count = Counter(entry.phones for entry in lexicon)
     prefixes = {entry.phones[:n] for entry in lexicon for n in range(1, len(entry.phones))}
     used: Counter[tuple[str, ...]] = Counter()
@@ -98,7 +101,7 @@ Arc = tuple[int, int, int, int, float]
 
 def lexicon_arcs(lexicon: Sequence[Pronunciation], words: SymbolTable, phones: SymbolTable, sil_prob: float,
                  silence: str | None, silence_disambig: str | None) -> list[Arc]:
-    """Arcs (source, destination, phone, word, cost) of the lexicon transducer; without `silence` the loop is state 0.
+    """The arcs (source, destination, phone, word, cost) of the lexicon transducer; without `silence` the loop is state 0.
 
     State 0 is the start; the loop (1, or 0 without silence) is final.
     """
@@ -147,7 +150,7 @@ def _positioned(entry: Pronunciation) -> Pronunciation:
 
 
 def _write_phones(lang: Path, source: DictDir, disambig: list[str], options: LangOptions) -> SymbolTable:
-    """`phones.txt`, `topo` and all that `phones/` says of phones; returns the symbol table."""
+    """Write `phones.txt`, `topo` and the files below `phones/`; returns the symbol table."""
     positions = POSITION_SUFFIXES if options.position_dependent_phones else ()
     quiet = {p for group in source.silence for p in group}
 
@@ -203,7 +206,7 @@ def _write_symbols(path: Path, table: SymbolTable) -> None:
 
 
 def _write_lists(lang: Path, lists: dict[str, list[list[str]]], table: SymbolTable) -> None:
-    """Each list as `.txt`, `.int` and, with colons, `.csl`."""
+    """Write each list as `.txt`, `.int` and, with colons, `.csl`."""
     for name, rows in lists.items():
         numbers = [[str(table[s]) for s in row] for row in rows]
         write_text(lang / f"{name}.txt", "".join(" ".join(row) + "\n" for row in rows))

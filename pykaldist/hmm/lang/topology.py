@@ -19,7 +19,7 @@ NO_PDF = -1
 
 @dataclass(frozen=True)
 class HmmState:
-    """A state: its pdf-class (-1 in the final state), the one of its self-loop, and (destination, probability) pairs."""
+    """A state of an HMM: its pdf-class (-1 in the final state), that of its self-loop, and (destination, probability) pairs."""
 
     forward_pdf_class: int
     self_loop_pdf_class: int
@@ -30,7 +30,7 @@ Entry = tuple[HmmState, ...]
 
 
 class Topology:
-    """Which phones share which HMM prototype.
+    """The HMM topology of all phones: HMM prototypes, and which phones have which.
 
     `entries` are the prototypes, `phone_entry` maps a phone to its index in them. Raises UserError for a topology that no HMM
     can have.
@@ -64,7 +64,7 @@ class Topology:
         return 1 + max(max(s.forward_pdf_class, s.self_loop_pdf_class) for s in self.entry(phone))
 
     def min_length(self, phone: int) -> int:
-        """The fewest frames in which `phone` can be traversed."""
+        """The least number of frames that `phone` takes."""
         self.entry(phone)
         return self._min_lengths[self.phone_entry[phone]]
 
@@ -73,8 +73,7 @@ class Topology:
         """Read `<Topology> ... </Topology>`, binary or text."""
         reader.expect("<Topology>")
         if not reader.binary:
-            entries, phone_entry = _read_text(reader)
-            return cls(entries, phone_entry, reader.name)
+            return cls(*_read_text(reader), reader.name)
         phones, phone_entry = reader.int_vector(), reader.int_vector()
         count = reader.integer()
         is_hmm = count != -1  # -1 stands before the count where self-loops have pdf-classes of their own
@@ -95,7 +94,7 @@ class Topology:
         return cls(entries, {int(p): int(phone_entry[p]) for p in phones}, reader.name)
 
     def write(self, writer: KaldiWriter) -> None:
-        """Write it as Kaldi does."""
+        """Write the topology as Kaldi does."""
         writer.token("<Topology>")
         if writer.binary:
             self._write_binary(writer)
@@ -220,7 +219,7 @@ def _read_text_state(reader: KaldiReader) -> HmmState:
 
 
 def read_topology(path: str | os.PathLike[str]) -> Topology:
-    """The `topo` file of a language directory."""
+    """Read the `topo` file of a language directory."""
     return Topology.read(KaldiReader.open(path))
 
 

@@ -1,4 +1,4 @@
-"""The stages whose systems have transforms of their own: LDA+MLLT, speaker-adaptive training, and alignment with fMLLR.
+"""The stages of systems with transforms of the features: LDA+MLLT, speaker-adaptive training, and alignment with fMLLR.
 
 Beside what experiment.py names, a directory has `final.mat` and `splice_opts`, `full.mat` (all of LDA's directions); a speaker-adapted one
 the model `final.alimdl` for features that are not adapted, and `trans.<job>`, a matrix for each speaker of its data.
@@ -69,8 +69,10 @@ def train_lda_mllt_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike
 def train_sat_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp_dir: PathLike, max_leaves: int, totgauss: int,
                   options: SatOptions, align_options: AlignOptions, fmllr_options: FmllrOptions, nj: int = 1,
                   log: Callable[[str], None] = print, device: str = "cpu", stage: int = 0) -> str:
-    """Train a speaker-adapted system on the features of `ali_dir`, from its alignment, and its transforms where it has them; returns a
-    line that says what came out."""
+    """Train a speaker-adapted system on the features of `ali_dir`, from its alignment, and its transforms where it has them.
+
+    Returns a line that says what came out.
+    """
     data, lang, ali, exp = DataDir(data_dir), LangDir(lang_dir), Path(ali_dir), Path(exp_dir)
     pipeline, engine = FeaturePipeline.from_dir(ali), make_engine(device, nj)
     with replacing(exp, ali):
@@ -160,7 +162,7 @@ def _read_transforms(path: Path, rows: Mapping[str, np.ndarray]) -> Transforms:
 
 
 def _write_transforms(path: Path, data: DataDir, transforms: Transforms, nj: int) -> None:
-    """`trans.1` to `trans.<nj>`, and no others; each speaker once, in the first job that has utterances of his."""
+    """Write `trans.1` to `trans.<nj>`, and remove others; each speaker stands once, in the first job that has utterances of his."""
     left = dict(transforms)
     for old in path.glob("trans.*"):
         old.unlink()

@@ -1,4 +1,4 @@
-"""The stages that train and align, from directories to directories: what they read, and the files that they leave behind.
+"""The stages that train GMM systems and align with them: which directories they read, and which files they leave.
 
 Those that learn transforms of the features are in adapted_experiment.py.
 A directory with a model has `final.mdl`, `tree`, `cmvn_opts`, `delta_opts`, `phones.txt`, and alignments (alignment_dir.py).
@@ -96,7 +96,7 @@ def align_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir
 
 @contextlib.contextmanager
 def replacing(exp: Path, ali: Path) -> Iterator[None]:
-    """Hold the folder `exp`, which a training that starts from `ali` is about to replace."""
+    """Hold the folder `exp`, which a training that starts from `ali` is about to replace, for the block."""
     if exp.resolve() == ali.resolve():
         raise UserError(f"{exp} is both source and target; write to another directory.")
     with locked(exp):
@@ -104,7 +104,9 @@ def replacing(exp: Path, ali: Path) -> Iterator[None]:
 
 
 def read_start(ali_dir: PathLike, lang: LangDir, corpus: Corpus) -> tuple[np.ndarray, TransitionModel]:
-    """The alignment that a training starts from: transition_ids of all frames of `corpus`, 0 where there are none, and their model.
+    """Read the alignment that a training starts from, and its model.
+
+    It has the transition_ids of all frames of `corpus`, 0 where there are none.
 
     Raises UserError where it has pdfs only, is of other features or another language directory, or lacks more than a tenth of the corpus.
     """
@@ -116,8 +118,10 @@ def read_start(ali_dir: PathLike, lang: LangDir, corpus: Corpus) -> tuple[np.nda
 
 
 def of_corpus(labels: Mapping[str, np.ndarray], corpus: Corpus, where: Path) -> np.ndarray:
-    """The labels of all frames of `corpus` in a row, 0 where there are none; raises UserError where they do not fit, or lack more than a
-    tenth of the utterances."""
+    """The labels of all frames of `corpus` in one array, 0 where there are none.
+
+    Raises UserError where they do not fit, or lack more than a tenth of the utterances.
+    """
     tids, missing = np.zeros(len(corpus.feats), dtype=np.int32), []
     for number, utt in enumerate(corpus.utts):
         if utt not in labels:
@@ -133,7 +137,7 @@ def of_corpus(labels: Mapping[str, np.ndarray], corpus: Corpus, where: Path) -> 
 
 
 def begin(exp: Path, stage: int) -> Checkpoint:
-    """Remove what the folder has of an older training, except to go on with it at iteration `stage`."""
+    """Remove the files of an older training, unless this one goes on with it at iteration `stage`."""
     checkpoint = Checkpoint(exp, stage)
     if not checkpoint.stage:
         clear(exp)
@@ -142,7 +146,7 @@ def begin(exp: Path, stage: int) -> Checkpoint:
 
 def finish_training(exp: Path, lang: LangDir, data: DataDir, corpus: Corpus, pipeline: FeaturePipeline, system: State, nj: int,
                     log: Callable[[str], None], checkpoint: Checkpoint) -> str:
-    """Write what a training made, the model last; returns a line that says what came out."""
+    """Write the files of a training that has ended, the model last; returns a line that says what came out."""
     write_tree(exp / "tree", system.tree)
     pipeline.save(exp)
     finish(exp, lang, data, corpus, system.alignments, nj, log)
@@ -153,7 +157,10 @@ def finish_training(exp: Path, lang: LangDir, data: DataDir, corpus: Corpus, pip
 
 
 def load_corpus(data: DataDir, lang: LangDir, pipeline: FeaturePipeline, nj: int, log: Callable[[str], None]) -> Corpus:
-    """The corpus of a data directory; raises UserError for a number of jobs without sense, warns of words that the lexicon lacks."""
+    """Read the corpus of a data directory; warns of words that the lexicon lacks.
+
+    Raises UserError for a number of jobs without sense.
+    """
     if not 1 <= nj <= len(data.utterances()):
         raise UserError(f"--nj: expected a number from 1 to {len(data.utterances())}, the utterances of {data.path}; found {nj}.")
     corpus = Corpus.load(data, lang, pipeline)
@@ -164,7 +171,7 @@ def load_corpus(data: DataDir, lang: LangDir, pipeline: FeaturePipeline, nj: int
 
 def finish(exp: Path, lang: LangDir, data: DataDir, corpus: Corpus, alignments: Alignments, nj: int,
            log: Callable[[str], None]) -> None:
-    """Write the alignments, and what else belongs to them; name the utterances that have none."""
+    """Write the alignments, and the files that belong to them; name the utterances that have none."""
     if alignments.failed:
         log(f"WARNING: {len(alignments.failed)} utterances of {data.path} have no alignment: {name_some(alignments.failed)}.")
     shutil.copyfile(lang.file("phones.txt"), exp / "phones.txt")
@@ -172,13 +179,13 @@ def finish(exp: Path, lang: LangDir, data: DataDir, corpus: Corpus, alignments: 
 
 
 def aligned_line(corpus: Corpus, alignments: Alignments) -> str:
-    """How many utterances were aligned, for the line that says what came out."""
+    """A text of how many utterances were aligned, for the line that says what came out."""
     retried = f", {len(alignments.retried)} of them at the second try" if alignments.retried else ""
     return f"{len(corpus) - len(alignments.failed)} of {len(corpus)} utterances aligned{retried}"
 
 
 def check_phones(lang: LangDir, src: Path) -> None:
-    """The model's phones must be those of the language directory, disambiguation symbols aside."""
+    """Check that the model's phones are those of the language directory, disambiguation symbols aside."""
     if (src / "phones.txt").is_file():
         model = SymbolTable.read(src / "phones.txt")
         for symbol in sorted({*model, *lang.phones}):

@@ -1,4 +1,4 @@
-"""EM along alignments, iteration by iteration: what the trainings of monophones and of context-dependent systems have in common.
+"""The iterations of EM along alignments, which all GMM trainings have in common.
 
 An iteration may align first, may learn a transform of the features (`Adaptation`), then estimates transitions and Gaussians and splits
 these; their number grows by the same amount in each iteration up to `max_iter_inc`. How far a training has come is kept in `resume.npz`,
@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -38,7 +38,7 @@ _GMM = ("offsets", "weights", "means_invvars", "inv_vars", "gconsts")
 
 @dataclass
 class TrainingOptions:
-    """What all trainings take, over the options of the alignment."""
+    """The options of every GMM training, beside those of the alignment."""
 
     num_iters: int = option(35, "iterations of training")
     max_iter_inc: int = option(25, "last iteration in which the number of Gaussians grows")
@@ -57,24 +57,29 @@ class Adaptation(Protocol):
 
     def update(self, iteration: int, gmm: AmDiagGmm, feats: np.ndarray, tids: np.ndarray, model: TransitionModel) -> tuple[
             AmDiagGmm, np.ndarray, str]:
-        """The model and the features (N, D) that iteration `iteration` goes on with, and what to log about it (may be empty).
+        """Learn the transform in iteration `iteration`; returns the model and the features (N, D) to go on with, and a line for the log.
+
+        The line may be empty.
 
         `tids` is the alignment of all frames, 0 where there is none.
         """
         ...
 
     def state(self) -> dict[str, np.ndarray]:
-        """All that was learned so far."""
+        """Everything that was learned so far, as arrays by name."""
         ...
 
     def restore(self, state: dict[str, np.ndarray]) -> np.ndarray:
-        """Take up such a state; the features (N, D) that it makes."""
+        """Take over such a state; returns the features (N, D) that it makes."""
         ...
 
 
 @dataclass
 class State:
-    """A system in the making. `feats` (N, D) are the features in the space of the model, `frames` those that `alignments` aligns."""
+    """A system in training: its model, features and alignments.
+
+    `feats` (N, D) are the features in the space of the model, `frames` those that `alignments` aligns.
+    """
 
     tree: ContextDependency
     transition_model: TransitionModel
@@ -89,13 +94,13 @@ class State:
         self.aligned(self.alignments)
 
     def aligned(self, alignments: Alignments) -> None:
-        """Go on with these alignments."""
+        """Replace the alignments."""
         self.alignments = alignments
         self.frames = AlignedFrames.group(alignments.tids, self.transition_model)
 
 
 class Checkpoint:
-    """`resume.npz` in the folder `exp`. `stage` is the iteration to go on with, or 0 to begin."""
+    """The state of a training on disk: `resume.npz` in the folder `exp`. `stage` is the iteration to go on with, or 0 to begin."""
 
     seconds = 10.0  # between one and the next: the iterations of a small corpus take hardly longer than writing them down
 
@@ -104,12 +109,12 @@ class Checkpoint:
         self._last = time.monotonic()
 
     def keep(self, iteration: int, state: State, adaptation: Adaptation | None) -> bool:
-        """Write down the state before `iteration`, if the last time is long enough ago; whether that was so."""
+        """Write the state before `iteration`, if the last time is long enough ago; returns whether it was."""
         if time.monotonic() - self._last < self.seconds:
             return False
         tree = io.BytesIO()
         state.tree.write(KaldiWriter(tree))
-        learned = {f"learned_{name}": array for name, array in (adaptation.state() if adaptation else {}).items()}
+        learned: dict[str, Any] = {f"learned_{name}": array for name, array in (adaptation.state() if adaptation else {}).items()}
         with atomic_open(self.path, "wb") as stream:
             np.savez(stream, iteration=iteration, tree=np.frombuffer(tree.getvalue(), np.uint8), log_probs=state.transition_model.log_probs,
                      tids=state.alignments.tids, retried=np.array(state.alignments.retried, dtype=str),
@@ -118,7 +123,7 @@ class Checkpoint:
         return True
 
     def load(self, corpus: Corpus, topology: Topology, adaptation: Adaptation | None) -> State:
-        """The state before iteration `stage`; raises UserError where there is none, or it is of another corpus."""
+        """Read the state before iteration `stage`; raises UserError where there is none, or it is of another corpus."""
         exp, again = self.path.parent, "leave --stage out to begin again"
         if not self.path.is_file():
             raise UserError(f"--stage {self.stage}: {exp} has no training to go on with (resume.npz); {again}.")
@@ -147,7 +152,7 @@ class Checkpoint:
         return State(tree, model, gmm, Alignments(kept["tids"], kept["retried"].tolist()), feats, rng)
 
     def done(self) -> None:
-        """The training has ended."""
+        """Remove the checkpoint: the training has ended."""
         self.path.unlink(missing_ok=True)
 
 
@@ -175,7 +180,7 @@ class Training:
         self._step = max(0, self.last_gauss - self.first_gauss) // max(1, self.options.max_iter_inc)
 
     def run(self, state: State, numbers: Iterable[int], bar: Progress, checkpoint: Checkpoint | None = None) -> None:
-        """Iterations `numbers`, which change `state`."""
+        """Run the iterations `numbers`, which change `state`."""
         for iteration in numbers:
             if checkpoint is not None and checkpoint.keep(iteration, state, self.adaptation):
                 self.log(f"--stage {iteration} would go on from here")

@@ -38,7 +38,7 @@ class LdaMlltOptions(TriphoneOptions):
 
 @dataclass
 class Spliced:
-    """The features of `corpus`, spliced: (N, dim)."""
+    """The spliced features of `corpus`: (N, dim)."""
 
     corpus: Corpus
     options: SpliceOptions
@@ -51,7 +51,7 @@ class Spliced:
         return splice(self.corpus.utterance_feats(number), self.options.left_context, self.options.right_context)
 
     def lda(self, pdfs: np.ndarray, num_pdfs: int) -> np.ndarray:
-        """LDA's full matrix (dim, dim) float64 for the pdf of every frame, below 0 where the frame does not count."""
+        """Estimate LDA's full matrix (dim, dim) float64 for the pdf of every frame, below 0 where the frame does not count."""
         stats, offsets = LdaStats(self.dim, num_pdfs), self.corpus.offsets
         for number in range(len(self.corpus)):
             mine = pdfs[offsets[number]:offsets[number + 1]]
@@ -59,13 +59,13 @@ class Spliced:
         return stats.transform(self.dim)[1]
 
     def through(self, matrix: np.ndarray) -> np.ndarray:
-        """All frames through a matrix (D, dim): (N, D) float32."""
+        """Multiply all frames by a matrix (D, dim): (N, D) float32."""
         return np.concatenate([apply_transform(self.utterance(number), matrix, "LDA") for number in range(len(self.corpus))])
 
 
 @dataclass
 class Mllt:
-    """MLLT in the iterations `iters`, of the features `spliced` through the first `dim` rows of LDA's matrix `full`.
+    """The learning of MLLT in the iterations `iters`, on the features `spliced` through the first `dim` rows of LDA's matrix `full`.
 
     `turn` (dim, dim) is the product of what was estimated.
     """
@@ -82,7 +82,7 @@ class Mllt:
 
     @property
     def matrix(self) -> np.ndarray:
-        """From spliced features to the space of the model, float64."""
+        """The matrix from spliced features to the space of the model, float64."""
         return self.turn @ self.full[:len(self.turn)]
 
     def update(self, iteration: int, gmm: AmDiagGmm, feats: np.ndarray, tids: np.ndarray, model: TransitionModel) -> tuple[
@@ -108,7 +108,7 @@ class Mllt:
 def train_lda_mllt(corpus: Corpus, lang: LangDir, tids: np.ndarray, old: TransitionModel, max_leaves: int, totgauss: int,
                    splicing: SpliceOptions, options: LdaMlltOptions, align_options: AlignOptions, engine: Engine | None = None,
                    log: Callable[[str], None] = print, checkpoint: Checkpoint | None = None) -> tuple[State, np.ndarray, np.ndarray]:
-    """Train on `corpus`, whose features are not spliced yet; the rest as `train_triphones`.
+    """Train an LDA+MLLT system on `corpus`, whose features are not spliced yet; the rest is as in `train_triphones`.
 
     Returns the system, the matrix from spliced features to its space (dim, D), and LDA's full matrix (D, D), both float64.
     """

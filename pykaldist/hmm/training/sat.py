@@ -38,7 +38,10 @@ class SatOptions(TriphoneOptions):
 
 @dataclass
 class Fmllr:
-    """fMLLR in the iterations `iters`, from the features `unadapted` (N, D); `transforms` are what was estimated last."""
+    """The learning of fMLLR in the iterations `iters`, from the features `unadapted` (N, D).
+
+    `transforms` are what was estimated last.
+    """
 
     iters: set[int]
     unadapted: np.ndarray
@@ -76,7 +79,9 @@ def train_sat(corpus: Corpus, utt2spk: dict[str, str], lang: LangDir, tids: np.n
               max_leaves: int, totgauss: int, options: SatOptions, align_options: AlignOptions, fmllr_options: FmllrOptions,
               engine: Engine | None = None, log: Callable[[str], None] = print, checkpoint: Checkpoint | None = None) -> tuple[
         State, AmDiagGmm, Transforms]:
-    """Train on `corpus`, whose features are not adapted, from an alignment and transforms for it; the rest as `train_triphones`.
+    """Train a speaker-adapted system on `corpus`, whose features are not adapted, from an alignment and transforms for it.
+
+    The rest is as in `train_triphones`.
 
     Returns the system, its twin for features that are not adapted, and the speakers' transforms.
     """

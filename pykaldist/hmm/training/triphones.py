@@ -49,7 +49,7 @@ class TriphoneOptions(TrainingOptions):
 
 def grow(stats: TreeStats, lang: LangDir, max_leaves: int, options: TriphoneOptions, log: Callable[[str], None] = print) -> tuple[
         ContextDependency, TransitionModel]:
-    """Questions, tree and initial transition model from `stats`, by the topology, roots and extra questions of `lang`."""
+    """Make questions, tree and initial transition model from `stats`, by the topology, roots and extra questions of `lang`."""
     topology = read_topology(lang.file("topo"))
     num_pdf_classes = max(map(topology.num_pdf_classes, topology.phones))
     found = automatic_questions(stats, lang.phone_sets, [1] if num_pdf_classes > 1 else [0], np.random.default_rng(options.seed))
@@ -64,7 +64,10 @@ def grow(stats: TreeStats, lang: LangDir, max_leaves: int, options: TriphoneOpti
 
 
 def one_gaussian_each(stats: TreeStats, tree: ContextDependency) -> tuple[AmDiagGmm, np.ndarray]:
-    """A Gaussian for each pdf, from the statistics of its states, and the pdfs' occupancies; the mean of all where there are none."""
+    """Make one Gaussian for each pdf from the statistics of its states; returns them, and the pdfs' occupancies.
+
+    A pdf without statistics has the mean of all.
+    """
     sums = np.zeros((tree.num_pdfs, stats.sums.shape[1]))
     np.add.at(sums, [tree.compute(values[:-1], values[-1]) for values in stats.values.tolist()], stats.sums)
     return AmDiagGmm.from_sums(np.where(sums[:, :1] > 0, sums, stats.sums.sum(axis=0))), sums[:, 0]

@@ -1,4 +1,4 @@
-"""Growing a decision tree: from roots by the splits that raise the likelihood most, then merging leaves that hardly differ.
+"""Growing of a decision tree: from its roots by the splits that raise the likelihood most, then by merging leaves that hardly differ.
 
 A root belongs to a set of phones, for all its pdf-classes together ("shared") or one root each. Of all leaves and all questions the
 split with the highest gain in log-likelihood comes next, while that is above `thresh` and there are fewer than `max_leaves` leaves.
@@ -26,7 +26,7 @@ from pykaldist.progress import Progress
 
 @dataclass(frozen=True)
 class Root:
-    """A line of phones/roots.int."""
+    """A line of phones/roots.int: phones that share a root, or have one each, which may be split or not."""
 
     phones: tuple[int, ...]
     shared: bool = True
@@ -35,7 +35,7 @@ class Root:
 
 @dataclass(frozen=True)
 class GrownTree:
-    """The tree, and its log-likelihood on the statistics, in all and before the first split."""
+    """A grown tree, and its log-likelihood on the statistics, in all and before the first split."""
 
     tree: ContextDependency
     log_likelihood: float
@@ -45,9 +45,10 @@ class GrownTree:
 
 
 def read_roots(lang: LangDir) -> list[Root]:
-    """`phones/roots.int`; raises UserError for a line of another form, or a phone in two of them."""
+    """Read `phones/roots.int`; raises UserError for a line of another form, or a phone in two of them."""
     path = lang.file("phones/roots.int")
-    roots, seen = [], set()
+    roots: list[Root] = []
+    seen: set[int] = set()
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         shared, split, *phones = line.split() if len(line.split()) > 2 else ("", "")
         if shared not in ("shared", "not-shared") or split not in ("split", "not-split") or not all(p.isdecimal() for p in phones):
@@ -60,7 +61,7 @@ def read_roots(lang: LangDir) -> list[Root]:
 
 
 class _Leaf:
-    """A leaf in the making: its events, and the best split of them."""
+    """A leaf of a tree that is being grown: its events, and the best split of them."""
 
     def __init__(self, builder: _Builder, events: np.ndarray, total: np.ndarray) -> None:
         self.events, self.total = events, total
@@ -170,7 +171,7 @@ def build_tree(stats: TreeStats, roots: Sequence[Root], questions: Questions, nu
 
 
 def _ends(root: _Leaf) -> list[_Leaf]:
-    """The leaves below, from yes to no."""
+    """The leaves below a leaf that was split, from yes to no."""
     found, stack = [], [root]
     while stack:
         leaf = stack.pop()
@@ -188,7 +189,7 @@ def _event_map(leaf: _Leaf) -> EventMap:
 
 
 def _merge(sums: np.ndarray, thresh: float) -> np.ndarray:
-    """The group (a row's number) of each row after merging pairs, the cheapest first, while that costs no more than `thresh`."""
+    """The group (a row's number) of each row after pairs were merged, the cheapest first, while that costs no more than `thresh`."""
     group, sums = np.arange(len(sums)), sums.copy()
     value = log_likelihood(sums)
     alive = sums[:, 0] > 0
@@ -201,10 +202,10 @@ def _merge(sums: np.ndarray, thresh: float) -> np.ndarray:
         cost[row, others] = cost[others, row] = value[row] + value[others] - log_likelihood(sums[row] + sums[others])
 
     if thresh > 0:
-        for row in np.flatnonzero(alive):
+        for row in np.flatnonzero(alive).tolist():
             price(row)
         while cost.min(initial=np.inf) <= thresh:
-            keep, gone = sorted(np.unravel_index(cost.argmin(), cost.shape))
+            keep, gone = sorted(map(int, np.unravel_index(cost.argmin(), cost.shape)))
             sums[keep] += sums[gone]
             value[keep] = log_likelihood(sums[keep])
             alive[gone] = False

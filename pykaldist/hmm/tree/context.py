@@ -1,4 +1,4 @@
-"""Alignments seen as phones in their context: the window of phones and the HMM state of every frame.
+"""The window of phones and the HMM state of every frame of an alignment.
 
 A frame of the j-th phone of an utterance has the window (phone[j - P], ..., phone[j - P + N - 1]), 0 beyond the edges (Kaldi's N and P:
 the tree's `width` and `central`). A corpus has far fewer different windows than frames, so whatever depends on them (a tree's answers,
@@ -19,8 +19,10 @@ from pykaldist.hmm.tree.tree import ContextDependency
 
 @dataclass(frozen=True)
 class ContextFrames:
-    """The different states in context of an alignment: `windows` (E, width) int32 and `hmm_state` (E,) int32, and of every frame
-    `state`, a row of these (int32, -1 where the frame is not aligned), and `transition`, which of the ways out of its HMM state it takes.
+    """The different states in context of an alignment, and the one of every frame.
+
+    The states are `windows` (E, width) int32 and `hmm_state` (E,) int32. Of every frame there is `state`, a row of these (int32, -1
+    where the frame is not aligned), and `transition`, which of the transitions out of its HMM state it takes.
     """
 
     windows: np.ndarray
@@ -30,8 +32,10 @@ class ContextFrames:
 
     @classmethod
     def of_alignments(cls, tids: np.ndarray, offsets: np.ndarray, model: TransitionModel, width: int, central: int) -> ContextFrames:
-        """From transition_ids of all frames of a corpus (0 throughout an utterance that failed); utterance u has the frames
-        `offsets[u]:offsets[u + 1]`."""
+        """Find the states in context from the transition_ids of all frames of a corpus (0 throughout an utterance that failed).
+
+        Utterance u has the frames `offsets[u]:offsets[u + 1]`.
+        """
         parts, repeats = [np.zeros((0, width), dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
         for first, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
             if tids[first:end].all():
@@ -64,7 +68,9 @@ class ContextFrames:
 
 def convert_alignments(tids: np.ndarray, offsets: np.ndarray, old: TransitionModel, tree: ContextDependency,
                        new: TransitionModel) -> np.ndarray:
-    """The same paths through the same HMMs as transition_ids of another tree and model (Kaldi's convert-ali), int32; 0 stays 0.
+    """Convert alignments to transition_ids of another tree and model: the same paths through the same HMMs (Kaldi's convert-ali).
+
+    They are int32; 0 stays 0.
 
     Raises UserError where a model's self-loops have pdfs of their own, or the models have different phones or HMMs.
     """

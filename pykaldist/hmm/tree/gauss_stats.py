@@ -1,4 +1,4 @@
-"""Sums of frames as one Gaussian with diagonal covariance sees them: what decision trees are grown by.
+"""The likelihood of frames under one Gaussian with diagonal covariance, from their sums: the measure by which decision trees are grown.
 
 n frames with sums x and x2 of their values and squares have, under the Gaussian that fits them best, the log-likelihood
     L = -n/2 sum_d [ log 2 pi + log max(var_d, floor) + var_d / max(var_d, floor) ],     var = x2 / n - (x / n)^2,
@@ -15,12 +15,12 @@ VARIANCE_FLOOR = 0.01
 
 
 def pack_sums(count: np.ndarray, x: np.ndarray, x2: np.ndarray) -> np.ndarray:
-    """Counts (E,), sums of values and of squares (E, D) as rows [count, x, x2] (E, 1 + 2 D) float64, which can be added up."""
+    """Put counts (E,), sums of values and of squares (E, D) into rows [count, x, x2] (E, 1 + 2 D) float64, which can be added up."""
     return np.concatenate([count[:, None], x, x2], axis=1).astype(np.float64)
 
 
 def log_likelihood(sums: np.ndarray) -> np.ndarray:
-    """L of each row [count, x, x2] (..., 1 + 2 D), float64 (...,); 0 for a row without frames."""
+    """The log-likelihood L of each row [count, x, x2] (..., 1 + 2 D), float64 (...,); 0 for a row without frames."""
     dim = sums.shape[-1] // 2
     count = sums[..., :1]
     n = np.where(count > 0, count, 1.0)

@@ -1,4 +1,4 @@
-"""Splits an alignment into phones: where each one begins, and how long it is (Kaldi's hmm/hmm-utils.cc, SplitToPhones).
+"""Division of an alignment into phones: where each one begins, and how long it is (Kaldi's hmm/hmm-utils.cc, SplitToPhones).
 
 In Kaldi's order the self-loops of a state stand behind its way out, so that a phone ends with the last self-loop behind a transition that
 leaves it; in the order of time it ends with that transition. An alignment says itself in which order it is.
@@ -13,7 +13,7 @@ from pykaldist.hmm.tree.transition_model import TransitionModel
 
 
 def is_reordered(tids: np.ndarray, model: TransitionModel) -> bool:
-    """True if self-loops stand behind the way out of their state."""
+    """True if self-loops stand behind the transition out of their state (Kaldi's order)."""
     loops = model.tid_is_self_loop[tids]
     changes = np.flatnonzero(model.tid2state[tids[1:]] != model.tid2state[tids[:-1]])
     telling = changes[loops[changes] | loops[changes + 1]]

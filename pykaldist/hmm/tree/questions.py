@@ -22,7 +22,7 @@ Questions = Mapping[int, list[frozenset[int]]]  # by the tree's key: sets of val
 
 def automatic_questions(stats: TreeStats, phone_sets: Sequence[Sequence[int]], pdf_classes: Sequence[int],
                         rng: np.random.Generator) -> list[frozenset[int]]:
-    """Sets of phones by top-down clustering of `phone_sets` on the statistics of `pdf_classes` (the middle state of three: 1).
+    """Find sets of phones by top-down clustering of `phone_sets` on the statistics of `pdf_classes` (the middle state of three: 1).
 
     Phone sets without statistics stand in the question of all phones alone.
     """
@@ -33,7 +33,7 @@ def automatic_questions(stats: TreeStats, phone_sets: Sequence[Sequence[int]], p
     stack = [np.flatnonzero(sums[:, 0] > 0)]
     while stack:
         members = stack.pop()
-        questions.append(frozenset(phone for m in members for phone in phone_sets[m]))
+        questions.append(frozenset(phone for m in members.tolist() for phone in phone_sets[m]))
         if len(members) > 1:
             side = _best_halves(sums[members], rng)
             stack += [members[side], members[~side]]
@@ -41,13 +41,13 @@ def automatic_questions(stats: TreeStats, phone_sets: Sequence[Sequence[int]], p
 
 
 def all_questions(phone_questions: Sequence[frozenset[int]], width: int, num_pdf_classes: int) -> Questions:
-    """Questions for every key of a tree: the phones at each place of the window, and "is the pdf-class at most c"."""
+    """The questions for every key of a tree: the phones at each place of the window, and "is the pdf-class at most c"."""
     by_class = [frozenset(range(c + 1)) for c in range(num_pdf_classes - 1)]
     return {PDF_CLASS: by_class, **{place: list(phone_questions) for place in range(width)}}
 
 
 def _best_halves(sums: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Which side each of n >= 2 rows goes to, bool (n,); neither side is empty."""
+    """The side of each of n >= 2 rows, bool (n,), in the best division in two; neither side is empty."""
     count = len(sums)
     best, best_side = -np.inf, np.arange(count) == 0
     for _ in range(_STARTS):
@@ -61,7 +61,7 @@ def _best_halves(sums: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 @kernel
 def _likelihood(sums: np.ndarray) -> float:
-    """As gauss_stats.log_likelihood, without the constant."""
+    """The log-likelihood of gauss_stats.log_likelihood, without the constant."""
     dim = len(sums) // 2
     n = sums[0]
     total = 0.0

@@ -1,4 +1,4 @@
-"""Transition model: Kaldi's numbering of transition-ids, and the probabilities of the transitions.
+"""Transition model: Kaldi's numbering of transition-ids, and the probabilities of the transitions between HMM states.
 
 A *transition-state* is a tuple (phone, hmm_state, forward_pdf, self_loop_pdf), numbered from 1 in sorted order. It has as many
 *transition-ids* as its HMM state has transitions in the topology; they are numbered from 1, state by state. So a transition_id
@@ -22,7 +22,9 @@ PROBABILITY_FLOOR = 0.01
 
 
 class TransitionModel:
-    """Topology, transition-states, and `log_probs` (float32; index 0 is unused, so that a transition_id is an index).
+    """The transition model: topology, transition-states, and log-probabilities.
+
+    `log_probs` are float32; index 0 is unused, so that a transition_id is an index.
 
     `tuples` is int32 (num_states, 4): phone, hmm_state, forward_pdf, self_loop_pdf, sorted. The arrays `tid2pdf`, `tid2phone`,
     `tid2hmm_state`, `tid2state` (transition-state, from 1), `tid2destination` (HMM state), `tid_is_self_loop`, `tid_is_final`
@@ -56,7 +58,7 @@ class TransitionModel:
 
     @classmethod
     def from_tree(cls, tree: ContextDependency, topology: Topology) -> TransitionModel:
-        """The initial model: every (phone, HMM state) with every pdf it can have in any context; the topology's probabilities."""
+        """Make the initial model: every (phone, HMM state) with every pdf it can have in any context; the topology's probabilities."""
         tuples = set()
         for phone in topology.phones:
             for hmm_state, state in enumerate(topology.entry(phone)):
@@ -72,7 +74,8 @@ class TransitionModel:
 
     @cached_property
     def _state_of(self) -> dict[tuple[int, int, int, int], int]:
-        return {tuple(row): number for number, row in enumerate(self.tuples.tolist(), 1)}
+        return {(phone, hmm_state, forward_pdf, self_loop_pdf): number
+                for number, (phone, hmm_state, forward_pdf, self_loop_pdf) in enumerate(self.tuples.tolist(), 1)}
 
     def tuple2state(self, phone: int, hmm_state: int, forward_pdf: int, self_loop_pdf: int | None = None) -> int:
         """The transition-state (from 1) of a tuple; the self-loop's pdf is the forward one unless given. KeyError if unknown."""
@@ -80,7 +83,7 @@ class TransitionModel:
 
     @cached_property
     def state2self_loop(self) -> np.ndarray:
-        """Transition-state -> its self-loop's transition_id, 0 where it has none (int32, index 0 unused)."""
+        """The self-loop's transition_id of each transition-state, 0 where it has none (int32, index 0 unused)."""
         table = np.zeros(len(self.tuples) + 1, dtype=np.int32)
         loops = np.flatnonzero(self.tid_is_self_loop)
         table[self.tid2state[loops]] = loops
@@ -94,7 +97,7 @@ class TransitionModel:
         return np.where(loops > 0, floored, 0.0).astype(np.float32)
 
     def scaled_log_probs(self, transition_scale: float = 1.0, self_loop_scale: float = 1.0) -> np.ndarray:
-        """Log-probability of each transition_id as graphs use it (float32, index 0 unused).
+        """The log-probability of each transition_id as graphs use it (float32, index 0 unused).
 
         A self-loop counts `self_loop_scale` log p. Another transition counts `self_loop_scale` log(1 - p(self-loop)) plus
         `transition_scale` times its log-probability given that the state is left.
@@ -146,7 +149,7 @@ class TransitionModel:
         return model
 
     def write(self, writer: KaldiWriter) -> None:
-        """Write it as Kaldi does: `<Triples>` where self-loops have the pdf of the forward transition, else `<Tuples>`."""
+        """Write the model as Kaldi does: `<Triples>` where self-loops have the pdf of the forward transition, else `<Tuples>`."""
         width = 3 if self.topology.is_hmm else 4
         kind = "Triples" if width == 3 else "Tuples"
         writer.token("<TransitionModel>")

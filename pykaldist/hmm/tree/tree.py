@@ -1,4 +1,4 @@
-"""Phonetic decision trees: from a window of phones and a pdf-class to a pdf.
+"""Phonetic decision trees, which map a window of phones and a pdf-class to a pdf.
 
 A tree is an event map (Kaldi's tree/event-map.h). An event gives a value to each key: key 0 .. N-1 is the phone at that place of
 the context window, key -1 the pdf-class. Three kinds of node: `Constant` is a leaf, `Split` asks whether a key's value is in a
@@ -21,14 +21,14 @@ PDF_CLASS = -1
 
 @dataclass(frozen=True)
 class Constant:
-    """A leaf: the pdf."""
+    """A leaf of a tree: the pdf."""
 
     answer: int
 
 
 @dataclass(frozen=True)
 class Split:
-    """`yes` where the key's value is in `yes_set`, else `no`."""
+    """A node of a tree that asks a question: `yes` where the key's value is in `yes_set`, else `no`."""
 
     key: int
     yes_set: frozenset[int]
@@ -38,7 +38,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Table:
-    """`table[value]`; None where no event leads."""
+    """A node of a tree that looks a value up: `table[value]`; None where no event leads."""
 
     key: int
     table: tuple[EventMap | None, ...]
@@ -115,7 +115,7 @@ class ContextDependency:
         return cls(width, central, to_pdf)
 
     def write(self, writer: KaldiWriter) -> None:
-        """Write it as Kaldi does."""
+        """Write the tree as Kaldi does."""
         writer.token("ContextDependency")
         writer.integer(self.width)
         writer.integer(self.central)
@@ -193,7 +193,7 @@ def _write(writer: KaldiWriter, node: EventMap | None) -> None:
 
 def root_map(phone_sets: Sequence[Sequence[int]], central: int, shared: Sequence[bool], num_pdf_classes: Callable[[int], int],
              answers: Iterator[EventMap]) -> EventMap:
-    """From the central phone to what `answers` gives for its set: one answer where `shared`, else one for each pdf-class.
+    """The map from the central phone to what `answers` gives for its set: one answer where `shared`, else one for each pdf-class.
 
     The shape is that of Kaldi's GetStubMap: sets are halved until one is left, or until each has one phone and a table by phone is shorter.
     """

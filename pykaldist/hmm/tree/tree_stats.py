@@ -1,4 +1,4 @@
-"""Statistics for a decision tree: the sums of the frames of each state in context, as seen in an alignment (Kaldi's acc-tree-stats)."""
+"""Statistics for a decision tree: the sums of the frames of each state in context of an alignment (Kaldi's acc-tree-stats)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ _BLOCK = 1 << 16  # frames at a time, so that their float64 copies stay small
 
 @dataclass(frozen=True)
 class TreeStats:
-    """E events. `values` (E, width + 1) int32 has the window's phones and, last, the pdf-class, so that a tree's key is a column (the
-    pdf-class has key -1). `in_context` (E,) says whether a tree may ask for the phones around the central one. `sums` (E, 1 + 2 D)."""
+    """The statistics of E events: different states in context.
+
+    `values` (E, width + 1) int32 has the window's phones and, last, the pdf-class, so that a tree's key is a column (the pdf-class has
+    key -1). `in_context` (E,) says whether a tree may ask for the phones around the central one. `sums` (E, 1 + 2 D).
+    """
 
     values: np.ndarray
     in_context: np.ndarray
@@ -29,13 +32,14 @@ class TreeStats:
         return self.values.shape[1] - 1
 
     def part(self, events: np.ndarray) -> TreeStats:
-        """Some of the events: their numbers, or a mask."""
+        """A part of the events, given by their numbers or by a mask."""
         return TreeStats(self.values[events], self.in_context[events], self.sums[events], self.central)
 
 
 def accumulate_tree_stats(feats: np.ndarray, tids: np.ndarray, offsets: np.ndarray, model: TransitionModel, ci_phones: Sequence[int],
                           width: int = 3, central: int = 1) -> TreeStats:
-    """Statistics of `feats` (frames, D) aligned by `tids` (0: not aligned); states of `ci_phones` are modelled without context."""
+    """Sum up the statistics of `feats` (frames, D) aligned by `tids` (0: not aligned); states of `ci_phones` are modelled without context.
+    """
     frames = ContextFrames.of_alignments(tids, offsets, model, width, central)
     order = np.argsort(frames.state, kind="stable")[np.count_nonzero(frames.state < 0):]
     events, dim = len(frames.windows), feats.shape[1]

@@ -1,4 +1,4 @@
-"""Where the machine's Debian mirror has a package, asked of apt-get; no root is needed, and nothing is installed.
+"""Finds the address of a Debian package on the machine's mirror: it asks apt-get, needs no root, and installs nothing.
 
 A machine whose own package lists are missing or old gets lists of its own below a folder, by `apt-get update`, the first time that a
 package is not found.

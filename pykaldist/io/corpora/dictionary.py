@@ -1,4 +1,4 @@
-"""Dictionary directories, Kaldi's data/local/dict: what utils/prepare_lang.sh makes a language directory of."""
+"""Writes dictionary directories (Kaldi's data/local/dict), from which utils/prepare_lang.sh makes a language directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ NOISE_WORDS: Lexicon = {"<SIL>": [("SIL",)], "<UNK>": [("SPN",)]}
 
 
 def read_lexicon(path: str | os.PathLike[str]) -> Lexicon:
-    """`word phone phone ...` on each line; a word may have several lines. Lines that begin with ;;; are comments, as in cmudict.
+    """Read a lexicon: `word phone phone ...` on each line; a word may have several lines.
+
+    Lines that begin with ;;; are comments, as in cmudict.
 
     Raises UserError for a word without phones.
     """

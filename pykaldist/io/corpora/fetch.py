@@ -38,7 +38,7 @@ BREAKS = 5
 
 
 class Unreachable(UserError):
-    """A source that could not be read, or gave something else; another may be tried."""
+    """The error of a source that could not be read, or gave something else; another source may be tried."""
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ _TARBALLS = {  # of Asterisk, which Debian's packages were made of: sums as Debi
 
 
 def sources(languages: Sequence[str]) -> list[list[Archive]]:
-    """What to fetch: Debian's packages, else Asterisk's tarballs."""
+    """The sources to fetch the prompts from, in order: Debian's packages, else Asterisk's tarballs."""
     debs = [name for language in languages for name in (f"{language}-wav", language)]
     return [[Archive((f"apt:{_PACKAGE}-{name}",), *_DEBS[name]) for name in debs],
             [Archive((f"{_UPSTREAM}-{language}-wav-{_VERSION}.tar.gz",), *_TARBALLS[language], into=language) for language in languages]]
@@ -135,7 +135,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def split(prompts: dict[str, list[str]]) -> dict[str, str]:
-    """Prompt -> train, dev or test. Prompts that say the same go to the same part."""
+    """Divide prompts among train, dev and test: prompt -> part. Prompts that say the same go to the same part."""
     parts: dict[str, str] = {}
     found = {}
     for name, words in sorted(prompts.items()):

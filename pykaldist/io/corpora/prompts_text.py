@@ -1,4 +1,4 @@
-"""What Asterisk's voice prompts say, word for word, in five languages, from the lists that come with them.
+"""The transcripts of Asterisk's voice prompts in five languages, made from the lists that come with the prompts.
 
 A list has `name: what is said` on each line. A word is the language, a colon and the word in small letters without accents
 (`es:numero`), for the lists write many words now with them and now without; what is plainly misspelled is mended. Numbers up to ten are

@@ -9,7 +9,7 @@ import tarfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 AR_MAGIC = b"!<arch>\n"
 AR_HEADER = 60
@@ -41,7 +41,7 @@ def _tar(archive: Path) -> Iterator[tarfile.TarFile]:
     with open(archive, "rb") as stream:
         if stream.read(len(AR_MAGIC)) == AR_MAGIC:
             _seek_data(stream)
-            with tarfile.open(fileobj=stream, mode=f"r|{_compression(stream)}") as tar:  # as a stream: something may follow it
+            with tarfile.open(fileobj=stream, mode=_mode(stream)) as tar:  # as a stream: something may follow it
                 yield tar
         else:
             with tarfile.open(archive) as tar:
@@ -58,7 +58,8 @@ def _seek_data(stream: IO[bytes]) -> None:
     raise UnsoundArchive("it has no data.tar")
 
 
-def _compression(stream: IO[bytes]) -> str:
+def _mode(stream: IO[bytes]) -> Literal["r|xz", "r|gz", "r|"]:
+    """How to open the tarball that `stream` is at the start of, by its compression."""
     start = stream.read(6)
     stream.seek(-len(start), 1)
-    return "xz" if start == b"\xfd7zXZ\0" else "gz" if start[:2] == b"\x1f\x8b" else ""
+    return "r|xz" if start == b"\xfd7zXZ\0" else "r|gz" if start[:2] == b"\x1f\x8b" else "r|"

@@ -1,5 +1,5 @@
 """What a computing cluster is, for plans and simulations.
 
-Read in this order: `cluster.py`, nodes, devices and links, read from a cluster file (`*.json`, some lie here); `costs.py`, what steps and
-all-reduces take; `network.py`, what messages take on links that carry one at a time.
+Read in this order: `cluster.py`, nodes, devices and links, read from a cluster file (`*.json`; some are in this folder); `costs.py`, the
+time of steps and all-reduces; `network.py`, the time of messages where several are under way at once.
 """

@@ -1,8 +1,8 @@
-"""A cluster as predictions and simulations see it: nodes x devices, how long a minibatch takes, and what links them.
+"""A cluster, for predictions and simulations: nodes x devices, the time of a minibatch, and the links.
 
-A cluster file is this dataclass as JSON. Times are those of one network and minibatch size, which the file names (`workload`); `sources`
-says of every number where it comes from, by its place in the file (`compute.minibatch_seconds`). Those of `pykaldist/parallel/clusters`
-are of published experiments; `pykaldist plan --write-cluster FILE` writes one of the machine at hand.
+A cluster file is this dataclass as JSON. Its times are those of one network and minibatch size, which the file names (`workload`).
+`sources` says for every number where it comes from, by its place in the file (`compute.minibatch_seconds`). The cluster files in
+`pykaldist/parallel/clusters` are of published experiments. `pykaldist plan --write-cluster FILE` writes one of the machine that it runs on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FLOAT32 = 4  # bytes of a value in an exchange
 
 
 class _Bad(UserError):
-    """A value that does not fit; the place in the file is put before it on the way up."""
+    """A value that does not fit. Its place in the file is put in front while the exception is raised again."""
 
 
 def _require(good: bool, name: str, value: Any, expected: str) -> None:
@@ -34,9 +34,9 @@ def _require(good: bool, name: str, value: Any, expected: str) -> None:
 
 @dataclass(frozen=True)
 class Workload:
-    """What is trained, and on how much.
+    """What is trained, and on how many frames.
 
-    `largest_shard` is that of the worker with most frames, over the mean.
+    `largest_shard` is the number of frames of the worker with most frames, over the mean.
     """
 
     network: str  # in words or as 440-2048x6-8806
@@ -54,24 +54,24 @@ class Workload:
 
     @property
     def bytes(self) -> int:
-        """Of a model, or a gradient."""
+        """Bytes of a model, or of a gradient, in an exchange."""
         return FLOAT32 * self.parameters
 
 
 @dataclass(frozen=True)
 class Compute:
-    """Seconds of one device, for the file's workload."""
+    """Seconds of one device, for the workload of the file."""
 
-    minibatch_seconds: float  # mean, of a worker among others
-    single_minibatch_seconds: float | None = None  # of a worker alone, where that differs
+    minibatch_seconds: float  # mean, where other workers train at the same time
+    single_minibatch_seconds: float | None = None  # of a worker that trains alone, where it differs
     spread: float = 0.0  # standard deviation of a minibatch's seconds over their mean
-    load_seconds: float = 0.0  # a minibatch, where minibatch_seconds do not hold them
-    load_overlaps: bool = False  # loaded while another is computed on
+    load_seconds: float = 0.0  # of loading a minibatch, if minibatch_seconds do not contain it
+    load_overlaps: bool = False  # True where a minibatch is loaded while the one before is trained on
     score_seconds: float = 0.0  # of a minibatch of cross-validation
-    epoch_seconds: float = 0.0  # once an epoch, however many workers there are
+    epoch_seconds: float = 0.0  # once in an epoch, for any number of workers
     memory_bandwidth: float | None = None  # bytes/s that are read and written by a strategy's own work, such as a filter
-    work_bandwidth: dict[str, float] = field(default_factory=dict)  # the same of work that was measured, by what it is
-    server_seconds: float = 0.0  # of a parameter server: applying an update
+    work_bandwidth: dict[str, float] = field(default_factory=dict)  # name of a strategy's own work that was measured -> its bytes/s
+    server_seconds: float = 0.0  # in which a parameter server applies an update
 
     def __post_init__(self) -> None:
         _require(0.0 < self.minibatch_seconds < math.inf, "minibatch_seconds", self.minibatch_seconds, "a positive number")
@@ -87,13 +87,13 @@ class Compute:
 
     @property
     def alone(self) -> float:
-        """Seconds of a minibatch of a worker that is alone."""
+        """Seconds of a minibatch of a worker that trains alone."""
         return self.minibatch_seconds if self.single_minibatch_seconds is None else self.single_minibatch_seconds
 
 
 @dataclass(frozen=True)
 class Link:
-    """One direction of a port: of a device, within a node, or of a node, between them."""
+    """One direction of a port: the port of a device, within a node, or that of a node, between nodes."""
 
     bandwidth: float  # bytes/s
     latency: float = 0.0  # seconds a message
@@ -105,7 +105,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Allreduce:
-    """Measured all-reduces of a buffer of `bytes`: workers -> seconds."""
+    """Measured all-reduces of a buffer of `bytes` bytes: number of workers -> seconds."""
 
     bytes: int
     seconds: dict[str, float]
@@ -119,7 +119,7 @@ class Allreduce:
 
 @dataclass(frozen=True)
 class Pause:
-    """Worker `worker` stands still for `seconds` from second `at` of a simulated run on."""
+    """Worker `worker` stands still for `seconds`, from second `at` of a simulated run."""
 
     worker: int
     at: float
@@ -145,11 +145,11 @@ class Failure:
 
 @dataclass(frozen=True)
 class Cluster:
-    """`nodes` x `devices` workers that do not share a device.
+    """A cluster of `nodes` nodes with `devices` devices each: so many workers do not share a device.
 
-    `within` links the devices of a node, `between` those of different nodes; where `within` is left out, `between` serves both. An
-    `allreduce` that was measured goes before what the links would give. `slow`: worker -> how many times longer its minibatches take. It,
-    `pauses` and `failures` are of simulations; predictions do without.
+    `within` links the devices of a node, `between` those of different nodes. Without `within`, `between` is used for both. Where an
+    `allreduce` was measured, it is used in place of what the links would give. `slow`: worker -> factor on the time of its minibatches.
+    `slow`, `pauses` and `failures` are for simulations; predictions do not use them.
     """
 
     name: str
@@ -181,11 +181,11 @@ class Cluster:
 
     @property
     def workers(self) -> int:
-        """That do not share a device."""
+        """The number of workers that do not share a device."""
         return self.nodes * self.devices
 
     def numbers(self) -> dict[str, float]:
-        """Every number that is not at its default, by its place in the file."""
+        """Every number that differs from its default, by its place in the file."""
         found: dict[str, float] = {}
         for part in ("", "workload", "compute", "within", "between", "allreduce"):
             owner = getattr(self, part) if part else self
@@ -202,7 +202,7 @@ class Cluster:
 
     @classmethod
     def read(cls, path: str | Path) -> Cluster:
-        """A cluster file, or one of `pykaldist/parallel/clusters` by its name; raises UserError where it is not one."""
+        """Read a cluster file, or one of `pykaldist/parallel/clusters` by its name. Raises UserError where it is not valid."""
         path = Path(path)
         if not path.is_file() and str(path) in shipped():
             path = SHIPPED / f"{path}.json"
@@ -220,6 +220,7 @@ class Cluster:
         return _without_empty(dataclasses.asdict(self))
 
     def write(self, path: str | Path) -> None:
+        """Write a cluster file."""
         write_text(path, json.dumps(self.as_json(), indent=2) + "\n")
 
 
@@ -229,13 +230,13 @@ def shipped() -> list[str]:
 
 
 def _without_empty(part: dict[str, Any]) -> dict[str, Any]:
-    """Without what is None or empty, tuples as lists."""
+    """A dictionary without what is None or empty, and with lists in place of tuples."""
     return {k: _without_empty(v) if isinstance(v, dict) else list(v) if isinstance(v, tuple) else v
             for k, v in part.items() if v not in (None, (), {})}
 
 
 def _build(cls: type, found: Any, place: str) -> Any:
-    """A dataclass from parsed JSON; `place` is where it stands in the file."""
+    """Make a dataclass from parsed JSON. `place` is where this stands in the file."""
     _require(isinstance(found, dict), place or "the file", type(found).__name__, "an object with " + ", ".join(
         f.name for f in dataclasses.fields(cls)))
     hints, fields = typing.get_type_hints(cls), {f.name: f for f in dataclasses.fields(cls)}
@@ -252,7 +253,7 @@ def _build(cls: type, found: Any, place: str) -> Any:
 
 
 def _value(hint: Any, value: Any, place: str) -> Any:
-    """`value` as the type of a field, or an error that says what is expected."""
+    """`value` as the type of a field. Raises an error that says what is expected."""
     if isinstance(hint, types.UnionType):
         if value is None:
             return None
@@ -265,7 +266,8 @@ def _value(hint: Any, value: Any, place: str) -> Any:
     if typing.get_origin(hint) is tuple:
         _require(isinstance(value, list), place, repr(value), "a list")
         return tuple(_value(typing.get_args(hint)[0], one, f"{place}.{i}") for i, one in enumerate(value))
-    kinds = {int: (int, "a whole number"), float: ((int, float), "a number"), bool: (bool, "true or false"), str: (str, "text")}
+    kinds: dict[Any, tuple[Any, str]] = {int: (int, "a whole number"), float: ((int, float), "a number"), bool: (bool, "true or false"),
+                                         str: (str, "text")}
     kind, expected = kinds[hint]
     _require(isinstance(value, kind) and (hint is bool or not isinstance(value, bool)), place, repr(value), expected)
     try:

@@ -1,8 +1,8 @@
-"""What the parts of an epoch cost on a cluster, whatever the strategy: steps, all-reduces, waiting for the slowest, cross-validation.
+"""The costs of the parts of an epoch on a cluster, for any strategy: steps, all-reduces, waiting for the slowest, cross-validation.
 
-Everything is proportional to minibatch and parameters where these are not those that the cluster's times are of: fair for the large
-networks whose time is matrix products, and for exchanges that bandwidth bounds. How an epoch is made of these parts stands at the head of
-`plan.py`.
+Where minibatch and parameters differ from those of the cluster's times, all times are scaled in proportion. This is right for large
+networks, whose time is that of matrix products, and for exchanges that are limited by bandwidth. `planning/plan.py` explains how an epoch
+is made of these parts.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import numpy as np
 from scipy.stats import norm
@@ -27,7 +28,7 @@ def allreduce_seconds(cluster: Cluster, workers: int, size: float) -> float:
         return table.seconds[str(workers)] * size / table.bytes
     nodes = min(-(-workers // cluster.devices), cluster.nodes)
     links = {cluster.between} if nodes > 1 else set()
-    if nodes < workers:  # some node has several
+    if nodes < workers:  # some node has several workers
         links.add(cluster.within or cluster.between)
     if None in links:
         raise UserError(f"cluster {cluster.name} has {cluster.devices} devices a node and no link within it; give its bandwidth (within).")
@@ -47,10 +48,12 @@ def scaled(cluster: Cluster, workload: Workload) -> Compute:
     """The cluster's seconds for a workload: in proportion to minibatch and parameters."""
     own, base = cluster.compute, cluster.workload
     size, parameters = workload.minibatch_size / base.minibatch_size, workload.parameters / base.parameters
-    factors = {"minibatch_seconds": size * parameters, "single_minibatch_seconds": size * parameters, "load_seconds": size,
-               "score_seconds": size * parameters, "server_seconds": parameters}
-    values = {name: getattr(own, name) for name in factors}
-    return dataclasses.replace(own, **{n: None if v is None else v * factors[n] for n, v in values.items()})
+    step = size * parameters
+    factors = {"minibatch_seconds": step, "single_minibatch_seconds": step, "load_seconds": size, "score_seconds": step,
+               "server_seconds": parameters}
+    values: dict[str, Any] = {name: getattr(own, name) for name in factors}
+    changed: dict[str, Any] = {n: None if v is None else v * factors[n] for n, v in values.items()}
+    return dataclasses.replace(own, **changed)
 
 
 def score_seconds(workload: Workload, seconds: Compute, cluster: Cluster, workers: int) -> float:
@@ -59,11 +62,11 @@ def score_seconds(workload: Workload, seconds: Compute, cluster: Cluster, worker
 
 
 def sharing(cluster: Cluster, workers: int) -> int:
-    """Workers that share a device."""
+    """The number of workers that share a device."""
     return -(-workers // cluster.workers)
 
 
 def work_seconds(compute: Compute, what: str, moved: float) -> float | None:
-    """Seconds of a strategy's own work, `what`, that moves so many bytes in memory; None where no bandwidth of it is known."""
+    """Seconds of a strategy's own work, `what`, that reads and writes so many bytes; None where its bandwidth is not known."""
     bandwidth = compute.work_bandwidth.get(what, compute.memory_bandwidth)
     return None if bandwidth is None else moved / bandwidth

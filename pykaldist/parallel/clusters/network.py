@@ -1,12 +1,12 @@
-"""What messages and exchanges take on a simulated cluster.
+"""The network of a simulated cluster: how long messages and exchanges take.
 
-    averages    an all-reduce between the devices (`costs.allreduce_seconds`), once the last worker has come. Gathering and scattering are
-                half of one. A few numbers cost nothing but the waiting.
-    messages    latency + bytes / bandwidth, where nothing else is under way. A device has a port to the others of its node, a node one to
-                other nodes. A port carries one message at a time in each direction, in the order in which they come to it: the sender's
-                is busy for bytes / bandwidth, and so is the receiver's, from a latency later on or from when it is free. What bears no
-                values takes the latency alone. Where all exchange at once, the fullest port sets the pace.
-An all-reduce has the links to itself: what other groups' messages do to it, and it to them, is left out.
+    averages    an all-reduce between the devices (`costs.allreduce_seconds`), which begins when the last worker has come. Gathering and
+                scattering take half of one. A few numbers cost nothing but the waiting.
+    messages    latency + bytes / bandwidth, where nothing else is under way. A device has a port to the other devices of its node; a node
+                has a port to the other nodes. A port carries one message at a time in each direction, in the order in which they come.
+                The sender's port is busy for bytes / bandwidth. So is the receiver's, from a latency later on, or from when it is free.
+                A message without values takes the latency only. Where all workers exchange at once, the fullest port sets the time.
+An all-reduce has the links for itself: it does not slow down the messages of other groups, nor they the all-reduce.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from pykaldist.parallel.fabric.interface import Average, Exchange, Gather, Mean,
 
 
 class Network:
-    """Between `size` workers on `devices` devices, of which `sharing` share one. It keeps what is under way through the ports."""
+    """The network between `size` workers on `devices` devices, each shared by `sharing` workers. It records what is under way through the
+    ports.
+    """
 
     def __init__(self, cluster: Cluster, size: int) -> None:
         self.cluster = cluster
@@ -29,16 +31,16 @@ class Network:
         self.reset()
 
     def reset(self) -> None:
-        """The beginning of an epoch."""
-        self._out: dict[int, float] = {}  # port -> when it has sent what it has been given so far
-        self._into: dict[int, float] = {}  # port -> when it has received what has come to it so far
+        """Forget all messages, at the beginning of an epoch."""
+        self._out: dict[int, float] = {}  # port -> time when it will have sent all messages so far
+        self._into: dict[int, float] = {}  # port -> time when it will have received all messages so far
 
     def allreduce_seconds(self, size: int, workers: int | None = None) -> float:
-        """Of `size` bytes, between all, or `workers` that follow each other."""
+        """Seconds of an all-reduce of `size` bytes, between all workers, or between `workers` workers with consecutive ranks."""
         return allreduce_seconds(self.cluster, self.devices if workers is None else -(-workers // self.sharing), size)
 
     def seconds(self, requests: list[Any]) -> float:
-        """Of an exchange of all."""
+        """Seconds of an exchange that all workers make."""
         first: Request = requests[0]
         if isinstance(first, Average | Mean) and not any(request.weight for request in requests):
             return 0.0
@@ -51,7 +53,7 @@ class Network:
         return self._exchange_seconds(requests) if isinstance(first, Exchange) else 0.0
 
     def _exchange_seconds(self, requests: list[Exchange]) -> float:
-        """Of a message of each worker to another, all at once."""
+        """Seconds of an exchange in which each worker sends a message to another one, all at once."""
         out: defaultdict[int, float] = defaultdict(float)
         into: defaultdict[int, float] = defaultdict(float)
         latency = 0.0
@@ -64,8 +66,10 @@ class Network:
         return latency + max([*out.values(), *into.values()], default=0.0)
 
     def way(self, sender: int, receiver: int) -> tuple[Link | None, int, int]:
-        """(the link between two workers, or None where none is known within their node; the ports at its ends): the numbers of
-        devices, then of nodes."""
+        """(the link between two workers, None where the cluster has none within their node; the ports at its ends).
+
+        Ports of devices have the devices' numbers; those of nodes follow.
+        """
         cluster, ends = self.cluster, (sender // self.sharing, receiver // self.sharing)
         one, other = (end // cluster.devices for end in ends)
         if one == other:
@@ -73,8 +77,11 @@ class Network:
         return cluster.between, cluster.workers + one, cluster.workers + other
 
     def depart(self, time: float, sender: int, receiver: int, size: int) -> tuple[float, int, float]:
-        """A message of `size` bytes is sent: (when its first byte is at the receiver's port; that port; seconds that it takes there). What
-        bears nothing, or goes no way that is known to take time, has arrived then."""
+        """Send a message of `size` bytes. Returns (time when its first byte is at the receiver's port; this port; seconds that it takes
+        there).
+
+        A message without values, or on a way that takes no known time, has arrived completely at that time.
+        """
         link, out, into = self.way(sender, receiver)
         if link is None or size == 0:
             return time + (link.latency if link else 0.0), into, 0.0
@@ -83,7 +90,7 @@ class Network:
         return begin + link.latency, into, seconds
 
     def arrive(self, time: float, port: int, seconds: float) -> float:
-        """The first byte of a message is at a port: when all of it has come."""
+        """The first byte of a message is at a port. Returns the time when all of it has arrived."""
         self._into[port] = max(time, self._into.get(port, 0.0)) + seconds
         return self._into[port]
 

@@ -1,6 +1,6 @@
-"""Who runs the workers' coroutines, and serves what they ask for.
+"""Engines: they run the strategies' coroutines and carry out their requests.
 
-Read in this order: `host.py`, workers in step, one process's share of a job; `concurrent.py`, asynchronous workers over processes, with
-`remote_calls.py` (calls from worker to worker), `work_requests.py` (who trains on what) and `live_group.py` (sums over the processes that
-have not died); `priced.py` and `simulation.py`, workers in simulated time, with `simulated_calls.py`.
+Read in this order: `host.py`, synchronous workers; `priced.py`, the same with the times of a cluster; `simulation.py` with
+`simulated_worker.py` and `simulated_calls.py`, all workers in simulated time; `concurrent.py`, asynchronous workers over processes, with
+`asynchronous_host.py`, `remote_calls.py`, `work_requests.py` and `live_group.py`.
 """

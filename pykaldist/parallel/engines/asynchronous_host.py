@@ -1,4 +1,4 @@
-"""What remote calls and work requests know of the host that they belong to."""
+"""The interface of the asynchronous host, as remote calls and work requests use it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pykaldist.parallel.transport.transport import Transport
 class AsynchronousHost(Protocol):
     """One process's share of a job's asynchronous workers.
 
-    `ranks`: the workers here. `living`: the workers of the job that have not died. `transport`: how messages reach other processes; None
-    where this process is alone. `between`: the processes of the job.
+    `ranks` are the workers of this process, `living` the workers of the job that have not died. `transport` sends messages to other
+    processes; it is None in a job of one process. `job_processes` are all processes of the job.
     """
 
     ranks: range
     transport: Transport | None
-    between: Processes
+    job_processes: Processes
 
     @property
     def living(self) -> Collection[int]: ...
@@ -30,10 +30,10 @@ class AsynchronousHost(Protocol):
         """The process that hosts a worker."""
 
     def handler(self, rank: int) -> Handler | None:
-        """What answers calls to a worker here; None where it does not serve yet."""
+        """The function that answers calls to a worker of this process; None where the worker does not serve yet."""
 
     def on_device(self, buffer: Tensor | None) -> Tensor | None:
-        """A buffer on the device of the workers here."""
+        """A buffer, copied to the device of this process's workers."""
 
     def wish(self) -> int:
-        """Whether this process wants a checkpoint."""
+        """What this process wants at the next rest: GO_ON (0), or a number from `engines/host.py` such as CHECKPOINT."""

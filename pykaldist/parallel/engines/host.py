@@ -1,16 +1,17 @@
-"""The host: one process's share of the workers of a job.
+"""The host: it runs one process's share of the workers of a job.
 
-N workers on P processes: process p hosts the workers p N / P to (p + 1) N / P - 1. The host drives their coroutines in turn, each up to its
-next request. When all wait, their requests, which are of one kind, are met together: first among the workers here, then between
-processes. With one process for all, these are virtual workers; with as many processes as workers, the usual ranks.
+With N workers on P processes, process p hosts the workers p N / P to (p + 1) N / P - 1. The host runs their coroutines in turn, each up to
+its next request. When all of them wait, their requests are of one kind. The host carries them out together: first among the workers of this
+process, then between processes. With one process for all workers, these are virtual workers. With as many processes as workers, each
+process is one rank.
 
-Order of sums. Floating-point sums depend on it. Without `deterministic`, each process adds up its workers and the processes' sums are added
-by whatever means is fastest. With it, every sum is taken in the order of the workers' ranks, as if all were here: each process
-collects one stripe of everyone's buffer, sums it, and sends it round. The result is then the same, bit for bit, for any number of
-processes and any means of exchange.
+Order of sums. Floating-point sums depend on their order. Without `deterministic`, each process first sums over its own workers. The
+processes' sums are then summed in the fastest way. With `deterministic`, every sum is taken in the order of the workers' ranks, as if all
+workers were in one process: each process collects one stripe of everyone's buffer, sums it, and sends it to all. The result is then the
+same, bit for bit, for any number of processes and any fabric.
 
-Overlap. Exchanges that are begun, and finished later, are carried out by a helper thread, one after the other, by a host of its own with a
-second channel to the other processes (`Processes.twin`), while the workers here compute.
+Overlap. Exchanges that are begun now and finished later are carried out by a helper thread, one after the other. The thread has a host of
+its own, with a second channel to the other processes (`Processes.duplicate`). The workers compute meanwhile.
 """
 
 from __future__ import annotations
@@ -40,106 +41,106 @@ from pykaldist.parallel.fabric.interface import (
     Scatter,
     Sum,
     Total,
-    Within,
+    WithinGroup,
 )
-from pykaldist.parallel.fabric.processes import Alone, Divisible, Processes
+from pykaldist.parallel.fabric.processes import Processes, SingleProcess, SplittableProcesses
 from pykaldist.parallel.fabric.worker import Worker
 
-PIECE = 1 << 20  # values that are summed up in order at a time, which bounds the memory that it takes
-GO_ON, CHECKPOINT, GIVE_UP, STOP = range(4)  # what a process wants at a safe point; the most urgent wish is met
+PIECE = 1 << 20  # values that are summed in order at a time; this bounds the memory needed
+GO_ON, CHECKPOINT, GIVE_UP, STOP = range(4)  # what a process wants at a safe point; of all processes' wishes, the largest number is met
 
 
 class Host:
-    """The workers `ranks` of `size`, each with its `fabrics` end.
+    """Runs the workers `ranks` of a job of `size` workers. `fabrics` are the operations of these workers.
 
-    `on_safe_point` is called with the most urgent `wish` of any process, if it is not 0, when all workers of the job are at a safe point.
-    `disagreement`: ||w_k - mean|| / ||mean|| of the averages measured last in this epoch, the mean over workers. `living`: the workers of
-    the job that have not died; `say` tells the user that one has.
+    `on_safe_point(wish)` is called when all workers of the job are at a safe point and some process's `wish()` is not GO_ON; it is given
+    the largest wish of all processes. `disagreement` is the mean over workers of ||w_k - mean|| / ||mean||, from the averages measured last
+    in this epoch. `living` are the ranks of the job's workers that have not died. `log` tells the user that one has.
     """
 
-    time = "measured"  # what kind of seconds these are
-    keeps_time = False  # where a run is resumed within an epoch, its seconds go on
-    keeps_dead = False  # where it is resumed, workers that had died stay dead
+    time = "measured"  # the kind of seconds in the history: measured or simulated
+    keeps_time = False  # True where a run that is resumed within an epoch goes on with the epoch's seconds
+    keeps_dead = False  # True where dead workers stay dead when the run is resumed
 
     def __init__(self, size: int = 1, processes: Processes | None = None, deterministic: bool = False) -> None:
-        self.processes = processes or Alone()
-        self.between = self.processes  # of which groups can be made
-        self._groups: dict[range, Divisible] = {}  # of processes, by their workers
+        self.processes = processes or SingleProcess()
+        self.job_processes = self.processes  # all processes of the job, also those that have died; groups are made of them
+        self._groups: dict[range, SplittableProcesses] = {}  # range of workers -> the group of processes that host them
         p, count = self.processes.rank, self.processes.size
         if size < count:
             raise ValueError(f"{size} workers on {count} processes")
         self.size, self.deterministic = size, deterministic
         self.bounds = [size * i // count for i in range(count + 1)]
         self.ranks = range(self.bounds[p], self.bounds[p + 1])
-        self.fabrics = [Fabric(rank, size) for rank in self.ranks]
+        self.fabrics: Sequence[Fabric] = [Fabric(rank, size) for rank in self.ranks]
         self.living = list(range(size))
         self._share_living()
-        self.essential = range(0)  # workers without which the others cannot go on
-        self.say: Callable[[str], None] = lambda sentence: None
+        self.essential = range(0)  # workers without which the others cannot go on: those with a parameter server
+        self.log: Callable[[str], None] = lambda sentence: None
         self.disagreement = 0.0
-        self._beside: Host | None = None  # serves what is begun
+        self._overlap_host: Host | None = None  # carries out the exchanges in the background
         self._helper: ThreadPoolExecutor | None = None
-        self._begun: dict[int, Future[list[Any]]] = {}  # tickets
+        self._begun: dict[int, Future[list[Any]]] = {}  # by ticket
         self._last_ticket = 0
-        self.workers: Sequence[Worker] = ()  # of this process, as who runs them says
-        self.cv_frames = 0  # scored at an epoch's end
+        self.workers: Sequence[Worker] = ()  # the workers of this process; set by the caller
+        self.cv_frames = 0  # cross-validation frames that are scored at an epoch's end
         self._start = time.perf_counter()
         self.wish: Callable[[], int] = lambda: 0
         self.on_safe_point: Callable[[int], None] = lambda wish: None
         self._serve: dict[type, Callable[[list[Any]], list[Any]]] = {
             Average: self._average, Mean: self._mean, Begin: self._begin, Finish: self._finish, Sum: self._sum, Maximum: self._maximum,
             Total: self._total, Exchange: self._exchange, Gather: self._gather, Scatter: self._scatter,
-            SafePoint: self._safe_point, Within: self._within_groups}
+            SafePoint: self._safe_point, WithinGroup: self._within_groups}
 
     def begin_epoch(self) -> None:
-        """Forget the epoch before."""
+        """Reset the times and the disagreement of the epoch before."""
         self._start = time.perf_counter()
         self.disagreement = 0.0
         for fabric in self.fabrics:
             fabric.seconds = dict.fromkeys(fabric.seconds, 0.0)
 
     def elapsed(self) -> float:
-        """Seconds since the epoch's beginning."""
+        """Seconds since the epoch began."""
         return time.perf_counter() - self._start
 
     def spent(self) -> list[float]:
-        """Of these seconds, those of this process's workers: computing, exchanging, waiting, loading."""
+        """Seconds of this process's workers in this epoch: computing, exchanging, waiting, loading."""
         load = sum(worker.load_seconds for worker in self.workers)
         compute, exchange, wait = (sum(fabric.seconds[name] for fabric in self.fabrics) for name in ("compute", "exchange", "wait"))
         return [compute - load, exchange, wait, load]
 
     def notes(self) -> dict[str, Any]:
-        """What else there is to say of the epoch in `history.jsonl`."""
+        """Further entries for the epoch's line in `history.jsonl`."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint has to hold of it."""
+        """What a checkpoint has to hold of the host."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up what `state_dict` gave."""
+        """Restore what `state_dict` returned."""
 
     def close(self) -> None:
-        """Part from the other processes, when all have come here: the end of a job."""
+        """Leave the job, when all processes have called this."""
         self.processes.close()
 
     def total(self, values: list[float]) -> list[float]:
-        """Sums over processes."""
+        """Sum each value over all processes."""
         return self.processes.control(values).tolist()
 
     def largest(self, values: list[float]) -> float:
-        """The largest of all processes' values."""
+        """Return the largest of all processes' values."""
         return float(self.processes.control([max(values)], largest=True)[0])
 
     def by_rank(self, own: list[Tensor]) -> list[list[float]]:
-        """A small tensor of each worker that lives, of equal lengths, as lists in the order of ranks, on every process."""
+        """Collect a small tensor from each living worker, all of equal length: as lists in the order of ranks, on every process."""
         parts = self.processes.gather(torch.cat([tensor.cpu() for tensor in own]))
         return torch.cat(parts).view(-1, len(own[0])).tolist()
 
     def run(self, work: list[Coroutine[Any, Any, Any]]) -> list[Any]:
-        """Drive one coroutine for each worker here to its end; their results.
+        """Run one coroutine for each worker of this process to its end, and return their results.
 
-        `on_safe_point` may raise Abandoned, in every process of the job; `abandon` is to be called then.
+        `on_safe_point` may raise Abandoned, in every process of the job. Then `abandon` has to be called.
         """
         try:
             return self._run(work)
@@ -148,8 +149,8 @@ class Host:
                 coroutine.close()
 
     def abandon(self) -> None:
-        """Forget the epoch: what of it is under way, or in the checkpoint that the run goes on from. To be called by every process."""
-        for begun in self._begun.values():  # everybody has begun it
+        """Forget the epoch: all that is under way, and what the checkpoint says of it. Every process has to call this."""
+        for begun in self._begun.values():  # all processes have begun it, so it will end
             begun.result()
         self._begun.clear()
 
@@ -169,27 +170,28 @@ class Host:
             if len(requests) < len(work) or len(kinds) > 1:
                 raise RuntimeError(f"{len(requests)} of {len(work)} workers wait for {', '.join(sorted(kinds))}: every worker has to make "
                                    "the same requests, as often")
-            answers = self._met(requests)
+            answers = self._answers_to(requests)
 
-    def _met(self, requests: list[Any]) -> list[Any]:
-        """The answers to what all workers here ask for."""
+    def _answers_to(self, requests: list[Any]) -> list[Any]:
+        """Carry out the requests of all workers of this process, and return the answers."""
         return self._serve[type(requests[0])](requests)
 
     def _timed(self, what: str, before: float) -> float:
+        """Add the time since `before` to the workers' seconds, under the name `what`; returns the time now."""
         now = time.perf_counter()
         for fabric in self.fabrics:
             fabric.seconds[what] += (now - before) / len(self.fabrics)
         return now
 
     def _control(self, values: list[float] | np.ndarray, largest: bool = False) -> np.ndarray:
-        """A few numbers from every process; the time until all have given theirs is time spent waiting."""
+        """Sum a few numbers over all processes. The time until all have given theirs counts as waiting."""
         before = time.perf_counter()
         result = self.processes.control(values, largest)
         self._timed("wait", before)
         return result
 
     def _by_rank(self, values: list[float]) -> np.ndarray:
-        """A number of each worker, in the order of ranks, on every process; 0 of one that died."""
+        """Collect one number of each worker, in the order of ranks, on every process; 0 for a dead worker."""
         table = np.zeros(self.size)
         table[self.living_here()] = values
         return self._control(table)
@@ -199,7 +201,7 @@ class Host:
             fabric.living = self.living
 
     def living_here(self) -> list[int]:
-        """This process's workers."""
+        """The ranks of this process's workers that have not died."""
         return [rank for rank in self.ranks if rank in self.living]
 
     def _average(self, requests: list[Average]) -> list[None]:
@@ -217,7 +219,7 @@ class Host:
         return [None] * len(requests)
 
     def _factors(self, weights: np.ndarray) -> tuple[list[float], float]:
-        """What each buffer here is to be multiplied by for a weighted mean, and then their sum."""
+        """Return (the factor of each buffer here, the factor of their sum) of a weighted mean."""
         if (weights == weights[0]).all():  # no pass over the buffers before the sum
             return [1.0] * len(self.ranks), 1.0 / self.size
         return (weights / weights.sum())[self.living_here()].tolist(), 1.0
@@ -233,11 +235,11 @@ class Host:
 
     def _begin(self, requests: list[Begin]) -> list[int]:
         if self._helper is None:
-            self._beside = Host(self.size, self.processes.twin(), self.deterministic)
+            self._overlap_host = Host(self.size, self.processes.duplicate(), self.deterministic)
             self._helper = ThreadPoolExecutor(1, "exchange")
-        assert self._beside is not None
+        assert self._overlap_host is not None
         self._last_ticket += 1
-        self._begun[self._last_ticket] = self._helper.submit(self._beside.run, [r.exchange for r in requests])
+        self._begun[self._last_ticket] = self._helper.submit(self._overlap_host.run, [r.exchange for r in requests])
         return [self._last_ticket] * len(requests)
 
     def _finish(self, requests: list[Finish]) -> list[Any]:
@@ -247,7 +249,7 @@ class Host:
         return results
 
     def _measure(self, buffers: list[Tensor], mean: Tensor) -> None:
-        """Note how far the workers' buffers were from their mean; one of them is overwritten after the other."""
+        """Record the distance of the workers' buffers from their mean. The buffers are overwritten."""
         norm = torch.linalg.vector_norm(mean)
         far = [float(torch.linalg.vector_norm(buffer.sub_(mean)) / norm) for buffer in buffers]
         self.disagreement = float(self._by_rank(far).sum()) / len(self.living)
@@ -261,13 +263,12 @@ class Host:
         self._timed("exchange", before)
         return [total] * len(requests)
 
-    @staticmethod
-    def _hand_out(buffers: list[Tensor]) -> None:
+    def _hand_out(self, buffers: list[Tensor]) -> None:
         for buffer in buffers[1:]:
             buffer.copy_(buffers[0])
 
     def _add(self, processes: Processes, buffers: list[Tensor], factors: list[float], scale: float) -> None:
-        """The first buffer <- scale sum_k factor_k buffer_k over all workers; the others stay as they are."""
+        """Sum over all workers: the first buffer <- scale sum_k factor_k buffer_k. The other buffers stay as they are."""
         if self.deterministic and processes.size > 1:
             for pieces in zip(*[buffer.split(PIECE) for buffer in buffers], strict=True):
                 self._add_in_order(processes, list(pieces), factors, scale)
@@ -285,7 +286,7 @@ class Host:
         processes.sum(first, scale)
 
     def _add_in_order(self, processes: Processes, buffers: list[Tensor], factors: list[float], scale: float) -> None:
-        """`_add`, by stripes, one a process, each summed up in the order of the workers' ranks."""
+        """Do the same as `_add` in the order of the workers' ranks. Each process sums one stripe of the buffer."""
         edges = [len(buffers[0]) * i // processes.size for i in range(processes.size + 1)]
         stripes = [slice(a, b) for a, b in itertools.pairwise(edges)]
         scaled = [buffer if factor == 1.0 else buffer * factor for buffer, factor in zip(buffers, factors, strict=True)]
@@ -299,15 +300,15 @@ class Host:
             stripe.mul_(scale)
         torch.cat(processes.gather(stripe), out=buffers[0])
 
-    def _within_groups(self, requests: list[Within]) -> list[float]:
+    def _within_groups(self, requests: list[WithinGroup]) -> list[float]:
         values: list[float] = []
         while len(values) < len(requests):
             members = requests[len(values)].members
             values += self._within([r for r in requests if r.members == members])
         return values
 
-    def _within(self, requests: list[Within]) -> list[float]:
-        """What all workers here of one group ask for."""
+    def _within(self, requests: list[WithinGroup]) -> list[float]:
+        """Carry out the requests of all workers of one group in this process."""
         before, first = time.perf_counter(), requests[0]
         buffers, total = [r.buffer for r in requests], sum(r.value for r in requests)
         if first.sums:
@@ -324,15 +325,16 @@ class Host:
         self._timed("exchange", before)
         return [total] * len(requests)
 
-    def _group(self, members: range) -> Divisible:
-        """The processes that host a group of workers."""
+    def _group(self, members: range) -> SplittableProcesses:
+        """The processes that host a group of workers. Raises UserError where they host other workers too."""
         if members not in self._groups:
             hosting = [p for p, (a, b) in enumerate(itertools.pairwise(self.bounds)) if a < members.stop and b > members.start]
             if self.bounds[hosting[0]] != members.start or self.bounds[hosting[-1] + 1] != members.stop:
-                raise UserError(f"the workers {members.start} to {members.stop - 1} are to go in step, and the processes that host them "
-                                "host others too; use as many processes (--nproc) as workers, or groups of whole processes (--group-size).")
-            assert isinstance(self.between, Divisible)
-            self._groups[members] = self.between.group(hosting)
+                raise UserError(f"the workers {members.start} to {members.stop - 1} form a synchronous group, and the processes that "
+                                "host them host other workers too; use as many processes (--nproc) as workers, or groups of whole "
+                                "processes (--group-size).")
+            assert isinstance(self.job_processes, SplittableProcesses)
+            self._groups[members] = self.job_processes.group(hosting)
         return self._groups[members]
 
     def _total(self, requests: list[Total]) -> list[float]:
@@ -358,7 +360,9 @@ class Host:
         return self._scattered([r.parts for r in requests])
 
     def _scattered(self, parts: list[list[Tensor]]) -> list[list[Tensor]]:
-        """parts[i][k]: from the i-th worker here to worker k -> [i][k]: what the i-th worker here gets from worker k."""
+        """Scatter parts between workers. parts[i][k] goes from the i-th worker here to worker k; result[i][k] comes from worker k to the
+        i-th here.
+        """
         if self.processes.size == 1:
             return [[parts[k][i] for k in range(self.size)] for i in range(self.size)]
         table = np.zeros((self.size, self.size))

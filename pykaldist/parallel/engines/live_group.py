@@ -1,9 +1,9 @@
-"""The live group: the processes of a job that have not died, exchanging sums and other results.
+"""The live group: the processes of a job that have not died. They can still exchange sums and other results when others have died.
 
-Every operation goes through process 0: all send it what they have; when it has something of everyone who is still connected, it makes the
-result of that and sends it round, with the list of those whose share is in it. So all agree who is of the group, whenever somebody dies.
-These are the few exchanges of an epoch's end; what workers exchange in it are messages of their own (`parallel/engines/concurrent.py`).
-When process 0 dies, the job does.
+Every operation goes through process 0. All processes send it their data. When process 0 has received the data of every process that is
+still connected, it computes the result and sends it to all of these, with the list of processes whose data is in it. So all agree who is in
+the group, whenever a process dies. Only the few exchanges at an epoch's end are made in this way. What workers exchange during an epoch are
+messages of their own (`parallel/engines/concurrent.py`). When process 0 dies, the job ends.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ Combine = Callable[[list[Tensor]], Tensor]
 
 
 class LiveGroup(Processes):
-    """`rank` of `size` among those who were in the last exchange; `members` are their numbers in the job.
+    """The operations of process `rank` of `size` among the processes that took part in the last exchange; `members` are their numbers in
+    the job.
 
-    `deliver` has to be given the messages of kinds SHARE and RESULT.
+    All messages of the kinds SHARE and RESULT have to be passed to `deliver`.
     """
 
     def __init__(self, transport: Transport, channel: int = 0) -> None:
@@ -31,16 +32,19 @@ class LiveGroup(Processes):
         self.members = list(range(transport.size))
         self.rank, self.size = transport.rank, transport.size
         self._count = 0
-        self._arrived: dict[tuple[int, int, int], tuple[list[int], Tensor]] = {}  # channel, number, sender -> what else it says, buffer
-        self._twins = 0
+        # (channel, number of the exchange, sender) -> the message's other numbers and its buffer
+        self._arrived: dict[tuple[int, int, int], tuple[list[int], Tensor]] = {}
+        self._duplicates = 0
 
     def deliver(self, peer: int, numbers: list[float], buffer: Tensor) -> None:
-        """A message has come."""
+        """Store a message that has arrived."""
         channel, number, *rest = (int(n) for n in numbers)
         self._arrived[channel, number, peer] = rest, buffer
 
     def _meet(self, own: Tensor, combine: Combine) -> tuple[Tensor, list[int]]:
-        """What process 0 makes of everyone's buffers, which may be borrowed, and their lengths."""
+        """Return (what `combine` makes of the buffers of all members on process 0, the lengths of these buffers). `combine` must not change
+        them.
+        """
         self._count += 1
         key, transport, own = (self._channel, self._count), self.transport, own.detach().cpu()
         if transport.rank:
@@ -51,12 +55,12 @@ class LiveGroup(Processes):
             members, lengths = rest[:count], rest[count:]
         else:
             with transport.changed:
-                transport.wait(lambda: all((*key, p) in self._arrived or p in transport.gone for p in self.members[1:]))
-                members = [p for p in self.members if p not in transport.gone]
+                transport.wait(lambda: all((*key, p) in self._arrived or p in transport.dead for p in self.members[1:]))
+                members = [p for p in self.members if p not in transport.dead]
                 shares = [own, *(self._arrived.pop((*key, p))[1] for p in members[1:])]
             lengths, result = [len(share) for share in shares], combine(shares)
-            del shares  # they are borrowed
-            if len(result):  # one copy for all
+            del shares  # they are borrowed from other processes: give them back
+            if len(result):  # one copy in shared memory serves all
                 result = transport.lend(result).copy_(result)
             with transport.changed:
                 for p in members[1:]:
@@ -86,8 +90,8 @@ class LiveGroup(Processes):
         counts = self.gather(torch.tensor([len(part) for part in parts]))
         return [sent.split(count.tolist())[self.rank] for sent, count in zip(self.gather(torch.cat(parts)), counts, strict=True)]
 
-    def twin(self) -> LiveGroup:
-        self._twins += 1
-        other = LiveGroup(self.transport, self._channel + self._twins)
+    def duplicate(self) -> LiveGroup:
+        self._duplicates += 1
+        other = LiveGroup(self.transport, self._channel + self._duplicates)
         other._arrived = self._arrived
         return other

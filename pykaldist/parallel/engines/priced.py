@@ -1,7 +1,7 @@
-"""A host of workers that are all in one process, whose exchanges take what they would take on a cluster.
+"""A host of virtual workers in one process that counts what their exchanges would take on a cluster.
 
-It serves what a `Simulation` and a dry run have begun and will finish later: the channel of these exchanges carries one after the other,
-each from when it was begun, or from the end of the one before.
+A `Simulation` and a dry run use it for exchanges that are begun now and finished later. These have one channel: it carries one exchange
+after the other. Each starts when it is begun, or when the one before has ended.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.fabric.interface import Begin
 
 
-class Priced(Host):
-    """`took`: seconds of the exchanges so far. `ends`: of those under way, when they end, by ticket."""
+class PricedHost(Host):
+    """Carries out exchanges and counts their seconds. `took`: seconds of all exchanges so far. `ends`: ticket of an exchange under way ->
+    the time when it ends.
+    """
 
     def __init__(self, size: int, network: Network, deterministic: bool = False) -> None:
         super().__init__(size, None, deterministic)
@@ -25,21 +27,21 @@ class Priced(Host):
         self.reset()
 
     def reset(self) -> None:
-        """The beginning of an epoch."""
+        """Forget all exchanges, at the beginning of an epoch."""
         self.took, self._free = 0.0, 0.0
         self.ends: dict[int, float] = {}
         self._results: dict[int, list[Any]] = {}
         self._resumed: deque[float] = deque()
 
-    def _met(self, requests: list[Any]) -> list[Any]:
+    def _answers_to(self, requests: list[Any]) -> list[Any]:
         self.took += self.network.seconds(requests)
-        return super()._met(requests)
+        return super()._answers_to(requests)
 
     def _measure(self, buffers: list[Tensor], mean: Tensor) -> None:
-        """Nobody asks how far they were apart."""
+        """Do nothing: nobody asks for the disagreement here."""
 
     def begin(self, now: float, requests: list[Begin]) -> list[int]:
-        """The tickets of an exchange that all workers begin."""
+        """Begin an exchange that all workers make, at time `now`. Returns its ticket, once for each worker."""
         before, work = self.took, [r.exchange for r in requests]
         self._last_ticket += 1
         self._results[self._last_ticket] = self.run(work)
@@ -48,7 +50,7 @@ class Priced(Host):
         return [self._last_ticket] * len(requests)
 
     def finish(self, ticket: int) -> list[Any]:
-        """What each worker has of an exchange that has ended."""
+        """Return each worker's result of an exchange that has ended."""
         del self.ends[ticket]
         return self._results.pop(ticket)
 
@@ -56,6 +58,6 @@ class Priced(Host):
         return {"free": self._free, "ends": list(self.ends.values())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Those under way will be begun anew, and end when they would have."""
+        """Restore the times. The exchanges under way will be begun again, and then end when they would have ended."""
         self._free, self._resumed = state["free"], deque(state["ends"])
 

@@ -1,10 +1,10 @@
-"""Calls from worker to worker in simulated time.
+"""Simulated calls: calls from worker to worker in simulated time.
 
-A call is a message, and its answer another (`parallel/clusters/network.py`). An end that is called in turn (a parameter server) is busy
-from a message's first byte to the last one of its answer, with `server_seconds` in between; whoever is patient queues. Who calls a worker
-that is gone, or waits for its answer, learns so after a latency.
+A call is a message, and its answer is another (`parallel/clusters/network.py`). A worker that is called in turn (a parameter server) is
+busy from the first byte of a call to the last byte of its answer, with `server_seconds` in between. Patient calls wait in a queue. A worker
+that calls a dead worker, or waits for its answer, learns this after one latency.
 
-All that is under way is data: tickets here, events of the host with their numbers.
+All that is under way is data: tickets here, and events of the simulation with their numbers. So a checkpoint can hold it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from torch import Tensor
 from pykaldist.parallel.clusters.network import Network
 from pykaldist.parallel.fabric.interface import Call, Fabric, num_bytes
 
-AddEvent = Callable[[float, int, str, Any], None]  # when, of which worker, what kind, about what
-KINDS = ("arrival", "knock", "call", "over")  # of events; an arrival is of a message's first byte
+AddEvent = Callable[[float, int, str, Any], None]  # time, rank of the worker, kind, data
+KINDS = ("arrival", "request", "call", "over")  # kinds of events; "arrival" is that of a message's first byte
 
 
 @dataclass
 class Ticket:
-    """A call under way, with what is sent, then what is answered. `admitted`: when its turn came; `waiting`: its worker does."""
+    """A call under way. `buffer` and `value` are first those that are sent, then those of the answer. `admitted` is when its turn came.
+    `waiting`: the caller waits for the answer.
+    """
 
     rank: int
     to: int
@@ -37,7 +39,10 @@ class Ticket:
 
 
 class SimulatedCalls:
-    """Of all workers, whose ends are `fabrics` and of whom some are `living`. `busy`: seconds that ends called in turn have been."""
+    """The calls of all workers. `fabrics` are the workers' operations, `living` the workers that have not died.
+
+    `busy` are the seconds in which workers that are called in turn have been busy.
+    """
 
     def __init__(self, fabrics: Sequence[Fabric], living: list[int], network: Network, add_event: AddEvent) -> None:
         self._fabrics, self._living, self._network, self._add_event = fabrics, living, network, add_event
@@ -45,30 +50,30 @@ class SimulatedCalls:
         self.reset()
 
     def reset(self) -> None:
-        """The beginning of an epoch."""
+        """Forget all calls, at the beginning of an epoch."""
         self._tickets: dict[int, Ticket] = {}
-        self._lines: dict[int, list[int]] = {}  # worker that is called in turn -> tickets, the one being served first
+        self._queues: dict[int, list[int]] = {}  # worker that is called in turn -> tickets, first the one that is served now
         self.busy = 0.0
 
     @property
-    def ends(self) -> int:
-        """How many are called in turn."""
-        return len(self._lines)
+    def num_servers(self) -> int:
+        """How many workers are called in turn."""
+        return len(self._queues)
 
     def begin(self, time: float, rank: int, request: Call) -> int:
-        """A worker calls: the ticket."""
+        """Send a call of worker `rank`. Returns its ticket."""
         number = max(self._tickets, default=-1) + 1
         self._tickets[number] = Ticket(rank, request.to, request.buffer.clone(), request.value, request.patient, time)
         if request.to not in self._living:
             self._fail(time, number)
         elif request.in_turn:
-            self._send(time, rank, request.to, None, "knock", number)
+            self._send(time, rank, request.to, None, "request", number)
         else:
             self._send(time, rank, request.to, request.buffer, "call", number)
         return number
 
     def wait(self, number: int) -> tuple[Tensor | None, float] | None:
-        """The answer to a ticket; None where its worker has to wait for it."""
+        """Return the answer to a ticket; None where the worker has to wait for it."""
         ticket = self._tickets[number]
         if not ticket.over:
             ticket.waiting = True
@@ -77,12 +82,13 @@ class SimulatedCalls:
         return ticket.buffer, ticket.value
 
     def on_event(self, time: float, rank: int, kind: str, about: Any) -> Ticket | None:
-        """An event of a call of `rank`'s; its ticket where the worker that waits for it is to go on."""
+        """Handle an event of a call that worker `rank` has made. Returns the call's ticket where this worker waits for it and is to go on.
+        """
         if kind == "arrival":
             port, seconds, later, kind, number = about
             self._add_event(self._network.arrive(time, port, seconds) + later, rank, kind, number)
-        elif kind == "knock":
-            self._knock(time, about)
+        elif kind == "request":
+            self._handle_request_to_send(time, about)
         elif kind == "call":  # all of it has come, and is answered
             ticket = self._tickets[about]
             ticket.buffer, ticket.value = self._handle(ticket, ticket.buffer)
@@ -91,27 +97,27 @@ class SimulatedCalls:
             return self._end(time, about)
         return None
 
-    def lose(self, time: float, rank: int, events: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """A worker has died. The events that are left without calls to it, of which who made them learns so."""
+    def remove_dead(self, time: float, rank: int, events: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Note that a worker has died. Returns the events without the calls to this worker; their callers learn that it is dead."""
         gone = {number for number, ticket in self._tickets.items() if ticket.rank == rank}
-        for line in self._lines.values():
-            served = line[:1]
-            line[:] = [number for number in line if number not in gone]
-            if line and served != line[:1]:
-                self._let_in(time, line[0])
+        for queue in self._queues.values():
+            served = queue[:1]
+            queue[:] = [number for number in queue if number not in gone]
+            if queue and served != queue[:1]:
+                self._admit(time, queue[0])
         for number in gone:
             del self._tickets[number]
         left = []
         for event in events:
             kind, number = event[3:] if event[3] != "arrival" else event[4][-2:]
-            if kind in ("knock", "call") and self._tickets[number].to == rank:
+            if kind in ("request", "call") and self._tickets[number].to == rank:
                 self._fail(time, number)
             else:
                 left.append(event)
         return left
 
     def _send(self, time: float, sender: int, receiver: int, buffer: Tensor | None, kind: str, number: int, later: float = 0.0) -> None:
-        """Send a message of call `number`; event `kind` comes when all of it has arrived, or `later` seconds after that."""
+        """Send a message of call `number`. Event `kind` comes when all of it has arrived, or `later` seconds after that."""
         rank = self._tickets[number].rank
         begin, port, seconds = self._network.depart(time, sender, receiver, 0 if buffer is None else num_bytes(buffer))
         if seconds:
@@ -119,24 +125,26 @@ class SimulatedCalls:
         else:
             self._add_event(begin + later, rank, kind, number)
 
-    def _knock(self, time: float, number: int) -> None:
-        """A call has come to an end that is called in turn."""
+    def _handle_request_to_send(self, time: float, number: int) -> None:
+        """Admit a call to a worker that is called in turn, or put it into the queue, or refuse it."""
         ticket = self._tickets[number]
-        line = self._lines.setdefault(ticket.to, [])
-        if line and not ticket.patient:
+        queue = self._queues.setdefault(ticket.to, [])
+        if queue and not ticket.patient:
             ticket.buffer, ticket.value = self._handle(ticket, None)
             self._send(time, ticket.to, ticket.rank, None, "over", number)
             return
-        line.append(number)
-        if len(line) == 1:
-            self._let_in(time, number)
+        queue.append(number)
+        if len(queue) == 1:
+            self._admit(time, number)
 
-    def _let_in(self, time: float, number: int) -> None:
+    def _admit(self, time: float, number: int) -> None:
+        """Let the caller send the call itself."""
         ticket = self._tickets[number]
         ticket.admitted = time
         self._send(time, ticket.rank, ticket.to, ticket.buffer, "call", number, self.server_seconds)
 
     def _handle(self, ticket: Ticket, buffer: Tensor | None) -> tuple[Tensor | None, float]:
+        """The answer of the called worker to a buffer, or to None where the call is refused."""
         handler = self._fabrics[ticket.to].handler
         if handler is None:
             raise RuntimeError(f"worker {ticket.rank} calls worker {ticket.to}, which serves nobody")
@@ -144,30 +152,30 @@ class SimulatedCalls:
         return answer if answer is None or answer is buffer else answer.clone(), value
 
     def _end(self, time: float, number: int) -> Ticket | None:
-        """The answer has come."""
+        """Handle the arrival of an answer."""
         ticket = self._tickets[number]
         ticket.over = True
-        line = self._lines.get(ticket.to, [])
-        if line and line[0] == number:
-            line.pop(0)
+        queue = self._queues.get(ticket.to, [])
+        if queue and queue[0] == number:
+            queue.pop(0)
             self.busy += time - ticket.admitted
-            if line:
-                self._let_in(time, line[0])
+            if queue:
+                self._admit(time, queue[0])
         if not ticket.waiting:
             return None
         del self._tickets[number]
         return ticket
 
     def _fail(self, time: float, number: int) -> None:
-        """A call that nobody answers."""
+        """Answer a call to a dead worker."""
         ticket = self._tickets[number]
         ticket.buffer, ticket.value = None, 0.0
         self._send(time, ticket.to, ticket.rank, None, "over", number)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"tickets": {number: vars(ticket) for number, ticket in self._tickets.items()}, "lines": self._lines, "busy": self.busy}
+        return {"tickets": {number: vars(ticket) for number, ticket in self._tickets.items()}, "lines": self._queues, "busy": self.busy}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Nobody waits: the workers start anew, up to what they wait for."""
+        """Restore the calls. No worker waits yet: each is restarted up to the request for which it waits."""
         self._tickets = {number: Ticket(**{**ticket, "waiting": False}) for number, ticket in state["tickets"].items()}
-        self._lines, self.busy = state["lines"], state["busy"]
+        self._queues, self.busy = state["lines"], state["busy"]

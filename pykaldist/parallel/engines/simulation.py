@@ -1,124 +1,96 @@
-"""A host whose clock is simulated: all workers of a job in one process, each with the times that it would have on a cluster.
+"""A host whose clock is simulated: all workers of a job run in one process, each with the times that it would have on a cluster.
 
-What the workers compute is computed; how long it takes is read from a cluster file (`parallel/clusters/cluster.py`). The strategies'
-coroutines are driven by events in the order of simulated time, ties in the order of ranks. So the order in which asynchronous workers
-meet comes from the cluster file and the seed alone: a run gives the same model, and the same log, whenever it is made.
+What the workers compute is really computed. How long it takes is read from a cluster file (`parallel/clusters/cluster.py`). The strategies'
+coroutines are driven by events in the order of simulated time; events of equal time in the order of ranks. So the order in which
+asynchronous workers exchange depends only on the cluster file and the seed: a run gives the same model, and the same log, whenever it is
+made.
 
-Times. With t the seconds of a minibatch, scaled to the run's minibatch and parameters as for a plan (`costs.scaled`):
-    compute     t, times the part of a full minibatch that it has, times the worker's `slow`, times as many workers as share a device, and
-                its loading where that does not overlap. With `spread` v it is drawn from a gamma distribution of mean t and standard
-                deviation v t. The work is done at the beginning, on the parameters of then; what comes of it is there at the end.
-    pauses      a worker's minibatch takes longer by what it stands still; others can still reach it, as its helper thread lives.
-    failures    a worker is gone from then on, with what it had under way.
-    exchanges   and messages take what they take on the cluster's network (`parallel/clusters/network.py`), calls also the time of who is
-                called (`simulated_calls.py`). An exchange that is begun and finished later (`priced.py`) takes what computing does not
-                hide. A strategy's own work, such as a filter, takes the bytes that it moves over `memory_bandwidth`, times as many
-                workers as share a device; nothing where the file does not have that.
+Times. Work takes what `simulated_worker.py` says. It is done when it begins, on the parameters of that time; its result is there when it
+ends. Exchanges and messages take what they take on the cluster's network (`parallel/clusters/network.py`). Calls also take the time of the
+worker that is called (`simulated_calls.py`). An exchange that is begun and finished later (`priced.py`) takes the time that computing does
+not hide. A worker that fails is gone from that time on, with all that it had under way.
 
-Every random time is of the counter-based generator of (seed, worker, how much it has done).
-
-Checkpoints. Synchronous strategies have safe points. Asynchronous ones are never all at rest; but between two events every coroutine
-waits for something, and all that is under way is data: events, messages, answers. These are in the `state_dict`. Resumed, a coroutine
-starts anew, at the mark that it passed last, and is given the answers that it has had since then (`Fabric.mark`), up to what it waits for.
+Checkpoints. Synchronous strategies have safe points. Asynchronous workers are never all at rest. But between two events every coroutine
+waits for something, and all that is under way is data: events, messages, answers. The `state_dict` holds these. When a run is resumed, each
+coroutine is restarted from its last mark, and is given the answers that it has received since then (`Fabric.mark`), up to the request for
+which it waits.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from pykaldist.errors import UserError
 from pykaldist.parallel.clusters.cluster import Cluster, Workload
-from pykaldist.parallel.clusters.costs import scaled, score_seconds, work_seconds
+from pykaldist.parallel.clusters.costs import score_seconds
 from pykaldist.parallel.clusters.network import Network
 from pykaldist.parallel.engines.host import CHECKPOINT, Host
-from pykaldist.parallel.engines.priced import Priced
+from pykaldist.parallel.engines.priced import PricedHost
 from pykaldist.parallel.engines.simulated_calls import KINDS as CALLS
 from pykaldist.parallel.engines.simulated_calls import SimulatedCalls
+from pykaldist.parallel.engines.simulated_worker import SimulatedFabric, WorkTimes
 from pykaldist.parallel.fabric.interface import (
+    AwaitAnswer,
     Begin,
     Call,
     Compute,
-    Done,
-    Fabric,
     Finish,
-    More,
+    MoreMinibatches,
     Request,
-    T,
-    Take,
-    Within,
+    TakeMinibatch,
+    WithinGroup,
     num_bytes,
 )
-from pykaldist.parallel.fabric.minibatch_queue import Sources, Work
+from pykaldist.parallel.fabric.minibatch_queue import MinibatchQueue, MinibatchSources
 from pykaldist.parallel.strategies.base.strategy import on_device
 
-COMPUTE_TIMES = 1  # a stream of random numbers
-LEAST_VARIANCE = 1e-12  # of a minibatch's seconds over their mean, below which they are all alike
-CONSENSUS_SAMPLES = 8  # looks at the workers' distance from their mean in an epoch
-
-
-class SimulatedFabric(Fabric):
-    """`trace`: the answers since the last mark; None for a strategy that makes none."""
-
-    def __init__(self, rank: int, size: int) -> None:
-        super().__init__(rank, size)
-        self.seconds["load"] = 0.0
-        self.trace: list[Any] | None = None
-
-    async def compute(self, work: Callable[[], T]) -> T:
-        return await Compute(work)
-
-    async def work(self, what: str, work: Callable[[], T], over: Tensor, passes: float) -> T:
-        return await Compute(work, what, passes * num_bytes(over))
-
-    def mark(self) -> None:
-        self.trace = []
+CONSENSUS_SAMPLES = 8  # times in an epoch at which the workers' distance from their mean is measured
 
 
 class Simulation(Host):
-    """`workers`: those of the run, which is to be known before the first epoch."""
+    """Runs all workers of a job in simulated time. `workers` has to be set before the first epoch."""
 
     time = "simulated"
     keeps_time = keeps_dead = True
 
     def __init__(self, size: int, cluster: Cluster, seed: int = 0, deterministic: bool = False) -> None:
         super().__init__(size, None, deterministic)
-        self.cluster, self.seed = cluster, seed
-        self.fabrics: list[SimulatedFabric] = [SimulatedFabric(rank, size) for rank in range(size)]
+        self.cluster = cluster
+        self.fabrics: Sequence[SimulatedFabric] = [SimulatedFabric(rank, size) for rank in range(size)]
         self._share_living()
         self._network = Network(cluster, size)
-        self._priced = Priced(size, self._network, deterministic)
+        self._priced = PricedHost(size, self._network, deterministic)
         self._calls = SimulatedCalls(self.fabrics, self.living, self._network, self._add_event)
-        self.sharing = self._network.sharing  # workers on a device
+        self._times = WorkTimes(cluster, size, self._network.sharing, seed)
         for fabric in self.fabrics:
-            fabric.node_size = min(size, cluster.devices * self.sharing)
-        worst = max((int(worker) for worker in (*cluster.slow, *(p.worker for p in (*cluster.pauses, *cluster.failures)))), default=0)
+            fabric.node_size = min(size, cluster.devices * self._network.sharing)
+        special = [*map(int, cluster.slow), *(pause.worker for pause in cluster.pauses), *(failure.worker for failure in cluster.failures)]
+        worst = max(special, default=0)
         if worst >= max(size, cluster.workers):
             raise UserError(f"cluster {cluster.name} has a slow, pausing or failing worker {worst}, but room for {cluster.workers}, from 0 "
                             "on.")
-        self._before = 0.0  # seconds of the epochs before
-        self._loaded: dict[str, Any] | None = None  # the middle of an epoch, to go on from
+        self._before = 0.0  # simulated seconds of the epochs before this one
+        self._loaded: dict[str, Any] | None = None  # a state within an epoch, from which to go on
         self._running = False
         self._reset()
 
     def _reset(self) -> None:
-        """The beginning of an epoch."""
+        """Forget all that is under way, at the beginning of an epoch."""
         n = self.size
-        self._clock = [0.0] * n  # when each worker had its last answer
-        self._numbers = [0] * n  # of each worker's events
-        self._events: list[tuple[float, int, int, str, Any]] = []  # time, worker, number, kind, what it is about
+        self._clock = [0.0] * n  # time of each worker's last answer
+        self._numbers = [0] * n  # number of each worker's last event
+        self._events: list[tuple[float, int, int, str, Any]] = []  # (time, worker, number, kind, data)
         self._network.reset()
         self._calls.reset()
         self._priced.reset()
         self._computing = [False] * n
-        self._gathered: list[int] = []  # groups, by their first worker, whose exchange is under way
-        self._resting: dict[int, More] = {}  # workers that wait for the others to be through
+        self._gathered: list[int] = []  # first workers of the groups whose exchange is under way
+        self._resting: dict[int, MoreMinibatches] = {}  # workers that wait for more minibatches, or for the epoch's end
         self._steps = 0
         self._consensus: list[float] = []
         self._epoch_end = 0.0
@@ -134,7 +106,7 @@ class Simulation(Host):
             fabric.staleness.clear()
 
     def abandon(self) -> None:
-        """The clock goes on."""
+        """Forget the epoch. Its seconds count."""
         super().abandon()
         self._priced.reset()
         if self._loaded is not None:
@@ -146,14 +118,14 @@ class Simulation(Host):
         return self._epoch_end
 
     def spent(self) -> list[float]:
-        """Means over workers."""
+        """Seconds in this epoch, as means over workers: computing, exchanging, waiting, loading."""
         return [sum(fabric.seconds[name] for fabric in self.fabrics) / self.size for name in ("compute", "exchange", "wait", "load")]
 
     def notes(self) -> dict[str, Any]:
         late = sum((fabric.staleness for fabric in self.fabrics), Counter())
         if not late:
             return {}
-        ends = self._calls.ends
+        ends = self._calls.num_servers
         load = {"server_load": self._calls.busy / ends / self._latest()} if ends else {}
         dead = [rank for rank in range(self.size) if rank not in self.living]
         return {"staleness": {str(steps): late[steps] for steps in sorted(late)}, "consensus": self._consensus, **load,
@@ -163,15 +135,14 @@ class Simulation(Host):
 
     def _run(self, work: list[Coroutine[Any, Any, Any]]) -> list[Any]:
         self._work, self._results = work, [None] * self.size
-        self._parked: dict[int, Request] = {}  # worker -> what all have to ask for
-        self._joined: dict[int, Within] = {}  # worker -> what its group has to ask for
+        self._parked: dict[int, Request] = {}  # worker -> its request of the kind that all workers make together
+        self._joined: dict[int, WithinGroup] = {}  # worker -> its request of the kind that its group makes together
         self._going = set(self.living)
         self._prepare()
         self._running = True
-        replay, self._replay = self._load(), [[] for _ in work]
-        if replay:
-            self._replay = replay
-        else:
+        replay = self._load()
+        self._replay: list[list[Any]] = replay or [[] for _ in work]
+        if not replay:
             for failure in self.cluster.failures:
                 if failure.worker in self._going:
                     self._add_event(max(0.0, failure.at - self._before), failure.worker, "failure", None)
@@ -188,12 +159,12 @@ class Simulation(Host):
             else:
                 getattr(self, f"_on_{kind}")(time, rank, about)
         self._running = False
-        score = score_seconds(self._workload(), self._compute, self.cluster, self.size)
-        self._epoch_end = self._latest() + score + self._compute.epoch_seconds
+        score = score_seconds(self._workload(), self._times.seconds, self.cluster, self.size)
+        self._epoch_end = self._latest() + score + self._times.seconds.epoch_seconds
         return self._results
 
     def _workload(self) -> Workload:
-        """The run's, where its workers are known; else the cluster's own."""
+        """The run's workload, where its workers are known; else that of the cluster file."""
         if not self.workers:
             return self.cluster.workload
         samplers = [worker.sampler for worker in self.workers]
@@ -201,16 +172,17 @@ class Simulation(Host):
         return Workload("the run's", len(self.workers[0].params), samplers[0].minibatch_size, frames, self.cv_frames)
 
     def _prepare(self) -> None:
-        self._compute = scaled(self.cluster, self._workload())
-        self._calls.server_seconds = self._compute.server_seconds
-        self._books = Work([worker.sampler.minibatches for worker in self.workers])
+        self._times.scale(self._workload())
+        self._calls.server_seconds = self._times.seconds.server_seconds
+        self._minibatches = MinibatchQueue([worker.sampler.minibatches for worker in self.workers])
         for rank in set(range(self.size)) - set(self.living):
-            self._books.lose(rank)
-        self._sources = Sources(lambda split: self.workers[split].sampler, self.workers[0].epoch if self.workers else 0, 2 * self.size)
+            self._minibatches.remove_dead(rank)
+        epoch = self.workers[0].epoch if self.workers else 0
+        self._sources = MinibatchSources(lambda split: self.workers[split].sampler, epoch, 2 * self.size)
         self._saved = max((self.workers[rank].updates for rank in self.living), default=0) if self.workers else 0
 
     def _drive(self, rank: int, answer: Any) -> None:
-        """A worker goes on with an answer, up to what it has to wait for."""
+        """Run a worker with an answer, up to a request for which it has to wait."""
         fabric, coroutine = self.fabrics[rank], self._work[rank]
         while True:
             try:
@@ -230,26 +202,26 @@ class Simulation(Host):
 
     def _answer(self, rank: int, time: float, answer: Any) -> None:
         self._clock[rank] = time
-        if self.fabrics[rank].trace is not None:
-            self.fabrics[rank].trace.append(answer)
+        if (trace := self.fabrics[rank].trace) is not None:
+            trace.append(answer)
         self._drive(rank, answer)
 
     def _ask(self, rank: int, request: Request) -> tuple[bool, Any]:
-        """(the worker has to wait, its answer if it has not)."""
+        """Handle a worker's request. Returns (the worker has to wait, the answer if it has not)."""
         if isinstance(request, Compute):
-            if not self._computing[rank]:  # or it goes on with one of before the checkpoint
+            if not self._computing[rank]:  # otherwise the work was under way at the checkpoint
                 self._begin_compute(rank, request)
             return True, None
-        if isinstance(request, Take):
+        if isinstance(request, TakeMinibatch):
             return False, self._take(rank, request)
-        if isinstance(request, More):
+        if isinstance(request, MoreMinibatches):
             return self._rest(rank, request)
         if isinstance(request, Call):
             return False, self._calls.begin(self._clock[rank], rank, request)
-        if isinstance(request, Done):
+        if isinstance(request, AwaitAnswer):
             answer = self._calls.wait(request.ticket)
             return answer is None, answer
-        if isinstance(request, Within):
+        if isinstance(request, WithinGroup):
             self._join(rank, request)
         else:
             self._parked[rank] = request
@@ -262,7 +234,7 @@ class Simulation(Host):
     # Requests that all workers make together.
 
     def _meet(self) -> None:
-        """Serve what all workers ask for, as often as that is so."""
+        """Carry out the requests that all workers make together, while all wait for such a request."""
         while self._going and len(self._parked) == len(self._going):
             requests = [self._parked[rank] for rank in range(self.size) if rank in self._parked]
             kinds = {type(request).__name__ for request in requests}
@@ -282,11 +254,11 @@ class Simulation(Host):
                 self._answer(rank, begin + seconds, answer)
 
     def _timed(self, what: str, before: float) -> float:
-        """Real time is of no interest."""
+        """Do nothing: real time is not recorded here."""
         return before
 
     def _latest(self) -> float:
-        """The time of the worker that is furthest on."""
+        """The latest time of a worker's last answer."""
         return max(self._clock[rank] for rank in self.living)
 
     def _collective_seconds(self, requests: list[Any]) -> float:
@@ -304,11 +276,11 @@ class Simulation(Host):
 
     # Requests that a group makes together.
 
-    def _join(self, rank: int, request: Within) -> None:
+    def _join(self, rank: int, request: WithinGroup) -> None:
         self._joined[rank] = request
         first, members = request.members[0], request.members
-        if first in self._gathered or any(k not in self._joined for k in members):  # under way before the checkpoint; or not all are here
-            return
+        if first in self._gathered or any(k not in self._joined for k in members):
+            return  # its exchange was under way at the checkpoint; or not all have come
         begin = max(self._clock[k] for k in members)
         seconds = self._network.allreduce_seconds(num_bytes(request.buffer), len(members)) / (1 if request.sums else 2)
         for k in members:
@@ -337,14 +309,10 @@ class Simulation(Host):
         before = worker.frames if worker else 0
         result = request.work()
         part = (worker.frames - before) / worker.sampler.minibatch_size if worker else 1.0
-        seconds = self._compute
-        mean = self.sharing * part * (seconds.alone if self.size == 1 else seconds.minibatch_seconds)
-        load = self.sharing * part * seconds.load_seconds
-        compute = self._random(rank, mean * self.cluster.slow.get(str(rank), 1.0)) if part else 0.0
-        if seconds.load_overlaps:
-            load = max(0.0, load - compute)
+        done = (worker.updates, worker.index) if worker else (self._numbers[rank],)
+        compute, load = self._times.minibatch(rank, part, done)
         begin = self._clock[rank]
-        end = self._after(rank, begin, compute + load)
+        end = self._times.end(rank, begin, compute + load, self._before)
         spent = self.fabrics[rank].seconds
         spent["compute"] += compute
         spent["load"] += load
@@ -353,10 +321,10 @@ class Simulation(Host):
         self._add_event(end, rank, "compute", result)
 
     def _begin_work(self, rank: int, request: Compute) -> None:
-        """A strategy's own work."""
+        """Do a strategy's own work, and add the event of its end."""
         result, begin = request.work(), self._clock[rank]
-        seconds = self.sharing * (work_seconds(self._compute, request.what, request.moved) or 0.0)
-        end = self._after(rank, begin, seconds)
+        seconds = self._times.own_work(request.what, request.moved)
+        end = self._times.end(rank, begin, seconds, self._before)
         self.fabrics[rank].seconds["exchange"] += seconds
         self.fabrics[rank].seconds["wait"] += end - begin - seconds
         self._computing[rank] = True
@@ -369,32 +337,12 @@ class Simulation(Host):
     def _on_compute(self, time: float, rank: int, result: Any) -> None:
         self._computing[rank] = False
         self._steps += 1
-        if self.fabrics[rank].trace is not None and self._steps % max(1, self._books.total // CONSENSUS_SAMPLES) == 0:
+        if self.fabrics[rank].trace is not None and self._steps % max(1, self._minibatches.total // CONSENSUS_SAMPLES) == 0:
             self._sample_consensus()
         self._answer(rank, time, result)
 
-    def _random(self, rank: int, mean: float) -> float:
-        variance = self._compute.spread**2
-        if variance < LEAST_VARIANCE:
-            return mean
-        place = (self.workers[rank].updates, self.workers[rank].index) if self.workers else (self._numbers[rank],)
-        draw = np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, COMPUTE_TIMES, rank, *place])))
-        return mean * variance * float(draw.standard_gamma(1.0 / variance))
-
-    def _after(self, rank: int, begin: float, seconds: float) -> float:
-        """When this much work of a worker is done that stands still at times."""
-        time = begin
-        for pause in sorted((p for p in self.cluster.pauses if p.worker == rank), key=lambda p: p.at):
-            start = pause.at - self._before
-            if start >= time + seconds:
-                break
-            if start + pause.seconds > time:
-                seconds -= max(0.0, start - time)
-                time = start + pause.seconds
-        return time + seconds
-
     def _sample_consensus(self) -> None:
-        """Note how far the workers' models are from their mean: the mean over workers of ||w_k - mean|| / ||mean||."""
+        """Measure the distance of the workers' models from their mean: the mean over workers of ||w_k - mean|| / ||mean||."""
         if not self.workers:
             return
         models = [self.workers[rank].params for rank in self.living]
@@ -408,34 +356,34 @@ class Simulation(Host):
 
     # Minibatches.
 
-    def _take(self, rank: int, request: Take) -> float | None:
-        found = self._books.take(rank, request.queue, request.kept)
+    def _take(self, rank: int, request: TakeMinibatch) -> float | None:
+        found = self._minibatches.take(rank, request.queue, request.unsettled)
         self._wake(self._clock[rank])
         if found is None:
             return None
         place, fraction = found
-        self._sources.point(self.workers[rank], place)
+        self._sources.assign(self.workers[rank], place)
         return fraction
 
-    def _rest(self, rank: int, request: More) -> tuple[bool, Any]:
-        """(the worker has to wait, its answer if it has not)."""
-        self._books.settle(rank, request.kept)
-        if self._books.more(rank, request.queue):
+    def _rest(self, rank: int, request: MoreMinibatches) -> tuple[bool, Any]:
+        """Handle a request for more minibatches. Returns (the worker has to wait, the answer if it has not)."""
+        self._minibatches.settle(rank, request.unsettled)
+        if self._minibatches.more(rank, request.queue):
             return False, True
-        if self._books.over:
+        if self._minibatches.over:
             self._wake(self._clock[rank])
             return False, False
         self._resting[rank] = request
         return True, None
 
     def _wake(self, time: float) -> None:
-        """Let go on who rests, where that has an end."""
+        """Answer the resting workers for which there is another minibatch, or all where the epoch is over."""
         for rank in sorted(self._resting):
             request = self._resting.get(rank)
-            if request is not None and (self._books.over or self._books.more(rank, request.queue)):
+            if request is not None and (self._minibatches.over or self._minibatches.more(rank, request.queue)):
                 del self._resting[rank]
                 self.fabrics[rank].seconds["wait"] += time - self._clock[rank]
-                self._answer(rank, time, not self._books.over)
+                self._answer(rank, time, not self._minibatches.over)
 
     # Failures.
 
@@ -450,10 +398,10 @@ class Simulation(Host):
         self._work[rank].close()
         self._parked.pop(rank, None)
         self._resting.pop(rank, None)
-        again = self._books.lose(rank)
-        self.say(f"worker {rank} has died at {self._before + time:.3f} s; {len(self.living)} go on, and do {again} minibatches again")
+        again = self._minibatches.remove_dead(rank)
+        self.log(f"worker {rank} has died at {self._before + time:.3f} s; {len(self.living)} go on, and do {again} minibatches again")
         events, self._events = [event for event in self._events if event[1] != rank], []
-        self._events += self._calls.lose(time, rank, events)
+        self._events += self._calls.remove_dead(time, rank, events)
         heapq.heapify(self._events)
         self._wake(time)
 
@@ -471,7 +419,8 @@ class Simulation(Host):
     # Checkpoints.
 
     def _offer_checkpoint(self) -> None:
-        """Between two events; a mere checkpoint not twice at the same update, by which checkpoints are named."""
+        """Take a checkpoint if one is wanted, between two events. No two mere checkpoints have the same count of updates, which names them.
+        """
         if not self.workers or any(self.fabrics[rank].trace is None for rank in self.living):
             return
         updates, wish = max(self.workers[rank].updates for rank in self.living), int(self.wish())
@@ -483,7 +432,7 @@ class Simulation(Host):
         if not self._running:
             return {"seconds_before": self._before + self._epoch_end, "living": self.living}
         return {
-            "seconds_before": self._before, "living": self.living, "books": self._books.state_dict(), "clock": self._clock,
+            "seconds_before": self._before, "living": self.living, "minibatches": self._minibatches.state_dict(), "clock": self._clock,
             "priced": self._priced.state_dict(), "numbers": self._numbers, "events": [list(e) for e in self._events],
             "calls": self._calls.state_dict(), "network": self._network.state_dict(),
             "computing": self._computing, "gathered": self._gathered, "steps": self._steps,
@@ -496,14 +445,14 @@ class Simulation(Host):
         self._loaded = state if "clock" in state else None
 
     def _load(self) -> list[list[Any]] | None:
-        """Take up the middle of an epoch; the answers that each worker is to be given again."""
+        """Restore a state within an epoch. Returns the answers that each worker has to be given again."""
         if self._loaded is None:
             return None
         state: dict[str, Any] = on_device(self.workers[0].params.device, self._loaded)
         self._loaded = None
         for name in ("clock", "numbers", "computing", "gathered", "steps", "consensus"):
             setattr(self, f"_{name}", state[name])
-        self._books.load_state_dict(state["books"])
+        self._minibatches.load_state_dict(state["minibatches"])
         self.disagreement = state["disagreement"]
         self._events = [tuple(event) for event in state["events"]]
         self._priced.load_state_dict(state["priced"])

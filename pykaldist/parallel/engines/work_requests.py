@@ -1,14 +1,17 @@
-"""Who trains on what, over the processes of a job: process 0 keeps the books of an epoch's minibatches
-(`parallel/fabric/minibatch_queue.py`); workers ask it for the next one, or whether there will be more.
+"""Work requests: workers ask process 0 for minibatches, over the processes of a job.
 
-A worker of another process asks ahead: when it has been given a minibatch, its process asks for the next one meanwhile, so that it need not
-wait for an answer that takes two messages. It is refused one ahead where few are left, for others to take, or where the job is to pause;
-then it asks in earnest when it needs one. What it was given ahead counts as taken.
+Process 0 has the minibatch queue of the epoch (`parallel/fabric/minibatch_queue.py`). A worker asks it for its next minibatch, or whether
+there will be more.
 
-Checkpoints. Where a process wants one, process 0 answers with a pause whoever asks for a minibatch next; all of a group, or none. A worker
-that asks has nothing under way. When all have been answered so, the job is at rest, and they ask again after it.
+Prefetch. When a worker of another process has been given a minibatch, its process asks for the next one at once, while the worker computes.
+So the worker need not wait for an answer that takes two messages. Process 0 refuses a prefetch where few minibatches are left, so that
+other workers can take them, and where the job is to pause. The worker then asks again when it needs a minibatch. A prefetched minibatch
+counts as taken.
 
-Everything here runs with the host's lock, on the main thread or on one that reads.
+Checkpoints. Where a process wants one, process 0 answers PAUSE to every worker that asks for a minibatch: to all workers of a group, or to
+none. A worker that asks has nothing under way. When all workers have been answered so, the job is at rest. After that they ask again.
+
+All of this runs with the host's lock held, on the main thread or on the thread that reads messages.
 """
 
 from __future__ import annotations
@@ -20,201 +23,207 @@ from dataclasses import dataclass
 from typing import Any
 
 from pykaldist.parallel.engines.asynchronous_host import AsynchronousHost
-from pykaldist.parallel.fabric.minibatch_queue import Place, Work
-from pykaldist.parallel.transport.transport import ASK, TOLD
+from pykaldist.parallel.fabric.minibatch_queue import MinibatchId, MinibatchQueue
+from pykaldist.parallel.transport.transport import WORK_ANSWER, WORK_REQUEST
 
-TAKEN, NOTHING_NOW, GO_ON, OVER, PAUSE = range(5)  # what process 0 tells a worker that asks
+MINIBATCH, NONE_NOW, GO_ON, OVER, PAUSE = range(5)  # answers of process 0
 
 
 @dataclass
-class Question:
-    """What a worker asks process 0, for a minibatch or, without `takes`, whether there are more; `wish`: its process's for a checkpoint;
-    `ahead`: it has one under way."""
+class WorkRequest:
+    """A request of worker `rank` to process 0: for a minibatch (`takes`), or whether there will be more.
+
+    `queue`, `unsettled` and `group` are those of `Fabric.take`. `wish` is what the worker's process wants (`Host.wish`). `prefetch`: the
+    worker still has a minibatch to train on.
+    """
 
     rank: int
     takes: bool
     queue: bool
-    kept: int
+    unsettled: int
     group: range
     wish: int
-    ahead: bool = False
+    prefetch: bool = False
 
     def numbers(self) -> list[float]:
-        return [self.rank, self.takes, self.queue, self.kept, self.group.start, self.group.stop, self.wish, self.ahead]
+        """The request as numbers, for a message."""
+        return [self.rank, self.takes, self.queue, self.unsettled, self.group.start, self.group.stop, self.wish, self.prefetch]
 
     @classmethod
-    def of(cls, numbers: list[float]) -> Question:
-        rank, takes, queue, kept, start, stop, wish, ahead = (int(n) for n in numbers)
-        return cls(rank, bool(takes), bool(queue), kept, range(start, stop), wish, bool(ahead))
+    def of(cls, numbers: list[float]) -> WorkRequest:
+        """The request that a message's numbers hold."""
+        rank, takes, queue, unsettled, start, stop, wish, prefetch = (int(n) for n in numbers)
+        return cls(rank, bool(takes), bool(queue), unsettled, range(start, stop), wish, bool(prefetch))
 
 
 @dataclass
-class Ahead:
-    """A question asked ahead: its answer, once that has come, and whether the worker waits for it by now."""
+class Prefetch:
+    """A request for a minibatch in advance: its answer, when that has come, and whether the worker waits for it already."""
 
-    answer: tuple[int, Place, float] | None = None
+    answer: tuple[int, MinibatchId, float] | None = None
     awaited: bool = False
 
 
-class Questions:
-    """Of the workers here; and on process 0, of all.
+class WorkRequests:
+    """The work requests of the workers of this process, and, on process 0, those of all workers.
 
-    `on_answer(place, answer)` is called with what the worker number `place` here has asked for, after `point(place, minibatch)` where it is
-    a minibatch. `paused`: the workers here that are at rest. `books`: on process 0, within an epoch.
+    `on_answer(index, answer)` is called with the answer to worker number `index` of this process; before it `assign(index, minibatch)`,
+    where the answer is a minibatch. `paused` holds the requests of the workers here that are at rest. `minibatches` is the queue of the
+    epoch, on process 0.
     """
 
-    def __init__(self, host: AsynchronousHost, on_answer: Callable[[int, Any], None], point: Callable[[int, Place], None]) -> None:
-        self._host, self._on_answer, self._point = host, on_answer, point
-        self.books: Work | None = None
-        self._asked: list[Question] = []  # before there are books
+    def __init__(self, host: AsynchronousHost, on_answer: Callable[[int, Any], None], assign: Callable[[int, MinibatchId], None]) -> None:
+        self._host, self._on_answer, self._assign = host, on_answer, assign
+        self.minibatches: MinibatchQueue | None = None
+        self._early: list[WorkRequest] = []  # requests that came before the epoch's queue was there
         self.reset()
 
     def reset(self) -> None:
-        """The beginning of an epoch."""
-        self._last: dict[int, Question] = {}  # of each worker here
-        self.paused: dict[int, Question] = {}
-        self._ahead: dict[int, Ahead] = {}  # of workers here
-        self._pausing = False  # on process 0, as the next three
-        self._since_pause = 0  # minibatches granted
+        """Forget all requests, at the beginning of an epoch."""
+        self._last: dict[int, WorkRequest] = {}  # the last request of each worker here
+        self.paused: dict[int, WorkRequest] = {}
+        self._prefetched: dict[int, Prefetch] = {}  # of each worker here that has a prefetch under way
+        self._pausing = False  # this and the next three are used on process 0
+        self._since_pause = 0  # minibatches given since the last rest
         self._granted: Counter[int] = Counter()
-        self._resting: dict[int, Question] = {}
+        self._resting: dict[int, WorkRequest] = {}
 
-    def open(self, books: Work) -> None:
-        """On process 0: answer from now on, also who has asked earlier."""
-        self.books = books
-        asked, self._asked = self._asked, []
-        for question in asked:
-            self._hear(question)
+    def open(self, minibatches: MinibatchQueue) -> None:
+        """On process 0: answer requests from now on, first those that came early."""
+        self.minibatches = minibatches
+        asked, self._early = self._early, []
+        for request in asked:
+            self._handle_request(request)
 
-    def ask(self, place: int, question: Question) -> None:
-        """A worker here asks process 0."""
-        self._last[place] = question
-        if self._host.between.rank == 0:
-            self._hear(question)
-        elif question.takes and place in self._ahead:
-            self._ahead[place].awaited = True
-            self._use(place)
+    def ask(self, index: int, request: WorkRequest) -> None:
+        """Send a request of worker number `index` of this process to process 0."""
+        self._last[index] = request
+        if self._host.job_processes.rank == 0:
+            self._handle_request(request)
+        elif request.takes and index in self._prefetched:
+            self._prefetched[index].awaited = True
+            self._use_prefetched(index)
         else:
-            self._send(question)
+            self._send(request)
 
-    def _send(self, question: Question) -> None:
+    def _send(self, request: WorkRequest) -> None:
         assert self._host.transport is not None
-        self._host.transport.send(0, ASK, question.numbers())
+        self._host.transport.send(0, WORK_REQUEST, request.numbers())
 
-    def _ask_ahead(self, place: int) -> None:
-        """The worker has been given the minibatch that it asked for last."""
-        last = self._last[place]
-        if len(last.group) == 1 and self._host.between.rank:
-            self._ahead[place] = Ahead()
-            self._send(dataclasses.replace(last, kept=last.kept + 1, wish=self._host.wish(), ahead=True))
+    def _prefetch(self, index: int) -> None:
+        """Ask for the next minibatch of a worker that has just been given one."""
+        last = self._last[index]
+        if len(last.group) == 1 and self._host.job_processes.rank:
+            self._prefetched[index] = Prefetch()
+            self._send(dataclasses.replace(last, unsettled=last.unsettled + 1, wish=self._host.wish(), prefetch=True))
 
-    def _use(self, place: int) -> None:
-        """The worker waits for what was asked ahead."""
-        answer = self._ahead[place].answer
+    def _use_prefetched(self, index: int) -> None:
+        """Give the worker its prefetched minibatch, if that has come; ask again where it was refused."""
+        answer = self._prefetched[index].answer
         if answer is None:
             return
-        del self._ahead[place]
-        if answer[0] == TAKEN:
-            self._give(place, *answer)
+        del self._prefetched[index]
+        if answer[0] == MINIBATCH:
+            self._give(index, *answer)
         else:
-            self._send(self._last[place])
+            self._send(self._last[index])
 
-    def heed(self, kind: int, numbers: list[float]) -> None:
-        """A message of another process."""
-        if kind == ASK:
-            self._hear(Question.of(numbers))
-        elif kind == TOLD:
-            rank, told, split, number, fraction = numbers
-            self._be_told(int(rank), int(told), (int(split), int(number)), fraction)
+    def handle_message(self, kind: int, numbers: list[float]) -> None:
+        """Handle a message of another process."""
+        if kind == WORK_REQUEST:
+            self._handle_request(WorkRequest.of(numbers))
+        elif kind == WORK_ANSWER:
+            rank, answer, split, number, fraction = numbers
+            self._handle_answer(int(rank), int(answer), (int(split), int(number)), fraction)
 
     def rested(self) -> None:
-        """The job has been at rest."""
+        """Note that the job has been at rest."""
         self._pausing, self._since_pause = False, 0
 
     def go_on(self) -> None:
-        """The workers here ask again."""
+        """Let the workers of this process ask again, after a rest."""
         paused, self.paused = self.paused, {}
-        for place, question in paused.items():
-            question.wish = self._host.wish()
-            self.ask(place, question)
+        for index, request in paused.items():
+            request.wish = self._host.wish()
+            self.ask(index, request)
 
-    def lose(self, ranks: range) -> int:
-        """On process 0: workers have died. The minibatches that others do again."""
+    def remove_dead(self, ranks: range) -> int:
+        """On process 0: note that workers have died. Returns how many minibatches have to be done again."""
         again = 0
         for rank in ranks:
             self._resting.pop(rank, None)
-            again += self.books.lose(rank) if self.books else 0
+            again += self.minibatches.remove_dead(rank) if self.minibatches else 0
         self._wake()
         return again
 
-    def _hear(self, question: Question) -> None:
-        """A question has come to process 0."""
-        books, rank = self.books, question.rank
+    def _handle_request(self, request: WorkRequest) -> None:
+        """On process 0: answer a request, or keep it until it can be answered."""
+        minibatches, rank = self.minibatches, request.rank
         if rank not in self._host.living:
             return
-        if books is None:
-            self._asked.append(question)
+        if minibatches is None:
+            self._early.append(request)
             return
-        books.settle(rank, question.kept)
+        minibatches.settle(rank, request.unsettled)
         self._wake()
-        if question.wish and self._since_pause and not books.over:
+        if request.wish and self._since_pause and not minibatches.over:
             self._pausing = True
             for other in sorted(self._resting):
-                self._tell(other, PAUSE)
+                self._send_answer(other, PAUSE)
             self._resting = {}
-        owed = question.takes and any(self._granted[other] > self._granted[rank] for other in question.group)
+        owed = request.takes and any(self._granted[other] > self._granted[rank] for other in request.group)
         if self._pausing and not owed:
-            self._tell(rank, PAUSE)
-        elif question.ahead and not books.plenty:
-            self._tell(rank, NOTHING_NOW)
-        elif question.takes:
+            self._send_answer(rank, PAUSE)
+        elif request.prefetch and not minibatches.plenty:
+            self._send_answer(rank, NONE_NOW)
+        elif request.takes:
             self._granted[rank] += 1
-            found = books.take(rank, question.queue, question.kept)
+            found = minibatches.take(rank, request.queue, request.unsettled)
             if found is None:
-                self._tell(rank, NOTHING_NOW)
+                self._send_answer(rank, NONE_NOW)
             else:
                 self._since_pause += 1
-                self._tell(rank, TAKEN, *found)
+                self._send_answer(rank, MINIBATCH, *found)
         else:
-            self._resting[rank] = question
+            self._resting[rank] = request
             self._wake()
 
     def _wake(self) -> None:
-        """Let go on who rests, where that has an end."""
-        books = self.books
-        if books is None or self._pausing:
+        """Answer the resting workers for which there is another minibatch, or all where the epoch is over."""
+        minibatches = self.minibatches
+        if minibatches is None or self._pausing:
             return
         for rank in sorted(self._resting):
-            more = books.more(rank, self._resting[rank].queue)
-            if more or books.over:
+            more = minibatches.more(rank, self._resting[rank].queue)
+            if more or minibatches.over:
                 del self._resting[rank]
-                self._tell(rank, GO_ON if more else OVER)
+                self._send_answer(rank, GO_ON if more else OVER)
 
-    def _tell(self, rank: int, told: int, place: Place = (0, 0), fraction: float = 0.0) -> None:
-        """Answer a worker's question."""
+    def _send_answer(self, rank: int, answer: int, minibatch: MinibatchId = (0, 0), fraction: float = 0.0) -> None:
+        """Answer a worker's request, on process 0."""
         if rank in self._host.ranks:
-            self._be_told(rank, told, place, fraction)
+            self._handle_answer(rank, answer, minibatch, fraction)
         else:
             assert self._host.transport is not None
-            self._host.transport.send(self._host.hosting(rank), TOLD, [rank, told, *place, fraction])
+            self._host.transport.send(self._host.hosting(rank), WORK_ANSWER, [rank, answer, *minibatch, fraction])
 
-    def _be_told(self, rank: int, told: int, minibatch: Place, fraction: float) -> None:
-        """What process 0 has answered to a worker here."""
-        place = rank - self._host.ranks.start
-        ahead = self._ahead.get(place)
-        if ahead is not None and ahead.answer is None:
-            ahead.answer = told, minibatch, fraction
-            if ahead.awaited:
-                self._use(place)
-        elif told == PAUSE:
-            self.paused[place] = self._last[place]
+    def _handle_answer(self, rank: int, answer: int, minibatch: MinibatchId, fraction: float) -> None:
+        """Handle an answer of process 0 to a worker of this process."""
+        index = rank - self._host.ranks.start
+        prefetch = self._prefetched.get(index)
+        if prefetch is not None and prefetch.answer is None:
+            prefetch.answer = answer, minibatch, fraction
+            if prefetch.awaited:
+                self._use_prefetched(index)
+        elif answer == PAUSE:
+            self.paused[index] = self._last[index]
         else:
-            self._give(place, told, minibatch, fraction)
+            self._give(index, answer, minibatch, fraction)
 
-    def _give(self, place: int, told: int, minibatch: Place, fraction: float) -> None:
-        """A worker here has its answer."""
-        if told == TAKEN:
-            self._point(place, minibatch)
-        self._on_answer(place, {TAKEN: fraction, NOTHING_NOW: None, GO_ON: True, OVER: False}[told])
-        if told == TAKEN:
-            self._ask_ahead(place)
+    def _give(self, index: int, answer: int, minibatch: MinibatchId, fraction: float) -> None:
+        """Pass an answer on to a worker of this process."""
+        if answer == MINIBATCH:
+            self._assign(index, minibatch)
+        self._on_answer(index, {MINIBATCH: fraction, NONE_NOW: None, GO_ON: True, OVER: False}[answer])
+        if answer == MINIBATCH:
+            self._prefetch(index)

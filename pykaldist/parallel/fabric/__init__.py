@@ -1,6 +1,6 @@
-"""What a strategy may ask for.
+"""What a strategy may ask for, and the processes that carry it out.
 
-Read in this order: `interface.py`, the requests (mean, sum, call, take, ...); `worker.py`, one replica with its data and optimiser;
-`minibatch_queue.py`, who trains on which minibatch; `processes.py`, what a process group has to provide, and `mpi.py` and
-`torch_distributed.py`, which provide it; `mixing.py`, how two workers average their models while they compute.
+Read in this order: `worker.py`, one replica of the model with its data; `interface.py`, the fabric as a strategy sees it; `processes.py`,
+what MPI, NCCL and gloo have to provide, with `mpi.py` and `torch_distributed.py`; `minibatch_queue.py`, who trains on which minibatch where
+workers are asynchronous; `mixing.py`, how two workers mix their models while they compute.
 """

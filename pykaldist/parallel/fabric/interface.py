@@ -1,16 +1,18 @@
-"""The fabric: how bytes move between the workers of a job, as a strategy sees it.
+"""The fabric: the operations by which a strategy exchanges data between the workers of a job.
 
     async def epoch(self, worker, fabric):            # one coroutine for each worker
         await fabric.compute(worker.step)
-        await fabric.average(worker.params, weight)   # returns when every worker has come to its own average
+        await fabric.average(worker.params, weight)   # returns when every worker has called its own average
 
-`Fabric` is one worker's end. Its operations are requests that a coroutine awaits; the `Host` (`parallel/engines/host.py`) of the process
-drives the coroutines of its workers, and meets requests when all of them have made theirs, with the help of the other processes. So the
-same strategy runs with a process for each worker, with many workers in one process, or with anything between.
+A `Fabric` object belongs to one worker. Its operations are requests that the worker's coroutine awaits. The `Host`
+(`parallel/engines/host.py`) of a process runs the coroutines of the workers of this process. When all of them have made a request, it
+carries out these requests, together with the other processes. So the same strategy runs with one process for each worker, with many workers
+in one process, or with anything between.
 
-Synchronous strategies make the same requests on every worker. Asynchronous ones go each their own way: they `take` minibatches, `serve` and
-`call` each other, and `mark` where they could be started anew. It takes another host to serve these: `Concurrent`
-(`parallel/engines/concurrent.py`) between processes, or a `Simulation` (`parallel/engines/simulation.py`).
+Synchronous strategies make the same requests on every worker, in the same order. Asynchronous workers are independent of each other: they
+`take` minibatches, `serve` and `call` each other, and `mark` the points from which they can be restarted. Two hosts serve them:
+`ConcurrentHost` (`parallel/engines/concurrent.py`) between processes, and `Simulation` (`parallel/engines/simulation.py`) in simulated
+time.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ T = TypeVar("T")
 
 
 class Request:
-    """What a coroutine waits for."""
+    """One request of a coroutine. The coroutine waits until the host answers it."""
 
     def __await__(self) -> Generator[Request, Any, Any]:
         return (yield self)
@@ -38,6 +40,8 @@ class Request:
 
 @dataclass
 class Average(Request):
+    """Replace the buffer by the weighted mean over all workers (`Fabric.average`)."""
+
     buffer: Tensor
     weight: float
     measure: bool
@@ -45,38 +49,52 @@ class Average(Request):
 
 @dataclass
 class Mean(Request):
+    """Make the weighted mean over all workers in a new buffer (`Fabric.mean`)."""
+
     buffer: Tensor
     weight: float
 
 
 @dataclass
 class Begin(Request):
+    """Begin an exchange in the background (`Fabric.begin`)."""
+
     exchange: Coroutine[Any, Any, Any]
 
 
 @dataclass
 class Finish(Request):
+    """Wait for the end of an exchange in the background (`Fabric.finish`)."""
+
     ticket: int
 
 
 @dataclass
 class Sum(Request):
+    """Sum buffers and values over all workers (`Fabric.sum`)."""
+
     buffer: Tensor
     value: float
 
 
 @dataclass
 class Total(Request):
+    """Sum values over all workers (`Fabric.total`)."""
+
     value: float
 
 
 @dataclass
 class Maximum(Request):
+    """Find the largest value of all workers (`Fabric.maximum`)."""
+
     value: float
 
 
 @dataclass
 class Exchange(Request):
+    """Send a buffer to one worker and receive one from another (`Fabric.exchange`)."""
+
     buffer: Tensor
     to: int
     source: int
@@ -84,22 +102,28 @@ class Exchange(Request):
 
 @dataclass
 class Gather(Request):
+    """Collect the buffers of all workers (`Fabric.gather`)."""
+
     buffer: Tensor
 
 
 @dataclass
 class Scatter(Request):
+    """Send a part to each worker (`Fabric.scatter`)."""
+
     parts: list[Tensor]
 
 
 @dataclass
 class SafePoint(Request):
+    """Allow a checkpoint here (`Fabric.safe_point`)."""
+
     pass
 
 
 @dataclass
 class Compute(Request):
-    """Training, or, where `what` names it, a strategy's own work, which moves `moved` bytes."""
+    """Do some work: training, or, where `what` names it, a strategy's own work, which reads and writes `moved` bytes."""
 
     work: Callable[[], Any]
     what: str = ""
@@ -107,20 +131,26 @@ class Compute(Request):
 
 
 @dataclass
-class Take(Request):
+class TakeMinibatch(Request):
+    """Take the next minibatch (`Fabric.take`)."""
+
     queue: bool
-    kept: int
+    unsettled: int
     group: range
 
 
 @dataclass
-class More(Request):
+class MoreMinibatches(Request):
+    """Wait until there are more minibatches, or the epoch is over (`Fabric.more`)."""
+
     queue: bool
-    kept: int
+    unsettled: int
 
 
 @dataclass
 class Call(Request):
+    """Call another worker (`Fabric.call` and `Fabric.call_in_turn`)."""
+
     to: int
     buffer: Tensor
     value: float
@@ -129,7 +159,9 @@ class Call(Request):
 
 
 @dataclass
-class Within(Request):
+class WithinGroup(Request):
+    """Sum buffers within a group of workers, or broadcast that of the first one (`Fabric.sum_within`, `Fabric.broadcast_within`)."""
+
     buffer: Tensor
     value: float
     members: range
@@ -137,39 +169,42 @@ class Within(Request):
 
 
 @dataclass
-class Done(Request):
+class AwaitAnswer(Request):
+    """Wait for the answer to a call (`Fabric.answer`)."""
+
     ticket: int
 
 
-# What a worker answers to a call: its rank, what it was sent (None: a call that is turned away) -> (a buffer or None, a number). It may
-# write its answer over what it was sent, if that is not lent. The buffer, if it is not lent, is read before anything else happens to the
-# worker.
+# A worker's function that answers calls: (rank of the caller, the buffer that it sent, its number) -> (a buffer or None, a number). The
+# buffer sent is None where the call is refused because the worker is busy. The function may write its answer over the buffer that it
+# was sent, unless that is lent (`Fabric.lend`). A buffer that it returns, and that is not lent, is read before anything else happens to
+# the worker.
 Handler = Callable[[int, Tensor | None, float], tuple[Tensor | None, float]]
 
 
 class Fabric:
-    """Worker `rank` of `size`; `seconds` adds up where its time went in this epoch."""
+    """The operations of worker `rank` of `size` workers. `seconds` says where the worker's time of this epoch went."""
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
         self.seconds = {"compute": 0.0, "exchange": 0.0, "wait": 0.0}
-        self.staleness: Counter[int] = Counter()  # how late the epoch's updates were -> how many
-        self.node_size = size  # workers of a node, which follow each other; 0 where nodes have different numbers
-        self.living = list(range(size))  # the workers that have not died, as far as is known here
+        self.staleness: Counter[int] = Counter()  # staleness of an update -> number of such updates in this epoch
+        self.node_size = size  # workers on a node, which have consecutive ranks; 0 where nodes have different numbers of workers
+        self.living = list(range(size))  # ranks of the workers that have not died, as far as this process knows
         self.handler: Handler | None = None
 
-    async def compute(self, work: Callable[[], T]) -> T:
-        """Do `work` and account for its time."""
+    async def compute(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Do `work(*arguments)`, and add its time to the seconds of computing."""
         before = time.perf_counter()
-        result = work()
+        result = work(*arguments)
         self.seconds["compute"] += time.perf_counter() - before
         return result
 
     async def work(self, what: str, work: Callable[[], T], over: Tensor, passes: float) -> T:
-        """Do `work`, which belongs to an exchange, such as a filter; `what` names it, with its article.
+        """Do `work`, the strategy's own computation in an exchange, such as a filter. `what` names it in messages, with its article.
 
-        It takes about as long as `passes` passes over a buffer of the size of `over`, where reading it is one and writing it another. From
-        this a prediction has its seconds, with the memory bandwidth of the device.
+        The work takes about as long as `passes` passes over a buffer of the size of `over`: reading the buffer is one pass, writing it
+        another. A prediction computes its seconds from this and the memory bandwidth of the device.
         """
         before = time.perf_counter()
         result = work()
@@ -177,139 +212,152 @@ class Fabric:
         return result
 
     async def average(self, buffer: Tensor, weight: float, measure: bool = False) -> None:
-        """buffer <- sum_k weight_k buffer_k / sum_k weight_k over all workers; left as it is where all weights are 0.
+        """Replace a buffer by the weighted mean: buffer <- sum_k weight_k buffer_k / sum_k weight_k over all workers k.
 
-        With `measure`, the host also notes how far the workers' buffers were from their mean.
+        Where all weights are 0 the buffer stays as it is. With `measure` the host also records how far the workers' buffers were from the
+        mean.
         """
         await Average(buffer, weight, measure)
 
     async def mean(self, buffer: Tensor, weight: float) -> Tensor:
-        """The average that `average` makes, in a new buffer that the workers of a process share; `buffer` stays as it is."""
+        """Return the same weighted mean as `average`, in a new buffer. `buffer` stays as it is. The workers of a process share the new
+        buffer.
+        """
         return await Mean(buffer, weight)
 
     async def begin(self, exchange: Coroutine[Any, Any, Any]) -> int:
-        """Begin an exchange, such as `fabric.mean(buffer, weight)`, while this worker goes on; the ticket for `finish`.
+        """Begin an exchange in the background, such as `fabric.mean(buffer, weight)`, and return a ticket for `finish`. The worker goes on
+        at once.
 
-        `exchange` is a coroutine that makes requests of the kind that all workers make together, such as `mean` or `gather`. What it
-        sends must not be changed before `finish`. Any number can be under way: they are carried out one after the other, in the order in
-        which they were begun. A checkpoint does not hold them: a strategy that is resumed first begins those anew, in their order, that
-        were under way.
+        `exchange` is a coroutine. Its requests must be of the kind that all workers make together, such as `mean` or `gather`. The buffers
+        that it sends must not be changed before `finish`. Any number of exchanges can be under way: they are carried out one after the
+        other, in the order in which they were begun. A checkpoint does not contain them: a strategy that is resumed first has to begin them
+        again, in their order.
         """
         return await Begin(exchange)
 
     async def finish(self, ticket: int) -> Any:
-        """Wait for the end of an exchange that was begun: what it returns."""
+        """Wait for the end of an exchange that was begun, and return its result."""
         return await Finish(ticket)
 
     async def sum(self, buffer: Tensor, value: float = 0.0) -> float:
-        """buffer <- sum_k buffer_k over all workers; the sum of their values."""
+        """Replace a buffer by its sum, buffer <- sum_k buffer_k over all workers k, and return the sum of their values."""
         return await Sum(buffer, value)
 
     async def total(self, value: float) -> float:
-        """The sum of the workers' values."""
+        """Return the sum of the workers' values."""
         return await Total(value)
 
     async def maximum(self, value: float) -> float:
-        """The largest of the workers' values."""
+        """Return the largest of the workers' values."""
         return await Maximum(value)
 
     async def exchange(self, buffer: Tensor, to: int, source: int) -> Tensor:
-        """Send `buffer` to worker `to`, while worker `source` sends one here: that one. Every worker sends to one and hears from one."""
+        """Send `buffer` to worker `to`, and return the buffer that worker `source` sends here. Every worker sends to one and receives from
+        one.
+        """
         return await Exchange(buffer, to, source)
 
     async def gather(self, buffer: Tensor) -> list[Tensor]:
-        """Every worker's buffer, by rank; they may differ in length. None of them may be changed by anyone from then on."""
+        """Return the buffers of all workers, by rank. Their lengths may differ. Nobody may change any of them from then on."""
         return await Gather(buffer)
 
     async def scatter(self, parts: list[Tensor]) -> list[Tensor]:
-        """Part k goes to worker k: what each worker sent here, by rank. None of it may be changed by anyone from then on."""
+        """Send part k to worker k, and return what each worker sent here, by rank. Nobody may change any of it from then on."""
         return await Scatter(parts)
 
     async def safe_point(self) -> None:
-        """To be called by every worker equally often, where a checkpoint can be taken: a model exchanged, nothing half done."""
+        """Say that a checkpoint can be taken here: models have been exchanged, and nothing is half done. Every worker has to call it
+        equally often.
+        """
         await SafePoint()
 
     def mark(self) -> None:
-        """An asynchronous strategy's coroutine could be started anew from here.
+        """Say that the coroutine of an asynchronous worker could be restarted from here.
 
-        Taken up from a checkpoint, it is given once more the answers that it has had since it came here last. So between two marks all that
-        it changes, it changes after its last request, or in the work of a `compute`, which is not done again.
+        When it is resumed from a checkpoint, it is given again the answers that it has received since it called `mark` last. So between two
+        marks it may change its state only after its last request, or in the work of a `compute`, which is not done again.
         """
 
-    async def take(self, queue: bool, kept: int = 0, group: range | None = None) -> float | None:
-        """The worker's next minibatch becomes the next one of its own part of the data, or, once that is used up, one of another's (in a
-        `queue`, else only of one that died); None: there is none for it now.
+    async def take(self, queue: bool, unsettled: int = 0, group: range | None = None) -> float | None:
+        """Take the worker's next minibatch: `worker.step` or `worker.gradient` will use it. None if there is none for it now.
 
-        The part of the epoch's minibatches, or of its own part's, that was taken before. The worker has handed on to the others what it has
-        learnt of all but the last `kept` of the minibatches that it took before. Those of a `group` take in step.
+        The minibatch is the next one of the worker's own part of the data. When that part is used up, it is one of another worker's part:
+        of any worker with `queue`, else only of one that has died. Returns the fraction of the epoch's minibatches (without `queue`, of the
+        own part's) that was taken before. `unsettled` says how many of the minibatches taken last are not yet settled: the other workers
+        have received what the worker learnt from all those before. The workers of a `group` take their minibatches at the same time.
         """
-        return await Take(queue, kept, range(self.rank, self.rank + 1) if group is None else group)
+        return await TakeMinibatch(queue, unsettled, range(self.rank, self.rank + 1) if group is None else group)
 
-    async def more(self, queue: bool, kept: int = 0) -> bool:
-        """To be called when `take` has given none: True where it would give one now, since a worker has died; False when the epoch's
-        minibatches are all done."""
-        return await More(queue, kept)
+    async def more(self, queue: bool, unsettled: int = 0) -> bool:
+        """Wait, after `take` has returned None, until there is another minibatch (True: a worker has died) or all of the epoch are done
+        (False).
+        """
+        return await MoreMinibatches(queue, unsettled)
 
     @property
-    def answers_meanwhile(self) -> bool:
-        """Calls are answered here while this worker computes, so that they must not touch what it computes with."""
+    def answers_while_computing(self) -> bool:
+        """True where calls are answered while this worker computes. Answers must then not touch what it computes with."""
         return False
 
-    def alone(self) -> AbstractContextManager[object]:
-        """While this is entered, no call is answered here; nothing may be awaited."""
+    def hold_calls(self) -> AbstractContextManager[object]:
+        """A context in which no call to this worker is answered. Nothing may be awaited in it."""
         return contextlib.nullcontext()
 
     async def sum_within(self, buffer: Tensor, value: float, members: range) -> float:
-        """buffer <- the sum of the buffers of a group of workers, of which this is one; the sum of their values."""
-        return await Within(buffer, value, members, True)
+        """Replace a buffer by its sum over a group of workers, of which this is one, and return the sum of their values."""
+        return await WithinGroup(buffer, value, members, True)
 
-    async def hand_down(self, buffer: Tensor, members: range) -> None:
-        """buffer <- that of the first worker of a group."""
-        await Within(buffer, 0.0, members, False)
+    async def broadcast_within(self, buffer: Tensor, members: range) -> None:
+        """Replace a buffer by that of the first worker of a group."""
+        await WithinGroup(buffer, 0.0, members, False)
 
     def lend(self, like: Tensor) -> Tensor:
-        """A new buffer, such as `like`, which calls bring and answer as it is, without a copy, where memory is shared.
+        """Return a new buffer of the same shape as `like`, in memory that is shared with other processes where possible. It is sent without
+        a copy.
 
-        Whoever lends it fills it before, and nobody writes to it afterwards. Its memory is lent again when nobody anywhere refers to it.
+        The worker fills it before it sends it. Nobody may write to it afterwards. Its memory is used again when no process refers to it any
+        more.
         """
         return torch.empty_like(like)
 
-    def attending(self) -> AbstractContextManager[object]:
-        """Entered while this worker computes and comes to `look` from time to time: then others need not wake it."""
+    def polling(self) -> AbstractContextManager[object]:
+        """A context in which this worker computes and calls `poll` from time to time. Other processes then need not wake it for a message.
+        """
         return contextlib.nullcontext()
 
-    def look(self) -> None:
-        """Deal with what has arrived meanwhile."""
+    def poll(self) -> None:
+        """Handle the messages that have arrived meanwhile."""
 
-    def come(self, ticket: int) -> tuple[Tensor | None, float] | None:
-        """What `done` will have of a call, if it is known to have come already; to be asked `alone`."""
+    def poll_answer(self, ticket: int) -> tuple[Tensor | None, float] | None:
+        """Return what `answer` would return, if the answer to a call has arrived, else None. To be called within `hold_calls`."""
         return None
 
     def serve(self, handler: Handler) -> None:
-        """Answer others' calls by `handler(sender, buffer, value)` whenever one arrives, whatever this worker does, one at a time."""
+        """Answer the calls of others by `handler(sender, buffer, value)` when they arrive, one at a time, whatever this worker does."""
         self.handler = handler
 
     async def call(self, to: int, buffer: Tensor, value: float) -> int:
-        """Send a buffer and a number to worker `to`, and go on at once; the ticket by which `done` has the answer.
+        """Send a buffer and a number to worker `to`, and go on at once. Returns a ticket; `answer` waits for the answer.
 
-        The buffer is the caller's again when this returns, if it is not lent.
+        When this returns, the caller may use the buffer again, unless it is lent.
         """
         return await Call(to, buffer, value, False, True)
 
     async def call_in_turn(self, to: int, buffer: Tensor, value: float, patient: bool = True) -> int:
-        """`call` to an end that is busy with a call of this kind from its first byte to the last one of the answer, until which the buffer
-        must stay as it is.
+        """Call a worker that serves one such call at a time, as a parameter server does. The buffer must stay as it is until the answer has
+        come.
 
-        Where it is busy, a patient call waits its turn; an impatient one is turned away: `handler(sender, None, value)` says what it is
-        told.
+        The worker is busy with a call from the first byte of the call to the last byte of the answer. Where it is busy, a patient call
+        waits for its turn. A call that is not patient is refused at once: `handler(sender, None, value)` makes the answer to it.
         """
         return await Call(to, buffer, value, True, patient)
 
-    async def done(self, ticket: int) -> tuple[Tensor | None, float]:
-        """Wait for the answer to a call; nobody may change it. (None, 0) where the other end has died."""
-        return await Done(ticket)
+    async def answer(self, ticket: int) -> tuple[Tensor | None, float]:
+        """Wait for the answer to a call. Nobody may change its buffer. (None, 0) where the other worker has died."""
+        return await AwaitAnswer(ticket)
 
 
 def num_bytes(buffer: Tensor) -> int:
-    """As it is sent: models in single precision."""
+    """The bytes of a buffer when it is sent: models are sent in single precision."""
     return 4 * buffer.numel() if buffer.dtype == torch.float64 else buffer.numel() * buffer.itemsize

@@ -1,14 +1,15 @@
-"""Who trains on which minibatch, where workers go each their own way: every one of an epoch once, whoever is fast and whoever dies.
+"""The minibatch queue: who trains on which minibatch where workers are asynchronous. Every minibatch of an epoch is done once.
 
-Split k of the data is worker k's own part. A worker that has taken the last minibatch of its own goes on, in a `queue`, with the next one
-of the part that has most left; so fast workers take more, and each keeps to data that it has at hand as long as it can. With
-shards it rests.
+Split k of the data is worker k's own part. A worker takes the minibatches of its own part first. When they are used up and `queue` is true,
+it takes the next minibatch of the part that has most left. So fast workers take more, and each worker stays with its own data as long as it
+can. Without `queue` (option --work shards) it rests.
 
-A minibatch is taken, and later settled: when the worker that took it holds nothing of it back from the others any more. When a worker dies,
-what it had not settled is to be done again, and so is, where it was its own part's only reader, the rest of its part; whoever is free does
-it. So nobody has rested for good before everything is settled.
+A minibatch is first taken and later settled. It is settled when the other workers have received all that its worker learnt from it. When a
+worker dies, its unsettled minibatches have to be done again. If nobody else reads its part of the data, the rest of that part has to be
+done by others, too. Any worker that is free does this. So no worker has finished before all minibatches are settled.
 
-`Work` is the books alone. In a simulation there is one for all workers; between processes it is kept by process 0, whom the others ask.
+`MinibatchQueue` does the accounting only. A simulation has one for all workers. Between processes, process 0 has it, and the others ask
+process 0 (`parallel/engines/work_requests.py`).
 """
 
 from __future__ import annotations
@@ -20,53 +21,53 @@ from typing import Any
 from pykaldist.frames.sampler import Minibatch, Sampler
 from pykaldist.parallel.fabric.worker import Worker
 
-Place = tuple[int, int]  # a minibatch: its split, its number there
+MinibatchId = tuple[int, int]  # split, number of the minibatch in it
 
 
-class Work:
-    """The minibatches of an epoch, `counts[k]` of them in split k."""
+class MinibatchQueue:
+    """The minibatches of an epoch: `counts[k]` of them in split k."""
 
     def __init__(self, counts: list[int]) -> None:
         self.counts, self.total = counts, sum(counts)
-        self._next = [0] * len(counts)  # of each split
+        self._next = [0] * len(counts)  # number of the next minibatch of each split
         self._taken = 0
-        self._again: deque[Place] = deque()
-        self._held: list[deque[Place]] = [deque() for _ in counts]  # by each worker: taken, not settled
+        self._again: deque[MinibatchId] = deque()
+        self._held: list[deque[MinibatchId]] = [deque() for _ in counts]  # minibatches that each worker has taken and not settled
         self.dead: set[int] = set()
 
-    def take(self, rank: int, queue: bool, kept: int) -> tuple[Place, float] | None:
-        """The worker's next minibatch and the part of the epoch's, or of its own, that was taken before; None: none for it now.
+    def take(self, rank: int, queue: bool, unsettled: int) -> tuple[MinibatchId, float] | None:
+        """Take a worker's next minibatch. Returns (minibatch, fraction of the epoch's, or of its own, minibatches taken before), or None.
 
-        It has settled all but the last `kept` of those that it took before.
+        The worker has settled all but the last `unsettled` of the minibatches that it took before.
         """
-        self.settle(rank, kept)
+        self.settle(rank, unsettled)
         split = rank
         if self._next[rank] == self.counts[rank]:
             split = max(self._open(rank, queue), key=lambda k: (self.counts[k] - self._next[k], -k), default=-1)
         if split >= 0:
-            place = split, self._next[split]
-            fraction = self._taken / self.total if queue or split != rank else place[1] / self.counts[rank]
+            minibatch = split, self._next[split]
+            fraction = self._taken / self.total if queue or split != rank else minibatch[1] / self.counts[rank]
             self._next[split] += 1
             self._taken += 1
         elif self._again:
-            place, fraction = self._again.popleft(), (self.total - 1) / self.total
+            minibatch, fraction = self._again.popleft(), (self.total - 1) / self.total
         else:
             return None
-        self._held[rank].append(place)
-        return place, fraction
+        self._held[rank].append(minibatch)
+        return minibatch, fraction
 
     def _open(self, rank: int, queue: bool) -> list[int]:
-        """The splits of which worker `rank` may take the next minibatch."""
+        """The splits from which worker `rank` may take the next minibatch."""
         return [k for k, count in enumerate(self.counts) if self._next[k] < count and (queue or k == rank or k in self.dead)]
 
-    def settle(self, rank: int, kept: int) -> None:
-        """Worker `rank` holds back nothing but the last `kept` minibatches that it took."""
+    def settle(self, rank: int, unsettled: int) -> None:
+        """Note that worker `rank` has settled all but the last `unsettled` minibatches that it took."""
         held = self._held[rank]
-        while len(held) > kept:
+        while len(held) > unsettled:
             held.popleft()
 
-    def lose(self, rank: int) -> int:
-        """Worker `rank` is dead; the minibatches that it had taken and that are to be done again."""
+    def remove_dead(self, rank: int) -> int:
+        """Note that worker `rank` has died. Returns how many of its minibatches have to be done again."""
         if rank in self.dead:
             return 0
         self.dead.add(rank)
@@ -76,17 +77,17 @@ class Work:
         return lost
 
     def more(self, rank: int, queue: bool) -> bool:
-        """True where `take` would give worker `rank` something."""
+        """True where `take` would give worker `rank` a minibatch."""
         return bool(self._again or self._open(rank, queue))
 
     @property
     def plenty(self) -> bool:
-        """More than one minibatch for every worker has not been taken yet."""
+        """True where more minibatches are left to take than there are workers."""
         return self.total - self._taken > len(self.counts)
 
     @property
     def over(self) -> bool:
-        """Everything is taken and settled."""
+        """True where all minibatches are taken and settled."""
         return self._taken == self.total and not self._again and not any(self._held)
 
     def state_dict(self) -> dict[str, Any]:
@@ -100,17 +101,19 @@ class Work:
         self.dead = set(state["dead"])
 
 
-class Sources:
-    """Makes any minibatch of any split, cheaply so where a split's come in their order; of the splits read last, `kept` stay at hand."""
+class MinibatchSources:
+    """Makes any minibatch of any split. This is cheap where the minibatches of a split come in order. The splits read last, `num_open` of
+    them, stay open.
+    """
 
-    def __init__(self, sampler: Callable[[int], Sampler], epoch: int, kept: int) -> None:
-        self._sampler, self._epoch, self._kept = sampler, epoch, kept
+    def __init__(self, sampler: Callable[[int], Sampler], epoch: int, num_open: int) -> None:
+        self._sampler, self._epoch, self._num_open = sampler, epoch, num_open
         # split -> its minibatches, from this number on
         self._open: OrderedDict[int, tuple[Generator[Minibatch, int, None], int]] = OrderedDict()
 
-    def point(self, worker: Worker, place: Place) -> None:
-        """The worker's next minibatch is to be this one."""
-        worker.draw_from(self._one(*place))
+    def assign(self, worker: Worker, minibatch: MinibatchId) -> None:
+        """Make `minibatch` the worker's next minibatch."""
+        worker.draw_from(self._one(*minibatch))
 
     def _one(self, split: int, number: int) -> Iterator[Minibatch]:
         found = self._open.pop(split, None)
@@ -121,6 +124,6 @@ class Sources:
             source = found[0]
             minibatch = source.send(number)
         self._open[split] = source, number + 1
-        if len(self._open) > self._kept:
+        if len(self._open) > self._num_open:
             self._open.popitem(last=False)
         yield minibatch

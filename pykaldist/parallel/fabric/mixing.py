@@ -1,24 +1,27 @@
-"""What two workers exchange of their models, while they compute.
+"""How two workers mix their models while they compute (strategy `adpsgd`).
 
-A flow c d between two workers, d = s_i - w_j the difference of their models, is added to one model and taken from the other (`adpsgd`).
-What answers a call must not disturb the step that the worker is about, whose gradient is that of the model w which it began with. So
-while the worker computes its model is `held`: others mix with what it will be, w + f, where f adds up the flows since; at the end of the
-step f is added to what that has left.
+Two workers i and j mix with share c: the flow c d, with d = s_i - w_j the difference of their models, is added to model j and subtracted
+from model i. A call of another worker can arrive while this worker computes a gradient. The gradient belongs to the model w with which the
+step began, so the answer must not disturb it. Therefore, while the worker computes (`computing`), others mix with w + f, where f is the sum
+of the flows since the step began. At the end of the step f is added to the parameters that the step has made.
 
-`Mixing`: the parameters stay as they are until the step is over, and are w. A caller sends a copy, and d comes back in its place.
+There are two implementations.
 
-`Showing`: the worker takes its step in place, which spares the gradient a buffer and a pass; w is `shown`, a buffer that others read where
-it lies, and d = shown_i - shown_j is never made. A call says where the one is, its answer where the other is, and each adds
-    c (shown_j - shown_i)   or   c (shown_i - shown_j)
-by itself: a call costs whoever answers it no pass over the model, and his gradient's core no time.
-Both passes that are left, to mix and to show the next model, go along with the step, map by map (`around`). Just before a map's
-parameters W are updated in place they are as shown, so that
+`Mixing`: the parameters stay at w until the step is over. A caller sends a copy of its model, and d comes back in its place.
+
+`PublishedModel`: the worker updates its parameters in place. This saves a gradient buffer and one pass over the model. w is copied to a
+buffer, the published model, which other workers read where it lies in shared memory. The difference d = published_i - published_j is never
+made. A call says where the caller's published model is, its answer says where the other's is, and each worker adds
+    c (published_j - published_i)   or   c (published_i - published_j)
+by itself. So to answer a call costs no pass over the model, and takes no time from the gradient. The two passes that are left, to mix and
+to publish the next model, are made during the step, map by map (`around`). Just before the parameters W of a map are updated in place, they
+are equal to the published ones. So
     W <- (1 - c) W + c W'
-reads nothing but the other's W', and they are in the cache, as the derivatives of the map's inputs have been made of them; so they are
-just after it, when they are copied to the buffer that is shown next. What comes too late for some of the maps is added to them when the
-step is over; so is all of it where nobody goes along with the step: on a GPU, whose steps are replayed, or where momentum stands between
-gradient and update. Of those who call in the same step, the first is answered in this way; to the others the model is shown + f, in a
-buffer of its own.
+reads nothing else but the other worker's W'. W is in the cache then, because the derivatives with respect to the map's inputs have just
+been computed from it. Just after the update, W is still in the cache, and is copied to the next published model. A flow that comes too late
+for some maps is added to them when the step is over. All of it is added then where the step is not made map by map: on a GPU, whose steps
+are replayed, and where momentum stands between gradient and update. Only the first caller in a step is answered in this way. Later callers
+in the same step are given published + f, in a buffer of its own.
 """
 
 from __future__ import annotations
@@ -36,39 +39,39 @@ PIECE = 1 << 16  # parameters
 
 
 def pieces(*vectors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Parts of all of them; on the host such that stay in its cache while something is done with them."""
+    """Split all vectors into parts of equal size. On a CPU, a part stays in the cache while it is worked on."""
     piece = PIECE if vectors[0].device.type == "cpu" else len(vectors[0])
     return zip(*(vector.split(piece) for vector in vectors), strict=True)
 
 
 class Mixing:
-    """The model of one worker, of whose differences from others' the share c flows.
+    """Mixes the model of one worker with those of others, with share c. Calls are answered while the worker computes.
 
-    `hold`, `answer` and `release` are called `alone`, the rest by the worker itself.
+    `begin_compute`, `answer` and `end_compute` are called within `Fabric.hold_calls`, the other methods by the worker itself.
     """
 
     def __init__(self, params: Tensor, share: float) -> None:
         self.params, self.share = params, share
-        self.held = False
+        self.computing = False
         self._flow: Tensor | None = None
-        self._flowed = False  # whether there is something in `_flow`
+        self._flowed = False  # True where `_flow` is not zero
 
     @property
     def sent(self) -> Tensor:
-        """What a call of this worker's brings, from `hold` on."""
+        """The buffer that this worker's own call sends, after `begin_compute`."""
         return self.params
 
-    def hold(self) -> None:
-        """The worker begins to compute."""
-        self.held = True
+    def begin_compute(self) -> None:
+        """Note that the worker begins to compute: the parameters must not change until `end_compute`."""
+        self.computing = True
 
-    def calls(self, ticket: int) -> None:
-        """The worker has called another, which sends what `release` is to be given."""
+    def call_sent(self, ticket: int) -> None:
+        """Note that the worker has called another one. The answer to this call will be given to `end_compute`."""
 
     def answer(self, other: Tensor) -> Tensor:
-        """Another's `sent` has come, and flows: what goes back. It may be written over what has come."""
+        """Mix with the model `other` that another worker has sent, and return the answer. It may be written over `other`."""
         c = self.share
-        if not self.held:
+        if not self.computing:
             for difference, mine in pieces(other, self.params):
                 mine.add_(difference.sub_(mine), alpha=c)
         elif not self._flowed:
@@ -82,135 +85,145 @@ class Mixing:
                 flow.add_(difference.sub_(mine).sub_(flow), alpha=c)
         return other
 
-    def release(self, answer: Tensor | None) -> None:
-        """It has computed: all that has been exchanged since `hold` flows, with the answer to its own call, if it has one."""
+    def end_compute(self, answer: Tensor | None) -> None:
+        """Add to the parameters all flows since `begin_compute`, and that of `answer`, the answer to the worker's own call, if there is
+        one.
+        """
         flows = [(self._flow, 1.0)] * self._flowed + [(answer, -self.share)] * (answer is not None)
         for mine, *parts in pieces(self.params, *(flow for flow, _ in flows if flow is not None)):
             for part, (_, share) in zip(parts, flows, strict=True):
                 mine.add_(part, alpha=share)
-        self.held = self._flowed = False
+        self.computing = self._flowed = False
 
 
 @dataclass
 class Flow:
-    """c (model - shown), which is in those parts of the parameters already that begin at `mixed`."""
+    """One flow c (model - published). It has already been added to the parts of the parameters whose starts are in `mixed`."""
 
     model: Tensor
     mixed: set[int] = field(default_factory=set)
 
 
-class Showing(Mixing):
-    """`parts` of the parameters are what `around` is called with, each at most once a step; those that make up all of them.
+class PublishedModel(Mixing):
+    """Mixes the model of a worker that updates its parameters in place, while others read its published model (see the head of this file).
 
-    The first caller of a step and the one called make `_flows`; what others bring adds up in `_flow`. `_next` is shown next, and as the
-    parameters are in the parts that begin at `_fresh`. `_changed`: the parts that this step has changed already.
+    `parts` are the slices of the parameters with which `around` is called, each at most once a step. Together they cover all parameters.
+
+    The first caller of a step, and the worker that this one calls, make the `_flows`. The flows of later callers are summed in `_flow`.
+    `_next_published` will be published next; the parts whose starts are in `_copied_parts` have already been copied to it. `_stepped_parts`
+    are the starts of the parts that this step has updated already.
     """
 
     def __init__(self, params: Tensor, share: float, fabric: Fabric, parts: Sequence[slice]) -> None:
         super().__init__(params, share)
         self._fabric, self._parts = fabric, parts
-        self.shown: Tensor | None = None  # None: there is nobody
-        self._next: Tensor | None = None
-        self._first: Tensor | None = None
+        self.published: Tensor | None = None  # None: there is no other worker
+        self._next_published: Tensor | None = None
+        self._first_caller: Tensor | None = None
         self._flows: list[Flow] = []
-        self._ticket: int | None = None  # of a call whose answer is not among the flows
-        self._fresh: set[int] = set()
-        self._changed: set[int] = set()
+        self._ticket: int | None = None  # of the own call, while its answer is not among the flows
+        self._copied_parts: set[int] = set()
+        self._stepped_parts: set[int] = set()
 
     @property
     def sent(self) -> Tensor:
-        assert self.shown is not None
-        return self.shown
+        assert self.published is not None
+        return self.published
 
-    def hold(self) -> None:
-        self.held = True
+    def begin_compute(self) -> None:
+        self.computing = True
         if len(self._fabric.living) == 1:
             return
-        following = self._following()
+        next_buffer = self._next_buffer()
         for part in self._parts:
-            if part.start not in self._fresh:
-                following[part].copy_(self.params[part])
-        self.shown, self._next = following, None
-        self._fresh.clear()
+            if part.start not in self._copied_parts:
+                next_buffer[part].copy_(self.params[part])
+        self.published, self._next_published = next_buffer, None
+        self._copied_parts.clear()
 
-    def calls(self, ticket: int) -> None:
+    def call_sent(self, ticket: int) -> None:
         self._ticket = ticket
 
     @contextmanager
     def around(self, part: slice) -> Iterator[None]:
-        """Entered while the step changes a part of the parameters, in place."""
-        if self.shown is None:
+        """A context in which the step updates a part of the parameters in place: mixes the part before, and copies it to the next model
+        after.
+        """
+        if self.published is None:
             yield
             return
-        self._fabric.look()
-        with self._fabric.alone():
-            self._hear()
-            flows = [] if part.start in self._changed else list(self._flows)
-            self._changed.add(part.start)
+        self._fabric.poll()
+        with self._fabric.hold_calls():
+            self._check_own_answer()
+            flows = [] if part.start in self._stepped_parts else list(self._flows)
+            self._stepped_parts.add(part.start)
             for flow in flows:
                 flow.mixed.add(part.start)
         mine = self.params[part]
-        for before, flow in enumerate(reversed(flows)):  # a later one takes of an earlier one's share
+        for before, flow in enumerate(reversed(flows)):  # shares are scaled as each lerp_ reduces the flows before it
             mine.lerp_(flow.model[part], self.share / (1.0 - self.share * (len(flows) - 1 - before)))
         yield
-        self._following()[part].copy_(mine)
-        self._fresh.add(part.start)
+        self._next_buffer()[part].copy_(mine)
+        self._copied_parts.add(part.start)
 
-    def _following(self) -> Tensor:
-        """Lent as late as can be: the fewer there are the more of them are in a cache."""
-        if self._next is None:
-            self._next = self._fabric.lend(self.params)
-        return self._next
+    def _next_buffer(self) -> Tensor:
+        """The buffer that is published next. It is lent as late as possible: fewer buffers in use means that more of them stay in the
+        cache.
+        """
+        if self._next_published is None:
+            self._next_published = self._fabric.lend(self.params)
+        return self._next_published
 
     def answer(self, other: Tensor) -> Tensor:
-        if self.held and self._first is None:
-            self._first = other
+        if self.computing and self._first_caller is None:
+            self._first_caller = other
             self._flows.append(Flow(other))
-            assert self.shown is not None
-            return self.shown
+            assert self.published is not None
+            return self.published
         model = self._fabric.lend(self.params)
-        if not self.held:
+        if not self.computing:
             for seen, mine, others in pieces(model, self.params, other):
                 seen.copy_(mine)
                 mine.lerp_(others, self.share)
-            self._fresh.clear()
+            self._copied_parts.clear()
             return model
-        assert self.shown is not None and self._first is not None
+        assert self.published is not None and self._first_caller is not None
         self._flow = torch.zeros_like(self.params) if self._flow is None else self._flow if self._flowed else self._flow.zero_()
-        for seen, shown, first, flow, others in pieces(model, self.shown, self._first, self._flow, other):
-            torch.lerp(shown, first, self.share, out=seen).add_(flow)
+        for seen, published, first, flow, others in pieces(model, self.published, self._first_caller, self._flow, other):
+            torch.lerp(published, first, self.share, out=seen).add_(flow)
             flow.add_(others, alpha=self.share).sub_(seen, alpha=self.share)
         self._flowed = True
         return model
 
-    def release(self, answer: Tensor | None) -> None:
+    def end_compute(self, answer: Tensor | None) -> None:
         if self._ticket is not None and answer is not None:
             self._flows.append(Flow(answer))
         for part in self._parts:
             models = [flow.model[part] for flow in self._flows if part.start not in flow.mixed]
             if models or self._flowed:
                 self._add(part, models)
-        self.held = self._flowed = False
-        self.shown = self._first = self._ticket = None
+        self.computing = self._flowed = False
+        self.published = self._first_caller = self._ticket = None
         self._flows.clear()
-        self._changed.clear()
+        self._stepped_parts.clear()
 
-    def _hear(self) -> None:
-        """The answer to the worker's own call may have come."""
-        come = None if self._ticket is None else self._fabric.come(self._ticket)
+    def _check_own_answer(self) -> None:
+        """Add the flow of the answer to the worker's own call, if that has come."""
+        come = None if self._ticket is None else self._fabric.poll_answer(self._ticket)
         if come is not None:
             self._ticket = None
             if come[0] is not None:
                 self._flows.append(Flow(come[0]))
 
     def _add(self, part: slice, models: list[Tensor]) -> None:
-        """To a part of the parameters, which the step has changed: the flows from these models, and from those who called later."""
-        assert self.shown is not None
+        """Add to a part of the parameters, after the step, the flows from these models and the flows of later callers."""
+        assert self.published is not None
         rest = [self._flow[part]] if self._flowed and self._flow is not None else []
-        for mine, following, shown, *others in pieces(self.params[part], self._following()[part], self.shown[part], *models, *rest):
+        own = self.params[part], self._next_buffer()[part], self.published[part]
+        for mine, next_buffer, published, *others in pieces(*own, *models, *rest):
             for model in others[: len(models)]:
-                mine.add_(model, alpha=self.share).sub_(shown, alpha=self.share)
+                mine.add_(model, alpha=self.share).sub_(published, alpha=self.share)
             for flow in others[len(models) :]:
                 mine.add_(flow)
-            following.copy_(mine)
-        self._fresh.add(part.start)
+            next_buffer.copy_(mine)
+        self._copied_parts.add(part.start)

@@ -1,10 +1,11 @@
-"""Processes of an MPI job: mpi4py, with the MPI it was installed with.
+"""The processes of an MPI job, by mpi4py and the MPI that it was installed with.
 
-Buffers of a CPU are passed in place. So are those of a GPU where the MPI says that it takes them (MPI 4.1's mpi_memory_alloc_kinds); else
-they go through one pinned buffer of the host's memory that is kept.
+Buffers on a CPU are passed to MPI in place. Buffers on a GPU are passed in place too where the MPI says that it takes them (MPI 4.1's
+mpi_memory_alloc_kinds). Otherwise they are copied through one pinned buffer in host memory, which is kept.
 
-MPI waits by spinning, which keeps a core from whoever computes on it. So processes meet first, by a small exchange that does not block, and
-who comes early sleeps (`_wait`); what blocks is begun when all are there. It still waits for pieces of buffers, and yields (`WAITING`).
+MPI waits by spinning, which takes the core from whoever computes on it. So processes first meet by a small exchange that does not block,
+and a process that comes early sleeps (`_wait`). The exchange that blocks begins when all are there. MPI still spins while it waits for the
+pieces of a buffer, but the operating system lets others run then.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ import torch
 from torch import Tensor
 
 from pykaldist.errors import ProcessLostError, UserError
-from pykaldist.parallel.fabric.processes import Divisible
+from pykaldist.parallel.fabric.processes import SplittableProcesses
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-# An all-reduce in pieces that stay in a processor's cache while they are added is faster than one of everything.
+# An all-reduce in pieces that stay in the processor's cache while they are added is faster than one of the whole buffer.
 CHUNK = 1 << 22  # values
-AWAKE_S = 0.0002  # a wait without sleep: what processes that compute in step differ by
-PAUSE = 0.125  # of the time waited so far, which is then the most that a wait can grow by
+AWAKE_S = 0.0002  # a wait this long without sleep; synchronous processes arrive within about this time of each other
+PAUSE = 0.125  # each sleep is this part of the time waited so far: a wait is at most this much too long
 LONGEST_PAUSE_S = 0.01
 
 
 @contextlib.contextmanager
 def _exchange() -> Iterator[None]:
-    """Around what all processes do together, in which MPI fails where a process is gone."""
+    """Turn an MPI error in a collective operation into ProcessLostError: MPI fails there when a process has ended."""
     from mpi4py import MPI
 
     try:
@@ -42,10 +43,10 @@ def _exchange() -> Iterator[None]:
         raise ProcessLostError(str(error)) from error
 
 
-class Mpi(Divisible):
-    """The processes of a communicator, MPI.COMM_WORLD or a duplicate of it."""
+class Mpi(SplittableProcesses):
+    """The processes of an MPI communicator: MPI.COMM_WORLD, or a duplicate of it."""
 
-    def __init__(self, world: MPI.Comm | None = None) -> None:
+    def __init__(self, world: MPI.Intracomm | None = None) -> None:
         from mpi4py import MPI
 
         self._mpi, self._world = MPI, MPI.COMM_WORLD if world is None else world
@@ -76,7 +77,7 @@ class Mpi(Divisible):
 
     @staticmethod
     def _wait(request: MPI.Request) -> None:
-        """Until an exchange is through: awake at first, then asleep for a part of the time waited so far, again and again."""
+        """Wait until an exchange has ended: first without sleep, then with sleeps of a part of the time waited so far."""
         start = time.perf_counter()
         while not request.Test():
             waited = time.perf_counter() - start
@@ -84,7 +85,7 @@ class Mpi(Divisible):
                 time.sleep(min(PAUSE * waited, LONGEST_PAUSE_S))
 
     def _staging(self, buffer: Tensor) -> Tensor:
-        """`buffer` itself on a CPU, else its copy in pinned memory."""
+        """Return `buffer` itself on a CPU, else its copy in pinned host memory."""
         if buffer.device.type == "cpu":
             return buffer
         if self._staged.dtype != buffer.dtype or len(self._staged) < len(buffer):
@@ -134,11 +135,12 @@ class Mpi(Divisible):
         everyone.Free()
         return found
 
-    def twin(self) -> Mpi:
+    def duplicate(self) -> Mpi:
         if self._mpi.Query_thread() < self._mpi.THREAD_MULTIPLE:
             raise UserError("this MPI lets only one thread exchange; leave --overlap out, or use an MPI built for THREAD_MULTIPLE.")
         return Mpi(self._world.Dup())
 
 
 def _bytes(tensor: Tensor) -> np.ndarray:
+    """The bytes of a tensor as a numpy array, without a copy."""
     return tensor.view(torch.uint8).numpy()

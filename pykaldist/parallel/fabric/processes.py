@@ -1,6 +1,6 @@
-"""The processes of a job, as a host sees them: what MPI, NCCL, gloo, or nothing at all has to provide.
+"""The processes of a job: the operations that MPI, NCCL and gloo provide to a host.
 
-All of a process group's operations are collective: every process calls them in the same order.
+All operations are collective: every process has to call them, in the same order.
 """
 
 from __future__ import annotations
@@ -13,54 +13,56 @@ from torch import Tensor
 
 
 class Processes(ABC):
-    """Process `rank` of `size`."""
+    """The operations of process `rank` of `size` processes."""
 
     rank: int
     size: int
 
     @abstractmethod
     def sum(self, buffer: Tensor, scale: float) -> None:
-        """buffer <- scale times the sum over processes, added up in any order."""
+        """Replace a buffer by `scale` times its sum over all processes. The order of the sum is free."""
 
     @abstractmethod
     def control(self, values: Sequence[float] | np.ndarray, largest: bool = False) -> np.ndarray:
-        """The sum, or the largest, of a few float64 values, on the host."""
+        """Return the sum over processes, or the largest, of a few float64 values, on the host."""
 
     @abstractmethod
     def scatter(self, parts: list[Tensor]) -> list[Tensor]:
-        """Part p goes to process p; what each process sent here, by rank. Parts may differ in length, not in type."""
+        """Send part p to process p, and return what each process sent here, by rank. Parts may differ in length, not in type."""
 
     @abstractmethod
     def gather(self, buffer: Tensor) -> list[Tensor]:
-        """Every process's buffer, by rank; they may differ in length, not in type."""
+        """Return the buffers of all processes, by rank. They may differ in length, not in type."""
 
     def barrier(self) -> None:
-        """Until all have come here."""
+        """Wait until all processes have called this."""
         self.control([0.0])
 
     def close(self) -> None:
-        """Part from the others, when all have come here: the end of a job."""
+        """Leave the job, when all processes have called this."""
         self.barrier()
 
     @abstractmethod
-    def twin(self) -> Processes:
-        """The same processes by a channel of its own, on which a second thread can exchange at the same time. Collective."""
+    def duplicate(self) -> Processes:
+        """Return the same processes with a channel of their own, on which a second thread can exchange at the same time. Collective."""
 
 
-class Divisible(Processes):
-    """Processes of which some can exchange by themselves."""
+class SplittableProcesses(Processes):
+    """Processes of which a group can exchange by itself."""
 
     @abstractmethod
-    def group(self, members: Sequence[int]) -> Divisible:
-        """The processes `members`, in this order, of which this is one; all of them have to ask for it, and nobody else."""
+    def group(self, members: Sequence[int]) -> SplittableProcesses:
+        """Return a group of the processes `members`, in this order. This process must be one of them. All members have to call it, and
+        nobody else.
+        """
 
     @abstractmethod
     def broadcast(self, buffer: Tensor) -> None:
-        """buffer <- that of the first process."""
+        """Replace a buffer by that of the first process."""
 
 
-class Alone(Processes):
-    """One process: nobody to exchange with."""
+class SingleProcess(Processes):
+    """A job of one process, which has nobody to exchange with."""
 
     rank, size = 0, 1
 
@@ -77,5 +79,5 @@ class Alone(Processes):
     def gather(self, buffer: Tensor) -> list[Tensor]:
         return [buffer]
 
-    def twin(self) -> Processes:
+    def duplicate(self) -> Processes:
         return self

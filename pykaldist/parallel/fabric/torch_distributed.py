@@ -1,7 +1,7 @@
-"""Processes of a torch.distributed job: NCCL between GPUs, gloo between CPUs.
+"""The processes of a torch.distributed job: NCCL between GPUs, gloo between CPUs.
 
-Rank, size and meeting point come from the environment, as torchrun sets it: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Process 0 listens
-at that address alone, where torchrun does not listen for it: PyTorch by itself would listen on all network interfaces.
+Rank, size and the address where they meet come from the environment, as torchrun sets it: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Where
+torchrun does not listen at that address, process 0 listens there, and only there: PyTorch by itself would listen on all network interfaces.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 from pykaldist.errors import ProcessLostError, UserError
-from pykaldist.parallel.fabric.processes import Divisible
+from pykaldist.parallel.fabric.processes import SplittableProcesses
 
 
 @contextlib.contextmanager
 def _exchange() -> Iterator[None]:
-    """Around what all processes do together. gloo and NCCL fail in it where a process is gone, with RuntimeError, as torch has no type of
-    its own for that."""
+    """Turn the error of a collective operation into ProcessLostError. gloo and NCCL raise RuntimeError where a process has ended: torch has
+    no type of its own for that.
+    """
     try:
         yield
     except torch.cuda.OutOfMemoryError:
@@ -35,8 +36,8 @@ def _exchange() -> Iterator[None]:
         raise ProcessLostError(str(error)) from error
 
 
-class TorchDistributed(Divisible):
-    """`backend`: nccl or gloo; with nccl, control values go through gloo."""
+class TorchDistributed(SplittableProcesses):
+    """The processes of a torch.distributed group. `backend` is nccl or gloo; with nccl, control values still go through gloo."""
 
     def __init__(self, backend: str, timeout: float = 1800.0) -> None:
         backend, limit = "cpu:gloo,cuda:nccl" if backend == "nccl" else "gloo", datetime.timedelta(seconds=timeout)
@@ -49,11 +50,11 @@ class TorchDistributed(Divisible):
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self._group = dist.group.WORLD
         self._members = list(range(self.size))  # in the job
-        self._all = [self]  # and its twins
+        self._all = [self]  # and its duplicates and groups
         atexit.register(self._end)
 
     def _end(self) -> None:
-        """Let go of the groups while Python is whole: their threads would end the process with SIGABRT later."""
+        """Release the process groups before Python ends: otherwise their threads would end the process with SIGABRT."""
         for one in self._all:
             one._group = None
         if dist.is_initialized():
@@ -107,7 +108,7 @@ class TorchDistributed(Divisible):
         return other
 
     @_exchange()
-    def twin(self) -> TorchDistributed:
+    def duplicate(self) -> TorchDistributed:
         other = copy.copy(self)
         other._group = dist.new_group()
         self._all.append(other)
@@ -115,12 +116,12 @@ class TorchDistributed(Divisible):
 
 
 def _store(rank: int, size: int, limit: datetime.timedelta) -> dist.Store:
-    """Where the processes meet."""
+    """The TCP store through which the processes meet. Process 0 listens. Raises UserError where it cannot."""
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     if rank:
         return dist.TCPStore(host, port, size, timeout=limit)
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    if address[0].startswith("127.") and not host.startswith(("127.", "localhost")):
+    if str(address[0]).startswith("127.") and not host.startswith(("127.", "localhost")):
         address = ("", port)  # some systems give a host's own name a loopback address, which others do not reach
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

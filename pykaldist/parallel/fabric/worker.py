@@ -1,14 +1,14 @@
-"""A worker: one replica of the model, with its shard of the data, its optimiser and its counters.
+"""A worker: one replica of the model, with its part of the data, its optimiser and its counters.
 
-Parameters are views into one flat buffer (`params`), and so are momentum and gradients, so that a strategy exchanges a model
-in one call. All of a worker is in its `state_dict()`: a run that is stopped and resumed equals one that was not, bit for bit.
+All parameters are views into one flat buffer (`params`), and so are momentum and gradients. So a strategy exchanges a model in one call.
+`state_dict()` holds everything of a worker: a run that is stopped and resumed gives the same result as one that was not, bit for bit.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -20,9 +20,9 @@ COUNTERS = ("epoch", "index", "frames", "frames_since_sync", "updates")
 
 
 class Worker:
-    """One replica. `index` counts the minibatches of the epoch that are done, `updates` those of the run.
+    """One replica of the model. `index` counts the minibatches that are done in this epoch, `updates` those of the whole run.
 
-    `on_step` is called after each of them; `load_seconds` adds up the time in which minibatches were made.
+    `on_step` is called after each minibatch. `load_seconds` is the time in which minibatches were made.
     """
 
     def __init__(self, optimizer: Optimizer, sampler: Sampler) -> None:
@@ -37,22 +37,23 @@ class Worker:
 
     @property
     def params(self) -> Tensor:
+        """All parameters of the model, flat."""
         return self.learner.model.params
 
     @property
     def statistics(self) -> list[slice]:
-        """Where in `params` stand those that follow the data: they take no steps, and have no momentum."""
+        """The slices of `params` that hold statistics of the data. They are not trained by steps and have no momentum."""
         return self.learner.model.statistics()
 
     @property
     def remaining(self) -> int:
-        """Minibatches left in the epoch."""
+        """Minibatches that are left in the epoch."""
         return self.sampler.minibatches - self.index
 
     def begin_epoch(self, epoch: int, learn_rate: float, rate_at: Callable[[float], float] | None = None) -> None:
-        """Reset the epoch's counters, unless the worker was loaded from the middle of this very epoch.
+        """Reset the epoch's counters, unless the worker was loaded from the middle of this epoch.
 
-        `rate_at(fraction of the epoch)` is the rate of each minibatch where it is given, in place of `learn_rate`.
+        `rate_at(fraction of the epoch)`, where it is given, is the learning rate of each minibatch, in place of `learn_rate`.
         """
         if epoch != self.epoch or self.index == 0:
             self.totals.zero_()
@@ -61,7 +62,7 @@ class Worker:
         self._source = self.sampler.epoch(epoch, self.index)
 
     def draw_from(self, source: Iterator[Minibatch]) -> None:
-        """The next minibatch comes from `source`, which may be another worker's."""
+        """Take the next minibatch from `source`, which may be of another worker's part of the data."""
         self._source = source
 
     def _next(self) -> Minibatch:
@@ -81,9 +82,9 @@ class Worker:
         self.on_step()
 
     def step(self, fraction: float | None = None) -> None:
-        """The next minibatch, and one local update with it. Nothing is read back from the device.
+        """Take the next minibatch and make one local update with it. No value is read back from the device.
 
-        `fraction` of the epoch is over; without it, what the worker has done of its own minibatches.
+        `fraction` is the part of the epoch that is over; without it, the part of the worker's own minibatches that are done.
         """
         self._set_rate(self.index / self.sampler.minibatches if fraction is None else fraction)
         minibatch = self._next()
@@ -92,9 +93,10 @@ class Worker:
         self._done(minibatch)
 
     def gradient(self, gradient: Tensor, fraction: float) -> int:
-        """The next minibatch's summed gradient, into a flat buffer; its frames. For strategies that ship gradients.
+        """Compute the summed gradient of the next minibatch into a flat buffer, and return its number of frames. For strategies that send
+        gradients.
 
-        `fraction` of the epoch is over, the same one for all workers, however many minibatches are theirs.
+        `fraction` is the part of the epoch that is over, the same for all workers, however many minibatches each has.
         """
         self._set_rate(fraction)
         minibatch = self._next()
@@ -103,22 +105,24 @@ class Worker:
         self._done(minibatch)
         return len(minibatch)
 
-    def apply(self, gradient: Tensor, frames: int, fraction: float) -> None:
-        """One update from a gradient summed over `frames` frames, of one worker or of many, where `fraction` of the epoch is over."""
+    def apply(self, gradient: Tensor, frames: float, fraction: float) -> None:
+        """Make one update from a gradient that is summed over `frames` frames, of one worker or many, when `fraction` of the epoch is over.
+        """
         self._set_rate(fraction)
-        self.optimizer.apply(gradient, self.learn_rate, frames)
+        self.optimizer.apply(gradient, self.learn_rate, cast(int, frames))  # of a group of workers, the mean over them
         self.updates += 1
 
     def restart(self) -> None:
-        """Go back to the epoch's beginning, with an optimiser that remembers nothing of it. `updates` go on."""
+        """Go back to the beginning of the epoch, with a new optimiser that has no memory. The count of `updates` goes on."""
         self.optimizer = type(self.optimizer)(self.learner, self.optimizer.options)
         self.index = self.frames = self.frames_since_sync = 0
 
     def synced(self) -> None:
-        """To be called by a strategy when the model has been exchanged."""
+        """Note that the model has just been exchanged. Strategies call it."""
         self.frames_since_sync = 0
 
     def state_dict(self) -> dict[str, Any]:
+        """Everything that a checkpoint has to hold of the worker."""
         counters = {n: getattr(self, n) for n in COUNTERS}
         return {**counters, "params": self.params.cpu(), "totals": self.totals.cpu(), "optimizer": self.optimizer.state_dict()}
 

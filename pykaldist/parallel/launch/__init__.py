@@ -1,5 +1,6 @@
-"""Starting the processes of a job, watching them, and ending them.
+"""How the processes of a job are started, watched and ended.
 
-Read in this order: `job.py`, who computes, and where; `launcher.py`, starts the processes; `supervisor.py`, stands between mpiexec or
-srun and one process; `watch.py`, ends a job in which a process hangs.
+Read in this order: `job.py`, who computes, and where; `commands.py`, the commands that start the processes; `launcher.py`, which runs them
+to the job's end; `supervisor.py`, a process between mpiexec or srun and one process of the job; `watch.py`, which ends a job in which a
+process hangs.
 """

@@ -1,8 +1,8 @@
-"""A job: who computes, and where. Which processes there are, which workers and which device each of them has.
+"""A job: who computes, and where. It says which processes there are, and which workers and which device each process has.
 
-`open_job` is called by every process of a training run. Without `--ngpu`, or with one process for all workers, there is nothing to
-open. Otherwise the process finds in its environment which one it is: under mpiexec or srun with `--fabric mpi`, from torchrun's variables
-with nccl and gloo. `pykaldist train` starts these processes itself where it is not one of them already.
+Every process of a training run calls `open_job`. Without `--ngpu`, or with one process for all workers, there is nothing to open. Otherwise
+the process finds in its environment which one it is: under mpiexec or srun with `--fabric mpi`, from torchrun's variables with nccl and
+gloo. `pykaldist train` starts these processes itself, unless it is one of them.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from pykaldist import deterministic
 from pykaldist.errors import UserError
 from pykaldist.options import option
 from pykaldist.parallel.clusters.cluster import Cluster, shipped
-from pykaldist.parallel.engines.concurrent import Concurrent
+from pykaldist.parallel.engines.concurrent import ConcurrentHost
 from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.engines.simulation import Simulation
-from pykaldist.parallel.fabric.processes import Alone, Processes
+from pykaldist.parallel.fabric.processes import Processes, SingleProcess
 from pykaldist.parallel.strategies.base.registry import make_strategy, strategies
 from pykaldist.parallel.strategies.base.strategy import Strategy
 from pykaldist.parallel.transport.addresses import LOOPBACK_INTERFACE, variables
 
 FABRICS = ("mpi", "nccl", "gloo", "virtual")
-NO_TIMEOUT_S = 7 * 24 * 3600.0  # of an exchange: one may wait for a long serial phase; parallel/launch/watch.py knows who hangs
-DEFAULT_CLUSTER = "v100-ethernet"  # of asynchronous virtual workers
+NO_TIMEOUT_S = 7 * 24 * 3600.0  # of an exchange, which may wait for a long serial phase; parallel/launch/watch.py finds processes that hang
+DEFAULT_CLUSTER = "v100-ethernet"  # the cluster that is simulated for asynchronous virtual workers
 LR_SCALES = {"none": lambda n: 1.0, "linear": float, "sqrt": lambda n: n**0.5}
 
 
 def _own_scales() -> str:
-    """Each scale with the strategies whose own it is."""
+    """Each scale of the learning rate with the strategies that have it by default, for a help text."""
     names = {scale: [name for name in strategies() if make_strategy(name).lr_scale == scale] for scale in LR_SCALES}
     return "; ".join(f"{', '.join(found)}: {scale}" for scale, found in names.items() if found)
 
@@ -45,7 +45,7 @@ class JobOptions:
 
     ngpu: int = option(1, "workers")
     strategy: str = option("local", "what workers exchange", tuple(strategies()))
-    fabric: str | None = option(None, "how: between processes by mpi, nccl or gloo, or virtual, all workers in one process (mpi where "
+    fabric: str | None = option(None, "between processes by mpi, nccl or gloo; or virtual, all workers in one process (mpi where "
                                       "there are several devices or cores, else virtual)", FABRICS)
     nproc: int = option(0, "processes; several workers share one where there are fewer; 0: one a device, or a CPU core, up to --ngpu")
     hosts: str = option("", "hosts, as node1,node2:4 (processes on each), or a file with one a line")
@@ -91,7 +91,7 @@ class JobOptions:
             raise UserError(f"--fabric virtual --nproc {self.nproc}: virtual workers alone are one process; use --fabric mpi.")
 
     def settle(self, strategy: Strategy) -> None:
-        """What follows from the strategy; raises UserError for what cannot be with it."""
+        """Set what follows from the strategy. Raises UserError for options that are not possible with it."""
         if not strategy.asynchronous:
             return
         if self.fabric == "virtual":
@@ -100,12 +100,13 @@ class JobOptions:
             raise UserError(f"--strategy {self.strategy} --deterministic true: between processes no two asynchronous runs are alike; those "
                             f"of a simulated cluster are (--cluster FILE, or one of {', '.join(shipped())}).")
 
-    def set_partition_level(self, default: str) -> None:
-        """What is dealt out to workers where the user does not say."""
+    def set_partition_level(self, default: str) -> str:
+        """Set what is dealt out to workers where the user does not say, and return what it is now: frame or utterance."""
         self.partition_level = self.partition_level or default
+        return self.partition_level
 
-    def bearing(self) -> dict[str, Any]:
-        """The options that bear on a run's result, beside the number of workers."""
+    def result_options(self) -> dict[str, Any]:
+        """The options that change a run's result, beside the number of workers."""
         names = ("strategy", "lr_scale", "deterministic", "blocks", "partition_level", "serial_warmup")
         bearing = {name: getattr(self, name) for name in names}
         if self.cluster:
@@ -113,12 +114,14 @@ class JobOptions:
         return bearing
 
     def rate_factor(self, default: str) -> float:
-        """The learning rate of N workers over that of one; `default` is the strategy's own."""
+        """The learning rate of N workers over that of one. `default` is the strategy's own scale."""
         return LR_SCALES[self.lr_scale or default](self.ngpu)
 
 
 def choose_device(name: str, local_rank: int = 0) -> torch.device:
-    """The device asked for, of those of the machine number `local_rank` by turns; raises UserError where it is not there."""
+    """The device that is asked for: on a machine with several, process number `local_rank` takes them in turn. Raises UserError where there
+    is none.
+    """
     available = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "auto":
         name = "cuda" if available else "cpu"
@@ -137,25 +140,25 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
 
 @dataclass
 class Job:
-    """This process's part of a run: its `host` with workers, and its device."""
+    """This process's part of a run: its `host` with the workers, and its device."""
 
     host: Host
     device: torch.device
-    hosting: str  # who hosts what, in words
+    hosting: str  # the processes and devices of the job, in words
 
     @property
     def first(self) -> bool:
-        """True for the one process that writes and speaks."""
+        """True for the one process that writes files and messages."""
         return self.host.processes.rank == 0
 
 
 def local_cores() -> int:
-    """CPU cores that this process may use."""
+    """The number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
-def inside() -> str | None:
-    """What started the job that this process is of, by its environment: torch (torchrun) or mpi (mpiexec, srun); None outside of one."""
+def started_by() -> str | None:
+    """Who started the job of this process, as the environment says: torch (torchrun) or mpi (mpiexec, srun). None outside of a job."""
     if "WORLD_SIZE" in os.environ and "RANK" in os.environ:
         return "torch"
     names = ("PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE")
@@ -164,19 +167,19 @@ def inside() -> str | None:
     return None
 
 
-def one_machine() -> bool:
-    """Whether all processes of the job that this one is of are on this machine, by its environment."""
+def on_one_machine() -> bool:
+    """True where all processes of this process's job are on this machine, as the environment says."""
     pairs = (("LOCAL_WORLD_SIZE", "WORLD_SIZE"), ("MPI_LOCALNRANKS", "PMI_SIZE"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"))
     return os.environ.get("SLURM_STEP_NUM_NODES") == "1" or any(
         local in os.environ and os.environ[local] == os.environ.get(everywhere) for local, everywhere in pairs)
 
 
 def open_processes(options: JobOptions) -> tuple[Processes, str]:
-    """The processes of the job that this one belongs to, and how they exchange; an empty string for one that is alone."""
-    starter = inside()
+    """The processes of this process's job, and the name of their fabric; an empty name for a single process."""
+    starter = started_by()
     if options.fabric == "virtual" or starter is None:
-        return Alone(), ""
-    os.environ.update(variables(LOOPBACK_INTERFACE if one_machine() else options.interface))
+        return SingleProcess(), ""
+    os.environ.update(variables(LOOPBACK_INTERFACE if on_one_machine() else options.interface))
     fabric = options.fabric or "mpi"
     if starter == "torch":
         fabric = options.fabric or ("nccl" if options.device != "cpu" and torch.cuda.is_available() else "gloo")
@@ -193,7 +196,7 @@ def open_processes(options: JobOptions) -> tuple[Processes, str]:
 
 
 def _set_rendezvous(fabric: str) -> None:
-    """torch.distributed's variables, where mpiexec or srun has started the processes."""
+    """Set torch.distributed's variables, where mpiexec or srun has started the processes. Raises UserError where some are missing."""
     for name, others in (("RANK", ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")),
                          ("WORLD_SIZE", ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"))):
         value = next((os.environ[other] for other in others if other in os.environ), None)
@@ -214,17 +217,17 @@ def open_job(options: JobOptions, strategy: Strategy) -> Job:
     local = [p for p, name in enumerate(names) if name == names[processes.rank]]
     device = choose_device(options.device, local.index(processes.rank))
     if device.type == "cuda":
-        torch.cuda.set_device(device)  # what streams, graphs and NCCL take where they are not told
+        torch.cuda.set_device(device)  # the default of streams, graphs and NCCL
     threads = options.num_threads or (1 if options.deterministic else max(1, local_cores() // len(local)))
     torch.set_num_threads(threads)
     if options.cluster:
         cluster = Cluster.read(options.cluster)
-        if cluster.failures and not strategy.survives:
+        if cluster.failures and not strategy.fault_tolerant:
             raise UserError(f"--cluster {options.cluster} lets workers fail, and --strategy {options.strategy} does not survive that: such "
                             "a job ends, and goes on from its last checkpoint when it is run again. Leave its failures out.")
         host: Host = Simulation(options.ngpu, cluster, options.simulation_seed, options.deterministic)
-    elif strategy.free:
-        host = Concurrent(options.ngpu, processes, strategy.survives, names, options.interface)
+    elif strategy.independent:
+        host = ConcurrentHost(options.ngpu, processes, strategy.fault_tolerant, names, options.interface)
     else:
         host = Host(options.ngpu, processes, options.deterministic)
     host.essential = strategy.essential
@@ -248,7 +251,7 @@ def open_job(options: JobOptions, strategy: Strategy) -> Job:
 
 
 def _node_size(host: Host, names: list[str]) -> int:
-    """Workers of a node, if there are as many on each, one after the other; else 0."""
+    """The number of workers on a node, where all nodes have equally many with consecutive ranks; else 0."""
     of_worker = [name for name, a, b in zip(names, host.bounds, host.bounds[1:], strict=False) for _ in range(a, b)]
     sizes = [len(list(run)) for _, run in itertools.groupby(of_worker)]
     return sizes[0] if len(set(sizes)) == 1 and len(sizes) == len(set(names)) else 0

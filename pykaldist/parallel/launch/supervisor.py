@@ -1,12 +1,12 @@
-"""Stands between mpiexec or srun and a process of a job that goes on when one of its processes dies.
+"""The process supervisor: a process between mpiexec or srun and one process of a job that goes on when one of its processes dies.
 
     python -m pykaldist.parallel.launch.supervisor EXP command...
 
-Both end all of a job when a process of theirs ends by a signal, or without a word to MPI; hydra's -disable-auto-cleanup does not help, it
-kills them too (mpich 5.0). So their process is this one. When the command is killed, it stays, until process 0 says that all is done
-(<exp>/.ranks/finished). Whatever else the command ends with, it passes on, and they end the rest; so it does with the death of process 0,
-or of one that has not met the others yet. SIGTERM is for the command. SIGINT, by which gforker begins to end a job, is heeded by nobody: it
-sends SIGQUIT after it.
+mpiexec and srun end the whole job when one of their processes ends by a signal, or without telling MPI. hydra's -disable-auto-cleanup does
+not help: it kills the others, too (mpich 5.0). So mpiexec or srun starts this supervisor, which starts the command. When the command is
+killed, the supervisor stays until process 0 says that all is done (<exp>/.ranks/finished). Any other exit status is passed on, and then
+mpiexec or srun ends the rest. The death of process 0 is passed on too, and so is that of a process that has not yet met the others. SIGTERM
+is passed to the command. SIGINT, by which gforker begins to end a job, is ignored: gforker sends SIGQUIT after it.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ import time
 from pathlib import Path
 
 FOLDER = ".ranks"  # in an experiment's folder
-FINISHED = "finished"  # process 0's word that all is done, though processes may have died
-DONE = 76  # exit status of a process that is done, and has not told MPI
+FINISHED = "finished"  # file by which process 0 says that all is done, though processes may have died
+DONE = 76  # exit status of a process that is done, and has not called MPI's finalize
 LOOK_S = 0.3
 PR_SET_PDEATHSIG = 1
 RANKS = ("PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 
 
 def die_with_parent() -> None:
-    """This process is not to outlive the one that started it."""
+    """Make the system kill this process when the process that started it ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def main(argv: list[str]) -> int:
-    """Keep `argv[1:]`, of a job in experiment folder `argv[0]`; its exit status."""
+    """Run the command `argv[1:]` of a job in experiment folder `argv[0]`. Returns its exit status."""
     finished = Path(argv[0]) / FOLDER / FINISHED
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)

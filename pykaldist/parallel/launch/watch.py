@@ -1,15 +1,15 @@
-"""Watching a job of several processes: a hung one ends it, instead of all others waiting for it for ever.
+"""The watch: it ends a job of several processes in which a process hangs, so that the others do not wait for it for ever.
 
-In each process a thread writes, about once a second, a record of a line into <exp>/.ranks/<process>: that it lives, how much it has done,
-and whether it computes or waits for an exchange. What it has done grows with each minibatch, and between epochs, where long phases have
-no steps (checksums, loading, cross-validation, the others' serial warm-up), with the time in which it does not wait for others. Whether
-it waits is seen from outside, on the main thread's stack, at no cost to it.
+In each process a thread writes a record of one line, about once a second, to <exp>/.ranks/<process>: that the process lives, its progress,
+and whether it computes or waits for an exchange. Progress grows with each minibatch. Between epochs, where long phases have no steps
+(checksums, loading, cross-validation, the serial warm-up of another process), it grows with the time in which the process does not wait for
+others. Whether it waits is read from the main thread's stack, at no cost to that thread.
 
-A process that has done nothing for a tenth of the timeout begins to read the others' records. When nobody has done anything for the
-timeout, the first of the processes that still write says which ones are at fault (those that write no more, else those that do not wait)
-and ends; whatever started the processes ends the rest.
+A process without progress for a tenth of the timeout begins to read the others' records. When no process has made progress for the timeout,
+the first of the processes that still write names those at fault (those that write no more; else those that do not wait) and ends. Whatever
+has started the processes then ends the rest.
 
-The launcher asks for an early end through <exp>/.ranks/stop, which reaches processes on all hosts: they act as upon SIGTERM.
+The launcher asks for an early end by the file <exp>/.ranks/stop, which reaches processes on all hosts. They then act as upon SIGTERM.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from pykaldist.io.atomic import write_text
 from pykaldist.parallel.fabric.processes import Processes
 from pykaldist.parallel.launch.supervisor import FOLDER
 
-SAID = "said-"  # before host and pid: a file with the last words of a process that a launcher has started
-STOP = "stop"  # the launcher's word to the processes that it started, by their PYKALDIST_JOB
-DIED = 75  # exit status of a job that died of what another try may mend (EX_TEMPFAIL)
+LAST_WORDS = "said-"  # prefix of a file with the last words of a process that a launcher has started; host and pid follow
+STOP = "stop"  # file in which the launcher asks its processes to end; it holds their PYKALDIST_JOB
+DIED = 75  # exit status of a job that died of a cause that another try may not meet (EX_TEMPFAIL)
 WAITING = "waiting for an exchange"
 PACKAGE = os.path.dirname(os.path.abspath(pykaldist.__file__)) + os.sep
 EXCHANGING = ("parallel/fabric/mpi.py", "parallel/fabric/torch_distributed.py", "parallel/fabric/processes.py", "parallel/engines/host.py",
@@ -43,7 +43,7 @@ EXCHANGING = ("parallel/fabric/mpi.py", "parallel/fabric/torch_distributed.py", 
 
 
 class Pulse:
-    """What this process has done, for the thread that watches it: minibatches, counted by the trainer while it is `in_steps`."""
+    """The progress of this process, for its watch: minibatches, counted by the trainer while it is `in_steps`."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -52,7 +52,7 @@ class Pulse:
 
     @contextlib.contextmanager
     def stepping(self) -> Iterator[None]:
-        """A stretch in which only steps count as progress; outside of it, whatever is not waiting does."""
+        """A context in which only steps count as progress. Outside of it, all time in which the process does not wait does."""
         self.in_steps = True
         try:
             yield
@@ -64,7 +64,7 @@ pulse = Pulse()
 
 
 def place(frame: FrameType | None) -> tuple[str, int]:
-    """File, within the package, and line of the innermost frame of a stack that is pykaldist's; an empty name where none is."""
+    """File, relative to the package, and line of the innermost frame of a stack that is in pykaldist; an empty name where there is none."""
     while frame is not None:
         path = frame.f_code.co_filename
         if path.startswith(PACKAGE):
@@ -74,7 +74,7 @@ def place(frame: FrameType | None) -> tuple[str, int]:
 
 
 def activity(frame: FrameType | None) -> str:
-    """What a thread with this innermost frame does: `WAITING` in an exchange, else where it computes."""
+    """What a thread with this innermost frame does: `WAITING` in an exchange; else that it computes, and where."""
     file, line = place(frame)
     if file.startswith(EXCHANGING):
         return WAITING
@@ -82,7 +82,7 @@ def activity(frame: FrameType | None) -> str:
 
 
 def read_records(folder: Path) -> dict[int, dict[str, Any]]:
-    """The records in <exp>/.ranks, by process; unreadable ones are left out."""
+    """The records in <exp>/.ranks, by process. Records that cannot be read are left out."""
     found = {}
     for path in folder.glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
@@ -91,21 +91,22 @@ def read_records(folder: Path) -> dict[int, dict[str, Any]]:
 
 
 class Watch:
-    """Watches this process of a job in experiment folder `exp`; `timeout` in seconds.
+    """Watches this process of a job in experiment folder `exp`. `timeout` is in seconds.
 
-    `fail` is called with a sentence where the job hangs and it is upon this process to say so; it ends the process.
+    `fail(sentence)` is called where the job hangs and this process has to say so. It ends the process.
     """
 
     def __init__(self, processes: Processes, exp: Path, timeout: float, fail: Callable[[str], object]) -> None:
         self.rank, self.size, self.folder, self.timeout, self.fail = processes.rank, processes.size, exp / FOLDER, timeout, fail
         self.interval = min(1.0, timeout / 20.0)
         job = random.randrange(1 << 40) if self.rank == 0 else 0
-        self.record = {"job": int(processes.control([float(job)])[0]), "host": socket.gethostname(), "pid": os.getpid(), "beat": 0,
-                       "progress": 0, "state": ""}
+        self.record: dict[str, Any] = {"job": int(processes.control([float(job)])[0]), "host": socket.gethostname(), "pid": os.getpid(),
+                                       "beat": 0, "progress": 0, "state": ""}
         self._main = threading.main_thread().ident
-        self._stepless = 0  # beats in which there was progress without steps
-        self._last = time.monotonic()  # own progress
-        self._seen: dict[int, tuple[dict[str, Any], float, float]] = {}  # record, when its beat and its progress were last seen to change
+        self._stepless = 0  # beats with progress outside of steps
+        self._last = time.monotonic()  # time of this process's last progress
+        # process -> (record, time when its beat changed, time when its progress changed)
+        self._seen: dict[int, tuple[dict[str, Any], float, float]] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
@@ -126,14 +127,15 @@ class Watch:
     def _run(self) -> None:
         while not self._ended.wait(self.interval):
             self._beat()
-            self._heed_launcher()
+            self._check_stop_request()
             idle = time.monotonic() - self._last
             if idle > self.timeout / 10.0:
-                self._look_around(idle)
+                self._check_others(idle)
             else:
                 self._seen = {}
 
     def _beat(self) -> None:
+        """Write a record of this process."""
         record = self.record
         before = record["progress"]
         record["beat"] += 1
@@ -146,20 +148,21 @@ class Watch:
 
     def _write(self) -> None:
         path = self.folder / str(self.rank)
-        with contextlib.suppress(OSError):  # of a full disk the next checkpoint tells
+        with contextlib.suppress(OSError):  # where the disk is full, the next checkpoint says so
             temporary = path.with_name(f".{self.rank}")
             temporary.write_text(json.dumps(self.record), encoding="utf-8")
             os.replace(temporary, path)
 
-    def _heed_launcher(self) -> None:
+    def _check_stop_request(self) -> None:
+        """Act as upon SIGTERM, if the launcher asks for an end."""
         token = os.environ.get("PYKALDIST_JOB")
         with contextlib.suppress(OSError):
             if token and not pulse.terminating and (self.folder / STOP).read_text(encoding="utf-8") == token:
                 pulse.terminating = True
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    def _look_around(self, idle: float) -> None:
-        """Read the others' records; end the job where nothing has happened anywhere for the timeout."""
+    def _check_others(self, idle: float) -> None:
+        """Read the others' records. End the job where nobody has made progress for the timeout."""
         now = time.monotonic()
         records = {r: record for r, record in read_records(self.folder).items() if record["job"] == self.record["job"]}
         for rank in range(self.size):
@@ -172,10 +175,11 @@ class Watch:
             return
         silent = [r for r in range(self.size) if r != self.rank and now - self._seen[r][1] > 0.8 * self.timeout]
         turn = [r for r in range(self.size) if r not in silent].index(self.rank)
-        if idle > self.timeout + 5 * self.interval * turn:  # the others speak only where the first has failed to
+        if idle > self.timeout + 5 * self.interval * turn:  # the others do it only if the first has not
             self.fail(self._sentence(records, silent))
 
     def _sentence(self, records: dict[int, dict[str, Any]], silent: list[int]) -> str:
+        """The sentence that says which processes hang."""
         seconds = f"{self.timeout:g} s"
         blamed = silent or [r for r, record in sorted(records.items()) if record["state"] != WAITING]
         names = ", ".join(f"process {r} on {records[r]['host']} (pid {records[r]['pid']})" if r in records else f"process {r}"
@@ -188,21 +192,22 @@ class Watch:
         return f"the job is hung: all {self.size} processes have been {WAITING} for {seconds}; the network may have failed"
 
 
-def leave_word(message: str, folder: Path) -> None:
-    """Leave a process's last words, lines, with its launcher, in folder <exp>/.ranks, beside saying them on stderr.
+def write_last_words(message: str, folder: Path) -> None:
+    """Leave a process's last words for its launcher, as a file in folder <exp>/.ranks.
 
-    mpiexec, which ends a job when one of its processes asks for it, does not always pass on first what that has written.
+    They are also printed on stderr. mpiexec ends a job when one of its processes asks for it, and may not pass on first what this has
+    printed.
     """
     if "PYKALDIST_JOB" in os.environ:
         with contextlib.suppress(OSError):
-            write_text(folder / f"{SAID}{socket.gethostname()}-{os.getpid()}", message)
+            write_text(folder / f"{LAST_WORDS}{socket.gethostname()}-{os.getpid()}", message)
 
 
 def end_now(message: str, folder: Path) -> NoReturn:
-    """Say it, a line, and end this process at once, whatever its main thread does."""
+    """Print a message of one line and end this process at once, whatever its main thread does."""
     with contextlib.suppress(OSError):
         os.write(2, message.encode())
-    word = threading.Thread(target=leave_word, args=(message, folder), daemon=True)
+    word = threading.Thread(target=write_last_words, args=(message, folder), daemon=True)
     word.start()
-    word.join(2.0)  # it may be the disk that has hung
+    word.join(2.0)  # the disk may be what hangs
     os._exit(DIED)

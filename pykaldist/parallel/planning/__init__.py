@@ -1,4 +1,4 @@
-"""What an epoch takes on a cluster, before anything is trained.
+"""How long an epoch takes on a cluster, before anything is trained.
 
-`plan.py` compares strategies; `dry_run.py` goes through a strategy's own code.
+Read in this order: `plan.py`, the formulas and the recommendation; `dry_run.py`, which runs a strategy's code without training.
 """

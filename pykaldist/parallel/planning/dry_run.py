@@ -1,18 +1,18 @@
-"""A strategy's own code gone through with nothing trained: what its requests and its own work take on a cluster.
+"""A dry run: a strategy's own code is run without training, to find what its requests and its own work take on a cluster.
 
-Workers without data, whose steps do nothing, carry a small model, a matrix of as many rows as a layer has units; links and memory are as
-much slower as the model is smaller.
+The workers have no data, and their steps do nothing. Their model is small: a matrix with as many rows as a layer has units. Links and
+memory are slower in the same proportion as the model is smaller.
 
-`rehearse` goes through the epoch of a strategy whose workers go in step, and prices what it asks for. `epoch_seconds` simulates an epoch
-of any strategy on the clock of a cluster file, with stragglers and all that the file has.
+`rehearse` runs an epoch of a strategy with synchronous workers, and adds up the times of what it requests. `simulated` simulates an epoch
+of any strategy on the clock of a cluster file, with slow workers and all else that the file has.
 
-Of an epoch of E minibatches a worker that is long, two shorter ones are gone through, of r and of r + n minibatches, so that what is done
-once an epoch counts once:
+An epoch of E minibatches of a worker may be long. Then two shorter epochs are run, of r and of r + n minibatches, so that what is done once
+in an epoch is counted once:
 
     T(E) = T(r) + (E - r) / n (T(r + n) - T(r)),
 
-n a whole number of the strategy's cycles. Where workers go in step, r is the rest of E over n, plus n, so that a last period that is not a
-whole one counts as such; else it is n.
+with n a whole number of the strategy's cycles. For synchronous workers r is n plus the remainder of E over n, so that a last period that is
+not a whole one is counted as it is. For others r is n.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
@@ -34,21 +34,21 @@ from pykaldist.parallel.clusters.cluster import Cluster, Compute, Link, Workload
 from pykaldist.parallel.clusters.costs import expected_maximum, scaled, score_seconds, work_seconds
 from pykaldist.parallel.clusters.network import Network
 from pykaldist.parallel.engines.host import Host
-from pykaldist.parallel.engines.priced import Priced
+from pykaldist.parallel.engines.priced import PricedHost
 from pykaldist.parallel.engines.simulation import Simulation
 from pykaldist.parallel.fabric.interface import Begin, Fabric, Finish, T, num_bytes
 from pykaldist.parallel.fabric.processes import Processes
 from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.strategies.base.registry import make_strategy, strategy_options
 
-MINIBATCHES = 120  # of a worker in the shorter epoch, at least
-MINIBATCHES_IN_STEP = 2  # likewise, of workers that go in step, who do the same every cycle
+MINIBATCHES = 120  # of a worker in the shorter epoch, at least; for independent workers
+MINIBATCHES_IN_STEP = 2  # the same for synchronous workers, which repeat every cycle
 SHAPE = 1024, 8  # of the model's matrix
 
 
 @dataclass
 class NoData:
-    """A sampler of minibatches that are frames by number alone."""
+    """A sampler without data: its minibatches are ranges of frame numbers."""
 
     minibatch_size: int
     minibatches: int
@@ -66,7 +66,7 @@ class NoData:
 
 
 class NoSteps:
-    """An optimiser that leaves its model, of matrices and vectors of these shapes, as it is."""
+    """An optimiser that changes nothing. Its model has matrices and vectors of these shapes."""
 
     additive = goes_map_by_map = False
 
@@ -91,6 +91,7 @@ class NoSteps:
 
 def _workers(minibatch_size: int, ngpu: int, minibatches: int, shapes: list[tuple[int, ...]], device: torch.device | str = "cpu",
              ) -> list[Worker]:
+    """Workers without data."""
     data = cast(Sampler, NoData(minibatch_size, minibatches))
     workers = [Worker(cast(Optimizer, NoSteps(shapes, device)), data) for _ in range(ngpu)]
     for worker in workers:
@@ -99,7 +100,7 @@ def _workers(minibatch_size: int, ngpu: int, minibatches: int, shapes: list[tupl
 
 
 def _shrunk(cluster: Cluster, workload: Workload) -> Cluster:
-    """For a workload, with the small model in place of its own: links and memory as much slower, and nothing done once an epoch."""
+    """The cluster for a workload with the small model in place of its own: slower links and memory, and nothing done once in an epoch."""
     share = math.prod(SHAPE) / workload.parameters
 
     def slower(link: Link | None) -> Link | None:
@@ -115,13 +116,13 @@ def _shrunk(cluster: Cluster, workload: Workload) -> Cluster:
 
 
 def _cycles(strategy: str, options: Any, workload: Workload, ngpu: int, least: int) -> int:
-    """Minibatches of whole cycles, `least` or more."""
+    """Minibatches of a whole number of cycles: `least` or more."""
     cycle = make_strategy(strategy, options).cycle(ngpu, workload.minibatch_size)
     return -(-least // cycle) * cycle
 
 
 def _extrapolated(n: int, minibatches: float, in_step: bool, of: Callable[[int], list[float]]) -> list[float]:
-    """What `of` gives for an epoch of so many minibatches a worker, from shorter ones where it is long."""
+    """What `of` gives for an epoch of so many minibatches of a worker; computed from two shorter epochs where it is long."""
     whole = math.ceil(minibatches)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the tensors are small
@@ -136,7 +137,10 @@ def _extrapolated(n: int, minibatches: float, in_step: bool, of: Callable[[int],
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """Of an epoch of workers in step: seconds of exchange that computing does not hide, of waiting, and what work was not counted."""
+    """Times of an epoch of synchronous workers: seconds of exchange that computing does not hide, and of waiting.
+
+    `uncounted` names the work whose time is not known.
+    """
 
     exchange: float
     wait: float
@@ -144,7 +148,7 @@ class Rehearsed:
 
 
 def rehearse(strategy: str, options: Any, workload: Workload, cluster: Cluster, ngpu: int, minibatches: float) -> Rehearsed:
-    """An epoch of so many minibatches of a worker, with even shards."""
+    """Rehearse an epoch of so many minibatches of a worker; all workers have equally many."""
     uncounted: set[str] = set()
     small = _shrunk(cluster, workload)
 
@@ -161,22 +165,22 @@ def rehearse(strategy: str, options: Any, workload: Workload, cluster: Cluster, 
 
 
 class _RehearsalFabric(Fabric):
-    """`moved`: bytes of the strategy's own work since the last meeting, by what it is."""
+    """The operations of one worker in a rehearsal. `moved`: name of a strategy's own work -> its bytes since the last exchange."""
 
     def __init__(self, rank: int, size: int) -> None:
         super().__init__(rank, size)
         self.moved: dict[str, float] = {}
 
-    async def compute(self, work: Callable[[], T]) -> T:
-        return work()
+    async def compute(self, work: Callable[..., T], *arguments: Any) -> T:
+        return work(*arguments)
 
     async def work(self, what: str, work: Callable[[], T], over: Tensor, passes: float) -> T:
         self.moved[what] = self.moved.get(what, 0.0) + passes * num_bytes(over)
         return work()
 
 
-class _Unsummed(Priced):
-    """Nobody looks at the values."""
+class _Unsummed(PricedHost):
+    """A priced host that does not sum: nobody looks at the values."""
 
     def _add(self, processes: Processes, buffers: list[Tensor], factors: list[float], scale: float) -> None:
         pass
@@ -186,45 +190,45 @@ class _Unsummed(Priced):
 
 
 class _Rehearsal(_Unsummed):
-    """Adds up seconds while workers go from one meeting to the next.
+    """Adds up seconds while the workers go from one exchange to the next.
 
-    Where they meet, they wait for the slowest of them (`plan.py`): after q minibatches of a device e(n) v t sqrt(q) is expected.
+    At an exchange they wait for the slowest of them (`plan.py`): after q minibatches of a device, e(n) v t sqrt(q) is expected.
     """
 
     def __init__(self, size: int, cluster: Cluster) -> None:
         super().__init__(size, Network(cluster, size))
-        self.fabrics: list[_RehearsalFabric] = [_RehearsalFabric(rank, size) for rank in range(size)]
+        self.fabrics: Sequence[_RehearsalFabric] = [_RehearsalFabric(rank, size) for rank in range(size)]
         self._share_living()
         for fabric in self.fabrics:
             fabric.node_size = min(size, cluster.devices * self.network.sharing)
         self.compute = cluster.compute
         self.exchange = self.wait = self._now = 0.0
         self.uncounted: set[str] = set()
-        self._done = self._alike = 0  # minibatches of a worker, up to the last request, and to the last meeting
-        self._beside: _Unsummed = _Unsummed(size, self.network)
+        self._done = self._alike = 0  # minibatches of a worker up to the last request, and up to the last exchange
+        self._overlap_host: _Unsummed = _Unsummed(size, self.network)
 
-    def _met(self, requests: list[Any]) -> list[Any]:
+    def _answers_to(self, requests: list[Any]) -> list[Any]:
         first, c, sharing = requests[0], self.compute, self.network.sharing
         done = max(worker.index for worker in self.workers)
         self._now += sharing * (done - self._done) * step_seconds(c, self.size)
         self.count_work()
         self._done = done
         if isinstance(first, Begin):
-            return self._beside.begin(self._now, requests)
+            return self._overlap_host.begin(self._now, requests)
         waited = expected_maximum(self.network.devices) * c.spread * c.minibatch_seconds * math.sqrt(sharing * (done - self._alike))
         self.wait += waited
         self._now += waited
         self._alike = done
         if isinstance(first, Finish):
-            self._spend(max(0.0, self._beside.ends[first.ticket] - self._now))
-            return self._beside.finish(first.ticket)
+            self._spend(max(0.0, self._overlap_host.ends[first.ticket] - self._now))
+            return self._overlap_host.finish(first.ticket)
         before = self.took
-        answers = super()._met(requests)
+        answers = super()._answers_to(requests)
         self._spend(self.took - before)
         return answers
 
     def count_work(self) -> None:
-        """What the strategy has computed itself since the last meeting."""
+        """Add the time of the strategy's own work since the last exchange."""
         moved = [fabric.moved for fabric in self.fabrics]
         for what in {what for own in moved for what in own}:
             seconds = work_seconds(self.compute, what, max(own.pop(what, 0.0) for own in moved))
@@ -238,14 +242,15 @@ class _Rehearsal(_Unsummed):
 
 
 def step_seconds(compute: Compute, ngpu: int) -> float:
-    """A minibatch of one worker of `ngpu`, loading included."""
+    """Seconds of a minibatch of one worker of `ngpu`, with loading."""
     step = compute.alone if ngpu == 1 else compute.minibatch_seconds
     return max(step, compute.load_seconds) if compute.load_overlaps else step + compute.load_seconds
 
 
 def simulated(strategy: str, options: Any, workload: Workload, cluster: Cluster, ngpu: int, minibatches: float) -> list[float]:
-    """Seconds of an epoch of so many minibatches a worker on the cluster's clock, without its end; and those of them, the mean over
-    workers, that went into computing, exchanging, waiting and loading."""
+    """Simulate an epoch of so many minibatches of a worker. Returns its seconds, and the means over workers of computing, exchanging,
+    waiting and loading. What follows the epoch, such as cross-validation, is not in it.
+    """
     small = _shrunk(cluster, workload)
 
     def of(count: int) -> list[float]:
@@ -259,8 +264,10 @@ def simulated(strategy: str, options: Any, workload: Workload, cluster: Cluster,
 
 
 def epoch_seconds(cluster: Cluster, ngpu: int, strategy: str, options: Any = None) -> float:
-    """Simulated seconds of an epoch of the cluster's own workload with `ngpu` workers, whose shards are even; `options` of the strategy, or
-    its defaults."""
+    """Simulated seconds of an epoch of the cluster's own workload with `ngpu` workers, all with equally many frames.
+
+    `options` are those of the strategy; None: its defaults.
+    """
     options = strategy_options(strategy)() if options is None else options
     work, compute = cluster.workload, scaled(cluster, cluster.workload)
     minibatches = work.frames / work.minibatch_size / ngpu
@@ -269,13 +276,13 @@ def epoch_seconds(cluster: Cluster, ngpu: int, strategy: str, options: Any = Non
 
 
 def speed_up(cluster: Cluster, ngpu: int, strategy: str, options: Any = None) -> float:
-    """Of an epoch over one worker's."""
+    """The seconds of an epoch with one worker over those with `ngpu` workers."""
     return epoch_seconds(cluster, 1, "local") / epoch_seconds(cluster, ngpu, strategy, options)
 
 
 
 class _TimedFabric(Fabric):
-    """`spent`: of the strategy's own work, by what it is, bytes and seconds."""
+    """The operations of one worker, which measure the strategy's own work. `spent`: name of the work -> its bytes and seconds."""
 
     def __init__(self, rank: int, size: int, synchronise: Callable[[], None]) -> None:
         super().__init__(rank, size)
@@ -293,13 +300,13 @@ class _TimedFabric(Fabric):
 
 
 def work_bandwidth(strategy: str, shapes: list[tuple[int, ...]], device: torch.device, synchronise: Callable[[], None]) -> dict[str, float]:
-    """Bytes/s that go through what a strategy computes itself, by what it is, measured on models of these shapes of two workers in step."""
+    """Measure a strategy's own work: name of the work -> bytes/s, on models of these shapes, of two synchronous workers."""
     trial = make_strategy(strategy)
-    if trial.free:
+    if trial.independent:
         return {}
     host = Host(2)
     fabrics = [_TimedFabric(rank, 2, synchronise) for rank in range(2)]
-    host.fabrics[:], host.workers = fabrics, _workers(1, 2, 2 * trial.cycle(2, 1), shapes, device)
+    host.fabrics, host.workers = fabrics, _workers(1, 2, 2 * trial.cycle(2, 1), shapes, device)
     host.run([make_strategy(strategy).epoch(w, f) for w, f in zip(host.workers, fabrics, strict=True)])
     first, second = (fabric.spent for fabric in fabrics)
     return {what: (first[what][0] + second[what][0]) / (first[what][1] + second[what][1]) for what in first}

@@ -1,38 +1,38 @@
-"""What an epoch costs on a cluster with N workers, strategy by strategy.
+"""What an epoch costs on a cluster with N workers, for each strategy.
 
 Let F be the frames of an epoch, m the minibatch, t a minibatch's seconds, B the bytes of a model, D the devices of the cluster.
 
-Compute. The worker with the largest shard has f = l F / N frames (l its size over the mean, 1 for even shards), f / m minibatches, an
-incomplete one costing its share. Workers beyond D share devices, s = ceil(N / D) to one, and take turns:
+Compute. The worker with the largest shard has f = l F / N frames (l its size over the mean, 1 for even shards) and f / m minibatches. An
+incomplete minibatch costs its share. Workers beyond D share devices, s = ceil(N / D) on one, and take turns:
     compute = s t f / m.
-A worker alone may have another t than one among others (they contend for memory, disk, bus).
+A worker that trains alone may have another t than one among others, which compete for memory, disk and bus.
 
-Loading costs s d f / m, or, where it overlaps with computing, what it takes longer than that. Cross-validation is shared out like
-training; the once-an-epoch seconds of a cluster are not.
+Loading costs s d f / m, with d the seconds to load a minibatch. Where it overlaps with computing, it costs only what it takes longer.
+Cross-validation is shared by all workers, as training is. The once-an-epoch seconds of a cluster are not shared.
 
-Exchanges are those that the strategy makes: its own code is gone through with nothing trained (`dry_run.py`), and what it asks for is
-added up. A ring all-reduce of b bytes between n = min(N, D) workers is n - 1 steps of summing and n - 1 of handing round, in each of
-which every worker passes b / n bytes to the next (Patarasuk & Yuan, 2009); the slowest link sets the pace:
+Exchanges are those that the strategy makes: its own code is run without training (`dry_run.py`), and the times of its requests are added
+up. A ring all-reduce of b bytes between n = min(N, D) workers has n - 1 steps of summing and n - 1 steps of passing on the result. In each
+step every worker passes b / n bytes to the next one (Patarasuk & Yuan, 2009). The slowest link sets the time:
     T(b) = 2 (n - 1) max over links (latency + b / (n bandwidth)).
-Workers are placed node by node: one node's ring has links within it only; the ring of several nodes has links between them, and within
-them where they have more than one device. Where the cluster has measured all-reduces of n workers, T(b) is the measured one times b over
-its bytes. Gathering and scattering are half of one; messages take latency + b / bandwidth. A strategy's own work, such as a filter, takes
-s times the bytes that it moves in memory, by its own word, over the device's bandwidth. With R = ceil(f / (m p)) periods of p minibatches
-in an epoch this comes to
+Workers are placed node by node. The ring of one node has only links within the node. The ring of several nodes has links between them, and
+links within them where they have more than one device. Where the cluster file has measured all-reduces of n workers, T(b) is the measured
+time, times b over its bytes. Gathering and scattering take half of one. Messages take latency + b / bandwidth. A strategy's own work, such
+as a filter, takes s times the bytes that it moves in memory, as it says itself, over the device's bandwidth. With R = ceil(f / (m p))
+periods of p minibatches in an epoch this gives
     ma: R T(B)        bmuf: R (T(B) + its filter)        ssgd: the same as ma with p = 1        local: T(B)
     onebit, p = 1: R (T(b) + quantising), b = B / 32 and two values a column
-and what is exchanged while computing costs what it takes longer than that.
+and an exchange during computing costs only what it takes longer.
 
-Waiting. If a minibatch's seconds are spread by v t (standard deviation), independently, the q = s f / (m R) that a device computes
-between meetings take q t +- sqrt(q) v t, nearly normal, and the slowest of n devices is expected e(n) standard deviations above the
-mean, e(n) the expected maximum of n standard normal variables:
+Waiting. Let a minibatch's seconds have the standard deviation v t, independently. A device computes q = s f / (m R) minibatches between two
+exchanges. These take q t +- sqrt(q) v t, nearly normal. The slowest of n devices is expected e(n) standard deviations above the mean, where
+e(n) is the expected maximum of n standard normal variables:
     wait = R e(n) v t sqrt(q).
-`local` meets for safe points, too.
+`local` waits at its safe points, too.
 
-A strategy whose workers go each their own way has its seconds from a simulation of an epoch, where every minibatch's are drawn at random
-(`simulation.py`); its shards are even, as nobody waits for the largest.
+The seconds of a strategy with independent workers come from a simulation of an epoch, in which every minibatch's seconds are drawn at
+random (`simulation.py`). All workers have equally many frames in it, as nobody waits for the largest shard.
 
-What is not in it: the accuracy that a strategy reaches, for which see `recommend`.
+The accuracy that a strategy reaches is not predicted; `recommend` says what is known about it.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from pykaldist.parallel.clusters.costs import scaled, score_seconds, sharing
 from pykaldist.parallel.planning.dry_run import rehearse, simulated
 from pykaldist.parallel.strategies.base.registry import make_strategy, strategies, strategy_class, strategy_options
 
-TOLERANCE = 1.1  # an epoch this much longer than the fastest is as good: it is taken if its workers exchange more often
-EFFICIENCY = 0.5  # least speed-up a worker of the number recommended
+TOLERANCE = 1.1  # an epoch up to this factor longer than the fastest is as good, and is preferred if its workers exchange more often
+EFFICIENCY = 0.5  # least speed-up per worker of the number of workers recommended
 LARGEST_GLOBAL_MINIBATCH = 4096  # up to which synchronous SGD converged for Zhang et al. (2019); larger ones are a risk
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """An epoch's seconds, by what they go into; `speed_up` is over one worker alone."""
+    """The seconds of an epoch, by their parts. `speed_up` is that over one worker alone."""
 
     ngpu: int
     strategy: str
@@ -67,7 +67,7 @@ class Prediction:
     score: float
     fixed: float
     one_worker: float  # seconds of an epoch of one worker alone
-    uncounted: str = ""  # of the cost, for want of the cluster's memory bandwidth
+    uncounted: str = ""  # work whose cost is not known, as the cluster file has no memory bandwidth
 
     @property
     def total(self) -> float:
@@ -87,14 +87,14 @@ class Prediction:
 
 
 def has_period(strategy: str) -> bool:
-    """Whether a strategy has an averaging period in minibatches."""
+    """True for a strategy that has an averaging period in minibatches."""
     return "average_period" in {field.name for field in dataclasses.fields(strategy_options(strategy))}
 
 
 def predict(workload: Workload, cluster: Cluster, ngpu: int, strategy: str, period: int | None = None) -> Prediction:
-    """An epoch with `ngpu` workers under a strategy with its options at their defaults; `period` in minibatches for those that have one.
+    """Predict an epoch with `ngpu` workers and a strategy with its default options; `period` in minibatches for strategies that have one.
 
-    Raises UserError where the strategy cannot do with so many workers on such nodes.
+    Raises UserError where the strategy cannot be used with so many workers on such nodes.
     """
     if strategy not in strategies():
         raise UserError(f"--strategy {strategy} is not one that is known; choose among {', '.join(strategies())}.")
@@ -111,7 +111,7 @@ def predict(workload: Workload, cluster: Cluster, ngpu: int, strategy: str, peri
     if ngpu == 1:
         return one
     options = strategy_options(strategy)(**({} if period is None else {"average_period": period}))
-    if make_strategy(strategy, options).free:
+    if make_strategy(strategy, options).independent:
         calm = dataclasses.replace(cluster, slow={}, pauses=(), failures=(), sources={})
         _, compute, exchange, wait, load = simulated(strategy, options, workload, calm, ngpu, alone / ngpu)
         return Prediction(ngpu, strategy, period, compute, load, wait, exchange, score[1], seconds.epoch_seconds, one.total)
@@ -127,7 +127,10 @@ def predict(workload: Workload, cluster: Cluster, ngpu: int, strategy: str, peri
 
 def plan(workload: Workload, cluster: Cluster, ngpus: Sequence[int], strategies: Sequence[str],
          periods: Sequence[int]) -> tuple[list[Prediction], list[str]]:
-    """(every combination, in order; strategies without a period, and one worker, once; what to say of those that there cannot be)."""
+    """Predict every combination, in order. Returns (the predictions, notes on combinations that are not possible).
+
+    Strategies without a period, and one worker, appear once.
+    """
     found: list[Prediction] = []
     notes: list[str] = []
     failure: UserError | None = None
@@ -147,14 +150,14 @@ def plan(workload: Workload, cluster: Cluster, ngpus: Sequence[int], strategies:
 
 
 def recommend(predictions: Sequence[Prediction], workload: Workload) -> tuple[Prediction | None, list[str]]:
-    """(what to use, the reasons in sentences); nothing where no prediction qualifies.
+    """Choose among predictions. Returns (the one to use or None, the reasons in sentences).
 
-    For each number of workers: of the strategies within TOLERANCE of the fastest, the one that exchanges most often, for the accuracy
-    lost to parallel training grows with the period (Su et al. (2015), table 3: 15.1 % WER with 10 minibatches, 15.8 % with 20, on 16
-    workers); of several, the fastest. Left out: those after whose exchanges the workers' models are not one, as seconds do not say what
-    that costs; those whose updates are made of all workers' minibatches (`ships_gradients`) where the global minibatch exceeds
-    LARGEST_GLOBAL_MINIBATCH; what has costs that were not counted. Then the largest number of workers whose efficiency is at least
-    EFFICIENCY.
+    For each number of workers: of the strategies within TOLERANCE of the fastest, the one that exchanges most often is chosen, because the
+    accuracy lost to parallel training grows with the period (Su et al. (2015), table 3: 15.1 % WER with 10 minibatches, 15.8 % with 20, on
+    16 workers). Of several, the fastest is chosen. Left out are: strategies after whose exchanges the workers' models differ, as seconds do
+    not say what that costs; strategies whose updates use the minibatches of all workers (`ships_gradients`) where the global minibatch
+    exceeds LARGEST_GLOBAL_MINIBATCH; strategies with costs that are not known. Then the largest number of workers is chosen whose
+    efficiency is at least EFFICIENCY.
     """
     reasons, choices = [], []
     apart = sorted({p.strategy for p in predictions if p.ngpu > 1 and not strategy_class(p.strategy).one_model})

@@ -1,5 +1,5 @@
-"""What workers exchange, and when: one strategy a file, found by the file's name.
+"""The strategies: what workers exchange, and when. Each strategy is one file, found by the file's name.
 
-Read `base/strategy.py` first, what all have in common; then `ma.py`, model averaging. `base/asynchronous.py` is for strategies whose
-workers do not wait for each other.
+Read `base/strategy.py` first, the base class of all; then `ma.py`, model averaging. `base/asynchronous.py` is the base class of strategies
+whose workers do not wait for each other.
 """

@@ -1,31 +1,32 @@
-"""Asynchronous decentralised parallel SGD.
+"""ADPSGD, asynchronous decentralised parallel SGD: workers average their models with one other worker at a time, while they compute.
 
 Lian, Zhang, Zhang & Liu (2018); Zhang, Cui, Finkler et al. (2019, 2020). Every worker computes a gradient of its own model w_k while w_k is
-being averaged with others', then takes its step:
+averaged with others'. Then it takes its step:
 
     g = gradient at w_k;   meanwhile  w_k <- sum_j T_kj w_j;   then  w_k <- w_k - lr g.
 
-T is doubly stochastic, so that the mean over workers moves by the gradients alone: by lr / N times each of them, for which the
-learning rate is by default N times that of one worker.
+T is doubly stochastic. So the mean over workers is moved only by the gradients: by lr / N times each of them. For this reason the default
+learning rate is N times that of one worker.
 
-Mixing without a barrier. Two workers exchange a flow c d: the one that begins, i, sends its model s_i, and goes on computing; the other, j,
-answers whenever that arrives, by
-    d = s_i - w_j;   w_j <- w_j + c d;   d goes back (or w_j, of which i makes it), and  w_i <- w_i - c d  before i's next step.
-What one gains the other loses: the sum over workers stays as it is, whatever happens in between. Nobody waits for a worker that computes,
-nor holds one that others wait for, so that there can be no deadlock, for any N.
-The flow is of s_i, and i may meanwhile have answered others, which has left keep s_i of s_i in w_i. A weight would become negative where
-keep < c; so a worker whose own exchange is under way turns others away where they would make it so.
+Mixing without a barrier. Two workers exchange a flow c d. Worker i begins: it sends its model s_i, and goes on computing. Worker j answers
+when this arrives:
+    d = s_i - w_j;   w_j <- w_j + c d;   d goes back (or w_j, from which i computes d), and  w_i <- w_i - c d  before i's next step.
+What one worker gains the other loses: the sum over workers stays the same, whatever happens in between. No worker waits for one that
+computes, and no worker is held while others wait for it. So there can be no deadlock, for any N. The flow is computed from s_i. Worker i
+may meanwhile have answered other calls, which has left the part `keep` of s_i in w_i. The weight of s_i would become negative where keep <
+c. So a worker whose own exchange is under way refuses calls that would lead to this.
 
-Patterns, of which t counts a worker's own rounds:
+Patterns, where t counts a worker's own rounds:
     ring          c = 1/3 with the worker after it. Each worker also answers the one before it: at equal speeds, w_k <- (w_{k-1} + w_k +
                   w_{k+1}) / 3, exactly
-    random-ring   the same on a ring that is permuted at random for each t, alike on all workers
-    pairwise      c = 1/2, both have the mean: an even worker with an odd one drawn at random; odd ones only answer
-    delay-by-one  the mean of all, by an all-reduce that runs while all compute: workers go in step, each through its own part of the
-                  data, and every gradient is that of the model before the average
+    random-ring   the same on a ring that is permuted at random for each t, in the same way on all workers
+    pairwise      c = 1/2, both then have the mean: an even worker calls an odd one drawn at random; odd ones only answer
+    delay-by-one  the mean of all, by an all-reduce that runs while all compute: workers are synchronous, each trains on its own part of
+                  the data, and every gradient is that of the model before the average
 
-Each worker's `age` is mixed like its model, and grows by one with each step: how many steps of a worker the model holds. Ages add up to the
-steps of all workers. The staleness of an exchange is the difference of the two ages: none where all are equally fast.
+Each worker has an `age`, which is mixed like its model and grows by one with each step. It says how many steps of a worker the model holds.
+The sum of all ages is the number of steps of all workers. The staleness of an exchange is the difference of the two ages. It is 0 where all
+workers are equally fast.
 
 At an epoch's end every worker's model is the mean of all.
 """
@@ -43,7 +44,7 @@ from torch import Tensor
 
 from pykaldist.options import option
 from pykaldist.parallel.fabric.interface import Fabric
-from pykaldist.parallel.fabric.mixing import Mixing, Showing
+from pykaldist.parallel.fabric.mixing import Mixing, PublishedModel
 from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.strategies.base.asynchronous import Asynchronous, WorkOptions
 
@@ -60,13 +61,15 @@ class AdpsgdOptions(WorkOptions):
 
     @property
     def share(self) -> float:
-        """c, of the difference of two models."""
+        """The share c of the difference of two models that flows."""
         return 0.5 if self.pattern == "pairwise" else 1.0 / 3.0
 
 
 def partner(options: AdpsgdOptions, rank: int, living: Sequence[int], round: int) -> int | None:
-    """Which of the `living` learners, in the order of their numbers, learner `rank` of them begins an exchange with in its round number
-    `round`; None where it begins none."""
+    """The learner with which learner `rank` begins an exchange in its round number `round`; None where it begins none.
+
+    `living` are the ranks of the living learners, in order.
+    """
     size = len(living)
     if size == 1 or options.pattern == "delay-by-one":
         return None
@@ -80,17 +83,18 @@ def partner(options: AdpsgdOptions, rank: int, living: Sequence[int], round: int
 
 
 def _generator(*words: int) -> np.random.Generator:
+    """A random generator that depends on these numbers only."""
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(words)))
 
 
 class Adpsgd(Asynchronous):
-    """`round` counts the worker's rounds of the run. `begun`: an exchange of its own is under way; `keep`: what is left, in its model, of
-    the one that it has sent. `gradient` is worth keeping within an epoch alone.
+    """ADPSGD. `round` counts the worker's rounds of the run. `begun`: its own exchange is under way. `keep`: the part that is left, in its
+    model, of the model that it has sent. `gradient` is needed within an epoch only.
 
-    A learner is a worker here; in `hadpsgd`, a group of them, whose first one exchanges for all.
+    A learner is one worker here. In `hadpsgd` it is a group of workers, whose first one exchanges for all.
 
-    How models flow while their worker computes is told in `parallel/fabric/mixing.py`. A worker that is a learner of its own takes its step
-    meanwhile, in place. A step that does more than add to the parameters (max-norm, say) has to be that of the mixed model, and is taken
+    `parallel/fabric/mixing.py` explains how models are mixed while their worker computes. A worker that is a learner by itself takes its
+    step in place. A step that does more than add to the parameters (max-norm, say) has to be made on the mixed model, and so is made
     afterwards.
     """
 
@@ -105,87 +109,89 @@ class Adpsgd(Asynchronous):
         self.gradient: Tensor | None = None
 
     @property
-    def free(self) -> bool:
+    def independent(self) -> bool:
         return self.options.pattern != "delay-by-one"
 
     @property
-    def survives(self) -> bool:
-        return self.free
+    def fault_tolerant(self) -> bool:
+        return self.independent
 
     def group(self, fabric: Fabric) -> range:
-        """The workers of this one's learner; all groups are of one size."""
+        """The workers of this one's learner. All groups are of one size."""
         return range(fabric.rank, fabric.rank + 1)
 
     async def epoch(self, worker: Worker, fabric: Fabric) -> None:
         group = self.group(fabric)
         if not self._in_place(worker, fabric, group):
             self.gradient = torch.zeros_like(worker.params) if self.gradient is None else self.gradient.to(worker.params.device)
-        await (self._freely if self.free else self._in_step)(worker, fabric, group)
+        await (self._freely if self.independent else self._in_step)(worker, fabric, group)
         worker.synced()
         self.gradient = None
 
     async def _freely(self, worker: Worker, fabric: Fabric, group: range) -> None:
-        """Each learner at its own pace."""
+        """Train an epoch with each learner at its own speed."""
         params, c, size, queue = worker.params, self.options.share, len(group), self.queue
         first, in_place = fabric.rank == group[0], self._in_place(worker, fabric, group)
         mixing = Mixing(params, c)
         if in_place:
-            mixing = showing = Showing(params, c, fabric, worker.optimizer.parts)
-            worker.optimizer.around = showing.around
+            mixing = published = PublishedModel(params, c, fabric, worker.optimizer.parts)
+            worker.optimizer.around = published.around
         fabric.serve(lambda sender, other, age: self._answer(mixing, other, age))
         going = True
         while going:
             fabric.mark()
             if size > 1:
-                await fabric.hand_down(params, group)
+                await fabric.broadcast_within(params, group)
             fraction = await fabric.take(queue, group=group)
-            with fabric.alone():
+            with fabric.hold_calls():
                 other = self._partner(fabric, size) if first and fraction is not None else None
                 self.begun, age = other is not None, self.age
-                if fabric.answers_meanwhile and fraction is not None:
-                    mixing.hold()
+                if fabric.answers_while_computing and fraction is not None:
+                    mixing.begin_compute()
             ticket = None if other is None else await fabric.call(other * size, mixing.sent, age)
             if ticket is not None:
-                mixing.calls(ticket)
+                mixing.call_sent(ticket)
             frames = await self._compute(worker, fabric, group, fraction)
-            answer, years = (None, 0.0) if ticket is None else await fabric.done(ticket)
-            with fabric.alone():
-                mixing.release(answer)
+            answer, years = (None, 0.0) if ticket is None else await fabric.answer(ticket)
+            with fabric.hold_calls():
+                mixing.end_compute(answer)
                 if answer is not None:
                     self.age -= c * years
                     fabric.staleness[round(abs(years))] += 1
                 if frames:
                     if not in_place:
+                        assert self.gradient is not None
                         worker.apply(self.gradient, frames, 1.0 if fraction is None else fraction)
                     self.age += 1.0
                     self.keep = 1.0
                     self.round += 1
-                self.begun, answer = False, None  # it may be lent
+                self.begun, answer = False, None  # release a lent buffer
             going = bool(frames) or await fabric.more(queue)
         await fabric.average(params, float(first), measure=True)
         learners = await fabric.total(float(first))
         self.age = await fabric.total(self.age * first) / learners
 
     def _in_place(self, worker: Worker, fabric: Fabric, group: range) -> bool:
-        """Whether the worker's steps are taken while others exchange with a copy."""
-        return self.free and fabric.answers_meanwhile and len(group) == 1 and worker.optimizer.additive
+        """True where the worker updates its parameters in place, while others exchange with a copy."""
+        return self.independent and fabric.answers_while_computing and len(group) == 1 and worker.optimizer.additive
 
     def _partner(self, fabric: Fabric, size: int) -> int | None:
-        """The learner to begin an exchange with; a learner has `size` workers."""
+        """The learner to begin an exchange with, or None. Each learner has `size` workers."""
         learners = [rank // size for rank in fabric.living if rank % size == 0]
         return partner(self.options, fabric.rank // size, learners, self.round)
 
     async def _compute(self, worker: Worker, fabric: Fabric, group: range, fraction: float | None) -> float:
-        """The gradient, divided by the group's size, and the frames likewise, of the group's next minibatches; no frames at its end.
+        """Compute the gradient of the group's next minibatches. Returns their frames. Both are divided by the group's size. 0 at the
+        epoch's end.
 
-        Of a worker that takes its step in place, the step, and its frames.
+        A worker that updates in place takes its step instead.
         """
         if self._in_place(worker, fabric, group):
             if fraction is None:
                 return 0
             before = worker.frames
-            with fabric.attending() if worker.optimizer.goes_map_by_map else nullcontext():
-                await fabric.compute(lambda: worker.step(fraction))
+            with fabric.polling() if worker.optimizer.goes_map_by_map else nullcontext():
+                await fabric.compute(worker.step, fraction)
             return worker.frames - before
         assert self.gradient is not None
         gradient = self.gradient
@@ -205,7 +211,7 @@ class Adpsgd(Asynchronous):
         return frames / len(group)
 
     def _answer(self, mixing: Mixing, other: Tensor | None, age: float) -> tuple[Tensor | None, float]:
-        """(what goes back, the difference of the ages), of which c flows; nothing where the other is turned away."""
+        """Answer another learner's call: (the buffer that goes back, the difference of the ages). (None, 0) where the call is refused."""
         c = self.options.share
         if other is None or (self.begun and self.keep * (1.0 - c) < c):
             return None, 0.0
@@ -217,18 +223,19 @@ class Adpsgd(Asynchronous):
         return answer, years
 
     async def _in_step(self, worker: Worker, fabric: Fabric, group: range) -> None:
-        """delay-by-one."""
+        """Train an epoch with the pattern delay-by-one."""
         async for round in self.rounds(worker, fabric, 1):
             ticket = await fabric.begin(fabric.mean(worker.params, 1.0))
             frames = await self._compute(worker, fabric, group, round.fraction if round.minibatches else None)
             worker.params.copy_(await fabric.finish(ticket))
             if frames:
+                assert self.gradient is not None
                 worker.apply(self.gradient, frames, round.fraction)
                 fabric.staleness[0] += 1
             if round.last:
                 await fabric.average(worker.params, 1.0, measure=True)
 
-    def steadier(self) -> list[str]:
+    def remedies(self) -> list[str]:
         return ["let models mix faster by --pattern random-ring"] * (self.options.pattern == "ring")
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,37 +1,38 @@
-"""Asynchronous SGD with a parameter server.
+"""Asynchronous SGD with a parameter server, which adds up the workers' updates.
 
-As CMU's SPEECH3 (Chan, GTC 2015) has it: a server, beside worker 0, holds the model w. A worker trains on a minibatch by itself; then, if
-the server is free, it pushes u = w_k - (what it pulled last), all that it has learnt since, and pulls the model; else it trains on another
-one. Of an update that is s updates late (those that the server has taken since the worker pulled), the server makes
+This follows CMU's SPEECH3 (Chan, GTC 2015). The parameter server, beside worker 0, holds the model w. A worker trains on a minibatch. Then,
+if the server is free, it pushes u = w_k - (the model pulled last), all that it has learnt since then, and pulls the model. If the server is
+busy, it trains on another minibatch. The staleness s of an update is the number of updates that the server has applied since the worker
+pulled. The server applies an update in these steps:
 
     u <- gamma^s u             gradient decay gamma
     u <- u / (s + 1)           staleness discount (Zhang, Gupta, Lian & Liu, 2016: the learning rate over the staleness)
-    u <- u - (u.v / v.v) v   where u.v < 0   with a gradient projection: a late update does not undo the way that the server is on
+    u <- u - (u.v / v.v) v   where u.v < 0   gradient projection: a late update does not undo the way that the server moves
     v <- m v + u,   w <- w + v       server momentum m
 
-or, in place of the sum, per-parameter rates as Downpour's server makes them (Dean et al., 2012: Adagrad with rate g),
+or, in place of the sum, with a rate for each parameter, as Downpour's server does (Dean et al., 2012: Adagrad with rate g),
 
     a <- a + u^2,   u <- g u / sqrt(a).
 
-SPEECH3's slides name momentum, gradient projection and gradient decay without formulas; these are ours.
+SPEECH3's slides name momentum, gradient projection and gradient decay without formulas. The formulas here are ours.
 
-A worker that finds the server busy, and itself `max_distance` or more updates behind, waits for its turn: staleness grows no further by
-minibatches trained on a model that old. Every update that is pushed is applied; at an epoch's end each worker compares its count with the
-server's. With one worker, without momentum, this is SGD: u is its last step, and never late.
+A worker that finds the server busy, and whose model is `max_distance` or more updates old, waits for its turn. So staleness does not grow
+further by minibatches that are trained on such an old model. Every update that is pushed is applied. At an epoch's end each worker compares
+its count of updates with the server's. With one worker, without momentum, this is SGD: u is its last step, and is never late.
 
-The discount and the rate. N workers of equal speed are N - 1 updates late, each, so that the discount divides their updates by N; their
-learning rate is that of one worker times N (--lr-scale linear), and a minibatch moves the model as far as one worker's would. As N updates
-are made from about the same model, the server adds up to their mean, as in model averaging: however far each worker goes by itself while
-the server is busy, the server's model goes no further than they do, and what comes very late, from a worker that is slow or was turned
-away for long, weighs as little as it is worth. Without the discount, updates are added up as they come, at the rate of one worker (x 1).
-That is bounded as for a minibatch N times as large where nobody is turned away; but where workers train on, each goes as far as all
-should together, and their sum N times as far. Adagrad has a rate for each parameter, and no discount unless it is asked for.
+The discount and the rate. N workers of equal speed have a staleness of N - 1 each, so the discount divides their updates by N. Their
+learning rate is that of one worker times N (--lr-scale linear), and so a minibatch moves the model as far as one worker's would. N updates
+are made from about the same model, so the server adds up their mean, as in model averaging. However far each worker goes by itself while
+the server is busy, the server's model goes no further than the workers do. A very late update, from a worker that is slow or was often
+refused, has a small weight. Without the discount, updates are added as they come, at the rate of one worker (x 1). Where no worker is
+refused, this is bounded as for a minibatch N times as large. But where workers go on training, each goes as far as all of them should go
+together, and the sum goes N times as far. Adagrad has a rate for each parameter, and no discount unless the user asks for it.
 
-A large model can be split over S servers, beside the first S workers, each with its part of the parameters and a line of its own; a worker
-exchanges with those that are free.
+A large model can be split over S servers, beside the first S workers. Each server has its part of the parameters and its own queue. A
+worker exchanges with those servers that are free.
 
-At an epoch's end all push what is left and pull the model, which is then everyone's. A worker that dies leaves what it had not pushed to
-the others; one with a server beside it ends the job.
+At an epoch's end all workers push what is left and pull the model. Then all have the same model. When a worker dies, others train again on
+the minibatches whose updates it had not pushed. When a worker with a server beside it dies, the job ends.
 """
 
 from __future__ import annotations
@@ -57,12 +58,12 @@ class AsgdOptions(WorkOptions):
 
     servers: int = option(1, "servers, beside the first workers, over which the parameters are split")
     server_momentum: float = option(0.0, "momentum of the updates on the parameter server")
-    gradient_projection: bool = option(False, "take from a late update what goes against the server's momentum")
-    server_adagrad: float = option(0.0, "rate of Adagrad on the server, of each parameter its own; 0: updates are added as they come")
-    gradient_decay: float = option(1.0, "factor on an update for each update that it is late")
-    staleness_discount: bool | None = option(None, "divide an update by one more than the number that it is late by, about N (true, but "
-                                                   "with --server-adagrad)")
-    max_distance: int = option(0, "updates behind the server past which a worker waits for it, rather than train on; 0: no limit")
+    gradient_projection: bool = option(False, "remove from a late update the part that is opposite to the server's momentum")
+    server_adagrad: float = option(0.0, "Adagrad's rate on the server, for each parameter; 0: updates are just added")
+    gradient_decay: float = option(1.0, "factor on an update for each update that it is late by (its staleness)")
+    staleness_discount: bool | None = option(None, "divide an update by its staleness plus one, about N (true; false with "
+                                                   "--server-adagrad)")
+    max_distance: int = option(0, "staleness from which a worker waits for a busy server, and does not train on; 0: no limit")
 
     def __post_init__(self) -> None:
         if self.servers < 1:
@@ -81,15 +82,15 @@ class AsgdOptions(WorkOptions):
 
     @property
     def discounts(self) -> bool:
-        """Whether updates are discounted."""
+        """True where updates are divided by their staleness plus one."""
         return not self.server_adagrad if self.staleness_discount is None else self.staleness_discount
 
 
 class Server:
-    """Of a part of the parameters. `applied` counts the epoch's updates, `applied_of` those of each worker.
+    """The parameter server for a part of the parameters. `applied` counts the epoch's updates, `applied_of` those of each worker.
 
-    `memory`: what outlives an epoch, the velocity and Adagrad's squares. `statistics`: those of its parameters that are statistics of the
-    data, which have neither.
+    `memory` holds what outlives an epoch: the velocity and Adagrad's squares. `statistics` are the slices of its parameters that are
+    statistics of the data: they have neither.
     """
 
     def __init__(self, model: Tensor, memory: dict[str, Tensor], options: AsgdOptions, statistics: Sequence[slice] = ()) -> None:
@@ -105,9 +106,10 @@ class Server:
         self.memory = {name: tensor.to(device) for name, tensor in self.memory.items()}
 
     def handle(self, sender: int, update: Tensor | None, read: float) -> tuple[Tensor | None, float]:
-        """(the model after an update, made from the model after `read` of them; all that were applied).
+        """Handle a call. Returns (the model after an update that was made from the model after `read` updates; the number of all updates
+        applied).
 
-        An empty update is a pull, with the number of the sender's own that were applied.
+        An empty update is a pull: the number is then that of the sender's own updates. None: the call is refused.
         """
         if update is None:
             return None, self.applied
@@ -118,6 +120,7 @@ class Server:
         return self.model, self.applied
 
     def _apply(self, update: Tensor, late: int) -> None:
+        """Apply an update of staleness `late`."""
         o = self.options
         factor = o.gradient_decay**late / (late + 1 if o.discounts else 1)
         if "squares" in self.memory:
@@ -141,8 +144,10 @@ class Server:
 
 
 class Asgd(Asynchronous):
-    """Of each part of the parameters, of a server: `read` counts the updates that the model had which the worker got last, `unsent` its
-    minibatches since, `pushed` its updates of the epoch. `pulled`: the models that it got last.
+    """Asynchronous SGD. `read`, `unsent` and `pushed` have a number for each server.
+
+    `read`: updates in the model that the worker pulled last. `unsent`: its minibatches since then. `pushed`: its updates of the epoch.
+    `pulled`: the model that it pulled last.
     """
 
     options: AsgdOptions
@@ -158,11 +163,11 @@ class Asgd(Asynchronous):
         return "linear" if self.options.discounts else "none"
 
     @property
-    def free(self) -> bool:
+    def independent(self) -> bool:
         return True
 
     @property
-    def survives(self) -> bool:
+    def fault_tolerant(self) -> bool:
         return True
 
     @property
@@ -170,6 +175,7 @@ class Asgd(Asynchronous):
         return range(self.options.servers)
 
     def _begin(self) -> None:
+        """Reset the counts, at the beginning of an epoch."""
         self.pulled: Tensor | None = None
         self.read, self.unsent, self.pushed = ([0] * self.options.servers for _ in range(3))
 
@@ -196,17 +202,18 @@ class Asgd(Asynchronous):
             fabric.mark()
             fraction = await fabric.take(self.queue, max(self.unsent))
             if fraction is not None:
-                await fabric.compute(lambda at=fraction: self._train(worker, at))
+                await fabric.compute(self._train, worker, fraction)
             elif not any(self.unsent):
                 if await fabric.more(self.queue):
                     continue
                 break
             await self._sync(worker, fabric, parts, patient=fraction is None)
-        await fabric.total(0)  # all have pushed what they had
+        await fabric.total(0)  # wait until all workers have pushed what they had
         for s, part in enumerate(parts):
-            model, applied = await fabric.done(await fabric.call_in_turn(s, params[:0], 0))
+            model, applied = await fabric.answer(await fabric.call_in_turn(s, params[:0], 0))
             if applied != self.pushed[s]:
                 raise RuntimeError(f"worker {fabric.rank} has pushed {self.pushed[s]} updates, and {applied:.0f} were applied")
+            assert model is not None  # a server's death ends the job
             params[part].copy_(model)
         await fabric.total(0)
         if self.server is not None:
@@ -214,20 +221,21 @@ class Asgd(Asynchronous):
         self._begin()
 
     def _train(self, worker: Worker, fraction: float) -> None:
+        """Train on one minibatch."""
         worker.step(fraction)
         self.unsent = [n + 1 for n in self.unsent]
 
     async def _sync(self, worker: Worker, fabric: Fabric, parts: list[slice], patient: bool) -> None:
-        """Push to, and pull from, the servers that are free, or all."""
+        """Push to, and pull from, all servers that are free; wait for the others where `patient`, or where the model is too old."""
         assert self.pulled is not None
         due, limit = [s for s, n in enumerate(self.unsent) if n], self.options.max_distance
         updates = {s: worker.params[parts[s]] - self.pulled[parts[s]] for s in due}
         tickets = {s: await fabric.call_in_turn(s, updates[s], self.read[s], patient) for s in due}
-        answers = {s: await fabric.done(ticket) for s, ticket in tickets.items()}
+        answers = {s: await fabric.answer(ticket) for s, ticket in tickets.items()}
         far = [s for s, (model, applied) in answers.items() if model is None and limit and applied - self.read[s] >= limit]
         tickets = {s: await fabric.call_in_turn(s, updates[s], self.read[s]) for s in far}
         for s, ticket in tickets.items():
-            answers[s] = await fabric.done(ticket)
+            answers[s] = await fabric.answer(ticket)
         for s, (model, applied) in answers.items():
             if model is not None:
                 worker.params[parts[s]].copy_(model)
@@ -238,13 +246,13 @@ class Asgd(Asynchronous):
         if not any(self.unsent):
             worker.synced()
 
-    def steadier(self) -> list[str]:
+    def remedies(self) -> list[str]:
         limit = self.options.max_distance
         return [f"bound the staleness by --max-distance (was {limit or 'no limit'})",
                 *["discount it with --staleness-discount true"] * (not self.options.discounts)]
 
     def rejected(self) -> None:
-        """The server's momentum is of the model that training went back from."""
+        """Forget the server's momentum: it belongs to the model that training went back from."""
         self.memory = {}
 
     def state_dict(self) -> dict[str, Any]:

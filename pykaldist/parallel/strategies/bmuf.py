@@ -1,25 +1,26 @@
-"""Blockwise model-update filtering.
+"""BMUF, blockwise model-update filtering: model averaging with momentum between the averages.
 
-Chen & Huo (2016): between synchronisations each worker sweeps its split of a block with SGD, from the common model W_g(t-1). Then
+Chen & Huo (2016). Between two synchronisations each worker trains on its split of a block by SGD, from the common model W_g(t-1). Then
     Wbar(t)  = weighted mean of the workers' models
     G(t)     = Wbar(t) - W_g(t-1)
     Delta(t) = eta Delta(t-1) + zeta G(t)
     W(t)     = W(t-1) + Delta(t)
     classical:  W_g(t) = W(t)              Nesterov:  W_g(t) = W(t) + eta Delta(t)
-(Nesterov's look-ahead is made at a block's beginning, so that what is validated and saved is W.) eta is the block momentum, zeta the block
-learning rate. eta = 0, zeta = 1 is model averaging.
+eta is the block momentum, zeta the block learning rate. (Nesterov's look-ahead is made at the beginning of a block, so that W is validated
+and saved.) eta = 0, zeta = 1 is model averaging.
 
 Gain. If every block moves the workers by the same m, Delta tends to zeta m / (1 - eta) a block. One worker on all of the data would have
-made N such moves in that time; so C = zeta / (N (1 - eta)) is the step compared with the serial one. Left alone, eta follows from the
-wanted C = `block_gain`: eta = 1 - zeta / (N C), 0.94 for 16 workers and C = 1. The worker's learning rate is then that of serial training.
+made N such moves in that time. So C = zeta / (N (1 - eta)) is the step relative to that of serial training. If eta is not given, it follows
+from the wanted C = `block_gain`: eta = 1 - zeta / (N C), 0.94 for 16 workers and C = 1. The worker's learning rate is then that of serial
+training.
 
-The filter remembers 1 / (1 - eta) blocks and the workers' own momentum 1 / (1 - m) minibatches. Where a block is not much longer than
-that, these are two momentum loops in series, which can diverge: `local_momentum` says what becomes of the workers' momentum at a block's
-end: keep, reset to zero (the default), or average.
+The filter remembers 1 / (1 - eta) blocks, and the workers' own momentum 1 / (1 - m) minibatches. Where a block is not much longer than
+that, these are two momentum loops in series, which can diverge. `local_momentum` says what happens to the workers' momentum at the end of a
+block: keep, reset to zero (the default), or average.
 
-SlowMo (Wang et al., 2020) and DiLoCo (Douillard et al., 2023; in streaming form, `diloco`) are this filter in other letters. With their
-outer optimiser SGD of momentum beta and learning rate alpha on the pseudo-gradient W_g(t-1) - Wbar(t): eta = beta, zeta = alpha, classical
-for SlowMo (whose pseudo-gradient is divided by the local rate) and Nesterov for DiLoCo.
+SlowMo (Wang et al., 2020) and DiLoCo (Douillard et al., 2023; in streaming form, `diloco`) are the same filter with other symbols. Their
+outer optimiser is SGD with momentum beta and learning rate alpha on the pseudo-gradient W_g(t-1) - Wbar(t): eta = beta, zeta = alpha,
+classical for SlowMo (whose pseudo-gradient is divided by the local rate) and Nesterov for DiLoCo.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from pykaldist.parallel.fabric.interface import Fabric
 from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.strategies.base.strategy import PeriodOptions, Strategy
 
-PASSES = 7, 12  # over a model in memory: the look-ahead, and the rest of the filter
+PASSES = 7, 12  # passes over a model in memory: by the look-ahead, and by the rest of the filter
 
 
 @dataclass
@@ -61,14 +62,14 @@ class BmufOptions(PeriodOptions):
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name):g} is not positive.")
 
     def momentum(self, workers: int) -> float:
-        """eta, given or from the gain."""
+        """The block momentum eta, as given or from the gain."""
         if self.block_momentum is not None:
             return self.block_momentum
         return max(0.0, 1.0 - self.block_learning_rate / (workers * (self.block_gain or 1.0)))
 
 
 class Bmuf(Strategy):
-    """`delta` is Delta(t); W(t) is what the workers' models are between blocks."""
+    """BMUF. `delta` is Delta(t). Between blocks the workers' models are W(t)."""
 
     options: BmufOptions
     lr_scale = "none"
@@ -95,17 +96,17 @@ class Bmuf(Strategy):
             worker.synced()
 
     def _look_ahead(self, worker: Worker, start: Tensor, eta: float) -> None:
-        """From where a block starts."""
+        """Set the worker to the model from which a block starts, and copy it to `start`."""
         assert self.delta is not None
         self.delta.mul_(eta)  # eta Delta(t-1)
-        for part in worker.statistics:  # which follow the data, are averaged, and have no momentum
+        for part in worker.statistics:  # statistics of the data are averaged, without momentum
             self.delta[part] = 0.0
         if self.options.nesterov:
             worker.params.add_(self.delta)
         start.copy_(worker.params)
 
     def _filter(self, worker: Worker, start: Tensor) -> None:
-        """W(t) from the mean of the workers' models."""
+        """Make W(t) from the mean of the workers' models."""
         assert self.delta is not None
         o, params = self.options, worker.params
         move = params.sub_(start).mul_(o.block_learning_rate)
@@ -120,13 +121,13 @@ class Bmuf(Strategy):
         return [*super().contract(workers, minibatch_size),
                 ("block momentum", f"{eta:.4g}, block learning rate {o.block_learning_rate:g}: gain C = {gain:.3g}")]
 
-    def steadier(self) -> list[str]:
+    def remedies(self) -> list[str]:
         o = self.options
         name, was = ("gain", o.block_gain or 1.0) if o.block_momentum is None else ("momentum", o.block_momentum)
-        return [*super().steadier(), f"lower --block-{name} (was {was:g})"]
+        return [*super().remedies(), f"lower --block-{name} (was {was:g})"]
 
     def rejected(self) -> None:
-        """The filter starts anew from the model that training went back to."""
+        """Forget Delta: the filter starts again from the model that training went back to."""
         self.delta = None
 
     def state_dict(self) -> dict[str, Any]:

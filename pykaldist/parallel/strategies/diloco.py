@@ -1,25 +1,25 @@
-"""DiLoCo in its streaming form: fragments of the model are exchanged in turn while training goes on, for the steps of an outer optimiser.
+"""Streaming DiLoCo: fragments of the model are exchanged in turn while training goes on, for the steps of an outer optimiser.
 
 Douillard et al. (2025), arXiv:2501.18512; DiLoCo: Douillard et al. (2023), arXiv:2311.08105. Each worker w_k trains by itself. The outer
-model o, everyone's, is cut into P fragments of equal size: P pieces each at equal distances (`strided`), or one (`sequential`). Every H / P
-minibatches the next fragment's outer gradient D_k = o - w_k is sent. tau minibatches later the mean D of all has come, weighted by the
-frames that each has trained on since this fragment was sent last, for a step of SGD with Nesterov's momentum; the worker mixes o in:
+model o, common to all, is cut into P fragments of equal size: P pieces each at equal distances (`strided`), or one (`sequential`). Every H
+/ P minibatches the workers send the outer gradient D_k = o - w_k of the next fragment. tau minibatches later its mean D over all workers
+has come, weighted by the frames that each has trained on since this fragment was sent last. A step of SGD with Nesterov's momentum follows:
     v <- mu v + D;    o <- o - lr (D + mu v);    w_k <- a w_k + (1 - a) o.
-With a = 0 what a worker has learnt of the fragment during tau is lost, with a = 1 what all others have. One fragment, tau = 0 and a = 0 are
-DiLoCo (`bmuf` in other letters, see there for the gain), with mu = 0 and lr = 1 model averaging. Statistics are averaged, without momentum.
+With a = 0 a worker loses what it has learnt of the fragment during tau, with a = 1 what all others have learnt. One fragment, tau = 0, a =
+0 are DiLoCo (the same as `bmuf`, see there for the gain); with mu = 0 and lr = 1 model averaging. Statistics are averaged, without
+momentum.
 
-With --outer-bits 8 or 4 a value travels in so many bits (the paper's 4 are of floating point), in blocks of 256 that share a scale. The
-workers own equal parts of a fragment: each sends all parts to their owners, who average them and send that round. What rounding loses of a
-gradient, and of a mean, is added the next time: sent = Q(D_k + r_k), r_k <- D_k + r_k - sent (error feedback).
+With --outer-bits 8 or 4 a value is sent in so many bits (the paper's 4 are of floating point), in blocks of 256 that share a scale. Each
+worker owns an equal part of a fragment. All send their parts to the owners, who average them and send the means to all. What rounding loses
+of a gradient, and of a mean, is added the next time: sent = Q(D_k + r_k), r_k <- D_k + r_k - sent (error feedback).
 
-At an epoch's end what is under way arrives, then all fragments are exchanged with a = 0: the epoch's model is o, from which all go on. The
-rate is that of one worker, as the outer step makes up for fewer updates. One worker alone trains by itself.
-"""
+At an epoch's end the exchanges under way arrive, then all fragments are exchanged with a = 0: the epoch's model is o, from which all go on.
+The rate is that of one worker, as the outer step makes up for fewer updates. One worker alone does not exchange."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -61,7 +61,7 @@ class DilocoOptions(PeriodOptions):
 
 
 def encode(values: Tensor, bits: int) -> Tensor:
-    """Values as bytes: the scales of their blocks, then whole numbers of so many bits."""
+    """Encode values as bytes: first the scale of each block, then each value as a whole number of `bits` bits."""
     blocks, most = torch.nn.functional.pad(values, (0, -len(values) % BLOCK)).view(-1, BLOCK), 2 ** (bits - 1) - 1
     scales = (blocks.abs().amax(1) / most).float()
     codes = (blocks / scales.clamp_min(1e-30)[:, None]).round_().clamp_(-most, most).add_(most).to(torch.uint8)
@@ -69,7 +69,7 @@ def encode(values: Tensor, bits: int) -> Tensor:
 
 
 def decode(message: Tensor, values: Tensor, bits: int) -> Tensor:
-    """What `encode` has left of values such as these."""
+    """Decode a message of `encode` to values of the same shape and type as `values`."""
     scales, codes = message.tensor_split([4 * -(-len(values) // BLOCK)])
     codes = torch.stack([codes % 16, codes // 16], 1).flatten() if bits == 4 else codes
     blocks = codes.view(-1, BLOCK).to(values.dtype).sub_(2 ** (bits - 1) - 1) * scales.clone().view(torch.float32)[:, None]
@@ -77,8 +77,8 @@ def decode(message: Tensor, values: Tensor, bits: int) -> Tensor:
 
 
 class Diloco(Strategy):
-    """`flights`: [fragment, minibatch when it is due, weight, what was sent]; `clock`: minibatches of the epoch; `turn`: fragments sent;
-    `frames`: of the epoch, when each was sent last; `lost`: r_k; `lost_means`: of the means that it owns."""
+    """`flights`, exchanges under way: [fragment, minibatch when it is due, weight, what was sent]; `clock`: minibatches of the epoch;
+    `turn`: fragments sent; `frames`: of the epoch when each was sent last; `lost`: r_k; `lost_means`: those of its means."""
 
     options: DilocoOptions
     lr_scale, one_model = "none", False
@@ -90,7 +90,7 @@ class Diloco(Strategy):
         self.rejected()
 
     def rejected(self) -> None:
-        self.outer = self.velocity = self.lost = None
+        self.outer = self.velocity = self.lost = cast(Any, None)  # tensors from the first epoch on
         self.lost_means: list[Any] = [0.0] * self.options.fragments
         self.flights: list[Any] = []
 
@@ -126,13 +126,13 @@ class Diloco(Strategy):
         self.clock, self.frames = 0, [0] * o.fragments
 
     def _pieces(self, fragment: int) -> list[slice]:
-        """Where in the parameters a fragment stands."""
+        """The slices of the parameters that a fragment consists of."""
         count = self.options.fragments ** (2 if self.options.fragment_pattern == "strided" else 1)
         edges = [len(self.outer) * i // count for i in range(count + 1)]
         return [slice(edges[i], edges[i + 1]) for i in range(fragment, count, self.options.fragments)]
 
     async def _send(self, worker: Worker, fabric: Fabric, fragment: int, due: int) -> int:
-        """Begin to exchange a fragment; the ticket."""
+        """Begin to exchange a fragment. Returns the ticket."""
         bits, pieces = self.options.outer_bits, self._pieces(fragment)
         gradient = torch.cat([self.outer[p] - worker.params[p] for p in pieces])
 
@@ -163,7 +163,7 @@ class Diloco(Strategy):
         return torch.cat(means), mean - means[fabric.rank]
 
     async def _land(self, worker: Worker, fabric: Fabric, ticket: int, mixing: float) -> None:
-        """The mean of the fragment that was sent first has come: the outer step."""
+        """Take the outer step for the fragment that was sent first, whose mean has come."""
         o, fragment = self.options, self.flights.pop(0)[0]
         pieces = self._pieces(fragment)
         mean, self.lost_means[fragment] = await fabric.finish(ticket)

@@ -1,20 +1,18 @@
-"""Elastic averaging SGD: a spring ties each worker's model to a centre, which follows the workers' mean.
+"""Elastic averaging SGD: an elastic force ties each worker's model to a centre, and the centre follows the workers' mean.
 
 Zhang, Choromanska & LeCun (2015), arXiv:1412.6651, equations 3 and 4. With the workers' models x_i and the centre c, every tau minibatches
     d_i = alpha (x_i - c);    x_i <- x_i - lr g(x_i) - d_i;    c <- c + sum_i d_i = (1 - beta) c + beta mean_i x_i,    beta = N alpha.
-What the workers lose the centre gains: c + sum_i x_i moves by gradients alone. The smaller alpha, and the longer the period, the farther a
-worker may explore. An exchange multiplies the distance of mean and centre by 1 - alpha - beta, which is to be above -1. The mean is made
-while the first minibatch of a period is trained on, as d_i is of the model before it. With --asynchronous true (algorithm 1) c lies beside
-worker 0: a worker sends x_i, trains meanwhile, has d_i back, and waits for nobody else. EAMSGD (--local-nesterov delta) has Nesterov's
-momentum in each worker, v <- delta v - lr g(x + delta v), x <- x + v - d: a step goes from x + delta v; v is its way from x.
-At an epoch's end all exchange once more. The centre is the epoch's model; in the next one each worker goes on from its own model, or, where
-the epoch is rejected, from what training goes back to, without velocity. The mean of N models moves as far as one of them, on 1 / N of the
-updates: the rate is that of one worker times N. One worker alone trains by itself.
-"""
+Only gradients move the sum c + sum_i x_i. With a smaller alpha and a longer period workers go farther from c. An exchange multiplies the
+distance of mean and centre by 1 - alpha - beta, which must be above -1. d_i is of the model before a period's first minibatch: the mean is
+made while that is trained on. With --asynchronous true (algorithm 1) c lies beside worker 0: a worker sends x_i, trains meanwhile, gets d_i
+back, and waits for nobody else. EAMSGD (--local-nesterov delta) has Nesterov's momentum in each worker: v <- delta v - lr g(x + delta v), x
+<- x + v - d; a step starts from x + delta v; v is its way from x. At an epoch's end all exchange once more; c is the epoch's model. Each
+goes on from its own model; after a rejected epoch from the model before, without velocity. The rate is one worker's times N, as in `ma`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 
@@ -42,7 +40,7 @@ class EasgdOptions(PeriodOptions):
 
 
 class Easgd(Strategy):
-    """`own`: the worker's model between epochs. `steps` since it sent its own; `moves` of the centre; those that it had `seen` then."""
+    """`own`: the worker's model between epochs. `steps` since it sent it; `moves` of the centre, and the number `seen` when it sent."""
 
     options: EasgdOptions
     lr_scale, one_model = "linear", False
@@ -50,12 +48,12 @@ class Easgd(Strategy):
 
     def __init__(self, options: EasgdOptions) -> None:
         super().__init__(options)
-        self.free = self.survives = self.asynchronous = options.asynchronous
+        self.independent = self.fault_tolerant = self.asynchronous = options.asynchronous
         self.essential = range(int(options.asynchronous))
         self.rejected()
 
     def rejected(self) -> None:
-        self.centre = self.own = self.velocity = None
+        self.centre = self.own = self.velocity = cast(Any, None)  # tensors from the first epoch on
         self.steps = self.moves = self.seen = 0
 
     def contract(self, workers: int, minibatch_size: int) -> list[tuple[str, str]]:
@@ -70,41 +68,43 @@ class Easgd(Strategy):
         params.copy_(params if self.own is None else self.own)
         self.own, self.centre = None, params.clone() if self.centre is None else self.centre
         self.velocity = torch.zeros_like(params) if self.velocity is None else self.velocity
-        await (self._freely if self.free else self._in_step)(worker, fabric, *self.options.rates(fabric.size))
+        await (self._freely if self.independent else self._in_step)(worker, fabric, *self.options.rates(fabric.size))
         self.own = params.clone()
-        await fabric.average(params, 1.0, measure=True)  # to see how far they are apart
+        await fabric.average(params, 1.0, measure=True)  # measures their distance
         await fabric.average(self.centre, float(fabric.rank == 0))
         params.copy_(self.centre)
 
     async def _in_step(self, worker: Worker, fabric: Fabric, alpha: float, beta: float) -> None:
+        def pull() -> None:
+            worker.params.sub_(before.sub_(self.centre).mul_(alpha))
+            self.centre.lerp_(mean, beta)
         async for round in self.rounds(worker, fabric, self.options.minibatches(worker.sampler.minibatch_size)):
             for count in (round.minibatches, 0)[: 1 + round.last]:
                 before = worker.params.clone()
                 ticket = await fabric.begin(fabric.mean(before, 1.0))
                 for i in range(max(count, 1)):
-                    await fabric.compute(lambda n=count: self._step(worker) if n else None)
+                    await fabric.compute(self._step if count else lambda _: None, worker)
                     if i == 0:
                         mean = await fabric.finish(ticket)
-                        await fabric.work("the elastic force", lambda x=before, mean=mean: (
-                            worker.params.sub_(x.sub_(self.centre).mul_(alpha)), self.centre.lerp_(mean, beta)), before, 11)
+                        await fabric.work("the elastic force", pull, before, 11)
 
     async def _freely(self, worker: Worker, fabric: Fabric, alpha: float, beta: float) -> None:
-        def move(sender: int, model: torch.Tensor, _: float) -> tuple[torch.Tensor, float]:
+        def move(sender: int, model: Any, _: float) -> tuple[torch.Tensor, float]:
             self.centre.add_(model.sub_(self.centre).mul_(alpha))
             self.moves += 1
             return model, self.moves
-        fabric.serve(move)  # nobody calls another than worker 0
-        period, fraction = self.options.minibatches(worker.sampler.minibatch_size), 0.0
+        fabric.serve(move)  # only worker 0 is called
+        fraction: float | None = 0.0
         while fraction is not None or self.steps or await fabric.more(True):
             fabric.mark()
             fraction = await fabric.take(True, self.steps)
-            due = self.steps >= (1 if fraction is None else max(period, 1))
+            due = self.steps >= (1 if fraction is None else max(self.options.minibatches(worker.sampler.minibatch_size), 1))
             ticket = await fabric.call_in_turn(0, worker.params.clone(), 0.0) if due else 0
             if fraction is not None:
-                await fabric.compute(lambda at=fraction: self._step(worker, at))
+                await fabric.compute(self._step, worker, fraction)
             if due:
-                force, moves = await fabric.done(ticket)
-                worker.params.sub_(force)
+                force, moves = await fabric.answer(ticket)
+                worker.params.sub_(cast(torch.Tensor, force))
                 fabric.staleness[int(moves) - 1 - self.seen] += 1
                 self.seen = int(moves)
             self.steps = self.steps * (not due) + (fraction is not None)

@@ -1,4 +1,4 @@
-"""No exchange while training: each worker on its own, their models averaged at an epoch's end.
+"""No exchange during training: each worker trains by itself, and their models are averaged at an epoch's end.
 
 With one worker this is plain serial training.
 """
@@ -11,7 +11,7 @@ from pykaldist.parallel.fabric.interface import Fabric
 from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.strategies.base.strategy import Strategy
 
-SAFE_POINT_PERIOD = 50  # minibatches, so that workers seldom wait for each other
+SAFE_POINT_PERIOD = 50  # minibatches; large, so that workers seldom wait for each other
 
 
 @dataclass
@@ -20,6 +20,8 @@ class LocalOptions:
 
 
 class Local(Strategy):
+    """Training without exchanges."""
+
     lr_scale = "linear"
     one_model = False  # but at an epoch's end
     keeps_mean = True

@@ -1,24 +1,25 @@
-"""Model averaging.
+"""Model averaging: every period the workers' models are replaced by their weighted mean.
 
 Su, Chen & Xu (2015), section 3: every `average_period` minibatches
     w <- sum_k n_k w_k / sum_k n_k,
-n_k the frames that worker k has trained on since the last time. With a period of 1 and plain SGD this is gradient averaging; the longer the
-period, the further the workers drift apart, and the less is exchanged. The learning rate is that of one worker times N: the mean of N moves
-is as far as one of them, and each worker makes only 1/N of the updates.
+with n_k the frames that worker k has trained on since the last average. With a period of 1 and plain SGD this is gradient averaging. A
+longer period means fewer exchanges, and models that differ more. The learning rate is that of one worker times N: the mean of N moves is as
+long as one of them, and each worker makes only 1/N of the updates.
 
-In place of the all-reduce, workers can average in pairs, which costs less and mixes slower: w_k <- (w_k + w_j) / 2 with
+Instead of the all-reduce, workers can average in pairs (`reduce_type`). This costs less and mixes more slowly: w_k <- (w_k + w_j) / 2 with
     butterfly     j = k XOR 2^(t mod log2 N), N a power of two; log2 N rounds make a full average
     ring          w_k <- the mean of w_k and of the model of the worker before it
-    hoppingring   the same, t mod (N - 1) + 1 workers before it
-t counting the exchanges of the run. These keep the mean over the workers; the last exchange of an epoch takes that mean by an all-reduce,
-so that an epoch ends in one model. Frames are no weights here: by then, every model holds a part of what every worker has learnt.
+    hoppingring   the same with the worker that is t mod (N - 1) + 1 places before it
+where t counts the exchanges of the run. These keep the mean over the workers. The last exchange of an epoch is an all-reduce of this mean,
+so that an epoch ends with one model. Frames are not used as weights here: after some exchanges every model holds a part of what every
+worker has learnt.
 
-With `overlap`, training does not wait for the all-reduce: a mean that is begun at time t arrives at the end of the next period, t + 1, and
+With `overlap`, training does not wait for the all-reduce. A mean that is begun at time t arrives at the end of the next period, t + 1, and
     w_k(t + 1) <- w_k(t + 1) + mean(t) - w_k(t),
-which is the mean of t and what the worker has moved since. With equal weights this keeps the mean over the workers; what the model
-forgets is not that mean but how far each worker was from it, one period late. An epoch's last exchange waits.
+which is the mean of time t and the worker's moves since then. With equal weights this keeps the mean over the workers. Only the worker's
+distance from the mean is removed one period late. An epoch's last exchange does not overlap.
 
-`reduce_content all` averages the momentum along with the model (all-reduce only).
+With `reduce_content all` the momentum is averaged with the model (all-reduce only).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from pykaldist.parallel.fabric.interface import Fabric
 from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.strategies.base.strategy import PeriodOptions, Strategy
 
-PIECE = 1 << 20  # values that are exchanged at a time: the other's are held beside a worker's own
+PIECE = 1 << 20  # values that are exchanged at a time; a worker also holds the other's values
 REDUCE_TYPES = ("allreduce", "butterfly", "ring", "hoppingring")
 
 
@@ -65,6 +66,8 @@ def source(reduce_type: str, rank: int, size: int, exchange: int) -> tuple[int, 
 
 
 class Ma(Strategy):
+    """Model averaging. `exchanges` counts the exchanges of the run."""
+
     options: MaOptions
     lr_scale = "linear"
     keeps_mean = True
@@ -72,14 +75,14 @@ class Ma(Strategy):
     def __init__(self, options: MaOptions) -> None:
         super().__init__(options)
         self.exchanges = 0
-        self.sent: tuple[Tensor, float] | None = None  # model and weight in the average that is under way
-        self.ticket = 0  # of that
+        self.sent: tuple[Tensor, float] | None = None  # model and weight that were sent to the average under way
+        self.ticket = 0  # ticket of this average
 
     async def epoch(self, worker: Worker, fabric: Fabric) -> None:
         o = self.options
         if o.reduce_type == "butterfly" and fabric.size & (fabric.size - 1):
             raise UserError(f"--reduce-type butterfly needs a power of two of workers, found {fabric.size}; use hoppingring.")
-        if self.sent is not None:  # it was, when the run was stopped
+        if self.sent is not None:  # an average was under way when the run was stopped
             self.sent = self.sent[0].to(worker.params.device), self.sent[1]
             self.ticket = await fabric.begin(fabric.mean(*self.sent))
         async for round in self.rounds(worker, fabric, o.minibatches(worker.sampler.minibatch_size)):

@@ -1,15 +1,15 @@
-"""1-bit SGD: synchronous SGD whose gradients travel as one bit a value, with error feedback.
+"""1-bit SGD: synchronous SGD whose gradients are sent with one bit a value, and error feedback.
 
 Seide, Fu, Droppo, Li & Yu (2014), "1-bit stochastic gradient descent and its application to data-parallel distributed training of speech
-DNNs". Of each minibatch's gradient G, with the residual R of the last time:
+DNNs". For each minibatch's gradient G, with the residual R of the minibatch before,
     sent = Q(G + R),      R <- G + R - sent.
-Q keeps the sign of a value; of each column of a weight matrix (an input's weights), it also keeps two values, the means of what was not
-negative and of what was, by which the signs are reconstructed. So nothing is lost, only late: the sum of all that was sent, plus the
-residual, is the sum of all gradients. Vectors (biases), of which there is little, travel as they are.
+Q keeps the sign of each value. For each column of a weight matrix (the weights of one input), it also keeps two values: the mean of the
+values that are not negative, and the mean of the negative ones. The signs are decoded to these means. So nothing is lost, only delayed: the
+sum of all that was sent, plus the residual, is the sum of all gradients. Vectors (biases), which are small, are sent as they are.
 
-The columns are shared out among the workers. Each worker sends everyone's columns to their owners, which add them up, quantise the sum with
-a residual of their own, and send it round: one bit a value both ways, in place of 32. Parameters take the same step on all workers. One
-worker alone has nobody to send to, and takes its gradients as they are.
+Each worker owns a part of the columns. Each worker sends all columns to their owners. An owner sums its columns, quantises the sum with a
+residual of its own, and sends it to all. So both ways take one bit a value in place of 32. All workers take the same step. With one worker
+nothing is quantised.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pykaldist.parallel.fabric.interface import Fabric
 from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.strategies.base.strategy import Strategy
 
-PASSES = 60, 40, 10  # over a gradient in memory: quantising it, adding up and quantising the sum, reconstructing that (a GPU's)
+PASSES = 60, 40, 10  # passes over a gradient in memory, measured on a GPU: quantise it; sum and quantise the sum; decode the sum
 
 
 @dataclass
@@ -39,19 +39,22 @@ def _powers(device: torch.device) -> Tensor:
 
 
 def pack_bits(flags: Tensor) -> Tensor:
-    """Booleans (..., n) as bytes (..., ceil(n / 8)), the first in the lowest bit."""
+    """Pack booleans (..., n) into bytes (..., ceil(n / 8)), the first in the lowest bit."""
     padded = torch.nn.functional.pad(flags.to(torch.uint8), (0, -flags.shape[-1] % 8))
     return (padded.unflatten(-1, (-1, 8)) * _powers(flags.device)).sum(-1, dtype=torch.uint8)
 
 
 def unpack_bits(packed: Tensor, count: int) -> Tensor:
-    """Booleans (..., count) from `pack_bits`."""
+    """Unpack booleans (..., count) that `pack_bits` has packed."""
     return (packed[..., None] & _powers(packed.device)).bool().flatten(-2)[..., :count]
 
 
 def quantise(values: Tensor) -> tuple[Tensor, Tensor]:
-    """(bits, levels) of (rows, columns): packed signs (rows, ceil(columns / 8)), uint8; (2, columns) means of a column's negative values,
-    and of the rest."""
+    """Quantise a matrix (rows, columns) to (bits, levels).
+
+    bits: packed signs, (rows, ceil(columns / 8)), uint8. levels: (2, columns), the means of a column's negative values, and of its other
+    values.
+    """
     positive = values >= 0
     counts = positive.sum(0)
     high = torch.where(positive, values, 0.0).sum(0) / counts.clamp_min(1)
@@ -60,35 +63,35 @@ def quantise(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def reconstruct(bits: Tensor, levels: Tensor) -> Tensor:
-    """What `quantise` left of (..., rows, columns)."""
+    """Decode what `quantise` made of matrices (..., rows, columns)."""
     low, high = levels.unsqueeze(-2).unbind(-3)
     return torch.where(unpack_bits(bits, levels.shape[-1]), high, low)
 
 
 class Columns:
-    """The weight matrices of a flat buffer, and which of their columns belong to which of `size` workers; likewise its vectors.
+    """The columns of the weight matrices in a flat buffer, and the values of its vectors, shared out among `size` workers.
 
-    Columns are shared out in groups of 8, whose bits of a row are one byte. What is exchanged between two workers is a message of
-    bytes: for each matrix, levels and bits of the columns that one of them owns; then the values of the vectors it owns.
+    Columns are shared out in groups of 8, whose bits in one row are one byte. A message between two workers is a tensor of bytes: for each
+    matrix, the levels and bits of the columns that one of them owns, then the values of the vectors that it owns.
     """
 
     def __init__(self, shapes: list[tuple[int, ...]], size: int) -> None:
         self.size = size
         self._lengths = [torch.Size(shape).numel() for shape in shapes]
-        self._shapes = [shape if len(shape) == 2 else None for shape in shapes]  # None for a vector
+        self._shapes = [shape if len(shape) == 2 else None for shape in shapes]  # of each matrix; None for a vector
         self.matrices = [shape for shape in shapes if len(shape) == 2]
         groups = [-(-columns // 8) for _, columns in self.matrices]
-        self._groups = [[n * k // size for k in range(size + 1)] for n in groups]  # their bounds, of each matrix
+        self._groups = [[n * k // size for k in range(size + 1)] for n in groups]  # for each matrix, the first group of each worker
         values = sum(length for length, shape in zip(self._lengths, self._shapes, strict=True) if shape is None)
         self._values = [values * k // size for k in range(size + 1)]
 
     def split(self, flat: Tensor) -> tuple[list[Tensor], Tensor]:
-        """(each matrix, a view; the values of all vectors, one after the other)."""
+        """Split a flat buffer into (views of its matrices, one tensor with the values of all vectors)."""
         pieces = list(zip(flat.split(self._lengths), self._shapes, strict=True))
         return [piece.view(shape) for piece, shape in pieces if shape], torch.cat([flat[:0], *(p for p, shape in pieces if not shape)])
 
     def join(self, matrices: list[Tensor], vectors: Tensor, flat: Tensor) -> None:
-        """flat <- what `split` would give."""
+        """Write into `flat` the buffer that `split` would split so."""
         own, start = iter(matrices), 0
         for piece, shape in zip(flat.split(self._lengths), self._shapes, strict=True):
             if shape:
@@ -97,11 +100,11 @@ class Columns:
                 piece.copy_(vectors[start : (start := start + len(piece))])
 
     def own(self, matrices: list[Tensor], worker: int) -> list[Tensor]:
-        """The columns of worker number `worker`; those of all workers are disjoint and cover everything."""
+        """The columns of worker number `worker`. Those of all workers are disjoint and cover everything."""
         return [matrix[:, 8 * bounds[worker] : 8 * bounds[worker + 1]] for matrix, bounds in zip(matrices, self._groups, strict=True)]
 
     def encode(self, matrices: list[Tensor], residuals: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
-        """Quantise each matrix plus its residual, which becomes what is lost."""
+        """Quantise each matrix plus its residual. The residual becomes what quantising has lost."""
         quantised = []
         for matrix, residual in zip(matrices, residuals, strict=True):
             residual.add_(matrix)
@@ -110,7 +113,7 @@ class Columns:
         return quantised
 
     def cut(self, quantised: list[tuple[Tensor, Tensor]], vectors: Tensor, worker: int) -> Tensor:
-        """The message of what worker number `worker` owns of everything."""
+        """The message with the part that worker number `worker` owns."""
         parts = []
         for (bits, levels), bounds in zip(quantised, self._groups, strict=True):
             first, last = bounds[worker], bounds[worker + 1]
@@ -119,13 +122,14 @@ class Columns:
 
     @staticmethod
     def message(quantised: list[tuple[Tensor, Tensor]], vectors: Tensor) -> Tensor:
-        """All of that, as bytes."""
+        """The message of some quantised columns and values of vectors."""
         parts = [part for bits, levels in quantised for part in (levels.flatten().view(torch.uint8), bits.flatten())]
         return torch.cat([*parts, vectors.view(torch.uint8)])
 
     def parsed(self, messages: Tensor, owner: int, dtype: torch.dtype) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
-        """(bits (..., rows, groups) and levels (..., 2, columns) of each matrix, values of vectors) of messages (..., length) about what
-        worker number `owner` owns."""
+        """Parse messages (..., length) about the part of worker number `owner`: (for each matrix, bits (..., rows, groups) and levels (...,
+        2, columns); the values of vectors).
+        """
         itemsize, place, quantised = dtype.itemsize, 0, []
         for (rows, columns), bounds in zip(self.matrices, self._groups, strict=True):
             first, last = bounds[owner], bounds[owner + 1]
@@ -139,16 +143,16 @@ class Columns:
 
 
 def _as(dtype: torch.dtype, data: Tensor) -> Tensor:
-    """Bytes as numbers, aligned to them."""
+    """Bytes as numbers of a type, in memory that is aligned for it."""
     numbers = torch.empty(*data.shape[:-1], data.shape[-1] // dtype.itemsize, dtype=dtype, device=data.device)
     numbers.view(torch.uint8).copy_(data)
     return numbers
 
 
 class Onebit(Strategy):
-    """`residual`: what this worker has not sent of its gradients; `sum_residual`: what it has not sent of the sums of its columns.
+    """1-bit SGD. `residual`: what this worker has not yet sent of its gradients. `sum_residual`: the same for the sums of its own columns.
 
-    `bytes_sent` counts what it gave to others.
+    `bytes_sent` counts the bytes that it has sent to others.
     """
 
     lr_scale = "none"
@@ -172,17 +176,17 @@ class Onebit(Strategy):
         async for round in self.rounds(worker, fabric, 1):
             frames = 0
             if round.minibatches:
-                frames = await fabric.compute(lambda at=round.fraction: worker.gradient(gradient, at))
+                frames = await fabric.compute(worker.gradient, gradient, round.fraction)
             else:
                 gradient.zero_()
             if fabric.size > 1:
                 await self.sum(gradient, columns, fabric)
             total = await fabric.total(frames)
-            await fabric.compute(lambda total=total, at=round.fraction: worker.apply(gradient, int(total), at))
+            await fabric.compute(worker.apply, gradient, int(total), round.fraction)
             worker.synced()
 
     async def sum(self, gradient: Tensor, columns: Columns, fabric: Fabric) -> None:
-        """gradient <- what arrives of the sum over workers."""
+        """Replace the gradient by the quantised sum over all workers."""
         assert self.residual is not None and self.sum_residual is not None
         everyone, me, dtype = range(fabric.size), fabric.rank, gradient.dtype
         residual, sum_residual = self.residual, self.sum_residual
@@ -213,7 +217,7 @@ class Onebit(Strategy):
         self.bytes_sent += sum(len(message) for k, message in enumerate(outgoing) if k != me) + len(summed) * (fabric.size - 1)
 
     def rejected(self) -> None:
-        """What was not sent yet is of the model that training went back from."""
+        """Forget the residuals: they belong to the model that training went back from."""
         self.residual = self.sum_residual = None
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Synchronous SGD: every minibatch's gradient is summed over the workers, and all take the same step.
+"""Synchronous SGD: every minibatch's gradient is summed over all workers, and all workers take the same step.
 
-N workers with minibatches of n frames equal one worker with minibatches of N n: gradients are sums over frames (nnet1's convention), so the
-learning rate, which multiplies a frame's gradient, stays as it is. With NG-SGD each worker preconditions its own gradient with its own
-Fisher matrices.
+N workers with minibatches of n frames equal one worker with minibatches of N n frames. Gradients are sums over frames (nnet1's convention),
+so the learning rate, which multiplies a frame's gradient, stays as it is. With NG-SGD each worker preconditions its own gradient with its
+own Fisher matrices.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ class SsgdOptions:
 
 
 class Ssgd(Strategy):
+    """Synchronous SGD."""
+
     lr_scale = "none"
     ships_gradients = True
 
@@ -30,9 +32,9 @@ class Ssgd(Strategy):
         async for round in self.rounds(worker, fabric, 1):
             frames = 0
             if round.minibatches:
-                frames = await fabric.compute(lambda at=round.fraction: worker.gradient(gradient, at))
+                frames = await fabric.compute(worker.gradient, gradient, round.fraction)
             else:
                 gradient.zero_()
             total = await fabric.sum(gradient, frames)
-            await fabric.compute(lambda total=total, at=round.fraction: worker.apply(gradient, int(total), at))
+            await fabric.compute(worker.apply, gradient, int(total), round.fraction)
             worker.synced()

@@ -1,5 +1,6 @@
-"""How bytes move between the processes of a job whose workers are asynchronous.
+"""How messages move between the processes of asynchronous workers.
 
-Read in this order: `transport.py`, the interface (send, lend, wait, close); `sockets.py`, encrypted connections by ZeroMQ, and who has
-died; `shared_memory.py` and `message_queue.py`, what processes of one machine share; `addresses.py`, what a process listens at.
+Read in this order: `transport.py`, messages and what happens when a process ends; `sockets.py`, ZeroMQ with encryption; `shared_memory.py`,
+buffers between processes of one machine; `message_queue.py`, short messages between them; `addresses.py`, the network address at which a
+process listens.
 """

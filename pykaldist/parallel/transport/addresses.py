@@ -1,8 +1,9 @@
-"""Network addresses: which one a process listens at, and that nobody but the job's machines can reach.
+"""Network addresses: at which address a process listens, so that only the machines of the job can reach it.
 
-All processes on one machine: loopback. Otherwise the IPv4 address of the network interface that faces the other machines: the one that the
-user has named (`--interface`), else one whose network the others have an address in, else the one by which the system routes to them.
-What MPI, gloo and NCCL listen at is chosen by variables of the environment (`variables`), before the processes have met.
+Where all processes are on one machine, it is the loopback address. Otherwise it is the IPv4 address of the network interface that faces the
+other machines: the interface that the user has named (`--interface`); else one in whose network the others have an address; else the one by
+which the system sends to them. MPI, gloo and NCCL choose their addresses by variables of the environment (`variables`), before the
+processes have met.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ BY_UCX, BY_GLOO, BY_NCCL, BY_LIBFABRIC = "UCX_NET_DEVICES", "GLOO_SOCKET_IFNAME"
 
 
 def variables(interface: str) -> dict[str, str]:
-    """The environment by which MPI (of MPICH: UCX or libfabric), gloo and NCCL use a network interface, if one is named; what the user has
-    set stays."""
+    """The environment variables that make MPI (of MPICH: UCX or libfabric), gloo and NCCL use a network interface, if one is named.
+
+    Variables that the user has set are left out.
+    """
     return {name: interface for name in (BY_UCX, BY_GLOO, BY_NCCL, BY_LIBFABRIC) if interface and name not in os.environ}
 
 
 def interfaces() -> dict[str, IPv4Interface]:
-    """The network interfaces of this machine that have an IPv4 address, with that and its network, but for loopback."""
+    """The network interfaces of this machine that have an IPv4 address, with this address and its network. Loopback is left out."""
     found = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
@@ -46,14 +49,17 @@ def interfaces() -> dict[str, IPv4Interface]:
 
 
 def machine() -> str:
-    """A name of this machine that no other has; containers and network namespaces count as machines of their own."""
+    """A name of this machine that no other machine has. A container, or a network namespace, counts as a machine of its own."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return " ".join([socket.gethostname(), boot, os.readlink("/proc/self/ns/pid"), os.readlink("/proc/self/ns/net")])
 
 
 def facing(own: Mapping[str, IPv4Interface], others: Sequence[Sequence[IPv4Interface]], interface: str = "") -> str:
-    """The address of this machine, which has the interfaces `own`, that all `others`, which have those, can reach; on `interface`, if
-    that is named."""
+    """The address of this machine that all other machines can reach. Raises UserError where there is none.
+
+    `own` are the interfaces of this machine, `others` those of each other machine. `interface` names the one to use, if the user has named
+    one.
+    """
     host, known = socket.gethostname(), ", ".join(f"{name} ({one.ip})" for name, one in own.items()) or "none"
     if interface:
         if interface not in own:
@@ -73,7 +79,7 @@ def facing(own: Mapping[str, IPv4Interface], others: Sequence[Sequence[IPv4Inter
 
 
 def _source(address: str) -> str:
-    """The address from which the system would send to another."""
+    """The address from which the system would send to another address; empty where it cannot."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((address, 9))  # sends nothing

@@ -1,17 +1,17 @@
-"""Messages and shared memory between the processes of a job: what asynchronous workers tell each other.
+"""The transport: messages and shared memory between the processes of a job with asynchronous workers.
 
-MPI and NCCL do not suit them. Their messages want a matching call at the other end, they wait for it by spinning, which takes the core from
-whoever computes on it, and they end a job with any of its processes.
+MPI and NCCL are not suited for this. Their messages need a matching call at the other end. They wait for it by spinning, which takes the
+core from whoever computes on it. And they end a job when any of its processes ends.
 
 A message is a kind, a few numbers, and a buffer or none. It goes one of three ways:
-    connection       ZeroMQ (`sockets.py`). A thread of the transport's own reads, and calls `heed` with what arrives; it sleeps while
-                     nothing arrives.
-    shared memory    buffers lie in memory that processes of one machine share (`shared_memory.py`); the message says where.
-    message queue    short messages to a process of the same machine are left in its queue in shared memory (`message_queue.py`), and its
-                     thread is woken by a pipe. While a process computes and looks about from time to time (`attending`), it is not
-                     woken, and calls `heed` itself; who comes to wait for something wakes those who have not found what he left.
-                     What is left there may overtake what was sent before by the connection.
-All that `heed` and `lost` change is guarded by `changed`, a condition whose lock they are called with.
+    connection       ZeroMQ (`sockets.py`). The transport's own thread reads, and calls `handle_message` with what arrives. It sleeps
+                     while nothing arrives.
+    shared memory    a buffer lies in memory that processes of one machine share (`shared_memory.py`); the message says where.
+    message queue    a short message to a process of the same machine is put into a queue in shared memory (`message_queue.py`). The
+                     receiver's thread is woken by a pipe. A process that computes and polls from time to time (`polling`) is not woken:
+                     it calls `handle_message` itself. A process that begins to wait wakes those that have not yet read its messages.
+                     A message in a queue may overtake an earlier one by the connection.
+`changed` is a condition. All that `handle_message` and `handle_death` change is guarded by its lock, which is held when they are called.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from pykaldist.errors import ProcessLostError
 from pykaldist.parallel.fabric.processes import Processes
 from pykaldist.parallel.transport.message_queue import BYTES, MessageQueue
 from pykaldist.parallel.transport.shared_memory import Slots, make, mapped
-from pykaldist.parallel.transport.sockets import CONNECT_S, Sockets, tell
+from pykaldist.parallel.transport.sockets import CONNECT_S, Sockets, allgather_json
 
-FAREWELL, FAILED = range(2)  # kinds of messages of the transport's own
-SHARE, RESULT, CALL, ANSWER, FREE, KNOCK, GRANT, ASK, TOLD = range(2, 11)  # and of its users'
-LENT = 128  # added to the kind where the last numbers are those of a lent buffer: its file, bytes and type
+CLOSED, FAILED = range(2)  # kinds of the transport's own messages
+SHARE, RESULT, CALL, ANSWER, RELEASE, REQUEST_TO_SEND, GRANT, WORK_REQUEST, WORK_ANSWER = range(2, 11)  # kinds of its users' messages
+LENT = 128  # flag in the kind: the last three numbers are file, bytes and type of a lent buffer
 DTYPES = (None, torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8)  # None: no buffer
-FAREWELL_S = {FAREWELL: CONNECT_S, FAILED: 2.0}  # who closes waits so long for the others' word
+CLOSE_TIMEOUT_S = {CLOSED: CONNECT_S, FAILED: 2.0}  # a process that closes waits so long for the others to close
 HEAD = struct.Struct("<BB")  # kind, type of the buffer; then the numbers
 
 
-class GoneError(Exception):
-    """A process has ended in the middle of something."""
+class PeerGoneError(Exception):
+    """A process has ended in the middle of an operation."""
 
 
 @dataclass
 class Link:
-    """The way to one process: where memory is shared with it, message queues each way, and the pipe by which it is woken."""
+    """The ways to one other process. Where memory is shared with it: a message queue each way, and the pipe that wakes it."""
 
     pid: int
     shared: bool
@@ -57,26 +57,27 @@ class Link:
     pipe: int = -1
 
     def wake(self) -> None:
-        """Let the process look at what has been left for it."""
-        with contextlib.suppress(OSError):  # it has been woken very often, or is gone
+        """Wake the process, so that it reads its message queue."""
+        with contextlib.suppress(OSError):  # the pipe is full (it has been woken already), or the process has ended
             os.write(self.pipe, b"!")
 
 
 class Transport:
-    """Of process `processes.rank` of `processes.size`, which have to make theirs at the same time.
+    """Sends and receives the messages of process `processes.rank`. All processes have to make theirs at the same time.
 
-    `heed(peer, kind, numbers, buffer)` takes what arrives; a buffer in shared memory is borrowed for as long as this tensor, not a view of
-    it, is referred to. `lost(peer)` learns that a process has ended without `close`. What they raise is `failure`, for whoever waits.
-    `interface`: the network interface to listen at where there are several machines, if the user has named one.
+    `handle_message(peer, kind, numbers, buffer)` is called for each message. A buffer in shared memory is borrowed as long as this tensor
+    itself (not a view of it) is referred to. `handle_death(peer)` is called when a process has ended without `close`. An exception in
+    either is kept in `failure`, and raised in `wait`. `interface` is the network interface to listen at where there are several machines,
+    if the user has named one.
     """
 
-    def __init__(self, processes: Processes, heed: Callable[[int, int, list[float], Tensor | None], None],
+    def __init__(self, processes: Processes, handle_message: Callable[[int, int, list[float], Tensor | None], None],
                  lost: Callable[[int], None], interface: str = "") -> None:
-        self.rank, self.size, self._heed, self._lost = processes.rank, processes.size, heed, lost
+        self.rank, self.size, self._handle_message, self._handle_death = processes.rank, processes.size, handle_message, lost
         self.changed = threading.Condition(threading.RLock())
         self.failure: Exception | None = None
-        self.gone: set[int] = set()  # those lost
-        self._parted: set[int] = set()  # those who have closed
+        self.dead: set[int] = set()  # processes that have ended without closing
+        self._closed: set[int] = set()  # processes that have closed
         self._closing = self._waits = False
         queues, self._pipe = make(self.size * BYTES), os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -89,14 +90,14 @@ class Transport:
         self._reader = threading.Thread(target=self._read, name="transport", daemon=True)
 
     def _share(self, processes: Processes, queues: int) -> dict[int, Link]:
-        """Map the message queues of the processes of this machine; memory is shared with those who can do so, too."""
+        """Map the message queues of the processes on this machine. Memory is shared with those that can map this process's, too."""
         size, outboxes = self.size * BYTES, {}
         for peer, other in self._sockets.peers.items():
             if other.here:
-                with contextlib.suppress(OSError):  # another user's
+                with contextlib.suppress(OSError):  # a process of another user
                     outbox = MessageQueue(mapped(other.pid, other.extra[0], size), self.rank)
                     outboxes[peer] = outbox, os.open(f"/proc/{other.pid}/fd/{other.extra[1]}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        inboxes, able = mmap.mmap(queues, size), tell(processes, sorted(outboxes))
+        inboxes, able = mmap.mmap(queues, size), allgather_json(processes, sorted(outboxes))
         links = {}
         for peer, other in self._sockets.peers.items():
             links[peer] = Link(other.pid, False)
@@ -106,44 +107,46 @@ class Transport:
         return links
 
     def start(self) -> None:
-        """Begin to hear the others."""
+        """Start the thread that reads."""
         self._reader.start()
 
     def send(self, to: int, kind: int, numbers: Sequence[float] = (), buffer: Tensor | None = None) -> None:
-        """Send a message. The buffer is on the host; what is lent must stay as it is, anything else is copied. To one who is gone it goes
-        nowhere."""
+        """Send a message. A message to a process that has ended is dropped.
+
+        The buffer must be on the host. A lent buffer must not be changed afterwards; any other buffer is copied.
+        """
         with self.changed:
-            if to in self.gone:
+            if to in self.dead:
                 return
             link = self._links[to]
             if buffer is not None and link.shared:
                 if not self.is_lent(buffer):
-                    buffer = self.placed(to, buffer)
+                    buffer = self.sendable(to, buffer)
                 file = self._slots.grant(buffer, to)
                 if file is not None:
                     numbers = [*numbers, file, buffer.numel() * buffer.itemsize, DTYPES.index(buffer.dtype)]
                     kind, buffer = kind | LENT, None
             if buffer is None and link.outbox is not None and link.outbox.put(kind, numbers):
-                if self._waits or not link.outbox.attended:
+                if self._waits or not link.outbox.polled:
                     link.wake()
                 return
             self._sockets.send(to, _head(kind, numbers, buffer), buffer)
 
     @contextlib.contextmanager
-    def attending(self) -> Iterator[None]:
-        """Entered while this process calls `look` from time to time."""
+    def polling(self) -> Iterator[None]:
+        """A context in which this process calls `poll` from time to time."""
         inboxes = [link.inbox for link in self._links.values() if link.inbox is not None]
         for inbox in inboxes:
-            inbox.attended = True
+            inbox.polled = True
         try:
             yield
         finally:
             for inbox in inboxes:
-                inbox.attended = False
-            self.look()
+                inbox.polled = False
+            self.poll()
 
-    def look(self) -> None:
-        """Deal with what others have left in the message queues here."""
+    def poll(self) -> None:
+        """Handle the messages in this process's queues."""
         for peer, link in self._links.items():
             if link.inbox is not None and link.inbox.unread:
                 with self.changed:
@@ -151,45 +154,48 @@ class Transport:
                         self._take(peer, *message, None)
 
     def shares(self, to: int) -> bool:
-        """Whether memory is shared with a process."""
+        """True where memory is shared with a process."""
         return self._links[to].shared
 
     def lend(self, like: Tensor, device: torch.device | str | None = None) -> Tensor:
-        """A tensor of `like`'s length and type, on its device or another; on the host, in memory that is shared. That is not lent
-        again until neither it nor what others have been granted of it is referred to any more."""
+        """Return a tensor of `like`'s length and type, on its device or another; on the host in shared memory, where there is any.
+
+        Its memory is used again only when neither this process nor another refers to it any more.
+        """
         return self._slots.lend(like, like.device if device is None else torch.device(device))
 
     def is_lent(self, tensor: Tensor) -> bool:
-        """Whether this is what `lend` has returned."""
+        """True for a tensor that `lend` has returned."""
         return self._slots.is_lent(tensor)
 
-    def placed(self, to: int, buffer: Tensor) -> Tensor:
-        """A buffer as it is best sent to a process: a copy in memory that is shared with that; else itself, on the host."""
+    def sendable(self, to: int, buffer: Tensor) -> Tensor:
+        """A buffer as it is sent best to a process: copied to memory that is shared with it; else the buffer itself, on the host."""
         return self.lend(buffer, "cpu").copy_(buffer) if len(buffer) and self.shares(to) else buffer.cpu()
 
     def wait(self, until: Callable[[], object]) -> None:
-        """Until this is true, whatever arrives meanwhile; raises `failure`. To be called with the lock."""
+        """Wait until `until()` is true; messages are handled meanwhile. Raises `failure`. To be called with the lock."""
         if not until():
             self._waits = True
             for link in self._links.values():
-                if link.outbox is not None and link.outbox.unread and link.outbox.attended:
+                if link.outbox is not None and link.outbox.unread and link.outbox.polled:
                     link.wake()
         self.changed.wait_for(lambda: self.failure is not None or until())
         self._waits = False
         if self.failure is not None:
             raise self.failure
 
-    def close(self, kind: int = FAREWELL) -> None:
-        """Part from the others, in agreement; or, with `FAILED`, because something here has ended the job."""
+    def close(self, kind: int = CLOSED) -> None:
+        """Leave the job, when all do; or at once, with `FAILED`, because something here has ended the job."""
         with self.changed:
             self._closing = True
-            for peer in self._links.keys() - self.gone:
+            for peer in self._links.keys() - self.dead:
                 self._sockets.send(peer, _head(kind))
             if self._reader.is_alive():
-                self.changed.wait_for(lambda: self.gone | self._parted == self._links.keys(), FAREWELL_S[kind])
+                self.changed.wait_for(lambda: self.dead | self._closed == self._links.keys(), CLOSE_TIMEOUT_S[kind])
         self._end()
 
     def _end(self, linger: float = 1.0) -> None:
+        """Close the sockets and pipes."""
         with self.changed:
             self._closing = True
             self._sockets.close_outgoing(linger)
@@ -200,20 +206,21 @@ class Transport:
             os.close(pipe)
 
     def _read(self) -> None:
+        """What the reading thread does."""
         try:
-            self._sockets.listen(self._receive, self._end_of, self._pipe[0], self.look)
+            self._sockets.listen(self._receive, self._end_of, self._pipe[0], self.poll)
         except zmq.ContextTerminated:
             pass
         finally:
             self._sockets.close_incoming()
 
     def _end_of(self, peer: int) -> None:
-        """A process's connection has ended."""
-        self.look()  # what it had left comes first
+        """Handle the end of a process's connection."""
+        self.poll()  # first the messages that it had left in the queue
         self._lose(peer)
 
     def _receive(self, peer: int, head: bytes, content: zmq.Frame | None) -> None:
-        """A message has come by the connection."""
+        """Handle a message that has come by the connection."""
         kind, code = HEAD.unpack_from(head)
         numbers, dtype = list(struct.unpack_from(f"<{(len(head) - HEAD.size) // 8}d", head, HEAD.size)), DTYPES[code]
         buffer = None
@@ -221,60 +228,62 @@ class Transport:
             buffer = torch.empty(len(content) // dtype.itemsize if content is not None else 0, dtype=dtype)
             if content is not None and len(buffer):
                 buffer.view(torch.uint8).numpy()[:] = content.buffer
-        self.look()
+        self.poll()
         self._take(peer, kind, numbers, buffer)
 
     def _take(self, peer: int, kind: int, numbers: list[float], buffer: Tensor | None) -> None:
-        """A message has been read."""
+        """Handle a message that has been read."""
         with self.changed:
-            if peer in self.gone or (self.failure is not None and kind not in FAREWELL_S):
-                return  # what it had sent before it was lost comes too late
+            if peer in self.dead or (self.failure is not None and kind not in CLOSE_TIMEOUT_S):
+                return  # a message of a process that counts as dead comes too late
             try:
-                if kind in FAREWELL_S:
-                    self._part(peer, kind)
+                if kind in CLOSE_TIMEOUT_S:
+                    self._handle_close(peer, kind)
                 else:
                     if kind & LENT:
                         *numbers, file, size, code = numbers
                         kind, buffer = kind - LENT, self._borrow(peer, int(file), int(size), int(code))
-                    self._heed(peer, kind, numbers, buffer)
-            except GoneError:
+                    self._handle_message(peer, kind, numbers, buffer)
+            except PeerGoneError:
                 self._lose(peer)
-            except Exception as error:  # whatever it is, this thread cannot deal with it
+            except Exception as error:  # of any kind: the main thread has to raise it
                 self._fail(error)
             self.changed.notify_all()
 
-    def _part(self, peer: int, kind: int) -> None:
-        """A process closes; one that has failed waits for this one's word before it ends."""
+    def _handle_close(self, peer: int, kind: int) -> None:
+        """Note that a process closes. One that has failed waits for this process's answer before it ends."""
         if kind == FAILED:
-            self._sockets.send(peer, _head(FAREWELL))
-        self._parted.add(peer)
+            self._sockets.send(peer, _head(CLOSED))
+        self._closed.add(peer)
         if kind == FAILED and not self._closing:
             raise ProcessLostError(f"process {peer} has failed")
 
     def _borrow(self, peer: int, file: int, size: int, code: int) -> Tensor:
-        """What a process has lent."""
+        """The buffer that a process has lent."""
         dtype = DTYPES[code]
         assert dtype is not None
         try:
             return self._slots.borrow(self._links[peer].pid, file, size, dtype)
         except FileNotFoundError as error:
-            raise GoneError from error
+            raise PeerGoneError from error
 
     def _lose(self, peer: int) -> None:
+        """Note that a process has ended without closing."""
         with self.changed:
-            if peer in self.gone or peer in self._parted:
+            if peer in self.dead or peer in self._closed:
                 return
-            self.gone.add(peer)
+            self.dead.add(peer)
             self._slots.forget(peer)
             self._links[peer].outbox = None
             try:
                 if not self._closing:
-                    self._lost(peer)
-            except Exception as error:  # the job cannot go on without this process: for the main thread to say
+                    self._handle_death(peer)
+            except Exception as error:  # the job cannot go on without this process; the main thread has to raise it
                 self._fail(error)
             self.changed.notify_all()
 
     def _fail(self, error: Exception) -> None:
+        """Keep an exception for the main thread."""
         with self.changed:
             self.failure = self.failure or error
             self.changed.notify_all()

@@ -18,7 +18,7 @@ from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import Constant, ContextDependency, monophone_tree, root_map
 from pykaldist.io.lang import LangDir
 
-from .conftest import LEXICON, random_tree
+from ..conftest import LEXICON, random_tree
 
 
 def paths(graph: PhoneGraph) -> Iterator[tuple[tuple[int, ...], float]]:

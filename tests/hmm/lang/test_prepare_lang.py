@@ -16,7 +16,7 @@ from pykaldist.hmm.lang.prepare_lang import LangOptions, add_disambiguation, pre
 from pykaldist.io.dictdir import Pronunciation
 from pykaldist.io.lang import LangDir
 
-from .conftest import LEXICON, write_dict
+from ..conftest import LEXICON, write_dict
 
 FST_FILES = {"L.fst", "L_disambig.fst", "G.fst"}
 

@@ -11,7 +11,7 @@ import pytest
 from pykaldist.hmm.gmm.model_files import read_tree
 from pykaldist.io.datadir import DataDir
 
-from .conftest import write_dict
+from ..conftest import write_dict
 
 
 def bash(root: Path, script: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -18,7 +18,7 @@ from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import monophone_tree
 from pykaldist.io.lang import LangDir
 
-from .conftest import random_tree
+from ..conftest import random_tree
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,8 @@ import torch
 from delays import STRATEGIES, epoch
 
 from pykaldist.errors import ProcessLostError, UserError
-from pykaldist.parallel.engines.concurrent import Concurrent
+from pykaldist.parallel.engines.concurrent import ConcurrentHost
+from pykaldist.parallel.fabric.processes import SingleProcess
 from pykaldist.parallel.strategies.adpsgd import Adpsgd, AdpsgdOptions
 from pykaldist.parallel.strategies.hadpsgd import Hadpsgd, HadpsgdOptions
 
@@ -58,7 +59,7 @@ def test_all_updates_are_in_the_mean(in_processes, make_workers, optimizer, opti
         worker.begin_epoch(0, 0.05)
 
     def work(those):
-        host = Concurrent(size, those, True, ["here"] * 2)
+        host = ConcurrentHost(size, those, True, ["here"] * 2)
         host.workers = [workers[k] for k in host.ranks]
         strategies = [Adpsgd(AdpsgdOptions(pattern=pattern)) for _ in host.ranks]
         host.begin_epoch()
@@ -74,14 +75,13 @@ def test_all_updates_are_in_the_mean(in_processes, make_workers, optimizer, opti
 
 @pytest.mark.parametrize("strategy", [name for name in STRATEGIES if not name.startswith("hadpsgd")])
 def test_workers_of_one_process_take_turns(strategy):
-    from pykaldist.parallel.fabric.processes import Alone
 
-    assert epoch(Alone(), strategy, 60, 0, 3) > 0
+    assert epoch(SingleProcess(), strategy, 60, 0, 3) > 0
 
 
-def test_groups_that_processes_cut_through_are_refused(in_processes):
+def test_groups_that_do_not_fill_their_processes_are_refused(in_processes):
     def work(those):
-        host = Concurrent(6, those, False, ["here"] * 2)
+        host = ConcurrentHost(6, those, False, ["here"] * 2)
         strategies = [Hadpsgd(HadpsgdOptions(group_size=2)) for _ in host.ranks]
         workers = [type("Worker", (), {"params": torch.zeros(2)})() for _ in host.ranks]
         with pytest.raises((UserError, ProcessLostError)) as refused:
@@ -89,8 +89,8 @@ def test_groups_that_processes_cut_through_are_refused(in_processes):
         return str(refused.value)
 
     words = in_processes(2, work)  # one of them may say it first, and end the other
-    assert any("the workers 2 to 3 are to go in step, and the processes that host them host others too" in one for one in words)
-    assert all("are to go in step" in one or "has failed" in one for one in words)
+    assert any("workers 2 to 3 form a synchronous group, and the processes that host them host other workers too" in one for one in words)
+    assert all("form a synchronous group" in one or "has failed" in one for one in words)
 
 
 @pytest.mark.slow

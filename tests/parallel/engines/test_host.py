@@ -1,4 +1,4 @@
-"""The host: what a fabric gives, against plain loops, with any number of workers on any number of processes; and in order where asked."""
+"""The host: all operations compared with plain loops, for any number of workers on any number of processes, and the order of sums."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_several_exchanges_of_any_kind_are_under_way_and_end_in_any_order(ask, l
         assert numbers == [2.0 * n, n * (n - 1) / 2, n]
 
 
-def test_exchanged_is_what_the_other_had_when_it_sent(ask, layout):
+def test_an_exchange_gives_what_the_other_had_when_it_sent(ask, layout):
     async def swap(fabric):
         buffer = torch.tensor([float(fabric.rank)])
         for _ in range(3):
@@ -149,7 +149,7 @@ def test_exchanged_is_what_the_other_had_when_it_sent(ask, layout):
     assert torch.cat(ask(swap)).tolist() == rows.tolist()
 
 
-def test_how_far_workers_were_from_their_mean(job, layout):
+def test_the_distance_of_workers_from_their_mean(job, layout):
     before = buffers(layout[0]) + 1.0
 
     async def average(fabric):
@@ -184,7 +184,7 @@ def test_at_a_safe_point_the_most_urgent_wish_is_met_by_all(job):
     assert job(5, 3, work) == [[1, 2]] * 5
 
 
-def test_time_is_put_down_where_it_went(job):
+def test_time_is_counted_where_it_went(job):
     async def work(fabric):
         await fabric.total(0.0)  # all begin together
         await fabric.compute(lambda: time.sleep(0.2 if fabric.rank == 0 else 0.0))
@@ -250,7 +250,7 @@ def test_an_error_of_one_worker_ends_all():
 
 
 @pytest.mark.parametrize(("size", "count", "groups"), [(4, 1, 2), (6, 3, 2), (8, 4, 4), (8, 2, 2), (6, 6, 3), (4, 2, 4)])
-def test_groups_add_up_and_hand_down_among_themselves(job, size, count, groups):
+def test_groups_sum_and_broadcast_among_themselves(job, size, count, groups):
     """In groups of so many workers, which whole processes host, or which one process hosts several of."""
     data = buffers(size)
 
@@ -258,7 +258,7 @@ def test_groups_add_up_and_hand_down_among_themselves(job, size, count, groups):
         first = fabric.rank // groups * groups
         members, own, down = range(first, first + groups), data[fabric.rank].clone(), data[fabric.rank].clone()
         total = await fabric.sum_within(own, fabric.rank, members)
-        await fabric.hand_down(down, members)
+        await fabric.broadcast_within(down, members)
         return own, total, down
 
     for rank, (own, total, down) in enumerate(job(size, count, lambda host: host.run([work(fabric) for fabric in host.fabrics]))):

@@ -252,7 +252,7 @@ def test_random_times_have_the_mean_and_the_spread_of_the_file():
     assert float(found.mean()) == pytest.approx(0.5, rel=0.02) and float(found.std()) == pytest.approx(0.15, rel=0.05)
 
 
-def test_an_end_that_is_called_in_turn_serves_one_after_the_other():
+def test_a_worker_that_is_called_in_turn_serves_one_call_after_the_other():
     """0.1 s a message each way, 0.2 s of service; who is impatient is told that it is busy."""
     host = Simulation(4, cluster(server_seconds=0.2))
     told = []
@@ -261,7 +261,7 @@ def test_an_end_that_is_called_in_turn_serves_one_after_the_other():
         if fabric.rank == 0:
             fabric.serve(lambda sender, buffer, value: (None, -1.0) if buffer is None else (buffer + 1, value))
         else:
-            buffer, value = await fabric.done(
+            buffer, value = await fabric.answer(
                     await fabric.call_in_turn(0, torch.full((PARAMETERS,), 1.0), fabric.rank, patient=fabric.rank != 2))
             told.append((fabric.rank, value, None if buffer is None else float(buffer[0]), host._clock[fabric.rank]))
         await fabric.total(0)
@@ -282,7 +282,7 @@ def conversation(described, size, calls, seconds=0.0, echo=True):
         if seconds:
             await fabric.compute(lambda: None)
         if fabric.rank in calls:
-            await fabric.done(await fabric.call(calls[fabric.rank], torch.zeros(PARAMETERS), 0.0))
+            await fabric.answer(await fabric.call(calls[fabric.rank], torch.zeros(PARAMETERS), 0.0))
             ended[fabric.rank] = pytest.approx(host._clock[fabric.rank] - seconds)
         await fabric.total(0)
 
@@ -372,7 +372,7 @@ def test_what_cannot_be_met_is_an_error():
         host.run([odd(fabric) for fabric in host.fabrics])
 
     async def call(fabric):
-        await fabric.done(await fabric.call(1 - fabric.rank, torch.zeros(3), 0.0))
+        await fabric.answer(await fabric.call(1 - fabric.rank, torch.zeros(3), 0.0))
 
     host = Simulation(2, cluster())
     host.begin_epoch()

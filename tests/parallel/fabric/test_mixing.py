@@ -1,4 +1,4 @@
-"""What is exchanged while a worker computes, against sums over whole vectors, one exchange after the other."""
+"""Mixing models while a worker computes: compared with sums over whole vectors, one exchange after the other."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykaldist.parallel.fabric.interface import Fabric
-from pykaldist.parallel.fabric.mixing import PIECE, Mixing, Showing
+from pykaldist.parallel.fabric.mixing import PIECE, Mixing, PublishedModel
 
 
 class Lending(Fabric):
     """A worker's end; the test puts the answer to its call into `has_come`."""
 
-    answers_meanwhile = True
+    answers_while_computing = True
     has_come = None
 
     def lend(self, like):
         return torch.full_like(like, torch.nan)
 
-    def come(self, ticket):
+    def poll_answer(self, ticket):
         return self.has_come
 
 
@@ -37,14 +37,14 @@ class Reference:
         self.flow += self.share * (other - seen)
         return seen
 
-    def release(self, step, own):
+    def end_compute(self, step, own):
         self.params += self.flow + step + (0.0 if own is None else self.share * (own - self.params))
         self.flow.zero_()
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(1, 4), st.sampled_from([0.5, 1 / 3]), st.integers(0, 10_000), st.data())
-def test_whatever_comes_when(count, share, seed, data):
+def test_calls_in_any_order(count, share, seed, data):
     """Before, between and in the middle of the parts of a step, and between steps; parts in another order than they lie in. In some steps
     nothing comes, and some do not go along."""
     generator = torch.Generator().manual_seed(seed)
@@ -54,7 +54,7 @@ def test_whatever_comes_when(count, share, seed, data):
 
     parts = [slice(9 * i, 9 * i + 9) for i in range(count)]
     params, fabric = draw(), Lending(0, 2)
-    mixing, reference, answers = Showing(params, share, fabric, parts), Reference(params, share), []
+    mixing, reference, answers = PublishedModel(params, share, fabric, parts), Reference(params, share), []
 
     def others():
         for _ in range(data.draw(st.integers(0, 2)) if busy else 0):
@@ -65,14 +65,14 @@ def test_whatever_comes_when(count, share, seed, data):
 
     for _ in range(4):
         busy, goes_along = data.draw(st.booleans()), data.draw(st.booleans())
-        mixing.hold()
+        mixing.begin_compute()
         others_before = params.clone()
         assert torch.equal(mixing.sent, params)
         answers.append((mixing.sent, params.clone()))
         own = data.draw(st.sampled_from([None, "turned away", "early", "late"])) if busy else None
         model, fabric.has_come = draw(), None
         if own is not None:
-            mixing.calls(7)
+            mixing.call_sent(7)
         others()
         step = draw()
         assert torch.equal(params, others_before)  # the gradient is of these
@@ -86,8 +86,8 @@ def test_whatever_comes_when(count, share, seed, data):
             else:
                 params[place] += step[place]
             others()
-        mixing.release(model if own in ("early", "late") else None)
-        reference.release(step, model if own in ("early", "late") else None)
+        mixing.end_compute(model if own in ("early", "late") else None)
+        reference.end_compute(step, model if own in ("early", "late") else None)
         assert torch.allclose(params, reference.params)
         for _ in range(data.draw(st.integers(0, 1)) if busy else 0):  # the worker rests
             other = draw()
@@ -105,10 +105,10 @@ def test_what_one_gains_the_other_loses():
     models = [torch.randn(2 * PIECE + 3, generator=generator, dtype=torch.float64) for _ in range(2)]
     start, parts = torch.stack(models), [slice(0, PIECE + 5), slice(PIECE + 5, 2 * PIECE + 3)]
     fabrics = [Lending(0, 2), Lending(1, 2)]
-    one, other = (Showing(model, 1 / 3, fabric, parts) for model, fabric in zip(models, fabrics, strict=True))
+    one, other = (PublishedModel(model, 1 / 3, fabric, parts) for model, fabric in zip(models, fabrics, strict=True))
     for mixing in (one, other):
-        mixing.hold()
-        mixing.calls(1)
+        mixing.begin_compute()
+        mixing.call_sent(1)
     fabrics[0].has_come = other.answer(one.sent), 0.0
     with other.around(parts[0]):
         pass
@@ -119,31 +119,31 @@ def test_what_one_gains_the_other_loses():
     with other.around(parts[1]):
         pass
     for mixing, fabric in zip((one, other), fabrics, strict=True):
-        mixing.release(fabric.has_come[0])
+        mixing.end_compute(fabric.has_come[0])
     assert torch.allclose(models[0], (start[0] + 2 * start[1]) / 3) and torch.allclose(models[1], (2 * start[0] + start[1]) / 3)
 
 
-def test_alone_a_worker_shows_nothing():
+def test_alone_a_worker_publishes_nothing():
     fabric, params = Lending(0, 2), torch.zeros(3)
     fabric.lend = None
     fabric.living.remove(1)
-    mixing = Showing(params, 0.5, fabric, [slice(0, 3)])
-    mixing.hold()
+    mixing = PublishedModel(params, 0.5, fabric, [slice(0, 3)])
+    mixing.begin_compute()
     with mixing.around(slice(0, 3)):
         params += 1.0
-    mixing.release(None)
-    assert params.tolist() == [1.0] * 3 and mixing.shown is None
+    mixing.end_compute(None)
+    assert params.tolist() == [1.0] * 3 and mixing.published is None
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_the_parameters_are_left_alone_until_the_step_is_over(own):
+def test_parameters_do_not_change_until_the_step_is_over(own):
     """Others see, and mix with, what earlier ones have left. In pieces, the last one short."""
     size, c = 2 * PIECE + 3, 1.0 / 3.0
     generator = torch.Generator().manual_seed(1)
     params = torch.randn(size, generator=generator)
     mixing, model = Mixing(params, c), params.clone()
     for round in range(2):
-        mixing.hold()
+        mixing.begin_compute()
         before = params.clone()
         for _ in range(3 * round):
             other = torch.randn(size, generator=generator)
@@ -152,7 +152,7 @@ def test_the_parameters_are_left_alone_until_the_step_is_over(own):
             assert torch.equal(params, before)
             model += c * expected
         difference = torch.randn(size, generator=generator) if own else None
-        mixing.release(difference)
+        mixing.end_compute(difference)
         model -= c * difference if own else 0.0
         assert torch.allclose(params, model, atol=1e-5)
         model = params.clone()

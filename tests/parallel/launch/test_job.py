@@ -1,4 +1,4 @@
-"""Who computes, and where: the nodes that workers are on, and who drives them."""
+"""A job: the nodes that workers are on, and the host that runs them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pykaldist.errors import UserError
-from pykaldist.parallel.engines.concurrent import Concurrent
+from pykaldist.parallel.engines.concurrent import ConcurrentHost
 from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.engines.simulation import Simulation
 from pykaldist.parallel.launch import job
@@ -30,13 +30,13 @@ def opened(strategy: str, cluster: str = "", fabric: str | None = None, **own: s
     return open_job(options, make_strategy(strategy, strategy_options(strategy)(**own))).host
 
 
-def test_who_drives_the_workers():
+def test_which_host_runs_the_workers():
     assert type(opened("ssgd")) is Host and type(opened("adpsgd", pattern="delay-by-one")) is Host
-    assert type(opened("adpsgd")) is Concurrent and type(opened("asgd")) is Concurrent
+    assert type(opened("adpsgd")) is ConcurrentHost and type(opened("asgd")) is ConcurrentHost
     assert type(opened("ssgd", "k20-infiniband")) is Simulation and type(opened("asgd", fabric="virtual")) is Simulation
 
 
-def test_a_failure_wants_a_strategy_that_survives_it(tmp_path):
+def test_failures_need_a_fault_tolerant_strategy(tmp_path):
     cluster = {"name": "c", "description": "", "nodes": 1, "devices": 2, "compute": {"minibatch_seconds": 1.0},
                "within": {"bandwidth": 1e9}, "failures": [{"worker": 1, "at": 3}],
                "workload": {"network": "", "parameters": 1, "minibatch_size": 1, "frames": 1}}

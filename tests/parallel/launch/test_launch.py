@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from pykaldist.errors import Terminated, UserError
-from pykaldist.parallel.fabric.processes import Alone
+from pykaldist.parallel.fabric.processes import SingleProcess
+from pykaldist.parallel.launch import commands as starting
 from pykaldist.parallel.launch import launcher as launch
-from pykaldist.parallel.launch.job import JobOptions, inside
-from pykaldist.parallel.launch.watch import DIED, FOLDER, WAITING, Watch, activity, leave_word, pulse, read_records
+from pykaldist.parallel.launch.job import JobOptions, started_by
+from pykaldist.parallel.launch.watch import DIED, FOLDER, WAITING, Watch, activity, pulse, read_records, write_last_words
 from pykaldist.parallel.transport.addresses import variables
 
 TRAIN = ["train", "--hid-layers", "1", "--hid-dim", "16", "--splice", "1", "--minibatch-size", "32", "--num-threads", "1", "--device",
@@ -30,15 +31,15 @@ def outside(monkeypatch):
     """Not in any job, on a machine with four cores."""
     for name in [n for n in os.environ if n.startswith(("PMI", "SLURM", "OMPI", "RANK", "WORLD", "MASTER", "UCX", "GLOO", "NCCL", "FI_"))]:
         monkeypatch.delenv(name)
-    monkeypatch.setattr(launch, "local_cores", lambda: 4)
+    monkeypatch.setattr(starting, "local_cores", lambda: 4)
 
 
 def cpu(**options) -> JobOptions:
     return JobOptions(device="cpu", **options)
 
 
-def one(options: JobOptions) -> launch.Command:
-    [command] = launch.commands(options, ["train", "store", "exp"])
+def one(options: JobOptions) -> starting.Command:
+    [command] = starting.commands(options, ["train", "store", "exp"])
     return command
 
 
@@ -47,20 +48,20 @@ def one(options: JobOptions) -> launch.Command:
     ({"ngpu": 32, "hosts": "a,b"}, 8), ({"ngpu": 32, "hosts": "a:2,b:3"}, 5), ({"ngpu": 6, "hosts": "a,b:16"}, 6),
 ])
 def test_number_of_processes(options, count):
-    assert launch.num_processes(cpu(**options)) == count
-    assert launch.needed(cpu(**options)) == (count > 1)
+    assert starting.num_processes(cpu(**options)) == count
+    assert starting.needs_launcher(cpu(**options)) == (count > 1)
 
 
 def test_hosts_of_a_list_and_of_a_file(tmp_path):
-    assert launch.parse_hosts("node1,node2:4") == [("node1", None), ("node2", 4)]
+    assert starting.parse_hosts("node1,node2:4") == [("node1", None), ("node2", 4)]
     (tmp_path / "hosts").write_text("# rack 3\nnode1\nnode2:4\n\nnode-3.site slots=2  # GPUs\n")
-    assert launch.parse_hosts(str(tmp_path / "hosts")) == [("node1", None), ("node2", 4), ("node-3.site", 2)]
+    assert starting.parse_hosts(str(tmp_path / "hosts")) == [("node1", None), ("node2", 4), ("node-3.site", 2)]
     for wrong in ("node1,,node2", "node1:0", "node 1"):
         with pytest.raises(UserError, match="is no host"):
-            launch.parse_hosts(wrong)
+            starting.parse_hosts(wrong)
     (tmp_path / "hosts").write_text("\n")
     with pytest.raises(UserError, match="names no host"):
-        launch.parse_hosts(str(tmp_path / "hosts"))
+        starting.parse_hosts(str(tmp_path / "hosts"))
 
 
 def test_mpiexec():
@@ -77,7 +78,7 @@ def test_mpiexec():
 
 
 def test_processes_of_its_own():
-    commands = launch.commands(cpu(ngpu=3, fabric="gloo"), ["train", "store", "exp"])
+    commands = starting.commands(cpu(ngpu=3, fabric="gloo"), ["train", "store", "exp"])
     assert [c.words for c in commands] == [[sys.executable, "-m", "pykaldist", "train", "store", "exp"]] * 3
     for rank, command in enumerate(commands):
         assert (command.env["RANK"], command.env["LOCAL_RANK"], command.env["WORLD_SIZE"]) == (str(rank), str(rank), "3")
@@ -117,16 +118,16 @@ def slurm(monkeypatch, tmp_path):
 
 def test_srun(slurm, monkeypatch):
     slurm()
-    assert launch.num_processes(cpu(ngpu=32)) == 8
+    assert starting.num_processes(cpu(ngpu=32)) == 8
     monkeypatch.setenv("SLURM_NTASKS", "6")
     command = one(cpu(ngpu=32))
     assert command.words[:2] == ["srun", "--ntasks=6"]
     assert command.words[-7:] == ["-m", "mpi4py", "-m", "pykaldist", "train", "store", "exp"]
     assert one(cpu(ngpu=32, fabric="gloo")).env["MASTER_ADDR"] == "node03"
     assert "-hosts" in one(cpu(ngpu=4, hosts="a,b")).words  # what the user says comes first
-    assert inside() is None
+    assert started_by() is None
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "6")  # one of srun's tasks
-    assert inside() == "mpi" and not launch.needed(cpu(ngpu=32))
+    assert started_by() == "mpi" and not starting.needs_launcher(cpu(ngpu=32))
 
 
 @pytest.fixture
@@ -205,7 +206,7 @@ def launcher(monkeypatch, tmp_path):
     """`launcher(script, timeout)`: a launcher whose one process is a shell script."""
 
     def make(script: str, timeout: float = 60.0) -> launch.Launcher:
-        monkeypatch.setattr(launch, "commands", lambda options, argv, survivors: [launch.Command(["bash", "-c", script])])
+        monkeypatch.setattr(launch, "commands", lambda options, argv, supervised: [starting.Command(["bash", "-c", script])])
         return launch.Launcher(cpu(ngpu=2, timeout=timeout), ["train"], tmp_path / "exp")
 
     return make
@@ -259,14 +260,14 @@ def test_last_words_that_mpiexec_has_not_passed_on(launcher, tmp_path, capsys):
 
 def test_a_process_leaves_its_last_words_with_a_launcher(tmp_path, monkeypatch):
     monkeypatch.delenv("PYKALDIST_JOB", raising=False)
-    leave_word("so it is\n", tmp_path / FOLDER)
+    write_last_words("so it is\n", tmp_path / FOLDER)
     assert not list(tmp_path.iterdir())
     monkeypatch.setenv("PYKALDIST_JOB", "token")
-    leave_word("so it is\n", tmp_path / FOLDER)
+    write_last_words("so it is\n", tmp_path / FOLDER)
     assert [path.read_text() for path in (tmp_path / FOLDER).glob("said-*")] == ["so it is\n"]
 
 
-class Two(Alone):
+class Two(SingleProcess):
     """As if there were another process."""
 
     size = 2
@@ -295,7 +296,7 @@ def watched(exp: Path, other: dict[str, object] | None, timeout: float = 1.0) ->
     return said[0] if said else ""
 
 
-def test_who_is_to_blame(tmp_path):
+def test_which_process_is_at_fault(tmp_path):
     assert watched(tmp_path, None) == ""  # somebody does something
     assert watched(tmp_path, {"beat": 3}) == "process 1 on node2 (pid 7) is hung: no sign of life for 1 s, and no progress of any process"
     assert "process 0 on" in watched(tmp_path, {}) and "computing" in watched(tmp_path, {})  # this one does not wait, the other does
@@ -316,7 +317,7 @@ def test_what_has_no_steps_is_progress(tmp_path):
 def test_an_exchange_is_told_from_computing():
     seen = []
 
-    class Spy(Alone):
+    class Spy(SingleProcess):
         def barrier(self) -> None:
             seen.append(activity(sys._getframe()))
             super().barrier()

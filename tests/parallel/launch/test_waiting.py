@@ -1,4 +1,4 @@
-"""Who waits for a thread or a process sleeps: shares of time that are CPU time, which a loaded machine makes smaller, not larger."""
+"""A thread or process that waits sleeps: shares of time that are CPU time, which a loaded machine makes smaller, not larger."""
 
 from __future__ import annotations
 

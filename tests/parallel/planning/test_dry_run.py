@@ -1,4 +1,4 @@
-"""Epochs with nothing trained: as the planner has them, as a simulation goes through them in full, and as published."""
+"""Dry runs: epochs without training agree with the planner, with a full simulation, and with published numbers."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
 from pykaldist.optim.sgd import SgdOptions
-from pykaldist.parallel.fabric.interface import Average, Call, Done, Fabric, More, Take
+from pykaldist.parallel.fabric.interface import Average, AwaitAnswer, Call, Fabric, MoreMinibatches, TakeMinibatch
 from pykaldist.parallel.fabric.mixing import Mixing
 from pykaldist.parallel.strategies.adpsgd import PATTERNS, Adpsgd, AdpsgdOptions, partner
 from pykaldist.parallel.strategies.hadpsgd import Hadpsgd, HadpsgdOptions
@@ -118,7 +118,7 @@ def test_partners(size):
     assert {j for row in pairs for j in row if j is not None} == set(range(1, size, 2))
 
 
-def test_who_has_given_away_its_share_turns_others_away():
+def test_a_worker_that_has_given_its_share_away_refuses_calls():
     """With c = 1/3, of a model that is under way 2/3 are left after one answer, 4/9 after two; a third would leave less than 1/3."""
     strategy, params = Adpsgd(AdpsgdOptions()), torch.zeros(1)
     strategy.begun, mixing = True, Mixing(params, strategy.options.share)
@@ -132,7 +132,7 @@ def test_who_has_given_away_its_share_turns_others_away():
 class Answering(Fabric):
     """A worker of two whose calls are answered while it computes; the test answers what it asks for itself."""
 
-    answers_meanwhile = True
+    answers_while_computing = True
 
 
 @pytest.mark.parametrize("additive", [True, False])
@@ -163,7 +163,7 @@ def test_a_step_that_rescales_is_that_of_the_mixed_model(descender, additive):
             break
         models.append(worker.params.item())
         fraction = 0.0 if len(models) == 1 else None
-        answer = {Take: fraction, Call: 1, Done: (back, 0.0), More: False}[type(request)]
+        answer = {TakeMinibatch: fraction, Call: 1, AwaitAnswer: (back, 0.0), MoreMinibatches: False}[type(request)]
     assert worker.params.item() == (1.0 if not additive else pytest.approx(1.0 - 4 / 3 - 4 / 3))
     assert (strategy.gradient is None) == additive
 

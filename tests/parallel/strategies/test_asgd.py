@@ -1,4 +1,4 @@
-"""Asynchronous SGD with a parameter server: nothing is lost, lateness is what it should be, and weighs what it should."""
+"""Asynchronous SGD with a parameter server: no update is lost, and staleness and its weight are right."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_more_servers_than_workers_are_refused(descender, simulate):
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
-def test_workers_of_equal_speed_are_one_behind_each_other(descender, simulate, size):
+def test_the_staleness_of_workers_of_equal_speed(descender, simulate, size):
     """Nearly equal: they come round after round in the same order, no two at once. Each is N - 1 updates late; number k, in the first
     round, k."""
     workers, strategies = make(descender, [20] * size, move=lambda worker: torch.ones(3))
@@ -115,7 +115,7 @@ def test_discounted_updates_of_workers_of_equal_speed_are_their_mean(descender, 
     assert Asgd(AsgdOptions(staleness_discount=False)).lr_scale == Asgd(AsgdOptions(server_adagrad=0.1)).lr_scale == "none"
 
 
-def test_whoever_may_not_fall_behind_waits_for_a_server_that_is_slow(descender, simulate):
+def test_a_bounded_staleness_waits_for_a_slow_server(descender, simulate):
     """Three minibatches' time for each of four workers."""
     hosts = {limit: simulate(*make(descender, [30] * 4, max_distance=limit), server=3.0) for limit in (0, 1, 100)}
     waits = {limit: host.spent()[2] for limit, host in hosts.items()}
@@ -124,7 +124,7 @@ def test_whoever_may_not_fall_behind_waits_for_a_server_that_is_slow(descender, 
 
 
 @pytest.mark.parametrize(("limit", "applied", "calls"), [(0, 9, [False]), (3, 5, [False]), (3, 6, [False, True]), (1, 9, [False, True])])
-def test_a_worker_waits_where_it_is_turned_away_and_too_far_behind(descender, limit, applied, calls):
+def test_a_worker_waits_where_it_is_refused_and_its_model_too_old(descender, limit, applied, calls):
     """It read the model after 3 updates."""
     strategy, made = Asgd(AsgdOptions(max_distance=limit)), []
     strategy.read, strategy.unsent, strategy.pulled = [3], [1], torch.zeros(1)
@@ -138,7 +138,7 @@ def test_a_worker_waits_where_it_is_turned_away_and_too_far_behind(descender, li
             made.append(patient)
             return len(made)
 
-        async def done(self, ticket):
+        async def answer(self, ticket):
             return (torch.ones(1), applied + 1) if made[ticket - 1] else (None, applied)
 
     with pytest.raises(StopIteration):

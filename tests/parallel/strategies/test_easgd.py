@@ -48,7 +48,7 @@ def reference(size, steps, period, alpha, delta=0.0, epochs=1):
 @pytest.mark.parametrize("delta", [0.0, 0.6])
 @pytest.mark.parametrize(("size", "steps", "period", "rates"), [(2, 12, 3, {}), (5, 10, 4, {"moving_rate": 0.4}),
                                                                (3, 7, 1, {"elastic_rate": 0.3}), (4, 9, 20, {})])
-def test_in_step_it_is_the_papers(descender, size, steps, period, rates, delta):
+def test_synchronous_easgd_is_the_papers(descender, size, steps, period, rates, delta):
     workers = quadratic(descender, size, steps)
     made = [Easgd(EasgdOptions(average_period=period, local_nesterov=delta, **rates)) for _ in workers]
     host = run(workers, made, 2)
@@ -88,7 +88,7 @@ def test_without_a_force_each_worker_is_alone(descender, simulate, free):
     assert np.allclose(torch.stack([s.own for s in made]), x) and not centre.any() and not workers[0].params.any()
 
 
-def test_out_of_step_a_worker_trains_while_its_model_is_away(descender, simulate):
+def test_an_asynchronous_worker_trains_while_its_model_is_away(descender, simulate):
     """Algorithm 1, one exchange at a time: two workers of equal speed, messages that take no time; written out."""
     workers = quadratic(descender, 2, 6)
     made = [Easgd(EasgdOptions(average_period=2, elastic_rate=0.25, asynchronous=True)) for _ in workers]

@@ -1,4 +1,4 @@
-"""What holds for every strategy that there is, with its defaults and with each of its other choices; none is listed here."""
+"""Properties of every strategy, with its default options and with each of its other choices. No strategy is listed here."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def begin(make_workers, make):
     def run(size=SIZE, simulated=False, **options):
         made = [make() for _ in range(size)]
         workers = make_workers(size, minibatch_size=4, **options)
-        host = Simulation(size, dataclasses.replace(CLUSTER, slow={"1": 2.0})) if simulated or made[0].free else Host(size)
+        host = Simulation(size, dataclasses.replace(CLUSTER, slow={"1": 2.0})) if simulated or made[0].independent else Host(size)
         for fabric in host.fabrics:
             fabric.node_size = min(size, 2)
         return workers, made, host
@@ -121,8 +121,8 @@ def test_it_learns_from_every_frame_once_an_epoch_and_ends_in_one_model(begin):
     assert torch.isfinite(workers[0].params).all() and not torch.equal(workers[0].params, start)
 
 
-def test_a_clock_changes_nothing_for_workers_in_step(begin, make):
-    if make().free:
+def test_a_clock_changes_nothing_for_synchronous_workers(begin, make):
+    if make().independent:
         pytest.skip("its workers meet in the order of a clock, or in none")
     runs = [begin(momentum=0.5), begin(simulated=True, momentum=0.5)]
     for one in runs:
@@ -131,7 +131,7 @@ def test_a_clock_changes_nothing_for_workers_in_step(begin, make):
 
 
 def test_any_number_of_processes_gives_the_same(make_workers, make, job):
-    if make().free:
+    if make().independent:
         pytest.skip("between processes its runs are not alike; tests/train runs them")
 
     def work(host):
@@ -167,7 +167,7 @@ def test_the_mean_stays_where_that_is_claimed(begin, make):
 
 @pytest.mark.parametrize("simulated", [False, True])
 def test_stopped_at_any_checkpoint_it_goes_on_to_the_bit(begin, simulated, make):
-    if make().free and not simulated:
+    if make().independent and not simulated:
         pytest.skip("the same as in simulated time")
 
     def start():
@@ -214,7 +214,7 @@ def test_a_plan_and_a_simulation_price_it(name):
     options = strategy_options(name)(**({"average_period": period} if period else {}))
     found = predict(CLUSTER.workload, CLUSTER, 8, name, period)
     seconds = epoch_seconds(CLUSTER, 8, name, options)
-    assert found.total == pytest.approx(seconds, rel=1e-6 if not make_strategy(name).free else 0.02)
+    assert found.total == pytest.approx(seconds, rel=1e-6 if not make_strategy(name).independent else 0.02)
     assert found.exchange > 0 and not found.uncounted
     slow = dataclasses.replace(CLUSTER, between=Link(1e7, 1e-4), within=Link(1e7, 1e-5))
     assert predict(CLUSTER.workload, slow, 8, name, period).exchange > found.exchange

@@ -1,4 +1,4 @@
-"""Messages that are left in memory, and the nudge that none of them is left for good without."""
+"""Message queues in shared memory: messages come in order, and none stays unread because its reader was not woken."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def queues(number=1):
 
 def test_messages_come_whole_and_in_order_round_and_round():
     writer, reader = queues()
-    reader.attended = True
+    reader.polled = True
     left = 0
     for batch in (1, ROWS, 3, ROWS - 1, 0, 2):
         for k in range(batch):
@@ -31,7 +31,7 @@ def test_messages_come_whole_and_in_order_round_and_round():
     assert not writer.unread
 
 
-def test_what_is_not_taken():
+def test_messages_that_do_not_fit():
     writer, reader = queues(0)
     assert not writer.put(1, [0.0] * (NUMBERS + 1))
     assert all(writer.put(1, []) for _ in range(ROWS)) and not writer.put(1, [])
@@ -39,7 +39,7 @@ def test_what_is_not_taken():
     assert not queues(1)[0].unread
 
 
-def test_either_the_writer_sees_that_nobody_attends_or_the_reader_sees_the_message():
+def test_either_the_writer_sees_that_nobody_polls_or_the_reader_sees_the_message():
     """The reader goes away again and again, with a last look. When the writer has looked again, too, all that is unread has been nudged
     for."""
     writer, reader = queues()
@@ -50,7 +50,7 @@ def test_either_the_writer_sees_that_nobody_attends_or_the_reader_sees_the_messa
         nonlocal count
         while not ended.is_set():
             if writer.put(1, [count]):
-                if not writer.attended:
+                if not writer.polled:
                     nudged.add(count)
                 count += 1
             else:
@@ -61,11 +61,11 @@ def test_either_the_writer_sees_that_nobody_attends_or_the_reader_sees_the_messa
     try:
         thread.start()
         for _ in range(500):
-            reader.attended = True
+            reader.polled = True
             for _ in range(pause.randrange(3)):
                 time.sleep(1e-6 * pause.random())
                 found.extend(int(numbers[0]) for _, numbers in reader.take())
-            reader.attended = False
+            reader.polled = False
             found.extend(int(numbers[0]) for _, numbers in reader.take())
             for _ in range(2):  # the first may have been before
                 done.clear()

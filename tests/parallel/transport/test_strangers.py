@@ -108,11 +108,11 @@ def told(monkeypatch):
     """`told(change)`: processes tell the others `change(endpoint)` in place of where they listen."""
 
     def make(change) -> None:
-        def tell(processes, thing):
+        def allgather_json(processes, thing):
             return before(processes, {**thing, "endpoint": change(thing["endpoint"])} if "endpoint" in thing else thing)
 
-        before = sockets.tell
-        monkeypatch.setattr(sockets, "tell", tell)
+        before = sockets.allgather_json
+        monkeypatch.setattr(sockets, "allgather_json", allgather_json)
 
     return make
 
@@ -144,7 +144,7 @@ def test_nothing_is_readable_on_the_way(in_processes, told, no_shared_memory):
     assert not any(part in one for one in seen for part in parts)
 
 
-def test_who_listens_in_the_place_of_a_process_is_told_nothing(in_processes, told, monkeypatch):
+def test_a_process_that_listens_in_anothers_place_learns_nothing(in_processes, told, monkeypatch):
     """He knows no secret key; the job says which process it does not reach."""
     context = zmq.Context()
     impostor = context.socket(zmq.ROUTER)

@@ -1,4 +1,4 @@
-"""Messages between processes, memory that they share, and those who are left when one has died. The processes are threads here."""
+"""Messages between processes, shared memory, and the live group after a process has died. The processes are threads here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 from pykaldist.errors import ProcessLostError
 from pykaldist.parallel.engines.live_group import LiveGroup
-from pykaldist.parallel.transport.message_queue import ATTENDED, MessageQueue
+from pykaldist.parallel.transport.message_queue import POLLED, MessageQueue
 from pykaldist.parallel.transport.shared_memory import Slots
 from pykaldist.parallel.transport.transport import DTYPES, FAILED, Link, Transport
 
@@ -69,7 +69,7 @@ def test_messages_come_whole_and_in_order(in_processes, no_shared_memory, shared
     assert in_processes(3, work) == [2 * (len(buffers) - 2) * shared] * 3
 
 
-def test_nobody_waits_for_one_who_does_not_read(in_processes):
+def test_no_sender_waits_for_a_process_that_does_not_read(in_processes):
     """Far more than the system holds of a connection, for one who does not read for a while."""
     count = 20_000
 
@@ -148,13 +148,13 @@ class Computing:
                 those.barrier()
                 found = None
             else:
-                heard.transport._heed = lambda *message: (heard.messages.append(message), heard.transport.send(0, NOTE))
-                with heard.transport.attending():
+                heard.transport._handle_message = lambda *message: (heard.messages.append(message), heard.transport.send(0, NOTE))
+                with heard.transport.polling():
                     those.barrier()
                     those.barrier()
                     before = [message[2] for message in heard.messages]
                     if looks:
-                        heard.transport.look()
+                        heard.transport.poll()
                         assert not heard.transport._links[0].inbox.unread
                 found = before, [message[2] for message in heard.messages]
             those.barrier()
@@ -170,7 +170,7 @@ def send(heard, *numbers, **more):
 
 
 @pytest.mark.parametrize("looks", [True, False])
-def test_who_attends_finds_what_is_left_when_it_looks_or_has_computed(in_processes, looks):
+def test_a_polling_process_finds_messages_when_it_polls_or_has_computed(in_processes, looks):
     def ask(heard):
         send(heard, 1)
         send(heard, 2)
@@ -180,7 +180,7 @@ def test_who_attends_finds_what_is_left_when_it_looks_or_has_computed(in_process
     assert (done.before, done.after) == ([], [[1.0], [2.0]])
 
 
-def test_who_comes_to_wait_wakes_him(in_processes):
+def test_a_process_that_begins_to_wait_wakes_the_reader(in_processes):
     def ask(heard):
         send(heard, 1)
         with heard.transport.changed:
@@ -189,7 +189,7 @@ def test_who_comes_to_wait_wakes_him(in_processes):
     assert Computing(in_processes, ask).before == [[1.0]]
 
 
-def test_who_waits_already_wakes_him_for_what_its_reading_thread_leaves(in_processes):
+def test_a_waiting_process_wakes_the_reader_for_messages_of_its_reading_thread(in_processes):
     def ask(heard):
         def wait():
             with heard.transport.changed:
@@ -205,21 +205,21 @@ def test_who_waits_already_wakes_him_for_what_its_reading_thread_leaves(in_proce
     assert Computing(in_processes, ask).before == [[1.0]]
 
 
-def test_what_was_left_is_heard_before_what_comes_by_the_connection(in_processes):
+def test_queued_messages_come_before_those_of_the_connection(in_processes):
     def ask(heard):
         send(heard, 1)
-        send(heard, *range(20))  # too long for a mailbox
+        send(heard, *range(20))  # too long for a message queue
         heard.wait(lambda: len(heard.messages) == 2)
 
     assert Computing(in_processes, ask).before == [[1.0], list(range(20))]
 
 
-def test_who_leaves_a_message_for_one_who_just_goes_wakes_him(in_processes, monkeypatch):
-    """It is attended when the message is left, and not any more when the writer looks again; the reader has had its last look."""
+def test_a_reader_that_just_stops_polling_is_woken(in_processes, monkeypatch):
+    """It is polled when the message is left, and not any more when the writer looks again; the reader has had its last look."""
 
     def put(self, kind, numbers):
         left = MessageQueue.put(self, kind, numbers)
-        self._marks[ATTENDED] = False
+        self._marks[POLLED] = False
         return left
 
     def ask(heard):
@@ -230,13 +230,13 @@ def test_who_leaves_a_message_for_one_who_just_goes_wakes_him(in_processes, monk
     assert Computing(in_processes, ask).before == [[1.0]]
 
 
-def test_one_who_dies_attending_is_left_alone(in_processes, monkeypatch):
+def test_a_process_that_dies_while_polling_is_not_woken(in_processes, monkeypatch):
     """Nothing is left for it or queued any more, and what it was granted is lent again."""
 
     def work(those):
         heard = Heard(those)
         if those.rank == 1:
-            with heard.transport.attending():
+            with heard.transport.polling():
                 those.barrier()
                 cut(heard.transport)
                 those.barrier()
@@ -284,7 +284,7 @@ def test_a_process_that_ends_is_lost_and_one_that_fails_ends_the_others(in_proce
 
 
 def together(those):
-    """LiveGroup and whom they lose."""
+    """Live groups, and the processes that they lose."""
     box = {}
     lost = []
     transport = Transport(those, lambda peer, kind, numbers, buffer: box["group"].deliver(peer, numbers, buffer), lost.append)
@@ -293,11 +293,11 @@ def together(those):
     return transport, box["group"]
 
 
-def test_survivors_exchange_as_any_processes_do(in_processes):
+def test_a_live_group_exchanges_as_any_processes_do(in_processes):
     def work(those):
         transport, group = together(those)
-        twin = group.twin()
-        for exchange in (group, twin):
+        other = group.duplicate()
+        for exchange in (group, other):
             buffer = torch.arange(5.0) * (those.rank + 1)
             exchange.sum(buffer, 0.5)
             assert torch.equal(buffer, torch.arange(5.0) * 3)
@@ -315,7 +315,7 @@ def test_survivors_exchange_as_any_processes_do(in_processes):
 
 
 @pytest.mark.parametrize("dead", [1, 3])
-def test_survivors_go_on_and_agree_who_they_are(in_processes, dead):
+def test_a_live_group_goes_on_and_agrees_who_is_in_it(in_processes, dead):
     def work(those):
         transport, group = together(those)
         assert group.control([1.0])[0] == 4
@@ -324,7 +324,7 @@ def test_survivors_go_on_and_agree_who_they_are(in_processes, dead):
             return None
         sizes = {float(group.control([1.0])[0]) for _ in range(200)}
         with transport.changed:
-            transport.changed.wait_for(lambda: dead in transport.gone, 20)
+            transport.changed.wait_for(lambda: dead in transport.dead, 20)
         group.barrier()
         assert sizes <= {3.0, 4.0} and group.control([1.0])[0] == 3 and group.size == 3
         assert [int(part[0]) for part in group.gather(torch.tensor([those.rank]))] == group.members == [p for p in range(4) if p != dead]

@@ -1,4 +1,4 @@
-"""Alignments of other systems, one module a format. Each gives its utterances as labels a frame or as intervals of time.
+"""Readers of alignments of other systems, one module a format. Each gives an utterance as labels a frame or as intervals of time.
 
 A module has `recognises(path) -> bool` and `read(path, options) -> Source`; `open_source` asks them in the order of `FORMATS`.
 """
@@ -15,7 +15,7 @@ FORMATS = ("kaldi_dir", "textgrid", "numpy_labels", "ctm", "label_archive")
 
 
 def open_source(path: Path, options: SourceOptions) -> Source:
-    """The source at `path`, of whichever format it is; raises UserError where it is of none."""
+    """Open the source at `path` in the format that it has; raises UserError where it has none of them."""
     if not path.exists():
         raise UserError(f"{path} does not exist; give an alignment directory, an archive, a CTM, TextGrids or numpy labels.")
     for name in FORMATS:

@@ -1,4 +1,4 @@
-"""What a source of alignments gives."""
+"""The types that every source of alignments gives: labels a frame, intervals of time, and the source itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pykaldist.options import option
 
 @dataclass
 class SourceOptions:
-    """How a source is read."""
+    """The options for reading a source."""
 
     labels: str = option("auto", "what the labels are, where that cannot be told from them", ("auto", "pdf", "phone", "word"))
     frame_shift: float = option(0.01, "seconds from frame to frame, for sources that have times")
@@ -34,8 +34,10 @@ class Interval:
 
 @dataclass
 class Frames:
-    """A label a frame: transition_ids, pdfs or phones as int32; or phones as strings. `kind` is transition_id, pdf, phone, or label:
-    integers of which only the source as a whole says whether they are pdfs or phones."""
+    """An alignment with one label a frame: transition_ids, pdfs or phones as int32; or phones as strings.
+
+    `kind` is transition_id, pdf, phone, or label: integers of which only the source as a whole says whether they are pdfs or phones.
+    """
 
     kind: str
     values: np.ndarray
@@ -43,8 +45,11 @@ class Frames:
 
 @dataclass
 class Times:
-    """Intervals in the order of time: `phones`, or `words` where there are no phones, or both; or `labels`, one of the two. `end` is
-    where the recording ends, if the source says so."""
+    """An alignment as intervals in the order of time.
+
+    They are `phones`, or `words` where there are no phones, or both; or `labels`, one of the two. `end` is where the recording ends, if
+    the source says so.
+    """
 
     phones: list[Interval] | None = None
     words: list[Interval] | None = None
@@ -60,13 +65,13 @@ class Source(Protocol):
     system_dir: Path | None
 
     def utterances(self) -> Iterator[tuple[str, Frames | Times]]:
-        """(utterance or recording, what is known of it), each once; raises UserError for a damaged file."""
+        """Iterate over (utterance or recording, its alignment), each once; raises UserError for a damaged file."""
         ...
 
 
 @dataclass
 class PlainSource:
-    """A source without a system behind it."""
+    """A source that does not come with the system that made it."""
 
     format: str
     items: Iterator[tuple[str, Frames | Times]]

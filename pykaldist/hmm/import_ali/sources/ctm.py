@@ -17,6 +17,7 @@ _LINES_LOOKED_AT = 50
 
 
 def recognises(path: Path) -> bool:
+    """Whether `path` is a CTM file, or a directory of such."""
     return bool(_files(path))
 
 
@@ -47,6 +48,7 @@ def _interval(row: list[str]) -> Interval | None:
 
 
 def read(path: Path, options: SourceOptions) -> PlainSource:
+    """Open the CTM files at `path` as a source."""
     return PlainSource("CTM", _utterances(_files(path), options))
 
 

@@ -10,6 +10,7 @@ from pykaldist.hmm.import_ali.sources.base import Frames, SourceOptions
 
 
 def recognises(path: Path) -> bool:
+    """Whether `path` is an alignment directory."""
     return path.is_dir() and bool(archives(path, "ali") or archives(path, "ali_pdf"))
 
 
@@ -28,4 +29,5 @@ class KaldiDir:
 
 
 def read(path: Path, options: SourceOptions) -> KaldiDir:
+    """Open the alignment directory `path` as a source."""
     return KaldiDir(path)

@@ -20,6 +20,7 @@ _SUFFIXES = (".ark", ".txt", ".gz", ".ali")
 
 
 def recognises(path: Path) -> bool:
+    """Whether `path` is a file, or a directory with archives of labels."""
     return path.is_file() or bool(_files(path))
 
 
@@ -28,6 +29,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def read(path: Path, options: SourceOptions) -> PlainSource:
+    """Open the archives of labels at `path` as a source."""
     files = _files(path)
     for file in files:
         if file.name.startswith("ali.") and options.labels == "auto":
@@ -68,7 +70,7 @@ def _text_entries(path: Path) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def labels_array(fields: list[str]) -> np.ndarray:
-    """Integers where all fields are such, else strings."""
+    """Labels as an array: integers where all fields are integers, else strings."""
     try:
         return np.array(fields, dtype=np.int64).astype(np.int32)
     except ValueError:

@@ -17,10 +17,12 @@ from pykaldist.io.archive import NUMPY_DAMAGE, reason
 
 
 def recognises(path: Path) -> bool:
+    """Whether `path` is an `.npz` file, or a directory of `.npy` files."""
     return path.suffix == ".npz" or (path.is_dir() and any(path.glob("*.npy")))
 
 
 def read(path: Path, options: SourceOptions) -> PlainSource:
+    """Open the arrays at `path` as a source."""
     kind = kind_of(path.name if options.labels == "auto" else options.labels)
     arrays = _npz(path) if path.suffix == ".npz" else ((p.stem, _load(p)) for p in sorted(path.glob("*.npy")))
     return PlainSource("numpy labels", ((utt, _frames(path, utt, array, kind)) for utt, array in arrays))

@@ -18,6 +18,7 @@ _TOKEN = re.compile(r'"((?:[^"]|"")*)"|(?<!\S)(-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)
 
 
 def recognises(path: Path) -> bool:
+    """Whether `path` is a TextGrid file, or a directory of such."""
     return path.suffix.lower() == ".textgrid" or (path.is_dir() and next(_files(path), None) is not None)
 
 
@@ -26,6 +27,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def read(path: Path, options: SourceOptions) -> PlainSource:
+    """Open the TextGrid files at `path` as a source."""
     return PlainSource("TextGrid", ((file.stem, _times(file, options)) for file in _files(path)))
 
 
@@ -46,7 +48,7 @@ def _tier(path: Path, tiers: dict[str, list[Interval]], name: str) -> list[Inter
 
 
 def parse(path: Path) -> tuple[dict[str, list[Interval]], float]:
-    """The interval tiers of a file by name, and where it ends in seconds; raises UserError for a file of another form."""
+    """Read a TextGrid file: its interval tiers by name, and where it ends in seconds; raises UserError for a file of another form."""
     content = path.read_bytes()
     try:
         text = content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")

@@ -1,2 +1,3 @@
-"""What all strategies have in common: `strategy.py`, the base class; `asynchronous.py`, of those that do not wait; `registry.py`, by
-name."""
+"""What all strategies have in common: `strategy.py`, the base class; `asynchronous.py`, the base class of asynchronous strategies;
+`registry.py`, which finds strategies by name.
+"""

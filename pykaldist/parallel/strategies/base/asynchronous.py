@@ -1,4 +1,4 @@
-"""What asynchronous strategies have in common: who trains on which minibatches."""
+"""The base class of asynchronous strategies, and the option by which workers share the minibatches."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ from pykaldist.parallel.strategies.base.strategy import Strategy
 
 @dataclass
 class WorkOptions:
-    """Who trains on what. Either way, every frame is trained on once an epoch."""
+    """Which worker trains on which minibatches. In each case every frame is trained on once in an epoch."""
 
-    work: str = option("queue", "a worker that is through with its part of the data goes on with others' (queue), or rests (shards)",
+    work: str = option("queue", "a worker that has finished its part of the data goes on with others' (queue), or rests (shards)",
                        ("queue", "shards"))
 
 
 class Asynchronous(Strategy):
+    """A strategy whose workers do not wait for each other."""
+
     options: WorkOptions
     asynchronous = True
     one_model = False
 
     @property
     def queue(self) -> bool:
+        """True where a worker that has finished its own part of the data goes on with minibatches of other parts."""
         return self.options.work == "queue"
 
     def contract(self, workers: int, minibatch_size: int) -> list[tuple[str, str]]:

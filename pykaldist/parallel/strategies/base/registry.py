@@ -1,4 +1,4 @@
-"""The strategies by their names, found by their files in `parallel/strategies`."""
+"""The strategies by name. They are found by their files in `parallel/strategies`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pykaldist.parallel.strategies.base.strategy import Strategy
 
 
 def strategies() -> list[str]:
-    """The names that `make_strategy` takes."""
+    """The names of all strategies."""
     return sorted(p.stem for p in Path(__file__).parents[1].glob("*.py") if p.stem != "__init__")
 
 
 def strategy_class(name: str) -> type[Strategy]:
-    """A strategy's class by its name."""
+    """The class of a strategy, by its name."""
     module = importlib.import_module(f"pykaldist.parallel.strategies.{name}")
     classes = [c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__]
     found = [c for c in classes if issubclass(c, Strategy)]
@@ -24,11 +24,11 @@ def strategy_class(name: str) -> type[Strategy]:
 
 
 def strategy_options(name: str) -> type:
-    """The dataclass of a strategy's options."""
+    """The options dataclass of a strategy, by its name."""
     cls = strategy_class(name)
     return getattr(importlib.import_module(cls.__module__), f"{cls.__name__}Options")
 
 
 def make_strategy(name: str, options: Any = None) -> Strategy:
-    """A strategy by its name; without `options`, with its defaults."""
+    """Make a strategy, by its name; without `options`, with its default options."""
     return strategy_class(name)(strategy_options(name)() if options is None else options)

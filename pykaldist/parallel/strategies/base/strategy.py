@@ -1,7 +1,7 @@
-"""A strategy: what workers exchange, and when; nothing else.
+"""The base class of all strategies. A strategy says what workers exchange, and when, and nothing else.
 
-One file each under `strategies/`: a class that derives from Strategy, found by the file's name, and its options, a dataclass named as the
-class with `Options` behind it. One object for each worker.
+Each strategy is one file under `strategies/`: a class that derives from Strategy, found by the file's name, and a dataclass of its options,
+whose name is that of the class with `Options` behind it. Each worker has a strategy object of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pykaldist.parallel.fabric.worker import Worker
 
 @dataclass
 class PeriodOptions:
-    """How long a worker trains by itself between exchanges."""
+    """How long a worker trains by itself between two exchanges."""
 
     average_period: int = option(10, "minibatches of a worker between exchanges; 0: a block of the N x M partition (--blocks)")
     average_frames: int = option(0, "frames of a worker between exchanges, in place of minibatches")
@@ -33,11 +33,11 @@ class PeriodOptions:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)} is negative.")
 
     def minibatches(self, minibatch_size: int) -> int:
-        """The period, 0 for blocks."""
+        """The period in minibatches; 0 for blocks."""
         return -(-self.average_frames // minibatch_size) or self.average_period
 
     def shorter(self) -> str:
-        """How to make it shorter, in words."""
+        """How a user can make the period shorter, in words."""
         name = "average_frames" if self.average_frames else "average_period"
         was = getattr(self, name)
         return f"shorten --{name.replace('_', '-')} (was {was})" if was else "give --average-period (was a block)"
@@ -51,9 +51,9 @@ class PeriodOptions:
 
 @dataclass
 class Round:
-    """`minibatches` to be trained on by this worker, 0 where its shard is used up.
+    """One round of training: this worker trains on `minibatches` minibatches, 0 where its part of the data is used up.
 
-    `fraction` of the epoch's rounds were before it; `last`: none is after it.
+    `fraction` is the part of the epoch's rounds before this one. `last`: no round of this epoch follows.
     """
 
     minibatches: int
@@ -62,7 +62,7 @@ class Round:
 
 
 def on_device(device: torch.device, state: Any) -> Any:
-    """A state with its tensors on a device."""
+    """Copy a state, with all its tensors, to a device."""
     if isinstance(state, Tensor):
         return state.to(device)
     if isinstance(state, dict):
@@ -71,38 +71,38 @@ def on_device(device: torch.device, state: Any) -> Any:
 
 
 class Strategy(ABC):
-    """A coroutine over one worker; state that outlives an epoch is in its `state_dict()`.
+    """What workers exchange, and when: a coroutine over one worker. State that has to outlive an epoch is in `state_dict()`.
 
-    What a strategy says of itself stands here; every table, help text, plan and simulation takes it from here. The first line of its file
-    says what it is.
-    `lr_scale`: how the learning rate follows the number of workers N where the user does not say: none, linear (N) or sqrt.
+    All that other parts need to know about a strategy is said here: tables, help texts, plans and simulations take it from here. The first
+    line of the strategy's file says what it is. `lr_scale` says how the learning rate follows the number of workers N where the user does
+    not say: none, linear (N) or sqrt.
     """
 
     lr_scale: str
-    ships_gradients = False  # every update is made of all workers' minibatches
-    asynchronous = False  # gradients may be of an older model than they are applied to
+    ships_gradients = False  # every update uses the minibatches of all workers
+    asynchronous = False  # a gradient may belong to an older model than the one that it changes
     one_model = True  # after each exchange all workers have the same model
-    keeps_mean = False  # exchanges leave the mean over the workers' models as it is
-    advice = ""  # what to know of it beside what it takes, for a plan
+    keeps_mean = False  # exchanges do not change the mean of the workers' models
+    advice = ""  # what a user should know, beside its costs, when a plan recommends it
 
-    free: Any = False  # workers do not make the same requests, but go each their own way
-    survives: Any = False  # where a worker dies, the others can finish without it, if it is not one of the `essential`
+    independent: Any = False  # each worker makes its own requests, whatever the others do
+    fault_tolerant: Any = False  # when a worker dies, the others finish without it, unless it is `essential`
     essential: Any = range(0)
-    remembers: tuple[str, ...] = ()  # attributes that a checkpoint holds: tensors, numbers, None
+    remembers: tuple[str, ...] = ()  # names of the attributes that a checkpoint holds: tensors, numbers, None
 
     def __init__(self, options: Any = None) -> None:
         self.options = options
 
     @abstractmethod
     async def epoch(self, worker: Worker, fabric: Fabric) -> None:
-        """Train the worker through its epoch."""
+        """Train the worker through one epoch."""
 
     async def rounds(self, worker: Worker, fabric: Fabric, period: int) -> AsyncIterator[Round]:
-        """Rounds of up to `period` minibatches, as many for every worker as the one with most minibatches left needs; with a period of 0,
-        rounds of a block each.
+        """Yield rounds of up to `period` minibatches, or of a block each with a period of 0. All workers have the same number of rounds.
 
-        A worker whose shard is used up takes part in the remaining rounds with none. Each round but the last ends, after what the caller
-        does with it, in a safe point; after the last one the epoch is over, and with it comes a checkpoint.
+        This is the number that the worker with the most minibatches left needs. A worker whose part of the data is used up takes part in
+        the remaining rounds with no minibatches. Each round but the last ends, after what the caller does with it, in a safe point. After
+        the last round the epoch is over, and the trainer takes a checkpoint.
         """
         minibatches = worker.sampler.minibatches
         ends = worker.sampler.block_ends(worker.epoch) if period == 0 else \
@@ -116,32 +116,33 @@ class Strategy(ABC):
                 await fabric.safe_point()
 
     async def by_itself(self, worker: Worker, fabric: Fabric) -> None:
-        """The epoch of a worker that is the only one."""
+        """Train through an epoch without any exchange, where there is only one worker."""
         async for round in self.rounds(worker, fabric, 1):
             for _ in range(round.minibatches):
                 await fabric.compute(worker.step)
 
     def cycle(self, workers: int, minibatch_size: int) -> int:
-        """Minibatches of a worker after which so many workers exchange in the same way again, for a dry run."""
+        """Minibatches of a worker after which the exchanges between so many workers repeat, for a dry run."""
         return (self.options.minibatches(minibatch_size) if hasattr(self.options, "minibatches") else 0) or 1
 
     def contract(self, workers: int, minibatch_size: int) -> list[tuple[str, str]]:
-        """What it does to a run of so many workers, as rows of the table at a run's start."""
+        """What the strategy means for a run of so many workers, as rows (name, text) of the table at the start of a run."""
         return [("averaging period", self.options.described(workers, minibatch_size))] if isinstance(self.options, PeriodOptions) else []
 
-    def steadier(self) -> list[str]:
-        """What a user can change, beside the rate, where training diverges: in words, with its options."""
+    def remedies(self) -> list[str]:
+        """What a user can change, beside the rate, when training diverges: in words, with the options."""
         return [self.options.shorter()] if isinstance(self.options, PeriodOptions) else []
 
     def rejected(self) -> None:  # noqa: B027  # most strategies remember nothing of the model
-        """The schedule went back to an earlier model."""
+        """Note that the schedule went back to an earlier model."""
 
     def to(self, device: torch.device) -> None:
-        """Move what it remembers to the workers' device, from a checkpoint on the host."""
+        """Move the attributes in `remembers` to the workers' device, from a checkpoint on the host."""
         for name in self.remembers:
             setattr(self, name, on_device(device, getattr(self, name)))
 
     def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint has to hold of the strategy."""
         return {name: getattr(self, name) for name in self.remembers}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

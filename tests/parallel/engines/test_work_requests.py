@@ -1,4 +1,4 @@
-"""Who asks process 0 for minibatches, how far ahead, and how a job comes to rest meanwhile. The tests carry two processes' messages."""
+"""Work requests: asking process 0 for minibatches, prefetching, and pauses of a job. The tests carry the messages of two processes."""
 
 from __future__ import annotations
 
@@ -9,71 +9,71 @@ from types import SimpleNamespace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykaldist.parallel.engines.work_requests import Question, Questions
-from pykaldist.parallel.fabric.minibatch_queue import Work
+from pykaldist.parallel.engines.work_requests import WorkRequest, WorkRequests
+from pykaldist.parallel.fabric.minibatch_queue import MinibatchQueue
 
 
 class Pair:
-    """Processes 0 and 1 with a worker each; `answers[k]` is what worker k was told last, `places[k]` what it was pointed at."""
+    """Processes 0 and 1 with a worker each. `answers[k]`: the last answer to worker k; `minibatch_of[k]`: its last minibatch."""
 
     def __init__(self, counts):
-        self.wished, self.mail, self.answers, self.places = 0, deque(), [None, None], [None, None]
+        self.wished, self.mail, self.answers, self.minibatch_of = 0, deque(), [None, None], [None, None]
         self.both = []
         for rank in range(2):
-            host = SimpleNamespace(between=SimpleNamespace(rank=rank), ranks=range(rank, rank + 1), living=[0, 1], hosting=lambda r: r,
-                                   wish=lambda: self.wished)
+            host = SimpleNamespace(job_processes=SimpleNamespace(rank=rank), ranks=range(rank, rank + 1), living=[0, 1],
+                                   hosting=lambda r: r, wish=lambda: self.wished)
             host.transport = SimpleNamespace(
                 send=lambda to, kind, numbers, rank=rank: self.mail.append((to, kind, list(map(float, numbers)))))
-            self.both.append(Questions(host, lambda _, answer, rank=rank: self.be_told(rank, answer),
-                                       lambda _, place, rank=rank: self.places.__setitem__(rank, place)))
-        self.books = Work(counts)
-        self.both[0].open(self.books)
+            self.both.append(WorkRequests(host, lambda _, answer, rank=rank: self.on_answer(rank, answer),
+                                       lambda _, minibatch, rank=rank: self.minibatch_of.__setitem__(rank, minibatch)))
+        self.minibatches = MinibatchQueue(counts)
+        self.both[0].open(self.minibatches)
 
-    def be_told(self, rank, answer):
+    def on_answer(self, rank, answer):
         self.answers[rank] = [answer]
 
     def deliver(self, count=1000):
         """Carry up to so many messages."""
         while self.mail and count:
             to, kind, numbers = self.mail.popleft()
-            self.both[to].heed(kind, numbers)
+            self.both[to].handle_message(kind, numbers)
             count -= 1
 
     def ask(self, rank, takes=True):
         self.answers[rank] = None
-        self.both[rank].ask(0, Question(rank, takes, True, 0, range(rank, rank + 1), self.wished))
+        self.both[rank].ask(0, WorkRequest(rank, takes, True, 0, range(rank, rank + 1), self.wished))
 
     def go_on(self):
         """After a rest."""
         self.wished = 0
-        for questions in self.both:
-            questions.rested()
-        for questions in self.both:
-            questions.go_on()
+        for requests in self.both:
+            requests.rested()
+        for requests in self.both:
+            requests.go_on()
 
 
-def test_the_next_minibatch_is_there_when_it_is_asked_for():
+def test_the_next_minibatch_is_prefetched():
     pair = Pair([8, 8])
     pair.ask(1)
     assert pair.answers[1] is None
     pair.deliver()
-    assert pair.answers[1] == [0.0] and pair.places[1] == (1, 0)
+    assert pair.answers[1] == [0.0] and pair.minibatch_of[1] == (1, 0)
     pair.ask(1)
-    assert pair.answers[1] == [1 / 16] and pair.places[1] == (1, 1)  # with no message in between
-    assert list(pair.books._held[1]) == [(1, 0), (1, 1)]
+    assert pair.answers[1] == [1 / 16] and pair.minibatch_of[1] == (1, 1)  # with no message in between
+    assert list(pair.minibatches._held[1]) == [(1, 0), (1, 1)]
     pair.deliver()
-    assert list(pair.books._held[1]) == [(1, 1), (1, 2)]
+    assert list(pair.minibatches._held[1]) == [(1, 1), (1, 2)]
 
 
-def test_few_are_left_for_whoever_needs_them():
+def test_few_minibatches_left_are_not_prefetched():
     pair = Pair([2, 1])
     pair.ask(1)
     pair.deliver()
-    assert pair.places[1] == (1, 0) and len(pair.books._held[1]) == 1  # refused one ahead
+    assert pair.minibatch_of[1] == (1, 0) and len(pair.minibatches._held[1]) == 1  # refused one ahead
     pair.ask(1)
     assert pair.answers[1] is None
     pair.deliver()
-    assert pair.places[1] == (0, 0)
+    assert pair.minibatch_of[1] == (0, 0)
 
 
 def test_a_job_at_rest_holds_nothing():
@@ -87,17 +87,17 @@ def test_a_job_at_rest_holds_nothing():
             if 0 not in pair.both[rank].paused:
                 pair.ask(rank)
         pair.deliver()
-    assert all(0 in questions.paused for questions in pair.both)
-    assert not any(pair.books._held)
+    assert all(0 in requests.paused for requests in pair.both)
+    assert not any(pair.minibatches._held)
     pair.go_on()
     pair.deliver()
-    assert not any(questions.paused for questions in pair.both) and all(pair.answers)
+    assert not any(requests.paused for requests in pair.both) and all(pair.answers)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 9), st.integers(0, 9))
 def test_each_minibatch_is_given_once_whatever_comes_when(seed, own, others):
-    """Messages are late, checkpoints are wished for, and in the end all is done, by workers that have been told so."""
+    """Messages are late, checkpoints are wanted, and in the end all minibatches are done and all workers know it."""
     rng = random.Random(seed)
     pair, done, waits, over = Pair([own, others]), Counter(), [False, False], [False, False]
     while not all(over):
@@ -105,7 +105,7 @@ def test_each_minibatch_is_given_once_whatever_comes_when(seed, own, others):
         pair.deliver(rng.randrange(4))
         pair.wished = int(rng.randrange(10) == 0)
         if all(over[k] or 0 in pair.both[k].paused for k in (0, 1)):
-            assert not any(pair.books._held)
+            assert not any(pair.minibatches._held)
             pair.go_on()
         elif over[rank] or 0 in pair.both[rank].paused:
             pair.deliver()
@@ -120,5 +120,5 @@ def test_each_minibatch_is_given_once_whatever_comes_when(seed, own, others):
             elif answer is False:
                 over[rank] = True
             elif answer is not True:
-                done[pair.places[rank]] += 1
+                done[pair.minibatch_of[rank]] += 1
     assert done == Counter([(0, i) for i in range(own)] + [(1, i) for i in range(others)])

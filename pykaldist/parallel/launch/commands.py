@@ -1,0 +1,142 @@
+"""The commands that start the processes of a job: how many processes, on which hosts, and by mpiexec, srun or directly."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import re
+import shutil
+import socket
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from pykaldist.errors import UserError
+from pykaldist.parallel.launch.job import JobOptions, local_cores, started_by
+from pykaldist.parallel.transport.addresses import LOOPBACK_INTERFACE, variables
+
+
+def devices_here(options: JobOptions) -> int:
+    """The number of processes that this machine has room for: one for each GPU, or CPU core."""
+    return torch.cuda.device_count() if options.device != "cpu" and torch.cuda.is_available() else local_cores()
+
+
+def parse_hosts(text: str) -> list[tuple[str, int | None]]:
+    """Parse `node1,node2:4`, or a file with one host a line (`node2:4`, `node2 slots=4`), to pairs (host, number of processes on it or
+    None).
+    """
+    path = Path(text)
+    if path.is_file():
+        lines = [line.split("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        words = [line for line in lines if line]
+    else:
+        words = text.split(",")
+    hosts = []
+    for word in words:
+        match = re.fullmatch(r"([\w.-]+)(?:(?::|\s+slots=)([1-9]\d*))?", word.strip())
+        if match is None:
+            raise UserError(f"--hosts {text}: {word!r} is no host; expected node1,node2:4, or a file with one a line.")
+        hosts.append((match[1], int(match[2]) if match[2] else None))
+    if not hosts:
+        raise UserError(f"--hosts {text} names no host.")
+    return hosts
+
+
+def under_slurm() -> bool:
+    """True where srun has to start the processes."""
+    return "SLURM_JOB_ID" in os.environ and shutil.which("srun") is not None
+
+
+def num_processes(options: JobOptions) -> int:
+    """The number of processes of a job: one for each device or CPU core on each host, but not more than workers."""
+    if options.fabric == "virtual":
+        return 1
+    if options.nproc:
+        return options.nproc
+    if options.hosts:
+        room = sum(slots or devices_here(options) for _, slots in parse_hosts(options.hosts))
+    elif under_slurm():
+        room = int(os.environ.get("SLURM_NTASKS") or int(os.environ.get("SLURM_JOB_NUM_NODES", "1")) * devices_here(options))
+    else:
+        room = devices_here(options)
+    return min(options.ngpu, room)
+
+
+def several_hosts(options: JobOptions) -> bool:
+    """True where the processes of a job may be on several machines."""
+    return bool(options.hosts) or (under_slurm() and os.environ.get("SLURM_JOB_NUM_NODES") != "1")
+
+
+def needs_launcher(options: JobOptions) -> bool:
+    """True where this process has to start others, and does not train itself."""
+    return started_by() is None and num_processes(options) > 1
+
+
+@dataclass
+class Command:
+    """A command of the launcher. It starts one process of the job, or all of them."""
+
+    words: list[str]
+    env: dict[str, str] = field(default_factory=dict)
+
+
+def commands(options: JobOptions, argv: list[str], supervised: Path | None = None) -> list[Command]:
+    """The commands that start a job with the command line `pykaldist <argv>`.
+
+    `supervised` is the experiment folder of a job that goes on when one of its processes is killed: its processes get supervisors.
+    """
+    count = num_processes(options)
+    verb = [sys.executable, "-m", "pykaldist", *argv]
+    env = variables(options.interface if several_hosts(options) else LOOPBACK_INTERFACE)
+    if options.fabric in ("gloo", "nccl"):
+        if not options.hosts and not under_slurm():
+            port = str(_free_port())
+            return [Command(verb, {**env, "RANK": str(r), "WORLD_SIZE": str(count), "LOCAL_RANK": str(r), "LOCAL_WORLD_SIZE": str(count),
+                                   "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}) for r in range(count)]
+        env.update(MASTER_ADDR=_first_host(options), MASTER_PORT=str(random.randrange(20000, 30000)))
+    else:
+        if importlib.util.find_spec("mpi4py") is None:
+            raise UserError(f"--fabric mpi needs the package mpi4py, which {sys.executable} does not have; install it against your MPI "
+                            "(pip install mpi4py), or use --fabric gloo.")
+        verb = [sys.executable, "-m", "mpi4py", "-m", "pykaldist", *argv]
+    if supervised is not None:
+        verb = [sys.executable, "-m", "pykaldist.parallel.launch.supervisor", str(supervised), *verb]
+    if under_slurm() and not options.hosts:
+        return [Command(["srun", f"--ntasks={count}", "--kill-on-bad-exit=1", "--export=ALL", "--mpi=pmi2", *verb], env)]
+    starter = mpiexec(several_hosts(options))
+    if starter is None:
+        raise UserError(f"there is no mpiexec beside {sys.executable} or on PATH to start {count} processes; install mpich, or use "
+                        "--fabric gloo or --fabric virtual.")
+    where: list[str] = []
+    if options.hosts:
+        hosts = parse_hosts(options.hosts)
+        each = -(-count // len(hosts))
+        where = ["-iface", options.interface] if options.interface else []
+        where += ["-hosts", ",".join(f"{host}:{slots or each}" for host, slots in hosts)]
+    return [Command([starter, *where, "-n", str(count), *verb], env)]
+
+
+def mpiexec(several_hosts: bool = False) -> str | None:
+    """The program that starts MPI's processes: beside Python, from the mpich wheel, or on PATH. None where there is none."""
+    names = ["mpiexec"] if several_hosts else ["mpiexec.gforker", "mpiexec"]
+    beside = [path for path in map(Path(sys.executable).with_name, names) if path.is_file()]
+    return str(beside[0]) if beside else shutil.which("mpiexec")
+
+
+def _free_port() -> int:
+    """A port on the loopback address that nobody uses."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def _first_host(options: JobOptions) -> str:
+    """The host of process 0, where all processes meet."""
+    if options.hosts:
+        return parse_hosts(options.hosts)[0][0]
+    match = re.match(r"([^,\[]+)(?:\[(\w+))?", os.environ.get("SLURM_JOB_NODELIST", socket.gethostname()))
+    assert match is not None
+    return match[1] + (match[2] or "")
