@@ -9,7 +9,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,7 @@ from pykaldist.cli.train import VARIANTS
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = {"nnet": "Network", "init": "Initial weights", "schedule": "Schedule", "optimizer": "Optimiser", "strategy": "Strategy"}
 ROOT_PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
-USAGE = re.compile(r"^usage\(\) \{\n  cat <<EOF\n(Usage: (?:steps|utils)/.*?)^EOF$", re.MULTILINE | re.DOTALL)
+USAGE = re.compile(r"^usage\(\) \{\n  cat <<EOF\n(Usage: utils/.*?)^EOF$", re.MULTILINE | re.DOTALL)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -176,13 +179,27 @@ def every_verb() -> str:
     return "\n".join(lines)
 
 
+def usage(path: Path) -> str | None:
+    """What a script prints when it is called without arguments; None where it is none that a user calls, but that others source.
+
+    Several scripts of `steps` share their usage text with others, so that these are called; that of `utils` is read.
+    """
+    if not os.access(path, os.X_OK):
+        return None
+    if path.relative_to(ROOT).parts[0] == "steps":
+        env = {**os.environ, "PYKALDIST_PYTHON": sys.executable, "PYKALDIST_TOLD": "true"}
+        text = subprocess.run(["bash", str(path)], cwd=ROOT, env=env, capture_output=True, text=True, check=False).stderr
+        return text if text.startswith("Usage: ") else None
+    found = USAGE.search(path.read_text(encoding="utf-8"))
+    return re.sub(r"\\([$`\\])", r"\1", found[1]) if found else None
+
+
 def every_script() -> str:
-    """What the scripts of `steps` and `utils` print when they are called without arguments."""
+    """The usage texts of the scripts of `steps` and `utils`."""
     lines = ["# Every script", "", "A script prints this when it is called without arguments. This page is made from the scripts.", ""]
     for folder in ("steps", "utils"):
         for path in sorted((ROOT / folder).rglob("*.sh")):
-            found = USAGE.search(path.read_text(encoding="utf-8"))
-            if found:
-                usage = re.sub(r"\\([$`\\])", r"\1", found[1]).rstrip()
-                lines += [f"## {path.relative_to(ROOT)}", "", "```text", usage, "```", ""]
+            text = usage(path)
+            if text is not None:
+                lines += [f"## {path.relative_to(ROOT)}", "", "```text", text.rstrip(), "```", ""]
     return "\n".join(lines)
