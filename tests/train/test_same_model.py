@@ -25,8 +25,8 @@ OPTIONS = {
     "ma, 4 workers": ["--ngpu", "4", "--strategy", "ma", "--average-period", "3"],
     "adpsgd, simulated": ["--ngpu", "4", "--strategy", "adpsgd", "--cluster", "v100-ethernet"],
 }
-NETWORK = ["--hid-layers", "2", "--hid-dim", "24", "--splice", "1", "--minibatch-size", "16", "--optimizer", "ngsgd", "--schedule", "exponential",
-           "--learn-rate", "0.01", "--final-learn-rate", "0.002", "--num-epochs", "2", "--deterministic", "true"]
+NETWORK = ["--hid-layers", "2", "--hid-dim", "24", "--splice", "1", "--minibatch-size", "16", "--optimizer", "ngsgd", "--schedule",
+           "exponential", "--learn-rate", "0.01", "--final-learn-rate", "0.002", "--num-epochs", "2", "--deterministic", "true"]
 DIM, PDFS, LENGTH = 10, 7, 40
 
 

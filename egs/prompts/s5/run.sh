@@ -35,13 +35,13 @@ if want 2 "alignments: a monophone and a triphone GMM, or imported"; then
     steps/import_ali.sh --nj "$nj" --cmd "$cmd" $ali_opts "$ali_dir" data/train data/lang exp/ali
     utils/mkgraph.sh data/lang_test exp/ali exp/ali/graph
   else
-    steps/train_mono.sh --nj "$nj" --cmd "$cmd" ${seed:+--seed "$seed"} --totgauss 2000 data/train data/lang exp/mono
+    steps/train_mono.sh --nj "$nj" --cmd "$cmd" ${seed:+--seed "$seed"} data/train data/lang exp/mono
     steps/align_si.sh --nj "$nj" --cmd "$cmd" data/train data/lang exp/mono exp/mono_ali
     utils/mkgraph.sh data/lang_test exp/mono exp/mono/graph
     steps/decode.sh --nj "$nj" --cmd "$cmd" --skip-scoring true exp/mono/graph data/dev exp/mono/decode_dev
     steps/decode.sh --nj "$nj" --cmd "$cmd" --skip-scoring true exp/mono/graph data/test exp/mono/decode
 
-    steps/train_deltas.sh --nj "$nj" --cmd "$cmd" ${seed:+--seed "$seed"} 1000 6000 data/train data/lang exp/mono_ali exp/tri1
+    steps/train_deltas.sh --nj "$nj" --cmd "$cmd" ${seed:+--seed "$seed"} 1200 8000 data/train data/lang exp/mono_ali exp/tri1
     steps/align_si.sh --nj "$nj" --cmd "$cmd" data/train data/lang exp/tri1 exp/tri1_ali
     utils/mkgraph.sh data/lang_test exp/tri1 exp/tri1/graph
     steps/decode.sh --nj "$nj" --cmd "$cmd" --skip-scoring true exp/tri1/graph data/dev exp/tri1/decode_dev
@@ -55,25 +55,25 @@ fi
 
 if want 4 "RBM pretraining" && with_rbms; then
   steps/nnet/pretrain_dbn.sh --cmd "$cmd" --ngpu "$rbm_ngpu" --strategy "$strategy" --device "$device" ${seed:+--seed "$seed"} \
-    --hid-layers 4 --hid-dim 256 exp/dnn/store exp/dbn
+    --hid-layers 3 --hid-dim 512 exp/dnn/store exp/dbn
 fi
 
 if want 5 "network training"; then
   steps/nnet/train.sh --cmd "$cmd" --ngpu "$ngpu" --strategy "$strategy" --device "$device" \
-    ${seed:+--seed "$seed" --randomizer-seed "$seed"} ${dbn:+--dbn exp/dbn} ${warmup:+--serial-warmup 1} \
-    --hid-layers 4 --hid-dim 256 --optimizer ngsgd --schedule exponential --learn-rate 0.008 --final-learn-rate 0.0008 --num-epochs 6 \
+    ${seed:+--seed "$seed" --randomizer-seed "$seed"} ${dbn:+--dbn exp/dbn} ${warmup:+--serial-warmup 0.4} \
+    --hid-layers 3 --hid-dim 512 --optimizer ngsgd --schedule exponential --learn-rate 0.016 --final-learn-rate 0.0006 --num-epochs 4 \
     $train_opts exp/dnn/store exp/dnn
 fi
 
 if want 6 "decoding with the network"; then
-  steps/decode.sh --nj "$nj" --cmd "$cmd" --skip-scoring true "$graph" data/dev exp/dnn/decode_dev
-  steps/decode.sh --nj "$nj" --cmd "$cmd" --skip-scoring true "$graph" data/test exp/dnn/decode
+  steps/decode.sh --nj "$nj" --cmd "$cmd" --acwt 0.15 --skip-scoring true "$graph" data/dev exp/dnn/decode_dev
+  steps/decode.sh --nj "$nj" --cmd "$cmd" --acwt 0.15 --skip-scoring true "$graph" data/test exp/dnn/decode
 fi
 
 if want 7 "scoring"; then
   for system in $gmms dnn; do
-    utils/score.sh --cmd "$cmd" data/dev "$graph" exp/$system/decode_dev
-    utils/score.sh --cmd "$cmd" --dev-dir exp/$system/decode_dev data/test "$graph" exp/$system/decode  # LMWT, penalty best on data/dev
+    utils/score.sh --cmd "$cmd" --min-lmwt 2 data/dev "$graph" exp/$system/decode_dev
+    utils/score.sh --cmd "$cmd" --min-lmwt 2 --dev-dir exp/$system/decode_dev data/test "$graph" exp/$system/decode  # those best on data/dev
   done
 fi
 
