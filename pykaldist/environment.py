@@ -24,10 +24,17 @@ def release(version: str) -> tuple[int, ...]:
 
 
 def needed(pyproject: Path = PYPROJECT) -> dict[str, str]:
-    """The packages that pykaldist needs, with the oldest version that will do ('' where any will): `dependencies` of pyproject.toml."""
-    listed = re.search(r"^dependencies = \[(.*?)\]", pyproject.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    assert listed is not None, f"{pyproject} has no dependencies"
-    return {name: oldest for name, oldest in re.findall(r'"([\w.-]+)(?:>=([\d.]+))?"', listed[1])}
+    """The packages that pykaldist needs, with the oldest version that will do ('' where any will).
+
+    In a checkout these are `dependencies` of pyproject.toml; where pykaldist is installed, they are in the package's metadata.
+    """
+    if pyproject.is_file():
+        listed = re.search(r"^dependencies = \[(.*?)\]", pyproject.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+        assert listed is not None, f"{pyproject} has no dependencies"
+        lines = re.findall(r'"(.*?)"', listed[1])
+    else:
+        lines = importlib.metadata.requires("pykaldist") or []
+    return {name: oldest for line in lines for name, oldest in re.findall(r"^([\w.-]+)(?:>=([\d.]+))?", line)}
 
 
 def installed(name: str) -> str | None:
@@ -57,11 +64,12 @@ def complaint(packages: dict[str, str]) -> str:
 
 def write_stamp(stamp: Path, key: str) -> None:
     """Write the file that says that all is there; a checkout where nobody may write is asked anew every time."""
-    watched = [folder for folder in sys.path if os.path.isdir(folder) and not PYPROJECT.parent.samefile(folder)]
+    checkout = PYPROJECT.is_file()
+    watched = [folder for folder in sys.path if os.path.isdir(folder) and not (checkout and PYPROJECT.parent.samefile(folder))]
     try:
         stamp.parent.mkdir(exist_ok=True)
         temporary = stamp.with_name(f"{stamp.name}.{os.getpid()}")
-        temporary.write_text("\n".join([key, sys.executable, str(PYPROJECT), *watched]) + "\n", encoding="utf-8")
+        temporary.write_text("\n".join([key, sys.executable, *[str(PYPROJECT)] * checkout, *watched]) + "\n", encoding="utf-8")
         temporary.replace(stamp)
     except OSError:
         pass

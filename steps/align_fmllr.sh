@@ -7,4 +7,4 @@ own=(stage fmllr_update_type silence_weight)
 own_usage='  --stage <n>               # what to go on with of an interrupted alignment: 2: its first alignment, 3: its transforms (0)
   --fmllr-update-type full|diag|offset|none   # what transforms may be (full)
   --silence-weight <w>      # weight of silence in their estimation (0.0)'
-. "$(dirname "${BASH_SOURCE[0]}")/../utils/align_gmm.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../utils/shared/align_gmm.sh"

@@ -26,9 +26,9 @@ Options:
   --final-model <file>         # which rescores, with the same tree (final.mdl)
   --silence-weight <w>         # weight of silence in estimating transforms (default $silence_weight)
   --fmllr-update-type full|diag|offset|none   # what transforms may be (default $fmllr_update_type)
-  --si-dir <dir>               # lattices without adaptation that are there already, of as many jobs
   --skip-scoring true|false    # lattices only (default $skip_scoring)
   --scoring-opts <options>     # for utils/score.sh
+  --si-dir <dir>               # lattices without adaptation that are there already, of as many jobs
 EOF
 }
 

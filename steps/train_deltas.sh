@@ -5,4 +5,4 @@ writes="final.mdl, tree, the alignments ali.*.gz"
 power=0.25 cmvn_opts="" delta_opts=""
 own=(cmvn_opts delta_opts)
 own_usage='  --cmvn-opts, --delta-opts <options>  # as in Kaldi, such as "--norm-vars=true"'
-. "$(dirname "${BASH_SOURCE[0]}")/../utils/train_triphones.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../utils/shared/train_triphones.sh"

@@ -8,4 +8,4 @@ own_usage='  --mllt-iters <list>       # iterations that estimate MLLT (2 4 6 12
   --dim <n>                 # dimensions that LDA leaves (40)
   --splice-opts <options>   # such as "--left-context=3 --right-context=3" (4 on each side)
   --cmvn-opts <options>     # as in Kaldi, such as "--norm-vars=true"'
-. "$(dirname "${BASH_SOURCE[0]}")/../utils/train_triphones.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../utils/shared/train_triphones.sh"

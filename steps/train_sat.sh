@@ -8,4 +8,4 @@ own=(fmllr_iters fmllr_update_type silence_weight)
 own_usage='  --fmllr-iters <list>      # iterations that estimate fMLLR (2 4 6 12)
   --fmllr-update-type full|diag|offset|none   # what transforms may be (full)
   --silence-weight <w>      # weight of silence in their estimation (0.0)'
-. "$(dirname "${BASH_SOURCE[0]}")/../utils/train_triphones.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../utils/shared/train_triphones.sh"

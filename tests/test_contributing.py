@@ -53,7 +53,8 @@ def test_the_general_suite_takes_the_example_up(copied, root, tmp_path):
     shutil.copytree(root / "tests", tmp_path / "library" / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(root / name, tmp_path / "library")
-    command = [sys.executable, "-m", "pytest", "-q", "tests/parallel/strategies/test_every_strategy.py", "-k", "soft", "-p", "no:cacheprovider"]
+    suite = "tests/parallel/strategies/test_every_strategy.py"
+    command = [sys.executable, "-m", "pytest", "-q", suite, "-k", "soft", "-p", "no:cacheprovider"]
     done = subprocess.run(command, env=copied, cwd=tmp_path / "library", capture_output=True, text=True, timeout=240)
     assert "1 failed" in done.stdout and "no page has a table's row" in done.stdout, done.stdout[-2000:]  # which it owes
     assert int(re.search(r"(\d+) passed", done.stdout)[1]) >= 9

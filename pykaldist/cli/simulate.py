@@ -6,9 +6,9 @@ r"""Train with chosen strategies on simulated clusters, and draw loss against si
 Every combination is a run of `pykaldist train` in a folder of its own, with its output in train.log there; run again, those that are
 finished stay. One worker is trained once for each cluster. What is left: curves.csv, times.csv, curves.png, and a table.
 
-Without a store nothing is trained, and nothing written: a table of the time that an epoch of the cluster file's own workload takes.
+Without a store nothing is trained: a table of the time that an epoch of the cluster file's own workload takes, and with --plot a picture.
 
-  pykaldist simulate --strategies "hadpsgd,adpsgd --pattern ring" --ngpus 8,64 --clusters v100-ethernet
+  pykaldist simulate --strategies "hadpsgd,adpsgd --pattern ring" --ngpus 8,64 --clusters v100-ethernet --plot speed_ups.png
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pykaldist.options import add_options, from_args, numbers
 from pykaldist.parallel.clusters.cluster import Cluster
 from pykaldist.parallel.planning.dry_run import epoch_seconds
 from pykaldist.parallel.strategies.base.registry import strategies, strategy_options
-from pykaldist.report.simulate import Run, read_run, render, render_epochs, write
+from pykaldist.report.simulate import Run, draw_epochs, read_run, render, render_epochs, write
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clusters", default="v100-ethernet", help="cluster files, or names of known ones")
     parser.add_argument("--accuracies", default="", help="held-out frame accuracies, in %%, the time to which is wanted")
     parser.add_argument("--train-options", default="", help="of `pykaldist train`, for all runs")
+    parser.add_argument("--plot", type=Path, help="without a store: PNG to draw the speed-ups into")
     parser.add_argument("store", type=Path, nargs="?", help="folder with the frame stores train and dev")
     parser.add_argument("folder", type=Path, nargs="?", help="folder to write")
 
@@ -49,6 +50,8 @@ def run(args: argparse.Namespace) -> None:
         return
     if args.folder is None:
         raise UserError(f"{args.store} is given and no folder to write; give both, or neither to train nothing.")
+    if args.plot is not None:
+        raise UserError(f"--plot {args.plot} is for predictions without a store; with one, curves.png in {args.folder} is drawn.")
     combinations = [(cluster, strategy, n) for cluster in args.clusters.split(",") for n in sorted(map(int, args.ngpus.split(",")))
                     for strategy in (chosen if n > 1 else ["local"])]
     runs: list[Run] = []
@@ -86,6 +89,9 @@ def _predict(args: argparse.Namespace, chosen: list[str]) -> None:
             for strategy, (name, options) in given.items():
                 epochs[cluster.name, strategy, ngpu] = epoch_seconds(cluster, ngpu, name, options)
     print(render_epochs(epochs))
+    if args.plot is not None:
+        draw_epochs(epochs, args.plot)
+        print(f"plot in {args.plot}; all times are simulated")
 
 
 def _parsed(strategy: str) -> tuple[str, object]:

@@ -135,15 +135,58 @@ def _write_csv(path: Path, heads: list[str], rows: list[dict[str, Any]]) -> None
     write_text(path, text.getvalue())
 
 
-def _draw(runs: Sequence[Run], rows: list[dict[str, Any]], path: Path) -> None:
-    """Draw held-out loss against epochs and against simulated hours, and speed-up against N; a row of pictures a cluster."""
+def draw_epochs(epochs: dict[tuple[str, str, int], float], path: Path) -> None:
+    """Draw a PNG of speed-up against N, a picture a cluster; `epochs` as in `render_epochs`. Raises UserError without matplotlib."""
+    plt = _pyplot(path)
+    clusters = list(dict.fromkeys(cluster for cluster, _, _ in epochs))
+    figure, axes = plt.subplots(1, len(clusters), figsize=(6.5 * len(clusters), 4.5), squeeze=False)
+    for axis, cluster in zip(axes[0], clusters, strict=True):
+        here = {(strategy, ngpu): epochs[cluster, "local", 1] / seconds for (name, strategy, ngpu), seconds in epochs.items()
+                if name == cluster}
+        names = list(dict.fromkeys(strategy for strategy, ngpu in here if ngpu > 1))
+        _speed_ups(axis, cluster, {name: [(1, 1.0), *((n, gain) for (strategy, n), gain in here.items() if strategy == name and n > 1)]
+                                   for name in names})
+    _save(plt, figure, path)
+
+
+def _pyplot(path: Path) -> Any:
+    """Return matplotlib.pyplot, for pictures in files; raises UserError where it is not installed."""
     try:
         import matplotlib
     except ImportError as error:
-        raise UserError(f"{path} cannot be drawn without matplotlib; install it (requirements.txt). {CURVES} is there.") from error
+        raise UserError(f"{path} cannot be drawn without matplotlib; install it (requirements.txt).") from error
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
+    return plt
+
+
+def _speed_ups(axis: Any, cluster: str, gains: dict[str, list[tuple[int, float]]]) -> None:
+    """Draw each strategy's speed-ups (N, over one worker), beside N itself."""
+    for strategy, points in gains.items():
+        axis.plot(*zip(*points, strict=True), marker="o", label=strategy)
+    most = max((n for points in gains.values() for n, _ in points), default=1)
+    axis.plot([1, most], [1, most], color="grey", linestyle=":", label="N")
+    _label(axis, cluster, "workers", "speed-up of an epoch, simulated")
+
+
+def _label(axis: Any, title: str, below: str, beside: str) -> None:
+    axis.set_title(title)
+    axis.set_xlabel(below)
+    axis.set_ylabel(beside)
+    axis.legend(fontsize=7)
+
+
+def _save(plt: Any, figure: Any, path: Path) -> None:
+    figure.tight_layout()
+    with atomic_open(path, "wb") as stream:
+        figure.savefig(stream, dpi=110, format="png")
+    plt.close(figure)
+
+
+def _draw(runs: Sequence[Run], rows: list[dict[str, Any]], path: Path) -> None:
+    """Draw held-out loss against epochs and against simulated hours, and speed-up against N; a row of pictures a cluster."""
+    plt = _pyplot(path)
     clusters = list(dict.fromkeys(run.cluster for run in runs))
     figure, axes = plt.subplots(len(clusters), 3, figsize=(16, 4.5 * len(clusters)), squeeze=False)
     for (epochs, hours, gains), cluster in zip(axes, clusters, strict=True):
@@ -153,19 +196,11 @@ def _draw(runs: Sequence[Run], rows: list[dict[str, Any]], path: Path) -> None:
             epochs.plot([line["epoch"] for line in run.lines], losses, marker=".", label=label)
             hours.plot([now / 3600 for now in run.seconds], losses, marker=".", label=label)
         here = [row for row in rows if row["cluster"] == cluster and row["speed_up"]]
-        for strategy in dict.fromkeys(row["strategy"] for row in here if row["ngpu"] > 1):
-            points = [(row["ngpu"], row["speed_up"]) for row in here if row["strategy"] == strategy or row["ngpu"] == 1]
-            gains.plot(*zip(*sorted(points), strict=True), marker="o", label=strategy)
-        most = max((row["ngpu"] for row in here), default=1)
-        gains.plot([1, most], [1, most], color="grey", linestyle=":", label="N")
-        for axis, below in ((epochs, "epochs"), (hours, "hours, simulated"), (gains, "workers")):
-            axis.set_xlabel(below)
-            axis.set_ylabel("speed-up of an epoch, simulated" if axis is gains else "held-out loss")
-            axis.set_title(cluster)
-            axis.legend(fontsize=7)
+        points = [(row["strategy"], row["ngpu"], row["speed_up"]) for row in here]
+        _speed_ups(gains, cluster, {name: sorted((n, gain) for strategy, n, gain in points if strategy == name or n == 1)
+                                    for name in dict.fromkeys(strategy for strategy, n, _ in points if n > 1)})
+        _label(epochs, cluster, "epochs", "held-out loss")
+        _label(hours, cluster, "hours, simulated", "held-out loss")
         epochs.xaxis.get_major_locator().set_params(integer=True)
         hours.set_xscale("log")
-    figure.tight_layout()
-    with atomic_open(path, "wb") as stream:
-        figure.savefig(stream, dpi=110, format="png")
-    plt.close(figure)
+    _save(plt, figure, path)

@@ -14,24 +14,12 @@ Options are those of \`pykaldist pretrain-dbn\` (\`pykaldist pretrain-dbn --help
   --rbm-lrate <rate>       # of Bernoulli-Bernoulli RBMs (0.4)
   --rbm-lrate-low <rate>   # of the Gaussian-Bernoulli RBM (0.01)
   --rbm-l2penalty, --cd-steps, --param-stddev, --minibatch-size
-who computes, where, and what is exchanged
-  --ngpu <n>               # workers (1); they share processes where there are fewer GPUs or cores
-  --nproc <n>              # processes (one a GPU, or a CPU core, up to --ngpu)
-  --fabric mpi|nccl|gloo|virtual, --hosts node1,node2:4 or a file with a host a line; srun is used under SLURM, and torchrun's variables
-  --device <name>          # cpu, cuda, cuda:N or auto (auto)
-  --num-threads, --deterministic true (the same numbers on every machine, for any number of processes and any fabric)
-  --strategy <name>        # what workers exchange: \`pykaldist train --help\` lists all with their options
-  --lr-scale none|linear|sqrt, --blocks, --partition-level frame|utterance
-  --timeout <s>            # without progress of any process, after which the job is ended (600)
-  --checkpoint-minutes, --keep-checkpoints
-and
-  --retries <n>            # tries more from the last checkpoint, where a process was killed or hung (2)
-  --cmd <command>          # how to run (run.sh)
 EOF
+  job_usage '  --lr-scale none|linear|sqrt, --blocks, --partition-level frame|utterance'
 }
 
 [ -f path.sh ] && . ./path.sh
-. "$(dirname "${BASH_SOURCE[0]}")/../../utils/nnet_job.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../../utils/shared/nnet_job.sh"
 parse_job "$@"
 log=$exp/log/pretrain_dbn.log
 retry "$retries" "$cmd" "$log" pykaldist pretrain-dbn "${options[@]}" "$store" "$exp" || exit $?

@@ -19,25 +19,13 @@ Options are those of \`pykaldist train\` (\`pykaldist train --help\` lists all),
   --objective xent|mse|ctc # mse trains towards the store's target features, ctc towards its label sequences (--sequences whole)
   --learn-rate, --momentum, --l2-penalty, --minibatch-size, --learn-rate-coefs, --bias-learn-rate-coef
   --schedule newbob|exponential|fixed|warmup, --newbob-on loss|accuracy, --num-epochs, --learn-rates, --warmup-epochs
-who computes, where, and what is exchanged
-  --ngpu <n>               # workers (1); they share processes where there are fewer GPUs or cores
-  --nproc <n>              # processes (one a GPU, or a CPU core, up to --ngpu)
-  --fabric mpi|nccl|gloo|virtual, --hosts node1,node2:4 or a file with a host a line; srun is used under SLURM, and torchrun's variables
-  --device <name>          # cpu, cuda, cuda:N or auto (auto)
-  --num-threads, --deterministic true (the same numbers on every machine, for any number of processes and any fabric)
-  --strategy <name>        # what workers exchange: \`pykaldist train --help\` lists all with their options
-  --cluster <file>         # simulate this cluster: a run that can be repeated, of asynchronous strategies too
-  --lr-scale none|linear|sqrt, --blocks, --partition-level frame|utterance, --serial-warmup <epochs>
-  --timeout <s>            # without progress of any process, after which the job is ended (600)
-  --checkpoint-minutes, --keep-checkpoints
-and
-  --retries <n>            # tries more from the last checkpoint, where a process was killed or hung (2)
-  --cmd <command>          # how to run (run.sh)
 EOF
+  job_usage '  --cluster <file>         # simulate this cluster: a run that can be repeated, of asynchronous strategies too
+  --lr-scale none|linear|sqrt, --blocks, --partition-level frame|utterance, --serial-warmup <epochs>'
 }
 
 [ -f path.sh ] && . ./path.sh
-. "$(dirname "${BASH_SOURCE[0]}")/../../utils/nnet_job.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../../utils/shared/nnet_job.sh"
 parse_job "$@"
 retry "$retries" "$cmd" "$exp/log/train.log" pykaldist train "${options[@]}" "$store" "$exp" || exit $?
 say_result "$exp/log/train.log" "network in $exp/final.pt"

@@ -20,9 +20,9 @@ def make_recipe(tmp_path: Path, root: Path) -> Callable[[str], tuple[Path, Recip
         folder = tmp_path / name / "s5"
         source = root / "egs" / name / "s5"
         shutil.copytree(source, folder, symlinks=True, ignore=shutil.ignore_patterns("data", "data-*", "exp", "mfcc", "fbank", "corpus"))
-        for link in ("steps", "utils", "path.sh"):
-            (folder / link).unlink()
-            (folder / link).symlink_to(root / link)
+        for link in [path for path in folder.rglob("*") if path.is_symlink()]:  # they lead from the source's folder
+            link.unlink()
+            link.symlink_to((source / link.relative_to(folder)).resolve())
 
         def run(*arguments: str, **kwargs: object) -> subprocess.CompletedProcess[str]:
             return subprocess.run([folder / "run.sh", *map(str, arguments)], cwd=tmp_path, capture_output=True, text=True, check=False,

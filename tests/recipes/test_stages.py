@@ -36,17 +36,15 @@ def make_dry(make_recipe, root: Path) -> Callable[[str], tuple[Path, Dry]]:
 
     def make(name: str) -> tuple[Path, Dry]:
         folder, _ = make_recipe(name)
-        real = {"utils/recipe.sh", "utils/run_nnet.sh"}
         for part in ("steps", "utils"):
             (folder / part).unlink()
             for script in (root / part).rglob("*.sh"):
-                path = folder / script.relative_to(root)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                if str(script.relative_to(root)) in real:
-                    path.symlink_to(script)
-                else:
+                if script.parent.name != "shared":  # which is sourced
+                    path = folder / script.relative_to(root)
+                    path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_text(STUB)
                     path.chmod(script.stat().st_mode)  # one that cannot be run here cannot be run there
+        (folder / "utils" / "shared").symlink_to(root / "utils" / "shared")
         (folder / "local/prepare_data.sh").write_text(STUB)
 
         def dry(script: str, *arguments: str) -> list[Call]:
@@ -88,8 +86,10 @@ def _write_manifest(store: Path, data: str, ali: str) -> None:
 @pytest.mark.parametrize("imported", [False, True])
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_stages_take_what_those_before_them_made(make_dry, recipe, imported):
-    _, dry = make_dry(recipe)
+    folder, dry = make_dry(recipe)
     calls = dry("run.sh", "--stop-stage", "7", *(("--ali-dir", "elsewhere") if imported else ()))
+    text = (folder / "run.sh").read_text()
+    assert all(f" {call.script} " in text for call in calls) and text.count("\n") <= 120  # commands for a user to read and to copy
     made = {"data/train", "data/train/text", "data/test", "data/local/dict", "data/local/dict/lexicon.txt"}  # by prepare_data.sh
     made |= {"data/local/lm.arpa"} if recipe in ("yesno", "an4") else {"data/dev"} if recipe == "prompts" else set()
     for call in calls:
@@ -157,6 +157,7 @@ def test_networks_take_what_the_dnn_has(make_dry, recipe, network, ali, data, gr
     (folder / graph / "HCLG.fst").touch()
     calls = dry(f"local/run_{network}.sh", "--seed", "3", "--ngpu", "4", "--train-opts", "--num-epochs 2",
                 "--forward-opts", "--forward whole")
+    assert all(f" {call.script} " in (folder / f"local/run_{network}.sh").read_text() for call in calls)
     trained, = (call for call in calls if call.script == "steps/nnet/train.sh")
     parsed = _parsed(trained)
     assert (parsed.seed, parsed.randomizer_seed, parsed.ngpu, parsed.num_epochs) == (3, 3, 4, 2)
@@ -190,7 +191,7 @@ def test_seeds_are_run_once_each_and_summed_up(make_recipe):
     (folder / "run.sh").write_text("""#!/usr/bin/env bash
 echo "$*" >> calls
 [[ $* =~ --seed\\ ([0-9]+) ]]
-for system in mono dnn; do
+for system in mono tri1 dnn; do
   for set in decode decode_dev; do
     details=exp/$system/$set/scoring_kaldi/wer_details
     mkdir -p $details
@@ -202,11 +203,12 @@ for system in mono dnn; do
 done
 echo '{"accepted": true, "seconds": {"total": 1.0}, "time": "measured"}' > exp/dnn/history.jsonl
 """)
-    command = [folder / "local/seeds.sh", "--seeds", "1 3", "--run-opts", "--ngpu 2", "seeds"]
+    command = [folder / "local/seeds.sh", "--seeds", "1 3", "--ngpus", "2 1", "--run-opts", "--nj 1", "seeds"]
     for _ in range(2):
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert "| mono/decode | 20.00      | 14.14 | 10.00 to 30.00 | 2    | 10    |" in done.stdout.splitlines()
-    options = "--stage 2 --stop-stage 7 --seed {} --ngpu 2"
-    assert (folder / "calls").read_text().splitlines() == [options.format(1), options.format(3)]
-    assert not list((folder / "seeds").rglob("lat.*")) and (folder / "seeds/3/dnn/decode/dev_chosen_wer").is_file()
+    options = "--stage {} --stop-stage 7 --seed {} --ngpu {} --nj 1"
+    expected = [options.format(stage, seed, ngpu) for seed in (1, 3) for stage, ngpu in ((2, 2), (5, 1))]
+    assert (folder / "calls").read_text().splitlines() == expected  # the alignments of a seed are those of all its networks
+    assert not list((folder / "seeds").rglob("lat.*")) and (folder / "seeds/ngpu1/3/dnn/decode/dev_chosen_wer").is_file()

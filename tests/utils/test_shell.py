@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -11,9 +12,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-NO_USAGE = {"setup_venv.sh", "check_python.sh", "parse_options.sh", "nnet_job.sh", "make_feats.sh", "recipe.sh", "say_what.sh",
-            "train_triphones.sh", "align_gmm.sh"}  # sourced or run by path.sh, without arguments
-SCRIPTS = sorted(p for folder in ("steps", "utils") for p in (ROOT / folder).rglob("*.sh") if p.name not in NO_USAGE)
+NO_USAGE = {"setup_venv.sh", "parse_options.sh"}  # run by path.sh; sourced, and where Kaldi has it
+SHARED = sorted((ROOT / "utils" / "shared").iterdir())
+SCRIPTS = sorted(p for folder in ("steps", "utils") for p in (ROOT / folder).rglob("*.sh") if p.name not in NO_USAGE and p not in SHARED)
 RECIPES = sorted(ROOT.glob("egs/*/s5/run.sh"))
 
 
@@ -29,6 +30,44 @@ def test_every_script_prints_its_usage(script, tmp_path):
         assert word in result.stderr
     helped = bash(f"'{script}' --help", tmp_path)
     assert helped.returncode == 0 and "e.g." in helped.stdout
+
+
+@pytest.mark.parametrize("script", SHARED, ids=lambda p: p.name)
+def test_what_scripts_share_says_who_sources_it(script):
+    assert script.read_text().startswith("# Sourced by ") and not os.access(script, os.X_OK)
+
+
+def test_what_scripts_share_is_found_where_utils_is_on_path_already(tmp_path):
+    path = [folder for folder in os.environ["PATH"].split(":") if folder != f"{ROOT}/utils/shared"]
+    own = {**os.environ, "PATH": ":".join([f"{ROOT}/utils", *path])}
+    done = subprocess.run(["bash", "-c", f". '{ROOT}/path.sh'; type -P run.sh; . say_what.sh"], cwd=tmp_path, env=own, capture_output=True,
+                          text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"{ROOT}/utils/run.sh\n"), done.stderr
+
+
+def repeats(scripts: list[Path]) -> list[tuple[Path, Path, str]]:
+    """Two scripts and the first of six lines that both have one after the other; blank lines do not count."""
+    seen: dict[tuple[str, ...], Path] = {}
+    found = []
+    for script in scripts:
+        text = script.read_text()
+        if script in RECIPES:  # its stages are commands that stand in each recipe, to read and to copy
+            text = re.sub(r"^if want .*?^fi$", "", text, flags=re.MULTILINE | re.DOTALL)
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        for i in range(len(lines) - 5):
+            block = tuple(lines[i:i + 6])
+            if seen.setdefault(block, script) != script:
+                found.append((seen[block], script, block[0]))
+    return found
+
+
+def test_no_script_repeats_six_lines_of_another(tmp_path):
+    ours = subprocess.run(["git", "ls-files", "*.sh"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    scripts = sorted({(ROOT / name).resolve() for name in ours})
+    assert len(scripts) > len(SCRIPTS) and repeats(scripts) == []
+    copy = tmp_path / "copy.sh"
+    copy.write_text("\n\n".join((ROOT / "utils" / "run.sh").read_text().splitlines()[20:26]))
+    assert repeats([*scripts, copy]) == [(ROOT / "utils" / "run.sh", copy, copy.read_text().splitlines()[0].strip())]
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda p: p.parent.parent.name)

@@ -10,10 +10,10 @@ EOF
 }
 
 languages="en es fr it ru" default_ngpu=4
-. "$(dirname "${BASH_SOURCE[0]}")/utils/recipe.sh" || exit 1  # options, `want`, and the functions that stages call
-systems data mono tri1
-tests=(dev test)
-shape="--hid-layers 4 --hid-dim 256"  # of the network
+. "$(dirname "${BASH_SOURCE[0]}")/utils/shared/recipe.sh" || exit 1  # options, `want`, `with_rbms`, `say_next`
+# The network's alignments and decoding graph, and the GMMs that are scored beside it. Imported alignments come without GMMs.
+ali=exp/tri1_ali graph=exp/tri1/graph gmms="mono tri1"
+[ -z "$ali_dir" ] || ali=exp/ali graph=exp/ali/graph gmms=""
 
 if want 0 "corpus, language, language model"; then
   local/prepare_data.sh ${corpus:+--corpus "$corpus"} --languages "$languages"
@@ -23,38 +23,61 @@ if want 0 "corpus, language, language model"; then
 fi
 
 if want 1 "features: MFCC"; then
-  make_mfcc
+  for set in train dev test; do
+    steps/make_mfcc.sh --nj "$nj" --cmd "$cmd" data/$set exp/make_mfcc/$set mfcc
+    utils/fix_data_dir.sh data/$set  # up to 1 % of the utterances may have unusable audio
+    steps/compute_cmvn_stats.sh data/$set exp/make_mfcc/$set mfcc
+  done
 fi
 
 if want 2 "alignments: a monophone and a triphone GMM, or imported"; then
   if [ -n "$ali_dir" ]; then
-    import_ali
+    steps/import_ali.sh --nj "$nj" --cmd "$cmd" $ali_opts "$ali_dir" data/train data/lang exp/ali
+    utils/mkgraph.sh data/lang_test exp/ali exp/ali/graph
   else
-    train_gmm mono train_mono --totgauss 2000 data/train data/lang
-    train_gmm tri1 train_deltas 1000 6000 data/train data/lang exp/mono_ali
+    steps/train_mono.sh --nj "$nj" --cmd "$cmd" ${seed:+--seed "$seed"} --totgauss 2000 data/train data/lang exp/mono
+    steps/align_si.sh --nj "$nj" --cmd "$cmd" data/train data/lang exp/mono exp/mono_ali
+    utils/mkgraph.sh data/lang_test exp/mono exp/mono/graph
+    steps/decode.sh --nj "$nj" --cmd "$cmd" --skip-scoring true exp/mono/graph data/dev exp/mono/decode_dev
+    steps/decode.sh --nj "$nj" --cmd "$cmd" --skip-scoring true exp/mono/graph data/test exp/mono/decode
+
+    steps/train_deltas.sh --nj "$nj" --cmd "$cmd" ${seed:+--seed "$seed"} 1000 6000 data/train data/lang exp/mono_ali exp/tri1
+    steps/align_si.sh --nj "$nj" --cmd "$cmd" data/train data/lang exp/tri1 exp/tri1_ali
+    utils/mkgraph.sh data/lang_test exp/tri1 exp/tri1/graph
+    steps/decode.sh --nj "$nj" --cmd "$cmd" --skip-scoring true exp/tri1/graph data/dev exp/tri1/decode_dev
+    steps/decode.sh --nj "$nj" --cmd "$cmd" --skip-scoring true exp/tri1/graph data/test exp/tri1/decode
   fi
 fi
 
 if want 3 "frame store"; then
-  pack
+  steps/nnet/pack.sh --cmd "$cmd" --delta-opts "--delta-order=2" data/train "$ali" exp/dnn/store
 fi
 
-if want 4 "RBM pretraining"; then
-  pretrain_dbn $shape
+if want 4 "RBM pretraining" && with_rbms; then
+  steps/nnet/pretrain_dbn.sh --cmd "$cmd" --ngpu "$rbm_ngpu" --strategy "$strategy" --device "$device" ${seed:+--seed "$seed"} \
+    --hid-layers 4 --hid-dim 256 exp/dnn/store exp/dbn
 fi
 
 if want 5 "network training"; then
-  train_dnn $shape --optimizer ngsgd --schedule exponential --learn-rate 0.008 --final-learn-rate 0.0008 --num-epochs 6
+  steps/nnet/train.sh --cmd "$cmd" --ngpu "$ngpu" --strategy "$strategy" --device "$device" \
+    ${seed:+--seed "$seed" --randomizer-seed "$seed"} ${dbn:+--dbn exp/dbn} ${warmup:+--serial-warmup 1} \
+    --hid-layers 4 --hid-dim 256 --optimizer ngsgd --schedule exponential --learn-rate 0.008 --final-learn-rate 0.0008 --num-epochs 6 \
+    $train_opts exp/dnn/store exp/dnn
 fi
 
 if want 6 "decoding with the network"; then
-  decode_dnn
+  steps/decode.sh --nj "$nj" --cmd "$cmd" --skip-scoring true "$graph" data/dev exp/dnn/decode_dev
+  steps/decode.sh --nj "$nj" --cmd "$cmd" --skip-scoring true "$graph" data/test exp/dnn/decode
 fi
 
 if want 7 "scoring"; then
-  score
+  for system in $gmms dnn; do
+    utils/score.sh --cmd "$cmd" data/dev "$graph" exp/$system/decode_dev
+    utils/score.sh --cmd "$cmd" --dev-dir exp/$system/decode_dev data/test "$graph" exp/$system/decode  # LMWT, penalty best on data/dev
+  done
 fi
 
 if want 8 "report"; then
-  report
+  pykaldist report exp
+  say_next "$graph"
 fi

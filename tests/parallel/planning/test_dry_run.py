@@ -63,13 +63,15 @@ def test_an_epoch_is_as_long_as_if_all_of_it_were_gone_through(strategy, monkeyp
     assert epoch_seconds(cluster, 8, strategy) == pytest.approx(short, rel=0.02)
 
 
-def test_the_verb_without_a_store(capsys):
+def test_the_verb_without_a_store(capsys, tmp_path):
+    plot = tmp_path / "speed_ups.png"
     assert main(["simulate", "--strategies", "ma --average-period 10,hadpsgd --group-size 4", "--ngpus", "1,16", "--clusters",
-                 "k20-infiniband"]) == 0
+                 "k20-infiniband", "--plot", str(plot)]) == 0
+    assert plot.read_bytes()[:4] == b"\x89PNG"
     rows = [[cell.strip() for cell in line.split("|")[2:-1]] for line in capsys.readouterr().out.splitlines()]
     assert rows[2] == ["local", "1", "254.5 min", "1.00", "1.00"]
     assert rows[3] == ["ma --average-period 10", "16", "27.1 min", "9.39", "0.59"]
-    assert len(rows) == 5 and rows[4][:2] == ["hadpsgd --group-size 4", "16"]
+    assert len(rows) == 6 and rows[4][:2] == ["hadpsgd --group-size 4", "16"]
 
 
 @pytest.mark.parametrize(("options", "words"), [
@@ -78,6 +80,7 @@ def test_the_verb_without_a_store(capsys):
     (["--accuracies", "50"], "--accuracies 50: nothing is trained without a store"),
     (["--train-options", "--hid-dim 8"], "--train-options --hid-dim 8: nothing is trained without a store"),
     (["store"], "store is given and no folder to write"),
+    (["--plot", "a.png", "store", "folder"], "--plot a.png is for predictions without a store; with one, curves.png in folder is drawn"),
 ])
 def test_what_it_cannot_do_is_said_in_words(capsys, options, words):
     assert main(["simulate", *options]) == 1

@@ -1,5 +1,15 @@
 #!/usr/bin/env bash
-# An LSTM (2 x 256, targets delayed by 5 frames, 16 streams) on the features and alignments of the recipe's DNN. After run.sh, stages 0 to 3.
-cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
-exec utils/run_nnet.sh --exp exp/lstm --network "--nnet lstm --hid-layers 2 --hid-dim 256
-  --schedule exponential --learn-rate 0.004 --final-learn-rate 0.0004 --num-epochs 8 --momentum 0.5" "$@"
+# An LSTM (2 x 256, targets delayed by 5 frames, 16 streams) on features and alignments of the recipe's DNN. After run.sh, stages 0 to 3.
+exp=exp/lstm
+. "$(dirname "${BASH_SOURCE[0]}")/../utils/shared/network.sh" || exit 1  # options; $ali, $data and $graph of the DNN
+
+if [ "$stage" -le 2 ]; then
+  steps/nnet/train.sh --cmd "$cmd" --ngpu "$ngpu" --strategy "$strategy" --device "$device" --seed "$seed" --randomizer-seed "$seed" \
+    --nnet lstm --hid-layers 2 --hid-dim 256 \
+    --schedule exponential --learn-rate 0.004 --final-learn-rate 0.0004 --num-epochs 8 --momentum 0.5 $train_opts "$store" "$exp"
+fi
+
+if [ "$stage" -le 3 ]; then
+  steps/decode.sh --skip-scoring true --nj "$nj" --cmd "$cmd" --forward-opts "$forward_opts" "$graph" "$data/test" "$exp/decode"
+  utils/score.sh --cmd "$cmd" "$data/test" "$graph" "$exp/decode"
+fi

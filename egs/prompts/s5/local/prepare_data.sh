@@ -18,10 +18,5 @@ EOF
 
 corpus="" languages="en es fr it ru"
 [ -f path.sh ] && . ./path.sh
-. parse_options.sh || exit 1
-[ $# = 0 ] || { usage >&2; exit 1; }
-. say_what.sh
-
-messages=$(pykaldist prepare-corpus --corpus="$corpus" --fetch-dir corpus --lexicon local/lexicon.txt --languages "$languages" prompts data) \
-  || exit 1
-while IFS= read -r line; do echo "prepare_data.sh: $line"; done <<< "$messages"
+. prepare_corpus.sh || exit 1  # reads the options
+prepare_corpus --lexicon local/lexicon.txt --languages "$languages" prompts

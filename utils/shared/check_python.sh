@@ -1,6 +1,6 @@
 # Sourced by path.sh where PYKALDIST_PYTHON names an interpreter: is it there, new enough, and has it the packages that pykaldist needs?
 # Asked once (a tenth of a second), and again when its packages change; a script that finds the answer starts no process.
-# Usage: . utils/check_python.sh || exit 1
+# Usage: . utils/shared/check_python.sh || exit 1
 
 __python_answered() {
   local line key="" stamp=$1

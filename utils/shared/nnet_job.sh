@@ -1,10 +1,29 @@
 # Sourced by the stages that train, whose command goes on where it was when it is run again. Usage:
+#   job_usage <lines>    # the end of their usage, what all of them take; <lines>: what the script takes more of the kind
 #   parse_job "$@"       # options of the command into $options, but for --cmd and --retries; the arguments into $store and $exp
 #   retry <retries> <cmd> <log> <command> [<argument> ...] || exit $?
 #   say_result <log> <what>   # the last epoch as the log has it, without its seconds, and what was made; or that it was there already
 # <cmd> runs the command with its output in <log>, as run.sh and Kaldi's queue.pl do. Where the command died of what another try may mend,
 # it is run again, up to <retries> times: exit status 75 (a process of a job was killed, or hung) or 137 (all of it), as the log's last line
 # says. An error, Ctrl-C or SIGTERM, which are handed on, is not. The status is the command's; a log that is there becomes <log>.before.log.
+
+job_usage() {
+  cat <<EOF
+who computes, where, and what is exchanged
+  --ngpu <n>               # workers (1); they share processes where there are fewer GPUs or cores
+  --nproc <n>              # processes (one a GPU, or a CPU core, up to --ngpu)
+  --fabric mpi|nccl|gloo|virtual, --hosts node1,node2:4 or a file with a host a line; srun is used under SLURM, and torchrun's variables
+  --device <name>          # cpu, cuda, cuda:N or auto (auto)
+  --num-threads, --deterministic true (the same numbers on every machine, for any number of processes and any fabric)
+  --strategy <name>        # what workers exchange: \`pykaldist train --help\` lists all with their options
+$1
+  --timeout <s>            # without progress of any process, after which the job is ended (600)
+  --checkpoint-minutes, --keep-checkpoints
+and
+  --retries <n>            # tries more from the last checkpoint, where a process was killed or hung (2)
+  --cmd <command>          # how to run (run.sh)
+EOF
+}
 
 parse_job() {
   local f name=${0##*/}

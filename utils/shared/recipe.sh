@@ -1,0 +1,96 @@
+# Sourced by a recipe's run.sh, which has the commands of its stages: the options, `want`, the seconds of each step, the lines at the end.
+#   . "$(dirname "${BASH_SOURCE[0]}")/utils/shared/recipe.sh" || exit 1
+# Before it, run.sh defines corpus_options(), which prints the help of --corpus and of options of its own, and sets the defaults of those
+# (default_ngpu is that of --ngpu).
+# After it, run.sh is in its own folder, every option is set, and any command that fails ends it. Beside the options there are $dbn, where
+# the RBMs go (empty with --rbm false), and $warmup, epochs by one worker before several share the work (empty with --ngpu 1).
+
+usage() {
+  cat <<EOF
+Usage: ./run.sh [options]
+ e.g.: ./run.sh                          # everything
+       ./run.sh --stage 5 --ngpu 1       # from training on
+Stages: 0 corpus, language, language model   1 features         2 GMMs, or imported alignments       3 frame store
+        4 RBM pretraining, optional          5 network training 6 decoding   7 scoring               8 report
+Options:
+  --stage <n>, --stop-stage <n>   # first and last stage to run (0, 8)
+EOF
+  corpus_options
+  cat <<EOF
+  --ali-dir <source>              # alignments to import in stage 2 instead of a GMM (see steps/import_ali.sh); the same at later stages
+  --ali-opts <options>            # for steps/import_ali.sh, such as "--max-unmatched 20"
+  --rbm true|false                # whether the network starts from a stack of RBMs, or from random weights (true)
+  --nj <n>                        # parallel jobs (the machine's cores)
+  --ngpu <n>                      # workers in training, on as many devices or cores as there are (${default_ngpu:-1})
+  --strategy <name>               # what they exchange; \`pykaldist train --help\` lists them (ma)
+  --train-opts <options>          # more for steps/nnet/train.sh, such as "--average-period 20 --learn-rate 0.004"
+  --rbm-ngpu <n>                  # workers in pretraining (1)
+  --seed <n>                      # of the GMMs, the RBMs and the network (the scripts' own)
+  --device <name>                 # cpu, cuda, cuda:N or auto (auto)
+  --deterministic true|false      # the same numbers on every machine, with any --nj and number of threads (false)
+  --cmd <command>                 # how to run jobs (see cmd.sh)
+EOF
+}
+
+cd "$(dirname "$0")" || exit 1
+. ./cmd.sh
+stage=0 stop_stage=8 corpus="" ali_dir="" ali_opts="" rbm=true rbm_ngpu=1 nj=$(nproc) ngpu=${default_ngpu:-1} strategy=ma train_opts=""
+seed="" device=auto deterministic=${PYKALDIST_DETERMINISTIC:-false}
+. ./path.sh
+. parse_options.sh || exit 1
+[ $# = 0 ] || { usage >&2; exit 1; }
+. say_what.sh
+export PYKALDIST_TOLD=recipe
+case $corpus in "" | /*) ;; *) corpus=$OLDPWD/$corpus ;; esac  # as the caller's folder has it
+case $ali_dir in "" | /*) ;; *) ali_dir=$OLDPWD/$ali_dir ;; esac
+dbn=exp/dbn warmup=1
+$rbm || dbn=""
+[ "$ngpu" != 1 ] || warmup=""
+set -e
+
+# tell: what stages print on stdout goes through it: a script's line gets the seconds that it took; that fix_data_dir.sh had nothing to mend
+# is not said
+tell() {
+  local line before now took clear=""
+  [ ! -t 1 ] || clear=$'\r\e[K'  # where a step's beginning stands, or stood a bar
+  before=${EPOCHREALTIME/./}
+  while IFS= read -r line; do
+    [[ ! $line =~ ^fix_data_dir\.sh:.*\ has\ [0-9]*\ utterances$ ]] || continue
+    now=${EPOCHREALTIME/./}
+    if [[ $line =~ ^([a-z0-9_]+\.sh):\ (.*)$ ]]; then
+      took=$(((now - before) / 100000)) took="$((took / 10)).$((took % 10)) s"
+      printf '%s%8s  %-23s %s\n' "$clear" "${took#0.0 s}" "${BASH_REMATCH[1]}:" "${BASH_REMATCH[2]}"
+    else
+      printf '%s%s\n' "$clear" "$line"
+    fi
+    before=$now
+  done
+}
+exec {terminal}>&1 > >(tell)
+tell=$!
+trap 'exec >&"$terminal"; wait $tell' EXIT
+
+# want N "what": true if stage N is to be run, and says so
+want() { [ "$stage" -le "$1" ] && [ "$stop_stage" -ge "$1" ] && echo "== stage $1: $2"; }
+
+# Kernels are compiled while the first stages run; nothing is done where they have been.
+mkdir -p exp/log
+PYKALDIST_PROGRESS_FD=3 nice -n 5 pykaldist compile --background 3>&2 > exp/log/compile.log 2>&1 {terminal}>&- &
+
+# with_rbms: true if the network starts from RBMs; says so where it does not
+with_rbms() { $rbm || { echo "run.sh: without --rbm true, the network starts from random weights"; return 1; } }
+
+# say_next GRAPH: how long it took, and what to try next; GRAPH is the network's decoding graph
+say_next() {
+  local graph=$1 audio
+  audio=$(sed -n '1s/^[^ ]* //p' data/test/wav.scp)
+  [ -f "$audio" ] || audio=recording.wav
+  cat <<EOF
+
+The whole took $((SECONDS / 60)) min $((SECONDS % 60)) s. To try next, in $PWD:
+  ./run.sh --stage 5 --ngpu 32                   # the network again, by 32 workers that average their models
+  ./run.sh --stage 5 --ngpu 4 --strategy bmuf    # by another strategy (./run.sh --help lists them)
+  steps/transcribe.sh $graph exp/dnn FILE.wav    # a recording of your own, or one of the test set:
+  steps/transcribe.sh $graph exp/dnn $audio
+EOF
+}
