@@ -1,6 +1,6 @@
-"""Pretraining of a DBN: it trains one RBM after the other from a frame store, each by the Trainer, with a Worker and a Strategy, to
-`dbn.pt`.
+"""Pretraining of a DBN: it trains one RBM after the other from a frame store, and writes `dbn.pt`.
 
+Each RBM is trained by the Trainer, with a Worker and a Strategy.
 The first RBM has Gaussian visible units and trains for twice `rbm_iter` epochs at `rbm_lrate_low`. The others have Bernoulli units and
 train for `rbm_iter` epochs at `rbm_lrate`, on the hidden probabilities of the layers below, which are computed when needed. The settings
 are those of Kaldi's pretrain_dbn.sh. Its momentum rises over 40 x 500,000 frames, which is right for 300 hours. Here the same fraction of

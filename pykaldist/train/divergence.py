@@ -125,8 +125,9 @@ class Diverged(Exception):
 
 
 class Detector:
-    """Finds divergence of a process's workers. `tries` counts how often the run has gone back; `backed_off` lists those times in this
-    epoch.
+    """Finds divergence of a process's workers.
+
+    `tries` counts how often the run has gone back; `backed_off` lists those times in this epoch.
     """
 
     def __init__(self) -> None:

@@ -97,8 +97,10 @@ def arithmetic(name: str, device: torch.device) -> tuple[torch.dtype, torch.dtyp
 
 @dataclass
 class Choices:
-    """All options of a training run. `nnet` has those of the kind of network; `strategy`, `init`, `optimizer` and `schedule` have those of
-    what is chosen in `job` and `data`.
+    """All options of a training run.
+
+    `nnet` has those of the kind of network; `strategy`, `init`, `optimizer` and `schedule` have those of what is chosen in `job` and
+    `data`.
     """
 
     data: ExperimentOptions

@@ -1,6 +1,6 @@
-"""The folder of an experiment, and what it says of its run: `config.json` holds all options after defaults, versions, commit, checksums of
-inputs.
+"""The folder of an experiment, and what it says of its run.
 
+`config.json` holds all options after defaults, versions, commit, checksums of inputs.
 The same command run again in the same folder resumes. With any option or input changed that matters for the result, it starts clean, and
 says so.
 """

@@ -1,5 +1,6 @@
-"""The trainer: it runs the epochs, with schedule, cross-validation, history, checkpoints and resume, for the workers of one process of a
-job.
+"""The trainer, which runs the epochs for the workers of one process of a job.
+
+It does the schedule, cross-validation, history, checkpoints and resume.
 
     for each epoch:  strategy.epoch(worker, fabric) for every worker;  cross-validate;  the schedule accepts or rejects the model;
                      a line of history.jsonl

@@ -20,8 +20,9 @@ from pykaldist.parallel.fabric.interface import Average, Exchange, Gather, Mean,
 
 
 class Network:
-    """The network between `size` workers on `devices` devices, each shared by `sharing` workers. It records what is under way through the
-    ports.
+    """The network between `size` workers on `devices` devices, each shared by `sharing` workers.
+
+    It records what is under way through the ports.
     """
 
     def __init__(self, cluster: Cluster, size: int) -> None:
@@ -77,8 +78,9 @@ class Network:
         return cluster.between, cluster.workers + one, cluster.workers + other
 
     def depart(self, time: float, sender: int, receiver: int, size: int) -> tuple[float, int, float]:
-        """Send a message of `size` bytes. Returns (time when its first byte is at the receiver's port; this port; seconds that it takes
-        there).
+        """Send a message of `size` bytes.
+
+        Returns (time when its first byte is at the receiver's port; this port; seconds that it takes there).
 
         A message without values, or on a way that takes no known time, has arrived completely at that time.
         """

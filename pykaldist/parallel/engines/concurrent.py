@@ -88,8 +88,10 @@ class ConcurrentFabric(Fabric):
 
 
 class ConcurrentHost(Host):
-    """Runs asynchronous workers. `fault_tolerant`: the strategy goes on when workers die. `names`: the machine of each process.
-    `interface`: the network interface to listen at, if the user has named one.
+    """Runs asynchronous workers.
+
+    `fault_tolerant`: the strategy goes on when workers die. `names`: the machine of each process. `interface`: the network interface to
+    listen at, if the user has named one.
 
     A job of one process needs no lock: calls are answered between the workers' turns.
     """

@@ -360,8 +360,9 @@ class Host:
         return self._scattered([r.parts for r in requests])
 
     def _scattered(self, parts: list[list[Tensor]]) -> list[list[Tensor]]:
-        """Scatter parts between workers. parts[i][k] goes from the i-th worker here to worker k; result[i][k] comes from worker k to the
-        i-th here.
+        """Scatter parts between workers. parts[i][k] goes from the i-th worker here to worker k.
+
+        Result[i][k] comes from worker k to the i-th here.
         """
         if self.processes.size == 1:
             return [[parts[k][i] for k in range(self.size)] for i in range(self.size)]

@@ -21,8 +21,9 @@ Combine = Callable[[list[Tensor]], Tensor]
 
 
 class LiveGroup(Processes):
-    """The operations of process `rank` of `size` among the processes that took part in the last exchange; `members` are their numbers in
-    the job.
+    """The operations of process `rank` of `size` among the processes that took part in the last exchange.
+
+    `members` are their numbers in the job.
 
     All messages of the kinds SHARE and RESULT have to be passed to `deliver`.
     """
@@ -42,8 +43,9 @@ class LiveGroup(Processes):
         self._arrived[channel, number, peer] = rest, buffer
 
     def _meet(self, own: Tensor, combine: Combine) -> tuple[Tensor, list[int]]:
-        """Return (what `combine` makes of the buffers of all members on process 0, the lengths of these buffers). `combine` must not change
-        them.
+        """Return (what `combine` makes of the buffers of all members on process 0, the lengths of these buffers).
+
+        `combine` must not change them.
         """
         self._count += 1
         key, transport, own = (self._channel, self._count), self.transport, own.detach().cpu()

@@ -17,8 +17,9 @@ from pykaldist.parallel.fabric.interface import Begin
 
 
 class PricedHost(Host):
-    """Carries out exchanges and counts their seconds. `took`: seconds of all exchanges so far. `ends`: ticket of an exchange under way ->
-    the time when it ends.
+    """Carries out exchanges and counts their seconds.
+
+    `took`: seconds of all exchanges so far. `ends`: ticket of an exchange under way -> the time when it ends.
     """
 
     def __init__(self, size: int, network: Network, deterministic: bool = False) -> None:

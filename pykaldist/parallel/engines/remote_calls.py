@@ -26,8 +26,9 @@ from pykaldist.parallel.transport.transport import ANSWER, CALL, GRANT, RELEASE,
 
 @dataclass
 class Ticket:
-    """A call that the worker number `index` of this process has made. It holds the answer when it is `over`. The buffer `sent` is kept
-    until then.
+    """A call that the worker number `index` of this process has made.
+
+    It holds the answer when it is `over`. The buffer `sent` is kept until then.
     """
 
     index: int

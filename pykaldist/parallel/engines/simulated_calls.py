@@ -24,8 +24,10 @@ KINDS = ("arrival", "request", "call", "over")  # kinds of events; "arrival" is 
 
 @dataclass
 class Ticket:
-    """A call under way. `buffer` and `value` are first those that are sent, then those of the answer. `admitted` is when its turn came.
-    `waiting`: the caller waits for the answer.
+    """A call under way.
+
+    `buffer` and `value` are first those that are sent, then those of the answer. `admitted` is when its turn came. `waiting`: the
+    caller waits for the answer.
     """
 
     rank: int

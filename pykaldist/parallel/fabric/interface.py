@@ -220,14 +220,16 @@ class Fabric:
         await Average(buffer, weight, measure)
 
     async def mean(self, buffer: Tensor, weight: float) -> Tensor:
-        """Return the same weighted mean as `average`, in a new buffer. `buffer` stays as it is. The workers of a process share the new
-        buffer.
+        """Return the same weighted mean as `average`, in a new buffer.
+
+        `buffer` stays as it is. The workers of a process share the new buffer.
         """
         return await Mean(buffer, weight)
 
     async def begin(self, exchange: Coroutine[Any, Any, Any]) -> int:
-        """Begin an exchange in the background, such as `fabric.mean(buffer, weight)`, and return a ticket for `finish`. The worker goes on
-        at once.
+        """Begin an exchange in the background, such as `fabric.mean(buffer, weight)`, and return a ticket for `finish`.
+
+        The worker goes on at once.
 
         `exchange` is a coroutine. Its requests must be of the kind that all workers make together, such as `mean` or `gather`. The buffers
         that it sends must not be changed before `finish`. Any number of exchanges can be under way: they are carried out one after the
@@ -253,8 +255,9 @@ class Fabric:
         return await Maximum(value)
 
     async def exchange(self, buffer: Tensor, to: int, source: int) -> Tensor:
-        """Send `buffer` to worker `to`, and return the buffer that worker `source` sends here. Every worker sends to one and receives from
-        one.
+        """Send `buffer` to worker `to`, and return the buffer that worker `source` sends here.
+
+        Every worker sends to one and receives from one.
         """
         return await Exchange(buffer, to, source)
 
@@ -267,8 +270,9 @@ class Fabric:
         return await Scatter(parts)
 
     async def safe_point(self) -> None:
-        """Say that a checkpoint can be taken here: models have been exchanged, and nothing is half done. Every worker has to call it
-        equally often.
+        """Say that a checkpoint can be taken here: models have been exchanged, and nothing is half done.
+
+        Every worker has to call it equally often.
         """
         await SafePoint()
 
@@ -290,8 +294,9 @@ class Fabric:
         return await TakeMinibatch(queue, unsettled, range(self.rank, self.rank + 1) if group is None else group)
 
     async def more(self, queue: bool, unsettled: int = 0) -> bool:
-        """Wait, after `take` has returned None, until there is another minibatch (True: a worker has died) or all of the epoch are done
-        (False).
+        """Wait, after `take` has returned None, for another minibatch, or for the end of the epoch's last.
+
+        Returns True where there is another minibatch (a worker has died), False where all of the epoch are done.
         """
         return await MoreMinibatches(queue, unsettled)
 
@@ -313,8 +318,9 @@ class Fabric:
         await WithinGroup(buffer, 0.0, members, False)
 
     def lend(self, like: Tensor) -> Tensor:
-        """Return a new buffer of the same shape as `like`, in memory that is shared with other processes where possible. It is sent without
-        a copy.
+        """Return a new buffer of the same shape as `like`, in memory that is shared with other processes where possible.
+
+        It is sent without a copy.
 
         The worker fills it before it sends it. Nobody may write to it afterwards. Its memory is used again when no process refers to it any
         more.
@@ -345,8 +351,9 @@ class Fabric:
         return await Call(to, buffer, value, False, True)
 
     async def call_in_turn(self, to: int, buffer: Tensor, value: float, patient: bool = True) -> int:
-        """Call a worker that serves one such call at a time, as a parameter server does. The buffer must stay as it is until the answer has
-        come.
+        """Call a worker that serves one such call at a time, as a parameter server does.
+
+        The buffer must stay as it is until the answer has come.
 
         The worker is busy with a call from the first byte of the call to the last byte of the answer. Where it is busy, a patient call
         waits for its turn. A call that is not patient is refused at once: `handler(sender, None, value)` makes the answer to it.

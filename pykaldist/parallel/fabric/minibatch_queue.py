@@ -102,8 +102,9 @@ class MinibatchQueue:
 
 
 class MinibatchSources:
-    """Makes any minibatch of any split. This is cheap where the minibatches of a split come in order. The splits read last, `num_open` of
-    them, stay open.
+    """Makes any minibatch of any split.
+
+    This is cheap where the minibatches of a split come in order. The splits read last, `num_open` of them, stay open.
     """
 
     def __init__(self, sampler: Callable[[int], Sampler], epoch: int, num_open: int) -> None:

@@ -86,8 +86,9 @@ class Mixing:
         return other
 
     def end_compute(self, answer: Tensor | None) -> None:
-        """Add to the parameters all flows since `begin_compute`, and that of `answer`, the answer to the worker's own call, if there is
-        one.
+        """Add to the parameters all flows since `begin_compute`, and that of `answer`.
+
+        `answer` is the answer to the worker's own call, if there is one.
         """
         flows = [(self._flow, 1.0)] * self._flowed + [(answer, -self.share)] * (answer is not None)
         for mine, *parts in pieces(self.params, *(flow for flow, _ in flows if flow is not None)):
@@ -146,8 +147,9 @@ class PublishedModel(Mixing):
 
     @contextmanager
     def around(self, part: slice) -> Iterator[None]:
-        """A context in which the step updates a part of the parameters in place: mixes the part before, and copies it to the next model
-        after.
+        """A context in which the step updates a part of the parameters in place.
+
+        It mixes the part before, and copies it to the next model after.
         """
         if self.published is None:
             yield
@@ -167,8 +169,9 @@ class PublishedModel(Mixing):
         self._copied_parts.add(part.start)
 
     def _next_buffer(self) -> Tensor:
-        """The buffer that is published next. It is lent as late as possible: fewer buffers in use means that more of them stay in the
-        cache.
+        """The buffer that is published next.
+
+        It is lent as late as possible: fewer buffers in use means that more of them stay in the cache.
         """
         if self._next_published is None:
             self._next_published = self._fabric.lend(self.params)

@@ -52,8 +52,9 @@ class SplittableProcesses(Processes):
 
     @abstractmethod
     def group(self, members: Sequence[int]) -> SplittableProcesses:
-        """Return a group of the processes `members`, in this order. This process must be one of them. All members have to call it, and
-        nobody else.
+        """Return a group of the processes `members`, in this order.
+
+        This process must be one of them. All members have to call it, and nobody else.
         """
 
     @abstractmethod

@@ -25,8 +25,9 @@ from pykaldist.parallel.fabric.processes import SplittableProcesses
 
 @contextlib.contextmanager
 def _exchange() -> Iterator[None]:
-    """Turn the error of a collective operation into ProcessLostError. gloo and NCCL raise RuntimeError where a process has ended: torch has
-    no type of its own for that.
+    """Turn the error of a collective operation into ProcessLostError.
+
+    gloo and NCCL raise RuntimeError where a process has ended: torch has no type of its own for that.
     """
     try:
         yield

@@ -93,8 +93,9 @@ class Worker:
         self._done(minibatch)
 
     def gradient(self, gradient: Tensor, fraction: float) -> int:
-        """Compute the summed gradient of the next minibatch into a flat buffer, and return its number of frames. For strategies that send
-        gradients.
+        """Compute the summed gradient of the next minibatch into a flat buffer, and return its number of frames.
+
+        For strategies that send gradients.
 
         `fraction` is the part of the epoch that is over, the same for all workers, however many minibatches each has.
         """

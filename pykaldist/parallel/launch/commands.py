@@ -25,8 +25,9 @@ def devices_here(options: JobOptions) -> int:
 
 
 def parse_hosts(text: str) -> list[tuple[str, int | None]]:
-    """Parse `node1,node2:4`, or a file with one host a line (`node2:4`, `node2 slots=4`), to pairs (host, number of processes on it or
-    None).
+    """Parse `node1,node2:4`, or a file with one host a line, to pairs (host, number of processes on it or None).
+
+    A line is `node2:4` or `node2 slots=4`.
     """
     path = Path(text)
     if path.is_file():

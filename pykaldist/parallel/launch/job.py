@@ -119,8 +119,9 @@ class JobOptions:
 
 
 def choose_device(name: str, local_rank: int = 0) -> torch.device:
-    """The device that is asked for: on a machine with several, process number `local_rank` takes them in turn. Raises UserError where there
-    is none.
+    """The device that is asked for: on a machine with several, process number `local_rank` takes them in turn.
+
+    Raises UserError where there is none.
     """
     available = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "auto":

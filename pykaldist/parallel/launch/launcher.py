@@ -106,8 +106,9 @@ class Launcher:
         self._killed = False  # True after the launcher has killed the rest
 
     def run(self) -> int:
-        """Run the job. Returns 0, or 75 where another try may help. Raises UserError, Terminated or KeyboardInterrupt as a training process
-        does.
+        """Run the job.
+
+        Returns 0, or 75 where another try may help. Raises UserError, Terminated or KeyboardInterrupt as a training process does.
         """
         with locked(self.folder.parent):  # no other job may use the folder
             shutil.rmtree(self.folder, ignore_errors=True)

@@ -248,8 +248,10 @@ def step_seconds(compute: Compute, ngpu: int) -> float:
 
 
 def simulated(strategy: str, options: Any, workload: Workload, cluster: Cluster, ngpu: int, minibatches: float) -> list[float]:
-    """Simulate an epoch of so many minibatches of a worker. Returns its seconds, and the means over workers of computing, exchanging,
-    waiting and loading. What follows the epoch, such as cross-validation, is not in it.
+    """Simulate an epoch of so many minibatches of a worker.
+
+    Returns its seconds, and the means over workers of computing, exchanging, waiting and loading. What follows the epoch, such as
+    cross-validation, is not in it.
     """
     small = _shrunk(cluster, workload)
 

@@ -88,8 +88,10 @@ def _generator(*words: int) -> np.random.Generator:
 
 
 class Adpsgd(Asynchronous):
-    """ADPSGD. `round` counts the worker's rounds of the run. `begun`: its own exchange is under way. `keep`: the part that is left, in its
-    model, of the model that it has sent. `gradient` is needed within an epoch only.
+    """The strategy ADPSGD, of one worker.
+
+    `round` counts the worker's rounds of the run. `begun`: its own exchange is under way. `keep`: the part that is left, in its model,
+    of the model that it has sent. `gradient` is needed within an epoch only.
 
     A learner is one worker here. In `hadpsgd` it is a group of workers, whose first one exchanges for all.
 
@@ -181,8 +183,9 @@ class Adpsgd(Asynchronous):
         return partner(self.options, fabric.rank // size, learners, self.round)
 
     async def _compute(self, worker: Worker, fabric: Fabric, group: range, fraction: float | None) -> float:
-        """Compute the gradient of the group's next minibatches. Returns their frames. Both are divided by the group's size. 0 at the
-        epoch's end.
+        """Compute the gradient of the group's next minibatches.
+
+        Returns their frames. Both are divided by the group's size. 0 at the epoch's end.
 
         A worker that updates in place takes its step instead.
         """

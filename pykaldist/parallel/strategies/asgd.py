@@ -106,8 +106,9 @@ class Server:
         self.memory = {name: tensor.to(device) for name, tensor in self.memory.items()}
 
     def handle(self, sender: int, update: Tensor | None, read: float) -> tuple[Tensor | None, float]:
-        """Handle a call. Returns (the model after an update that was made from the model after `read` updates; the number of all updates
-        applied).
+        """Handle a call.
+
+        Returns (the model after an update that was made from the model after `read` updates; the number of all updates applied).
 
         An empty update is a pull: the number is then that of the sender's own updates. None: the call is refused.
         """

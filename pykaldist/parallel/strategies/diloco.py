@@ -6,8 +6,7 @@ model o, common to all, is cut into P fragments of equal size: P pieces each at 
 has come, weighted by the frames that each has trained on since this fragment was sent last. A step of SGD with Nesterov's momentum follows:
     v <- mu v + D;    o <- o - lr (D + mu v);    w_k <- a w_k + (1 - a) o.
 With a = 0 a worker loses what it has learnt of the fragment during tau, with a = 1 what all others have learnt. One fragment, tau = 0, a =
-0 are DiLoCo (the same as `bmuf`, see there for the gain); with mu = 0 and lr = 1 model averaging. Statistics are averaged, without
-momentum.
+0 are DiLoCo (as `bmuf`, see there for the gain); with mu = 0 and lr = 1 model averaging. Statistics are averaged, without momentum.
 
 With --outer-bits 8 or 4 a value is sent in so many bits (the paper's 4 are of floating point), in blocks of 256 that share a scale. Each
 worker owns an equal part of a fragment. All send their parts to the owners, who average them and send the means to all. What rounding loses
@@ -77,7 +76,8 @@ def decode(message: Tensor, values: Tensor, bits: int) -> Tensor:
 
 
 class Diloco(Strategy):
-    """`flights`, exchanges under way: [fragment, minibatch when it is due, weight, what was sent]; `clock`: minibatches of the epoch;
+    """`flights`, exchanges under way: [fragment, minibatch when it is due, weight, what was sent]; `clock`: minibatches of the epoch.
+
     `turn`: fragments sent; `frames`: of the epoch when each was sent last; `lost`: r_k; `lost_means`: those of its means."""
 
     options: DilocoOptions

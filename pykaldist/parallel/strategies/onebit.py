@@ -127,8 +127,9 @@ class Columns:
         return torch.cat([*parts, vectors.view(torch.uint8)])
 
     def parsed(self, messages: Tensor, owner: int, dtype: torch.dtype) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
-        """Parse messages (..., length) about the part of worker number `owner`: (for each matrix, bits (..., rows, groups) and levels (...,
-        2, columns); the values of vectors).
+        """Parse messages (..., length) about the part of worker number `owner`.
+
+        Returns (for each matrix, bits (..., rows, groups) and levels (..., 2, columns); the values of vectors).
         """
         itemsize, place, quantised = dtype.itemsize, 0, []
         for (rows, columns), bounds in zip(self.matrices, self._groups, strict=True):

@@ -98,8 +98,9 @@ class Slots:
         return file if file is not None and self._mine[file].tensor_now is tensor else None
 
     def grant(self, tensor: Tensor, reader: int) -> int | None:
-        """Grant a lent tensor to another process, until that gives it back. Returns the file to map; None where the tensor is not over a
-        slot.
+        """Grant a lent tensor to another process, until that gives it back.
+
+        Returns the file to map; None where the tensor is not over a slot.
         """
         with self._lock:
             file = self._file(tensor)

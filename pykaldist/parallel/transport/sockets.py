@@ -44,8 +44,9 @@ CLOSED = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
 
 @dataclass
 class Peer:
-    """Another process of the job: its machine, whether that is this one (`here`), its `pid`, the address where it listens, and `extra`,
-    what else it has told.
+    """Another process of the job.
+
+    It has its machine, whether that is this one (`here`), its `pid`, the address where it listens, and `extra`, what else it has told.
     """
 
     host: str
