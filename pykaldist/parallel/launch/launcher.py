@@ -207,13 +207,20 @@ class Launcher:
         failed = 0
         meeting: float | None = time.monotonic() + self.timeout  # after they have met they watch each other
         deadline: float | None = None
+        error: float | None = None  # the time when a process was found to have said an error
         for _ in self.children:
             number = None
             while number is None:
                 until = meeting if deadline is None else deadline
+                if error is None and self._error_said():
+                    error = time.monotonic()
+                elif error is not None and time.monotonic() > error + GRACE_S:
+                    self._kill_deaf()
                 try:
-                    number = self._ended.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
+                    number = self._ended.get(timeout=1.0 if until is None else min(1.0, max(0.0, until - time.monotonic())))
                 except queue.Empty:
+                    if until is None or time.monotonic() < until:
+                        continue
                     if deadline is None and not read_records(self.folder):
                         self._died = f"the processes have not met within {self.timeout:g} s of their start"
                         deadline = 0.0
@@ -233,6 +240,25 @@ class Launcher:
                 deadline = time.monotonic() + (GRACE_S if status == 128 + signal.SIGTERM else 0.5)
         return failed
 
+    def _error_said(self) -> bool:
+        """True if a process has left an error as its last words: then the whole job ends."""
+        for path in self.folder.glob(f"{LAST_WORDS}*"):
+            with contextlib.suppress(OSError):
+                if any(ERROR.match(line) for line in path.read_text(encoding="utf-8").splitlines()):
+                    return True
+        return False
+
+    def _own(self) -> list[int]:
+        """The pids of the job's processes on this machine, so far as they have recorded them."""
+        return [record["pid"] for record in read_records(self.folder).values() if record["host"] == socket.gethostname()]
+
+    def _kill_deaf(self) -> None:
+        """Kill the processes on this machine that are left after an error. A stopped process does not hear the signals of gforker."""
+        for pid in self._own():
+            if _alive(pid) and self._started(pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
     def _kill(self) -> None:
         """Kill every process of the job now."""
         self._killed = True
@@ -248,9 +274,8 @@ class Launcher:
 
     def _clear(self) -> None:
         """Wait until the last processes on this machine have ended, and read the last of their output."""
-        own = [record["pid"] for record in read_records(self.folder).values() if record["host"] == socket.gethostname()]
         deadline = time.monotonic() + GRACE_S
-        for pid in own:
+        for pid in self._own():
             while _alive(pid) and self._started(pid):
                 if time.monotonic() > deadline:
                     with contextlib.suppress(ProcessLookupError):
