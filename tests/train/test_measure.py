@@ -52,7 +52,7 @@ def test_two_processes_compute_and_exchange():
         pytest.skip("no mpiexec: a Python of the user's own, without the mpich of requirements.txt")
     found = measure(dataclasses.replace(JOB, hid_dim=512))
     assert found.devices >= 2 and not found.no_exchange
-    assert 1e6 < found.exchange.bandwidth < 1e12 and 0 < found.exchange.latency < 0.1
+    assert found.exchange.bandwidth > 1e6 and 0 < found.exchange.latency < 0.5
     assert found.exchange.steps.compute > 0
 
 
@@ -69,7 +69,7 @@ def test_an_mpi_that_fails_is_a_sentence(tmp_path, monkeypatch, script, words):
     mpiexec = tmp_path / "mpiexec"
     mpiexec.write_text(f"#!/bin/sh\n{script}\n")
     mpiexec.chmod(0o755)
-    monkeypatch.setattr(module.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setattr(module, "TIMEOUT", 1.0)
     monkeypatch.setattr(module, "devices", lambda job: 2)
     with pytest.raises(UserError) as raised:
@@ -78,7 +78,7 @@ def test_an_mpi_that_fails_is_a_sentence(tmp_path, monkeypatch, script, words):
 
 
 def test_a_machine_without_mpi_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(module.sys, "executable", str(tmp_path / "python"))
-    monkeypatch.setattr(module.shutil, "which", lambda name: None)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(module, "devices", lambda job: 2)
     assert "no MPI here" in measure(JOB).no_exchange

@@ -78,8 +78,12 @@ def stopped_and_resumed(monkeypatch, store: Path, exp: Path, *options: str) -> t
 def test_it_learns_and_resumes(store, tmp_path, monkeypatch, capsys, model, strategy, optimizer):
     options = [*MODELS[model], *OPTIMIZERS[optimizer], "--strategy", strategy, "--ngpu", "2", "--fabric", "virtual", "--lr-scale", "none",
                "--schedule", "exponential", "--num-epochs", "4", "--num-threads", "1", "--device", "cpu"]
-    if strategy in ("ma", "bmuf"):
+    if strategy in ("ma", "bmuf", "easgd"):
         options += ["--average-period", "3"]
+    if strategy == "easgd":  # the centre follows the workers slowly
+        options += ["--lr-scale", "linear"]
+    if strategy == "diloco":  # two workers, few minibatches: the published momentum, 0.9, multiplies what they have moved by 3.5
+        options += ["--fragments", "2", "--average-period", "4", "--outer-momentum", "0.5"]
     if strategy_class(strategy).asynchronous:
         (tmp_path / "two.json").write_text(json.dumps(CLUSTER))
         options += ["--cluster", str(tmp_path / "two.json")]
