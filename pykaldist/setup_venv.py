@@ -172,6 +172,8 @@ def make(made_from: str, named: str, root: Path = ROOT) -> None:
     """Make .venv; raises SetupError, and leaves none, where that cannot be."""
     check_machine(machine())
     venv, requirements, log = root / ".venv", root / "requirements.txt", root / ".venv.log"
+    if Path(sys.prefix).resolve() == venv.resolve():
+        raise SetupError(f"{sys.executable} is the Python of the .venv that is made anew; {OTHER}.")
     uv = shutil.which("uv")
     has_pip = any(map(importlib.util.find_spec, ("ensurepip", "pip")))
     if not uv and not (has_pip and importlib.util.find_spec("venv")):

@@ -13,6 +13,7 @@ ready() {
   [ "$made" = "$want" ] && [ -x "$root/.venv/bin/python" ] && { [ -z "$named" ] || [ "$named" = "$by" ]; }
 }
 ready && exit 0
+PATH=:$PATH:; PATH=${PATH//":$root/.venv/bin:"/:}; PATH=${PATH#:}; PATH=${PATH%:}  # an activated .venv cannot be made anew by its own Python
 
 die() { echo "setup_venv.sh: ERROR: $*" >&2; exit 1; }
 # status 0 where a program is a Python that fits, 1 where it is another Python

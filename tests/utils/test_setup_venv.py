@@ -99,6 +99,12 @@ def test_a_venv_whose_python_has_gone_or_whose_list_has_changed_is_made_anew(pro
     assert set_up(project, tools).stdout and not set_up(project, tools).stdout
 
 
+def test_an_activated_venv_is_not_made_anew_by_its_own_python(project, tools):
+    python(project / ".venv" / "bin" / "python3")
+    python(tools / "python3")
+    assert set_up(project, tools, PATH=f"{project}/.venv/bin:{tools}").stdout == f"set up by {tools}/python3\n"
+
+
 @pytest.mark.parametrize(("pythons", "named", "words"), [
     ({}, "", "a Python from 3.10 to 3.14 is needed and there is none on PATH; install one (Debian, Ubuntu: apt-get install python3 "),
     ({"python3": "3.9.18"}, "", "there is none on PATH (python3 is Python 3.9.18); install one"),
@@ -253,6 +259,12 @@ def test_too_little_space_is_said_before_anything_is_fetched(maker, tools, monke
     with pytest.raises(SetupError, match=r"^0.4 GB are free on the disk of .*, and set-up needs 6 GB with"):
         setup_venv.make("root 1 2", "", maker)
     assert not (tools / "calls").exists()
+
+
+def test_its_own_python_cannot_make_it(maker, tools, monkeypatch):
+    monkeypatch.setattr(sys, "prefix", str(maker / ".venv"))
+    with pytest.raises(SetupError, match=r"is the Python of the .venv that is made anew"):
+        setup_venv.make("made", "", maker)
 
 
 def test_what_fails_leaves_a_sentence_and_a_log_and_no_venv(maker, tools):
