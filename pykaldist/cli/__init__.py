@@ -82,7 +82,7 @@ def main(argv: list[str] | None = None, told: bool = False) -> int:
     if _module(verb) is None:
         print(f"pykaldist: there is no verb {verb!r}; `pykaldist --help` lists them.", file=sys.stderr)
         return 2
-    scheduling.ask_for_short_turns()
+    scheduling.ask_for_short_time_slices()
     try:
         deterministic.start(argv[1:])  # before the verb loads numpy or PyTorch
         module = importlib.import_module(f"pykaldist.cli.{verb.replace('-', '_')}")

@@ -2,8 +2,9 @@
 
 `measure(job)` times one worker in this process. Where the machine has two devices (groups of `num_threads` cores, or GPUs) it then starts
 two processes over MPI (`python -m mpi4py -m pykaldist.train.measure JOB RESULT`). They compute at the same time and then all-reduce.
-Between two workers that takes 2 latency + bytes / bandwidth. A small buffer shows the first part, a buffer of a model's size both. Buffers
-on a GPU go through host memory. The times of longer rings follow from these by the model of `parallel/planning/plan.py`.
+Between two workers that takes 2 latency + bytes / bandwidth. A buffer of one value shows the first part. A buffer of a model's size, and
+of 4 MB at least, shows both. Buffers on a GPU go through host memory. The times of longer rings follow from these by the model of
+`parallel/planning/plan.py`.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ WARM_UP = FIRST_UPDATES + 2  # minibatches before the measurement; NG-SGD's firs
 LEAST_MINIBATCHES = 16
 GROUP = 4  # the spread is that of means over so many: what all workers do at the same minibatches (NG-SGD's updates) is not spread
 REPEATS = 7  # repetitions of each measurement other than steps
+LEAST_BUFFER = 1 << 20  # values of a timed exchange: enough to take longer than its latency
 LEARN_RATE = 1e-5
 TIMEOUT = 600  # seconds, of the two processes
 
@@ -243,7 +245,8 @@ def _two_processes(job: Job, folder: Path) -> tuple[Exchange | None, str]:
         last = (done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}").splitlines()[-1]
         raise UserError(f"two processes over MPI could not be measured ({last}); check MPI with: {starter} -n 2 hostname.")
     found = json.loads(result.read_text(encoding="utf-8"))
-    return Exchange(Steps(**found.pop("steps")), **found), ""
+    small, large, size = found["small"], found["large"], found["size"]
+    return Exchange(Steps(**found["steps"]), small / 2, bandwidth(size, small, large)), ""
 
 
 def _one_of_two(request: Path, result: Path) -> None:
@@ -258,12 +261,22 @@ def _one_of_two(request: Path, result: Path) -> None:
         world.barrier()
         steps = trial.steps()
         slower = Steps(*world.control(dataclasses.astuple(steps), largest=True))
-        model = torch.zeros_like(trial.model.params)
+        model = torch.zeros(max(LEAST_BUFFER, trial.model.params.numel()), device=trial.device)
         small, large = (trial.median(partial(world.sum, buffer, 0.5), world.barrier) for buffer in (model[:1].clone(), model))
     if world.rank == 0:
-        size = model.numel() * model.itemsize
-        exchange = Exchange(slower, small / 2, size / max(large - small, 1e-9))
-        write_text(result, json.dumps(dataclasses.asdict(exchange)))
+        found = {"steps": dataclasses.asdict(slower), "small": small, "large": large, "size": model.numel() * model.itemsize}
+        write_text(result, json.dumps(found))
+
+
+def bandwidth(size: int, small: float, large: float) -> float:
+    """Bytes/s of an exchange of `size` bytes that takes `large` seconds where one value takes `small`.
+
+    Raises UserError if the large exchange took no longer: then other processes kept the machine busy, and nothing was measured.
+    """
+    if large <= small:
+        raise UserError(f"an all-reduce of {size:,} bytes took {large * 1e6:.0f} us and one of a single value {small * 1e6:.0f} us; other "
+                        "processes keep this machine busy: run the command again when it is idle.")
+    return size / (large - small)
 
 
 if __name__ == "__main__":

@@ -291,7 +291,7 @@ class Square(Activation):
         torch.square(x, out=y)
 
     def backward(self, x, y, dy, dx, grads, beta, rule, run):
-        raise NotImplementedError
+        raise NotImplementedError  # it is written or refused, never trained
 
 
 class Doubled(Affine):

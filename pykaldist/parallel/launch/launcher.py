@@ -215,7 +215,7 @@ class Launcher:
                 if error is None and self._error_said():
                     error = time.monotonic()
                 elif error is not None and time.monotonic() > error + GRACE_S:
-                    self._kill_deaf()
+                    self._kill_stopped()
                 try:
                     number = self._ended.get(timeout=1.0 if until is None else min(1.0, max(0.0, until - time.monotonic())))
                 except queue.Empty:
@@ -252,8 +252,8 @@ class Launcher:
         """The pids of the job's processes on this machine, so far as they have recorded them."""
         return [record["pid"] for record in read_records(self.folder).values() if record["host"] == socket.gethostname()]
 
-    def _kill_deaf(self) -> None:
-        """Kill the processes on this machine that are left after an error. A stopped process does not hear the signals of gforker."""
+    def _kill_stopped(self) -> None:
+        """Kill the processes on this machine that have not ended after an error: a stopped one does not handle the signals of gforker."""
         for pid in self._own():
             if _alive(pid) and self._started(pid):
                 with contextlib.suppress(ProcessLookupError):

@@ -155,13 +155,10 @@ class Asgd(Asynchronous):
 
     def __init__(self, options: AsgdOptions) -> None:
         super().__init__(options)
+        self.lr_scale = "linear" if options.discounts else "none"
         self.memory: dict[str, Tensor] = {}
         self.server: Server | None = None
         self._begin()
-
-    @property
-    def lr_scale(self) -> str:  # type: ignore[override]
-        return "linear" if self.options.discounts else "none"
 
     @property
     def independent(self) -> bool:

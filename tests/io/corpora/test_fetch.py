@@ -69,7 +69,7 @@ def server() -> Iterator[Server]:
 
 def tarball(files: dict[str, bytes], mode: str = "w:gz") -> bytes:
     stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode=mode) as tar:  # type: ignore[call-overload]
+    with tarfile.open(fileobj=stream, mode=mode) as tar:  # type: ignore[call-overload]  # the mode is one of those with compression
         for name, content in files.items():
             info = tarfile.TarInfo(name)
             info.size = len(content)

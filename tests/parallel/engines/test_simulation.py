@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections import Counter
 
 import pytest
 import torch
+from counted import counted
 
 from pykaldist.errors import UserError
 from pykaldist.parallel.clusters.cluster import Cluster, Compute, Link, Pause, Workload
@@ -84,6 +84,16 @@ def begin(make_workers):
     return make
 
 
+def loaded(begun, states, clock):
+    """Workers, strategies and host as just begun, with the states of others."""
+    workers, strategies, host = begun
+    for worker, strategy, (first, second) in zip(workers, strategies, states, strict=True):
+        worker.load_state_dict(first)
+        strategy.load_state_dict(second)
+    host.load_state_dict(clock)
+    return begun
+
+
 def states_of(workers, strategies, host):
     return [(w.state_dict(), s.state_dict()) for w, s in zip(workers, strategies, strict=True)], host.state_dict()
 
@@ -148,11 +158,7 @@ def test_the_same_run_twice_and_stopped_and_resumed(begin, name):
         with pytest.raises(Stopped):
             run(*part, stop=stop)
         states, clock = states_of(*part)
-        resumed = begin(make, 4, described, momentum=0.5)
-        for worker, strategy, (first, second) in zip(*resumed[:2], states, strict=True):
-            worker.load_state_dict(first)
-            strategy.load_state_dict(second)
-        resumed[2].load_state_dict(clock)
+        resumed = loaded(begin(make, 4, described, momentum=0.5), states, clock)
         rest, _ = run(*resumed)
         assert rest == log[-len(rest) :]
         for one, other in zip(whole[0], resumed[0], strict=True):
@@ -171,11 +177,7 @@ def test_the_clock_of_a_synchronous_run_goes_on_too(begin, name):
         with pytest.raises(Stopped):
             run(*part, stop=stop)
         states, clock = states_of(*part)
-        resumed = begin(SYNCHRONOUS[name], 3, described)
-        for worker, strategy, (first, second) in zip(*resumed[:2], states, strict=True):
-            worker.load_state_dict(first)
-            strategy.load_state_dict(second)
-        resumed[2].load_state_dict(clock)
+        resumed = loaded(begin(SYNCHRONOUS[name], 3, described), states, clock)
         rest, _ = run(*resumed)
         assert rest == log[-len(rest) :]
 
@@ -185,14 +187,7 @@ def test_every_frame_is_trained_on_once_an_epoch(begin, name, size):
     """By whoever it is; all end in one model."""
     strategy = {**ASYNCHRONOUS, **GROUPS}[name]
     workers, strategies, host = begin(strategy, size, cluster(spread=0.8, slow={"0": 3.0}), minibatch_size=5)
-    seen, gather = Counter(), workers[0].sampler.gather
-
-    def counting(frames):
-        seen.update(frames.tolist())
-        return gather(frames)
-
-    for worker in workers:
-        worker.sampler.gather = counting
+    seen = counted(workers)
     run(workers, strategies, host)
     assert seen == dict.fromkeys(range(120), 2)
     assert sum(worker.frames for worker in workers) == 120

@@ -6,10 +6,10 @@ import argparse
 import dataclasses
 import importlib
 import typing
-from collections import Counter
 
 import pytest
 import torch
+from counted import counted
 
 from pykaldist.cli import train as train_verb
 from pykaldist.errors import UserError
@@ -97,19 +97,6 @@ def epochs(workers, made, host, count=2, learn_rate=0.01, stop=None):
         host.begin_epoch()
         host.run([s.epoch(w, fabric) for s, w, fabric in zip(made, workers, host.fabrics, strict=True)])
     return offers
-
-
-def counted(workers):
-    """The frames that the workers train on, by their number in the store."""
-    seen, gather = Counter(), workers[0].sampler.gather
-
-    def counting(frames):
-        seen.update(frames.tolist())
-        return gather(frames)
-
-    for worker in workers:
-        worker.sampler.gather = counting
-    return seen
 
 
 def test_it_learns_from_every_frame_once_an_epoch_and_ends_in_one_model(begin):

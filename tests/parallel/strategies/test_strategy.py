@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 import torch
+from counted import counted
 
 from pykaldist.errors import UserError
 from pykaldist.parallel.engines.host import Host
@@ -38,28 +37,12 @@ def make(request):
     return MAKERS[request.param]
 
 
-def record(workers):
-    """A Counter of the frames that the workers train on, by number in the store, filled while they train."""
-    seen = Counter()
-    gathers = {id(worker.sampler.gather): worker.sampler.gather for worker in workers}
-    assert len(gathers) == 1  # workers of one process share it
-    (gather,) = gathers.values()
-
-    def counting(frames):
-        seen.update(frames.tolist())
-        return gather(frames)
-
-    for worker in workers:
-        worker.sampler.gather = counting
-    return seen
-
-
 @pytest.mark.parametrize(("size", "blocks", "level"), [(1, 1, "frame"), (2, 3, "frame"), (3, 1, "utterance"), (4, 2, "frame"),
                                                        (5, 3, "frame"), (6, 1, "frame"), (7, 2, "frame")])
 def test_every_frame_is_trained_on_once_an_epoch(make_workers, train, make, size, blocks, level):
     """However uneven the shards; and all end in one model."""
     workers = make_workers(size, blocks=blocks, minibatch_size=5, level=level)
-    seen = record(workers)
+    seen = counted(workers)
     train(workers, [make() for _ in workers], 1, 0.001)
     assert seen == dict.fromkeys(range(120), 1)
     assert sum(worker.frames for worker in workers) == 120
