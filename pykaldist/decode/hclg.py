@@ -19,6 +19,7 @@ Source: M. Mohri, F. Pereira, M. Riley, "Speech recognition with weighted finite
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from collections.abc import Sequence
@@ -68,60 +69,85 @@ def lexicon_and_grammar(lexicon: Fst, grammar: Fst) -> Fst:
     return push_special(from_kaldifst(lg))
 
 
-def _transition_states(window: Sequence[int], tree: ContextDependency, model: TransitionModel) -> tuple[int, ...]:
-    """The transition-states of the HMM of the phone in the middle of `window`, one for each emitting HMM state."""
-    phone = window[tree.central]
-    states = []
-    for s, state in enumerate(model.topology.entry(phone)[:-1]):
-        forward, loop = (tree.compute(window, pdf_class) for pdf_class in (state.forward_pdf_class, state.self_loop_pdf_class))
-        try:
-            states.append(model.tuple2state(phone, s, forward, loop))
-        except KeyError as error:
-            raise UserError(f"the model has no transitions for phone {phone}, state {s}, pdf {forward}, which the tree asks for; "
-                            "tree and final.mdl must come from one training.") from error
-    return tuple(states)
+def _hmms(windows: np.ndarray, tree: ContextDependency, model: TransitionModel) -> tuple[np.ndarray, dict[int, tuple[int, ...]]]:
+    """The HMMs of the phones in the middle of `windows` (rows x N).
+
+    Returns for each row the first row with the same HMM; and for each of these its transition-states, one for each emitting HMM state.
+    """
+    phones = windows[:, tree.central]
+    first = np.empty(len(windows), np.int64)
+    hmms = {}
+    by_phone = np.argsort(phones, kind="stable")
+    for rows in np.split(by_phone, np.flatnonzero(np.diff(phones[by_phone])) + 1):
+        phone = int(phones[rows[0]])
+        states = model.topology.entry(phone)[:-1]
+        classes = sorted({pdf_class for state in states for pdf_class in (state.forward_pdf_class, state.self_loop_pdf_class)})
+        answers = {pdf_class: tree.pdfs(windows[rows], pdf_class) for pdf_class in classes}
+        group = np.zeros(len(rows), np.int64)
+        for answer in answers.values():
+            group = np.unique(group * (answer.max() + 1) + answer, return_inverse=True)[1]
+        head, group = np.unique(group, return_index=True, return_inverse=True)[1:]
+        first[rows] = rows[head][group]
+        for i in head:
+            pdfs = [(int(answers[s.forward_pdf_class][i]), int(answers[s.self_loop_pdf_class][i])) for s in states]
+            try:
+                hmms[int(rows[i])] = tuple(model.tuple2state(phone, s, *pair) for s, pair in enumerate(pdfs))
+            except KeyError as error:
+                raise UserError(f"the model has no transitions for phone {phone} with pdfs {[forward for forward, _ in pdfs]}, which the "
+                                "tree asks for; tree and final.mdl must come from one training.") from error
+    return first, hmms
 
 
 def h_transducer(windows: Sequence[Sequence[int]], tree: ContextDependency, model: TransitionModel,
                  transition_scale: float = 1.0) -> tuple[Fst, np.ndarray]:
     """Make H without self-loops, from transition-ids to context windows; and the input labels that stand for disambiguation symbols.
 
-    `windows[i]` says what output label i means: a window of phones, or one number <= 0 for a disambiguation symbol.
+    `windows[i]` says what output label i means: a window of phones, or one number <= 0 for a disambiguation symbol. Label 0 is epsilon.
     """
     escape = model.non_self_loop_log_probs()[model.tid2state]
     cost = -transition_scale * (model.log_probs - escape)
-    arcs: list[tuple[int, int, int, float, int]] = []  # source, ilabel, olabel, weight, target
+    size = np.fromiter(map(len, windows), np.int64, len(windows))
+    phones = np.fromiter(itertools.chain.from_iterable(windows), np.int64, size.sum())
+    begin = np.cumsum(size) - size
+    labels = np.arange(1, len(windows))
+    of_phones = labels[(size[labels] > 1) | (phones[begin[labels]] > 0)]
+    found, states_of = _hmms(phones[begin[of_phones, None] + np.arange(tree.width)], tree, model)
+    hmms = {int(of_phones[row]): states for row, states in states_of.items()}
+    first = labels.copy()  # of each label, the first one with the same HMM
+    first[of_phones - 1] = of_phones[found]
+    order, entrance = np.unique(first, return_inverse=True)
+
+    arcs: list[tuple[int, int, int, float, int]] = []  # source, ilabel, olabel, weight, target: all but those out of state 0
     num_states = 1  # state 0 stands between phones
+    ways_in: list[tuple[int, float, int]] = []  # ilabel, weight and target of the arcs out of state 0, for each of `order`
     disambig: list[int] = []
-    entrance: dict[tuple[int, ...], tuple[int, float, int]] = {}  # transition-states of an HMM -> (ilabel, weight, target) of its way in
-    for label, window in enumerate(windows):
-        if label == 0:
-            continue
-        if len(window) == 1 and window[0] <= 0:
+    for label in order.tolist():
+        hmm = hmms.get(label)
+        if hmm is None:
             disambig.append(model.num_transition_ids + 1 + len(disambig))
-            arcs += [(0, disambig[-1], label, 0.0, num_states), (num_states, 0, 0, 0.0, 0)]
+            ways_in.append((disambig[-1], 0.0, num_states))
+            arcs.append((num_states, 0, 0, 0.0, 0))
             num_states += 1
             continue
-        hmm = _transition_states(window, tree, model)
-        if hmm not in entrance:
-            entry = model.topology.entry(window[tree.central])
-            reentered = any(to == 0 for s, state in enumerate(entry) for to, _ in state.transitions if s > 0)
-            one_way = sum(to != 0 for to, _ in entry[0].transitions) == 1
-            shared = one_way and not reentered  # state 0 is then the HMM's first state too
-            node = [0, *range(num_states, num_states + len(entry) - 1)] if shared else list(range(num_states, num_states + len(entry)))
-            num_states = node[-1] + 1
-            inner = [(node[s], int(model.state2first[hmm[s]]) + i, node[to])
-                     for s, state in enumerate(entry[:-1]) for i, (to, _) in enumerate(state.transitions) if to != s]
-            if shared:
-                (_, tid, target), *inner = inner
-                entrance[hmm] = tid, float(cost[tid]), target
-            else:
-                entrance[hmm] = 0, 0.0, node[0]
-            arcs += [(s, tid, 0, float(cost[tid]), to) for s, tid, to in inner]
-            arcs.append((node[-1], 0, 0, 0.0, 0))
-        ilabel, weight, target = entrance[hmm]
-        arcs.append((0, ilabel, label, weight, target))
-    columns = [np.array(column) for column in zip(*arcs, strict=True)]
+        entry = model.topology.entry(int(phones[begin[label] + tree.central]))
+        reentered = any(to == 0 for s, state in enumerate(entry) for to, _ in state.transitions if s > 0)
+        one_way = sum(to != 0 for to, _ in entry[0].transitions) == 1
+        shared = one_way and not reentered  # state 0 is then the HMM's first state too
+        node = [0, *range(num_states, num_states + len(entry) - 1)] if shared else list(range(num_states, num_states + len(entry)))
+        num_states = node[-1] + 1
+        inner = [(node[s], int(model.state2first[hmm[s]]) + i, node[to])
+                 for s, state in enumerate(entry[:-1]) for i, (to, _) in enumerate(state.transitions) if to != s]
+        if shared:
+            (_, tid, target), *inner = inner
+            ways_in.append((tid, float(cost[tid]), target))
+        else:
+            ways_in.append((0, 0.0, node[0]))
+        arcs += [(s, tid, 0, float(cost[tid]), to) for s, tid, to in inner]
+        arcs.append((node[-1], 0, 0, 0.0, 0))
+
+    ilabel, weight, target = (np.array(column)[entrance] for column in zip(*ways_in, strict=True))
+    from_start = (np.zeros(len(labels), np.int64), ilabel, labels, weight, target)
+    columns = [np.concatenate([start, np.array(inner)]) for start, inner in zip(from_start, zip(*arcs, strict=True), strict=True)]
     final = np.full(num_states, np.inf, np.float32)
     final[0] = 0
     return Fst.from_arcs(0, final, *columns), np.array(disambig, np.int32)

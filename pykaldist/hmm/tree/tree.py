@@ -72,6 +72,32 @@ class ContextDependency:
                 node = node.table[value] if 0 <= value < len(node.table) else None
         return node.answer
 
+    def pdfs(self, windows: np.ndarray, pdf_class: int) -> np.ndarray:
+        """`compute` for all rows of `windows` (rows x N) at once: the pdf of each (int64).
+
+        Raises UserError where the tree has no answer for a row.
+        """
+        answers = np.empty(len(windows), np.int64)
+        stack: list[tuple[EventMap | None, np.ndarray]] = [(self.to_pdf, np.arange(len(windows)))]
+        while stack:
+            node, rows = stack.pop()
+            if not len(rows):
+                continue
+            if isinstance(node, Constant):
+                answers[rows] = node.answer
+                continue
+            if node is None:
+                self.compute(windows[rows[0]].tolist(), pdf_class)  # raises
+                raise AssertionError("rows end where no single window does")
+            values = np.full(len(rows), pdf_class) if node.key == PDF_CLASS else windows[rows, node.key]
+            if isinstance(node, Split):
+                inside = np.isin(values, list(node.yes_set))
+                stack += [(node.yes, rows[inside]), (node.no, rows[~inside])]
+            else:
+                for value in np.unique(values).tolist():
+                    stack.append((node.table[value] if 0 <= value < len(node.table) else None, rows[values == value]))
+        return answers
+
     def possible_pdfs(self, phone: int, pdf_class: int) -> list[int]:
         """All pdfs that `pdf_class` of `phone` can have in any context, sorted."""
         known = {self.central: phone, PDF_CLASS: pdf_class}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
 from pykaldist.hmm.gmm.model_files import read_transition_model, read_tree
-from pykaldist.hmm.tree.tree import Constant, ContextDependency, Split, Table, leaves, monophone_tree
+from pykaldist.hmm.tree.tree import Constant, ContextDependency, EventMap, Split, Table, leaves, monophone_tree
 from pykaldist.io.lang import LangDir
 
 
@@ -64,6 +64,32 @@ def test_triphone_tree_explains_golden_alignments(golden: Path) -> None:
                 pdf_class = model.topology.entry(phone)[hmm_state].forward_pdf_class
                 assert tree.compute(phones[place:place + 3], pdf_class) == pdf
                 assert pdf in tree.possible_pdfs(phone, pdf_class)
+
+
+@st.composite
+def trees(draw: st.DrawFn, depth: int = 3) -> EventMap | None:
+    """Event maps over windows of three phones below 5 and three pdf-classes, some with places where they have no answer."""
+    kind = draw(st.sampled_from(["leaf", "split", "table"] if depth else ["leaf"]))
+    below = trees(depth - 1)
+    if kind == "leaf":
+        return draw(st.none() if draw(st.integers(0, 9)) == 0 else st.builds(Constant, st.integers(0, 9)))
+    key = draw(st.integers(-1, 2))
+    if kind == "split":
+        return Split(key, draw(st.frozensets(st.integers(0, 4))), draw(below) or Constant(0), draw(below) or Constant(1))
+    return Table(key, tuple(draw(st.lists(below, max_size=5))))
+
+
+@given(trees(), st.lists(st.tuples(*3 * [st.integers(0, 4)]), max_size=20), st.integers(0, 2))
+def test_answers_for_many_windows_are_those_for_each(to_pdf: EventMap | None, windows: list[tuple[int, ...]], pdf_class: int) -> None:
+    tree = ContextDependency(3, 1, to_pdf or Constant(0))
+    rows = np.array(windows, np.int64).reshape(-1, 3)
+    try:
+        expected = [tree.compute(window, pdf_class) for window in windows]
+    except UserError:
+        with pytest.raises(UserError, match="has no pdf for phones"):
+            tree.pdfs(rows, pdf_class)
+    else:
+        assert tree.pdfs(rows, pdf_class).tolist() == expected
 
 
 def test_no_answer() -> None:
