@@ -61,7 +61,7 @@ fi
 if want 5 "network training"; then
   steps/nnet/train.sh --cmd "$cmd" --ngpu "$ngpu" --strategy "$strategy" --device "$device" \
     ${seed:+--seed "$seed" --randomizer-seed "$seed"} ${dbn:+--dbn exp/dbn} ${warmup:+--serial-warmup 0.4} \
-    --hid-layers 3 --hid-dim 384 --optimizer ngsgd --schedule exponential --learn-rate 0.022 --final-learn-rate 0.0006 --num-epochs 4 \
+    --hid-layers 3 --hid-dim 384 --optimizer ngsgd --schedule exponential --learn-rate 0.03 --final-learn-rate 0.0006 --num-epochs 4 \
     $train_opts exp/dnn/store exp/dnn
 fi
 
