@@ -72,13 +72,9 @@ def choose(pythons: Iterable[str]) -> dict[str, tuple[str, str]]:
 
 
 def wers(recipe: Path) -> str:
-    """The best WER of each system that a recipe has scored."""
-    found = []
-    for folder in sorted(recipe.glob("exp/*/decode*")):
-        rates = [float(rate) for file in folder.glob("wer_*") for rate in re.findall(r"%WER (\S+)", file.read_text())]
-        if rates:
-            found.append(f"{folder.parent.name} {min(rates):.2f} %")
-    return ", ".join(found)
+    """The test set's WER of each system that a recipe has scored, at the LMWT that was best on the development set."""
+    chosen = {file.parent.parent.name: file.read_text(encoding="utf-8") for file in sorted(recipe.glob("exp/*/decode/dev_chosen_wer"))}
+    return ", ".join(f"{system} {re.findall(r'%WER ([0-9.]+)', line)[0]} %" for system, line in chosen.items())
 
 
 def summary(log: str) -> str:

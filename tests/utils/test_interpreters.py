@@ -64,11 +64,11 @@ def test_pythons_are_found_on_path_under_pyenv_and_by_uv(interpreters, tmp_path)
 
 
 def test_results_are_read_from_what_the_commands_left(interpreters, tmp_path):
-    for system, rates in {"mono": ("12.5", "10.99"), "dnn": ("9.89",)}.items():
-        for i, rate in enumerate(rates):
-            path = tmp_path / "exp" / system / "decode" / f"wer_{i}_0.0"
+    for system, rates in {"mono": {"best_wer": "10.50", "dev_chosen_wer": "10.99"}, "dnn": {"dev_chosen_wer": "9.89"}}.items():
+        for name, rate in rates.items():
+            path = tmp_path / "exp" / system / "decode" / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(f"%WER {rate} [ 36 / 364, 5 ins, 7 del, 24 sub ]\n")
+            path.write_text(f"%WER {rate} [ 36 / 364, 5 ins, 7 del, 24 sub ] exp/{system}/decode/wer_9_0.0\n")
     assert interpreters.wers(tmp_path) == "dnn 9.89 %, mono 10.99 %"
     assert interpreters.summary("...\n=== 3 failed, 12 passed in 64.21s (0:01:04) ===\n") == "3 failed, 12 passed in 64.21s (0:01:04)"
     rows = [interpreters.Row("3.12.1", "recipe", 231.4, "dnn 9.89 %")]

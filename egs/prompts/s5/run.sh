@@ -4,7 +4,7 @@
 corpus_options() {
   cat <<EOF
   --corpus <dir>                  # folder with the prompts, in the layout of /usr/share/asterisk/sounds; else they are looked for
-                                  # there, or fetched (Debian's packages of 98 MB, or the public tarballs) into corpus/
+                                  # there, or fetched (Debian's packages of 79 MB, or the public tarballs) into corpus/
   --languages <list>              # of en, es, fr, it, ru ("$languages"; those four, as the whole then takes less than five minutes)
 EOF
 }
