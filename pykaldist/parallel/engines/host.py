@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from pykaldist.errors import UserError
+from pykaldist.parallel.fabric.clock import Clock
 from pykaldist.parallel.fabric.interface import (
     Average,
     Begin,
@@ -85,12 +86,19 @@ class Host:
         self.workers: Sequence[Worker] = ()  # the workers of this process; set by the caller
         self.cv_frames = 0  # cross-validation frames that are scored at an epoch's end
         self._start = time.perf_counter()
+        self.clock = Clock()
         self.wish: Callable[[], int] = lambda: 0
         self.on_safe_point: Callable[[int], None] = lambda wish: None
         self._serve: dict[type, Callable[[list[Any]], list[Any]]] = {
             Average: self._average, Mean: self._mean, Begin: self._begin, Finish: self._finish, Sum: self._sum, Maximum: self._maximum,
             Total: self._total, Exchange: self._exchange, Gather: self._gather, Scatter: self._scatter,
             SafePoint: self._safe_point, WithinGroup: self._within_groups}
+
+    def keep_time(self, clock: Clock) -> None:
+        """Take the workers' seconds by a clock, that of their device."""
+        self.clock = clock
+        for fabric in self.fabrics:
+            fabric.clock = clock
 
     def begin_epoch(self) -> None:
         """Reset the times and the disagreement of the epoch before."""
@@ -105,6 +113,7 @@ class Host:
 
     def spent(self) -> list[float]:
         """Seconds of this process's workers in this epoch: computing, exchanging, waiting, loading."""
+        self.clock.settle()
         load = sum(worker.load_seconds for worker in self.workers)
         compute, exchange, wait = (sum(fabric.seconds[name] for fabric in self.fabrics) for name in ("compute", "exchange", "wait"))
         return [compute - load, exchange, wait, load]
@@ -176,16 +185,13 @@ class Host:
         """Carry out the requests of all workers of this process, and return the answers."""
         return self._serve[type(requests[0])](requests)
 
-    def _timed(self, what: str, before: float) -> float:
-        """Add the time since `before` to the workers' seconds, under the name `what`; returns the time now."""
-        now = time.perf_counter()
-        for fabric in self.fabrics:
-            fabric.seconds[what] += (now - before) / len(self.fabrics)
-        return now
+    def _timed(self, what: str, before: Any) -> None:
+        """Add the time since the mark `before` to the workers' seconds, under the name `what`, in equal parts."""
+        self.clock.add(before, what, [fabric.seconds for fabric in self.fabrics])
 
     def _control(self, values: list[float] | np.ndarray, largest: bool = False) -> np.ndarray:
         """Sum a few numbers over all processes. The time until all have given theirs counts as waiting."""
-        before = time.perf_counter()
+        before = self.clock.mark()
         result = self.processes.control(values, largest)
         self._timed("wait", before)
         return result
@@ -208,7 +214,7 @@ class Host:
         weights = self._by_rank([r.weight for r in requests])
         if not weights.any():
             return [None] * len(requests)
-        before = time.perf_counter()
+        before = self.clock.mark()
         buffers = [r.buffer for r in requests]
         own = buffers[0].clone() if requests[0].measure else None
         self._add(self.processes, buffers, *self._factors(weights))
@@ -226,7 +232,7 @@ class Host:
 
     def _mean(self, requests: list[Mean]) -> list[Tensor]:
         factors, scale = self._factors(self._by_rank([r.weight for r in requests]))
-        before = time.perf_counter()
+        before = self.clock.mark()
         first, *others = [r.buffer for r in requests]
         mean = first.clone()
         self._add(self.processes, [mean, *others], factors, scale)
@@ -243,7 +249,7 @@ class Host:
         return [self._last_ticket] * len(requests)
 
     def _finish(self, requests: list[Finish]) -> list[Any]:
-        before = time.perf_counter()
+        before = self.clock.mark()
         results = self._begun.pop(requests[0].ticket).result()
         self._timed("exchange", before)
         return results
@@ -256,7 +262,7 @@ class Host:
 
     def _sum(self, requests: list[Sum]) -> list[float]:
         total = float(self._by_rank([r.value for r in requests]).sum())
-        before = time.perf_counter()
+        before = self.clock.mark()
         buffers = [r.buffer for r in requests]
         self._add(self.processes, buffers, [1.0] * len(buffers), 1.0)
         self._hand_out(buffers)
@@ -309,7 +315,7 @@ class Host:
 
     def _within(self, requests: list[WithinGroup]) -> list[float]:
         """Carry out the requests of all workers of one group in this process."""
-        before, first = time.perf_counter(), requests[0]
+        before, first = self.clock.mark(), requests[0]
         buffers, total = [r.buffer for r in requests], sum(r.value for r in requests)
         if first.sums:
             for buffer in buffers[1:]:
@@ -369,7 +375,7 @@ class Host:
         table = np.zeros((self.size, self.size))
         table[self.ranks.start : self.ranks.stop] = [[len(part) for part in own] for own in parts]
         table = self._control(table.ravel()).reshape(self.size, self.size).astype(int)
-        before = time.perf_counter()
+        before = self.clock.mark()
         blocks = [range(a, b) for a, b in itertools.pairwise(self.bounds)]
         received = self.processes.scatter([torch.cat([own[k] for own in parts for k in block]) for block in blocks])
         result: list[list[Tensor]] = [[] for _ in parts]
@@ -385,7 +391,7 @@ class Host:
         buffers = [r.buffer for r in requests]
         if self.processes.size > 1:
             lengths = self._by_rank([len(buffer) for buffer in buffers]).astype(int).tolist()
-            before = time.perf_counter()
+            before = self.clock.mark()
             buffers = list(torch.cat(self.processes.gather(torch.cat(buffers))).split(lengths))
             self._timed("exchange", before)
         return [buffers] * len(requests)
