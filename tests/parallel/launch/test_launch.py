@@ -285,6 +285,14 @@ def test_what_ended_a_job_is_said_once(launcher, capsys):
     assert len(others) == 2 and all(killed in one for one in others)
 
 
+def test_a_process_that_ends_itself_has_died(launcher, monkeypatch, capsys):
+    """As NCCL's watchdog ends a process whose exchange has failed, by SIGABRT: another try may help."""
+    run = launcher("exec sleep 100")
+    run.commands.append(starting.Command(["bash", "-c", "kill -ABRT $$"]))
+    assert run.run() == DIED
+    assert f"process 1 on {socket.gethostname()} (pid {run.children[1].pid}) was killed by signal 6 (SIGABRT)" in capsys.readouterr().err
+
+
 def test_last_words_that_mpiexec_has_not_passed_on(launcher, tmp_path, capsys):
     error = "pykaldist train: ERROR: process 1 on here: a fault.\\n"
 
