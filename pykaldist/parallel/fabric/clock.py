@@ -9,6 +9,7 @@ are asked for.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -37,9 +38,10 @@ class Clock:
 
 
 class DeviceClock(Clock):
-    """The clock of workers on a GPU, the current device of this thread."""
+    """The clock of workers on a GPU, the current device. A helper thread's spans are those of the stream on which it exchanges."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._open: deque[tuple[torch.cuda.Event, torch.cuda.Event, str, Sequence[dict[str, float]]]] = deque()
 
     def mark(self) -> Any:
@@ -48,15 +50,18 @@ class DeviceClock(Clock):
         return event
 
     def add(self, since: Any, what: str, those: Sequence[dict[str, float]]) -> None:
-        self._open.append((since, self.mark(), what, those))
-        while len(self._open) > OPEN and self._open[0][1].query():
-            self._close()
+        with self._lock:
+            self._open.append((since, self.mark(), what, those))
+            while len(self._open) > OPEN and self._open[0][1].query():
+                self._close()
 
     def settle(self) -> None:
-        if self._open:
-            self._open[-1][1].synchronize()
-        while self._open:
-            self._close()
+        with self._lock:
+            for _, until, _, _ in reversed(self._open):
+                if not until.query():
+                    until.synchronize()
+            while self._open:
+                self._close()
 
     def _close(self) -> None:
         """Add the seconds of the oldest span, which is over."""
