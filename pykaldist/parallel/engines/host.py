@@ -11,7 +11,8 @@ workers were in one process: each process collects one stripe of everyone's buff
 same, bit for bit, for any number of processes and any fabric.
 
 Overlap. Exchanges that are begun now and finished later are carried out by a helper thread, one after the other. The thread has a host of
-its own, with a second channel to the other processes (`Processes.duplicate`). The workers compute meanwhile.
+its own, with a second channel to the other processes (`Processes.duplicate`), and on a GPU a stream of its own (`side_stream.py`). The
+workers compute meanwhile.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import itertools
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +29,8 @@ import torch
 from torch import Tensor
 
 from pykaldist.errors import UserError
-from pykaldist.parallel.fabric.clock import Clock
+from pykaldist.parallel.engines.side_stream import SideStream
+from pykaldist.parallel.fabric.clock import Clock, clock_of
 from pykaldist.parallel.fabric.interface import (
     Average,
     Begin,
@@ -81,7 +84,9 @@ class Host:
         self.disagreement = 0.0
         self._overlap_host: Host | None = None  # carries out the exchanges in the background
         self._helper: ThreadPoolExecutor | None = None
-        self._begun: dict[int, Future[list[Any]]] = {}  # by ticket
+        self._device = torch.device("cpu")
+        self._side: SideStream | None = None  # of a GPU, for the helper
+        self._begun: dict[int, Future[Any]] = {}  # by ticket
         self._last_ticket = 0
         self.workers: Sequence[Worker] = ()  # the workers of this process; set by the caller
         self.cv_frames = 0  # cross-validation frames that are scored at an epoch's end
@@ -94,11 +99,12 @@ class Host:
             Total: self._total, Exchange: self._exchange, Gather: self._gather, Scatter: self._scatter,
             SafePoint: self._safe_point, WithinGroup: self._within_groups}
 
-    def keep_time(self, clock: Clock) -> None:
-        """Take the workers' seconds by a clock, that of their device."""
-        self.clock = clock
+    def use_device(self, device: torch.device) -> None:
+        """Take the workers' seconds by the clock of their device; on a GPU, exchanges in the background get a stream of their own."""
+        self.clock = clock_of(device)
         for fabric in self.fabrics:
-            fabric.clock = clock
+            fabric.clock = self.clock
+        self._device = device
 
     def begin_epoch(self) -> None:
         """Reset the times and the disagreement of the epoch before."""
@@ -160,7 +166,7 @@ class Host:
     def abandon(self) -> None:
         """Forget the epoch: all that is under way, and what the checkpoint says of it. Every process has to call this."""
         for begun in self._begun.values():  # all processes have begun it, so it will end
-            begun.result()
+            self._result(begun)
         self._begun.clear()
 
     def _run(self, work: list[Coroutine[Any, Any, Any]]) -> list[Any]:
@@ -243,14 +249,21 @@ class Host:
         if self._helper is None:
             self._overlap_host = Host(self.size, self.processes.duplicate(), self.deterministic)
             self._helper = ThreadPoolExecutor(1, "exchange")
+            self._side = SideStream(self._device) if self._device.type == "cuda" else None
         assert self._overlap_host is not None
         self._last_ticket += 1
-        self._begun[self._last_ticket] = self._helper.submit(self._overlap_host.run, [r.exchange for r in requests])
+        exchange = partial(self._overlap_host.run, [r.exchange for r in requests])
+        self._begun[self._last_ticket] = (self._helper.submit(exchange) if self._side is None else
+                                          self._helper.submit(self._side.run, self._side.begin(), exchange))
         return [self._last_ticket] * len(requests)
+
+    def _result(self, begun: Future[Any]) -> list[Any]:
+        """Wait for the end of an exchange in the background, and return its results."""
+        return begun.result() if self._side is None else self._side.finish(begun.result())
 
     def _finish(self, requests: list[Finish]) -> list[Any]:
         before = self.clock.mark()
-        results = self._begun.pop(requests[0].ticket).result()
+        results = self._result(self._begun.pop(requests[0].ticket))
         self._timed("exchange", before)
         return results
 

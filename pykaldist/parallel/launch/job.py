@@ -25,7 +25,6 @@ from pykaldist.parallel.clusters.cluster import Cluster, shipped
 from pykaldist.parallel.engines.concurrent import ConcurrentHost
 from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.engines.simulation import Simulation
-from pykaldist.parallel.fabric.clock import clock_of
 from pykaldist.parallel.fabric.mpi import Mpi, cuda_aware
 from pykaldist.parallel.fabric.processes import Processes, SingleProcess
 from pykaldist.parallel.fabric.torch_distributed import TorchDistributed
@@ -259,7 +258,7 @@ def open_job(options: JobOptions, strategy: Strategy) -> Job:
         host = Host(options.ngpu, processes, options.deterministic)
     host.essential = strategy.essential
     if not options.cluster:
-        host.keep_time(clock_of(device))
+        host.use_device(device)
     for fabric_end in host.fabrics if not options.cluster else ():
         fabric_end.node_size = _node_size(host, names)
     n, p = options.ngpu, processes.size

@@ -70,7 +70,7 @@ class Late(SingleProcess):
 def test_seconds_are_those_of_the_device(device):
     """5 steps of 2 s, handed over in 5 ms; the others come 12 s later; an exchange of 0.25 s."""
     host = Host(1, Late(device, 12.0))
-    host.keep_time(clock_of(torch.device("cuda")))
+    host.clock = host.fabrics[0].clock = clock_of(torch.device("cuda"))
 
     async def epoch(fabric):
         for _ in range(5):
