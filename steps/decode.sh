@@ -11,6 +11,7 @@ model=
 transform_dir=
 skip_scoring=false
 scoring_opts=
+device=auto
 forward_opts=
 
 usage() {
@@ -29,6 +30,7 @@ Options:
   --acwt <scale>               # of the log-likelihoods while decoding (default $acwt)
   --model <file>               # GMM to decode with, such as exp/tri3/final.alimdl
   --transform-dir <dir>        # speakers' fMLLR transforms (trans.*) for a GMM's features
+  --device <name>              # where a network computes: cpu, cuda, cuda:N or auto (default $device); jobs take GPUs in turn
   --forward-opts <options>     # how a bidirectional network reads utterances ("--forward chunks", "--forward latency-controlled")
   --skip-scoring true|false    # lattices only (default $skip_scoring)
   --scoring-opts <options>     # for utils/score.sh
@@ -47,7 +49,7 @@ mkdir -p "$dir/log" && rm -f "$dir"/{lat.*.gz,wer_*,best_wer,dev_chosen_wer} || 
 echo "$nj" > "$dir/num_jobs" || exit 1
 $cmd JOB=1:"$nj" "$dir/log/decode.JOB.log" pykaldist decode --job JOB --nj "$nj" --beam "$beam" --lattice-beam "$lattice_beam" \
   --max-active "$max_active" --min-active "$min_active" --acwt "$acwt" ${model:+--model "$model"} \
-  ${transform_dir:+--transform-dir "$transform_dir"} $forward_opts "$graph" "$data" "$dir" || exit 1
+  ${transform_dir:+--transform-dir "$transform_dir"} --device "$device" $forward_opts "$graph" "$data" "$dir" || exit 1
 if [ "$skip_scoring" = false ] && [ -f "$data/text" ]; then
   score.sh --cmd "$cmd" $scoring_opts "$data" "$graph" "$dir" || exit 1
 fi

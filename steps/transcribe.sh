@@ -14,12 +14,13 @@ Options:
   --channel <n>            # channel to read, from 0; -1 expects mono ($channel)
   --one-speaker true|false # all files are of one speaker, for CMVN and adaptation, or each of its own ($one_speaker)
   --adapt-model <dir>      # speaker-adapted GMM that made a network's features (as the network's frame store says)
+  --device <name>          # where a network computes: cpu, cuda, cuda:N or auto ($device)
   --beam <beam>            # of the search ($beam)
   --acwt <scale>           # of the log-likelihoods: one over the language-model weight ($acwt)
 EOF
 }
 
-feats=mfcc feats_config="" channel=-1 one_speaker=false adapt_model="" beam=13.0 acwt=0.083333
+feats=mfcc feats_config="" channel=-1 one_speaker=false adapt_model="" device=auto beam=13.0 acwt=0.083333
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 if [ $# -lt 3 ]; then usage >&2; exit 1; fi
@@ -27,4 +28,4 @@ for file in "$1"/{HCLG.fst,words.txt} "$2/final.mdl" "${feats_config:-conf/$feat
   [ -f "$file" ] || { echo "transcribe.sh: ERROR: $file does not exist." >&2; exit 1; }
 done
 exec pykaldist transcribe --kind "$feats" ${feats_config:+--feats-config "$feats_config"} --channel "$channel" \
-  --one-speaker "$one_speaker" ${adapt_model:+--adapt-model "$adapt_model"} --beam "$beam" --acwt "$acwt" "$@"
+  --one-speaker "$one_speaker" ${adapt_model:+--adapt-model "$adapt_model"} --device "$device" --beam "$beam" --acwt "$acwt" "$@"

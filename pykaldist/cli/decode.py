@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    model = load_acoustic_model(args.decode_dir.parent, args.model, args.transform_dir, from_args(ForwardOptions, args))
+    model = load_acoustic_model(args.decode_dir.parent, args.model, args.transform_dir, from_args(ForwardOptions, args), args.job)
     decoder = LatticeDecoder(Fst.read(args.graph_dir / "HCLG.fst"), model.tid2pdf, from_args(DecoderOptions, args))
     data = DataDir(args.data)
     words = SymbolTable.read(args.graph_dir / "words.txt")

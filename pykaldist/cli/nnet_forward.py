@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pykaldist.devices import choose_device
 from pykaldist.errors import UserError
 from pykaldist.io.tables import MatrixReader, MatrixWriter, read_archive
 from pykaldist.nnet.forwarding import ForwardOptions
@@ -46,9 +47,11 @@ def run(args: argparse.Namespace) -> None:
     if args.bottleneck and (args.no_softmax or args.apply_log or args.class_frame_counts):
         raise UserError("--no-softmax, --apply-log and --class-frame-counts are for the network's outputs, of which --bottleneck=true "
                         "makes none; leave them out.")
-    network = load_own(args.model)
+    options = from_args(ForwardOptions, args)
+    device = choose_device(options.device)
+    network = load_own(args.model, device)
     if network is not None and network.counts is not None and not args.bottleneck and kind_of(network.options) != "dnn":
-        network.forwarding = from_args(ForwardOptions, args)
+        network.forwarding = options
         if args.feature_transform:
             raise UserError(f"--feature-transform {args.feature_transform}: {args.model} has its own; leave the option out.")
         posteriors = network.log_posteriors
@@ -57,7 +60,7 @@ def run(args: argparse.Namespace) -> None:
     else:
         if args.forward != "whole":
             raise UserError(f"--forward {args.forward} is for the outputs of bidirectional networks in a final.pt; leave it out.")
-        forward, output_dim = _components(args)
+        forward, output_dim = _components(args, device)
     priors = None
     if args.class_frame_counts:
         if not (args.no_softmax or args.apply_log):
@@ -84,11 +87,11 @@ def _features(path: Path) -> Iterator[tuple[str, np.ndarray]]:
     return read_archive(path)
 
 
-def _components(args: argparse.Namespace) -> tuple[Callable[[np.ndarray], np.ndarray], int]:
-    """Make the function that runs the network as nnet1's components, as far as is asked for; and its output dimension."""
+def _components(args: argparse.Namespace, device: str) -> tuple[Callable[[np.ndarray], np.ndarray], int]:
+    """Make the function that runs the network as nnet1's components on a device, as far as is asked for; and its output dimension."""
     from pykaldist.nnet.load import load_nnet1
     from pykaldist.nnet.nnet1 import Nnet1
-    from pykaldist.nnet.nnet1_run import run
+    from pykaldist.nnet.nnet1_run import Nnet1Forward
 
     nnet, transform = load_nnet1(args.model)
     if args.feature_transform:
@@ -105,4 +108,4 @@ def _components(args: argparse.Namespace) -> tuple[Callable[[np.ndarray], np.nda
             raise UserError(f"--no-softmax=true, but {args.model} ends in <{components[-1].marker}>; leave the option out.")
         components = components[:-1]
     whole = Nnet1((transform.components if transform else []) + components)
-    return lambda feats: run(whole, feats), whole.output_dim
+    return Nnet1Forward(whole, device), whole.output_dim

@@ -1,6 +1,7 @@
 """Acoustic models for the decoder: from an utterance of a data directory to log-likelihoods of pdfs.
 
-What a model directory holds says what it is: `LOADERS` maps a file to the function that loads such a model, the first match wins.
+What a model directory holds says what it is: `NETWORKS` maps a file to the function that loads such a network, the first match wins. A
+directory with none of them is a GMM's.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from pykaldist.devices import choose_device, parse_device
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline, check_dim
 from pykaldist.hmm.gmm.model_files import read_model, read_transition_model
@@ -58,14 +60,14 @@ class GmmModel:
 class NeuralModel:
     """A network in `final.pt`: its posteriors over priors; the transition model and the features are those of the model directory."""
 
-    def __init__(self, model_dir: Path, forwarding: ForwardOptions) -> None:
+    def __init__(self, model_dir: Path, forwarding: ForwardOptions, device: str) -> None:
         import torch  # two seconds that a GMM does not need
 
         from pykaldist.nnet.network import Network
 
         torch.set_num_threads(1)  # jobs are processes
         self._path = model_dir / "final.pt"
-        self._network = Network.load(self._path)
+        self._network = Network.load(self._path, device)
         self._network.forwarding = forwarding
         if (model_dir / "tokens.txt").is_file():  # trained with CTC: the graph's labels are the outputs, counted from 1
             self.tid2pdf = np.maximum(np.arange(-1, self._network.model.output_dim), 0).astype(np.int32)
@@ -85,11 +87,11 @@ class NeuralModel:
 class Nnet1Model:
     """A network in a Kaldi nnet1 directory: `final.nnet`, `final.feature_transform`, `ali_train_pdf.counts`, `final.mdl`."""
 
-    def __init__(self, model_dir: Path) -> None:
+    def __init__(self, model_dir: Path, device: str) -> None:
         import torch
 
         from pykaldist.nnet.nnet1 import Nnet1
-        from pykaldist.nnet.nnet1_run import run
+        from pykaldist.nnet.nnet1_run import Nnet1Forward
         from pykaldist.nnet.priors import log_priors, read_counts
 
         torch.set_num_threads(1)
@@ -98,7 +100,7 @@ class Nnet1Model:
         if components[-1].marker == "Softmax":
             components = components[:-1]
         self._nnet = Nnet1(Nnet1.read(model_dir / "final.feature_transform").components + components)
-        self._priors, self._run = log_priors(read_counts(model_dir / "ali_train_pdf.counts")), run
+        self._priors, self._forward = log_priors(read_counts(model_dir / "ali_train_pdf.counts")), Nnet1Forward(self._nnet, device)
         if len(self._priors) != self._nnet.output_dim:
             raise UserError(f"{model_dir}/ali_train_pdf.counts has {len(self._priors)} counts, final.nnet {self._nnet.output_dim} outputs.")
         self.tid2pdf = read_transition_model(model_dir / "final.mdl").tid2pdf
@@ -110,28 +112,32 @@ class Nnet1Model:
         return feats
 
     def loglikes(self, feats: np.ndarray) -> np.ndarray:
-        return self._run(self._nnet, feats) - self._priors
+        return self._forward(feats) - self._priors
 
 
-LOADERS: dict[str, Callable[[Path, ForwardOptions], AcousticModel]] = {
-    "final.pt": NeuralModel, "final.nnet": lambda path, _: Nnet1Model(path), "final.mdl": lambda path, _: GmmModel(path)}
+NETWORKS: dict[str, Callable[[Path, ForwardOptions, str], AcousticModel]] = {
+    "final.pt": NeuralModel, "final.nnet": lambda path, _, device: Nnet1Model(path, device)}
+GMM = "final.mdl"  # of a network's directory, it is what the network's pdfs are of
 
 
 def load_acoustic_model(model_dir: str | os.PathLike[str], model: Path | None = None, transform_dir: Path | None = None,
-                        forwarding: ForwardOptions | None = None) -> AcousticModel:
-    """Read the acoustic model of a directory; raises UserError where it holds none.
+                        forwarding: ForwardOptions | None = None, job: int = 1) -> AcousticModel:
+    """Read the acoustic model of a directory, for job number `job`; raises UserError where it holds none.
 
     Of a GMM's directory the file `model` can be taken instead of final.mdl, and the fMLLR transforms of `transform_dir` applied.
-    `forwarding`: how a bidirectional network reads utterances.
+    `forwarding`: where a network computes (jobs take a machine's GPUs in turn), and how a bidirectional one reads utterances.
     """
     if (Path(model_dir) / "config.json").is_file() and not (Path(model_dir) / "final.pt").is_file():
         raise UserError(f"{model_dir} has a network whose training has not ended; run steps/nnet/train.sh again, which goes on with it.")
-    for name, load in LOADERS.items():
-        if (Path(model_dir) / name).is_file():
-            if model is None and transform_dir is None:
-                return load(Path(model_dir), forwarding or ForwardOptions())
-            if name != "final.mdl":
+    folder, options = Path(model_dir), forwarding or ForwardOptions()
+    for name, load in NETWORKS.items():
+        if (folder / name).is_file():
+            if model is not None or transform_dir is not None:
                 raise UserError(f"{model_dir} has a network ({name}), and --model and --transform-dir are for GMMs; make adapted features "
                                 "with steps/nnet/make_fmllr_feats.sh.")
-            return GmmModel(Path(model_dir), model, transform_dir)
-    raise UserError(f"{model_dir} has no model ({' or '.join(LOADERS)}); train one, or give a decode directory inside a model's.")
+            return load(folder, options, choose_device(options.device, job - 1))
+    if (folder / GMM).is_file():
+        if parse_device(options.device)[0] == "cuda":
+            raise UserError(f"--device {options.device}: {model_dir} has a GMM, which is decoded on the CPU; leave the option out.")
+        return GmmModel(folder, model, transform_dir)
+    raise UserError(f"{model_dir} has no model ({' or '.join([*NETWORKS, GMM])}); train one, or give a decode directory inside a model's.")

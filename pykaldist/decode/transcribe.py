@@ -53,6 +53,7 @@ class TranscribeOptions:
     one_speaker: bool = option(False, "all recordings are of one speaker, for CMVN and adaptation; false: each of its own")
     adapt_model: str | None = option(None, "speaker-adapted GMM system whose fMLLR features a network takes; none: as the "
                                            "network's frame store says")
+    device: str = option("auto", "where a network computes: cpu, cuda, cuda:N, or auto: cuda where there is one")
 
 
 def transcribe(paths: Sequence[str], graph_dir: Path, model_dir: Path, work: Path, options: TranscribeOptions,
@@ -67,13 +68,13 @@ def transcribe(paths: Sequence[str], graph_dir: Path, model_dir: Path, work: Pat
     words, graph = SymbolTable.read(graph_dir / "words.txt"), Fst.read(graph_dir / "HCLG.fst")
     model: AcousticModel
     if adapting is None:
-        model = load_acoustic_model(model_dir)
+        model = load_acoustic_model(model_dir, forwarding=ForwardOptions(options.device))
     else:
         transforms = adapt(data, graph, graph_dir, adapting, work, decoding)
         if adapting == model_dir:
             model = GmmModel(model_dir, None, transforms)
         else:
-            model = load_acoustic_model(model_dir, forwarding=ForwardOptions())
+            model = load_acoustic_model(model_dir, forwarding=ForwardOptions(options.device))
             adapted = write_datadir(work / "adapted", data.wav_scp, None, data.utt2spk)
             transform_part(data, adapted, FeaturePipeline.from_dir(adapting, transforms), work / "fmllr", 1, 1)
             collect_parts(adapted, work / "fmllr", "fmllr", 1)

@@ -10,13 +10,14 @@ from pykaldist.options import option
 
 @dataclass
 class ForwardOptions:
-    """How an utterance passes through a bidirectional network: whole, in chunks, or latency-controlled.
+    """Where a network computes, and how an utterance passes through a bidirectional one: whole, in chunks, or latency-controlled.
 
     In chunks, each begins from a state of zero, and where two overlap the mean of their posteriors is taken (Chen & Huo, 2016).
     Latency-controlled (Zhang et al., 2016) is chunk by chunk too, but the direction forward in time goes on from the chunk before, so
     that the network waits for the chunk's end and its context after, and no longer.
     """
 
+    device: str = option("auto", "where the network computes: cpu, cuda, cuda:N, or auto: cuda where there is one")
     forward: str = option("whole", "utterances through a bidirectional network: whole, in chunks, or latency-controlled",
                           ("whole", "chunks", "latency-controlled"))
     forward_chunk: str | None = option(None, "chunk of --forward chunks or latency-controlled, as 21-64+21 (that of training)")

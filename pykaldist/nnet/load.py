@@ -11,10 +11,10 @@ from pykaldist.nnet.network import Network
 from pykaldist.nnet.nnet1 import Nnet1
 
 
-def load_own(path: str | os.PathLike[str]) -> Network | None:
-    """Read a final.pt; None where the file is another."""
+def load_own(path: str | os.PathLike[str], device: str = "cpu") -> Network | None:
+    """Read a final.pt, whose network computes on `device`; None where the file is another."""
     with open(Path(path), "rb") as stream:
-        return Network.load(path) if stream.read(len(container.MAGIC)) == container.MAGIC else None
+        return Network.load(path, device) if stream.read(len(container.MAGIC)) == container.MAGIC else None
 
 
 def load_nnet1(path: str | os.PathLike[str]) -> tuple[Nnet1, Nnet1 | None]:

@@ -9,69 +9,82 @@ where c' is the cell of the frame before.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from pykaldist.kernels import kernel
-from pykaldist.nnet.nnet1 import Nnet1, Nnet1Component
+from pykaldist.nnet.nnet1 import Nnet1
 
 
-def run(nnet: Nnet1, feats: np.ndarray) -> np.ndarray:
-    """Compute the outputs (T, output_dim) float32 for one utterance (T, input_dim); Splice and LSTM see the utterance as a whole."""
-    if feats.ndim != 2 or feats.shape[1] != nnet.input_dim:
-        raise ValueError(f"expected frames of dimension {nnet.input_dim}, found {feats.shape}")
-    x = torch.from_numpy(np.require(feats, np.float32, ["C", "W"]))
-    with torch.no_grad():
-        for component in nnet.components:
-            x = FORWARD[component.marker](component, x)
-    return x.numpy()
+@dataclass(frozen=True)
+class Layer:
+    """A component of a network on a device: its options, and its arrays there."""
+
+    options: dict[str, float | int | str]
+    arrays: dict[str, Tensor]
 
 
-def _tensor(component: Nnet1Component, name: str) -> Tensor:
-    return torch.from_numpy(component.arrays[name])
+class Nnet1Forward:
+    """The forward pass of a network on `device`, to which the network's arrays are copied once. LSTM cells compute on the CPU."""
+
+    def __init__(self, nnet: Nnet1, device: str = "cpu") -> None:
+        self._nnet, self._device = nnet, device
+        self._layers = [(FORWARD[c.marker], Layer(c.options, {name: torch.from_numpy(a).to(device) for name, a in c.arrays.items()}))
+                        for c in nnet.components]
+
+    def __call__(self, feats: np.ndarray) -> np.ndarray:
+        """Compute the outputs (T, output_dim) float32 for one utterance (T, input_dim); Splice and LSTM see the utterance as a whole."""
+        if feats.ndim != 2 or feats.shape[1] != self._nnet.input_dim:
+            raise ValueError(f"expected frames of dimension {self._nnet.input_dim}, found {feats.shape}")
+        x = torch.from_numpy(np.require(feats, np.float32, ["C", "W"])).to(self._device)
+        with torch.no_grad():
+            for forward, layer in self._layers:
+                x = forward(layer, x)
+        return x.cpu().numpy()
 
 
-def _affine(c: Nnet1Component, x: Tensor) -> Tensor:
-    return torch.addmm(_tensor(c, "bias"), x, _tensor(c, "linearity").t())
+def _affine(c: Layer, x: Tensor) -> Tensor:
+    return torch.addmm(c.arrays["bias"], x, c.arrays["linearity"].t())
 
 
-def _parametric_relu(c: Nnet1Component, x: Tensor) -> Tensor:
-    return torch.where(x >= 0, x * _tensor(c, "alpha"), x * _tensor(c, "beta"))
+def _parametric_relu(c: Layer, x: Tensor) -> Tensor:
+    return torch.where(x >= 0, x * c.arrays["alpha"], x * c.arrays["beta"])
 
 
-def _splice(c: Nnet1Component, x: Tensor) -> Tensor:
-    rows = torch.arange(len(x))[:, None] + torch.from_numpy(c.arrays["frame_offsets"])
+def _splice(c: Layer, x: Tensor) -> Tensor:
+    rows = torch.arange(len(x), device=x.device)[:, None] + c.arrays["frame_offsets"]
     return x[rows.clamp_(0, len(x) - 1)].flatten(1)
 
 
-def _convolution(c: Nnet1Component, x: Tensor) -> Tensor:
+def _convolution(c: Layer, x: Tensor) -> Tensor:
     """Convolution over frequency, each patch spanning every spliced frame; outputs patch by patch."""
     dim, step, stride = (int(c.options[k]) for k in ("PatchDim", "PatchStep", "PatchStride"))
     spliced = x.view(len(x), -1, stride).unfold(2, dim, step)  # frames, splice, patches, dim
     patches = spliced.permute(0, 2, 1, 3).flatten(2)
-    return (patches @ _tensor(c, "Filters").t() + _tensor(c, "Bias")).flatten(1)
+    return (patches @ c.arrays["Filters"].t() + c.arrays["Bias"]).flatten(1)
 
 
-def _pooling(reduce: Callable[[Tensor], Tensor]) -> Callable[[Nnet1Component, Tensor], Tensor]:
-    def pool(c: Nnet1Component, x: Tensor) -> Tensor:
+def _pooling(reduce: Callable[[Tensor], Tensor]) -> Callable[[Layer, Tensor], Tensor]:
+    def pool(c: Layer, x: Tensor) -> Tensor:
         size, step, stride = (int(c.options[k]) for k in ("PoolSize", "PoolStep", "PoolStride"))
         return reduce(x.view(len(x), -1, stride).unfold(1, size, step)).flatten(1)  # frames, pools, stride
 
     return pool
 
 
-def _rbm(c: Nnet1Component, x: Tensor) -> Tensor:
-    hidden = torch.addmm(_tensor(c, "hid_bias"), x, _tensor(c, "vis_hid").t())
+def _rbm(c: Layer, x: Tensor) -> Tensor:
+    hidden = torch.addmm(c.arrays["hid_bias"], x, c.arrays["vis_hid"].t())
     return hidden.sigmoid() if c.options["hid_type"] == "bern" else hidden
 
 
-def _lstm_direction(c: Nnet1Component, x: Tensor, prefix: str = "") -> Tensor:
-    a = {name: c.arrays[prefix + name] for name in ("w_gifo_r", "peephole_i_c", "peephole_f_c", "peephole_o_c", "w_r_m")}
-    gates = torch.addmm(_tensor(c, prefix + "bias"), x, _tensor(c, prefix + "w_gifo_x").t()).numpy()
+def _lstm_direction(c: Layer, x: Tensor, prefix: str = "") -> Tensor:
+    a = {name: c.arrays[prefix + name].cpu().numpy() for name in ("w_gifo_r", "peephole_i_c", "peephole_f_c", "peephole_o_c", "w_r_m")}
+    gates = torch.addmm(c.arrays[prefix + "bias"], x, c.arrays[prefix + "w_gifo_x"].t()).cpu().numpy()
     return torch.from_numpy(_lstm_frames(gates, a["w_gifo_r"], a["peephole_i_c"], a["peephole_f_c"], a["peephole_o_c"], a["w_r_m"],
-                                         np.float32(c.options["CellClip"])))
+                                         np.float32(c.options["CellClip"]))).to(x.device)
 
 
 @kernel
@@ -94,13 +107,13 @@ def _lstm_frames(gates: np.ndarray, w_r: np.ndarray, peep_i: np.ndarray, peep_f:
     return out
 
 
-def _blstm(c: Nnet1Component, x: Tensor) -> Tensor:
+def _blstm(c: Layer, x: Tensor) -> Tensor:
     return torch.cat([_lstm_direction(c, x, "f_"), _lstm_direction(c, x.flip(0), "b_").flip(0)], 1)
 
 
-FORWARD: dict[str, Callable[[Nnet1Component, Tensor], Tensor]] = {
+FORWARD: dict[str, Callable[[Layer, Tensor], Tensor]] = {
     "AffineTransform": _affine,
-    "LinearTransform": lambda c, x: x @ _tensor(c, "linearity").t(),
+    "LinearTransform": lambda c, x: x @ c.arrays["linearity"].t(),
     "Sigmoid": lambda c, x: x.sigmoid(),
     "Tanh": lambda c, x: x.tanh(),
     "Softmax": lambda c, x: x.softmax(1),
@@ -108,9 +121,9 @@ FORWARD: dict[str, Callable[[Nnet1Component, Tensor], Tensor]] = {
     "ParametricRelu": _parametric_relu,
     "Dropout": lambda c, x: x,  # outputs are scaled in training
     "Splice": _splice,
-    "Copy": lambda c, x: x[:, torch.from_numpy(c.arrays["copy_from_indices"]).long()],
-    "AddShift": lambda c, x: x + _tensor(c, "shift"),
-    "Rescale": lambda c, x: x * _tensor(c, "scale"),
+    "Copy": lambda c, x: x[:, c.arrays["copy_from_indices"].long()],
+    "AddShift": lambda c, x: x + c.arrays["shift"],
+    "Rescale": lambda c, x: x * c.arrays["scale"],
     "ConvolutionalComponent": _convolution,
     "MaxPoolingComponent": _pooling(lambda pools: pools.amax(-1)),
     "AveragePoolingComponent": _pooling(lambda pools: pools.mean(-1)),

@@ -1,9 +1,9 @@
 """Measure this machine for the planner: the seconds of a minibatch alone and beside another worker's, of its loading, and of an all-reduce.
 
 `measure(job)` times one worker in this process. Where the machine has two devices (groups of `num_threads` cores, or GPUs) it then starts
-two processes over MPI (`python -m mpi4py -m pykaldist.train.measure JOB RESULT`). They compute at the same time and then all-reduce.
-Between two workers that takes 2 latency + bytes / bandwidth. A buffer of one value shows the first part. A buffer of a model's size, and
-of 4 MB at least, shows both. Buffers on a GPU go through host memory. The times of longer rings follow from these by the model of
+two processes by MPI (`python -m mpi4py -m pykaldist.train.measure JOB RESULT`), which take devices and a fabric as those of a job do. They
+compute at the same time and then all-reduce. Between two workers that takes 2 latency + bytes / bandwidth. A buffer of one value shows the
+first part. A buffer of a model's size, and of 4 MB at least, shows both. The times of longer rings follow from these by the model of
 `parallel/planning/plan.py`.
 """
 
@@ -36,9 +36,8 @@ from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.natural_gradient import FIRST_UPDATES
 from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
-from pykaldist.parallel.fabric.mpi import Mpi
 from pykaldist.parallel.launch.commands import mpiexec
-from pykaldist.parallel.launch.job import choose_device
+from pykaldist.parallel.launch.job import open_processes
 from pykaldist.parallel.planning.dry_run import work_bandwidth
 from pykaldist.parallel.transport.addresses import LOOPBACK_INTERFACE, variables
 
@@ -83,11 +82,12 @@ class Steps:
 
 @dataclass(frozen=True)
 class Exchange:
-    """The measurement of two processes: steps at the same time (the larger number of the two), and the link between them."""
+    """The measurement of two processes: steps at the same time (the larger number of the two), and the link between them by a fabric."""
 
     steps: Steps
     latency: float  # seconds
     bandwidth: float  # bytes/s
+    fabric: str  # in words
 
 
 @dataclass(frozen=True)
@@ -240,22 +240,22 @@ def _two_processes(job: Job, folder: Path) -> tuple[Exchange | None, str]:
     try:
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIMEOUT)
     except subprocess.TimeoutExpired as error:
-        raise UserError(f"two processes over MPI did not finish within {TIMEOUT} s; check MPI with: {starter} -n 2 hostname.") from error
+        raise UserError(f"two processes did not finish within {TIMEOUT} s; check MPI with: {starter} -n 2 hostname.") from error
     if done.returncode or not result.is_file():
         last = (done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}").splitlines()[-1]
-        raise UserError(f"two processes over MPI could not be measured ({last}); check MPI with: {starter} -n 2 hostname.")
+        raise UserError(f"two processes could not be measured ({last}); check MPI with: {starter} -n 2 hostname.")
     found = json.loads(result.read_text(encoding="utf-8"))
     small, large, size = found["small"], found["large"], found["size"]
-    return Exchange(Steps(**found["steps"]), small / 2, bandwidth(size, small, large)), ""
+    return Exchange(Steps(**found["steps"]), small / 2, bandwidth(size, small, large), found["fabric"]), ""
 
 
 def _one_of_two(request: Path, result: Path) -> None:
     """What each of the two processes does."""
-    world = Mpi()
     job = Job(**json.loads(request.read_text(encoding="utf-8")))
     torch.set_num_threads(job.num_threads)
     torch.set_grad_enabled(False)
-    job = dataclasses.replace(job, device=str(choose_device(job.device, world.rank)))
+    world, placement = open_processes(job.device, None)
+    job = dataclasses.replace(job, device=placement.devices[world.rank])
     with tempfile.TemporaryDirectory(prefix="pykaldist-plan-") as folder:
         trial = _Trial(job, Path(folder))
         world.barrier()
@@ -264,7 +264,8 @@ def _one_of_two(request: Path, result: Path) -> None:
         model = torch.zeros(max(LEAST_BUFFER, trial.model.params.numel()), device=trial.device)
         small, large = (trial.median(partial(world.sum, buffer, 0.5), world.barrier) for buffer in (model[:1].clone(), model))
     if world.rank == 0:
-        found = {"steps": dataclasses.asdict(slower), "small": small, "large": large, "size": model.numel() * model.itemsize}
+        found = {"steps": dataclasses.asdict(slower), "small": small, "large": large, "size": model.numel() * model.itemsize,
+                 "fabric": placement.fabric + " through host memory" * placement.staged}
         write_text(result, json.dumps(found))
 
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pykaldist.devices import choose_device
 from pykaldist.errors import UserError
 from pykaldist.frames.store import FrameStore
 from pykaldist.nnet.dnn import DnnOptions, make_dnn
 from pykaldist.optim.registry import OPTIMIZERS
 from pykaldist.options import option
 from pykaldist.parallel.clusters.cluster import Cluster, Compute, Link, Workload
-from pykaldist.parallel.launch.job import choose_device
 from pykaldist.parallel.planning.plan import Prediction, has_period, plan
 from pykaldist.parallel.strategies.base.registry import strategies
 from pykaldist.train.folder import open_stores
@@ -189,7 +189,7 @@ def _measured(options: PlanOptions, stores: tuple[FrameStore, FrameStore] | None
               exchange: bool) -> tuple[Cluster, dict[str, str], list[str]]:
     """(the measured cluster, where each number is from, notes)."""
     shape, data = _shape(options, stores), _data(options, None, stores)
-    device = choose_device(options.device or "auto").type
+    device = choose_device(options.device or "auto").partition(":")[0]
     job = Job(**shape, minibatch_size=int(data["minibatch_size"]), optimizer=options.optimizer or "sgd", device=device,
               num_threads=options.num_threads or 1, store=str(stores[0].path) if stores else "",
               strategies=tuple(options.strategies()) if exchange else ())
@@ -230,9 +230,10 @@ def as_cluster(found: Measured, job: Job, workload: Workload, options: PlanOptio
                "compute.memory_bandwidth": how}
     if found.work_bandwidth:
         sources["compute.work_bandwidth"] = how + ", two workers in one process"
+    over = found.exchange.fabric if found.exchange else ""
     for part, link in (("within", within), ("between", between)):
         if link is not None:
-            sources[part] = "given by option" if link is given else f"{how}, all-reduce of two processes of one machine over MPI"
+            sources[part] = "given by option" if link is given else f"{how}, all-reduce of two processes of one machine over {over}"
     return Cluster(name="this machine", description=f"{nodes} x {platform.node()}", nodes=nodes, devices=found.devices, workload=workload,
                    compute=compute, within=within if found.devices > 1 else None, between=between,
                    sources={place: text for place, text in sources.items() if place != "within" or found.devices > 1}), notes

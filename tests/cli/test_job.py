@@ -39,9 +39,12 @@ def test_a_lost_process_is_a_type(error, status, words, tmp_path, monkeypatch, c
     assert words in capsys.readouterr().err
 
 
-def test_an_exchange_that_fails_says_that_a_process_is_lost(monkeypatch):
+@pytest.mark.parametrize("kind", [RuntimeError, dist.DistBackendError])
+def test_an_exchange_that_fails_says_that_a_process_is_lost(monkeypatch, kind):
+    """As gloo and NCCL say it."""
+
     def fail(*args, **kwargs):
-        raise RuntimeError("[gloo/transport/tcp/pair.cc:534] whatever it may say in the next version")
+        raise kind("[gloo/transport/tcp/pair.cc:534] whatever it may say in the next version")
 
     monkeypatch.setattr(dist, "all_reduce", fail)
     process = object.__new__(torch_distributed.TorchDistributed)

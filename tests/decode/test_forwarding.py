@@ -9,11 +9,15 @@ import pytest
 import torch
 
 from pykaldist.cli import main
+from pykaldist.decode.acoustic import load_acoustic_model
+from pykaldist.errors import UserError
 from pykaldist.io.tables import MatrixWriter, read_archive
 from pykaldist.nnet.cnn import CnnOptions
+from pykaldist.nnet.forwarding import ForwardOptions
 from pykaldist.nnet.kinds import init_nnet, make_nnet
 from pykaldist.nnet.lstm import BlstmOptions
 from pykaldist.nnet.network import FeatureTransform, Network
+from pykaldist.nnet.nnet1_run import Nnet1Forward
 
 FEATS = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
 
@@ -78,6 +82,48 @@ def test_nnet_forward_goes_the_way_it_is_told(data, tmp_path, options):
     for flags, wanted in ((["--no-softmax=true"], expected), (["--apply-log=true"], expected), ([], np.exp(expected))):
         assert main(["nnet-forward", *options, *flags, str(tmp_path / "final.pt"), str(data / "feats.ark"), str(tmp_path / "out.ark")]) == 0
         assert np.allclose(dict(read_archive(tmp_path / "out.ark"))["u1"], wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["final.pt", "final.nnet"])
+def test_networks_compute_where_they_are_told(data, tmp_path, monkeypatch, capsys, name):
+    """On the job's device, here a CPU that is called otherwise: whatever makes the model, or runs nnet1's components, is given it."""
+    chosen = []
+    monkeypatch.setattr("pykaldist.cli.nnet_forward.choose_device", lambda device: chosen.append(device) or "cpu:0")
+    save(CnnOptions(conv="0x1x3", hid_layers=0), tmp_path / "final.pt")
+    assert main(["copy-nnet", "--feature-transform", str(tmp_path / "ft"), str(tmp_path / "final.pt"), str(tmp_path / "final.nnet")]) == 0
+    loaded, load, made, make = [], Network.load, [], Nnet1Forward.__init__
+    monkeypatch.setattr(Network, "load", lambda path, device="cpu": loaded.append(device) or load(path, device))
+    monkeypatch.setattr(Nnet1Forward, "__init__", lambda run, nnet, device="cpu": made.append(device) or make(run, nnet, device))
+    words = ["nnet-forward", "--device", "cuda", str(tmp_path / name), str(data / "feats.ark"), str(tmp_path / "out.ark")]
+    assert main(words) == 0, capsys.readouterr().err
+    assert chosen == ["cuda"] and (loaded, made) == ((["cpu:0"], []) if name == "final.pt" else ([], ["cpu:0"]))
+
+
+def test_a_device_that_is_not_there(data, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("pykaldist.devices.num_visible", lambda: 0)
+    save(CnnOptions(conv="0x1x3", hid_layers=0), tmp_path / "final.pt")
+    assert main(["nnet-forward", "--device", "cuda", str(tmp_path / "final.pt"), str(data / "feats.ark"), str(tmp_path / "out.ark")]) == 1
+    assert "--device cuda: this machine has 0 CUDA devices; use --device cpu." in capsys.readouterr().err
+
+
+def test_jobs_of_decoding_take_devices_in_turn(tmp_path, monkeypatch):
+    exp = tmp_path / "exp"
+    exp.mkdir()
+    save(CnnOptions(conv="0x1x3", hid_layers=0), exp / "final.pt")
+    (exp / "tokens.txt").write_text("<blk> 0\n")
+    (exp / "cmvn_opts").write_text("--norm-means=false\n")
+    loaded, load = [], Network.load
+    monkeypatch.setattr("pykaldist.devices.num_visible", lambda: 2)
+    monkeypatch.setattr(Network, "load", lambda path, device: loaded.append(device) or load(path))
+    for device, job in (("auto", 1), ("auto", 2), ("cuda", 3), ("cuda:1", 1), ("cpu", 2)):
+        load_acoustic_model(exp, forwarding=ForwardOptions(device), job=job)
+    assert loaded == ["cuda:0", "cuda:1", "cuda:0", "cuda:1", "cpu"]
+
+
+def test_a_gmm_is_decoded_on_the_cpu(tmp_path):
+    (tmp_path / "final.mdl").write_bytes(b"")
+    with pytest.raises(UserError, match=r"--device cuda:0: .* has a GMM, which is decoded on the CPU; leave the option out\."):
+        load_acoustic_model(tmp_path, forwarding=ForwardOptions("cuda:0"))
 
 
 def test_nnet_forward_refuses_ways_that_are_not_there(data, tmp_path, capsys):

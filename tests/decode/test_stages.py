@@ -35,7 +35,7 @@ def test_a_data_directory_is_decoded_and_scored(recipe: Path) -> None:
     best = (decode_dir / "best_wer").read_text().split()
     assert best[0] == "%WER" and float(best[1]) < 25  # Kaldi: 12.94 over all speakers
     log = (decode_dir / "log/decode.1.log").read_text()
-    assert "--beam 11" in log and "Log-like per frame for utterance" in log and "real-time factor" in log
+    assert "--beam 11" in log and "--device auto" in log and "Log-like per frame for utterance" in log and "real-time factor" in log
 
 
 def test_a_model_that_does_not_fit_the_features_ends_in_one_sentence(recipe: Path) -> None:

@@ -17,7 +17,7 @@ from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.model import Model
 from pykaldist.nnet.network import FeatureTransform, Network
 from pykaldist.nnet.nnet1 import Nnet1
-from pykaldist.nnet.nnet1_run import run
+from pykaldist.nnet.nnet1_run import Nnet1Forward
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.optimizer import STATISTICS_FRAMES
 from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
@@ -200,7 +200,7 @@ def test_nnet1_files_run_as_the_network_does_and_become_it_again(options, tmp_pa
     nnet.write(tmp_path / "final.nnet")
     nnet = Nnet1.read(tmp_path / "final.nnet")
     expected = network.log_posteriors(FEATS)
-    assert np.allclose(np.log(run(Nnet1(transform.components + nnet.components), FEATS)), expected, atol=1e-4)
+    assert np.allclose(np.log(Nnet1Forward(Nnet1(transform.components + nnet.components))(FEATS)), expected, atol=1e-4)
     again = from_nnet1(nnet, transform, network.counts.numpy())
     assert np.allclose(again.log_posteriors(FEATS), expected, atol=1e-6)
     assert again.options.channels == CHANNELS and again.options.num_maps == network.options.num_maps
@@ -209,7 +209,7 @@ def test_nnet1_files_run_as_the_network_does_and_become_it_again(options, tmp_pa
 def test_nnet1_files_have_batch_normalisation_as_shift_and_scale():
     network = network_of(conv="0x4x6/2", batch_norm=True)
     nnet, transform = to_nnet1(network)
-    assert np.allclose(np.log(run(Nnet1(transform.components + nnet.components), FEATS)), network.log_posteriors(FEATS), atol=1e-4)
+    assert np.allclose(np.log(Nnet1Forward(Nnet1(transform.components + nnet.components))(FEATS)), network.log_posteriors(FEATS), atol=1e-4)
 
 
 def test_convolution_over_time_is_not_in_nnet1():

@@ -13,7 +13,7 @@ from pykaldist.nnet.kinds import KINDS, PRESETS, init_nnet, kind_of, make_nnet
 from pykaldist.nnet.lstm import BlstmOptions, LstmOptions
 from pykaldist.nnet.network import FeatureTransform, Network
 from pykaldist.nnet.nnet1 import Nnet1
-from pykaldist.nnet.nnet1_run import run
+from pykaldist.nnet.nnet1_run import Nnet1Forward
 from pykaldist.nnet.onnx_export import export_onnx
 
 FEATS = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
@@ -42,7 +42,7 @@ def test_nnet1_files_run_as_the_network_does_and_become_it_again(shape, tmp_path
     nnet.write(tmp_path / "final.nnet")
     nnet = Nnet1.read(tmp_path / "final.nnet")
     expected = network.log_posteriors(FEATS)
-    assert np.allclose(np.log(run(Nnet1(transform.components + nnet.components), FEATS)), expected, atol=1e-4)
+    assert np.allclose(np.log(Nnet1Forward(Nnet1(transform.components + nnet.components))(FEATS)), expected, atol=1e-4)
     again = from_nnet1(nnet, transform, network.counts.numpy())
     assert np.array_equal(again.log_posteriors(FEATS), expected)
     assert type(again.options) is type(network.options)

@@ -13,7 +13,7 @@ from pykaldist.io.tables import MatrixWriter, read_archive
 from pykaldist.nnet.components import Activation, Affine
 from pykaldist.nnet.convert import from_nnet1, to_nnet1
 from pykaldist.nnet.nnet1 import LAYOUTS, Nnet1, Nnet1Component
-from pykaldist.nnet.nnet1_run import run
+from pykaldist.nnet.nnet1_run import Nnet1Forward
 from pykaldist.nnet.onnx_export import export_onnx
 from pykaldist.nnet.priors import log_priors, read_counts
 
@@ -134,7 +134,16 @@ def test_round_trip_of_every_component(tmp_path, marker, binary):
 def test_every_component_computes_what_it_should(marker):
     component = EXAMPLES[marker]()
     x = RNG.normal(size=(7, component.input_dim)).astype(np.float32)
-    assert np.allclose(run(Nnet1([component]), x), slow(component, x.astype(np.float64)), atol=1e-5)
+    assert np.allclose(Nnet1Forward(Nnet1([component]))(x), slow(component, x.astype(np.float64)), atol=1e-5)
+
+
+@pytest.mark.parametrize("marker", EXAMPLES)
+def test_every_component_computes_on_the_device_of_the_network(marker, monkeypatch):
+    """On `meta`, which refuses what lies elsewhere and has no values."""
+    component, left = EXAMPLES[marker](), []
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda tensor: left.append(tensor.device.type) or torch.zeros(tensor.shape))
+    outputs = Nnet1Forward(Nnet1([component]), "meta")(np.zeros((7, component.input_dim), np.float32))
+    assert outputs.shape == (7, component.output_dim) and left and set(left) == {"meta"}
 
 
 def test_old_files_without_end_of_component_and_with_old_names(tmp_path):
@@ -203,7 +212,7 @@ def test_our_networks_as_nnet1_and_back(make_network, activation, shape, tmp_pat
     assert main(["copy-nnet", "--binary=false", "--feature-transform", str(tmp_path / "t.nnet"), str(tmp_path / "final.pt"),
                  str(tmp_path / "f.nnet")]) == 0
     nnet, transform = Nnet1.read(tmp_path / "f.nnet"), Nnet1.read(tmp_path / "t.nnet")
-    posteriors = run(Nnet1(transform.components + nnet.components), feats)
+    posteriors = Nnet1Forward(Nnet1(transform.components + nnet.components))(feats)
     counts = network.counts.numpy()
     assert np.allclose(np.log(posteriors) - log_priors(counts), network.loglikes(feats), atol=1e-3)
     assert np.allclose(from_nnet1(nnet, transform, counts).loglikes(feats), network.loglikes(feats), atol=1e-4)
@@ -245,7 +254,7 @@ def test_a_network_of_features_has_no_softmax(make_network, tmp_path):
     assert torch.equal(from_nnet1(nnet, transform, None).model.params, network.model.params)
     feats = RNG.normal(size=(9, 2)).astype(np.float32)
     expected = network.model.forward(network.transform(torch.from_numpy(feats))).numpy()
-    assert np.allclose(run(Nnet1(transform.components + nnet.components), feats), expected, atol=1e-5)
+    assert np.allclose(Nnet1Forward(Nnet1(transform.components + nnet.components))(feats), expected, atol=1e-5)
     export_onnx(network, tmp_path / "a.onnx")
     [found] = onnxruntime.InferenceSession(tmp_path / "a.onnx", providers=["CPUExecutionProvider"]).run(None, {"feats": feats})
     assert np.allclose(found, expected, atol=1e-5)

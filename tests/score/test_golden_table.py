@@ -16,7 +16,7 @@ from pykaldist.io.fst import Fst
 from pykaldist.io.lang import SymbolTable
 from pykaldist.io.tables import read_archive
 from pykaldist.nnet.nnet1 import Nnet1
-from pykaldist.nnet.nnet1_run import run
+from pykaldist.nnet.nnet1_run import Nnet1Forward
 from pykaldist.nnet.priors import log_priors, read_counts
 from pykaldist.score.sweep import SweepOptions, sweep
 
@@ -27,7 +27,8 @@ def test_every_cell_is_within_a_word_of_kaldis(golden: Path, tmp_path: Path) -> 
     transform, nnet = (Nnet1.read(folder / "dnn" / name) for name in ("final.feature_transform", "final.nnet"))
     assert nnet.components.pop().marker == "Softmax"
     priors = log_priors(read_counts(folder / "dnn/ali_train_pdf.counts"))
-    loglikes = ((utt, run(nnet, run(transform, np.array(feats))) - priors) for utt, feats in read_archive(folder / "fmllr/test.ark"))
+    forward = Nnet1Forward(Nnet1(transform.components + nnet.components))
+    loglikes = ((utt, forward(np.array(feats)) - priors) for utt, feats in read_archive(folder / "fmllr/test.ark"))
     decoder = LatticeDecoder(Fst.read(folder / "graph_tri3/HCLG.fst"), read_transition_model(folder / "tri3_ali/final.mdl").tid2pdf,
                              DecoderOptions(acwt=0.1))
     words = SymbolTable.read(folder / "graph_tri3/words.txt")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shutil
 import sys
@@ -12,6 +13,8 @@ import pytest
 import torch
 
 from pykaldist.errors import UserError
+from pykaldist.parallel.fabric.processes import SingleProcess
+from pykaldist.parallel.launch.placement import Placement
 from pykaldist.parallel.strategies.base.registry import strategies
 from pykaldist.train import measure as module
 from pykaldist.train.measure import Job, measure
@@ -53,7 +56,27 @@ def test_two_processes_compute_and_exchange():
     found = measure(dataclasses.replace(JOB, hid_dim=512))
     assert found.devices >= 2 and not found.no_exchange
     assert 1e6 < found.exchange.bandwidth < 1e12 and 0 < found.exchange.latency < 0.1
-    assert found.exchange.steps.compute > 0
+    assert found.exchange.steps.compute > 0 and found.exchange.fabric == "mpi"
+
+
+def test_each_of_two_processes_measures_on_the_device_of_its_place(tmp_path, monkeypatch):
+    class Rank1(SingleProcess):
+        rank, size = 1, 2
+
+    asked, measured = [], []
+
+    class Trial:
+        def __init__(self, job, folder):
+            measured.append(job.device)
+            raise UserError("enough")
+
+    placement = Placement(("a", "a"), ("cuda:0", "cuda:1"), "nccl")
+    monkeypatch.setattr(module, "open_processes", lambda device, fabric: asked.append((device, fabric)) or (Rank1(), placement))
+    monkeypatch.setattr(module, "_Trial", Trial)
+    (tmp_path / "job").write_text(json.dumps(dataclasses.asdict(dataclasses.replace(JOB, device="cuda"))))
+    with torch.no_grad(), pytest.raises(UserError, match="enough"):
+        module._one_of_two(tmp_path / "job", tmp_path / "result")
+    assert asked == [("cuda", None)] and measured == ["cuda:1"]
 
 
 def test_an_exchange_that_cannot_be_timed_gives_no_number():

@@ -14,7 +14,7 @@ from pykaldist.train.measure import Exchange, Measured, Steps
 from pykaldist.train.plan import PlanOptions, make_plan
 
 ALONE, BESIDE = Steps(0.010, 0.001, 0.02), Steps(0.012, 0.002, 0.03)
-PAIR = Measured(5000, 2, ALONE, 0.004, 4e10, {"quantising": 2e8}, Exchange(BESIDE, 1e-5, 2e9))
+PAIR = Measured(5000, 2, ALONE, 0.004, 4e10, {"quantising": 2e8}, Exchange(BESIDE, 1e-5, 2e9, "nccl"))
 SINGLE = dataclasses.replace(PAIR, devices=1, exchange=None, no_exchange="this machine has one device for such workers")
 
 
@@ -129,7 +129,7 @@ def test_a_busy_machine_says_so(measured):
     ({"cluster": "k20-infiniband", "write_cluster": "c.json"}, "--write-cluster is for measuring"),
     ({"store": "x", "hours": 3.0}, "--store x says how many hours"),
     ({"latency": 5.0}, "--latency 5 needs --bandwidth"),
-    ({"device": "tpu"}, "--device tpu is no device"),
+    ({"device": "tpu"}, "--device tpu is not supported"),
 ])
 def test_options_that_do_not_fit(given, words):
     with pytest.raises(UserError, match=words):

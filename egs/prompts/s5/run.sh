@@ -66,8 +66,8 @@ if want 5 "network training"; then
 fi
 
 if want 6 "decoding with the network"; then
-  steps/decode.sh --nj "$nj" --cmd "$cmd" --acwt 0.15 --skip-scoring true "$graph" data/dev exp/dnn/decode_dev
-  steps/decode.sh --nj "$nj" --cmd "$cmd" --acwt 0.15 --skip-scoring true "$graph" data/test exp/dnn/decode
+  steps/decode.sh --nj "$nj" --cmd "$cmd" --device "$device" --acwt 0.15 --skip-scoring true "$graph" data/dev exp/dnn/decode_dev
+  steps/decode.sh --nj "$nj" --cmd "$cmd" --device "$device" --acwt 0.15 --skip-scoring true "$graph" data/test exp/dnn/decode
 fi
 
 if want 7 "scoring"; then

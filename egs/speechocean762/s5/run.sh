@@ -83,7 +83,7 @@ if want 5 "network training"; then
 fi
 
 if want 6 "decoding with the network"; then
-  steps/decode.sh --nj "$nj" --cmd "$cmd" --skip-scoring true "$graph" "$data/test" exp/dnn/decode
+  steps/decode.sh --nj "$nj" --cmd "$cmd" --device "$device" --skip-scoring true "$graph" "$data/test" exp/dnn/decode
 fi
 
 if want 7 "scoring"; then

@@ -55,7 +55,7 @@ if want 5 "network training"; then
 fi
 
 if want 6 "decoding with the network"; then
-  steps/decode.sh --nj "$nj" --cmd "$cmd" --skip-scoring true --lattice-beam 4 "$graph" data/test exp/dnn/decode
+  steps/decode.sh --nj "$nj" --cmd "$cmd" --device "$device" --skip-scoring true --lattice-beam 4 "$graph" data/test exp/dnn/decode
 fi
 
 if want 7 "scoring"; then

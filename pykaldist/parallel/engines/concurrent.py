@@ -20,7 +20,6 @@ The order of events depends on the machine, so no two runs are alike. The runs o
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import Coroutine, Sequence
 from contextlib import AbstractContextManager
@@ -218,14 +217,14 @@ class ConcurrentHost(Host):
 
     def _wait(self) -> bool:
         """Wait until a worker here can go on. Returns False where all are to pause."""
-        before = time.perf_counter()
+        before = self.clock.mark()
         with self.changed:
             if self.transport:
                 self.transport.wait(lambda: self._ready or len(self._requests.paused) == len(self._going))
             if not self._ready:
                 return False
             index = self._ready[0][0]
-        self.fabrics[index].seconds[self._waits_for[index]] += time.perf_counter() - before
+        self.clock.add(before, self._waits_for[index], [self.fabrics[index].seconds])
         return True
 
     def _drive(self) -> None:
@@ -288,7 +287,7 @@ class ConcurrentHost(Host):
         """Sum models and weights in one exchange, so that the mean is that of the workers in it, whoever dies meanwhile."""
         if not self.transport:
             return super()._average(requests)
-        before, first = time.perf_counter(), requests[0].buffer
+        before, first = self.clock.mark(), requests[0].buffer
         total = torch.cat([first * requests[0].weight, first.new_tensor([sum(r.weight for r in requests)])])
         for r in requests[1:]:
             total[:-1].add_(r.buffer, alpha=r.weight)

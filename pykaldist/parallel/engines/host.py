@@ -11,7 +11,8 @@ workers were in one process: each process collects one stripe of everyone's buff
 same, bit for bit, for any number of processes and any fabric.
 
 Overlap. Exchanges that are begun now and finished later are carried out by a helper thread, one after the other. The thread has a host of
-its own, with a second channel to the other processes (`Processes.duplicate`). The workers compute meanwhile.
+its own, with a second channel to the other processes (`Processes.duplicate`), and on a GPU a stream of its own (`side_stream.py`). The
+workers compute meanwhile.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import itertools
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,8 @@ import torch
 from torch import Tensor
 
 from pykaldist.errors import UserError
+from pykaldist.parallel.engines.side_stream import SideStream
+from pykaldist.parallel.fabric.clock import Clock, clock_of
 from pykaldist.parallel.fabric.interface import (
     Average,
     Begin,
@@ -80,17 +84,27 @@ class Host:
         self.disagreement = 0.0
         self._overlap_host: Host | None = None  # carries out the exchanges in the background
         self._helper: ThreadPoolExecutor | None = None
-        self._begun: dict[int, Future[list[Any]]] = {}  # by ticket
+        self._device = torch.device("cpu")
+        self._side: SideStream | None = None  # of a GPU, for the helper
+        self._begun: dict[int, Future[Any]] = {}  # by ticket
         self._last_ticket = 0
         self.workers: Sequence[Worker] = ()  # the workers of this process; set by the caller
         self.cv_frames = 0  # cross-validation frames that are scored at an epoch's end
         self._start = time.perf_counter()
+        self.clock = Clock()
         self.wish: Callable[[], int] = lambda: 0
         self.on_safe_point: Callable[[int], None] = lambda wish: None
         self._serve: dict[type, Callable[[list[Any]], list[Any]]] = {
             Average: self._average, Mean: self._mean, Begin: self._begin, Finish: self._finish, Sum: self._sum, Maximum: self._maximum,
             Total: self._total, Exchange: self._exchange, Gather: self._gather, Scatter: self._scatter,
             SafePoint: self._safe_point, WithinGroup: self._within_groups}
+
+    def use_device(self, device: torch.device) -> None:
+        """Take the workers' seconds by the clock of their device; on a GPU, exchanges in the background get a stream of their own."""
+        self.clock = clock_of(device)
+        for fabric in self.fabrics:
+            fabric.clock = self.clock
+        self._device = device
 
     def begin_epoch(self) -> None:
         """Reset the times and the disagreement of the epoch before."""
@@ -105,6 +119,7 @@ class Host:
 
     def spent(self) -> list[float]:
         """Seconds of this process's workers in this epoch: computing, exchanging, waiting, loading."""
+        self.clock.settle()
         load = sum(worker.load_seconds for worker in self.workers)
         compute, exchange, wait = (sum(fabric.seconds[name] for fabric in self.fabrics) for name in ("compute", "exchange", "wait"))
         return [compute - load, exchange, wait, load]
@@ -151,7 +166,7 @@ class Host:
     def abandon(self) -> None:
         """Forget the epoch: all that is under way, and what the checkpoint says of it. Every process has to call this."""
         for begun in self._begun.values():  # all processes have begun it, so it will end
-            begun.result()
+            self._result(begun)
         self._begun.clear()
 
     def _run(self, work: list[Coroutine[Any, Any, Any]]) -> list[Any]:
@@ -176,16 +191,13 @@ class Host:
         """Carry out the requests of all workers of this process, and return the answers."""
         return self._serve[type(requests[0])](requests)
 
-    def _timed(self, what: str, before: float) -> float:
-        """Add the time since `before` to the workers' seconds, under the name `what`; returns the time now."""
-        now = time.perf_counter()
-        for fabric in self.fabrics:
-            fabric.seconds[what] += (now - before) / len(self.fabrics)
-        return now
+    def _timed(self, what: str, before: Any) -> None:
+        """Add the time since the mark `before` to the workers' seconds, under the name `what`, in equal parts."""
+        self.clock.add(before, what, [fabric.seconds for fabric in self.fabrics])
 
     def _control(self, values: list[float] | np.ndarray, largest: bool = False) -> np.ndarray:
         """Sum a few numbers over all processes. The time until all have given theirs counts as waiting."""
-        before = time.perf_counter()
+        before = self.clock.mark()
         result = self.processes.control(values, largest)
         self._timed("wait", before)
         return result
@@ -208,7 +220,7 @@ class Host:
         weights = self._by_rank([r.weight for r in requests])
         if not weights.any():
             return [None] * len(requests)
-        before = time.perf_counter()
+        before = self.clock.mark()
         buffers = [r.buffer for r in requests]
         own = buffers[0].clone() if requests[0].measure else None
         self._add(self.processes, buffers, *self._factors(weights))
@@ -226,7 +238,7 @@ class Host:
 
     def _mean(self, requests: list[Mean]) -> list[Tensor]:
         factors, scale = self._factors(self._by_rank([r.weight for r in requests]))
-        before = time.perf_counter()
+        before = self.clock.mark()
         first, *others = [r.buffer for r in requests]
         mean = first.clone()
         self._add(self.processes, [mean, *others], factors, scale)
@@ -237,14 +249,21 @@ class Host:
         if self._helper is None:
             self._overlap_host = Host(self.size, self.processes.duplicate(), self.deterministic)
             self._helper = ThreadPoolExecutor(1, "exchange")
+            self._side = SideStream(self._device) if self._device.type == "cuda" else None
         assert self._overlap_host is not None
         self._last_ticket += 1
-        self._begun[self._last_ticket] = self._helper.submit(self._overlap_host.run, [r.exchange for r in requests])
+        exchange = partial(self._overlap_host.run, [r.exchange for r in requests])
+        self._begun[self._last_ticket] = (self._helper.submit(exchange) if self._side is None else
+                                          self._helper.submit(self._side.run, self._side.begin(), exchange))
         return [self._last_ticket] * len(requests)
 
+    def _result(self, begun: Future[Any]) -> list[Any]:
+        """Wait for the end of an exchange in the background, and return its results."""
+        return begun.result() if self._side is None else self._side.finish(begun.result())
+
     def _finish(self, requests: list[Finish]) -> list[Any]:
-        before = time.perf_counter()
-        results = self._begun.pop(requests[0].ticket).result()
+        before = self.clock.mark()
+        results = self._result(self._begun.pop(requests[0].ticket))
         self._timed("exchange", before)
         return results
 
@@ -256,7 +275,7 @@ class Host:
 
     def _sum(self, requests: list[Sum]) -> list[float]:
         total = float(self._by_rank([r.value for r in requests]).sum())
-        before = time.perf_counter()
+        before = self.clock.mark()
         buffers = [r.buffer for r in requests]
         self._add(self.processes, buffers, [1.0] * len(buffers), 1.0)
         self._hand_out(buffers)
@@ -309,7 +328,7 @@ class Host:
 
     def _within(self, requests: list[WithinGroup]) -> list[float]:
         """Carry out the requests of all workers of one group in this process."""
-        before, first = time.perf_counter(), requests[0]
+        before, first = self.clock.mark(), requests[0]
         buffers, total = [r.buffer for r in requests], sum(r.value for r in requests)
         if first.sums:
             for buffer in buffers[1:]:
@@ -369,7 +388,7 @@ class Host:
         table = np.zeros((self.size, self.size))
         table[self.ranks.start : self.ranks.stop] = [[len(part) for part in own] for own in parts]
         table = self._control(table.ravel()).reshape(self.size, self.size).astype(int)
-        before = time.perf_counter()
+        before = self.clock.mark()
         blocks = [range(a, b) for a, b in itertools.pairwise(self.bounds)]
         received = self.processes.scatter([torch.cat([own[k] for own in parts for k in block]) for block in blocks])
         result: list[list[Tensor]] = [[] for _ in parts]
@@ -385,7 +404,7 @@ class Host:
         buffers = [r.buffer for r in requests]
         if self.processes.size > 1:
             lengths = self._by_rank([len(buffer) for buffer in buffers]).astype(int).tolist()
-            before = time.perf_counter()
+            before = self.clock.mark()
             buffers = list(torch.cat(self.processes.gather(torch.cat(buffers))).split(lengths))
             self._timed("exchange", before)
         return [buffers] * len(requests)

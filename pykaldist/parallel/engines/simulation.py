@@ -253,9 +253,8 @@ class Simulation(Host):
             for rank, answer in zip(list(self.living), answers, strict=True):
                 self._answer(rank, begin + seconds, answer)
 
-    def _timed(self, what: str, before: float) -> float:
+    def _timed(self, what: str, before: Any) -> None:
         """Do nothing: real time is not recorded here."""
-        return before
 
     def _latest(self) -> float:
         """The latest time of a worker's last answer."""

@@ -18,7 +18,6 @@ time.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import AbstractContextManager
@@ -27,6 +26,8 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+
+from pykaldist.parallel.fabric.clock import Clock
 
 T = TypeVar("T")
 
@@ -183,11 +184,15 @@ Handler = Callable[[int, Tensor | None, float], tuple[Tensor | None, float]]
 
 
 class Fabric:
-    """The operations of worker `rank` of `size` workers. `seconds` says where the worker's time of this epoch went."""
+    """The operations of worker `rank` of `size` workers.
+
+    `seconds` says where the worker's time of this epoch went, by `clock`, once that is settled.
+    """
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
         self.seconds = {"compute": 0.0, "exchange": 0.0, "wait": 0.0}
+        self.clock = Clock()
         self.staleness: Counter[int] = Counter()  # staleness of an update -> number of such updates in this epoch
         self.node_size = size  # workers on a node, which have consecutive ranks; 0 where nodes have different numbers of workers
         self.living = list(range(size))  # ranks of the workers that have not died, as far as this process knows
@@ -195,9 +200,9 @@ class Fabric:
 
     async def compute(self, work: Callable[..., T], *arguments: Any) -> T:
         """Do `work(*arguments)`, and add its time to the seconds of computing."""
-        before = time.perf_counter()
+        before = self.clock.mark()
         result = work(*arguments)
-        self.seconds["compute"] += time.perf_counter() - before
+        self.clock.add(before, "compute", [self.seconds])
         return result
 
     async def work(self, what: str, work: Callable[[], T], over: Tensor, passes: float) -> T:
@@ -206,9 +211,9 @@ class Fabric:
         The work takes about as long as `passes` passes over a buffer of the size of `over`: reading the buffer is one pass, writing it
         another. A prediction computes its seconds from this and the memory bandwidth of the device.
         """
-        before = time.perf_counter()
+        before = self.clock.mark()
         result = work()
-        self.seconds["exchange"] += time.perf_counter() - before
+        self.clock.add(before, "exchange", [self.seconds])
         return result
 
     async def average(self, buffer: Tensor, weight: float, measure: bool = False) -> None:

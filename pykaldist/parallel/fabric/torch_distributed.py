@@ -1,4 +1,7 @@
-"""The processes of a torch.distributed job: NCCL between GPUs, gloo between CPUs.
+"""The processes of a torch.distributed job: they meet by gloo, which exchanges what is on CPUs; NCCL exchanges between GPUs.
+
+gloo has not all operations for buffers on a GPU: none from one process to another. So where there is no NCCL, buffers on a GPU are
+exchanged through pinned host memory.
 
 Rank, size and the address where they meet come from the environment, as torchrun sets it: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Where
 torchrun does not listen at that address, process 0 listens there, and only there: PyTorch by itself would listen on all network interfaces.
@@ -21,6 +24,7 @@ from torch import Tensor
 
 from pykaldist.errors import ProcessLostError, UserError
 from pykaldist.parallel.fabric.processes import SplittableProcesses
+from pykaldist.parallel.fabric.staging import Staging
 
 
 @contextlib.contextmanager
@@ -38,26 +42,33 @@ def _exchange() -> Iterator[None]:
 
 
 class TorchDistributed(SplittableProcesses):
-    """The processes of a torch.distributed group. `backend` is nccl or gloo; with nccl, control values still go through gloo."""
+    """The processes of a torch.distributed group. `timeout` is that of an exchange, in seconds."""
 
-    def __init__(self, backend: str, timeout: float = 1800.0) -> None:
-        backend, limit = "cpu:gloo,cuda:nccl" if backend == "nccl" else "gloo", datetime.timedelta(seconds=timeout)
+    def __init__(self, timeout: float = 1800.0) -> None:
+        self._limit = limit = datetime.timedelta(seconds=timeout)
         with _exchange():
             if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-                dist.init_process_group(backend, timeout=limit)
+                dist.init_process_group("gloo", timeout=limit)
             else:
                 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-                dist.init_process_group(backend, timeout=limit, store=_store(rank, size, limit), rank=rank, world_size=size)
+                dist.init_process_group("gloo", timeout=limit, store=_store(rank, size, limit), rank=rank, world_size=size)
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        self._group = dist.group.WORLD
+        self._group: dist.ProcessGroup | None = dist.group.WORLD
+        self._nccl: dist.ProcessGroup | None = None
         self._members = list(range(self.size))  # in the job
         self._all = [self]  # and its duplicates and groups
+        self._sent, self._received = Staging(), Staging()
         atexit.register(self._end)
+
+    @_exchange()
+    def use_nccl(self) -> None:
+        """Exchange buffers on GPUs by NCCL from now on. Collective. Each process has set its own device before (torch.cuda.set_device)."""
+        self._nccl = dist.new_group(backend="nccl", timeout=self._limit)
 
     def _end(self) -> None:
         """Release the process groups before Python ends: otherwise their threads would end the process with SIGABRT."""
         for one in self._all:
-            one._group = None
+            one._group = one._nccl = None
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -66,9 +77,20 @@ class TorchDistributed(SplittableProcesses):
         self._end()
         atexit.unregister(self._end)
 
+    def _is_staged(self, buffer: Tensor) -> bool:
+        """True for a buffer that is exchanged through host memory."""
+        return buffer.is_cuda and self._nccl is None
+
+    def _group_of(self, buffer: Tensor) -> dist.ProcessGroup | None:
+        """The group that exchanges a buffer."""
+        return self._nccl if buffer.is_cuda else self._group
+
     @_exchange()
     def sum(self, buffer: Tensor, scale: float) -> None:
-        dist.all_reduce(buffer, group=self._group)
+        exchanged = self._sent.copied(buffer) if self._is_staged(buffer) else buffer
+        dist.all_reduce(exchanged, group=self._group_of(exchanged))
+        if exchanged is not buffer:
+            buffer.copy_(exchanged)
         if scale != 1.0:
             buffer.mul_(scale)
 
@@ -82,36 +104,51 @@ class TorchDistributed(SplittableProcesses):
     def scatter(self, parts: list[Tensor]) -> list[Tensor]:
         counts = np.zeros((self.size, self.size))
         counts[self.rank] = [len(part) for part in parts]
-        incoming = self.control(counts.ravel()).reshape(self.size, self.size)[:, self.rank].astype(int)
-        received = [torch.empty(int(n), dtype=parts[0].dtype, device=parts[0].device) for n in incoming]
+        incoming = self.control(counts.ravel()).reshape(self.size, self.size)[:, self.rank].astype(int).tolist()
+        device, staged = parts[0].device, self._is_staged(parts[0])
+        if staged:
+            parts = list(self._sent.copied(torch.cat(parts)).split([len(part) for part in parts]))
+            received = list(self._received.room(sum(incoming), parts[0].dtype).split(incoming))
+        else:
+            received = [torch.empty(n, dtype=parts[0].dtype, device=device) for n in incoming]
         received[self.rank].copy_(parts[self.rank])
-        others = [p for p in range(self.size) if p != self.rank]
-        operations = [dist.P2POp(dist.isend, parts[p].contiguous(), self._members[p], self._group) for p in others if len(parts[p])]
-        operations += [dist.P2POp(dist.irecv, received[p], self._members[p], self._group) for p in others if len(received[p])]
+        others, group = [p for p in range(self.size) if p != self.rank], self._group_of(parts[0])
+        operations = [dist.P2POp(dist.isend, parts[p].contiguous(), self._members[p], group) for p in others if len(parts[p])]
+        operations += [dist.P2POp(dist.irecv, received[p], self._members[p], group) for p in others if len(received[p])]
         for handle in dist.batch_isend_irecv(operations) if operations else ():
             handle.wait()
-        return received
+        return list(torch.cat(received).to(device).split(incoming)) if staged else received
 
     def gather(self, buffer: Tensor) -> list[Tensor]:
         return self.scatter([buffer] * self.size)
 
     @_exchange()
     def broadcast(self, buffer: Tensor) -> None:
-        dist.broadcast(buffer, self._members[0], group=self._group)
+        exchanged = self._sent.copied(buffer) if self._is_staged(buffer) else buffer
+        dist.broadcast(exchanged, self._members[0], group=self._group_of(exchanged))
+        if exchanged is not buffer:
+            buffer.copy_(exchanged)
 
     @_exchange()
     def group(self, members: Sequence[int]) -> TorchDistributed:
-        other = copy.copy(self)
-        other._members = [self._members[p] for p in members]
-        other.rank, other.size = members.index(self.rank), len(members)
-        other._group = dist.new_group(other._members, use_local_synchronization=True)
-        self._all.append(other)
+        mine = [self._members[p] for p in members]
+        other = self._another([dist.new_group(mine, backend=backend, use_local_synchronization=True) for backend in self._backends()])
+        other._members, other.rank, other.size = mine, members.index(self.rank), len(members)
         return other
 
     @_exchange()
     def duplicate(self) -> TorchDistributed:
+        return self._another([dist.new_group(self._members, backend=backend) for backend in self._backends()])
+
+    def _backends(self) -> list[str]:
+        """The backends of this process's groups: that of CPUs, and that of GPUs, if there is one."""
+        return ["gloo"] if self._nccl is None else ["gloo", "nccl"]
+
+    def _another(self, groups: list[dist.ProcessGroup]) -> TorchDistributed:
+        """The same processes with groups and host memory of their own."""
         other = copy.copy(self)
-        other._group = dist.new_group()
+        other._group, other._nccl = groups[0], groups[1] if len(groups) > 1 else None
+        other._sent, other._received = Staging(), Staging()
         self._all.append(other)
         return other
 

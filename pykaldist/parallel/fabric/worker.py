@@ -6,7 +6,6 @@ All parameters are views into one flat buffer (`params`), and so are momentum an
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from pykaldist.frames.sampler import Minibatch, Sampler
 from pykaldist.optim.optimizer import Optimizer
+from pykaldist.parallel.fabric.clock import clock_of
 
 COUNTERS = ("epoch", "index", "frames", "frames_since_sync", "updates")
 
@@ -22,7 +22,7 @@ COUNTERS = ("epoch", "index", "frames", "frames_since_sync", "updates")
 class Worker:
     """One replica of the model. `index` counts the minibatches that are done in this epoch, `updates` those of the whole run.
 
-    `on_step` is called after each minibatch. `load_seconds` is the time in which minibatches were made.
+    `on_step` is called after each minibatch.
     """
 
     def __init__(self, optimizer: Optimizer, sampler: Sampler) -> None:
@@ -32,13 +32,19 @@ class Worker:
         self._rate_at: Callable[[float], float] | None = None
         self.epoch = self.index = self.frames = self.frames_since_sync = self.updates = 0
         self.on_step: Callable[[], None] = lambda: None
-        self.load_seconds = 0.0
+        self._clock, self._seconds = clock_of(self.learner.model.device), {"load": 0.0}
         self._source: Iterator[Minibatch] = iter(())
 
     @property
     def params(self) -> Tensor:
         """All parameters of the model, flat."""
         return self.learner.model.params
+
+    @property
+    def load_seconds(self) -> float:
+        """Seconds of this epoch in which minibatches were made."""
+        self._clock.settle()
+        return self._seconds["load"]
 
     @property
     def statistics(self) -> list[slice]:
@@ -58,7 +64,7 @@ class Worker:
         if epoch != self.epoch or self.index == 0:
             self.totals.zero_()
             self.index = self.frames = 0
-        self.epoch, self.learn_rate, self._rate_at, self.load_seconds = epoch, learn_rate, rate_at, 0.0
+        self.epoch, self.learn_rate, self._rate_at, self._seconds = epoch, learn_rate, rate_at, {"load": 0.0}
         self._source = self.sampler.epoch(epoch, self.index)
 
     def draw_from(self, source: Iterator[Minibatch]) -> None:
@@ -66,9 +72,9 @@ class Worker:
         self._source = source
 
     def _next(self) -> Minibatch:
-        before = time.perf_counter()
+        before = self._clock.mark()
         minibatch = next(self._source)
-        self.load_seconds += time.perf_counter() - before
+        self._clock.add(before, "load", [self._seconds])
         return minibatch
 
     def _set_rate(self, fraction: float) -> None:

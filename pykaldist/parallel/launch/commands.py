@@ -12,16 +12,31 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
-
+from pykaldist.devices import num_visible, parse_device
 from pykaldist.errors import UserError
-from pykaldist.parallel.launch.job import JobOptions, local_cores, started_by
-from pykaldist.parallel.transport.addresses import LOOPBACK_INTERFACE, variables
+from pykaldist.parallel.launch.job import JobOptions, free_port, has_nccl, local_cores, started_by
+from pykaldist.parallel.launch.placement import Seen, place
+from pykaldist.parallel.transport.addresses import LOOPBACK, LOOPBACK_INTERFACE, variables
 
 
 def devices_here(options: JobOptions) -> int:
-    """The number of processes that this machine has room for: one for each GPU, or CPU core."""
-    return torch.cuda.device_count() if options.device != "cpu" and torch.cuda.is_available() else local_cores()
+    """The number of processes that this machine has room for: one for each GPU, or CPU core; one where `--device` names a single GPU."""
+    kind, number = parse_device(options.device)
+    devices = 0 if kind == "cpu" else num_visible()
+    if not devices:
+        return local_cores()
+    return devices if number is None else 1
+
+
+def expected_fabric(options: JobOptions, count: int) -> str:
+    """The fabric of the job's `count` processes, as far as it is known before they are there.
+
+    Where they are all to be on this machine, it is what `place` says. Raises UserError there for what is not possible.
+    """
+    if options.hosts or under_slurm():
+        return options.fabric or "mpi"  # by which they meet; what other machines have is not known here
+    devices = () if parse_device(options.device)[0] == "cpu" else tuple(map(str, range(num_visible())))
+    return place([Seen(socket.gethostname(), devices, has_nccl())] * count, options.device, options.fabric).fabric
 
 
 def parse_hosts(text: str) -> list[tuple[str, int | None]]:
@@ -92,11 +107,11 @@ def commands(options: JobOptions, argv: list[str], supervised: Path | None = Non
     count = num_processes(options)
     verb = [sys.executable, "-m", "pykaldist", *argv]
     env = variables(options.interface if several_hosts(options) else LOOPBACK_INTERFACE)
-    if options.fabric in ("gloo", "nccl"):
+    if expected_fabric(options, count) in ("gloo", "nccl"):
         if not options.hosts and not under_slurm():
-            port = str(_free_port())
+            port = str(free_port(LOOPBACK))
             return [Command(verb, {**env, "RANK": str(r), "WORLD_SIZE": str(count), "LOCAL_RANK": str(r), "LOCAL_WORLD_SIZE": str(count),
-                                   "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}) for r in range(count)]
+                                   "MASTER_ADDR": LOOPBACK, "MASTER_PORT": port}) for r in range(count)]
         env.update(MASTER_ADDR=_first_host(options), MASTER_PORT=str(random.randrange(20000, 30000)))
     else:
         if importlib.util.find_spec("mpi4py") is None:
@@ -125,13 +140,6 @@ def mpiexec(several_hosts: bool = False) -> str | None:
     names = ["mpiexec"] if several_hosts else ["mpiexec.gforker", "mpiexec"]
     beside = [path for path in map(Path(sys.executable).with_name, names) if path.is_file()]
     return str(beside[0]) if beside else shutil.which("mpiexec")
-
-
-def _free_port() -> int:
-    """A port on the loopback address that nobody uses."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def _first_host(options: JobOptions) -> str:

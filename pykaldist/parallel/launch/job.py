@@ -1,12 +1,14 @@
 """A job: who computes, and where. It says which processes there are, and which workers and which device each process has.
 
 Every process of a training run calls `open_job`. Without `--ngpu`, or with one process for all workers, there is nothing to open. Otherwise
-the process finds in its environment which one it is: under mpiexec or srun with `--fabric mpi`, from torchrun's variables with nccl and
-gloo. `pykaldist train` starts these processes itself, unless it is one of them.
+the process finds in its environment which one it is, and meets the others: by MPI under mpiexec or srun, by torch.distributed with
+torchrun's variables, or with `--fabric nccl` and `gloo`. They tell each other what they see, and `place` (`launch/placement.py`) says which
+device each has, and by which fabric they go on. `pykaldist train` starts these processes itself, unless it is one of them.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import socket
@@ -16,16 +18,21 @@ from typing import Any
 import torch
 
 from pykaldist import deterministic
+from pykaldist.devices import device_name, num_visible, parse_device
 from pykaldist.errors import UserError
 from pykaldist.options import option
 from pykaldist.parallel.clusters.cluster import Cluster, shipped
 from pykaldist.parallel.engines.concurrent import ConcurrentHost
 from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.engines.simulation import Simulation
+from pykaldist.parallel.fabric.mpi import Mpi, cuda_aware
 from pykaldist.parallel.fabric.processes import Processes, SingleProcess
+from pykaldist.parallel.fabric.torch_distributed import TorchDistributed
+from pykaldist.parallel.launch.placement import Placement, Seen, place
 from pykaldist.parallel.strategies.base.registry import make_strategy, strategies
 from pykaldist.parallel.strategies.base.strategy import Strategy
-from pykaldist.parallel.transport.addresses import LOOPBACK_INTERFACE, variables
+from pykaldist.parallel.transport.addresses import LOOPBACK_INTERFACE, listening_address, machine_card, variables
+from pykaldist.parallel.transport.sockets import allgather_json
 
 FABRICS = ("mpi", "nccl", "gloo", "virtual")
 NO_TIMEOUT_S = 7 * 24 * 3600.0  # of an exchange, which may wait for a long serial phase; parallel/launch/watch.py finds processes that hang
@@ -45,8 +52,8 @@ class JobOptions:
 
     ngpu: int = option(1, "workers")
     strategy: str = option("local", "what workers exchange", tuple(strategies()))
-    fabric: str | None = option(None, "between processes by mpi, nccl or gloo; or virtual, all workers in one process (mpi where "
-                                      "there are several devices or cores, else virtual)", FABRICS)
+    fabric: str | None = option(None, "between processes by mpi, nccl or gloo; or virtual, all workers in one process (nccl where "
+                                      "each process has a GPU of its own, else mpi; virtual where there is one device or core)", FABRICS)
     nproc: int = option(0, "processes; several workers share one where there are fewer; 0: one a device, or a CPU core, up to --ngpu")
     hosts: str = option("", "hosts, as node1,node2:4 (processes on each), or a file with one a line")
     interface: str = option("", "network interface, eth0 say, by which processes of several hosts reach each other (found out by itself "
@@ -118,27 +125,6 @@ class JobOptions:
         return LR_SCALES[self.lr_scale or default](self.ngpu)
 
 
-def choose_device(name: str, local_rank: int = 0) -> torch.device:
-    """The device that is asked for: on a machine with several, process number `local_rank` takes them in turn.
-
-    Raises UserError where there is none.
-    """
-    available = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if name == "auto":
-        name = "cuda" if available else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise UserError(f"--device {name} is no device; use cpu, cuda, cuda:0 or auto.") from error
-    if device.type not in ("cpu", "cuda"):
-        raise UserError(f"--device {name} is not supported; use cpu, cuda, cuda:0 or auto.")
-    if device.type == "cuda" and (device.index or 0) >= available:
-        raise UserError(f"--device {name}: this machine has {available} CUDA devices; use --device cpu.")
-    if device.type == "cuda" and device.index is None:
-        device = torch.device("cuda", local_rank % available)
-    return device
-
-
 @dataclass
 class Job:
     """This process's part of a run: its `host` with the workers, and its device."""
@@ -175,25 +161,66 @@ def on_one_machine() -> bool:
         local in os.environ and os.environ[local] == os.environ.get(everywhere) for local, everywhere in pairs)
 
 
-def open_processes(options: JobOptions) -> tuple[Processes, str]:
-    """The processes of this process's job, and the name of their fabric; an empty name for a single process."""
+def has_nccl() -> bool:
+    """True where this PyTorch has NCCL."""
+    return torch.distributed.is_available() and torch.distributed.is_nccl_available()
+
+
+def open_processes(device: str, fabric: str | None, interface: str = "") -> tuple[Processes, Placement]:
+    """The processes of this process's job, and where they compute. The device of this process is the current one then.
+
+    `device`, `fabric` and `interface` are the options of these names. Raises UserError, in all processes, where what is asked for is not
+    possible.
+    """
     starter = started_by()
-    if options.fabric == "virtual" or starter is None:
-        return SingleProcess(), ""
-    os.environ.update(variables(LOOPBACK_INTERFACE if on_one_machine() else options.interface))
-    fabric = options.fabric or "mpi"
-    if starter == "torch":
-        fabric = options.fabric or ("nccl" if options.device != "cpu" and torch.cuda.is_available() else "gloo")
-        if fabric == "mpi":
-            raise UserError("--fabric mpi: torchrun has started these processes; use --fabric nccl or gloo, or leave torchrun out.")
-    if fabric in ("nccl", "gloo"):
-        from pykaldist.parallel.fabric.torch_distributed import TorchDistributed
+    processes: Processes = SingleProcess()
+    if fabric != "virtual" and starter is not None:
+        os.environ.update(variables(LOOPBACK_INTERFACE if on_one_machine() else interface))
+        processes = _meet(fabric, starter)
+    placement = place(_seen_by_all(processes, device), device, fabric, starter or "mpi")
+    own = torch.device(placement.devices[processes.rank])
+    if own.type == "cuda":
+        torch.cuda.set_device(own)  # the default of streams, graphs and NCCL
+    if placement.fabric == "mpi":
+        assert isinstance(processes, Mpi)
+        processes.takes_cuda = own.type == "cuda" and not placement.staged
+    if placement.fabric == "nccl":
+        if not isinstance(processes, TorchDistributed):
+            processes = _meet_again(processes, interface)
+        processes.use_nccl()
+    return processes, placement
 
-        _set_rendezvous(fabric)
-        return TorchDistributed(fabric, NO_TIMEOUT_S), fabric
-    from pykaldist.parallel.fabric.mpi import Mpi
 
-    return Mpi(), fabric
+def _meet(fabric: str | None, starter: str) -> Processes:
+    """Meet the other processes, by gloo where torch.distributed is what they are to use, else by MPI."""
+    if starter == "torch" or fabric in ("nccl", "gloo"):
+        _set_rendezvous(fabric or "gloo")
+        return TorchDistributed(NO_TIMEOUT_S)
+    return Mpi()
+
+
+def _meet_again(processes: Processes, interface: str) -> TorchDistributed:
+    """Meet the processes of an MPI job once more, by torch.distributed: at an address of process 0, where the environment names none."""
+    address = listening_address(allgather_json(processes, machine_card()), interface)
+    where = allgather_json(processes, {"MASTER_ADDR": address, "MASTER_PORT": str(free_port(address))})[0]
+    for name, value in where.items():
+        os.environ.setdefault(name, value)
+    os.environ.update(RANK=str(processes.rank), WORLD_SIZE=str(processes.size))
+    return TorchDistributed(NO_TIMEOUT_S)
+
+
+def free_port(address: str) -> int:
+    """A port of an address of this machine that nobody uses."""
+    with socket.socket() as sock:
+        sock.bind((address, 0))
+        return int(sock.getsockname()[1])
+
+
+def _seen_by_all(processes: Processes, device: str) -> list[Seen]:
+    """What each process of the job sees, by rank."""
+    devices = () if parse_device(device)[0] == "cpu" else tuple(map(device_name, range(num_visible())))
+    own = Seen(socket.gethostname(), devices, has_nccl(), isinstance(processes, Mpi) and bool(devices) and cuda_aware())
+    return [Seen(**{**one, "devices": tuple(one["devices"])}) for one in allgather_json(processes, dataclasses.asdict(own))]
 
 
 def _set_rendezvous(fabric: str) -> None:
@@ -211,14 +238,12 @@ def _set_rendezvous(fabric: str) -> None:
 def open_job(options: JobOptions, strategy: Strategy) -> Job:
     """Meet the other processes, and share out workers, devices and CPU threads."""
     options.settle(strategy)
-    processes, fabric = open_processes(options)
+    processes, placement = open_processes(options.device, options.fabric, options.interface)
     if processes.size > options.ngpu:
         raise UserError(f"{processes.size} processes for --ngpu {options.ngpu}: start no more processes than workers.")
-    names = _names(processes, socket.gethostname())
+    names = list(placement.hosts)
     local = [p for p, name in enumerate(names) if name == names[processes.rank]]
-    device = choose_device(options.device, local.index(processes.rank))
-    if device.type == "cuda":
-        torch.cuda.set_device(device)  # the default of streams, graphs and NCCL
+    device, fabric = torch.device(placement.devices[processes.rank]), placement.fabric
     threads = options.num_threads or (1 if options.deterministic else max(1, local_cores() // len(local)))
     torch.set_num_threads(threads)
     if options.cluster:
@@ -232,22 +257,21 @@ def open_job(options: JobOptions, strategy: Strategy) -> Job:
     else:
         host = Host(options.ngpu, processes, options.deterministic)
     host.essential = strategy.essential
+    if not options.cluster:
+        host.use_device(device)
     for fabric_end in host.fabrics if not options.cluster else ():
         fabric_end.node_size = _node_size(host, names)
     n, p = options.ngpu, processes.size
     nodes = len(set(names))
-    over = f" over {fabric}" * bool(fabric)
+    over = f" over {fabric}" * bool(fabric) + " through host memory" * placement.staged
     where = f"{p} process{'es' * (p > 1)}{f' on {nodes} hosts' * (nodes > 1)}{over}, {device.type}, {threads} threads each"
     if n > p:
         most = -(-n // p)
         where += f"; {n} workers share them, up to {most} virtual ones in a process, one after the other"
     if options.cluster:
         where += f"; all times are simulated, those of cluster {options.cluster}"
-    if device.type == "cuda" and len(local) > torch.cuda.device_count():
-        if fabric == "nccl":
-            raise UserError(f"{len(local)} processes on {socket.gethostname()}, which has {torch.cuda.device_count()} devices, and NCCL "
-                            "wants one each; use --nproc, or --fabric mpi, whose processes can share a device.")
-        where += f"; {len(local)} processes share {torch.cuda.device_count()} devices"
+    if placement.sharing:
+        where += f"; {placement.sharing}"
     return Job(host, device, where)
 
 
@@ -256,10 +280,3 @@ def _node_size(host: Host, names: list[str]) -> int:
     of_worker = [name for name, a, b in zip(names, host.bounds, host.bounds[1:], strict=False) for _ in range(a, b)]
     sizes = [len(list(run)) for _, run in itertools.groupby(of_worker)]
     return sizes[0] if len(set(sizes)) == 1 and len(sizes) == len(set(names)) else 0
-
-
-def _names(processes: Processes, name: str) -> list[str]:
-    """Every process's host name, by rank."""
-    own = torch.frombuffer(bytearray(name.encode()), dtype=torch.uint8)
-    return [bytes(part.tolist()).decode() for part in processes.gather(own)]
-

@@ -15,6 +15,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Interface
 from pathlib import Path
+from typing import Any
 
 from pykaldist.errors import UserError
 
@@ -52,6 +53,18 @@ def machine() -> str:
     """A name of this machine that no other machine has. A container, or a network namespace, counts as a machine of its own."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return " ".join([socket.gethostname(), boot, os.readlink("/proc/self/ns/pid"), os.readlink("/proc/self/ns/net")])
+
+
+def machine_card() -> dict[str, Any]:
+    """What a process tells the others of its machine: the machine's name, its host name, and its network interfaces."""
+    return {"machine": machine(), "host": socket.gethostname(), "networks": {name: str(one) for name, one in interfaces().items()}}
+
+
+def listening_address(cards: Sequence[Mapping[str, Any]], interface: str = "") -> str:
+    """The address at which a process of this machine listens for the processes that have told these cards (`machine_card`)."""
+    own = machine()
+    others = {one["machine"]: [IPv4Interface(network) for network in one["networks"].values()] for one in cards if one["machine"] != own}
+    return facing(interfaces(), list(others.values()), interface) if others else LOOPBACK
 
 
 def facing(own: Mapping[str, IPv4Interface], others: Sequence[Sequence[IPv4Interface]], interface: str = "") -> str:

@@ -23,7 +23,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from ipaddress import IPv4Interface
 from typing import Any
 
 import torch
@@ -34,7 +33,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from pykaldist.errors import UserError
 from pykaldist.parallel.fabric.processes import Processes
-from pykaldist.parallel.transport.addresses import LOOPBACK, facing, interfaces, machine
+from pykaldist.parallel.transport.addresses import listening_address, machine_card
 
 SILENCE_S = 60  # a machine that sends nothing for this time counts as gone
 CONNECT_S = 10.0
@@ -88,10 +87,9 @@ class Sockets:
 
     def _meet(self, processes: Processes, public: bytes, pid: int, extra: Any, interface: str) -> dict[int, Peer]:
         """Connect to every other process. Returns what each has told."""
-        about = {"machine": machine(), "host": socket.gethostname(), "networks": {n: str(i) for n, i in interfaces().items()}}
+        about = machine_card()
         places = allgather_json(processes, about)
-        others = {p["machine"]: [IPv4Interface(i) for i in p["networks"].values()] for p in places if p["machine"] != about["machine"]}
-        address = facing(interfaces(), list(others.values()), interface) if others else LOOPBACK
+        address = listening_address(places, interface)
         port = self.incoming.bind_to_random_port(f"tcp://{address}")
         cards = allgather_json(processes, {"endpoint": f"tcp://{address}:{port}", "key": public.decode(), "pid": pid, "extra": extra})
         self._known = {z85.decode(card["key"]) for card in cards}

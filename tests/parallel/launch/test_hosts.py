@@ -136,7 +136,7 @@ sockets.SILENCE_S = 8
 from pykaldist.parallel.transport.transport import Transport
 
 heard, lost = [], []
-transport = Transport(TorchDistributed("gloo"), lambda *message: heard.append(message), lost.append, sys.argv[1])
+transport = Transport(TorchDistributed(), lambda *message: heard.append(message), lost.append, sys.argv[1])
 transport.start()
 with transport.changed:
     transport.send(1 - transport.rank, 10, [1.0])

@@ -86,6 +86,48 @@ def test_processes_of_its_own():
     assert len({c.env["MASTER_PORT"] for c in commands}) == 1
 
 
+@pytest.fixture
+def gpus(monkeypatch):
+    """`gpus(count, nccl)`: as if this machine had so many."""
+
+    def make(count: int, nccl: bool = True) -> None:
+        monkeypatch.setattr(starting, "num_visible", lambda: count)
+        monkeypatch.setattr(starting, "has_nccl", lambda: nccl)
+
+    return make
+
+
+@pytest.mark.parametrize(("options", "count"), [
+    ({"ngpu": 8}, 8), ({"ngpu": 2}, 2), ({"ngpu": 32}, 8), ({"ngpu": 4, "device": "cuda:1"}, 1), ({"ngpu": 4, "device": "cpu"}, 4),
+    ({"ngpu": 4, "device": "cuda:1", "hosts": "a,b"}, 2), ({"ngpu": 16, "hosts": "a:8,b"}, 16)])
+def test_number_of_processes_on_gpus(gpus, options, count):
+    """One for each GPU; where one is named, it has all workers."""
+    gpus(8)
+    assert starting.num_processes(JobOptions(**options)) == count
+
+
+@pytest.mark.parametrize(("options", "nccl", "by_mpi"), [
+    ({"ngpu": 8}, True, False), ({"ngpu": 32}, True, False), ({"ngpu": 8}, False, True), ({"ngpu": 16, "nproc": 16}, True, True),
+    ({"ngpu": 8, "fabric": "mpi"}, True, True), ({"ngpu": 8, "fabric": "gloo"}, True, False), ({"ngpu": 8, "hosts": "a,b"}, True, True),
+    ({"ngpu": 8, "device": "cpu"}, True, True), ({"ngpu": 4, "nproc": 4, "device": "cuda:1"}, True, True)])
+def test_who_starts_processes_on_gpus(gpus, options, nccl, by_mpi):
+    """Without MPI where each process has a GPU of its own on this machine, whose processes find each other by torch's variables."""
+    gpus(8, nccl)
+    started = starting.commands(JobOptions(**options), ["train", "store", "exp"])
+    assert [command.env.get("RANK") for command in started] == ([None] if by_mpi else [str(rank) for rank in range(8)])
+    assert ("mpi4py" in started[0].words) == by_mpi
+
+
+@pytest.mark.parametrize(("options", "nccl", "sentence"), [
+    ({"ngpu": 4, "fabric": "nccl", "device": "cpu"}, True, "NCCL exchanges between GPUs, and --device cpu is the CPU"),
+    ({"ngpu": 4, "fabric": "nccl"}, False, "has no NCCL; install a PyTorch that has, or use --fabric mpi or gloo"),
+    ({"ngpu": 16, "nproc": 16, "fabric": "nccl"}, True, "16 processes share 8 devices, and NCCL wants one for each process")])
+def test_what_is_not_possible_is_said_before_anything_is_started(gpus, options, nccl, sentence):
+    gpus(8, nccl)
+    with pytest.raises(UserError, match=sentence):
+        starting.commands(JobOptions(**options), ["train", "store", "exp"])
+
+
 def test_without_mpiexec(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -241,6 +283,14 @@ def test_what_ended_a_job_is_said_once(launcher, capsys):
     assert launch.LOST in first and "process 3 on node2 died (killed)" in second
     killed = f"process 1 on {socket.gethostname()} (pid unknown) was killed by signal 9 (SIGKILL)"
     assert len(others) == 2 and all(killed in one for one in others)
+
+
+def test_a_process_that_ends_itself_has_died(launcher, monkeypatch, capsys):
+    """As NCCL's watchdog ends a process whose exchange has failed, by SIGABRT: another try may help."""
+    run = launcher("exec sleep 100")
+    run.commands.append(starting.Command(["bash", "-c", "kill -ABRT $$"]))
+    assert run.run() == DIED
+    assert f"process 1 on {socket.gethostname()} (pid {run.children[1].pid}) was killed by signal 6 (SIGABRT)" in capsys.readouterr().err
 
 
 def test_last_words_that_mpiexec_has_not_passed_on(launcher, tmp_path, capsys):

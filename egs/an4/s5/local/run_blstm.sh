@@ -11,6 +11,7 @@ if [ "$stage" -le 2 ]; then
 fi
 
 if [ "$stage" -le 3 ]; then
-  steps/decode.sh --skip-scoring true --nj "$nj" --cmd "$cmd" --forward-opts "$forward_opts" "$graph" "$data/test" "$exp/decode"
+  steps/decode.sh --skip-scoring true --nj "$nj" --cmd "$cmd" --device "$device" --forward-opts "$forward_opts" \
+    "$graph" "$data/test" "$exp/decode"
   utils/score.sh --cmd "$cmd" "$data/test" "$graph" "$exp/decode"
 fi
