@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import sys
+
+DEVICE_CURE = "use a smaller --minibatch-size (--num-streams for sequences) or network, or fewer workers a process (--ngpu, --nproc)"
+
 
 class UserError(Exception):
     """An error that the user can mend: bad input, a bad option, a missing file.
@@ -27,3 +32,19 @@ class ProcessLostError(Exception):
 
 class Terminated(BaseException):
     """SIGTERM as an exception, so that unfinished files are cleaned up on the way out; exit status 143."""
+
+
+def out_of_memory_sentence(error: RuntimeError) -> str | None:
+    """A sentence about memory that PyTorch asked for and did not get, on a GPU or on the host; None for another error."""
+    if "torch" not in sys.modules:
+        return None
+    from torch.cuda import OutOfMemoryError
+
+    text = str(error)
+    if not isinstance(error, OutOfMemoryError) and "can't allocate memory" not in text:
+        return None
+    wanted = re.search(r"[Tt]ried to allocate ([\d.]+ \w+)", text)
+    device = re.search(r"GPU \d+", text)
+    where = "the device" if isinstance(error, OutOfMemoryError) else "the host"
+    return (f"{device[0] if device else where} is out of memory{f', when {wanted[1]} more were asked for' if wanted else ''}; "
+            f"{DEVICE_CURE}; end what else runs there.")

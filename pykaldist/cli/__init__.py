@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from pykaldist import __version__, deterministic, scheduling
-from pykaldist.errors import Terminated, UserError
+from pykaldist.errors import Terminated, UserError, out_of_memory_sentence
 
 _HERE = Path(__file__).parent
 TOLD = "PYKALDIST_TOLD"  # set where the script that called has said already what is done; a job's launcher (PYKALDIST_JOB) has, too
@@ -117,6 +117,11 @@ def main(argv: list[str] | None = None, told: bool = False) -> int:
         return 0
     except OSError as error:
         message = os_error_sentence(error)
+    except RuntimeError as error:
+        sentence = out_of_memory_sentence(error)
+        if sentence is None:
+            raise
+        message = sentence
     print(f"pykaldist {verb}: ERROR: {message}", file=sys.stderr)
     return 1
 

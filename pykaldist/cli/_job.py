@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from pykaldist.cli import os_error_sentence
-from pykaldist.errors import ProcessLostError, Terminated, UserError
+from pykaldist.errors import ProcessLostError, Terminated, UserError, out_of_memory_sentence
 from pykaldist.parallel.launch.commands import needs_launcher
 from pykaldist.parallel.launch.job import Job, JobOptions, started_by
 from pykaldist.parallel.launch.launcher import GO_ON, LOST, Launcher, join_launched, process_name
@@ -59,7 +59,10 @@ def run_job(args: argparse.Namespace, options: JobOptions, fault_tolerant: bool,
     except MemoryError:
         message = "out of memory; use fewer processes (--nproc) or a machine with more."
     except Exception as error:  # whatever it is, the other processes wait for this one and have to be ended
-        if isinstance(error, ProcessLostError):
+        memory = out_of_memory_sentence(error) if isinstance(error, RuntimeError) else None
+        if memory is not None:
+            message = memory
+        elif isinstance(error, ProcessLostError):
             message, status = f"{LOST} ({str(error).splitlines()[0]}); {GO_ON}", DIED
         else:
             trace = traceback.format_exc()

@@ -13,7 +13,7 @@ import copy
 import functools
 import heapq
 import math
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from pykaldist.errors import UserError
+from pykaldist.frames.device_frames import DeviceFrames, SharedFrames, stored_arrays, to_device
 from pykaldist.frames.packed import Sequences
 from pykaldist.frames.store import FrameStore
 
@@ -54,7 +55,10 @@ class Partition:
         self.splits, self.blocks, self.level = splits, blocks, level
         self._store = store
         if level == "frame":
-            self._order = _generator(seed, _PARTITION).permutation(len(store)) if splits * blocks > 1 else None
+            self._order: np.ndarray | None = None
+            if splits * blocks > 1:
+                self._order = np.arange(len(store), dtype=np.int32 if len(store) <= np.iinfo(np.int32).max else np.int64)
+                _generator(seed, _PARTITION).shuffle(self._order)
         else:
             self._utts = _least_loaded(np.diff(store.offsets), splits * blocks, _generator(seed, _PARTITION))
 
@@ -63,15 +67,30 @@ class Partition:
         return np.array(self._utts[block * self.splits + split], np.int64)
 
     def part(self, split: int, block: int) -> np.ndarray:
-        number = block * self.splits + split
-        parts = self.splits * self.blocks
         if self.level == "utterance":
             offsets = self._store.offsets
-            return np.concatenate([np.arange(offsets[u], offsets[u + 1]) for u in self._utts[number]])
+            return np.concatenate([np.arange(offsets[u], offsets[u + 1]) for u in self._utts[block * self.splits + split]])
         if self._order is None:
             return np.arange(len(self._store))
-        bounds = np.linspace(0, len(self._store), parts + 1).astype(np.int64)
-        return np.sort(self._order[bounds[number] : bounds[number + 1]])
+        return np.sort(self._order[self._span(split, block)]).astype(np.int64)
+
+    def parts(self, splits: Iterable[int]) -> list[np.ndarray] | None:
+        """The parts of several splits; None for all splits."""
+        chosen = set(splits)
+        return None if len(chosen) == self.splits else [self.part(split, block) for split in chosen for block in range(self.blocks)]
+
+    def size(self, split: int, block: int) -> int:
+        """The number of frames of a part."""
+        if self.level == "utterance":
+            utts = self.utts(split, block)
+            return int((self._store.offsets[utts + 1] - self._store.offsets[utts]).sum())
+        span = self._span(split, block)
+        return int(span.stop - span.start)
+
+    def _span(self, split: int, block: int) -> slice:
+        """Where a part of frames stands in their order."""
+        number, bounds = block * self.splits + split, np.linspace(0, len(self._store), self.splits * self.blocks + 1).astype(np.int64)
+        return slice(bounds[number], bounds[number + 1])
 
 
 def _least_loaded(lengths: np.ndarray, parts: int, generator: np.random.Generator) -> list[list[int]]:
@@ -106,7 +125,7 @@ class Minibatch:
     posterior_probs: torch.Tensor | None = None
     target_feats: torch.Tensor | None = None
     sequences: Sequences | None = None
-    labels: torch.Tensor | None = None  # of whole utterances, in the order of `sequences`, one behind the other
+    labels: torch.Tensor | None = None  # of whole utterances, in the order of `sequences`, one behind the other, on the host
     label_lengths: torch.Tensor | None = None  # of each, on the host
 
     def __len__(self) -> int:
@@ -122,28 +141,37 @@ class Sampler:
     """Makes the shuffled minibatches of one split, spliced and normalised by a gather on `device`.
 
     A minibatch's row for frame t of an utterance is the frames t + offset, offset in `splice`, those beyond the utterance replaced by its
-    first or last one, minus `shift`, times `scale` (both (len(splice) x dim,)). The store stays where it is (memory-mapped on
-    a CPU, copied once to a GPU).
+    first or last one, minus `shift`, times `scale` (both (len(splice) x dim,)).
 
+    `frames`: the store's frames on the device, which samplers share; without it they are this one's own, all of them.
     `sizes` and `counts`: frames and minibatches of each block of the split.
     """
 
     def __init__(self, store: FrameStore, partition: Partition, split: int, minibatch_size: int, splice: list[int],
-                 shift: torch.Tensor, scale: torch.Tensor, seed: int, device: torch.device) -> None:
+                 shift: torch.Tensor, scale: torch.Tensor, seed: int, device: torch.device, frames: SharedFrames | None = None) -> None:
         self.partition, self.minibatch_size, self.seed, self.device = partition, minibatch_size, seed, device
+        if frames is None:
+            frames = SharedFrames(store, device, reach(splice))
+            frames.hold()
+        self.shared = frames
         self.gather = SpliceGather(store, splice, shift, scale, self.capacity, device)
         self.fraction = 1.0
         self._take(split)
 
     def _take(self, split: int) -> None:
         self.split = split
-        self.sizes = [len(self.partition.part(split, b)) for b in range(self.partition.blocks)]
+        self.sizes = [self.partition.size(split, b) for b in range(self.partition.blocks)]
         self.counts = [-(-n // self.minibatch_size) for n in self.sizes]
 
     @property
     def capacity(self) -> int:
         """The largest number of rows of a minibatch."""
         return self.minibatch_size
+
+    @property
+    def training_capacity(self) -> int:
+        """The largest number of rows of a minibatch of `epoch`."""
+        return self.capacity
 
     def of_fraction(self, fraction: float) -> Sampler:
         """The sampler whose epochs end after this fraction of their minibatches."""
@@ -206,9 +234,30 @@ class Sampler:
         frames = self.partition.part(self.split, block)
         if generator is not None:
             generator.shuffle(frames)
-        order = torch.from_numpy(frames).to(self.device)
-        for first in range(start * self.minibatch_size, len(frames), step * self.minibatch_size):
-            yield functools.partial(self.gather, order[first : first + self.minibatch_size])
+        frames = self._every(step, frames[start * self.minibatch_size :])
+        for piece in self.shared.pieces(frames, self.minibatch_size):
+            source = self.shared.of(frames[piece])
+            rows = to_device(torch.from_numpy(source.rows(frames[piece])), self.device)
+            for first in range(0, len(rows), self.minibatch_size):
+                yield functools.partial(self.gather, rows[first : first + self.minibatch_size], source)
+
+    def _every(self, step: int, frames: np.ndarray) -> np.ndarray:
+        """The frames of every `step`-th minibatch of a run of them, from the first on; none but the last is smaller than the rest."""
+        size = self.minibatch_size
+        if step == 1:
+            return frames
+        return np.concatenate([frames[:0], *(frames[first : first + size] for first in range(0, len(frames), step * size))])
+
+    def held_out(self, part: int, parts: int) -> list[np.ndarray] | None:
+        """The frames that `in_order` reads; None for all."""
+        if parts == 1:
+            return None
+        found, index = [], 0
+        for block in range(self.partition.blocks):
+            start = (part - index) % parts * self.minibatch_size
+            found.append(self._every(parts, self.partition.part(self.split, block)[start:]))
+            index += self.counts[block]
+        return found
 
     def block_ends(self, epoch: int) -> list[int]:
         """The number of minibatches that are done at the end of each block of an epoch."""
@@ -228,39 +277,36 @@ class Sampler:
             index += self.counts[block]
 
 
+def reach(splice: list[int]) -> tuple[int, int]:
+    """How many frames a splice reaches back, and forward."""
+    return max(0, -min(splice)), max(0, max(splice))
+
+
 class SpliceGather:
-    """Makes a minibatch's tensors, by name, for chosen frames of a store: `gather(frames)`. Its buffers are reused."""
+    """Makes a minibatch's tensors, by name, from chosen rows of a source: `gather(rows, source)`. Its buffers are reused."""
 
     def __init__(self, store: FrameStore, splice: list[int], shift: torch.Tensor, scale: torch.Tensor, capacity: int,
                  device: torch.device) -> None:
         dim, width = store.manifest.dim, len(splice)
         if shift.shape != (width * dim,) or scale.shape != (width * dim,):
             raise ValueError(f"shift and scale have {tuple(shift.shape)}, expected ({width * dim},)")
-        self._feats = torch.from_numpy(store.feats).to(device)
-        arrays = {name: getattr(store, name) for name in ("targets", "weights", "posterior_pdfs", "posterior_probs", "target_feats")}
-        self._stored = {name: torch.from_numpy(array).to(device) for name, array in arrays.items() if array is not None}
-        self._chosen = {name: torch.empty(capacity, *array.shape[1:], dtype=array.dtype, device=device)
-                        for name, array in self._stored.items()}
-        lengths = np.diff(store.offsets)
-        self._first = torch.from_numpy(np.repeat(store.offsets[:-1], lengths)).to(device)
-        self._last = torch.from_numpy(np.repeat(store.offsets[1:] - 1, lengths)).to(device)
-        self._splice = torch.tensor(splice, device=device)
+        dtypes = {name: torch.from_numpy(array[:0]) for name, array in stored_arrays(store).items()}
+        self._chosen = {name: like.new_empty(capacity, *like.shape[1:], device=device) for name, like in dtypes.items()}
+        self._splice = torch.tensor(splice, dtype=torch.int16, device=device)
         self._shift, self._scale = shift.to(device), scale.to(device)
-        self._rows = torch.empty(capacity * width, dim, dtype=self._feats.dtype, device=device)
-        self._inputs = self._rows.view(capacity, width * dim) if self._feats.dtype == torch.float32 else \
+        self._rows = torch.from_numpy(store.feats[:0]).new_empty(capacity * width, dim, device=device)
+        self._inputs = self._rows.view(capacity, width * dim) if self._rows.dtype == torch.float32 else \
             torch.empty(capacity, width * dim, device=device)
 
-    def __call__(self, frames: torch.Tensor) -> dict[str, torch.Tensor]:
-        n, width = len(frames), len(self._splice)
-        rows = frames[:, None] + self._splice
-        torch.maximum(rows, self._first[frames, None], out=rows)
-        torch.minimum(rows, self._last[frames, None], out=rows)
-        torch.index_select(self._feats, 0, rows.view(-1), out=self._rows[: n * width])
+    def __call__(self, rows: torch.Tensor, source: DeviceFrames) -> dict[str, torch.Tensor]:
+        n, width = len(rows), len(self._splice)
+        spliced = rows[:, None] + torch.clamp(self._splice, source.before[rows, None], source.after[rows, None])
+        torch.index_select(source.feats, 0, spliced.view(-1), out=self._rows[: n * width])
         inputs = self._inputs[:n]
         if self._rows.dtype != torch.float32:
             inputs.copy_(self._rows[: n * width].view(n, -1))
         inputs.sub_(self._shift).mul_(self._scale)
-        chosen = {name: torch.index_select(array, 0, frames, out=self._chosen[name][:n]) for name, array in self._stored.items()}
+        chosen = {name: torch.index_select(array, 0, rows, out=self._chosen[name][:n]) for name, array in source.stored.items()}
         return {"inputs": inputs, **chosen}
 
 

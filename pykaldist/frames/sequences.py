@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from pykaldist.errors import UserError
+from pykaldist.frames.device_frames import SharedFrames, to_device
 from pykaldist.frames.packed import Sequences, packed_grid
 from pykaldist.frames.sampler import Make, Minibatch, Partition, Sampler
 from pykaldist.frames.store import FrameStore
@@ -83,19 +84,26 @@ class SequenceSampler(Sampler):
     """Makes minibatches of sequences, of one split of a partition at the level utterance; otherwise like its base class."""
 
     def __init__(self, store: FrameStore, partition: Partition, split: int, options: SequenceOptions, splice: list[int],
-                 shift: torch.Tensor, scale: torch.Tensor, seed: int, device: torch.device) -> None:
+                 shift: torch.Tensor, scale: torch.Tensor, seed: int, device: torch.device, frames: SharedFrames | None = None) -> None:
         self.options, self.chunk, self._offsets = options, options.parts(), store.offsets
         self._weighted, self._labels, self._label_offsets = store.weights is not None, store.labels, store.label_offsets
-        self._longest = int(np.diff(store.offsets).max())
+        lengths = np.sort(np.diff(store.offsets))
+        self._longest, self._most = int(lengths[-1]), int(lengths[-options.num_streams :].sum())
         mean = len(store) / store.manifest.num_utts
         size = options.num_streams * (mean if options.sequences == "whole" else self.chunk.size)
-        super().__init__(store, partition, split, max(round(size), 1), splice, shift, scale, seed, device)
+        super().__init__(store, partition, split, max(round(size), 1), splice, shift, scale, seed, device, frames)
 
     @property
     def capacity(self) -> int:
         whole = self.chunk.left + self.chunk.size + self.chunk.right
-        span = min(self._longest, whole) if self.options.sequences == "chunks" else max(self._longest, whole)
-        return self.options.num_streams * span
+        if self.options.sequences == "chunks":
+            return min(self._most, self.options.num_streams * whole)
+        # Of whole utterances, the longest may come together; so they do in cross-validation where training goes by streams.
+        return self._most if self.options.sequences == "whole" else max(self._most, self.options.num_streams * whole)
+
+    @property
+    def training_capacity(self) -> int:
+        return self.options.num_streams * self.chunk.size if self.options.sequences == "streams" else self.capacity
 
     def _take(self, split: int) -> None:
         self.split, streams = split, self.options.num_streams
@@ -149,17 +157,25 @@ class SequenceSampler(Sampler):
         steps, sequence, sizes = packed_grid(last - first)
         frames = first[sequence] + steps
         trained = (frames >= begin[sequence]) & (frames < end[sequence])
-        tensors = self.gather(frames.to(self.device))
+        tensors = self._of_frames(frames.numpy())
         count = int(trained.sum())
         if count < len(frames):
-            weights = trained.to(self.device, torch.float32)
+            weights = to_device(trained.float(), self.device)
             tensors["weights"] = weights.mul_(tensors["weights"]) if self._weighted else weights
         if self._labels is not None and self._label_offsets is not None and self.options.sequences == "whole":
             utts = np.searchsorted(self._offsets, spans[:, 0], side="right") - 1
             own = [self._labels[self._label_offsets[u] : self._label_offsets[u + 1]] for u in utts]
-            tensors["labels"] = torch.from_numpy(np.concatenate(own).astype(np.int64)).to(self.device)
+            tensors["labels"] = torch.from_numpy(np.concatenate(own).astype(np.int64))
             tensors["label_lengths"] = torch.tensor([len(labels) for labels in own])
         return {**tensors, "sequences": Sequences(sizes, count)}
+
+    def _of_frames(self, frames: np.ndarray) -> dict[str, Any]:
+        """The tensors of frames by their numbers in the store."""
+        source = self.shared.of(frames)
+        return self.gather(to_device(torch.from_numpy(source.rows(frames)), self.device), source)
+
+    def held_out(self, part: int, parts: int) -> None:
+        """The frames that `in_order` reads: all, as which sequences come together depends on their lengths."""
 
     def _streams(self, utts: np.ndarray, start: int, step: int) -> Iterator[Make]:
         lengths = self._lengths(utts)
@@ -178,13 +194,14 @@ class SequenceSampler(Sampler):
             sizes = [streams if t < each else longer for t in span]
             rows = np.concatenate([bounds[:size] + t for t, size in zip(span, sizes, strict=True)])
             starts = begins[rows]
-            kept, place = {}, 0
-            for t, size in enumerate(sizes):
-                if starts[place : place + size].any() and (t or first):
-                    kept[t] = torch.from_numpy(~starts[place : place + size, None]).to(self.device, torch.float32)
-                place += size
+            firsts = np.cumsum([0, *sizes])
+            steps_kept = [t for t, size in enumerate(sizes) if starts[firsts[t] : firsts[t] + size].any() and (t or first)]
+            kept = {}
+            if steps_kept:
+                flags = to_device(torch.from_numpy(~starts[:, None]).float(), self.device)  # one copy for all steps
+                kept = {t: flags[firsts[t] : firsts[t] + sizes[t]] for t in steps_kept}
             whole = sizes[-1] == streams
-            return {**self.gather(torch.from_numpy(tape[rows]).to(self.device)),
+            return {**self._of_frames(tape[rows]),
                     "sequences": Sequences(sizes, len(rows), kept, first > 0, len(sizes) - 1 if whole else -1)}
 
         for first in range(start * self.chunk.size, steps, step * self.chunk.size):

@@ -40,6 +40,7 @@ FORMAT = 2
 MAX_PDFS = 10_000_000  # more are damage
 DTYPES = {"targets.bin": np.int32, "weights.bin": np.float32, "posterior_pdfs.bin": np.int32, "posterior_probs.bin": np.float32,
           "target_feats.bin": np.float32, "labels.bin": np.int32}  # of the files besides the features
+COUNTED = 1 << 20  # frames whose pdfs are counted at once
 TRIM_TOLERANCE = 5  # frames by which features and alignment may differ (nnet1's default)
 
 
@@ -160,12 +161,18 @@ class FrameStore:
 
         Soft targets and frame weights count where the store has them.
         """
-        pdfs = self.targets if self.posterior_pdfs is None else self.posterior_pdfs.ravel()
-        if self.weights is None and self.posterior_probs is None:
-            return np.bincount(pdfs, minlength=self.manifest.num_pdfs)
-        amounts = np.ones((len(self), 1)) if self.weights is None else self.weights[:, None].astype(np.float64)
-        amounts = amounts if self.posterior_probs is None else amounts * self.posterior_probs
-        return np.bincount(pdfs, amounts.ravel(), self.manifest.num_pdfs)
+        pdfs = self.targets if self.posterior_pdfs is None else self.posterior_pdfs
+        plain = self.weights is None and self.posterior_probs is None
+        counts = np.zeros(self.manifest.num_pdfs, np.int64 if plain else np.float64)
+        for first in range(0, len(self), COUNTED):  # a part at a time: of all frames at once, the numbers would take more than the store
+            chosen = slice(first, first + COUNTED)
+            if plain:
+                counts += np.bincount(pdfs[chosen].ravel(), minlength=len(counts))
+                continue
+            amounts = np.ones((len(pdfs[chosen]), 1)) if self.weights is None else self.weights[chosen, None].astype(np.float64)
+            amounts = amounts if self.posterior_probs is None else amounts * self.posterior_probs[chosen]
+            np.add.at(counts, pdfs[chosen].ravel(), amounts.ravel())
+        return counts
 
 
 @dataclass

@@ -7,10 +7,14 @@ utterance that stand for its labels l,
 gamma_tk the share of those paths' probability that goes through k at time t, by the forward-backward algorithm (torch's). Utterances that
 have fewer frames than their labels need count nothing.
 
-Totals: summed loss, frames, wrong labels (edit distance of the best path's labels), labels. Counting these reads outputs back to the host.
+Totals: summed loss, frames, wrong labels (edit distance of the best path's labels), labels. Wrong labels are counted on the host. A GPU
+does not wait for that: best paths travel while it goes on, and are counted some minibatches later, or when totals are read.
 """
 
 from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,11 +22,14 @@ from kaldialign import edit_distance
 from torch import Tensor
 
 from pykaldist.errors import UserError
+from pykaldist.frames.device_frames import to_device
+from pykaldist.frames.packed import Sequences
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.frames.store import FrameStore
 from pykaldist.nnet.objective import Objective
 
 BLANK = 0
+DELAY = 4  # minibatches whose best paths may be on their way from a GPU
 
 
 def collapsed(path: np.ndarray) -> np.ndarray:
@@ -32,34 +39,100 @@ def collapsed(path: np.ndarray) -> np.ndarray:
     return labels[labels != BLANK]
 
 
+@dataclass
+class BestPath:
+    """The outputs that are the likeliest of each row of a minibatch, on the host when `arrived`, and what they are compared with."""
+
+    outputs: Tensor
+    arrived: torch.cuda.Event | None
+    offsets: np.ndarray  # the first row of each step
+    lengths: list[int]
+    labels: list[list[int]]
+    totals: Tensor
+
+    def count(self) -> None:
+        """Add the wrong labels to the totals."""
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        path = self.outputs.numpy()
+        self.totals[2] += sum(edit_distance(collapsed(path[self.offsets[:length] + s]).tolist(), own)["total"]
+                              for s, (length, own) in enumerate(zip(self.lengths, self.labels, strict=True)))
+
+
+class _Layout:
+    """Where the rows of packed sequences lie in a tensor (steps, sequences): `places` (rows,); and each sequence's length, on the host."""
+
+    def __init__(self, sequences: Sequences, device: torch.device) -> None:
+        sizes = np.array(sequences.sizes)
+        self.offsets = np.cumsum(sizes) - sizes
+        step = np.repeat(np.arange(len(sizes)), sizes)
+        self.steps, self.sequences = len(sizes), int(sizes[0])
+        self.places = to_device(torch.from_numpy(step * sizes[0] + np.arange(len(step)) - self.offsets[step]), device)
+        self.lengths = torch.from_numpy((np.arange(sizes[0])[:, None] < sizes).sum(1))
+
+    def padded(self, rows: Tensor) -> Tensor:
+        """Rows (n, K) as (steps, sequences, K), zero where a sequence is over."""
+        return rows.new_zeros(self.steps * self.sequences, rows.shape[1]).index_copy_(0, self.places, rows).view(
+            self.steps, self.sequences, -1)
+
+    def packed(self, padded: Tensor, out: Tensor) -> Tensor:
+        """The rows again, in `out`."""
+        return torch.index_select(padded.reshape(-1, padded.shape[2]), 0, self.places, out=out)
+
+
 class Ctc(Objective):
-    """The CTC objective, of minibatches of whole utterances; its totals are as above."""
+    """The CTC objective, of minibatches of whole utterances; its totals are as above.
+
+    `under_way`: best paths that are still to be counted.
+    """
 
     name = "ctc"
     num_totals = 4
     pdfs = False
 
+    def __init__(self) -> None:
+        self.under_way: deque[BestPath] = deque()
+
     def __call__(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> Tensor:
-        sequences, labels, label_lengths = minibatch.sequences, minibatch.labels, minibatch.label_lengths
-        assert sequences is not None and labels is not None and label_lengths is not None
-        sizes = torch.tensor(sequences.sizes)
-        inside = torch.arange(int(sizes[0]))[None, :] < sizes[:, None]  # steps, sequences; rows are packed in its order
-        lengths, here = inside.sum(0), inside.to(outputs.device)
+        layout = self._count(outputs, minibatch, totals)
         with torch.enable_grad():
-            padded = outputs.new_zeros(*inside.shape, outputs.shape[1])
-            padded[here] = outputs
-            padded.requires_grad_(True)
-            loss = torch.nn.functional.ctc_loss(padded.log_softmax(2), labels, lengths, label_lengths, BLANK, "sum", zero_infinity=True)
+            padded = layout.padded(outputs).requires_grad_(True)
+            loss = self._loss(padded, layout, minibatch)
             (derivative,) = torch.autograd.grad(loss, padded)
         totals[0] += loss.detach()
+        return layout.packed(derivative, outputs)
+
+    def score(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> None:
+        layout = self._count(outputs, minibatch, totals)
+        totals[0] += self._loss(layout.padded(outputs), layout, minibatch)
+
+    def settle(self) -> None:
+        while self.under_way:
+            self.under_way.popleft().count()
+
+    @staticmethod
+    def _loss(padded: Tensor, layout: _Layout, minibatch: Minibatch) -> Tensor:
+        assert minibatch.labels is not None and minibatch.label_lengths is not None
+        labels = to_device(minibatch.labels, padded.device)
+        return torch.nn.functional.ctc_loss(padded.log_softmax(2), labels, layout.lengths, minibatch.label_lengths, BLANK, "sum",
+                                            zero_infinity=True)
+
+    def _count(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> _Layout:
+        """Count frames and labels, and have the wrong ones counted; returns where the rows lie."""
+        assert minibatch.sequences is not None and minibatch.labels is not None and minibatch.label_lengths is not None
+        layout = _Layout(minibatch.sequences, outputs.device)
         totals[1] += len(outputs)
-        best = padded.detach().argmax(2).cpu().numpy()
-        wanted = labels.cpu().split(label_lengths.tolist())
-        wrong = [edit_distance(collapsed(best[:length, s]).tolist(), own.tolist())["total"]
-                 for s, (length, own) in enumerate(zip(lengths.tolist(), wanted, strict=True))]
-        totals[2] += sum(wrong)
-        totals[3] += len(labels)
-        return outputs.copy_(derivative[here])
+        totals[3] += len(minibatch.labels)
+        best, arrived = outputs.argmax(1), None
+        if best.is_cuda:
+            best = torch.empty_like(best, device="cpu", pin_memory=True).copy_(best, non_blocking=True)
+            arrived = torch.cuda.Event()
+            arrived.record()
+        labels = [own.tolist() for own in minibatch.labels.split(minibatch.label_lengths.tolist())]
+        self.under_way.append(BestPath(best, arrived, layout.offsets, layout.lengths.tolist(), labels, totals))
+        while self.under_way and (arrived is None or len(self.under_way) > DELAY):
+            self.under_way.popleft().count()
+        return layout
 
     def metrics(self, totals: list[float]) -> dict[str, float]:
         loss, frames, wrong, labels = totals

@@ -28,6 +28,15 @@ class Learner(ABC):
     num_totals: int
     rate_option = "--learn-rate"  # what a user changes where training diverges
 
+    def reserve(self, rows: int) -> None:
+        """Make all buffers for minibatches of up to so many rows, before the first one."""
+        self.model.reserve(rows)
+
+    @property
+    def step_values(self) -> int:
+        """The values of the widest layer that a step goes through, for a minibatch as large as the buffers."""
+        return self.model.step_values
+
     @abstractmethod
     def gradient(self, minibatch: Minibatch, grads: Tensor, beta: float, totals: Tensor, rule: GradientRule = outer_product) -> None:
         """Make a minibatch's gradient: grads <- beta grads + gradient, summed over the minibatch; adds to `totals`.
@@ -46,6 +55,10 @@ class Learner(ABC):
     @abstractmethod
     def metrics(self, totals: list[float]) -> dict[str, float]:
         """Means over frames, the loss first, as they stand in `history.jsonl` behind `train_` and `cv_`."""
+
+    def settle(self) -> None:
+        """Add to their totals what was left to be counted later; to be called before totals are read."""
+        return  # nothing is left, unless an objective says so
 
     def training_generator(self, minibatch: Minibatch) -> torch.Generator:
         """The generator of a minibatch's own random numbers: the same wherever and whenever that minibatch is trained on.
@@ -76,13 +89,16 @@ class Supervised(Learner):
         self.model.backward(self.objective(outputs, minibatch, totals), grads, beta, rule)
 
     def score(self, minibatch: Minibatch, totals: Tensor) -> None:
-        self.objective(self.model.forward(minibatch.inputs, sequences=minibatch.sequences), minibatch, totals)
+        self.objective.score(self.model.forward(minibatch.inputs, sequences=minibatch.sequences), minibatch, totals)
 
     def score_priors(self, minibatch: Minibatch, totals: Tensor) -> None:
         assert self.prior_outputs is not None
         like = self.model.params
         outputs = torch.from_numpy(self.prior_outputs).to(like.device, like.dtype)
-        self.objective(outputs.repeat(len(minibatch.inputs), 1), minibatch, totals)
+        self.objective.score(outputs.repeat(len(minibatch.inputs), 1), minibatch, totals)
+
+    def settle(self) -> None:
+        self.objective.settle()
 
     def metrics(self, totals: list[float]) -> dict[str, float]:
         return self.objective.metrics(totals)

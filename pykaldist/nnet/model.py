@@ -55,11 +55,26 @@ class Model:
         assert self.shapes == other.shapes and self.compute == other.compute
         self._activations = other._activations
 
+    def reserve(self, rows: int) -> None:
+        """Make the buffers for minibatches of up to so many rows.
+
+        Raises RuntimeError where a recorded CUDA graph writes to smaller ones.
+        """
+        self._activations.reserve(rows)
+
+    @property
+    def capacity(self) -> int:
+        """The rows for which there are buffers."""
+        return self._activations.capacity
+
+    @property
+    def step_values(self) -> int:
+        """The values of the widest layer for as many rows as the buffers have."""
+        return self.capacity * max(max(c.input_dim, c.output_dim) for c in self.components)
+
     def scratch(self, size: int, like: Tensor) -> Tensor:
         """A flat buffer of `size` values or more, of the type of `like`, for whoever computes with the activations."""
-        if self._activations.scratch.numel() < size or self._activations.scratch.dtype != like.dtype:
-            self._activations.scratch = like.new_empty(size)
-        return self._activations.scratch
+        return self._activations.scratch_of(size, like)
 
     @property
     def stochastic(self) -> bool:
@@ -131,6 +146,8 @@ class Model:
         """
         n, buffers = len(inputs), self._activations
         buffers.reserve(n)
+        if self.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            buffers.recorded = True
         if sequences is not None:
             sequences = self._followed(sequences)
         if self._working is not self.params:
@@ -225,16 +242,30 @@ class Activations:
         self._roomy = [_has_room(model.components[i:]) for i in range(len(model.components))]
         self._memory_dims = [c.memory_dim for c in model.components]
         self._device, self._dtypes = model.device, [model.compute] * (len(self._dims) - 1) + [model.params.dtype]
-        self._capacity = 0
+        self.capacity = 0  # rows that there is room for
+        self.recorded = False  # a CUDA graph has the buffers' addresses in it
         self.outputs: list[Tensor] = []
         self.rows: list[Tensor | None] = []  # of which the outputs are the beginning, with place for a one and zeros; None: without
         self.derivatives: list[Tensor] = []
         self.memories: list[Tensor] = []
-        self.scratch = torch.empty(0)
+        self._scratch = torch.empty(0)
+        self._kept: list[Tensor] = []  # scratch buffers that a recorded graph still writes to
+
+    def scratch_of(self, size: int, like: Tensor) -> Tensor:
+        """The scratch buffer, with `size` values or more of the type of `like`. A recorded one is kept beside a larger one."""
+        if self._scratch.numel() < size or self._scratch.dtype != like.dtype:
+            if self.recorded:
+                self._kept.append(self._scratch)
+            self._scratch = like.new_empty(size)
+        return self._scratch
 
     def reserve(self, rows: int) -> None:
-        if rows <= self._capacity:
+        """Make room for so many rows; raises RuntimeError where a recorded graph would go on with the buffers that there were before."""
+        if rows <= self.capacity:
             return
+        if self.recorded:
+            raise RuntimeError(f"a minibatch of {rows} rows after CUDA graphs were recorded with buffers for {self.capacity}, which must "
+                               "not move; reserve the largest minibatch before the first step")
         self.outputs, self.rows = [], []
         for (dim, in_place), roomy, dtype in zip(self._dims, self._roomy, self._dtypes, strict=True):
             if in_place and self.outputs:  # shares its input's buffer
@@ -247,7 +278,7 @@ class Activations:
         widest = max((dim for dim, _ in self._dims[:-1]), default=0)
         self.derivatives = [torch.empty(rows * widest, device=self._device, dtype=self._dtypes[0]) for _ in range(2)]
         self.memories = [torch.empty(rows * dim, device=self._device, dtype=self._dtypes[0]) for dim in self._memory_dims]
-        self._capacity = rows
+        self.capacity = rows
 
 
 def _has_room(components: list[Component]) -> bool:

@@ -40,6 +40,14 @@ class Objective(ABC):
     def __call__(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> Tensor:
         """Turn `outputs` (n, K) into their derivative in place, and return it; add the minibatch to `totals`."""
 
+    def score(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> None:
+        """Add a minibatch to `totals`, where no derivative is wanted; `outputs` may be written over."""
+        self(outputs, minibatch, totals)
+
+    def settle(self) -> None:
+        """Add to their totals what was left to be counted later."""
+        return  # nothing is
+
     @abstractmethod
     def metrics(self, totals: list[float]) -> dict[str, float]:
         """Means over frames, the loss first, as they stand in `history.jsonl` behind `train_` and `cv_`."""

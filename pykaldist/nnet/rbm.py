@@ -122,6 +122,16 @@ class ContrastiveDivergence(Learner):
         self._capacity = 0
         self._mean: Tensor | None = None
 
+    def reserve(self, rows: int) -> None:
+        super().reserve(rows)
+        if self.below is not None:
+            self.below.reserve(rows)
+        self._reserve(rows)
+
+    @property
+    def step_values(self) -> int:
+        return max(super().step_values, 0 if self.below is None else self.below.step_values)
+
     def of(self, rbm: Rbm) -> ContrastiveDivergence:
         """The learner of another RBM of the same shape on the same data, which shares this one's buffers: one of them computes at a time.
         """

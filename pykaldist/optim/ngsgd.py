@@ -92,7 +92,7 @@ class MapState:
             ones = spent[:, dim]
             return spent, x, ones.fill_(1.0) if self.bias else ones
         if self._beside.shape[0] < n:
-            self._beside = torch.zeros(n, self.width - dim, device=x.device, dtype=x.dtype)
+            self._beside = torch.zeros(max(n, model.capacity), self.width - dim, device=x.device, dtype=x.dtype)
             if self.bias:
                 self._beside[:, 0] = 1.0
         if self._wide.shape[0] != n:

@@ -28,10 +28,11 @@ stay in place.
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -247,6 +248,33 @@ def _between(parts: list[slice], size: int) -> list[slice]:
     return [slice(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b]
 
 
+class _SharedPool:
+    """The memory pool of all graphs of steps on a device.
+
+    Of all workers in a process one computes at a time, and a step leaves nothing in the pool that a later one reads. The pool lives as long
+    as someone may record into it. PyTorch forbids one whose graphs are all gone, so that the first graph is kept.
+    """
+
+    _pools: ClassVar[weakref.WeakValueDictionary[int, _SharedPool]] = weakref.WeakValueDictionary()
+
+    def __init__(self) -> None:
+        self.handle = torch.cuda.graph_pool_handle()
+        self._first: torch.cuda.CUDAGraph | None = None
+
+    @classmethod
+    def current(cls) -> _SharedPool:
+        """The pool of the current device."""
+        device = torch.cuda.current_device()
+        pool = cls._pools.get(device)
+        if pool is None:
+            pool = cls._pools[device] = cls()
+        return pool
+
+    def keep(self, graph: torch.cuda.CUDAGraph) -> None:
+        """Keep the first graph that is recorded."""
+        self._first = self._first or graph
+
+
 class _StepGraphs:
     """CUDA graphs of steps, by kind: a step is run twice as it is, recorded the third time, and replayed after that."""
 
@@ -254,6 +282,7 @@ class _StepGraphs:
     LIMIT = 16  # kinds recorded; others run as they are
 
     def __init__(self) -> None:
+        self._pool = _SharedPool.current()
         self._seen: dict[tuple[int, ...], int] = {}
         self._recorded: dict[tuple[int, ...], torch.cuda.CUDAGraph] = {}
 
@@ -268,7 +297,9 @@ class _StepGraphs:
             return
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(generator)
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may answer calls meanwhile
+        # Other threads may answer calls meanwhile.
+        with torch.cuda.graph(graph, pool=self._pool.handle, capture_error_mode="thread_local"):
             step()
+        self._pool.keep(graph)
         self._recorded[kind] = graph
         graph.replay()

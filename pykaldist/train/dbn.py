@@ -12,6 +12,7 @@ The last checkpoint of a layer holds the trained layer. So a run that was stoppe
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import json
 import shutil
@@ -19,10 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from pykaldist.errors import UserError
-from pykaldist.frames.sampler import Partition, Sampler, splice_statistics
+from pykaldist.frames.device_frames import SharedFrames
+from pykaldist.frames.sampler import Partition, Sampler, reach
 from pykaldist.io.atomic import write_text
 from pykaldist.io.lock import locked
 from pykaldist.nnet.dbn import Dbn
@@ -33,11 +36,13 @@ from pykaldist.optim.schedules import Fixed, FixedOptions
 from pykaldist.options import option
 from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.launch.job import JobOptions, open_job
+from pykaldist.parallel.planning.footprint import model_copies
 from pykaldist.parallel.strategies.base.registry import make_strategy
 from pykaldist.train.contract import job_rows, scaling, table
 from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.experiment import arithmetic
-from pykaldist.train.folder import open_stores, prepared, versions
+from pykaldist.train.folder import open_stores, prepared, spliced_mean_and_scale, versions
+from pykaldist.train.memory import META, Ledger, forecast, settled
 from pykaldist.train.trainer import Trainer, TrainerOptions
 
 FULL_CORPUS_FRAMES, FULL_CORPUS_PERIOD = 108_000_000, 500_000  # frames of 300 hours, and frames of a step of the momentum there
@@ -97,6 +102,14 @@ class DbnExperiment:
         self.train, self.dev = open_stores(store)
         self.job = open_job(job, make_strategy(job.strategy, strategy))
         self.host, self.device = self.job.host, self.job.device
+        self.splice = list(range(-options.splice, options.splice + 1))
+        self.dtype, _ = arithmetic(options.dtype, self.device)
+        self._share_frames(self.device)
+
+    def _share_frames(self, device: torch.device, room: int | None = None) -> None:
+        """Set the frames that all samplers of this process share, of every layer: one copy of what is needed, in so many bytes."""
+        how = device, reach(self.splice)
+        self.shared = {"train": SharedFrames(self.train, *how, room, len(self.host.ranks) + 1), "dev": SharedFrames(self.dev, *how)}
 
     def config(self) -> dict[str, Any]:
         """Everything that the result depends on. A run in the same folder with an equal config is the same run."""
@@ -115,15 +128,16 @@ class DbnExperiment:
         notes = {"checkpoints": dataclasses.asdict(self.trainer), "store": str(self.store)}
         if prepared(self.job, self.exp, self.config(), notes, MADE, "dbn.pt", (self.train, self.dev)):
             return
-        splice = list(range(-self.options.splice, self.options.splice + 1))
-        dbn = Dbn(FeatureTransform(splice, *splice_statistics(self.train, splice)), [])
+        dbn = Dbn(FeatureTransform(self.splice, *spliced_mean_and_scale(self.job, self.train, self.splice)), [])
+        memory = ""
+        if self.device.type == "cuda":
+            room, memory = settled(self.forecast(dbn.transform), self.device, self.host.processes)
+            self._share_frames(self.device, room)
+        if memory and self.job.first:
+            print(table([("memory", memory)]), flush=True)
         history: list[dict[str, Any]] = []
         for layer in range(1, self.options.hid_layers + 1):
-            trainer, rbm = self._train_layer(layer, dbn)
-            dbn.layers.append((rbm.units.weight.cpu().clone(), rbm.units.bias.cpu().clone()))
-            history += [{"layer": layer, "visible_units": rbm.visible_units, **line} for line in trainer.history]
-            if self.job.first:
-                self._write(layer, rbm, dbn, history)
+            self._train_layer(layer, dbn, history)
         if self.job.first:
             dbn.save(self.exp / "dbn.pt")  # written last: where it is, all others are
             for layer in range(1, self.options.hid_layers + 1):
@@ -137,43 +151,75 @@ class DbnExperiment:
         feature_transform.write(self.exp / "final.feature_transform")
         write_text(self.exp / "history.jsonl", "".join(json.dumps(line) + "\n" for line in history))
 
-    def _train_layer(self, layer: int, dbn: Dbn) -> tuple[Trainer, Rbm]:
-        """Train layer number `layer`, from 1, on top of those in `dbn`."""
+    def _train_layer(self, layer: int, dbn: Dbn, history: list[dict[str, Any]]) -> None:
+        """Train layer number `layer`, from 1, on top of those in `dbn`; add it to `dbn` and `history`, and write its files.
+
+        Of what it takes on the device, nothing is left.
+        """
         o, first = self.options, layer == 1
-        dtype, _ = arithmetic(o.dtype, self.device)
-        below = None if first else dbn.network(self.device, dtype)
-        rbm = Rbm("gauss" if first else "bern", len(dbn.transform.shift) if first else o.hid_dim, o.hid_dim, self.device, dtype)
-        minibatch_size, rate, epochs = (o.gauss_minibatch_size, o.rbm_lrate_low, 2 * o.rbm_iter) if first else \
-            (o.minibatch_size, o.rbm_lrate, o.rbm_iter)
-        seed = o.randomizer_seed + layer - 1
-        n, job = self.host.size, self.job_options
-        train, dev, sample = (
-            Sampler(store, partition, 0, minibatch_size, dbn.transform.splice, dbn.transform.shift, dbn.transform.scale, seed, self.device)
-            for store, partition in ((self.train, Partition(self.train, n, job.blocks, self.level, seed)),
-                                     (self.dev, Partition(self.dev)),
-                                     (self.train, Partition(self.train, max(1, len(self.train) // len(self.dev)), seed=seed))))
-        learner = ContrastiveDivergence(rbm, below, o.cd_steps, sample)
+        trainer = self._trainer(layer, dbn)
+        learner, rbm = trainer.learner, trainer.learner.model
+        assert isinstance(learner, ContrastiveDivergence) and isinstance(rbm, Rbm)
         rbm.init(o.param_stddev, o.hid_bias_mean, o.hid_bias_range, torch.Generator().manual_seed(o.seed + layer - 1),
                  None if first else learner.visible_mean())
+        if self.job.first:
+            print(self._contract(layer, trainer), flush=True)
+        trainer.run()
+        dbn.layers.append((rbm.units.weight.cpu().clone(), rbm.units.bias.cpu().clone()))
+        history += [{"layer": layer, "visible_units": rbm.visible_units, **line} for line in trainer.history]
+        if self.job.first:
+            self._write(layer, rbm, dbn, history)
+
+    def _rate_and_epochs(self, layer: int) -> tuple[float, int]:
+        """The learning rate and the number of epochs of a layer."""
+        o = self.options
+        return (o.rbm_lrate_low, 2 * o.rbm_iter) if layer == 1 else (o.rbm_lrate, o.rbm_iter)
+
+    def _trainer(self, layer: int, dbn: Dbn) -> Trainer:
+        """Make the trainer of layer number `layer`, from 1, on top of those in `dbn`, without its initial weights."""
+        o, first = self.options, layer == 1
+        below = None if first else dbn.network(self.device, self.dtype)
+        shape = "gauss" if first else "bern", len(dbn.transform.shift) if first else o.hid_dim, o.hid_dim, self.device, self.dtype
+        minibatch_size = o.gauss_minibatch_size if first else o.minibatch_size
+        rate, epochs = self._rate_and_epochs(layer)
+        seed = o.randomizer_seed + layer - 1
+        n, job, processes = self.host.size, self.job_options, self.host.processes
+        train, dev, sample = (
+            Sampler(store, partition, 0, minibatch_size, dbn.transform.splice, dbn.transform.shift, dbn.transform.scale, seed, self.device,
+                    self.shared[name])
+            for name, store, partition in (
+                ("train", self.train, Partition(self.train, n, job.blocks, self.level, seed)), ("dev", self.dev, Partition(self.dev)),
+                ("train", self.train, Partition(self.train, max(1, len(self.train) // len(self.dev)), seed=seed))))
+        own = train.partition.parts(self.host.ranks)
+        self.shared["train"].hold(own and [*own, *(sample.partition.parts([0]) or [np.arange(len(self.train))])])
+        self.shared["dev"].hold(dev.held_out(processes.rank, processes.size))
+        learner = ContrastiveDivergence(Rbm(*shape), below, o.cd_steps, sample)
         workers, strategies = [], []
         for rank in self.host.ranks:
-            own = learner
-            if rank != self.host.ranks[0]:
-                own = learner.of(Rbm(rbm.visible_units, rbm.input_dim, o.hid_dim, self.device, dtype))
+            of_worker = learner if rank == self.host.ranks[0] else learner.of(Rbm(*shape))
             strategies.append(make_strategy(job.strategy, self.strategy))
             frames = train.frames * (n if strategies[0].ships_gradients else 1)  # from which an epoch's updates are made
-            workers.append(Worker(Cd(own, o.update(frames)), train.of_split(rank)))
+            workers.append(Worker(Cd(of_worker, o.update(frames)), train.of_split(rank)))
         schedule = Fixed(FixedOptions(",".join([repr(rate)] * epochs)))
-        trainer = Trainer(self.host, workers, strategies, schedule, dev, self.exp / f"rbm{layer}", self.trainer, self.divergence,
-                          lambda line: print(f"rbm {layer}: {line}", flush=True), job.rate_factor(strategies[0].lr_scale))
-        if self.job.first:
-            print(self._contract(layer, trainer, rate, epochs), flush=True)
-        trainer.run()
-        return trainer, rbm
+        return Trainer(self.host, workers, strategies, schedule, dev, self.exp / f"rbm{layer}", self.trainer, self.divergence,
+                       lambda line: print(f"rbm {layer}: {line}", flush=True), job.rate_factor(strategies[0].lr_scale))
 
-    def _contract(self, layer: int, trainer: Trainer, rate: float, epochs: int) -> str:
+    def forecast(self, transform: FeatureTransform) -> Ledger:
+        """Forecast what this process takes on its device at most, in one layer or another, before any of it is there."""
+        o, draft = self.options, copy.copy(self)
+        draft.device = META
+        copies = model_copies(self.job_options.strategy, self.strategy, len(self.host.ranks), self.host.size)
+        layers = [(torch.empty(o.hid_dim, len(transform.shift) if n == 0 else o.hid_dim, device=META), torch.empty(o.hid_dim, device=META))
+                  for n in range(o.hid_layers)]
+        ledgers = []
+        for layer in sorted({1, o.hid_layers}):
+            draft._share_frames(META)
+            ledgers.append(forecast([draft._trainer(layer, Dbn(transform, layers[: layer - 1]))], draft.shared, copies))
+        return max(ledgers, key=lambda ledger: ledger.total)
+
+    def _contract(self, layer: int, trainer: Trainer) -> str:
         """The table at the start of a layer: what is trained, and what does not depend on the number of workers."""
-        o, worker = self.options, trainer.workers[0]
+        (rate, epochs), o, worker = self._rate_and_epochs(layer), self.options, trainer.workers[0]
         rbm, update = worker.learner.model, worker.optimizer.options
         assert isinstance(rbm, Rbm) and isinstance(update, CdOptions)
         kind = "Gaussian-Bernoulli" if rbm.visible_units == "gauss" else "Bernoulli-Bernoulli"

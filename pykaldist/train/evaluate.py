@@ -27,6 +27,7 @@ def evaluate(learner: Learner, sampler: Sampler, processes: Processes | None = N
         for minibatch in sampler.in_order(processes.rank, size):
             rows.append(torch.zeros(learner.num_totals, dtype=torch.float64, device=learner.model.device))
             score(minibatch, rows[-1])
+        learner.settle()
         own = torch.cat(rows).cpu() if rows else torch.empty(0, dtype=torch.float64)
         parts = [part.view(-1, learner.num_totals) for part in processes.gather(own)]
     in_order = [row for rows in itertools.zip_longest(*parts) for row in rows if row is not None]

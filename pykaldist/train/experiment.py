@@ -8,6 +8,7 @@ works in a folder.
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import math
 import shutil
@@ -16,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from pykaldist.errors import UserError
-from pykaldist.frames.sampler import Partition, Sampler, splice_statistics
+from pykaldist.frames.device_frames import SharedFrames
+from pykaldist.frames.sampler import Partition, Sampler, reach
 from pykaldist.frames.sequences import SequenceOptions, SequenceSampler
 from pykaldist.frames.store import FrameStore
 from pykaldist.io.lock import locked
@@ -38,10 +41,12 @@ from pykaldist.options import option
 from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.launch.job import JobOptions, open_job
+from pykaldist.parallel.planning.footprint import model_copies
 from pykaldist.parallel.strategies.base.registry import make_strategy
 from pykaldist.train.contract import differing, job_rows, scaling, table
 from pykaldist.train.divergence import DivergenceOptions
-from pykaldist.train.folder import open_stores, prepared, versions
+from pykaldist.train.folder import open_stores, prepared, spliced_mean_and_scale, versions
+from pykaldist.train.memory import META, Ledger, forecast, settled
 from pykaldist.train.trainer import Trainer, TrainerOptions
 
 MINIBATCH_SIZE = 256  # frames
@@ -145,6 +150,13 @@ class Experiment:
         self.partition = Partition(self.train, choices.job.ngpu, choices.job.blocks, level, options.randomizer_seed)
         self.job = open_job(choices.job, make_strategy(choices.job.strategy, choices.strategy))
         self.host, self.device = self.job.host, self.job.device
+        self.dtypes = arithmetic(options.dtype, self.device)
+        self._share_frames(self.device)
+
+    def _share_frames(self, device: torch.device, room: int | None = None) -> None:
+        """Set the frames that all samplers of this process share: one copy of each store, of what its workers need, in so many bytes."""
+        how = device, reach(self.splice)
+        self.shared = {"train": SharedFrames(self.train, *how, room, len(self.host.ranks)), "dev": SharedFrames(self.dev, *how)}
 
     def config(self) -> dict[str, Any]:
         """Everything that the result depends on. A run in the same folder with an equal config is the same run."""
@@ -171,12 +183,17 @@ class Experiment:
         if prepared(self.job, self.exp, self.config(), {"checkpoints": dataclasses.asdict(c.trainer), "store": str(self.store)}, MADE,
                     "final.pt", (self.train, self.dev)):
             return
-        transform = self.dbn.transform if self.dbn else FeatureTransform(self.splice, *splice_statistics(self.train, self.splice))
+        transform = self.dbn.transform if self.dbn else \
+            FeatureTransform(self.splice, *spliced_mean_and_scale(self.job, self.train, self.splice))
         schedule = make_schedule(options.schedule, c.schedule)
+        memory = ""
+        if self.device.type == "cuda":
+            room, memory = settled(self.forecast(transform), self.device, self.host.processes)
+            self._share_frames(self.device, room)
         model = self._model(self.nnet, transform)
         trainer = self._trainer(self.nnet, model, schedule, transform, self.exp, self.host, self._rate_option)
         if self.job.first:
-            print(self._contract(trainer, schedule), flush=True)
+            print(self._contract(trainer, schedule, memory), flush=True)
         if self.dbn:
             self.dbn.start(model)
         if options.layerwise_epochs:
@@ -187,6 +204,28 @@ class Experiment:
         if self.job.first:
             counts = self.objective.counts(self.train)
             self._write(Network(self.nnet, model, transform, None if counts is None else torch.from_numpy(counts)))
+
+    def forecast(self, transform: FeatureTransform) -> Ledger:
+        """Forecast what this process takes on its device, before any of it is there."""
+        draft, c = copy.copy(self), self.choices
+        draft.device = META
+        draft._share_frames(META)
+        schedule = Fixed(FixedOptions("1"))
+
+        def trainer(nnet: Any, model: Model, host: Host) -> Trainer:
+            return draft._trainer(nnet, model, schedule, transform, self.exp, host, self._rate_option)
+
+        model = draft._network(self.nnet, transform)
+        trainers, before = [trainer(self.nnet, model, self.host)], list[Tensor]()
+        if self.options.layerwise_epochs:  # the last and largest network, beside that before it
+            last = self.nnet.hid_layers - 1
+            before = [draft._network(self.nnet.shallow(last - 1), transform).params] if last > 1 else []
+            shallow = self.nnet.shallow(last)
+            trainers.append(trainer(shallow, draft._network(shallow, transform), self.host))
+        if c.job.serial_warmup and self.job.first:
+            trainers.append(trainer(self.nnet, model, Host()))
+        copies = model_copies(c.job.strategy, c.strategy, len(self.host.ranks), self.host.size)
+        return forecast(trainers, draft.shared, copies, before)
 
     @property
     def _rate_option(self) -> str:
@@ -211,22 +250,18 @@ class Experiment:
 
     def _model(self, nnet: Any, transform: FeatureTransform) -> Model:
         """Make a network with its initial weights."""
-        model = make_nnet(nnet, len(transform.shift), self.output_dim, len(self.splice), self.device,
-                          *arithmetic(self.options.dtype, self.device))
+        model = self._network(nnet, transform)
         init_nnet(model, nnet, torch.Generator().manual_seed(self.options.seed), self.choices.init)
         return model
 
-    def _empty(self, nnet: Any, like: Model) -> Model:
-        """Make one more network of the shape of `like`, which shares its activations."""
-        model = make_nnet(nnet, like.input_dim, self.output_dim, len(self.splice), self.device,
-                          *arithmetic(self.options.dtype, self.device))
-        model.share_activations(like)
-        return model
+    def _network(self, nnet: Any, transform: FeatureTransform) -> Model:
+        """Make a network without its initial weights."""
+        return make_nnet(nnet, len(transform.shift), self.output_dim, len(self.splice), self.device, *self.dtypes)
 
-    def _sampler(self, store: FrameStore, partition: Partition, transform: FeatureTransform) -> Sampler:
+    def _sampler(self, store: FrameStore, shared: SharedFrames, partition: Partition, transform: FeatureTransform) -> Sampler:
         """Make the sampler of a store: of minibatches of frames, or of sequences, as the network needs."""
         o = self.options
-        how = (transform.splice, transform.shift, transform.scale, o.randomizer_seed, self.device)
+        how = (transform.splice, transform.shift, transform.scale, o.randomizer_seed, self.device, shared)
         if self.sequences:
             return SequenceSampler(store, partition, 0, self.sequences, *how)
         return Sampler(store, partition, 0, o.minibatch_size or MINIBATCH_SIZE, *how)
@@ -240,13 +275,17 @@ class Experiment:
         o, c = self.options, self.choices
         alone = host is not self.host
         level = "utterance" if self.sequences else "frame"
-        dev = self._sampler(self.dev, Partition(self.dev, level=level), transform)
+        dev = self._sampler(self.dev, self.shared["dev"], Partition(self.dev, level=level), transform)
         partition = Partition(self.train, level=level) if alone else self.partition
-        sampler = self._sampler(self.train, partition, transform).of_fraction(fraction)
+        sampler = self._sampler(self.train, self.shared["train"], partition, transform).of_fraction(fraction)
+        warms_up = self.choices.job.serial_warmup > 0 and self.job.first  # with all of the data
+        self.shared["train"].hold(None if warms_up else partition.parts(host.ranks))
+        self.shared["dev"].hold(dev.held_out(host.processes.rank, host.processes.size))
         workers, strategies = [], []
         priors = self.objective.prior_outputs(self.train)
         for rank in host.ranks:
-            own = model if rank == host.ranks[0] else self._empty(nnet, model)
+            own = model if rank == host.ranks[0] else self._network(nnet, transform)
+            own.share_activations(model)
             learner = Supervised(own, self.objective, priors, rate_option)
             workers.append(Worker(make_optimizer(o.optimizer, learner, c.optimizer), sampler.of_split(rank)))
             strategies.append(make_strategy("local") if alone else make_strategy(c.job.strategy, c.strategy))
@@ -273,21 +312,23 @@ class Experiment:
         A network with one hidden layer is trained for `layerwise_epochs`. Its hidden layer, a new one and a new output layer make the next
         network, and so on. Each trains in a folder of its own. When the run is resumed, a finished one is loaded from its last checkpoint.
         """
-        before: Model | None = None
+        before: list[list[Tensor]] = []
         for layers in range(1, self.nnet.hid_layers):
-            options = self.nnet.shallow(layers)
-            shallow = self._model(options, transform)
-            if before is not None:
-                _copy_hidden(before, shallow)
-            schedule = Fixed(FixedOptions(",".join([repr(learn_rate)] * self.options.layerwise_epochs)))
-            folder = self.exp / "layerwise" / str(layers)
-            option = "--layerwise-learn-rate" if self.options.layerwise_learn_rate else self._rate_option
-            self._trainer(options, shallow, schedule, transform, folder, self.host, option, f"hidden layers {layers}, ").run()
-            before = shallow
-        assert before is not None
+            before = self._pretrained(layers, before, transform, learn_rate)
         _copy_hidden(before, model)
 
-    def _contract(self, trainer: Trainer, schedule: Schedule) -> str:
+    def _pretrained(self, layers: int, before: list[list[Tensor]], transform: FeatureTransform, learn_rate: float) -> list[list[Tensor]]:
+        """Train a network with so many hidden layers, which begin as those before; returns its parameters, all that is left of it."""
+        options = self.nnet.shallow(layers)
+        shallow = self._model(options, transform)
+        _copy_hidden(before, shallow)
+        schedule = Fixed(FixedOptions(",".join([repr(learn_rate)] * self.options.layerwise_epochs)))
+        folder = self.exp / "layerwise" / str(layers)
+        option = "--layerwise-learn-rate" if self.options.layerwise_learn_rate else self._rate_option
+        self._trainer(options, shallow, schedule, transform, folder, self.host, option, f"hidden layers {layers}, ").run()
+        return shallow.views(shallow.params)
+
+    def _contract(self, trainer: Trainer, schedule: Schedule, memory: str) -> str:
         """The table at the start of a run: what is trained, and what does not depend on the number of workers."""
         c, o, d, n = self.choices, self.options, self.nnet, self.host.size
         worker = trainer.workers[0]
@@ -307,13 +348,14 @@ class Experiment:
                              f"at first ({'not scaled' if n == 1 else scaling(c.job, trainer.strategies[0])}"
                              f"{', reached at the end of the first epoch' * trainer.ramp})"),
                 ("rates of maps", f"x {', '.join(f'{v:g}' for v in rate_coefs(d))}; of their biases x {d.bias_learn_rate_coef:g}"),
-                ("seeds", f"weights {o.seed}, frames {o.randomizer_seed}")]
+                ("seeds", f"weights {o.seed}, frames {o.randomizer_seed}"),
+                *([("memory", memory)] if memory else [])]
         return table(rows)
 
 
-def _copy_hidden(source: Model, target: Model) -> None:
-    """Copy the parameters of all layers of `source` but the output layer to the first layers of `target`."""
-    pairs = zip([v for v in source.views(source.params) if v][:-1], [v for v in target.views(target.params) if v], strict=False)
+def _copy_hidden(source: list[list[Tensor]], target: Model) -> None:
+    """Copy the parameters of all of a network's layers but the output layer to the first layers of `target`."""
+    pairs = zip([v for v in source if v][:-1], [v for v in target.views(target.params) if v], strict=False)
     for ours, theirs in pairs:
         for parameter, value in zip(theirs, ours, strict=True):
             parameter.copy_(value)

@@ -22,6 +22,7 @@ import torch
 import pykaldist
 from pykaldist import deterministic
 from pykaldist.errors import UserError
+from pykaldist.frames.sampler import splice_statistics
 from pykaldist.frames.store import FrameStore
 from pykaldist.io.atomic import write_text
 from pykaldist.parallel.launch.job import Job
@@ -52,6 +53,17 @@ def open_stores(path: Path) -> tuple[FrameStore, FrameStore]:
         if one != other:
             raise UserError(f"{path}: train has {field} {one}, dev {other}; pack both with the same features and alignment model.")
     return train, dev
+
+
+def spliced_mean_and_scale(job: Job, train: FrameStore, splice: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """`splice_statistics` of a store, which the first process alone reads for that; the others get them from it."""
+    both = torch.zeros(2 * len(splice) * train.manifest.dim)
+    if job.first:
+        torch.cat(splice_statistics(train, splice), out=both)
+    both = both.to(job.device)
+    job.host.processes.sum(both, 1.0)
+    shift, scale = both.cpu().chunk(2)
+    return shift.clone(), scale.clone()
 
 
 def prepared(job: Job, exp: Path, config: dict[str, Any], notes: dict[str, Any], made: tuple[str, ...], result: str,

@@ -91,6 +91,8 @@ class Trainer:
         self.first = host.processes.rank == 0
         self.log = log if self.first else lambda line: None
         self.learner = workers[0].learner
+        for worker in workers:  # while steps are recorded as CUDA graphs, and after that, no buffer may move
+            worker.learner.reserve(max(worker.sampler.training_capacity, cv.capacity))
         self.checkpoints = Checkpoints(exp / "ckpt", options.keep_checkpoints)
         self.epoch = 0
         self.history: list[dict[str, Any]] = []
@@ -115,6 +117,14 @@ class Trainer:
         finally:
             signal.signal(signal.SIGTERM, before)
             self.checkpoints.wait()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Take this trainer out of its workers and its host, so that the memory of both is free when nobody else needs them."""
+        for worker in self.workers:
+            worker.on_step = lambda: None
+            worker.draw_from(iter(()))
+        self.host.forget()
 
     def _run(self) -> None:
         if not self._resume():

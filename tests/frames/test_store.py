@@ -28,6 +28,18 @@ def test_pack_keeps_every_frame_in_order(tmp_path):
     assert np.array_equal(store.counts(), np.bincount(store.targets))
 
 
+@pytest.mark.parametrize("extras", [(), ("weights",), ("posteriors",), ("weights", "posteriors")])
+def test_pdfs_are_counted_a_part_at_a_time_with_the_same_sums(make_store, monkeypatch, extras):
+    store = make_store([30, 50, 21], extras=extras)
+    whole = store.counts()
+    monkeypatch.setattr("pykaldist.frames.store.COUNTED", 7)
+    assert np.array_equal(store.counts(), whole)
+    amounts = (1.0 if store.weights is None else store.weights[:, None]) * \
+        (np.ones((101, 1)) if store.posterior_probs is None else store.posterior_probs)
+    pdfs = store.targets if store.posterior_pdfs is None else store.posterior_pdfs.ravel()
+    assert np.array_equal(whole, np.bincount(pdfs, amounts.ravel().astype(float)))
+
+
 def test_lengths_that_differ_are_trimmed_or_skipped(tmp_path):
     pdfs = {"a": np.zeros(6, int), "b": np.zeros(4, int), "c": np.zeros(14, int)}
     manifest = pack([*FEATS, "d"], FEATS.__getitem__, pdfs.get, 1, tmp_path / "s")

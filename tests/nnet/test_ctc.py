@@ -13,7 +13,7 @@ from pykaldist.frames.packed import Sequences, packed_grid
 from pykaldist.frames.sampler import Minibatch, Partition
 from pykaldist.frames.sequences import SequenceOptions, SequenceSampler
 from pykaldist.frames.store import Extras, FrameStore, pack
-from pykaldist.nnet.ctc import Ctc, collapsed
+from pykaldist.nnet.ctc import BestPath, Ctc, collapsed
 
 
 def test_collapsed():
@@ -53,6 +53,31 @@ def test_loss_and_derivative_are_those_of_all_paths():
 
     assert totals[2].item() == sum(distance(a, b) for a, b in zip(best, labels, strict=True))
     assert objective.metrics([30.0, 15.0, 2.0, 7.0]) == pytest.approx({"loss": 2.0, "label_error": 2 / 7})
+
+
+def test_scoring_counts_the_same_and_makes_no_derivative(monkeypatch):
+    torch.manual_seed(1)
+    _, _, sizes = packed_grid(torch.tensor([7, 4, 4]))
+    outputs, labels = torch.randn(15, 5), torch.tensor([1, 2, 3, 3, 4])
+    minibatch = Minibatch(outputs, torch.zeros(0), 0, False, sequences=Sequences(sizes, 15), labels=labels,
+                          label_lengths=torch.tensor([3, 1, 1]))
+    totals = torch.zeros(2, 4, dtype=torch.float64)
+    Ctc()(outputs.clone(), minibatch, totals[0])
+    monkeypatch.delattr(torch.autograd, "grad")
+    Ctc().score(outputs.clone(), minibatch, totals[1])
+    assert totals[0, 0] > 0 and torch.equal(totals[0], totals[1])
+
+
+def test_paths_that_have_not_arrived_are_counted_when_totals_are_read():
+    """On a GPU; here with an event that says when it is waited for."""
+    waited = []
+    totals, objective = torch.zeros(4, dtype=torch.float64), Ctc()
+    event = type("Event", (), {"synchronize": lambda self: waited.append(1)})()
+    path = BestPath(torch.tensor([1, 2, 1, 0]), event, np.array([0, 2]), [2, 2], [[1, 2], [2]], totals)  # of rows: 1 1, 2 0
+    objective.under_way.append(path)
+    assert totals[2] == 0 and not waited
+    objective.settle()
+    assert totals[2] == 1 and waited and not objective.under_way
 
 
 def labelled(tmp_path, labels, lengths=(9, 4, 7)) -> FrameStore:

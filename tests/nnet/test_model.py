@@ -178,3 +178,16 @@ def test_a_network_without_counts_is_not_decoded(network, tmp_path):
     assert loaded.counts is None
     with pytest.raises(UserError, match="its outputs are no pdfs, and cannot be decoded"):
         loaded.loglikes(np.zeros((3, 1), np.float32))
+
+
+def test_buffers_that_a_recorded_graph_writes_to_stay_where_they_are():
+    model = make_dnn(DnnOptions(1, 8), 4, 3)
+    model.reserve(16)
+    outputs = model._activations.outputs[0].data_ptr()
+    model.forward(torch.zeros(16, 4))
+    assert model._activations.outputs[0].data_ptr() == outputs
+    scratch = model.scratch(10, model.params)
+    model._activations.recorded = True
+    assert model.scratch(20, model.params).numel() == 20 and any(kept is scratch for kept in model._activations._kept)
+    with pytest.raises(RuntimeError, match="a minibatch of 17 rows after CUDA graphs were recorded with buffers for 16"):
+        model.forward(torch.zeros(17, 4))

@@ -14,9 +14,9 @@ def counted(workers: list[Worker]) -> Counter[int]:
     assert len(gathers) == 1  # workers of one process share it
     (gather,) = gathers.values()
 
-    def counting(frames):
-        seen.update(frames.tolist())
-        return gather(frames)
+    def counting(rows, source):  # on a CPU, rows are numbered as the store's frames
+        seen.update(rows.tolist())
+        return gather(rows, source)
 
     for worker in workers:
         worker.sampler.gather = counting

@@ -114,6 +114,10 @@ class ConcurrentHost(Host):
         if self.transport:
             self.transport.start()
 
+    def forget(self) -> None:
+        super().forget()
+        self._sources = MinibatchSources(lambda split: self.workers[split].sampler, 0, 0)  # those of the last epoch hold frames
+
     def begin_epoch(self) -> None:
         super().begin_epoch()
         for fabric in self.fabrics:

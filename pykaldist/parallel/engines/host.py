@@ -88,12 +88,10 @@ class Host:
         self._side: SideStream | None = None  # of a GPU, for the helper
         self._begun: dict[int, Future[Any]] = {}  # by ticket
         self._last_ticket = 0
-        self.workers: Sequence[Worker] = ()  # the workers of this process; set by the caller
         self.cv_frames = 0  # cross-validation frames that are scored at an epoch's end
         self._start = time.perf_counter()
         self.clock = Clock()
-        self.wish: Callable[[], int] = lambda: 0
-        self.on_safe_point: Callable[[int], None] = lambda wish: None
+        self.forget()
         self._serve: dict[type, Callable[[list[Any]], list[Any]]] = {
             Average: self._average, Mean: self._mean, Begin: self._begin, Finish: self._finish, Sum: self._sum, Maximum: self._maximum,
             Total: self._total, Exchange: self._exchange, Gather: self._gather, Scatter: self._scatter,
@@ -105,6 +103,12 @@ class Host:
         for fabric in self.fabrics:
             fabric.clock = self.clock
         self._device = device
+
+    def forget(self) -> None:
+        """Forget the workers of this process, and what is to be done at safe points; the caller sets them."""
+        self.workers: Sequence[Worker] = ()
+        self.wish: Callable[[], int] = lambda: 0
+        self.on_safe_point: Callable[[int], None] = lambda wish: None
 
     def begin_epoch(self) -> None:
         """Reset the times and the disagreement of the epoch before."""

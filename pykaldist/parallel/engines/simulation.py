@@ -171,6 +171,10 @@ class Simulation(Host):
         frames = sum(sampler.frames for sampler in samplers)
         return Workload("the run's", len(self.workers[0].params), samplers[0].minibatch_size, frames, self.cv_frames)
 
+    def forget(self) -> None:
+        super().forget()
+        self._sources = MinibatchSources(lambda split: self.workers[split].sampler, 0, 0)  # those of the last epoch hold frames
+
     def _prepare(self) -> None:
         self._times.scale(self._workload())
         self._calls.server_seconds = self._times.seconds.server_seconds

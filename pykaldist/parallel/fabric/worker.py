@@ -27,7 +27,7 @@ class Worker:
 
     def __init__(self, optimizer: Optimizer, sampler: Sampler) -> None:
         self.learner, self.optimizer, self.sampler = optimizer.learner, optimizer, sampler
-        self.totals = torch.zeros(self.learner.num_totals, dtype=torch.float64, device=self.learner.model.device)  # of the epoch so far
+        self._totals = torch.zeros(self.learner.num_totals, dtype=torch.float64, device=self.learner.model.device)
         self.learn_rate = 0.0
         self._rate_at: Callable[[float], float] | None = None
         self.epoch = self.index = self.frames = self.frames_since_sync = self.updates = 0
@@ -45,6 +45,12 @@ class Worker:
         """Seconds of this epoch in which minibatches were made."""
         self._clock.settle()
         return self._seconds["load"]
+
+    @property
+    def totals(self) -> Tensor:
+        """The learner's totals of the epoch so far."""
+        self.learner.settle()
+        return self._totals
 
     @property
     def statistics(self) -> list[slice]:
@@ -94,7 +100,7 @@ class Worker:
         """
         self._set_rate(self.index / self.sampler.minibatches if fraction is None else fraction)
         minibatch = self._next()
-        self.optimizer.local_step(minibatch, self.learn_rate, self.totals)
+        self.optimizer.local_step(minibatch, self.learn_rate, self._totals)
         self.updates += 1
         self._done(minibatch)
 
@@ -108,7 +114,7 @@ class Worker:
         self._set_rate(fraction)
         minibatch = self._next()
         self.optimizer.set_rate(self.learn_rate)
-        self.optimizer.gradient(minibatch, gradient, self.totals)
+        self.optimizer.gradient(minibatch, gradient, self._totals)
         self._done(minibatch)
         return len(minibatch)
 

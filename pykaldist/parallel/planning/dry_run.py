@@ -74,7 +74,7 @@ class NoSteps:
         size = sum(math.prod(shape) for shape in shapes)
         self.velocity, params = (torch.zeros(size, device=device) for _ in range(2))
         model = SimpleNamespace(params=params, device=params.device, statistics=list, shapes=[shapes])
-        self.learner = SimpleNamespace(model=model, num_totals=1)
+        self.learner = SimpleNamespace(model=model, num_totals=1, settle=lambda: None)
 
     def set_rate(self, learn_rate: float) -> None:
         pass
@@ -89,7 +89,7 @@ class NoSteps:
         pass
 
 
-def _workers(minibatch_size: int, ngpu: int, minibatches: int, shapes: list[tuple[int, ...]], device: torch.device | str = "cpu",
+def tiny_workers(minibatch_size: int, ngpu: int, minibatches: int, shapes: list[tuple[int, ...]], device: torch.device | str = "cpu",
              ) -> list[Worker]:
     """Workers without data."""
     data = cast(Sampler, NoData(minibatch_size, minibatches))
@@ -154,7 +154,7 @@ def rehearse(strategy: str, options: Any, workload: Workload, cluster: Cluster, 
 
     def of(count: int) -> list[float]:
         host = _Rehearsal(ngpu, small)
-        host.workers = _workers(workload.minibatch_size, ngpu, count, [SHAPE])
+        host.workers = tiny_workers(workload.minibatch_size, ngpu, count, [SHAPE])
         host.run([make_strategy(strategy, options).epoch(w, f) for w, f in zip(host.workers, host.fabrics, strict=True)])
         host.count_work()
         uncounted.update(host.uncounted)
@@ -257,7 +257,7 @@ def simulated(strategy: str, options: Any, workload: Workload, cluster: Cluster,
 
     def of(count: int) -> list[float]:
         host = Simulation(ngpu, small)
-        host.workers = _workers(workload.minibatch_size, ngpu, count, [SHAPE])
+        host.workers = tiny_workers(workload.minibatch_size, ngpu, count, [SHAPE])
         host.begin_epoch()
         host.run([make_strategy(strategy, options).epoch(w, f) for w, f in zip(host.workers, host.fabrics, strict=True)])
         return [host.elapsed(), *host.spent()]
@@ -308,7 +308,7 @@ def work_bandwidth(strategy: str, shapes: list[tuple[int, ...]], device: torch.d
         return {}
     host = Host(2)
     fabrics = [_TimedFabric(rank, 2, synchronise) for rank in range(2)]
-    host.fabrics, host.workers = fabrics, _workers(1, 2, 2 * trial.cycle(2, 1), shapes, device)
+    host.fabrics, host.workers = fabrics, tiny_workers(1, 2, 2 * trial.cycle(2, 1), shapes, device)
     host.run([make_strategy(strategy).epoch(w, f) for w, f in zip(host.workers, fabrics, strict=True)])
     first, second = (fabric.spent for fabric in fabrics)
     return {what: (first[what][0] + second[what][0]) / (first[what][1] + second[what][1]) for what in first}

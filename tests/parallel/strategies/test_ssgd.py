@@ -19,7 +19,7 @@ def test_workers_equal_one_with_all_of_their_frames(make_workers, train, options
     shown = [[] for _ in workers]
     gather = workers[0].sampler.gather
     for worker, own in zip(workers, shown, strict=True):
-        worker.sampler.gather = lambda frames, own=own: own.append(frames) or gather(frames)
+        worker.sampler.gather = lambda rows, source, own=own: own.append(rows) or gather(rows, source)
     found = train(workers, [Ssgd() for _ in workers], 2)
     epochs = [[own[: worker.sampler.minibatches] for own, worker in zip(shown, workers, strict=True)],
               [own[worker.sampler.minibatches :] for own, worker in zip(shown, workers, strict=True)]]
@@ -28,7 +28,8 @@ def test_workers_equal_one_with_all_of_their_frames(make_workers, train, options
 
     (one,) = make_workers(minibatch_size=7 * size, **options)
     for chosen in frames:
-        one.optimizer.local_step(Minibatch(**one.sampler.gather(chosen), index=0, last=False), 0.01, one.totals)
+        tensors = one.sampler.gather(chosen, one.sampler.shared.of(chosen.numpy()))
+        one.optimizer.local_step(Minibatch(**tensors, index=0, last=False), 0.01, one.totals)
     assert torch.allclose(found, one.params, atol=2e-6)
     if "momentum" in options:
         assert all(torch.allclose(worker.optimizer.velocity, one.optimizer.velocity, atol=1e-4) for worker in workers)

@@ -1,0 +1,178 @@
+"""The frames of a store on a device: one copy a process, shared by all of its samplers, with no more frames than the process needs.
+
+On a CPU a store stays where it is, memory-mapped: all processes of a machine share its pages. To a GPU go the frames that the process's
+workers train on, with those around them that splicing needs. Where they do not fit, they come in pieces: those of a worker's next
+minibatches, as its turn comes. So do frames of which nobody said before that they are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pykaldist.frames.store import FrameStore
+
+CHUNK_BYTES = 1 << 26  # of a store on their way to a GPU
+PIECE = 64  # minibatches of a piece of frames that nobody said were needed
+EXTRAS = ("targets", "weights", "posterior_pdfs", "posterior_probs", "target_feats")
+
+
+def _sendable(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host in memory from which it can be copied to a device without waiting: pinned, for a GPU."""
+    return tensor.pin_memory() if device.type == "cuda" else tensor
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host on a device. Nothing waits for a copy to a GPU: it goes from pinned memory, in the order of the GPU's work."""
+    return _sendable(tensor, device).to(device, non_blocking=True)
+
+
+def stored_arrays(store: FrameStore) -> dict[str, np.ndarray]:
+    """What a store has of each frame beside its features, by name."""
+    return {name: array for name in EXTRAS if (array := getattr(store, name)) is not None}
+
+
+def frame_bytes(store: FrameStore) -> int:
+    """The bytes that a frame takes on a device."""
+    return sum(a.itemsize * int(np.prod(a.shape[1:])) for a in (store.feats, *stored_arrays(store).values())) + 2 * 2  # before, after
+
+
+class DeviceFrames:
+    """Frames of a store as rows of tensors on a device: those numbered `kept`, ascending, or all.
+
+    `feats` (rows, dim), and `stored`, what the store has beside them, by name. `before` and `after` (rows,) say how many frames of its
+    utterance stand before and after a row's, at most `reach` of them; `before` is negative. They hold where `kept` has all of these.
+
+    `copied`: the arrays are copied, also on a CPU, where they would stay memory-mapped.
+    """
+
+    def __init__(self, store: FrameStore, device: torch.device, reach: tuple[int, int], kept: np.ndarray | None = None,
+                 copied: bool = False) -> None:
+        self._device, self._kept = device, kept
+        self._mapped = device.type == "cpu" and kept is None and not copied
+        self.feats = self._put(store.feats)
+        self.stored = {name: self._put(array) for name, array in stored_arrays(store).items()}
+        offsets = store.offsets if kept is None else np.searchsorted(kept, store.offsets)
+        self.before, self.after = (to_device(torch.from_numpy(edge), device) for edge in _edges(offsets, reach))
+
+    def __len__(self) -> int:
+        return len(self.feats)
+
+    def rows(self, frames: np.ndarray) -> np.ndarray:
+        """The rows of frames, by their numbers in the store."""
+        return frames if self._kept is None else np.searchsorted(self._kept, frames)
+
+    def _put(self, array: np.ndarray) -> Tensor:
+        """An array's rows on the device. They go there a piece at a time, so that the host has no second copy."""
+        if self._mapped:
+            return torch.from_numpy(array)
+        rows = len(array) if self._kept is None else len(self._kept)
+        placed = torch.from_numpy(array[:0]).new_empty((rows, *array.shape[1:]), device=self._device)
+        step = max(1, CHUNK_BYTES // max(1, array.itemsize * int(np.prod(array.shape[1:]))))
+        for first in range(0, 0 if placed.is_meta else rows, step):
+            chosen = slice(first, first + step) if self._kept is None else self._kept[first : first + step]
+            placed[first : first + step].copy_(_sendable(torch.from_numpy(array[chosen]), self._device), non_blocking=True)
+        return placed
+
+
+def _edges(offsets: np.ndarray, reach: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """How many frames of its utterance stand before and after each, int16, at most `reach` of them; those before are negative."""
+    starts, ends = offsets[:-1], offsets[1:]
+    before, after = np.full(offsets[-1], -reach[0], np.int16), np.full(offsets[-1], reach[1], np.int16)
+    for near in reversed(range(reach[0])):
+        rows = starts + near
+        before[rows[rows < ends]] = -near
+    for near in reversed(range(reach[1])):
+        rows = ends - 1 - near
+        after[rows[rows >= starts]] = near
+    return before, after
+
+
+class SharedFrames:
+    """The frames of one store on the device of a process, for all of its samplers, whose splice reaches `reach` frames to either side.
+
+    `hold` loads what the process needs; `pieces` cuts a run of minibatches so that the frames of each piece are there, or can be; `of`
+    gives a piece's frames. `room`: bytes that they may take on a GPU; None: no limit. `readers`: workers that read pieces by turns.
+    """
+
+    def __init__(self, store: FrameStore, device: torch.device, reach: tuple[int, int], room: int | None = None, readers: int = 1,
+                 copied: bool = False) -> None:
+        self.store, self.device, self.reach, self.room, self.readers, self.copied = store, device, reach, room, readers, copied
+        self._in_place = device.type == "cpu" and not copied
+        self._held: DeviceFrames | None = None
+        self._needed: np.ndarray | None = None  # of each frame whether it is held with all that splicing needs; None: all are
+
+    @property
+    def streamed(self) -> bool:
+        """Whether frames come in pieces, as they do not fit."""
+        return self._held is None
+
+    def hold(self, parts: Sequence[np.ndarray] | None = None) -> None:
+        """Load frames by their numbers, in place of those that were held; all where no parts are given.
+
+        Too many are left to come in pieces. Nothing is loaded again where all of them are there.
+        """
+        needed = None if parts is None or self._in_place else self._marked(parts)
+        if self._held is not None and (self._needed is None or (needed is not None and not (needed & ~self._needed).any())):
+            return
+        self._held = self._needed = None  # freed first: there is never a second copy
+        kept = None if needed is None else self._around(needed)
+        if kept is not None and len(kept) == len(self.store):
+            kept = needed = None
+        if self._in_place or self.room is None or self.bytes(len(self.store) if kept is None else len(kept)) <= self.room:
+            self._held, self._needed = DeviceFrames(self.store, self.device, self.reach, kept, self.copied), needed
+
+    def bytes(self, rows: int) -> int:
+        """What so many frames take."""
+        return rows * frame_bytes(self.store)
+
+    def with_context(self, parts: Sequence[np.ndarray] | None) -> int:
+        """The number of frames that `hold` would load."""
+        return len(self.store) if parts is None else len(self._around(self._marked(parts)))
+
+    def of(self, frames: np.ndarray) -> DeviceFrames:
+        """A store's frames, of which these may be asked for: those that are held, or a piece of them."""
+        if self._holds(frames):
+            assert self._held is not None
+            return self._held
+        if len(frames) * (sum(self.reach) + 1) < len(self.store):  # a small piece: no pass over the whole store
+            around = frames[:, None] + np.arange(-self.reach[0], self.reach[1] + 1)
+            kept = np.unique(around.clip(0, len(self.store) - 1))
+        else:
+            kept = self._around(self._marked([frames]))
+        return DeviceFrames(self.store, self.device, self.reach, kept, self.copied)
+
+    def pieces(self, frames: np.ndarray, size: int) -> Iterator[slice]:
+        """Cut the frames of a run of minibatches, `size` in each, into pieces: one, where they are held or fit together."""
+        if self._holds(frames):
+            yield slice(0, len(frames))
+            return
+        count = PIECE * size
+        if self.room is not None and self.streamed:
+            limit = self.room // (self.readers + 1) // frame_bytes(self.store)  # one piece is loaded while each reader has its own
+            together = self.with_context([frames]) <= limit
+            count = max(1, len(frames)) if together else max(1, limit // (size * (sum(self.reach) + 1))) * size
+        for first in range(0, len(frames), count):
+            yield slice(first, first + count)
+
+    def _holds(self, frames: np.ndarray) -> bool:
+        return self._held is not None and (self._needed is None or bool(self._needed[frames].all()))
+
+    def _marked(self, parts: Sequence[np.ndarray]) -> np.ndarray:
+        """Of each frame of the store whether it is in one of the parts."""
+        marked = np.zeros(len(self.store), bool)
+        for part in parts:
+            marked[part] = True
+        return marked
+
+    def _around(self, marked: np.ndarray) -> np.ndarray:
+        """The numbers of the marked frames and of those around them. Where that crosses an utterance's edge, a few are too many."""
+        wide = marked.copy()
+        for step in range(1, self.reach[0] + 1):
+            wide[:-step] |= marked[step:]
+        for step in range(1, self.reach[1] + 1):
+            wide[step:] |= marked[:-step]
+        return np.flatnonzero(wide)

@@ -1,0 +1,165 @@
+"""The ledger of a process's device memory: what a run takes, forecast before anything is loaded.
+
+The forecast makes the run's own objects on PyTorch's device `meta`, whose tensors have shapes and no memory, and adds up their storages,
+each once. Beside these stand the copies that a strategy makes, counted in a dry run, and the temporaries of a step, for which there is room
+for two more of its widest layer.
+
+On a GPU the forecast is compared with the memory that is free. Where the training frames do not fit beside the rest, they come in pieces.
+Where the rest does not fit, the run is refused before it begins.
+"""
+
+from __future__ import annotations
+
+import functools
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pykaldist.errors import UserError
+from pykaldist.frames.device_frames import SharedFrames
+from pykaldist.parallel.fabric.processes import Processes
+from pykaldist.train.trainer import Trainer
+
+META = torch.device("meta")
+LIBRARIES = 0.05  # of the free memory, which is left to libraries and to what lies between the tensors
+LEAST_PIECES = 1 / 50  # of the training frames, for which there has to be room where they come in pieces
+CURE = "use a smaller network or --minibatch-size, or more GPUs, so that a process has fewer workers"
+FRAMES = "training frames"
+
+
+def tensors(*roots: Any) -> Iterator[Tensor]:
+    """The tensors that objects of this library hold, directly or through others, in containers and functions too."""
+    seen: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        found = waiting.pop()
+        if id(found) in seen:
+            continue
+        seen.add(id(found))
+        if isinstance(found, Tensor):
+            yield found
+        elif isinstance(found, dict):
+            waiting += found.values()
+        elif isinstance(found, (list, tuple, set)):
+            waiting += found
+        elif isinstance(found, functools.partial):
+            waiting += [*found.args, *found.keywords.values()]
+        elif any(kind.__module__.startswith("pykaldist.") for kind in type(found).__mro__) and hasattr(found, "__dict__"):
+            waiting += vars(found).values()
+
+
+class Storages:
+    """Counts the storages of tensors on a device, each once."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._seen = device, set[int]()
+
+    def bytes(self, *roots: Any) -> int:
+        """The bytes of the storages that objects hold and that have not been counted before."""
+        total = 0
+        for tensor in tensors(*roots):
+            storage = tensor.untyped_storage()
+            if tensor.device.type == self._device.type and storage._cdata not in self._seen:
+                self._seen.add(storage._cdata)
+                total += storage.nbytes()
+        return total
+
+
+@dataclass
+class Ledger:
+    """The bytes that a process takes on its device, by what takes them."""
+
+    entries: dict[str, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.entries.values())
+
+    def described(self) -> str:
+        """The entries in words, the largest first."""
+        kept = sorted(((size, name) for name, size in self.entries.items() if size), reverse=True)
+        return f"{gigabytes(self.total)}: " + ", ".join(f"{name} {gigabytes(size)}" for size, name in kept)
+
+
+def gigabytes(size: float) -> str:
+    """A number of bytes in words."""
+    return f"{size / 1e9:.3g} GB" if size >= 1e6 else f"{size / 1e6:.2g} MB"
+
+
+def count(trainers: Sequence[Trainer], shared: dict[str, SharedFrames], others: Sequence[Any] = ()) -> Ledger:
+    """Count what trainers hold on their device, one of which trains at a time, on frames that they share; and `others` beside them."""
+    workers = [worker for trainer in trainers for worker in trainer.workers]
+    models = [worker.learner.model for worker in workers]
+    storages = Storages(models[0].params.device)
+    entries = {FRAMES: storages.bytes(shared["train"]), "held-out frames": storages.bytes(shared["dev"]),
+               "minibatches": storages.bytes([worker.sampler for worker in workers], [trainer.cv for trainer in trainers])}
+    entries["parameters"] = storages.bytes([model.params for model in models])
+    entries["activations"] = storages.bytes(models)
+    entries["learners"] = storages.bytes([worker.learner for worker in workers])  # of RBMs: what is sampled, and the layers below
+    entries["gradients and the optimiser's state"] = storages.bytes([worker.optimizer for worker in workers])
+    entries["accepted models"] = storages.bytes([trainer.accepted for trainer in trainers])
+    entries["strategy"] = storages.bytes([trainer.strategies for trainer in trainers])
+    entries["other"] = storages.bytes(list(trainers), list(others))
+    return Ledger(entries)
+
+
+def forecast(trainers: Sequence[Trainer], shared: dict[str, SharedFrames], copies: float, others: Sequence[Any] = ()) -> Ledger:
+    """Forecast what a run takes whose trainers were made on `meta`.
+
+    `copies`: of the model, that the strategies and exchanges of this process make. To what the trainers hold it adds these, the order of
+    the frames of an epoch, and room for a step's temporaries.
+    """
+    ledger = count(trainers, shared, others)
+    workers = trainers[0].workers
+    partition = workers[0].sampler.partition
+    order = sum(max(partition.size(worker.sampler.split, block) for block in range(partition.blocks)) for worker in workers)
+    params = workers[0].params
+    ledger.entries["order of frames"] = order * torch.long.itemsize
+    ledger.entries["strategy"] += round(copies * params.numel() * params.itemsize)
+    ledger.entries["a step"] = max(2 * trainer.workers[0].learner.step_values * params.itemsize for trainer in trainers)
+    return ledger
+
+
+def free_bytes(device: torch.device) -> int:
+    """The bytes that this process can still take on a GPU; what its allocator holds and does not use counts as free."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(free) + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
+def room_for_frames(ledger: Ledger, free: int, where: str) -> int | None:
+    """The bytes that training frames may take, where not all of them fit; None where all do.
+
+    Raises UserError where nothing fits.
+    """
+    usable = round((1 - LIBRARIES) * free)
+    if ledger.total <= usable:
+        return None
+    room = usable - (ledger.total - ledger.entries[FRAMES])
+    if room < LEAST_PIECES * ledger.entries[FRAMES]:
+        raise UserError(f"{where} has {gigabytes(free)} free, of which training can have {gigabytes(usable)}, and takes "
+                        f"{ledger.described()}; {CURE}.")
+    return room
+
+
+def settled(ledger: Ledger, device: torch.device, processes: Processes) -> tuple[int | None, str]:
+    """Compare a forecast with what is free: (`room_for_frames` of this process, words for the table at the start of a run).
+
+    Every process of the job calls it. Where one has to be refused, it raises UserError, which ends them all.
+    """
+    sharing = _sharing(device, processes)
+    free = free_bytes(device) // sharing
+    room = room_for_frames(ledger, free, f"{device}{f', of which {sharing} processes have equal parts,' * (sharing > 1)}")
+    words = f"{ledger.described()}; {gigabytes(free)} are free on {device}"
+    return room, words if room is None else f"{words}: the training frames come in pieces, in {gigabytes(room)}"
+
+
+def _sharing(device: torch.device, processes: Processes) -> int:
+    """How many processes of the job compute on this device."""
+    known = torch.cuda.get_device_properties(device)
+    name = f"{socket.gethostname()} {getattr(known, 'uuid', device.index)}".encode()
+    own = torch.frombuffer(bytearray(name), dtype=torch.uint8)
+    return sum(bytes(part.tolist()) == name for part in processes.gather(own))

@@ -1,0 +1,66 @@
+"""The recording of steps: which memory pool their graphs have."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+
+import pytest
+import torch
+
+from pykaldist.optim.optimizer import _StepGraphs
+
+
+class FakeGraph:
+    """A graph that replays nothing."""
+
+    def register_generator_state(self, generator):
+        pass
+
+    def replay(self):
+        pass
+
+
+@pytest.fixture
+def pools(monkeypatch):
+    """The pools that graphs are recorded with, one after the other, on a device that is not there."""
+    used, handles = [], iter(range(100))
+
+    @contextlib.contextmanager
+    def recording(graph, pool=None, capture_error_mode="global"):
+        used.append(pool)
+        yield
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
+    monkeypatch.setattr(torch.cuda, "graph", recording)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: next(handles))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    return used
+
+
+def record(graphs: _StepGraphs, *kinds: int) -> None:
+    for kind in kinds:
+        for _ in range(graphs.WARM_UP + 1):
+            graphs.run((kind,), lambda: None, torch.Generator())
+
+
+def test_all_workers_of_a_process_record_into_one_pool(pools):
+    workers = [_StepGraphs() for _ in range(32)]
+    for graphs in workers:
+        record(graphs, 1, 2, 3)
+    assert pools == [0] * 96
+
+
+def test_a_pool_outlives_its_graphs_and_ends_with_its_users(pools):
+    """PyTorch takes no graph into a pool whose graphs are all gone: the first one stays while someone may record."""
+    one, other = _StepGraphs(), _StepGraphs()
+    record(one, 1)
+    first = one._pool._first
+    del one
+    gc.collect()
+    assert first is not None and other._pool._first is first
+    record(other, 1)
+    del other
+    gc.collect()
+    record(_StepGraphs(), 1)
+    assert pools == [0, 0, 1]
