@@ -47,7 +47,8 @@ def run(args: argparse.Namespace) -> None:
         raise UserError("--no-softmax, --apply-log and --class-frame-counts are for the network's outputs, of which --bottleneck=true "
                         "makes none; leave them out.")
     network = load_own(args.model)
-    if network is not None and network.counts is not None and not args.bottleneck and kind_of(network.options) != "dnn":
+    if network is not None and network.counts is not None and not args.bottleneck and \
+            (kind_of(network.options) != "dnn" or args.dtype != "float32"):
         network.forwarding = from_args(ForwardOptions, args)
         if args.feature_transform:
             raise UserError(f"--feature-transform {args.feature_transform}: {args.model} has its own; leave the option out.")
@@ -57,6 +58,8 @@ def run(args: argparse.Namespace) -> None:
     else:
         if args.forward != "whole":
             raise UserError(f"--forward {args.forward} is for the outputs of bidirectional networks in a final.pt; leave it out.")
+        if args.dtype != "float32":
+            raise UserError(f"--dtype {args.dtype} is for all layers of a network in a final.pt that gives posteriors; leave it out.")
         forward, output_dim = _components(args)
     priors = None
     if args.class_frame_counts:

@@ -122,14 +122,17 @@ def load_acoustic_model(model_dir: str | os.PathLike[str], model: Path | None = 
     """Read the acoustic model of a directory; raises UserError where it holds none.
 
     Of a GMM's directory the file `model` can be taken instead of final.mdl, and the fMLLR transforms of `transform_dir` applied.
-    `forwarding`: how a bidirectional network reads utterances.
+    `forwarding`: how utterances go through a network.
     """
     if (Path(model_dir) / "config.json").is_file() and not (Path(model_dir) / "final.pt").is_file():
         raise UserError(f"{model_dir} has a network whose training has not ended; run steps/nnet/train.sh again, which goes on with it.")
     for name, load in LOADERS.items():
         if (Path(model_dir) / name).is_file():
             if model is None and transform_dir is None:
-                return load(Path(model_dir), forwarding or ForwardOptions())
+                forwarding = forwarding or ForwardOptions()
+                if forwarding.dtype != "float32" and name != "final.pt":
+                    raise UserError(f"--dtype {forwarding.dtype} is for networks in a final.pt, and {model_dir} has {name}; leave it out.")
+                return load(Path(model_dir), forwarding)
             if name != "final.mdl":
                 raise UserError(f"{model_dir} has a network ({name}), and --model and --transform-dir are for GMMs; make adapted features "
                                 "with steps/nnet/make_fmllr_feats.sh.")

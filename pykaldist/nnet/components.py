@@ -22,7 +22,7 @@ from torch import Tensor
 
 from pykaldist.frames.packed import Sequences
 from pykaldist.nnet.factor import Factor, taken_in
-from pykaldist.nnet.gemm import accumulate, affine, product
+from pykaldist.nnet.gemm import accumulate, accumulate_sums, affine, product
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,7 @@ def outer_product(map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: T
     """The gradient rule of SGD: the gradient itself, dy^T x, times the map's learning-rate coefficients and `by`."""
     dy, alpha = taken_in(dy, by)
     if bias is not None:  # first: the larger product leaves little of dy in the cache
-        bias_alpha = alpha * map.bias_learn_rate_coef
-        if beta == 0.0:
-            torch.sum(dy, 0, dtype=bias.dtype, out=bias)
-            if bias_alpha != 1.0:
-                bias.mul_(bias_alpha)
-        else:
-            (bias if beta == 1.0 else bias.mul_(beta)).add_(dy.sum(0, dtype=bias.dtype), alpha=bias_alpha)
+        accumulate_sums(bias, dy, beta, alpha * map.bias_learn_rate_coef)
     accumulate(weight, dy.t(), x, beta, alpha * map.learn_rate_coef)
 
 
@@ -150,6 +144,7 @@ class Component(ABC):
     stochastic = False  # forward draws random numbers while training
     recurrent = False  # rows follow each other, as `Pass.sequences` says
     memory_dim = 0  # values a row that forward keeps for backward
+    wide = ""  # its name, where it cannot do with bfloat16
     flops = 0  # of a row's forward pass, multiplications and additions
 
 

@@ -25,6 +25,7 @@ from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Partition, Sampler, splice_statistics
 from pykaldist.io.atomic import write_text
 from pykaldist.io.lock import locked
+from pykaldist.nnet.arithmetic import arithmetic
 from pykaldist.nnet.dbn import Dbn
 from pykaldist.nnet.network import FeatureTransform
 from pykaldist.nnet.rbm import ContrastiveDivergence, Rbm
@@ -36,12 +37,11 @@ from pykaldist.parallel.launch.job import JobOptions, open_job
 from pykaldist.parallel.strategies.base.registry import make_strategy
 from pykaldist.train.contract import job_rows, scaling, table
 from pykaldist.train.divergence import DivergenceOptions
-from pykaldist.train.experiment import arithmetic
 from pykaldist.train.folder import open_stores, prepared, versions
 from pykaldist.train.trainer import Trainer, TrainerOptions
 
 FULL_CORPUS_FRAMES, FULL_CORPUS_PERIOD = 108_000_000, 500_000  # frames of 300 hours, and frames of a step of the momentum there
-DTYPES = ("float32", "tf32")
+DTYPES = ("float32", "tf32", "bf16")
 MADE = ("dbn.pt", "*.rbm", "*.dbn", "final.feature_transform", "history.jsonl", "rbm*")
 
 
@@ -68,7 +68,8 @@ class DbnOptions:
     gauss_minibatch_size: int = option(100, "frames in a minibatch of the Gaussian-Bernoulli RBM")
     seed: int = option(777, "seed of the initial weights")
     randomizer_seed: int = option(777, "seed of the order of frames, and of hidden states")
-    dtype: str = option("float32", "arithmetic; on a GPU also tf32", DTYPES)
+    dtype: str = option("float32", "arithmetic; bf16 for the factors of matrix products, on a GPU and on a CPU that multiplies them "
+                        "(AVX512-BF16, AMX); on a GPU also tf32", DTYPES)
 
     def __post_init__(self) -> None:
         for name in ("hid_layers", "hid_dim", "rbm_iter", "rbm_lrate", "rbm_lrate_low", "cd_steps", "minibatch_size",
@@ -120,7 +121,7 @@ class DbnExperiment:
         history: list[dict[str, Any]] = []
         for layer in range(1, self.options.hid_layers + 1):
             trainer, rbm = self._train_layer(layer, dbn)
-            dbn.layers.append((rbm.units.weight.cpu().clone(), rbm.units.bias.cpu().clone()))
+            dbn.layers.append((rbm.weight.cpu().clone(), rbm.bias.cpu().clone()))
             history += [{"layer": layer, "visible_units": rbm.visible_units, **line} for line in trainer.history]
             if self.job.first:
                 self._write(layer, rbm, dbn, history)
@@ -140,9 +141,9 @@ class DbnExperiment:
     def _train_layer(self, layer: int, dbn: Dbn) -> tuple[Trainer, Rbm]:
         """Train layer number `layer`, from 1, on top of those in `dbn`."""
         o, first = self.options, layer == 1
-        dtype, _ = arithmetic(o.dtype, self.device)
-        below = None if first else dbn.network(self.device, dtype)
-        rbm = Rbm("gauss" if first else "bern", len(dbn.transform.shift) if first else o.hid_dim, o.hid_dim, self.device, dtype)
+        dtype, compute = arithmetic(o.dtype, self.device)
+        below = None if first else dbn.network(self.device, dtype, compute)
+        rbm = Rbm("gauss" if first else "bern", len(dbn.transform.shift) if first else o.hid_dim, o.hid_dim, self.device, dtype, compute)
         minibatch_size, rate, epochs = (o.gauss_minibatch_size, o.rbm_lrate_low, 2 * o.rbm_iter) if first else \
             (o.minibatch_size, o.rbm_lrate, o.rbm_iter)
         seed = o.randomizer_seed + layer - 1
@@ -159,7 +160,7 @@ class DbnExperiment:
         for rank in self.host.ranks:
             own = learner
             if rank != self.host.ranks[0]:
-                own = learner.of(Rbm(rbm.visible_units, rbm.input_dim, o.hid_dim, self.device, dtype))
+                own = learner.of(Rbm(rbm.visible_units, rbm.input_dim, o.hid_dim, self.device, dtype, compute))
             strategies.append(make_strategy(job.strategy, self.strategy))
             frames = train.frames * (n if strategies[0].ships_gradients else 1)  # from which an epoch's updates are made
             workers.append(Worker(Cd(own, o.update(frames)), train.of_split(rank)))
