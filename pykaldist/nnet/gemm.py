@@ -48,13 +48,10 @@ def _rounded(a: Tensor, b: Tensor) -> Tensor:
 
 
 def widened(x: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
-    """Iterate over the rows of x (n, columns) as another type: (which rows, their values until the next ones).
+    """Iterate over the rows of x (n, columns), on the CPU, as another type: (which rows, their values until the next ones).
 
-    They are all rows at once where x is of that type or on a GPU, and else as many as the cache holds.
+    They are as many rows at a time as the cache holds.
     """
-    if x.dtype == dtype or not x.is_cpu:
-        yield slice(0, len(x)), x.to(dtype)
-        return
     rows, columns = max(1, BLOCK // max(1, x.shape[1])), x.shape[1]
     for first in range(0, len(x), rows):
         part = x[first : first + rows]
@@ -62,7 +59,7 @@ def widened(x: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
 
 
 def _add(out: Tensor, value: Tensor, beta: float, alpha: float) -> None:
-    """Add: out <- beta out + alpha value, of one type; what `out` held does not matter where beta is 0."""
+    """Add: out <- beta out + alpha value; what `out` held does not matter where beta is 0."""
     if beta == 0.0:
         out.copy_(value)
         if alpha != 1.0:
@@ -110,9 +107,10 @@ def accumulate(out: Tensor, a: Tensor, b: Tensor, beta: float, alpha: float = 1.
         (out.addmv_ if vector else out.addmm_)(a, b, beta=beta, alpha=alpha)
     elif _WIDENS and a.is_cuda and not vector:
         torch.addmm(out, a, b, out_dtype=out.dtype, beta=beta, alpha=alpha, out=out)
+    elif vector or not a.is_cpu:
+        _add(out, torch.matmul(a, b), beta, alpha)
     else:
-        out, rounded = (out[:, None], torch.mv(a, b)[:, None]) if vector else (out, _rounded(a, b))
-        for rows, part in widened(rounded, out.dtype):
+        for rows, part in widened(_rounded(a, b), out.dtype):
             _add(out[rows], part, beta, alpha)
 
 
@@ -137,13 +135,15 @@ def accumulate_sums(out: Tensor, x: Tensor, beta: float, alpha: float = 1.0) -> 
 
     What `out` held does not matter where beta is 0.
     """
-    for rows, part in widened(x, out.dtype):
-        if beta == 0.0 and rows.start == 0:
-            torch.sum(part, 0, out=out)
-            if alpha != 1.0:
-                out.mul_(alpha)
-        else:
-            (out if beta == 1.0 or rows.start else out.mul_(beta)).add_(part.sum(0), alpha=alpha)
+    if x.is_cpu and x.dtype != out.dtype:
+        for rows, part in widened(x, out.dtype):
+            _add(out, part.sum(0), 1.0 if rows.start else beta, alpha)
+    elif beta == 0.0:
+        torch.sum(x, 0, dtype=out.dtype, out=out)
+        if alpha != 1.0:
+            out.mul_(alpha)
+    else:
+        _add(out, x.sum(0, dtype=out.dtype), beta, alpha)
 
 
 def energy(x: Tensor, out: Tensor) -> Tensor:

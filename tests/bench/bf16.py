@@ -1,6 +1,6 @@
 """Training rates in float32 and in bfloat16 on a CPU, by turns in one run: DNNs, RBMs and other networks, SGD and NG-SGD.
 
-    tests/bench/run.sh bf16                                          # one core: 440-512x4-712 at 256 and 1024, 440-2048x6-712, RBM, CNN
+    tests/bench/run.sh bf16                                          # one core: 440-512x4-712, 440-2048x6-712, an RBM, a CNN
     tests/bench/run.sh bf16 --sizes 440-512x4-712:256 --models rbm --runs 20
 
 A size is inputs-unitsxlayers-pdfs:minibatch, a model one of rbm (512-512, minibatch 256, behind one frozen layer) or of train_step's.

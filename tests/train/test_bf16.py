@@ -1,4 +1,4 @@
-"""Training and pretraining with --dtype bf16 on a CPU, as a user runs them: they learn, resume, and leave float32 in every file."""
+"""Training and pretraining with --dtype bf16 on a CPU, as a user runs them: they learn, and leave float32 in every file."""
 
 from __future__ import annotations
 
