@@ -86,12 +86,14 @@ class Pass:
 
     `training`: its gradient will be asked for, and dropout drops, by `generator`. `sequences`: how rows follow each other. `memory`: what
     the component at hand keeps from its forward to its backward, flat, `memory_dim` values a row.
+    `factors`: likewise its `factor_dim` values a row, of the type of the activations; empty where its memory is of that type.
     """
 
     training: bool = False
     generator: torch.Generator | None = None
     sequences: Sequences | None = None
     memory: Tensor = field(default_factory=lambda: torch.empty(0))
+    factors: Tensor = field(default_factory=lambda: torch.empty(0))
 
 
 def add_up(gradient: Tensor, value: Tensor, beta: float) -> None:
@@ -144,6 +146,7 @@ class Component(ABC):
     stochastic = False  # forward draws random numbers while training
     recurrent = False  # rows follow each other, as `Pass.sequences` says
     memory_dim = 0  # values a row that forward keeps for backward
+    factor_dim = 0  # of them those that go into products; where there are any, its memory is of the type of the parameters
     wide = ""  # its name, where it cannot do with bfloat16
     flops = 0  # of a row's forward pass, multiplications and additions
 

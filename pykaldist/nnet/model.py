@@ -155,8 +155,8 @@ class Model:
             self._working.copy_(self.params)
         self._run = run = Pass(training or generator is not None, generator, sequences)
         self._inputs = x = buffers.inputs[:n].copy_(inputs) if self.narrow else inputs.to(self.compute)
-        for component, buffer, run.memory in zip(self.components, buffers.outputs, buffers.memories, strict=True):
-            y = buffer[:n]
+        for i, (component, buffer) in enumerate(zip(self.components, buffers.outputs, strict=True)):
+            y, run.memory, run.factors = buffer[:n], buffers.memories[i], buffers.factors[i]
             component.forward(x, y, run)
             x = y
         return x
@@ -180,7 +180,7 @@ class Model:
             elif i:
                 dx = buffers.derivatives[free][: n * component.input_dim].view(n, component.input_dim)
                 free = 1 - free
-            run.memory = buffers.memories[i]
+            run.memory, run.factors = buffers.memories[i], buffers.factors[i]
             component.backward(x, buffers.outputs[i][:n], dy, dx, views[i], beta, self._later(rule, i, n, kept), run)
             if not (i and self.components[i - 1].in_place):
                 for gradient in kept:
@@ -242,15 +242,18 @@ class Activations:
     def __init__(self, model: Model) -> None:
         self._dims = [(c.output_dim, c.in_place) for c in model.components]
         self._roomy = [_has_room(model.components[i:]) for i in range(len(model.components))]
-        self._memory_dims = [c.memory_dim for c in model.components]
+        narrow = model.narrow
+        self._memories = [(c.memory_dim, model.params.dtype if c.factor_dim else model.compute) for c in model.components]
+        self._factor_dims = [c.factor_dim * narrow for c in model.components]
         self._device, self._dtypes = model.device, [model.compute] * (len(self._dims) - 1) + [model.params.dtype]
-        self._compute, self._ends = model.compute, (model.input_dim, model.output_dim) if model.narrow else (0, 0)
+        self._compute, self._ends = model.compute, (model.input_dim, model.output_dim) if narrow else (0, 0)
         self._capacity = 0
         self.outputs: list[Tensor] = []
         self.rows: list[Tensor | None] = []  # of which the outputs are the beginning, with place for a one and zeros; None: without
         self.inputs = self.dlogits = torch.empty(0)  # in the type of the activations, where that is another
         self.derivatives: list[Tensor] = []
         self.memories: list[Tensor] = []
+        self.factors: list[Tensor] = []
         self.scratch = torch.empty(0)
 
     def reserve(self, rows: int) -> None:
@@ -268,7 +271,8 @@ class Activations:
         self.inputs, self.dlogits = (torch.empty(rows, dim, device=self._device, dtype=self._compute) for dim in self._ends)
         widest = max((dim for dim, _ in self._dims[:-1]), default=0)
         self.derivatives = [torch.empty(rows * widest, device=self._device, dtype=self._compute) for _ in range(2)]
-        self.memories = [torch.empty(rows * dim, device=self._device, dtype=self._compute) for dim in self._memory_dims]
+        self.memories = [torch.empty(rows * dim, device=self._device, dtype=dtype) for dim, dtype in self._memories]
+        self.factors = [torch.empty(rows * dim, device=self._device, dtype=self._compute) for dim in self._factor_dims]
         self._capacity = rows
 
 

@@ -85,7 +85,7 @@ def test_nnet_forward_goes_the_way_it_is_told(data, tmp_path, options):
         assert np.allclose(dict(read_archive(tmp_path / "out.ark"))["u1"], wanted, atol=1e-6)
 
 
-@pytest.mark.parametrize("options", [DnnOptions(2, 16, "sigmoid"), CnnOptions(conv="0x1x3", hid_layers=1)])
+@pytest.mark.parametrize("options", [DnnOptions(2, 16, "sigmoid"), CnnOptions(conv="0x1x3", hid_layers=1), BlstmOptions(hid_dim=6)])
 def test_nnet_forward_in_bfloat16_comes_near(data, tmp_path, monkeypatch, options):
     (tmp_path / "cpuinfo").write_text("flags : avx512_bf16\n")
     monkeypatch.setattr(arithmetic, "CPUINFO", tmp_path / "cpuinfo")

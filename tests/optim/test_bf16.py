@@ -7,11 +7,13 @@ import torch
 
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Partition, Sampler
+from pykaldist.frames.sequences import SequenceSampler
 from pykaldist.nnet.cnn import CnnOptions
 from pykaldist.nnet.components import Affine, Sigmoid
 from pykaldist.nnet.dnn import DnnOptions
 from pykaldist.nnet.kinds import init_nnet, make_nnet
 from pykaldist.nnet.learner import Supervised
+from pykaldist.nnet.lstm import BlstmOptions, LstmOptions
 from pykaldist.nnet.model import Model
 from pykaldist.nnet.objectives import OBJECTIVES
 from pykaldist.nnet.rbm import ContrastiveDivergence, Rbm
@@ -74,6 +76,29 @@ def test_steps_too_small_for_bfloat16_are_made(minibatches, optimizer):
     _, expected, _ = steps(minibatches, "dnn", "xent", optimizer, rate=1e-6)
     assert (before != 0.0).float().mean() > 0.9 and (before.bfloat16() == found.bfloat16()).float().mean() > 0.9
     assert distance(found - before, expected - before) < 0.05
+
+
+@pytest.mark.parametrize("options", [
+    LstmOptions(hid_layers=2, hid_dim=24, num_streams=4, chunk="10"),
+    LstmOptions(hid_layers=1, hid_dim=24, projection_dim=8, peepholes=True, dropout=0.2, num_streams=4, chunk="10"),
+    BlstmOptions(hid_layers=2, hid_dim=24, num_streams=4, chunk="2-10+2"),
+    BlstmOptions(hid_layers=1, hid_dim=24, projection_dim=8, peepholes=True, num_streams=4, chunk="2-10+2")])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_recurrent_networks(make_store, options, optimizer):
+    store, found = make_store([60, 50, 70, 45, 66], dim=16, num_pdfs=12), []
+    for compute in (None, BF16):
+        sampler = SequenceSampler(store, Partition(store, level="utterance"), 0, options, [0], torch.zeros(16), torch.ones(16), 0,
+                                  torch.device("cpu"))
+        model = make_nnet(options, 16, 12, 1, "cpu", torch.float32, compute)
+        init_nnet(model, options, torch.Generator().manual_seed(0))
+        own = make_optimizer(optimizer, Supervised(model, OBJECTIVES["xent"]()), OPTIMIZERS[optimizer][0]())
+        before, totals = model.params.clone(), torch.zeros(3, dtype=torch.float64)
+        for minibatch in sampler.epoch(0):
+            own.local_step(minibatch, 1e-3, totals)
+        assert model.params.dtype == torch.float32
+        found.append((model.params - before, totals))
+    assert 0.0 < distance(found[1][0], found[0][0]) < 0.05
+    assert found[1][1][0].item() == pytest.approx(found[0][1][0].item(), rel=0.01) and found[1][1][2] == found[0][1][2]
 
 
 def pretrained(minibatches, units, compute, below=None):
