@@ -50,7 +50,8 @@ def run(args: argparse.Namespace) -> None:
     options = from_args(ForwardOptions, args)
     device = choose_device(options.device)
     network = load_own(args.model, device)
-    if network is not None and network.counts is not None and not args.bottleneck and kind_of(network.options) != "dnn":
+    if network is not None and network.counts is not None and not args.bottleneck and \
+            (kind_of(network.options) != "dnn" or options.dtype != "float32"):
         network.forwarding = options
         if args.feature_transform:
             raise UserError(f"--feature-transform {args.feature_transform}: {args.model} has its own; leave the option out.")
@@ -60,6 +61,8 @@ def run(args: argparse.Namespace) -> None:
     else:
         if args.forward != "whole":
             raise UserError(f"--forward {args.forward} is for the outputs of bidirectional networks in a final.pt; leave it out.")
+        if options.dtype != "float32":
+            raise UserError(f"--dtype {options.dtype} is for all layers of a network in a final.pt that gives posteriors; leave it out.")
         forward, output_dim = _components(args, device)
     priors = None
     if args.class_frame_counts:

@@ -125,13 +125,16 @@ def load_acoustic_model(model_dir: str | os.PathLike[str], model: Path | None = 
     """Read the acoustic model of a directory, for job number `job`; raises UserError where it holds none.
 
     Of a GMM's directory the file `model` can be taken instead of final.mdl, and the fMLLR transforms of `transform_dir` applied.
-    `forwarding`: where a network computes (jobs take a machine's GPUs in turn), and how a bidirectional one reads utterances.
+    `forwarding`: where a network computes (jobs take a machine's GPUs in turn), and how utterances go through it.
     """
     if (Path(model_dir) / "config.json").is_file() and not (Path(model_dir) / "final.pt").is_file():
         raise UserError(f"{model_dir} has a network whose training has not ended; run steps/nnet/train.sh again, which goes on with it.")
     folder, options = Path(model_dir), forwarding or ForwardOptions()
+    network = next((name for name in NETWORKS if (folder / name).is_file()), GMM)
+    if options.dtype != "float32" and network != "final.pt":
+        raise UserError(f"--dtype {options.dtype} is for networks in a final.pt, and {model_dir} has {network}; leave it out.")
     for name, load in NETWORKS.items():
-        if (folder / name).is_file():
+        if name == network:
             if model is not None or transform_dir is not None:
                 raise UserError(f"{model_dir} has a network ({name}), and --model and --transform-dir are for GMMs; make adapted features "
                                 "with steps/nnet/make_fmllr_feats.sh.")

@@ -85,8 +85,6 @@ class CnnOptions:
 def make_cnn(options: CnnOptions, input_dim: int, output_dim: int, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,
              compute: torch.dtype | None = None, frames: int = 1) -> Model:
     """Make a CNN with all parameters zero, of inputs spliced from so many `frames`; `dtype` and `compute` as in Model."""
-    if compute not in (None, dtype) and options.batch_norm:
-        raise UserError("--dtype bf16 is not for batch normalisation, whose sums need more digits; use float32 or tf32.")
     if input_dim % (frames * options.channels):
         raise UserError(f"--channels {options.channels}: feature vectors of {input_dim // frames} values are not of so many streams.")
     components: list[Component] = []

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from pykaldist.frames.packed import Sequences
 from pykaldist.nnet.factor import Factor, taken_in
-from pykaldist.nnet.gemm import accumulate, affine, product
+from pykaldist.nnet.gemm import accumulate, accumulate_sums, affine, product
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,7 @@ def outer_product(map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: T
     """The gradient rule of SGD: the gradient itself, dy^T x, times the map's learning-rate coefficients and `by`."""
     dy, alpha = taken_in(dy, by)
     if bias is not None:  # first: the larger product leaves little of dy in the cache
-        bias_alpha = alpha * map.bias_learn_rate_coef
-        if beta == 0.0:
-            torch.sum(dy, 0, dtype=bias.dtype, out=bias)
-            if bias_alpha != 1.0:
-                bias.mul_(bias_alpha)
-        else:
-            (bias if beta == 1.0 else bias.mul_(beta)).add_(dy.sum(0, dtype=bias.dtype), alpha=bias_alpha)
+        accumulate_sums(bias, dy, beta, alpha * map.bias_learn_rate_coef)
     accumulate(weight, dy.t(), x, beta, alpha * map.learn_rate_coef)
 
 
@@ -92,12 +86,14 @@ class Pass:
 
     `training`: its gradient will be asked for, and dropout drops, by `generator`. `sequences`: how rows follow each other. `memory`: what
     the component at hand keeps from its forward to its backward, flat, `memory_dim` values a row.
+    `factors`: likewise its `factor_dim` values a row, of the type of the activations; empty where its memory is of that type.
     """
 
     training: bool = False
     generator: torch.Generator | None = None
     sequences: Sequences | None = None
     memory: Tensor = field(default_factory=lambda: torch.empty(0))
+    factors: Tensor = field(default_factory=lambda: torch.empty(0))
 
 
 def add_up(gradient: Tensor, value: Tensor, beta: float) -> None:
@@ -150,6 +146,8 @@ class Component(ABC):
     stochastic = False  # forward draws random numbers while training
     recurrent = False  # rows follow each other, as `Pass.sequences` says
     memory_dim = 0  # values a row that forward keeps for backward
+    factor_dim = 0  # of them those that go into products; where there are any, its memory is of the type of the parameters
+    wide = ""  # its name, where it cannot do with bfloat16
     flops = 0  # of a row's forward pass, multiplications and additions
 
 

@@ -131,6 +131,8 @@ class BatchNorm(Component):
     Its parameters are gamma, beta, then the running means of x and x^2.
     """
 
+    wide = "batch normalisation"
+
     def __init__(self, features: int, places: int = 1) -> None:
         super().__init__(places * features, places * features)
         self.features, self.places, self.flops = features, places, 2 * places * features

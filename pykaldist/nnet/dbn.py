@@ -43,12 +43,13 @@ class Dbn:
     def input_dim(self) -> int:
         return self.layers[0][0].shape[1]
 
-    def network(self, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> Model:
-        """Make the network from inputs (n, input_dim) to the hidden probabilities of the top layer."""
+    def network(self, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,
+                compute: torch.dtype | None = None) -> Model:
+        """Make the network from inputs (n, input_dim) to the hidden probabilities of the top layer; `dtype` and `compute` as in Model."""
         components: list[Component] = []
         for weight, bias in self.layers:
             components += [Affine(weight.shape[1], len(bias)), Sigmoid(len(bias))]
-        model = Model(components, device, dtype)
+        model = Model(components, device, dtype, compute)
         _copy(self.layers, model)
         return model
 
@@ -113,7 +114,7 @@ class Dbn:
 
 def _copy(layers: list[tuple[Tensor, Tensor]], model: Model) -> None:
     """Copy layers to a model's first affine components; the copy takes the model's device and type."""
-    affine = [c for c in model.components if isinstance(c, Affine)]
-    for component, (weight, bias) in zip(affine, layers, strict=False):
-        component.weight.copy_(weight)
-        component.bias.copy_(bias)
+    affine = [views for c, views in zip(model.components, model.views(model.params), strict=True) if isinstance(c, Affine)]
+    for own, layer in zip(affine, layers, strict=False):
+        for parameter, value in zip(own, layer, strict=True):
+            parameter.copy_(value)

@@ -10,7 +10,7 @@ from pykaldist.options import option
 
 @dataclass
 class ForwardOptions:
-    """Where a network computes, and how an utterance passes through a bidirectional one: whole, in chunks, or latency-controlled.
+    """How an utterance passes through a network: where, in which arithmetic; a bidirectional one whole, in chunks, or latency-controlled.
 
     In chunks, each begins from a state of zero, and where two overlap the mean of their posteriors is taken (Chen & Huo, 2016).
     Latency-controlled (Zhang et al., 2016) is chunk by chunk too, but the direction forward in time goes on from the chunk before, so
@@ -22,6 +22,8 @@ class ForwardOptions:
                           ("whole", "chunks", "latency-controlled"))
     forward_chunk: str | None = option(None, "chunk of --forward chunks or latency-controlled, as 21-64+21 (that of training)")
     forward_overlap: int = option(32, "frames by which the chunks of --forward chunks overlap")
+    dtype: str = option("float32", "arithmetic of the network: bf16 where the CPU multiplies it (AVX512-BF16, AMX)",
+                                ("float32", "bf16"))
 
     def __post_init__(self) -> None:
         if self.forward == "whole" and self.forward_chunk is not None:

@@ -1,10 +1,14 @@
 """Matrix products whose result may be wider than their factors: bfloat16 in, float32 out.
 
-PyTorch 2.8 and later accumulate such products in one call on a GPU; with an older one the product is rounded to bfloat16 first.
-In the deterministic mode those of a CPU are nnet/blas.py's.
+PyTorch 2.8 and later accumulate such products in one call on a GPU. With an older one, and on a CPU, the product, summed up in float32, is
+rounded to bfloat16 before it is widened; on a CPU it lies in a buffer that all of them share, as fresh memory costs more than its use.
+In the deterministic mode the products of a CPU are nnet/blas.py's.
 """
 
 from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -13,7 +17,9 @@ from pykaldist import deterministic
 from pykaldist.nnet import blas
 
 _PINNED = deterministic.enabled()
-_WIDENS = hasattr(torch.ops.aten.addmm, "dtype_out")
+_WIDENS = hasattr(torch.ops.aten.addmm, "dtype_out")  # on a GPU
+BLOCK = 1 << 17  # values that are widened at a time: they are in the cache for what follows
+_buffers = threading.local()
 
 
 def aligned(dim: int) -> int:
@@ -26,17 +32,53 @@ def _pinned(a: Tensor, out: Tensor) -> bool:
     return _PINNED and out.device.type == "cpu" and a.dtype == out.dtype in (torch.float32, torch.float64)
 
 
+def _buffer(name: str, size: int, dtype: torch.dtype) -> Tensor:
+    """A flat buffer of this thread on the CPU, of one use at a time; kept, as fresh memory costs more than what it is used for."""
+    buffer: Tensor | None = getattr(_buffers, name, None)
+    if buffer is None or buffer.numel() < size or buffer.dtype != dtype:
+        buffer = torch.empty(size, dtype=dtype)
+        setattr(_buffers, name, buffer)
+    return buffer[:size]
+
+
+def _rounded(a: Tensor, b: Tensor) -> Tensor:
+    """Compute a b, rounded to the type of its factors; on a CPU it stands until this thread's next one."""
+    rows, columns = a.shape[0], b.shape[1]
+    return torch.mm(a, b, out=_buffer("product", rows * columns, a.dtype).view(rows, columns)) if a.is_cpu else torch.mm(a, b)
+
+
+def widened(x: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
+    """Iterate over the rows of x (n, columns), on the CPU, as another type: (which rows, their values until the next ones).
+
+    They are as many rows at a time as the cache holds.
+    """
+    rows, columns = max(1, BLOCK // max(1, x.shape[1])), x.shape[1]
+    for first in range(0, len(x), rows):
+        part = x[first : first + rows]
+        yield slice(first, first + len(part)), _buffer("widened", part.numel(), dtype).view(len(part), columns).copy_(part)
+
+
+def _add(out: Tensor, value: Tensor, beta: float, alpha: float) -> None:
+    """Add: out <- beta out + alpha value; what `out` held does not matter where beta is 0."""
+    if beta == 0.0:
+        out.copy_(value)
+        if alpha != 1.0:
+            out.mul_(alpha)
+    else:
+        (out if beta == 1.0 else out.mul_(beta)).add_(value, alpha=alpha)
+
+
 def affine(x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> None:
     """Affine map: y <- x W^T + b; x (n, in), weight (out, in), y (n, out) of the same type or wider."""
     if _pinned(x, y):
         blas.multiply(y.copy_(bias), x, weight.t(), 1.0, 1.0)
     elif x.dtype == y.dtype:
         torch.addmm(bias, x, weight.t(), out=y)
-    elif _WIDENS:
+    elif _WIDENS and x.is_cuda:
         torch.mm(x, weight.t(), out_dtype=y.dtype, out=y)
         y.add_(bias)
     else:
-        y.copy_(torch.addmm(bias, x, weight.t()))
+        y.copy_(_rounded(x, weight.t())).add_(bias)
 
 
 def product(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
@@ -46,9 +88,9 @@ def product(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
         return out
     if a.dtype == out.dtype:
         return torch.mm(a, b, out=out)
-    if _WIDENS:
+    if _WIDENS and a.is_cuda:
         return torch.mm(a, b, out_dtype=out.dtype, out=out)
-    return out.copy_(torch.mm(a, b))
+    return out.copy_(_rounded(a, b))
 
 
 def accumulate(out: Tensor, a: Tensor, b: Tensor, beta: float, alpha: float = 1.0) -> None:
@@ -63,12 +105,66 @@ def accumulate(out: Tensor, a: Tensor, b: Tensor, beta: float, alpha: float = 1.
         blas.multiply(*((out[:, None], a, b[:, None]) if vector else (out, a, b)), beta, alpha)
     elif a.dtype == out.dtype:
         (out.addmv_ if vector else out.addmm_)(a, b, beta=beta, alpha=alpha)
-    elif _WIDENS and not vector:
+    elif _WIDENS and a.is_cuda and not vector:
         torch.addmm(out, a, b, out_dtype=out.dtype, beta=beta, alpha=alpha, out=out)
-    elif beta == 0.0:
-        out.copy_(torch.matmul(a, b)).mul_(alpha)
+    elif vector or not a.is_cpu:
+        _add(out, torch.matmul(a, b), beta, alpha)
     else:
-        out.mul_(beta).add_(torch.matmul(a, b), alpha=alpha)
+        for rows, part in widened(_rounded(a, b), out.dtype):
+            _add(out[rows], part, beta, alpha)
+
+
+def accumulate_affine(weight: Tensor, bias: Tensor, a: Tensor, b: Tensor, beta: float, alpha: float, bias_alpha: float) -> None:
+    """Two matrix products with sums: weight, bias <- beta weight, beta bias + alpha, bias_alpha times their columns of a b.
+
+    weight (m, n) and bias (m,), of one type, have the first columns of a b; b may have more. Where beta is 0, what they held does not
+    matter.
+    """
+    columns = weight.shape[1]
+    if a.dtype == weight.dtype or not a.is_cpu:
+        accumulate(bias, a, b[:, columns], beta, bias_alpha)  # first: the larger product leaves little of a in the cache
+        accumulate(weight, a, b[:, :columns], beta, alpha)
+        return
+    for rows, part in widened(_rounded(a, b), weight.dtype):
+        _add(bias[rows], part[:, columns], beta, bias_alpha)
+        _add(weight[rows], part[:, :columns], beta, alpha)
+
+
+def accumulate_sums(out: Tensor, x: Tensor, beta: float, alpha: float = 1.0) -> None:
+    """Sums of columns: out <- beta out + alpha times the sum of the rows of x, in the type of `out`.
+
+    What `out` held does not matter where beta is 0.
+    """
+    if x.is_cpu and x.dtype != out.dtype:
+        for rows, part in widened(x, out.dtype):
+            _add(out, part.sum(0), 1.0 if rows.start else beta, alpha)
+    elif beta == 0.0:
+        torch.sum(x, 0, dtype=out.dtype, out=out)
+        if alpha != 1.0:
+            out.mul_(alpha)
+    else:
+        _add(out, x.sum(0, dtype=out.dtype), beta, alpha)
+
+
+def energy(x: Tensor, out: Tensor) -> Tensor:
+    """Sum of squares: out, a 0-dimensional tensor, <- that of x (n, columns), in the type of `out`, which is returned."""
+    if x.dtype == out.dtype:
+        flat = x.reshape(-1)
+        return torch.dot(flat, flat, out=out)
+    if not x.is_cpu:
+        return torch.linalg.vector_norm(x, dtype=out.dtype, out=out).square_()
+    out.zero_()
+    for _, part in widened(x, out.dtype):
+        flat = part.view(-1)
+        out.add_(torch.dot(flat, flat))
+    return out
+
+
+def row_norms(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Compute the norms (n,) of the rows of x (n, columns), in type `dtype`."""
+    if x.dtype == dtype or not x.is_cpu:
+        return torch.linalg.vector_norm(x, dim=1, dtype=dtype)
+    return torch.cat([torch.linalg.vector_norm(part, dim=1) for _, part in widened(x, dtype)])
 
 
 def root_(x: Tensor) -> Tensor:

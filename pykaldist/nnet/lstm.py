@@ -106,9 +106,7 @@ class BlstmOptions(RecurrentOptions):
 
 def make_recurrent(options: RecurrentOptions, input_dim: int, output_dim: int, device: torch.device | str = "cpu",
                    dtype: torch.dtype = torch.float32, compute: torch.dtype | None = None) -> Model:
-    """Make an LSTM or BLSTM with all parameters zero; `dtype` as in Model."""
-    if compute not in (None, dtype):
-        raise UserError("--dtype bf16 is not for recurrent networks, whose cells need more digits; use float32 or tf32.")
+    """Make an LSTM or BLSTM with all parameters zero; `dtype` and `compute` as in Model."""
     layer = Blstm if options.directions == 2 else Lstm
     components: list[Component] = []
     dim = input_dim
@@ -121,7 +119,7 @@ def make_recurrent(options: RecurrentOptions, input_dim: int, output_dim: int, d
         components.append(Linear(dim, options.bottleneck_dim))
         dim = options.bottleneck_dim
     components.append(Affine(dim, output_dim))
-    model = Model(components, device, dtype)
+    model = Model(components, device, dtype, compute)
     set_rates(model, options)
     return model
 

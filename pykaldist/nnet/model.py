@@ -26,6 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pykaldist.errors import UserError
 from pykaldist.frames.packed import Sequences
 from pykaldist.nnet.components import AffineMap, Component, GradientRule, Pass, outer_product
 from pykaldist.nnet.gemm import aligned
@@ -43,11 +44,8 @@ class Model:
         self.shapes = [[spec.shape for spec in c.specs()] for c in components]
         size = sum(math.prod(s) for shapes in self.shapes for s in shapes)
         self.params = torch.zeros(size, device=self.device, dtype=dtype)
-        self.compute = compute or dtype
-        self._working = self.params if self.compute == dtype else torch.empty_like(self.params, dtype=self.compute)
-        for component, views in zip(components, self.views(self._working), strict=True):
-            component.bind(views)
-        self._activations = Activations(self)
+        self._activations: Activations
+        self.compute_in(compute or dtype)
         self._place: tuple[int, int, int] | None = None  # of the minibatch that left the state that recurrent components carry
 
     def share_activations(self, other: Model) -> None:
@@ -75,6 +73,25 @@ class Model:
     def scratch(self, size: int, like: Tensor) -> Tensor:
         """A flat buffer of `size` values or more, of the type of `like`, for whoever computes with the activations."""
         return self._activations.scratch_of(size, like)
+
+    @property
+    def narrow(self) -> bool:
+        """True where activations and the factors of products are of a narrower type than the parameters."""
+        return self.compute != self.params.dtype
+
+    def compute_in(self, dtype: torch.dtype) -> None:
+        """Compute in this type from now on. In that of the parameters, the components show the parameters themselves.
+
+        Raises UserError for a narrower type where a component computes in that of the parameters alone.
+        """
+        self.compute = dtype
+        wide = next((component.wide for component in self.components if component.wide), None)
+        if self.narrow and wide:
+            raise UserError(f"--dtype bf16 is not for {wide}, whose sums need more digits; use float32.")
+        self._working = torch.empty_like(self.params, dtype=dtype) if self.narrow else self.params
+        for component, views in zip(self.components, self.views(self._working), strict=True):
+            component.bind(views)
+        self._activations = Activations(self)
 
     @property
     def stochastic(self) -> bool:
@@ -139,10 +156,11 @@ class Model:
         return [f"{i}.{spec.name}" for i, c in enumerate(self.components) for spec in c.specs()]
 
     def forward(self, inputs: Tensor, generator: torch.Generator | None = None, sequences: Sequences | None = None,
-                training: bool = False) -> Tensor:
+                training: bool = False, changed: bool = True) -> Tensor:
         """Compute logits (n, output_dim); valid, as `inputs` must stay, until the next forward.
 
         `training`: for a gradient; `generator`: for dropout in it. `sequences`: how the rows follow each other, for recurrent components.
+        `changed`: the parameters may not be those of the last forward.
         """
         n, buffers = len(inputs), self._activations
         buffers.reserve(n)
@@ -150,12 +168,12 @@ class Model:
             buffers.recorded = True
         if sequences is not None:
             sequences = self._followed(sequences)
-        if self._working is not self.params:
+        if changed and self.narrow:
             self._working.copy_(self.params)
         self._run = run = Pass(training or generator is not None, generator, sequences)
-        self._inputs = x = inputs.to(self.compute)
-        for component, buffer, run.memory in zip(self.components, buffers.outputs, buffers.memories, strict=True):
-            y = buffer[:n]
+        self._inputs = x = buffers.inputs[:n].copy_(inputs) if self.narrow else inputs.to(self.compute)
+        for i, (component, buffer) in enumerate(zip(self.components, buffers.outputs, strict=True)):
+            y, run.memory, run.factors = buffer[:n], buffers.memories[i], buffers.factors[i]
             component.forward(x, y, run)
             x = y
         return x
@@ -165,7 +183,8 @@ class Model:
 
         `dlogits` (n, output_dim) is overwritten.
         """
-        n, dy, buffers, run = len(dlogits), dlogits.to(self.compute), self._activations, self._run
+        n, buffers, run = len(dlogits), self._activations, self._run
+        dy = buffers.dlogits[:n].copy_(dlogits) if self.narrow else dlogits.to(self.compute)
         views = self._grad_views(grads)
         free = 0
         kept: list[Callable[[], None]] = []  # gradients to be made when the inputs of their maps are not needed any more
@@ -178,7 +197,7 @@ class Model:
             elif i:
                 dx = buffers.derivatives[free][: n * component.input_dim].view(n, component.input_dim)
                 free = 1 - free
-            run.memory = buffers.memories[i]
+            run.memory, run.factors = buffers.memories[i], buffers.factors[i]
             component.backward(x, buffers.outputs[i][:n], dy, dx, views[i], beta, self._later(rule, i, n, kept), run)
             if not (i and self.components[i - 1].in_place):
                 for gradient in kept:
@@ -240,14 +259,19 @@ class Activations:
     def __init__(self, model: Model) -> None:
         self._dims = [(c.output_dim, c.in_place) for c in model.components]
         self._roomy = [_has_room(model.components[i:]) for i in range(len(model.components))]
-        self._memory_dims = [c.memory_dim for c in model.components]
+        narrow = model.narrow
+        self._memories = [(c.memory_dim, model.params.dtype if c.factor_dim else model.compute) for c in model.components]
+        self._factor_dims = [c.factor_dim * narrow for c in model.components]
         self._device, self._dtypes = model.device, [model.compute] * (len(self._dims) - 1) + [model.params.dtype]
+        self._compute, self._ends = model.compute, (model.input_dim, model.output_dim) if narrow else (0, 0)
         self.capacity = 0  # rows that there is room for
         self.recorded = False  # a CUDA graph has the buffers' addresses in it
         self.outputs: list[Tensor] = []
         self.rows: list[Tensor | None] = []  # of which the outputs are the beginning, with place for a one and zeros; None: without
+        self.inputs = self.dlogits = torch.empty(0)  # in the type of the activations, where that is another
         self.derivatives: list[Tensor] = []
         self.memories: list[Tensor] = []
+        self.factors: list[Tensor] = []
         self._scratch = torch.empty(0)
         self._kept: list[Tensor] = []  # scratch buffers that a recorded graph still writes to
 
@@ -275,9 +299,11 @@ class Activations:
             buffer = torch.zeros(rows, aligned(dim + 1) if roomy else dim, device=self._device, dtype=dtype)
             self.outputs.append(buffer[:, :dim])
             self.rows.append(buffer if roomy else None)
+        self.inputs, self.dlogits = (torch.empty(rows, dim, device=self._device, dtype=self._compute) for dim in self._ends)
         widest = max((dim for dim, _ in self._dims[:-1]), default=0)
-        self.derivatives = [torch.empty(rows * widest, device=self._device, dtype=self._dtypes[0]) for _ in range(2)]
-        self.memories = [torch.empty(rows * dim, device=self._device, dtype=self._dtypes[0]) for dim in self._memory_dims]
+        self.derivatives = [torch.empty(rows * widest, device=self._device, dtype=self._compute) for _ in range(2)]
+        self.memories = [torch.empty(rows * dim, device=self._device, dtype=dtype) for dim, dtype in self._memories]
+        self.factors = [torch.empty(rows * dim, device=self._device, dtype=self._compute) for dim in self._factor_dims]
         self.capacity = rows
 
 

@@ -18,6 +18,7 @@ from pykaldist.errors import UserError
 from pykaldist.frames.packed import Sequences
 from pykaldist.frames.sequences import Chunk, windows
 from pykaldist.io import container
+from pykaldist.nnet.arithmetic import arithmetic
 from pykaldist.nnet.forwarding import ForwardOptions
 from pykaldist.nnet.kinds import KINDS, kind_of, make_nnet
 from pykaldist.nnet.lstm import BlstmOptions
@@ -53,7 +54,18 @@ class Network:
 
     def __init__(self, options: Any, model: Model, transform: FeatureTransform, counts: Tensor | None) -> None:
         self.options, self.model, self.transform, self.counts = options, model, transform, counts
-        self.forwarding = ForwardOptions()
+        self._forwarding = ForwardOptions()
+
+    @property
+    def forwarding(self) -> ForwardOptions:
+        return self._forwarding
+
+    @forwarding.setter
+    def forwarding(self, forwarding: ForwardOptions) -> None:
+        if forwarding.dtype != self._forwarding.dtype:
+            _, compute = arithmetic(forwarding.dtype, self.model.device)
+            self.model.compute_in(compute)
+        self._forwarding = forwarding
 
     def save(self, path: str | os.PathLike[str]) -> None:
         container.save(path, {

@@ -63,40 +63,43 @@ class Rbm(Model):
     stochastic = True
 
     def __init__(self, visible_units: str, visible_dim: int, hidden_dim: int, device: torch.device | str = "cpu",
-                 dtype: torch.dtype = torch.float32) -> None:
+                 dtype: torch.dtype = torch.float32, compute: torch.dtype | None = None) -> None:
         if visible_units not in UNITS:
             raise ValueError(f"visible units are gauss or bern, found {visible_units!r}")
         self.visible_units = visible_units
         self.units = RbmUnits(visible_units, visible_dim, hidden_dim)
-        super().__init__([self.units], device, dtype)
+        super().__init__([self.units], device, dtype, compute)
+        self.weight, self.bias, self.visible_bias, _ = self.views(self.params)[0]
         self.num_params = len(self.params) - self.units.num_moments
 
     def init(self, param_stddev: float, hid_bias_mean: float, hid_bias_range: float, generator: torch.Generator,
              visible_mean: Tensor | None = None) -> None:
         """Draw the parameters, on the CPU: Gaussian weights, hidden biases uniform over a range, visible ones zero or logit(visible_mean).
         """
-        weight, bias = self.units.weight, self.units.bias
+        weight, bias = self.weight, self.bias
         self.params.zero_()
         weight.copy_(torch.empty(weight.shape).normal_(0.0, param_stddev, generator=generator))
         bias.copy_(torch.empty(bias.shape).uniform_(-0.5, 0.5, generator=generator).mul_(hid_bias_range).add_(hid_bias_mean))
         if visible_mean is not None:
-            self.units.visible_bias.copy_(torch.logit(visible_mean, eps=BIAS_FLOOR))
+            self.visible_bias.copy_(torch.logit(visible_mean, eps=BIAS_FLOOR))
 
     def reconstruct(self, hidden: Tensor, out: Tensor) -> None:
-        """Reconstruct the visible units: out (n, V) <- E[v | h] for hidden states (n, H)."""
+        """Reconstruct the visible units: out (n, V) <- E[v | h] for hidden states (n, H), with the parameters of the last forward."""
+        if self.compute != hidden.dtype:
+            hidden = self._activations.dlogits[: len(hidden)].copy_(hidden)
         affine(hidden, self.units.weight.t(), self.units.visible_bias, out)
         if self.visible_units == "bern":
             torch.sigmoid(out, out=out)
 
     def free_energy(self, visible: Tensor, logits: Tensor) -> Tensor:
         """The free energy F (n,) of data (n, V) whose hidden units have these logits (n, H)."""
-        bias = self.units.visible_bias
+        bias = self.visible_bias
         own = -(visible @ bias) if self.visible_units == "bern" else 0.5 * (visible - bias).square_().sum(1)
         return own.sub_(torch.nn.functional.softplus(logits).sum(1))
 
     def to_nnet1(self) -> Nnet1:
         """Convert to the <Rbm> of nnet1."""
-        arrays = {"vis_hid": self.units.weight, "vis_bias": self.units.visible_bias, "hid_bias": self.units.bias}
+        arrays = {"vis_hid": self.weight, "vis_bias": self.visible_bias, "hid_bias": self.bias}
         return Nnet1([Nnet1Component("Rbm", self.output_dim, self.input_dim, {"vis_type": self.visible_units, "hid_type": "bern"},
                                      {name: array.cpu().numpy().astype(np.float32) for name, array in arrays.items()})])
 
@@ -120,6 +123,7 @@ class ContrastiveDivergence(Learner):
         if rbm.visible_units == "gauss":
             self.rate_option = "--rbm-lrate-low"
         self._capacity = 0
+        self._data = torch.empty(0)
         self._mean: Tensor | None = None
 
     def reserve(self, rows: int) -> None:
@@ -143,7 +147,14 @@ class ContrastiveDivergence(Learner):
 
     def visible(self, minibatch: Minibatch) -> Tensor:
         """The data (n, V) that the RBM sees of a minibatch."""
-        return minibatch.inputs if self.below is None else self.below.forward(minibatch.inputs)
+        if self.below is None:
+            return minibatch.inputs
+        data = self.below.forward(minibatch.inputs)
+        if data.dtype == self.model.params.dtype:
+            return data
+        if len(self._data) < len(data):
+            self._data = self.model.params.new_empty(data.shape)
+        return self._data[: len(data)].copy_(data)
 
     def gradient(self, minibatch: Minibatch, grads: Tensor, beta: float, totals: Tensor, rule: GradientRule = outer_product) -> None:
         rbm, data = self.model, self.visible(minibatch)
@@ -151,10 +162,16 @@ class ContrastiveDivergence(Learner):
         generator = self.training_generator(minibatch)
         hidden = torch.sigmoid(rbm.forward(data), out=self._hidden[: len(data)])
         reconstruction = self._gibbs(hidden, generator)
-        again = rbm.forward(reconstruction).sigmoid_()
+        again = rbm.forward(reconstruction, changed=False).sigmoid_()
         weight, bias, visible_bias, moments = rbm.views(grads)[0]
-        rule(rbm.units.map, reconstruction, again, weight, bias, beta)
-        rule(rbm.units.map, data, hidden.neg_(), weight, bias, 1.0)
+        if rbm.compute == rbm.params.dtype:
+            rule(rbm.units.map, reconstruction, again, weight, bias, beta)
+            rule(rbm.units.map, data, hidden.neg_(), weight, bias, 1.0)
+        else:  # at once: the two products nearly cancel out, and each would be rounded
+            rows = 2 * len(data)
+            visible, units = (torch.cat(pair, out=buffer[:rows]) for pair, buffer in
+                              zip(((reconstruction, data), (again, hidden.neg_())), self._pairs, strict=True))
+            rule(rbm.units.map, visible, units, weight, bias, beta)
         if rbm.visible_units == "gauss":
             # of the data, then of the reconstruction: sum and sum of squares
             for place, values in ((0, data), (2, reconstruction)):
@@ -208,7 +225,7 @@ class ContrastiveDivergence(Learner):
         """The reconstruction (n, V) after `cd_steps` from hidden probabilities (n, H)."""
         states, reconstruction = self._states[: len(hidden)], self._reconstruction[: len(hidden)]
         for step in range(self.cd_steps):
-            probabilities = hidden if step == 0 else self.model.forward(reconstruction).sigmoid_()
+            probabilities = hidden if step == 0 else self.model.forward(reconstruction, changed=False).sigmoid_()
             states.uniform_(generator=generator).lt_(probabilities)
             self.model.reconstruct(states, reconstruction)
         return reconstruction
@@ -224,6 +241,9 @@ class ContrastiveDivergence(Learner):
             like = self.model.params
             self._hidden, self._states = like.new_empty(rows, self.model.output_dim), like.new_empty(rows, self.model.output_dim)
             self._reconstruction = like.new_empty(rows, self.model.input_dim)
+            narrow = self.model.compute != like.dtype
+            self._pairs = [like.new_empty(2 * rows * narrow, dim, dtype=self.model.compute)
+                           for dim in (self.model.input_dim, self.model.output_dim)]
             self._capacity = rows
 
 

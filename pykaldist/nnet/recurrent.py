@@ -129,6 +129,15 @@ class CellStep:
             self.carry.addcmul_(i, peepholes[0]).addcmul_(f, peepholes[1])
 
 
+def _parts(flat: Tensor, n: int, widths: list[int]) -> list[Tensor]:
+    """The first values of a flat buffer as matrices of n rows with these widths."""
+    parts, start = [], 0
+    for width in widths:
+        parts.append(flat[start : start + n * width].view(n, width))
+        start += n * width
+    return parts
+
+
 class Direction:
     """One direction of an LSTM layer. `reverse`: backward in time."""
 
@@ -143,6 +152,10 @@ class Direction:
         # Kept from forward to backward: the gates, cells, tanh of cells, what is projected, cells before, inputs beside outputs before.
         self._widths = [4 * c, c, c, c * bool(shape.projection_dim), c * shape.peepholes, input_dim + shape.output_dim]
         self.memory_dim = sum(self._widths)
+        # Where these are wider than the activations, of the activations' type: derivatives of gates, what is projected, inputs beside
+        # outputs before.
+        self._factor_widths = [4 * c, c * bool(shape.projection_dim), input_dim + shape.output_dim]
+        self.factor_dim = sum(self._factor_widths)
         self.flops = sum(2 * m.input_dim * m.output_dim for m in self.maps)
         self.carried: tuple[Tensor, Tensor] | None = None  # outputs and cells that the last minibatch has left
         self._started: tuple[Tensor, Tensor] | None = None  # those that it began with
@@ -163,11 +176,14 @@ class Direction:
         self.peepholes = list(own)
 
     def _memory(self, memory: Tensor, n: int) -> list[Tensor]:
-        parts, start = [], 0
-        for width in self._widths:
-            parts.append(memory[start : start + n * width].view(n, width))
-            start += n * width
-        return parts
+        return _parts(memory, n, self._widths)
+
+    def _factors(self, memory: Tensor, factors: Tensor, n: int) -> list[Tensor]:
+        """The factors of products among what is kept: derivatives of the gates, what is projected, inputs beside outputs before."""
+        if factors.numel():
+            return _parts(factors, n, self._factor_widths)
+        gates, _, _, hidden, _, inputs = self._memory(memory, n)
+        return [gates, hidden, inputs]
 
     def _steps(self, sequences: Sequences) -> Iterator[tuple[slice, slice | None, int, Tensor | None]]:
         """Iterate over time steps, in the order of computation.
@@ -183,11 +199,12 @@ class Direction:
             yield rows, previous, linked, sequences.kept.get(t)
             before = t
 
-    def forward(self, x: Tensor, y: Tensor, sequences: Sequences, memory: Tensor) -> None:
+    def forward(self, x: Tensor, y: Tensor, sequences: Sequences, memory: Tensor, factors: Tensor) -> None:
         """Compute the outputs `y` (n, output_dim), which may be a part of wider rows."""
         n, c = len(x), self.shape.cell_dim
-        gates, cells, tanh, hidden, before, _ = self._memory(memory, n)
-        hidden = hidden if self.w_p is not None else y
+        gates, cells, tanh, _, before, _ = self._memory(memory, n)
+        hidden = self._factors(memory, factors, n)[1] if self.w_p is not None else y
+        peepholes = [p.to(cells.dtype) for p in self.peepholes]
         self._started = self.carried if sequences.continues and not self.reverse else None
         affine(x, self.w_x, self.bias, gates)
         recurrent, clip = self.w_r.t(), self.shape.cell_clip
@@ -198,14 +215,14 @@ class Direction:
             a, c_t, tanh_t, hidden_t = gates[rows], cells[rows], tanh[rows], hidden[rows]
             if r is not None and cell is not None:
                 if kept is not None:
-                    r, cell = r * kept, cell * kept
+                    r, cell = (r * kept).to(y.dtype), cell * kept
                 accumulate(a[:linked], r, recurrent, 1.0)
             if self.peepholes:
                 before[rows].zero_() if cell is None else before[rows][:linked].copy_(cell)
                 before[rows][linked:].zero_()
                 if cell is not None:
-                    a[:linked, c : 2 * c].addcmul_(cell, self.peepholes[0])
-                    a[:linked, 2 * c : 3 * c].addcmul_(cell, self.peepholes[1])
+                    a[:linked, c : 2 * c].addcmul_(cell, peepholes[0])
+                    a[:linked, 2 * c : 3 * c].addcmul_(cell, peepholes[1])
             torch.tanh(a[:, :c], out=a[:, :c])
             gated = a[:, c : 3 * c] if self.peepholes else a[:, c:]
             torch.sigmoid(gated, out=gated)
@@ -216,7 +233,7 @@ class Direction:
                 c_t.clamp_(-clip, clip)
             out = a[:, 3 * c :]
             if self.peepholes:
-                torch.sigmoid(out.addcmul_(c_t, self.peepholes[2]), out=out)
+                torch.sigmoid(out.addcmul_(c_t, peepholes[2]), out=out)
             torch.tanh(c_t, out=tanh_t)
             torch.mul(tanh_t, out, out=hidden_t)
             if self.w_p is not None:
@@ -226,29 +243,36 @@ class Direction:
             last = slice(start, start + sequences.sizes[sequences.leaves])
             self.carried = y[last].clone(), cells[last].clone()
 
-    def backward(self, x: Tensor, y: Tensor, dy: Tensor, sequences: Sequences, memory: Tensor) -> None:
+    def backward(self, x: Tensor, y: Tensor, dy: Tensor, sequences: Sequences, memory: Tensor, factors: Tensor) -> None:
         """Compute the derivatives through time: overwrites `dy` with those of the outputs.
 
-        It leaves those of the gates, and what the maps multiply, in `memory`.
+        It leaves those of the gates, and what the maps multiply, in `memory` and `factors`.
         """
         n, c = len(x), self.shape.cell_dim
-        gates, cells, tanh, _, _, inputs = self._memory(memory, n)
+        gates, cells, tanh, _, _, _ = self._memory(memory, n)
+        d_gates, _, inputs = self._factors(memory, factors, n)
+        narrow, peepholes = d_gates.dtype != gates.dtype, [p.to(cells.dtype) for p in self.peepholes]
         inputs[:, : self.input_dim] = x
         most = max(sequences.sizes)
-        carry, hidden = x.new_zeros(most, c), x.new_empty(most, c)  # derivatives of the cells, sent back in time; of what is projected
+        # Derivatives of the cells, sent back in time; of what is projected.
+        carry, hidden = gates.new_zeros(most, c), gates.new_empty(most, c)
         after: tuple[slice, int, Tensor | None] | None = None  # rows of the step after, how many follow rows of this one, their `kept`
         steps = list(self._steps(sequences))
         for rows, previous, linked, kept in reversed(steps):
             size, follow, d_r = rows.stop - rows.start, 0, dy[rows]
             if after is not None:
                 later, follow, later_kept = after
-                back = gates[later.start : later.start + follow]
+                back = d_gates[later.start : later.start + follow]
                 if later_kept is None:
                     accumulate(d_r[:follow], back, self.w_r, 1.0)
                 else:
-                    d_r[:follow].addcmul_(product(back, self.w_r, torch.empty_like(d_r[:follow])), later_kept)
+                    d_r[:follow].addcmul_(product(back, self.w_r, torch.empty_like(d_r[:follow])), later_kept.to(d_r.dtype))
                     carry[:follow].mul_(later_kept)
-            d_m = d_r if self.w_p is None else product(d_r, self.w_p, hidden[:size])
+            if self.w_p is not None:
+                product(d_r, self.w_p, hidden[:size])
+            elif narrow:
+                hidden[:size] = d_r
+            d_m = hidden[:size] if narrow or self.w_p is not None else d_r
             r, cell = (None, None) if previous is None else (y[previous], cells[previous])
             if previous is None and self._started is not None:
                 linked, (r, cell) = size, self._started
@@ -257,27 +281,30 @@ class Direction:
                 cell = cells[:0]
             else:
                 if kept is not None:
-                    r, cell = r * kept, cell * kept
+                    r, cell = (r * kept).to(y.dtype), cell * kept
                 inputs[rows.start : rows.start + linked, self.input_dim :] = r
                 if linked < size:
                     inputs[rows.start + linked : rows.stop, self.input_dim :] = 0.0
             step = CellStep(gates[rows], cells[rows], tanh[rows], d_m, carry[:size], follow, cell)
-            (step.backward if x.is_cuda else step.compiled_backward)(self.shape, self.peepholes)
+            (step.backward if x.is_cuda else step.compiled_backward)(self.shape, peepholes)
+            if narrow:
+                d_gates[rows] = gates[rows]
             after = rows, linked, kept
 
     def gradients(self, x: Tensor, dy: Tensor, dx: Tensor | None, add: bool, grads: list[Tensor], beta: float, rule: GradientRule,
-                  memory: Tensor) -> None:
+                  memory: Tensor, factors: Tensor) -> None:
         """Compute what `backward` leaves to be done: dx, or what is added to it, and the parameters' gradients; to be called once."""
         c = self.shape.cell_dim
-        gates, cells, _, hidden, before, inputs = self._memory(memory, len(x))
+        gates, cells, _, _, before, _ = self._memory(memory, len(x))
+        d_gates, hidden, inputs = self._factors(memory, factors, len(x))
         if dx is not None:
-            accumulate(dx, gates, self.w_x, float(add))
+            accumulate(dx, d_gates, self.w_x, float(add))
         own = iter(grads)
         weight, bias = next(own), next(own)
         projection = next(own) if self.w_p is not None else None
         for number, (gradient, at) in enumerate(zip(own, (before, before, cells), strict=False), 1):
             add_up(gradient, (gates[:, number * c : (number + 1) * c] * at).sum(0), beta)
-        rule(self.gates, inputs, gates, weight, bias, beta)
+        rule(self.gates, inputs, d_gates, weight, bias, beta)
         if projection is not None:
             rule(self.projection, hidden, dy, projection, None, beta)
 
@@ -293,6 +320,7 @@ class Lstm(Component):
         self.direction = Direction(input_dim, shape)
         self.directions = [self.direction]
         self.maps, self.memory_dim, self.flops = self.direction.maps, self.direction.memory_dim, self.direction.flops
+        self.factor_dim = self.direction.factor_dim
 
     def specs(self) -> list[ParameterSpec]:
         return self.direction.specs()
@@ -302,13 +330,13 @@ class Lstm(Component):
 
     def forward(self, x: Tensor, y: Tensor, run: Pass) -> None:
         assert run.sequences is not None
-        self.direction.forward(x, y, run.sequences, run.memory)
+        self.direction.forward(x, y, run.sequences, run.memory, run.factors)
 
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule,
                  run: Pass) -> None:
         assert run.sequences is not None
-        self.direction.backward(x, y, dy, run.sequences, run.memory)
-        self.direction.gradients(x, dy, dx, False, grads, beta, rule, run.memory)
+        self.direction.backward(x, y, dy, run.sequences, run.memory, run.factors)
+        self.direction.gradients(x, dy, dx, False, grads, beta, rule, run.memory, run.factors)
 
     def carried(self) -> list[tuple[Tensor, Tensor] | None]:
         """The state that the last minibatch has left, of each direction that leaves one."""
@@ -330,6 +358,7 @@ class Blstm(Component):
         self.maps = [m for d in self.directions for m in d.maps]
         self.flops = sum(d.flops for d in self.directions)
         self.memory_dim = sum(d.memory_dim for d in self.directions) + 2 * self.output_dim
+        self.factor_dim = sum(d.factor_dim for d in self.directions) + 2 * self.output_dim
 
     def specs(self) -> list[ParameterSpec]:
         return [spec for d in self.directions for spec in d.specs()]
@@ -339,30 +368,34 @@ class Blstm(Component):
         self.directions[0].bind(params[:half])
         self.directions[1].bind(params[half:])
 
-    def _memories(self, memory: Tensor, n: int) -> Iterator[tuple[Direction, slice, Tensor, Tensor, Tensor]]:
-        """The two directions, each with its part of the outputs, and its memory, outputs and derivatives, in one piece each."""
-        start, dim = 0, self.output_dim // 2
+    def _memories(self, run: Pass, n: int) -> Iterator[tuple[Direction, slice, Tensor, Tensor, Tensor, Tensor]]:
+        """The two directions, each with its part of the outputs, and its memory, factors, outputs and derivatives, in one piece each."""
+        dim, narrow, buffers, taken = self.output_dim // 2, int(run.factors.numel() > 0), (run.memory, run.factors), [0, 0]
+
+        def take(buffer: int, size: int) -> Tensor:
+            taken[buffer] += size
+            return buffers[buffer][taken[buffer] - size : taken[buffer]]
+
         for number, d in enumerate(self.directions):
-            sizes = [n * d.memory_dim, n * dim, n * dim]
-            own, y, dy = memory[start : start + sum(sizes)].split(sizes)
-            yield d, slice(number * dim, (number + 1) * dim), own, y.view(n, dim), dy.view(n, dim)
-            start += sum(sizes)
+            memory, factors = take(0, n * d.memory_dim), take(1, narrow * n * d.factor_dim)
+            outputs, derivatives = (take(narrow, n * dim).view(n, dim) for _ in range(2))
+            yield d, slice(number * dim, (number + 1) * dim), memory, factors, outputs, derivatives
 
     def forward(self, x: Tensor, y: Tensor, run: Pass) -> None:
         assert run.sequences is not None
-        for direction, part, memory, outputs, _ in self._memories(run.memory, len(x)):
-            direction.forward(x, outputs, run.sequences, memory)
+        for direction, part, memory, factors, outputs, _ in self._memories(run, len(x)):
+            direction.forward(x, outputs, run.sequences, memory, factors)
             y[:, part] = outputs
 
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule,
                  run: Pass) -> None:
         assert run.sequences is not None
         half = len(grads) // 2
-        for direction, part, memory, outputs, derivatives in self._memories(run.memory, len(x)):
+        for direction, part, memory, factors, outputs, derivatives in self._memories(run, len(x)):
             derivatives.copy_(dy[:, part])
-            direction.backward(x, outputs, derivatives, run.sequences, memory)
+            direction.backward(x, outputs, derivatives, run.sequences, memory, factors)
             own = grads[half:] if direction.reverse else grads[:half]
-            direction.gradients(x, derivatives, dx, direction.reverse, own, beta, rule, memory)
+            direction.gradients(x, derivatives, dx, direction.reverse, own, beta, rule, memory, factors)
 
     def carried(self) -> list[tuple[Tensor, Tensor] | None]:
         """The state that the last minibatch has left, of the direction forward in time."""

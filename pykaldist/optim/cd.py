@@ -109,7 +109,7 @@ class Cd(Optimizer):
         velocity, params = self.velocity[: rbm.num_params], rbm.params[: rbm.num_params]
         velocity.mul_(self._momentum).addcmul_(gradient[: rbm.num_params], rate / frames)
         if self.options.l2_penalty > 0.0:
-            rbm.views(self.velocity)[0][0].addcmul_(rbm.units.weight, rate, value=self.options.l2_penalty)
+            rbm.views(self.velocity)[0][0].addcmul_(rbm.weight, rate, value=self.options.l2_penalty)
         if rbm.visible_units == "gauss":
             self._guard(rbm.views(gradient)[0][3], frames * rbm.input_dim)
         params.sub_(velocity)

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from pykaldist.kernels import kernel
 from pykaldist.nnet.factor import Factor, factor
-from pykaldist.nnet.gemm import accumulate, aligned, product
+from pykaldist.nnet.gemm import accumulate, aligned, energy, product, row_norms
 
 EPSILON = 1e-10  # floor of rho and d
 DELTA = 5e-4  # floor of rho and d, relative to the largest eigenvalue
@@ -160,6 +160,7 @@ class OnlineNaturalGradient:
         self.dim, self.rank = dim, min(rank, dim - 1)
         self.update_period, self.num_samples_history, self.alpha = update_period, num_samples_history, alpha
         self.w = torch.zeros(self.rank, aligned(columns or dim), device=device, dtype=dtype)  # the padding stays zero
+        self._narrow: Tensor | None = None
         self._a = torch.empty(self.rank, self.rank, device=device, dtype=dtype)
         self._shifted = torch.empty(self.rank, 1, device=device, dtype=dtype)  # d + rho
         self._set_spectrum(self.with_eigenvalues(np.full(self.rank, EPSILON), EPSILON))
@@ -185,31 +186,33 @@ class OnlineNaturalGradient:
         """Make the first model from the first minibatch; to be called once, before it is preconditioned."""
         if self.rank == 0:
             return
-        self._set_spectrum(self.with_eigenvalues(np.full(self.rank, EPSILON), EPSILON))
+        spectrum = self.with_eigenvalues(np.full(self.rank, EPSILON), EPSILON)
         basis = np.zeros(self.w.shape)
         columns = np.arange(self.dim)
         basis[columns % self.rank, columns] = np.where(columns < self.rank, 1.1, 1.0)
         basis /= np.linalg.norm(basis, axis=1, keepdims=True)
-        self.w.copy_(torch.from_numpy(basis * self.spectrum.root[:, None]))
+        self.w.copy_(torch.from_numpy(basis * spectrum.root[:, None]))
+        self._set_spectrum(spectrum)
         for _ in range(1 if x.shape[0] <= self.rank else START_PASSES):
             self._energy(x)
             self._collect(x, self._project(x, self._like(x)))
             self.finish(self.update())
 
     def _like(self, x: Tensor) -> Tensor:
-        """W, converted to the type of x."""
-        return self._w if x.dtype == self._w.dtype else self._w.to(x.dtype)
+        """W in the type of x; where that is another, a copy that is kept up to date."""
+        if x.dtype == self._w.dtype:
+            return self._w
+        if self._narrow is None:
+            self._narrow = self._w.to(x.dtype)
+        return self._narrow
 
     def _project(self, x: Tensor, w: Tensor) -> Tensor:
         """Compute H^T = W X^T (rank, n), of the type of x: faster to make on a CPU than H."""
-        return product(w, x.t(), torch.empty(self.rank, x.shape[0], device=x.device, dtype=self.w.dtype)).to(x.dtype)
+        return product(w, x.t(), torch.empty(self.rank, x.shape[0], device=x.device, dtype=x.dtype))
 
     def _energy(self, x: Tensor) -> Tensor:
         """Compute tr(X X^T), into its place among the statistics."""
-        flat = x.view(-1)
-        if x.dtype == self.w.dtype:
-            return torch.dot(flat, flat, out=self._trace)
-        return torch.linalg.vector_norm(flat, dtype=self.w.dtype, out=self._trace).square_()
+        return energy(x, self._trace)
 
     def precondition(self, x: Tensor) -> tuple[Tensor, Factor]:
         """Precondition a minibatch: x (n, columns) becomes Xhat, which is to be multiplied by gamma.
@@ -217,13 +220,13 @@ class OnlineNaturalGradient:
         Returns (row norms of Xhat (n,), gamma, which is 0 for silence).
         """
         if self.rank == 0:
-            return torch.linalg.vector_norm(x, dim=1, dtype=self.w.dtype), self._one
+            return row_norms(x, self.w.dtype), self._one
         before, w = self._energy(x), self._like(x)
         h = self._project(x, w)
         if self.collecting:
             self._collect(x, h)
         accumulate(x, h.t(), w, 1.0, -1.0)
-        norms = torch.linalg.vector_norm(x, dim=1, dtype=self.w.dtype)
+        norms = row_norms(x, self.w.dtype)
         return norms, (factor(before) / (factor(torch.dot(norms, norms)) + TINY)) ** 0.5
 
     def _collect(self, x: Tensor, h: Tensor) -> None:
@@ -259,8 +262,11 @@ class OnlineNaturalGradient:
         return Spectrum(d, rho, self.dim, self.alpha)
 
     def _set_spectrum(self, spectrum: Spectrum) -> None:
+        """Set the spectrum, which ends every change of W."""
         self.spectrum = spectrum
         self._taken_over((spectrum.d + spectrum.rho)[:, None], self._shifted)
+        if self._narrow is not None:
+            self._narrow.copy_(self._w)
 
     def matrix(self) -> Tensor:
         """The Fisher matrix F (dim, dim), float64 on the host."""

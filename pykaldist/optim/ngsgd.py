@@ -31,7 +31,7 @@ from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.nnet.components import AffineMap
 from pykaldist.nnet.factor import Factor, factor, least, taken_in
-from pykaldist.nnet.gemm import accumulate, aligned
+from pykaldist.nnet.gemm import accumulate, accumulate_affine, aligned
 from pykaldist.nnet.learner import Learner
 from pykaldist.nnet.model import Model
 from pykaldist.optim.natural_gradient import FIRST_UPDATES, TINY, FisherUpdate, OnlineNaturalGradient
@@ -82,23 +82,20 @@ class MapState:
         self._beside = torch.zeros(0, self.width - map.input_dim)
         self._wide = torch.zeros(0, self.width)
 
-    def with_ones(self, x: Tensor, spent: Tensor | None, model: Model) -> tuple[Tensor, Tensor, Tensor]:
-        """x (n, input dim) with the columns beside it, (n, width), to be written over; and views of the inputs and of the ones (n,) in it.
-
-        They are `spent` where it is given, else a copy.
-        """
+    def with_ones(self, x: Tensor, spent: Tensor | None, model: Model) -> Tensor:
+        """x (n, input dim) with the columns beside it, (n, width), to be written over: `spent` where it is given, else a copy."""
         n, dim = x.shape
         if spent is not None:
-            ones = spent[:, dim]
-            return spent, x, ones.fill_(1.0) if self.bias else ones
+            if self.bias:
+                spent[:, dim].fill_(1.0)
+            return spent
         if self._beside.shape[0] < n:
             self._beside = torch.zeros(max(n, model.capacity), self.width - dim, device=x.device, dtype=x.dtype)
             if self.bias:
                 self._beside[:, 0] = 1.0
         if self._wide.shape[0] != n:
             self._wide, self._next_to_x = model.scratch(n * self.width, x)[: n * self.width].view(n, self.width), self._beside[:n]
-            self._inputs, self._ones = self._wide[:, :dim], self._wide[:, dim]
-        return torch.cat([x, self._next_to_x], 1, out=self._wide), self._inputs, self._ones
+        return torch.cat([x, self._next_to_x], 1, out=self._wide)
 
 
 class NgSgd(Optimizer):
@@ -146,7 +143,7 @@ class NgSgd(Optimizer):
             state.output.start(dy)
         rows = x.shape[0]
         y_norms, y_scale = state.output.precondition(dy)
-        x, inputs, ones = state.with_ones(x, spent, self.model)
+        x = state.with_ones(x, spent, self.model)
         if state.input.calls == 0:
             state.input.start(x)
         x_norms, x_scale = state.input.precondition(x)
@@ -155,9 +152,10 @@ class NgSgd(Optimizer):
             change = factor(torch.dot(x_norms, y_norms)) * self.rate * map.learn_rate_coef
             scale = least(scale, self.options.max_change_per_sample * rows / (change + TINY))
         dy, alpha = taken_in(dy, scale * by)
-        if bias is not None:  # first: the larger product leaves little of dy in the cache
-            accumulate(bias, dy.t(), ones, beta, alpha * map.bias_learn_rate_coef)
-        accumulate(weight, dy.t(), inputs, beta, alpha * map.learn_rate_coef)
+        if bias is not None:
+            accumulate_affine(weight, bias, dy.t(), x, beta, alpha * map.learn_rate_coef, alpha * map.bias_learn_rate_coef)
+        else:
+            accumulate(weight, dy.t(), x[:, : map.input_dim], beta, alpha * map.learn_rate_coef)
 
     def _before_step(self) -> None:
         if self.delayed is not None:

@@ -28,6 +28,7 @@ from pykaldist.frames.device_frames import SharedFrames
 from pykaldist.frames.sampler import Partition, Sampler, reach
 from pykaldist.io.atomic import write_text
 from pykaldist.io.lock import locked
+from pykaldist.nnet.arithmetic import arithmetic
 from pykaldist.nnet.dbn import Dbn
 from pykaldist.nnet.network import FeatureTransform
 from pykaldist.nnet.rbm import ContrastiveDivergence, Rbm
@@ -40,13 +41,12 @@ from pykaldist.parallel.planning.footprint import model_copies
 from pykaldist.parallel.strategies.base.registry import make_strategy
 from pykaldist.train.contract import job_rows, scaling, table
 from pykaldist.train.divergence import DivergenceOptions
-from pykaldist.train.experiment import arithmetic
 from pykaldist.train.folder import open_stores, prepared, spliced_mean_and_scale, versions
 from pykaldist.train.memory import META, Ledger, forecast, settled
 from pykaldist.train.trainer import Trainer, TrainerOptions
 
 FULL_CORPUS_FRAMES, FULL_CORPUS_PERIOD = 108_000_000, 500_000  # frames of 300 hours, and frames of a step of the momentum there
-DTYPES = ("float32", "tf32")
+DTYPES = ("float32", "tf32", "bf16")
 MADE = ("dbn.pt", "*.rbm", "*.dbn", "final.feature_transform", "history.jsonl", "rbm*")
 
 
@@ -73,7 +73,8 @@ class DbnOptions:
     gauss_minibatch_size: int = option(100, "frames in a minibatch of the Gaussian-Bernoulli RBM")
     seed: int = option(777, "seed of the initial weights")
     randomizer_seed: int = option(777, "seed of the order of frames, and of hidden states")
-    dtype: str = option("float32", "arithmetic; on a GPU also tf32", DTYPES)
+    dtype: str = option("float32", "arithmetic; bf16 for the factors of matrix products, on a GPU and on a CPU that multiplies them "
+                        "(AVX512-BF16, AMX); on a GPU also tf32", DTYPES)
 
     def __post_init__(self) -> None:
         for name in ("hid_layers", "hid_dim", "rbm_iter", "rbm_lrate", "rbm_lrate_low", "cd_steps", "minibatch_size",
@@ -103,7 +104,7 @@ class DbnExperiment:
         self.job = open_job(job, make_strategy(job.strategy, strategy))
         self.host, self.device = self.job.host, self.job.device
         self.splice = list(range(-options.splice, options.splice + 1))
-        self.dtype, _ = arithmetic(options.dtype, self.device)
+        self.dtype, self.compute = arithmetic(options.dtype, self.device)
         self._share_frames(self.device)
 
     def _share_frames(self, device: torch.device, room: int | None = None) -> None:
@@ -165,7 +166,7 @@ class DbnExperiment:
         if self.job.first:
             print(self._contract(layer, trainer), flush=True)
         trainer.run()
-        dbn.layers.append((rbm.units.weight.cpu().clone(), rbm.units.bias.cpu().clone()))
+        dbn.layers.append((rbm.weight.cpu().clone(), rbm.bias.cpu().clone()))
         history += [{"layer": layer, "visible_units": rbm.visible_units, **line} for line in trainer.history]
         if self.job.first:
             self._write(layer, rbm, dbn, history)
@@ -178,8 +179,9 @@ class DbnExperiment:
     def _trainer(self, layer: int, dbn: Dbn) -> Trainer:
         """Make the trainer of layer number `layer`, from 1, on top of those in `dbn`, without its initial weights."""
         o, first = self.options, layer == 1
-        below = None if first else dbn.network(self.device, self.dtype)
-        shape = "gauss" if first else "bern", len(dbn.transform.shift) if first else o.hid_dim, o.hid_dim, self.device, self.dtype
+        below = None if first else dbn.network(self.device, self.dtype, self.compute)
+        shape = ("gauss" if first else "bern", len(dbn.transform.shift) if first else o.hid_dim, o.hid_dim, self.device, self.dtype,
+                 self.compute)
         minibatch_size = o.gauss_minibatch_size if first else o.minibatch_size
         rate, epochs = self._rate_and_epochs(layer)
         seed = o.randomizer_seed + layer - 1

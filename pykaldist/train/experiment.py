@@ -25,6 +25,7 @@ from pykaldist.frames.sampler import Partition, Sampler, reach
 from pykaldist.frames.sequences import SequenceOptions, SequenceSampler
 from pykaldist.frames.store import FrameStore
 from pykaldist.io.lock import locked
+from pykaldist.nnet.arithmetic import DTYPES, arithmetic
 from pykaldist.nnet.convert import to_nnet1, unrepresentable
 from pykaldist.nnet.dbn import Dbn
 from pykaldist.nnet.dnn import DnnOptions, rate_coefs
@@ -50,7 +51,6 @@ from pykaldist.train.memory import META, Ledger, forecast, settled
 from pykaldist.train.trainer import Trainer, TrainerOptions
 
 MINIBATCH_SIZE = 256  # frames
-DTYPES = ("float32", "tf32", "bf16", "float64")
 SYSTEM_FILES = ("final.mdl", "tree", "phones.txt", "cmvn_opts", "delta_opts")  # what decoding needs beside the network
 
 MADE = ("final.pt", "final.nnet", "final.feature_transform", "history.jsonl", "ali_train_pdf.counts", "tokens.txt", "ckpt", "layerwise",
@@ -73,8 +73,8 @@ class ExperimentOptions:
     randomizer_seed: int = option(777, "seed of the order of frames")
     optimizer: str = option("sgd", "what a worker does with a minibatch", tuple(OPTIMIZERS))
     schedule: str = option("newbob", "how the rate moves", tuple(SCHEDULES))
-    dtype: str = option("float32", "arithmetic: float64 for checks; on a GPU also tf32, and bf16 for the factors of matrix products",
-                        tuple(DTYPES))
+    dtype: str = option("float32", "arithmetic: float64 for checks; bf16 for the factors of matrix products, on a GPU and on a CPU that "
+                        "multiplies them (AVX512-BF16, AMX); on a GPU also tf32", DTYPES)
 
     def __post_init__(self) -> None:
         if self.minibatch_size is not None and self.minibatch_size < 1:
@@ -86,18 +86,6 @@ class ExperimentOptions:
             raise UserError(f"--layerwise-learn-rate {self.layerwise_learn_rate:g}: expected a positive rate, with --layerwise-epochs.")
         if self.dbn and self.layerwise_epochs:
             raise UserError("--dbn and --layerwise-epochs exclude each other: either is where the hidden layers start from.")
-
-
-def arithmetic(name: str, device: torch.device) -> tuple[torch.dtype, torch.dtype]:
-    """(type of parameters, type of factors of matrix products) for a `--dtype`. Sets how a GPU multiplies float32 in this process.
-
-    Raises UserError for a type that needs a GPU, on a CPU.
-    """
-    if device.type != "cuda" and name in ("tf32", "bf16"):
-        raise UserError(f"--dtype {name} needs a GPU; use float32 on {device}.")
-    torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
-    dtype = torch.float64 if name == "float64" else torch.float32
-    return dtype, torch.bfloat16 if name == "bf16" else dtype
 
 
 @dataclass
@@ -202,6 +190,7 @@ class Experiment:
             self._warm_up(model, transform, schedule.learn_rate(0))
         trainer.run()
         if self.job.first:
+            model.compute_in(model.params.dtype)
             counts = self.objective.counts(self.train)
             self._write(Network(self.nnet, model, transform, None if counts is None else torch.from_numpy(counts)))
 

@@ -32,6 +32,7 @@ import torch
 from pykaldist.frames.sampler import Partition, Sampler
 from pykaldist.frames.sequences import SequenceSampler
 from pykaldist.frames.store import FrameStore, pack
+from pykaldist.nnet.arithmetic import DTYPES, arithmetic
 from pykaldist.nnet.cnn import CnnOptions
 from pykaldist.nnet.dnn import DnnOptions, make_dnn
 from pykaldist.nnet.init import init_dnn
@@ -43,7 +44,6 @@ from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
 from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.strategies.local import Local
-from pykaldist.train.experiment import DTYPES, arithmetic
 
 RATE = 1e-5
 EPOCH_300H = 108_000_000  # frames

@@ -12,7 +12,9 @@ from pykaldist.cli import main
 from pykaldist.decode.acoustic import load_acoustic_model
 from pykaldist.errors import UserError
 from pykaldist.io.tables import MatrixWriter, read_archive
+from pykaldist.nnet import arithmetic
 from pykaldist.nnet.cnn import CnnOptions
+from pykaldist.nnet.dnn import DnnOptions
 from pykaldist.nnet.forwarding import ForwardOptions
 from pykaldist.nnet.kinds import init_nnet, make_nnet
 from pykaldist.nnet.lstm import BlstmOptions
@@ -124,6 +126,31 @@ def test_a_gmm_is_decoded_on_the_cpu(tmp_path):
     (tmp_path / "final.mdl").write_bytes(b"")
     with pytest.raises(UserError, match=r"--device cuda:0: .* has a GMM, which is decoded on the CPU; leave the option out\."):
         load_acoustic_model(tmp_path, forwarding=ForwardOptions("cuda:0"))
+
+@pytest.mark.parametrize("options", [DnnOptions(2, 16, "sigmoid"), CnnOptions(conv="0x1x3", hid_layers=1), BlstmOptions(hid_dim=6)])
+def test_nnet_forward_in_bfloat16_comes_near(data, tmp_path, monkeypatch, options):
+    (tmp_path / "cpuinfo").write_text("flags : avx512_bf16\n")
+    monkeypatch.setattr(arithmetic, "CPUINFO", tmp_path / "cpuinfo")
+    expected = save(options, tmp_path / "final.pt", (-1, 0, 1)).log_posteriors(FEATS)
+    assert main(["nnet-forward", "--no-softmax=true", "--dtype", "bf16", str(tmp_path / "final.pt"), str(data / "feats.ark"),
+                 str(tmp_path / "out.ark")]) == 0
+    found = dict(read_archive(tmp_path / "out.ark"))["u1"]
+    assert 0.0 < np.abs(found - expected).max() < 0.05
+
+
+def test_bfloat16_is_refused_where_there_is_none(data, tmp_path, monkeypatch, capsys):
+    (tmp_path / "cpuinfo").write_text("flags : avx2\n")
+    monkeypatch.setattr(arithmetic, "CPUINFO", tmp_path / "cpuinfo")
+    save(DnnOptions(1, 8, "sigmoid"), tmp_path / "final.pt")
+    files = [str(data / "feats.ark"), str(tmp_path / "out.ark")]
+    assert main(["nnet-forward", "--dtype", "bf16", str(tmp_path / "final.pt"), *files]) == 1
+    assert "--dtype bf16 on a CPU needs AMX or AVX512-BF16" in capsys.readouterr().err
+    assert main(["copy-nnet", str(tmp_path / "final.pt"), str(tmp_path / "final.nnet")]) == 0
+    assert main(["nnet-forward", "--dtype", "bf16", str(tmp_path / "final.nnet"), *files]) == 1
+    assert "--dtype bf16 is for all layers of a network in a final.pt" in capsys.readouterr().err
+    (tmp_path / "final.pt").unlink()
+    with pytest.raises(UserError, match="--dtype bf16 is for networks in a final"):
+        load_acoustic_model(tmp_path, forwarding=ForwardOptions(dtype="bf16"))
 
 
 def test_nnet_forward_refuses_ways_that_are_not_there(data, tmp_path, capsys):

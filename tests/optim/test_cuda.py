@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from pykaldist.frames.sampler import Partition, Sampler
+from pykaldist.nnet.arithmetic import arithmetic
 from pykaldist.nnet.dnn import DnnOptions, make_dnn
 from pykaldist.nnet.init import init_dnn
 from pykaldist.nnet.learner import Supervised
@@ -15,7 +16,6 @@ from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
 from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.strategies.local import Local
-from pykaldist.train.experiment import arithmetic
 
 # CUDA graphs, delayed updates and tf32/bf16 exist on a GPU alone
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")]

@@ -1,0 +1,86 @@
+"""The arithmetics of --dtype: what a CPU must have, and products and sums of bfloat16 into float32."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pykaldist import deterministic
+from pykaldist.errors import UserError
+from pykaldist.nnet import arithmetic, gemm
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def with_cpu(tmp_path, monkeypatch):
+    def use(flags: str) -> None:
+        path = tmp_path / "cpuinfo"
+        path.write_text(f"processor\t: 0\nmodel name\t: Abacus 9\nflags\t\t: fpu {flags}\nbugs\t\t:\n\n" * 2)
+        monkeypatch.setattr(arithmetic, "CPUINFO", path)
+
+    return use
+
+
+@pytest.mark.parametrize("flags", ["avx2 avx512f avx512_bf16", "avx2 avx512f amx_bf16 amx_tile"])
+def test_a_cpu_that_multiplies_bfloat16(with_cpu, flags):
+    with_cpu(flags)
+    assert arithmetic.arithmetic("bf16", CPU) == (torch.float32, torch.bfloat16)
+
+
+@pytest.mark.parametrize(("flags", "words"), [("avx2 avx512f", r"\(Abacus 9\) has AVX-512 and AVX2; use float32"), ("avx2", "has AVX2;"),
+                                              ("sse2", "has neither")])
+def test_a_cpu_that_does_not_is_refused_with_what_it_has(with_cpu, flags, words):
+    with_cpu(flags)
+    with pytest.raises(UserError, match="needs AMX or AVX512-BF16") as error:
+        arithmetic.arithmetic("bf16", CPU)
+    error.match(words)
+
+
+def test_the_deterministic_mode_has_none(with_cpu, monkeypatch):
+    with_cpu("avx512_bf16")
+    monkeypatch.setenv(deterministic.VARIABLE, "true")
+    with pytest.raises(UserError, match="the deterministic mode"):
+        arithmetic.arithmetic("bf16", CPU)
+
+
+def test_tf32_is_a_gpus():
+    with pytest.raises(UserError, match="tf32 needs a GPU"):
+        arithmetic.arithmetic("tf32", CPU)
+
+
+@pytest.fixture(params=[1 << 17, 100], ids=["one block", "blocks"])
+def blocks(request, monkeypatch):
+    monkeypatch.setattr(gemm, "BLOCK", request.param)
+
+
+@pytest.mark.parametrize(("beta", "alpha"), [(0.0, 1.0), (0.0, -0.5), (1.0, 0.25), (0.5, 2.0)])
+def test_products_of_bfloat16_are_added_in_float32(blocks, beta, alpha):
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(*shape, generator=generator).bfloat16() for shape in ((37, 50), (50, 21)))
+    start = torch.randn(37, 21, generator=generator)
+    out, expected = start.clone(), beta * start.double() + alpha * (a.double() @ b.double())
+    gemm.accumulate(out, a, b, beta, alpha)
+    torch.testing.assert_close(out.double(), expected, rtol=2**-8, atol=2**-8)  # of the product, rounded once
+    weight, bias = start[:, :20].clone(), start[:, 20].clone()
+    gemm.accumulate_affine(weight, bias, a, b, beta, alpha, 3.0 * alpha)
+    torch.testing.assert_close(weight, out[:, :20])
+    torch.testing.assert_close(bias.double(), beta * start[:, 20].double() + 3.0 * alpha * (a.double() @ b.double())[:, 20],
+                               rtol=2**-8, atol=2**-6)
+
+
+def test_small_additions_to_a_large_float32_are_kept():
+    out, one = torch.full((4, 4), 1000.0), torch.ones(4, 4).bfloat16()
+    for _ in range(10):
+        gemm.accumulate(out, one, one, 1.0, 1e-3)
+    torch.testing.assert_close(out, torch.full((4, 4), 1000.04))
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_sums_are_those_of_float32(blocks, beta):
+    """In bfloat16 there is no 1001."""
+    out = torch.full((5,), 2.0)
+    gemm.accumulate_sums(out, torch.ones(1001, 5).bfloat16(), beta, -2.0)
+    assert torch.equal(out, torch.full((5,), 2.0 * beta - 2002.0))
+    assert gemm.energy(torch.ones(1001, 5).bfloat16(), torch.empty(())).item() == 5005
+    assert torch.equal(gemm.row_norms(torch.full((101, 4), 3.0).bfloat16(), torch.float32), torch.full((101,), 6.0))
