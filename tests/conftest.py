@@ -9,8 +9,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import emulated_cuda
 import numpy as np
 import pytest
+import torch
 
 from pykaldist.frames.store import Extras, FrameStore, pack
 from pykaldist.io.posteriors import Posterior
@@ -26,6 +28,24 @@ def environment() -> Iterator[None]:
     yield
     os.environ.clear()
     os.environ.update(before)
+
+
+@pytest.fixture(autouse=True)
+def cuda(request: pytest.FixtureRequest) -> Iterator[emulated_cuda.EmulatedCuda | None]:
+    """The emulated CUDA device that a test which is marked gpu runs on; None where the machine has a real one.
+
+    `@pytest.mark.gpu(devices=2)` asks for several; other arguments are `EmulatedCuda`'s as well.
+    """
+    marker = request.node.get_closest_marker("gpu")
+    if marker is None or torch.cuda.is_available():
+        if marker is not None and torch.cuda.device_count() < marker.kwargs.get("devices", 1):
+            pytest.skip(f"this machine has {torch.cuda.device_count()} CUDA devices; the test takes {marker.kwargs['devices']}")
+        yield None
+        return
+    if emulated_cuda.missing:
+        pytest.skip(emulated_cuda.missing)
+    with emulated_cuda.EmulatedCuda(**marker.kwargs) as device:
+        yield device
 
 
 @pytest.fixture(scope="session")

@@ -83,14 +83,13 @@ class Cd(Optimizer):
         super().local_step(minibatch, learn_rate, totals)
         self.frames += len(minibatch)
 
-    def gradient(self, minibatch: Minibatch, grads: Tensor, totals: Tensor) -> None:
-        self.learner.gradient(minibatch, grads, 0.0, totals)
-
     def apply(self, gradient: Tensor, learn_rate: float, frames: int) -> None:
         self._set_momentum()
-        self.set_rate(learn_rate)
-        self._update(gradient, frames)
+        super().apply(gradient, learn_rate, frames)
         self.frames += frames
+
+    def _apply(self, gradient: Tensor, frames: int) -> None:
+        self._update(gradient, frames)
 
     def _step(self, minibatch: Minibatch, totals: Tensor) -> None:
         self.learner.gradient(minibatch, self._gradient, 0.0, totals)

@@ -155,6 +155,8 @@ class OnlineNaturalGradient:
     but `update` and `finish` waits for the device, and they alone change the model.
     """
 
+    _delivered = False  # while `finish` is told so
+
     def __init__(self, dim: int, rank: int, update_period: int = 4, num_samples_history: float = 2000.0, alpha: float = 4.0,
                  columns: int | None = None, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
         self.dim, self.rank = dim, min(rank, dim - 1)
@@ -172,6 +174,13 @@ class OnlineNaturalGradient:
         # Views, made once: a small network's step is made of many small calls.
         self._w, self._m = self.w[:, : columns or dim], self.m[:, : columns or dim]
         self._gram, self._trace, self._rows = self.small[:-2].view(self.rank, self.rank), self.small[-2], self.small[-1]
+
+    def lie_in(self, taken: Tensor, given: Tensor) -> None:
+        """Let what travels to the host (`small`) lie in `taken` (rank^2 + 2,), what comes from it in `given`: A, then d + rho (rank,)."""
+        self.small = taken.copy_(self.small)
+        self._gram, self._trace, self._rows = self.small[:-2].view(self.rank, self.rank), self.small[-2], self.small[-1]
+        given[self.rank**2 :].copy_(self._shifted.view(-1))
+        self._a, self._shifted = given[: self.rank**2].view(self.rank, self.rank), given[self.rank**2 :].view(self.rank, 1)
 
     @property
     def collecting(self) -> bool:
@@ -244,16 +253,20 @@ class OnlineNaturalGradient:
         gram, (trace, rows) = host[:-2].reshape(self.rank, self.rank), host[-2:].tolist()
         return fisher_update(gram, trace, int(rows), self.spectrum, self.num_samples_history)
 
-    def finish(self, update: FisherUpdate) -> None:
-        """Finish an update: W and the spectrum become the next ones."""
+    def finish(self, update: FisherUpdate, delivered: bool = False) -> None:
+        """Finish an update: W and the spectrum become the next ones. `delivered`: what it gives lies in the place for it already."""
+        self._delivered = delivered
         product(self._taken_over(update.a, self._a), self.m, self.w)
         if update.orthonormalise:
             w = self.w.cpu().numpy()
             self.w.copy_(torch.from_numpy(orthonormalised(w, update.spectrum.root)))
         self._set_spectrum(update.spectrum)
+        self._delivered = False
 
     def _taken_over(self, values: np.ndarray, out: Tensor) -> Tensor:
-        """Copy values made on the host to `out`, which is returned."""
+        """Copy values made on the host to `out`, unless they are there already; returns `out`."""
+        if self._delivered:
+            return out
         host = torch.from_numpy(values)
         return out.copy_(host.to(out.dtype).pin_memory(), non_blocking=True) if out.is_cuda else out.copy_(host)
 

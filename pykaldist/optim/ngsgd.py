@@ -20,10 +20,12 @@ counted in minibatches, so that a run is repeatable. On a CPU, and for the first
 
 from __future__ import annotations
 
+import itertools
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -188,22 +190,34 @@ class NgSgd(Optimizer):
 class DelayedUpdates:
     """Updates of the Fisher models on a GPU, which helper threads make while training goes on.
 
-    They take effect after `UPDATE_DELAY` minibatches, or before the next statistics.
+    They take effect after `UPDATE_DELAY` minibatches, or before the next statistics. What travels to the host, of all sides, lies in one
+    buffer, and so does what comes back: each is one copy.
     """
 
     def __init__(self, sides: list[OnlineNaturalGradient]) -> None:
         self._sides = sides
         self._cuda = any(side.small.is_cuda for side in sides)
-        self._host = [torch.empty(side.small.shape, dtype=side.small.dtype, pin_memory=self._cuda) for side in sides]
+        self._taken, self._host_taken, to_host = self._buffers([side.small.numel() for side in sides])
+        self._given, self._host_given, from_host = self._buffers([side.rank**2 + side.rank for side in sides])
+        self._host = [self._host_taken[part] for part in to_host]
+        self._results = [self._host_given[part] for part in from_host]
+        for side, taken, given in zip(sides, to_host, from_host, strict=True):
+            side.lie_in(self._taken[taken], self._given[given])
         self._pool = ThreadPoolExecutor(min(max(len(sides), 1), HELPER_THREADS))
         self._pending: list[Future[FisherUpdate]] = []
         self._wait = 0
 
+    def _buffers(self, sizes: list[int]) -> tuple[Tensor, Tensor, list[slice]]:
+        """A buffer on the device, its like on the host, and the parts of so many values in both."""
+        starts = list(itertools.accumulate((aligned(size) for size in sizes), initial=0))
+        like = self._sides[0].small if self._sides else torch.zeros(0)
+        host = torch.zeros(starts[-1], dtype=like.dtype, pin_memory=self._cuda)
+        return like.new_zeros(starts[-1]), host, [slice(start, start + size) for size, start in zip(sizes, starts, strict=False)]
+
     def begin(self) -> None:
         """Start an update from the statistics that the device has taken, or is about to have."""
         assert not self._pending, "an update was overtaken by the next one"
-        for side, host in zip(self._sides, self._host, strict=True):
-            host.copy_(side.small, non_blocking=True)
+        self._host_taken.copy_(self._taken, non_blocking=True)
         taken = torch.cuda.Event() if self._cuda else None
         if taken is not None:
             taken.record()
@@ -223,8 +237,17 @@ class DelayedUpdates:
         self._wait -= 1
 
     def deliver(self) -> None:
-        for side, update in zip(self._sides, self._pending, strict=True) if self._pending else ():
-            side.finish(update.result())
+        """Let the pending updates take effect.
+
+        The copy of the ones before is over by now: it was launched before the event that these have waited for.
+        """
+        updates = [update.result() for update in self._pending]
+        for update, result in zip(updates, self._results, strict=True) if updates else ():
+            result.copy_(torch.from_numpy(np.concatenate([update.a.ravel(), update.spectrum.d + update.spectrum.rho])))
+        if updates:
+            self._given.copy_(self._host_given, non_blocking=True)
+        for side, update in zip(self._sides, updates, strict=True) if updates else ():
+            side.finish(update, delivered=True)
         self._pending = []
 
     def state_dict(self) -> dict[str, Any]:

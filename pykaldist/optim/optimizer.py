@@ -22,7 +22,7 @@ over frames of one worker or of many, they become running means: w <- w + (1 - e
 
 On a GPU the launching of a step's hundred small kernels costs more than a small network's arithmetic. So a step is recorded as a CUDA graph
 the third time that its kind comes, and replayed from then on; what changes from step to step (minibatch, rate) lies in buffers that
-stay in place.
+stay in place. Likewise the two halves of a step, gradient and update, where a strategy sends gradients.
 """
 
 from __future__ import annotations
@@ -112,6 +112,8 @@ class Optimizer:
         self._fused = self.fused_step and not self._bounded and options.momentum == 0.0 and options.l2_penalty == 0.0 \
             and mapped == len(self.model.params)
         self._graphs: _StepGraphs | None = _StepGraphs() if self.model.device.type == "cuda" else None
+        self._frames_matter = bool(self._statistics) or options.l2_penalty > 0.0 or getattr(options, "l1_penalty", 0.0) > 0.0 \
+            or any(getattr(type(self), name) is not getattr(Optimizer, name) for name in UPDATE)
         self._part_of = dict(zip(self.model.maps, maps, strict=True))
         weights = [v for component in self.model.views(self.model.params) for v in component if v.dim() == 2]
         self._weights = list(zip(weights, [m.learn_rate_coef for m in self.model.maps], strict=True))
@@ -119,19 +121,41 @@ class Optimizer:
     def local_step(self, minibatch: Minibatch, learn_rate: float, totals: Tensor) -> None:
         """Make the gradient of a minibatch and update the model. Nothing is read back from the device."""
         self.set_rate(learn_rate)
-        if self._graphs is None or minibatch.sequences is not None:
-            self._step(minibatch, totals)
-        else:
-            kind = (self._kind(), *minibatch.addresses(), totals.data_ptr())
-            self._graphs.run(kind, lambda: self._step(minibatch, totals), self.learner.training_generator(minibatch))
+        self._with_minibatch(minibatch, (totals,), lambda: self._step(minibatch, totals))
 
     def gradient(self, minibatch: Minibatch, grads: Tensor, totals: Tensor) -> None:
         """Make the minibatch's gradient, summed, in `grads`, as `apply` of this or another worker's optimiser takes it."""
-        self.learner.gradient(minibatch, grads, 0.0, totals, self._rule)
+        self._with_minibatch(minibatch, (totals, grads), lambda: self._gradient_alone(minibatch, grads, totals))
 
     def apply(self, gradient: Tensor, learn_rate: float, frames: int) -> None:
         """Update the model by a gradient made elsewhere, summed over `frames` frames, which may be changed."""
         self.set_rate(learn_rate)
+        self.recorded((gradient.data_ptr(), frames if self._frames_matter else 0), lambda: self._apply(gradient, frames))
+
+    def recorded(self, kind: tuple[float, ...], work: Callable[[], None], generator: torch.Generator | None = None) -> None:
+        """Do work on the device. On a GPU it is recorded as a CUDA graph the third time that its kind comes, and replayed from then on.
+
+        So all that differs between two works of one kind lies in tensors that stay in place. `generator` is what it draws from.
+        """
+        if self._graphs is None:
+            work()
+        else:
+            self._graphs.run(kind, work, generator)
+
+    def _with_minibatch(self, minibatch: Minibatch, tensors: tuple[Tensor, ...], work: Callable[[], None]) -> None:
+        """Do work with a minibatch and tensors that stay in place, recorded unless the minibatch has sequences."""
+        if self._graphs is None or minibatch.sequences is not None:
+            work()
+        else:
+            kind = (self._kind(), *minibatch.addresses(), *(tensor.data_ptr() for tensor in tensors))
+            self.recorded(kind, work, self.learner.training_generator(minibatch))
+
+    def _gradient_alone(self, minibatch: Minibatch, grads: Tensor, totals: Tensor) -> None:
+        """The part of `gradient` that runs on the device."""
+        self.learner.gradient(minibatch, grads, 0.0, totals, self._rule)
+
+    def _apply(self, gradient: Tensor, frames: int) -> None:
+        """The part of `apply` that runs on the device."""
         velocity = gradient
         if self.options.momentum > 0.0:
             velocity = torch.add(gradient, self.velocity, alpha=self.options.momentum, out=self.velocity)
@@ -283,11 +307,11 @@ class _StepGraphs:
 
     def __init__(self) -> None:
         self._pool = _SharedPool.current()
-        self._seen: dict[tuple[int, ...], int] = {}
-        self._recorded: dict[tuple[int, ...], torch.cuda.CUDAGraph] = {}
+        self._seen: dict[tuple[float, ...], int] = {}
+        self._recorded: dict[tuple[float, ...], torch.cuda.CUDAGraph] = {}
 
-    def run(self, kind: tuple[int, ...], step: Callable[[], None], generator: torch.Generator) -> None:
-        """Run or replay a step. `generator`, seeded for this minibatch, is what the step draws from."""
+    def run(self, kind: tuple[float, ...], step: Callable[[], None], generator: torch.Generator | None) -> None:
+        """Run or replay a step. `generator`, seeded for this minibatch, is what the step draws from, if it does."""
         if kind in self._recorded:
             self._recorded[kind].replay()
             return
@@ -296,7 +320,8 @@ class _StepGraphs:
             step()
             return
         graph = torch.cuda.CUDAGraph()
-        graph.register_generator_state(generator)
+        if generator is not None:
+            graph.register_generator_state(generator)
         # Other threads may answer calls meanwhile.
         with torch.cuda.graph(graph, pool=self._pool.handle, capture_error_mode="thread_local"):
             step()

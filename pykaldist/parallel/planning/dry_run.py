@@ -88,6 +88,9 @@ class NoSteps:
     def apply(self, gradient: Tensor, learn_rate: float, frames: int) -> None:
         pass
 
+    def recorded(self, kind: tuple[float, ...], work: Callable[[], None]) -> None:
+        work()
+
 
 def tiny_workers(minibatch_size: int, ngpu: int, minibatches: int, shapes: list[tuple[int, ...]], device: torch.device | str = "cpu",
              ) -> list[Worker]:

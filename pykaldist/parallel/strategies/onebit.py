@@ -15,6 +15,7 @@ nothing is quantised.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -150,10 +151,13 @@ def _as(dtype: torch.dtype, data: Tensor) -> Tensor:
     return numbers
 
 
+Record = Callable[[tuple[float, ...], Callable[[], None]], None]  # `Optimizer.recorded`
+
+
 class Onebit(Strategy):
     """1-bit SGD. `residual`: what this worker has not yet sent of its gradients. `sum_residual`: the same for the sums of its own columns.
 
-    `bytes_sent` counts the bytes that it has sent to others.
+    `bytes_sent` counts the bytes that it has sent to others. `gradient` and messages stay in place, as recorded work needs.
     """
 
     lr_scale = "none"
@@ -164,11 +168,13 @@ class Onebit(Strategy):
         self.residual: Tensor | None = None
         self.sum_residual: Tensor | None = None
         self.bytes_sent = 0
+        self.gradient: Tensor | None = None
+        self._messages: dict[str, Tensor] = {}
 
     async def epoch(self, worker: Worker, fabric: Fabric) -> None:
         model = worker.learner.model
         columns = Columns([shape for shapes in model.shapes for shape in shapes], fabric.size)
-        gradient = torch.zeros_like(worker.params)
+        gradient = self.gradient = torch.zeros_like(worker.params) if self.gradient is None else self.gradient
         if self.residual is None or self.sum_residual is None:
             self.residual = torch.zeros_like(gradient)
             owned = columns.own(columns.split(gradient)[0], fabric.rank)
@@ -181,41 +187,64 @@ class Onebit(Strategy):
             else:
                 gradient.zero_()
             if fabric.size > 1:
-                await self.sum(gradient, columns, fabric)
+                await self.sum(gradient, columns, fabric, worker.optimizer.recorded)
             total = await fabric.total(frames)
             await fabric.compute(worker.apply, gradient, int(total), round.fraction)
             worker.synced()
 
-    async def sum(self, gradient: Tensor, columns: Columns, fabric: Fabric) -> None:
-        """Replace the gradient by the quantised sum over all workers."""
+    async def sum(self, gradient: Tensor, columns: Columns, fabric: Fabric, record: Record = lambda kind, work: work()) -> None:
+        """Replace the gradient by the quantised sum over all workers. `record` does work on the device, recorded where that pays."""
         assert self.residual is not None and self.sum_residual is not None
         everyone, me, dtype = range(fabric.size), fabric.rank, gradient.dtype
-        residual, sum_residual = self.residual, self.sum_residual
+        residual, sum_residual, messages = self.residual, self.sum_residual, self._messages
+        kind = gradient.data_ptr(), residual.data_ptr(), sum_residual.data_ptr()
 
-        def encode() -> list[Tensor]:
+        def encode() -> None:
             matrices, vectors = columns.split(gradient)
             quantised = columns.encode(matrices, columns.split(residual)[0])
-            return [columns.cut(quantised, vectors, k) for k in everyone]
+            for k in everyone:
+                self._leave(f"to {k}", columns.cut(quantised, vectors, k))
 
-        def add(messages: list[Tensor]) -> Tensor:
-            incoming, own_vectors = columns.parsed(torch.stack(messages), me, dtype)
+        def add() -> None:
+            incoming, own_vectors = columns.parsed(messages["incoming"], me, dtype)
             sums = [reconstruct(bits, levels).sum(0) for bits, levels in incoming]
             lengths = [part.numel() for part in sums]
             residuals = [own.view(part.shape) for own, part in zip(sum_residual.split(lengths), sums, strict=True)]
-            return columns.message(columns.encode(sums, residuals), own_vectors.sum(0))
+            self._leave("sum", columns.message(columns.encode(sums, residuals), own_vectors.sum(0)))
 
-        def decode(messages: list[Tensor]) -> None:
-            received = [columns.parsed(message, k, dtype) for k, message in enumerate(messages)]
+        def decode() -> None:
+            received = [columns.parsed(messages[f"from {k}"], k, dtype) for k in everyone]
             whole = [reconstruct(torch.cat([bits for bits, _ in parts], 1), torch.cat([levels for _, levels in parts], 1))
                      for parts in zip(*[quantised for quantised, _ in received], strict=True)]
             columns.join(whole, torch.cat([values for _, values in received]), gradient)
 
-        outgoing = await fabric.work("quantising", encode, gradient, PASSES[0])
-        messages = await fabric.scatter(outgoing)
-        summed = await fabric.work("quantising", lambda: add(messages), gradient, PASSES[1])
+        def encoded() -> list[Tensor]:
+            record((1, *kind), encode)
+            return [messages[f"to {k}"] for k in everyone]
+
+        def added(incoming: list[Tensor]) -> Tensor:
+            self._leave("incoming", torch.stack(incoming))
+            record((2, *kind), add)
+            return messages["sum"]
+
+        def decoded(answers: list[Tensor]) -> None:
+            for k, answer in enumerate(answers):
+                self._leave(f"from {k}", answer)
+            record((3, *kind), decode)
+
+        outgoing = await fabric.work("quantising", encoded, gradient, PASSES[0])
+        incoming = await fabric.scatter(outgoing)
+        summed = await fabric.work("quantising", lambda: added(incoming), gradient, PASSES[1])
         answers = await fabric.gather(summed)
-        await fabric.work("quantising", lambda: decode(answers), gradient, PASSES[2])
+        await fabric.work("quantising", lambda: decoded(answers), gradient, PASSES[2])
         self.bytes_sent += sum(len(message) for k, message in enumerate(outgoing) if k != me) + len(summed) * (fabric.size - 1)
+
+    def _leave(self, name: str, message: Tensor) -> None:
+        """Leave a message in the place where the last one of this name lies."""
+        if name in self._messages and self._messages[name].shape == message.shape:
+            self._messages[name].copy_(message)
+        else:
+            self._messages[name] = message.clone()
 
     def rejected(self) -> None:
         """Forget the residuals: they belong to the model that training went back from."""

@@ -22,13 +22,14 @@ class SsgdOptions:
 
 
 class Ssgd(Strategy):
-    """Synchronous SGD."""
+    """Synchronous SGD. `gradient`: a buffer that stays in place, as recorded steps need."""
 
     lr_scale = "none"
     ships_gradients = True
+    gradient: torch.Tensor | None = None
 
     async def epoch(self, worker: Worker, fabric: Fabric) -> None:
-        gradient = torch.zeros_like(worker.params)
+        gradient = self.gradient = torch.zeros_like(worker.params) if self.gradient is None else self.gradient
         async for round in self.rounds(worker, fabric, 1):
             frames = 0
             if round.minibatches:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 from pykaldist.hmm.alignments.align import AlignOptions
 from pykaldist.hmm.alignments.corpus import Corpus
@@ -15,7 +14,7 @@ from pykaldist.hmm.training.mono import MonoOptions, train_mono
 from pykaldist.hmm.training.sat import SatOptions, train_sat
 from pykaldist.io.lang import LangDir
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")]
+pytestmark = pytest.mark.gpu
 
 
 def test_monophones_and_sat(toy_corpus: Corpus, toy_lang: LangDir) -> None:

@@ -1,0 +1,76 @@
+"""The launch budget: how many times the host launches something on the device, a minibatch.
+
+Each launch costs the host some microseconds, whatever it computes. Where a minibatch's launches take longer than its arithmetic, the device
+waits for the host. Whoever lowers a count lowers its budget here.
+"""
+
+from __future__ import annotations
+
+import pytest
+from emulated_cuda import EmulatedCuda
+from trained import launches_of_minibatches, train, workers
+
+from pykaldist.cli import main
+
+pytestmark = pytest.mark.gpu
+
+DNN = ["--hid-layers", "6", "--hid-dim", "16", "--splice", "5", "--minibatch-size", "16"]
+LSTM = ["--nnet", "lstm", "--hid-layers", "2", "--hid-dim", "8", "--num-streams", "10", "--chunk", "20"]
+PROJECTED = [*LSTM, "--hid-layers", "3", "--projection-dim", "4", "--peepholes", "true"]
+BLSTM = ["--nnet", "blstm", "--hid-layers", "6", "--hid-dim", "4", "--num-streams", "8", "--sequences", "chunks", "--chunk", "21"]
+CNN = ["--nnet", "cnn", "--conv", "3x3x4/2", "--hid-layers", "2", "--hid-dim", "8", "--splice", "5", "--minibatch-size", "16"]
+BUDGET = {
+    "dnn, sgd": (DNN, 10),
+    "dnn, sgd with momentum and bounds": ([*DNN, "--momentum", "0.9", "--max-change", "0.75", "--max-param-change", "2"], 10),
+    "dnn, ngsgd": ([*DNN, "--optimizer", "ngsgd"], 20),
+    "dnn, ngsgd with momentum": ([*DNN, "--optimizer", "ngsgd", "--momentum", "0.9"], 20),
+    "dnn, bf16": ([*DNN, "--optimizer", "ngsgd", "--dtype", "bf16"], 20),
+    "cnn, ngsgd": ([*CNN, "--optimizer", "ngsgd"], 20),
+    "cnn, batch normalisation": ([*CNN, "--batch-norm", "true"], 10),
+    "lstm, 2 layers, 20 steps": (LSTM, 1114),
+    "lstm, 3 layers, projection, 20 steps": (PROJECTED, 2275),
+    "blstm, 6 layers, 21 steps": (BLSTM, 6136),
+    "blstm, ngsgd": ([*BLSTM, "--optimizer", "ngsgd"], 6669),
+}
+# Two virtual workers: launches a minibatch of one of them, its part of the exchange between them included.
+STRATEGY_BUDGET = {"ma": 0, "ssgd": 0, "onebit": 0, "bmuf": 0, "easgd": 0, "diloco": 0, "adpsgd": 0, "asgd": 0, "hadpsgd": 0}
+WINDOW = 4  # minibatches, a whole number of the periods in which NG-SGD updates
+
+
+@pytest.fixture
+def store(make_store):
+    """Frames for 40 minibatches of 16 frames, and utterances of 21 frames for chunks; the last minibatches are as large as the others."""
+    make_store([21] * 96, dim=8, num_pdfs=24, name="train")
+    return make_store([21] * 4, dim=8, num_pdfs=24, seed=2, name="dev").path.parent
+
+
+def steady(found: list[int], epochs: int) -> float:
+    """The launches of a minibatch, towards the end of the last epoch."""
+    assert len(found) % epochs == 0 and len(found) > epochs * (WINDOW + 1)
+    return (found[-2] - found[-2 - WINDOW]) / WINDOW
+
+
+@pytest.mark.parametrize("case", BUDGET)
+def test_networks(cuda: EmulatedCuda, store, tmp_path, case):
+    options, budget = BUDGET[case]
+    with launches_of_minibatches(cuda) as found:
+        train(store, tmp_path / "exp", *options, "--schedule", "fixed", "--learn-rates", "0.001")
+    print("COUNT", case, steady(found, 1))
+    assert steady(found, 1) <= budget
+
+
+@pytest.mark.parametrize("strategy", STRATEGY_BUDGET)
+def test_strategies(cuda: EmulatedCuda, store, tmp_path, strategy):
+    with launches_of_minibatches(cuda) as found:
+        train(store, tmp_path / "exp", *DNN, "--optimizer", "ngsgd", *workers(strategy, tmp_path), "--schedule", "fixed",
+              "--learn-rates", "0.001")
+    print("COUNT", strategy, (found[-7] - found[-31]) / 24)
+    assert (found[-7] - found[-31]) / 24 <= STRATEGY_BUDGET[strategy]
+
+
+def test_rbms(cuda: EmulatedCuda, store, tmp_path):
+    with launches_of_minibatches(cuda) as found:
+        assert main(["pretrain-dbn", "--hid-layers", "2", "--hid-dim", "16", "--splice", "5", "--minibatch-size", "16", "--rbm-iter", "1",
+                     "--gauss-minibatch-size", "16", "--device", "cuda", str(store), str(tmp_path / "dbn")]) == 0
+    print("COUNT rbm", (found[30] - found[30 - WINDOW]) / WINDOW, steady(found, 1))
+    assert (found[30] - found[30 - WINDOW]) / WINDOW <= 10 and steady(found, 1) <= 10

@@ -1,0 +1,111 @@
+"""Every network x objective x optimiser x strategy on a device: recorded steps are the steps, and no step waits for the device."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+import torch
+from emulated_cuda import EmulatedCuda
+from trained import train, waits_of_steps, workers
+
+from pykaldist.cli import main
+from pykaldist.io import container
+from pykaldist.nnet.kinds import KINDS
+from pykaldist.nnet.objectives import OBJECTIVES
+from pykaldist.optim.optimizer import _StepGraphs
+from pykaldist.optim.registry import OPTIMIZERS
+from pykaldist.parallel.strategies.base.registry import strategies
+
+pytestmark = pytest.mark.gpu
+
+NETWORKS = {
+    "dnn": ["--hid-layers", "2", "--hid-dim", "8", "--splice", "1", "--minibatch-size", "10", "--dropout", "0.2"],
+    "cnn": ["--conv", "2x2x4/2", "--hid-layers", "1", "--hid-dim", "8", "--splice", "1", "--batch-norm", "true", "--minibatch-size", "10"],
+    "lstm": ["--hid-layers", "1", "--hid-dim", "8", "--projection-dim", "4", "--peepholes", "true", "--num-streams", "3", "--chunk", "4"],
+    "blstm": ["--hid-layers", "1", "--hid-dim", "8", "--num-streams", "2", "--chunk", "2-6+2"],
+}
+WHOLE = {name: [*options[:options.index("--num-streams")], "--num-streams", "2", "--sequences", "whole"]
+         for name, options in NETWORKS.items() if "--num-streams" in options}
+EXTRAS = {"xent": (), "mse": ("target_feats",), "ctc": ("labels",)}
+WAITS = {"ctc"}  # its loss copies lengths to the device, and counts wrong labels on the host
+LENGTHS = [20, 35, 50, 44, 60, 31]
+MATRIX = [combination for combination in itertools.product(KINDS, OBJECTIVES, OPTIMIZERS, strategies())
+          if combination[1] != "ctc" or combination[0] in WHOLE]
+
+
+def sample(matrix: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Combinations in which each optimiser occurs with each network, with each objective and with each strategy."""
+    drawn, seen = [], set()
+    for combination in random.Random(0).sample(matrix, len(matrix)):
+        pairs = {(place, combination[place], combination[2]) for place in (0, 1, 3)}
+        if (3, combination[3], combination[2]) not in seen:
+            drawn.append(combination)
+            seen |= pairs
+    return drawn
+
+
+SAMPLE = sample(MATRIX)
+
+
+def test_the_sample_has_everything():
+    for place, names in ((0, KINDS), (1, OBJECTIVES), (3, strategies())):
+        assert {(one[place], one[2]) for one in SAMPLE} == set(itertools.product(names, OPTIMIZERS))
+
+
+def check(cuda: EmulatedCuda, make_store, folder, monkeypatch, network, objective, optimizer, strategy):
+    make_store(LENGTHS, seed=1, name="train", extras=EXTRAS[objective])
+    store = make_store([30, 40], seed=2, name="dev", extras=EXTRAS[objective]).path.parent
+    (store / "tokens.txt").write_text("<blk> 0\na 1\nb 2\nc 3\nd 4\ne 5\n")
+    options = ["--nnet", network, *(WHOLE if objective == "ctc" else NETWORKS)[network], "--objective", objective, "--optimizer", optimizer,
+               "--momentum", "0.3", "--schedule", "exponential", "--learn-rate", "0.01", "--num-epochs", "2", *workers(strategy, folder)]
+    with waits_of_steps(cuda) as waits:
+        recorded = train(store, folder / "recorded", *options)
+    assert not waits or objective in WAITS
+    if network in ("dnn", "cnn"):
+        assert cuda.kernels["graph"] > 10
+        monkeypatch.setattr(_StepGraphs, "LIMIT", 0)
+        assert torch.equal(train(store, folder / "plain", *options), recorded)
+    assert recorded.isfinite().all()
+
+
+@pytest.mark.parametrize("combination", SAMPLE, ids=",".join)
+def test_recorded_steps_are_the_steps(cuda, make_store, tmp_path, monkeypatch, combination):
+    check(cuda, make_store, tmp_path, monkeypatch, *combination)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("combination", [one for one in MATRIX if one not in SAMPLE], ids=",".join)
+def test_the_others_too(cuda, make_store, tmp_path, monkeypatch, combination):
+    check(cuda, make_store, tmp_path, monkeypatch, *combination)
+
+
+def test_pretraining(cuda, make_store, tmp_path, monkeypatch):
+    make_store(LENGTHS, seed=1, name="train")
+    store = make_store([30, 40], seed=2, name="dev").path.parent
+    found = []
+    for limit, strategy in ((16, "ma"), (0, "ma"), (16, "ssgd"), (0, "ssgd")):
+        monkeypatch.setattr(_StepGraphs, "LIMIT", limit)
+        exp = tmp_path / f"{strategy}{limit}"
+        with waits_of_steps(cuda) as waits:
+            assert main(["pretrain-dbn", "--hid-layers", "2", "--hid-dim", "8", "--splice", "1", "--minibatch-size", "16",
+                         "--gauss-minibatch-size", "16", "--rbm-iter", "1", "--num-threads", "1", "--device", "cuda",
+                         *workers(strategy, tmp_path), str(store), str(exp)]) == 0
+        assert not waits
+        found.append(torch.cat([part.flatten() for layer in container.load(exp / "dbn.pt")["layers"] for part in layer]))
+    assert torch.equal(found[0], found[1]) and torch.equal(found[2], found[3]) and found[0].isfinite().all()
+
+
+@pytest.mark.gpu(devices=2)
+def test_another_device_than_the_first(cuda, make_store, tmp_path):
+    """Every kernel is on the current device, where that is not device 0."""
+    make_store(LENGTHS, seed=1, name="train")
+    store = make_store([30, 40], seed=2, name="dev").path.parent
+    for name in OPTIMIZERS:
+        options = [*NETWORKS["dnn"], "--optimizer", name, "--schedule", "fixed", "--learn-rates", "0.01", "--num-threads", "1"]
+        for device in ("cuda:0", "cuda:1"):
+            torch.cuda.set_device(0)
+            assert main(["train", *options, "--device", device, str(store), str(tmp_path / f"{name}-{device}")]) == 0
+        one, other = (container.load(tmp_path / f"{name}-cuda:{k}" / "final.pt")["params"] for k in (0, 1))
+        assert torch.equal(one, other)

@@ -1,0 +1,156 @@
+"""Faults put in on purpose, of the kinds that only a GPU would show: the tests on the emulated device find each of them."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from emulated_cuda import EmulatedCuda, streams
+from trained import train, waits_of_steps
+
+from pykaldist.cli import main
+from pykaldist.nnet.model import Activations
+from pykaldist.nnet.objective import CrossEntropy
+from pykaldist.optim.ngsgd import DelayedUpdates
+from pykaldist.optim.optimizer import Optimizer, _StepGraphs
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(torch.cuda.is_available(), reason="a real CUDA device is there")]
+
+DNN = ["--hid-layers", "2", "--hid-dim", "8", "--splice", "1", "--minibatch-size", "10", "--schedule", "exponential",
+       "--learn-rate", "0.01", "--num-epochs", "2"]
+
+
+@pytest.fixture
+def run(make_store, tmp_path, monkeypatch):
+    """`run(*options, limit=16)`: the parameters of a trained network; with a limit of 0 no step is recorded."""
+    make_store([20, 35, 50, 44, 60, 31], seed=1, name="train")
+    store = make_store([30, 40], seed=2, name="dev").path.parent
+
+    def trained(*options: str, limit: int = 16) -> torch.Tensor:
+        monkeypatch.setattr(_StepGraphs, "LIMIT", limit)
+        return train(store, tmp_path / f"exp{limit}", *DNN, *options)
+
+    return trained
+
+
+def test_without_a_fault_nothing_is_found(cuda: EmulatedCuda, run):
+    with waits_of_steps(cuda) as waits:
+        assert torch.equal(run("--optimizer", "ngsgd"), run("--optimizer", "ngsgd", limit=0))
+    assert not waits and cuda.pools
+
+
+def test_a_rate_baked_into_a_graph(run, monkeypatch):
+    def set_rate(self, learn_rate):
+        self.rate, self._minus_rate = learn_rate, -learn_rate
+
+    monkeypatch.setattr(Optimizer, "set_rate", set_rate)
+    assert not torch.equal(run(), run(limit=0))
+
+
+def test_a_rate_on_the_host(run, monkeypatch):
+    def set_rate(self, learn_rate):
+        self.rate, self._minus_rate = torch.tensor(learn_rate), torch.tensor(-learn_rate)
+
+    monkeypatch.setattr(Optimizer, "set_rate", set_rate)
+    assert not torch.equal(run(), run(limit=0))
+
+
+@pytest.mark.gpu(devices=2)
+def test_a_forgotten_device(make_store, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    make_store([60, 50], seed=1, name="train")
+    store = make_store([30], seed=2, name="dev").path.parent
+    with pytest.raises(RuntimeError, match="runs on cuda:1, and the current device is cuda:0"):
+        main(["train", *DNN, "--device", "cuda:1", str(store), str(tmp_path / "exp")])
+
+
+def test_a_copy_read_before_its_event(run, monkeypatch):
+    monkeypatch.setattr(streams.Event, "synchronize", lambda event: None)
+    with pytest.raises(RuntimeError, match="read before the copy to it is over"):
+        run("--optimizer", "ngsgd")
+
+
+def test_an_event_recorded_too_early(run, monkeypatch):
+    begin, early = DelayedUpdates.begin, []
+
+    def begun(self):
+        early.append(dict(torch.cuda.current_stream().known))
+        begin(self)
+
+    monkeypatch.setattr(DelayedUpdates, "begin", begun)
+    monkeypatch.setattr(streams.Event, "record", lambda event, stream=None: setattr(event, "known", early[-1]))
+    with pytest.raises(RuntimeError, match="read before the copy to it is over"):
+        run("--optimizer", "ngsgd")
+
+
+def test_a_buffer_that_is_written_while_it_travels(run, monkeypatch):
+    deliver = DelayedUpdates.deliver
+
+    def delivered(self):
+        deliver(self)
+        self._host_given.zero_()
+
+    monkeypatch.setattr(DelayedUpdates, "deliver", delivered)
+    with pytest.raises(RuntimeError, match="written to while it was copied to the device"):
+        run("--optimizer", "ngsgd")
+
+
+def test_a_value_read_in_a_step(run, monkeypatch, cuda: EmulatedCuda):
+    call = CrossEntropy.__call__
+
+    def read(self, outputs, minibatch, totals):
+        outputs = call(self, outputs, minibatch, totals)
+        totals[2].item()
+        return outputs
+
+    monkeypatch.setattr(CrossEntropy, "__call__", read)
+    with waits_of_steps(cuda) as waits:
+        run(limit=0)
+    assert waits
+    with pytest.raises(RuntimeError, match="not permitted when stream is capturing"):
+        run()
+
+
+def test_buffers_made_anew_under_a_recorded_step(run, monkeypatch, cuda: EmulatedCuda):
+    reserve, anew = Activations.reserve, []
+
+    def reserved(self, rows):
+        reserve(self, rows)
+        if cuda.pools and not anew:  # a step has been recorded
+            anew.append(True)
+            self.derivatives = [torch.empty_like(buffer) for buffer in self.derivatives]
+
+    monkeypatch.setattr(Activations, "reserve", reserved)
+    with pytest.raises(RuntimeError, match="memory that has been freed"):
+        run()
+
+
+def test_a_side_stream_that_waits_for_nobody(run, monkeypatch):
+    step, side = Optimizer._step, []
+
+    def aside(self, minibatch, totals):
+        side[:] = side or [torch.cuda.Stream()]
+        with torch.cuda.stream(side[0]):
+            step(self, minibatch, totals)
+
+    monkeypatch.setattr(Optimizer, "_step", aside)
+    with pytest.raises(RuntimeError, match="nothing orders the two"):
+        run(limit=0)
+
+
+@pytest.mark.gpu(devices=2)
+def test_a_thread_without_its_device(cuda: EmulatedCuda):
+    torch.cuda.set_device(1)
+    x, found = torch.zeros(3, device="cuda"), []
+
+    def add():
+        try:
+            x.add_(1)
+        except RuntimeError as error:
+            found.append(str(error))
+
+    thread = threading.Thread(target=add)
+    thread.start()
+    thread.join()
+    assert "current device is cuda:0" in found[0]
