@@ -55,14 +55,14 @@ fi
 
 if want 4 "RBM pretraining" && with_rbms; then
   steps/nnet/pretrain_dbn.sh --cmd "$cmd" --ngpu "$rbm_ngpu" --strategy "$strategy" --device "$device" ${seed:+--seed "$seed"} \
-    --hid-layers 3 --hid-dim 512 exp/dnn/store exp/dbn
+    --hid-layers 3 --hid-dim 384 exp/dnn/store exp/dbn
 fi
 
 if want 5 "network training"; then
   steps/nnet/train.sh --cmd "$cmd" --ngpu "$ngpu" --strategy "$strategy" --device "$device" \
-    ${seed:+--seed "$seed" --randomizer-seed "$seed"} ${dbn:+--dbn exp/dbn} ${warmup:+--serial-warmup 0.4} \
-    --hid-layers 3 --hid-dim 512 --optimizer ngsgd --schedule exponential --learn-rate 0.016 --final-learn-rate 0.0006 --num-epochs 4 \
-    $train_opts exp/dnn/store exp/dnn
+    ${seed:+--seed "$seed" --randomizer-seed "$seed"} ${dbn:+--dbn exp/dbn} ${warmup:+--serial-warmup 1} \
+    --hid-layers 3 --hid-dim 384 --optimizer ngsgd \
+    --schedule exponential --learn-rate 0.03 --final-learn-rate 0.004 --decay-within true --num-epochs 2 $train_opts exp/dnn/store exp/dnn
 fi
 
 if want 6 "decoding with the network"; then
