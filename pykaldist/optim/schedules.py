@@ -5,7 +5,9 @@ from then on, and training ends when the gain falls below `end_halving_impr`. An
 last accepted one. `keep_lr_iters` epochs are accepted and unhalved in any case, and training does not end within `min_iters`. The gain is
 the relative drop of the loss, or the rise of the frame accuracy (Su et al., 2015: halving below 0.5 %, the end below 0.1 %, absolute).
 
-exponential (Senior et al., 2013; Su et al., 2015): lr_i = lr_0 (lr_final / lr_0)^((i - 1) / (n - 1)), i = 1..n; always accepts.
+exponential (Senior et al., 2013; Su et al., 2015): lr_i = lr_0 (lr_final / lr_0)^((i - 1) / (n - 1)), i = 1..n; always accepts. Within epochs
+too (as Povey et al., 2015, lower it between short iterations): lr(t) = lr_0 (lr_final / lr_0)^(t / n), with t the epochs done, fractions of
+one included.
 
 fixed: a list, one rate an epoch; always accepts.
 
@@ -158,6 +160,7 @@ class ExponentialOptions:
     learn_rate: float = _learn_rate()
     num_epochs: int = option(15, "epochs")
     final_learn_rate: float | None = option(None, "rate of the last epoch (0.01 of the first where not given)")
+    decay_within: bool = option(False, "lower the rate from minibatch to minibatch, down to --final-learn-rate at the end of the last epoch")
 
     def __post_init__(self) -> None:
         self.final_learn_rate = 0.01 * self.learn_rate if self.final_learn_rate is None else self.final_learn_rate
@@ -172,9 +175,14 @@ class Exponential(Schedule):
     def __init__(self, options: ExponentialOptions) -> None:
         assert options.final_learn_rate is not None  # the options' __post_init__ sets it
         self.num_epochs, self.initial, self.final = options.num_epochs, options.learn_rate, options.final_learn_rate
+        self.within = options.decay_within
 
     def learn_rate(self, epoch: int, fraction: float = 0.0) -> float:
-        return self.initial * (self.final / self.initial) ** (epoch / max(self.num_epochs - 1, 1))
+        done = (epoch + fraction) / self.num_epochs if self.within else epoch / max(self.num_epochs - 1, 1)
+        return self.initial * (self.final / self.initial) ** done
+
+    def moves_within(self, epoch: int) -> bool:
+        return self.within
 
 
 @dataclass

@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "recipes"))
 
-from checksums import CPUS, recipe_checksums, threads  # noqa: E402  # found where sys.path leads by now
+from checksums import CPUS, recipe_checksums, threads  # noqa: E402  # tests/recipes is on sys.path only after the line above
 
 RUNS = "this:1:1,this:2:2,Haswell:1:2,SkylakeX:2:3,Nehalem:3:3"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from round_trip import through_nnet1
 
 from pykaldist.errors import UserError
 from pykaldist.nnet.convert import from_nnet1, to_nnet1
@@ -12,8 +13,6 @@ from pykaldist.nnet.forwarding import ForwardOptions
 from pykaldist.nnet.kinds import KINDS, PRESETS, init_nnet, kind_of, make_nnet
 from pykaldist.nnet.lstm import BlstmOptions, LstmOptions
 from pykaldist.nnet.network import FeatureTransform, Network
-from pykaldist.nnet.nnet1 import Nnet1
-from pykaldist.nnet.nnet1_run import Nnet1Forward
 from pykaldist.nnet.onnx_export import export_onnx
 
 FEATS = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
@@ -38,12 +37,7 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_nnet1_files_run_as_the_network_does_and_become_it_again(shape, tmp_path):
     network = make(SHAPES[shape])
-    nnet, transform = to_nnet1(network)
-    nnet.write(tmp_path / "final.nnet")
-    nnet = Nnet1.read(tmp_path / "final.nnet")
-    expected = network.log_posteriors(FEATS)
-    assert np.allclose(np.log(Nnet1Forward(Nnet1(transform.components + nnet.components))(FEATS)), expected, atol=1e-4)
-    again = from_nnet1(nnet, transform, network.counts.numpy())
+    again, expected = through_nnet1(network, tmp_path / "final.nnet", FEATS), network.log_posteriors(FEATS)
     assert np.array_equal(again.log_posteriors(FEATS), expected)
     assert type(again.options) is type(network.options)
     for name in ("hid_layers", "hid_dim", "projection_dim", "peepholes", "cell_clip", "dropout", "bottleneck_dim"):

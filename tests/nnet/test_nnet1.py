@@ -300,7 +300,7 @@ class Square(Activation):
         torch.square(x, out=y)
 
     def backward(self, x, y, dy, dx, grads, beta, rule, run):
-        raise NotImplementedError  # it is written or refused, never trained
+        raise NotImplementedError  # these tests write the component to nnet1 files, where it is refused; no test trains it
 
 
 class Doubled(Affine):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -66,6 +67,16 @@ def test_exponential_is_su_et_al():
     assert rates == pytest.approx([0.32 * math.exp(i / 14 * math.log(0.01)) for i in range(15)])
     one = make_schedule("exponential", ExponentialOptions(learn_rate=0.32, num_epochs=1, final_learn_rate=0.1))
     assert walk(one, [1.0, 1.0])[0] == [0.32]
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_exponential_within_epochs_depends_on_what_is_done_of_all(epochs):
+    schedule = make_schedule("exponential", ExponentialOptions(0.32, epochs, 0.02, decay_within=True))
+    for epoch, fraction in itertools.product(range(epochs), (0.0, 0.25, 0.999)):
+        assert schedule.moves_within(epoch)
+        assert schedule.learn_rate(epoch, fraction) == pytest.approx(0.32 * 0.0625 ** ((epoch + fraction) / epochs))
+    assert schedule.learn_rate(epochs - 1, 1 - 1e-9) == pytest.approx(0.02)
+    assert not make_schedule("exponential", ExponentialOptions(0.32, epochs)).moves_within(0)
 
 
 def test_newbob_on_accuracy_has_absolute_thresholds():

@@ -133,8 +133,7 @@ def test_options_reach_pretraining_and_training(make_dry, recipe):
     assert {name: dnn.options[name] for name in rbm.options if name.startswith("--hid")} == \
         {name: value for name, value in rbm.options.items() if name.startswith("--hid")} != {}
     parsed = _parsed(dnn)
-    warmup = 0.4 if recipe == "prompts" else 1.0
-    assert (parsed.num_epochs, parsed.average_period, parsed.serial_warmup, str(parsed.dbn)) == (3, 20, warmup, "exp/dbn")
+    assert (parsed.num_epochs, parsed.average_period, parsed.serial_warmup, str(parsed.dbn)) == (3, 20, 1.0, "exp/dbn")
     plain, = dry("run.sh", "--stage", "4", "--stop-stage", "5", "--rbm", "false", "--ngpu", "1")
     assert plain.script == "steps/nnet/train.sh" and "--dbn" not in plain.options and "--serial-warmup" not in plain.options
 

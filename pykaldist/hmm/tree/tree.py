@@ -63,8 +63,7 @@ class ContextDependency:
         node: EventMap | None = self.to_pdf
         while not isinstance(node, Constant):
             if node is None:
-                raise UserError(f"the tree has no pdf for phones {list(window)}, pdf-class {pdf_class}; "
-                                "the tree and the language directory do not belong together.")
+                raise _no_answer(window, pdf_class)
             value = pdf_class if node.key == PDF_CLASS else window[node.key]
             if isinstance(node, Split):
                 node = node.yes if value in node.yes_set else node.no
@@ -87,8 +86,7 @@ class ContextDependency:
                 answers[rows] = node.answer
                 continue
             if node is None:
-                self.compute(windows[rows[0]].tolist(), pdf_class)  # raises
-                raise AssertionError("rows end where no single window does")
+                raise _no_answer(windows[rows[0]].tolist(), pdf_class)
             values = np.full(len(rows), pdf_class) if node.key == PDF_CLASS else windows[rows, node.key]
             if isinstance(node, Split):
                 inside = np.isin(values, list(node.yes_set))
@@ -148,6 +146,11 @@ class ContextDependency:
         writer.token("ToPdf")
         _write(writer, self.to_pdf)
         writer.token("EndContextDependency")
+
+
+def _no_answer(window: Sequence[int], pdf_class: int) -> UserError:
+    return UserError(f"the tree has no pdf for phones {list(window)}, pdf-class {pdf_class}; "
+                     "the tree and the language directory do not belong together.")
 
 
 def leaves(node: EventMap | None) -> Iterator[Constant]:

@@ -181,11 +181,7 @@ class Onebit(Strategy):
             self.sum_residual = gradient.new_zeros(sum(part.numel() for part in owned))
         self.residual, self.sum_residual = self.residual.to(gradient.device), self.sum_residual.to(gradient.device)
         async for round in self.rounds(worker, fabric, 1):
-            frames = 0
-            if round.minibatches:
-                frames = await fabric.compute(worker.gradient, gradient, round.fraction)
-            else:
-                gradient.zero_()
+            frames = await self.gradient_of(worker, fabric, round, gradient)
             if fabric.size > 1:
                 await self.sum(gradient, columns, fabric, worker.optimizer.recorded)
             total = await fabric.total(frames)

@@ -31,11 +31,7 @@ class Ssgd(Strategy):
     async def epoch(self, worker: Worker, fabric: Fabric) -> None:
         gradient = self.gradient = torch.zeros_like(worker.params) if self.gradient is None else self.gradient
         async for round in self.rounds(worker, fabric, 1):
-            frames = 0
-            if round.minibatches:
-                frames = await fabric.compute(worker.gradient, gradient, round.fraction)
-            else:
-                gradient.zero_()
+            frames = await self.gradient_of(worker, fabric, round, gradient)
             total = await fabric.sum(gradient, frames)
             await fabric.compute(worker.apply, gradient, int(total), round.fraction)
             worker.synced()

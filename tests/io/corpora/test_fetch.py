@@ -69,7 +69,8 @@ def server() -> Iterator[Server]:
 
 def tarball(files: dict[str, bytes], mode: str = "w:gz") -> bytes:
     stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode=mode) as tar:  # type: ignore[call-overload]  # the mode is one of those with compression
+    # tarfile's types know a mode only as a literal, and here it is an argument
+    with tarfile.open(fileobj=stream, mode=mode) as tar:  # type: ignore[call-overload]
         for name, content in files.items():
             info = tarfile.TarInfo(name)
             info.size = len(content)

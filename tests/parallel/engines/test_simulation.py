@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 import torch
-from counted import counted
+from driven import Stopped, counted, epochs
 
 from pykaldist.errors import UserError
 from pykaldist.parallel.clusters.cluster import Cluster, Compute, Link, Pause, Workload
@@ -48,27 +48,11 @@ def cluster(seconds=1.0, spread=0.0, nodes=64, devices=1, bandwidth=4.0 * PARAME
     return Cluster("test", "", nodes, devices, Workload("", PARAMETERS, MINIBATCH, 120), compute, between=Link(bandwidth, latency), **given)
 
 
-class Stopped(Exception):
-    pass
-
-
-def run(workers, strategies, host, epochs=2, learn_rate=0.01, stop=None):
-    """Train, and stop at the offer number `stop` of a checkpoint; the log of each epoch that was begun here, and the offers."""
-    log, offers, first = [], 0, workers[0].epoch
-
-    def on_safe_point(wish):
-        nonlocal offers
-        offers += 1
-        if offers == stop:
-            raise Stopped
-
-    host.workers, host.wish, host.on_safe_point = workers, lambda: 1, on_safe_point
-    for epoch in range(first, epochs):
-        for worker in workers:
-            worker.begin_epoch(epoch, learn_rate)
-        host.begin_epoch()
-        host.run([s.epoch(w, fabric) for s, w, fabric in zip(strategies, workers, host.fabrics, strict=True)])
-        log.append((host.elapsed(), host.spent(), host.notes(), host.disagreement))
+def run(workers, strategies, host, count=2, learn_rate=0.01, stop=None):
+    """Train; the log of each epoch that was begun here, and how many checkpoints were offered."""
+    log = []
+    offers = epochs(workers, strategies, host, count, learn_rate, stop,
+                    lambda: log.append((host.elapsed(), host.spent(), host.notes(), host.disagreement)))
     return log, offers
 
 
@@ -208,7 +192,7 @@ def test_a_queue_gives_more_to_the_fast_and_shards_do_not(begin):
     shares = {}
     for name in ("ring", "ring, shards"):
         workers, strategies, host = begin(ASYNCHRONOUS[name], 4, cluster(slow={"3": 4.0}), minibatch_size=1)
-        ((seconds, *_),), _ = run(workers, strategies, host, epochs=1)
+        ((seconds, *_),), _ = run(workers, strategies, host, count=1)
         shares[name] = seconds, [worker.frames for worker in workers]
     second = 1 / MINIBATCH  # of a minibatch of one frame
     assert shares["ring, shards"][1] == [30] * 4 and shares["ring, shards"][0] >= 4 * 30 * second
@@ -331,7 +315,7 @@ def test_when_all_exchange_the_fullest_port_sets_the_pace():
 def test_a_filter_and_quantising_take_their_time_once_an_exchange(begin, name, passes, rounds, nodes):
     """120 frames, 5 workers, minibatches of 4, blocks of 3; the workers' momentum is averaged, too, which is no filter."""
     strategy = {"bmuf": lambda: Bmuf(BmufOptions(average_period=3, local_momentum="average")), "onebit": SYNCHRONOUS["onebit"]}[name]
-    (without, *_), (with_it, *_) = (run(*begin(strategy, 5, cluster(nodes=nodes, **given)), epochs=1)[0][0]
+    (without, *_), (with_it, *_) = (run(*begin(strategy, 5, cluster(nodes=nodes, **given)), count=1)[0][0]
                                     for given in ({}, {"memory_bandwidth": PARAMETERS * 4.0 * passes / 0.5}))
     assert with_it - without == pytest.approx(rounds * 0.5 * -(-5 // nodes))
 

@@ -9,7 +9,7 @@ import typing
 
 import pytest
 import torch
-from counted import counted
+from driven import Stopped, counted, epochs
 
 from pykaldist.cli import train as train_verb
 from pykaldist.errors import UserError
@@ -74,29 +74,6 @@ def begin(make_workers, make):
         return workers, made, host
 
     return run
-
-
-class Stopped(Exception):
-    pass
-
-
-def epochs(workers, made, host, count=2, learn_rate=0.01, stop=None):
-    """Train; how many checkpoints were offered, at number `stop` of which it ends in Stopped."""
-    offers = 0
-
-    def on_safe_point(wish):
-        nonlocal offers
-        offers += 1
-        if offers == stop:
-            raise Stopped
-
-    host.workers, host.wish, host.on_safe_point = workers, lambda: 1, on_safe_point
-    for epoch in range(workers[0].epoch, count):
-        for worker in workers:
-            worker.begin_epoch(epoch, learn_rate)
-        host.begin_epoch()
-        host.run([s.epoch(w, fabric) for s, w, fabric in zip(made, workers, host.fabrics, strict=True)])
-    return offers
 
 
 def test_it_learns_from_every_frame_once_an_epoch_and_ends_in_one_model(begin):

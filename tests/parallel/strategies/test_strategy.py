@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from counted import counted
+from driven import counted
 
 from pykaldist.errors import UserError
 from pykaldist.parallel.engines.host import Host

@@ -115,6 +115,13 @@ class Strategy(ABC):
             if number + 1 < count:
                 await fabric.safe_point()
 
+    async def gradient_of(self, worker: Worker, fabric: Fabric, round: Round, gradient: Tensor) -> int:
+        """Compute the gradient of a round of one minibatch into `gradient`: zero where the worker has none left. Returns its frames."""
+        if round.minibatches:
+            return await fabric.compute(worker.gradient, gradient, round.fraction)
+        gradient.zero_()
+        return 0
+
     async def by_itself(self, worker: Worker, fabric: Fabric) -> None:
         """Train through an epoch without any exchange, where there is only one worker."""
         async for round in self.rounds(worker, fabric, 1):
