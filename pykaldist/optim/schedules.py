@@ -5,9 +5,9 @@ from then on, and training ends when the gain falls below `end_halving_impr`. An
 last accepted one. `keep_lr_iters` epochs are accepted and unhalved in any case, and training does not end within `min_iters`. The gain is
 the relative drop of the loss, or the rise of the frame accuracy (Su et al., 2015: halving below 0.5 %, the end below 0.1 %, absolute).
 
-exponential (Senior et al., 2013; Su et al., 2015): lr_i = lr_0 (lr_final / lr_0)^((i - 1) / (n - 1)), i = 1..n; always accepts. Within epochs
-too (as Povey et al., 2015, lower it between short iterations): lr(t) = lr_0 (lr_final / lr_0)^(t / n), with t the epochs done, fractions of
-one included.
+exponential (Senior et al., 2013; Su et al., 2015): lr_i = lr_0 (lr_final / lr_0)^((i - 1) / (n - 1)), i = 1..n; always accepts. With
+`decay_within` the rate falls from minibatch to minibatch (Povey et al., 2015, lower it between short iterations): lr(t) =
+lr_0 (lr_final / lr_0)^(t / n), where t are the epochs done, the part of the present one included.
 
 fixed: a list, one rate an epoch; always accepts.
 
@@ -160,7 +160,7 @@ class ExponentialOptions:
     learn_rate: float = _learn_rate()
     num_epochs: int = option(15, "epochs")
     final_learn_rate: float | None = option(None, "rate of the last epoch (0.01 of the first where not given)")
-    decay_within: bool = option(False, "lower the rate from minibatch to minibatch, down to --final-learn-rate at the end of the last epoch")
+    decay_within: bool = option(False, "lower the rate from minibatch to minibatch, to the final one at the end")
 
     def __post_init__(self) -> None:
         self.final_learn_rate = 0.01 * self.learn_rate if self.final_learn_rate is None else self.final_learn_rate

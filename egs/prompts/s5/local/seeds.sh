@@ -3,6 +3,7 @@
 seeds="1 2 3 4 5"
 ngpus="4 1"
 run_opts=""
+alone="--num-epochs 3"
 
 usage() {
   cat <<EOF
@@ -15,6 +16,7 @@ afterwards is of the last run.
 Options:
   --seeds <list>            # the seeds ($seeds)
   --ngpus <list>            # workers in training ($ngpus)
+  --alone <options>         # for steps/nnet/train.sh with one worker, which has no serial warm-up: as many epochs in all ($alone)
   --run-opts <options>      # more for run.sh
 EOF
 }
@@ -28,7 +30,8 @@ for seed in $seeds; do
   for ngpu in $ngpus; do
     to=$dir/ngpu$ngpu/$seed
     [ ! -d "$to" ] || continue
-    ./run.sh --stage $stage --stop-stage 7 --seed "$seed" --ngpu "$ngpu" $run_opts || exit 1
+    train_opts=""; [ "$ngpu" != 1 ] || train_opts=$alone
+    ./run.sh --stage $stage --stop-stage 7 --seed "$seed" --ngpu "$ngpu" --train-opts "$train_opts" $run_opts || exit 1
     stage=5
     rm -rf "$to.part" && mkdir -p "$to.part" || exit 1
     for decode in exp/{mono,tri1,dnn}/{decode,decode_dev}; do
