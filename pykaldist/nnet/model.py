@@ -236,7 +236,7 @@ class Model:
     def state_dict(self) -> dict[str, Any]:
         """What the model keeps from one minibatch to the next."""
         carried = [state for component in self.components if component.recurrent for state in component.carried()]
-        return {"place": self._place, "carried": [None if state is None else [part.cpu() for part in state] for state in carried]}
+        return {"place": self._place, "carried": carried}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._place = None if state["place"] is None else tuple(state["place"])

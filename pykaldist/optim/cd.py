@@ -124,7 +124,7 @@ class Cd(Optimizer):
         self.rate_factor.mul_(1.0 - (1.0 - GUARD_SLOWDOWN) * blown)
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "frames": self.frames, "rate_factor": self.rate_factor.cpu()}
+        return {**super().state_dict(), "frames": self.frames, "rate_factor": self.rate_factor}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)

@@ -298,7 +298,7 @@ class OnlineNaturalGradient:
         self._set_spectrum(spectrum)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"w": self.w.cpu(), "d": torch.from_numpy(self.spectrum.d), "rho": self.spectrum.rho, "calls": self.calls}
+        return {"w": self.w, "d": torch.from_numpy(self.spectrum.d), "rho": self.spectrum.rho, "calls": self.calls}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.w.copy_(state["w"])

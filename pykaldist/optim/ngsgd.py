@@ -255,7 +255,7 @@ class DelayedUpdates:
         arrays = [{"a": torch.from_numpy(u.a), "d": torch.from_numpy(u.spectrum.d)} for u in updates]
         plain = [{"rho": u.spectrum.rho, "orthonormalise": u.orthonormalise} for u in updates]
         return {"wait": self._wait, "updates": [{**one, **other} for one, other in zip(arrays, plain, strict=True)],
-                "m": [side.m.cpu() for side in self._sides] if updates else []}
+                "m": [side.m for side in self._sides] if updates else []}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._wait, self._pending = state["wait"], []

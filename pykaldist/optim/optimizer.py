@@ -259,7 +259,7 @@ class Optimizer:
                 weight.mul_((self.options.max_norm / norms.clamp_min_(1e-20)).clamp_max_(1.0))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"velocity": self.velocity.cpu(), "model": self.model.state_dict()}
+        return {"velocity": self.velocity, "model": self.model.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.velocity.copy_(state["velocity"])

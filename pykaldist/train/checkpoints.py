@@ -26,9 +26,9 @@ Moment = tuple[int, int]  # updates and epochs done
 
 
 def copied(state: Any) -> Any:
-    """A state whose tensors are copies."""
+    """A state whose tensors are copies in the host's memory."""
     if isinstance(state, torch.Tensor):
-        return state.clone()
+        return state.to("cpu", copy=True)
     if isinstance(state, dict):
         return {key: copied(value) for key, value in state.items()}
     if isinstance(state, (list, tuple)):

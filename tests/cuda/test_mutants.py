@@ -10,10 +10,10 @@ from emulated_cuda import EmulatedCuda, streams
 from trained import train, waits_of_steps
 
 from pykaldist.cli import main
-from pykaldist.nnet.model import Activations
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.ngsgd import DelayedUpdates
 from pykaldist.optim.optimizer import Optimizer, _StepGraphs
+from pykaldist.parallel.fabric.worker import Worker
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(torch.cuda.is_available(), reason="a real CUDA device is there")]
 
@@ -72,14 +72,19 @@ def test_a_copy_read_before_its_event(run, monkeypatch):
 
 
 def test_an_event_recorded_too_early(run, monkeypatch):
-    begin, early = DelayedUpdates.begin, []
+    begin, record, early = DelayedUpdates.begin, streams.Event.record, []
 
     def begun(self):
         early.append(dict(torch.cuda.current_stream().known))
         begin(self)
+        early.clear()
+
+    def recorded(event, stream=None):
+        record(event, stream)
+        event.known = early[-1] if early else event.known
 
     monkeypatch.setattr(DelayedUpdates, "begin", begun)
-    monkeypatch.setattr(streams.Event, "record", lambda event, stream=None: setattr(event, "known", early[-1]))
+    monkeypatch.setattr(streams.Event, "record", recorded)
     with pytest.raises(RuntimeError, match="read before the copy to it is over"):
         run("--optimizer", "ngsgd")
 
@@ -113,15 +118,16 @@ def test_a_value_read_in_a_step(run, monkeypatch, cuda: EmulatedCuda):
 
 
 def test_buffers_made_anew_under_a_recorded_step(run, monkeypatch, cuda: EmulatedCuda):
-    reserve, anew = Activations.reserve, []
+    step, anew = Worker.step, []
 
-    def reserved(self, rows):
-        reserve(self, rows)
+    def stepped(self, *args):
         if cuda.pools and not anew:  # a step has been recorded
+            activations = self.learner.model._activations
             anew.append(True)
-            self.derivatives = [torch.empty_like(buffer) for buffer in self.derivatives]
+            activations.derivatives = [torch.empty_like(buffer) for buffer in activations.derivatives]
+        step(self, *args)
 
-    monkeypatch.setattr(Activations, "reserve", reserved)
+    monkeypatch.setattr(Worker, "step", stepped)
     with pytest.raises(RuntimeError, match="memory that has been freed"):
         run()
 

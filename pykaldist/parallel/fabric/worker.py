@@ -137,7 +137,7 @@ class Worker:
     def state_dict(self) -> dict[str, Any]:
         """Everything that a checkpoint has to hold of the worker."""
         counters = {n: getattr(self, n) for n in COUNTERS}
-        return {**counters, "params": self.params.cpu(), "totals": self.totals.cpu(), "optimizer": self.optimizer.state_dict()}
+        return {**counters, "params": self.params, "totals": self.totals, "optimizer": self.optimizer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name in COUNTERS:

@@ -36,7 +36,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -103,6 +102,7 @@ class Adpsgd(Asynchronous):
     options: AdpsgdOptions
     lr_scale = "linear"
     keeps_mean = True
+    remembers = ("round", "age", "keep", "begun", "gradient")
 
     def __init__(self, options: AdpsgdOptions) -> None:
         super().__init__(options)
@@ -124,8 +124,9 @@ class Adpsgd(Asynchronous):
 
     async def epoch(self, worker: Worker, fabric: Fabric) -> None:
         group = self.group(fabric)
-        if not self._in_place(worker, fabric, group):
-            self.gradient = torch.zeros_like(worker.params) if self.gradient is None else self.gradient.to(worker.params.device)
+        self.to(worker.params.device)
+        if not self._in_place(worker, fabric, group) and self.gradient is None:
+            self.gradient = torch.zeros_like(worker.params)
         await (self._freely if self.independent else self._in_step)(worker, fabric, group)
         worker.synced()
         self.gradient = None
@@ -240,10 +241,3 @@ class Adpsgd(Asynchronous):
 
     def remedies(self) -> list[str]:
         return ["let models mix faster by --pattern random-ring"] * (self.options.pattern == "ring")
-
-    def state_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("round", "age", "keep", "begun", "gradient")}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)

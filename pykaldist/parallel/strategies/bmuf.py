@@ -26,7 +26,6 @@ classical for SlowMo (whose pseudo-gradient is divided by the local rate) and Ne
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -82,7 +81,8 @@ class Bmuf(Strategy):
 
     async def epoch(self, worker: Worker, fabric: Fabric) -> None:
         o, eta, params = self.options, self.options.momentum(fabric.size), worker.params
-        self.delta = torch.zeros_like(params) if self.delta is None else self.delta.to(params.device)
+        self.to(params.device)
+        self.delta = torch.zeros_like(params) if self.delta is None else self.delta
         start = torch.empty_like(params)
         async for round in self.rounds(worker, fabric, o.minibatches(worker.sampler.minibatch_size)):
             await fabric.work("the filter", lambda: self._look_ahead(worker, start, eta), params, PASSES[0])
@@ -129,9 +129,3 @@ class Bmuf(Strategy):
     def rejected(self) -> None:
         """Forget Delta: the filter starts again from the model that training went back to."""
         self.delta = None
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"delta": None if self.delta is None else self.delta.cpu()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.delta = state["delta"]

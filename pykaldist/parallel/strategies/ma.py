@@ -25,7 +25,6 @@ With `reduce_content all` the momentum is averaged with the model (all-reduce on
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -71,6 +70,7 @@ class Ma(Strategy):
     options: MaOptions
     lr_scale = "linear"
     keeps_mean = True
+    remembers = ("exchanges", "sent")
 
     def __init__(self, options: MaOptions) -> None:
         super().__init__(options)
@@ -83,7 +83,7 @@ class Ma(Strategy):
         if o.reduce_type == "butterfly" and fabric.size & (fabric.size - 1):
             raise UserError(f"--reduce-type butterfly needs a power of two of workers, found {fabric.size}; use hoppingring.")
         if self.sent is not None:  # an average was under way when the run was stopped
-            self.sent = self.sent[0].to(worker.params.device), self.sent[1]
+            self.to(worker.params.device)
             self.ticket = await fabric.begin(fabric.mean(*self.sent))
         async for round in self.rounds(worker, fabric, o.minibatches(worker.sampler.minibatch_size)):
             for _ in range(round.minibatches):
@@ -110,11 +110,3 @@ class Ma(Strategy):
     def cycle(self, workers: int, minibatch_size: int) -> int:
         patterns = {"butterfly": workers.bit_length() - 1, "hoppingring": workers - 1}
         return super().cycle(workers, minibatch_size) * max(1, patterns.get(self.options.reduce_type, 1))
-
-    def state_dict(self) -> dict[str, Any]:
-        sent = {} if self.sent is None else {"sent": self.sent[0].cpu(), "weight": self.sent[1]}
-        return {"exchanges": self.exchanges, **sent}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.exchanges = state["exchanges"]
-        self.sent = (state["sent"], state["weight"]) if "sent" in state else None

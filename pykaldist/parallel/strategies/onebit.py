@@ -17,7 +17,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -162,6 +161,7 @@ class Onebit(Strategy):
 
     lr_scale = "none"
     ships_gradients = True
+    remembers = ("residual", "sum_residual", "bytes_sent")
 
     def __init__(self, options: OnebitOptions) -> None:
         super().__init__(options)
@@ -175,11 +175,11 @@ class Onebit(Strategy):
         model = worker.learner.model
         columns = Columns([shape for shapes in model.shapes for shape in shapes], fabric.size)
         gradient = self.gradient = torch.zeros_like(worker.params) if self.gradient is None else self.gradient
+        self.to(gradient.device)
         if self.residual is None or self.sum_residual is None:
             self.residual = torch.zeros_like(gradient)
             owned = columns.own(columns.split(gradient)[0], fabric.rank)
             self.sum_residual = gradient.new_zeros(sum(part.numel() for part in owned))
-        self.residual, self.sum_residual = self.residual.to(gradient.device), self.sum_residual.to(gradient.device)
         async for round in self.rounds(worker, fabric, 1):
             frames = await self.gradient_of(worker, fabric, round, gradient)
             if fabric.size > 1:
@@ -245,11 +245,3 @@ class Onebit(Strategy):
     def rejected(self) -> None:
         """Forget the residuals: they belong to the model that training went back from."""
         self.residual = self.sum_residual = None
-
-    def state_dict(self) -> dict[str, Any]:
-        kept = {} if self.residual is None or self.sum_residual is None else \
-            {"residual": self.residual.cpu(), "sum_residual": self.sum_residual.cpu()}
-        return {**kept, "bytes_sent": self.bytes_sent}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.residual, self.sum_residual, self.bytes_sent = state.get("residual"), state.get("sum_residual"), state["bytes_sent"]
