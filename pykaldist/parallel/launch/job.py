@@ -10,6 +10,8 @@ from __future__ import annotations
 import itertools
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,7 +54,7 @@ class JobOptions:
     interface: str = option("", "network interface, eth0 say, by which processes of several hosts reach each other (found out by itself "
                                 "where this is left out); on one host they use loopback")
     device: str = option("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
-    num_threads: int = option(0, "CPU threads of a process; 0: the machine's cores, shared by its processes")
+    num_threads: int = option(0, "CPU threads of a process; 0: the machine's cores, shared by its processes that compute")
     deterministic: bool = option(False, "the same numbers on every machine: sums in the order of workers, for any number of processes and "
                                         "any fabric; one thread a process; the code for one CPU type; --device auto is cpu")
     lr_scale: str | None = option(None, f"how the learning rate follows the number of workers ({_own_scales()})", tuple(LR_SCALES))
@@ -141,16 +143,30 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
 
 @dataclass
 class Job:
-    """This process's part of a run: its `host` with the workers, and its device."""
+    """This process's part of a run: its `host` with the workers, and its device.
+
+    `threads`: its CPU threads; `threads_alone`: those that it has while the processes beside it wait.
+    """
 
     host: Host
     device: torch.device
     hosting: str  # the processes and devices of the job, in words
+    threads: int
+    threads_alone: int
 
     @property
     def first(self) -> bool:
         """True for the one process that writes files and messages."""
         return self.host.processes.rank == 0
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Compute with the cores of the processes beside this one too, while they wait for it."""
+        torch.set_num_threads(self.threads_alone)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(self.threads)
 
 
 def local_cores() -> int:
@@ -219,7 +235,8 @@ def open_job(options: JobOptions, strategy: Strategy) -> Job:
     device = choose_device(options.device, local.index(processes.rank))
     if device.type == "cuda":
         torch.cuda.set_device(device)  # the default of streams, graphs and NCCL
-    threads = options.num_threads or (1 if options.deterministic else max(1, local_cores() // len(local)))
+    alone = options.num_threads or (1 if options.deterministic else local_cores())
+    threads = options.num_threads or max(1, alone // len(local))
     torch.set_num_threads(threads)
     if options.cluster:
         cluster = Cluster.read(options.cluster)
@@ -248,7 +265,7 @@ def open_job(options: JobOptions, strategy: Strategy) -> Job:
             raise UserError(f"{len(local)} processes on {socket.gethostname()}, which has {torch.cuda.device_count()} devices, and NCCL "
                             "wants one each; use --nproc, or --fabric mpi, whose processes can share a device.")
         where += f"; {len(local)} processes share {torch.cuda.device_count()} devices"
-    return Job(host, device, where)
+    return Job(host, device, where, threads, alone)
 
 
 def _node_size(host: Host, names: list[str]) -> int:

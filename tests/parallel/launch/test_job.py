@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
+import torch
 
 from pykaldist.errors import UserError
 from pykaldist.parallel.engines.concurrent import ConcurrentHost
@@ -45,3 +47,21 @@ def test_failures_need_a_fault_tolerant_strategy(tmp_path):
     for strategy, own in (("ssgd", {}), ("hadpsgd", {}), ("adpsgd", {"pattern": "delay-by-one"})):
         with pytest.raises(UserError, match=f"--strategy {strategy} does not survive that"):
             opened(strategy, str(tmp_path / "c.json"), **own)
+
+
+@pytest.mark.parametrize(("options", "together", "alone"), [({}, 3, 6), ({"num_threads": 2}, 2, 2), ({"deterministic": True}, 1, 1)])
+def test_a_process_that_computes_alone_has_the_cores_of_those_that_wait(in_processes, monkeypatch, options, together, alone):
+    own = threading.local()
+    monkeypatch.setattr(job, "open_processes", lambda options: (own.processes, "gloo"))
+    monkeypatch.setattr(job, "local_cores", lambda: 6)
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: setattr(own, "threads", count))
+
+    def work(processes):
+        own.processes = processes
+        opened = open_job(JobOptions(ngpu=2, strategy="ma", device="cpu", **options), make_strategy("ma", strategy_options("ma")()))
+        found = [own.threads]
+        with opened.alone():
+            found.append(own.threads)
+        return [*found, own.threads]
+
+    assert in_processes(2, work) == [[together, alone, together]] * 2
