@@ -289,8 +289,10 @@ class Experiment:
         epochs = math.ceil(amount)
         if self.job.first:
             schedule = Fixed(FixedOptions(",".join([repr(learn_rate)] * epochs)))
-            self._trainer(self.nnet, model, schedule, transform, self.exp / "serial", Host(), self._rate_option, "one worker, ",
-                          amount / epochs).run()
+            trainer = self._trainer(self.nnet, model, schedule, transform, self.exp / "serial", Host(), self._rate_option, "one worker, ",
+                                    amount / epochs)
+            with self.job.alone():
+                trainer.run()
         else:
             model.params.zero_()
         self.host.processes.sum(model.params, 1.0)

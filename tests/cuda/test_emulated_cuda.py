@@ -37,6 +37,7 @@ def test_it_computes(emulated):
     assert (x @ x.t())[1, 0].item() == 14
     assert torch.tensor([1, 2], device="cuda").tolist() == [1, 2] and float(x.sum()) == 15
     assert torch.equal(x[:, x.sum(0) > 3].cpu(), torch.tensor([[1.0, 2.0], [4.0, 5.0]]))
+    assert not torch.empty_like(x, device="cpu").is_cuda and x.new_zeros(2).is_cuda
     a, b = x.unbind()
     a.copy_(b)
     x[0, 0] = 9

@@ -40,7 +40,7 @@ def sample(matrix: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     drawn, seen = [], set()
     for combination in random.Random(0).sample(matrix, len(matrix)):
         pairs = {(place, combination[place], combination[2]) for place in (0, 1, 3)}
-        if (3, combination[3], combination[2]) not in seen:
+        if not pairs <= seen:
             drawn.append(combination)
             seen |= pairs
     return drawn

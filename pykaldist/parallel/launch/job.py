@@ -12,6 +12,8 @@ import dataclasses
 import itertools
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +61,7 @@ class JobOptions:
     interface: str = option("", "network interface, eth0 say, by which processes of several hosts reach each other (found out by itself "
                                 "where this is left out); on one host they use loopback")
     device: str = option("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
-    num_threads: int = option(0, "CPU threads of a process; 0: the machine's cores, shared by its processes")
+    num_threads: int = option(0, "CPU threads of a process; 0: the machine's cores, shared by its processes that compute")
     deterministic: bool = option(False, "the same numbers on every machine: sums in the order of workers, for any number of processes and "
                                         "any fabric; one thread a process; the code for one CPU type; --device auto is cpu")
     lr_scale: str | None = option(None, f"how the learning rate follows the number of workers ({_own_scales()})", tuple(LR_SCALES))
@@ -127,16 +129,30 @@ class JobOptions:
 
 @dataclass
 class Job:
-    """This process's part of a run: its `host` with the workers, and its device."""
+    """This process's part of a run: its `host` with the workers, and its device.
+
+    `threads`: its CPU threads; `threads_alone`: those that it has while the processes beside it wait.
+    """
 
     host: Host
     device: torch.device
     hosting: str  # the processes and devices of the job, in words
+    threads: int
+    threads_alone: int
 
     @property
     def first(self) -> bool:
         """True for the one process that writes files and messages."""
         return self.host.processes.rank == 0
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Compute with the cores of the processes beside this one too, while they wait for it."""
+        torch.set_num_threads(self.threads_alone)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(self.threads)
 
 
 def local_cores() -> int:
@@ -244,7 +260,8 @@ def open_job(options: JobOptions, strategy: Strategy) -> Job:
     names = list(placement.hosts)
     local = [p for p, name in enumerate(names) if name == names[processes.rank]]
     device, fabric = torch.device(placement.devices[processes.rank]), placement.fabric
-    threads = options.num_threads or (1 if options.deterministic else max(1, local_cores() // len(local)))
+    alone = options.num_threads or (1 if options.deterministic else local_cores())
+    threads = options.num_threads or max(1, alone // len(local))
     torch.set_num_threads(threads)
     if options.cluster:
         cluster = Cluster.read(options.cluster)
@@ -272,7 +289,7 @@ def open_job(options: JobOptions, strategy: Strategy) -> Job:
         where += f"; all times are simulated, those of cluster {options.cluster}"
     if placement.sharing:
         where += f"; {placement.sharing}"
-    return Job(host, device, where)
+    return Job(host, device, where, threads, alone)
 
 
 def _node_size(host: Host, names: list[str]) -> int:

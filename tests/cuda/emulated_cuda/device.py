@@ -272,8 +272,10 @@ class EmulatedCuda:
         makes_on_device = device is not None and torch.device(device).type == "cuda"
         if not makes_on_device and not any(isinstance(tensor, CudaTensor) for tensor in tensors):
             return self._of_host(func, args, kwargs, tensors)
+        name = func._schema.name.split("::")[1]
+        if device is not None and not makes_on_device and _is_example(name):
+            return self._of_host(func, tree_map(self._on_host, args), kwargs, [])
         with self._lock:
-            name = func._schema.name.split("::")[1]
             if name in ("_to_copy", "copy_"):
                 return self._copied(func, name, args, kwargs)
             if name == "_local_scalar_dense":
@@ -404,12 +406,12 @@ class EmulatedCuda:
         if len(found) > 1:
             raise RuntimeError(f"Expected all tensors to be on the same device, but found cuda:{', cuda:'.join(map(str, sorted(found)))} "
                                f"({func}, {place()})")
-        if name.startswith("new_") or name.endswith("_like"):
-            return  # the tensor is only an example of shape and type
+        if _is_example(name):
+            return
         indices = [one for one in args[1] if isinstance(one, Tensor)] if name in ("index", "index_put", "index_put_") else []
         for tensor in tensors:
             of_one_number = tensor.dim() == 0 and name not in ("index_select", "gather")
-            if isinstance(tensor, CudaTensor) or of_one_number or name.startswith("_ctc_loss"):
+            if isinstance(tensor, CudaTensor) or of_one_number or "_ctc_loss" in name:  # lengths of sequences
                 continue
             if any(tensor is one for one in indices):
                 self.waits("index by a tensor of the host", {})
@@ -466,6 +468,11 @@ def _named(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[t
     """The arguments of an operation with their descriptions."""
     given = list(zip(schema.arguments, args, strict=False))
     return given + [(argument, kwargs[argument.name]) for argument in schema.arguments[len(args):] if argument.name in kwargs]
+
+
+def _is_example(name: str) -> bool:
+    """Whether an operation takes a tensor only as an example of shape and type."""
+    return name.startswith("new_") or name.endswith("_like")
 
 
 def _is_written(argument: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from pykaldist.parallel.fabric.clock import DeviceClock
 from pykaldist.parallel.fabric.mpi import Mpi
 from pykaldist.parallel.launch import job
 from pykaldist.parallel.launch.job import JobOptions, open_job, open_processes
+from pykaldist.parallel.launch.placement import Placement
 from pykaldist.parallel.strategies.base.registry import make_strategy, strategy_options
 
 
@@ -138,3 +140,21 @@ def test_one_process_with_nccl_on_a_cpu(fabric, monkeypatch):
     else:
         with pytest.raises(UserError, match="--fabric nccl: NCCL exchanges between GPUs, and there is no CUDA device here; use"):
             open_job(options, make_strategy("local"))
+
+
+@pytest.mark.parametrize(("options", "together", "alone"), [({}, 3, 6), ({"num_threads": 2}, 2, 2), ({"deterministic": True}, 1, 1)])
+def test_a_process_that_computes_alone_has_the_cores_of_those_that_wait(in_processes, monkeypatch, options, together, alone):
+    own = threading.local()
+    monkeypatch.setattr(job, "open_processes", lambda *options: (own.processes, Placement(("here",) * 2, ("cpu",) * 2, "gloo")))
+    monkeypatch.setattr(job, "local_cores", lambda: 6)
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: setattr(own, "threads", count))
+
+    def work(processes):
+        own.processes = processes
+        opened = open_job(JobOptions(ngpu=2, strategy="ma", device="cpu", **options), make_strategy("ma", strategy_options("ma")()))
+        found = [own.threads]
+        with opened.alone():
+            found.append(own.threads)
+        return [*found, own.threads]
+
+    assert in_processes(2, work) == [[together, alone, together]] * 2
