@@ -208,7 +208,8 @@ echo '{"accepted": true, "seconds": {"total": 1.0}, "time": "measured"}' > exp/d
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert "| mono/decode | 20.00      | 14.14 | 10.00 to 30.00 | 2    | 10    |" in done.stdout.splitlines()
-    options = "--stage {} --stop-stage 7 --seed {} --ngpu {} --nj 1"
-    expected = [options.format(stage, seed, ngpu) for seed in (1, 3) for stage, ngpu in ((2, 2), (5, 1))]
+    options = "--stage {} --stop-stage 7 --seed {} --ngpu {} --train-opts {} --nj 1"
+    several, alone = (2, 2, ""), (5, 1, "--num-epochs 3")  # as many epochs in all: several have a serial warm-up
+    expected = [options.format(stage, seed, ngpu, train) for seed in (1, 3) for stage, ngpu, train in (several, alone)]
     assert (folder / "calls").read_text().splitlines() == expected  # the alignments of a seed are those of all its networks
     assert not list((folder / "seeds").rglob("lat.*")) and (folder / "seeds/ngpu1/3/dnn/decode/dev_chosen_wer").is_file()

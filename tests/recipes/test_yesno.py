@@ -35,7 +35,7 @@ def test_whole_recipe(make_recipe, shared, recording_python, monkeypatch):
     assert re.search(r"^ +\d+\.\d s  train_mono\.sh: +11 pdfs, ", done.stdout, re.MULTILINE)
     assert "it/s" not in done.stdout + done.stderr and "\x1b" not in done.stdout + done.stderr
     next_commands = re.findall(r"^  (\S+\.sh .*?)(?:  +#.*)?$", done.stdout, re.MULTILINE)
-    assert next_commands[:2] == ["./run.sh --stage 5 --ngpu 32", "./run.sh --stage 5 --ngpu 4 --strategy bmuf"]
+    assert next_commands[:2] == ["./run.sh --stage 5 --ngpu 32", "./run.sh --stage 5 --ngpu 4 --strategy easgd"]
     said = subprocess.run(next_commands[-1], shell=True, cwd=folder, capture_output=True, text=True, check=True).stdout.split()
     utt = os.path.basename(said[0]).split(".")[0]
     assert f"{utt} {' '.join(said[1:])}" in (folder / "data" / "test" / "text").read_text().splitlines()

@@ -1,7 +1,7 @@
 # Sourced by a recipe's run.sh, which has the commands of its stages: the options, `want`, the seconds of each step, the lines at the end.
 #   . "$(dirname "${BASH_SOURCE[0]}")/utils/shared/recipe.sh" || exit 1
 # Before it, run.sh defines corpus_options(), which prints the help of --corpus and of options of its own, and sets the defaults of those
-# (default_ngpu is that of --ngpu).
+# (default_ngpu and default_strategy are those of --ngpu and --strategy).
 # After it, run.sh is in its own folder, every option is set, and any command that fails ends it. Beside the options there are $dbn, where
 # the RBMs go (empty with --rbm false), and $warmup, epochs by one worker before several share the work (empty with --ngpu 1).
 
@@ -22,7 +22,7 @@ EOF
   --rbm true|false                # whether the network starts from a stack of RBMs, or from random weights (true)
   --nj <n>                        # parallel jobs (the machine's cores)
   --ngpu <n>                      # workers in training, on as many devices or cores as there are (${default_ngpu:-1})
-  --strategy <name>               # what they exchange; \`pykaldist train --help\` lists them (ma)
+  --strategy <name>               # what they exchange; \`pykaldist train --help\` lists them (${default_strategy:-ma})
   --train-opts <options>          # more for steps/nnet/train.sh, such as "--average-period 20 --learn-rate 0.004"
   --rbm-ngpu <n>                  # workers in pretraining (1)
   --seed <n>                      # of the GMMs, the RBMs and the network (the scripts' own)
@@ -34,7 +34,8 @@ EOF
 
 cd "$(dirname "$0")" || exit 1
 . ./cmd.sh
-stage=0 stop_stage=8 corpus="" ali_dir="" ali_opts="" rbm=true rbm_ngpu=1 nj=$(nproc) ngpu=${default_ngpu:-1} strategy=ma train_opts=""
+stage=0 stop_stage=8 corpus="" ali_dir="" ali_opts="" rbm=true rbm_ngpu=1 nj=$(nproc) train_opts=""
+ngpu=${default_ngpu:-1} strategy=${default_strategy:-ma}
 seed="" device=auto deterministic=${PYKALDIST_DETERMINISTIC:-false}
 . ./path.sh
 . parse_options.sh || exit 1
@@ -88,8 +89,8 @@ say_next() {
   cat <<EOF
 
 The whole took $((SECONDS / 60)) min $((SECONDS % 60)) s. To try next, in $PWD:
-  ./run.sh --stage 5 --ngpu 32                   # the network again, by 32 workers that average their models
-  ./run.sh --stage 5 --ngpu 4 --strategy bmuf    # by another strategy (./run.sh --help lists them)
+  ./run.sh --stage 5 --ngpu 32                   # the network again, by 32 workers
+  ./run.sh --stage 5 --ngpu 4 --strategy easgd   # by another strategy (./run.sh --help lists them)
   steps/transcribe.sh $graph exp/dnn FILE.wav    # a recording of your own, or one of the test set:
   steps/transcribe.sh $graph exp/dnn $audio
 EOF

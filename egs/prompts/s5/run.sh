@@ -9,7 +9,7 @@ corpus_options() {
 EOF
 }
 
-languages="en es fr it ru" default_ngpu=4
+languages="en es fr it ru" default_ngpu=4 default_strategy=bmuf
 . "$(dirname "${BASH_SOURCE[0]}")/utils/shared/recipe.sh" || exit 1  # options, `want`, `with_rbms`, `say_next`
 # The network's alignments and decoding graph, and the GMMs that are scored beside it. Imported alignments come without GMMs.
 ali=exp/tri1_ali graph=exp/tri1/graph gmms="mono tri1"
@@ -62,7 +62,7 @@ if want 5 "network training"; then
   steps/nnet/train.sh --cmd "$cmd" --ngpu "$ngpu" --strategy "$strategy" --device "$device" \
     ${seed:+--seed "$seed" --randomizer-seed "$seed"} ${dbn:+--dbn exp/dbn} ${warmup:+--serial-warmup 1} \
     --hid-layers 3 --hid-dim 384 --optimizer ngsgd \
-    --schedule exponential --learn-rate 0.03 --final-learn-rate 0.004 --decay-within true --num-epochs 2 $train_opts exp/dnn/store exp/dnn
+    --schedule exponential --learn-rate 0.03 --final-learn-rate 0.002 --decay-within true --num-epochs 2 $train_opts exp/dnn/store exp/dnn
 fi
 
 if want 6 "decoding with the network"; then
