@@ -14,11 +14,13 @@ from pykaldist.cli import main
 
 pytestmark = pytest.mark.gpu
 
-DNN = ["--hid-layers", "6", "--hid-dim", "16", "--splice", "5", "--minibatch-size", "16"]
-LSTM = ["--nnet", "lstm", "--hid-layers", "2", "--hid-dim", "8", "--num-streams", "10", "--chunk", "20"]
-PROJECTED = [*LSTM, "--hid-layers", "3", "--projection-dim", "4", "--peepholes", "true"]
-BLSTM = ["--nnet", "blstm", "--hid-layers", "6", "--hid-dim", "4", "--num-streams", "8", "--sequences", "chunks", "--chunk", "21"]
-CNN = ["--nnet", "cnn", "--conv", "3x3x4/2", "--hid-layers", "2", "--hid-dim", "8", "--splice", "5", "--minibatch-size", "16"]
+DNN = ["--hid-layers", "6", "--hid-dim", "16", "--splice", "5", "--minibatch-size", "32"]
+CNN = ["--nnet", "cnn", "--conv", "3x3x4/2", "--hid-layers", "2", "--hid-dim", "8", "--splice", "5", "--minibatch-size", "32"]
+CELLS = ["--hid-layers", "2", "--hid-dim", "8", "--projection-dim", "4", "--peepholes", "true"]
+LSTM = ["--nnet", "lstm", *CELLS, "--num-streams", "10", "--chunk", "5"]
+BLSTM = ["--nnet", "blstm", *CELLS, "--num-streams", "7", "--chunk", "2-7+2"]
+WHOLE = ["--nnet", "blstm", *CELLS, "--num-streams", "2", "--sequences", "whole"]
+NGSGD = ["--optimizer", "ngsgd", "--l2-penalty", "1e-5", "--momentum", "0.5"]
 BUDGET = {
     "dnn, sgd": (DNN, 10),
     "dnn, sgd with momentum and bounds": ([*DNN, "--momentum", "0.9", "--max-change", "0.75", "--max-param-change", "2"], 10),
@@ -27,10 +29,11 @@ BUDGET = {
     "dnn, bf16": ([*DNN, "--optimizer", "ngsgd", "--dtype", "bf16"], 20),
     "cnn, ngsgd": ([*CNN, "--optimizer", "ngsgd"], 20),
     "cnn, batch normalisation": ([*CNN, "--batch-norm", "true"], 10),
-    "lstm, 2 layers, 20 steps": (LSTM, 1114),
-    "lstm, 3 layers, projection, 20 steps": (PROJECTED, 2275),
-    "blstm, 6 layers, 21 steps": (BLSTM, 6136),
-    "blstm, ngsgd": ([*BLSTM, "--optimizer", "ngsgd"], 6669),
+    "lstm, sgd": (LSTM, 50),
+    "lstm, ngsgd": ([*LSTM, *NGSGD], 50),
+    "blstm, chunks, sgd": (BLSTM, 50),
+    "blstm, chunks, ngsgd": ([*BLSTM, *NGSGD], 50),
+    "blstm, whole utterances, ngsgd": ([*WHOLE, *NGSGD], 50),
 }
 # Two virtual workers: launches a minibatch of one of them, its part of the exchange between them included.
 STRATEGY_BUDGET = {"ma": 0, "ssgd": 0, "onebit": 0, "bmuf": 0, "easgd": 0, "diloco": 0, "adpsgd": 0, "asgd": 0, "hadpsgd": 0}
@@ -39,8 +42,8 @@ WINDOW = 4  # minibatches, a whole number of the periods in which NG-SGD updates
 
 @pytest.fixture
 def store(make_store):
-    """Frames for 40 minibatches of 16 frames, and utterances of 21 frames for chunks; the last minibatches are as large as the others."""
-    make_store([21] * 96, dim=8, num_pdfs=24, name="train")
+    """Frames for 31 minibatches of 32 frames, and utterances of 21 frames for chunks; the last minibatches are as large as the others."""
+    make_store([21] * 48, dim=8, num_pdfs=24, name="train")
     return make_store([21] * 4, dim=8, num_pdfs=24, seed=2, name="dev").path.parent
 
 
