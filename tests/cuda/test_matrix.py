@@ -85,6 +85,18 @@ def test_the_others_too(cuda, make_store, tmp_path, monkeypatch, combination):
     check(cuda, make_store, tmp_path, monkeypatch, *combination)
 
 
+@pytest.mark.parametrize("network", ["lstm", "blstm", "blstm, whole utterances"])
+def test_sequences_are_trained_as_on_a_cpu(cuda, make_store, tmp_path, network):
+    """Padded and recorded, with states carried from one replay to the next."""
+    make_store(LENGTHS, seed=1, name="train")
+    store, kind = make_store([30], seed=2, name="dev").path.parent, network.split(",")[0]
+    options = ["--nnet", kind, *(NETWORKS if network == kind else WHOLE)[kind], "--schedule", "fixed", "--learn-rates", "0.01"]
+    found = train(store, tmp_path / "cuda", *options)
+    assert main(["train", *options, "--device", "cpu", "--num-threads", "1", str(store), str(tmp_path / "cpu")]) == 0
+    assert torch.allclose(found, container.load(tmp_path / "cpu" / "final.pt")["params"], rtol=0, atol=1e-6)
+    assert cuda.kernels["graph"] > 10 or network not in NETWORKS
+
+
 def test_pretraining(cuda, make_store, tmp_path, monkeypatch):
     make_store(LENGTHS, seed=1, name="train")
     store = make_store([30, 40], seed=2, name="dev").path.parent
