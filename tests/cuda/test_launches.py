@@ -31,8 +31,8 @@ BUDGET = {
     "cnn, batch normalisation": ([*CNN, "--batch-norm", "true"], 10),
     "lstm, sgd": (LSTM, 12),
     "lstm, ngsgd": ([*LSTM, *NGSGD], 15),
-    "blstm, chunks, sgd": (BLSTM, 12),
-    "blstm, chunks, ngsgd": ([*BLSTM, *NGSGD], 18),
+    "blstm, chunks, sgd": (BLSTM, 13),
+    "blstm, chunks, ngsgd": ([*BLSTM, *NGSGD], 21),
     "blstm, whole utterances, sgd": (WHOLE, 12),
 }
 SMALL = ["--hid-layers", "2", "--hid-dim", "16", "--splice", "1", "--minibatch-size", "16", "--optimizer", "ngsgd"]
