@@ -1,10 +1,16 @@
-"""The order of the rows of a minibatch of sequences: packed, without padding.
+"""The order of the rows of a minibatch of sequences: packed, without padding, or padded to a shape that many minibatches have.
 
 The layout is time-major: the rows of step 0 first, then those of step 1, and so on. Sequences stand longest first, so that the number of
 rows of a step, `sizes[t]`, never grows, and row k of step t follows row k of step t - 1. No row is padding: whatever sums over rows
 (gradients, NG-SGD's Fisher matrices) sums over frames.
 
     sequences of 3, 2, 2 frames:   a0 b0 c0   a1 b1 c1   a2        sizes 3 3 1
+
+On a GPU the rows of training are padded, so that a recorded step (`optim/optimizer.py`) fits minibatches whose sequences have other
+lengths. The padding stands behind each sequence's frames, and a mask on the device (`Sequences.real`) tells the two apart. The derivatives
+of padding are 0, and NG-SGD's Fisher matrices do not see it: what is trained is the same as without padding.
+
+    padded:   a0 b0 c0   a1 b1 c1   a2 -  -        sizes 3 3 3
 """
 
 from __future__ import annotations
@@ -24,6 +30,9 @@ class Sequences:
     before it is multiplied by. `continues`: the state before step 0 is the one that the minibatch before has left (else zero); `leaves`:
     the step after which the state is left for the next minibatch, -1 for none; `place`: (epoch, split, index) of a minibatch that does
     either.
+
+    `real`: (rows, 1) of 1 where a row is a frame and 0 where it is padding; None where none is padding and rows are packed. `padding`: how
+    many are.
     """
 
     sizes: list[int]
@@ -32,10 +41,8 @@ class Sequences:
     continues: bool = False
     leaves: int = -1
     place: tuple[int, int, int] = (0, 0, 0)
-
-    @property
-    def rows(self) -> int:
-        return sum(self.sizes)
+    real: torch.Tensor | None = None
+    padding: int = 0
 
     def offsets(self) -> list[int]:
         """The first row of each step."""

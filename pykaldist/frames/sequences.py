@@ -8,11 +8,16 @@ streams   truncated BPTT: the utterances, one behind the other in an order drawn
           left; the state is zero where an utterance begins, and for the second part of the few that a stream's edge divides. As nnet1's
           multi-stream training, but that no frame is padding and every epoch has equally many minibatches.
 
+On a GPU minibatches of training are padded (`frames/packed.py`), so that few shapes occur, each of which is recorded once as a CUDA graph:
+chunks to the longest chunk with its context, streams to whole chunks, whole utterances to one of `SHAPES` lengths, those that cost the
+fewest rows. Minibatches with label sequences, of CTC, stay packed, and so do those of cross-validation.
+
 Each frame is trained on once an epoch in all three. Order and cuts come from (seed, epoch, block, split) alone, as in `frames/sampler.py`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import re
@@ -31,6 +36,8 @@ from pykaldist.frames.store import FrameStore
 from pykaldist.options import option
 
 BUCKET = 0.1  # whole utterances whose lengths differ by no more than this share come together
+SHAPES = 8  # lengths to which whole utterances are padded on a GPU
+LENGTHS = 256  # lengths among which these are chosen
 
 
 @dataclass(frozen=True)
@@ -81,20 +88,31 @@ class SequenceOptions:
 
 
 class SequenceSampler(Sampler):
-    """Makes minibatches of sequences, of one split of a partition at the level utterance; otherwise like its base class."""
+    """Makes minibatches of sequences, of one split of a partition at the level utterance; otherwise like its base class.
+
+    `padded`: minibatches of training are padded; without it they are where the device is not the CPU.
+    """
 
     def __init__(self, store: FrameStore, partition: Partition, split: int, options: SequenceOptions, splice: list[int],
-                 shift: torch.Tensor, scale: torch.Tensor, seed: int, device: torch.device, frames: SharedFrames | None = None) -> None:
+                 shift: torch.Tensor, scale: torch.Tensor, seed: int, device: torch.device, frames: SharedFrames | None = None,
+                 padded: bool | None = None) -> None:
         self.options, self.chunk, self._offsets = options, options.parts(), store.offsets
         self._weighted, self._labels, self._label_offsets = store.weights is not None, store.labels, store.label_offsets
         lengths = np.sort(np.diff(store.offsets))
         self._longest, self._most = int(lengths[-1]), int(lengths[-options.num_streams :].sum())
+        whole, labelled = options.sequences == "whole", store.labels is not None
+        self.padded = (device.type != "cpu" if padded is None else padded) and not (whole and labelled)
+        chunk = self.chunk.size if options.sequences == "streams" else min(sum(dataclasses.astuple(self.chunk)), self._longest)
+        self._shapes = cheapest_shapes(lengths, SHAPES) if whole else [chunk]  # steps of padded minibatches
         mean = len(store) / store.manifest.num_utts
         size = options.num_streams * (mean if options.sequences == "whole" else self.chunk.size)
         super().__init__(store, partition, split, max(round(size), 1), splice, shift, scale, seed, device, frames)
+        self._marks = torch.empty(3 * self.training_capacity * self.padded, device=device)
 
     @property
     def capacity(self) -> int:
+        if self.padded and self.options.sequences != "streams":
+            return self.options.num_streams * self._shapes[-1]
         whole = self.chunk.left + self.chunk.size + self.chunk.right
         if self.options.sequences == "chunks":
             return min(self._most, self.options.num_streams * whole)
@@ -144,8 +162,34 @@ class SequenceSampler(Sampler):
         groups = [order[first : first + size] for first in range(0, len(order), size)]
         if generator is not None and self.options.sequences == "whole":
             groups = [groups[i] for i in generator.permutation(len(groups))]
+        gathered = self._padded if self.padded and generator is not None else self._gathered
         for group in groups[start::step]:
-            yield functools.partial(self._gathered, spans[group])
+            yield functools.partial(gathered, spans[group])
+
+    def _padded(self, spans: np.ndarray) -> dict[str, Any]:
+        """The tensors of the rows of spans (S, 4), as `_gathered` has them, padded."""
+        spans = spans[np.argsort(spans[:, 0] - spans[:, 3], kind="stable")]
+        missing = np.full((self.options.num_streams - len(spans), 4), spans[0, 0])  # sequences of no frames
+        first, begin, end, last = np.concatenate([spans, missing]).T
+        steps = next(shape for shape in self._shapes if shape >= last[0] - first[0])
+        frames = first + np.arange(steps)[:, None]
+        trained = (frames >= begin) & (frames < end)
+        return self._in_place(np.minimum(frames, np.maximum(last - 1, first)), frames < last, trained, np.ones_like(trained))
+
+    def _in_place(self, frames: np.ndarray, real: np.ndarray, trained: np.ndarray, kept: np.ndarray, continues: bool = False,
+                  leaves: int = -1) -> dict[str, Any]:
+        """The tensors of a padded minibatch, in buffers that stay in place.
+
+        For each step and each sequence (T, S): the frame, whether it is none of the padding, whether it is trained on, whether the state
+        before it is kept. `continues` and `leaves` as in `Sequences`; without the latter all states are kept.
+        """
+        (steps, size), tensors = frames.shape, self._of_frames(frames.ravel())
+        marks = torch.from_numpy(np.stack([trained, real, kept]).reshape(3, -1).astype(np.float32))
+        weights, is_real, keeps = self._marks[: marks.numel()].view(3, -1).copy_(to_device(marks, self.device))
+        tensors["weights"] = weights.mul_(tensors["weights"]) if self._weighted else weights
+        by_step = dict(enumerate(keeps[:, None].split(size))) if leaves >= 0 else {}
+        return {**tensors, "sequences": Sequences([size] * steps, int(trained.sum()), by_step, continues, leaves, real=is_real[:, None],
+                                                  padding=int((~real).sum()))}
 
     def _gathered(self, spans: np.ndarray) -> dict[str, Any]:
         """The tensors of the rows of spans (S, 4).
@@ -189,6 +233,14 @@ class SequenceSampler(Sampler):
         begins[bounds] = True
         steps = each + bool(longer)
 
+        def padded(first: int) -> dict[str, Any]:
+            t = np.arange(first, first + self.chunk.size)[:, None]
+            own = np.zeros((2, self.options.num_streams), np.int64)  # where each stream begins, and its frames
+            own[:, :streams] = bounds, np.diff(bounds, append=len(tape))
+            real = t < own[1]
+            rows = np.where(real, own[0] + t, 0)
+            return self._in_place(tape[rows], real, real, ~begins[rows] | ~real, first > 0, self.chunk.size - 1)
+
         def gathered(first: int) -> dict[str, Any]:
             span = range(first, min(first + self.chunk.size, steps))
             sizes = [streams if t < each else longer for t in span]
@@ -205,7 +257,29 @@ class SequenceSampler(Sampler):
                     "sequences": Sequences(sizes, len(rows), kept, first > 0, len(sizes) - 1 if whole else -1)}
 
         for first in range(start * self.chunk.size, steps, step * self.chunk.size):
-            yield functools.partial(gathered, first)
+            yield functools.partial(padded if self.padded else gathered, first)
+
+
+def cheapest_shapes(lengths: np.ndarray, count: int) -> list[int]:
+    """Up to `count` lengths, ascending, such that sequences padded to the next of them have the fewest rows.
+
+    They are multiples of the longest one's `LENGTHS`-th part, rounded up.
+    """
+    part = -(-int(lengths.max()) // LENGTHS)
+    shapes, numbers = np.unique(-(-lengths // part) * part, return_counts=True)
+    until = np.concatenate([[0], np.cumsum(numbers)])
+    # cost[i, j]: rows of all sequences longer than shapes[i - 1], and no longer than shapes[j], which they are padded to
+    cost = np.where(np.arange(len(shapes))[:, None] <= np.arange(len(shapes)), (until[None, 1:] - until[:-1, None]) * shapes, np.inf)
+    least, chosen = cost[0], [np.zeros(len(shapes), np.int64)]  # with one shape more each time, of which shapes[j] is the longest
+    for _ in range(1, min(count, len(shapes))):
+        least_before = np.concatenate([[np.inf], least[:-1]])[:, None] + cost
+        chosen.append(least_before.argmin(0))
+        least = least_before.min(0)
+    found, last = [], len(shapes) - 1
+    for first in reversed(chosen):
+        found.append(int(shapes[last]))
+        last = first[last] - 1
+    return found[::-1]
 
 
 def _cut(begins: np.ndarray, ends: np.ndarray, chunk: Chunk | None) -> np.ndarray:

@@ -8,6 +8,8 @@ use arithmetic operators and the functions of this module hold for both.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -22,6 +24,11 @@ def factor(value: Tensor) -> Factor:
 def least(a: Factor, b: Factor) -> Factor:
     """The lesser of two factors of one kind."""
     return torch.minimum(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else min(a, b)
+
+
+def exponential(x: Factor) -> Factor:
+    """The exponential function of a factor."""
+    return torch.exp(x) if isinstance(x, Tensor) else math.exp(x)
 
 
 def taken_in(x: Tensor, by: Factor) -> tuple[Tensor, float]:

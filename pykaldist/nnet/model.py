@@ -104,6 +104,11 @@ class Model:
         return any(component.recurrent for component in self.components)
 
     @property
+    def recurrent_layers(self) -> int:
+        """How many components go through the steps of sequences one after the other."""
+        return sum(component.recurrent for component in self.components)
+
+    @property
     def maps(self) -> list[AffineMap]:
         """Every component's affine maps, from the input to the output."""
         return [m for component in self.components for m in component.maps]
@@ -167,7 +172,8 @@ class Model:
         if self.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             buffers.recorded = True
         if sequences is not None:
-            sequences = self._followed(sequences)
+            sequences = dataclasses.replace(sequences, continues=self.continues(sequences))
+            self.left_by(sequences)
         if changed and self.narrow:
             self._working.copy_(self.params)
         self._run = run = Pass(training or generator is not None, generator, sequences)
@@ -221,22 +227,23 @@ class Model:
 
         return later
 
-    def _followed(self, sequences: Sequences) -> Sequences:
-        """The sequences of a minibatch; they begin with a zero state unless the state there is that of the minibatch before.
+    def continues(self, sequences: Sequences) -> bool:
+        """Whether a minibatch begins with the state that is there: where it has to, and that is the state of the minibatch before.
 
-        That happens where workers take minibatches from one another's part of the data, and in a run resumed with other workers.
+        It is another one's where workers take minibatches from one another's part of the data, and in a run resumed with other workers.
         """
         epoch, split, index = sequences.place
-        if sequences.continues and self._place != (epoch, split, index - 1):
-            sequences = dataclasses.replace(sequences, continues=False)
+        return sequences.continues and self._place == (epoch, split, index - 1)
+
+    def left_by(self, sequences: Sequences) -> None:
+        """Note whose state is there after a minibatch. `forward` does; so does whoever replays a recorded one."""
         if sequences.leaves >= 0:
             self._place = sequences.place
-        return sequences
 
     def state_dict(self) -> dict[str, Any]:
         """What the model keeps from one minibatch to the next."""
         carried = [state for component in self.components if component.recurrent for state in component.carried()]
-        return {"place": self._place, "carried": carried}
+        return {"place": self._place, "carried": [None if self._place is None else state for state in carried]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._place = None if state["place"] is None else tuple(state["place"])

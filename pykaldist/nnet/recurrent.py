@@ -138,6 +138,13 @@ def _parts(flat: Tensor, n: int, widths: list[int]) -> list[Tensor]:
     return parts
 
 
+def _kept_in(place: tuple[Tensor, Tensor] | None, state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Copy a state to where another of its shape lies, if there is one; returns the copy."""
+    if place is None or (place[0].shape, place[0].dtype) != (state[0].shape, state[0].dtype):
+        return state[0].clone(), state[1].clone()
+    return place[0].copy_(state[0]), place[1].copy_(state[1])
+
+
 class Direction:
     """One direction of an LSTM layer. `reverse`: backward in time."""
 
@@ -157,8 +164,10 @@ class Direction:
         self._factor_widths = [4 * c, c * bool(shape.projection_dim), input_dim + shape.output_dim]
         self.factor_dim = sum(self._factor_widths)
         self.flops = sum(2 * m.input_dim * m.output_dim for m in self.maps)
-        self.carried: tuple[Tensor, Tensor] | None = None  # outputs and cells that the last minibatch has left
-        self._started: tuple[Tensor, Tensor] | None = None  # those that it began with
+        # Outputs and cells that the last minibatch has left; those that it began with; and where these lie. All stay in place.
+        self.carried: tuple[Tensor, Tensor] | None = None
+        self._started: tuple[Tensor, Tensor] | None = None
+        self._copies: tuple[Tensor, Tensor] | None = None
 
     def specs(self) -> list[ParameterSpec]:
         names = [("weight", (self.gates.output_dim, self.gates.input_dim)), ("bias", (self.gates.output_dim,))]
@@ -185,6 +194,10 @@ class Direction:
         gates, _, _, hidden, _, inputs = self._memory(memory, n)
         return [gates, hidden, inputs]
 
+    def leave(self, outputs: Tensor, cells: Tensor) -> None:
+        """Keep a state for the next minibatch, in the place of the one before."""
+        self.carried = _kept_in(self.carried, (outputs, cells))
+
     def _steps(self, sequences: Sequences) -> Iterator[tuple[slice, slice | None, int, Tensor | None]]:
         """Iterate over time steps, in the order of computation.
 
@@ -196,7 +209,10 @@ class Direction:
             rows = slice(offsets[t], offsets[t] + sizes[t])
             linked = 0 if before is None else min(sizes[t], sizes[before])
             previous = None if before is None else slice(offsets[before], offsets[before] + linked)
-            yield rows, previous, linked, sequences.kept.get(t)
+            kept = sequences.kept.get(t)
+            if self.reverse and previous is not None and sequences.real is not None:
+                kept = sequences.real[previous]  # what stands behind a sequence's frames has no state
+            yield rows, previous, linked, kept
             before = t
 
     def forward(self, x: Tensor, y: Tensor, sequences: Sequences, memory: Tensor, factors: Tensor) -> None:
@@ -205,7 +221,9 @@ class Direction:
         gates, cells, tanh, _, before, _ = self._memory(memory, n)
         hidden = self._factors(memory, factors, n)[1] if self.w_p is not None else y
         peepholes = [p.to(cells.dtype) for p in self.peepholes]
-        self._started = self.carried if sequences.continues and not self.reverse else None
+        self._started = None
+        if sequences.continues and self.carried is not None:
+            self._started = self._copies = _kept_in(self._copies, self.carried)
         affine(x, self.w_x, self.bias, gates)
         recurrent, clip = self.w_r.t(), self.shape.cell_clip
         for rows, previous, linked, kept in self._steps(sequences):
@@ -241,7 +259,7 @@ class Direction:
         if sequences.leaves >= 0 and not self.reverse:
             start = sum(sequences.sizes[: sequences.leaves])
             last = slice(start, start + sequences.sizes[sequences.leaves])
-            self.carried = y[last].clone(), cells[last].clone()
+            self.leave(y[last], cells[last])
 
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, sequences: Sequences, memory: Tensor, factors: Tensor) -> None:
         """Compute the derivatives through time: overwrites `dy` with those of the outputs.
@@ -343,7 +361,9 @@ class Lstm(Component):
         return [self.direction.carried]
 
     def set_carried(self, state: list[tuple[Tensor, Tensor] | None]) -> None:
-        (self.direction.carried,) = state
+        (own,) = state
+        if own is not None:
+            self.direction.leave(*own)
 
 
 class Blstm(Component):
@@ -402,4 +422,6 @@ class Blstm(Component):
         return [self.directions[0].carried]
 
     def set_carried(self, state: list[tuple[Tensor, Tensor] | None]) -> None:
-        (self.directions[0].carried,) = state
+        (own,) = state
+        if own is not None:
+            self.directions[0].leave(*own)

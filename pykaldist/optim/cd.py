@@ -20,6 +20,7 @@ from torch import Tensor
 
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Minibatch
+from pykaldist.nnet.factor import Factor
 from pykaldist.nnet.gemm import root_
 from pykaldist.nnet.rbm import ContrastiveDivergence
 from pykaldist.optim.optimizer import Optimizer
@@ -88,12 +89,12 @@ class Cd(Optimizer):
         super().apply(gradient, learn_rate, frames)
         self.frames += frames
 
-    def _apply(self, gradient: Tensor, frames: int) -> None:
-        self._update(gradient, frames)
+    def _apply(self, gradient: Tensor) -> None:
+        self._update(gradient, self._frames)
 
     def _step(self, minibatch: Minibatch, totals: Tensor) -> None:
         self.learner.gradient(minibatch, self._gradient, 0.0, totals)
-        self._update(self._gradient, len(minibatch))
+        self._update(self._gradient, self._frames)
 
     def _set_momentum(self) -> None:
         momentum = self.momentum()
@@ -101,7 +102,7 @@ class Cd(Optimizer):
             self._momentum.fill_(momentum)
             self._host_momentum = momentum
 
-    def _update(self, gradient: Tensor, frames: int) -> None:
+    def _update(self, gradient: Tensor, frames: Factor) -> None:
         """Make the update of this file's head; the momentum is part of it, and the gradient comes without."""
         rbm = self.learner.model
         rate = self.rate * self.rate_factor * (1.0 - self._momentum)
@@ -113,7 +114,7 @@ class Cd(Optimizer):
             self._guard(rbm.views(gradient)[0][3], frames * rbm.input_dim)
         params.sub_(velocity)
 
-    def _guard(self, moments: Tensor, values: int) -> None:
+    def _guard(self, moments: Tensor, values: Factor) -> None:
         """Apply the guard. `moments`: sum and sum of squares of `values` values of the data, then of the reconstruction."""
         rbm = self.learner.model
         mean, square = (moments.view(2, 2) / values).unbind(1)

@@ -83,6 +83,24 @@ def new_share(rows: int, num_samples_history: float) -> float:
     return min(0.9, 1.0 - math.exp(-rows / num_samples_history))
 
 
+def new_weight(rows: int, num_samples_history: float) -> float:
+    """The weight eta / (N (1 - eta)) of a minibatch's sums over its N rows in M."""
+    eta = new_share(rows, num_samples_history)
+    return eta / (rows * (1.0 - eta))
+
+
+@dataclass(eq=False)
+class Frames:
+    """The rows of a padded minibatch that are frames: `real` (n, 1) is 1 for these and 0 for padding, whose rows hold zeros.
+
+    `count`: their number; `weight`: the `new_weight` of so many.
+    """
+
+    real: Tensor
+    count: Factor
+    weight: Factor
+
+
 def fisher_update(gram: np.ndarray, trace: float, rows: int, spectrum: Spectrum, num_samples_history: float) -> FisherUpdate:
     """Update a Fisher model: from M M^T (rank, rank) and tr(X X^T) of a minibatch of `rows` rows to the next model, all in float64.
 
@@ -151,8 +169,8 @@ class OnlineNaturalGradient:
     The rows come with `columns` columns, `dim` where it is not given; those beyond `dim` hold zeros and stay so. `rank` is limited to the
     dimension less one; a dimension of one is left as it is.
 
-    For each minibatch: `precondition`; where `collecting` is true, `finish(update())`, then or some minibatches later; `advance`. Nothing
-    but `update` and `finish` waits for the device, and they alone change the model.
+    For each minibatch, with its `Frames` where it is padded: `precondition`; where `collecting` is true, `finish(update())`, then or some
+    minibatches later; `advance`. Nothing but `update` and `finish` waits for the device, and they alone change the model.
     """
 
     _delivered = False  # while `finish` is told so
@@ -191,7 +209,7 @@ class OnlineNaturalGradient:
         """Count a minibatch: go on to the next one."""
         self.calls += 1
 
-    def start(self, x: Tensor) -> None:
+    def start(self, x: Tensor, frames: Frames | None = None) -> None:
         """Make the first model from the first minibatch; to be called once, before it is preconditioned."""
         if self.rank == 0:
             return
@@ -204,7 +222,7 @@ class OnlineNaturalGradient:
         self._set_spectrum(spectrum)
         for _ in range(1 if x.shape[0] <= self.rank else START_PASSES):
             self._energy(x)
-            self._collect(x, self._project(x, self._like(x)))
+            self._collect(x, self._project(x, self._like(x)), frames)
             self.finish(self.update())
 
     def _like(self, x: Tensor) -> Tensor:
@@ -223,7 +241,7 @@ class OnlineNaturalGradient:
         """Compute tr(X X^T), into its place among the statistics."""
         return energy(x, self._trace)
 
-    def precondition(self, x: Tensor) -> tuple[Tensor, Factor]:
+    def precondition(self, x: Tensor, frames: Frames | None = None) -> tuple[Tensor, Factor]:
         """Precondition a minibatch: x (n, columns) becomes Xhat, which is to be multiplied by gamma.
 
         Returns (row norms of Xhat (n,), gamma, which is 0 for silence).
@@ -233,17 +251,18 @@ class OnlineNaturalGradient:
         before, w = self._energy(x), self._like(x)
         h = self._project(x, w)
         if self.collecting:
-            self._collect(x, h)
+            self._collect(x, h, frames)
         accumulate(x, h.t(), w, 1.0, -1.0)
         norms = row_norms(x, self.w.dtype)
         return norms, (factor(before) / (factor(torch.dot(norms, norms)) + TINY)) ** 0.5
 
-    def _collect(self, x: Tensor, h: Tensor) -> None:
+    def _collect(self, x: Tensor, h: Tensor, frames: Frames | None) -> None:
         """Take the statistics of a minibatch, beside its `_energy`."""
-        rows = x.shape[0]
-        eta = new_share(rows, self.num_samples_history)
+        rows: Factor = x.shape[0] if frames is None else frames.count
+        weight = new_weight(x.shape[0], self.num_samples_history) if frames is None else frames.weight
         torch.mul(self.w, self._shifted, out=self.m)
-        accumulate(self._m, h, x, 1.0, eta / (rows * (1.0 - eta)))
+        h, alpha = (h * weight, 1.0) if isinstance(weight, Tensor) else (h, weight)
+        accumulate(self._m, h, x, 1.0, alpha)
         product(self.m, self.m.t(), self._gram)
         self._rows.fill_(rows)
 

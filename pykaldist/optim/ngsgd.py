@@ -36,7 +36,7 @@ from pykaldist.nnet.factor import Factor, factor, least, taken_in
 from pykaldist.nnet.gemm import accumulate, accumulate_affine, aligned
 from pykaldist.nnet.learner import Learner
 from pykaldist.nnet.model import Model
-from pykaldist.optim.natural_gradient import FIRST_UPDATES, TINY, FisherUpdate, OnlineNaturalGradient
+from pykaldist.optim.natural_gradient import FIRST_UPDATES, TINY, FisherUpdate, Frames, OnlineNaturalGradient, new_weight
 from pykaldist.optim.optimizer import Optimizer, OptimizerOptions
 from pykaldist.options import option
 
@@ -116,14 +116,18 @@ class NgSgd(Optimizer):
         self._state_of = dict(zip(model.maps, self.states, strict=True))
         self._sides = [side for state in self.states for side in (state.input, state.output) if side.rank > 0]
         self.delayed = DelayedUpdates(self._sides) if model.device.type == "cuda" else None
+        self._padded: Frames | None = None  # the frames of the minibatch at hand, where it is padded
+        self._count: Factor = factor(model.params.new_zeros(()))
+        self._weight: Factor = factor(model.params.new_zeros(()))
+        self._host_count = 0
 
     def local_step(self, minibatch: Minibatch, learn_rate: float, totals: Tensor) -> None:
-        self._before_step()
+        self._before_step(minibatch)
         super().local_step(minibatch, learn_rate, totals)
         self._after_step()
 
     def gradient(self, minibatch: Minibatch, grads: Tensor, totals: Tensor) -> None:
-        self._before_step()
+        self._before_step(minibatch)
         super().gradient(minibatch, grads, totals)
         self._after_step()
 
@@ -140,15 +144,17 @@ class NgSgd(Optimizer):
     def _rule(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float, *,
               spent: Tensor | None = None, by: Factor = 1.0) -> None:
         """The gradient rule: the natural gradient, its minibatch's part times `by`."""
-        state = self._state_of[map]
+        state, frames = self._state_of[map], self._padded
         if state.output.calls == 0:
-            state.output.start(dy)
-        rows = x.shape[0]
-        y_norms, y_scale = state.output.precondition(dy)
+            state.output.start(dy, frames)
+        rows: Factor = x.shape[0] if frames is None else frames.count
+        y_norms, y_scale = state.output.precondition(dy, frames)
         x = state.with_ones(x, spent, self.model)
+        if frames is not None:
+            x.mul_(frames.real)
         if state.input.calls == 0:
-            state.input.start(x)
-        x_norms, x_scale = state.input.precondition(x)
+            state.input.start(x, frames)
+        x_norms, x_scale = state.input.precondition(x, frames)
         scale = x_scale * y_scale
         if self.options.max_change_per_sample > 0.0:
             change = factor(torch.dot(x_norms, y_norms)) * self.rate * map.learn_rate_coef
@@ -159,9 +165,25 @@ class NgSgd(Optimizer):
         else:
             accumulate(weight, dy.t(), x[:, : map.input_dim], beta, alpha * map.learn_rate_coef)
 
-    def _before_step(self) -> None:
+    def _before_step(self, minibatch: Minibatch) -> None:
         if self.delayed is not None:
             self.delayed.before_step(bool(self._kind()))
+        sequences = minibatch.sequences
+        self._padded = None
+        if sequences is not None and sequences.real is not None:
+            self._set_count(len(minibatch.inputs) - sequences.padding)
+            self._padded = Frames(sequences.real, self._count, self._weight)
+
+    def _set_count(self, count: int) -> None:
+        """Set the number of frames of a padded minibatch, which on a GPU recorded steps read."""
+        if count == self._host_count:
+            return
+        self._host_count, weight = count, new_weight(count, self.options.num_samples_history)
+        if isinstance(self._count, Tensor) and isinstance(self._weight, Tensor):
+            self._count.fill_(count)
+            self._weight.fill_(weight)
+        else:
+            self._count, self._weight = count, weight
 
     def _after_step(self) -> None:
         if self._kind():

@@ -22,12 +22,12 @@ over frames of one worker or of many, they become running means: w <- w + (1 - e
 
 On a GPU the launching of a step's hundred small kernels costs more than a small network's arithmetic. So a step is recorded as a CUDA graph
 the third time that its kind comes, and replayed from then on; what changes from step to step (minibatch, rate) lies in buffers that
-stay in place. Likewise the two halves of a step, gradient and update, where a strategy sends gradients.
+stay in place. Likewise the two halves of a step, gradient and update, where a strategy sends gradients. Minibatches of sequences have few
+kinds as they are padded (`frames/sequences.py`); those of CTC are not, and its steps run as they are.
 """
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -40,7 +40,7 @@ from torch import Tensor
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.nnet.components import AffineMap, outer_product
-from pykaldist.nnet.factor import Factor, add_multiple, factor
+from pykaldist.nnet.factor import Factor, add_multiple, exponential, factor
 from pykaldist.nnet.learner import Learner
 from pykaldist.options import option
 
@@ -103,6 +103,8 @@ class Optimizer:
         self.rate: Factor = factor(self.model.params.new_zeros(()))
         self._minus_rate = -self.rate
         self._host_rate = 0.0
+        self._frames: Factor = factor(self.model.params.new_zeros(()))  # over which the gradient is summed
+        self._host_frames = 0.0
         mapped = sum(part.stop - part.start for part in self.model.map_slices())
         self._statistics = self.model.statistics()
         maps = self.model.map_slices()
@@ -112,8 +114,6 @@ class Optimizer:
         self._fused = self.fused_step and not self._bounded and options.momentum == 0.0 and options.l2_penalty == 0.0 \
             and mapped == len(self.model.params)
         self._graphs: _StepGraphs | None = _StepGraphs() if self.model.device.type == "cuda" else None
-        self._frames_matter = bool(self._statistics) or options.l2_penalty > 0.0 or getattr(options, "l1_penalty", 0.0) > 0.0 \
-            or any(getattr(type(self), name) is not getattr(Optimizer, name) for name in UPDATE)
         self._part_of = dict(zip(self.model.maps, maps, strict=True))
         weights = [v for component in self.model.views(self.model.params) for v in component if v.dim() == 2]
         self._weights = list(zip(weights, [m.learn_rate_coef for m in self.model.maps], strict=True))
@@ -121,6 +121,7 @@ class Optimizer:
     def local_step(self, minibatch: Minibatch, learn_rate: float, totals: Tensor) -> None:
         """Make the gradient of a minibatch and update the model. Nothing is read back from the device."""
         self.set_rate(learn_rate)
+        self._set_frames(len(minibatch))
         self._with_minibatch(minibatch, (totals,), lambda: self._step(minibatch, totals))
 
     def gradient(self, minibatch: Minibatch, grads: Tensor, totals: Tensor) -> None:
@@ -130,37 +131,47 @@ class Optimizer:
     def apply(self, gradient: Tensor, learn_rate: float, frames: int) -> None:
         """Update the model by a gradient made elsewhere, summed over `frames` frames, which may be changed."""
         self.set_rate(learn_rate)
-        self.recorded((gradient.data_ptr(), frames if self._frames_matter else 0), lambda: self._apply(gradient, frames))
+        self._set_frames(frames)
+        self.recorded((gradient.data_ptr(),), lambda: self._apply(gradient))
 
-    def recorded(self, kind: tuple[float, ...], work: Callable[[], None], generator: torch.Generator | None = None) -> None:
+    def recorded(self, kind: tuple[float, ...], work: Callable[[], None], generator: torch.Generator | None = None,
+                 steps: int = 0) -> None:
         """Do work on the device. On a GPU it is recorded as a CUDA graph the third time that its kind comes, and replayed from then on.
 
-        So all that differs between two works of one kind lies in tensors that stay in place. `generator` is what it draws from.
+        So all that differs between two works of one kind lies in tensors that stay in place. `generator` is what it draws from; `steps`:
+        the time steps of recurrent layers, which make a graph large.
         """
         if self._graphs is None:
             work()
         else:
-            self._graphs.run(kind, work, generator)
+            self._graphs.run(kind, work, generator, steps)
 
     def _with_minibatch(self, minibatch: Minibatch, tensors: tuple[Tensor, ...], work: Callable[[], None]) -> None:
-        """Do work with a minibatch and tensors that stay in place, recorded unless the minibatch has sequences."""
-        if self._graphs is None or minibatch.sequences is not None:
+        """Do work with a minibatch and tensors that stay in place, recorded unless the minibatch has sequences that are not padded."""
+        sequences = minibatch.sequences
+        if self._graphs is None or (sequences is not None and sequences.real is None):
             work()
-        else:
-            kind = (self._kind(), *minibatch.addresses(), *(tensor.data_ptr() for tensor in tensors))
+            return
+        kind: tuple[float, ...] = (self._kind(), *minibatch.addresses(), *(tensor.data_ptr() for tensor in tensors))
+        if sequences is None:
             self.recorded(kind, work, self.learner.training_generator(minibatch))
+            return
+        steps = len(sequences.sizes)
+        kind = (*kind, steps, self.model.continues(sequences), sequences.leaves)
+        self.recorded(kind, work, self.learner.training_generator(minibatch), steps * self.model.recurrent_layers)
+        self.model.left_by(sequences)
 
     def _gradient_alone(self, minibatch: Minibatch, grads: Tensor, totals: Tensor) -> None:
         """The part of `gradient` that runs on the device."""
         self.learner.gradient(minibatch, grads, 0.0, totals, self._rule)
 
-    def _apply(self, gradient: Tensor, frames: int) -> None:
+    def _apply(self, gradient: Tensor) -> None:
         """The part of `apply` that runs on the device."""
         velocity = gradient
         if self.options.momentum > 0.0:
             velocity = torch.add(gradient, self.velocity, alpha=self.options.momentum, out=self.velocity)
-        self._follow(velocity, frames)
-        self._update(velocity, frames)
+        self._follow(velocity, self._frames)
+        self._update(velocity, self._frames)
 
     @property
     def additive(self) -> bool:
@@ -180,11 +191,11 @@ class Optimizer:
         """The part of `local_step` that runs on the device."""
         if self._fused:
             self.learner.gradient(minibatch, self.model.params, 1.0, totals, self._update_map)
-            self._constrain(len(minibatch))
+            self._constrain(self._frames)
         else:
             self.learner.gradient(minibatch, self.velocity, self.options.momentum, totals, self._rule)
-            self._follow(self.velocity, len(minibatch))
-            self._update(self.velocity, len(minibatch))
+            self._follow(self.velocity, self._frames)
+            self._update(self.velocity, self._frames)
 
     def _rule(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float, *,
               spent: Tensor | None = None, by: Factor = 1.0) -> None:
@@ -212,7 +223,17 @@ class Optimizer:
         else:
             self.rate, self._minus_rate = learn_rate, -learn_rate
 
-    def _update(self, gradient: Tensor, frames: int) -> None:
+    def _set_frames(self, frames: float) -> None:
+        """Set the number of frames over which the gradient of what follows is summed."""
+        if frames == self._host_frames:
+            return
+        self._host_frames = frames
+        if isinstance(self._frames, Tensor):
+            self._frames.fill_(frames)
+        else:
+            self._frames = frames
+
+    def _update(self, gradient: Tensor, frames: Factor) -> None:
         """Make the update: params <- params - rate * gradient, within the bounds on change, and the penalties.
 
         `gradient` is flat, like the parameters, summed over `frames` frames, and has the momentum in it. A subclass overrides this to make
@@ -234,20 +255,20 @@ class Optimizer:
             self.model.params[part].addcmul_(gradient[part], step, value=-1.0)
         self._constrain(frames)
 
-    def _follow(self, velocity: Tensor, frames: int) -> None:
+    def _follow(self, velocity: Tensor, frames: Factor) -> None:
         """Update the statistics, whose sums over the minibatch stand in the velocity."""
         for part in self._statistics:
-            share = 1.0 - math.exp(-frames / STATISTICS_FRAMES)
+            share = 1.0 - exponential(-frames / STATISTICS_FRAMES)
             self.model.params[part].lerp_(velocity[part].div_(frames), share)
             velocity[part].zero_()
 
-    def _decay(self, frames: int) -> None:
+    def _decay(self, frames: Factor) -> None:
         """Apply the L2 penalty."""
         if self.options.l2_penalty > 0.0:
             for weight, coef in self._weights:
                 weight.mul_(1.0 - self.rate * (coef * self.options.l2_penalty * frames))
 
-    def _constrain(self, frames: int) -> None:
+    def _constrain(self, frames: Factor) -> None:
         """Apply the L1 penalty and max-norm."""
         if self.options.l1_penalty > 0.0:
             for weight, coef in self._weights:
@@ -303,22 +324,25 @@ class _StepGraphs:
     """CUDA graphs of steps, by kind: a step is run twice as it is, recorded the third time, and replayed after that."""
 
     WARM_UP = 2
-    LIMIT = 16  # kinds recorded; others run as they are
+    LIMIT = 24  # kinds recorded; others run as they are
+    STEPS = 1 << 15  # of recurrent layers, in all graphs: each is some forty kernels
 
     def __init__(self) -> None:
         self._pool = _SharedPool.current()
         self._seen: dict[tuple[float, ...], int] = {}
         self._recorded: dict[tuple[float, ...], torch.cuda.CUDAGraph] = {}
+        self._steps = 0
 
-    def run(self, kind: tuple[float, ...], step: Callable[[], None], generator: torch.Generator | None) -> None:
-        """Run or replay a step. `generator`, seeded for this minibatch, is what the step draws from, if it does."""
+    def run(self, kind: tuple[float, ...], step: Callable[[], None], generator: torch.Generator | None, steps: int = 0) -> None:
+        """Run or replay a step. `generator`, seeded for this minibatch, is what the step draws from, if it does; `steps`: in time."""
         if kind in self._recorded:
             self._recorded[kind].replay()
             return
         self._seen[kind] = self._seen.get(kind, 0) + 1
-        if self._seen[kind] <= self.WARM_UP or len(self._recorded) == self.LIMIT:
+        if self._seen[kind] <= self.WARM_UP or len(self._recorded) >= self.LIMIT or self._steps + steps > self.STEPS:
             step()
             return
+        self._steps += steps
         graph = torch.cuda.CUDAGraph()
         if generator is not None:
             graph.register_generator_state(generator)

@@ -10,26 +10,30 @@ from emulated_cuda import EmulatedCuda, streams
 from trained import train, waits_of_steps
 
 from pykaldist.cli import main
+from pykaldist.nnet import recurrent
 from pykaldist.nnet.objective import CrossEntropy
-from pykaldist.optim.ngsgd import DelayedUpdates
+from pykaldist.optim.natural_gradient import new_weight
+from pykaldist.optim.ngsgd import DelayedUpdates, NgSgd
 from pykaldist.optim.optimizer import Optimizer, _StepGraphs
 from pykaldist.parallel.fabric.worker import Worker
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(torch.cuda.is_available(), reason="a real CUDA device is there")]
 
-DNN = ["--hid-layers", "2", "--hid-dim", "8", "--splice", "1", "--minibatch-size", "10", "--schedule", "exponential",
-       "--learn-rate", "0.01", "--num-epochs", "2"]
+SCHEDULE = ["--schedule", "exponential", "--learn-rate", "0.01", "--num-epochs", "2"]
+DNN = ["--hid-layers", "2", "--hid-dim", "8", "--splice", "1", "--minibatch-size", "10", *SCHEDULE]
+LSTM = ["--nnet", "lstm", "--hid-layers", "1", "--hid-dim", "4", "--num-streams", "6", "--chunk", "4", *SCHEDULE]
+BLSTM = ["--nnet", "blstm", "--hid-layers", "1", "--hid-dim", "4", "--num-streams", "4", "--chunk", "2-5+2", *SCHEDULE]
 
 
 @pytest.fixture
 def run(make_store, tmp_path, monkeypatch):
-    """`run(*options, limit=16)`: the parameters of a trained network; with a limit of 0 no step is recorded."""
+    """`run(*options, network=DNN, limit=16)`: the parameters of a trained network; with a limit of 0 no step is recorded."""
     make_store([20, 35, 50, 44, 60, 31], seed=1, name="train")
     store = make_store([30, 40], seed=2, name="dev").path.parent
 
-    def trained(*options: str, limit: int = 16) -> torch.Tensor:
+    def trained(*options: str, network: list[str] = DNN, limit: int = 16) -> torch.Tensor:
         monkeypatch.setattr(_StepGraphs, "LIMIT", limit)
-        return train(store, tmp_path / f"exp{limit}", *DNN, *options)
+        return train(store, tmp_path / f"exp{limit}", *network, *options)
 
     return trained
 
@@ -54,6 +58,32 @@ def test_a_rate_on_the_host(run, monkeypatch):
 
     monkeypatch.setattr(Optimizer, "set_rate", set_rate)
     assert not torch.equal(run(), run(limit=0))
+
+
+def test_a_number_of_frames_baked_into_a_graph(run, monkeypatch):
+    options = ("--optimizer", "ngsgd")
+    assert torch.equal(run(*options, network=BLSTM), run(*options, network=BLSTM, limit=0))
+
+    def set_count(self, count):
+        self._count, self._weight = count, new_weight(count, self.options.num_samples_history)
+
+    monkeypatch.setattr(NgSgd, "_set_count", set_count)
+    assert not torch.equal(run(*options, network=BLSTM), run(*options, network=BLSTM, limit=0))
+
+
+def test_a_penalty_of_another_number_of_frames(run, monkeypatch):
+    def set_frames(self, frames):
+        self._frames = frames
+
+    monkeypatch.setattr(Optimizer, "_set_frames", set_frames)
+    options = ("--l2-penalty", "0.01")
+    assert not torch.equal(run(*options, network=BLSTM), run(*options, network=BLSTM, limit=0))
+
+
+def test_a_state_that_moves(run, monkeypatch):
+    monkeypatch.setattr(recurrent, "_kept_in", lambda place, state: (state[0].clone(), state[1].clone()))
+    with pytest.raises(RuntimeError, match="memory that has been freed"):
+        run(network=LSTM)
 
 
 @pytest.mark.gpu(devices=2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -11,19 +13,19 @@ from hypothesis import strategies as st
 from pykaldist.errors import UserError
 from pykaldist.frames.packed import packed_grid
 from pykaldist.frames.sampler import Partition
-from pykaldist.frames.sequences import Chunk, SequenceOptions, SequenceSampler, windows
+from pykaldist.frames.sequences import Chunk, SequenceOptions, SequenceSampler, cheapest_shapes, windows
 
 CPU = torch.device("cpu")
 LENGTHS = [13, 5, 21, 1, 8, 34, 9]
 HOW = {"whole": SequenceOptions("whole", 3), "chunks": SequenceOptions("chunks", 3, "2-5+4"), "streams": SequenceOptions("streams", 3, "4")}
 
 
-def sampler(store, options, splits=1, blocks=1, split=0):
+def sampler(store, options, splits=1, blocks=1, split=0, padded=False):
     """Inputs are the frames' numbers in the store, so that a row says which it is."""
     numbered = np.arange(len(store), dtype=np.float32)[:, None].repeat(store.manifest.dim, 1)
     store.feats = numbered
     dim, partition = store.manifest.dim, Partition(store, splits, blocks, "utterance")
-    return SequenceSampler(store, partition, split, options, [0], torch.zeros(dim), torch.ones(dim), 3, CPU)
+    return SequenceSampler(store, partition, split, options, [0], torch.zeros(dim), torch.ones(dim), 3, CPU, padded=padded)
 
 
 def rows(minibatch):
@@ -144,6 +146,57 @@ def test_windows_cover_an_utterance_with_the_overlap_that_is_asked_for(frames, s
     assert counts.min() >= 1 and counts.max() <= -(-size // (size - overlap))
     if overlap == 0:
         assert counts.max() == 1
+
+
+@pytest.mark.parametrize("how", sorted(HOW))
+@pytest.mark.parametrize("extras", [(), ("weights",)])
+def test_padded_minibatches_have_the_same_frames_in_few_shapes(make_store, how, extras):
+    store = make_store(LENGTHS * 4, extras=extras)
+    packed, padded = sampler(store, HOW[how], blocks=2), sampler(store, HOW[how], blocks=2, padded=True)
+    shapes, addresses, padding = set(), set(), 0
+    for one, other in zip(packed.epoch(1), padded.epoch(1), strict=True):
+        assert (len(one), one.index, one.last, one.seed) == (len(other), other.index, other.last, other.seed)
+        s, real = other.sequences, other.sequences.real[:, 0].bool()
+        assert len(other.inputs) == sum(s.sizes) <= padded.training_capacity and set(s.sizes) == {3}
+        assert s.continues == one.sequences.continues and s.padding == int((~real).sum()) and not other.weights[~real].any()
+        shapes.add(len(s.sizes))
+        addresses.add((other.inputs.data_ptr(), other.weights.data_ptr(), s.real.data_ptr() - 4 * len(other.inputs)))
+        padding += s.padding
+        (frames, weights, step, sequence), (own, own_weights, own_step, own_sequence) = rows(one), rows(other)
+        places = list(zip(own_step[real], own_sequence[real], strict=True))
+        assert dict(zip(zip(step, sequence, strict=True), zip(frames, weights, strict=True), strict=True)) == \
+            dict(zip(places, zip(own[real], own_weights[real], strict=True), strict=True))
+        for t, kept in s.kept.items():
+            there, begins = step == t, one.sequences.kept.get(t)
+            if t or s.continues:
+                assert kept[: there.sum(), 0].tolist() == ([1.0] * int(there.sum()) if begins is None else begins[:, 0].tolist())
+        assert bool(s.kept) == (how == "streams") and (s.leaves == len(s.sizes) - 1 or not s.kept)
+    assert len(shapes) <= {"whole": 7, "chunks": 1, "streams": 1}[how] and len(addresses) == 1 and padding
+
+
+def test_label_sequences_and_cross_validation_stay_packed(make_store):
+    labelled = sampler(make_store(LENGTHS, extras=("labels",)), HOW["whole"], padded=True)
+    assert all(m.sequences.real is None and m.labels is not None for m in labelled.epoch(0))
+    for options in HOW.values():
+        assert all(m.sequences.real is None for m in sampler(make_store(LENGTHS), options, padded=True).in_order())
+
+
+@given(lengths=st.lists(st.integers(1, 12), min_size=1, max_size=10), count=st.integers(1, 4))
+def test_the_cheapest_shapes(lengths, count):
+
+    def padded_rows(shapes):
+        return sum(min(shape for shape in shapes if shape >= length) for length in lengths)
+
+    found, different = cheapest_shapes(np.array(lengths), count), sorted(set(lengths))
+    assert found == sorted(set(found)) and found[-1] == different[-1] and len(found) == min(count, len(different))
+    others = itertools.combinations(different[:-1], len(found) - 1)
+    assert padded_rows(found) == min(padded_rows((*other, different[-1])) for other in others)
+
+
+def test_the_shapes_of_long_utterances():
+    lengths = np.arange(1, 3001)
+    shapes = cheapest_shapes(lengths, 8)
+    assert len(shapes) == 8 and all(shape % 12 == 0 for shape in shapes) and 3000 <= shapes[-1] < 3012
 
 
 def test_packed_grid():

@@ -51,6 +51,15 @@ def test_all_workers_of_a_process_record_into_one_pool(pools):
     assert pools == [0] * 96
 
 
+def test_graphs_of_long_sequences_are_limited(pools, monkeypatch):
+    monkeypatch.setattr(_StepGraphs, "STEPS", 100)
+    graphs, run = _StepGraphs(), []
+    for kind, steps in (("a", 60), ("b", 50), ("c", 40), ("d", 0)):
+        for _ in range(graphs.WARM_UP + 2):
+            graphs.run((ord(kind),), lambda kind=kind: run.append(kind), torch.Generator(), steps)
+    assert {kind: run.count(kind) for kind in "abcd"} == {"a": 3, "b": 4, "c": 3, "d": 3} and len(pools) == 3
+
+
 def test_a_pool_outlives_its_graphs_and_ends_with_its_users(pools):
     """PyTorch takes no graph into a pool whose graphs are all gone: the first one stays while someone may record."""
     one, other = _StepGraphs(), _StepGraphs()

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 from emulated_cuda import autograd, graphs, guard, streams
 from emulated_cuda.rules import LAUNCHES_NOTHING, arithmetic, needs_the_host
+from emulated_cuda.signature import changed, leaves, signature
 from emulated_cuda.tensor import Allocation, CudaTensor
 
 GIB = 1 << 30
@@ -267,12 +267,12 @@ class EmulatedCuda:
 
     def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Carry out an operation, of the host or of the device."""
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        tensors = [leaf for leaf in leaves((*args, *kwargs.values())) if isinstance(leaf, Tensor)]
         device = kwargs.get("device")
         makes_on_device = device is not None and torch.device(device).type == "cuda"
         if not makes_on_device and not any(isinstance(tensor, CudaTensor) for tensor in tensors):
             return self._of_host(func, args, kwargs, tensors)
-        name = func._schema.name.split("::")[1]
+        name = signature(func).name
         if device is not None and not makes_on_device and _is_example(name):
             return self._of_host(func, tree_map(self._on_host, args), kwargs, [])
         with self._lock:
@@ -331,7 +331,7 @@ class EmulatedCuda:
 
     def _kernel(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Tensor]) -> Any:
         """Carry out an operation whose tensors are on one device, and record it or run it."""
-        schema = func._schema
+        operation = signature(func)
         on_device = [tensor for tensor in tensors if isinstance(tensor, CudaTensor)]
         self._check_devices(func, name, args, kwargs, tensors)
         index = on_device[0].allocation.device if on_device else self.index_of(kwargs.get("device"))
@@ -339,14 +339,14 @@ class EmulatedCuda:
             index = self.index_of(kwargs["device"])
             kwargs = {**kwargs, "device": torch.device("cpu")}
         kwargs.pop("pin_memory", None)
-        if torch.Tag.inplace_view in func.tags or name in ("set_", "resize_"):
+        if operation.reshapes:
             raise NotImplementedError(f"the emulated device does not change the shape of a tensor in place ({func})")
-        written = [value for argument, value in _named(schema, args, kwargs) if _is_written(argument)]
-        writes = {id(tensor) for tensor in tree_leaves(written) if isinstance(tensor, CudaTensor)}
-        is_view = not schema.is_mutable and any(argument.alias_info is not None for argument in schema.arguments)
-        host_args, host_kwargs = tree_map(self._on_host, (args, kwargs))
+        written = operation.outputs(args, kwargs)
+        writes = {id(tensor) for tensor in leaves(written) if isinstance(tensor, CudaTensor)}
+        host_args = changed(args, self._on_host)
+        host_kwargs = {key: changed(value, self._on_host) for key, value in kwargs.items()}
         run = arithmetic(func, name)
-        if is_view or name in LAUNCHES_NOTHING:
+        if operation.is_view or name in LAUNCHES_NOTHING:
             return self._wrap_all(run(*host_args, **host_kwargs), on_device, index)
         if needs_the_host(name, args):
             self.waits(name, self.current_stream(index).known)
@@ -354,8 +354,8 @@ class EmulatedCuda:
         if graph is None or not writes:
             wrapped = self._wrap_all(run(*host_args, **host_kwargs), on_device, index)
         else:
-            wrapped = (None, written[0])[len(schema.returns)] if len(schema.returns) < 2 else tuple(written[: len(schema.returns)])
-        made = [leaf for leaf in tree_leaves(wrapped) if isinstance(leaf, CudaTensor) and id(leaf) not in {id(t) for t in on_device}]
+            wrapped = (None, written[0])[operation.returns] if operation.returns < 2 else tuple(written[: operation.returns])
+        made = [leaf for leaf in leaves([wrapped]) if isinstance(leaf, CudaTensor) and id(leaf) not in {id(t) for t in on_device}]
         touched = [(tensor.host, tensor.allocation, id(tensor) in writes) for tensor in on_device]
         touched += [(tensor.host, tensor.allocation, True) for tensor in made]
         if not any(host.numel() for host, _, _ in touched):
@@ -389,7 +389,7 @@ class EmulatedCuda:
             for kernel in graph.kernels:
                 result = kernel.run(*kernel.args, **kernel.kwargs)
                 if kernel.made:
-                    for kept, new in zip(kernel.made, [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)], strict=True):
+                    for kept, new in zip(kernel.made, [leaf for leaf in leaves([result]) if isinstance(leaf, Tensor)], strict=True):
                         kept.copy_(new)
 
     def _launch(self, index: int, name: str, touched: list[tuple[Tensor, Allocation, bool]], stream: int | None = None) -> int:
@@ -411,15 +411,15 @@ class EmulatedCuda:
         indices = [one for one in args[1] if isinstance(one, Tensor)] if name in ("index", "index_put", "index_put_") else []
         for tensor in tensors:
             of_one_number = tensor.dim() == 0 and name not in ("index_select", "gather")
-            if isinstance(tensor, CudaTensor) or of_one_number or "_ctc_loss" in name:  # lengths of sequences
+            if isinstance(tensor, CudaTensor) or of_one_number or "ctc_loss" in name:  # lengths of sequences
                 continue
             if any(tensor is one for one in indices):
                 self.waits("index by a tensor of the host", {})
                 continue
             raise RuntimeError(f"Expected all tensors to be on the same device, but found one of the host, {tuple(tensor.shape)} ({func}, "
                                f"{place()})")
-        for argument, value in _named(func._schema, args, kwargs):
-            if _is_written(argument) and isinstance(value, Tensor) and found:
+        for value in signature(func).outputs(args, kwargs):
+            if isinstance(value, Tensor) and found:
                 assert isinstance(value, CudaTensor), f"{func} writes what it computes on the device to the host, at {place()}"
 
     def _on_host(self, leaf: Any) -> Any:
@@ -461,22 +461,12 @@ class EmulatedCuda:
             shared = allocations.get(leaf.untyped_storage().data_ptr())
             return self._wrapped(leaf, index) if shared is None else CudaTensor(leaf, shared)
 
-        return tree_map(wrap, result)
-
-
-def _named(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[Any, Any]]:
-    """The arguments of an operation with their descriptions."""
-    given = list(zip(schema.arguments, args, strict=False))
-    return given + [(argument, kwargs[argument.name]) for argument in schema.arguments[len(args):] if argument.name in kwargs]
+        return changed(result, wrap)
 
 
 def _is_example(name: str) -> bool:
     """Whether an operation takes a tensor only as an example of shape and type."""
     return name.startswith("new_") or name.endswith("_like")
-
-
-def _is_written(argument: Any) -> bool:
-    return argument.alias_info is not None and argument.alias_info.is_write
 
 
 def _same_values(one: Tensor, other: Tensor) -> bool:
