@@ -282,7 +282,7 @@ class Experiment:
             learner = Supervised(own, self.objective, priors, rate_option)
             workers.append(Worker(make_optimizer(o.optimizer, learner, c.optimizer), sampler.of_split(rank)))
             strategies.append(make_strategy("local") if alone else make_strategy(c.job.strategy, c.strategy))
-        stacks = self.stackable and (c.job.stack_workers == "true" or pays(model, sampler.minibatch_size))
+        stacks = self.stackable and (c.job.stack_workers == "true" or pays(len(model.params), sampler.minibatch_size, self.job.device))
         stack = Stack(workers, strategies[0].ships_gradients) if stacks and len(workers) > 1 else None
         factor = 1.0 if alone else c.job.rate_factor(strategies[0].lr_scale)
         ramp = strategies[0].asynchronous and factor > 1.0 and not title and not schedule.moves_within(0)
@@ -321,7 +321,7 @@ class Experiment:
         folder = self.exp / "layerwise" / str(layers)
         option = "--layerwise-learn-rate" if self.options.layerwise_learn_rate else self._rate_option
         self._trainer(options, shallow, schedule, transform, folder, self.host, option, f"hidden layers {layers}, ").run()
-        return shallow.views(shallow.params)
+        return shallow.views(shallow.params.clone())  # those of a stack would keep it alive
 
     def _contract(self, trainer: Trainer, schedule: Schedule, memory: str) -> str:
         """The table at the start of a run: what is trained, and what does not depend on the number of workers."""

@@ -4,8 +4,8 @@
     tests/bench/run.sh stacked --models 4,32 --minibatch-sizes 256 --networks 39-64x2-100,429-512x4-712
     tests/bench/run.sh stacked --device cuda                         # where steps are recorded as graphs
 
-An epoch of virtual workers, with loading and exchanges, of `--minibatches` full minibatches a worker. Turn and turn about, each run trains an
-epoch of one worker alone, of V one after the other (`apart`), and of V stacked. Medians of the runs, with the range of the ratios.
+An epoch of virtual workers, with loading and exchanges, of `--minibatches` full minibatches a worker. By turns, each run trains an epoch of
+one worker alone, of V one after the other (`apart`), and of V stacked. Medians of the runs, with the range of the ratios.
 """
 
 from __future__ import annotations

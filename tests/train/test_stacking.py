@@ -10,8 +10,7 @@ import torch
 from pykaldist.cli import main
 from pykaldist.io import container
 from pykaldist.parallel.fabric.stack import Stack
-from pykaldist.train import trainer
-from pykaldist.train.stacking import ROWS, WEIGHTS
+from pykaldist.train import stacking, trainer
 
 TRAIN = ["train", "--device", "cpu", "--num-threads", "1", "--fabric", "virtual", "--ngpu", "4", "--strategy", "ma",
          "--average-period", "3", "--hid-layers", "2", "--hid-dim", "8", "--splice", "1", "--minibatch-size", "10", "--momentum", "0.5",
@@ -116,8 +115,10 @@ def test_asynchronous_workers_and_rbms_are_refused(store, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("options", "count"), [
-    ([], 1), (["--stack-workers", "false"], 0), (["--minibatch-size", str(ROWS + 1)], 0), (["--hid-dim", str(int(WEIGHTS**0.5))], 0),
-    (["--optimizer", "ngsgd"], 0), (["--dropout", "0.2"], 0), (["--deterministic", "true"], 0), (["--ngpu", "1"], 0)])
-def test_by_itself_only_where_it_can_and_pays(store, tmp_path, stacks, options, count):
+    ([], 1), (["--stack-workers", "false"], 0), (["--minibatch-size", "11"], 0), (["--hid-dim", "9"], 0), (["--optimizer", "ngsgd"], 0),
+    (["--dropout", "0.2"], 0), (["--deterministic", "true"], 0), (["--ngpu", "1"], 0)])
+def test_by_itself_only_where_it_can_and_pays(store, tmp_path, monkeypatch, stacks, options, count):
+    parameters = 12 * 8 + 8 + 8 * 8 + 8 + 8 * 5 + 5
+    monkeypatch.setitem(stacking.MOST, "cpu", 10 * parameters)
     assert main([*TRAIN, *options, "--num-epochs", "1", str(store), str(tmp_path / "exp")]) == 0
     assert len(stacks) == count
