@@ -312,11 +312,11 @@ class SpliceGather:
             self._inputs.new_empty(capacity, self._inputs.shape[1])
         return other
 
-    def places(self, count: int, first: int = 0) -> dict[str, torch.Tensor]:
+    def places(self, count: int, first: int = 0) -> dict[str, Any]:
         """The tensors of a minibatch of `count` rows, by name, from row `first` of the buffers on: whatever lies there."""
         return {name: buffer[first : first + count] for name, buffer in (("inputs", self._inputs), *self._chosen.items())}
 
-    def __call__(self, rows: torch.Tensor, source: DeviceFrames, first: int = 0) -> dict[str, torch.Tensor]:
+    def __call__(self, rows: torch.Tensor, source: DeviceFrames, first: int = 0) -> dict[str, Any]:
         n, width, made = len(rows), len(self._splice), self.places(len(rows), first)
         spliced = rows[:, None] + torch.clamp(self._splice, source.before[rows, None], source.after[rows, None])
         gathered = self._rows[first * width : (first + n) * width]

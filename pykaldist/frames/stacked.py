@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,7 +43,7 @@ class StackedGather:
         """Make nothing of what is asked for, until `make`."""
         self._deferred = True
 
-    def ask(self, part: int, rows: Tensor, source: DeviceFrames) -> dict[str, Tensor]:
+    def ask(self, part: int, rows: Tensor, source: DeviceFrames) -> dict[str, Any]:
         """The tensors of a minibatch of one sampler, by name."""
         if not self._deferred:
             return self._gather(rows, source, part * self.size)
@@ -52,10 +53,10 @@ class StackedGather:
     def make(self) -> bool:
         """Make what was asked for since `defer`. Returns whether all parts are full."""
         asked, self._asked, self._deferred = self._asked, [], False
-        sources = {id(source): source for _, _, source in asked}
+        source = asked[0][2]
         full = all(len(rows) == self.size for _, rows, _ in asked)
-        if full and len(sources) == 1:
-            self._gather(torch.cat([rows for _, rows, _ in asked]), *sources.values())
+        if full and all(own is source for _, _, own in asked):
+            self._gather(torch.cat([rows for _, rows, _ in asked]), source)
         else:
             for part, rows, source in asked:
                 self._gather(rows, source, part * self.size)
@@ -68,7 +69,7 @@ class GatherPart:
     def __init__(self, gather: StackedGather, part: int) -> None:
         self._gather, self._part = gather, part
 
-    def __call__(self, rows: Tensor, source: DeviceFrames) -> dict[str, Tensor]:
+    def __call__(self, rows: Tensor, source: DeviceFrames) -> dict[str, Any]:
         return self._gather.ask(self._part, rows, source)
 
 

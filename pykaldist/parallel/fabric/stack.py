@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -42,7 +42,8 @@ class Stack:
         self._totals = torch.zeros(len(workers), learner.num_totals, dtype=torch.float64, device=model.device)
         for worker, row in zip(workers, self._totals.unbind(), strict=True):
             worker.add_totals_to(row)
-        self._kinds = [("step", self._step), ("gradient", self._gradient), ("apply", self._apply)]
+        self._kinds: list[tuple[str, Callable[[Any], list[Any]]]] = [("step", self._step), ("gradient", self._gradient),
+                                                                     ("apply", self._apply)]
 
     def begin_epoch(self) -> None:
         """Take in the optimisers of workers that have begun again."""
@@ -98,8 +99,8 @@ class Stack:
 
     def _apply(self, asked: Sequence[tuple[Tensor, float, float]]) -> list[None]:
         """Let each worker make an update of a gradient (`Worker.apply`)."""
-        frames = {of for _, of, _ in asked}
-        if len(frames) > 1:
+        frames = asked[0][1]
+        if any(own != frames for _, own, _ in asked):
             for worker, given in zip(self.workers, asked, strict=True):
                 worker.apply(*given)
             return [None] * len(asked)
@@ -107,5 +108,5 @@ class Stack:
             worker.set_rate(fraction)
             worker.updates += 1
         self._optimizer.set_rates(self._rates())
-        self._optimizer.apply_each([grads for grads, _, _ in asked], *frames)
+        self._optimizer.apply_each([grads for grads, _, _ in asked], cast(int, frames))
         return [None] * len(asked)

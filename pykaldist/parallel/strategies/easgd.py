@@ -11,6 +11,7 @@ goes on from its own model; after a rejected epoch from the model before, withou
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -79,7 +80,7 @@ class Easgd(Strategy):
         def pull() -> None:
             worker.params.sub_(before.sub_(self.centre).mul_(alpha))
             self.centre.lerp_(mean, beta)
-        step = partial(self._step, worker) if self.options.local_nesterov else worker.step
+        step: Callable[[], None] = partial(self._step, worker) if self.options.local_nesterov else worker.step
         async for round in self.rounds(worker, fabric, self.options.minibatches(worker.sampler.minibatch_size)):
             for count in (round.minibatches, 0)[: 1 + round.last]:
                 before = worker.params.clone()
