@@ -49,7 +49,7 @@ from pykaldist.train.contract import differing, job_rows, scaling, table
 from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.folder import open_stores, prepared, spliced_mean_and_scale, versions
 from pykaldist.train.memory import META, Ledger, forecast, settled
-from pykaldist.train.stacking import check, pays
+from pykaldist.train.stacking import by_itself, check
 from pykaldist.train.trainer import Trainer, TrainerOptions
 
 MINIBATCH_SIZE = 256  # frames
@@ -282,7 +282,8 @@ class Experiment:
             learner = Supervised(own, self.objective, priors, rate_option)
             workers.append(Worker(make_optimizer(o.optimizer, learner, c.optimizer), sampler.of_split(rank)))
             strategies.append(make_strategy("local") if alone else make_strategy(c.job.strategy, c.strategy))
-        stacks = self.stackable and (c.job.stack_workers == "true" or pays(len(model.params), sampler.minibatch_size, self.job.device))
+        stacks = self.stackable and (c.job.stack_workers == "true"
+                                     or by_itself(len(model.params), sampler.minibatch_size, self.job.device))
         stack = Stack(workers, strategies[0].ships_gradients) if stacks and len(workers) > 1 else None
         factor = 1.0 if alone else c.job.rate_factor(strategies[0].lr_scale)
         ramp = strategies[0].asynchronous and factor > 1.0 and not title and not schedule.moves_within(0)

@@ -15,9 +15,9 @@ from pykaldist.optim.sgd import Sgd
 from pykaldist.parallel.launch.job import JobOptions
 from pykaldist.parallel.strategies.base.strategy import Strategy
 
-# Parameters of a model times frames of a minibatch, up to which its workers compute together by themselves: on a CPU what
-# tests/bench/run.sh stacked has measured to be faster; on a GPU, where it has not been measured, a step of 1.6 GFLOP (6 a product) at most.
-MOST = {"cpu": 26_000_000, "cuda": 260_000_000}
+# Parameters of a model times frames of a minibatch, up to which workers on a GPU compute together by themselves: a step of 1.6 GFLOP (6 a
+# product). It was not measured. Larger ones fill the GPU by themselves, and a stack takes the activations of each worker.
+MOST_ON_GPU = 260_000_000
 
 
 def check(job: JobOptions, *others: Any) -> bool:
@@ -54,6 +54,9 @@ def obstacle(job: JobOptions, strategy: Strategy, nnet: Any, objective: str, dty
     return ""
 
 
-def pays(parameters: int, minibatch_size: int, device: torch.device) -> bool:
-    """Whether models of so many parameters, with minibatches of so many frames, are trained faster together than one after the other."""
-    return parameters * minibatch_size <= MOST[device.type]
+def by_itself(parameters: int, minibatch_size: int, device: torch.device) -> bool:
+    """Whether workers whose models have so many parameters compute together where nobody says so.
+
+    On a CPU they do not: it would change the last bits of what they compute one after the other.
+    """
+    return device.type == "cuda" and parameters * minibatch_size <= MOST_ON_GPU

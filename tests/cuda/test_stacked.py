@@ -51,12 +51,12 @@ def test_launches(cuda: EmulatedCuda, store, tmp_path, strategy):
 
 
 @pytest.mark.parametrize("strategy", ["ma", "ssgd"])
-def test_the_model_is_that_of_workers_one_after_the_other(cuda: EmulatedCuda, uneven, tmp_path, monkeypatch, strategy):
+def test_the_model_is_that_of_workers_one_after_the_other(cuda: EmulatedCuda, uneven, tmp_path, capsys, monkeypatch, strategy):
     options = ["--hid-layers", "2", "--hid-dim", "8", "--splice", "1", "--minibatch-size", "8", "--momentum", "0.5", "--schedule",
                "exponential", "--learn-rate", "0.005", "--decay-within", "true", "--num-epochs", "2", *workers(strategy, 3)]
     with waits_of_steps(cuda) as waits:
         stacked = train(uneven, tmp_path / "stacked", *options)
-    assert not waits and cuda.kernels["graph"] > 10
+    assert not waits and cuda.kernels["graph"] > 10 and "which compute together" in capsys.readouterr().out
     apart = train(uneven, tmp_path / "apart", *options, "--stack-workers", "false")
     assert torch.allclose(stacked, apart, rtol=0, atol=1e-6) and stacked.isfinite().all()
     monkeypatch.setattr(_StepGraphs, "LIMIT", 0)

@@ -114,11 +114,13 @@ def test_asynchronous_workers_and_rbms_are_refused(store, tmp_path, capsys):
     assert "--stack-workers true: RBMs cannot be stacked; leave it at auto." in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("options", "count"), [
-    ([], 1), (["--stack-workers", "false"], 0), (["--minibatch-size", "11"], 0), (["--hid-dim", "9"], 0), (["--optimizer", "ngsgd"], 0),
-    (["--dropout", "0.2"], 0), (["--deterministic", "true"], 0), (["--ngpu", "1"], 0)])
-def test_by_itself_only_where_it_can_and_pays(store, tmp_path, monkeypatch, stacks, options, count):
-    parameters = 12 * 8 + 8 + 8 * 8 + 8 + 8 * 5 + 5
-    monkeypatch.setitem(stacking.MOST, "cpu", 10 * parameters)
+@pytest.mark.parametrize(("device", "size", "expected"), [("cuda", 1000, True), ("cuda", 1001, False), ("cpu", 1, False)])
+def test_by_itself_on_a_gpu_and_only_small_models(monkeypatch, device, size, expected):
+    monkeypatch.setattr(stacking, "MOST_ON_GPU", 64_000)
+    assert stacking.by_itself(size, 64, torch.device(device)) is expected
+
+
+@pytest.mark.parametrize("options", [[], ["--stack-workers", "false"], ["--stack-workers", "true", "--ngpu", "1"]])
+def test_not_stacked(store, tmp_path, stacks, options):
     assert main([*TRAIN, *options, "--num-epochs", "1", str(store), str(tmp_path / "exp")]) == 0
-    assert len(stacks) == count
+    assert not stacks

@@ -71,7 +71,7 @@ class JobOptions:
                               "times and the order of events that they would have there")
     simulation_seed: int = option(777, "seed of the simulated cluster's random times")
     stack_workers: str = option("auto", "workers of one process compute together (true), or one after the other (false); auto: together "
-                                        "where that pays, which are small DNNs with SGD", ("auto", "true", "false"))
+                                        "on a GPU, where they are small DNNs with SGD", ("auto", "true", "false"))
     timeout: float = option(600.0, "seconds without progress of any process after which the job is ended")
 
     def __post_init__(self) -> None:
