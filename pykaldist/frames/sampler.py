@@ -25,6 +25,7 @@ from pykaldist.frames.device_frames import DeviceFrames, SharedFrames, stored_ar
 from pykaldist.frames.packed import Sequences
 from pykaldist.frames.store import FrameStore
 
+Gather = Callable[[torch.Tensor, DeviceFrames], dict[str, Any]]  # makes tensors, by name, from rows of a source
 # Streams of random numbers of one seed, kept apart by the last word of Philox's key.
 Make = Callable[[], dict[str, Any]]  # what makes a minibatch's tensors, by name
 _PARTITION, _BLOCK_ORDER, _FRAME_ORDER, _MINIBATCH = range(4)
@@ -154,7 +155,7 @@ class Sampler:
             frames = SharedFrames(store, device, reach(splice))
             frames.hold()
         self.shared = frames
-        self.gather = SpliceGather(store, splice, shift, scale, self.capacity, device)
+        self.gather: Gather = SpliceGather(store, splice, shift, scale, self.capacity, device)
         self.fraction = 1.0
         self._take(split)
 
@@ -283,7 +284,10 @@ def reach(splice: list[int]) -> tuple[int, int]:
 
 
 class SpliceGather:
-    """Makes a minibatch's tensors, by name, from chosen rows of a source: `gather(rows, source)`. Its buffers are reused."""
+    """Makes a minibatch's tensors, by name, from chosen rows of a source: `gather(rows, source)`.
+
+    Its buffers, of `capacity` rows, are reused.
+    """
 
     def __init__(self, store: FrameStore, splice: list[int], shift: torch.Tensor, scale: torch.Tensor, capacity: int,
                  device: torch.device) -> None:
@@ -293,21 +297,37 @@ class SpliceGather:
         dtypes = {name: torch.from_numpy(array[:0]) for name, array in stored_arrays(store).items()}
         self._chosen = {name: like.new_empty(capacity, *like.shape[1:], device=device) for name, like in dtypes.items()}
         self._splice = torch.tensor(splice, dtype=torch.int16, device=device)
-        self._shift, self._scale = shift.to(device), scale.to(device)
+        self._shift, self._scale, self.capacity = shift.to(device), scale.to(device), capacity
         self._rows = torch.from_numpy(store.feats[:0]).new_empty(capacity * width, dim, device=device)
         self._inputs = self._rows.view(capacity, width * dim) if self._rows.dtype == torch.float32 else \
             torch.empty(capacity, width * dim, device=device)
 
-    def __call__(self, rows: torch.Tensor, source: DeviceFrames) -> dict[str, torch.Tensor]:
-        n, width = len(rows), len(self._splice)
+    def of_capacity(self, capacity: int) -> SpliceGather:
+        """The same with buffers of its own, for so many rows."""
+        other = copy.copy(self)
+        other.capacity = capacity
+        other._chosen = {name: buffer.new_empty(capacity, *buffer.shape[1:]) for name, buffer in self._chosen.items()}
+        other._rows = self._rows.new_empty(capacity * len(self._splice), self._rows.shape[1])
+        other._inputs = other._rows.view(capacity, -1) if self._rows.dtype == torch.float32 else \
+            self._inputs.new_empty(capacity, self._inputs.shape[1])
+        return other
+
+    def places(self, count: int, first: int = 0) -> dict[str, Any]:
+        """The tensors of a minibatch of `count` rows, by name, from row `first` of the buffers on: whatever lies there."""
+        return {name: buffer[first : first + count] for name, buffer in (("inputs", self._inputs), *self._chosen.items())}
+
+    def __call__(self, rows: torch.Tensor, source: DeviceFrames, first: int = 0) -> dict[str, Any]:
+        n, width, made = len(rows), len(self._splice), self.places(len(rows), first)
         spliced = rows[:, None] + torch.clamp(self._splice, source.before[rows, None], source.after[rows, None])
-        torch.index_select(source.feats, 0, spliced.view(-1), out=self._rows[: n * width])
-        inputs = self._inputs[:n]
+        gathered = self._rows[first * width : (first + n) * width]
+        torch.index_select(source.feats, 0, spliced.view(-1), out=gathered)
+        inputs = made["inputs"]
         if self._rows.dtype != torch.float32:
-            inputs.copy_(self._rows[: n * width].view(n, -1))
+            inputs.copy_(gathered.view(n, -1))
         inputs.sub_(self._shift).mul_(self._scale)
-        chosen = {name: torch.index_select(array, 0, rows, out=self._chosen[name][:n]) for name, array in source.stored.items()}
-        return {"inputs": inputs, **chosen}
+        for name, array in source.stored.items():
+            torch.index_select(array, 0, rows, out=made[name])
+        return made
 
 
 def splice_statistics(store: FrameStore, splice: list[int], floor: float = 1e-10) -> tuple[torch.Tensor, torch.Tensor]:

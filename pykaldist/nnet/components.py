@@ -77,7 +77,7 @@ def outer_product(map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: T
     dy, alpha = taken_in(dy, by)
     if bias is not None:  # first: the larger product leaves little of dy in the cache
         accumulate_sums(bias, dy, beta, alpha * map.bias_learn_rate_coef)
-    accumulate(weight, dy.t(), x, beta, alpha * map.learn_rate_coef)
+    accumulate(weight, dy.mT, x, beta, alpha * map.learn_rate_coef)
 
 
 @dataclass(eq=False)
@@ -195,7 +195,7 @@ class Linear(Component):
         (self.weight,) = params
 
     def forward(self, x: Tensor, y: Tensor, run: Pass) -> None:
-        product(x, self.weight.t(), y)
+        product(x, self.weight.mT, y)
 
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule,
                  run: Pass) -> None:

@@ -3,6 +3,9 @@
 PyTorch 2.8 and later accumulate such products in one call on a GPU. With an older one, and on a CPU, the product, summed up in float32, is
 rounded to bfloat16 before it is widened; on a CPU it lies in a buffer that all of them share, as fresh memory costs more than its use.
 In the deterministic mode the products of a CPU are nnet/blas.py's.
+
+`affine`, `product`, `accumulate` and `accumulate_sums` also take stacked factors of one type, with a dimension (models,) in front: each
+model has a product of its own, and its bias, or a sum in its place, is (1, out) (nnet/stacked.py).
 """
 
 from __future__ import annotations
@@ -72,6 +75,8 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> None:
     """Affine map: y <- x W^T + b; x (n, in), weight (out, in), y (n, out) of the same type or wider."""
     if _pinned(x, y):
         blas.multiply(y.copy_(bias), x, weight.t(), 1.0, 1.0)
+    elif weight.dim() == 3:
+        torch.baddbmm(bias, x, weight.mT, out=y)
     elif x.dtype == y.dtype:
         torch.addmm(bias, x, weight.t(), out=y)
     elif _WIDENS and x.is_cuda:
@@ -87,7 +92,7 @@ def product(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
         blas.multiply(out, a, b, 0.0, 1.0)
         return out
     if a.dtype == out.dtype:
-        return torch.mm(a, b, out=out)
+        return (torch.bmm if a.dim() == 3 else torch.mm)(a, b, out=out)
     if _WIDENS and a.is_cuda:
         return torch.mm(a, b, out_dtype=out.dtype, out=out)
     return out.copy_(_rounded(a, b))
@@ -103,6 +108,8 @@ def accumulate(out: Tensor, a: Tensor, b: Tensor, beta: float, alpha: float = 1.
     vector = b.dim() == 1
     if _pinned(a, out):
         blas.multiply(*((out[:, None], a, b[:, None]) if vector else (out, a, b)), beta, alpha)
+    elif out.dim() == 3:
+        out.baddbmm_(a, b, beta=beta, alpha=alpha)
     elif a.dtype == out.dtype:
         (out.addmv_ if vector else out.addmm_)(a, b, beta=beta, alpha=alpha)
     elif _WIDENS and a.is_cuda and not vector:
@@ -139,11 +146,11 @@ def accumulate_sums(out: Tensor, x: Tensor, beta: float, alpha: float = 1.0) -> 
         for rows, part in widened(x, out.dtype):
             _add(out, part.sum(0), 1.0 if rows.start else beta, alpha)
     elif beta == 0.0:
-        torch.sum(x, 0, dtype=out.dtype, out=out)
+        torch.sum(x, -2, keepdim=x.dim() == 3, dtype=out.dtype, out=out)
         if alpha != 1.0:
             out.mul_(alpha)
     else:
-        _add(out, x.sum(0, dtype=out.dtype), beta, alpha)
+        _add(out, x.sum(-2, keepdim=x.dim() == 3, dtype=out.dtype), beta, alpha)
 
 
 def energy(x: Tensor, out: Tensor) -> Tensor:

@@ -35,6 +35,8 @@ from pykaldist.nnet.gemm import aligned
 class Model:
     """A network of components in sequence, from (n, input_dim) to (n, output_dim) logits."""
 
+    stack: tuple[int, ...] = ()  # dimensions before that of the parameters, of stacked models
+
     def __init__(self, components: list[Component], device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,
                  compute: torch.dtype | None = None) -> None:
         for before, after in itertools.pairwise(components):
@@ -43,10 +45,15 @@ class Model:
         self.components, self.device = components, torch.device(device)
         self.shapes = [[spec.shape for spec in c.specs()] for c in components]
         size = sum(math.prod(s) for shapes in self.shapes for s in shapes)
-        self.params = torch.zeros(size, device=self.device, dtype=dtype)
+        self.params = torch.zeros(*self.stack, size, device=self.device, dtype=dtype)
         self._activations: Activations
         self.compute_in(compute or dtype)
         self._place: tuple[int, int, int] | None = None  # of the minibatch that left the state that recurrent components carry
+
+    def lie_in(self, params: Tensor) -> None:
+        """Take parameters that lie elsewhere, flat, in place of its own: those of stacked models are rows of one buffer."""
+        self.params = params
+        self.compute_in(self.compute)
 
     def share_activations(self, other: Model) -> None:
         """Use the buffers of a model of the same shape: of the models in one process, one computes at a time."""

@@ -70,7 +70,7 @@ class Network:
     def save(self, path: str | os.PathLike[str]) -> None:
         container.save(path, {
             "nnet": kind_of(self.options), "options": dataclasses.asdict(self.options), "input_dim": self.model.input_dim,
-            "output_dim": self.model.output_dim, "params": self.model.params.cpu(), "splice": self.transform.splice,
+            "output_dim": self.model.output_dim, "params": self.model.params.to("cpu", copy=True), "splice": self.transform.splice,
             "shift": self.transform.shift, "scale": self.transform.scale, "counts": self.counts})
 
     @classmethod

@@ -69,8 +69,16 @@ class Objective(ABC):
         """A description, in words, of the targets that a store has for this objective."""
 
 
+def _sum(values: Tensor, totals: Tensor) -> Tensor:
+    """The sum of frames' values; of stacked models, whose totals have rows, that of each."""
+    return values.view(*totals.shape[:-1], -1).sum(-1, dtype=torch.float64)
+
+
 class CrossEntropy(Objective):
-    """Softmax with cross-entropy. Totals: summed loss, frames whose likeliest target has the highest logit, frames."""
+    """Softmax with cross-entropy. Totals: summed loss, frames whose likeliest target has the highest logit, frames.
+
+    Of stacked models (nnet/stacked.py), each has a row of totals and its part of the frames.
+    """
 
     name = "xent"
     num_totals = 3
@@ -79,12 +87,12 @@ class CrossEntropy(Objective):
         if minibatch.weights is not None or minibatch.posterior_probs is not None:
             return self._weighted(outputs, minibatch, totals)
         targets = minibatch.targets.long().unsqueeze(1)
-        correct = (outputs.argmax(1, keepdim=True) == targets).sum()
+        correct = outputs.argmax(1, keepdim=True) == targets
         torch.softmax(outputs, 1, out=outputs)
         chosen = outputs.gather(1, targets)
-        totals[0] -= chosen.clamp_min(torch.finfo(outputs.dtype).tiny).log_().sum(dtype=torch.float64)
-        totals[1] += correct
-        totals[2] += len(outputs)
+        totals[..., 0] -= _sum(chosen.clamp_min(torch.finfo(outputs.dtype).tiny).log_(), totals)
+        totals[..., 1] += _sum(correct, totals)
+        totals[..., 2] += len(outputs) // totals[..., 2].numel()
         return outputs.scatter_add_(1, targets, chosen.new_full((1, 1), -1.0).expand_as(chosen))
 
     def _weighted(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> Tensor:
@@ -98,9 +106,9 @@ class CrossEntropy(Objective):
         correct = (outputs.argmax(1, keepdim=True) == pdfs[:, :1]) * mass
         torch.softmax(outputs, 1, out=outputs)
         logs = outputs.gather(1, pdfs).clamp_min_(torch.finfo(outputs.dtype).tiny).log_()
-        totals[0] -= logs.mul_(amounts).sum(dtype=torch.float64)
-        totals[1] += correct.sum(dtype=torch.float64)
-        totals[2] += mass.sum(dtype=torch.float64)
+        totals[..., 0] -= _sum(logs.mul_(amounts), totals)
+        totals[..., 1] += _sum(correct, totals)
+        totals[..., 2] += _sum(mass, totals)
         return outputs.mul_(mass).scatter_add_(1, pdfs, amounts.neg())
 
     def metrics(self, totals: list[float]) -> dict[str, float]:

@@ -108,14 +108,15 @@ class Optimizer:
         mapped = sum(part.stop - part.start for part in self.model.map_slices())
         self._statistics = self.model.statistics()
         maps = self.model.map_slices()
-        self.parts = maps + _between(maps, len(self.model.params))
+        self.parts = maps + _between(maps, self.model.params.shape[-1])
         self.around: Callable[[slice], AbstractContextManager[None]] = lambda part: nullcontext()
         self._bounded = isinstance(options, OptimizerOptions) and (options.max_change > 0.0 or options.max_param_change > 0.0)
         self._fused = self.fused_step and not self._bounded and options.momentum == 0.0 and options.l2_penalty == 0.0 \
-            and mapped == len(self.model.params)
+            and mapped == self.model.params.shape[-1]
         self._graphs: _StepGraphs | None = _StepGraphs() if self.model.device.type == "cuda" else None
         self._part_of = dict(zip(self.model.maps, maps, strict=True))
-        weights = [v for component in self.model.views(self.model.params) for v in component if v.dim() == 2]
+        weights = [view for shapes, views in zip(self.model.shapes, self.model.views(self.model.params), strict=True)
+                   for shape, view in zip(shapes, views, strict=True) if len(shape) == 2]
         self._weights = list(zip(weights, [m.learn_rate_coef for m in self.model.maps], strict=True))
 
     def local_step(self, minibatch: Minibatch, learn_rate: float, totals: Tensor) -> None:
@@ -276,7 +277,7 @@ class Optimizer:
                 weight.copy_((weight.abs() - shrink).clamp_min_(0.0).copysign_(weight))
         if self.options.max_norm > 0.0:
             for weight, _ in self._weights:
-                norms = torch.linalg.vector_norm(weight, dim=1, keepdim=True)
+                norms = torch.linalg.vector_norm(weight, dim=-1, keepdim=True)
                 weight.mul_((self.options.max_norm / norms.clamp_min_(1e-20)).clamp_max_(1.0))
 
     def state_dict(self) -> dict[str, Any]:

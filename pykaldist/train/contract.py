@@ -30,7 +30,8 @@ def job_rows(job: Job, options: JobOptions, strategy_options: Any, trainer: Trai
     size, minibatches = worker.sampler.minibatch_size, worker.sampler.minibatches
     blocks = f", {options.blocks} blocks" * (options.blocks > 1)
     dealt = f", {options.partition_level}s dealt out to {n} workers{blocks}" * (n > 1 or options.blocks > 1)
-    rows = [("workers", f"{n} on {job.hosting}"),
+    turns = f", which compute {'together' if trainer.stack else 'one after the other'}" * (len(trainer.workers) > 1 and not options.cluster)
+    rows = [("workers", f"{n} on {job.hosting}{turns}"),
             ("strategy", f"{options.strategy}, {differing(strategy_options)}" + ", deterministic" * options.deterministic),
             ("frames", f"{train_frames:,} train{dealt}, {dev_frames:,} cross-validation"),
             ("global minibatch", f"{n * size} frames" + f", {n} x {size}" * (n > 1)

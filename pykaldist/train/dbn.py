@@ -99,6 +99,8 @@ class DbnExperiment:
                  divergence: DivergenceOptions) -> None:
         self.store, self.exp, self.options, self.job_options, self.strategy, self.trainer = store, exp, options, job, strategy, trainer
         self.divergence = divergence
+        if job.stack_workers == "true":
+            raise UserError("--stack-workers true: RBMs cannot be stacked; leave it at auto.")
         self.level = job.set_partition_level("frame")
         self.train, self.dev = open_stores(store)
         self.job = open_job(job, make_strategy(job.strategy, strategy))

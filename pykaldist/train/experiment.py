@@ -40,6 +40,7 @@ from pykaldist.optim.registry import OPTIMIZERS, SCHEDULES, make_optimizer, make
 from pykaldist.optim.schedules import Fixed, FixedOptions, Schedule
 from pykaldist.options import option
 from pykaldist.parallel.engines.host import Host
+from pykaldist.parallel.fabric.stack import Stack
 from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.launch.job import JobOptions, open_job
 from pykaldist.parallel.planning.footprint import model_copies
@@ -48,6 +49,7 @@ from pykaldist.train.contract import differing, job_rows, scaling, table
 from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.folder import open_stores, prepared, spliced_mean_and_scale, versions
 from pykaldist.train.memory import META, Ledger, forecast, settled
+from pykaldist.train.stacking import by_itself, check
 from pykaldist.train.trainer import Trainer, TrainerOptions
 
 MINIBATCH_SIZE = 256  # frames
@@ -121,6 +123,8 @@ class Experiment:
             raise UserError(f"--minibatch-size {options.minibatch_size}: a recurrent network's minibatches are --num-streams sequences.")
         if (options.layerwise_epochs or options.dbn) and not isinstance(nnet, DnnOptions):
             raise UserError(f"--dbn and --layerwise-epochs are for --nnet dnn; --nnet {kind_of(nnet)} starts from random weights.")
+        self.stackable = check(choices.job, make_strategy(choices.job.strategy, choices.strategy), nnet, options.objective, options.dtype,
+                               options.optimizer, choices.optimizer)
         self.train, self.dev = open_stores(store)
         self.objective = OBJECTIVES[options.objective]()
         for part in (self.train, self.dev):
@@ -278,10 +282,13 @@ class Experiment:
             learner = Supervised(own, self.objective, priors, rate_option)
             workers.append(Worker(make_optimizer(o.optimizer, learner, c.optimizer), sampler.of_split(rank)))
             strategies.append(make_strategy("local") if alone else make_strategy(c.job.strategy, c.strategy))
+        stacks = self.stackable and (c.job.stack_workers == "true"
+                                     or by_itself(len(model.params), sampler.minibatch_size, self.job.device))
+        stack = Stack(workers, strategies[0].ships_gradients) if stacks and len(workers) > 1 else None
         factor = 1.0 if alone else c.job.rate_factor(strategies[0].lr_scale)
         ramp = strategies[0].asynchronous and factor > 1.0 and not title and not schedule.moves_within(0)
         return Trainer(host, workers, strategies, schedule, dev, folder, c.trainer, c.divergence,
-                       lambda line: print(title + line, flush=True), factor, ramp)
+                       lambda line: print(title + line, flush=True), factor, ramp, stack)
 
     def _warm_up(self, model: Model, transform: FeatureTransform, learn_rate: float) -> None:
         """Serial warm-up: one worker trains `serial_warmup` epochs, in a folder of its own. Then all workers get its model."""
@@ -317,7 +324,7 @@ class Experiment:
         folder = self.exp / "layerwise" / str(layers)
         option = "--layerwise-learn-rate" if self.options.layerwise_learn_rate else self._rate_option
         self._trainer(options, shallow, schedule, transform, folder, self.host, option, f"hidden layers {layers}, ").run()
-        return shallow.views(shallow.params)
+        return shallow.views(shallow.params.clone())  # those of a stack would keep it alive
 
     def _contract(self, trainer: Trainer, schedule: Schedule, memory: str) -> str:
         """The table at the start of a run: what is trained, and what does not depend on the number of workers."""

@@ -37,6 +37,7 @@ from pykaldist.io.atomic import write_text
 from pykaldist.optim.schedules import Schedule
 from pykaldist.options import option
 from pykaldist.parallel.engines.host import CHECKPOINT, GIVE_UP, GO_ON, STOP, Host
+from pykaldist.parallel.fabric.stack import Stack
 from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.launch.watch import pulse
 from pykaldist.parallel.strategies.base.strategy import Strategy
@@ -79,15 +80,15 @@ class Trainer:
     """Trains the `workers` of a host, each with its strategy, in folder `exp`. `run` resumes from the newest checkpoint there.
 
     `rate_factor` multiplies the schedule's rates for the workers. With `ramp` it rises from 1 during the first epoch (Goyal et al., 2017;
-    Zhang et al., 2019).
+    Zhang et al., 2019). `stack`: where the workers compute together.
     """
 
     def __init__(self, host: Host, workers: list[Worker], strategies: list[Strategy], schedule: Schedule, cv: Sampler, exp: Path,
                  options: TrainerOptions, divergence: DivergenceOptions, log: Callable[[str], None] = print,
-                 rate_factor: float = 1.0, ramp: bool = False) -> None:
+                 rate_factor: float = 1.0, ramp: bool = False, stack: Stack | None = None) -> None:
         self.host, self.workers, self.strategies, self.schedule, self.cv = host, workers, strategies, schedule, cv
         self.exp, self.options, self.divergence, self.rate_factor, self.ramp = exp, options, divergence, rate_factor, ramp
-        self.detector = Detector()
+        self.detector, self.stack = Detector(), stack
         self.first = host.processes.rank == 0
         self.log = log if self.first else lambda line: None
         self.learner = workers[0].learner
@@ -142,6 +143,7 @@ class Trainer:
             worker.on_step = partial(self._on_step, rank, worker)
         self.host.wish, self.host.on_safe_point, self.host.log = self._wish, self._on_safe_point, self.log
         self.host.workers, self.host.cv_frames = self.workers, self.cv.frames
+        self.host.stack_workers(self.stack)
         while not self.schedule.finished(self.epoch):
             try:
                 self._train_epoch()

@@ -35,6 +35,8 @@ RUNS = {
     "dnn": [*TRAIN, "--hid-layers", "2", "--minibatch-size", "128"],
     "ngsgd": [*TRAIN, "--hid-layers", "3", "--minibatch-size", "128", "--optimizer", "ngsgd"],
     "four workers": [*TRAIN, "--hid-layers", "2", "--minibatch-size", "128", "--ngpu", "4", "--fabric", "virtual", "--strategy", "bmuf"],
+    "stacked workers": [*TRAIN, "--hid-layers", "2", "--minibatch-size", "128", "--ngpu", "4", "--fabric", "virtual", "--strategy", "ssgd",
+                        "--momentum", "0.5", "--stack-workers", "true"],
     "asynchronous": [*TRAIN, "--hid-layers", "2", "--minibatch-size", "128", "--ngpu", "4", "--cluster", "v100-ethernet", "--strategy",
                      "easgd"],
     "layer-wise": [*TRAIN, "--hid-layers", "4", "--minibatch-size", "128", "--layerwise-epochs", "1"],
@@ -104,7 +106,7 @@ def test_a_run_takes_what_was_forecast(store, tmp_path, monkeypatch, on_device, 
     assert 0.7 * ledger.total < live.peak <= ledger.total, (ledger.described(), live.peak)
 
 
-@pytest.mark.parametrize("name", ["dnn", "four workers", "serial warm-up", "streams", "rbms of two workers"])
+@pytest.mark.parametrize("name", ["dnn", "four workers", "stacked workers", "serial warm-up", "streams", "rbms of two workers"])
 @pytest.mark.parametrize("level", ["frame", "utterance"])
 def test_frames_that_come_in_pieces_give_the_same_model(store, tmp_path, on_device, name, level):
     command = [*RUNS[name], *([] if name == "streams" else ["--partition-level", level, "--blocks", "3"])]

@@ -10,6 +10,8 @@ processes' sums are then summed in the fastest way. With `deterministic`, every 
 workers were in one process: each process collects one stripe of everyone's buffer, sums it, and sends it to all. The result is then the
 same, bit for bit, for any number of processes and any fabric.
 
+Stacked workers (`fabric/stack.py`) compute together: the host carries out what they ask for when none of them can go on without.
+
 Overlap. Exchanges that are begun now and finished later are carried out by a helper thread, one after the other. The thread has a host of
 its own, with a second channel to the other processes (`Processes.duplicate`), and on a GPU a stream of its own (`side_stream.py`). The
 workers compute meanwhile.
@@ -34,6 +36,7 @@ from pykaldist.parallel.fabric.clock import Clock, clock_of
 from pykaldist.parallel.fabric.interface import (
     Average,
     Begin,
+    Compute,
     Exchange,
     Fabric,
     Finish,
@@ -48,6 +51,7 @@ from pykaldist.parallel.fabric.interface import (
     WithinGroup,
 )
 from pykaldist.parallel.fabric.processes import Processes, SingleProcess, SplittableProcesses
+from pykaldist.parallel.fabric.stack import Stack
 from pykaldist.parallel.fabric.worker import Worker
 
 PIECE = 1 << 20  # values that are summed in order at a time; this bounds the memory needed
@@ -107,11 +111,20 @@ class Host:
     def forget(self) -> None:
         """Forget the workers of this process, and what is to be done at safe points; the caller sets them."""
         self.workers: Sequence[Worker] = ()
+        self.stack_workers(None)
         self.wish: Callable[[], int] = lambda: 0
         self.on_safe_point: Callable[[int], None] = lambda wish: None
 
+    def stack_workers(self, stack: Stack | None) -> None:
+        """Let the workers of this process compute together; None: each by itself."""
+        self._stack = stack
+        for fabric in self.fabrics:
+            fabric.stacked = stack is not None
+
     def begin_epoch(self) -> None:
         """Reset the times and the disagreement of the epoch before."""
+        if self._stack is not None:
+            self._stack.begin_epoch()
         self._start = time.perf_counter()
         self.disagreement = 0.0
         for fabric in self.fabrics:
@@ -177,12 +190,7 @@ class Host:
         results: list[Any] = [None] * len(work)
         answers: list[Any] = [None] * len(work)
         while True:
-            requests: list[Request] = []
-            for i, coroutine in enumerate(work):
-                try:
-                    requests.append(coroutine.send(answers[i]))
-                except StopIteration as end:
-                    results[i] = end.value
+            requests = self._go_on(work, answers, results)
             if not requests:
                 return results
             kinds = {type(request).__name__ for request in requests}
@@ -190,6 +198,33 @@ class Host:
                 raise RuntimeError(f"{len(requests)} of {len(work)} workers wait for {', '.join(sorted(kinds))}: every worker has to make "
                                    "the same requests, as often")
             answers = self._answers_to(requests)
+
+    def _go_on(self, work: list[Coroutine[Any, Any, Any]], answers: list[Any], results: list[Any]) -> list[Request]:
+        """Give the workers their answers, and run each up to its next request that others answer, or to its end and its result."""
+        requests: dict[int, Request] = {}
+        given = dict(enumerate(answers))
+        while given:
+            computing: dict[int, Compute] = {}
+            for i, answer in given.items():
+                try:
+                    request = work[i].send(answer)
+                except StopIteration as end:
+                    results[i] = end.value
+                    continue
+                if isinstance(request, Compute):
+                    computing[i] = request
+                else:
+                    requests[i] = request
+            given = self._compute(computing) if computing else {}
+        return [requests[i] for i in sorted(requests)]
+
+    def _compute(self, requests: dict[int, Compute]) -> dict[int, Any]:
+        """Let stacked workers, by their place among those of this process, compute what they ask for; returns the results."""
+        assert self._stack is not None
+        before = self.clock.mark()
+        results = self._stack.compute({i: request.work for i, request in requests.items()})
+        self._timed("compute", before)
+        return results
 
     def _answers_to(self, requests: list[Any]) -> list[Any]:
         """Carry out the requests of all workers of this process, and return the answers."""

@@ -6,7 +6,7 @@ All parameters are views into one flat buffer (`params`), and so are momentum an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import torch
@@ -32,7 +32,7 @@ class Worker:
         self._rate_at: Callable[[float], float] | None = None
         self.epoch = self.index = self.frames = self.frames_since_sync = self.updates = 0
         self.on_step: Callable[[], None] = lambda: None
-        self._clock, self._seconds = clock_of(self.learner.model.device), {"load": 0.0}
+        self.clock, self._seconds = clock_of(self.learner.model.device), {"load": 0.0}
         self._source: Iterator[Minibatch] = iter(())
 
     @property
@@ -43,7 +43,7 @@ class Worker:
     @property
     def load_seconds(self) -> float:
         """Seconds of this epoch in which minibatches were made."""
-        self._clock.settle()
+        self.clock.settle()
         return self._seconds["load"]
 
     @property
@@ -73,19 +73,30 @@ class Worker:
         self.epoch, self.learn_rate, self._rate_at, self._seconds = epoch, learn_rate, rate_at, {"load": 0.0}
         self._source = self.sampler.epoch(epoch, self.index)
 
+    def add_totals_to(self, totals: Tensor) -> None:
+        """Add to these totals from now on, which begin as they are: those of stacked workers are rows of one tensor."""
+        self._totals = totals.copy_(self._totals)
+
     def draw_from(self, source: Iterator[Minibatch]) -> None:
         """Take the next minibatch from `source`, which may be of another worker's part of the data."""
         self._source = source
 
-    def _next(self) -> Minibatch:
-        before = self._clock.mark()
+    def add_load(self, since: Any, those: Sequence[Worker]) -> None:
+        """Add the time since a mark of this worker's clock to the seconds of these workers in which minibatches were made, in equal parts.
+        """
+        self.clock.add(since, "load", [worker._seconds for worker in those])
+
+    def next_minibatch(self) -> Minibatch:
+        """Take the next minibatch."""
+        before = self.clock.mark()
         minibatch = next(self._source)
-        self._clock.add(before, "load", [self._seconds])
+        self.add_load(before, [self])
         return minibatch
 
-    def _set_rate(self, fraction: float) -> None:
+    def set_rate(self, fraction: float | None) -> None:
+        """Set the learning rate when `fraction` of the epoch is over; None: the part of the worker's own minibatches that are done."""
         if self._rate_at is not None:
-            self.learn_rate = self._rate_at(fraction)
+            self.learn_rate = self._rate_at(self.index / self.sampler.minibatches if fraction is None else fraction)
 
     def _done(self, minibatch: Minibatch) -> None:
         self.index += 1
@@ -98,9 +109,13 @@ class Worker:
 
         `fraction` is the part of the epoch that is over; without it, the part of the worker's own minibatches that are done.
         """
-        self._set_rate(self.index / self.sampler.minibatches if fraction is None else fraction)
-        minibatch = self._next()
+        self.set_rate(fraction)
+        minibatch = self.next_minibatch()
         self.optimizer.local_step(minibatch, self.learn_rate, self._totals)
+        self.stepped(minibatch)
+
+    def stepped(self, minibatch: Minibatch) -> None:
+        """Count a minibatch with which a local update has been made."""
         self.updates += 1
         self._done(minibatch)
 
@@ -111,17 +126,21 @@ class Worker:
 
         `fraction` is the part of the epoch that is over, the same for all workers, however many minibatches each has.
         """
-        self._set_rate(fraction)
-        minibatch = self._next()
+        self.set_rate(fraction)
+        minibatch = self.next_minibatch()
         self.optimizer.set_rate(self.learn_rate)
         self.optimizer.gradient(minibatch, gradient, self._totals)
+        return self.shipped(minibatch)
+
+    def shipped(self, minibatch: Minibatch) -> int:
+        """Count a minibatch of which a gradient has been made, and return its number of frames."""
         self._done(minibatch)
         return len(minibatch)
 
     def apply(self, gradient: Tensor, frames: float, fraction: float) -> None:
         """Make one update from a gradient that is summed over `frames` frames, of one worker or many, when `fraction` of the epoch is over.
         """
-        self._set_rate(fraction)
+        self.set_rate(fraction)
         self.optimizer.apply(gradient, self.learn_rate, cast(int, frames))  # of a group of workers, the mean over them
         self.updates += 1
 

@@ -72,6 +72,8 @@ class JobOptions:
     cluster: str = option("", "simulate this cluster: a cluster file, or the name of a known one. All workers in one process, with the "
                               "times and the order of events that they would have there")
     simulation_seed: int = option(777, "seed of the simulated cluster's random times")
+    stack_workers: str = option("auto", "workers of one process compute together (true), or one after the other (false); auto: together "
+                                        "on a GPU, where they are small DNNs with SGD", ("auto", "true", "false"))
     timeout: float = option(600.0, "seconds without progress of any process after which the job is ended")
 
     def __post_init__(self) -> None:
@@ -284,7 +286,7 @@ def open_job(options: JobOptions, strategy: Strategy) -> Job:
     where = f"{p} process{'es' * (p > 1)}{f' on {nodes} hosts' * (nodes > 1)}{over}, {device.type}, {threads} threads each"
     if n > p:
         most = -(-n // p)
-        where += f"; {n} workers share them, up to {most} virtual ones in a process, one after the other"
+        where += f"; {n} workers share them, up to {most} virtual ones in a process"
     if options.cluster:
         where += f"; all times are simulated, those of cluster {options.cluster}"
     if placement.sharing:

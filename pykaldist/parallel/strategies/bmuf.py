@@ -72,6 +72,7 @@ class Bmuf(Strategy):
 
     options: BmufOptions
     lr_scale = "none"
+    remembers = ("delta",)
     advice = ("it was the more accurate one where a block was 22.5 minutes of speech a worker (Chen & Huo, 2016), and needs blocks that "
               "are longer than the workers' own momentum lasts")
 

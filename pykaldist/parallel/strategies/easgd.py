@@ -11,7 +11,9 @@ goes on from its own model; after a rejected epoch from the model before, withou
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -78,12 +80,13 @@ class Easgd(Strategy):
         def pull() -> None:
             worker.params.sub_(before.sub_(self.centre).mul_(alpha))
             self.centre.lerp_(mean, beta)
+        step: Callable[[], None] = partial(self._step, worker) if self.options.local_nesterov else worker.step
         async for round in self.rounds(worker, fabric, self.options.minibatches(worker.sampler.minibatch_size)):
             for count in (round.minibatches, 0)[: 1 + round.last]:
                 before = worker.params.clone()
                 ticket = await fabric.begin(fabric.mean(before, 1.0))
                 for i in range(max(count, 1)):
-                    await fabric.compute(self._step if count else lambda _: None, worker)
+                    await fabric.compute(step if count else lambda: None)
                     if i == 0:
                         mean = await fabric.finish(ticket)
                         await fabric.work("the elastic force", pull, before, 11)

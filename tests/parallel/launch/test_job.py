@@ -123,8 +123,8 @@ def test_a_job_on_gpus_says_what_it_has_and_takes_time_on_the_device(two, monkey
     options = JobOptions(ngpu=3, strategy="ma", num_threads=2)
     opened = open_job(options, make_strategy("ma"))
     assert opened.device == torch.device("cuda:0") and opened.hosting == (
-        "2 processes over mpi through host memory, cuda, 2 threads each; 3 workers share them, up to 2 virtual ones in a process, one "
-        "after the other; 2 processes share the device cuda:0")
+        "2 processes over mpi through host memory, cuda, 2 threads each; 3 workers share them, up to 2 virtual ones in a process; 2 "
+        "processes share the device cuda:0")
     assert type(opened.host.clock) is DeviceClock and all(fabric.clock is opened.host.clock for fabric in opened.host.fabrics)
     monkeypatch.setattr(socket, "gethostname", lambda: "b")
     with pytest.raises(UserError, match=r"2 processes for --ngpu 1"):
