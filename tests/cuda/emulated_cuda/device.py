@@ -274,7 +274,7 @@ class EmulatedCuda:
             return self._of_host(func, args, kwargs, tensors)
         name = signature(func).name
         if device is not None and not makes_on_device and _is_example(name):
-            return self._of_host(func, tree_map(self._on_host, args), kwargs, [])
+            return self._of_host(func, changed(args, self._on_host), kwargs, [])
         with self._lock:
             if name in ("_to_copy", "copy_"):
                 return self._copied(func, name, args, kwargs)
