@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pykaldist.parallel.planning.counting import Step
 from pykaldist.parallel.planning.gpus import FRAMES_AN_HOUR, FROM_HOST, IN_GRAPH, LATENCY, Gpu, epoch_hours
+from pykaldist.report.simulate import markdown
 
 PUBLISHED = "su2015-dnn"  # Su et al. (2015), table 2: an epoch of 300 hours on 32 K20s
 PUBLISHED_MINUTES, PUBLISHED_GPUS, PUBLISHED_HOURS = 15.24, 32, 300.0
@@ -34,14 +35,14 @@ def _steps(steps: Steps) -> str:
         if dtype != "tf32" or (nnet, optimizer, "float32") not in steps:  # is as float32
             rows.append([nnet, optimizer, dtype, f"{step.parameters:,}", f"{step.frames:,}", f"{step.flops / step.frames / 1e6:,.1f}",
                          f"{step.bytes / step.frames / 1e3:,.0f}", f"{step.num_kernels:,.0f}"])
-    return table(rows)
+    return markdown(rows)
 
 
 def _rates(steps: Steps, gpus: Sequence[Gpu]) -> str:
     rows = [["network", "optimiser", "arithmetic", *(gpu.device for gpu in gpus)]]
     for (nnet, optimizer, dtype), step in steps.items():
         rows.append([nnet, optimizer, dtype, *(f"{step.frames / gpu.seconds(step, dtype) / 1e3:,.0f}" for gpu in gpus)])
-    return table(rows)
+    return markdown(rows)
 
 
 def _rests_on(gpus: Sequence[Gpu]) -> str:
@@ -50,8 +51,8 @@ def _rests_on(gpus: Sequence[Gpu]) -> str:
         rates = ", ".join(f"{gpu.rates[dtype] / 1e12:,.4g}" for dtype in ("float32", "tf32", "bf16"))
         rows.append([gpu.device, rates, f"{gpu.memory_bandwidth / 1e9:,.0f}", f"{gpu.within / 1e9:g}, {gpu.between / 1e9:g}",
                      " ".join(gpu.sources.values())])
-    return table(rows) + (f"\n\nAssumed: a kernel of a recorded graph takes {IN_GRAPH * 1e6:g} us or more, one that the host launches "
-                          f"{FROM_HOST * 1e6:g} us, a message between GPUs {LATENCY * 1e6:g} us.")
+    return markdown(rows) + (f"\n\nAssumed: a kernel of a recorded graph takes {IN_GRAPH * 1e6:g} us or more, one that the host "
+                             f"launches {FROM_HOST * 1e6:g} us, a message between GPUs {LATENCY * 1e6:g} us.")
 
 
 def _epochs(steps: Steps, gpus: Sequence[Gpu], hours: float, ngpus: Sequence[int], average_period: int) -> str:
@@ -61,7 +62,7 @@ def _epochs(steps: Steps, gpus: Sequence[Gpu], hours: float, ngpus: Sequence[int
         step = steps[nnet, optimizer, dtype]
         for gpu in gpus:
             rows.append([nnet, gpu.device, *(f"{epoch_hours(gpu, step, dtype, hours, ngpu, average_period):.3g}" for ngpu in ngpus)])
-    return table(rows)
+    return markdown(rows)
 
 
 def _published(steps: Steps, gpus: Sequence[Gpu]) -> str:
@@ -74,10 +75,4 @@ def _published(steps: Steps, gpus: Sequence[Gpu]) -> str:
             cells.append(", ".join(f"{minibatches * seconds / 60:.2f}" for seconds in (gpu.limit(steps[key], key[2]),
                                                                                        gpu.seconds(steps[key], key[2]))))
         rows.append([gpu.device, *cells])
-    return table(rows)
-
-
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Write rows, of which the first is the head, as a Markdown table."""
-    lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return markdown(rows)
