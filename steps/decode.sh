@@ -31,7 +31,7 @@ Options:
   --model <file>               # GMM to decode with, such as exp/tri3/final.alimdl
   --transform-dir <dir>        # speakers' fMLLR transforms (trans.*) for a GMM's features
   --device <name>              # where a network computes: cpu, cuda, cuda:N or auto (default $device); jobs take GPUs in turn
-  --forward-opts <options>     # how utterances go through a network: "--dtype bf16"; "--forward chunks", "--forward latency-controlled"
+  --forward-opts <options>     # how utterances go through a network: "--dtype bf16", "--dtype int8"; "--forward chunks", "--forward latency-controlled"
   --skip-scoring true|false    # lattices only (default $skip_scoring)
   --scoring-opts <options>     # for utils/score.sh
 EOF

@@ -79,7 +79,7 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> None:
         torch.baddbmm(bias, x, weight.mT, out=y)
     elif x.dtype == y.dtype:
         torch.addmm(bias, x, weight.t(), out=y)
-    elif _WIDENS and x.is_cuda:
+    elif _WIDENS and not x.is_cpu:
         torch.mm(x, weight.t(), out_dtype=y.dtype, out=y)
         y.add_(bias)
     else:
@@ -93,7 +93,7 @@ def product(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
         return out
     if a.dtype == out.dtype:
         return (torch.bmm if a.dim() == 3 else torch.mm)(a, b, out=out)
-    if _WIDENS and a.is_cuda:
+    if _WIDENS and not a.is_cpu:
         return torch.mm(a, b, out_dtype=out.dtype, out=out)
     return out.copy_(_rounded(a, b))
 
@@ -112,7 +112,7 @@ def accumulate(out: Tensor, a: Tensor, b: Tensor, beta: float, alpha: float = 1.
         out.baddbmm_(a, b, beta=beta, alpha=alpha)
     elif a.dtype == out.dtype:
         (out.addmv_ if vector else out.addmm_)(a, b, beta=beta, alpha=alpha)
-    elif _WIDENS and a.is_cuda and not vector:
+    elif _WIDENS and not (a.is_cpu or vector):
         torch.addmm(out, a, b, out_dtype=out.dtype, beta=beta, alpha=alpha, out=out)
     elif vector or not a.is_cpu:
         _add(out, torch.matmul(a, b), beta, alpha)

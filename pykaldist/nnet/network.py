@@ -20,6 +20,7 @@ from pykaldist.frames.sequences import Chunk, windows
 from pykaldist.io import container
 from pykaldist.nnet.arithmetic import arithmetic
 from pykaldist.nnet.forwarding import ForwardOptions
+from pykaldist.nnet.int8 import QuantisedModel
 from pykaldist.nnet.kinds import KINDS, kind_of, make_nnet
 from pykaldist.nnet.lstm import BlstmOptions
 from pykaldist.nnet.model import Model
@@ -55,6 +56,7 @@ class Network:
     def __init__(self, options: Any, model: Model, transform: FeatureTransform, counts: Tensor | None) -> None:
         self.options, self.model, self.transform, self.counts = options, model, transform, counts
         self._forwarding = ForwardOptions()
+        self._quantised: QuantisedModel | None = None
 
     @property
     def forwarding(self) -> ForwardOptions:
@@ -63,8 +65,10 @@ class Network:
     @forwarding.setter
     def forwarding(self, forwarding: ForwardOptions) -> None:
         if forwarding.dtype != self._forwarding.dtype:
-            _, compute = arithmetic(forwarding.dtype, self.model.device)
+            int8 = forwarding.dtype == "int8"
+            _, compute = arithmetic("float32" if int8 else forwarding.dtype, self.model.device)
             self.model.compute_in(compute)
+            self._quantised = QuantisedModel(self.model) if int8 else None
         self._forwarding = forwarding
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -121,6 +125,8 @@ class Network:
         return total.div_(torch.bincount(rows[inside], minlength=frames)[:, None]).clamp_min_(torch.finfo(torch.float32).tiny).log_()
 
     def _part(self, inputs: Tensor, sequences: Sequences) -> Tensor:
+        if self._quantised is not None:
+            return torch.log_softmax(self._quantised.forward(inputs), 1)
         return torch.log_softmax(self.model.forward(inputs.to(self.model.device), sequences=sequences).cpu(), 1)
 
     def _latency_controlled(self, inputs: Tensor, chunk: Chunk) -> Tensor:

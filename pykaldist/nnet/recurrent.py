@@ -304,7 +304,7 @@ class Direction:
                 if linked < size:
                     inputs[rows.start + linked : rows.stop, self.input_dim :] = 0.0
             step = CellStep(gates[rows], cells[rows], tanh[rows], d_m, carry[:size], follow, cell)
-            (step.backward if x.is_cuda else step.compiled_backward)(self.shape, peepholes)
+            (step.compiled_backward if x.is_cpu else step.backward)(self.shape, peepholes)
             if narrow:
                 d_gates[rows] = gates[rows]
             after = rows, linked, kept

@@ -97,7 +97,7 @@ def render(runs: Sequence[Run], accuracies: Sequence[float]) -> str:
         table.append([row["cluster"], row["strategy"], str(row["ngpu"]), duration(row["epoch"]),
                       f"{row['speed_up']:.2f}" if row["speed_up"] else "", f"{100 * row['best_acc']:.2f}",
                       *(to(row, a) for a in accuracies)])
-    return _markdown(table)
+    return markdown(table)
 
 
 def render_epochs(epochs: dict[tuple[str, str, int], float]) -> str:
@@ -106,10 +106,10 @@ def render_epochs(epochs: dict[tuple[str, str, int], float]) -> str:
     for (cluster, strategy, ngpu), seconds in epochs.items():
         gain = epochs[cluster, "local", 1] / seconds
         table.append([cluster, strategy, str(ngpu), duration(seconds), f"{gain:.2f}", f"{gain / ngpu:.2f}"])
-    return _markdown(table)
+    return markdown(table)
 
 
-def _markdown(table: list[list[str]]) -> str:
+def markdown(table: list[list[str]]) -> str:
     """Write rows, of which the first is the head, as a Markdown table."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = [table[0], ["-" * w for w in widths], *table[1:]]

@@ -138,6 +138,25 @@ def test_nnet_forward_in_bfloat16_comes_near(data, tmp_path, monkeypatch, option
     assert 0.0 < np.abs(found - expected).max() < 0.05
 
 
+def test_nnet_forward_with_integers_comes_near(data, tmp_path, monkeypatch, capsys):
+    (tmp_path / "cpuinfo").write_text("flags : avx512_vnni\n")
+    monkeypatch.setattr(arithmetic, "CPUINFO", tmp_path / "cpuinfo")
+    network = save(DnnOptions(2, 16, "sigmoid"), tmp_path / "final.pt", (-1, 0, 1))
+    expected = network.log_posteriors(FEATS)
+    command = ["nnet-forward", "--no-softmax=true", "--device", "cpu", "--dtype", "int8", str(tmp_path / "final.pt"),
+               str(data / "feats.ark"), str(tmp_path / "out.ark")]
+    assert main(command) == 0
+    found = dict(read_archive(tmp_path / "out.ark"))["u1"]
+    assert 0.0 < np.abs(found - expected).max() < 0.05
+    network.forwarding = ForwardOptions(dtype="int8")
+    assert np.array_equal(network.log_posteriors(FEATS), found)
+    network.forwarding = ForwardOptions()
+    assert np.array_equal(network.log_posteriors(FEATS), expected)
+    save(BlstmOptions(hid_dim=6), tmp_path / "final.pt")
+    assert main(command) == 1
+    assert "--dtype int8 is for networks whose maps are all affine layers" in capsys.readouterr().err
+
+
 def test_bfloat16_is_refused_where_there_is_none(data, tmp_path, monkeypatch, capsys):
     (tmp_path / "cpuinfo").write_text("flags : avx2\n")
     monkeypatch.setattr(arithmetic, "CPUINFO", tmp_path / "cpuinfo")

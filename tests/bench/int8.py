@@ -1,0 +1,87 @@
+"""A network's forward pass in float32, bfloat16 and 8-bit integers, by turns in one run, and the word error rates that follow.
+
+    tests/bench/run.sh int8 exp/dnn exp/tri3/graph data-fmllr/test            # one core
+    tests/bench/run.sh int8 --runs 20 --decode-opts "--acwt 0.1" exp/dnn exp/tri3/graph data-fmllr/test
+
+Measured is what the decoder asks for: log-likelihoods of every utterance of the data directory from its features, with splicing and the
+softmax. Each run has every arithmetic once; ratios are of one run, and medians, with the spread, are printed. The network is that of
+final.pt in the first folder, which stays as it is; lattices go to a folder of their own. bf16 is left out where the CPU has none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+os.environ.update(OMP_NUM_THREADS="1", NUMBA_NUM_THREADS="1")
+
+import torch
+
+from pykaldist.decode.acoustic import load_acoustic_model
+from pykaldist.errors import UserError
+from pykaldist.io.datadir import DataDir
+from pykaldist.nnet.arithmetic import check_bf16, cpu
+from pykaldist.nnet.forwarding import ForwardOptions
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = ("final.pt", "final.mdl", "tree", "cmvn_opts", "delta_opts", "splice_opts", "final.mat", "tokens.txt")
+
+
+def word_error_rate(model_dir: Path, graph: Path, data: Path, dtype: str, decode_opts: str) -> str:
+    """The line of best_wer after decoding in an arithmetic, beside a copy of the model."""
+    with tempfile.TemporaryDirectory(prefix="pykaldist-int8-") as folder:
+        for name in FILES:
+            if (model_dir / name).is_file():
+                shutil.copyfile(model_dir / name, Path(folder) / name)
+        decode = Path(folder) / "decode"
+        command = [ROOT / "steps/decode.sh", "--nj", "1", "--device", "cpu", "--forward-opts", f"--dtype {dtype}", *decode_opts.split(),
+                   graph, data, decode]
+        subprocess.run([str(part) for part in command], check=True, stdout=subprocess.DEVNULL, cwd=folder)
+        return (decode / "best_wer").read_text(encoding="utf-8").strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model_dir", type=Path, help="folder with final.pt")
+    parser.add_argument("graph", type=Path, help="folder with HCLG.fst")
+    parser.add_argument("data", type=Path, help="data directory with feats.scp and text")
+    parser.add_argument("--runs", type=int, default=11, help="runs (default: 11)")
+    parser.add_argument("--decode-opts", default="--acwt 0.1", help='of steps/decode.sh (default: "--acwt 0.1")')
+    args = parser.parse_args()
+    torch.set_grad_enabled(False)
+    dtypes = ["float32", "bf16", "int8"]
+    try:
+        check_bf16()
+    except UserError as error:
+        print(f"without bf16: {error}")
+        dtypes.remove("bf16")
+    models = {dtype: load_acoustic_model(args.model_dir, forwarding=ForwardOptions("cpu", dtype=dtype)) for dtype in dtypes}
+    data = DataDir(args.data)
+    feats = [models["float32"].features(data, utt) for utt in data.utt2spk]
+    frames = sum(map(len, feats))
+    spent: dict[str, list[float]] = {dtype: [] for dtype in dtypes}
+    for _ in range(args.runs + 1):
+        for dtype, model in models.items():
+            begun = time.perf_counter()
+            for one in feats:
+                model.loglikes(one)
+            spent[dtype].append(time.perf_counter() - begun)
+    name, _ = cpu()
+    print(f"{name}, torch {torch.__version__}, 1 thread; {len(feats)} utterances, {frames:,} frames; {args.runs} runs\n")
+    print("| arithmetic | frames/s | over float32 | best WER |\n| --- | --- | --- | --- |")
+    for dtype in dtypes:
+        seconds = spent[dtype][1:]
+        ratios = [a / b for a, b in zip(spent["float32"][1:], seconds, strict=True)]
+        wer = word_error_rate(args.model_dir.resolve(), args.graph.resolve(), args.data.resolve(), dtype, args.decode_opts)
+        print(f"| {dtype} | {frames / statistics.median(seconds):,.0f} | {statistics.median(ratios):.2f} ({min(ratios):.2f} to "
+              f"{max(ratios):.2f}) | {wer} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
