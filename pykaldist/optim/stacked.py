@@ -60,6 +60,7 @@ class StackedSgd(Sgd):
 
         Adds to `totals` (models, number of totals).
         """
+        self._set_frames(len(minibatch))
         self._with_minibatch(minibatch, (totals,), lambda: self._step(minibatch, totals))
 
     def gradient_of_each(self, minibatch: Minibatch, grads: Sequence[Tensor], totals: Tensor) -> None:
@@ -81,6 +82,7 @@ class StackedSgd(Sgd):
 
         def work() -> None:
             torch.stack(list(grads), out=stacked[:, 0])
-            self._apply(stacked, frames)
+            self._apply(stacked)
 
-        self.recorded((*(own.data_ptr() for own in grads), frames if self._frames_matter else 0), work)
+        self._set_frames(frames)
+        self.recorded(tuple(own.data_ptr() for own in grads), work)
