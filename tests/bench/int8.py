@@ -53,6 +53,7 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="data directory with feats.scp and text")
     parser.add_argument("--runs", type=int, default=11, help="runs (default: 11)")
     parser.add_argument("--decode-opts", default="--acwt 0.1", help='of steps/decode.sh (default: "--acwt 0.1")')
+    parser.add_argument("--rates-only", action="store_true", help="do not decode")
     args = parser.parse_args()
     torch.set_grad_enabled(False)
     dtypes = ["float32", "bf16", "int8"]
@@ -78,7 +79,8 @@ def main() -> None:
     for dtype in dtypes:
         seconds = spent[dtype][1:]
         ratios = [a / b for a, b in zip(spent["float32"][1:], seconds, strict=True)]
-        wer = word_error_rate(args.model_dir.resolve(), args.graph.resolve(), args.data.resolve(), dtype, args.decode_opts)
+        folders = args.model_dir.resolve(), args.graph.resolve(), args.data.resolve()
+        wer = "" if args.rates_only else word_error_rate(*folders, dtype, args.decode_opts)
         print(f"| {dtype} | {frames / statistics.median(seconds):,.0f} | {statistics.median(ratios):.2f} ({min(ratios):.2f} to "
               f"{max(ratios):.2f}) | {wer} |", flush=True)
 
