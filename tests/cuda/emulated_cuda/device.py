@@ -272,6 +272,8 @@ class EmulatedCuda:
         makes_on_device = device is not None and torch.device(device).type == "cuda"
         if not makes_on_device and not any(isinstance(tensor, CudaTensor) for tensor in tensors):
             return self._of_host(func, args, kwargs, tensors)
+        if device is not None and not makes_on_device and signature(func).name in ("empty_like", "new_empty"):
+            return self._of_host(func, changed(args, self._on_host), kwargs, [])  # on the host, in the shape of a tensor of the device
         with self._lock:
             name = signature(func).name
             if name in ("_to_copy", "copy_"):
