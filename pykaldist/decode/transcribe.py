@@ -68,13 +68,13 @@ def transcribe(paths: Sequence[str], graph_dir: Path, model_dir: Path, work: Pat
     words, graph = SymbolTable.read(graph_dir / "words.txt"), Fst.read(graph_dir / "HCLG.fst")
     model: AcousticModel
     if adapting is None:
-        model = load_acoustic_model(model_dir, forwarding=ForwardOptions(options.device))
+        model = load_acoustic_model(model_dir, forwarding=ForwardOptions(device=options.device))
     else:
         transforms = adapt(data, graph, graph_dir, adapting, work, decoding)
         if adapting == model_dir:
             model = GmmModel(model_dir, None, transforms)
         else:
-            model = load_acoustic_model(model_dir, forwarding=ForwardOptions(options.device))
+            model = load_acoustic_model(model_dir, forwarding=ForwardOptions(device=options.device))
             adapted = write_datadir(work / "adapted", data.wav_scp, None, data.utt2spk)
             transform_part(data, adapted, FeaturePipeline.from_dir(adapting, transforms), work / "fmllr", 1, 1)
             collect_parts(adapted, work / "fmllr", "fmllr", 1)

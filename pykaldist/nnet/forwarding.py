@@ -17,11 +17,11 @@ class ForwardOptions:
     that the network waits for the chunk's end and its context after, and no longer.
     """
 
-    device: str = option("auto", "where the network computes: cpu, cuda, cuda:N, or auto: cuda where there is one")
     forward: str = option("whole", "utterances through a bidirectional network: whole, in chunks, or latency-controlled",
                           ("whole", "chunks", "latency-controlled"))
     forward_chunk: str | None = option(None, "chunk of --forward chunks or latency-controlled, as 21-64+21 (that of training)")
     forward_overlap: int = option(32, "frames by which the chunks of --forward chunks overlap")
+    device: str = option("auto", "where the network computes: cpu, cuda, cuda:N, or auto: cuda where there is one")
     dtype: str = option("float32", "arithmetic of the network: bf16 where the CPU multiplies it (AVX512-BF16, AMX); int8 for the affine "
                         "layers of a DNN, where the CPU multiplies that (VNNI, AMX)", ("float32", "bf16", "int8"))
 

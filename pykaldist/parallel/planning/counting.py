@@ -60,14 +60,13 @@ class Kernel:
 class Step:
     """A training step of `frames` frames: kernels, and how often each runs in a minibatch (a share, for what not every minibatch has).
 
-    `recorded`: a GPU replays them as one CUDA graph, but for the first `loading`, which make the minibatch.
+    A GPU replays them as one CUDA graph, but for the first `loading`, which make the minibatch.
     """
 
     kernels: tuple[tuple[Kernel, float], ...]
     loading: int
     frames: int
     parameters: int
-    recorded: bool
 
     @property
     def flops(self) -> float:
@@ -176,7 +175,7 @@ def count_step(nnet: Any, optimizer: str, dtype: str = "float32", minibatch_size
     own = make_optimizer(optimizer, learner, OPTIMIZERS[optimizer][0]())
     loading = kernels_of(load)
     kernels = [(kernel, 1.0) for kernel in loading] + step_kernels(own, minibatch)
-    return Step(tuple(kernels), len(loading), len(minibatch), len(model.params), minibatch.sequences is None)
+    return Step(tuple(kernels), len(loading), len(minibatch), len(model.params))
 
 
 def kernels_of(work: Callable[[], object]) -> list[Kernel]:
@@ -228,8 +227,9 @@ def _minibatch(nnet: Any, model: Model, minibatch_size: int, splice: list[int], 
         steps = chunk.left + chunk.size + chunk.right
         rows = streams * steps
         continues = nnet.sequences == "streams"
-        sequences = Sequences([streams] * steps, streams * chunk.size, continues=continues, leaves=steps - 1 if continues else -1)
-        weights = torch.empty(rows, device=META) if steps > chunk.size else None
+        sequences = Sequences([streams] * steps, streams * chunk.size, continues=continues, leaves=steps - 1 if continues else -1,
+                              real=torch.empty(rows, 1, device=META))
+        weights = torch.empty(rows, device=META)
     with tempfile.TemporaryDirectory(prefix="pykaldist-count-") as folder:
         gather, source = _gather(Path(folder) / "store", model.input_dim // len(splice), splice, rows, num_pdfs)
     chosen = torch.empty(rows, dtype=torch.int64, device=META)

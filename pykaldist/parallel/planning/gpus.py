@@ -47,7 +47,7 @@ class Gpu:
         """Predicted seconds of a minibatch."""
         total, rate = 0.0, self.rates[dtype]
         for number, (kernel, times) in enumerate(step.kernels):
-            least = IN_GRAPH if step.recorded and number >= step.loading else FROM_HOST
+            least = IN_GRAPH if number >= step.loading else FROM_HOST
             total += times * max(kernel.flops / rate, kernel.bytes / self.memory_bandwidth, least)
         return total
 
