@@ -14,10 +14,10 @@ SMALL = ["predict", "--nnets", "su2015-dnn", "--optimizers", "sgd", "--dtypes", 
 
 def test_a_kernel_takes_the_longest_of_its_three_times():
     kernels = Kernel("mm", 10**12, 10**6), Kernel("add", 0, 48 * 10**8), Kernel("tiny", 0, 1)
-    step = Step(tuple((kernel, 1.0) for kernel in kernels), 0, 1, 1, True)
+    step = Step(tuple((kernel, 1.0) for kernel in kernels), 0, 1, 1)
     assert H200.seconds(step, "bf16") == pytest.approx(1 / 989.5 + 1e-3 + IN_GRAPH)
     assert H200.limit(step, "bf16") == pytest.approx(1 / 989.5)
-    by_host = Step(step.kernels, 0, 1, 1, False)
+    by_host = Step(step.kernels, 3, 1, 1)
     assert H200.seconds(by_host, "bf16") - H200.seconds(step, "bf16") == pytest.approx(FROM_HOST - IN_GRAPH)
 
 
