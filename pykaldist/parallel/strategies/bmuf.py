@@ -83,7 +83,8 @@ class Bmuf(Strategy):
 
     def __init__(self, options: BmufOptions) -> None:
         super().__init__(options)
-        self.rejected()
+        self.delta: Tensor | None = None
+        self.remainders: Remainders = None
 
     async def epoch(self, worker: Worker, fabric: Fabric) -> None:
         o, eta, params = self.options, self.options.momentum(fabric.size), worker.params
@@ -137,5 +138,5 @@ class Bmuf(Strategy):
 
     def rejected(self) -> None:
         """Forget Delta: the filter starts again from the model that training went back to."""
-        self.delta: Tensor | None = None
-        self.remainders: Remainders = None
+        self.delta = None
+        self.remainders = None
