@@ -1,7 +1,7 @@
 """The processes of an MPI job, by mpi4py and the MPI that it was installed with.
 
 Buffers on a CPU are passed to MPI in place. Buffers on a GPU go through pinned host memory. Those that are summed are passed in place where
-the MPI of every process says that it is CUDA-aware (`cuda_aware`; `takes_cuda` is set then). A sum through host memory is made in pieces,
+the MPI of every process says that it is CUDA-aware (`cuda_aware`; `takes_cuda` is set then). A sum through host memory is made in buckets,
 so that all processes have to sum in the same way.
 
 MPI waits by spinning, which takes the core from whoever computes on it. So processes first meet by a small exchange that does not block,
@@ -23,13 +23,13 @@ from torch import Tensor
 
 from pykaldist.errors import ProcessLostError, UserError
 from pykaldist.parallel.fabric.processes import SplittableProcesses
-from pykaldist.parallel.fabric.staging import Staging
+from pykaldist.parallel.fabric.staging import Staging, in_place, put_back
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-# An all-reduce in pieces that stay in the processor's cache while they are added is faster than one of the whole buffer.
-CHUNK = 1 << 22  # values
+# An all-reduce in buckets that stay in the processor's cache while they are added is faster than one of the whole buffer.
+BUCKET = 1 << 22  # values
 AWAKE_S = 0.0002  # a wait this long without sleep; synchronous processes arrive within about this time of each other
 PAUSE = 0.125  # each sleep is this part of the time waited so far: a wait is at most this much too long
 LONGEST_PAUSE_S = 0.01
@@ -86,15 +86,12 @@ class Mpi(SplittableProcesses):
             if scale != 1.0:
                 buffer.mul_(scale)
             return
-        host = self._on_host(buffer)
-        flat = host.numpy()
-        for first in range(0, len(flat), CHUNK):
-            chunk = flat[first : first + CHUNK]
-            self._world.Allreduce(self._mpi.IN_PLACE, chunk)
+        for bucket, copy in self._sent.buckets(buffer, BUCKET) if buffer.is_cuda else in_place(buffer, BUCKET):
+            values = copy.numpy()
+            self._world.Allreduce(self._mpi.IN_PLACE, values)
             if scale != 1.0:
-                chunk *= scale
-        if host is not buffer:
-            buffer.copy_(host)
+                values *= scale
+            put_back(bucket, copy)
 
     @staticmethod
     def _wait(request: MPI.Request) -> None:

@@ -15,6 +15,7 @@ import copy
 import datetime
 import os
 import socket
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -24,34 +25,46 @@ from torch import Tensor
 
 from pykaldist.errors import ProcessLostError, UserError
 from pykaldist.parallel.fabric.processes import SplittableProcesses
-from pykaldist.parallel.fabric.staging import Staging
+from pykaldist.parallel.fabric.staging import Staging, in_place, put_back
+
+# Values of a bucket. By gloo, buckets of 1 to 4 Mi values, two under way, take the time of one sum of the whole (two processes on a CPU).
+# By NCCL each bucket costs a launch and a round of latencies: they are as large as those of PyTorch's DistributedDataParallel, 25 MiB.
+BUCKET = 1 << 20
+NCCL_BUCKET = 25 << 18
+UNDER_WAY = 2  # buckets that are summed at a time
 
 
 @contextlib.contextmanager
-def _exchange() -> Iterator[None]:
-    """Turn the error of a collective operation into ProcessLostError.
+def _exchange(what: str = "") -> Iterator[None]:
+    """Turn the error of a collective operation into ProcessLostError, with the sentence `what` in place of the error's own text.
 
-    gloo and NCCL raise RuntimeError where a process has ended: torch has no type of its own for that.
+    gloo and NCCL raise RuntimeError where a process has ended, or does not come within the timeout: torch has no one type of its own for
+    that.
     """
     try:
         yield
     except torch.cuda.OutOfMemoryError:
         raise
     except RuntimeError as error:
-        raise ProcessLostError(str(error)) from error
+        raise ProcessLostError(what or str(error)) from error
 
 
 class TorchDistributed(SplittableProcesses):
-    """The processes of a torch.distributed group. `timeout` is that of an exchange, in seconds."""
+    """The processes of a torch.distributed group. `timeout` is that of an exchange, `meeting` that of their start, in seconds.
 
-    def __init__(self, timeout: float = 1800.0) -> None:
+    Raises ProcessLostError where they have not met by then.
+    """
+
+    def __init__(self, timeout: float = 1800.0, meeting: float = 600.0) -> None:
         self._limit = limit = datetime.timedelta(seconds=timeout)
         with _exchange():
             if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
                 dist.init_process_group("gloo", timeout=limit)
             else:
                 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-                dist.init_process_group("gloo", timeout=limit, store=_store(rank, size, limit), rank=rank, world_size=size)
+                store = _store(rank, size, meeting)
+                dist.init_process_group("gloo", timeout=limit, store=store, rank=rank, world_size=size)
+                store.set_timeout(limit)
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self._group: dist.ProcessGroup | None = dist.group.WORLD
         self._nccl: dist.ProcessGroup | None = None
@@ -87,12 +100,23 @@ class TorchDistributed(SplittableProcesses):
 
     @_exchange()
     def sum(self, buffer: Tensor, scale: float) -> None:
-        exchanged = self._sent.copied(buffer) if self._is_staged(buffer) else buffer
-        dist.all_reduce(exchanged, group=self._group_of(exchanged))
-        if exchanged is not buffer:
-            buffer.copy_(exchanged)
-        if scale != 1.0:
-            buffer.mul_(scale)
+        size = NCCL_BUCKET if buffer.is_cuda and self._nccl is not None else BUCKET
+        buckets = self._sent.buckets(buffer, size) if self._is_staged(buffer) else in_place(buffer, size)
+        under_way: deque[tuple[dist.Work, Tensor, Tensor]] = deque()
+
+        def finish_one() -> None:
+            work, bucket, exchanged = under_way.popleft()
+            work.wait()
+            if scale != 1.0:
+                exchanged.mul_(scale)
+            put_back(bucket, exchanged)
+
+        for bucket, exchanged in buckets:
+            under_way.append((dist.all_reduce(exchanged, group=self._group_of(exchanged), async_op=True), bucket, exchanged))
+            if len(under_way) == UNDER_WAY:
+                finish_one()
+        while under_way:
+            finish_one()
 
     @_exchange()
     def control(self, values: Sequence[float] | np.ndarray, largest: bool = False) -> np.ndarray:
@@ -132,13 +156,14 @@ class TorchDistributed(SplittableProcesses):
     @_exchange()
     def group(self, members: Sequence[int]) -> TorchDistributed:
         mine = [self._members[p] for p in members]
-        other = self._another([dist.new_group(mine, backend=backend, use_local_synchronization=True) for backend in self._backends()])
+        other = self._another([dist.new_group(mine, timeout=self._limit, backend=backend, use_local_synchronization=True)
+                               for backend in self._backends()])
         other._members, other.rank, other.size = mine, members.index(self.rank), len(members)
         return other
 
     @_exchange()
     def duplicate(self) -> TorchDistributed:
-        return self._another([dist.new_group(self._members, backend=backend) for backend in self._backends()])
+        return self._another([dist.new_group(self._members, timeout=self._limit, backend=backend) for backend in self._backends()])
 
     def _backends(self) -> list[str]:
         """The backends of this process's groups: that of CPUs, and that of GPUs, if there is one."""
@@ -153,11 +178,13 @@ class TorchDistributed(SplittableProcesses):
         return other
 
 
-def _store(rank: int, size: int, limit: datetime.timedelta) -> dist.Store:
-    """The TCP store through which the processes meet. Process 0 listens. Raises UserError where it cannot."""
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+def _store(rank: int, size: int, seconds: float) -> dist.Store:
+    """The TCP store through which the processes meet, within so many seconds. Process 0 listens. Raises UserError where it cannot."""
+    host, port, limit = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), datetime.timedelta(seconds=seconds)
+    missed = f"the {size} processes have not met at {host}, port {port}, within {seconds:g} s of their start"
     if rank:
-        return dist.TCPStore(host, port, size, timeout=limit)
+        with _exchange(missed):
+            return dist.TCPStore(host, port, size, timeout=limit)
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     if str(address[0]).startswith("127.") and not host.startswith(("127.", "localhost")):
         address = ("", port)  # some systems give a host's own name a loopback address, which others do not reach
@@ -168,4 +195,5 @@ def _store(rank: int, size: int, limit: datetime.timedelta) -> dist.Store:
     except OSError as error:
         raise UserError(f"process 0 on {socket.gethostname()} cannot listen at MASTER_ADDR={host} MASTER_PORT={port} ({error.strerror}); "
                         "it has to be an address of this host, and a port that is free.") from error
-    return dist.TCPStore(host, port, size, is_master=True, timeout=limit, multi_tenant=True, master_listen_fd=listener.detach())
+    with _exchange(missed):
+        return dist.TCPStore(host, port, size, is_master=True, timeout=limit, multi_tenant=True, master_listen_fd=listener.detach())

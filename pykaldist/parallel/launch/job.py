@@ -15,7 +15,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -27,8 +27,9 @@ from pykaldist.parallel.clusters.cluster import Cluster, shipped
 from pykaldist.parallel.engines.concurrent import ConcurrentHost
 from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.engines.simulation import Simulation
+from pykaldist.parallel.fabric.by_node import ByNode
 from pykaldist.parallel.fabric.mpi import Mpi, cuda_aware
-from pykaldist.parallel.fabric.processes import Processes, SingleProcess
+from pykaldist.parallel.fabric.processes import Processes, SingleProcess, SplittableProcesses
 from pykaldist.parallel.fabric.torch_distributed import TorchDistributed
 from pykaldist.parallel.launch.placement import Placement, Seen, place
 from pykaldist.parallel.strategies.base.registry import make_strategy, strategies
@@ -60,6 +61,7 @@ class JobOptions:
     hosts: str = option("", "hosts, as node1,node2:4 (processes on each), or a file with one a line")
     interface: str = option("", "network interface, eth0 say, by which processes of several hosts reach each other (found out by itself "
                                 "where this is left out); on one host they use loopback")
+    hierarchical_allreduce: bool = option(False, "sums within each node first, then between one process of each node")
     device: str = option("auto", "cpu, cuda, cuda:N, or auto: cuda where there is one")
     num_threads: int = option(0, "CPU threads of a process; 0: the machine's cores, shared by its processes that compute")
     deterministic: bool = option(False, "the same numbers on every machine: sums in the order of workers, for any number of processes and "
@@ -74,7 +76,7 @@ class JobOptions:
     simulation_seed: int = option(777, "seed of the simulated cluster's random times")
     stack_workers: str = option("auto", "workers of one process compute together (true), or one after the other (false); auto: together "
                                         "on a GPU, where they are small DNNs with SGD", ("auto", "true", "false"))
-    timeout: float = option(600.0, "seconds without progress of any process after which the job is ended")
+    timeout: float = option(600.0, "seconds without progress of any process, or until all have met, after which the job is ended")
 
     def __post_init__(self) -> None:
         self.deterministic |= deterministic.enabled()
@@ -96,6 +98,10 @@ class JobOptions:
                 raise UserError(f"--cluster {self.cluster} simulates all workers in one process: leave out --hosts and --nproc, and any "
                                 "--fabric but virtual.")
             self.fabric = "virtual"
+        if self.hierarchical_allreduce and (self.deterministic or self.fabric == "virtual"):
+            why = "--deterministic true: those sums go in the order of workers" if self.deterministic else \
+                "--fabric virtual: one process has nobody to sum with"
+            raise UserError(f"--hierarchical-allreduce true {why}; leave one of the two out.")
         if self.fabric == "virtual" and self.hosts:
             raise UserError(f"--fabric virtual --hosts {self.hosts}: virtual workers alone are one process; use --fabric mpi.")
         if self.fabric == "virtual" and self.nproc > 1:
@@ -103,6 +109,8 @@ class JobOptions:
 
     def settle(self, strategy: Strategy) -> None:
         """Set what follows from the strategy. Raises UserError for options that are not possible with it."""
+        if self.hierarchical_allreduce and strategy.independent:
+            raise UserError(f"--strategy {self.strategy} --hierarchical-allreduce true: its workers do not sum all together; leave it out.")
         if not strategy.asynchronous:
             return
         if self.fabric == "virtual":
@@ -184,17 +192,17 @@ def has_nccl() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_nccl_available()
 
 
-def open_processes(device: str, fabric: str | None, interface: str = "") -> tuple[Processes, Placement]:
+def open_processes(device: str, fabric: str | None, interface: str = "", timeout: float = 600.0) -> tuple[Processes, Placement]:
     """The processes of this process's job, and where they compute. The device of this process is the current one then.
 
-    `device`, `fabric` and `interface` are the options of these names. Raises UserError, in all processes, where what is asked for is not
-    possible.
+    `device`, `fabric`, `interface` and `timeout` are the options of these names. Raises UserError, in all processes, where what is asked
+    for is not possible, and ProcessLostError where torch.distributed's processes do not meet within the timeout.
     """
     starter = started_by()
     processes: Processes = SingleProcess()
     if fabric != "virtual" and starter is not None:
         os.environ.update(variables(LOOPBACK_INTERFACE if on_one_machine() else interface))
-        processes = _meet(fabric, starter)
+        processes = _meet(fabric, starter, timeout)
     placement = place(_seen_by_all(processes, device), device, fabric, starter or "mpi")
     own = torch.device(placement.devices[processes.rank])
     if own.type == "cuda":
@@ -204,27 +212,27 @@ def open_processes(device: str, fabric: str | None, interface: str = "") -> tupl
         processes.takes_cuda = own.type == "cuda" and not placement.staged
     if placement.fabric == "nccl":
         if not isinstance(processes, TorchDistributed):
-            processes = _meet_again(processes, interface)
+            processes = _meet_again(processes, interface, timeout)
         processes.use_nccl()
     return processes, placement
 
 
-def _meet(fabric: str | None, starter: str) -> Processes:
+def _meet(fabric: str | None, starter: str, timeout: float) -> Processes:
     """Meet the other processes, by gloo where torch.distributed is what they are to use, else by MPI."""
     if starter == "torch" or fabric in ("nccl", "gloo"):
         _set_rendezvous(fabric or "gloo")
-        return TorchDistributed(NO_TIMEOUT_S)
+        return TorchDistributed(NO_TIMEOUT_S, timeout)
     return Mpi()
 
 
-def _meet_again(processes: Processes, interface: str) -> TorchDistributed:
+def _meet_again(processes: Processes, interface: str, timeout: float) -> TorchDistributed:
     """Meet the processes of an MPI job once more, by torch.distributed: at an address of process 0, where the environment names none."""
     address = listening_address(allgather_json(processes, machine_card()), interface)
     where = allgather_json(processes, {"MASTER_ADDR": address, "MASTER_PORT": str(free_port(address))})[0]
     for name, value in where.items():
         os.environ.setdefault(name, value)
     os.environ.update(RANK=str(processes.rank), WORLD_SIZE=str(processes.size))
-    return TorchDistributed(NO_TIMEOUT_S)
+    return TorchDistributed(NO_TIMEOUT_S, timeout)
 
 
 def free_port(address: str) -> int:
@@ -256,7 +264,7 @@ def _set_rendezvous(fabric: str) -> None:
 def open_job(options: JobOptions, strategy: Strategy) -> Job:
     """Meet the other processes, and share out workers, devices and CPU threads."""
     options.settle(strategy)
-    processes, placement = open_processes(options.device, options.fabric, options.interface)
+    processes, placement = open_processes(options.device, options.fabric, options.interface, options.timeout)
     if processes.size > options.ngpu:
         raise UserError(f"{processes.size} processes for --ngpu {options.ngpu}: start no more processes than workers.")
     names = list(placement.hosts)
@@ -274,6 +282,8 @@ def open_job(options: JobOptions, strategy: Strategy) -> Job:
     elif strategy.independent:
         host = ConcurrentHost(options.ngpu, processes, strategy.fault_tolerant, names, options.interface)
     else:
+        if options.hierarchical_allreduce:
+            processes = ByNode(cast(SplittableProcesses, processes), names)
         host = Host(options.ngpu, processes, options.deterministic)
     host.essential = strategy.essential
     if not options.cluster:
@@ -282,7 +292,7 @@ def open_job(options: JobOptions, strategy: Strategy) -> Job:
         fabric_end.node_size = _node_size(host, names)
     n, p = options.ngpu, processes.size
     nodes = len(set(names))
-    over = f" over {fabric}" * bool(fabric) + " through host memory" * placement.staged
+    over = f" over {fabric}" * bool(fabric) + " through host memory" * placement.staged + ", node by node" * options.hierarchical_allreduce
     where = f"{p} process{'es' * (p > 1)}{f' on {nodes} hosts' * (nodes > 1)}{over}, {device.type}, {threads} threads each"
     if n > p:
         most = -(-n // p)

@@ -45,7 +45,12 @@ LOST = "lost its connection to another process"  # in the error of a process tha
 GRACE_S = 10.0  # time in which processes may end by themselves
 NOISE = re.compile(r"={20,}$|=   |YOUR APPLICATION TERMINATED WITH|This typically refers to a problem with your|Please see the FAQ page|"
                    r"Abort\(\d+\) on node|\[\d+\]\d+:Return code =|"
-                   r"\[(mpiexec|proxy:[\w:]*)@|srun: (error|Job step|Force Terminated)|slurmstepd: error: \*\*\*")
+                   r"\[(mpiexec|proxy:[\w:]*)@|srun: (error|Job step|Force Terminated)|slurmstepd: error: \*\*\*|"
+                   r"\[rank\d+\]:\[[A-Z]\d+ .*NCCL|(\[rank\d+\]:)?(frame #\d+: |Exception raised from \w+ at )|"
+                   r"terminate called after throwing an instance of 'c10::|  what\(\):  \[PG ")
+# What the watchdog of PyTorch's NCCL says before it ends the process by SIGABRT: its rank, and why.
+NCCL_ENDS = re.compile(r"\[rank(\d+)\]:\[[A-Z]\d+ .*NCCL\.cpp:\d+\] .*(?:terminated with exception: (?:\[Rank \d+\] )?|"
+                       r"(?=Watchdog caught collective operation timeout))(.+?)(?:, NCCL version.*|: WorkNCCL.*)?$")
 ERROR = re.compile(r"pykaldist [\w-]+: ERROR: (.*)")
 ENDED_BY_SIGNAL = re.compile(r"pykaldist [\w-]+: (terminated|interrupted);")
 SIGNAL_OF_MPIEXEC = re.compile(r"YOUR APPLICATION TERMINATED WITH THE EXIT STRING: .* \(signal (\d+)\)")
@@ -199,6 +204,9 @@ class Launcher:
             if number in NUMBERS.values() and number not in ENDS_OTHERS:
                 self._died = self._died or f"process {match[1]} on {record['host']} (pid {record['pid']}) was killed by signal {number} " \
                                            f"({signal.Signals(number).name})"
+        elif match := NCCL_ENDS.match(text):
+            record = read_records(self.folder).get(int(match[1]), {"host": socket.gethostname(), "pid": "unknown"})
+            self._died = self._died or f"process {match[1]} on {record['host']} (pid {record['pid']}) {LOST} by NCCL ({match[2].strip()})"
         elif match := TASK_OF_SRUN.match(text):
             self._died = self._died or f"process {match[2]} on {match[1]} died ({match[3].lower()})"
 

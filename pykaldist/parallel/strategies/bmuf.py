@@ -21,6 +21,8 @@ block: keep, reset to zero (the default), or average.
 SlowMo (Wang et al., 2020) and DiLoCo (Douillard et al., 2023; in streaming form, `diloco`) are the same filter with other symbols. Their
 outer optimiser is SGD with momentum beta and learning rate alpha on the pseudo-gradient W_g(t-1) - Wbar(t): eta = beta, zeta = alpha,
 classical for SlowMo (whose pseudo-gradient is divided by the local rate) and Nesterov for DiLoCo.
+
+With `exchange_dtype bf16` the workers send their moves from W_g(t-1) in bfloat16 (`base/rounding.py`).
 """
 
 from __future__ import annotations
@@ -34,13 +36,14 @@ from pykaldist.errors import UserError
 from pykaldist.options import option
 from pykaldist.parallel.fabric.interface import Fabric
 from pykaldist.parallel.fabric.worker import Worker
+from pykaldist.parallel.strategies.base.rounding import ExchangeOptions, Remainders, average
 from pykaldist.parallel.strategies.base.strategy import PeriodOptions, Strategy
 
 PASSES = 7, 12  # passes over a model in memory: by the look-ahead, and by the rest of the filter
 
 
 @dataclass
-class BmufOptions(PeriodOptions):
+class BmufOptions(ExchangeOptions, PeriodOptions):
     """bmuf."""
 
     block_momentum: float | None = option(None, "block momentum eta (from --block-gain)")
@@ -56,6 +59,8 @@ class BmufOptions(PeriodOptions):
             raise UserError(f"--block-momentum {self.block_momentum:g} is outside [0, 1).")
         if self.block_momentum is not None and self.block_gain is not None:
             raise UserError("--block-momentum and --block-gain exclude each other: either gives the other.")
+        if self.exchange_dtype == "bf16" and self.local_momentum == "average":
+            raise UserError("--exchange-dtype bf16 --local-momentum average: only models are sent so; use reset or keep.")
         for name in ("block_learning_rate", "block_gain"):
             if getattr(self, name) is not None and getattr(self, name) <= 0.0:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name):g} is not positive.")
@@ -68,17 +73,18 @@ class BmufOptions(PeriodOptions):
 
 
 class Bmuf(Strategy):
-    """BMUF. `delta` is Delta(t). Between blocks the workers' models are W(t)."""
+    """BMUF. `delta` is Delta(t). Between blocks the workers' models are W(t). `remainders`: of exchanges in bfloat16."""
 
     options: BmufOptions
     lr_scale = "none"
-    remembers = ("delta",)
+    remembers = ("delta", "remainders")
     advice = ("it was the more accurate one where a block was 22.5 minutes of speech a worker (Chen & Huo, 2016), and needs blocks that "
               "are longer than the workers' own momentum lasts")
 
     def __init__(self, options: BmufOptions) -> None:
         super().__init__(options)
         self.delta: Tensor | None = None
+        self.remainders: Remainders = None
 
     async def epoch(self, worker: Worker, fabric: Fabric) -> None:
         o, eta, params = self.options, self.options.momentum(fabric.size), worker.params
@@ -90,7 +96,10 @@ class Bmuf(Strategy):
             for _ in range(round.minibatches):
                 await fabric.compute(worker.step)
             weight = worker.frames_since_sync
-            await fabric.average(params, weight, measure=round.last)
+            if o.in_bf16(fabric):
+                self.remainders = await average(fabric, params, start, weight, self.remainders, round.last)
+            else:
+                await fabric.average(params, weight, measure=round.last)
             await fabric.work("the filter", lambda: self._filter(worker, start), params, PASSES[1])
             if o.local_momentum == "average":
                 await fabric.average(worker.optimizer.velocity, weight)
@@ -130,3 +139,4 @@ class Bmuf(Strategy):
     def rejected(self) -> None:
         """Forget Delta: the filter starts again from the model that training went back to."""
         self.delta = None
+        self.remainders = None

@@ -20,6 +20,8 @@ which is the mean of time t and the worker's moves since then. With equal weight
 distance from the mean is removed one period late. An epoch's last exchange does not overlap.
 
 With `reduce_content all` the momentum is averaged with the model (all-reduce only).
+
+With `exchange_dtype bf16` the workers send their moves from the last mean, in bfloat16 (`base/rounding.py`; all-reduce only).
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from pykaldist.errors import UserError
 from pykaldist.options import option
 from pykaldist.parallel.fabric.interface import Fabric
 from pykaldist.parallel.fabric.worker import Worker
+from pykaldist.parallel.strategies.base.rounding import ExchangeOptions, Remainders, average, rounded_mean
 from pykaldist.parallel.strategies.base.strategy import PeriodOptions, Strategy
 
 PIECE = 1 << 20  # values that are exchanged at a time; a worker also holds the other's values
@@ -40,7 +43,7 @@ REDUCE_TYPES = ("allreduce", "butterfly", "ring", "hoppingring")
 
 
 @dataclass
-class MaOptions(PeriodOptions):
+class MaOptions(ExchangeOptions, PeriodOptions):
     """ma."""
 
     reduce_type: str = option("allreduce", "who averages with whom", REDUCE_TYPES)
@@ -53,6 +56,8 @@ class MaOptions(PeriodOptions):
             raise UserError("--overlap true: only models are averaged meanwhile, by --reduce-type allreduce --reduce-content model.")
         if self.reduce_content == "all" and self.reduce_type != "allreduce":
             raise UserError(f"--reduce-content all --reduce-type {self.reduce_type}: momentum is averaged by allreduce only.")
+        if self.exchange_dtype == "bf16" and (self.reduce_content == "all" or self.reduce_type != "allreduce"):
+            raise UserError("--exchange-dtype bf16: only models are sent so, by --reduce-type allreduce --reduce-content model.")
 
 
 def source(reduce_type: str, rank: int, size: int, exchange: int) -> tuple[int, int]:
@@ -65,47 +70,82 @@ def source(reduce_type: str, rank: int, size: int, exchange: int) -> tuple[int, 
 
 
 class Ma(Strategy):
-    """Model averaging. `exchanges` counts the exchanges of the run."""
+    """Model averaging. `exchanges` counts the exchanges of the run.
+
+    `sent`: model, or move, and weight that were sent to the average under way. With bfloat16: `common`, the last mean, and `remainders`.
+    """
 
     options: MaOptions
     lr_scale = "linear"
-    keeps_mean = True
-    remembers = ("exchanges", "sent")
+    remembers = ("exchanges", "sent", "common", "remainders")
 
     def __init__(self, options: MaOptions) -> None:
         super().__init__(options)
         self.exchanges = 0
-        self.sent: tuple[Tensor, float] | None = None  # model and weight that were sent to the average under way
-        self.ticket = 0  # ticket of this average
+        self.ticket = 0  # ticket of the average under way
+        self.rejected()
+
+    def rejected(self) -> None:
+        self.sent: tuple[Tensor, float] | None = None
+        self.common: Tensor | None = None
+        self.remainders: Remainders = None
+
+    @property
+    def keeps_mean(self) -> bool:
+        """Whether exchanges keep the mean of any models; in bfloat16, of those that have moved from a common one."""
+        return self.options.exchange_dtype == "float32"
 
     async def epoch(self, worker: Worker, fabric: Fabric) -> None:
-        o = self.options
+        o, params = self.options, worker.params
         if o.reduce_type == "butterfly" and fabric.size & (fabric.size - 1):
             raise UserError(f"--reduce-type butterfly needs a power of two of workers, found {fabric.size}; use hoppingring.")
+        self.to(params.device)
+        if o.in_bf16(fabric) and self.common is None:
+            self.common = params.clone()
         if self.sent is not None:  # an average was under way when the run was stopped
-            self.to(worker.params.device)
-            self.ticket = await fabric.begin(fabric.mean(*self.sent))
+            self.ticket = await self._begin(fabric, *self.sent)
         async for round in self.rounds(worker, fabric, o.minibatches(worker.sampler.minibatch_size)):
             for _ in range(round.minibatches):
                 await fabric.compute(worker.step)
             if self.sent is not None:
-                worker.params.add_(await fabric.finish(self.ticket)).sub_(self.sent[0])
+                params.add_(await self._finish(fabric)).sub_(self.sent[0])
             if o.overlap and not round.last and fabric.size > 1:
-                self.sent = torch.empty_like(worker.params) if self.sent is None else self.sent[0], worker.frames_since_sync
-                self.sent[0].copy_(worker.params)
-                self.ticket = await fabric.begin(fabric.mean(*self.sent))
+                self.sent = torch.empty_like(params) if self.sent is None else self.sent[0], worker.frames_since_sync
+                self.sent[0].copy_(params)
+                if self.common is not None:
+                    self.sent[0].sub_(self.common)
+                self.ticket = await self._begin(fabric, *self.sent)
             elif o.reduce_type == "allreduce" or round.last or fabric.size == 1:
                 self.sent = None
                 weight = worker.frames_since_sync if o.reduce_type == "allreduce" else 1.0
-                await fabric.average(worker.params, weight, measure=round.last)
+                if self.common is None:
+                    await fabric.average(params, weight, measure=round.last)
+                else:
+                    self.remainders = await average(fabric, params, self.common, weight, self.remainders, round.last)
+                    self.common.copy_(params)
                 if o.reduce_content == "all":
                     await fabric.average(worker.optimizer.velocity, weight)
             else:
                 to, whence = source(o.reduce_type, fabric.rank, fabric.size, self.exchanges)
-                for piece in worker.params.split(PIECE):
+                for piece in params.split(PIECE):
                     piece.add_(await fabric.exchange(piece, to, whence)).mul_(0.5)
             self.exchanges += 1
             worker.synced()
+        self.common = None
+
+    async def _begin(self, fabric: Fabric, sent: Tensor, weight: float) -> int:
+        """Begin an average in the background. Returns the ticket."""
+        return await fabric.begin(fabric.mean(sent, weight) if self.common is None else
+                                  rounded_mean(fabric, sent, weight, self.remainders, background=True))
+
+    async def _finish(self, fabric: Fabric) -> Tensor:
+        """Wait for the mean of what was sent."""
+        answer = await fabric.finish(self.ticket)
+        if self.common is None:
+            return answer
+        mean, self.remainders = answer
+        self.common.add_(mean)
+        return mean
 
     def cycle(self, workers: int, minibatch_size: int) -> int:
         patterns = {"butterfly": workers.bit_length() - 1, "hoppingring": workers - 1}

@@ -9,8 +9,10 @@ from types import SimpleNamespace
 
 import mpi4py
 import pytest
+import torch
 
 from pykaldist.parallel.fabric import mpi
+from pykaldist.parallel.fabric.staging import Staging, put_back
 from pykaldist.parallel.launch.commands import mpiexec
 from pykaldist.parallel.launch.job import free_port
 from pykaldist.parallel.transport.addresses import LOOPBACK, LOOPBACK_INTERFACE, variables
@@ -19,8 +21,19 @@ PAIR = """
 import sys
 import torch
 import torch.distributed as dist
+from pykaldist.parallel.fabric import mpi, torch_distributed
 from pykaldist.parallel.fabric.mpi import Mpi
 from pykaldist.parallel.fabric.torch_distributed import TorchDistributed
+
+class Event:
+    def record(self):
+        self.recorded = True
+
+    def synchronize(self):
+        assert self.recorded
+
+torch.cuda.Event = Event
+mpi.BUCKET = torch_distributed.BUCKET = 4
 
 class OnDevice(torch.Tensor):
     is_cuda = True
@@ -52,6 +65,10 @@ for those in (processes, processes.duplicate(), processes.group([0, 1])):
     buffer = on_device(1.0 + rank, 2.0, 3.0)
     those.sum(buffer, 0.5)
     assert buffer.tolist() == [1.5, 2.0, 3.0]
+    for make in (on_device, lambda *values: torch.tensor(values)):  # five buckets
+        buffer = make(*[float(k * (1 + rank)) for k in range(18)])
+        those.sum(buffer, 2.0)
+        assert buffer.tolist() == [6.0 * k for k in range(18)]
     those.broadcast(buffer := on_device(5.0 + rank, 6.0))
     assert buffer.tolist() == [5.0, 6.0]
     got = those.scatter([on_device(*[10 * rank + p] * (1 + rank + 2 * p)) for p in range(2)])
@@ -88,6 +105,23 @@ def test_buffers_on_a_device(fabric, tmp_path, root):
     said = [one.communicate(timeout=120) for one in running]
     assert [one.returncode for one in running] == [0] * len(running), said
     assert sum(out.count("done") for out, _ in said) == 2
+
+
+@pytest.mark.gpu
+def test_buckets_go_to_the_host_and_back_side_by_side(cuda):
+    """The host waits for each bucket's own event, and for nothing else; the memory is used again."""
+    staging = Staging()
+    for length in (10, 7, 12):
+        buffer, seen = torch.arange(float(length), device="cuda"), []
+        for factor, (bucket, copy) in enumerate(staging.buckets(buffer, 4), 2):
+            seen += copy.tolist()
+            put_back(bucket, copy.mul_(factor))
+        if cuda is not None:
+            assert all(what.startswith("event") for what in cuda.synchronisations), cuda.synchronisations
+        assert seen == [float(k) for k in range(length)]
+        assert buffer.tolist() == [k * (2.0 + k // 4) for k in range(length)]
+        if cuda is not None:
+            cuda.reset()
 
 
 @pytest.mark.parametrize(("kinds", "query", "aware"), [

@@ -67,7 +67,7 @@ class Torch:
     calls: tuple[str, ...] = ()
     rank, size = 1, 2
 
-    def __init__(self, timeout: float) -> None:
+    def __init__(self, timeout: float, meeting: float) -> None:
         Torch.calls = ("meet",)
 
     def use_nccl(self) -> None:
@@ -158,3 +158,20 @@ def test_a_process_that_computes_alone_has_the_cores_of_those_that_wait(in_proce
         return [*found, own.threads]
 
     assert in_processes(2, work) == [[together, alone, together]] * 2
+
+
+def test_sums_go_node_by_node_on_request(two, monkeypatch):
+    two([], [])
+    asked = JobOptions(ngpu=2, strategy="ma", hierarchical_allreduce=True)
+    with pytest.raises(UserError, match="--hierarchical-allreduce true: expected several hosts with several processes on some, found 2 "
+                                        "processes on 1; leave it out"):
+        open_job(asked, make_strategy("ma"))
+    made = []
+    monkeypatch.setattr(job, "ByNode", lambda processes, hosts: made.append((processes, hosts)) or processes)
+    assert "over mpi, node by node, cpu" in open_job(asked, make_strategy("ma")).hosting
+    assert [(type(processes), hosts) for processes, hosts in made] == [(One, [socket.gethostname()] * 2)]
+    with pytest.raises(UserError, match="--strategy asgd --hierarchical-allreduce true: its workers do not sum all together"):
+        open_job(JobOptions(strategy="asgd", hierarchical_allreduce=True), make_strategy("asgd"))
+    for options in ({"deterministic": True}, {"fabric": "virtual"}):
+        with pytest.raises(UserError, match=r"--hierarchical-allreduce true --.*; leave one of the two out"):
+            JobOptions(hierarchical_allreduce=True, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import socket
@@ -378,3 +379,29 @@ def test_an_exchange_is_told_from_computing():
 
     Spy().barrier()
     assert seen == ["computing", WAITING]  # called by the test, and by processes.py
+
+
+NCCL = """epoch 1: rate 0.01
+[rank1]:[E1123 04:20:00.000000000 ProcessGroupNCCL.cpp:1537] [PG 1 Rank 1] Process group watchdog thread terminated with exception: {why}
+Exception raised from checkForNCCLErrorsInternal at ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1723 (most recent call first):
+frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x57 (0x7f in libc10.so)
+[rank1]:frame #1: c10d::ProcessGroupNCCL::ncclCommWatchdog() + 0x10c (0x7f in libtorch_cuda.so)
+terminate called after throwing an instance of 'c10::DistBackendError'
+  what():  [PG 1 Rank 1] Process group watchdog thread terminated with exception: {why}
+"""
+
+
+@pytest.mark.parametrize(("why", "said"), [
+    ("NCCL error: remote process exited or there was a network error, NCCL version 2.20.5",
+     "NCCL error: remote process exited or there was a network error"),
+    ("[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3, OpType=ALLREDUCE) ran for 10008 milliseconds",
+     "Watchdog caught collective operation timeout")])
+def test_nccls_own_end_is_one_sentence(tmp_path, capsys, why, said):
+    """In place of what PyTorch prints when its watchdog ends a process; other lines are passed on."""
+    launcher, passed_on = launch.Launcher(cpu(ngpu=2), ["train"], tmp_path / "exp"), io.StringIO()
+    launcher._read(io.StringIO(NCCL.format(why=why)), passed_on)
+    assert passed_on.getvalue() == "epoch 1: rate 0.01\n"
+    assert launcher._verdict(-6) == DIED
+    assert capsys.readouterr().err == (
+        f"pykaldist train: ERROR: process 1 on {socket.gethostname()} (pid unknown) lost its connection to another process by NCCL "
+        f"({said}); the last checkpoint is whole: run the same command again to go on.\n")

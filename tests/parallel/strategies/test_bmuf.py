@@ -106,7 +106,7 @@ def test_after_a_rejected_epoch_the_filter_starts_anew(mover):
     run()
     assert strategy.state_dict()["delta"].abs().sum() > 0
     strategy.rejected()
-    assert strategy.state_dict() == {"delta": None}
+    assert strategy.state_dict() == {"delta": None, "remainders": None}
 
 
 @pytest.mark.parametrize(("options", "words"), [

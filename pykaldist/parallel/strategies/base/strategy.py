@@ -82,7 +82,7 @@ class Strategy(ABC):
     ships_gradients = False  # every update uses the minibatches of all workers
     asynchronous = False  # a gradient may belong to an older model than the one that it changes
     one_model = True  # after each exchange all workers have the same model
-    keeps_mean = False  # exchanges do not change the mean of the workers' models
+    keeps_mean: Any = False  # exchanges do not change the mean of the workers' models
     advice = ""  # what a user should know, beside its costs, when a plan recommends it
 
     independent: Any = False  # each worker makes its own requests, whatever the others do

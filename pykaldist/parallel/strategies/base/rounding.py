@@ -1,0 +1,115 @@
+"""Exchanges in bfloat16, with error feedback: what rounding loses of a worker's contribution is added to its next one.
+
+Each worker k contributes x_k to a sum over all workers. It sends this in half the bytes,
+    sent_k = Q(x_k + r_k),      r_k <- x_k + r_k - sent_k,
+where Q rounds to bfloat16: 8 significant bits, float32's range. Each worker owns an equal part of the values. An owner adds up what all
+have sent, in the order of their ranks and in the precision of the parameters. It sends the sum to all, with a remainder q of its own:
+    total = Q(sum_k sent_k + q),      q <- sum_k sent_k + q - total.
+So nothing is lost, only delayed, as in 1-bit SGD (Seide et al., 2014): the sum of all totals, and of what remains, is the sum of all
+contributions. All workers get the same total, the same for any number of processes and any fabric, bit for bit.
+
+A model in bfloat16 would be a coarse one. So models are not sent, but their moves: the differences from a model that all workers have. An
+epoch's last exchange is in full precision, and has what remains added to it: an epoch begins without remainders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pykaldist.options import option
+from pykaldist.parallel.fabric.interface import Fabric
+
+PASSES = 9, 7  # passes over the values in memory, counted: by a worker's rounding; by an owner's sum, and by the writing of all sums
+WHAT = "rounding to bfloat16"
+
+
+@dataclass
+class ExchangeOptions:
+    """How values are sent."""
+
+    exchange_dtype: str = option("float32", "how values are sent: as they are, or with half the bytes, rounded to bfloat16 with error "
+                                            "feedback", ("float32", "bf16"))
+
+    def in_bf16(self, fabric: Fabric) -> bool:
+        """True where this worker's exchanges are in bfloat16."""
+        return self.exchange_dtype == "bf16" and fabric.size > 1
+
+
+# What remains of the exchanges so far: (r_k, as long as the contributions; q, as long as the worker's part of them). None: nothing.
+Remainders = tuple[Tensor, Tensor] | list[Tensor] | None
+
+
+def _own_part(values: Tensor, fabric: Fabric) -> Tensor:
+    """The part of the values that this worker owns."""
+    return values.tensor_split(fabric.size)[fabric.rank]
+
+
+async def _at_once(what: str, work: Callable[[], Any], over: Tensor, passes: float) -> Any:
+    """Do the work of an exchange in the background, which is not the worker's own time."""
+    return work()
+
+
+async def rounded_sum(fabric: Fabric, values: Tensor, remainders: Remainders, background: bool = False) -> tuple[Tensor, Remainders]:
+    """Sum values over all workers, in bfloat16. Returns (the sum, what remains now); values and remainders stay as they are.
+
+    `background`: this is an exchange of `Fabric.begin`.
+    """
+    work: Callable[..., Coroutine[Any, Any, Any]] = _at_once if background else fabric.work
+    before: Tensor | float = 0.0
+    part_before: Tensor | float = 0.0
+    if remainders is not None:
+        before, part_before = remainders
+
+    def rounded() -> tuple[Tensor, Tensor]:
+        left = values + before
+        sent = left.to(torch.bfloat16)
+        return sent, left.sub_(sent)
+
+    sent, left = await work(WHAT, rounded, values, PASSES[0])
+    parts = await fabric.scatter(list(sent.tensor_split(fabric.size)))
+
+    def summed() -> tuple[Tensor, Tensor]:
+        total = torch.zeros_like(parts[0], dtype=values.dtype).add_(part_before)
+        for part in parts:
+            total.add_(part)
+        sent = total.to(torch.bfloat16)
+        return sent, total.sub_(sent)
+
+    part, part_left = await work(WHAT, summed, values, PASSES[1])
+    return torch.cat(await fabric.gather(part)).to(values.dtype), (left, part_left)
+
+
+async def rounded_mean(fabric: Fabric, move: Tensor, weight: float, remainders: Remainders,
+                       background: bool = False) -> tuple[Tensor, Remainders]:
+    """The weighted mean of the workers' moves, exchanged like `rounded_sum`. A worker's contribution is its share of the mean."""
+    total = await fabric.total(weight)
+    return await rounded_sum(fabric, move * (weight / total if total else 0.0), remainders, background)
+
+
+def with_remainders(fabric: Fabric, values: Tensor, remainders: Remainders) -> Tensor:
+    """The values with what remains of this worker's contributions, and of the sums that it owns, added in place."""
+    if remainders is not None:
+        values.add_(remainders[0])
+        _own_part(values, fabric).add_(remainders[1])
+    return values
+
+
+async def average(fabric: Fabric, params: Tensor, common: Tensor, weight: float, remainders: Remainders, last: bool) -> Remainders:
+    """Replace a worker's parameters by their weighted mean over all workers, and return what remains.
+
+    `common` is a model that all workers have. `last`: the exchange is an epoch's last one, in full precision.
+    """
+    if not last:
+        mean, remainders = await rounded_mean(fabric, params - common, weight, remainders)
+        torch.add(common, mean, out=params)
+        return remainders
+    total = await fabric.total(weight)
+    contribution = with_remainders(fabric, (params - common) * (weight / total if total else 0.0), remainders)
+    torch.add(common, contribution, alpha=fabric.size, out=params)  # so that the mean over workers is the sum of contributions
+    await fabric.average(params, 1.0, measure=True)
+    return None
