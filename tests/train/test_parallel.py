@@ -23,6 +23,7 @@ from pykaldist.frames.store import FrameStore
 from pykaldist.io import container
 from pykaldist.nnet.rbm import ContrastiveDivergence, Rbm
 from pykaldist.parallel.fabric.processes import SingleProcess
+from pykaldist.parallel.launch.job import Job
 from pykaldist.parallel.strategies.base.registry import strategies
 from pykaldist.train.checkpoints import Checkpoints
 from pykaldist.train.evaluate import evaluate
@@ -300,3 +301,24 @@ def test_one_result_whoever_computes(make_store, tmp_path, root, expected, worke
         assert float((one[0] - other[0]).norm() / one[0].norm()) < 1e-5, name
         assert history[-1]["updates"] > 200
         assert_same(folder / f"{name}-true", tmp_path / f"{name}-true")
+
+
+def test_serial_warmup_has_the_cores_of_those_that_wait(store, tmp_path, monkeypatch):
+    order, alone, run = [], Job.alone, Trainer.run
+
+    @contextlib.contextmanager
+    def watched(job):
+        with alone(job):
+            order.append("alone")
+            yield
+        order.append("not alone")
+
+    def trained(trainer):
+        order.append(len(trainer.workers))
+        run(trainer)
+
+    monkeypatch.setattr(Job, "alone", watched)
+    monkeypatch.setattr(Trainer, "run", trained)
+    train(store, tmp_path, "--ngpu", "2", "--fabric", "virtual", *STRATEGIES["ma"], "--serial-warmup", "1", *KINDS["sgd"],
+          "--learn-rate", "0.02")
+    assert order == ["alone", 1, "not alone", 2]
