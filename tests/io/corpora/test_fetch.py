@@ -69,8 +69,7 @@ def server() -> Iterator[Server]:
 
 def tarball(files: dict[str, bytes], mode: str = "w:gz") -> bytes:
     stream = io.BytesIO()
-    # tarfile's types know a mode only as a literal, and here it is an argument
-    with tarfile.open(fileobj=stream, mode=mode) as tar:  # type: ignore[call-overload]
+    with tarfile.open(fileobj=stream, mode=mode) as tar:  # type: ignore[call-overload]  # typed for literal modes; this one is a parameter
         for name, content in files.items():
             info = tarfile.TarInfo(name)
             info.size = len(content)
