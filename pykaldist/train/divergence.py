@@ -19,8 +19,8 @@ Why these bounds. Random weights begin at P or somewhat above it, so B is P or m
 before the epoch is given up. With large rates the first few minibatches do overshoot; they are part of the mean of the first check. A
 network on a plateau outputs the priors, B = P. It is 10 % below the bound on held-out data, and 50 % below that on training data. When
 something has been learnt, B is below P, and the bound on training data is where half of that is lost again. Dropout, augmentation and
-frames that are harder than the held-out ones keep training losses above held-out ones for good: hence T. Held-out losses are compared with P,
-because a network that overfits loses on them without diverging. While they are above P, in a small corpus or at the small rates of a
+frames that are harder than the held-out ones keep training losses above held-out ones for good: hence T. Held-out losses are compared with
+P, because a network that overfits loses on them without diverging. While they are above P, in a small corpus or at the small rates of a
 warm-up, it is enough that they fall. A schedule that rejects epochs (newbob) does so below these bounds. Above them it is not asked: a
 diverged epoch does not count.
 
