@@ -49,13 +49,8 @@ def test_tf32_is_a_gpus():
         arithmetic.arithmetic("tf32", CPU)
 
 
-@pytest.fixture(params=[1 << 17, 100], ids=["one block", "blocks"])
-def blocks(request, monkeypatch):
-    monkeypatch.setattr(gemm, "BLOCK", request.param)
-
-
 @pytest.mark.parametrize(("beta", "alpha"), [(0.0, 1.0), (0.0, -0.5), (1.0, 0.25), (0.5, 2.0)])
-def test_products_of_bfloat16_are_added_in_float32(blocks, beta, alpha):
+def test_products_of_bfloat16_are_added_in_float32(beta, alpha):
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(*shape, generator=generator).bfloat16() for shape in ((37, 50), (50, 21)))
     start = torch.randn(37, 21, generator=generator)
@@ -77,7 +72,7 @@ def test_small_additions_to_a_large_float32_are_kept():
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.5])
-def test_sums_are_those_of_float32(blocks, beta):
+def test_sums_are_those_of_float32(beta):
     """In bfloat16 there is no 1001."""
     out = torch.full((5,), 2.0)
     gemm.accumulate_sums(out, torch.ones(1001, 5).bfloat16(), beta, -2.0)
