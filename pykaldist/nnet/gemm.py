@@ -18,6 +18,7 @@ from torch import Tensor
 from pykaldist import deterministic
 from pykaldist.nnet import blas, widening
 from pykaldist.nnet.factor import Factor, factor
+from pykaldist.pieces import pieces
 
 _PINNED = deterministic.enabled()
 _WIDENS = hasattr(torch.ops.aten.addmm, "dtype_out")  # on a GPU
@@ -66,7 +67,13 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> None:
     elif weight.dim() == 3:
         torch.baddbmm(bias, x, weight.mT, out=y)
     elif x.dtype == y.dtype:
-        torch.addmm(bias, x, weight.t(), out=y)
+        parts = list(pieces(y))
+        if len(parts) == 1:
+            torch.addmm(bias, x, weight.t(), out=y)
+        else:  # as addmm does it
+            for (part,) in parts:
+                part.copy_(bias)
+            y.addmm_(x, weight.t())
     elif _WIDENS and not x.is_cpu:
         torch.mm(x, weight.t(), out_dtype=y.dtype, out=y)
         y.add_(bias)

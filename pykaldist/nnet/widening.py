@@ -1,8 +1,8 @@
 """Sums of bfloat16 values in float32 on a CPU, compiled, in one pass over them, and one call.
 
-A bfloat16 is the upper half of a float32. PyTorch has these sums only for tensors of one type, so that values would be widened first, block
-by block: a dozen passes over the cache, and as many calls, each of which costs as much as a small network's pass. Threads of a process do not
-share the work: a single one makes a pass in a tenth of the time of the product before it.
+A bfloat16 is the upper half of a float32. PyTorch has these sums only for tensors of one type, so that values would be widened first,
+block by block: a dozen passes over the cache, and as many calls, each of which costs as much as a pass. Threads of a process
+do not share the work: a single one makes a pass in a tenth of the time of the product before it.
 """
 
 from __future__ import annotations
