@@ -44,7 +44,7 @@ def _buffer(name: str, size: int, dtype: torch.dtype) -> Tensor:
     return buffer[:size]
 
 
-def _rounded(a: Tensor, b: Tensor) -> Tensor:
+def rounded(a: Tensor, b: Tensor) -> Tensor:
     """Compute a b, rounded to the type of its factors; on a CPU it stands until this thread's next one."""
     rows, columns = a.shape[0], b.shape[1]
     return torch.mm(a, b, out=_buffer("product", rows * columns, a.dtype).view(rows, columns)) if a.is_cpu else torch.mm(a, b)
@@ -78,7 +78,7 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> None:
         torch.mm(x, weight.t(), out_dtype=y.dtype, out=y)
         y.add_(bias)
     else:
-        y.copy_(_rounded(x, weight.t())).add_(bias)
+        y.copy_(rounded(x, weight.t())).add_(bias)
 
 
 def product(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ def product(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
         return (torch.bmm if a.dim() == 3 else torch.mm)(a, b, out=out)
     if _WIDENS and not a.is_cpu:
         return torch.mm(a, b, out_dtype=out.dtype, out=out)
-    return out.copy_(_rounded(a, b))
+    return out.copy_(rounded(a, b))
 
 
 def accumulate(out: Tensor, a: Tensor, b: Tensor, beta: float, alpha: float = 1.0) -> None:
@@ -112,7 +112,7 @@ def accumulate(out: Tensor, a: Tensor, b: Tensor, beta: float, alpha: float = 1.
     elif vector or not a.is_cpu:
         _add(out, torch.matmul(a, b), beta, alpha)
     else:
-        widening.add(out, _rounded(a, b), beta, alpha)
+        widening.add(out, rounded(a, b), beta, alpha)
 
 
 def accumulate_affine(weight: Tensor, bias: Tensor, a: Tensor, b: Tensor, beta: float, alpha: float, bias_alpha: float) -> None:
@@ -126,7 +126,7 @@ def accumulate_affine(weight: Tensor, bias: Tensor, a: Tensor, b: Tensor, beta: 
         accumulate(bias, a, b[:, columns], beta, bias_alpha)  # first: the larger product leaves little of a in the cache
         accumulate(weight, a, b[:, :columns], beta, alpha)
         return
-    both = _rounded(a, b)
+    both = rounded(a, b)
     widening.add_column(bias, both, columns, beta, bias_alpha)
     widening.add(weight, both, beta, alpha)
 
@@ -173,7 +173,7 @@ def subtract_product(x: Tensor, a: Tensor, b: Tensor, before: Tensor) -> tuple[T
         accumulate(x, a, b, 1.0, -1.0)
         norms = row_norms(x, before.dtype)
         return norms, factor(before), factor(torch.dot(norms, norms))
-    norms, old, new = widening.subtract(x, _rounded(a, b))
+    norms, old, new = widening.subtract(x, rounded(a, b))
     before.fill_(old)
     return norms, old, new
 
