@@ -118,6 +118,7 @@ def _sums_of_bf16() -> None:
     x, sums = torch.ones(4, 4, dtype=torch.bfloat16), torch.zeros(4, 4)
     gemm.accumulate_affine(sums[:, :3].contiguous(), sums[0], x, x, 1.0, 1.0, 1.0)
     gemm.accumulate_sums(sums[0], x, 1.0)
+    gemm.affine(x, x, x[0], sums.clone())
     gemm.row_norms(x, sums.dtype)
     gemm.subtract_product(x, x, x, sums[0, 0])
     model = make_nnet(LstmOptions(hid_layers=1, hid_dim=8), 4, 3, 1, "cpu", sums.dtype, x.dtype)

@@ -45,7 +45,7 @@ def _buffer(name: str, size: int, dtype: torch.dtype) -> Tensor:
 
 
 def rounded(a: Tensor, b: Tensor) -> Tensor:
-    """Compute a b, rounded to the type of its factors; on a CPU it stands until this thread's next one."""
+    """Matrix product a b, rounded to the type of its factors; on a CPU it stands until this thread's next one."""
     rows, columns = a.shape[0], b.shape[1]
     return torch.mm(a, b, out=_buffer("product", rows * columns, a.dtype).view(rows, columns)) if a.is_cpu else torch.mm(a, b)
 
@@ -77,8 +77,10 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> None:
     elif _WIDENS and not x.is_cpu:
         torch.mm(x, weight.t(), out_dtype=y.dtype, out=y)
         y.add_(bias)
+    elif x.is_cpu:
+        widening.with_bias(y, rounded(x, weight.t()), bias)
     else:
-        y.copy_(rounded(x, weight.t())).add_(bias)
+        y.copy_(torch.mm(x, weight.t())).add_(bias)
 
 
 def product(a: Tensor, b: Tensor, out: Tensor) -> Tensor:

@@ -170,9 +170,11 @@ class ContrastiveDivergence(Learner):
             rule(rbm.units.map, reconstruction, again, weight, bias, beta)
             rule(rbm.units.map, data, negative(hidden), weight, bias, 1.0)
         else:  # at once: the two products nearly cancel out, and each would be rounded
-            rows = 2 * len(data)
-            visible, units = (torch.cat(pair, out=buffer[:rows]) for pair, buffer in
-                              zip(((reconstruction, data), (again, negative(hidden))), self._pairs, strict=True))
+            n = len(data)
+            visible, units = (buffer[: 2 * n] for buffer in self._pairs)
+            for buffer, made, given in ((visible, reconstruction, data), (units, again, negative(hidden))):
+                buffer[:n].copy_(made)
+                buffer[n:].copy_(given)
             rule(rbm.units.map, visible, units, weight, bias, beta)
         if rbm.visible_units == "gauss":
             # of the data, then of the reconstruction: sum and sum of squares

@@ -52,6 +52,14 @@ def _add(out: np.ndarray, x: np.ndarray, beta: float, alpha: float) -> None:  # 
 
 
 @kernel(nogil=True)
+def _with_bias(out: np.ndarray, x: np.ndarray, bias: np.ndarray) -> None:  # pragma: no cover - compiled
+    for i in range(len(out)):
+        row, values = out[i], x[i]
+        for j in range(len(row)):
+            row[j] = wide(values[j]) + bias[j]
+
+
+@kernel(nogil=True)
 def _add_column(out: np.ndarray, x: np.ndarray, column: int, beta: float, alpha: float) -> None:  # pragma: no cover - compiled
     for i in range(len(out)):
         out[i] = alpha * wide(x[i, column]) + (0 if beta == 0 else beta * out[i])
@@ -101,6 +109,11 @@ def add(out: Tensor, x: Tensor, beta: float, alpha: float) -> None:
     What `out`, in float32, held does not matter where beta is 0.
     """
     _add(out.numpy(), bits(x), np.float32(beta), np.float32(alpha))
+
+
+def with_bias(out: Tensor, x: Tensor, bias: Tensor) -> None:
+    """Add a bias (n,) to the rows of x (m, n) in bfloat16: out <- x + bias, in float32."""
+    _with_bias(out.numpy(), bits(x), bias.to(out.dtype).numpy())
 
 
 def add_column(out: Tensor, x: Tensor, column: int, beta: float, alpha: float) -> None:

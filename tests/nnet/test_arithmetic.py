@@ -106,3 +106,9 @@ def test_columns_are_added_in_float32():
         widening.add_column(out, x, 2, beta, 0.5)
         assert out.tolist() == expected
         out.fill_(torch.nan if beta else 0.0)
+
+
+def test_an_affine_map_of_bfloat16_is_added_to_its_bias_in_float32():
+    x, weight, y = torch.full((2, 3), 0.5).bfloat16(), torch.eye(4, 3).bfloat16(), torch.full((2, 4), torch.nan)
+    gemm.affine(x, weight, torch.tensor([1000.0, 2.0, 3.0, 4.0]).bfloat16(), y)
+    assert y.tolist() == [[1000.5, 2.5, 3.5, 4.0]] * 2
