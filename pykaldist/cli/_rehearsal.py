@@ -101,7 +101,28 @@ def _network() -> None:
     for name, options in (("dnn", "--hid-layers 2 --hid-dim 64 --optimizer ngsgd --minibatch-size 32"),
                           ("blstm", "--nnet blstm --hid-layers 1 --hid-dim 8"), ("lstm", "--nnet lstm --hid-layers 1 --hid-dim 8")):
         _verb(f"train --device cpu --num-epochs 1 {options} store {name}")
+    _verb("pretrain-dbn --device cpu --hid-layers 1 --hid-dim 8 --rbm-iter 1 store dbn")
+    _sums_of_bf16()
     _verb("nnet-forward lstm/final.nnet data/feats.scp forward.ark")
+
+
+def _sums_of_bf16() -> None:
+    """What a training step in bfloat16 sums up; --dtype bf16 itself is refused on a CPU that multiplies no such numbers."""
+    import torch
+
+    from pykaldist.frames.packed import Sequences
+    from pykaldist.nnet import gemm
+    from pykaldist.nnet.kinds import make_nnet
+    from pykaldist.nnet.lstm import LstmOptions
+
+    x, sums = torch.ones(4, 4, dtype=torch.bfloat16), torch.zeros(4, 4)
+    gemm.accumulate_affine(sums[:, :3].contiguous(), sums[0], x, x, 1.0, 1.0, 1.0)
+    gemm.accumulate_sums(sums[0], x, 1.0)
+    gemm.affine(x, x, x[0], sums.clone())
+    gemm.row_norms(x, sums.dtype)
+    gemm.subtract_product(x, x, x, sums[0, 0])
+    model = make_nnet(LstmOptions(hid_layers=1, hid_dim=8), 4, 3, 1, "cpu", sums.dtype, x.dtype)
+    model.forward(sums, sequences=Sequences([2, 2], 4))
 
 
 def _pitch() -> None:

@@ -24,6 +24,7 @@ from pykaldist.errors import UserError
 from pykaldist.frames.device_frames import DeviceFrames, SharedFrames, stored_arrays, to_device
 from pykaldist.frames.packed import Sequences
 from pykaldist.frames.store import FrameStore
+from pykaldist.pieces import pieces
 
 Gather = Callable[[torch.Tensor, DeviceFrames], dict[str, Any]]  # makes tensors, by name, from rows of a source
 # Streams of random numbers of one seed, kept apart by the last word of Philox's key.
@@ -325,7 +326,8 @@ class SpliceGather:
         inputs = made["inputs"]
         if self._rows.dtype != torch.float32:
             inputs.copy_(gathered.view(n, -1))
-        inputs.sub_(self._shift).mul_(self._scale)
+        for (part,) in pieces(inputs):
+            part.sub_(self._shift).mul_(self._scale)
         for name, array in source.stored.items():
             torch.index_select(array, 0, rows, out=made[name])
         return made

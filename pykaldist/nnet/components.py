@@ -23,6 +23,7 @@ from torch import Tensor
 from pykaldist.frames.packed import Sequences
 from pykaldist.nnet.factor import Factor, taken_in
 from pykaldist.nnet.gemm import accumulate, accumulate_sums, affine, product
+from pykaldist.pieces import pieces
 
 
 @dataclass(frozen=True)
@@ -204,6 +205,13 @@ class Linear(Component):
         rule(self.map, x, dy, grads[0], None, beta)
 
 
+def sigmoid(x: Tensor, out: Tensor) -> Tensor:
+    """Compute the logistic sigmoid of x into `out`, which may be x itself and is returned."""
+    for values, own in pieces(x, out):
+        torch.sigmoid(values, out=own)
+    return out
+
+
 class Activation(Component):
     """An elementwise nonlinearity whose derivative follows from its output."""
 
@@ -217,36 +225,41 @@ class Sigmoid(Activation):
     """The logistic sigmoid: y = 1 / (1 + exp(-x))."""
 
     def forward(self, x: Tensor, y: Tensor, run: Pass) -> None:
-        torch.sigmoid(x, out=y)
+        sigmoid(x, y)
 
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule,
                  run: Pass) -> None:
         if dx is not None:
-            torch.ops.aten.sigmoid_backward.grad_input(dy, y, grad_input=dx)
+            for d_out, out, d_in in pieces(dy, y, dx):
+                torch.ops.aten.sigmoid_backward.grad_input(d_out, out, grad_input=d_in)
 
 
 class Tanh(Activation):
     """The hyperbolic tangent: y = tanh(x)."""
 
     def forward(self, x: Tensor, y: Tensor, run: Pass) -> None:
-        torch.tanh(x, out=y)
+        for values, out in pieces(x, y):
+            torch.tanh(values, out=out)
 
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule,
                  run: Pass) -> None:
         if dx is not None:
-            torch.ops.aten.tanh_backward.grad_input(dy, y, grad_input=dx)
+            for d_out, out, d_in in pieces(dy, y, dx):
+                torch.ops.aten.tanh_backward.grad_input(d_out, out, grad_input=d_in)
 
 
 class Relu(Activation):
     """The rectifier: y = max(x, 0)."""
 
     def forward(self, x: Tensor, y: Tensor, run: Pass) -> None:
-        torch.clamp_min(x, 0.0, out=y)
+        for values, out in pieces(x, y):
+            torch.clamp_min(values, 0.0, out=out)
 
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, dx: Tensor | None, grads: list[Tensor], beta: float, rule: GradientRule,
                  run: Pass) -> None:
         if dx is not None:
-            torch.ops.aten.threshold_backward.grad_input(dy, y, 0.0, grad_input=dx)
+            for d_out, out, d_in in pieces(dy, y, dx):
+                torch.ops.aten.threshold_backward.grad_input(d_out, out, 0.0, grad_input=d_in)
 
 
 ACTIVATIONS: dict[str, type[Activation]] = {"sigmoid": Sigmoid, "tanh": Tanh, "relu": Relu}

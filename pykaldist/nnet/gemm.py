@@ -11,17 +11,17 @@ model has a product of its own, and its bias, or a sum in its place, is (1, out)
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from pykaldist import deterministic
-from pykaldist.nnet import blas
+from pykaldist.nnet import blas, widening
+from pykaldist.nnet.factor import Factor, factor
+from pykaldist.pieces import pieces
 
 _PINNED = deterministic.enabled()
 _WIDENS = hasattr(torch.ops.aten.addmm, "dtype_out")  # on a GPU
-BLOCK = 1 << 17  # values that are widened at a time: they are in the cache for what follows
 _buffers = threading.local()
 
 
@@ -44,21 +44,10 @@ def _buffer(name: str, size: int, dtype: torch.dtype) -> Tensor:
     return buffer[:size]
 
 
-def _rounded(a: Tensor, b: Tensor) -> Tensor:
-    """Compute a b, rounded to the type of its factors; on a CPU it stands until this thread's next one."""
+def rounded(a: Tensor, b: Tensor) -> Tensor:
+    """Matrix product a b, rounded to the type of its factors; on a CPU it stands until this thread's next one."""
     rows, columns = a.shape[0], b.shape[1]
     return torch.mm(a, b, out=_buffer("product", rows * columns, a.dtype).view(rows, columns)) if a.is_cpu else torch.mm(a, b)
-
-
-def widened(x: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
-    """Iterate over the rows of x (n, columns), on the CPU, as another type: (which rows, their values until the next ones).
-
-    They are as many rows at a time as the cache holds.
-    """
-    rows, columns = max(1, BLOCK // max(1, x.shape[1])), x.shape[1]
-    for first in range(0, len(x), rows):
-        part = x[first : first + rows]
-        yield slice(first, first + len(part)), _buffer("widened", part.numel(), dtype).view(len(part), columns).copy_(part)
 
 
 def _add(out: Tensor, value: Tensor, beta: float, alpha: float) -> None:
@@ -78,12 +67,20 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> None:
     elif weight.dim() == 3:
         torch.baddbmm(bias, x, weight.mT, out=y)
     elif x.dtype == y.dtype:
-        torch.addmm(bias, x, weight.t(), out=y)
+        parts = list(pieces(y))
+        if len(parts) == 1:
+            torch.addmm(bias, x, weight.t(), out=y)
+        else:  # as addmm does it
+            for (part,) in parts:
+                part.copy_(bias)
+            y.addmm_(x, weight.t())
     elif _WIDENS and not x.is_cpu:
         torch.mm(x, weight.t(), out_dtype=y.dtype, out=y)
         y.add_(bias)
+    elif x.is_cpu:
+        widening.with_bias(y, rounded(x, weight.t()), bias)
     else:
-        y.copy_(_rounded(x, weight.t())).add_(bias)
+        y.copy_(torch.mm(x, weight.t())).add_(bias)
 
 
 def product(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
@@ -95,7 +92,7 @@ def product(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
         return (torch.bmm if a.dim() == 3 else torch.mm)(a, b, out=out)
     if _WIDENS and not a.is_cpu:
         return torch.mm(a, b, out_dtype=out.dtype, out=out)
-    return out.copy_(_rounded(a, b))
+    return out.copy_(rounded(a, b))
 
 
 def accumulate(out: Tensor, a: Tensor, b: Tensor, beta: float, alpha: float = 1.0) -> None:
@@ -117,8 +114,7 @@ def accumulate(out: Tensor, a: Tensor, b: Tensor, beta: float, alpha: float = 1.
     elif vector or not a.is_cpu:
         _add(out, torch.matmul(a, b), beta, alpha)
     else:
-        for rows, part in widened(_rounded(a, b), out.dtype):
-            _add(out[rows], part, beta, alpha)
+        widening.add(out, rounded(a, b), beta, alpha)
 
 
 def accumulate_affine(weight: Tensor, bias: Tensor, a: Tensor, b: Tensor, beta: float, alpha: float, bias_alpha: float) -> None:
@@ -132,9 +128,9 @@ def accumulate_affine(weight: Tensor, bias: Tensor, a: Tensor, b: Tensor, beta: 
         accumulate(bias, a, b[:, columns], beta, bias_alpha)  # first: the larger product leaves little of a in the cache
         accumulate(weight, a, b[:, :columns], beta, alpha)
         return
-    for rows, part in widened(_rounded(a, b), weight.dtype):
-        _add(bias[rows], part[:, columns], beta, bias_alpha)
-        _add(weight[rows], part[:, :columns], beta, alpha)
+    both = rounded(a, b)
+    widening.add_column(bias, both, columns, beta, bias_alpha)
+    widening.add(weight, both, beta, alpha)
 
 
 def accumulate_sums(out: Tensor, x: Tensor, beta: float, alpha: float = 1.0) -> None:
@@ -143,8 +139,7 @@ def accumulate_sums(out: Tensor, x: Tensor, beta: float, alpha: float = 1.0) -> 
     What `out` held does not matter where beta is 0.
     """
     if x.is_cpu and x.dtype != out.dtype:
-        for rows, part in widened(x, out.dtype):
-            _add(out, part.sum(0), 1.0 if rows.start else beta, alpha)
+        _add(out, widening.sums(x), beta, alpha)
     elif beta == 0.0:
         torch.sum(x, -2, keepdim=x.dim() == 3, dtype=out.dtype, out=out)
         if alpha != 1.0:
@@ -160,18 +155,29 @@ def energy(x: Tensor, out: Tensor) -> Tensor:
         return torch.dot(flat, flat, out=out)
     if not x.is_cpu:
         return torch.linalg.vector_norm(x, dtype=out.dtype, out=out).square_()
-    out.zero_()
-    for _, part in widened(x, out.dtype):
-        flat = part.view(-1)
-        out.add_(torch.dot(flat, flat))
-    return out
+    return out.fill_(widening.squares(x)[1])
 
 
 def row_norms(x: Tensor, dtype: torch.dtype) -> Tensor:
     """Compute the norms (n,) of the rows of x (n, columns), in type `dtype`."""
     if x.dtype == dtype or not x.is_cpu:
         return torch.linalg.vector_norm(x, dim=1, dtype=dtype)
-    return torch.cat([torch.linalg.vector_norm(part, dim=1) for _, part in widened(x, dtype)])
+    return widening.squares(x)[0].sqrt_()
+
+
+def subtract_product(x: Tensor, a: Tensor, b: Tensor, before: Tensor) -> tuple[Tensor, Factor, Factor]:
+    """Matrix product taken off: x <- x - a b, all of the same type. Returns the norms of the rows of the new x, and two sums of squares.
+
+    These are of the old x, which also goes into `before`, a 0-dimensional tensor, and of the new one; all in the type of `before`.
+    """
+    if x.dtype == before.dtype or not x.is_cpu:
+        energy(x, before)
+        accumulate(x, a, b, 1.0, -1.0)
+        norms = row_norms(x, before.dtype)
+        return norms, factor(before), factor(torch.dot(norms, norms))
+    norms, old, new = widening.subtract(x, rounded(a, b))
+    before.fill_(old)
+    return norms, old, new
 
 
 def root_(x: Tensor) -> Tensor:

@@ -27,11 +27,12 @@ import torch
 from torch import Tensor
 
 from pykaldist.frames.sampler import Minibatch, Sampler
-from pykaldist.nnet.components import Affine, GradientRule, ParameterSpec, Pass, outer_product
+from pykaldist.nnet.components import Affine, GradientRule, ParameterSpec, Pass, outer_product, sigmoid
 from pykaldist.nnet.gemm import affine
 from pykaldist.nnet.learner import Learner
 from pykaldist.nnet.model import Model
 from pykaldist.nnet.nnet1 import Nnet1, Nnet1Component
+from pykaldist.pieces import pieces
 
 UNITS = ("gauss", "bern")
 BIAS_FLOOR = 1e-4  # mean activation of a Bernoulli unit, for its bias's start, from here to one minus this
@@ -89,7 +90,7 @@ class Rbm(Model):
             hidden = self._activations.dlogits[: len(hidden)].copy_(hidden)
         affine(hidden, self.units.weight.t(), self.units.visible_bias, out)
         if self.visible_units == "bern":
-            torch.sigmoid(out, out=out)
+            sigmoid(out, out)
 
     def free_energy(self, visible: Tensor, logits: Tensor) -> Tensor:
         """The free energy F (n,) of data (n, V) whose hidden units have these logits (n, H)."""
@@ -160,24 +161,29 @@ class ContrastiveDivergence(Learner):
         rbm, data = self.model, self.visible(minibatch)
         self._reserve(len(data))
         generator = self.training_generator(minibatch)
-        hidden = torch.sigmoid(rbm.forward(data), out=self._hidden[: len(data)])
+        hidden = sigmoid(rbm.forward(data), self._hidden[: len(data)])
         reconstruction = self._gibbs(hidden, generator)
-        again = rbm.forward(reconstruction, changed=False).sigmoid_()
+        again = rbm.forward(reconstruction, changed=False)
+        sigmoid(again, again)
         weight, bias, visible_bias, moments = rbm.views(grads)[0]
         if rbm.compute == rbm.params.dtype:
             rule(rbm.units.map, reconstruction, again, weight, bias, beta)
-            rule(rbm.units.map, data, hidden.neg_(), weight, bias, 1.0)
+            rule(rbm.units.map, data, negative(hidden), weight, bias, 1.0)
         else:  # at once: the two products nearly cancel out, and each would be rounded
-            rows = 2 * len(data)
-            visible, units = (torch.cat(pair, out=buffer[:rows]) for pair, buffer in
-                              zip(((reconstruction, data), (again, hidden.neg_())), self._pairs, strict=True))
+            n = len(data)
+            visible, units = (buffer[: 2 * n] for buffer in self._pairs)
+            for buffer, made, given in ((visible, reconstruction, data), (units, again, negative(hidden))):
+                buffer[:n].copy_(made)
+                buffer[n:].copy_(given)
             rule(rbm.units.map, visible, units, weight, bias, beta)
         if rbm.visible_units == "gauss":
             # of the data, then of the reconstruction: sum and sum of squares
             for place, values in ((0, data), (2, reconstruction)):
                 flat = values.reshape(-1)
                 _add(moments[place : place + 2], beta, torch.stack([flat.sum(), flat.dot(flat)]))
-        error = reconstruction.sub_(data)
+        for made, given in pieces(reconstruction, data):
+            made.sub_(given)
+        error = reconstruction
         _add(visible_bias, beta, error.sum(0))
         self._count(error, totals)
 
@@ -225,8 +231,12 @@ class ContrastiveDivergence(Learner):
         """The reconstruction (n, V) after `cd_steps` from hidden probabilities (n, H)."""
         states, reconstruction = self._states[: len(hidden)], self._reconstruction[: len(hidden)]
         for step in range(self.cd_steps):
-            probabilities = hidden if step == 0 else self.model.forward(reconstruction, changed=False).sigmoid_()
-            states.uniform_(generator=generator).lt_(probabilities)
+            probabilities = hidden if step == 0 else self.model.forward(reconstruction, changed=False)
+            if step:
+                sigmoid(probabilities, probabilities)
+            states.uniform_(generator=generator)
+            for state, probability in pieces(states, probabilities):
+                state.lt_(probability)
             self.model.reconstruct(states, reconstruction)
         return reconstruction
 
@@ -245,6 +255,13 @@ class ContrastiveDivergence(Learner):
             self._pairs = [like.new_empty(2 * rows * narrow, dim, dtype=self.model.compute)
                            for dim in (self.model.input_dim, self.model.output_dim)]
             self._capacity = rows
+
+
+def negative(x: Tensor) -> Tensor:
+    """Change the sign of x (n, units) in place; returns x."""
+    for (part,) in pieces(x):
+        part.neg_()
+    return x
 
 
 def _add(out: Tensor, beta: float, value: Tensor) -> None:

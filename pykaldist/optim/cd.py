@@ -15,11 +15,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Minibatch
+from pykaldist.kernels import kernel
 from pykaldist.nnet.factor import Factor
 from pykaldist.nnet.gemm import root_
 from pykaldist.nnet.rbm import ContrastiveDivergence
@@ -28,6 +30,22 @@ from pykaldist.options import option
 
 GUARD_RATIO = 2.0  # of the standard deviations of reconstruction and data
 GUARD_SLOWDOWN = 0.9
+
+
+@kernel(nogil=True)
+def _step(params: np.ndarray, velocity: np.ndarray, gradient: np.ndarray, weights: int, momentum: float, rate: float, l2: float,
+          l2_rate: float, scale: float) -> None:  # pragma: no cover - compiled
+    """The update, in one pass by one thread. Sums are made in float64, which rounds float32 once, as a fused multiplication does.
+
+    `weights` parameters come first, and have the L2 penalty; a `scale` that is not 1 is the guard's.
+    """
+    blown = scale != 1
+    for i in range(len(params)):
+        new = params.dtype.type(np.float64(velocity[i] * momentum) + np.float64(gradient[i]) * np.float64(rate))
+        if i < weights and l2 > 0:
+            new = params.dtype.type(np.float64(new) + np.float64(l2 * params[i]) * np.float64(l2_rate))
+        velocity[i] = 0 if blown else new
+        params[i] = params[i] * scale if blown else params[i] - new
 
 
 @dataclass
@@ -106,23 +124,33 @@ class Cd(Optimizer):
         """Make the update of this file's head; the momentum is part of it, and the gradient comes without."""
         rbm = self.learner.model
         rate = self.rate * self.rate_factor * (1.0 - self._momentum)
-        velocity, params = self.velocity[: rbm.num_params], rbm.params[: rbm.num_params]
-        velocity.mul_(self._momentum).addcmul_(gradient[: rbm.num_params], rate / frames)
+        velocity, params, made = self.velocity[: rbm.num_params], rbm.params[: rbm.num_params], gradient[: rbm.num_params]
+        scale = None
+        if rbm.visible_units == "gauss":
+            scale = self._guard(rbm.views(gradient)[0][3], frames * rbm.input_dim)
+        if params.is_cpu:
+            number = params.numpy().dtype.type
+            _step(params.numpy(), velocity.numpy(), made.numpy(), rbm.weight.numel(), *(number(float(value)) for value in (
+                self._momentum, rate / frames, self.options.l2_penalty, rate, 1.0 if scale is None else scale)))
+            return
+        velocity.mul_(self._momentum).addcmul_(made, rate / frames)
         if self.options.l2_penalty > 0.0:
             rbm.views(self.velocity)[0][0].addcmul_(rbm.weight, rate, value=self.options.l2_penalty)
-        if rbm.visible_units == "gauss":
-            self._guard(rbm.views(gradient)[0][3], frames * rbm.input_dim)
+        if scale is not None:
+            velocity.masked_fill_(scale != 1.0, 0.0)
+            params.mul_(scale)
         params.sub_(velocity)
 
-    def _guard(self, moments: Tensor, values: Factor) -> None:
-        """Apply the guard. `moments`: sum and sum of squares of `values` values of the data, then of the reconstruction."""
-        rbm = self.learner.model
+    def _guard(self, moments: Tensor, values: Factor) -> Tensor:
+        """Apply the guard to the rate; returns what parameters are to be multiplied by, one where it finds nothing.
+
+        `moments`: sum and sum of squares of `values` values of the data, then of the reconstruction.
+        """
         mean, square = (moments.view(2, 2) / values).unbind(1)
         data, reconstruction = root_((square - mean.square()).clamp_min_(0.0)).unbind()
         blown = reconstruction > GUARD_RATIO * data
-        self.velocity[: rbm.num_params].masked_fill_(blown, 0.0)
-        rbm.params[: rbm.num_params].mul_(torch.where(blown, data / reconstruction, torch.ones_like(data)))
         self.rate_factor.mul_(1.0 - (1.0 - GUARD_SLOWDOWN) * blown)
+        return torch.where(blown, data / reconstruction, torch.ones_like(data))
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "frames": self.frames, "rate_factor": self.rate_factor}

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from pykaldist.kernels import kernel
 from pykaldist.nnet.factor import Factor, factor
-from pykaldist.nnet.gemm import accumulate, aligned, energy, product, row_norms
+from pykaldist.nnet.gemm import accumulate, aligned, energy, product, row_norms, subtract_product
 
 EPSILON = 1e-10  # floor of rho and d
 DELTA = 5e-4  # floor of rho and d, relative to the largest eigenvalue
@@ -221,7 +221,7 @@ class OnlineNaturalGradient:
         self.w.copy_(torch.from_numpy(basis * spectrum.root[:, None]))
         self._set_spectrum(spectrum)
         for _ in range(1 if x.shape[0] <= self.rank else START_PASSES):
-            self._energy(x)
+            energy(x, self._trace)
             self._collect(x, self._project(x, self._like(x)), frames)
             self.finish(self.update())
 
@@ -237,10 +237,6 @@ class OnlineNaturalGradient:
         """Compute H^T = W X^T (rank, n), of the type of x: faster to make on a CPU than H."""
         return product(w, x.t(), torch.empty(self.rank, x.shape[0], device=x.device, dtype=x.dtype))
 
-    def _energy(self, x: Tensor) -> Tensor:
-        """Compute tr(X X^T), into its place among the statistics."""
-        return energy(x, self._trace)
-
     def precondition(self, x: Tensor, frames: Frames | None = None) -> tuple[Tensor, Factor]:
         """Precondition a minibatch: x (n, columns) becomes Xhat, which is to be multiplied by gamma.
 
@@ -248,16 +244,15 @@ class OnlineNaturalGradient:
         """
         if self.rank == 0:
             return row_norms(x, self.w.dtype), self._one
-        before, w = self._energy(x), self._like(x)
+        w = self._like(x)
         h = self._project(x, w)
         if self.collecting:
             self._collect(x, h, frames)
-        accumulate(x, h.t(), w, 1.0, -1.0)
-        norms = row_norms(x, self.w.dtype)
-        return norms, (factor(before) / (factor(torch.dot(norms, norms)) + TINY)) ** 0.5
+        norms, before, after = subtract_product(x, h.t(), w, self._trace)
+        return norms, (before / (after + TINY)) ** 0.5
 
     def _collect(self, x: Tensor, h: Tensor, frames: Frames | None) -> None:
-        """Take the statistics of a minibatch, beside its `_energy`."""
+        """Take the statistics of a minibatch, beside tr(X X^T)."""
         rows: Factor = x.shape[0] if frames is None else frames.count
         weight = new_weight(x.shape[0], self.num_samples_history) if frames is None else frames.weight
         torch.mul(self.w, self._shifted, out=self.m)

@@ -5,8 +5,9 @@
 
 A size is inputs-unitsxlayers-pdfs:minibatch, a model one of rbm (512-512, minibatch 256, behind one frozen layer) or of train_step's.
 Measured are worker steps with their loading from a frame store. The GEMM rate is torch.mm of 2048^3 in the same arithmetic. Each run has
-every contender once; the ratios are of one run, and medians, with the spread, are printed. Where the CPU does not multiply bfloat16, that
-is said, and nothing is measured.
+every contender once; the ratios are of one run, and medians, with the spread, are printed. One thread's times are its CPU seconds, to which
+other work on the machine adds no more than it takes of the caches. Where the CPU does not multiply bfloat16, that is said, and nothing is
+measured.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ import re
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from train_step import MODELS, RATE, random_store, seconds
+from train_step import MODELS, RATE, random_store
 
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Partition, Sampler
@@ -46,6 +48,13 @@ from pykaldist.parallel.strategies.local import Local
 DTYPES = ("float32", "bf16")
 CPU = torch.device("cpu")
 PDFS = 712
+
+
+def seconds(work: Callable[[], None]) -> float:
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    before = clock()
+    work()
+    return clock() - before
 
 
 def epochs(optimizer: Optimizer, sampler: Sampler) -> Callable[[], None]:
@@ -113,7 +122,7 @@ def measure(what: str, frames: int, runs: int, optimizers: list[str]) -> None:
         took: dict[tuple[str, str], list[float]] = {one: [] for one in work}
         for run in range(runs + 1):  # the first warms up
             for one, own in work.items():
-                time = seconds(own, CPU)
+                time = seconds(own)
                 if run:
                     took[one].append(time)
     for optimizer in dict.fromkeys(optimizer for optimizer, _ in work):
@@ -146,7 +155,7 @@ def main() -> None:
         return
     for dtype in (torch.float32, torch.bfloat16):
         a, b, c = (torch.randn(2048, 2048).to(dtype) for _ in range(3))
-        best = min(seconds(lambda a=a, b=b, c=c: torch.mm(a, b, out=c), CPU) for _ in range(6))
+        best = min(seconds(lambda a=a, b=b, c=c: torch.mm(a, b, out=c)) for _ in range(6))
         print(f"GEMM, {dtype}: {2 * 2048**3 / best / 1e9:.0f} GFLOP/s")
     for what in [*filter(None, args.sizes.split(",")), *filter(None, args.models.split(","))]:
         measure(what, args.frames, args.runs, args.optimizers.split(","))

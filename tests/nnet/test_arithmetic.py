@@ -7,7 +7,7 @@ import torch
 
 from pykaldist import deterministic
 from pykaldist.errors import UserError
-from pykaldist.nnet import arithmetic, gemm
+from pykaldist.nnet import arithmetic, gemm, widening
 
 CPU = torch.device("cpu")
 
@@ -49,13 +49,8 @@ def test_tf32_is_a_gpus():
         arithmetic.arithmetic("tf32", CPU)
 
 
-@pytest.fixture(params=[1 << 17, 100], ids=["one block", "blocks"])
-def blocks(request, monkeypatch):
-    monkeypatch.setattr(gemm, "BLOCK", request.param)
-
-
 @pytest.mark.parametrize(("beta", "alpha"), [(0.0, 1.0), (0.0, -0.5), (1.0, 0.25), (0.5, 2.0)])
-def test_products_of_bfloat16_are_added_in_float32(blocks, beta, alpha):
+def test_products_of_bfloat16_are_added_in_float32(beta, alpha):
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(*shape, generator=generator).bfloat16() for shape in ((37, 50), (50, 21)))
     start = torch.randn(37, 21, generator=generator)
@@ -77,10 +72,43 @@ def test_small_additions_to_a_large_float32_are_kept():
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.5])
-def test_sums_are_those_of_float32(blocks, beta):
+def test_sums_are_those_of_float32(beta):
     """In bfloat16 there is no 1001."""
     out = torch.full((5,), 2.0)
     gemm.accumulate_sums(out, torch.ones(1001, 5).bfloat16(), beta, -2.0)
     assert torch.equal(out, torch.full((5,), 2.0 * beta - 2002.0))
     assert gemm.energy(torch.ones(1001, 5).bfloat16(), torch.empty(())).item() == 5005
     assert torch.equal(gemm.row_norms(torch.full((101, 4), 3.0).bfloat16(), torch.float32), torch.full((101,), 6.0))
+
+
+def test_a_product_taken_off_is_that_of_float32():
+    generator = torch.Generator().manual_seed(0)
+    x, a, b = (torch.randn(*shape, generator=generator).bfloat16() for shape in ((37, 21), (37, 5), (5, 21)))
+    x[0, 0] = torch.inf
+    expected, before = x - torch.mm(a, b), torch.empty(())
+    squares = x.float().square().sum()
+    norms, old, new = gemm.subtract_product(x, a, b, before)
+    assert torch.equal(x, expected)  # rounded as torch rounds
+    torch.testing.assert_close(norms, x.float().norm(dim=1))
+    assert before.item() == old == squares.item() == new == torch.inf
+    norms, old, new = gemm.subtract_product(x[1:], a[1:], b, before)
+    expected[1:] -= torch.mm(a[1:], b)
+    assert torch.equal(x[1:], expected[1:]) and new == pytest.approx(x[1:].float().square().sum().item(), rel=1e-5)
+    assert before.item() == pytest.approx(old) != pytest.approx(new)
+    x[1, 1] = torch.nan
+    norms, _, new = gemm.subtract_product(x[1:], a[1:], b, before)
+    assert new != new and norms[0].isnan() and x[1, 1].isnan() and x[2:].isfinite().all()
+
+
+def test_columns_are_added_in_float32():
+    x, out = torch.arange(12.0).view(4, 3).bfloat16(), torch.full((4,), 1000.0)
+    for beta, expected in ((1.0, [1001.0, 1002.5, 1004.0, 1005.5]), (0.0, [1.0, 2.5, 4.0, 5.5])):
+        widening.add_column(out, x, 2, beta, 0.5)
+        assert out.tolist() == expected
+        out.fill_(torch.nan if beta else 0.0)
+
+
+def test_an_affine_map_of_bfloat16_is_added_to_its_bias_in_float32():
+    x, weight, y = torch.full((2, 3), 0.5).bfloat16(), torch.eye(4, 3).bfloat16(), torch.full((2, 4), torch.nan)
+    gemm.affine(x, weight, torch.tensor([1000.0, 2.0, 3.0, 4.0]).bfloat16(), y)
+    assert y.tolist() == [[1000.5, 2.5, 3.5, 4.0]] * 2

@@ -191,3 +191,26 @@ def test_derivatives_sent_back_in_time_are_bounded():
                        rule=lambda map, x, dy, *rest, seen=seen: seen.append(dy.clone()))
         gates.append(seen[-1])
     assert gates[0].abs().max() > 0.5 and gates[1].abs().max() <= 0.5
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_cells_in_bfloat16_are_near_those_in_float32(shape):
+    torch.manual_seed(0)
+    x, _, _ = packed([5, 3, 3], 5)
+    x[0] *= 100.0  # saturates
+    seen = []
+    for compute in (None, torch.bfloat16):
+        torch.manual_seed(1)
+        model = Model([Lstm(5, shape), Affine(shape.output_dim, 3)], dtype=torch.float32, compute=compute)
+        model.params.normal_(0.0, 0.3)
+        outputs = []
+        for k in range(2):  # the second one goes on where the first has left
+            sequences = Sequences([3, 3, 3, 1, 1], 11, {}, k > 0, 2, (0, 0, k))
+            outputs.append(model.forward(x.float(), sequences=sequences, training=True).clone())
+        grads = torch.zeros_like(model.params)
+        model.backward(torch.ones(11, 3), grads)
+        seen.append((torch.stack(outputs), grads))
+    for found, expected in zip(seen[1], seen[0], strict=True):
+        assert not torch.equal(found, expected) and (found - expected).norm() < 0.02 * expected.norm()
+    x[1] = torch.nan
+    assert model.forward(x.float(), sequences=Sequences([3, 3, 3, 1, 1], 11))[[1, 4, 7]].isnan().all()
