@@ -326,7 +326,7 @@ class _StepGraphs:
 
     WARM_UP = 2
     LIMIT = 24  # kinds recorded; others run as they are
-    STEPS = 1 << 15  # of recurrent layers, in all graphs: each is some forty kernels
+    STEPS = 1 << 15  # of recurrent layers, in all graphs: each is four to seven kernels
 
     def __init__(self) -> None:
         self._pool = _SharedPool.current()
