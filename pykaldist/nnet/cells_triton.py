@@ -12,14 +12,14 @@ from torch import Tensor
 BLOCK = 256
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _tanh(x):  # type: ignore[no-untyped-def]
     t = tl.exp(-2.0 * tl.abs(x))
     size = (1.0 - t) / (1.0 + t)
     return tl.where(x < 0.0, -size, size)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _bounded(x, bound):  # type: ignore[no-untyped-def]
     return tl.minimum(tl.maximum(x, -bound), bound)
 
