@@ -7,6 +7,7 @@ contrastive divergence of an RBM. So every strategy trains every learner.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -43,6 +44,12 @@ class Learner(ABC):
 
         Nothing is read back from the device.
         """
+
+    def gradient_in_parts(self, minibatch: Minibatch, grads: Tensor, beta: float, totals: Tensor,
+                          rule: GradientRule = outer_product) -> Iterator[int]:
+        """Do what `gradient` does; yields the place in `grads` from which on everything is made, at last 0."""
+        self.gradient(minibatch, grads, beta, totals, rule)
+        yield 0
 
     @abstractmethod
     def score(self, minibatch: Minibatch, totals: Tensor) -> None:
@@ -84,9 +91,14 @@ class Supervised(Learner):
         self.prior_outputs, self.rate_option = prior_outputs, rate_option
 
     def gradient(self, minibatch: Minibatch, grads: Tensor, beta: float, totals: Tensor, rule: GradientRule = outer_product) -> None:
+        for _ in self.gradient_in_parts(minibatch, grads, beta, totals, rule):
+            pass
+
+    def gradient_in_parts(self, minibatch: Minibatch, grads: Tensor, beta: float, totals: Tensor,
+                          rule: GradientRule = outer_product) -> Iterator[int]:
         generator = self.training_generator(minibatch) if self.model.stochastic else None
         outputs = self.model.forward(minibatch.inputs, generator, minibatch.sequences, training=True)
-        self.model.backward(self.objective(outputs, minibatch, totals), grads, beta, rule)
+        yield from self.model.backward_in_parts(self.objective(outputs, minibatch, totals), grads, beta, rule)
 
     def score(self, minibatch: Minibatch, totals: Tensor) -> None:
         self.objective.score(self.model.forward(minibatch.inputs, sequences=minibatch.sequences), minibatch, totals)

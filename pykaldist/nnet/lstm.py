@@ -18,11 +18,12 @@ from torch import Tensor
 
 from pykaldist.errors import UserError
 from pykaldist.frames.sequences import SequenceOptions
+from pykaldist.nnet.cells import CellShape
 from pykaldist.nnet.components import Affine, Component, Dropout, Linear
 from pykaldist.nnet.dnn import check_rates, set_rates
 from pykaldist.nnet.init import GlorotInit, draw_into, glorot
 from pykaldist.nnet.model import Model
-from pykaldist.nnet.recurrent import Blstm, CellShape, Lstm
+from pykaldist.nnet.recurrent import Blstm, Lstm
 from pykaldist.options import option
 
 

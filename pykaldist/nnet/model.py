@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -191,14 +191,35 @@ class Model:
             x = y
         return x
 
+    def parts(self, least: int) -> list[slice]:
+        """The parts in which `backward_in_parts` makes a flat gradient, the last layers' first, of `least` values or more but for the last.
+        """
+        parts, stop = [], self.params.shape[-1]
+        for i in range(len(self.components) - 1, 0, -1):
+            if not self.components[i - 1].in_place and stop - self._starts[i] >= least:
+                parts.append(slice(self._starts[i], stop))
+                stop = self._starts[i]
+        return [*parts, slice(0, stop)] if stop else parts
+
+    @property
+    def _starts(self) -> list[int]:
+        """Where each component's parameters begin in the flat buffer."""
+        sizes = [sum(math.prod(shape) for shape in shapes) for shapes in self.shapes]
+        return list(itertools.accumulate(sizes, initial=0))[:-1]
+
     def backward(self, dlogits: Tensor, grads: Tensor, beta: float = 0.0, rule: GradientRule = outer_product) -> None:
         """Compute the gradient of the minibatch of the last `forward`, once: grads <- beta grads + gradient.
 
         `dlogits` (n, output_dim) is overwritten.
         """
+        for _ in self.backward_in_parts(dlogits, grads, beta, rule):
+            pass
+
+    def backward_in_parts(self, dlogits: Tensor, grads: Tensor, beta: float = 0.0, rule: GradientRule = outer_product) -> Iterator[int]:
+        """Do what `backward` does, layer by layer; yields the place in `grads` from which on everything is made."""
         n, buffers, run = len(dlogits), self._activations, self._run
         dy = buffers.dlogits[:n].copy_(dlogits) if self.narrow else dlogits.to(self.compute)
-        views = self._grad_views(grads)
+        views, starts = self._grad_views(grads), self._starts
         free = 0
         kept: list[Callable[[], None]] = []  # gradients to be made when the inputs of their maps are not needed any more
         for i in range(len(self.components) - 1, -1, -1):
@@ -216,6 +237,7 @@ class Model:
                 for gradient in kept:
                     gradient()
                 kept.clear()
+                yield starts[i]
             if dx is not None:
                 dy = dx
 

@@ -23,172 +23,14 @@ the last to the first.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from pykaldist.frames.packed import Sequences
-from pykaldist.kernels import kernel
+from pykaldist.nnet.cells import After, CellShape, CellStep
 from pykaldist.nnet.components import AffineMap, Component, GradientRule, ParameterSpec, Pass, add_up
 from pykaldist.nnet.gemm import accumulate, affine, product, rounded
-from pykaldist.nnet.widening import bits, narrow, wide
-
-_tanh_backward = torch.ops.aten.tanh_backward.grad_input
-_sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
-_clip_backward = torch.ops.aten.hardtanh_backward.grad_input
-
-
-@dataclass(frozen=True)
-class CellShape:
-    """The shape of the cells of one direction, and their options; `projection_dim` 0: no projection."""
-
-    cell_dim: int
-    projection_dim: int = 0
-    peepholes: bool = True
-    cell_clip: float = 50.0
-    diff_clip: float = 1.0
-
-    @property
-    def output_dim(self) -> int:
-        return self.projection_dim or self.cell_dim
-
-
-@kernel(error_model="numpy")
-def _cell_backward(a: np.ndarray, cells: np.ndarray, tanh: np.ndarray, d_m: np.ndarray, carry: np.ndarray, follow: int,
-                   before: np.ndarray, p_i: np.ndarray, p_f: np.ndarray, p_o: np.ndarray, clip: float,
-                   diff_clip: float) -> None:  # pragma: no cover - compiled
-    linked, dim, peepholes = len(before), cells.shape[1], len(p_i) > 0
-    for s in range(len(cells)):
-        for j in range(dim):
-            g, i, f, o, th, dm = a[s, j], a[s, dim + j], a[s, 2 * dim + j], a[s, 3 * dim + j], tanh[s, j], d_m[s, j]
-            d_o = dm * th * o * (1 - o)
-            d_c = dm * o * (1 - th * th)
-            if s < follow:
-                d_c += carry[s, j]
-            if peepholes:
-                d_c += p_o[j] * d_o
-            if clip > 0 and (cells[s, j] >= clip or cells[s, j] <= -clip):
-                d_c *= 0
-            d_f = d_c * before[s, j] * f * (1 - f) if s < linked else d_c * 0
-            d_g, d_i = d_c * i * (1 - g * g), d_c * g * i * (1 - i)
-            if diff_clip > 0:
-                d_g, d_i = min(max(d_g, -diff_clip), diff_clip), min(max(d_i, -diff_clip), diff_clip)
-                d_f, d_o = min(max(d_f, -diff_clip), diff_clip), min(max(d_o, -diff_clip), diff_clip)
-            d_before = d_c * f
-            if peepholes:
-                d_before += p_i[j] * d_i + p_f[j] * d_f
-            a[s, j], a[s, dim + j], a[s, 2 * dim + j], a[s, 3 * dim + j], carry[s, j] = d_g, d_i, d_f, d_o, d_before
-
-
-@kernel(nogil=True, error_model="numpy", fastmath={"contract"})
-def _exp(x: np.float32) -> np.float32:  # pragma: no cover - compiled
-    """The exponential function within 2e-7 of its value, for x in [-87, 87], by operations that vectors have (Cephes)."""
-    n = np.float32(np.floor(x * np.float32(1.44269504) + np.float32(0.5)))
-    r = x - n * np.float32(0.693359375) + n * np.float32(2.12194440e-4)
-    p = np.float32(1.9875691500e-4)
-    p = p * r + np.float32(1.3981999507e-3)
-    p = p * r + np.float32(8.3334519073e-3)
-    p = p * r + np.float32(4.1665795894e-2)
-    p = p * r + np.float32(1.6666665459e-1)
-    p = p * r + np.float32(5.0000001201e-1)
-    return (p * r * r + r + np.float32(1)) * np.int32(np.int32(np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
-
-
-@kernel(nogil=True, error_model="numpy", fastmath={"contract"})
-def _logistic(x: np.float32) -> np.float32:  # pragma: no cover - compiled
-    """The logistic sigmoid, within 1e-7; no number stays no number."""
-    bounded = np.float32(-80) if x < -80 else (np.float32(80) if x > 80 else x)
-    return np.float32(1) / (np.float32(1) + _exp(-bounded)) if x == x else x
-
-
-@kernel(nogil=True, error_model="numpy", fastmath={"contract"})
-def _cell_forward(a: np.ndarray, products: np.ndarray, before: np.ndarray, cells: np.ndarray, tanh: np.ndarray, hidden: np.ndarray,
-                  p_i: np.ndarray, p_f: np.ndarray, p_o: np.ndarray, clip: float) -> None:  # pragma: no cover - compiled
-    linked, dim, peepholes, one, two = len(before), cells.shape[1], len(p_i) > 0, np.float32(1), np.float32(2)
-    for s in range(len(cells)):
-        row, c_t, th, m = a[s], cells[s], tanh[s], hidden[s]
-        g, i, f, o = row[:dim], row[dim : 2 * dim], row[2 * dim : 3 * dim], row[3 * dim :]  # loops over these are made with vectors
-        if s < linked:
-            recurrent, b = products[s], before[s]
-            for j in range(len(row)):
-                row[j] += wide(recurrent[j])
-            if peepholes:
-                for j in range(dim):
-                    i[j] += p_i[j] * b[j]
-                    f[j] += p_f[j] * b[j]
-        for j in range(dim):
-            g[j] = two * _logistic(two * g[j]) - one
-        for j in range(dim):
-            i[j] = _logistic(i[j])
-        for j in range(dim):
-            f[j] = _logistic(f[j])
-        for j in range(dim):
-            c_t[j] = g[j] * i[j]
-        if s < linked:
-            for j in range(dim):
-                c_t[j] += f[j] * b[j]
-        if clip > 0:
-            for j in range(dim):
-                c_t[j] = clip if c_t[j] > clip else (-clip if c_t[j] < -clip else c_t[j])
-        if peepholes:
-            for j in range(dim):
-                o[j] += p_o[j] * c_t[j]
-        for j in range(dim):
-            o[j] = _logistic(o[j])
-        for j in range(dim):
-            th[j] = two * _logistic(two * c_t[j]) - one
-        for j in range(dim):
-            m[j] = narrow(th[j] * o[j])
-
-
-@dataclass(eq=False)
-class CellStep:
-    """The backward pass of one time step's cells, but for matrix products: one pass over them.
-
-    `a` (rows, 4 cells): the gates, which become the derivatives of what goes into them. `cells`, `tanh` of them, `d_m` (rows, cells).
-    `carry`: what the step after sends back to the first `follow` cells; it becomes what this one sends back. `before` (linked, cells): the
-    cells before the first of these.
-    """
-
-    a: Tensor
-    cells: Tensor
-    tanh: Tensor
-    d_m: Tensor
-    carry: Tensor
-    follow: int
-    before: Tensor
-
-    def compiled_backward(self, shape: CellShape, peepholes: list[Tensor]) -> None:
-        """Compute the step on the host, in a compiled loop."""
-        p_i, p_f, p_o = (p.numpy() for p in peepholes or [self.cells[0, :0]] * 3)
-        number = self.cells.numpy().dtype.type
-        _cell_backward(self.a.numpy(), self.cells.numpy(), self.tanh.numpy(), self.d_m.numpy(), self.carry.numpy(), self.follow,
-                       self.before.numpy(), p_i, p_f, p_o, number(shape.cell_clip), number(shape.diff_clip))
-
-    def backward(self, shape: CellShape, peepholes: list[Tensor]) -> None:
-        """Compute the step on any device, by torch's operations."""
-        linked, (g, i, f, o) = len(self.before), self.a.chunk(4, 1)
-        d_c, product = torch.mul(self.d_m, o), torch.mul(self.d_m, self.tanh)
-        _tanh_backward(d_c, self.tanh, grad_input=d_c)
-        d_c[: self.follow] += self.carry[: self.follow]
-        _sigmoid_backward(product, o, grad_input=o)
-        if peepholes:
-            d_c.addcmul_(o, peepholes[2])
-        if shape.cell_clip:
-            _clip_backward(d_c, self.cells, -shape.cell_clip, shape.cell_clip, grad_input=d_c)
-        torch.mul(d_c, f, out=self.carry)
-        torch.mul(d_c[:linked], self.before, out=product[:linked])
-        _sigmoid_backward(product[:linked], f[:linked], grad_input=f[:linked])
-        f[linked:] = 0.0
-        torch.mul(d_c, g, out=product)
-        _tanh_backward(d_c.mul_(i), g, grad_input=g)
-        _sigmoid_backward(product, i, grad_input=i)
-        if shape.diff_clip:
-            self.a.clamp_(-shape.diff_clip, shape.diff_clip)
-        if peepholes:
-            self.carry.addcmul_(i, peepholes[0]).addcmul_(f, peepholes[1])
 
 
 def _parts(flat: Tensor, n: int, widths: list[int]) -> list[Tensor]:
@@ -279,7 +121,7 @@ class Direction:
 
     def forward(self, x: Tensor, y: Tensor, sequences: Sequences, memory: Tensor, factors: Tensor) -> None:
         """Compute the outputs `y` (n, output_dim), which may be a part of wider rows."""
-        n, c = len(x), self.shape.cell_dim
+        n = len(x)
         gates, cells, tanh, _, before, _ = self._memory(memory, n)
         hidden = self._factors(memory, factors, n)[1] if self.w_p is not None else y
         peepholes = [p.to(cells.dtype) for p in self.peepholes]
@@ -287,47 +129,22 @@ class Direction:
         if sequences.continues and self.carried is not None:
             self._started = self._copies = _kept_in(self._copies, self.carried)
         affine(x, self.w_x, self.bias, gates)
-        recurrent, clip = self.w_r.t(), self.shape.cell_clip
-        compiled = x.is_cpu and hidden.dtype == torch.bfloat16
+        recurrent, compiled = self.w_r.t(), x.is_cpu and hidden.dtype == torch.bfloat16
         for rows, previous, linked, kept in self._steps(sequences):
             r, cell = (None, None) if previous is None else (y[previous], cells[previous])
             if previous is None and self._started is not None:
                 linked, (r, cell) = rows.stop - rows.start, self._started
-            a, c_t, tanh_t, hidden_t = gates[rows], cells[rows], tanh[rows], hidden[rows]
-            if r is not None and cell is not None and kept is not None:
-                r, cell = (r * kept).to(y.dtype), cell * kept
-            if r is not None and not compiled:
-                accumulate(a[:linked], r, recurrent, 1.0)
-            if self.peepholes:
-                before[rows].zero_() if cell is None else before[rows][:linked].copy_(cell)
-                before[rows][linked:].zero_()
-            if compiled:
-                cell = c_t[:0] if cell is None else cell
-                products = hidden_t[:0] if r is None else rounded(r, recurrent)
-                p_i, p_f, p_o = (p.numpy() for p in peepholes or [c_t[0, :0]] * 3)
-                _cell_forward(a.numpy(), bits(products), cell.numpy(), c_t.numpy(), tanh_t.numpy(), bits(hidden_t), p_i, p_f, p_o,
-                              np.float32(clip))
-                if self.w_p is not None:
-                    product(hidden_t, self.w_p.t(), y[rows])
-                continue
-            if self.peepholes and cell is not None:
-                a[:linked, c : 2 * c].addcmul_(cell, peepholes[0])
-                a[:linked, 2 * c : 3 * c].addcmul_(cell, peepholes[1])
-            torch.tanh(a[:, :c], out=a[:, :c])
-            gated = a[:, c : 3 * c] if self.peepholes else a[:, c:]
-            torch.sigmoid(gated, out=gated)
-            torch.mul(a[:, :c], a[:, c : 2 * c], out=c_t)
-            if cell is not None:
-                c_t[:linked].addcmul_(a[:linked, 2 * c : 3 * c], cell)
-            if clip:
-                c_t.clamp_(-clip, clip)
-            out = a[:, 3 * c :]
-            if self.peepholes:
-                torch.sigmoid(out.addcmul_(c_t, peepholes[2]), out=out)
-            torch.tanh(c_t, out=tanh_t)
-            torch.mul(tanh_t, out, out=hidden_t)
+            a, back = gates[rows], None
+            if r is not None and compiled:
+                back = rounded(r, recurrent)  # the step widens it, and multiplies it by `kept`
+            elif r is not None and kept is not None and not x.is_cpu:
+                back = product(r, recurrent, torch.empty_like(a[:linked]))
+            elif r is not None:
+                accumulate(a[:linked], r if kept is None else (r * kept).to(y.dtype), recurrent, 1.0)
+            step = CellStep(a, cells[rows], tanh[rows], cell, None if cell is None else kept)
+            step.forward(self.shape, peepholes, back, hidden[rows], before[rows] if peepholes else None)
             if self.w_p is not None:
-                product(hidden_t, self.w_p.t(), y[rows])
+                product(hidden[rows], self.w_p.t(), y[rows])
         if sequences.leaves >= 0 and not self.reverse:
             start = sum(sequences.sizes[: sequences.leaves])
             last = slice(start, start + sequences.sizes[sequences.leaves])
@@ -343,43 +160,66 @@ class Direction:
         d_gates, _, inputs = self._factors(memory, factors, n)
         narrow, peepholes = d_gates.dtype != gates.dtype, [p.to(cells.dtype) for p in self.peepholes]
         inputs[:, : self.input_dim] = x
+        self._outputs_before(y, sequences, inputs[:, self.input_dim :])
+        # What goes back in time is added to the outputs' derivatives where they are projected, and on a CPU; else the cells' step adds it.
+        apart = self.w_p is None and not x.is_cpu
+        copied = narrow and x.is_cpu
         most = max(sequences.sizes)
         # Derivatives of the cells, sent back in time; of what is projected.
         carry, hidden = gates.new_zeros(most, c), gates.new_empty(most, c)
-        after: tuple[slice, int, Tensor | None] | None = None  # rows of the step after, how many follow rows of this one, their `kept`
+        later: tuple[slice, int, Tensor | None] | None = None  # rows of the step after, how many follow rows of this one, their `kept`
         steps = list(self._steps(sequences))
         for rows, previous, linked, kept in reversed(steps):
-            size, follow, d_r = rows.stop - rows.start, 0, dy[rows]
-            if after is not None:
-                later, follow, later_kept = after
-                back = d_gates[later.start : later.start + follow]
-                if later_kept is None:
+            size, d_r, after = rows.stop - rows.start, dy[rows], After(carry[: rows.stop - rows.start], 0, None)
+            if later is not None:
+                behind, follow, later_kept = later
+                back = d_gates[behind.start : behind.start + follow]
+                after = After(after.carry, follow, later_kept)
+                if apart:
+                    after.recurrent = product(back, self.w_r, gates.new_empty(follow, c))
+                elif later_kept is None:
                     accumulate(d_r[:follow], back, self.w_r, 1.0)
                 else:
                     d_r[:follow].addcmul_(product(back, self.w_r, torch.empty_like(d_r[:follow])), later_kept.to(d_r.dtype))
-                    carry[:follow].mul_(later_kept)
             if self.w_p is not None:
                 product(d_r, self.w_p, hidden[:size])
-            elif narrow:
+            elif copied:
                 hidden[:size] = d_r
-            d_m = hidden[:size] if narrow or self.w_p is not None else d_r
-            r, cell = (None, None) if previous is None else (y[previous], cells[previous])
+            cell = None if previous is None else cells[previous]
             if previous is None and self._started is not None:
-                linked, (r, cell) = size, self._started
-            if r is None or cell is None:
-                inputs[rows, self.input_dim :] = 0.0
-                cell = cells[:0]
+                linked, cell = size, self._started[1]
+            step = CellStep(gates[rows], cells[rows], tanh[rows], cell, None if cell is None else kept)
+            step.backward(self.shape, peepholes, after, hidden[:size] if copied or self.w_p is not None else d_r,
+                          d_gates[rows] if narrow else None)
+            later = rows, linked, kept
+
+    def _outputs_before(self, y: Tensor, sequences: Sequences, into: Tensor) -> None:
+        """Write the outputs before each row, as they went into the gates: zero where a sequence begins."""
+        sizes = sequences.sizes
+        steps: Iterator[tuple[slice, slice | None, int, Tensor | None]]
+        kept = [kept for _, previous, _, kept in self._steps(sequences) if previous is not None]
+        if min(sizes) == max(sizes) and len({one is None for one in kept}) == 1:  # all steps but the first at once
+            n, size = len(y), sizes[0]
+            first, rest, past = slice(0, size), slice(size, n), y[: n - size]
+            if self.reverse:
+                first, rest, past = slice(n - size, n), slice(0, n - size), y[size:]
+                kept.reverse()
+            if kept[0] is None:
+                into[rest] = past
             else:
-                if kept is not None:
-                    r, cell = (r * kept).to(y.dtype), cell * kept
-                inputs[rows.start : rows.start + linked, self.input_dim :] = r
-                if linked < size:
-                    inputs[rows.start + linked : rows.stop, self.input_dim :] = 0.0
-            step = CellStep(gates[rows], cells[rows], tanh[rows], d_m, carry[:size], follow, cell)
-            (step.compiled_backward if x.is_cpu else step.backward)(self.shape, peepholes)
-            if narrow:
-                d_gates[rows] = gates[rows]
-            after = rows, linked, kept
+                torch.mul(past, torch.cat([one for one in kept if one is not None]), out=into[rest])
+            steps = iter([(first, None, size, None if self.reverse else sequences.kept.get(0))])
+        else:
+            steps = self._steps(sequences)
+        for rows, previous, linked, own in steps:
+            r = None if previous is None else y[previous]
+            if previous is None and self._started is not None:
+                linked, r = rows.stop - rows.start, self._started[0]
+            if r is None:
+                into[rows] = 0.0
+                continue
+            into[rows][:linked] = r if own is None else (r * own).to(y.dtype)
+            into[rows][linked:] = 0.0
 
     def gradients(self, x: Tensor, dy: Tensor, dx: Tensor | None, add: bool, grads: list[Tensor], beta: float, rule: GradientRule,
                   memory: Tensor, factors: Tensor) -> None:

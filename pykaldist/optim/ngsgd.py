@@ -37,7 +37,7 @@ from pykaldist.nnet.gemm import accumulate, accumulate_affine, aligned
 from pykaldist.nnet.learner import Learner
 from pykaldist.nnet.model import Model
 from pykaldist.optim.natural_gradient import FIRST_UPDATES, TINY, FisherUpdate, Frames, OnlineNaturalGradient, new_weight
-from pykaldist.optim.optimizer import Optimizer, OptimizerOptions
+from pykaldist.optim.optimizer import Optimizer, OptimizerOptions, Parts
 from pykaldist.options import option
 
 DEFAULT_RANK_IN, DEFAULT_RANK_OUT = 20, 80
@@ -126,9 +126,9 @@ class NgSgd(Optimizer):
         super().local_step(minibatch, learn_rate, totals)
         self._after_step()
 
-    def gradient(self, minibatch: Minibatch, grads: Tensor, totals: Tensor) -> None:
+    def gradient(self, minibatch: Minibatch, grads: Tensor, totals: Tensor, parts: Parts | None = None) -> None:
         self._before_step(minibatch)
-        super().gradient(minibatch, grads, totals)
+        super().gradient(minibatch, grads, totals, parts)
         self._after_step()
 
     def shared_matrices(self) -> list[OnlineNaturalGradient]:

@@ -29,9 +29,11 @@ kinds as they are padded (`frames/sequences.py`); those of CTC are not, and its 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -66,6 +68,17 @@ class OptimizerOptions:
         for name in ("l2_penalty", "l1_penalty", "max_change", "max_param_change", "max_norm"):
             if getattr(self, name) < 0.0:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)} is negative.")
+
+
+@dataclass
+class Parts:
+    """The parts in which a flat gradient is made, the last layers' first, as `Model.parts` has them.
+
+    `ready(k)` is called when part k is made; on a GPU, when its making has been handed over to the device.
+    """
+
+    slices: Sequence[slice]
+    ready: Callable[[int], None]
 
 
 class SharedMatrix(Protocol):
@@ -125,9 +138,16 @@ class Optimizer:
         self._set_frames(len(minibatch))
         self._with_minibatch(minibatch, (totals,), lambda: self._step(minibatch, totals))
 
-    def gradient(self, minibatch: Minibatch, grads: Tensor, totals: Tensor) -> None:
-        """Make the minibatch's gradient, summed, in `grads`, as `apply` of this or another worker's optimiser takes it."""
-        self._with_minibatch(minibatch, (totals, grads), lambda: self._gradient_alone(minibatch, grads, totals))
+    def gradient(self, minibatch: Minibatch, grads: Tensor, totals: Tensor, parts: Parts | None = None) -> None:
+        """Make the minibatch's gradient, summed, in `grads`, as `apply` of this or another worker's optimiser takes it.
+
+        With `parts` it is told which of these are made.
+        """
+        if parts is None:
+            self._with_minibatch(minibatch, (totals, grads), lambda: self._gradient_alone(minibatch, grads, totals))
+        else:
+            made = self._gradient_in_parts(minibatch, grads, totals, parts.slices)
+            self._with_minibatch(minibatch, (totals, grads), lambda: next(made), parts)
 
     def apply(self, gradient: Tensor, learn_rate: float, frames: int) -> None:
         """Update the model by a gradient made elsewhere, summed over `frames` frames, which may be changed."""
@@ -147,24 +167,37 @@ class Optimizer:
         else:
             self._graphs.run(kind, work, generator, steps)
 
-    def _with_minibatch(self, minibatch: Minibatch, tensors: tuple[Tensor, ...], work: Callable[[], None]) -> None:
-        """Do work with a minibatch and tensors that stay in place, recorded unless the minibatch has sequences that are not padded."""
+    def _with_minibatch(self, minibatch: Minibatch, tensors: tuple[Tensor, ...], work: Callable[[], None],
+                        parts: Parts | None = None) -> None:
+        """Do work with a minibatch and tensors that stay in place, recorded unless the minibatch has sequences that are not padded.
+
+        With `parts` each call of `work` makes the next one.
+        """
         sequences = minibatch.sequences
         if self._graphs is None or (sequences is not None and sequences.real is None):
-            work()
+            _in_turn(work, parts)
             return
         kind: tuple[float, ...] = (self._kind(), *minibatch.addresses(), *(tensor.data_ptr() for tensor in tensors))
+        kind = kind if parts is None else (*kind, len(parts.slices))
         if sequences is None:
-            self.recorded(kind, work, self.learner.training_generator(minibatch))
+            self._graphs.run(kind, work, self.learner.training_generator(minibatch), 0, parts)
             return
         steps = len(sequences.sizes)
         kind = (*kind, steps, self.model.continues(sequences), sequences.leaves)
-        self.recorded(kind, work, self.learner.training_generator(minibatch), steps * self.model.recurrent_layers)
+        self._graphs.run(kind, work, self.learner.training_generator(minibatch), steps * self.model.recurrent_layers, parts)
         self.model.left_by(sequences)
 
     def _gradient_alone(self, minibatch: Minibatch, grads: Tensor, totals: Tensor) -> None:
         """The part of `gradient` that runs on the device."""
         self.learner.gradient(minibatch, grads, 0.0, totals, self._rule)
+
+    def _gradient_in_parts(self, minibatch: Minibatch, grads: Tensor, totals: Tensor, slices: Sequence[slice]) -> Iterator[None]:
+        """Do what `_gradient_alone` does; yields when each of the slices is made."""
+        left = deque(slices)
+        for start in self.learner.gradient_in_parts(minibatch, grads, 0.0, totals, self._rule):
+            while left and left[0].start >= start:
+                left.popleft()
+                yield
 
     def _apply(self, gradient: Tensor) -> None:
         """The part of `apply` that runs on the device."""
@@ -288,6 +321,14 @@ class Optimizer:
         self.model.load_state_dict(state["model"])
 
 
+def _in_turn(work: Callable[[], None], parts: Parts | None) -> None:
+    """Do work as it is, in parts where there are any."""
+    for number in range(1 if parts is None else len(parts.slices)):
+        work()
+        if parts is not None:
+            parts.ready(number)
+
+
 def _between(parts: list[slice], size: int) -> list[slice]:
     """The slices of 0..size that lie between `parts`."""
     edges = [0, *(edge for part in sorted(parts, key=lambda p: p.start) for edge in (part.start, part.stop)), size]
@@ -322,28 +363,46 @@ class _SharedPool:
 
 
 class _StepGraphs:
-    """CUDA graphs of steps, by kind: a step is run twice as it is, recorded the third time, and replayed after that."""
+    """CUDA graphs of steps, by kind: a step is run twice as it is, recorded the third time, and replayed after that.
+
+    Each part of a step is a graph of its own.
+    """
 
     WARM_UP = 2
     LIMIT = 24  # kinds recorded; others run as they are
-    STEPS = 1 << 15  # of recurrent layers, in all graphs: each is some forty kernels
+    STEPS = 1 << 15  # of recurrent layers, in all graphs: each is four to seven kernels
 
     def __init__(self) -> None:
         self._pool = _SharedPool.current()
         self._seen: dict[tuple[float, ...], int] = {}
-        self._recorded: dict[tuple[float, ...], torch.cuda.CUDAGraph] = {}
+        self._recorded: dict[tuple[float, ...], list[torch.cuda.CUDAGraph]] = {}
         self._steps = 0
 
-    def run(self, kind: tuple[float, ...], step: Callable[[], None], generator: torch.Generator | None, steps: int = 0) -> None:
-        """Run or replay a step. `generator`, seeded for this minibatch, is what the step draws from, if it does; `steps`: in time."""
+    def run(self, kind: tuple[float, ...], step: Callable[[], None], generator: torch.Generator | None, steps: int = 0,
+            parts: Parts | None = None) -> None:
+        """Run or replay a step. `generator`, seeded for this minibatch, is what the step draws from, if it does; `steps`: in time.
+
+        With `parts` each call of `step` makes the next one.
+        """
         if kind in self._recorded:
-            self._recorded[kind].replay()
+            _in_turn(partial(_replay_next, iter(self._recorded[kind])), parts)
             return
         self._seen[kind] = self._seen.get(kind, 0) + 1
         if self._seen[kind] <= self.WARM_UP or len(self._recorded) >= self.LIMIT or self._steps + steps > self.STEPS:
-            step()
+            _in_turn(step, parts)
             return
         self._steps += steps
+        graphs: list[torch.cuda.CUDAGraph] = []
+
+        def record() -> None:
+            graphs.append(self._record(step, generator))
+            graphs[-1].replay()
+
+        _in_turn(record, parts)
+        self._recorded[kind] = graphs
+
+    def _record(self, step: Callable[[], None], generator: torch.Generator | None) -> torch.cuda.CUDAGraph:
+        """Record a step, which is not made meanwhile."""
         graph = torch.cuda.CUDAGraph()
         if generator is not None:
             graph.register_generator_state(generator)
@@ -351,5 +410,9 @@ class _StepGraphs:
         with torch.cuda.graph(graph, pool=self._pool.handle, capture_error_mode="thread_local"):
             step()
         self._pool.keep(graph)
-        self._recorded[kind] = graph
-        graph.replay()
+        return graph
+
+
+def _replay_next(graphs: Iterator[torch.cuda.CUDAGraph]) -> None:
+    """Replay the next graph."""
+    next(graphs).replay()

@@ -6,11 +6,15 @@ waits for the host. Whoever lowers a count lowers its budget here.
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from emulated_cuda import EmulatedCuda
 from trained import launches_of_minibatches, train, workers
 
 from pykaldist.cli import main
+from pykaldist.nnet.lstm import BlstmOptions, LstmOptions
+from pykaldist.parallel.planning.counting import count_step
 
 pytestmark = pytest.mark.gpu
 
@@ -34,6 +38,14 @@ BUDGET = {
     "blstm, chunks, sgd": (BLSTM, 13),
     "blstm, chunks, ngsgd": ([*BLSTM, *NGSGD], 21),
     "blstm, whole utterances, sgd": (WHOLE, 12),
+}
+# Kernels of a time step, forward and backward: a product and the cells' operator each, and one for a projection. With masks a product goes
+# back to projected outputs by two.
+CELLS_BUDGET = {
+    "plain": (LstmOptions(hid_layers=1, hid_dim=8), 4),
+    "with peepholes": (LstmOptions(hid_layers=1, hid_dim=8, peepholes=True), 4),
+    "projection": (LstmOptions(hid_layers=1, hid_dim=8, projection_dim=4, peepholes=True), 7),
+    "two directions": (BlstmOptions(hid_layers=1, hid_dim=8, peepholes=True), 8),
 }
 SMALL = ["--hid-layers", "2", "--hid-dim", "16", "--splice", "1", "--minibatch-size", "16", "--optimizer", "ngsgd"]
 # Two virtual workers, SMALL: launches a minibatch of one of them, its part of the exchange between them included.
@@ -60,6 +72,15 @@ def test_networks(cuda: EmulatedCuda, store, tmp_path, case):
     with launches_of_minibatches(cuda) as found:
         train(store, tmp_path / "exp", *options, "--schedule", "fixed", "--learn-rates", "0.001")
     assert steady(found, 1) <= budget
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bf16"])
+@pytest.mark.parametrize("case", CELLS_BUDGET)
+def test_time_steps(case, dtype):
+    options, budget = CELLS_BUDGET[case]
+    few, many = (count_step(dataclasses.replace(options, num_streams=4, chunk=str(steps)), "sgd", dtype, num_pdfs=9).num_kernels
+                 for steps in (4, 8))
+    assert (many - few) / 4 <= budget
 
 
 @pytest.mark.parametrize("strategy", STRATEGY_BUDGET)

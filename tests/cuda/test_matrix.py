@@ -16,6 +16,7 @@ from pykaldist.nnet.kinds import KINDS
 from pykaldist.nnet.objectives import OBJECTIVES
 from pykaldist.optim.optimizer import _StepGraphs
 from pykaldist.optim.registry import OPTIMIZERS
+from pykaldist.parallel.strategies import ssgd
 from pykaldist.parallel.strategies.base.registry import strategies
 
 pytestmark = pytest.mark.gpu
@@ -111,6 +112,22 @@ def test_pretraining(cuda, make_store, tmp_path, monkeypatch):
         assert not waits
         found.append(torch.cat([part.flatten() for layer in container.load(exp / "dbn.pt")["layers"] for part in layer]))
     assert torch.equal(found[0], found[1]) and torch.equal(found[2], found[3]) and found[0].isfinite().all()
+
+
+def test_overlapped_exchanges_are_recorded_in_parts(cuda, make_store, tmp_path, monkeypatch):
+    """Gradients whose parts are graphs of their own, each summed on the side stream behind its own; with dropout, and padded sequences."""
+    make_store(LENGTHS, seed=1, name="train")
+    store = make_store([30], seed=2, name="dev").path.parent
+    monkeypatch.setattr(ssgd, "PART", 40)
+    for network, optimizer in (("dnn", "ngsgd"), ("blstm", "sgd")):
+        options = ["--nnet", network, *NETWORKS[network], "--optimizer", optimizer, *workers("ssgd", tmp_path), "--schedule", "fixed",
+                   "--learn-rates", "0.01"]
+        expected, plain = train(store, tmp_path / f"{network} one by one", *options), cuda.kernels["graph"]
+        with waits_of_steps(cuda) as waits:
+            found = train(store, tmp_path / f"{network} overlapped", *options, "--overlap", "true")
+        assert torch.equal(found, expected) and not waits
+        assert cuda.kernels["graph"] - plain > plain + 10  # a graph for each part
+        cuda.reset()
 
 
 @pytest.mark.gpu(devices=2)

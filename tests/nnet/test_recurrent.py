@@ -8,9 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pykaldist.frames.packed import Sequences, packed_grid
+from pykaldist.nnet import cells
+from pykaldist.nnet.cells import CellShape
 from pykaldist.nnet.components import Affine
 from pykaldist.nnet.model import Model
-from pykaldist.nnet.recurrent import Blstm, CellShape, CellStep, Direction, Lstm
+from pykaldist.nnet.recurrent import Blstm, Direction, Lstm
 
 
 def slow(direction: Direction, params: list[torch.Tensor], x: torch.Tensor, state: tuple[torch.Tensor, torch.Tensor] | None = None):
@@ -53,7 +55,7 @@ SHAPES = [CellShape(4, 0, False, 0.0, 0.0), CellShape(4, 3, True, 0.0, 0.0), Cel
 def way(request, monkeypatch):
     """A step of the cells back, as on the host, or as on a GPU."""
     if request.param == "by torch":
-        monkeypatch.setattr(CellStep, "compiled_backward", CellStep.backward)
+        monkeypatch.setattr(cells, "_backward_compiled", cells.backward_by_torch)
 
 
 @pytest.mark.usefixtures("way")
@@ -105,28 +107,37 @@ def test_gradient_of_the_inputs_reaches_the_layer_below():
         assert grads[place].item() == pytest.approx((moved[0] - moved[1]) / 2e-5, abs=1e-6)
 
 
-def test_it_is_torchs_lstm():
-    """Gates in torch's order are i, f, g, o; two biases, of which one is ours."""
+@pytest.fixture(scope="module")
+def torchs():
+    """What torch.nn.LSTM makes, outside of any emulation: weight, bias in our order, x, dy, outputs, gradients of the weight in its order.
+    """
     torch.manual_seed(0)
-    layer = Lstm(6, CellShape(8, 0, False, 0.0, 0.0))
-    model, theirs = Model([layer]), torch.nn.LSTM(6, 8)
-    g, i, f, o = layer.direction.weight.normal_(0.0, 0.5).split(8)
-    bias = layer.direction.bias.normal_().split(8)
-    theirs.weight_ih_l0.data = torch.cat([i, f, g, o])[:, :6].clone()
-    theirs.weight_hh_l0.data = torch.cat([i, f, g, o])[:, 6:].clone()
-    theirs.bias_ih_l0.data, theirs.bias_hh_l0.data = torch.cat([bias[1], bias[2], bias[0], bias[3]]), torch.zeros(32)
+    theirs, weight, bias = torch.nn.LSTM(6, 8), torch.randn(32, 14) / 2, torch.randn(32)
+    weight_i_f_g_o, bias_i_f_g_o = (torch.cat([part.split(8)[k] for k in (1, 2, 0, 3)]) for part in (weight, bias))
+    theirs.weight_ih_l0.data, theirs.weight_hh_l0.data = weight_i_f_g_o[:, :6].clone(), weight_i_f_g_o[:, 6:].clone()
+    theirs.bias_ih_l0.data, theirs.bias_hh_l0.data = bias_i_f_g_o, torch.zeros(32)
     x, dy = torch.randn(7, 3, 6), torch.randn(7, 3, 8)
     with torch.enable_grad():
-        expected = theirs(x)[0]
-        (expected * dy).sum().backward()
-    got = model.forward(x.view(21, 6), sequences=Sequences([3] * 7, 21), training=True)
+        outputs = theirs(x)[0]
+        (outputs * dy).sum().backward()
+    return weight, bias, x, dy, outputs.detach(), torch.cat([theirs.weight_ih_l0.grad, theirs.weight_hh_l0.grad], 1)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_it_is_torchs_lstm(torchs, cuda, device):
+    """Gates in torch's order are i, f, g, o; two biases, of which one is ours. On a device each time step is a product and an operator."""
+    weight, bias, x, dy, expected, gradient = torchs
+    layer = Lstm(6, CellShape(8, 0, False, 0.0, 0.0))
+    model = Model([layer], device)
+    layer.direction.weight.copy_(weight)
+    layer.direction.bias.copy_(bias)
+    got = model.forward(x.view(21, 6).to(device), sequences=Sequences([3] * 7, 21), training=True).cpu()
     assert torch.allclose(got.view(7, 3, 8), expected, atol=1e-5)
     grads = torch.zeros_like(model.params)
-    model.backward(dy.view(21, 8).clone(), grads)
-    weight = model.views(grads)[0][0]
-    g, i, f, o = weight.split(8)
-    assert torch.allclose(torch.cat([i, f, g, o])[:, :6], theirs.weight_ih_l0.grad, atol=1e-5)
-    assert torch.allclose(torch.cat([i, f, g, o])[:, 6:], theirs.weight_hh_l0.grad, atol=1e-5)
+    model.backward(dy.view(21, 8).clone().to(device), grads)
+    g, i, f, o = model.views(grads.cpu())[0][0].split(8)
+    assert torch.allclose(torch.cat([i, f, g, o]), gradient, atol=1e-5)
+    assert cuda is None or cuda.kernels["lstm_cell"] == cuda.kernels["lstm_cell_backward"] == 7
 
 
 def test_streams_that_carry_their_state_are_one_long_sequence():

@@ -14,7 +14,7 @@ Stacked workers (`fabric/stack.py`) compute together: the host carries out what 
 
 Overlap. Exchanges that are begun now and finished later are carried out by a helper thread, one after the other. The thread has a host of
 its own, with a second channel to the other processes (`Processes.duplicate`), and on a GPU a stream of its own (`side_stream.py`). The
-workers compute meanwhile.
+workers compute meanwhile. A buffer that is made part by part can be exchanged so while it is made (`Fabric.compute_parts`).
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ import torch
 from torch import Tensor
 
 from pykaldist.errors import UserError
+from pykaldist.optim.optimizer import Parts
 from pykaldist.parallel.engines.side_stream import SideStream
 from pykaldist.parallel.fabric.clock import Clock, clock_of
 from pykaldist.parallel.fabric.interface import (
     Average,
     Begin,
     Compute,
+    ComputeParts,
     Exchange,
     Fabric,
     Finish,
@@ -99,7 +101,7 @@ class Host:
         self._serve: dict[type, Callable[[list[Any]], list[Any]]] = {
             Average: self._average, Mean: self._mean, Begin: self._begin, Finish: self._finish, Sum: self._sum, Maximum: self._maximum,
             Total: self._total, Exchange: self._exchange, Gather: self._gather, Scatter: self._scatter,
-            SafePoint: self._safe_point, WithinGroup: self._within_groups}
+            SafePoint: self._safe_point, WithinGroup: self._within_groups, ComputeParts: self._compute_parts}
 
     def use_device(self, device: torch.device) -> None:
         """Take the workers' seconds by the clock of their device; on a GPU, exchanges in the background get a stream of their own."""
@@ -296,6 +298,24 @@ class Host:
                                           self._helper.submit(self._side.run, self._side.begin(), exchange))
         return [self._last_ticket] * len(requests)
 
+    def _compute_parts(self, requests: list[ComputeParts]) -> list[tuple[Any, list[int]]]:
+        tickets: list[int] = []
+
+        def ready(number: int) -> None:
+            while len(tickets) <= number:
+                tickets.append(self._begin([Begin(r.exchange(len(tickets))) for r in requests])[0])
+
+        before = self.clock.mark()
+        if self._stack is not None:
+            made = self._stack.compute({i: r.work for i, r in enumerate(requests)})
+            results = [made[i] for i in range(len(requests))]
+        else:
+            results = [r.work() for r in requests[:-1]]
+            results.append(requests[-1].work(parts=Parts(requests[-1].slices, ready)))
+        ready(len(requests[-1].slices) - 1)
+        self._timed("compute", before)
+        return [(result, tickets) for result in results]
+
     def _result(self, begun: Future[Any]) -> list[Any]:
         """Wait for the end of an exchange in the background, and return its results."""
         return begun.result() if self._side is None else self._side.finish(begun.result())
@@ -313,7 +333,8 @@ class Host:
         self.disagreement = float(self._by_rank(far).sum()) / len(self.living)
 
     def _sum(self, requests: list[Sum]) -> list[float]:
-        total = float(self._by_rank([r.value for r in requests]).sum())
+        values = [r.value for r in requests if r.value is not None]
+        total = float(self._by_rank(values).sum()) if values else 0.0
         before = self.clock.mark()
         buffers = [r.buffer for r in requests]
         self._add(self.processes, buffers, [1.0] * len(buffers), 1.0)

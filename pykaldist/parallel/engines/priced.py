@@ -7,13 +7,16 @@ after the other. Each starts when it is begun, or when the one before has ended.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
 from pykaldist.parallel.clusters.network import Network
 from pykaldist.parallel.engines.host import Host
-from pykaldist.parallel.fabric.interface import Begin
+from pykaldist.parallel.fabric.interface import Begin, BeginParts
+
+BACKWARD = 2 / 3  # part of a minibatch's seconds that its backward pass takes
 
 
 class PricedHost(Host):
@@ -49,6 +52,21 @@ class PricedHost(Host):
         self._free = self._resumed.popleft() if self._resumed else max(now, self._free) + self.took - before
         self.ends[self._last_ticket] = self._free
         return [self._last_ticket] * len(requests)
+
+    def begin_parts(self, computed: Sequence[tuple[float, float]], requests: list[BeginParts]) -> list[list[int]]:
+        """Begin the exchanges of the parts of a gradient, each when the last worker has made it; returns the tickets, for each worker.
+
+        `computed`: when each worker's computing has ended, and how long it took. A minibatch's forward pass is a third of that. In the
+        backward pass, whose products are two of three, the parts are made in proportion to their values.
+        """
+        slices, made, tickets = requests[0].slices, 0, []
+        whole = sum(part.stop - part.start for part in slices)
+        for number, part in enumerate(slices):
+            made += part.stop - part.start
+            left = BACKWARD * (1.0 - made / whole)
+            now = max(end - left * seconds for end, seconds in computed)
+            tickets.append(self.begin(now, [Begin(r.exchange(number)) for r in requests])[0])
+        return [tickets] * len(requests)
 
     def finish(self, ticket: int) -> list[Any]:
         """Return each worker's result of an exchange that has ended."""

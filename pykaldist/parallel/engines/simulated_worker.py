@@ -13,7 +13,7 @@ Every random time comes from the counter-based generator of (seed, worker, how m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from pykaldist.parallel.clusters.cluster import Cluster, Workload
 from pykaldist.parallel.clusters.costs import scaled, work_seconds
-from pykaldist.parallel.fabric.interface import Compute, Fabric, T, num_bytes
+from pykaldist.parallel.fabric.interface import BeginParts, Compute, Fabric, T, num_bytes
 
 COMPUTE_TIMES = 1  # number of a stream of random numbers
 LEAST_VARIANCE = 1e-12  # variance of a minibatch's relative seconds below which they are all equal
@@ -38,6 +38,11 @@ class SimulatedFabric(Fabric):
 
     async def compute(self, work: Callable[..., T], *arguments: Any) -> T:
         return cast(T, await Compute(partial(work, *arguments)))
+
+    async def compute_parts(self, work: Callable[..., T], slices: Sequence[slice],
+                            exchange: Callable[[int], Coroutine[Any, Any, Any]]) -> tuple[T, list[int]]:
+        result = await self.compute(work)
+        return result, cast(list[int], await BeginParts(slices, exchange))
 
     async def work(self, what: str, work: Callable[[], T], over: Tensor, passes: float) -> T:
         return await Compute(work, what, passes * num_bytes(over))

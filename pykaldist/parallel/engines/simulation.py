@@ -37,6 +37,7 @@ from pykaldist.parallel.engines.simulated_worker import SimulatedFabric, WorkTim
 from pykaldist.parallel.fabric.interface import (
     AwaitAnswer,
     Begin,
+    BeginParts,
     Call,
     Compute,
     Finish,
@@ -77,6 +78,7 @@ class Simulation(Host):
         self._before = 0.0  # simulated seconds of the epochs before this one
         self._loaded: dict[str, Any] | None = None  # a state within an epoch, from which to go on
         self._running = False
+        self._serve[BeginParts] = self._begin_parts
         self._reset()
 
     def _reset(self) -> None:
@@ -89,6 +91,7 @@ class Simulation(Host):
         self._calls.reset()
         self._priced.reset()
         self._computing = [False] * n
+        self._computed = [(0.0, 0.0)] * n  # when each worker's last computing ends, and how long it takes
         self._gathered: list[int] = []  # first workers of the groups whose exchange is under way
         self._resting: dict[int, MoreMinibatches] = {}  # workers that wait for more minibatches, or for the epoch's end
         self._steps = 0
@@ -265,7 +268,7 @@ class Simulation(Host):
         return max(self._clock[rank] for rank in self.living)
 
     def _collective_seconds(self, requests: list[Any]) -> float:
-        if isinstance(requests[0], Begin):
+        if isinstance(requests[0], Begin | BeginParts):
             return 0.0
         if isinstance(requests[0], Finish):
             return max(0.0, self._priced.ends[requests[0].ticket] - self._latest())
@@ -273,6 +276,9 @@ class Simulation(Host):
 
     def _begin(self, requests: list[Begin]) -> list[int]:
         return self._priced.begin(self._latest(), requests)
+
+    def _begin_parts(self, requests: list[BeginParts]) -> list[list[int]]:
+        return self._priced.begin_parts([self._computed[rank] for rank in self.living], requests)
 
     def _finish(self, requests: list[Finish]) -> list[Any]:
         return self._priced.finish(requests[0].ticket)
@@ -320,7 +326,7 @@ class Simulation(Host):
         spent["compute"] += compute
         spent["load"] += load
         spent["wait"] += max(0.0, end - begin - compute - load)  # standing still
-        self._computing[rank] = True
+        self._computing[rank], self._computed[rank] = True, (end, compute)
         self._add_event(end, rank, "compute", result)
 
     def _begin_work(self, rank: int, request: Compute) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -65,6 +65,23 @@ class Begin(Request):
 
 
 @dataclass
+class ComputeParts(Request):
+    """Compute a buffer part by part, and begin to exchange each part when it is made (`Fabric.compute_parts`)."""
+
+    work: Callable[..., Any]
+    slices: Sequence[slice]
+    exchange: Callable[[int], Coroutine[Any, Any, Any]]
+
+
+@dataclass
+class BeginParts(Request):
+    """Begin to exchange each part of a buffer as at the time when it was made, where time is simulated."""
+
+    slices: Sequence[slice]
+    exchange: Callable[[int], Coroutine[Any, Any, Any]]
+
+
+@dataclass
 class Finish(Request):
     """Wait for the end of an exchange in the background (`Fabric.finish`)."""
 
@@ -73,10 +90,10 @@ class Finish(Request):
 
 @dataclass
 class Sum(Request):
-    """Sum buffers and values over all workers (`Fabric.sum`)."""
+    """Sum buffers and, but for None, values over all workers (`Fabric.sum`)."""
 
     buffer: Tensor
-    value: float
+    value: float | None
 
 
 @dataclass
@@ -251,9 +268,22 @@ class Fabric:
         """Wait for the end of an exchange that was begun, and return its result."""
         return await Finish(ticket)
 
-    async def sum(self, buffer: Tensor, value: float = 0.0) -> float:
-        """Replace a buffer by its sum, buffer <- sum_k buffer_k over all workers k, and return the sum of their values."""
+    async def sum(self, buffer: Tensor, value: float | None = None) -> float:
+        """Replace a buffer by its sum, buffer <- sum_k buffer_k over all workers k, and return the sum of their values.
+
+        Without values, which all workers give or none, it returns 0.
+        """
         return await Sum(buffer, value)
+
+    async def compute_parts(self, work: Callable[..., T], slices: Sequence[slice],
+                            exchange: Callable[[int], Coroutine[Any, Any, Any]]) -> tuple[T, list[int]]:
+        """Do `work`, which makes a buffer part by part, and begin to exchange each part while it makes the next.
+
+        `work(parts=...)` tells the Parts that it is given which of the slices are made; what it does not tell of is made when it ends.
+        `exchange(k)`, called then, makes what `begin` takes. Returns what `work` does, and a ticket for `finish` of each part. Of several
+        workers of a process the last one's computing is overlapped, as the others have made all parts before.
+        """
+        return await ComputeParts(work, slices, exchange)
 
     async def total(self, value: float) -> float:
         """Return the sum of the workers' values."""

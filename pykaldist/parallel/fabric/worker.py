@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pykaldist.frames.sampler import Minibatch, Sampler
-from pykaldist.optim.optimizer import Optimizer
+from pykaldist.optim.optimizer import Optimizer, Parts
 from pykaldist.parallel.fabric.clock import clock_of
 
 COUNTERS = ("epoch", "index", "frames", "frames_since_sync", "updates")
@@ -119,17 +119,18 @@ class Worker:
         self.updates += 1
         self._done(minibatch)
 
-    def gradient(self, gradient: Tensor, fraction: float) -> int:
+    def gradient(self, gradient: Tensor, fraction: float, parts: Parts | None = None) -> int:
         """Compute the summed gradient of the next minibatch into a flat buffer, and return its number of frames.
 
         For strategies that send gradients.
 
-        `fraction` is the part of the epoch that is over, the same for all workers, however many minibatches each has.
+        `fraction` is the part of the epoch that is over, the same for all workers, however many minibatches each has. `parts` is told which
+        of its parts are made.
         """
         self.set_rate(fraction)
         minibatch = self.next_minibatch()
         self.optimizer.set_rate(self.learn_rate)
-        self.optimizer.gradient(minibatch, gradient, self._totals)
+        self.optimizer.gradient(minibatch, gradient, self._totals, parts)
         return self.shipped(minibatch)
 
     def shipped(self, minibatch: Minibatch) -> int:

@@ -117,12 +117,11 @@ class KernelCounter(TorchDispatchMode):
         result = given["out"] if widening else func(*args, **given)
         operation = _operation(func)
         if operation.launches:
-            self._note(operation, args, given, result)
+            self._note(operation, args, given, _tensors(result))
         return result
 
-    def _note(self, operation: _Operation, args: Any, kwargs: Any, result: Any) -> None:
-        results = _tensors(result)
-        if not any(tensor.numel() for tensor in results) or (operation.name == "copy_" and _place(args[0]) == _place(args[1])):
+    def _note(self, operation: _Operation, args: Any, kwargs: Any, results: list[Tensor]) -> None:
+        if operation.name == "copy_" and _place(args[0]) == _place(args[1]):
             return
         read: dict[Any, int] = {}
         written = {_place(tensor): num_bytes(tensor) for tensor in results}
@@ -132,6 +131,8 @@ class KernelCounter(TorchDispatchMode):
                     read[_place(tensor)] = num_bytes(tensor)
                 if writes:
                     written[_place(tensor)] = num_bytes(tensor)
+        if not any(written.values()):
+            return
         size = sum(read.values()) + sum(written.values())
         self.kernels.append(Kernel(operation.name, _flops(operation.name.rstrip("_"), args), size))
 

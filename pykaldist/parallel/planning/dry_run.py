@@ -18,9 +18,10 @@ not a whole one is counted as it is. For others r is n.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
@@ -29,14 +30,14 @@ import torch
 from torch import Tensor
 
 from pykaldist.frames.sampler import Sampler
-from pykaldist.optim.optimizer import Optimizer
+from pykaldist.optim.optimizer import Optimizer, Parts
 from pykaldist.parallel.clusters.cluster import Cluster, Compute, Link, Workload
 from pykaldist.parallel.clusters.costs import expected_maximum, scaled, score_seconds, work_seconds
 from pykaldist.parallel.clusters.network import Network
 from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.engines.priced import PricedHost
 from pykaldist.parallel.engines.simulation import Simulation
-from pykaldist.parallel.fabric.interface import Begin, Fabric, Finish, T, num_bytes
+from pykaldist.parallel.fabric.interface import Begin, BeginParts, Fabric, Finish, T, num_bytes
 from pykaldist.parallel.fabric.processes import Processes
 from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.strategies.base.registry import make_strategy, strategy_options
@@ -66,14 +67,22 @@ class NoData:
 
 
 class NoSteps:
-    """An optimiser that changes nothing. Its model has matrices and vectors of these shapes."""
+    """An optimiser that changes nothing. Its model has matrices and vectors of these shapes.
+
+    It stands for one of so many `parameters`, whose gradient is made in parts of equal size.
+    """
 
     additive = goes_map_by_map = False
 
-    def __init__(self, shapes: list[tuple[int, ...]], device: torch.device | str = "cpu") -> None:
+    def __init__(self, shapes: list[tuple[int, ...]], device: torch.device | str = "cpu", parameters: int = 0) -> None:
         size = sum(math.prod(shape) for shape in shapes)
         self.velocity, params = (torch.zeros(size, device=device) for _ in range(2))
-        model = SimpleNamespace(params=params, device=params.device, statistics=list, shapes=[shapes])
+
+        def parts(least: int) -> list[slice]:
+            edges = [size * k // max(1, parameters // least) for k in range(max(1, parameters // least), -1, -1)]
+            return [slice(start, stop) for stop, start in itertools.pairwise(edges)]
+
+        model = SimpleNamespace(params=params, device=params.device, statistics=list, shapes=[shapes], parts=parts)
         self.learner = SimpleNamespace(model=model, num_totals=1, settle=lambda: None)
 
     def set_rate(self, learn_rate: float) -> None:
@@ -82,7 +91,7 @@ class NoSteps:
     def local_step(self, minibatch: range, learn_rate: float, totals: Tensor) -> None:
         pass
 
-    def gradient(self, minibatch: range, gradient: Tensor, totals: Tensor) -> None:
+    def gradient(self, minibatch: range, gradient: Tensor, totals: Tensor, parts: Parts | None = None) -> None:
         pass
 
     def apply(self, gradient: Tensor, learn_rate: float, frames: int) -> None:
@@ -93,10 +102,10 @@ class NoSteps:
 
 
 def tiny_workers(minibatch_size: int, ngpu: int, minibatches: int, shapes: list[tuple[int, ...]], device: torch.device | str = "cpu",
-             ) -> list[Worker]:
-    """Workers without data."""
+                 parameters: int = 0) -> list[Worker]:
+    """Workers without data. Their models stand for some with so many parameters."""
     data = cast(Sampler, NoData(minibatch_size, minibatches))
-    workers = [Worker(cast(Optimizer, NoSteps(shapes, device)), data) for _ in range(ngpu)]
+    workers = [Worker(cast(Optimizer, NoSteps(shapes, device, parameters)), data) for _ in range(ngpu)]
     for worker in workers:
         worker.begin_epoch(0, 0.0)
     return workers
@@ -157,7 +166,7 @@ def rehearse(strategy: str, options: Any, workload: Workload, cluster: Cluster, 
 
     def of(count: int) -> list[float]:
         host = _Rehearsal(ngpu, small)
-        host.workers = tiny_workers(workload.minibatch_size, ngpu, count, [SHAPE])
+        host.workers = tiny_workers(workload.minibatch_size, ngpu, count, [SHAPE], parameters=workload.parameters)
         host.run([make_strategy(strategy, options).epoch(w, f) for w, f in zip(host.workers, host.fabrics, strict=True)])
         host.count_work()
         uncounted.update(host.uncounted)
@@ -176,6 +185,10 @@ class _RehearsalFabric(Fabric):
 
     async def compute(self, work: Callable[..., T], *arguments: Any) -> T:
         return work(*arguments)
+
+    async def compute_parts(self, work: Callable[..., T], slices: Sequence[slice],
+                            exchange: Callable[[int], Coroutine[Any, Any, Any]]) -> tuple[T, list[int]]:
+        return work(), cast(list[int], await BeginParts(slices, exchange))
 
     async def work(self, what: str, work: Callable[[], T], over: Tensor, passes: float) -> T:
         self.moved[what] = self.moved.get(what, 0.0) + passes * num_bytes(over)
@@ -222,6 +235,8 @@ class _Rehearsal(_Unsummed):
         self.wait += waited
         self._now += waited
         self._alike = done
+        if isinstance(first, BeginParts):
+            return self._overlap_host.begin_parts([(self._now, c.minibatch_seconds)], requests)
         if isinstance(first, Finish):
             self._spend(max(0.0, self._overlap_host.ends[first.ticket] - self._now))
             return self._overlap_host.finish(first.ticket)
@@ -260,7 +275,7 @@ def simulated(strategy: str, options: Any, workload: Workload, cluster: Cluster,
 
     def of(count: int) -> list[float]:
         host = Simulation(ngpu, small)
-        host.workers = tiny_workers(workload.minibatch_size, ngpu, count, [SHAPE])
+        host.workers = tiny_workers(workload.minibatch_size, ngpu, count, [SHAPE], parameters=workload.parameters)
         host.begin_epoch()
         host.run([make_strategy(strategy, options).epoch(w, f) for w, f in zip(host.workers, host.fabrics, strict=True)])
         return [host.elapsed(), *host.spent()]

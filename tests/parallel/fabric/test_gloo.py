@@ -16,11 +16,13 @@ from pykaldist.parallel.transport.addresses import LOOPBACK, LOOPBACK_INTERFACE,
 THREE = """
 import datetime
 import os
+import time
 import torch
 from pykaldist.errors import ProcessLostError
 from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.fabric import torch_distributed
 from pykaldist.parallel.fabric.by_node import ByNode
+from pykaldist.parallel.strategies.base import rounding
 from pykaldist.parallel.strategies.base.rounding import rounded_sum
 
 torch.set_num_threads(1)
@@ -39,11 +41,36 @@ async def work(fabric):
     return await rounded_sum(fabric, values[rank], None)
 
 
-(total, (left, part_left)), = Host(3, processes).run([work(fabric) for fabric in Host(3, processes).fabrics])
+(total, [(left, part_left)]), = Host(3, processes).run([work(fabric) for fabric in Host(3, processes).fabrics])
+rounding.BUCKET = 20
+(again, _), = Host(3, processes).run([work(fabric) for fabric in Host(3, processes).fabrics])
+assert torch.equal(again, total)
 sent = values.bfloat16().float()
 assert torch.equal(total, (sent[0] + sent[1] + sent[2]).bfloat16().float()) and torch.equal(left, values[rank] - sent[rank])
 
+async def in_parts(fabric):
+    made, slices = torch.full((50,), torch.nan), [slice(30, 50), slice(0, 30)]
+
+    def work(parts):
+        made[30:] = values[rank, 30:]
+        parts.ready(0)
+        until = time.monotonic() + 100.0
+        while not torch.equal(made[30:], values[0, 30:] + values[1, 30:]):  # the sum comes while this process computes
+            assert time.monotonic() < until and made[:30].isnan().all()
+            time.sleep(0.01)
+        made[:30] = values[rank, :30]
+        return rank
+
+    found, tickets = await fabric.compute_parts(work, slices, lambda k: fabric.sum(made[slices[k]]))
+    for ticket in tickets:
+        await fabric.finish(ticket)
+    assert found == rank and torch.equal(made, values[0] + values[1])
+
+
 both, pair = [processes.group([0, 1]) if rank < 2 else None for _ in range(2)]
+if rank < 2:
+    host = Host(2, both)
+    host.run([in_parts(fabric) for fabric in host.fabrics])
 processes.barrier()
 if rank == 2:
     os._exit(0)

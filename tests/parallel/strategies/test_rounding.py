@@ -10,7 +10,9 @@ import torch
 from pykaldist.errors import UserError
 from pykaldist.parallel.clusters.cluster import Cluster, Compute, Link, Workload
 from pykaldist.parallel.engines.host import Host
+from pykaldist.parallel.fabric.interface import Fabric
 from pykaldist.parallel.planning.dry_run import rehearse
+from pykaldist.parallel.strategies.base import rounding
 from pykaldist.parallel.strategies.base.registry import make_strategy, strategy_options
 from pykaldist.parallel.strategies.base.rounding import rounded_mean, rounded_sum, with_remainders
 from pykaldist.parallel.strategies.bmuf import BmufOptions
@@ -29,9 +31,10 @@ def contributions():
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
-@pytest.mark.parametrize("processes", [1, 2, 3])
-def test_what_rounding_loses_is_added_the_next_time(job, contributions, processes, deterministic):
-    """Of contributions, and of their sums; so that all that was sent, and what remains, is all."""
+@pytest.mark.parametrize(("processes", "bucket"), [(1, 11), (2, 11), (3, 11), (1, 4), (2, 3)])
+def test_what_rounding_loses_is_added_the_next_time(job, contributions, monkeypatch, processes, bucket, deterministic):
+    """Of contributions, and of their sums; so that all that was sent, and what remains, is all. In one bucket, or in several."""
+    monkeypatch.setattr(rounding, "BUCKET", bucket)
 
     async def exchange(fabric):
         totals, left = [], None
@@ -96,6 +99,31 @@ def test_a_prediction_counts_half_the_bytes(name, period):
 def test_only_models_and_gradients_are_sent_so(make):
     with pytest.raises(UserError, match=r"--exchange-dtype bf16.*only models"):
         make()
+
+
+def test_a_bucket_is_exchanged_while_the_next_is_rounded(contributions, monkeypatch):
+    """Two are under way when the first is waited for."""
+    monkeypatch.setattr(rounding, "BUCKET", 3)
+    seen = []
+
+    class Noting(Fabric):
+        async def work(self, what, work, over, passes):
+            seen.append(f"round {len(over)}")
+            return work()
+
+        async def begin(self, exchange):
+            seen.append("begin")
+            return await super().begin(exchange)
+
+        async def finish(self, ticket):
+            seen.append("finish")
+            return await super().finish(ticket)
+
+    host = Host(1)
+    host.fabrics = [Noting(0, 1)]
+    host.run([rounded_sum(fabric, contributions[0, 0], None) for fabric in host.fabrics])
+    first = ["round 3", "begin"]
+    assert seen == [*first, *first, "finish", *first, "finish", "round 2", "begin", "finish", "finish"]
 
 
 @pytest.mark.gpu

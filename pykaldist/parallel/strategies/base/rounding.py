@@ -8,14 +8,18 @@ have sent, in the order of their ranks and in the precision of the parameters. I
 So nothing is lost, only delayed, as in 1-bit SGD (Seide et al., 2014): the sum of all totals, and of what remains, is the sum of all
 contributions. All workers get the same total, the same for any number of processes and any fabric, bit for bit.
 
+Many values are exchanged in buckets, of which workers own equal parts each. While one bucket is exchanged, the next is rounded.
+
 A model in bfloat16 would be a coarse one. So models are not sent, but their moves: the differences from a model that all workers have. An
 epoch's last exchange is in full precision, and has what remains added to it: an epoch begins without remainders.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,6 +28,8 @@ from torch import Tensor
 from pykaldist.options import option
 from pykaldist.parallel.fabric.interface import Fabric
 
+BUCKET = 25 << 18  # values of a bucket: as many as NCCL's sums in full precision have (`fabric/torch_distributed.py`)
+UNDER_WAY = 2  # buckets that are exchanged at a time
 PASSES = 9, 7  # passes over the values in memory, counted: by a worker's rounding; by an owner's sum, and by the writing of all sums
 WHAT = "rounding to bfloat16"
 
@@ -40,12 +46,12 @@ class ExchangeOptions:
         return self.exchange_dtype == "bf16" and fabric.size > 1
 
 
-# What remains of the exchanges so far: (r_k, as long as the contributions; q, as long as the worker's part of them). None: nothing.
-Remainders = tuple[Tensor, Tensor] | list[Tensor] | None
+# What remains of the exchanges so far, of each bucket: (r_k, as long as the bucket; q, as long as the worker's part of it). None: nothing.
+Remainders = list[tuple[Tensor, Tensor]] | None
 
 
 def _own_part(values: Tensor, fabric: Fabric) -> Tensor:
-    """The part of the values that this worker owns."""
+    """The part of a bucket's values that this worker owns."""
     return values.tensor_split(fabric.size)[fabric.rank]
 
 
@@ -59,29 +65,51 @@ async def rounded_sum(fabric: Fabric, values: Tensor, remainders: Remainders, ba
 
     `background`: this is an exchange of `Fabric.begin`.
     """
+    buckets = values.split(BUCKET)
+    before: list[Any] = [(0.0, 0.0)] * len(buckets) if remainders is None else list(remainders)
     work: Callable[..., Coroutine[Any, Any, Any]] = _at_once if background else fabric.work
-    before: Tensor | float = 0.0
-    part_before: Tensor | float = 0.0
-    if remainders is not None:
-        before, part_before = remainders
+    apart = not background and len(buckets) > 1  # the exchanges are in the background of the rounding
+    under_way: deque[tuple[Any, Tensor, Tensor]] = deque()
+    totals, left = [], []
 
-    def rounded() -> tuple[Tensor, Tensor]:
-        left = values + before
-        sent = left.to(torch.bfloat16)
-        return sent, left.sub_(sent)
+    async def finish_one() -> None:
+        exchanged, _, own_left = under_way.popleft()
+        total, part_left = await fabric.finish(exchanged) if apart else exchanged
+        totals.append(total)
+        left.append((own_left, part_left))
 
-    sent, left = await work(WHAT, rounded, values, PASSES[0])
+    for bucket, (own_before, part_before) in zip(buckets, before, strict=True):
+        sent, own_left = await work(WHAT, partial(_rounded, bucket, own_before), bucket, PASSES[0])
+        exchange = _exchanged(fabric, bucket, sent, part_before, _at_once if apart else work)
+        under_way.append((await fabric.begin(exchange) if apart else await exchange, sent, own_left))
+        if len(under_way) == UNDER_WAY or not apart:
+            await finish_one()
+    while under_way:
+        await finish_one()
+    return torch.cat(totals), left
+
+
+def _rounded(values: Tensor, before: Tensor | float) -> tuple[Tensor, Tensor]:
+    """(values and what remained before, rounded; what remains now)."""
+    left = values + before
+    sent = left.to(torch.bfloat16)
+    return sent, left.sub_(sent)
+
+
+async def _exchanged(fabric: Fabric, bucket: Tensor, sent: Tensor, before: Tensor | float,
+                     work: Callable[..., Coroutine[Any, Any, Any]]) -> tuple[Tensor, Tensor]:
+    """Sum over all workers what each sends of its bucket: (the sum, what remains of this worker's part of it)."""
     parts = await fabric.scatter(list(sent.tensor_split(fabric.size)))
 
     def summed() -> tuple[Tensor, Tensor]:
-        total = torch.zeros_like(parts[0], dtype=values.dtype).add_(part_before)
+        total = torch.zeros_like(parts[0], dtype=bucket.dtype).add_(before)
         for part in parts:
             total.add_(part)
-        sent = total.to(torch.bfloat16)
-        return sent, total.sub_(sent)
+        rounded = total.to(torch.bfloat16)
+        return rounded, total.sub_(rounded)
 
-    part, part_left = await work(WHAT, summed, values, PASSES[1])
-    return torch.cat(await fabric.gather(part)).to(values.dtype), (left, part_left)
+    part, left = await work(WHAT, summed, bucket, PASSES[1])
+    return torch.cat(await fabric.gather(part)).to(bucket.dtype), left
 
 
 async def rounded_mean(fabric: Fabric, move: Tensor, weight: float, remainders: Remainders,
@@ -93,9 +121,9 @@ async def rounded_mean(fabric: Fabric, move: Tensor, weight: float, remainders: 
 
 def with_remainders(fabric: Fabric, values: Tensor, remainders: Remainders) -> Tensor:
     """The values with what remains of this worker's contributions, and of the sums that it owns, added in place."""
-    if remainders is not None:
-        values.add_(remainders[0])
-        _own_part(values, fabric).add_(remainders[1])
+    for bucket, (own, part) in zip(values.split(BUCKET), remainders, strict=True) if remainders is not None else ():
+        bucket.add_(own)
+        _own_part(bucket, fabric).add_(part)
     return values
 
 
