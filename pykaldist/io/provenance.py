@@ -25,7 +25,7 @@ from pathlib import Path
 from pykaldist.errors import UserError
 from pykaldist.io.atomic import write_text
 from pykaldist.io.schema import read_json
-from pykaldist.io.sums import sums_path
+from pykaldist.io.sums import SUFFIX, sums_path
 
 FILE, FORMAT = "inputs.json", 1
 SLACK = 2_000_000_000  # ns: a file this young may be changed again without a new time
@@ -144,8 +144,8 @@ def check(folder: PathLike, inputs: bool = True) -> None:
             continue
         now = _same(path, stamp)
         if now is None:
-            shown = os.path.relpath(path) if not os.path.isabs(folder) else path
-            said = f"{shown} has changed since {known.made_by} made {folder} of it"
+            shown = os.path.relpath(path) if not os.path.isabs(folder) else str(path)
+            said = f"{shown.removesuffix(SUFFIX)} has changed since {known.made_by} made {folder} of it"
             if place == known.place:
                 raise UserError(f"{said}; {cure}.")
             print(f"WARNING: {said}, in {known.place}", file=sys.stderr)

@@ -20,9 +20,12 @@ from pykaldist.io.atomic import atomic_open
 ROW = np.dtype([("offset", "<i8"), ("length", "<i8"), ("crc", "<u4")])
 
 
+SUFFIX = ".sums"
+
+
 def sums_path(archive: str | os.PathLike[str]) -> Path:
     """The file with the checksums of an archive."""
-    return Path(f"{os.fspath(archive)}.sums")
+    return Path(f"{os.fspath(archive)}{SUFFIX}")
 
 
 class Sums:

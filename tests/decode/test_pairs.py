@@ -186,8 +186,8 @@ def test_features_replaced_after_the_alignment_and_after_the_store(recipe: Path,
     before = Path("mfcc/train.ark").read_bytes()
     features(Path("data/train"), 99)
     pack = ["pack", "--cmvn-opts=--norm-means=false", "data/train", "exp/mono", "exp/store2"]
-    refused(capsys, pack, "mfcc/train.ark.sums has changed since steps/train_mono.sh made exp/mono of it")
-    refused(capsys, [*train, "exp/dnn"], "mfcc/train.ark.sums has changed since steps/nnet/pack.sh made exp/dnn/store of it")
+    refused(capsys, pack, "mfcc/train.ark has changed since steps/train_mono.sh made exp/mono of it")
+    refused(capsys, [*train, "exp/dnn"], "mfcc/train.ark has changed since steps/nnet/pack.sh made exp/dnn/store of it")
     assert main([*TRAIN, "0.1,0.1", "exp/dnn/store", "exp/begun"]) == 0  # has its data, and goes on
     features(Path("data/train"), len("train"))  # the same again
     assert Path("mfcc/train.ark").read_bytes() == before

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pykaldist.errors import UserError
+from pykaldist.io.specifiers import read_paths
 from pykaldist.io.sums import sums_path
 from pykaldist.io.tables import MatrixReader, MatrixWriter, output_archive, write_matrix
 
@@ -87,5 +88,6 @@ def test_damaged_checksums_are_a_sentence(tmp_path: Path, feats: dict[str, np.nd
 def test_parts_of_a_matrix_are_checked_too(tmp_path: Path, feats: dict[str, np.ndarray]) -> None:
     ark = written(tmp_path, feats)
     (tmp_path / "b.scp").write_text((tmp_path / "a.scp").read_text().replace("\n", "[0:4,1:2]\n"))
+    assert read_paths(f"ark:{tmp_path}/a.ark*") == [str(ark)]  # checksums are no archive
     assert (MatrixReader(tmp_path / "b.scp")["u1"] == feats["u1"][:5, 1:3]).all()
     assert MatrixReader(tmp_path / "b.scp").archives() == [str(ark)]
