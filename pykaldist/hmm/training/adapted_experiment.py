@@ -108,6 +108,7 @@ def align_fmllr_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, a
     (`pre_ali.<job>.gz`), at 3 with its transforms.
     """
     data, lang, src, ali = DataDir(data_dir), LangDir(lang_dir), Path(src_dir), Path(ali_dir)
+    provenance.check(src, inputs=False)
     pipeline, engine = FeaturePipeline.from_dir(src), make_engine(device, nj)
     (model, gmm), tree = read_model(src / "final.mdl"), read_tree(src / "tree")
     unadapted = read_model(src / "final.alimdl")[1] if (src / "final.alimdl").is_file() else gmm

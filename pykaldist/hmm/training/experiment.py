@@ -74,6 +74,7 @@ def align_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir
     data, lang, src, ali = DataDir(data_dir), LangDir(lang_dir), Path(src_dir), Path(ali_dir)
     if src.resolve() == ali.resolve():
         raise UserError(f"{ali} is both source and target; align into another directory.")
+    provenance.check(src, inputs=False)
     pipeline, engine = FeaturePipeline.from_dir(src), make_engine(device, nj)
     (transition_model, gmm), tree = read_model(src / "final.mdl"), read_tree(src / "tree")
     check_phones(lang, src)
