@@ -13,14 +13,16 @@ import json
 import os
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from pykaldist.cli._rehearsal import STEPS, corpus
 from pykaldist.errors import UserError
 from pykaldist.io.atomic import write_text
 from pykaldist.io.fst import _scan
 from pykaldist.io.lock import locked
+from pykaldist.io.schema import read_json
 from pykaldist.kernels import COMPILING, Kernel, compiled, fingerprint
 from pykaldist.options import add_flag
 from pykaldist.progress import notice, progress
@@ -30,11 +32,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(parser, "background", "draw no bar, and say in one line that it is done beside other things")
 
 
+@dataclass
+class Done:
+    """What the file of a compilation holds: the sources, numba and CPU that it was of, and what each kernel was compiled for."""
+
+    of: dict[str, Any]
+    kernels: dict[str, list[str]]
+
+
+def _compiled_before(path: Path) -> dict[str, Any]:
+    """What was compiled the last time; nothing where the file is missing or damaged: then it is done again."""
+    try:
+        return read_json(path, Done, "the kernels are compiled again").of
+    except (OSError, UserError):
+        return {}
+
+
 def run(args: argparse.Namespace) -> None:
     one = cast(Kernel, _scan)  # any kernel will do
     start, cache = time.monotonic(), Path(one.dispatcher._cache.cache_path)
     done, wanted = cache / "kernels.json", fingerprint(one)
-    if done.is_file() and json.loads(done.read_text(encoding="utf-8"))["of"] == wanted:
+    if _compiled_before(done) == wanted:
         print(f"the kernels are compiled already: {done}")
         return
     with contextlib.ExitStack() as stack:

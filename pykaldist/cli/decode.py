@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pykaldist.decode.acoustic import load_acoustic_model
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
+from pykaldist.decode.pairs import check_graph, record_decoding
 from pykaldist.decode.run import decode_all
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.fst import Fst
@@ -31,10 +32,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    mdl = args.model or args.decode_dir.parent / "final.mdl"
+    check_graph(args.graph_dir, mdl)
     model = load_acoustic_model(args.decode_dir.parent, args.model, args.transform_dir, from_args(ForwardOptions, args), args.job)
     decoder = LatticeDecoder(Fst.read(args.graph_dir / "HCLG.fst"), model.tid2pdf, from_args(DecoderOptions, args))
     data = DataDir(args.data)
     words = SymbolTable.read(args.graph_dir / "words.txt")
     utts = data.part(args.job, args.nj)
+    if args.job == 1:
+        record_decoding(args.decode_dir, args.graph_dir, mdl)
     print(decode_all(decoder, ((utt, model.loglikes(model.features(data, utt))) for utt in utts),
                      args.decode_dir / f"lat.{args.job}.gz", words, len(utts)))

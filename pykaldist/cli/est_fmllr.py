@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from pykaldist.decode.adapt import transforms_from_lattices
+from pykaldist.decode.pairs import check_decoding
 from pykaldist.errors import UserError
 from pykaldist.feats.transforms import write_speaker_transforms
 from pykaldist.hmm.gmm.fmllr import FmllrOptions
@@ -35,6 +36,7 @@ def run(args: argparse.Namespace) -> None:
     data = DataDir(args.data)
     if args.nj > len(data.spk2utt):
         raise UserError(f"--nj {args.nj}: {args.data} has {len(data.spk2utt)} speakers, who cannot be divided among more jobs.")
+    check_decoding(args.lattice_dir, args.graph_dir, args.model or args.model_dir / "final.mdl")
     colons = LangDir(args.graph_dir).file("phones/silence.csl").read_text(encoding="utf-8").strip()
     transforms, made = transforms_from_lattices(
         data, data.part(args.job, args.nj), args.model_dir, args.lattice_dir / f"lat.{args.job}.gz", [int(p) for p in colons.split(":")],

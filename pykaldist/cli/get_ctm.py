@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from pykaldist.decode.ctm import CtmOptions, write_ctms
+from pykaldist.decode.pairs import check_decoding
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir
 from pykaldist.options import add_options, from_args
@@ -19,5 +20,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    check_decoding(args.decode_dir, args.lang, args.decode_dir.parent / "final.mdl")
     paths = write_ctms(DataDir(args.data), LangDir(args.lang), args.decode_dir, from_args(CtmOptions, args))
     print(f"{paths[0]} ... {paths[-1].parent.name}")

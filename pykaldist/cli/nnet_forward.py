@@ -80,6 +80,8 @@ def run(args: argparse.Namespace) -> None:
                 raise UserError(f"{args.feats}, {utt}: {error}; make the features with the config of the training data.") from error
             if args.apply_log:
                 scores = np.log(np.maximum(scores, np.finfo(np.float32).tiny))
+            if not np.isfinite(scores).all():
+                raise UserError(f"{args.feats}, {utt}: the outputs of {args.model} are not finite; look at its features, and at the model.")
             writer.write(utt, scores if priors is None else scores - priors)
 
 

@@ -20,6 +20,7 @@ from pykaldist.frames.holdout import hold_out
 from pykaldist.frames.store import Extras, Manifest, pack
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
 from pykaldist.hmm.tree.phone_segments import phone_segments
+from pykaldist.io import provenance
 from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import SymbolTable
@@ -28,6 +29,8 @@ from pykaldist.io.posteriors import Posterior, read_posteriors
 from pykaldist.io.specifiers import read_matrices, read_paths
 from pykaldist.io.tables import MatrixReader, read_lines
 from pykaldist.progress import progress
+
+SYSTEM_FILES = ("final.mdl", "tree", "phones.txt")  # that decoding needs beside a network
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,8 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-posteriors", type=int, default=0, help="likeliest pdfs of a frame that are kept; 0: all (default: 0)")
     parser.add_argument("--target-feats", help="features to be trained towards with --objective mse: matrices, scp:FILE or ark:FILE "
                                                "(an archive is read into memory)")
-
-
     parser.add_argument("--ctc", choices=("phones", "chars"), help="pack label sequences too, for --objective ctc: the alignment's phones, "
                                                                    "or the transcripts' characters")
 
@@ -61,9 +62,9 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"{args.cv_utts} lists {len(unknown)} utterances that {data.path} does not have, such as {min(unknown)}.")
     uniq = data.utt2uniq
     chosen = {"train": [u for u in data.utterances() if uniq[u] not in held], "dev": [u for u in data.utterances() if u in held]}
-    provenance = {"data": str(args.data), "ali": str(args.ali), "cmvn_opts": args.cmvn_opts, "delta_opts": args.delta_opts,
-                  "alignment": ali.provenance, "frame_weights": args.frame_weights, "posteriors": args.posteriors,
-                  "max_posteriors": args.max_posteriors, "target_feats": args.target_feats}
+    origin = {"data": str(args.data), "ali": str(args.ali), "cmvn_opts": args.cmvn_opts, "delta_opts": args.delta_opts,
+              "alignment": ali.provenance, "frame_weights": args.frame_weights, "posteriors": args.posteriors,
+              "max_posteriors": args.max_posteriors, "target_feats": args.target_feats}
     if args.max_posteriors < 0 or (args.max_posteriors and not args.posteriors):
         raise UserError(f"--max-posteriors {args.max_posteriors}: expected a number of pdfs, and --posteriors.")
     extras = Extras(_table(args.frame_weights), _posteriors(args.posteriors), _table(args.target_feats), args.max_posteriors)
@@ -71,12 +72,13 @@ def run(args: argparse.Namespace) -> None:
         extras.labels, tokens = _phone_labels(ali) if args.ctc == "phones" else _char_labels(data)
         extras.num_tokens = max(tokens.values()) + 1
     with locked(args.store):
+        provenance.forget(args.store)
         if args.ctc:
             args.store.mkdir(parents=True, exist_ok=True)
             write_text(args.store / "tokens.txt", "".join(f"{name} {number}\n" for name, number in tokens.items()))
         else:
             (args.store / "tokens.txt").unlink(missing_ok=True)
-        _pack(args, pipeline, data, ali, extras, chosen, provenance)
+        _pack(args, pipeline, data, ali, extras, chosen, origin)
 
 
 def _phone_labels(ali: AlignmentDir) -> tuple[dict[str, np.ndarray], dict[str, int]]:
@@ -108,20 +110,31 @@ def _table(rspecifier: str | None) -> Mapping[str, np.ndarray] | None:
     return MatrixReader(path) if path != rspecifier or path.endswith(".scp") else dict(read_matrices(rspecifier))
 
 
+def _files(rspecifier: str) -> list[str]:
+    """The files that a table is in."""
+    path = rspecifier.removeprefix("scp:")
+    return MatrixReader(path).archives() if path != rspecifier or path.endswith(".scp") else [str(p) for p in read_paths(rspecifier)]
+
+
 def _posteriors(rspecifier: str | None) -> Mapping[str, Posterior] | None:
     return None if rspecifier is None else dict(item for path in read_paths(rspecifier) for item in read_posteriors(path))
 
 
 def _pack(args: argparse.Namespace, pipeline: FeaturePipeline, data: DataDir, ali: AlignmentDir, extras: Extras,
-          chosen: dict[str, list[str]], provenance: dict[str, object]) -> None:
+          chosen: dict[str, list[str]], origin: dict[str, object]) -> None:
     for name, utts in chosen.items():
         manifest = pack(progress(utts, f"packing {name}", unit="utt"), lambda utt: pipeline.apply(data, utt), ali.pdfs, ali.num_pdfs,
-                        args.store / name, args.store_dtype, provenance, extras)
+                        args.store / name, args.store_dtype, origin, extras)
         print(f"{args.store / name}: {_summary(manifest)}")
     pipeline.save(args.store)
-    for name in ("final.mdl", "tree", "phones.txt"):
+    for name in SYSTEM_FILES:
         if (args.ali / name).is_file():
             shutil.copyfile(args.ali / name, args.store / name)
+    read = [path for rspecifier in (args.frame_weights, args.posteriors, args.target_feats) if rspecifier for path in _files(rspecifier)]
+    cmvn = data.cmvn.archives() if data.has("cmvn.scp") else []
+    provenance.record(args.store, "steps/nnet/pack.sh",
+                      [*provenance.of_archives([*data.feats.archives(), *cmvn, *read]), *ali.archives, args.ali / "final.mdl"],
+                      ("train/manifest.json", "dev/manifest.json", "tokens.txt", "cmvn_opts", "delta_opts", *SYSTEM_FILES))
 
 
 def _summary(manifest: Manifest) -> str:

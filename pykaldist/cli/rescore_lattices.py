@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pykaldist.decode.acoustic import GmmModel
 from pykaldist.decode.lattice import write_lattices
+from pykaldist.decode.pairs import check_decoding, record_rescoring
 from pykaldist.decode.rescore import rescore_all
 from pykaldist.io.datadir import DataDir
 from pykaldist.progress import progress
@@ -28,6 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     data, name = DataDir(args.data), f"lat.{args.job}.gz"
     utts = data.part(args.job, args.nj)
+    mdl = args.model or args.model_dir / "final.mdl"
+    check_decoding(args.lattice_dir, model=mdl)
+    if args.job == 1:
+        record_rescoring(args.decode_dir, args.lattice_dir, mdl)
     model = GmmModel(args.model_dir, args.model, args.transform_dir)
     made = rescore_all(data, utts, model, args.lattice_dir / name, args.acwt, args.lattice_beam)
     print(f"rescored {write_lattices(args.decode_dir / name, progress(made, 'rescoring', len(utts), 'utt'))} lattices")

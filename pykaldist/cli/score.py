@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pykaldist.decode.pairs import check_decoding
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import SymbolTable
 from pykaldist.options import add_options, from_args
@@ -20,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    check_decoding(args.decode_dir, args.graph_dir)
     best, path = score_dir(DataDir(args.data), SymbolTable.read(args.graph_dir / "words.txt"), args.decode_dir,
                            from_args(SweepOptions, args), args.dev_dir)
     print(f"{best.wer_line()} {path}")

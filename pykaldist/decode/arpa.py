@@ -23,6 +23,7 @@ import numpy as np
 
 from pykaldist.decode.fstops import from_kaldifst, remove_eps_local, to_kaldifst
 from pykaldist.errors import UserError
+from pykaldist.io import provenance
 from pykaldist.io.fst import Fst
 from pykaldist.io.tables import open_archive, read_lines, read_map
 
@@ -171,6 +172,9 @@ def format_lm(lang: str | os.PathLike[str], arpa: str | os.PathLike[str], lexico
     followed for ever without input.
     """
     lang, out_lang = Path(lang), Path(out_lang)
+    in_place = out_lang.resolve() == lang.resolve()
+    if not in_place:
+        provenance.check(lang)
     if not (lang / "words.txt").is_file() or not (lang / "L_disambig.fst").is_file():
         raise UserError(f"{lang} is no language directory (no words.txt or L_disambig.fst); make it with utils/prepare_lang.sh.")
     symbols = read_map(lang / "words.txt")
@@ -182,13 +186,16 @@ def format_lm(lang: str | os.PathLike[str], arpa: str | os.PathLike[str], lexico
                         f"give them pronunciations in {lexicon}.")
     out_lang.mkdir(parents=True, exist_ok=True)
     (out_lang / "G.fst").unlink(missing_ok=True)
-    if out_lang.resolve() != lang.resolve():
+    if not in_place:
+        provenance.forget(out_lang)
         for path in lang.iterdir():
             if path.is_dir() and path.name == "phones":
                 shutil.copytree(path, out_lang / path.name, dirs_exist_ok=True)
-            elif path.is_file() and path.name != "G.fst":
+            elif path.is_file() and path.name not in ("G.fst", provenance.FILE):
                 shutil.copyfile(path, out_lang / path.name)
     fst.write(out_lang / "G.fst")
+    taken = [] if in_place else [lang / "words.txt", lang / "L_disambig.fst"]
+    provenance.record(out_lang, "utils/format_lm.sh", [arpa, lexicon, *taken], sources=[lang])
     return fst, summary
 
 

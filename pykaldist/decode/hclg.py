@@ -30,15 +30,19 @@ import kaldifst
 import numpy as np
 
 from pykaldist.decode.fstops import from_kaldifst, push_special, remove_eps_local, to_kaldifst
+from pykaldist.decode.pairs import LANG_FILES, transition_facts, tree_facts
 from pykaldist.errors import UserError
 from pykaldist.hmm.gmm.model_files import read_transition_model, read_tree
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import ContextDependency
+from pykaldist.io import provenance
 from pykaldist.io.atomic import write_text
 from pykaldist.io.fst import Fst
 from pykaldist.io.tables import read_lines
 from pykaldist.options import option
 from pykaldist.progress import Progress
+
+OWN_FILES = ("HCLG.fst", "words.txt", "phones.txt", "phones/word_boundary.int", "phones/align_lexicon.int", "phones/silence.csl")
 
 
 @dataclass
@@ -229,11 +233,14 @@ def make_graph(lang: str | os.PathLike[str], model_dir: str | os.PathLike[str], 
         if not path.is_file():
             raise UserError(f"{path} does not exist; a graph needs a language directory with G.fst (utils/format_lm.sh) and a model "
                             "directory with tree and final.mdl.")
+    provenance.check(lang)
+    provenance.check(model_dir, inputs=False)
     disambig = [int(line) for line in read_lines(lang / "phones/disambig.int")]
     tree = read_tree(model_dir / "tree")
     model = read_transition_model(model_dir / "final.mdl")
     graph, disambig_tid = decoding_graph(Fst.read(lang / "L_disambig.fst"), Fst.read(lang / "G.fst"), disambig, tree, model, options)
     (graph_dir / "phones").mkdir(parents=True, exist_ok=True)
+    provenance.forget(graph_dir)
     (graph_dir / "HCLG.fst").unlink(missing_ok=True)
     for name in ("words.txt", "phones.txt", "phones/silence.csl", "phones/disambig.int", "phones/disambig.txt",
                  "phones/word_boundary.int", "phones/word_boundary.txt", "phones/align_lexicon.int", "phones/align_lexicon.txt"):
@@ -242,4 +249,6 @@ def make_graph(lang: str | os.PathLike[str], model_dir: str | os.PathLike[str], 
     write_text(graph_dir / "num_pdfs", f"{model.num_pdfs}\n")
     write_text(graph_dir / "disambig_tid.int", "".join(f"{tid}\n" for tid in disambig_tid))
     graph.write(graph_dir / "HCLG.fst", "const")
+    provenance.record(graph_dir, "utils/mkgraph.sh", [*(lang / name for name in LANG_FILES), model_dir / "tree", model_dir / "final.mdl"],
+                      OWN_FILES, {**transition_facts(model), **tree_facts(tree)}, [lang])
     return graph

@@ -18,8 +18,10 @@ import kaldifst
 import numpy as np
 
 from pykaldist.decode.fstops import from_kaldifst, remove_eps_local, to_kaldifst
-from pykaldist.decode.hclg import lexicon_and_grammar
+from pykaldist.decode.hclg import OWN_FILES, lexicon_and_grammar
+from pykaldist.decode.pairs import LANG_FILES, token_facts
 from pykaldist.errors import UserError
+from pykaldist.io import provenance
 from pykaldist.io.fst import Fst
 from pykaldist.io.tables import read_lines
 
@@ -63,6 +65,8 @@ def make_token_graph(lang: str | os.PathLike[str], model_dir: str | os.PathLike[
         if not path.is_file():
             raise UserError(f"{path} does not exist; a graph needs a language directory with G.fst (utils/format_lm.sh) and the directory "
                             "of a network trained with --objective ctc.")
+    provenance.check(lang)
+    provenance.check(model_dir, inputs=False)
     tokens, phones = (dict(line.split() for line in read_lines(path)) for path in (model_dir / "tokens.txt", lang / "phones.txt"))
     wrong = [name for name, number in tokens.items() if number != "0" and phones.get(name) != number]
     if wrong:
@@ -72,9 +76,12 @@ def make_token_graph(lang: str | os.PathLike[str], model_dir: str | os.PathLike[
     labels = sorted(int(number) for number in tokens.values() if number != "0")
     graph = token_graph(Fst.read(lang / "L_disambig.fst"), Fst.read(lang / "G.fst"), labels, disambig)
     (graph_dir / "phones").mkdir(parents=True, exist_ok=True)
+    provenance.forget(graph_dir)
     for name in ("words.txt", "phones.txt", "phones/disambig.int", "phones/silence.csl", "phones/word_boundary.int",
                  "phones/align_lexicon.int"):
         if (lang / name).is_file():
             shutil.copyfile(lang / name, graph_dir / name)
     graph.write(graph_dir / "HCLG.fst", "const")
+    provenance.record(graph_dir, "utils/mkgraph_ctc.sh", [*(lang / name for name in LANG_FILES), model_dir / "tokens.txt"], OWN_FILES,
+                      token_facts(model_dir), [lang])
     return graph

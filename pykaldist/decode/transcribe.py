@@ -9,7 +9,6 @@ decoding without adaptation, transforms from its lattices, a decoding with these
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -21,6 +20,7 @@ from pykaldist.decode.acoustic import AcousticModel, GmmModel, load_acoustic_mod
 from pykaldist.decode.adapt import transforms_from_lattices
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.lattice import Lattice, write_lattices
+from pykaldist.decode.pairs import check_graph
 from pykaldist.decode.paths import best_path
 from pykaldist.errors import UserError
 from pykaldist.feats.make import collect_parts, extract_part, speaker_cmvn, transform_part
@@ -32,6 +32,7 @@ from pykaldist.io.conf import read_conf
 from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.fst import Fst
 from pykaldist.io.lang import LangDir, SymbolTable
+from pykaldist.io.schema import read_json
 from pykaldist.nnet.forwarding import ForwardOptions
 from pykaldist.options import option
 from pykaldist.progress import progress
@@ -65,6 +66,7 @@ def transcribe(paths: Sequence[str], graph_dir: Path, model_dir: Path, work: Pat
     """
     adapting = adapting_gmm(model_dir, Path(options.adapt_model) if options.adapt_model else None)
     data = make_features(paths, work, options)
+    check_graph(graph_dir, model_dir / "final.mdl")
     words, graph = SymbolTable.read(graph_dir / "words.txt"), Fst.read(graph_dir / "HCLG.fst")
     model: AcousticModel
     if adapting is None:
@@ -81,8 +83,32 @@ def transcribe(paths: Sequence[str], graph_dir: Path, model_dir: Path, work: Pat
             data = DataDir(adapted.path)
     decoder = LatticeDecoder(graph, model.tid2pdf, decoding)
     for path, utt in progress(list(zip(paths, data.utterances(), strict=True)), "transcribing", unit="recording"):
-        lattice = decoder.decode(model.loglikes(model.features(data, utt)))
+        try:
+            lattice = decoder.decode(model.loglikes(model.features(data, utt)))
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from error
         yield path, None if lattice is None else [words.symbol(word) for word in best_path(lattice, decoding.acwt).words]
+
+
+@dataclass
+class Trained:
+    """What is needed of a network's config.json."""
+
+    store: str
+
+
+@dataclass
+class Alignment:
+    """What is needed of a frame store's provenance."""
+
+    ali: str
+
+
+@dataclass
+class Packed:
+    """What is needed of a frame store's manifest."""
+
+    provenance: Alignment
 
 
 def adapting_gmm(model_dir: Path, chosen: Path | None) -> Path | None:
@@ -93,9 +119,10 @@ def adapting_gmm(model_dir: Path, chosen: Path | None) -> Path | None:
         return model_dir
     network = model_dir / "config.json"
     if chosen is None and network.is_file() and not FeaturePipeline.from_dir(model_dir).cmvn.norm_means:
-        manifest = Path(json.loads(network.read_text(encoding="utf-8"))["store"]) / "train" / "manifest.json"
+        cure = "name the GMM system that adapts with --adapt-model"
+        manifest = Path(read_json(network, Trained, cure, extra=True).store) / "train" / "manifest.json"
         if manifest.is_file():
-            chosen = Path(json.loads(manifest.read_text(encoding="utf-8"))["provenance"]["ali"].removesuffix("_ali"))
+            chosen = Path(read_json(manifest, Packed, cure, extra=True).provenance.ali.removesuffix("_ali"))
         if chosen is None or not (chosen / "final.mdl").is_file():
             raise UserError(f"{model_dir} was trained on adapted features, and {manifest} does not lead to the GMM system that adapts; "
                             "name it with --adapt-model.")

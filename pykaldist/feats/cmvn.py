@@ -71,6 +71,8 @@ def apply_cmvn(x: np.ndarray, stats: np.ndarray, norm_vars: bool = False) -> np.
     if stats.ndim != 2 or stats.shape[0] != 2 or stats.shape[1] != x.shape[1] + 1:
         raise UserError(f"CMVN statistics of shape {stats.shape} do not fit features of dimension {x.shape[1]} "
                         f"(expected (2, {x.shape[1] + 1})); run steps/compute_cmvn_stats.sh again.")
+    if not np.isfinite(stats).all():
+        raise UserError("CMVN statistics are not finite; run steps/compute_cmvn_stats.sh again.")
     count = stats[0, -1]
     if not count >= 1:
         raise UserError(f"CMVN statistics count {count:g} frames; run steps/compute_cmvn_stats.sh again.")

@@ -61,16 +61,20 @@ def extract_part(data: DataDir, feat_dir: str | os.PathLike[str], config: str | 
     done: list[str] = []
     lost: dict[str, str] = {}
 
+    def lose(utt: str, error: AudioError) -> None:
+        """Leave an utterance out and say why; more than a few are an error."""
+        lost[utt] = str(error)
+        print(f"WARNING: {utt} is left out: {error}", file=sys.stderr, flush=True)
+        if len(lost) > allowed:
+            raise UserError(f"{len(lost)} of {len(data.utterances())} utterances of {data.path} are unusable, more than "
+                            f"{100 * MAX_LOST:g} %; the last: {error}")
+
     def usable() -> Iterator[tuple[str, np.ndarray]]:
         for utt, audio in read_utterances(data, utts, int(options.sample_frequency), channel):
             if not isinstance(audio, AudioError) and options.num_frames(len(audio)) == 0:
                 audio = AudioError(f"{utt} has {len(audio)} samples, fewer than a frame's {options.samples_per_frame}; remove it.")
             if isinstance(audio, AudioError):
-                lost[utt] = str(audio)
-                print(f"WARNING: {utt} is left out: {audio}", file=sys.stderr, flush=True)
-                if len(lost) > allowed:
-                    raise UserError(f"{len(lost)} of {len(data.utterances())} utterances of {data.path} are unusable, more than "
-                                    f"{100 * MAX_LOST:g} %; the last: {audio}")
+                lose(utt, audio)
                 bar.update()
             else:
                 yield utt, audio
@@ -83,6 +87,10 @@ def extract_part(data: DataDir, feat_dir: str | os.PathLike[str], config: str | 
             for (utt, audio), feats in zip(batch, extractor.extract(batch), strict=True):
                 if pitch is not None:
                     feats = paste(feats, pitch.extract(utt, audio), paste_length_tolerance, utt)
+                if not np.isfinite(feats).all():
+                    lose(utt, AudioError(f"its features are not finite; its samples reach {np.abs(audio).max():.3g}, where 16 bits reach "
+                                         "32768: convert the audio again."))
+                    continue
                 writer.write(utt, feats)
                 done.append(f"{utt} {len(feats)} {len(audio) / options.sample_frequency:.4f}\n")
             bar.update(len(batch))

@@ -76,19 +76,25 @@ class FeaturePipeline:
                 KaldiWriter(stream).matrix(self.lda)
 
     def apply(self, data: DataDir, utt: str) -> np.ndarray:
-        """The model's input for one utterance, float32 T x D; raises UserError where features or statistics are missing."""
+        """The model's input for one utterance, float32 T x D; raises UserError where features or statistics are missing or damaged."""
         if utt not in data.feats:
             raise UserError(f"{data.path}/feats.scp has no features of {utt}; run steps/make_mfcc.sh and utils/fix_data_dir.sh.")
         x = np.asarray(data.feats[utt], dtype=np.float32)
         if x.ndim != 2 or len(x) == 0:
             raise UserError(f"{data.path}/feats.scp, {utt}: expected frames x dimensions, found shape {x.shape}; "
                             "make the features again.")
+        if not np.isfinite(x).all():
+            raise UserError(f"{data.path}, {utt}: features are not finite; look at its audio, and make features and CMVN again.")
         x = self._normalise(x, data, utt)
         if self.lda is not None:
             x = apply_transform(splice(x, self.splice.left_context, self.splice.right_context), self.lda, f"{data.path}, {utt}, final.mat")
         elif self.deltas.delta_order > 0:
             x = add_deltas(x, self.deltas.delta_order, self.deltas.delta_window)
-        return x if self.fmllr is None else self._adapt(x, self.fmllr, data.utt2spk[utt], f"{data.path}, {utt}")
+        x = x if self.fmllr is None else self._adapt(x, self.fmllr, data.utt2spk[utt], f"{data.path}, {utt}")
+        if not np.isfinite(x).all():
+            raise UserError(f"{data.path}, {utt}: its features are not finite after final.mat or the speaker's fMLLR transform; make "
+                            "these again.")
+        return x
 
     @staticmethod
     def _adapt(x: np.ndarray, fmllr: Mapping[str, np.ndarray], speaker: str, where: str) -> np.ndarray:

@@ -36,7 +36,7 @@ def read_matrix(path: str | os.PathLike[str]) -> np.ndarray:
 
 def read_speaker_transforms(transform_dir: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     """Read speaker -> matrix from all `trans.<job>` of a directory; raises UserError where there are none."""
-    paths = sorted(p for p in Path(transform_dir).glob("trans.*") if p.name.split(".")[1].isdigit())
+    paths = sorted(p for p in Path(transform_dir).glob("trans.*") if p.name.removeprefix("trans.").isdigit())
     if not paths:
         raise UserError(f"{transform_dir} has no trans.1; give the directory of a speaker-adapted alignment or decoding.")
     return {speaker: matrix for path in paths for speaker, matrix in read_archive(path)}

@@ -54,8 +54,7 @@ class Partition:
         if units < splits * blocks:
             raise UserError(f"{store.path} has {units} {level}s, too few for {splits} splits x {blocks} blocks; "
                             "use fewer workers or blocks.")
-        self.splits, self.blocks, self.level = splits, blocks, level
-        self._store = store
+        self.splits, self.blocks, self.level, self.store = splits, blocks, level, store
         if level == "frame":
             self._order: np.ndarray | None = None
             if splits * blocks > 1:
@@ -70,10 +69,10 @@ class Partition:
 
     def part(self, split: int, block: int) -> np.ndarray:
         if self.level == "utterance":
-            offsets = self._store.offsets
+            offsets = self.store.offsets
             return np.concatenate([np.arange(offsets[u], offsets[u + 1]) for u in self._utts[block * self.splits + split]])
         if self._order is None:
-            return np.arange(len(self._store))
+            return np.arange(len(self.store))
         return np.sort(self._order[self._span(split, block)]).astype(np.int64)
 
     def parts(self, splits: Iterable[int]) -> list[np.ndarray] | None:
@@ -85,13 +84,13 @@ class Partition:
         """The number of frames of a part."""
         if self.level == "utterance":
             utts = self.utts(split, block)
-            return int((self._store.offsets[utts + 1] - self._store.offsets[utts]).sum())
+            return int((self.store.offsets[utts + 1] - self.store.offsets[utts]).sum())
         span = self._span(split, block)
         return int(span.stop - span.start)
 
     def _span(self, split: int, block: int) -> slice:
         """Where a part of frames stands in their order."""
-        number, bounds = block * self.splits + split, np.linspace(0, len(self._store), self.splits * self.blocks + 1).astype(np.int64)
+        number, bounds = block * self.splits + split, np.linspace(0, len(self.store), self.splits * self.blocks + 1).astype(np.int64)
         return slice(bounds[number], bounds[number + 1])
 
 

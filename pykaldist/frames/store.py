@@ -33,6 +33,7 @@ from pykaldist.errors import UserError
 from pykaldist.io.archive import NUMPY_DAMAGE, reason
 from pykaldist.io.atomic import atomic_open, write_text
 from pykaldist.io.posteriors import Posterior
+from pykaldist.io.schema import read_json, require
 from pykaldist.io.tables import read_lines
 from pykaldist.progress import Progress
 
@@ -63,6 +64,16 @@ class Manifest:
     num_tokens: int = 0  # labels that there can be, and blank
     format: int = FORMAT
 
+    def __post_init__(self) -> None:
+        for name in ("num_frames", "num_utts", "dim", "num_pdfs"):
+            require(getattr(self, name) > 0, name, getattr(self, name), "a positive number")
+        for name in ("num_posteriors", "target_dim", "num_labels", "num_tokens"):
+            require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
+        require(self.num_pdfs <= MAX_PDFS, "num_pdfs", self.num_pdfs, f"at most {MAX_PDFS}")
+        require(self.dtype in ("float16", "float32"), "dtype", repr(self.dtype), "float16 or float32")
+        require(self.checksums.keys() == self.arrays().keys(), "checksums", f"of {', '.join(self.checksums) or 'nothing'}",
+                f"those of {', '.join(self.arrays())}")
+
     def arrays(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
         """The type and shape of each array's file, by name."""
         shapes: dict[str, tuple[int, ...]] = {"feats.bin": (self.dim,), "targets.bin": ()}
@@ -78,6 +89,11 @@ class Manifest:
         return arrays
 
 
+def read_manifest(path: Path) -> Manifest:
+    """Read the manifest of a store; raises UserError where it does not fit."""
+    return read_json(path, Manifest, "pack the store again", FORMAT)
+
+
 class FrameStore:
     """A packed training set, memory-mapped; nothing is read until it is used.
 
@@ -90,7 +106,7 @@ class FrameStore:
         self.path = Path(path)
         if not (self.path / "manifest.json").is_file():
             raise UserError(f"{path} is no frame store (it has no manifest.json); run steps/nnet/pack.sh again.")
-        self.manifest = self._manifest()
+        self.manifest = read_manifest(self.path / "manifest.json")
         arrays = {name.removesuffix(".bin"): self._map(name, *form) for name, form in self.manifest.arrays().items()}
         self.feats, self.targets = arrays["feats"], arrays["targets"]
         self.weights, self.target_feats = arrays.get("weights"), arrays.get("target_feats")
@@ -103,24 +119,6 @@ class FrameStore:
         if len(self.utts) != self.manifest.num_utts:
             raise UserError(f"{self.path / 'utts'} has {len(self.utts)} utterances, the manifest says {self.manifest.num_utts}; pack the "
                             "store again.")
-
-    def _manifest(self) -> Manifest:
-        where = self.path / "manifest.json"
-        try:
-            fields = json.loads(where.read_text(encoding="utf-8"))
-            found = fields.get("format")
-            if found == FORMAT:
-                manifest = Manifest(**fields)
-                sizes = (manifest.num_frames, manifest.num_utts, manifest.dim, manifest.num_pdfs)
-                extra = (manifest.num_posteriors, manifest.target_dim, manifest.num_labels, manifest.num_tokens)
-                sound = all(isinstance(n, int) and n > 0 for n in sizes) and manifest.num_pdfs <= MAX_PDFS
-                sound = sound and all(isinstance(n, int) and n >= 0 for n in extra)
-                if sound and manifest.dtype in ("float16", "float32") and manifest.checksums.keys() == manifest.arrays().keys():
-                    return manifest
-                raise ValueError("sizes, dtype or checksums make no sense")
-        except (ValueError, TypeError, AttributeError) as error:
-            raise UserError(f"{where} is damaged ({error}); pack the store again.") from error
-        raise UserError(f"{self.path} is a frame store of format {found}, this version reads {FORMAT}; pack it again.")
 
     def _offsets(self, name: str, total: int, what: str) -> np.ndarray:
         path = self.path / name
@@ -282,7 +280,12 @@ def pack(utts: Iterable[str], features: Callable[[str], np.ndarray], alignment: 
             for name, array in arrays.items():
                 if name not in sinks:
                     sinks[name] = _Sink(stack.enter_context(atomic_open(path / name, "wb")))
-                sinks[name].append(array.astype(DTYPES.get(name, dtype), copy=False))
+                with np.errstate(over="ignore"):
+                    stored = array.astype(DTYPES.get(name, dtype), copy=False)
+                if name == "feats.bin" and not np.isfinite(stored).all():
+                    raise UserError(f"{utt}: features up to {np.abs(array).max():.3g} are more than {dtype} holds; look at its audio, or "
+                                    "pack with --store-dtype float32.")
+                sinks[name].append(stored)
             offsets.append(offsets[-1] + length)
             label_offsets.append(label_offsets[-1] + len(arrays.get("labels.bin", ())))
             kept.append(utt)

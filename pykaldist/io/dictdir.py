@@ -16,6 +16,7 @@ from pykaldist.errors import UserError
 from pykaldist.io.tables import read_lines
 
 RESERVED_WORDS = ("<s>", "</s>", "<eps>", "#0")
+FILES = ("lexiconp.txt", "lexicon.txt", "silence_phones.txt", "nonsilence_phones.txt", "optional_silence.txt", "extra_questions.txt")
 POSITION_SUFFIXES = ("_B", "_E", "_I", "_S")
 
 

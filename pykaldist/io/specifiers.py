@@ -15,6 +15,7 @@ import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.io.kaldi import KaldiWriter
+from pykaldist.io.sums import SUFFIX
 from pykaldist.io.tables import MatrixReader, MatrixWriter, output_archive, read_archive, write_matrix
 
 _FORM = re.compile(r"ark((?:,(?:t|b|s|ns|cs|ncs|o|no|p|np|f|nf|bg))*):(.*)", re.DOTALL)
@@ -25,7 +26,7 @@ def read_paths(rspecifier: str) -> list[str]:
     _, path = _split(rspecifier, "gzipped archives and wildcards can be given directly")
     if path == "-":
         return [path]
-    found = glob.glob(path)
+    found = [name for name in glob.glob(path) if not name.endswith(SUFFIX) or name == path]
     if not found:
         raise UserError(f"{path} does not exist (in {rspecifier!r}); check the path.")
     return sorted(found, key=lambda p: [int(x) if x.isdecimal() else x for x in re.split(r"(\d+)", p)])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import io
 import os
 import re
 import struct
@@ -23,6 +24,7 @@ import numpy as np
 from pykaldist.errors import UserError
 from pykaldist.io.archive import DAMAGE, open_archive, read_entries, read_value, reason
 from pykaldist.io.atomic import atomic_open, write_text
+from pykaldist.io.sums import Sums, SumsWriter, sums_path
 
 _LOCATION = re.compile(r"(?P<path>.+?)(:(?P<offset>\d+))?(\[(?P<range>[\d:,]*)\])?")
 
@@ -55,10 +57,11 @@ def read_map(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 class MatrixReader(Mapping[str, np.ndarray]):
-    """Random access to the matrices (or vectors) of an scp file; a matrix is read when asked for."""
+    """Random access to the matrices (or vectors) of an scp file; a matrix is read when asked for, and checked (sums.py)."""
 
     def __init__(self, scp: str | os.PathLike[str]) -> None:
         self.path = Path(scp)
+        self._sums: dict[str, Sums | None] = {}
         self._where = read_map(scp)
         for key, where in self._where.items():
             if where.endswith("|") or where.startswith("|"):
@@ -67,7 +70,7 @@ class MatrixReader(Mapping[str, np.ndarray]):
     def __getitem__(self, key: str) -> np.ndarray:
         where = self._where[key]
         try:
-            return load_matrix(where)
+            return load_matrix(where, self._sums)
         except FileNotFoundError as error:
             raise UserError(f"{self.path}, {key}: archive {where} does not exist; make the features again.") from error
         except (*DAMAGE, IsADirectoryError) as error:
@@ -79,20 +82,32 @@ class MatrixReader(Mapping[str, np.ndarray]):
     def __len__(self) -> int:
         return len(self._where)
 
+    def archives(self) -> list[str]:
+        """The archives that the matrices are in, each once."""
+        matches = (_LOCATION.fullmatch(where) for where in self._where.values())
+        return list(dict.fromkeys(match["path"] for match in matches if match is not None))
 
-def load_matrix(where: str) -> np.ndarray:
+
+def load_matrix(where: str, sums: dict[str, Sums | None]) -> np.ndarray:
     """Read the value at `path`, `path:offset` or `path:offset[first:last,first:last]`.
 
-    The ranges are of rows and columns; Kaldi's ranges include the last.
+    The ranges are of rows and columns; Kaldi's ranges include the last. `sums` keeps the checksums of archives, from one call to the next.
 
     Raises ValueError and the like (archive.DAMAGE) where there is none.
     """
     match = _LOCATION.fullmatch(where)
     if match is None:
         raise ValueError("expected path:offset")
-    with open_archive(match["path"]) as stream:
-        stream.seek(int(match["offset"] or 0))
-        value = read_value(stream)
+    path, offset = match["path"], int(match["offset"] or 0)
+    if path not in sums:
+        sums[path] = Sums.of(path)
+    known = sums[path]
+    with open_archive(path) as stream:
+        if known is not None:
+            value = read_value(io.BufferedReader(cast(io.RawIOBase, io.BytesIO(known.read(stream, offset)))))
+        else:
+            stream.seek(offset)
+            value = read_value(stream)
     if match["range"]:
         for axis, part in enumerate(match["range"].split(",")):
             if part not in ("", ":"):
@@ -117,7 +132,7 @@ def read_int_vectors(path: str | os.PathLike[str]) -> Iterator[tuple[str, np.nda
 
 
 class MatrixWriter:
-    """Writer of matrices to `ark` with an index `scp`; both appear only when the block ends without an exception.
+    """Writer of matrices to `ark` with an index `scp`, and checksums (sums.py); they appear only if the block ends without an exception.
 
     `compression_method` as in Kaldi's copy-feats (0 none; 2 one byte a value with per-column headers).
     """
@@ -126,6 +141,7 @@ class MatrixWriter:
         self.ark, self.scp = Path(os.path.abspath(ark)), Path(scp)
         self.compression_method = compression_method
         self._lines: list[str] = []
+        self._sums = SumsWriter()
 
     def __enter__(self) -> MatrixWriter:
         self._context = atomic_open(self.ark, "wb")
@@ -135,12 +151,18 @@ class MatrixWriter:
     def write(self, key: str, matrix: np.ndarray) -> None:
         """Append one entry; float64 stays float64."""
         self._stream.write(key.encode("utf-8") + b" ")
-        self._lines.append(f"{key} {self.ark}:{self._stream.tell()}\n")
-        write_matrix(self._stream, matrix, self.compression_method)
+        offset, content = self._stream.tell(), io.BytesIO()
+        self._lines.append(f"{key} {self.ark}:{offset}\n")
+        write_matrix(content, matrix, self.compression_method)
+        self._sums.add(offset, content.getvalue())
+        self._stream.write(content.getbuffer())
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> Any:
+        if kind is None:
+            sums_path(self.ark).unlink(missing_ok=True)  # of an older archive
         result = self._context.__exit__(kind, error, trace)
         if kind is None:
+            self._sums.write(self.ark)
             write_text(self.scp, "".join(self._lines))
         return result
 
@@ -174,6 +196,7 @@ def output_archive(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         yield sys.stdout.buffer
         return
     with atomic_open(path, "wb") as raw:
+        sums_path(path).unlink(missing_ok=True)  # of an older archive
         if not str(path).endswith(".gz"):
             yield raw
             return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 from pykaldist.errors import UserError
 from pykaldist.io.atomic import atomic_open, write_text
 from pykaldist.report.plan import duration
+from pykaldist.train.history import FILE, read_history
 
 CURVES, TIMES, PICTURE = "curves.csv", "times.csv", "curves.png"
 POINTS = ("epoch", "seconds", "train_loss", "cv_loss", "cv_acc", "disagreement")
@@ -51,8 +51,7 @@ class Run:
 
 def read_run(cluster: str, strategy: str, ngpu: int, exp: Path) -> Run:
     """Read a run from its folder; raises UserError where its times are not simulated, or it has no frame accuracy."""
-    path = exp / "history.jsonl"
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+    path, lines = exp / FILE, read_history(exp)
     if any(line["time"] != "simulated" for line in lines):
         raise UserError(f"{path} has times that were measured, not simulated; train with --cluster.")
     if any("cv_acc" not in line for line in lines):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 from pykaldist.errors import UserError
 from pykaldist.score.bootstrap import UtteranceCounts, probability_of_improvement, read_counts, wer_interval
 from pykaldist.score.sweep import DEV_CHOSEN
+from pykaldist.train.history import read_history
 
 SEED = 0  # of the bootstrap
 _WER = re.compile(r"%WER +(?P<wer>[\d.]+) +\[ (?P<errors>\d+) / (?P<words>\d+), .*\].*wer_(?P<lmwt>\d+)_(?P<wip>[\d.]+)")
@@ -46,7 +46,7 @@ def systems(exp: Path) -> list[System]:
     """
     found = []
     for best in sorted(exp.glob("**/decode*/best_wer")):
-        chosen, history = best.parent / DEV_CHOSEN, best.parent.parent / "history.jsonl"
+        chosen = best.parent / DEV_CHOSEN
         if best.parent.name.endswith("_dev"):
             continue
         name, match = str(best.parent.relative_to(exp)), _wer_line(chosen if chosen.is_file() else best)
@@ -57,7 +57,7 @@ def systems(exp: Path) -> list[System]:
         details = best.parent / "scoring_kaldi/wer_details/per_utt"
         if details.is_file():
             system.counts = read_counts(details)
-        _add_training(system, history)
+        _add_training(system, best.parent.parent)
         found.append(system)
     if not found:
         raise UserError(f"{exp} holds no scored system (no decode*/best_wer); run the decoding and scoring stages first.")
@@ -72,10 +72,10 @@ def _wer_line(path: Path) -> re.Match[str]:
     return match
 
 
-def _add_training(system: System, path: Path) -> None:
-    if not path.is_file():
+def _add_training(system: System, exp: Path) -> None:
+    history = read_history(exp)
+    if not history:
         return
-    history = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     accepted = [line for line in history if line["accepted"]]
     system.epochs = len(history)
     system.train_seconds = sum(line["seconds"]["total"] for line in history)

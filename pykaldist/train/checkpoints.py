@@ -20,9 +20,13 @@ import torch
 
 from pykaldist.errors import UserError
 from pykaldist.io import container
+from pykaldist.io.schema import Misfit, same_form
 
 TRAINER = -1  # number of the trainer's part
 Moment = tuple[int, int]  # updates and epochs done
+TRAINER_FORM: dict[str, Any] = {"workers": 0, "living": [], "epoch": 0, "history": "", "accepted": torch.empty(0), "seconds": 0.0,
+                                "schedule": {}, "host": {}, "divergence": {"priors": 0.0, "best": 0.0, "tries": 0, "backed_off": []}}
+WORKER_FORM: dict[str, Any] = {"worker": {}, "strategy": {}, "detector": {"frames": 0, "totals": [], "found": []}}
 
 
 def copied(state: Any) -> Any:
@@ -107,9 +111,15 @@ class Checkpoints:
                     path.unlink()
 
     def load(self, moment: Moment, part: int) -> dict[str, Any] | None:
-        """Load a part. Returns None, with a warning, where it is damaged or missing."""
+        """Load a part. Returns None, with a warning, where it is damaged or missing, or lacks what this version needs."""
+        path = self.file(moment, part)
         try:
-            return container.load(self.file(moment, part))
+            state = container.load(path)
+            try:
+                same_form(state, TRAINER_FORM if part == TRAINER else WORKER_FORM, "the checkpoint")
+            except Misfit as error:
+                raise UserError(f"{path} is of another version: {error}.") from error
+            return state
         except UserError as error:
             print(f"WARNING: {error} Going back to the checkpoint before.", file=sys.stderr)
             return None

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,6 @@ import torch
 from pykaldist.errors import UserError
 from pykaldist.frames.device_frames import SharedFrames
 from pykaldist.frames.sampler import Partition, Sampler, reach
-from pykaldist.io.atomic import write_text
 from pykaldist.io.lock import locked
 from pykaldist.nnet.arithmetic import arithmetic
 from pykaldist.nnet.dbn import Dbn
@@ -42,6 +40,7 @@ from pykaldist.parallel.strategies.base.registry import make_strategy
 from pykaldist.train.contract import job_rows, scaling, table
 from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.folder import open_stores, prepared, spliced_mean_and_scale, versions
+from pykaldist.train.history import write_history
 from pykaldist.train.memory import META, Ledger, forecast, settled
 from pykaldist.train.trainer import Trainer, TrainerOptions
 
@@ -152,7 +151,7 @@ class DbnExperiment:
         stack, feature_transform = dbn.to_nnet1()
         stack.write(self.exp / f"{layer}.dbn")
         feature_transform.write(self.exp / "final.feature_transform")
-        write_text(self.exp / "history.jsonl", "".join(json.dumps(line) + "\n" for line in history))
+        write_history(self.exp, history)
 
     def _train_layer(self, layer: int, dbn: Dbn, history: list[dict[str, Any]]) -> None:
         """Train layer number `layer`, from 1, on top of those in `dbn`; add it to `dbn` and `history`, and write its files.

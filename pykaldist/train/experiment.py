@@ -24,6 +24,7 @@ from pykaldist.frames.device_frames import SharedFrames
 from pykaldist.frames.sampler import Partition, Sampler, reach
 from pykaldist.frames.sequences import SequenceOptions, SequenceSampler
 from pykaldist.frames.store import FrameStore
+from pykaldist.io import provenance
 from pykaldist.io.lock import locked
 from pykaldist.nnet.arithmetic import DTYPES, arithmetic
 from pykaldist.nnet.convert import to_nnet1, unrepresentable
@@ -56,7 +57,7 @@ MINIBATCH_SIZE = 256  # frames
 SYSTEM_FILES = ("final.mdl", "tree", "phones.txt", "cmvn_opts", "delta_opts")  # what decoding needs beside the network
 
 MADE = ("final.pt", "final.nnet", "final.feature_transform", "history.jsonl", "ali_train_pdf.counts", "tokens.txt", "ckpt", "layerwise",
-        "serial", *SYSTEM_FILES)
+        "serial", provenance.FILE, *SYSTEM_FILES)
 
 
 @dataclass
@@ -240,6 +241,8 @@ class Experiment:
             nnet1.write(self.exp / "final.nnet")
             feature_transform.write(self.exp / "final.feature_transform")
         network.save(self.exp / "final.pt")  # written last: where it is, all others are
+        provenance.record(self.exp, "steps/nnet/train.sh", [self.store / "train/manifest.json", self.store / "dev/manifest.json"],
+                          ["final.pt", "final.nnet", "final.feature_transform", "ali_train_pdf.counts", "tokens.txt", *SYSTEM_FILES])
 
     def _model(self, nnet: Any, transform: FeatureTransform) -> Model:
         """Make a network with its initial weights."""

@@ -7,12 +7,14 @@ says so.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import platform
 import shutil
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +26,35 @@ from pykaldist import deterministic
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import splice_statistics
 from pykaldist.frames.store import FrameStore
+from pykaldist.io import provenance
 from pykaldist.io.atomic import write_text
+from pykaldist.io.schema import read_json
 from pykaldist.parallel.launch.job import Job
+
+FORMAT = 1  # of an experiment's folder: config.json and history.jsonl
+
+
+@dataclass
+class Config:
+    """What `config.json` holds: of a run, and of where and when it began."""
+
+    format: int
+    options: dict[str, Any]
+    ngpu: int
+    inputs: dict[str, Any]
+    device: str
+    versions: dict[str, str]
+    checkpoints: dict[str, Any]
+    store: str
+    host: str
+    commit: str | None
+    started: str
+
+
+def read_config(exp: Path) -> Config:
+    """Read config.json of an experiment's folder; raises UserError where it does not fit."""
+    cure = f"restore it; or, to begin again, remove {exp / 'ckpt'}, {exp / 'final.pt'} and this file"
+    return read_json(exp / "config.json", Config, cure, FORMAT)
 
 
 def commit() -> str | None:
@@ -76,24 +105,25 @@ def prepared(job: Job, exp: Path, config: dict[str, Any], notes: dict[str, Any],
     """
     ready = False
     if job.first:
-        _prepare_folder(exp, config, notes, made, result)
+        begun = _prepare_folder(exp, config, notes, made, result)
         ready = (exp / result).is_file()
         if ready:
             print(f"{exp}/{result} is already there, made with these options; nothing to do.")
         else:
+            provenance.check(stores[0].path.parent, inputs=not begun)  # a run that has begun goes on, whatever became of the features
             for store in stores:
                 store.verify()
     return bool(job.host.total([float(ready)])[0])
 
 
-def _prepare_folder(exp: Path, config: dict[str, Any], notes: dict[str, Any], made: tuple[str, ...], result: str) -> None:
-    """Remove the run of another configuration, and write config.json."""
+def _prepare_folder(exp: Path, config: dict[str, Any], notes: dict[str, Any], made: tuple[str, ...], result: str) -> bool:
+    """Remove the run of another configuration, and write config.json; returns whether this very run has begun already."""
     path = exp / "config.json"
     if path.is_file():
-        before = json.loads(path.read_text(encoding="utf-8"))
-        differing = {key for key, value in config.items() if before.get(key) != value}
+        before = dataclasses.asdict(read_config(exp))
+        differing = {key for key, value in config.items() if before[key] != value}
         if not differing:
-            return
+            return any((exp / "ckpt").glob("*.ckpt"))
         if differing == {"ngpu"} and not (exp / result).is_file():
             print(f"{exp} holds a run of {before['ngpu']} workers; going on with {config['ngpu']}.", file=sys.stderr)
         else:
@@ -103,5 +133,7 @@ def _prepare_folder(exp: Path, config: dict[str, Any], notes: dict[str, Any], ma
                     shutil.rmtree(old)
                 else:
                     old.unlink()
-    described = {**config, **notes, "host": platform.node(), "commit": commit(), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
-    write_text(path, json.dumps(described, indent=1) + "\n")
+    described = Config(format=FORMAT, **config, **notes, host=platform.node(), commit=commit(),
+                       started=time.strftime("%Y-%m-%dT%H:%M:%S%z"))
+    write_text(path, json.dumps(dataclasses.asdict(described), indent=1) + "\n")
+    return False

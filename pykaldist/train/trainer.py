@@ -31,9 +31,11 @@ from typing import Any
 
 import torch
 
-from pykaldist.errors import Abandoned, Terminated, UserError
+from pykaldist.errors import Abandoned, Terminated, UserError, out_of_memory_sentence
+from pykaldist.frames.outliers import outlier
 from pykaldist.frames.sampler import Sampler
-from pykaldist.io.atomic import write_text
+from pykaldist.io.archive import reason
+from pykaldist.io.schema import Misfit, same_form
 from pykaldist.optim.schedules import Schedule
 from pykaldist.options import option
 from pykaldist.parallel.engines.host import CHECKPOINT, GIVE_UP, GO_ON, STOP, Host
@@ -45,6 +47,7 @@ from pykaldist.progress import Progress
 from pykaldist.train.checkpoints import TRAINER, Checkpoints
 from pykaldist.train.divergence import EPOCH, HELD_OUT, Detector, Diverged, DivergenceOptions, remedy
 from pykaldist.train.evaluate import evaluate
+from pykaldist.train.history import write_history
 
 LOSS_CHECK_INTERVAL = 50  # minibatches between two readings of the loss; each reading waits for the device
 TIMES = ("compute", "exchange", "wait", "load")
@@ -134,7 +137,8 @@ class Trainer:
             cv = evaluate(self.learner, self.cv, self.host.processes)
             priors = evaluate(self.learner, self.cv, self.host.processes, self.learner.score_priors)["loss"]
             if not math.isfinite(cv["loss"]):
-                raise UserError(f"the cross-validation loss is {cv['loss']} before training; check the start and the features.")
+                raise UserError(f"the cross-validation loss is {cv['loss']} before training; "
+                                f"{self._unsound() or 'check the start and the features'}.")
             self.schedule.start(cv)
             self.detector.start(priors, cv["loss"])
             self.log(f"before training: cv {described(cv)}; loss of the priors alone {priors:.4f}")
@@ -235,6 +239,8 @@ class Trainer:
         """Go back to the beginning of the epoch and the last accepted model, with a lower rate; or end the run."""
         detector, host, how = self.detector, self.host, self.divergence
         what = detector.described(diverged.finding, self.epoch, host.size)
+        if not math.isfinite(diverged.finding.loss) and (unsound := self._unsound()):
+            raise UserError(f"{what}; {unsound}.")
         if how.on_divergence == "stop" or detector.tries == how.back_off_tries:
             again = f", for {detector.tries} lower rates too" * bool(detector.tries)
             rate, others = self.schedule.learn_rate(self.epoch, self._end()), self.strategies[0].remedies()
@@ -253,6 +259,11 @@ class Trainer:
                  f"{rate:.3g} (try {detector.tries} of {how.back_off_tries})")
         self._done = (-1, 0)
         self._on_safe_point(STOP if host.largest([float(self._stop)]) else CHECKPOINT)
+
+    def _unsound(self) -> str:
+        """An utterance that may be why a loss is no number, in words, and what to do about it."""
+        found = outlier(self.workers[0].sampler.partition.store) or outlier(self.cv.partition.store)
+        return found and f"{found}; look at its audio and make its features again, or leave it out"
 
     def _living(self) -> list[Worker]:
         """This process's workers that have not died."""
@@ -344,17 +355,28 @@ class Trainer:
                 if self.first:
                     self.checkpoints.forget_after(moment)
                 self._saved = moment
-                self.load_state_dict(state)
-                if same:
-                    for rank, part in zip(wanted, parts, strict=True):
-                        self.workers[rank - self.host.ranks.start].load_state_dict(part["worker"])
-                        self.strategies[rank - self.host.ranks.start].load_state_dict(part["strategy"])
-                        self.detector.load_worker_state(rank, part["detector"])
-                    self.host.load_state_dict(state["host"])
-                    self.log(f"resuming at epoch {self.epoch + 1}, update {self.workers[0].updates}")
-                else:
-                    self._go_on_from([part["worker"] for part in parts])
+                path = self.checkpoints.file(moment, TRAINER)
+                try:
+                    self._go_on_at(state, dict(zip(wanted, parts, strict=True)), same)
+                except (KeyError, TypeError, AttributeError, ValueError, RuntimeError, Misfit) as error:
+                    if isinstance(error, RuntimeError) and out_of_memory_sentence(error):
+                        raise
+                    raise UserError(f"{path} does not fit this training ({reason(error)}); remove {path.parent} to begin again.") from error
                 return True
+
+    def _go_on_at(self, state: dict[str, Any], parts: dict[int, dict[str, Any]], same: bool) -> None:
+        """Take over a checkpoint: the trainer's state, and those of workers, by rank; `same`: of as many workers as there are now."""
+        same_form(state["schedule"], self.schedule.state_dict(), "the schedule")
+        self.load_state_dict(state)
+        if not same:
+            self._go_on_from([part["worker"] for part in parts.values()])
+            return
+        for rank, part in parts.items():
+            self.workers[rank - self.host.ranks.start].load_state_dict(part["worker"])
+            self.strategies[rank - self.host.ranks.start].load_state_dict(part["strategy"])
+            self.detector.load_worker_state(rank, part["detector"])
+        self.host.load_state_dict(state["host"])
+        self.log(f"resuming at epoch {self.epoch + 1}, update {self.workers[0].updates}")
 
     def _go_on_from(self, saved: list[dict[str, Any]]) -> None:
         """Go on from a checkpoint with another number of workers: from the mean of their models; all their other state is reset."""
@@ -369,7 +391,7 @@ class Trainer:
 
     def _write_history(self) -> None:
         if self.first:
-            write_text(self.exp / "history.jsonl", "".join(json.dumps(line) + "\n" for line in self.history))
+            write_history(self.exp, self.history)
 
     def state_dict(self, seconds: float = 0.0) -> dict[str, Any]:
         """What a checkpoint has to hold of the trainer. `seconds`: the time spent on this epoch."""

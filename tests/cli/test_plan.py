@@ -30,7 +30,7 @@ def test_this_machine_and_its_cluster_file(capsys, make_store, tmp_path):
 
 def test_what_is_wrong_is_one_sentence(capsys, tmp_path):
     (tmp_path / "c.json").write_text("{}")
-    for arguments, words in ((["--cluster", str(tmp_path / "c.json")], "c.json, a cluster file: name is missing, expected a value."),
+    for arguments, words in ((["--cluster", str(tmp_path / "c.json")], "c.json is not as expected: name is missing, expected a value"),
                              (["--cluster", "k80"], "clusters known by name are k20-infiniband"), (["--ngpu", "many"], "--ngpu many")):
         assert main(["plan", *arguments]) == 1
         error = capsys.readouterr().err

@@ -76,6 +76,8 @@ def test_errors_say_what_does_not_fit() -> None:
         apply_cmvn(x, np.ones((2, 4)))
     with pytest.raises(UserError, match="count 0 frames"):
         apply_cmvn(x, np.zeros((2, 5)))
+    with pytest.raises(UserError, match="CMVN statistics are not finite; run"):
+        apply_cmvn(x, np.array([[1, 2, np.inf, 3, 9], [1, 2, 3, 4, 0]]))
     with pytest.raises(UserError, match="4 dimensions after 3"):
         cmvn_stats([x[:, :3], x])
     with pytest.raises(UserError, match="no features"):

@@ -122,6 +122,16 @@ def test_features_that_are_not_finite_are_named(tmp_path: Path, conf: str) -> No
         speaker_cmvn(DataDir(data.path), tmp_path / "mfcc")
 
 
+def test_features_that_become_infinite_are_named_where_they_arise(tmp_path: Path, conf: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Samples beyond what single precision squares: each is a finite number, their power is not."""
+    data = corpus(tmp_path, 120)
+    soundfile.write(tmp_path / "wav/s03-031.wav", np.random.default_rng(0).normal(size=1000) * 1e25, RATE, subtype="FLOAT")
+    line = make(data, tmp_path / "mfcc", conf)
+    assert "1 of 120 utterances left out for their audio: s03-031" in line
+    assert "WARNING: s03-031 is left out: its features are not finite; its samples reach" in capsys.readouterr().err
+    assert all(np.isfinite(matrix).all() for matrix in DataDir(data.path).feats.values())
+
+
 def test_pasting_cuts_the_longer_within_the_tolerance() -> None:
     left, right = np.ones((5, 2)), np.zeros((7, 1))
     assert paste(left, right, 2, "a").tolist() == [[1, 1, 0]] * 5 and paste(right, left, 2, "a").shape == (5, 3)

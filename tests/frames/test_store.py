@@ -99,6 +99,13 @@ def test_half_precision(tmp_path):
     assert np.array_equal(FrameStore(tmp_path / "s").feats, FEATS["a"].astype(np.float16))
 
 
+def test_what_half_precision_cannot_hold_is_named(tmp_path):
+    feats = {**FEATS, "b": np.array([[1, 2, 3, 7e4]], np.float32)}
+    with pytest.raises(UserError, match=r"^b: features up to 7e\+04 are more than float16 holds; .* pack with --store-dtype float32\.$"):
+        pack(["a", "b"], feats.__getitem__, {"a": np.zeros(6, int), "b": np.zeros(1, int)}.get, 1, tmp_path / "s", "float16")
+    pack(["a", "b"], feats.__getitem__, {"a": np.zeros(6, int), "b": np.zeros(1, int)}.get, 1, tmp_path / "s", "float32")
+
+
 @pytest.mark.parametrize(("pdfs", "feats", "words"), [
     ({"a": np.full(6, 7)}, FEATS, "pdf 7"),
     ({}, FEATS, "no utterance"),

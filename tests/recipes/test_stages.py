@@ -202,7 +202,8 @@ for system in mono tri1 dnn; do
     touch exp/$system/$set/lat.1.gz
   done
 done
-echo '{"accepted": true, "seconds": {"total": 1.0}, "time": "measured"}' > exp/dnn/history.jsonl
+echo '{"epoch": 1, "updates": 1, "frames": 1, "learn_rate": 1, "train_loss": 1, "cv_loss": 1, "accepted": true,' \
+  '"seconds": {"total": 1.0}, "time": "measured", "disagreement": 0}' > exp/dnn/history.jsonl
 """)
     command = [folder / "local/seeds.sh", "--seeds", "1 3", "--ngpus", "2 1", "--run-opts", "--nj 1", "seeds"]
     for _ in range(2):

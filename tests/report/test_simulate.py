@@ -15,7 +15,7 @@ from pykaldist.report.simulate import Run, read_run, render, times, write
 
 def line(epoch, total, acc):
     return {"epoch": epoch, "time": "simulated", "seconds": {"total": total}, "train_loss": 1.0, "cv_loss": 2.0 - acc, "cv_acc": acc,
-            "disagreement": 0.0}
+            "disagreement": 0.0, "updates": 9, "frames": 900, "learn_rate": 0.1, "accepted": True}
 
 
 ONE = Run("c", "local", 1, [line(1, 100.0, 0.4), line(2, 100.0, 0.5), line(3, 100.0, 0.48), line(4, 100.0, 0.6)])

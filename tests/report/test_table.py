@@ -15,8 +15,9 @@ def test_table_of_systems(tmp_path):
                        ("dnn/decode_test", "%WER 6.08 [ 47 / 773, 5 ins, 2 del, 40 sub ] exp/dnn/decode_test/wer_7_1.0")):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "best_wer").write_text(line + "\n")
-    epochs = [{"accepted": True, "cv_acc": 0.6, "seconds": {"total": 10.0}, "time": "measured"},
-              {"accepted": False, "cv_acc": 0.5, "seconds": {"total": 12.4}, "time": "measured"}]
+    same = {"updates": 9, "frames": 900, "learn_rate": 0.1, "train_loss": 1.0, "cv_loss": 1.0, "time": "measured", "disagreement": 0.0}
+    epochs = [{"epoch": 1, "accepted": True, "cv_acc": 0.6, "seconds": {"total": 10.0}, **same},
+              {"epoch": 2, "accepted": False, "cv_acc": 0.5, "seconds": {"total": 12.4}, **same}]
     (tmp_path / "dnn" / "history.jsonl").write_text("".join(json.dumps(e) + "\n" for e in epochs))
     mono, dnn = systems(tmp_path)  # networks stand last
     assert (dnn.name, dnn.wer, dnn.lmwt, dnn.wip) == ("dnn/decode_test", 6.08, 7, 1.0)

@@ -20,7 +20,7 @@ from jobs import outcome as run_outcome
 
 from pykaldist.cli import main
 from pykaldist.errors import Terminated
-from pykaldist.frames.store import FrameStore
+from pykaldist.frames.store import Extras, FrameStore, pack
 from pykaldist.io import container
 from pykaldist.nnet.objectives import OBJECTIVES
 from pykaldist.parallel.fabric.processes import SingleProcess
@@ -222,6 +222,23 @@ def test_a_model_worse_than_the_priors_is_not_passed_over(store, tmp_path, capsy
     for rate, warned in (("1e-5", True), ("0.05", False)):
         assert train(store, tmp_path / rate, "--schedule", "fixed", "--learn-rates", rate) == 0
         assert ("is still above that of the priors alone, 1.61" in capsys.readouterr().out) == warned
+
+
+@pytest.mark.parametrize(("place", "said"), [("train", "training diverged in epoch 1"),
+                                             ("dev", "the cross-validation loss is inf before training")])
+def test_an_utterance_that_makes_the_loss_infinite_is_named(make_store, tmp_path, capsys, place, said):
+    """Its target features are numbers, but not their squares. A lower rate would not help: there is no other try."""
+    for name in ("train", "dev"):
+        make_store([50] * 20, name=name, extras=["target_feats"])
+    pdfs, rng = {f"u{n}": np.zeros(50, int) for n in range(20)}, np.random.default_rng(0)
+    targets = {utt: rng.normal(size=(50, 3)).astype(np.float32) for utt in pdfs}
+    targets["u7"][20] = 1e22
+    pack(pdfs, lambda utt: rng.normal(size=(50, 4)).astype(np.float32), pdfs.get, 5, tmp_path / "store" / place,
+         extras=Extras(target_feats=targets))
+    assert train(tmp_path / "store", tmp_path / "exp", *SCHEDULES["fixed"], network=OBJECTIVE["mse"]) == 1
+    error = capsys.readouterr().err
+    assert said in error and f"store/{place}, u7: target features up to 1e+22, where those of others reach about" in error
+    assert "look at its audio and make its features again, or leave it out." in error and error.count("ERROR") == 1
 
 
 def test_it_gives_up_after_so_many_tries(store, tmp_path, capsys):

@@ -10,9 +10,10 @@ it came from and what was matched.
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,30 @@ import numpy as np
 from pykaldist.errors import UserError
 from pykaldist.hmm.gmm.model_files import read_transition_model
 from pykaldist.hmm.tree.transition_model import TransitionModel
+from pykaldist.io import provenance
 from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir
+from pykaldist.io.schema import read_json
 from pykaldist.io.tables import read_int_vectors, write_int_vectors
 
 PathLike = str | os.PathLike[str]
 
 #: what an alignment directory may hold that belongs to one alignment
 FILES = ("final.mdl", "tree", "phones.txt", "cmvn_opts", "splice_opts", "delta_opts", "final.mat", "full.mat", "final.alimdl", "num_jobs",
-         "num_pdfs", "provenance.json", "resume.npz")
+         "num_pdfs", "provenance.json", "resume.npz", provenance.FILE)
+
+
+@dataclass
+class Imported:
+    """What `provenance.json` holds: from where an alignment was imported, with which options, and what was matched."""
+
+    source: str
+    format: str
+    labels: str
+    data: str
+    lang: str
+    options: dict[str, Any]
+    report: dict[str, Any]
 
 
 class AlignmentDir:
@@ -41,6 +57,7 @@ class AlignmentDir:
 
     def __init__(self, path: PathLike) -> None:
         self.path = Path(path)
+        provenance.check(path)
         self._labels: dict[str, np.ndarray] | None = None
         self.model = read_transition_model(self.path / "final.mdl") if (self.path / "final.mdl").is_file() else None
         self.archives = archives(self.path, "ali")
@@ -64,10 +81,7 @@ class AlignmentDir:
     def provenance(self) -> dict[str, Any]:
         """The origin of an imported alignment; empty for one that was made here."""
         path = self.path / "provenance.json"
-        try:
-            return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        except ValueError as error:
-            raise UserError(f"{path} is damaged ({error}); run steps/import_ali.sh again.") from error
+        return dataclasses.asdict(read_json(path, Imported, "run steps/import_ali.sh again")) if path.is_file() else {}
 
     @property
     def labels(self) -> Mapping[str, np.ndarray]:
@@ -133,6 +147,13 @@ def write_labels(path: Path, data: DataDir, labels: Mapping[str, np.ndarray], nj
     if num_pdfs is not None:
         write_text(path / "num_pdfs", f"{num_pdfs}\n")
     write_text(path / "num_jobs", f"{nj}\n")
+
+
+def record(path: Path, made_by: str, data: DataDir | None = None) -> None:
+    """Leave in a finished directory which features it was made of, and which of its files belong together."""
+    own = [*FILES, *(found.name for found in (*archives(path, "ali"), *archives(path, "ali_pdf"), *path.glob("trans.*")))]
+    inputs = [] if data is None else provenance.of_archives(data.feats.archives())
+    provenance.record(path, made_by, inputs, [name for name in own if name not in ("resume.npz", provenance.FILE)])
 
 
 def silence_pdfs(model: TransitionModel, silence_phones: list[int]) -> np.ndarray:

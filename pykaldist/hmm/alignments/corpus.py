@@ -47,8 +47,6 @@ class Corpus:
         with Progress("reading features", len(utts), "utt") as bar:
             for utt in utts:
                 matrices.append(pipeline.apply(data, utt))
-                if not np.isfinite(matrices[-1]).all():
-                    raise UserError(f"{data.path}, {utt}: features are not finite; look at its audio, and make features and CMVN again.")
                 bar.update()
         dims = {m.shape[1] for m in matrices}
         if len(dims) > 1:

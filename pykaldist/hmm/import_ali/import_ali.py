@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from pykaldist.errors import UserError
-from pykaldist.hmm.alignments.alignment_dir import FILES, check_range, clear, silence_pdfs, write_labels
+from pykaldist.hmm.alignments.alignment_dir import FILES, Imported, check_range, clear, record, silence_pdfs, write_labels
 from pykaldist.hmm.alignments.corpus import name_some
 from pykaldist.hmm.gmm.model_files import read_transition_model, write_model, write_tree
 from pykaldist.hmm.import_ali.label_frames import MAX_TRIM, LabelConverter, Unusable, WrongLength, of_segments
@@ -31,6 +31,7 @@ from pykaldist.hmm.import_ali.sources import open_source
 from pykaldist.hmm.import_ali.sources.base import Frames, Source, SourceOptions, Times
 from pykaldist.hmm.training.experiment import check_phones
 from pykaldist.hmm.tree.transition_model import TransitionModel
+from pykaldist.io import provenance
 from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir
@@ -143,9 +144,9 @@ def import_alignments(source: str | os.PathLike[str], data_dir: str | os.PathLik
         log("WARNING: pdfs came without a model: a network can be trained on them, but decoding needs their tree and final.mdl (--model)")
     clear(exp)
     write_labels(exp, data, labels, nj, num_pdfs)
-    provenance = {"source": str(source), "format": opened.format, "labels": converter.kind, "data": str(data_dir), "lang": str(lang_dir),
-                  "options": dataclasses.asdict(options), "report": dataclasses.asdict(report)}
-    write_text(exp / "provenance.json", json.dumps(provenance, indent=1, ensure_ascii=False) + "\n")
+    imported = Imported(str(source), opened.format, converter.kind, str(data_dir), str(lang_dir), dataclasses.asdict(options),
+                        dataclasses.asdict(report))
+    write_text(exp / "provenance.json", json.dumps(dataclasses.asdict(imported), indent=1, ensure_ascii=False) + "\n")
     shutil.copyfile(lang.file("phones.txt"), exp / "phones.txt")
     if converter.states is not None:
         counts = np.bincount(np.concatenate(list(labels.values())), minlength=converter.states.model.num_transition_ids + 1)
@@ -154,6 +155,7 @@ def import_alignments(source: str | os.PathLike[str], data_dir: str | os.PathLik
         write_model(exp / "final.mdl", converter.states.model)
     elif system is not None:
         _copy_system(system, exp)
+    record(exp, "steps/import_ali.sh")
     return f"{lines[0]}{', ' + lines[1] if report.silence_share is not None else ''}"
 
 
@@ -228,7 +230,7 @@ def _silence_share(labels: dict[str, np.ndarray], model: TransitionModel | None,
 
 def _copy_system(system: Path, exp: Path) -> None:
     """Copy the files of the source's system that describe its model and features; `final.mdl` last."""
-    names = [name for name in FILES if name not in ("phones.txt", "num_jobs", "num_pdfs", "provenance.json", "final.mdl")]
+    names = [name for name in FILES if name not in ("phones.txt", "num_jobs", "num_pdfs", "provenance.json", "final.mdl", provenance.FILE)]
     for path in (*(system / name for name in names), *sorted(system.glob("trans.*")), system / "final.mdl"):
         if path.is_file():
             shutil.copyfile(path, exp / path.name)

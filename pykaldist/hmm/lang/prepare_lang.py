@@ -19,6 +19,7 @@ import kaldifst
 
 from pykaldist.errors import UserError
 from pykaldist.hmm.lang.topology import bakis_topology_text
+from pykaldist.io import dictdir, provenance
 from pykaldist.io.atomic import write_text
 from pykaldist.io.dictdir import POSITION_SUFFIXES, DictDir, Pronunciation
 from pykaldist.io.lang import EPSILON, SymbolTable
@@ -54,6 +55,7 @@ def prepare_lang(dict_dir: str | os.PathLike[str], oov: str, tmp: str | os.PathL
     disambiguated, highest = add_disambiguation(lexicon)
     highest += 1  # for the optional silence
 
+    provenance.forget(lang)
     (lang / "G.fst").unlink(missing_ok=True)  # it belongs to the words of an earlier lexicon
     disambig = [f"#{n}" for n in range(highest + 1)]
     phones = _write_phones(lang, source, disambig, options)
@@ -76,6 +78,7 @@ def prepare_lang(dict_dir: str | os.PathLike[str], oov: str, tmp: str | os.PathL
     _write_fst(lang / "L_disambig.fst", arcs + [(s, s, phones["#0"], words["#0"], 0.0) for s in passing], loop)
     for name, entries in (("lexiconp.txt", lexicon), ("lexiconp_disambig.txt", disambiguated)):
         write_text(tmp / name, "".join(f"{e.word}\t{e.probability:g}\t{' '.join(e.phones)}\n" for e in entries))
+    provenance.record(lang, "utils/prepare_lang.sh", [Path(dict_dir) / name for name in dictdir.FILES])
     return {"words": len({e.word for e in lexicon}), "pronunciations": len(lexicon), "phones": len(phones) - len(disambig) - 1}
 
 

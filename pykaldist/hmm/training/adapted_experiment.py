@@ -18,7 +18,7 @@ from pykaldist.feats.pipeline import FeaturePipeline, check_dim
 from pykaldist.feats.splice import SpliceOptions
 from pykaldist.feats.transforms import read_speaker_transforms, write_speaker_transforms
 from pykaldist.hmm.alignments.align import AlignOptions, align
-from pykaldist.hmm.alignments.alignment_dir import archives, clear, read_archives, write_labels
+from pykaldist.hmm.alignments.alignment_dir import archives, clear, read_archives, record, write_labels
 from pykaldist.hmm.alignments.corpus import Corpus
 from pykaldist.hmm.alignments.graphs import GraphCompiler
 from pykaldist.hmm.gmm.aligned_frames import AlignedFrames
@@ -39,6 +39,7 @@ from pykaldist.hmm.training.experiment import (
 )
 from pykaldist.hmm.training.lda_mllt import LdaMlltOptions, train_lda_mllt
 from pykaldist.hmm.training.sat import SatOptions, Transforms, speaker_rows, train_sat
+from pykaldist.io import provenance
 from pykaldist.io.atomic import atomic_open
 from pykaldist.io.conf import parse_conf
 from pykaldist.io.datadir import DataDir
@@ -63,7 +64,7 @@ def train_lda_mllt_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike
         with atomic_open(exp / "full.mat", "wb") as stream:
             KaldiWriter(stream).matrix(full.astype(np.float32))
         pipeline = replace(pipeline, splice=splicing, lda=matrix.astype(np.float32))
-        return finish_training(exp, lang, data, corpus, pipeline, system, nj, log, checkpoint)
+        return finish_training("steps/train_lda_mllt.sh", exp, lang, data, corpus, pipeline, system, nj, log, checkpoint)
 
 
 def train_sat_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp_dir: PathLike, max_leaves: int, totgauss: int,
@@ -93,7 +94,8 @@ def train_sat_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp
             shutil.copyfile(ali / "full.mat", exp / "full.mat")
         _write_transforms(exp, data, transforms, nj)
         write_model(exp / "final.alimdl", system.transition_model, unadapted)
-        return f"{finish_training(exp, lang, data, corpus, pipeline, system, nj, log, checkpoint)}, {len(transforms)} speakers"
+        line = finish_training("steps/train_sat.sh", exp, lang, data, corpus, pipeline, system, nj, log, checkpoint)
+        return f"{line}, {len(transforms)} speakers"
 
 
 def align_fmllr_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir: PathLike, options: AlignOptions,
@@ -106,6 +108,7 @@ def align_fmllr_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, a
     (`pre_ali.<job>.gz`), at 3 with its transforms.
     """
     data, lang, src, ali = DataDir(data_dir), LangDir(lang_dir), Path(src_dir), Path(ali_dir)
+    provenance.check(src, inputs=False)
     pipeline, engine = FeaturePipeline.from_dir(src), make_engine(device, nj)
     (model, gmm), tree = read_model(src / "final.mdl"), read_tree(src / "tree")
     unadapted = read_model(src / "final.alimdl")[1] if (src / "final.alimdl").is_file() else gmm
@@ -125,6 +128,7 @@ def align_fmllr_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, a
         else:
             transforms = _read_transforms(ali, rows)
         (ali / "final.mdl").unlink(missing_ok=True)
+        provenance.forget(ali)
         graphs = [compiler.compile(words) for words in progress(corpus.words, "compiling graphs", unit="utt")]
         with Progress("aligning", (2 if stage < 2 else 1) * len(corpus), "utt") as bar:
             if stage < 2:
@@ -147,6 +151,7 @@ def align_fmllr_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, a
                 shutil.copyfile(src / name, ali / name)
         finish(ali, lang, data, corpus, alignments, nj, log)
         write_model(ali / "final.mdl", model, gmm)
+        record(ali, "steps/align_fmllr.sh", data)
         for old in archives(ali, "pre_ali"):
             old.unlink()
     return f"log-likelihood {log_likelihood:.2f} a frame, {aligned_line(corpus, alignments)}, {len(transforms)} speakers"

@@ -19,7 +19,7 @@ import numpy as np
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline, check_dim
 from pykaldist.hmm.alignments.align import MOST_FAILED, Alignments, AlignOptions, align
-from pykaldist.hmm.alignments.alignment_dir import AlignmentDir, clear, write_labels
+from pykaldist.hmm.alignments.alignment_dir import AlignmentDir, clear, record, write_labels
 from pykaldist.hmm.alignments.corpus import Corpus, name_some
 from pykaldist.hmm.alignments.graphs import GraphCompiler
 from pykaldist.hmm.gmm.aligned_frames import AlignedFrames
@@ -29,6 +29,7 @@ from pykaldist.hmm.training.iterations import Checkpoint, State
 from pykaldist.hmm.training.mono import MonoOptions, train_mono
 from pykaldist.hmm.training.triphones import TriphoneOptions, train_triphones
 from pykaldist.hmm.tree.transition_model import TransitionModel
+from pykaldist.io import provenance
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir, SymbolTable
 from pykaldist.io.lock import locked
@@ -50,7 +51,7 @@ def train_mono_dir(data_dir: PathLike, lang_dir: PathLike, exp_dir: PathLike, op
     with locked(exp):
         checkpoint = begin(exp, stage)
         system = train_mono(corpus, lang, options, align_options, engine, log, checkpoint)
-        return finish_training(exp, lang, data, corpus, pipeline, system, nj, log, checkpoint)
+        return finish_training("steps/train_mono.sh", exp, lang, data, corpus, pipeline, system, nj, log, checkpoint)
 
 
 def train_deltas_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp_dir: PathLike, max_leaves: int, totgauss: int,
@@ -64,7 +65,7 @@ def train_deltas_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, 
         tids, old = read_start(ali, lang, corpus)
         checkpoint = begin(exp, stage)
         system = train_triphones(corpus, lang, tids, old, max_leaves, totgauss, options, align_options, engine, None, log, checkpoint)
-        return finish_training(exp, lang, data, corpus, pipeline, system, nj, log, checkpoint)
+        return finish_training("steps/train_deltas.sh", exp, lang, data, corpus, pipeline, system, nj, log, checkpoint)
 
 
 def align_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir: PathLike, options: AlignOptions, nj: int = 1,
@@ -73,6 +74,7 @@ def align_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir
     data, lang, src, ali = DataDir(data_dir), LangDir(lang_dir), Path(src_dir), Path(ali_dir)
     if src.resolve() == ali.resolve():
         raise UserError(f"{ali} is both source and target; align into another directory.")
+    provenance.check(src, inputs=False)
     pipeline, engine = FeaturePipeline.from_dir(src), make_engine(device, nj)
     (transition_model, gmm), tree = read_model(src / "final.mdl"), read_tree(src / "tree")
     check_phones(lang, src)
@@ -91,6 +93,7 @@ def align_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir
             shutil.copyfile(src / name, ali / name)
     finish(ali, lang, data, corpus, alignments, nj, log)
     write_model(ali / "final.mdl", transition_model, gmm)
+    record(ali, "steps/align_si.sh", data)
     return f"log-likelihood {log_likelihood:.2f} a frame, {aligned_line(corpus, alignments)}"
 
 
@@ -144,13 +147,14 @@ def begin(exp: Path, stage: int) -> Checkpoint:
     return checkpoint
 
 
-def finish_training(exp: Path, lang: LangDir, data: DataDir, corpus: Corpus, pipeline: FeaturePipeline, system: State, nj: int,
-                    log: Callable[[str], None], checkpoint: Checkpoint) -> str:
-    """Write the files of a training that has ended, the model last; returns a line that says what came out."""
+def finish_training(made_by: str, exp: Path, lang: LangDir, data: DataDir, corpus: Corpus, pipeline: FeaturePipeline, system: State,
+                    nj: int, log: Callable[[str], None], checkpoint: Checkpoint) -> str:
+    """Write the files of a training by the script `made_by`, the model last; returns a line that says what came out."""
     write_tree(exp / "tree", system.tree)
     pipeline.save(exp)
     finish(exp, lang, data, corpus, system.alignments, nj, log)
     write_model(exp / "final.mdl", system.transition_model, system.gmm)
+    record(exp, made_by, data)
     checkpoint.done()
     return (f"{system.gmm.num_pdfs} pdfs, {system.gmm.num_gauss} Gaussians, log-likelihood {system.log_likelihood:.2f} a frame, "
             f"{aligned_line(corpus, system.alignments)}")
@@ -161,6 +165,7 @@ def load_corpus(data: DataDir, lang: LangDir, pipeline: FeaturePipeline, nj: int
 
     Raises UserError for a number of jobs without sense.
     """
+    provenance.check(lang.path)
     if not 1 <= nj <= len(data.utterances()):
         raise UserError(f"--nj: expected a number from 1 to {len(data.utterances())}, the utterances of {data.path}; found {nj}.")
     corpus = Corpus.load(data, lang, pipeline)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import json
 import time
-import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from pykaldist.hmm.gmm.gmm import AmDiagGmm, split_targets
 from pykaldist.hmm.lang.topology import Topology
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import ContextDependency
+from pykaldist.io.archive import NUMPY_DAMAGE, reason
 from pykaldist.io.atomic import atomic_open
 from pykaldist.io.kaldi import KaldiReader, KaldiWriter
 from pykaldist.options import option
@@ -130,8 +130,10 @@ class Checkpoint:
         try:
             with np.load(self.path, allow_pickle=False) as stored:
                 kept = {name: stored[name] for name in stored.files}
-        except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-            raise UserError(f"{self.path} is damaged ({error}); {again}.") from error
+        except NUMPY_DAMAGE as error:
+            raise UserError(f"{self.path} is damaged ({reason(error)}); {again}.") from error
+        if missing := [name for name in ("iteration", "tree", "log_probs", "tids", "retried", "rng", *_GMM) if name not in kept]:
+            raise UserError(f"{self.path} is damaged or of another version: it has no {missing[0]}; {again}.")
         if (iteration := int(kept["iteration"])) != self.stage:
             raise UserError(f"--stage {self.stage}: {exp} was left before iteration {iteration}; give --stage {iteration}, or {again}.")
         if len(kept["tids"]) != len(corpus.feats):
@@ -141,10 +143,16 @@ class Checkpoint:
         model = TransitionModel.from_tree(tree, topology)
         model.log_probs = kept["log_probs"]
         rng = np.random.default_rng()
-        rng.bit_generator.state = json.loads(str(kept["rng"]))
+        try:
+            rng.bit_generator.state = json.loads(str(kept["rng"]))
+        except (ValueError, TypeError, KeyError) as error:
+            raise UserError(f"{self.path} is damaged: no state of random numbers ({reason(error)}); {again}.") from error
         prefix = "learned_"
         learned = {name.removeprefix(prefix): array for name, array in kept.items() if name.startswith(prefix)}
-        feats = adaptation.restore(learned) if adaptation else corpus.feats
+        try:
+            feats = adaptation.restore(learned) if adaptation else corpus.feats
+        except (KeyError, ValueError) as error:
+            raise UserError(f"{self.path} is of another training: its transforms do not fit ({reason(error)}); {again}.") from error
         gmm = AmDiagGmm(*(kept[name] for name in _GMM))
         if gmm.dim != feats.shape[1]:
             raise UserError(f"--stage {self.stage}: {exp} was left with features of dimension {gmm.dim}, now they have {feats.shape[1]}; "
@@ -200,6 +208,8 @@ class Training:
             state.gmm, state.feats, adapted = self.adaptation.update(iteration, state.gmm, state.feats, state.alignments.tids, model)
             note += adapted
         stats, state.log_likelihood = self.engine.accumulate(state.gmm, state.feats, state.frames)
+        if not np.isfinite(state.log_likelihood):
+            raise UserError(f"iteration {iteration}: the log-likelihood is {state.log_likelihood}{unscored(self.corpus, state)}.")
         self.log(f"iteration {iteration}: log-likelihood {state.log_likelihood:.4f} a frame, {state.frames.num_frames} frames, "
                  f"{state.gmm.num_gauss} Gaussians{note}")
         model.update(state.frames.transition_counts)
@@ -213,6 +223,16 @@ class Training:
         tids, offsets = state.alignments.tids, self.corpus.offsets
         state.alignments.failed = [utt for number, utt in enumerate(self.corpus.utts) if not tids[offsets[number]]]
         state.alignments.check(self.corpus, self.graphs)
+
+
+def unscored(corpus: Corpus, state: State) -> str:
+    """The first utterance that the model cannot score, in words, and what to do about it."""
+    for number, utt in enumerate(corpus.utts):
+        feats = state.feats[corpus.offsets[number]:corpus.offsets[number + 1]]
+        if not np.isfinite(state.gmm.loglikes(feats)).all():
+            return (f": the model has no finite score of utterance {utt}, whose features reach {np.abs(feats).max():.3g}; look at its "
+                    "audio, and make its features again, or leave it out")
+    return ", though every utterance can be scored; make the features and the first alignment again"
 
 
 def iterations(name: str, text: str) -> set[int]:

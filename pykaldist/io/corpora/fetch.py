@@ -1,8 +1,8 @@
 """Fetching public corpora: archives (tarballs, Debian packages) and git repositories, checked, without root.
 
 What is fetched appears whole under its name or not at all. A download that broke off is kept, in `.fetch-<name>` beside the target, and
-goes on there when the fetch is made again. A folder that a fetch has made has a file `.fetched` with the checksums of what is in it; a
-folder without one is the user's, and is never replaced.
+goes on there when the fetch is made again. A folder that a fetch has made has a file `.fetched` with the checksums of what was fetched, and
+the size of every file that came of it. A folder without one, or with anything that it does not list, is the user's, and never replaced.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pykaldist.progress import Progress
 TIMEOUT_S = 60
 POLL_S = 0.05
 BLOCK = 1 << 18
-MARK = ".fetched"
+MARK, APT = ".fetched", "apt"
 BREAKS = 5
 """A download may break off so many times without a byte more before it is given up."""
 
@@ -73,19 +73,41 @@ def _sha256(path: Path) -> str:
 
 
 def _refuse_foreign(target: Path) -> None:
-    """Raise UserError where `target` is there and no fetch has made it."""
-    if target.is_symlink() or (target.exists() and not (target / MARK).is_file() and not (target.is_dir() and not any(target.iterdir()))):
-        raise UserError(f"{target} is there already, and no fetch has made it, so it is left as it is; it lacks what was looked for. "
-                        "Move it away, or name the corpus's folder with --corpus.")
+    """Raise UserError where `target` is there, or has something in it, that no fetch has made."""
+    if not target.is_symlink() and (not target.exists() or (target.is_dir() and not any(target.iterdir()))):
+        return
+    what = str(target)
+    if not target.is_symlink() and (target / MARK).is_file():
+        listed = set((target / MARK).read_text(encoding="utf-8", errors="replace").splitlines())
+        foreign = next((line for line in _listing(target) if line not in listed), None)
+        if foreign is None:
+            return
+        what = str(target / foreign.partition("  ")[2])
+    raise UserError(f"{what} is there already, and no fetch has made it, so it is left as it is; {target} lacks what was looked for. "
+                    "Move it away, or name the corpus's folder with --corpus.")
+
+
+def _listing(folder: Path) -> list[str]:
+    """A line for every file below a folder, its size and its name, without what git keeps for itself; a link has the size `link`."""
+    found = []
+    for root, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not (name == ".git" and root == str(folder))]
+        for path in (Path(root, name) for name in (*names, *folders)):
+            if path.is_symlink() or not path.is_dir():
+                found.append(f"{'link' if path.is_symlink() else path.stat().st_size}  {path.relative_to(folder)}")
+    return sorted(line for line in found if not line.endswith(f"  {MARK}"))
 
 
 def _install(made: Path, target: Path, contents: str) -> None:
-    """Move a finished folder to its name, in the place of one fetched before."""
-    write_text(made / MARK, contents)
+    """Move a finished folder to its name, in the place of one fetched before, which is removed when the new one stands there."""
+    write_text(made / MARK, contents + "".join(f"{line}\n" for line in _listing(made)))
     _refuse_foreign(target)
+    before = made.with_name("before")
     if target.exists():
-        shutil.rmtree(target)
+        os.replace(target, before)
     os.replace(made, target)
+    if before.exists():
+        shutil.rmtree(before)
 
 
 def fetch_archives(archives: Sequence[Archive], target: str | os.PathLike[str]) -> None:
@@ -96,6 +118,8 @@ def fetch_archives(archives: Sequence[Archive], target: str | os.PathLike[str]) 
     target = Path(target).absolute()
     _refuse_foreign(target)
     downloads = target.parent / f".fetch-{target.name}"
+    if downloads.is_symlink():
+        raise UserError(f"{downloads} is a link, where downloads are to be kept; remove it.")
     downloads.mkdir(parents=True, exist_ok=True)
     files = [_download(archive, downloads) for archive in archives]
     with tempfile.TemporaryDirectory(dir=downloads, prefix="unpack-") as temporary:
@@ -104,11 +128,17 @@ def fetch_archives(archives: Sequence[Archive], target: str | os.PathLike[str]) 
             (made / archive.into).mkdir(parents=True, exist_ok=True)
             try:
                 unpack(file, made / archive.into)
+                if not any(path.is_file() for path in (made / archive.into).rglob("*")):
+                    raise UnsoundArchive("it has no files")
             except UnsoundArchive as error:
                 file.unlink()
                 raise Unreachable(f"{archive.name} of {archive.urls[0]} is no sound archive ({error})") from error
         _install(made, target, "".join(f"{_sha256(file)}  {file.name}\n" for file in files))
-    shutil.rmtree(downloads)
+    for file in files:
+        file.unlink()
+    shutil.rmtree(downloads / APT, ignore_errors=True)
+    with contextlib.suppress(OSError):  # what else is there, parts of other downloads or somebody's files, is left
+        downloads.rmdir()
 
 
 def _download(archive: Archive, folder: Path) -> Path:
@@ -124,8 +154,10 @@ def _download(archive: Archive, folder: Path) -> Path:
 
 def _download_from(url: str, archive: Archive, folder: Path) -> Path:
     path, part = folder / archive.name, folder / f"{archive.name}.part"
-    if path.is_file():
-        return path  # checked before it got this name
+    if path.is_file():  # of an earlier run, and perhaps damaged since
+        if not _wrong(path, archive):
+            return path
+        path.unlink()
     resumed = part.is_file() and part.stat().st_size > 0
     address = _address(url, folder)
     _say(f"fetching {url}" + (f", from {part.stat().st_size} bytes on" if resumed else "") + " ...")
@@ -148,7 +180,7 @@ def _address(url: str, folder: Path) -> str:
     if not url.startswith(SCHEME):
         return url
     try:
-        return package_url(url.removeprefix(SCHEME), folder / "apt")
+        return package_url(url.removeprefix(SCHEME), folder / APT)
     except NoPackageError as error:
         raise Unreachable(f"{url} cannot be found ({error})") from error
 

@@ -10,26 +10,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import types
-import typing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pykaldist.errors import UserError
 from pykaldist.io.atomic import write_text
+from pykaldist.io.schema import read_json, require
 
 SHIPPED = Path(__file__).parent
 FLOAT32 = 4  # bytes of a value in an exchange
-
-
-class _Bad(UserError):
-    """A value that does not fit. Its place in the file is put in front while the exception is raised again."""
-
-
-def _require(good: bool, name: str, value: Any, expected: str) -> None:
-    if not good:
-        raise _Bad(f"{name} is {value}, expected {expected}")
 
 
 @dataclass(frozen=True)
@@ -48,9 +38,9 @@ class Workload:
 
     def __post_init__(self) -> None:
         for name in ("parameters", "minibatch_size", "frames"):
-            _require(getattr(self, name) >= 1, name, getattr(self, name), "a positive number")
-        _require(self.cv_frames >= 0, "cv_frames", self.cv_frames, "0 or more")
-        _require(1.0 <= self.largest_shard < math.inf, "largest_shard", self.largest_shard, "1 or more")
+            require(getattr(self, name) >= 1, name, getattr(self, name), "a positive number")
+        require(self.cv_frames >= 0, "cv_frames", self.cv_frames, "0 or more")
+        require(1.0 <= self.largest_shard < math.inf, "largest_shard", self.largest_shard, "1 or more")
 
     @property
     def bytes(self) -> int:
@@ -74,16 +64,16 @@ class Compute:
     server_seconds: float = 0.0  # in which a parameter server applies an update
 
     def __post_init__(self) -> None:
-        _require(0.0 < self.minibatch_seconds < math.inf, "minibatch_seconds", self.minibatch_seconds, "a positive number")
+        require(0.0 < self.minibatch_seconds < math.inf, "minibatch_seconds", self.minibatch_seconds, "a positive number")
         alone = self.single_minibatch_seconds
-        _require(alone is None or 0.0 < alone < math.inf, "single_minibatch_seconds", alone, "a positive number")
+        require(alone is None or 0.0 < alone < math.inf, "single_minibatch_seconds", alone, "a positive number")
         for name in ("spread", "load_seconds", "score_seconds", "epoch_seconds", "server_seconds"):
             value = getattr(self, name)
-            _require(0.0 <= value < math.inf, name, value, "0 or more")
+            require(0.0 <= value < math.inf, name, value, "0 or more")
         memory = self.memory_bandwidth
-        _require(memory is None or 0.0 < memory < math.inf, "memory_bandwidth", memory, "a positive number of bytes a second")
+        require(memory is None or 0.0 < memory < math.inf, "memory_bandwidth", memory, "a positive number of bytes a second")
         for what, bandwidth in self.work_bandwidth.items():
-            _require(0.0 < bandwidth < math.inf, f"work_bandwidth.{what}", bandwidth, "a positive number of bytes a second")
+            require(0.0 < bandwidth < math.inf, f"work_bandwidth.{what}", bandwidth, "a positive number of bytes a second")
 
     @property
     def alone(self) -> float:
@@ -99,8 +89,8 @@ class Link:
     latency: float = 0.0  # seconds a message
 
     def __post_init__(self) -> None:
-        _require(0.0 < self.bandwidth < math.inf, "bandwidth", self.bandwidth, "a positive number of bytes a second")
-        _require(0.0 <= self.latency < math.inf, "latency", self.latency, "0 or more seconds")
+        require(0.0 < self.bandwidth < math.inf, "bandwidth", self.bandwidth, "a positive number of bytes a second")
+        require(0.0 <= self.latency < math.inf, "latency", self.latency, "0 or more seconds")
 
 
 @dataclass(frozen=True)
@@ -111,10 +101,10 @@ class Allreduce:
     seconds: dict[str, float]
 
     def __post_init__(self) -> None:
-        _require(self.bytes >= 1, "bytes", self.bytes, "a positive number")
+        require(self.bytes >= 1, "bytes", self.bytes, "a positive number")
         for workers, seconds in self.seconds.items():
-            _require(workers.isdigit() and int(workers) > 1, "a key of seconds", repr(workers), "a number of workers above 1")
-            _require(0.0 < seconds < math.inf, f"seconds.{workers}", seconds, "a positive number")
+            require(workers.isdigit() and int(workers) > 1, "a key of seconds", repr(workers), "a number of workers above 1")
+            require(0.0 < seconds < math.inf, f"seconds.{workers}", seconds, "a positive number")
 
 
 @dataclass(frozen=True)
@@ -126,9 +116,9 @@ class Pause:
     seconds: float
 
     def __post_init__(self) -> None:
-        _require(self.worker >= 0, "worker", self.worker, "the number of a worker, from 0")
-        _require(0.0 <= self.at < math.inf, "at", self.at, "0 or more seconds")
-        _require(0.0 < self.seconds < math.inf, "seconds", self.seconds, "a positive number")
+        require(self.worker >= 0, "worker", self.worker, "the number of a worker, from 0")
+        require(0.0 <= self.at < math.inf, "at", self.at, "0 or more seconds")
+        require(0.0 < self.seconds < math.inf, "seconds", self.seconds, "a positive number")
 
 
 @dataclass(frozen=True)
@@ -139,8 +129,8 @@ class Failure:
     at: float
 
     def __post_init__(self) -> None:
-        _require(self.worker >= 0, "worker", self.worker, "the number of a worker, from 0")
-        _require(0.0 <= self.at < math.inf, "at", self.at, "0 or more seconds")
+        require(self.worker >= 0, "worker", self.worker, "the number of a worker, from 0")
+        require(0.0 <= self.at < math.inf, "at", self.at, "0 or more seconds")
 
 
 @dataclass(frozen=True)
@@ -168,16 +158,16 @@ class Cluster:
 
     def __post_init__(self) -> None:
         for name in ("nodes", "devices"):
-            _require(getattr(self, name) >= 1, name, getattr(self, name), "a positive number")
-        _require(self.between is not None or self.nodes == 1, "between", "missing", f"the link between the {self.nodes} nodes")
+            require(getattr(self, name) >= 1, name, getattr(self, name), "a positive number")
+        require(self.between is not None or self.nodes == 1, "between", "missing", f"the link between the {self.nodes} nodes")
         for worker, factor in self.slow.items():
-            _require(worker.isdigit(), "a key of slow", repr(worker), "the number of a worker, from 0")
-            _require(0.0 < factor < math.inf, f"slow.{worker}", factor, "a positive factor")
+            require(worker.isdigit(), "a key of slow", repr(worker), "the number of a worker, from 0")
+            require(0.0 < factor < math.inf, f"slow.{worker}", factor, "a positive factor")
         for place in self.sources:
             part: Any = self
             for step in place.split("."):
                 part = getattr(part, step, None)
-            _require(part is not None, f"sources.{place}", "about nothing", "a place in the file that has a value")
+            require(part is not None, f"sources.{place}", "about nothing", "a place in the file that has a value")
 
     @property
     def workers(self) -> int:
@@ -208,12 +198,7 @@ class Cluster:
             path = SHIPPED / f"{path}.json"
         if not path.is_file():
             raise UserError(f"--cluster {path}: there is no such file, and the clusters known by name are {', '.join(shipped())}.")
-        try:
-            return _build(cls, json.loads(path.read_text(encoding="utf-8")), "")
-        except (ValueError, RecursionError) as error:  # of JSON or UTF-8
-            raise UserError(f"{path} is not JSON: {error}.") from error
-        except _Bad as error:
-            raise UserError(f"{path}, a cluster file: {error}.") from error
+        return read_json(path, cls, "correct the cluster file")
 
     def as_json(self) -> dict[str, Any]:
         """What a cluster file holds."""
@@ -233,44 +218,3 @@ def _without_empty(part: dict[str, Any]) -> dict[str, Any]:
     """A dictionary without what is None or empty, and with lists in place of tuples."""
     return {k: _without_empty(v) if isinstance(v, dict) else list(v) if isinstance(v, tuple) else v
             for k, v in part.items() if v not in (None, (), {})}
-
-
-def _build(cls: type, found: Any, place: str) -> Any:
-    """Make a dataclass from parsed JSON. `place` is where this stands in the file."""
-    _require(isinstance(found, dict), place or "the file", type(found).__name__, "an object with " + ", ".join(
-        f.name for f in dataclasses.fields(cls)))
-    hints, fields = typing.get_type_hints(cls), {f.name: f for f in dataclasses.fields(cls)}
-    for key in found:
-        _require(key in fields, place + key, "unknown", f"one of {', '.join(fields)}")
-    needed = [n for n, f in fields.items() if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING]
-    for name in needed:
-        _require(name in found, place + name, "missing", "a value")
-    values = {name: _value(hints[name], value, place + name) for name, value in found.items()}
-    try:
-        return cls(**values)
-    except _Bad as error:
-        raise _Bad(f"{place}{error}") from None
-
-
-def _value(hint: Any, value: Any, place: str) -> Any:
-    """`value` as the type of a field. Raises an error that says what is expected."""
-    if isinstance(hint, types.UnionType):
-        if value is None:
-            return None
-        hint = next(h for h in typing.get_args(hint) if h is not type(None))
-    if dataclasses.is_dataclass(hint):
-        return _build(typing.cast(type, hint), value, place + ".")
-    if typing.get_origin(hint) is dict:
-        _require(isinstance(value, dict), place, repr(value), "an object")
-        return {key: _value(typing.get_args(hint)[1], one, f"{place}.{key}") for key, one in value.items()}
-    if typing.get_origin(hint) is tuple:
-        _require(isinstance(value, list), place, repr(value), "a list")
-        return tuple(_value(typing.get_args(hint)[0], one, f"{place}.{i}") for i, one in enumerate(value))
-    kinds: dict[Any, tuple[Any, str]] = {int: (int, "a whole number"), float: ((int, float), "a number"), bool: (bool, "true or false"),
-                                         str: (str, "text")}
-    kind, expected = kinds[hint]
-    _require(isinstance(value, kind) and (hint is bool or not isinstance(value, bool)), place, repr(value), expected)
-    try:
-        return hint(value)
-    except OverflowError:
-        raise _Bad(f"{place} is out of range, expected {expected}") from None

@@ -15,6 +15,7 @@ The launcher asks for an early end by the file <exp>/.ranks/stop, which reaches 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import random
@@ -24,12 +25,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
 import pykaldist
+from pykaldist.errors import UserError
 from pykaldist.io.atomic import write_text
+from pykaldist.io.schema import read_json
 from pykaldist.parallel.fabric.processes import Processes
 from pykaldist.parallel.launch.supervisor import FOLDER
 
@@ -81,12 +85,24 @@ def activity(frame: FrameType | None) -> str:
     return f"computing (pykaldist/{file}:{line})" if file else "computing"
 
 
+@dataclass
+class Record:
+    """What a process writes of itself: the job's number, where it runs, how often it wrote, its progress, and what it does."""
+
+    job: int
+    host: str
+    pid: int
+    beat: int
+    progress: int
+    state: str
+
+
 def read_records(folder: Path) -> dict[int, dict[str, Any]]:
-    """The records in <exp>/.ranks, by process. Records that cannot be read are left out."""
+    """The records in <exp>/.ranks, by process. Records that cannot be read, or do not fit, are left out."""
     found = {}
     for path in folder.glob("[0-9]*"):
-        with contextlib.suppress(OSError, ValueError):
-            found[int(path.name)] = json.loads(path.read_text(encoding="utf-8"))
+        with contextlib.suppress(OSError, ValueError, UserError):
+            found[int(path.name)] = dataclasses.asdict(read_json(path, Record, "its process writes it again"))
     return found
 
 

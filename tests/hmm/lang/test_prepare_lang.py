@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
 from pykaldist.hmm.lang.prepare_lang import LangOptions, add_disambiguation, prepare_lang
+from pykaldist.io import provenance
 from pykaldist.io.dictdir import Pronunciation
 from pykaldist.io.lang import LangDir
 
@@ -33,7 +34,7 @@ def test_golden_lang(golden: Path, tmp_path: Path) -> None:
     count = prepare_lang(golden / "an4_kaldi/dict", "<UNK>", tmp_path / "tmp", tmp_path / "lang", LangOptions())
     assert count == {"words": 103, "pronunciations": 132, "phones": 142}
     names = {str(p.relative_to(expected)) for p in expected.rglob("*") if p.is_file()} - {"G.fst"}
-    assert {str(p.relative_to(tmp_path / "lang")) for p in (tmp_path / "lang").rglob("*") if p.is_file()} == names
+    assert {str(p.relative_to(tmp_path / "lang")) for p in (tmp_path / "lang").rglob("*") if p.is_file()} == {*names, provenance.FILE}
     for name in names - FST_FILES:
         assert (tmp_path / "lang" / name).read_bytes() == (expected / name).read_bytes(), name
     for name in ("L.fst", "L_disambig.fst"):

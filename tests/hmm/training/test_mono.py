@@ -70,7 +70,7 @@ def test_directories(toy_data: DataDir, toy_lang: LangDir, tmp_path: Path) -> No
     train_mono_dir(toy_data.path, toy_lang.path, tmp_path / "mono", SHORT, AlignOptions(), delta_opts="--delta-order=1", nj=2,
                    log=lines.append)
     assert {p.name for p in (tmp_path / "mono").iterdir()} - {".lock"} == {"final.mdl", "tree", "ali.1.gz", "ali.2.gz", "num_jobs",
-                                                               "cmvn_opts", "delta_opts", "phones.txt"}
+                                                               "cmvn_opts", "delta_opts", "phones.txt", "inputs.json"}
     model, gmm = read_model(tmp_path / "mono/final.mdl")
     assert gmm.dim == 12 and read_tree(tmp_path / "mono/tree").num_pdfs == model.num_pdfs
     made = {}
@@ -84,6 +84,9 @@ def test_directories(toy_data: DataDir, toy_lang: LangDir, tmp_path: Path) -> No
     with pytest.raises(UserError, match="both source and target"):
         align_dir(toy_data.path, toy_lang.path, tmp_path / "mono", tmp_path / "mono", AlignOptions())
     (tmp_path / "mono/delta_opts").write_text("--delta-order=0\n")
+    with pytest.raises(UserError, match=r"mono/delta_opts has changed since steps/train_mono\.sh made .*mono; run"):
+        align_dir(toy_data.path, toy_lang.path, tmp_path / "mono", tmp_path / "ali", AlignOptions())
+    (tmp_path / "mono/inputs.json").unlink()  # it is meant
     with pytest.raises(UserError, match=r"data: the model .*mono/final\.mdl expects features of dimension 12, found 6; make them as"):
         align_dir(toy_data.path, toy_lang.path, tmp_path / "mono", tmp_path / "ali", AlignOptions())
     assert (tmp_path / "ali/final.mdl").exists()  # the older alignment

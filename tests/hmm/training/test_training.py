@@ -20,6 +20,7 @@ from pykaldist.hmm.training.sat import SatOptions
 from pykaldist.hmm.training.triphones import TriphoneOptions
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir
+from pykaldist.io.tables import MatrixWriter
 
 SHORT = {"num_iters": 6, "max_iter_inc": 4, "realign_iters": "3 5"}
 ALIGN, FMLLR = AlignOptions(), FmllrOptions(fmllr_min_count=50)
@@ -70,7 +71,8 @@ def test_going_on(kind: str, mono: Path, toy_data: DataDir, toy_lang: LangDir, t
     lines: list[str] = []
     train(tmp_path / "parts", lines.append, 5)
     assert [line.split(":")[0] for line in lines if line.startswith("iteration ")] == ["iteration 5"]
-    whole, parts = ({p.name: p.read_bytes() for p in (tmp_path / name).iterdir() if p.name != ".lock"} for name in ("whole", "parts"))
+    whole, parts = ({p.name: p.read_bytes() for p in (tmp_path / name).iterdir() if p.name not in (".lock", "inputs.json")}
+                    for name in ("whole", "parts"))
     assert whole == parts and "resume.npz" not in parts
     with pytest.raises(UserError, match=r"--stage 5: .*parts has no training to go on with"):
         train(tmp_path / "parts", quiet, 5)
@@ -102,6 +104,23 @@ def test_what_does_not_fit(mono: Path, toy_data: DataDir, toy_lang: LangDir, tmp
     (exp / "resume.npz").write_bytes(kept[:3000])
     with pytest.raises(UserError, match=r"resume\.npz is damaged"):
         train(stage=2)
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+def test_an_utterance_that_no_model_can_score_is_named(toy_data: DataDir, toy_lang: LangDir, tmp_path: Path) -> None:
+    utt = toy_data.utterances()[3]
+    with MatrixWriter(tmp_path / "x.ark", toy_data.path / "feats.scp") as writer:
+        for name, matrix in dict(toy_data.feats.items()).items():
+            writer.write(name, matrix * 1e20 if name == utt else matrix)
+    with pytest.raises(UserError, match=rf"iteration \d+: the log-likelihood is .*: the model has no finite score of utterance {utt},"):
+        train_mono_dir(toy_data.path, toy_lang.path, tmp_path / "mono", MonoOptions(num_iters=5, totgauss=40), ALIGN,
+                       "--norm-means=false", log=quiet)
+
+
+def test_a_checkpoint_of_another_kind_is_a_sentence(mono: Path, toy_data: DataDir, toy_lang: LangDir, tmp_path: Path) -> None:
+    np.savez(tmp_path / "resume.npz", iteration=2)
+    with pytest.raises(UserError, match=r"resume\.npz is damaged or of another version: it has no tree; leave --stage out to begin again"):
+        train_deltas_dir(toy_data.path, toy_lang.path, mono, tmp_path, 40, 60, TriphoneOptions(**SHORT), ALIGN, log=quiet, stage=2)
 
 
 def test_checkpoints_take_their_time(toy_data: DataDir, toy_lang: LangDir, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import http.server
 import io
 import lzma
+import shutil
 import subprocess
 import tarfile
 import threading
@@ -165,7 +166,8 @@ def test_other_size_other_address_and_no_checksum(server: Server, tmp_path: Path
 
 
 @pytest.mark.parametrize(("name", "content"), [("cut.tar.gz", tarball({"x": NOISE})[:200]), ("page.tar.gz", b"<html>no such file</html>"),
-                                               ("cut.deb", deb({"x": NOISE})[:-200]), ("empty.deb", deb({})[:128])])
+                                               ("cut.deb", deb({"x": NOISE})[:-200]), ("empty.deb", deb({})[:128]),
+                                               ("empty.tar.gz", tarball({}))])
 def test_no_sound_archive_leaves_nothing(server: Server, tmp_path: Path, name: str, content: bytes) -> None:
     with pytest.raises(Unreachable, match="no sound archive"):
         fetch_archives([archive(server, name, content)], tmp_path / "corpus")
@@ -251,3 +253,45 @@ def test_a_package_of_another_version_or_without_apt(server: Server, tmp_path: P
     with pytest.raises(Unreachable, match="there is no apt-get"):
         fetch_archives([Archive(("apt:x",), one.size, one.sha256)], tmp_path / "corpus")
     assert not (tmp_path / "corpus").exists()
+
+
+def test_what_was_added_to_a_fetched_folder_is_left_alone(server: Server, tmp_path: Path) -> None:
+    one, target = archive(server, "a.tar", tarball({"sub/x": NOISE, "y": b"y"}, "w:")), tmp_path / "corpus"
+    for change in (lambda: (target / "sub/notes").write_text("mine"), lambda: (target / "sub/link").symlink_to("/"),
+                   lambda: (target / "y").write_text("edited")):
+        fetch_archives([one], target)
+        change()
+        before = made(target)
+        with pytest.raises(UserError, match=r"corpus/(sub/notes|sub/link|y) is there already, and no fetch has made it, so it is left"):
+            fetch_archives([one], target)
+        assert made(target) == before
+        shutil.rmtree(target)
+    fetch_archives([one], target)
+    (target / "y").unlink()  # that something is missing is why one fetches again
+    fetch_archives([one], target)
+    assert made(target) == {"sub/x": NOISE, "y": b"y"}
+
+
+def test_the_folder_of_downloads_is_nobody_elses(server: Server, tmp_path: Path) -> None:
+    one, mine = archive(server, "a.tar", tarball({"x": NOISE}, "w:")), tmp_path / "mine"
+    mine.mkdir()
+    (tmp_path / ".fetch-corpus").symlink_to(mine)
+    with pytest.raises(UserError, match=r"\.fetch-corpus is a link, where downloads are to be kept; remove it"):
+        fetch_archives([one], tmp_path / "corpus")
+    (tmp_path / ".fetch-corpus").unlink()
+    (tmp_path / ".fetch-corpus").mkdir()
+    (tmp_path / ".fetch-corpus/thesis").write_text("ten years")
+    fetch_archives([one], tmp_path / "corpus")
+    assert (tmp_path / ".fetch-corpus/thesis").read_text() == "ten years" and not list(mine.iterdir())
+
+
+def test_a_kept_download_that_was_damaged_since_is_fetched_again(server: Server, tmp_path: Path) -> None:
+    whole, one = archive(server, "whole.tar", tarball({"w": b"w"}, "w:")), archive(server, "a.tar", tarball({"x": NOISE}, "w:"))
+    server.breaks_after = [len(server.files["whole.tar"])] + [0] * (fetch.BREAKS + 1)
+    with pytest.raises(Unreachable):
+        fetch_archives([whole, one], tmp_path / "corpus")
+    kept = tmp_path / ".fetch-corpus/whole.tar"
+    kept.write_bytes(kept.read_bytes()[:-1] + b"!")
+    server.breaks_after = []
+    fetch_archives([whole, one], tmp_path / "corpus")
+    assert made(tmp_path / "corpus") == {"w": b"w", "x": NOISE}
