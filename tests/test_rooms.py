@@ -18,7 +18,7 @@ FOLDERS = {
 FOLDERS_OF_ROOMS = [(room, folder) for room, folders in FOLDERS.items() for folder in folders]
 MOST_FILES = 13  # of a folder, __init__.py among them
 GROUND = {"deterministic", "devices", "errors", "kernels", "options", "progress", "scheduling", "environment", "setup_venv", "jobs",
-          "__init__", "__main__"}
+          "interrupts", "__init__", "__main__"}
 PACKAGE = Path(__file__).resolve().parent.parent / "pykaldist"
 
 
