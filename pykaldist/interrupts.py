@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
-    from _typeshed import UnraisableHookArgs
+    from sys import UnraisableHookArgs
 
 
 def line(verb: str) -> str:
