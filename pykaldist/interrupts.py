@@ -16,9 +16,8 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import FrameType, TracebackType
-
     from sys import UnraisableHookArgs
+    from types import FrameType, TracebackType
 
 
 def line(verb: str) -> str:

@@ -179,7 +179,8 @@ def test_what_is_deaf_is_killed(start):
 
 def test_a_job_knows_who_has_started_it(start, tmp_path):
     """The scripts above it, the outermost first; and their `wait` does not wait for a guard."""
-    recipe = start(f"echo ${STARTED_BY} > marks", "-c", '. ./path.sh; set -- x; nj=1; . parse_options.sh; run.sh x.log bash -c "$WORK"; wait')
+    script = '. ./path.sh; set -- x; nj=1; . parse_options.sh; run.sh x.log bash -c "$WORK"; wait'
+    recipe = start(f"echo ${STARTED_BY} > marks", "-c", script)
     assert recipe.ended()[0] == 0
     marks = (tmp_path / "marks").read_text().strip().split(":")
     assert len(marks) == 2 and marks[0].startswith(f"{recipe.process.pid}-") and re.fullmatch(r"\d+-\d+", marks[1])
