@@ -18,6 +18,7 @@ from __future__ import annotations
 import itertools
 import os
 import platform
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -69,6 +70,7 @@ def start(argv: Sequence[str] = ()) -> None:
     for name in UNSET:
         os.environ.pop(name, None)
     if os.environ.pop("GLIBC_TUNABLES", None) is not None:  # read when a process begins
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until interrupts.py lets it through
         os.execv(sys.executable, sys.orig_argv)
 
 

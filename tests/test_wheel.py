@@ -48,7 +48,7 @@ def test_it_has_every_file_of_the_library(root, installed):
 
 def test_the_command_finds_its_data(installed, tmp_path):
     (entry,) = installed.glob("pykaldist-*.dist-info/entry_points.txt")
-    assert "pykaldist = pykaldist.cli:main" in entry.read_text()
+    assert "pykaldist = pykaldist.__main__:entry" in entry.read_text()
     program = "import sys, pykaldist.cli; print(pykaldist.__file__); sys.exit(pykaldist.cli.main())"
     words = ("simulate", "--ngpus", "1", "--clusters", "k20-infiniband")
     out = run(installed, tmp_path, sys.executable, "-c", program, *words)

@@ -40,4 +40,4 @@ while true; do
 done
 [ "${deterministic:-false}" = false ] || export PYKALDIST_DETERMINISTIC=true
 unset __option __name __value __kind __form
-[ $# = 0 ] || . say_what.sh  # without arguments most scripts print their usage
+[ $# = 0 ] || { . say_what.sh; . guard.sh; }  # without arguments most scripts print their usage

@@ -49,6 +49,8 @@ fi
 exec 9> "$root/.venv.lock" || die "cannot write in $root; clone the project where you may write."
 if command -v flock >/dev/null; then flock 9; fi
 ready && exit 0
+PYKALDIST_ROOT=$root
+. "$root/utils/shared/guard.sh"  # an installer does not go on where the script that needs it has been ended
 echo "setup_venv.sh: making $root/.venv with $("$python" -V 2>&1) (once; about two minutes) ..." >&2
 PYTHONPATH="$root" "$python" -m pykaldist.setup_venv "$want" "$named" || exit 1
 echo "setup_venv.sh: .venv is ready" >&2

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from pykaldist import __version__, deterministic, scheduling
+from pykaldist import __version__, deterministic, interrupts, scheduling
 from pykaldist.errors import Terminated, UserError, out_of_memory_sentence
 
 _HERE = Path(__file__).parent
@@ -69,6 +69,10 @@ def _terminated(signum: int, frame: object) -> None:
     raise Terminated
 
 
+def _hung_up(signum: int, frame: object) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)  # a terminal that is closed is to a verb as SIGTERM, which trainings and launchers handle
+
+
 def main(argv: list[str] | None = None, told: bool = False) -> int:
     """Run a verb; returns the exit status. `told`: the first line of the verb's help has been printed."""
     argv = sys.argv[1:] if argv is None else argv
@@ -98,8 +102,11 @@ def main(argv: list[str] | None = None, told: bool = False) -> int:
     module.add_arguments(parser)
     args = parser.parse_args(argv[1:], argparse.Namespace(argv=argv))
     signal.signal(signal.SIGTERM, _terminated)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # by nohup
+        signal.signal(signal.SIGHUP, _hung_up)
     try:
-        return int(module.run(args) or 0)
+        with interrupts.Working():
+            return int(module.run(args) or 0)
     except UserError as error:
         message = str(error)
     except Terminated:
@@ -110,7 +117,7 @@ def main(argv: list[str] | None = None, told: bool = False) -> int:
     except MemoryError:
         message = "out of memory; use fewer jobs (--nj) or a machine with more."
     except KeyboardInterrupt:
-        print(f"pykaldist {verb}: interrupted; run the same command again to go on.", file=sys.stderr)
+        print(interrupts.line(verb), end="", file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

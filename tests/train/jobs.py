@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -118,6 +119,13 @@ def listening(pid: int) -> set[tuple[str, int]]:
                 words = [bytes.fromhex(address[k : k + 8])[::-1] for k in range(0, len(address), 8)]  # each in the machine's order
                 found.add((socket.inet_ntop(family, b"".join(words)), int(port, 16)))
     return found
+
+
+def send_garbage(places: set[tuple[str, int]], count: int) -> None:
+    """So many connections to these addresses and ports by turns, with what is no message of anybody."""
+    for number in range(count):
+        with socket.create_connection(sorted(places)[number % len(places)]) as stranger, contextlib.suppress(OSError):
+            stranger.sendall((b"GET / HTTP/1.0\r\n\r\n", bytes(range(256)) * 4, b"")[number % 3])
 
 
 def outcome(exp: Path) -> tuple[torch.Tensor, list[dict[str, object]]]:

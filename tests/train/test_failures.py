@@ -12,7 +12,22 @@ import time
 from pathlib import Path
 
 import pytest
-from jobs import EPOCHS, HERE, JOB, OPTIONS, PATIENCE_S, Run, alive, assert_same, complaints, epochs_done, in_a_recipe, wait_for_epochs
+from jobs import (
+    EPOCHS,
+    HERE,
+    JOB,
+    OPTIONS,
+    PATIENCE_S,
+    Run,
+    alive,
+    assert_same,
+    complaints,
+    epochs_done,
+    in_a_recipe,
+    listening,
+    send_garbage,
+    wait_for_epochs,
+)
 
 from pykaldist.cli import main
 from pykaldist.parallel.launch.watch import read_records
@@ -55,6 +70,27 @@ def test_a_killed_process(store, tmp_path, reference, fabric):
     status, out, _ = Run(store, tmp_path / "exp", "--fabric", fabric).end()
     assert status == 0 and "resuming at epoch" in out
     assert_same(tmp_path / "exp", reference)
+
+
+@pytest.mark.slow
+def test_ten_thousand_strangers_change_no_bit(store, tmp_path):
+    """Garbage to whatever listens of a job over gloo on one machine, which is on the loopback; over MPI nothing listens."""
+    rates = ["--schedule", "fixed", "--learn-rates", ",".join(["0.0005"] * 300)]
+    assert Run(store, tmp_path / "alone", *rates).end()[0] == 0
+    over_mpi = Run(store, tmp_path / "mpi", *rates)
+    over_mpi.wait_for(1)
+    assert listening(over_mpi.process.pid) == set()
+    over_mpi.process.terminate()
+    assert over_mpi.end()[0] == 143
+    run = Run(store, tmp_path / "exp", *rates, "--fabric", "gloo")
+    run.wait_for(1)
+    places = listening(run.process.pid)
+    assert places and {address for address, _ in places} == {"127.0.0.1"}, places
+    send_garbage(places, 10_000)
+    assert epochs_done(tmp_path / "exp") < 300
+    status, _, err = run.end()
+    assert (status, err) == (0, "")
+    assert_same(tmp_path / "exp", tmp_path / "alone")
 
 
 @pytest.mark.slow

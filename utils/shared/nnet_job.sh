@@ -41,6 +41,7 @@ parse_job() {
   done
   [ $# = 2 ] || { usage >&2; exit 1; }
   . say_what.sh
+  . guard.sh
   store=$1 exp=$2
   for f in "$store/train/manifest.json" "$store/dev/manifest.json"; do
     [ -f "$f" ] || { echo "$name: ERROR: no file $f; run steps/nnet/pack.sh first." >&2; exit 1; }
@@ -65,7 +66,9 @@ retry() {
     echo "$0: it goes on from the last checkpoint, try $((try + 1)) of $((retries + 1))." >&2
     sleep 2  # until what is left of the job is gone
   done
-  trap - TERM INT
+  trap - TERM
+  trap __interrupted INT
+  [ "$status" != 130 ] || __interrupted
   return "$status"
 }
 

@@ -41,6 +41,7 @@ seed="" device=auto deterministic=${PYKALDIST_DETERMINISTIC:-false}
 . parse_options.sh || exit 1
 [ $# = 0 ] || { usage >&2; exit 1; }
 . say_what.sh
+. guard.sh
 export PYKALDIST_TOLD=recipe
 case $corpus in "" | /*) ;; *) corpus=$OLDPWD/$corpus ;; esac  # as the caller's folder has it
 case $ali_dir in "" | /*) ;; *) ali_dir=$OLDPWD/$ali_dir ;; esac
@@ -69,7 +70,8 @@ tell() {
 }
 exec {terminal}>&1 > >(tell)
 tell=$!
-trap 'exec >&"$terminal"; wait $tell' EXIT
+# At the end what stages have printed is waited for; not long, as after a signal they go on until the guard ends them, which then waits for this.
+trap 'exec >&"$terminal"; for ((i = 0; i < 20; i++)); do kill -0 $tell 2>/dev/null || break; sleep 0.02; done' EXIT
 
 # want N "what": true if stage N is to be run, and says so
 want() { [ "$stage" -le "$1" ] && [ "$stop_stage" -ge "$1" ] && echo "== stage $1: $2"; }

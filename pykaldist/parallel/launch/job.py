@@ -31,6 +31,7 @@ from pykaldist.parallel.fabric.by_node import ByNode
 from pykaldist.parallel.fabric.mpi import Mpi, cuda_aware
 from pykaldist.parallel.fabric.processes import Processes, SingleProcess, SplittableProcesses
 from pykaldist.parallel.fabric.torch_distributed import TorchDistributed
+from pykaldist.parallel.launch import segments
 from pykaldist.parallel.launch.placement import Placement, Seen, place
 from pykaldist.parallel.strategies.base.registry import make_strategy, strategies
 from pykaldist.parallel.strategies.base.strategy import Strategy
@@ -222,7 +223,11 @@ def _meet(fabric: str | None, starter: str, timeout: float) -> Processes:
     if starter == "torch" or fabric in ("nccl", "gloo"):
         _set_rendezvous(fabric or "gloo")
         return TorchDistributed(NO_TIMEOUT_S, timeout)
-    return Mpi()
+    processes = Mpi()
+    processes.barrier()
+    segments.unname()
+    segments.clear()
+    return processes
 
 
 def _meet_again(processes: Processes, interface: str, timeout: float) -> TorchDistributed:
