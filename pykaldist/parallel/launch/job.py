@@ -83,8 +83,8 @@ class JobOptions:
     stack_workers: str = option("auto", "workers of one process compute together (true), or one after the other (false); auto: together "
                                         "on a GPU, where they are small DNNs with SGD", ("auto", "true", "false"))
     timeout: float = option(600.0, "seconds without progress of any process, after which the job is ended")
-    start_timeout: float = option(60.0, "seconds in which the processes have to meet, after which the job is ended; they begin again "
-                                        "with each that comes")
+    start_timeout: float = option(60.0, "seconds in which the processes have to meet, once the first has come, after which the job is "
+                                        "ended; they begin again with each that comes")
 
     def __post_init__(self) -> None:
         self.deterministic |= deterministic.enabled()

@@ -267,8 +267,9 @@ class Launcher:
             self._start_signs, self._start_sign_at = signs, time.monotonic()
         if self._asked and not met:
             return True
-        # They read their data when they have met. srun may wait for the nodes; then its processes themselves find out who is missing.
-        limit = self.timeout if met or (self._by_srun and not come) else self.start_timeout + GRACE_S * self._by_srun
+        # Before the first has come srun may wait for nodes, and all read programs from a slow disk; when all have met they read their data.
+        # In a step of srun the processes themselves find out who is missing.
+        limit = self.timeout if met or not come else self.start_timeout + GRACE_S * self._by_srun
         if time.monotonic() < self._start_sign_at + limit:
             return False
         missing = [rank for rank in range(self.size) if rank not in come]

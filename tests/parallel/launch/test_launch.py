@@ -249,18 +249,18 @@ def test_pretraining_is_launched_too(store, tmp_path, pykaldist):
 
 @pytest.fixture
 def launcher(monkeypatch, tmp_path):
-    """`launcher(script, start_timeout)`: a launcher whose one process is a shell script."""
+    """`launcher(script, options)`: a launcher whose one process is a shell script."""
 
-    def make(script: str, start_timeout: float = 60.0) -> launch.Launcher:
+    def make(script: str, **options: float) -> launch.Launcher:
         monkeypatch.setattr(launch, "commands", lambda options, argv, supervised: [starting.Command(["bash", "-c", script])])
-        return launch.Launcher(cpu(ngpu=2, start_timeout=start_timeout), ["train"], tmp_path / "exp")
+        return launch.Launcher(cpu(ngpu=2, **options), ["train"], tmp_path / "exp")
 
     return make
 
 
 def test_processes_that_do_not_meet(launcher, tmp_path, capsys):
     come = f"mkdir -p {tmp_path}/exp/{FOLDER}; printf 'process 1 on b (pid 3)' > {tmp_path}/exp/{FOLDER}/{CAME}1; "
-    assert launcher("exec sleep 100", start_timeout=1.0).run() == DIED
+    assert launcher("exec sleep 100", timeout=1.0).run() == DIED
     assert launcher(come + "exec sleep 100", start_timeout=1.0).run() == DIED
     assert launcher(come + come.replace("1; ", "0; ") + "exec sleep 100", start_timeout=1.0).run() == DIED
     nobody, one, both = capsys.readouterr().err.splitlines()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -59,7 +60,7 @@ class Slurm:
     def submit(self, command: list[str], *options: str) -> str:
         """Submit a batch job. Returns its number."""
         script = self.tmp_path / "job.sh"
-        script.write_text(f"#!/bin/bash\n{' '.join(command)}\n")
+        script.write_text(f"#!/bin/bash\n{shlex.join(command)}\n")
         done = self.run("sbatch", "--parsable", "-N2", "-n4", "-o", str(self.tmp_path / "log"), "--open-mode=append", *options, str(script))
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
@@ -120,7 +121,8 @@ def test_it_starts(user, by, fabric):
         elif by == "salloc":
             done = user.run("salloc", *options, *user.stage(*SHORT, "--fabric", fabric))
         else:
-            done = user.run("sbatch", "--wait", *options, "-o", str(user.tmp_path / "log"), *user.stage(*SHORT, "--fabric", fabric))
+            done = user.run("sbatch", "--wait", *options, "-o", str(user.tmp_path / "log"), "--wrap",
+                            shlex.join(user.stage(*SHORT, "--fabric", fabric)))
         assert done.returncode == 0, f"start {n}: {done.stdout} {done.stderr} {user.told()}"
         assert f"4 processes over {fabric}" in done.stdout + user.told()
         assert container.load(user.exp / "final.pt")["params"].isfinite().all()
