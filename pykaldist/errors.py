@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping, Sequence
 
 DEVICE_CURE = "use a smaller --minibatch-size (--num-streams for sequences) or network, or fewer workers a process (--ngpu, --nproc)"
+
+MOST_NAMED = 8  # processes in a sentence
 
 
 class UserError(Exception):
@@ -30,6 +33,10 @@ class ProcessLostError(Exception):
     """
 
 
+class NotMetError(ProcessLostError):
+    """The error that the processes of a job have not met at its start. The message is a sentence, and names those that are missing."""
+
+
 class Terminated(BaseException):
     """SIGTERM as an exception, so that unfinished files are cleaned up on the way out; exit status 143."""
 
@@ -48,3 +55,19 @@ def out_of_memory_sentence(error: RuntimeError) -> str | None:
     where = "the device" if isinstance(error, OutOfMemoryError) else "the host"
     return (f"{device[0] if device else where} is out of memory{f', when {wanted[1]} more were asked for' if wanted else ''}; "
             f"{DEVICE_CURE}; end what else runs there.")
+
+
+def process_names(ranks: Sequence[int], known: Mapping[int, str]) -> str:
+    """Processes in words: "process 2 on n2 (pid 7), process 3", as far as they are known."""
+    some = [known.get(rank, f"process {rank}") for rank in ranks[:MOST_NAMED]]
+    return ", ".join(some) + f" and {len(ranks) - MOST_NAMED} more" * (len(ranks) > MOST_NAMED)
+
+
+def missing_sentence(size: int, missing: Sequence[int], known: Mapping[int, str], seconds: float) -> str:
+    """The sentence about processes of `size` that are missing. `known`: those that have come, in words."""
+    absent = [rank for rank in missing if rank not in known]
+    if not absent:
+        return f"{process_names(missing, known)} of {size} processes came and then said nothing for {seconds:g} s, while all were to meet"
+    there = f"; there {'are' if len(known) > 1 else 'is'} {process_names(sorted(known), known)}" if known else ""
+    have = "have" if len(absent) > 1 else "has"
+    return f"{process_names(absent, known)} of {size} processes {have} not come to meet the others within {seconds:g} s{there}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from pykaldist.cli import os_error_sentence
-from pykaldist.errors import ProcessLostError, Terminated, UserError, out_of_memory_sentence
+from pykaldist.errors import NotMetError, ProcessLostError, Terminated, UserError, out_of_memory_sentence
 from pykaldist.parallel.launch.commands import needs_launcher
 from pykaldist.parallel.launch.job import Job, JobOptions, started_by
 from pykaldist.parallel.launch.launcher import GO_ON, LOST, Launcher, join_launched, process_name
@@ -36,7 +36,7 @@ def run_job(args: argparse.Namespace, options: JobOptions, fault_tolerant: bool,
     if started_by() is None:
         make().run()
         return 0
-    join_launched()
+    join_launched(args.exp / FOLDER)
     status, prefix, trace = 1, f"pykaldist {args.argv[0]}: ", ""
     try:
         experiment = make()
@@ -62,6 +62,8 @@ def run_job(args: argparse.Namespace, options: JobOptions, fault_tolerant: bool,
         memory = out_of_memory_sentence(error) if isinstance(error, RuntimeError) else None
         if memory is not None:
             message = memory
+        elif isinstance(error, NotMetError):
+            message, status = f"{error}; {GO_ON}", DIED
         elif isinstance(error, ProcessLostError):
             message, status = f"{LOST} ({str(error).splitlines()[0]}); {GO_ON}", DIED
         else:
@@ -89,5 +91,6 @@ def _end(status: int, message: str, exp: Path) -> int:
     if "mpi4py.MPI" in sys.modules:
         from mpi4py import MPI
 
-        MPI.COMM_WORLD.Abort(status)
+        if MPI.Is_initialized():
+            MPI.COMM_WORLD.Abort(status)
     return status

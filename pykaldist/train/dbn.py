@@ -102,7 +102,7 @@ class DbnExperiment:
             raise UserError("--stack-workers true: RBMs cannot be stacked; leave it at auto.")
         self.level = job.set_partition_level("frame")
         self.train, self.dev = open_stores(store)
-        self.job = open_job(job, make_strategy(job.strategy, strategy))
+        self.job = open_job(job, make_strategy(job.strategy, strategy), exp)
         self.host, self.device = self.job.host, self.job.device
         self.splice = list(range(-options.splice, options.splice + 1))
         self.dtype, self.compute = arithmetic(options.dtype, self.device)

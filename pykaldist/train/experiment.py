@@ -141,7 +141,7 @@ class Experiment:
                             "--partition-level utterance, or leave it out.")
         level = choices.job.set_partition_level("utterance" if self.sequences else "frame")
         self.partition = Partition(self.train, choices.job.ngpu, choices.job.blocks, level, options.randomizer_seed)
-        self.job = open_job(choices.job, make_strategy(choices.job.strategy, choices.strategy))
+        self.job = open_job(choices.job, make_strategy(choices.job.strategy, choices.strategy), exp)
         self.host, self.device = self.job.host, self.job.device
         self.dtypes = arithmetic(options.dtype, self.device)
         self._share_frames(self.device)

@@ -32,7 +32,7 @@ class Failing:
 def test_a_lost_process_is_a_type(error, status, words, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(_job, "needs_launcher", lambda options: False)
     monkeypatch.setattr(_job, "started_by", lambda: "mpi")
-    monkeypatch.setattr(_job, "join_launched", lambda: None)
+    monkeypatch.setattr(_job, "join_launched", lambda folder: None)
     monkeypatch.setattr(_job, "sys", SimpleNamespace(stderr=_job.sys.stderr, stdout=_job.sys.stdout, modules={}))
     args = argparse.Namespace(argv=["train"], exp=tmp_path)
     assert _job.run_job(args, SimpleNamespace(timeout=10.0), False, lambda: Failing(error)) == status

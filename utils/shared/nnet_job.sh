@@ -18,6 +18,7 @@ who computes, where, and what is exchanged
   --strategy <name>        # what workers exchange: \`pykaldist train --help\` lists all with their options
 $1
   --timeout <s>            # without progress of any process, after which the job is ended (600)
+  --start-timeout <s>      # in which the processes have to meet (60)
   --checkpoint-minutes, --keep-checkpoints
 and
   --retries <n>            # tries more from the last checkpoint, where a process was killed or hung (2)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -46,6 +47,22 @@ def _exchange() -> Iterator[None]:
         raise ProcessLostError(str(error)) from error
 
 
+def vendor() -> str:
+    """The name of mpi4py's MPI, as MPICH. MPI is loaded then, and starts when the first `Mpi` is made.
+
+    Raises UserError where mpi4py finds no MPI.
+    """
+    import mpi4py
+
+    if "mpi4py.MPI" not in sys.modules:
+        mpi4py.rc(initialize=False, finalize=True)
+    try:
+        from mpi4py import MPI
+    except RuntimeError as error:
+        raise UserError(f"mpi4py finds no MPI ({str(error).splitlines()[0]}); install mpich, or use --fabric gloo.") from error
+    return MPI.get_vendor()[0]
+
+
 def cuda_aware() -> bool:
     """True where this MPI says that it takes buffers on a GPU.
 
@@ -72,6 +89,8 @@ class Mpi(SplittableProcesses):
     def __init__(self, world: MPI.Intracomm | None = None, takes_cuda: bool = False) -> None:
         from mpi4py import MPI
 
+        if not MPI.Is_initialized():
+            MPI.Init_thread()
         self._mpi, self._world = MPI, MPI.COMM_WORLD if world is None else world
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
         self.takes_cuda = takes_cuda

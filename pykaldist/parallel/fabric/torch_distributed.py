@@ -15,6 +15,7 @@ import copy
 import datetime
 import os
 import socket
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 
@@ -23,7 +24,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pykaldist.errors import ProcessLostError, UserError
+from pykaldist.errors import NotMetError, ProcessLostError, UserError, missing_sentence
 from pykaldist.parallel.fabric.processes import SplittableProcesses
 from pykaldist.parallel.fabric.staging import Staging, in_place, put_back
 
@@ -32,11 +33,12 @@ from pykaldist.parallel.fabric.staging import Staging, in_place, put_back
 BUCKET = 1 << 20
 NCCL_BUCKET = 25 << 18
 UNDER_WAY = 2  # buckets that are summed at a time
+LOOK_S = 0.05  # between two looks at who has come
 
 
 @contextlib.contextmanager
-def _exchange(what: str = "") -> Iterator[None]:
-    """Turn the error of a collective operation into ProcessLostError, with the sentence `what` in place of the error's own text.
+def _exchange() -> Iterator[None]:
+    """Turn the error of a collective operation into ProcessLostError.
 
     gloo and NCCL raise RuntimeError where a process has ended, or does not come within the timeout: torch has no one type of its own for
     that.
@@ -46,16 +48,16 @@ def _exchange(what: str = "") -> Iterator[None]:
     except torch.cuda.OutOfMemoryError:
         raise
     except RuntimeError as error:
-        raise ProcessLostError(what or str(error)) from error
+        raise ProcessLostError(str(error)) from error
 
 
 class TorchDistributed(SplittableProcesses):
     """The processes of a torch.distributed group. `timeout` is that of an exchange, `meeting` that of their start, in seconds.
 
-    Raises ProcessLostError where they have not met by then.
+    Raises NotMetError where nobody new has come within `meeting`, and some are missing.
     """
 
-    def __init__(self, timeout: float = 1800.0, meeting: float = 600.0) -> None:
+    def __init__(self, timeout: float = 1800.0, meeting: float = 60.0) -> None:
         self._limit = limit = datetime.timedelta(seconds=timeout)
         with _exchange():
             if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
@@ -179,12 +181,32 @@ class TorchDistributed(SplittableProcesses):
 
 
 def _store(rank: int, size: int, seconds: float) -> dist.Store:
-    """The TCP store through which the processes meet, within so many seconds. Process 0 listens. Raises UserError where it cannot."""
+    """The TCP store through which the processes have met, of which one has come in so many seconds. Process 0 listens.
+
+    Raises UserError where it cannot, and NotMetError where processes are missing.
+    """
     host, port, limit = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), datetime.timedelta(seconds=seconds)
-    missed = f"the {size} processes have not met at {host}, port {port}, within {seconds:g} s of their start"
-    if rank:
-        with _exchange(missed):
-            return dist.TCPStore(host, port, size, timeout=limit)
+    own = f"process {rank} on {socket.gethostname()} (pid {os.getpid()})"
+    try:
+        store = _listen(host, port, size, limit) if rank == 0 else dist.TCPStore(host, port, size, timeout=limit, wait_for_workers=False)
+    except RuntimeError as error:
+        raise NotMetError(f"{missing_sentence(size, [0], {rank: own}, seconds)}; they meet at {host}, port {port}") from error
+    with _exchange():
+        store.set(f"came {rank}", own)
+        come, since = store.add("come", 1), time.monotonic()
+        while come < size:
+            time.sleep(LOOK_S)
+            before, come = come, store.add("come", 0)
+            if come > before:
+                since = time.monotonic()
+            elif time.monotonic() > since + seconds:
+                known = {one: store.get(f"came {one}").decode() for one in range(size) if store.check([f"came {one}"])}
+                raise NotMetError(missing_sentence(size, [one for one in range(size) if one not in known], known, seconds))
+    return store
+
+
+def _listen(host: str, port: int, size: int, limit: datetime.timedelta) -> dist.Store:
+    """The TCP store of process 0, which listens. Raises UserError where it cannot."""
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     if str(address[0]).startswith("127.") and not host.startswith(("127.", "localhost")):
         address = ("", port)  # some systems give a host's own name a loopback address, which others do not reach
@@ -195,5 +217,5 @@ def _store(rank: int, size: int, seconds: float) -> dist.Store:
     except OSError as error:
         raise UserError(f"process 0 on {socket.gethostname()} cannot listen at MASTER_ADDR={host} MASTER_PORT={port} ({error.strerror}); "
                         "it has to be an address of this host, and a port that is free.") from error
-    with _exchange(missed):
-        return dist.TCPStore(host, port, size, is_master=True, timeout=limit, multi_tenant=True, master_listen_fd=listener.detach())
+    return dist.TCPStore(host, port, size, is_master=True, timeout=limit, wait_for_workers=False, multi_tenant=True,
+                         master_listen_fd=listener.detach())

@@ -107,12 +107,16 @@ def commands(options: JobOptions, argv: list[str], supervised: Path | None = Non
     count = num_processes(options)
     verb = [sys.executable, "-m", "pykaldist", *argv]
     env = variables(options.interface if several_hosts(options) else LOOPBACK_INTERFACE)
+    by_srun = under_slurm() and not options.hosts
     if expected_fabric(options, count) in ("gloo", "nccl"):
-        if not options.hosts and not under_slurm():
+        if by_srun:
+            env["SLURM_MPI_TYPE"] = "none"
+        elif not options.hosts:
             port = str(free_port(LOOPBACK))
             return [Command(verb, {**env, "RANK": str(r), "WORLD_SIZE": str(count), "LOCAL_RANK": str(r), "LOCAL_WORLD_SIZE": str(count),
                                    "MASTER_ADDR": LOOPBACK, "MASTER_PORT": port}) for r in range(count)]
-        env.update(MASTER_ADDR=_first_host(options), MASTER_PORT=str(random.randrange(20000, 30000)))
+        else:
+            env.update(MASTER_ADDR=parse_hosts(options.hosts)[0][0], MASTER_PORT=str(random.randrange(20000, 30000)))
     else:
         if importlib.util.find_spec("mpi4py") is None:
             raise UserError(f"--fabric mpi needs the package mpi4py, which {sys.executable} does not have; install it against your MPI "
@@ -120,8 +124,10 @@ def commands(options: JobOptions, argv: list[str], supervised: Path | None = Non
         verb = [sys.executable, "-m", "mpi4py", "-m", "pykaldist", *argv]
     if supervised is not None:
         verb = [sys.executable, "-m", "pykaldist.parallel.launch.supervisor", str(supervised), *verb]
-    if under_slurm() and not options.hosts:
-        return [Command(["srun", f"--ntasks={count}", "--kill-on-bad-exit=1", "--export=ALL", "--mpi=pmi2", *verb], env)]
+    if by_srun:
+        cpus = os.environ.get("SLURM_CPUS_PER_TASK")  # since 22.05 srun does not take it from there
+        each = [f"--cpus-per-task={cpus}"] if cpus else []
+        return [Command(["srun", f"--ntasks={count}", *each, "--kill-on-bad-exit=1", "--export=ALL", *verb], env)]
     starter = mpiexec(several_hosts(options))
     if starter is None:
         raise UserError(f"there is no mpiexec beside {sys.executable} or on PATH to start {count} processes; install mpich, or use "
@@ -140,12 +146,3 @@ def mpiexec(several_hosts: bool = False) -> str | None:
     names = ["mpiexec"] if several_hosts else ["mpiexec.gforker", "mpiexec"]
     beside = [path for path in map(Path(sys.executable).with_name, names) if path.is_file()]
     return str(beside[0]) if beside else shutil.which("mpiexec")
-
-
-def _first_host(options: JobOptions) -> str:
-    """The host of process 0, where all processes meet."""
-    if options.hosts:
-        return parse_hosts(options.hosts)[0][0]
-    match = re.match(r"([^,\[]+)(?:\[(\w+))?", os.environ.get("SLURM_JOB_NODELIST", socket.gethostname()))
-    assert match is not None
-    return match[1] + (match[2] or "")

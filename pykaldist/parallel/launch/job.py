@@ -1,8 +1,9 @@
 """A job: who computes, and where. It says which processes there are, and which workers and which device each process has.
 
 Every process of a training run calls `open_job`. Without `--ngpu`, or with one process for all workers, there is nothing to open. Otherwise
-the process finds in its environment which one it is, and meets the others: by MPI under mpiexec or srun, by torch.distributed with
-torchrun's variables, or with `--fabric nccl` and `gloo`. They tell each other what they see, and `place` (`launch/placement.py`) says which
+the process finds in its environment which one it is, and meets the others: by MPI under mpiexec, by torch.distributed with torchrun's
+variables or with `--fabric nccl` and `gloo`; in a step of srun at a server of their own (`launch/rendezvous.py`), by which MPI or
+torch.distributed starts then. They tell each other what they see, and `place` (`launch/placement.py`) says which
 device each has, and by which fabric they go on. `pykaldist train` starts these processes itself, unless it is one of them.
 """
 
@@ -11,10 +12,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
+import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -28,14 +31,17 @@ from pykaldist.parallel.engines.concurrent import ConcurrentHost
 from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.engines.simulation import Simulation
 from pykaldist.parallel.fabric.by_node import ByNode
-from pykaldist.parallel.fabric.mpi import Mpi, cuda_aware
+from pykaldist.parallel.fabric.mpi import Mpi, cuda_aware, vendor
 from pykaldist.parallel.fabric.processes import Processes, SingleProcess, SplittableProcesses
 from pykaldist.parallel.fabric.torch_distributed import TorchDistributed
 from pykaldist.parallel.launch import segments
 from pykaldist.parallel.launch.placement import Placement, Seen, place
+from pykaldist.parallel.launch.rendezvous import Rendezvous
+from pykaldist.parallel.launch.supervisor import FOLDER
+from pykaldist.parallel.launch.watch import MET
 from pykaldist.parallel.strategies.base.registry import make_strategy, strategies
 from pykaldist.parallel.strategies.base.strategy import Strategy
-from pykaldist.parallel.transport.addresses import LOOPBACK_INTERFACE, listening_address, machine_card, variables
+from pykaldist.parallel.transport.addresses import LOOPBACK_INTERFACE, listening_address, machine_card, variables, variables_of_gloo
 from pykaldist.parallel.transport.sockets import allgather_json
 
 FABRICS = ("mpi", "nccl", "gloo", "virtual")
@@ -77,7 +83,9 @@ class JobOptions:
     simulation_seed: int = option(777, "seed of the simulated cluster's random times")
     stack_workers: str = option("auto", "workers of one process compute together (true), or one after the other (false); auto: together "
                                         "on a GPU, where they are small DNNs with SGD", ("auto", "true", "false"))
-    timeout: float = option(600.0, "seconds without progress of any process, or until all have met, after which the job is ended")
+    timeout: float = option(600.0, "seconds without progress of any process, after which the job is ended")
+    start_timeout: float = option(60.0, "seconds in which the processes have to meet, once the first has come, after which the job is "
+                                        "ended; they begin again with each that comes")
 
     def __post_init__(self) -> None:
         self.deterministic |= deterministic.enabled()
@@ -86,7 +94,7 @@ class JobOptions:
                 raise UserError(f"--num-threads {self.num_threads} --deterministic true: sums depend on the number of threads, so that a "
                                 "process has one; use --ngpu and --nproc for more cores.")
             self.device = "cpu" if self.device == "auto" else self.device
-        for name in ("ngpu", "blocks", "timeout"):
+        for name in ("ngpu", "blocks", "timeout", "start_timeout"):
             if getattr(self, name) <= 0:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name):g} is not positive.")
         for name in ("num_threads", "nproc", "serial_warmup"):
@@ -172,20 +180,19 @@ def local_cores() -> int:
 
 
 def started_by() -> str | None:
-    """Who started the job of this process, as the environment says: torch (torchrun) or mpi (mpiexec, srun). None outside of a job."""
+    """Who started the job of this process, as the environment says: torch (torchrun), mpi (mpiexec) or srun. None outside of a job."""
     if "WORLD_SIZE" in os.environ and "RANK" in os.environ:
         return "torch"
-    names = ("PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE")
-    if any(name in os.environ for name in names) or int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
-        return "mpi"
-    return None
+    by_mpiexec = any(name in os.environ for name in ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_SIZE"))  # which may have used srun itself
+    if int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1 and not by_mpiexec:
+        return "srun"
+    return "mpi" if by_mpiexec or any(name in os.environ for name in ("PMI_SIZE", "PMIX_RANK")) else None
 
 
 def on_one_machine() -> bool:
     """True where all processes of this process's job are on this machine, as the environment says."""
     pairs = (("LOCAL_WORLD_SIZE", "WORLD_SIZE"), ("MPI_LOCALNRANKS", "PMI_SIZE"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"))
-    return os.environ.get("SLURM_STEP_NUM_NODES") == "1" or any(
-        local in os.environ and os.environ[local] == os.environ.get(everywhere) for local, everywhere in pairs)
+    return any(local in os.environ and os.environ[local] == os.environ.get(everywhere) for local, everywhere in pairs)
 
 
 def has_nccl() -> bool:
@@ -193,18 +200,24 @@ def has_nccl() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_nccl_available()
 
 
-def open_processes(device: str, fabric: str | None, interface: str = "", timeout: float = 600.0) -> tuple[Processes, Placement]:
+def open_processes(device: str, fabric: str | None, interface: str = "", start_timeout: float = 60.0,
+                   folder: Path | None = None) -> tuple[Processes, Placement]:
     """The processes of this process's job, and where they compute. The device of this process is the current one then.
 
-    `device`, `fabric`, `interface` and `timeout` are the options of these names. Raises UserError, in all processes, where what is asked
-    for is not possible, and ProcessLostError where torch.distributed's processes do not meet within the timeout.
+    `device`, `fabric`, `interface` and `start_timeout` are the options of these names; `folder` is where the processes of a step of srun
+    find each other. Raises UserError, in all processes, where what is asked for is not possible, and NotMetError where processes of srun or
+    torch.distributed do not meet within the time.
     """
     starter = started_by()
     processes: Processes = SingleProcess()
     if fabric != "virtual" and starter is not None:
-        os.environ.update(variables(LOOPBACK_INTERFACE if on_one_machine() else interface))
-        processes = _meet(fabric, starter, timeout)
-    placement = place(_seen_by_all(processes, device), device, fabric, starter or "mpi")
+        if starter == "srun":
+            assert folder is not None
+            processes = _meet_in_step(fabric, interface, start_timeout, folder)
+        else:
+            os.environ.update(variables(LOOPBACK_INTERFACE if on_one_machine() else interface))
+            processes = _meet(fabric, starter, start_timeout)
+    placement = place(_seen_by_all(processes, device), device, fabric, "torch" if starter == "torch" else "mpi")
     own = torch.device(placement.devices[processes.rank])
     if own.type == "cuda":
         torch.cuda.set_device(own)  # the default of streams, graphs and NCCL
@@ -213,8 +226,10 @@ def open_processes(device: str, fabric: str | None, interface: str = "", timeout
         processes.takes_cuda = own.type == "cuda" and not placement.staged
     if placement.fabric == "nccl":
         if not isinstance(processes, TorchDistributed):
-            processes = _meet_again(processes, interface, timeout)
+            processes = _meet_again(processes, interface, start_timeout)
         processes.use_nccl()
+    if folder is not None and processes.rank == 0 and "PYKALDIST_JOB" in os.environ:
+        (folder / MET).touch()
     return processes, placement
 
 
@@ -223,21 +238,68 @@ def _meet(fabric: str | None, starter: str, timeout: float) -> Processes:
     if starter == "torch" or fabric in ("nccl", "gloo"):
         _set_rendezvous(fabric or "gloo")
         return TorchDistributed(NO_TIMEOUT_S, timeout)
-    processes = Mpi()
-    processes.barrier()
+    return _mpi()
+
+
+def _meet_in_step(fabric: str | None, interface: str, timeout: float, folder: Path) -> Processes:
+    """Meet the other processes of a step of srun, first at a server of their own, then by gloo or MPI."""
+    with Rendezvous(folder, timeout, interface) as rendezvous:
+        cards = rendezvous.meet()
+        os.environ.update(variables(interface if len({card["machine"] for card in cards}) > 1 else LOOPBACK_INTERFACE))
+        processes: Processes
+        if fabric in ("nccl", "gloo"):
+            where = rendezvous.gather(_listening(cards, interface))[0]
+            os.environ.update(where, RANK=str(rendezvous.rank), WORLD_SIZE=str(rendezvous.size))
+            processes = TorchDistributed(NO_TIMEOUT_S, timeout)
+        else:
+            if vendor() == "MPICH":  # another MPI has the plugin of its site
+                rendezvous.start_mpi()
+            processes = _mpi()
+        if processes.size != rendezvous.size:
+            raise UserError(f"--fabric mpi: {vendor()} sees {processes.size} processes of the {rendezvous.size} of this step of srun; name "
+                            "SLURM's plugin for it (SLURM_MPI_TYPE, srun --mpi=list), or use --fabric gloo.")
+        rendezvous.gather("started", last=True)
+    return processes
+
+
+def _mpi() -> Mpi:
+    """All processes of the job, by MPI, whose shared memory has no name once they have met."""
+    with _ended_by_sigterm():
+        processes = Mpi()
+        processes.barrier()
     segments.unname()
     segments.clear()
     return processes
 
 
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """A context in which SIGTERM ends the process at once: Python's handlers do not run while MPI_Init waits for the other processes."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _meet_again(processes: Processes, interface: str, timeout: float) -> TorchDistributed:
     """Meet the processes of an MPI job once more, by torch.distributed: at an address of process 0, where the environment names none."""
-    address = listening_address(allgather_json(processes, machine_card()), interface)
-    where = allgather_json(processes, {"MASTER_ADDR": address, "MASTER_PORT": str(free_port(address))})[0]
+    where = allgather_json(processes, _listening(allgather_json(processes, machine_card()), interface))[0]
     for name, value in where.items():
         os.environ.setdefault(name, value)
     os.environ.update(RANK=str(processes.rank), WORLD_SIZE=str(processes.size))
     return TorchDistributed(NO_TIMEOUT_S, timeout)
+
+
+def _listening(cards: Sequence[dict[str, Any]], interface: str) -> dict[str, str]:
+    """The variables of torch.distributed with which this process listens for the processes that have told these cards.
+
+    gloo is to use the same network interface, unless the user has named one: by itself it takes the address that the host's name has,
+    which on some systems is a loopback address.
+    """
+    address = listening_address(cards, interface)
+    os.environ.update(variables_of_gloo(address))
+    return {"MASTER_ADDR": address, "MASTER_PORT": str(free_port(address))}
 
 
 def free_port(address: str) -> int:
@@ -255,9 +317,8 @@ def _seen_by_all(processes: Processes, device: str) -> list[Seen]:
 
 
 def _set_rendezvous(fabric: str) -> None:
-    """Set torch.distributed's variables, where mpiexec or srun has started the processes. Raises UserError where some are missing."""
-    for name, others in (("RANK", ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")),
-                         ("WORLD_SIZE", ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"))):
+    """Set torch.distributed's variables, where mpiexec has started the processes. Raises UserError where some are missing."""
+    for name, others in (("RANK", ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")), ("WORLD_SIZE", ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"))):
         value = next((os.environ[other] for other in others if other in os.environ), None)
         if name not in os.environ and value is not None:
             os.environ[name] = value
@@ -266,10 +327,13 @@ def _set_rendezvous(fabric: str) -> None:
         raise UserError(f"--fabric {fabric}: {', '.join(missing)} not set; let torchrun start the processes, or `pykaldist` by itself.")
 
 
-def open_job(options: JobOptions, strategy: Strategy) -> Job:
-    """Meet the other processes, and share out workers, devices and CPU threads."""
+def open_job(options: JobOptions, strategy: Strategy, exp: Path | None = None) -> Job:
+    """Meet the other processes, and share out workers, devices and CPU threads.
+
+    `exp` is the experiment's folder, where the processes of a step of srun find each other.
+    """
     options.settle(strategy)
-    processes, placement = open_processes(options.device, options.fabric, options.interface, options.timeout)
+    processes, placement = open_processes(options.device, options.fabric, options.interface, options.start_timeout, exp and exp / FOLDER)
     if processes.size > options.ngpu:
         raise UserError(f"{processes.size} processes for --ngpu {options.ngpu}: start no more processes than workers.")
     names = list(placement.hosts)

@@ -3,14 +3,15 @@
 `pykaldist train --ngpu N` becomes a launcher if it is not itself one of a job's processes. It runs its own command line in each process:
     by mpiexec                     with --fabric mpi, or with --hosts (--fabric gloo and nccl too; ranks then come from mpiexec). On one
                                    host by MPICH's gforker, if it is there, which opens no port; hydra listens on all interfaces
-    by srun                        within a SLURM allocation
+    by srun                        within a SLURM allocation; the processes then meet at a server of their own (`rendezvous.py`)
     as processes of its own        with --fabric gloo and nccl on one machine
 Under torchrun, or in a step of srun or mpiexec that the user has made, each process just takes part.
 
 The launcher passes on what the processes print, without the noise that MPI prints about an end. Last, and once, it says what ended the job.
 Signals: a scheduler may send SIGTERM to any of the processes; all then write a checkpoint at the next safe point. hydra would kill them at
-once, so it is started with SIGTERM blocked. Ctrl-C ends the job. So does the death of the launcher. gforker ends a job in which a process
-was killed by sending SIGINT, which processes ignore, and SIGQUIT; its own exit status does not tell the cause.
+once, so it is started with SIGTERM blocked. SIGTERM to the launcher makes all processes do so, or ends them where they have not yet met.
+srun, on SIGTERM, kills its tasks. Ctrl-C ends the job. So does the death of the launcher. gforker ends a job in which a process was killed
+by sending SIGINT, which processes ignore, and SIGQUIT; its own exit status does not tell the cause.
 """
 
 from __future__ import annotations
@@ -32,20 +33,23 @@ from types import FrameType
 from typing import IO
 
 import pykaldist
-from pykaldist.errors import Terminated, UserError
+from pykaldist.errors import Terminated, UserError, missing_sentence
 from pykaldist.io.atomic import write_text
 from pykaldist.io.lock import locked
-from pykaldist.parallel.launch.commands import Command, commands
+from pykaldist.parallel.launch.commands import Command, commands, num_processes
 from pykaldist.parallel.launch.job import JobOptions
+from pykaldist.parallel.launch.rendezvous import host_name
 from pykaldist.parallel.launch.supervisor import DONE, FINISHED, FOLDER, die_with_parent
-from pykaldist.parallel.launch.watch import DIED, LAST_WORDS, STOP, read_records
+from pykaldist.parallel.launch.watch import CAME, DIED, LAST_WORDS, MET, STOP, read_records
 
 GO_ON = "the last checkpoint is whole: run the same command again to go on."
 LOST = "lost its connection to another process"  # in the error of a process that ended because another one had died
 GRACE_S = 10.0  # time in which processes may end by themselves
+LOOK_S = 1.0  # between two looks at what the processes have written
 NOISE = re.compile(r"={20,}$|=   |YOUR APPLICATION TERMINATED WITH|This typically refers to a problem with your|Please see the FAQ page|"
                    r"Abort\(\d+\) on node|\[\d+\]\d+:Return code =|"
-                   r"\[(mpiexec|proxy:[\w:]*)@|srun: (error|Job step|Force Terminated)|slurmstepd: error: \*\*\*|"
+                   r"\[(mpiexec|proxy:[\w:]*)@|srun: (error|Job step|Force Terminated|forcing|got SIG|launch/slurm)|"
+                   r"slurmstepd(-\S+)?: error: \*\*\*|"
                    r"\[rank\d+\]:\[[A-Z]\d+ .*NCCL|(\[rank\d+\]:)?(frame #\d+: |Exception raised from \w+ at )|"
                    r"terminate called after throwing an instance of 'c10::|  what\(\):  \[PG ")
 # What the watchdog of PyTorch's NCCL says before it ends the process by SIGABRT: its rank, and why.
@@ -58,13 +62,15 @@ PROCESS_OF_GFORKER = re.compile(r"\[\d+\](\d+):Return code = (\d+)(?:, signaled 
 NUMBERS = {signal.strsignal(number): int(number) for number in signal.Signals}
 ENDS_OTHERS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)  # the signals by which gforker and the launcher end processes
 PID_OF_MPIEXEC = re.compile(r"=   PID (\d+) RUNNING AT (\S+)")
-TASK_OF_SRUN = re.compile(r"srun: error: (\S+): task (\d+): (Killed|Segmentation fault|Aborted|Bus error|Out Of Memory)")
+TASK_OF_SRUN = re.compile(r"srun: error: (\S+): tasks? (\d+)\S*: "
+                          r"(Killed|Segmentation fault|Aborted|Bus error|Out Of Memory|Terminated|Exited with exit code 143)")
 
 
-def join_launched() -> None:
-    """Join the job, as the first act of a process that the launcher has started.
+def join_launched(folder: Path) -> None:
+    """Join the job, as the first act of a process that the launcher has started, whose files are in `folder` (<exp>/.ranks).
 
-    It lets SIGTERM through, ends with the process that has started it, and finds the user's terminal for the progress bar.
+    It lets SIGTERM through, ends with the process that has started it, tells the launcher that it has come, and finds the user's terminal
+    for the progress bar.
     """
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     if "PYKALDIST_JOB" in os.environ:
@@ -72,6 +78,8 @@ def join_launched() -> None:
         die_with_parent()
         if os.getppid() == 1:
             sys.exit(1)  # the parent has ended already
+        with contextlib.suppress(OSError):
+            write_text(folder / f"{CAME}{_rank_by_environment() or 0}", f"{process_name()} (pid {os.getpid()})")
     host, _, path = os.environ.pop("PYKALDIST_TERMINAL", "").partition(":")
     if path and host == socket.gethostname() and _rank_by_environment() in ("0", None):
         with contextlib.suppress(OSError):
@@ -86,7 +94,7 @@ def _rank_by_environment() -> str | None:
 
 def process_name() -> str:
     """The name of this process for messages, also before it has met the others."""
-    return f"process {_rank_by_environment()} on {socket.gethostname()}"
+    return f"process {_rank_by_environment()} on {host_name()}"
 
 
 class Launcher:
@@ -97,7 +105,9 @@ class Launcher:
 
     def __init__(self, options: JobOptions, argv: list[str], exp: Path, fault_tolerant: bool = False) -> None:
         self.commands, self.verb, self.folder = commands(options, argv, exp if fault_tolerant else None), argv[0], exp / FOLDER
-        self.timeout, self.fault_tolerant = options.timeout, fault_tolerant
+        self.timeout, self.start_timeout, self.fault_tolerant = options.timeout, options.start_timeout, fault_tolerant
+        self.size, self._by_srun = num_processes(options), self.commands[0].words[0] == "srun"
+        self._start_signs, self._start_sign_at = -1, 0.0  # of the start: how many processes have come, or met; and since when so many
         self.token = f"{socket.gethostname()}-{os.getpid()}-{random.randrange(1 << 40)}"
         self.children: list[subprocess.Popen[str]] = []
         self._ended: queue.SimpleQueue[int] = queue.SimpleQueue()  # numbers of children, in the order in which they ended
@@ -208,32 +218,32 @@ class Launcher:
             record = read_records(self.folder).get(int(match[1]), {"host": socket.gethostname(), "pid": "unknown"})
             self._died = self._died or f"process {match[1]} on {record['host']} (pid {record['pid']}) {LOST} by NCCL ({match[2].strip()})"
         elif match := TASK_OF_SRUN.match(text):
-            self._died = self._died or f"process {match[2]} on {match[1]} died ({match[3].lower()})"
+            if match[3] in ("Terminated", "Exited with exit code 143"):
+                self._by_signal = self._by_signal or "terminated"
+            elif not self._by_signal:  # srun kills the others when the first has ended
+                self._died = self._died or f"process {match[2]} on {match[1]} died ({match[3].lower()})"
 
     def _wait(self) -> int:
         """Wait until all children have ended. Returns the exit status of the first that failed, or 0."""
         failed = 0
-        meeting: float | None = time.monotonic() + self.timeout  # after they have met they watch each other
+        starting = True  # they have not yet met; then they watch each other
         deadline: float | None = None
         error: float | None = None  # the time when a process was found to have said an error
         for _ in self.children:
             number = None
             while number is None:
-                until = meeting if deadline is None else deadline
+                if starting and deadline is None:
+                    starting = not read_records(self.folder)
+                    if starting and self._start_fails():
+                        deadline = 0.0
                 if error is None and self._error_said():
                     error = time.monotonic()
                 elif error is not None and time.monotonic() > error + GRACE_S:
                     self._kill_stopped()
                 try:
-                    number = self._ended.get(timeout=1.0 if until is None else min(1.0, max(0.0, until - time.monotonic())))
+                    number = self._ended.get(timeout=LOOK_S if deadline is None else min(LOOK_S, max(0.0, deadline - time.monotonic())))
                 except queue.Empty:
-                    if until is None or time.monotonic() < until:
-                        continue
-                    if deadline is None and not read_records(self.folder):
-                        self._died = f"the processes have not met within {self.timeout:g} s of their start"
-                        deadline = 0.0
-                    meeting = None
-                    if deadline is not None:
+                    if deadline is not None and time.monotonic() >= deadline:
                         self._kill()
                         number = self._ended.get()
             status = self.children[number].returncode
@@ -247,6 +257,31 @@ class Launcher:
                 # Processes that were asked to end will end; those that wait for a dead process would wait for ever.
                 deadline = time.monotonic() + (GRACE_S if status == 128 + signal.SIGTERM else 0.5)
         return failed
+
+    def _start_fails(self) -> bool:
+        """True where the start is to be given up: SIGTERM has come before all have met, or nobody has come in time."""
+        come = {int(path.name.removeprefix(CAME)): path for path in self.folder.glob(f"{CAME}*")}
+        met = (self.folder / MET).exists()
+        signs = self.size + 1 if met else len(come)
+        if signs != self._start_signs:
+            self._start_signs, self._start_sign_at = signs, time.monotonic()
+        if self._asked and not met:
+            return True
+        # Before the first has come srun may wait for nodes, and all read programs from a slow disk; when all have met they read their data.
+        # In a step of srun the processes themselves find out who is missing.
+        limit = self.timeout if met or not come else self.start_timeout + GRACE_S * self._by_srun
+        if time.monotonic() < self._start_sign_at + limit:
+            return False
+        missing = [rank for rank in range(self.size) if rank not in come]
+        if met or not missing:
+            self._died = f"the {self.size} processes have {'met, and then not begun' if met else 'come, and not met'} within {limit:g} s"
+        else:
+            known = {}
+            for rank, path in come.items():
+                with contextlib.suppress(OSError):
+                    known[rank] = path.read_text(encoding="utf-8")
+            self._died = missing_sentence(self.size, missing, known, limit)
+        return True
 
     def _error_said(self) -> bool:
         """True if a process has left an error as its last words: then the whole job ends."""
@@ -272,10 +307,8 @@ class Launcher:
         self._killed = True
         for child in self.children:
             if child.poll() is None:
-                if child.args[0] == "srun":  # type: ignore[index]  # Popen was given a list of words
-                    child.send_signal(signal.SIGINT)
-                    time.sleep(0.2)
-                    child.send_signal(signal.SIGINT)  # the second one within a second ends all tasks
+                if self._by_srun:
+                    child.send_signal(signal.SIGTERM)  # by which srun kills all tasks
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         child.wait(GRACE_S)
                 child.kill()  # hydra's proxies end theirs when mpiexec is gone
@@ -317,7 +350,7 @@ class Launcher:
         # Status 143 by itself tells nothing: some of MPI's own errors have it too.
         if self._by_signal and not causes and (self._asked or not self._died):
             raise KeyboardInterrupt if self._by_signal == "interrupted" else Terminated
-        if causes and status != DIED:
+        if causes and status != DIED and not causes[0].endswith(GO_ON):
             raise UserError(causes[0])
         sentence = (causes or [f"{self._died}; {GO_ON}"] * bool(self._died) or self._errors or [""])[0]
         if not sentence:

@@ -38,6 +38,8 @@ from pykaldist.parallel.fabric.processes import Processes
 from pykaldist.parallel.launch.supervisor import FOLDER
 
 LAST_WORDS = "said-"  # prefix of a file with the last words of a process that a launcher has started; host and pid follow
+CAME = "came-"  # prefix of the file in which a process tells its launcher that it has come; its rank follows
+MET = "met"  # file by which process 0 says that all have met
 STOP = "stop"  # file in which the launcher asks its processes to end; it holds their PYKALDIST_JOB
 DIED = 75  # exit status of a job that died of a cause that another try may not meet (EX_TEMPFAIL)
 WAITING = "waiting for an exchange"

@@ -33,6 +33,12 @@ def variables(interface: str) -> dict[str, str]:
     return {name: interface for name in (BY_UCX, BY_GLOO, BY_NCCL, BY_LIBFABRIC) if interface and name not in os.environ}
 
 
+def variables_of_gloo(address: str) -> dict[str, str]:
+    """The environment variable that makes gloo use the interface with this address. Empty where the user has set it, or for loopback."""
+    names = [name for name, one in interfaces().items() if str(one.ip) == address]
+    return {BY_GLOO: names[0]} if names and BY_GLOO not in os.environ else {}
+
+
 def interfaces() -> dict[str, IPv4Interface]:
     """The network interfaces of this machine that have an IPv4 address, with this address and its network. Loopback is left out."""
     found = {}

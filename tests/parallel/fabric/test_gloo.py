@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from pykaldist.errors import ProcessLostError
+from pykaldist.errors import NotMetError
 from pykaldist.parallel.fabric.torch_distributed import TorchDistributed
 from pykaldist.parallel.launch.job import free_port
 from pykaldist.parallel.transport.addresses import LOOPBACK, LOOPBACK_INTERFACE, variables
@@ -104,5 +104,8 @@ def test_three_processes(tmp_path, root):
 def test_processes_that_do_not_meet(monkeypatch):
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(free_port(LOOPBACK))}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(ProcessLostError, match=r"the 2 processes have not met at 127.0.0.1, port \d+, within 0.5 s of their start"):
+    with pytest.raises(NotMetError, match=r"^process 1 of 2 processes has not come to meet the others within 0.5 s; there is process 0 on"):
+        TorchDistributed(timeout=1000.0, meeting=0.5)
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(NotMetError, match=r"^process 0 of 2 processes has not come .*; they meet at 127.0.0.1, port \d+$"):
         TorchDistributed(timeout=1000.0, meeting=0.5)

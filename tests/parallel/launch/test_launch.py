@@ -20,7 +20,7 @@ from pykaldist.parallel.fabric.processes import SingleProcess
 from pykaldist.parallel.launch import commands as starting
 from pykaldist.parallel.launch import launcher as launch
 from pykaldist.parallel.launch.job import JobOptions, started_by
-from pykaldist.parallel.launch.watch import DIED, FOLDER, WAITING, Watch, activity, pulse, read_records, write_last_words
+from pykaldist.parallel.launch.watch import CAME, DIED, FOLDER, WAITING, Watch, activity, pulse, read_records, write_last_words
 from pykaldist.parallel.transport.addresses import variables
 
 TRAIN = ["train", "--hid-layers", "1", "--hid-dim", "16", "--splice", "1", "--minibatch-size", "32", "--num-threads", "1", "--device",
@@ -164,13 +164,17 @@ def test_srun(slurm, monkeypatch):
     assert starting.num_processes(cpu(ngpu=32)) == 8
     monkeypatch.setenv("SLURM_NTASKS", "6")
     command = one(cpu(ngpu=32))
-    assert command.words[:2] == ["srun", "--ntasks=6"]
+    assert command.words[:4] == ["srun", "--ntasks=6", "--kill-on-bad-exit=1", "--export=ALL"] and not command.env
     assert command.words[-7:] == ["-m", "mpi4py", "-m", "pykaldist", "train", "store", "exp"]
-    assert one(cpu(ngpu=32, fabric="gloo")).env["MASTER_ADDR"] == "node03"
+    assert one(cpu(ngpu=32, fabric="gloo")).env == {"SLURM_MPI_TYPE": "none"}
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "8")
+    assert one(cpu(ngpu=32)).words[2] == "--cpus-per-task=8"
     assert "-hosts" in one(cpu(ngpu=4, hosts="a,b")).words  # what the user says comes first
     assert started_by() is None
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "6")  # one of srun's tasks
-    assert started_by() == "mpi" and not starting.needs_launcher(cpu(ngpu=32))
+    assert started_by() == "srun" and not starting.needs_launcher(cpu(ngpu=32))
+    monkeypatch.setenv("MPI_LOCALNRANKS", "3")  # a process of an mpiexec that has used srun
+    assert started_by() == "mpi"
 
 
 @pytest.fixture
@@ -202,10 +206,9 @@ def expected(store, tmp_path, pykaldist) -> bytes:
 
 
 def test_a_task_of_srun_takes_part(slurm, store, tmp_path, expected, pykaldist, monkeypatch):
-    """With a fake srun, which runs its tasks here: gloo's take ranks from SLURM's variables, MPI's from its PMI, here that of mpiexec."""
+    """With a fake srun, which runs its tasks here."""
     slurm('''echo "${options[@]}" > "$SRUN_OPTIONS"
-if [ "${2} ${3}" = "-m mpi4py" ]; then exec mpiexec -n "$n" "$@"; fi
-export MASTER_ADDR=127.0.0.1 SLURM_STEP_NUM_TASKS=$n
+export SLURM_STEP_NUM_TASKS=$n SLURM_STEP_ID=0
 pids=()
 for ((i = 0; i < n; i++)); do SLURM_PROCID=$i "$@" & pids+=($!); done
 for pid in "${pids[@]}"; do wait "$pid" || exit 1; done
@@ -246,18 +249,46 @@ def test_pretraining_is_launched_too(store, tmp_path, pykaldist):
 
 @pytest.fixture
 def launcher(monkeypatch, tmp_path):
-    """`launcher(script, timeout)`: a launcher whose one process is a shell script."""
+    """`launcher(script, options)`: a launcher whose one process is a shell script."""
 
-    def make(script: str, timeout: float = 60.0) -> launch.Launcher:
+    def make(script: str, **options: float) -> launch.Launcher:
         monkeypatch.setattr(launch, "commands", lambda options, argv, supervised: [starting.Command(["bash", "-c", script])])
-        return launch.Launcher(cpu(ngpu=2, timeout=timeout), ["train"], tmp_path / "exp")
+        return launch.Launcher(cpu(ngpu=2, **options), ["train"], tmp_path / "exp")
 
     return make
 
 
-def test_processes_that_do_not_meet(launcher, capsys):
+def test_processes_that_do_not_meet(launcher, tmp_path, capsys):
+    come = f"mkdir -p {tmp_path}/exp/{FOLDER}; printf 'process 1 on b (pid 3)' > {tmp_path}/exp/{FOLDER}/{CAME}1; "
     assert launcher("exec sleep 100", timeout=1.0).run() == DIED
-    assert capsys.readouterr().err.startswith("pykaldist train: ERROR: the processes have not met within 1 s of their start;")
+    assert launcher(come + "exec sleep 100", start_timeout=1.0).run() == DIED
+    assert launcher(come + come.replace("1; ", "0; ") + "exec sleep 100", start_timeout=1.0).run() == DIED
+    nobody, one, both = capsys.readouterr().err.splitlines()
+    assert nobody.startswith("pykaldist train: ERROR: process 0, process 1 of 2 processes have not come to meet the others within 1 s; the")
+    assert "ERROR: process 0 of 2 processes has not come to meet the others within 1 s; there is process 1 on b (pid 3); the last" in one
+    assert "ERROR: the 2 processes have come, and not met within 1 s; the last checkpoint is whole" in both
+
+
+def test_sigterm_before_they_have_met_ends_them(launcher, tmp_path):
+    """There is nothing to keep, and nobody who would hear of it."""
+    run = launcher(f"kill -TERM $PPID; exec sleep 100 {tmp_path}")
+    with pytest.raises(Terminated):
+        run.run()
+    assert run.children[0].returncode < 0
+
+
+def test_what_srun_says_of_a_cancelled_job(launcher, capsys):
+    """It kills the others when the first has ended by SIGTERM: nothing has died, and no other try is made."""
+    for first in ("Terminated", "Exited with exit code 143"):
+        with pytest.raises(Terminated):
+            launcher(f"echo 'srun: error: n1: task 0: {first}' >&2; echo 'srun: error: n2: tasks 2-3: Killed' >&2; exit 137").run()
+    assert capsys.readouterr().err == ""
+
+
+def test_a_sentence_that_says_to_go_on_is_no_error_of_the_user(launcher, capsys):
+    """Whatever status srun makes of it."""
+    assert launcher(f"echo 'pykaldist train: ERROR: process 0 on n1: process 3 is missing; {launch.GO_ON}' >&2; exit 137").run() == DIED
+    assert "process 3 is missing" in capsys.readouterr().err
 
 
 def test_what_ended_a_job_is_said_once(launcher, capsys):
