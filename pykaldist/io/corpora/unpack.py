@@ -62,7 +62,7 @@ class _Member(tarfile.TarInfo):
     """A member of a tarball; a damaged header is an error, wherever it stands."""
 
     @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str | None, errors: str) -> _Member:
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
         try:
             member = super().frombuf(buf, encoding, errors)
         except (tarfile.EOFHeaderError, tarfile.EmptyHeaderError):  # type: ignore[attr-defined]  # the end
@@ -99,7 +99,7 @@ def unpack(archive: Path, folder: Path) -> None:
 def _unpack_members(tar: tarfile.TarFile, folder: Path, allowed: int) -> None:
     total = count = 0
     while (member := tar.next()) is not None:
-        tar.members.clear()  # which tarfile would collect
+        tar.members.clear()  # type: ignore[attr-defined]  # tarfile would collect them
         total, count = total + member.size, count + 1
         if max(total, tar.offset) > allowed:  # a sparse file has less in the archive than it is long, or states so
             raise UnsoundArchive(f"its files are more than {EXPANSION} times as large as it is")
