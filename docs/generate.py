@@ -26,7 +26,7 @@ from pykaldist.cli.train import VARIANTS
 
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = {"nnet": "Network", "init": "Initial weights", "schedule": "Schedule", "optimizer": "Optimiser", "strategy": "Strategy"}
-ROOT_PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+ROOT_PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "SECURITY.md": "security.md"}
 USAGE = re.compile(r"^usage\(\) \{\n  cat <<EOF\n(Usage: utils/.*?)^EOF$", re.MULTILINE | re.DOTALL)
 
 

@@ -74,7 +74,7 @@ def test_readme_is_short_and_begins_with_the_two_commands(root):
 
 
 def test_links_of_the_root_pages_hold_in_a_checkout(root):
-    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"):
         links = {link for link in LINK.findall((root / name).read_text(encoding="utf-8")) if "://" not in link}
         assert not {link for link in links if not (root / link).is_file()}, name
     assert "docs/images/speed_ups.png" in LINK.findall((root / "README.md").read_text(encoding="utf-8"))

@@ -149,7 +149,7 @@ def make_features(paths: Sequence[str], work: Path, options: TranscribeOptions) 
         if not Path(path).is_file():
             raise UserError(f"{path} does not exist; give the paths of recordings.")
         try:
-            samples, found = read_audio(str(Path(path).absolute()).rstrip("|"), options.channel)
+            samples, found = read_audio(path, options.channel)
         except AudioError as error:
             raise UserError(str(error).replace("check the path in wav.scp", "check the path")) from error
         if found < rate:

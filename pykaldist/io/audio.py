@@ -1,7 +1,7 @@
 """Reading speech: wav, flac, NIST sphere and whatever else libsndfile reads, from files, pipes and segments.
 
-Samples come in the scale of 16-bit integers (-32768 to 32767) as float32, as Kaldi's features expect them. Entries of
-`wav.scp` that end in `|` are shell commands; they run, for the data directory is one that the user named.
+Samples come in the scale of 16-bit integers (-32768 to 32767) as float32, as Kaldi's features expect them. Entries of `wav.scp` that end
+in `|` are shell commands. They are run, for the user has named the data directory; nothing else that is read is ever run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import soundfile
 
 from pykaldist.errors import UserError
-from pykaldist.io.datadir import DataDir
+from pykaldist.io.datadir import DataDir, pipe_command
 
 INT16_SCALE = 32768.0
 MAX_OVERSHOOT_S = 0.5  # a segment may end so much after its recording, as in Kaldi's extract-segments
@@ -30,17 +30,17 @@ class AudioError(UserError):
     """One recording or utterance that cannot be used; a stage may go on without a few of them."""
 
 
-def read_audio(source: str, channel: int = -1) -> tuple[np.ndarray, int]:
-    """Samples (float32, 16-bit scale) and sampling rate in Hz of a file, or of the output of `command |`.
+def read_audio(source: str, channel: int = -1, pipes: bool = False) -> tuple[np.ndarray, int]:
+    """Samples (float32, 16-bit scale) and sampling rate in Hz of a file; with `pipes`, `command |` is run, and its output read.
 
     `channel` picks one of several channels, from 0; -1 expects mono. Raises AudioError for a file that is missing, empty,
     truncated, of an unknown format, or holds values that are no numbers.
     """
-    piped = source.rstrip().endswith("|")
-    content = _pipe_output(source) if piped else _file_content(source)
+    command = pipe_command(source) if pipes else None
+    content = _file_content(source) if command is None else _pipe_output(command)
     if not content:
         raise AudioError(f"{source} is empty; fetch the audio again.")
-    content = _complete(source, content, piped)
+    content = _complete(source, content, command is not None)
     try:
         with soundfile.SoundFile(io.BytesIO(content)) as sound:
             declared, rate = sound.frames, sound.samplerate
@@ -70,8 +70,7 @@ def _file_content(path: str) -> bytes:
                          "check the path in wav.scp.") from error
 
 
-def _pipe_output(source: str) -> bytes:
-    command = source.rstrip()[:-1].strip()
+def _pipe_output(command: str) -> bytes:
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip().splitlines()
@@ -153,7 +152,7 @@ def _read_recording(data: DataDir, recording: str, rate: int, channel: int) -> n
     source = data.wav_scp[recording]
     if not source:
         raise AudioError(f"{data.path}/wav.scp, {recording}: no file is named; correct the line.")
-    audio, found = read_audio(source, channel)
+    audio, found = read_audio(source, channel, pipes=True)
     if found != rate:
         raise AudioError(f"{source}: expected {rate} Hz, found {found} Hz; set --sample-frequency={found} or resample the audio.")
     factor = data.reco2speed.get(recording, 1.0)

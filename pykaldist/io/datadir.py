@@ -21,6 +21,12 @@ PER_UTTERANCE = ("segments", "text", "utt2spk", "feats.scp", "utt2dur", "utt2num
 TABLES = PER_RECORDING + PER_SPEAKER + PER_UTTERANCE  # by what a table's keys are
 
 
+def pipe_command(source: str) -> str | None:
+    """The shell command of an entry of `wav.scp`, which ends in `|`; None where the entry is a file."""
+    source = source.strip()
+    return source[:-1].strip() if source.endswith("|") else None
+
+
 class DataDir:
     """One data directory; tables are read when first asked for.
 
@@ -109,6 +115,21 @@ class DataDir:
             raise UserError(f"{self.path}/cmvn.scp does not exist; run steps/compute_cmvn_stats.sh first.")
         return MatrixReader(self.path / "cmvn.scp")
 
+    def pipes(self) -> list[tuple[str, str, str]]:
+        """The pipes in the scp files: (the file's name, key, command), wav.scp's first. None of them is run.
+
+        What another scp file has with a `|` before or behind it is refused where it is read (MatrixReader).
+        """
+        found = []
+        for path in sorted(self.path.glob("*.scp"), key=lambda path: (path.name != "wav.scp", path.name)):
+            for key, source in self.table(path.name).items():
+                command = pipe_command(source)
+                if command is None and source.startswith("|") and path.name != "wav.scp":
+                    command = source[1:].strip()
+                if command is not None:
+                    found.append((path.name, key, command))
+        return found
+
     def utterances(self) -> list[str]:
         return list(self.utt2spk)
 
@@ -172,7 +193,10 @@ class DataDir:
 
 
 def write_table(path: Path, table: dict[str, str]) -> None:
-    """Write a table sorted by key (C locale order)."""
+    """Write a table sorted by key (C locale order). Raises UserError for an entry with the end of a line in it, which would be two."""
+    for key, value in table.items():
+        if "\n" in key or "\n" in value:
+            raise UserError(f"{path}, {key!r}: {value!r} has the end of a line in it; rename the file, or correct the entry.")
     write_text(path, "".join(f"{key} {table[key]}".rstrip() + "\n" for key in sorted(table)))
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pykaldist.errors import UserError
-from pykaldist.io.atomic import atomic_open, write_text
+from pykaldist.io.atomic import write_text
+from pykaldist.report.figures import pyplot, save
 from pykaldist.report.plan import duration
 from pykaldist.train.history import FILE, read_history
 
@@ -136,7 +137,7 @@ def _write_csv(path: Path, heads: list[str], rows: list[dict[str, Any]]) -> None
 
 def draw_epochs(epochs: dict[tuple[str, str, int], float], path: Path) -> None:
     """Draw a PNG of speed-up against N, a picture a cluster; `epochs` as in `render_epochs`. Raises UserError without matplotlib."""
-    plt = _pyplot(path)
+    plt = pyplot(path)
     clusters = list(dict.fromkeys(cluster for cluster, _, _ in epochs))
     figure, axes = plt.subplots(1, len(clusters), figsize=(6.5 * len(clusters), 4.5), squeeze=False)
     for axis, cluster in zip(axes[0], clusters, strict=True):
@@ -145,19 +146,7 @@ def draw_epochs(epochs: dict[tuple[str, str, int], float], path: Path) -> None:
         names = list(dict.fromkeys(strategy for strategy, ngpu in here if ngpu > 1))
         _speed_ups(axis, cluster, {name: [(1, 1.0), *((n, gain) for (strategy, n), gain in here.items() if strategy == name and n > 1)]
                                    for name in names})
-    _save(plt, figure, path)
-
-
-def _pyplot(path: Path) -> Any:
-    """Return matplotlib.pyplot, for pictures in files; raises UserError where it is not installed."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise UserError(f"{path} cannot be drawn without matplotlib; install it (requirements.txt).") from error
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    return plt
+    save(plt, figure, path)
 
 
 def _speed_ups(axis: Any, cluster: str, gains: dict[str, list[tuple[int, float]]]) -> None:
@@ -176,16 +165,9 @@ def _label(axis: Any, title: str, below: str, beside: str) -> None:
     axis.legend(fontsize=7)
 
 
-def _save(plt: Any, figure: Any, path: Path) -> None:
-    figure.tight_layout()
-    with atomic_open(path, "wb") as stream:
-        figure.savefig(stream, dpi=110, format="png")
-    plt.close(figure)
-
-
 def _draw(runs: Sequence[Run], rows: list[dict[str, Any]], path: Path) -> None:
     """Draw held-out loss against epochs and against simulated hours, and speed-up against N; a row of pictures a cluster."""
-    plt = _pyplot(path)
+    plt = pyplot(path)
     clusters = list(dict.fromkeys(run.cluster for run in runs))
     figure, axes = plt.subplots(len(clusters), 3, figsize=(16, 4.5 * len(clusters)), squeeze=False)
     for (epochs, hours, gains), cluster in zip(axes, clusters, strict=True):
@@ -202,4 +184,4 @@ def _draw(runs: Sequence[Run], rows: list[dict[str, Any]], path: Path) -> None:
         _label(hours, cluster, "hours, simulated", "held-out loss")
         epochs.xaxis.get_major_locator().set_params(integer=True)
         hours.set_xscale("log")
-    _save(plt, figure, path)
+    save(plt, figure, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import numpy as np
@@ -44,8 +45,18 @@ def test_companded_formats_come_close(tmp_path: Path, samples: np.ndarray, kind:
 
 def test_pipe(tmp_path: Path, samples: np.ndarray) -> None:
     (tmp_path / "a b.wav").write_bytes(encode(samples, "WAV"))
-    found, _ = read_audio(f"cat '{tmp_path}/a b.wav' |")
+    found, _ = read_audio(f"cat '{tmp_path}/a b.wav' |", pipes=True)
     np.testing.assert_array_equal(found, samples)
+
+
+def test_what_is_no_entry_of_a_wav_scp_is_a_file_whatever_its_name(tmp_path: Path, samples: np.ndarray, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = "touch harmed |"
+    with pytest.raises(AudioError, match=re.escape(f"{name} cannot be read (No such file or directory)")):
+        read_audio(name)
+    Path(name).write_bytes(encode(samples, "WAV"))
+    np.testing.assert_array_equal(read_audio(name)[0], samples)
+    assert not Path("harmed").exists()
 
 
 @pytest.mark.parametrize("size", [0x7FFFFFFF, 0xFFFFFFFF, 0])
@@ -54,7 +65,7 @@ def test_pipe_whose_header_does_not_know_its_length(tmp_path: Path, samples: np.
     at = content.index(b"data") + 4
     content[at : at + 4] = size.to_bytes(4, "little")
     (tmp_path / "a.wav").write_bytes(content)
-    found, _ = read_audio(f"cat {tmp_path}/a.wav |")
+    found, _ = read_audio(f"cat {tmp_path}/a.wav |", pipes=True)
     np.testing.assert_array_equal(found, samples)
     with pytest.raises(AudioError, match=r"truncated|no samples"):
         read_audio(f"{tmp_path}/a.wav")
@@ -93,9 +104,9 @@ def test_other_bad_audio_is_named(tmp_path: Path, samples: np.ndarray) -> None:
 
 def test_a_failing_command_is_shown_with_what_it_said() -> None:
     with pytest.raises(AudioError, match=r"status 3 \(no such luck\)"):
-        read_audio("echo no such luck >&2; exit 3 |")
+        read_audio("echo no such luck >&2; exit 3 |", pipes=True)
     with pytest.raises(AudioError, match="status 1"):
-        read_audio("false | cat |")
+        read_audio("false | cat |", pipes=True)
 
 
 def test_shorten_is_refused_in_words(tmp_path: Path, samples: np.ndarray) -> None:
