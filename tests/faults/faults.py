@@ -36,6 +36,7 @@ ERRORS = {
     "receive": [("error", errno.ECONNRESET), ("delay", 0), ("kill", 0)],
 }
 SAMPLED_ABOVE = 200
+LEFT_S = 5.0  # that processes have to end after the command has
 SAID = re.compile(r"ERROR:|no space left|input/output error|i/o error|too many open files|quota|cannot allocate|connection reset|"
                   r"terminated; run the same|killed", re.IGNORECASE)
 TRACE = "Traceback (most recent call last)"
@@ -161,11 +162,13 @@ class Bench:
         seen = self.place.control.seen()
         trial.status, trial.seconds, trial.function = done.status, round(done.seconds, 2), seen.function
         trial.file = seen.file.removeprefix(f"{self.s5}/")
-        time.sleep(0.05)
+        until = time.monotonic() + LEFT_S
+        while self.place.left() and time.monotonic() < until:
+            time.sleep(0.05)
         trial.left = len(self.place.sweep())
         found = tree(self.s5)
         trial.outcome = "not reached" if not seen.fired and not done.status else self.judged(prepared, done, found)
-        trial.said = _said(done)
+        trial.said = _said(done) + (f" | left: {self.place.swept}" if trial.left else "")
         if trial.kind != "flip" and case.exact:
             trial.half = [name for name, digest in found.items() if name in prepared.after and name not in prepared.unstable
                           and digest not in (prepared.after[name], prepared.before.get(name)) and not self._grows(name)]

@@ -187,7 +187,9 @@ class Place:
     def sweep(self) -> list[int]:
         """Kill what is left; returns what was."""
         found = self.left()
+        self.swept = []
         for pid in found:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(OSError):
+                self.swept.append(Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:200])
                 os.kill(pid, signal.SIGKILL)
         return found
