@@ -20,7 +20,7 @@ from typing import IO, Any, cast
 import kaldiio
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import UserError, named
 from pykaldist.io.archive import DAMAGE, open_archive, read_entries, read_value, reason
 from pykaldist.io.atomic import atomic_open, write_text
 
@@ -35,7 +35,8 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
     Raises UserError where it cannot be read.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with named(path):
+            text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text (byte {error.start}); convert it with iconv.") from error
     return text.removesuffix("\n").split("\n") if text else []
@@ -90,7 +91,7 @@ def load_matrix(where: str) -> np.ndarray:
     match = _LOCATION.fullmatch(where)
     if match is None:
         raise ValueError("expected path:offset")
-    with open_archive(match["path"]) as stream:
+    with named(match["path"]), open_archive(match["path"]) as stream:
         stream.seek(int(match["offset"] or 0))
         value = read_value(stream)
     if match["range"]:

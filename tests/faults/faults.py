@@ -10,18 +10,16 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
-import os
 import random
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from stages import STATE, Case, cases, scrap, tree, write_corpus, write_recipe
-from zoo import Control, Done, Fault, Place
+from zoo import Done, Fault, Place
 
 # What may happen to a call of each class: kind, and the error that it returns.
 ERRORS = {
@@ -157,7 +155,7 @@ class Bench:
         prepared = self.prepared[trial.case]
         case = prepared.case
         self.restore(trial.case)
-        limit = 90.0 if case.processes > 1 else 30.0 + 10 * prepared.seconds
+        limit = 150.0 if case.processes > 1 else 30.0 + 10 * prepared.seconds
         done = self.place.run(case.words, self.s5, Fault(trial.kind, trial.where, trial.k, trial.error, trial.bit, delay_ms=1500), limit)
         seen = self.place.control.seen()
         trial.status, trial.seconds, trial.function = done.status, round(done.seconds, 2), seen.function
@@ -234,6 +232,7 @@ def read(path: Path) -> list[Trial]:
 
 def wrong(trial: Trial) -> bool:
     """What the campaign is to find."""
-    return trial.outcome in ("silent", "hang", "traceback", "mute") or bool(trial.half) or trial.rerun in ("differs", "fails") or trial.left > 0
+    return (trial.outcome in ("silent", "hang", "traceback", "mute") or bool(trial.half) or trial.rerun in ("differs", "fails")
+            or trial.left > 0)
 
 

@@ -14,7 +14,7 @@ from zoo import ROOT
 RATE = 8000
 STATE = ("data", "exp", "mfcc")  # folders of a recipe that its stages write
 SHAPE = ["--hid-layers", "2", "--hid-dim", "16", "--splice", "1", "--minibatch-size", "64", "--device", "cpu", "--num-threads", "1"]
-TRAIN = [*SHAPE, "--schedule", "fixed", "--learn-rates", "0.002,0.002,0.002", "--checkpoint-minutes", "0", "--timeout", "20"]
+TRAIN = [*SHAPE, "--schedule", "fixed", "--learn-rates", "0.002,0.002,0.002", "--checkpoint-minutes", "0", "--timeout", "60"]
 
 
 @dataclass
@@ -83,7 +83,7 @@ def write_corpus(folder: Path) -> None:
     import numpy as np
     import soundfile
 
-    words = "one two three four five six seven".split()
+    words = ["one", "two", "three", "four", "five", "six", "seven"]
     lexicon = {}
     for line in (ROOT / "egs/prompts/s5/local/lexicon.txt").read_text(encoding="utf-8").splitlines():
         word, *phones = line.split()

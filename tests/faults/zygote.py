@@ -1,8 +1,8 @@
 """A Python process that has imported and compiled everything, and forks for whoever asks: `zygote.py SOCKET SHIM`.
 
-A start of Python with PyTorch takes a second or more, a fork some hundredths. client.c, which stands in for the interpreter, sends arguments,
-environment, folder and open files; the fork takes them over, arms the shim (shim.c) and runs them as the interpreter would. Where
-the environment has FAULTS_WARM, it is this process itself that runs them: so the forks have its compiled kernels and its modules.
+A start of Python with PyTorch takes a second or more, a fork some hundredths. client.c, which stands in for the interpreter, sends
+arguments, environment, folder and open files; the fork takes them over, arms the shim (shim.c) and runs them as the interpreter would.
+Where the environment has FAULTS_WARM, it is this process itself that runs them: so the forks have its compiled kernels and its modules.
 """
 
 from __future__ import annotations
