@@ -65,6 +65,8 @@ class Trial:
     kind: str = ""
     error: int = 0
     bit: int = 0
+    match: str = ""
+    phase: str = ""
     outcome: str = ""
     status: int = 0
     seconds: float = 0.0
@@ -78,7 +80,7 @@ class Trial:
 
     @property
     def key(self) -> str:
-        return f"{self.group}/{self.case}/{self.where}/{self.k}/{self.kind}/{self.error}/{self.bit}"
+        return f"{self.group}/{self.case}/{self.where}/{self.k}/{self.kind}/{self.error}/{self.bit}/{self.match}"
 
     @property
     def what(self) -> str:
@@ -92,13 +94,15 @@ class Bench:
         self.place, self.say = Place(base), say
         self.s5 = self.place.root / "s5"
         self.prepared: dict[str, Prepared] = {}
+        self.moment = ""
 
-    def prepare(self, wanted: Callable[[Case], bool] = lambda case: True) -> None:
+    def prepare(self, wanted: Callable[[Case], bool] = lambda case: True, listed: list[Case] | None = None) -> None:
         """Run the stages, up to the last that is wanted."""
         write_corpus(self.place.root / "corpus")
         write_recipe(self.s5)
         self.place.start()
-        listed = cases()
+        self.place.run(["pykaldist", "compile"], self.s5, timeout=600)  # once a checkout; a recipe does it beside its stages
+        listed = listed or cases()
         chosen = [case for case in listed if case.tried and wanted(case)]
         for number, case in enumerate(listed[: listed.index(chosen[-1]) + 1]):
             if case.processes > 1 and case not in chosen:
@@ -150,15 +154,19 @@ class Bench:
     def restore(self, case: str) -> None:
         self._copy(self._snapshot(self.prepared[case].number), self.s5)
 
-    def inject(self, trial: Trial) -> Trial:
-        """Do it."""
+    def inject(self, trial: Trial, meanwhile: Callable[[], None] | None = None, more: dict[str, str] | None = None) -> Trial:
+        """Do it; or, where it is no call that fails, `meanwhile`, which says in `moment` when it did it."""
         prepared = self.prepared[trial.case]
         case = prepared.case
         self.restore(trial.case)
-        limit = 150.0 if case.processes > 1 else 30.0 + 10 * prepared.seconds
-        done = self.place.run(case.words, self.s5, Fault(trial.kind, trial.where, trial.k, trial.error, trial.bit, delay_ms=1500), limit)
+        self.place.sweep()  # a recipe's background job of the run before
+        limit = 240.0 if case.processes > 1 else 60.0 + 10 * prepared.seconds
+        fault = Fault(trial.kind, trial.where or "write", trial.k, trial.error, trial.bit, delay_ms=1500, match=trial.match)
+        self.moment = ""
+        done = self.place.run(case.words, self.s5, fault, limit, meanwhile=meanwhile, more=more)
         seen = self.place.control.seen()
-        trial.status, trial.seconds, trial.function = done.status, round(done.seconds, 2), seen.function
+        seen.fired = seen.fired or bool(self.moment)
+        trial.status, trial.seconds, trial.function = done.status, round(done.seconds, 2), seen.function or self.moment
         trial.file = seen.file.removeprefix(f"{self.s5}/")
         until = time.monotonic() + LEFT_S
         while self.place.left() and time.monotonic() < until:

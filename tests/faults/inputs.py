@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import json
 import os
-import sys
 import tempfile
 import traceback
 import zlib
@@ -20,11 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-
-sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
-
 import test_damage
+import torch
 from faults import Trial
 
 from pykaldist.errors import UserError

@@ -31,11 +31,24 @@ class Case:
     processes: int = 1
 
 
-def job(strategy: str, processes: int, fabric: str, exact: bool = True) -> Case:
+def job(strategy: str, processes: int, fabric: str, exact: bool = True, epochs: int = 3, name: str = "train") -> Case:
     period = ["--average-period", "4"] if strategy in ("ma", "bmuf") else []
-    return Case(f"train {strategy}, {processes} processes, {fabric}",
-                ["steps/nnet/train.sh", "--retries", "0", *TRAIN, "--ngpu", str(processes), "--nproc", str(processes), "--fabric", fabric,
+    return Case(f"{name} {strategy}, {processes} processes, {fabric}",
+                ["steps/nnet/train.sh", "--retries", "0", *TRAIN, "--learn-rates", ",".join(["0.002"] * epochs),
+                 "--ngpu", str(processes), "--nproc", str(processes), "--fabric", fabric,
                  "--strategy", strategy, *period, "--lr-scale", "none", "exp/dnn/store", f"exp/{strategy}"], exact, processes=processes)
+
+
+def killed_jobs() -> list[Case]:
+    """Training that is long enough to be killed in it: a strategy of each kind over MPI and gloo, on what `cases` makes for it."""
+    found = [case for case in cases() if case.processes == 1]
+    found = found[: 1 + next(n for n, case in enumerate(found) if case.name == "pack.sh")]
+    for case in found:
+        case.tried = False
+    for strategy in ("ma", "bmuf", "asgd", "adpsgd"):
+        for fabric in ("mpi", "gloo"):
+            found.append(job(strategy, 2, fabric, strategy in ("ma", "bmuf"), epochs=12, name="long"))
+    return found
 
 
 def cases() -> list[Case]:

@@ -14,8 +14,9 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -140,18 +141,20 @@ class Place:
             self.zygote.wait(30)
 
     def run(self, words: Sequence[str], folder: Path, fault: Fault | None = None, timeout: float = 60.0, warm: bool = False,
-            before: Sequence[str] = ()) -> Done:
-        """Run a command in `folder` with a fault; `before` are words in front of it (unshare, say)."""
+            meanwhile: Callable[[], None] | None = None, more: dict[str, str] | None = None) -> Done:
+        """Run a command in `folder` with a fault, and `meanwhile` in a thread; with `more` environment."""
         self.control.arm(fault or Fault())
-        env = self.environment(faults=not warm)
+        env = {**self.environment(faults=not warm), **(more or {})}
         if warm:
             env["FAULTS_WARM"] = "true"
         started = time.monotonic()
         # Files, not pipes: a process that is left behind would keep a pipe open.
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            process = subprocess.Popen([*before, *words], cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+            process = subprocess.Popen(words, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                                        start_new_session=True)
             hung = False
+            if meanwhile is not None:
+                threading.Thread(target=meanwhile, daemon=True).start()
             try:
                 process.wait(timeout)
             except subprocess.TimeoutExpired:
@@ -182,7 +185,7 @@ class Place:
                 stat = (folder / "stat").read_text().rpartition(")")[2].split()
                 if stat[0] != "Z" and (int(stat[1]) == zygote or mark in (folder / "environ").read_bytes().split(b"\0")):
                     found.append(int(folder.name))
-        return found
+        return sorted(found)
 
     def sweep(self) -> list[int]:
         """Kill what is left; returns what was."""

@@ -112,6 +112,9 @@ def fork(request: Request, shim: ctypes.CDLL) -> int:
         with contextlib.suppress(OSError):
             os.setsid()
         become(request)
+        if network := request.env.get("FAULTS_NETWORK"):
+            with open(network, "rb") as stream:
+                ctypes.CDLL(None).setns(stream.fileno(), 0)
         random.seed()
         if "PYTHONUNBUFFERED" in request.env:
             sys.stdout.reconfigure(write_through=True)
