@@ -24,8 +24,8 @@ from stages import Case, killed_jobs
 from zoo import ROOT, missing
 
 GROUPS = ("stages", "jobs", "kills", "network", "inputs")
-HEAD = ("class", "tried", "clear sentence", "survived", "silent", "hang", "traceback", "no sentence", "half-written", "rerun differs or fails",
-        "processes left")
+HEAD = ("class", "tried", "clear sentence", "survived", "silent", "hang", "traceback", "no sentence", "half-written",
+        "rerun differs or fails", "processes left")
 
 
 def row(name: str, found: list[Trial]) -> list[str]:
@@ -78,8 +78,8 @@ class Campaign:
     def note(self, trial: Trial) -> None:
         append(self.out, trial)
         if wrong(trial):
-            print(f"{name_of(trial)}: {trial.case}, {trial.where} {trial.k}, {trial.function} {trial.file}: {trial.outcome}, status {trial.status}"
-                  + f", half {trial.half}" * bool(trial.half) + f", rerun {trial.rerun}" * bool(trial.rerun)
+            print(f"{name_of(trial)}: {trial.case}, {trial.where} {trial.k}, {trial.function} {trial.file}: {trial.outcome}, "
+                  f"status {trial.status}" + f", half {trial.half}" * bool(trial.half) + f", rerun {trial.rerun}" * bool(trial.rerun)
                   + f", left {trial.left}" * bool(trial.left) + f": {trial.said}", flush=True)
 
     def each(self, trials: list[Trial], do: Callable[[Trial], Trial], group: str) -> None:
@@ -155,7 +155,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of what is tried, and where (1)")
     parser.add_argument("--sample", action="store_true", help="a few of each, in under four minutes")
     parser.add_argument("--groups", default=",".join(GROUPS), help="which parts (all: %(default)s)")
-    parser.add_argument("--minutes", type=float, default=1e9, help="end after so many, each part after its share; go on with the same --out")
+    parser.add_argument("--minutes", type=float, default=1e9, help="end after so many, a share for each part; --out goes on")
     parser.add_argument("--most", type=int, default=SAMPLED_ABOVE, help="calls of a class that are tried in a case (%(default)s)")
     parser.add_argument("--out", type=Path, help="file that gets a line for each trial, and has those before (a temporary one)")
     parser.add_argument("--dir", type=Path, help="folder to work in (a temporary one, in memory where there is room)")
