@@ -231,7 +231,8 @@ class _Sink:
 
     def append(self, array: np.ndarray) -> None:
         data = np.ascontiguousarray(array).data
-        self.stream.write(data)
+        with named(self.stream.name):
+            self.stream.write(data)
         self.digest.update(data)
 
 

@@ -41,7 +41,7 @@ def name_of(trial: Trial) -> str:
     kind = {"error": trial.what, "short": "short", "flip": "flipped bit", "kill": "SIGKILL", "torn": "half written, SIGKILL",
             "stop": "SIGSTOP", "delay": "delay"}.get(trial.kind, trial.kind)
     if trial.group == "inputs":
-        return "inputs: other values of a format without a checksum" if trial.kind == "other values" else "inputs"
+        return "inputs: read as other values" if trial.kind == "other values" else "inputs"
     if trial.group == "kills":
         return f"kills: {kind}, {trial.phase}"
     if trial.group == "network":
@@ -65,15 +65,12 @@ def commit() -> str:
 
 
 class Campaign:
-    """Runs trials until the time is over, and writes each to the file `out`; those that stand there are not tried again."""
+    """Runs trials, and writes each to the file `out`; those that stand there are not tried again. A part ends after its `minutes`."""
 
     def __init__(self, seed: int, out: Path, folder: Path, minutes: float, most: int, counts: dict[str, int]) -> None:
-        self.seed, self.out, self.folder, self.most, self.counts = seed, out, folder, most, counts
-        self.until = time.monotonic() + 60 * minutes
+        self.seed, self.out, self.folder, self.minutes, self.most, self.counts = seed, out, folder, minutes, most, counts
         self.had = {trial.key for trial in read(out)}
-
-    def over(self) -> bool:
-        return time.monotonic() > self.until
+        self.long: Bench | None = None
 
     def note(self, trial: Trial) -> None:
         append(self.out, trial)
@@ -82,25 +79,32 @@ class Campaign:
                   f"status {trial.status}" + f", half {trial.half}" * bool(trial.half) + f", rerun {trial.rerun}" * bool(trial.rerun)
                   + f", left {trial.left}" * bool(trial.left) + f": {trial.said}", flush=True)
 
-    def each(self, trials: list[Trial], do: Callable[[Trial], Trial], group: str) -> None:
+    def each(self, group: str, trials: list[Trial], do: Callable[[Trial], Trial]) -> None:
+        """Try those that have not been tried, until the time is over."""
         trials = [dataclasses.replace(trial, group=group) for trial in trials][: self.counts.get(group, len(trials))]
         left = [trial for trial in trials if trial.key not in self.had]
         print(f"{group}: {len(trials)} to be tried, {len(trials) - len(left)} of them have been", flush=True)
+        until = time.monotonic() + 60 * self.minutes
         for trial in left:
-            if self.over():
+            if time.monotonic() > until:
                 return
             self.note(do(trial))
 
-    def bench(self, name: str) -> Bench:
+    def bench(self, name: str, wanted: Callable[[Case], bool], listed: list[Case] | None = None) -> Bench:
         base = self.folder / name
         shutil.rmtree(base, ignore_errors=True)
-        return Bench(base, lambda line: print(line, flush=True))
+        bench = Bench(base, lambda line: print(line, flush=True))
+        try:
+            bench.prepare(wanted, listed)
+        except BaseException:
+            bench.place.stop()
+            raise
+        return bench
 
     def faults(self, group: str, wanted: Callable[[Case], bool]) -> None:
-        bench = self.bench(group)
+        bench = self.bench(group, wanted)
         try:
-            bench.prepare(wanted)
-            self.each(bench.trials(self.seed, self.most), bench.inject, group)
+            self.each(group, bench.trials(self.seed, self.most), bench.inject)
         finally:
             bench.place.stop()
 
@@ -110,43 +114,43 @@ class Campaign:
     def jobs(self) -> None:
         self.faults("jobs", lambda case: case.processes > 1)
 
+    def long_jobs(self) -> Bench:
+        if self.long is None:
+            self.long = self.bench("long", lambda case: case.processes > 1, killed_jobs())
+        return self.long
+
     def kills(self) -> None:
-        bench = self.bench("kills")
-        try:
-            bench.prepare(lambda case: case.processes > 1, killed_jobs())
-            trials = kills.trials(list(bench.prepared), self.seed, self.counts.get("kills", 100))
-            self.each(trials, lambda trial: kills.kill(bench, trial), "kills")
-        finally:
-            bench.place.stop()
+        bench = self.long_jobs()
+        trials = kills.trials(list(bench.prepared), self.seed, self.counts.get("kills", 100))
+        self.each("kills", trials, lambda trial: kills.kill(bench, trial))
 
     def network(self) -> None:
         if reason := kills.without_networks():
             print(f"network: left out, {reason}", flush=True)
             return
-        bench = self.bench("network")
-        try:
-            bench.prepare(lambda case: case.processes > 1 and "gloo" in case.name, killed_jobs())
-            trials = kills.network_trials(list(bench.prepared), self.seed, self.counts.get("network", 100))
-            with kills.Network() as network:
-                self.each(trials, lambda trial: kills.disturb(bench, network, trial), "network")
-        finally:
-            bench.place.stop()
+        bench = self.long_jobs()
+        names = [name for name in bench.prepared if "gloo" in name]  # MPI's processes of one machine share memory
+        with kills.Network() as network:
+            self.each("network", kills.network_trials(names, self.seed, self.counts.get("network", 100)),
+                      lambda trial: kills.disturb(bench, network, trial))
 
     def inputs(self) -> None:
         sys.path.append(str(ROOT / "tests"))
         import inputs
 
-        formats = 52
-        each = -(-self.counts.get("inputs", 5000) // formats)
-        print(f"inputs: {each} of each format", flush=True)
+        each = -(-self.counts.get("inputs", 5000) // FORMATS)
+        print(f"inputs: {each} of each of {FORMATS} formats", flush=True)
         for trial in inputs.campaign(self.seed, each, str(self.folder)):
             trial.bit = self.seed
             if trial.key not in self.had:
                 self.note(trial)
-            if self.over():
-                return
+
+    def end(self) -> None:
+        if self.long is not None:
+            self.long.place.stop()
 
 
+FORMATS = 52  # of tests/test_damage.py
 SAMPLE = {"stages": 40, "jobs": 4, "kills": 4, "network": 2, "inputs": 260}
 
 
@@ -155,7 +159,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of what is tried, and where (1)")
     parser.add_argument("--sample", action="store_true", help="a few of each, in under four minutes")
     parser.add_argument("--groups", default=",".join(GROUPS), help="which parts (all: %(default)s)")
-    parser.add_argument("--minutes", type=float, default=1e9, help="end after so many, a share for each part; --out goes on")
+    parser.add_argument("--minutes", type=float, default=1e9, help="for each part, without its preparation; --out goes on another time")
     parser.add_argument("--most", type=int, default=SAMPLED_ABOVE, help="calls of a class that are tried in a case (%(default)s)")
     parser.add_argument("--out", type=Path, help="file that gets a line for each trial, and has those before (a temporary one)")
     parser.add_argument("--dir", type=Path, help="folder to work in (a temporary one, in memory where there is room)")
@@ -172,10 +176,12 @@ def main() -> int:
         folder = args.dir or Path(made)
         folder.mkdir(parents=True, exist_ok=True)
         out = args.out or folder / "trials.jsonl"
-        groups = args.groups.split(",")
-        for group in groups:
-            run = Campaign(args.seed, out, folder, args.minutes / len(groups), args.most, counts)
-            getattr(run, group)()
+        run = Campaign(args.seed, out, folder, args.minutes, args.most, counts)
+        try:
+            for group in args.groups.split(","):
+                getattr(run, group)()
+        finally:
+            run.end()
         found = read(out)
         print(f"\nseed {args.seed}, commit {commit()}, {time.strftime('%Y-%m-%d')}\n\n{table(found)}")
         return int(any(wrong(trial) and trial.kind != "flip" and trial.group != "inputs" for trial in found))

@@ -172,7 +172,7 @@ def tree(folder: Path) -> dict[str, str]:
 
 def scrap(folder: Path) -> list[str]:
     return [str(path.relative_to(folder)) for part in STATE for path in (folder / part).rglob("*")
-            if path.is_file() and is_scrap(path.relative_to(folder)) and path.name not in (".lock",)]
+            if path.is_file() and path.name.startswith(".") and path.suffix == ".tmp"]
 
 
 def lines_of(path: Path) -> list[str]:

@@ -126,7 +126,7 @@ def test_a_verb_that_is_killed_is_said(tmp_path):
     done = subprocess.run([str(ROOT / "utils/fix_data_dir.sh"), str(tmp_path)], cwd=tmp_path, env=env, capture_output=True, text=True,
                           check=False)
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("fix_data_dir.sh: ERROR: its process was killed by signal 9")
+    assert done.stderr.splitlines()[-1].startswith("fix_data_dir.sh: ERROR: its process was killed by signal 9 (was there memory enough?)")
 
 
 @pytest.fixture(scope="module")

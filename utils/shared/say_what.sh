@@ -14,7 +14,9 @@ export PYKALDIST_TOLD=${PYKALDIST_TOLD:-true}
 # A script whose `made=$(pykaldist ...) || end_with $?` failed ends by it: where the verb was killed, it has said nothing itself.
 end_with() {
   if [ "$1" -gt 128 ] && [ "$1" != 130 ] && [ "$1" != 143 ]; then
-    echo "${0##*/}: ERROR: its process was killed by signal $(($1 - 128)); was there memory enough? Run the same command again." >&2
+    local why=$(($1 - 128))
+    [ $why != 9 ] || why="9 (was there memory enough?)"
+    echo "${0##*/}: ERROR: its process was killed by signal $why; run the same command again." >&2
   fi
   exit 1
 }
