@@ -150,5 +150,6 @@ def os_error_sentence(error: OSError) -> str:
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return f"too many open files, when{where or ' one'} was to be opened; raise the limit (ulimit -n) and run the same command again."
     if error.errno == errno.EIO:
-        return f"input/output error at{where or ' its output'}; see what the system says of the disk (dmesg), and run the same command again."
+        return (f"input/output error at{where or ' its output'}; see what the system says of the disk (dmesg), "
+                "and run the same command again.")
     return f"{error.strerror or error}{where}."

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import re
 import shutil
 import subprocess
 import sys
@@ -67,8 +68,9 @@ def commit() -> str:
 class Campaign:
     """Runs trials, and writes each to the file `out`; those that stand there are not tried again. A part ends after its `minutes`."""
 
-    def __init__(self, seed: int, out: Path, folder: Path, minutes: float, most: int, counts: dict[str, int]) -> None:
+    def __init__(self, seed: int, out: Path, folder: Path, minutes: float, most: int, counts: dict[str, int], only: str = "") -> None:
         self.seed, self.out, self.folder, self.minutes, self.most, self.counts = seed, out, folder, minutes, most, counts
+        self.only = only
         self.had = {trial.key for trial in read(out)}
         self.long: Bench | None = None
 
@@ -95,7 +97,7 @@ class Campaign:
         shutil.rmtree(base, ignore_errors=True)
         bench = Bench(base, lambda line: print(line, flush=True))
         try:
-            bench.prepare(wanted, listed)
+            bench.prepare(lambda case: wanted(case) and re.search(self.only, case.name) is not None, listed)
         except BaseException:
             bench.place.stop()
             raise
@@ -159,6 +161,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of what is tried, and where (1)")
     parser.add_argument("--sample", action="store_true", help="a few of each, in under four minutes")
     parser.add_argument("--groups", default=",".join(GROUPS), help="which parts (all: %(default)s)")
+    parser.add_argument("--cases", default="", help="only stages and jobs in whose names this regular expression is found")
     parser.add_argument("--minutes", type=float, default=1e9, help="for each part, without its preparation; --out goes on another time")
     parser.add_argument("--most", type=int, default=SAMPLED_ABOVE, help="calls of a class that are tried in a case (%(default)s)")
     parser.add_argument("--out", type=Path, help="file that gets a line for each trial, and has those before (a temporary one)")
@@ -176,7 +179,7 @@ def main() -> int:
         folder = args.dir or Path(made)
         folder.mkdir(parents=True, exist_ok=True)
         out = args.out or folder / "trials.jsonl"
-        run = Campaign(args.seed, out, folder, args.minutes, args.most, counts)
+        run = Campaign(args.seed, out, folder, args.minutes, args.most, counts, args.cases)
         try:
             for group in args.groups.split(","):
                 getattr(run, group)()

@@ -33,14 +33,14 @@ def trials(names: list[str], seed: int, count: int) -> list[Trial]:
     for number in range(count):
         name, phase, kind = combinations[number % len(combinations)]
         where, match = PHASES[phase]
-        most = {"start": 6, "checkpoint": 20, "export": 3}.get(phase, 10)
+        most = {"start": 6, "checkpoint": 20, "export": 3}.get(phase, 4)
         found.append(Trial("kills", name, where, rng.randint(1, most), kind, bit=rng.randrange(1000), match=match, phase=phase))
     return found
 
 
 def network_trials(names: list[str], seed: int, count: int) -> list[Trial]:
     rng = random.Random(seed)
-    return [Trial("network", names[n % len(names)], "", rng.randint(0, 8), LINK[n // len(names) % len(LINK)], bit=rng.randrange(1000),
+    return [Trial("network", names[n % len(names)], "", rng.randint(0, 4), LINK[n // len(names) % len(LINK)], bit=rng.randrange(1000),
                   phase="epoch or cross-validation") for n in range(count)]
 
 

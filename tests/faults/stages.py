@@ -36,7 +36,7 @@ def job(strategy: str, processes: int, fabric: str, exact: bool = True, epochs: 
     return Case(f"{name} {strategy}, {processes} processes, {fabric}",
                 ["steps/nnet/train.sh", "--retries", "0", *TRAIN, "--learn-rates", ",".join(["0.002"] * epochs),
                  "--ngpu", str(processes), "--nproc", str(processes), "--fabric", fabric,
-                 "--strategy", strategy, *period, "--lr-scale", "none", "exp/dnn/store", f"exp/{strategy}"], exact, processes=processes)
+                 "--strategy", strategy, *period, "--lr-scale", "none", "exp/dnn/store", f"exp/{name}_{strategy}_{fabric}"], exact, processes=processes)
 
 
 def killed_jobs() -> list[Case]:
@@ -47,7 +47,7 @@ def killed_jobs() -> list[Case]:
         case.tried = False
     for strategy in ("ma", "bmuf", "asgd", "adpsgd"):
         for fabric in ("mpi", "gloo"):
-            found.append(job(strategy, 2, fabric, strategy in ("ma", "bmuf"), epochs=12, name="long"))
+            found.append(job(strategy, 2, fabric, strategy in ("ma", "bmuf"), epochs=6, name="long"))
     return found
 
 

@@ -17,7 +17,7 @@ from zoo import ROOT, Control, Fault, Place, missing
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
-STAGES = ("prepare_data.sh", "prepare_lang.sh", "train_lm.sh", "fix_data_dir.sh")
+STAGES = ("prepare_data.sh", "prepare_lang.sh", "train_lm.sh")
 
 
 @pytest.fixture(scope="module")
