@@ -36,7 +36,8 @@ def job(strategy: str, processes: int, fabric: str, exact: bool = True, epochs: 
     return Case(f"{name} {strategy}, {processes} processes, {fabric}",
                 ["steps/nnet/train.sh", "--retries", "0", *TRAIN, "--learn-rates", ",".join(["0.002"] * epochs),
                  "--ngpu", str(processes), "--nproc", str(processes), "--fabric", fabric,
-                 "--strategy", strategy, *period, "--lr-scale", "none", "exp/dnn/store", f"exp/{name}_{strategy}_{fabric}"], exact, processes=processes)
+                 "--strategy", strategy, *period, "--lr-scale", "none", "exp/dnn/store",
+                 f"exp/{name}_{strategy}_{fabric}"], exact, processes=processes)
 
 
 def killed_jobs() -> list[Case]:
