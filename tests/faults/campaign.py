@@ -29,6 +29,9 @@ HEAD = ("class", "tried", "clear sentence", "survived", "silent", "hang", "trace
         "rerun differs or fails", "processes left")
 
 
+READ_AS = {"other values": "other values", "empty": "an empty table"}
+
+
 def row(name: str, found: list[Trial]) -> list[str]:
     outcomes = Counter(trial.outcome for trial in found)
     return [name, *map(str, (
@@ -42,7 +45,7 @@ def name_of(trial: Trial) -> str:
     kind = {"error": trial.what, "short": "short", "flip": "flipped bit", "kill": "SIGKILL", "torn": "half written, SIGKILL",
             "stop": "SIGSTOP", "delay": "delay"}.get(trial.kind, trial.kind)
     if trial.group == "inputs":
-        return "inputs: read as other values" if trial.kind == "other values" else "inputs"
+        return f"inputs: read as {READ_AS[trial.kind]}" if trial.kind in READ_AS else "inputs"
     if trial.group == "kills":
         return f"kills: {kind}, {trial.phase}"
     if trial.group == "network":

@@ -124,7 +124,7 @@ class Bench:
                      + (f"; never the same: {' '.join(sorted(unstable))}" if unstable else ""))
 
     def _undisturbed(self, case: Case, warm: bool = False) -> dict[str, str]:
-        self.last = self.place.run(case.words, self.s5, warm=warm, timeout=300)
+        self.last = self.place.run(case.words, self.s5, warm=warm, timeout=600)
         if self.last.status:
             raise RuntimeError(f"{case.name} fails undisturbed: {self.last.out}{self.last.err}")
         return tree(self.s5)
@@ -161,7 +161,7 @@ class Bench:
         case = prepared.case
         self.restore(trial.case)
         self.place.sweep()  # a recipe's background job of the run before
-        limit = 240.0 if case.processes > 1 else 60.0 + 10 * prepared.seconds
+        limit = 400.0 if case.processes > 1 else 60.0 + 10 * prepared.seconds
         fault = Fault(trial.kind, trial.where or "write", trial.k, trial.error, trial.bit, delay_ms=1500, match=trial.match)
         self.moment = ""
         done = self.place.run(case.words, self.s5, fault, limit, meanwhile=meanwhile, more=more)

@@ -2,7 +2,7 @@
 
 A reader runs in a fork, so that one that crashes is counted, and the next damage comes. What it gave is compared with what it gives of the
 sound file: the same, other values (one number for another, where a format has no checksum: a legal change), or another shape (fewer
-utterances, say), which is a silent change. Our own files have checksums: there any difference is one.
+utterances, say), which is a silent change; but for an empty file, which is an empty table. Our own files have checksums: there any difference is one.
 """
 
 from __future__ import annotations
@@ -111,6 +111,8 @@ def tried(name: str, sample: test_damage.Sample, content: bytes, sound: tuple[st
             trial.outcome = "survived"
         elif found[0] == sound[0] and not name.startswith(CHECKED):
             trial.outcome, trial.kind = "survived", "other values"
+        elif not content and not name.startswith(CHECKED):
+            trial.outcome, trial.kind = "survived", "empty"  # a table without entries is one
         else:
             trial.outcome, trial.said = "silent", "another shape"
     return trial

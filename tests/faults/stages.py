@@ -14,7 +14,7 @@ from zoo import ROOT
 RATE = 8000
 STATE = ("data", "exp", "mfcc")  # folders of a recipe that its stages write
 SHAPE = ["--hid-layers", "2", "--hid-dim", "16", "--splice", "1", "--minibatch-size", "64", "--device", "cpu", "--num-threads", "1"]
-TRAIN = [*SHAPE, "--schedule", "fixed", "--learn-rates", "0.002,0.002,0.002", "--checkpoint-minutes", "0", "--timeout", "60"]
+TRAIN = [*SHAPE, "--schedule", "fixed", "--learn-rates", "0.002,0.002,0.002", "--checkpoint-minutes", "0", "--timeout", "100"]
 
 
 @dataclass
