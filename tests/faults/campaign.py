@@ -126,7 +126,9 @@ class Campaign:
 
     def kills(self) -> None:
         bench = self.long_jobs()
-        trials = kills.trials(list(bench.prepared), self.seed, self.counts.get("kills", 100))
+        trials = kills.trials(list(bench.prepared), self.seed, 100)
+        if "kills" in self.counts:  # few, none of them a stop, which ends after a job's --timeout
+            trials = [trial for trial in trials if trial.kind == "kill"]
         self.each("kills", trials, lambda trial: kills.kill(bench, trial))
 
     def network(self) -> None:
@@ -156,6 +158,7 @@ class Campaign:
 
 
 FORMATS = 52  # of tests/test_damage.py
+SAMPLED_CASES = r"^(?!long|train )|^train (ma|asgd)|^long (ma.*mpi|bmuf.*gloo)"
 SAMPLE = {"stages": 40, "jobs": 4, "kills": 4, "network": 2, "inputs": 260}
 
 
@@ -178,11 +181,12 @@ def main() -> int:
         print(f"tests/faults/run.sh: {reason}; nothing was tried.", file=sys.stderr)
         return 77
     counts = SAMPLE if args.sample else {}
+    cases = args.cases or (SAMPLED_CASES if args.sample else "")
     with tempfile.TemporaryDirectory(prefix="faults", dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as made:
         folder = args.dir or Path(made)
         folder.mkdir(parents=True, exist_ok=True)
         out = args.out or folder / "trials.jsonl"
-        run = Campaign(args.seed, out, folder, args.minutes, args.most, counts, args.cases)
+        run = Campaign(args.seed, out, folder, args.minutes, args.most, counts, cases)
         try:
             for group in args.groups.split(","):
                 getattr(run, group)()

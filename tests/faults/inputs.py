@@ -2,8 +2,8 @@
 
 A reader runs in a fork, so that one that crashes is counted, and the next damage comes. What it gave is compared with what it gives of the
 sound file: the same; other values (one number for another, where a format has no checksum: a legal change); or another shape (fewer
-utterances, say), which is a silent change, but for an empty file, which is an empty table. Our own files have checksums: there any difference
-is a silent change.
+utterances, say), which is a silent change, but for an empty file, which is an empty table. Our own files have checksums: any difference is
+a silent change there.
 """
 
 from __future__ import annotations
