@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 DEVICE_CURE = "use a smaller --minibatch-size (--num-streams for sequences) or network, or fewer workers a process (--ngpu, --nproc)"
 
@@ -39,6 +42,25 @@ class NotMetError(ProcessLostError):
 
 class Terminated(BaseException):
     """SIGTERM as an exception, so that unfinished files are cleaned up on the way out; exit status 143."""
+
+
+_OF_THE_MACHINE = {errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.EAGAIN}
+
+
+def of_the_machine(error: BaseException) -> bool:
+    """True for an error that tells nothing of the file: another try may read it (a disk that fails, too many open files)."""
+    return isinstance(error, OSError) and error.errno in _OF_THE_MACHINE
+
+
+@contextlib.contextmanager
+def named(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Give an OSError of reading `path` the file's name, which the system tells of opening only."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None:  # else it is a library's, of what it has read
+            error.filename = error.filename or str(path)
+        raise
 
 
 def out_of_memory_sentence(error: RuntimeError) -> str | None:

@@ -272,10 +272,10 @@ def damaged(content: bytes, rng: np.random.Generator, kind: int) -> bytes:
     )[kind % 12]()
 
 
-def damages(content: bytes, seed: int) -> Iterator[bytes]:
-    """DAMAGES of them; those of a gzipped file inside and outside by turns."""
+def damages(content: bytes, seed: int, count: int = DAMAGES) -> Iterator[bytes]:
+    """So many of them; those of a gzipped file inside and outside by turns."""
     rng = np.random.default_rng(seed)
-    for kind in range(DAMAGES):
+    for kind in range(count):
         if content[:2] == b"\x1f\x8b" and kind % 4 != 3:
             yield gzip.compress(damaged(gzip.decompress(content), rng, kind), mtime=0)
         else:

@@ -11,5 +11,5 @@ EOF
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 [ $# = 2 ] || { usage >&2; exit 1; }
-message=$(pykaldist copy-data-dir "$@") || exit 1
+message=$(pykaldist copy-data-dir "$@") || end_with $?
 echo "copy_data_dir.sh: $message"

@@ -13,5 +13,5 @@ EOF
 case "${1:-}" in --help | -h) usage; exit 0 ;; esac
 [ $# = 1 ] || { usage >&2; exit 1; }
 . say_what.sh
-messages=$(pykaldist fix-data-dir "$1") || exit 1
+messages=$(pykaldist fix-data-dir "$1") || end_with $?
 while IFS= read -r line; do echo "fix_data_dir.sh: $line"; done <<< "$messages"

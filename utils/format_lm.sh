@@ -18,5 +18,5 @@ lang=$1 arpa=$2 lexicon=$3 out_lang=$4
 for file in "$lang"/{L_disambig.fst,words.txt} "$arpa" "$lexicon"; do
   [ -f "$file" ] || { echo "format_lm.sh: ERROR: $file does not exist." >&2; exit 1; }
 done
-made=$(pykaldist format-lm "$lang" "$arpa" "$lexicon" "$out_lang") || exit 1
+made=$(pykaldist format-lm "$lang" "$arpa" "$lexicon" "$out_lang") || end_with $?
 echo "format_lm.sh: ${made//$'\n'/$'\n'format_lm.sh: }"

@@ -23,5 +23,5 @@ for file in "$lang"/{L_disambig.fst,G.fst,words.txt,phones/disambig.int} "$model
   [ -f "$file" ] || { echo "mkgraph.sh: ERROR: $file does not exist." >&2; exit 1; }
 done
 made=$(pykaldist mkgraph --self-loop-scale "$self_loop_scale" --transition-scale "$transition_scale" \
-  "$lang" "$model_dir" "$graph_dir") || exit 1
+  "$lang" "$model_dir" "$graph_dir") || end_with $?
 echo "mkgraph.sh: $made"

@@ -14,5 +14,5 @@ EOF
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 if [ $# != 3 ]; then usage >&2; exit 1; fi
-made=$(pykaldist mkgraph-ctc "$@") || exit 1
+made=$(pykaldist mkgraph-ctc "$@") || end_with $?
 echo "mkgraph_ctc.sh: $made"

@@ -14,5 +14,5 @@ factors="0.9 1.1"
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 [ $# = 2 ] || { usage >&2; exit 1; }
-message=$(pykaldist perturb-speed --factors "$factors" "$@") || exit 1
+message=$(pykaldist perturb-speed --factors "$factors" "$@") || end_with $?
 echo "perturb_data_dir_speed_3way.sh: $message"

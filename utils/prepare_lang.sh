@@ -28,5 +28,5 @@ dict=$1 oov=$2 tmp=$3 lang=$4
 
 made=$(pykaldist prepare-lang --position-dependent-phones "$position_dependent_phones" \
   --share-silence-phones "$share_silence_phones" --sil-prob "$sil_prob" --num-sil-states "$num_sil_states" \
-  --num-nonsil-states "$num_nonsil_states" "$dict" "$oov" "$tmp" "$lang") || exit 1
+  --num-nonsil-states "$num_nonsil_states" "$dict" "$oov" "$tmp" "$lang") || end_with $?
 echo "prepare_lang.sh: $made in $lang"

@@ -15,5 +15,5 @@ EOF
 case "${1:-}" in --help | -h) usage; exit 0 ;; esac
 [ $# -ge 3 ] || { usage >&2; exit 1; }
 . say_what.sh
-message=$(pykaldist subset-data-dir "$@") || exit 1
+message=$(pykaldist subset-data-dir "$@") || end_with $?
 echo "subset_data_dir.sh: $message"

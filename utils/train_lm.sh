@@ -22,5 +22,5 @@ for f in "$1" "$2"; do
   [ -f "$f" ] || { echo "train_lm.sh: ERROR: no file $f; run the data preparation stage." >&2; exit 1; }
 done
 
-messages=$(pykaldist train-lm --order "$order" --smoothing "$smoothing" --oov="$oov" "$1" "$2" "$3") || exit 1
+messages=$(pykaldist train-lm --order "$order" --smoothing "$smoothing" --oov="$oov" "$1" "$2" "$3") || end_with $?
 while IFS= read -r line; do echo "train_lm.sh: $line"; done <<< "$messages"

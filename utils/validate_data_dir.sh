@@ -12,5 +12,5 @@ EOF
 [ -f path.sh ] && . ./path.sh
 case "${1:-}" in --help | -h) usage; exit 0 ;; "") usage >&2; exit 1 ;; esac
 . say_what.sh
-message=$(pykaldist validate-data-dir "$@") || exit 1
+message=$(pykaldist validate-data-dir "$@") || end_with $?
 echo "validate_data_dir.sh: $message"

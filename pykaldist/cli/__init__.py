@@ -144,7 +144,8 @@ def missing_package_sentence(error: ModuleNotFoundError) -> str:
 
 def os_error_sentence(error: OSError) -> str:
     """A sentence about what the operating system has refused."""
-    where = f" {error.filename}" if error.filename else ""
+    name = error.filename2 or error.filename  # of a copy and of a renaming what was to be written
+    where = f" {name}" if name else ""
     if error.errno == errno.ENOSPC:
         return f"no space left on the device while writing{where}; free some space and run the same command again."
     if error.errno in (errno.EFBIG, errno.EDQUOT):
@@ -153,4 +154,9 @@ def os_error_sentence(error: OSError) -> str:
         return f"{error.filename} does not exist; check the path, or run the stage that makes it."
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"no permission for{where}; check its owner and mode."
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return f"too many open files, when{where or ' one'} was to be opened; raise the limit (ulimit -n) and run the same command again."
+    if error.errno == errno.EIO:
+        return (f"input/output error at{where or ' its output'}; see what the system says of the disk (dmesg), "
+                "and run the same command again.")
     return f"{error.strerror or error}{where}."

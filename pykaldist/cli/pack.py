@@ -8,7 +8,6 @@ they are; their perturbed copies (utt2uniq) go nowhere.
 from __future__ import annotations
 
 import argparse
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from pykaldist.frames.store import Extras, Manifest, pack
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
 from pykaldist.hmm.tree.phone_segments import phone_segments
 from pykaldist.io import provenance
-from pykaldist.io.atomic import write_text
+from pykaldist.io.atomic import copy_file, write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import SymbolTable
 from pykaldist.io.lock import locked
@@ -129,7 +128,7 @@ def _pack(args: argparse.Namespace, pipeline: FeaturePipeline, data: DataDir, al
     pipeline.save(args.store)
     for name in SYSTEM_FILES:
         if (args.ali / name).is_file():
-            shutil.copyfile(args.ali / name, args.store / name)
+            copy_file(args.ali / name, args.store / name)
     read = [path for rspecifier in (args.frame_weights, args.posteriors, args.target_feats) if rspecifier for path in _files(rspecifier)]
     cmvn = data.cmvn.archives() if data.has("cmvn.scp") else []
     provenance.record(args.store, "steps/nnet/pack.sh",

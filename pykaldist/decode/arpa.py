@@ -24,6 +24,7 @@ import numpy as np
 from pykaldist.decode.fstops import from_kaldifst, remove_eps_local, to_kaldifst
 from pykaldist.errors import UserError
 from pykaldist.io import provenance
+from pykaldist.io.atomic import copy_file, copy_tree
 from pykaldist.io.fst import Fst
 from pykaldist.io.tables import open_archive, read_lines, read_map
 
@@ -190,9 +191,9 @@ def format_lm(lang: str | os.PathLike[str], arpa: str | os.PathLike[str], lexico
         provenance.forget(out_lang)
         for path in lang.iterdir():
             if path.is_dir() and path.name == "phones":
-                shutil.copytree(path, out_lang / path.name, dirs_exist_ok=True)
+                copy_tree(path, out_lang / path.name)
             elif path.is_file() and path.name not in ("G.fst", provenance.FILE):
-                shutil.copyfile(path, out_lang / path.name)
+                copy_file(path, out_lang / path.name)
     fst.write(out_lang / "G.fst")
     taken = [] if in_place else [lang / "words.txt", lang / "L_disambig.fst"]
     provenance.record(out_lang, "utils/format_lm.sh", [arpa, lexicon, *taken], sources=[lang])

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +35,7 @@ from pykaldist.hmm.gmm.model_files import read_transition_model, read_tree
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import ContextDependency
 from pykaldist.io import provenance
-from pykaldist.io.atomic import write_text
+from pykaldist.io.atomic import copy_file, write_text
 from pykaldist.io.fst import Fst
 from pykaldist.io.tables import read_lines
 from pykaldist.options import option
@@ -245,7 +244,7 @@ def make_graph(lang: str | os.PathLike[str], model_dir: str | os.PathLike[str], 
     for name in ("words.txt", "phones.txt", "phones/silence.csl", "phones/disambig.int", "phones/disambig.txt",
                  "phones/word_boundary.int", "phones/word_boundary.txt", "phones/align_lexicon.int", "phones/align_lexicon.txt"):
         if (lang / name).is_file():
-            shutil.copyfile(lang / name, graph_dir / name)
+            copy_file(lang / name, graph_dir / name)
     write_text(graph_dir / "num_pdfs", f"{model.num_pdfs}\n")
     write_text(graph_dir / "disambig_tid.int", "".join(f"{tid}\n" for tid in disambig_tid))
     graph.write(graph_dir / "HCLG.fst", "const")

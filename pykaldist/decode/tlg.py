@@ -10,7 +10,6 @@ Input label i of the graph is output i - 1 of the network.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from pykaldist.decode.hclg import OWN_FILES, lexicon_and_grammar
 from pykaldist.decode.pairs import LANG_FILES, token_facts
 from pykaldist.errors import UserError
 from pykaldist.io import provenance
+from pykaldist.io.atomic import copy_file
 from pykaldist.io.fst import Fst
 from pykaldist.io.tables import read_lines
 
@@ -80,7 +80,7 @@ def make_token_graph(lang: str | os.PathLike[str], model_dir: str | os.PathLike[
     for name in ("words.txt", "phones.txt", "phones/disambig.int", "phones/silence.csl", "phones/word_boundary.int",
                  "phones/align_lexicon.int"):
         if (lang / name).is_file():
-            shutil.copyfile(lang / name, graph_dir / name)
+            copy_file(lang / name, graph_dir / name)
     graph.write(graph_dir / "HCLG.fst", "const")
     provenance.record(graph_dir, "utils/mkgraph_ctc.sh", [*(lang / name for name in LANG_FILES), model_dir / "tokens.txt"], OWN_FILES,
                       token_facts(model_dir), [lang])

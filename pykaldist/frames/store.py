@@ -29,7 +29,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import UserError, named, of_the_machine
 from pykaldist.io.archive import NUMPY_DAMAGE, reason
 from pykaldist.io.atomic import atomic_open, write_text
 from pykaldist.io.posteriors import Posterior
@@ -123,8 +123,11 @@ class FrameStore:
     def _offsets(self, name: str, total: int, what: str) -> np.ndarray:
         path = self.path / name
         try:
-            offsets = np.load(path, allow_pickle=False)
+            with named(path):
+                offsets = np.load(path, allow_pickle=False)
         except NUMPY_DAMAGE as error:
+            if of_the_machine(error):
+                raise
             raise UserError(f"{path} is missing or damaged ({reason(error)}); pack the store again.") from error
         sound = offsets.shape == (self.manifest.num_utts + 1,) and offsets.dtype == np.int64 and offsets[0] == 0
         if not sound or offsets[-1] != total or (np.diff(offsets) < 0).any():
@@ -137,7 +140,8 @@ class FrameStore:
         found = path.stat().st_size if path.is_file() else 0
         if found != expected:
             raise UserError(f"{path} has {found} bytes, its manifest says {expected}; pack the store again.")
-        return np.memmap(path, dtype=dtype, mode="c", shape=shape)  # copy-on-write: torch wants it writable, the file stays as it is
+        with named(path):
+            return np.memmap(path, dtype=dtype, mode="c", shape=shape)  # copy-on-write: torch wants it writable, the file stays as it is
 
     def __len__(self) -> int:
         return self.manifest.num_frames
@@ -224,7 +228,8 @@ class _Sink:
 
     def append(self, array: np.ndarray) -> None:
         data = np.ascontiguousarray(array).data
-        self.stream.write(data)
+        with named(self.stream.name):
+            self.stream.write(data)
         self.digest.update(data)
 
 

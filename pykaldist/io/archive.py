@@ -19,7 +19,7 @@ from typing import BinaryIO, TypeVar, cast
 
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import UserError, named
 from pykaldist.io.compressed import KINDS, read_compressed
 
 T = TypeVar("T")
@@ -86,7 +86,7 @@ def read_entries(path: str | os.PathLike[str], read: Callable[[io.BufferedReader
     key: str | None = None
     count = 0
     try:
-        with open_archive(path) as stream:
+        with named(path), open_archive(path) as stream:
             while (key := read_key(stream)) is not None:
                 count += 1
                 yield key, read(stream)

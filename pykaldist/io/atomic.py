@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from pykaldist.errors import named
+
+_PART = 1 << 24  # bytes copied at once
+
 
 @contextlib.contextmanager
 def atomic_open(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
@@ -22,7 +26,8 @@ def atomic_open(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[An
             os.fsync(stream.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        error.filename = error.filename or str(path)
+        if error.filename in (None, str(temporary)):  # which nobody would find
+            error.filename, error.filename2 = str(path), None
         raise
     finally:
         temporary.unlink(missing_ok=True)
@@ -32,3 +37,22 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write a whole text file atomically."""
     with atomic_open(path) as stream:
         stream.write(text)
+
+
+def copy_file(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Copy the content of a file; the copy gets its name when it is complete."""
+    with open(source, "rb") as stream, atomic_open(target, "wb") as copy:
+        while part := _read_part(stream, source):
+            copy.write(part)
+
+
+def copy_tree(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Copy the files of a folder and of those in it, one after the other by `copy_file`; other files in `target` stay."""
+    for path in sorted(Path(source).rglob("*")):
+        if path.is_file():
+            copy_file(path, Path(target) / path.relative_to(source))
+
+
+def _read_part(stream: IO[bytes], path: str | os.PathLike[str]) -> bytes:
+    with named(path):
+        return stream.read(_PART)

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from pykaldist.errors import UserError
+from pykaldist.errors import UserError, named, of_the_machine
 from pykaldist.io.datadir import DataDir, pipe_command
 
 INT16_SCALE = 32768.0
@@ -64,8 +64,11 @@ def read_audio(source: str, channel: int = -1, pipes: bool = False) -> tuple[np.
 
 def _file_content(path: str) -> bytes:
     try:
-        return Path(path).read_bytes()
+        with named(path):
+            return Path(path).read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        if of_the_machine(error):
+            raise  # the utterance is sound, and must not be left out
         raise AudioError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error}); "
                          "check the path in wav.scp.") from error
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from pykaldist.errors import UserError
+from pykaldist.errors import UserError, named
 from pykaldist.io.atomic import atomic_open
 
 MAGIC = b"PYKALD01"
@@ -37,7 +37,8 @@ def save(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read what `save` wrote, tensors on the CPU; raises UserError where the file is missing, foreign or damaged."""
     try:
-        content = Path(path).read_bytes()
+        with named(path):
+            content = Path(path).read_bytes()
     except FileNotFoundError as error:
         raise UserError(f"{path} does not exist; run the training stage that makes it.") from error
     if content[:8] != MAGIC:

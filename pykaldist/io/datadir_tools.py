@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from pykaldist.errors import UserError
+from pykaldist.io.atomic import copy_file
 from pykaldist.io.datadir import PER_RECORDING, PER_SPEAKER, TABLES, DataDir, write_spk2utt, write_table
 from pykaldist.io.tables import read_lines
 
@@ -44,7 +44,7 @@ def fix_data_dir(path: str | os.PathLike[str]) -> list[str]:
         kept = {key: value for key, value in table.items() if key in wanted}
         if len(kept) < len(table):
             said.append(f"{name}: kept {len(kept)} of {len(table)} entries")
-        shutil.copyfile(path / name, backup / name)
+        copy_file(path / name, backup / name)
         write_table(path / name, kept)
     write_spk2utt(DataDir(path))
     return said

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import UserError, named
 from pykaldist.io.atomic import atomic_open
 from pykaldist.kernels import kernel
 
@@ -67,7 +67,8 @@ class Fst:
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Fst:
         """Read a binary OpenFst file; raises UserError for anything else, and for damage."""
-        data = Path(path).read_bytes()
+        with named(path):
+            data = Path(path).read_bytes()
         try:
             header = Header.parse(data, 0)
             if header.arc_type != "standard" or header.fst_type not in ("vector", "const"):

@@ -17,7 +17,7 @@ from typing import IO
 
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import UserError, named
 from pykaldist.io.archive import open_archive, reason
 from pykaldist.io.compressed import KINDS, read_compressed
 
@@ -41,7 +41,7 @@ class KaldiReader:
     def open(cls, path: str | os.PathLike[str]) -> KaldiReader:
         """Open a file (gzipped if its name ends in `.gz`); its first two bytes say whether it is binary or text."""
         try:
-            with open_archive(path) as stream:
+            with named(path), open_archive(path) as stream:
                 data = stream.read()
         except (gzip.BadGzipFile, zlib.error, EOFError) as error:
             raise UserError(f"{path} is no readable gzip file ({error}); make it again.") from error

@@ -22,7 +22,7 @@ import typing
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pykaldist.errors import UserError
+from pykaldist.errors import UserError, named
 from pykaldist.io.archive import reason
 
 T = TypeVar("T")
@@ -90,7 +90,9 @@ def read_json(path: str | os.PathLike[str], cls: type[T], cure: str, format: int
     Raises UserError, which ends in `cure`, where the file is no JSON, has another `format`, or does not fit the dataclass.
     """
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        with named(path):
+            text = Path(path).read_text(encoding="utf-8")
+        found = json.loads(text)
         if format is not None and isinstance(found, dict) and (other := found.get("format")) != format:
             raise UserError(f"{path} has the format {other!r}, this version reads {format}; {cure}.")
         return build(cls, found, extra=extra)
@@ -105,7 +107,8 @@ def read_json_lines(path: str | os.PathLike[str], cls: type, cure: str) -> list[
 
     A last line that is cut, as a full disk leaves it, is left out, with a warning. Raises UserError for another line that does not fit.
     """
-    lines = Path(path).read_bytes().split(b"\n")
+    with named(path):
+        lines = Path(path).read_bytes().split(b"\n")
     found: list[dict[str, Any]] = []
     for number, line in enumerate(lines, 1):
         if number == len(lines) and not line:

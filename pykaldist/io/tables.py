@@ -21,7 +21,7 @@ from typing import IO, Any, cast
 import kaldiio
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import UserError, named
 from pykaldist.io.archive import DAMAGE, open_archive, read_entries, read_value, reason
 from pykaldist.io.atomic import atomic_open, write_text
 from pykaldist.io.sums import Sums, SumsWriter, sums_path
@@ -37,7 +37,8 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
     Raises UserError where it cannot be read.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with named(path):
+            text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text (byte {error.start}); convert it with iconv.") from error
     return text.removesuffix("\n").split("\n") if text else []
@@ -102,7 +103,7 @@ def load_matrix(where: str, sums: dict[str, Sums | None]) -> np.ndarray:
     if path not in sums:
         sums[path] = Sums.of(path)
     known = sums[path]
-    with open_archive(path) as stream:
+    with named(path), open_archive(path) as stream:
         if known is not None:
             value = read_value(io.BufferedReader(cast(io.RawIOBase, io.BytesIO(known.read(stream, offset)))))
         else:

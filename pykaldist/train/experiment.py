@@ -11,7 +11,6 @@ import contextlib
 import copy
 import dataclasses
 import math
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from pykaldist.frames.sampler import Partition, Sampler, reach
 from pykaldist.frames.sequences import SequenceOptions, SequenceSampler
 from pykaldist.frames.store import FrameStore
 from pykaldist.io import provenance
+from pykaldist.io.atomic import copy_file
 from pykaldist.io.lock import locked
 from pykaldist.nnet.arithmetic import DTYPES, arithmetic
 from pykaldist.nnet.convert import to_nnet1, unrepresentable
@@ -232,7 +232,7 @@ class Experiment:
             write_counts(self.exp / "ali_train_pdf.counts", network.counts.numpy())
         for name in (*SYSTEM_FILES, *(["tokens.txt"] if self.options.objective == "ctc" else [])):
             if (self.store / name).is_file():
-                shutil.copyfile(self.store / name, self.exp / name)
+                copy_file(self.store / name, self.exp / name)
         lacking = unrepresentable(network)
         if lacking:
             print(f"no final.nnet: {lacking}", flush=True)

@@ -30,5 +30,5 @@ copy_data_dir.sh "$src" "$new" > /dev/null || exit 1
 rm -f "$new"/{feats.scp,cmvn.scp,utt2num_frames,utt2dur}  # of the source's features
 $cmd JOB=1:"$nj" "$log_dir/make_fmllr_feats.JOB.log" pykaldist make-fmllr-feats ${transform_dir:+--transform-dir "$transform_dir"} \
   --job JOB --nj "$nj" "$new" "$src" "$gmm" "$fmllr_dir" || exit 1
-made=$(pykaldist collect-feats --kind fmllr --nj "$nj" "$new" "$fmllr_dir") || exit 1
+made=$(pykaldist collect-feats --kind fmllr --nj "$nj" "$new" "$fmllr_dir") || end_with $?
 echo "make_fmllr_feats.sh: $made"

@@ -46,5 +46,5 @@ validate_data_dir.sh --no-text --no-feats "$data" > /dev/null || exit 1
 rm -f "$data"/{feats.scp,cmvn.scp,utt2num_frames,utt2dur}  # of features that are about to be replaced
 $cmd JOB=1:"$nj" "$log_dir/$name.JOB.log" pykaldist make-feats --kind "$kind" --feats-config "$config" --job JOB --nj "$nj" \
   "${pitch[@]}" --channel "$channel" --compress "$compress" --seed "$seed" "$data" "$feats_dir" || exit 1
-made=$(pykaldist collect-feats --kind "$kind" --nj "$nj" "$data" "$feats_dir") || exit 1
+made=$(pykaldist collect-feats --kind "$kind" --nj "$nj" "$data" "$feats_dir") || end_with $?
 echo "$name.sh: $made"

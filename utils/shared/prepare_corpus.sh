@@ -7,6 +7,6 @@
 
 prepare_corpus() {
   local messages line
-  messages=$(pykaldist prepare-corpus --corpus="$corpus" --fetch-dir corpus "$@" data) || exit 1
+  messages=$(pykaldist prepare-corpus --corpus="$corpus" --fetch-dir corpus "$@" data) || end_with $?
   while IFS= read -r line; do echo "prepare_data.sh: $line"; done <<< "$messages"
 }

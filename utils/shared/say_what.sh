@@ -10,3 +10,13 @@ if [ -z "${PYKALDIST_TOLD:-}" ] || { [ "$PYKALDIST_TOLD" = recipe ] && [ -t 2 ];
   unset __line __script
 fi
 export PYKALDIST_TOLD=${PYKALDIST_TOLD:-true}
+
+# A script whose `made=$(pykaldist ...) || end_with $?` failed ends by it: where the verb was killed, it has said nothing itself.
+end_with() {
+  if [ "$1" -gt 128 ] && [ "$1" != 130 ] && [ "$1" != 143 ]; then
+    local why=$(($1 - 128))
+    [ $why != 9 ] || why="9 (was there memory enough?)"
+    echo "${0##*/}: ERROR: its process was killed by signal $why; run the same command again." >&2
+  fi
+  exit 1
+}

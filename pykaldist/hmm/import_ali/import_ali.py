@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -32,7 +31,7 @@ from pykaldist.hmm.import_ali.sources.base import Frames, Source, SourceOptions,
 from pykaldist.hmm.training.experiment import check_phones
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.io import provenance
-from pykaldist.io.atomic import write_text
+from pykaldist.io.atomic import copy_file, write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir
 from pykaldist.options import option
@@ -147,7 +146,7 @@ def import_alignments(source: str | os.PathLike[str], data_dir: str | os.PathLik
     imported = Imported(str(source), opened.format, converter.kind, str(data_dir), str(lang_dir), dataclasses.asdict(options),
                         dataclasses.asdict(report))
     write_text(exp / "provenance.json", json.dumps(dataclasses.asdict(imported), indent=1, ensure_ascii=False) + "\n")
-    shutil.copyfile(lang.file("phones.txt"), exp / "phones.txt")
+    copy_file(lang.file("phones.txt"), exp / "phones.txt")
     if converter.states is not None:
         counts = np.bincount(np.concatenate(list(labels.values())), minlength=converter.states.model.num_transition_ids + 1)
         converter.states.model.update(counts.astype(np.float64))
@@ -233,4 +232,4 @@ def _copy_system(system: Path, exp: Path) -> None:
     names = [name for name in FILES if name not in ("phones.txt", "num_jobs", "num_pdfs", "provenance.json", "final.mdl", provenance.FILE)]
     for path in (*(system / name for name in names), *sorted(system.glob("trans.*")), system / "final.mdl"):
         if path.is_file():
-            shutil.copyfile(path, exp / path.name)
+            copy_file(path, exp / path.name)

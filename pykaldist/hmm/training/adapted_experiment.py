@@ -6,7 +6,6 @@ the model `final.alimdl` for features that are not adapted, and `trans.<job>`, a
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +39,7 @@ from pykaldist.hmm.training.experiment import (
 from pykaldist.hmm.training.lda_mllt import LdaMlltOptions, train_lda_mllt
 from pykaldist.hmm.training.sat import SatOptions, Transforms, speaker_rows, train_sat
 from pykaldist.io import provenance
-from pykaldist.io.atomic import atomic_open
+from pykaldist.io.atomic import atomic_open, copy_file
 from pykaldist.io.conf import parse_conf
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.kaldi import KaldiWriter
@@ -91,7 +90,7 @@ def train_sat_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp
         system, unadapted, transforms = train_sat(corpus, data.utt2spk, lang, tids, old, start, max_leaves, totgauss, options,
                                                   align_options, fmllr_options, engine, log, checkpoint)
         if (ali / "full.mat").is_file():
-            shutil.copyfile(ali / "full.mat", exp / "full.mat")
+            copy_file(ali / "full.mat", exp / "full.mat")
         _write_transforms(exp, data, transforms, nj)
         write_model(exp / "final.alimdl", system.transition_model, unadapted)
         line = finish_training("steps/train_sat.sh", exp, lang, data, corpus, pipeline, system, nj, log, checkpoint)
@@ -148,7 +147,7 @@ def align_fmllr_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, a
         pipeline.save(ali)
         for name in ("tree", "full.mat", "final.alimdl"):
             if (src / name).is_file():
-                shutil.copyfile(src / name, ali / name)
+                copy_file(src / name, ali / name)
         finish(ali, lang, data, corpus, alignments, nj, log)
         write_model(ali / "final.mdl", model, gmm)
         record(ali, "steps/align_fmllr.sh", data)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from pykaldist.hmm.training.mono import MonoOptions, train_mono
 from pykaldist.hmm.training.triphones import TriphoneOptions, train_triphones
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.io import provenance
+from pykaldist.io.atomic import copy_file
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir, SymbolTable
 from pykaldist.io.lock import locked
@@ -90,7 +90,7 @@ def align_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir
     pipeline.save(ali)
     for name in ("tree", "full.mat"):
         if (src / name).is_file():
-            shutil.copyfile(src / name, ali / name)
+            copy_file(src / name, ali / name)
     finish(ali, lang, data, corpus, alignments, nj, log)
     write_model(ali / "final.mdl", transition_model, gmm)
     record(ali, "steps/align_si.sh", data)
@@ -179,7 +179,7 @@ def finish(exp: Path, lang: LangDir, data: DataDir, corpus: Corpus, alignments: 
     """Write the alignments, and the files that belong to them; name the utterances that have none."""
     if alignments.failed:
         log(f"WARNING: {len(alignments.failed)} utterances of {data.path} have no alignment: {name_some(alignments.failed)}.")
-    shutil.copyfile(lang.file("phones.txt"), exp / "phones.txt")
+    copy_file(lang.file("phones.txt"), exp / "phones.txt")
     write_labels(exp, data, dict(alignments.of_utterances(corpus, corpus.utts)), nj)
 
 
