@@ -15,6 +15,7 @@ are counted, they do nothing.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,7 +66,7 @@ class CellStep:
 
         `recurrent` (linked, 4 cells), where it is given, times `kept`, goes into the gates too.
         """
-        work = torch.ops.pykaldist.lstm_cell
+        work: Callable[..., None] = torch.ops.pykaldist.lstm_cell
         if self.a.is_cpu:
             work = _forward_compiled if outputs.dtype == torch.bfloat16 else forward_by_torch
         work(self.a, recurrent, self.before, self.kept, peepholes, shape.cell_clip, cells=self.cells, tanh=self.tanh, outputs=outputs,
