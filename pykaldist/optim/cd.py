@@ -133,9 +133,9 @@ class Cd(Optimizer):
         """Make the update on the host, in a compiled loop; `scale` is the guard's."""
         rbm = self.learner.model
         params, velocity = rbm.params[: rbm.num_params].numpy(), self.velocity[: rbm.num_params].numpy()
-        l2, one = params.dtype.type(self.options.l2_penalty), params.dtype.type(1.0)
-        _step(params, velocity, gradient.numpy(), rbm.weight.numel(), self._momentum.numpy()[()], (rate / frames).numpy()[()], l2,
-              rate.numpy()[()], one if scale is None else scale.numpy()[()])
+        number = params.dtype.type
+        _step(params, velocity, gradient.numpy(), rbm.weight.numel(), number(self._momentum.numpy()), number((rate / frames).numpy()),
+              number(self.options.l2_penalty), number(rate.numpy()), number(1.0 if scale is None else scale.numpy()))
 
     def _move(self, gradient: Tensor, rate: Tensor, frames: Factor, scale: Tensor | None) -> None:
         """Make the update on any device, by torch's operations."""
