@@ -17,8 +17,8 @@ FOLDERS = {
 }
 FOLDERS_OF_ROOMS = [(room, folder) for room, folders in FOLDERS.items() for folder in folders]
 MOST_FILES = 13  # of a folder, __init__.py among them
-GROUND = {"deterministic", "devices", "errors", "kernels", "options", "progress", "scheduling", "environment", "setup_venv", "jobs",
-          "interrupts", "__init__", "__main__"}
+GROUND = {"deterministic", "devices", "errors", "kernels", "options", "pieces", "progress", "scheduling", "environment", "setup_venv",
+          "jobs", "interrupts", "__init__", "__main__"}
 PACKAGE = Path(__file__).resolve().parent.parent / "pykaldist"
 
 

@@ -111,7 +111,7 @@ def _sums_of_bf16() -> None:
     import torch
 
     from pykaldist.frames.packed import Sequences
-    from pykaldist.nnet import gemm
+    from pykaldist.nnet import gemm, widening
     from pykaldist.nnet.kinds import make_nnet
     from pykaldist.nnet.lstm import LstmOptions
 
@@ -121,6 +121,7 @@ def _sums_of_bf16() -> None:
     gemm.affine(x, x, x[0], sums.clone())
     gemm.row_norms(x, sums.dtype)
     gemm.subtract_product(x, x, x, sums[0, 0])
+    widening.draw(x, sums, torch.Generator())
     model = make_nnet(LstmOptions(hid_layers=1, hid_dim=8), 4, 3, 1, "cpu", sums.dtype, x.dtype)
     model.forward(sums, sequences=Sequences([2, 2], 4))
 

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from pykaldist.frames.sampler import Minibatch, Sampler
+from pykaldist.nnet import widening
 from pykaldist.nnet.components import Affine, GradientRule, ParameterSpec, Pass, outer_product, sigmoid
 from pykaldist.nnet.gemm import affine
 from pykaldist.nnet.learner import Learner
@@ -234,9 +235,12 @@ class ContrastiveDivergence(Learner):
             probabilities = hidden if step == 0 else self.model.forward(reconstruction, changed=False)
             if step:
                 sigmoid(probabilities, probabilities)
-            states.uniform_(generator=generator)
-            for state, probability in pieces(states, probabilities):
-                state.lt_(probability)
+            if states.dtype == probabilities.dtype:
+                states.uniform_(generator=generator)
+                for state, probability in pieces(states, probabilities):
+                    state.lt_(probability)
+            else:
+                widening.draw(states, probabilities, generator)
             self.model.reconstruct(states, reconstruction)
         return reconstruction
 
@@ -249,9 +253,10 @@ class ContrastiveDivergence(Learner):
     def _reserve(self, rows: int) -> None:
         if rows > self._capacity:
             like = self.model.params
-            self._hidden, self._states = like.new_empty(rows, self.model.output_dim), like.new_empty(rows, self.model.output_dim)
-            self._reconstruction = like.new_empty(rows, self.model.input_dim)
             narrow = self.model.compute != like.dtype
+            self._hidden = like.new_empty(rows, self.model.output_dim)
+            self._states = torch.empty_like(self._hidden, dtype=self.model.compute if like.is_cpu else like.dtype)
+            self._reconstruction = like.new_empty(rows, self.model.input_dim)
             self._pairs = [like.new_empty(2 * rows * narrow, dim, dtype=self.model.compute)
                            for dim in (self.model.input_dim, self.model.output_dim)]
             self._capacity = rows

@@ -1,6 +1,6 @@
-"""Sums of bfloat16 values in float32 on a CPU, compiled, in one pass over them, and one call.
+"""What a step computes of bfloat16 values on a CPU beside products, compiled: sums in float32, and RBMs' states.
 
-A bfloat16 is the upper half of a float32. PyTorch has these sums only for tensors of one type, so that values would be widened first,
+A bfloat16 is the upper half of a float32. PyTorch has sums only for tensors of one type, so that values would be widened first,
 block by block: a dozen passes over the cache, and as many calls, each of which costs as much as a pass. Threads of a process
 do not share the work: a single one makes a pass in a tenth of the time of the product before it.
 """
@@ -14,6 +14,7 @@ from torch import Tensor
 from pykaldist.kernels import kernel
 
 _HALF = np.uint32(16)
+_ONE = np.uint16(0x3F80)  # as a bfloat16
 
 
 def bits(x: Tensor) -> np.ndarray:
@@ -103,6 +104,14 @@ def _sums(out: np.ndarray, x: np.ndarray) -> None:  # pragma: no cover - compile
             out[j] += wide(values[j])
 
 
+@kernel(nogil=True)
+def _draw(out: np.ndarray, words: np.ndarray, probabilities: np.ndarray) -> None:  # pragma: no cover - compiled
+    for i in range(len(out)):
+        row, own, chosen = out[i], probabilities[i], words[i]
+        for j in range(len(row)):
+            row[j] = _ONE if np.float32(chosen[j]) < np.float32(65536) * own[j] else np.uint16(0)
+
+
 def add(out: Tensor, x: Tensor, beta: float, alpha: float) -> None:
     """Add: out <- beta out + alpha x, for x (m, n) in bfloat16, which may have more columns than `out`.
 
@@ -141,3 +150,12 @@ def sums(x: Tensor) -> Tensor:
     out = torch.zeros(x.shape[1])
     _sums(out.numpy(), bits(x))
     return out
+
+
+def draw(out: Tensor, probabilities: Tensor, generator: torch.Generator) -> None:
+    """Draw states: out (m, n) in bfloat16 becomes 1 with the probabilities (m, n), in float32, else 0.
+
+    They are drawn with 16 random bits each, so that the probabilities are multiples of 2^-16, rounded up.
+    """
+    words = torch.empty(-(-out.numel() // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
+    _draw(bits(out), words.view(torch.uint16)[: out.numel()].view(out.shape).numpy(), probabilities.numpy())

@@ -124,16 +124,24 @@ class Cd(Optimizer):
         """Make the update of this file's head; the momentum is part of it, and the gradient comes without."""
         rbm = self.learner.model
         rate = self.rate * self.rate_factor * (1.0 - self._momentum)
-        velocity, params, made = self.velocity[: rbm.num_params], rbm.params[: rbm.num_params], gradient[: rbm.num_params]
         scale = None
         if rbm.visible_units == "gauss":
             scale = self._guard(rbm.views(gradient)[0][3], frames * rbm.input_dim)
-        if params.is_cpu:
-            number = params.numpy().dtype.type
-            _step(params.numpy(), velocity.numpy(), made.numpy(), rbm.weight.numel(), *(number(float(value)) for value in (
-                self._momentum, rate / frames, self.options.l2_penalty, rate, 1.0 if scale is None else scale)))
-            return
-        velocity.mul_(self._momentum).addcmul_(made, rate / frames)
+        (self._compiled_move if gradient.is_cpu else self._move)(gradient[: rbm.num_params], rate, frames, scale)
+
+    def _compiled_move(self, gradient: Tensor, rate: Tensor, frames: Factor, scale: Tensor | None) -> None:
+        """Make the update on the host, in a compiled loop; `scale` is the guard's."""
+        rbm = self.learner.model
+        params, velocity = rbm.params[: rbm.num_params].numpy(), self.velocity[: rbm.num_params].numpy()
+        number = params.dtype.type
+        _step(params, velocity, gradient.numpy(), rbm.weight.numel(), number(self._momentum.numpy()), number((rate / frames).numpy()),
+              number(self.options.l2_penalty), number(rate.numpy()), number(1.0 if scale is None else scale.numpy()))
+
+    def _move(self, gradient: Tensor, rate: Tensor, frames: Factor, scale: Tensor | None) -> None:
+        """Make the update on any device, by torch's operations."""
+        rbm = self.learner.model
+        velocity, params = self.velocity[: rbm.num_params], rbm.params[: rbm.num_params]
+        velocity.mul_(self._momentum).addcmul_(gradient, rate / frames)
         if self.options.l2_penalty > 0.0:
             rbm.views(self.velocity)[0][0].addcmul_(rbm.weight, rate, value=self.options.l2_penalty)
         if scale is not None:

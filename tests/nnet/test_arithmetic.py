@@ -112,3 +112,13 @@ def test_an_affine_map_of_bfloat16_is_added_to_its_bias_in_float32():
     x, weight, y = torch.full((2, 3), 0.5).bfloat16(), torch.eye(4, 3).bfloat16(), torch.full((2, 4), torch.nan)
     gemm.affine(x, weight, torch.tensor([1000.0, 2.0, 3.0, 4.0]).bfloat16(), y)
     assert y.tolist() == [[1000.5, 2.5, 3.5, 4.0]] * 2
+
+
+def test_states_are_drawn_with_their_probabilities():
+    probabilities = torch.tensor([0.0, 1.0, 0.25, torch.nan, 0.5]).repeat(3001, 1)
+    out, again = torch.full((3001, 5), 7.0).bfloat16(), torch.empty(3001, 5).bfloat16()
+    for drawn in (out, again):
+        widening.draw(drawn, probabilities, torch.Generator().manual_seed(1))
+    assert torch.equal(out, again) and set(out.unique().tolist()) == {0.0, 1.0}
+    assert out.float().mean(0).tolist() == pytest.approx([0.0, 1.0, 0.25, 0.0, 0.5], abs=0.03)  # three standard deviations
+    assert abs(torch.corrcoef(out[:, [2, 4]].float().t())[0, 1]) < 0.06

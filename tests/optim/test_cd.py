@@ -124,7 +124,24 @@ class NothingReadBack(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("units", ["gauss", "bern"])
-def test_a_step_reads_nothing_back(units):
+def test_a_compiled_update_is_torchs(units, monkeypatch):
+    found = []
+    for stddev in (0.1, 100.0):  # the second one calls the guard
+        for way in (Cd._compiled_move, Cd._move):
+            monkeypatch.setattr(Cd, "_compiled_move", way)
+            cd, sums = make_cd(units, stddev=stddev), totals()
+            for minibatch in make_minibatches(3):
+                cd.local_step(minibatch, RATE, sums)
+            found.append((cd.learner.model.params, cd.velocity))
+            monkeypatch.undo()
+    for compiled, by_torch in (found[:2], found[2:]):
+        for one, other in zip(compiled, by_torch, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-6, atol=0.0)
+
+
+@pytest.mark.parametrize("units", ["gauss", "bern"])
+def test_a_step_reads_nothing_back(units, monkeypatch):
+    monkeypatch.setattr(Cd, "_compiled_move", Cd._move)  # as on a GPU
     cd, sums = make_cd(units, stddev=100.0), totals()
     with NothingReadBack():
         for minibatch in make_minibatches(3):
