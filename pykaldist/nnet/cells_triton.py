@@ -1,5 +1,4 @@
-"""The steps of `nnet/cells.py` as kernels in Triton: each reads and writes every value once. They compute in the type of
-the gates.
+"""The steps of `nnet/cells.py` as kernels in Triton: each reads and writes every value once, and computes in the type of the gates.
 
 A program of a kernel has up to BLOCK cells of one row. Rows may be parts of wider ones; the cells of a row are neighbours.
 """
