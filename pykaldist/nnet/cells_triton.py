@@ -1,4 +1,4 @@
-"""The steps of `nnet/cells.py` as kernels in Triton: each reads and writes every value once. They compute in float32.
+"""The steps of `nnet/cells.py` as kernels in Triton: each reads and writes every value once, and computes in the type of the gates.
 
 A program of a kernel has up to BLOCK cells of one row. Rows may be parts of wider ones; the cells of a row are neighbours.
 """
@@ -40,14 +40,14 @@ def _forward(a, recurrent, before, kept, p_i, p_f, p_o, cells, tanh, outputs, se
     o = tl.load(at + 3 * dim, mask=inside, other=0.0)
     keeps = 1.0
     if KEPT:
-        keeps = tl.load(kept + row * kept_row, mask=inside & (row < linked), other=0.0).to(tl.float32)
+        keeps = tl.load(kept + row * kept_row, mask=inside & (row < linked), other=0.0).to(g.dtype)
     if RECURRENT:
         back = recurrent + row * recurrent_row + j
         g += keeps * tl.load(back, mask=follows, other=0.0)
         i += keeps * tl.load(back + dim, mask=follows, other=0.0)
         f += keeps * tl.load(back + 2 * dim, mask=follows, other=0.0)
         o += keeps * tl.load(back + 3 * dim, mask=follows, other=0.0)
-    last = tl.zeros([BLOCK], tl.float32)
+    last = tl.zeros([BLOCK], g.dtype)
     if BEFORE:
         last = keeps * tl.load(before + row * before_row + j, mask=follows, other=0.0)
     if PEEPHOLES:
@@ -88,24 +88,24 @@ def _backward(a, carry, cells, tanh, d_outputs, recurrent, carry_kept, before, k
     o = tl.load(at + 3 * dim, mask=inside, other=0.0)
     cell = tl.load(cells + row * cells_row + j, mask=inside, other=0.0)
     squashed = tl.load(tanh + row * tanh_row + j, mask=inside, other=0.0)
-    d_m = tl.load(d_outputs + row * d_outputs_row + j, mask=inside, other=0.0).to(tl.float32)
+    d_m = tl.load(d_outputs + row * d_outputs_row + j, mask=inside, other=0.0).to(g.dtype)
     sent = tl.load(carry + row * carry_row + j, mask=followed, other=0.0)
     sends = 1.0
     if CARRY_KEPT:
-        sends = tl.load(carry_kept + row * carry_kept_row, mask=followed, other=0.0).to(tl.float32)
+        sends = tl.load(carry_kept + row * carry_kept_row, mask=followed, other=0.0).to(g.dtype)
     if RECURRENT:
-        d_m += sends * tl.load(recurrent + row * recurrent_row + j, mask=followed, other=0.0).to(tl.float32)
+        d_m += sends * tl.load(recurrent + row * recurrent_row + j, mask=followed, other=0.0).to(g.dtype)
     d_o = d_m * squashed * o * (1.0 - o)
     d_c = d_m * o * (1.0 - squashed * squashed) + sends * sent
     if PEEPHOLES:
         d_c += tl.load(p_o + j, mask=inside, other=0.0) * d_o
     if CELL_CLIP:
         d_c = tl.where((cell >= cell_clip) | (cell <= -cell_clip), 0.0, d_c)
-    last = tl.zeros([BLOCK], tl.float32)
+    last = tl.zeros([BLOCK], g.dtype)
     if BEFORE:
         last = tl.load(before + row * before_row + j, mask=inside & (row < linked), other=0.0)
         if KEPT:
-            last *= tl.load(kept + row * kept_row, mask=inside & (row < linked), other=0.0).to(tl.float32)
+            last *= tl.load(kept + row * kept_row, mask=inside & (row < linked), other=0.0).to(g.dtype)
     d_g = d_c * i * (1.0 - g * g)
     d_i = d_c * g * i * (1.0 - i)
     d_f = d_c * last * f * (1.0 - f)

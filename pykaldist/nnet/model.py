@@ -17,6 +17,7 @@ parameters at each forward pass; logits are float32.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
@@ -201,7 +202,7 @@ class Model:
                 stop = self._starts[i]
         return [*parts, slice(0, stop)] if stop else parts
 
-    @property
+    @functools.cached_property
     def _starts(self) -> list[int]:
         """Where each component's parameters begin in the flat buffer."""
         sizes = [sum(math.prod(shape) for shape in shapes) for shapes in self.shapes]

@@ -86,7 +86,7 @@ async def rounded_sum(fabric: Fabric, values: Tensor, remainders: Remainders, ba
             await finish_one()
     while under_way:
         await finish_one()
-    return torch.cat(totals), left
+    return totals[0] if len(totals) == 1 else torch.cat(totals), left
 
 
 def _rounded(values: Tensor, before: Tensor | float) -> tuple[Tensor, Tensor]:
