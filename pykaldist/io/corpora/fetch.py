@@ -105,7 +105,12 @@ def _install(made: Path, target: Path, contents: str) -> None:
     before = made.with_name("before")
     if target.exists():
         os.replace(target, before)
-    os.replace(made, target)
+    try:
+        os.replace(made, target)
+    except BaseException:
+        if before.exists():
+            os.replace(before, target)
+        raise
     if before.exists():
         shutil.rmtree(before)
 

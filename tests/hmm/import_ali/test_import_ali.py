@@ -197,6 +197,9 @@ def test_damage_and_disagreement(run: Import, tmp_path: Path, phones: dict[str, 
     (tmp_path / "twice.txt").write_text("a-1 1 2\na-1 1 2\n")
     with pytest.raises(UserError, match="has a-1 twice"):
         run(tmp_path / "twice.txt")
+    with pytest.raises(UserError, match=r"ali\.1\.gz has changed since steps/import_ali\.sh made .*; run steps/import_ali\.sh again"):
+        AlignmentDir(ours.path)
+    (ours.path / "inputs.json").unlink()
     (ours.path / "provenance.json").write_text("{")
     with pytest.raises(UserError, match=r"provenance\.json is damaged"):
         _ = AlignmentDir(ours.path).provenance

@@ -7,6 +7,7 @@ import hashlib
 import http.server
 import io
 import lzma
+import os
 import shutil
 import subprocess
 import tarfile
@@ -270,6 +271,21 @@ def test_what_was_added_to_a_fetched_folder_is_left_alone(server: Server, tmp_pa
     (target / "y").unlink()  # that something is missing is why one fetches again
     fetch_archives([one], target)
     assert made(target) == {"sub/x": NOISE, "y": b"y"}
+
+
+def test_the_old_folder_comes_back_where_the_new_one_cannot_stand(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, target, real = archive(server, "a.tar", tarball({"x": NOISE}, "w:")), tmp_path / "corpus", os.replace
+    fetch_archives([one], target)
+
+    def fails(source: str | Path, to: str | Path) -> None:
+        if Path(source).name == "made":
+            raise OSError(28, "No space left on device")
+        real(source, to)
+
+    monkeypatch.setattr(os, "replace", fails)
+    with pytest.raises(OSError, match="No space"):
+        fetch_archives([one], target)
+    assert made(target) == {"x": NOISE}
 
 
 def test_the_folder_of_downloads_is_nobody_elses(server: Server, tmp_path: Path) -> None:
