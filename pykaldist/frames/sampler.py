@@ -318,6 +318,7 @@ class SpliceGather:
 
     def __call__(self, rows: torch.Tensor, source: DeviceFrames, first: int = 0) -> dict[str, Any]:
         n, width, made = len(rows), len(self._splice), self.places(len(rows), first)
+        assert first + n <= self.capacity, f"{first + n} rows in buffers for {self.capacity}"
         spliced = rows[:, None] + torch.clamp(self._splice, source.before[rows, None], source.after[rows, None])
         gathered = self._rows[first * width : (first + n) * width]
         torch.index_select(source.feats, 0, spliced.view(-1), out=gathered)

@@ -114,8 +114,8 @@ class SequenceSampler(Sampler):
         if self.padded and self.options.sequences != "streams":
             return self.options.num_streams * self._shapes[-1]
         whole = self.chunk.left + self.chunk.size + self.chunk.right
-        if self.options.sequences == "chunks":
-            return min(self._most, self.options.num_streams * whole)
+        if self.options.sequences == "chunks":  # several may be cut from one utterance, with the same context
+            return self.options.num_streams * min(whole, self._longest)
         # Of whole utterances, the longest may come together; so they do in cross-validation where training goes by streams.
         return self._most if self.options.sequences == "whole" else max(self._most, self.options.num_streams * whole)
 

@@ -6,9 +6,10 @@ Losses for comparison. P is the held-out loss of the priors alone: of outputs th
     ctc    the labels' shares of the frames, where each label has one frame and blank all others
     RBMs   every visible unit at its mean: their variance, as a reconstruction error
 B is the best held-out loss so far: first that before training (after a serial epoch, say), then that of each epoch's accepted model.
+T is the lowest training loss over an accepted epoch, 0 before the first.
 
 Bounds. Training has diverged where
-    a training loss        is above max(1.5 B, (B + P) / 2)
+    a training loss        is above max(1.5 M, (M + P) / 2), where M is the larger of B and T
     a held-out loss        at an epoch's end is above max(1.1 P, B)
 or one of them is no number. A training loss is the mean over the frames that a worker has trained on since the last check. There is a check
 every `LOSS_CHECK_INTERVAL` minibatches and at the epoch's end, if it has `LEAST_FRAMES` frames or more. The mean over all workers in an
@@ -17,9 +18,9 @@ epoch is checked, too. Nothing is read from a device that the progress bar does 
 Why these bounds. Random weights begin at P or somewhat above it, so B is P or more, and the loss of a first epoch may be half as high again
 before the epoch is given up. With large rates the first few minibatches do overshoot; they are part of the mean of the first check. A
 network on a plateau outputs the priors, B = P. It is 10 % below the bound on held-out data, and 50 % below that on training data. When
-something has been learnt, B is below P, and the bound on training data is where half of that is lost again. Dropout raises training losses
-above held-out ones, but not so far; for B near P the bound is 1.5 B, which noise does not reach. Held-out losses are compared with P,
-because a network that overfits loses on them without diverging. While they are above P, in a small corpus or at the small rates of a
+something has been learnt, B is below P, and the bound on training data is where half of that is lost again. Dropout, augmentation and
+frames that are harder than the held-out ones keep training losses above held-out ones for good: hence T. Held-out losses are compared with
+P, because a network that overfits loses on them without diverging. While they are above P, in a small corpus or at the small rates of a
 warm-up, it is enough that they fall. A schedule that rejects epochs (newbob) does so below these bounds. Above them it is not asked: a
 diverged epoch does not count.
 
@@ -31,6 +32,7 @@ the times of those depend on the machine, and a run has to be the same whenever 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -66,16 +68,22 @@ class DivergenceOptions:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The bounds on losses, computed from the loss of the priors alone (P) and the best loss so far (B)."""
+    """The bounds on losses, computed from the loss of the priors alone (P) and the best losses so far, held-out (B) and in training (T)."""
 
     priors: float
     best: float
+    train: float = 0.0
+
+    @property
+    def most(self) -> float:
+        """What the bound on training losses is computed from: the larger of the best losses."""
+        return max(self.best, self.train)
 
     def bound(self, kind: int) -> float:
         """The bound on a loss of this kind."""
         if kind == HELD_OUT:
             return max(HELD_OUT_OVER_PRIORS * self.priors, self.best)
-        return max(TRAIN_OVER_BEST * self.best, 0.5 * (self.best + self.priors))
+        return max(TRAIN_OVER_BEST * self.most, 0.5 * (self.most + self.priors))
 
     def exceeded(self, kind: int, loss: float) -> bool:
         """True for a loss above its bound, or one that is no number."""
@@ -88,10 +96,10 @@ class Bounds:
         if kind == HELD_OUT:
             before = f", and above the one before, {self.best:.3g}" * (self.best > HELD_OUT_OVER_PRIORS * self.priors)
             return f"is {loss:.3g}, more than {HELD_OUT_OVER_PRIORS:g} times that of the priors alone, {self.priors:.3g}{before}"
-        if TRAIN_OVER_BEST * self.best >= 0.5 * (self.best + self.priors):
-            return f"is {loss:.3g}, more than {TRAIN_OVER_BEST:g} times the best held-out loss before, {self.best:.3g}"
-        return (f"is {loss:.3g}, nearer to that of the priors alone on held-out data, {self.priors:.3g}, than to the best there before, "
-                f"{self.best:.3g}")
+        best = f"the best {'training' if self.train > self.best else 'held-out'} loss before, {self.most:.3g}"
+        if TRAIN_OVER_BEST * self.most >= 0.5 * (self.most + self.priors):
+            return f"is {loss:.3g}, more than {TRAIN_OVER_BEST:g} times {best}"
+        return f"is {loss:.3g}, nearer to that of the priors alone on held-out data, {self.priors:.3g}, than to {best}"
 
 
 @dataclass(frozen=True)
@@ -141,9 +149,10 @@ class Detector:
         """Set the losses before the first epoch."""
         self.bounds = Bounds(priors, held_out)
 
-    def accept(self, held_out: float) -> None:
-        """Note that an epoch's model has been accepted."""
-        self.bounds = Bounds(self.bounds.priors, min(self.bounds.best, held_out))
+    def accept(self, train: float, held_out: float) -> None:
+        """Note the losses of an epoch whose model has been accepted."""
+        before = self.bounds
+        self.bounds = Bounds(before.priors, min(before.best, held_out), min(before.train or math.inf, train))
 
     def forget_epoch(self) -> None:
         """Forget the findings of an epoch that is over, or begins again."""
@@ -183,10 +192,10 @@ class Detector:
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint has to hold of the run."""
-        return {"priors": self.bounds.priors, "best": self.bounds.best, "tries": self.tries, "backed_off": self.backed_off}
+        return {"bounds": dataclasses.astuple(self.bounds), "tries": self.tries, "backed_off": self.backed_off}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.bounds, self.tries, self.backed_off = Bounds(state["priors"], state["best"]), state["tries"], list(state["backed_off"])
+        self.bounds, self.tries, self.backed_off = Bounds(*state["bounds"]), state["tries"], list(state["backed_off"])
 
     def worker_state(self, rank: int) -> dict[str, Any]:
         """What a checkpoint has to hold of a worker of this process."""

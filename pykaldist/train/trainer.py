@@ -191,7 +191,7 @@ class Trainer:
         accepted = schedule.end_epoch(epoch, cv)
         if accepted:
             self.accepted.copy_(self.workers[0].params)
-            self.detector.accept(cv["loss"])
+            self.detector.accept(train["loss"], cv["loss"])
         else:
             self._set_model(self.accepted)
             for strategy in self.strategies:

@@ -62,7 +62,7 @@ def main() -> None:
     except UserError as error:
         print(f"without bf16: {error}")
         dtypes.remove("bf16")
-    models = {dtype: load_acoustic_model(args.model_dir, forwarding=ForwardOptions("cpu", dtype=dtype)) for dtype in dtypes}
+    models = {dtype: load_acoustic_model(args.model_dir, forwarding=ForwardOptions(device="cpu", dtype=dtype)) for dtype in dtypes}
     data = DataDir(args.data)
     feats = [models["float32"].features(data, utt) for utt in data.utt2spk]
     frames = sum(map(len, feats))

@@ -118,14 +118,15 @@ def test_jobs_of_decoding_take_devices_in_turn(tmp_path, monkeypatch):
     monkeypatch.setattr("pykaldist.devices.num_visible", lambda: 2)
     monkeypatch.setattr(Network, "load", lambda path, device: loaded.append(device) or load(path))
     for device, job in (("auto", 1), ("auto", 2), ("cuda", 3), ("cuda:1", 1), ("cpu", 2)):
-        load_acoustic_model(exp, forwarding=ForwardOptions(device), job=job)
+        load_acoustic_model(exp, forwarding=ForwardOptions(device=device), job=job)
     assert loaded == ["cuda:0", "cuda:1", "cuda:0", "cuda:1", "cpu"]
 
 
 def test_a_gmm_is_decoded_on_the_cpu(tmp_path):
     (tmp_path / "final.mdl").write_bytes(b"")
     with pytest.raises(UserError, match=r"--device cuda:0: .* has a GMM, which is decoded on the CPU; leave the option out\."):
-        load_acoustic_model(tmp_path, forwarding=ForwardOptions("cuda:0"))
+        load_acoustic_model(tmp_path, forwarding=ForwardOptions(device="cuda:0"))
+
 
 @pytest.mark.parametrize("options", [DnnOptions(2, 16, "sigmoid"), CnnOptions(conv="0x1x3", hid_layers=1), BlstmOptions(hid_dim=6)])
 def test_nnet_forward_in_bfloat16_comes_near(data, tmp_path, monkeypatch, options):

@@ -119,6 +119,13 @@ def test_whole_utterances_come_with_others_of_their_length(make_store):
         assert len(minibatch.sequences.sizes) - len(minibatch) / 4 < 3
 
 
+def test_chunks_of_one_utterance_are_more_rows_than_it_has(make_store):
+    """Three utterances of 12 frames, each cut into 3 chunks of 4, whose context reaches to its ends."""
+    one = sampler(make_store([12, 12, 12]), SequenceOptions("chunks", 9, "8-4+8"))
+    [minibatch] = one.in_order()
+    assert len(minibatch.inputs) == sum(minibatch.sequences.sizes) == 3 * (12 + 12 + 12) <= one.capacity
+
+
 def test_scoring_shares_minibatches_out(make_store):
     one = sampler(make_store(LENGTHS), HOW["chunks"], blocks=2)
     whole = [m.inputs.clone() for m in one.in_order()]

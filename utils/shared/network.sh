@@ -2,7 +2,8 @@
 #   exp=exp/lstm
 #   . "$(dirname "${BASH_SOURCE[0]}")/../utils/shared/network.sh" || exit 1
 # After it, the script is in the recipe's folder, every option is set, and any command that fails ends it. Beside the options there are
-# $ali, the alignments of the DNN's frame store, $data, the folder of its features (data-fmllr, say), and $graph, its decoding graph.
+# $ali, the alignments of the DNN's frame store, $data, the folder of its features (data-fmllr, say), $graph, its decoding graph, and
+# decode_and_score <data dir>, the script's last stage.
 cd "$(dirname "${BASH_SOURCE[1]}")/.." || exit 1
 
 usage() {
@@ -38,3 +39,9 @@ ali=$(__given ali) data=$(dirname "$(__given data)")
 graph=${ali%_ali}/graph  # that of exp/tri3 for exp/tri3_ali; imported alignments have their own
 [ -f "$graph/HCLG.fst" ] || { echo "${0##*/}: ERROR: no file $graph/HCLG.fst; run run.sh first, stage 2." >&2; exit 1; }
 set -e
+
+decode_and_score() {
+  local dir="$exp/decode"
+  steps/decode.sh --skip-scoring true --nj "$nj" --cmd "$cmd" --device "$device" --forward-opts "$forward_opts" "$graph" "$1" "$dir"
+  utils/score.sh --cmd "$cmd" "$1" "$graph" "$dir"
+}

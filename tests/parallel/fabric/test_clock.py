@@ -109,9 +109,9 @@ def test_the_clock_of_a_cpu():
     assert 4.0 <= seconds["wait"] < 5.0
 
 
-def test_the_seconds_of_loading_are_the_devices(device, make_workers, monkeypatch):
+def test_the_seconds_of_loading_are_the_devices(device, make_workers):
     [worker] = make_workers()
-    worker._clock = clock_of(torch.device("cuda"))
+    worker.clock = clock_of(torch.device("cuda"))
     worker.begin_epoch(0, 0.1)
     make = worker._source
 

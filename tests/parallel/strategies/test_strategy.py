@@ -187,6 +187,6 @@ def test_every_strategy_is_found_by_its_name():
         assert isinstance(make_strategy(name), Strategy)
 
 
-def test_a_strategy_without_state_takes_none():
-    with pytest.raises(AssertionError, match="Ssgd keeps \\[\\], found \\['delta'\\]"):
+def test_a_strategy_takes_no_state_of_another():
+    with pytest.raises(AssertionError, match="Ssgd keeps \\['remainders'\\], found \\['delta'\\]"):
         Ssgd().load_state_dict({"delta": None})

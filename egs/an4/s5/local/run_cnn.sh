@@ -22,8 +22,4 @@ if [ "$stage" -le 2 ]; then
     --schedule exponential --learn-rate 0.002 --final-learn-rate 0.0002 --num-epochs 6 $train_opts "$exp/store" "$exp"
 fi
 
-if [ "$stage" -le 3 ]; then
-  steps/decode.sh --skip-scoring true --nj "$nj" --cmd "$cmd" --device "$device" --forward-opts "$forward_opts" \
-    "$graph" data-fbank/test "$exp/decode"
-  utils/score.sh --cmd "$cmd" data-fbank/test "$graph" "$exp/decode"
-fi
+[ "$stage" -gt 3 ] || decode_and_score data-fbank/test

@@ -9,8 +9,4 @@ if [ "$stage" -le 2 ]; then
     --schedule exponential --learn-rate 0.004 --final-learn-rate 0.0004 --num-epochs 8 --momentum 0.5 $train_opts "$store" "$exp"
 fi
 
-if [ "$stage" -le 3 ]; then
-  steps/decode.sh --skip-scoring true --nj "$nj" --cmd "$cmd" --device "$device" --forward-opts "$forward_opts" \
-    "$graph" "$data/test" "$exp/decode"
-  utils/score.sh --cmd "$cmd" "$data/test" "$graph" "$exp/decode"
-fi
+[ "$stage" -gt 3 ] || decode_and_score "$data/test"
