@@ -14,6 +14,8 @@ EOF
 
 case "${1:-}" in --help | -h) usage; exit 0 ;; esac
 [ $# -ge 2 ] || { usage >&2; exit 1; }
-root=${PYKALDIST_ROOT:-$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd -P)}
-python=${PYKALDIST_PYTHON:-$root/.venv/bin/python}
-exec "$(type -P "$python" || echo python3)" -I -S "$root/pykaldist/jobs.py" run "$@"
+PYKALDIST_ROOT=${PYKALDIST_ROOT:-$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd -P)}
+. "$PYKALDIST_ROOT/utils/shared/jobs_command.sh"
+command=("${jobs_command[@]}" run "$@")
+env --block-signal=INT true 2>/dev/null && command=(env --block-signal=INT "${command[@]}")  # as in utils/pykaldist
+exec "${command[@]}"

@@ -1,6 +1,6 @@
 """However a script ends, what it has started ends with it: jobs, what these have started, and scripts that it has called.
 
-A small recipe of the project's own scripts runs; its processes are found in /proc by a variable of their environment.
+A small recipe of the project's own scripts runs, and is killed. tests/recipes/test_killed.py does it with a whole one.
 """
 
 from __future__ import annotations
@@ -8,13 +8,11 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from killed import Script
 
 from pykaldist.jobs import STARTED_BY
 
@@ -47,48 +45,18 @@ PLAIN = "setsid sleep 1001 & (sleep 1002 &); echo x >> begun; sleep 1003"
 CLEANS = "trap 'sleep 0.3; echo x >> cleaned; exit 1' TERM; sleep 1001 & echo x >> begun; wait"
 DEAF = "trap '' TERM HUP INT; echo x >> begun; while :; do sleep 1; done"
 JOBS = {"0": 2, "1": 2, "2": 1}  # of the stages
-PATIENCE_S = 60.0
 
 
-class Recipe:
+class Recipe(Script):
     """A recipe whose stages do `work`."""
 
     def __init__(self, folder: Path, work: str, *words: str) -> None:
-        self.folder, self.mark = folder, f"TEST_GUARD={folder}"
-        own = {name: value for name, value in os.environ.items() if not name.startswith("PYKALDIST_STARTED")}
-        env = {**own, "TEST_GUARD": str(folder), "WORK": work, "PYKALDIST_PYTHON": sys.executable}
-        self.process = subprocess.Popen(["bash", *words], cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                        start_new_session=True, preexec_fn=lambda: [signal.signal(one, signal.SIG_DFL) for one in
-                                                                                    (signal.SIGINT, signal.SIGHUP)])
+        super().__init__(folder, "bash", *words, WORK=work)
 
     def wait_for(self, count: int) -> None:
         """Until so many jobs have begun."""
-        self._until(lambda: (self.folder / "begun").exists() and len((self.folder / "begun").read_text().split()) >= count)
-
-    def pids(self) -> list[int]:
-        """The processes that there are of it; the test's own are not among them."""
-        found = []
-        for name in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                if self.mark.encode() in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
-                    found.append(int(name))
-            except OSError:
-                continue
-        return found
-
-    def ended(self) -> tuple[int, str]:
-        """Status and output. Waits until all of its processes are gone."""
-        out, _ = self.process.communicate(timeout=PATIENCE_S)
-        self._until(lambda: not self.pids())
-        return self.process.returncode, out
-
-    def _until(self, true: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not true():
-            if time.monotonic() > deadline:
-                left = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in self.pids()}
-                raise AssertionError((left, left or self.process.communicate()))
-            time.sleep(0.05)
+        begun = self.folder / "begun"
+        self.until(lambda: begun.exists() and len(begun.read_text().split()) >= count)
 
 
 @pytest.fixture
@@ -158,7 +126,8 @@ def test_a_step_is_ended_with_the_script_that_calls_it(start):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         if b"run" in words and os.getsid(pid) == jobs.process.pid:  # not its guard
             os.kill(pid, signal.SIGKILL)
-    assert jobs.ended() == (0, "137\n")
+    status, out = jobs.ended()
+    assert status == 0 and out.endswith("137\n")
 
 
 def test_a_background_script_goes_on(start, tmp_path):

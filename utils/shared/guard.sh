@@ -8,8 +8,8 @@ __interrupted() {
 }
 if [ -z "${PYKALDIST_STARTED_BY:-}" ]; then
   export PYKALDIST_STARTED_BY=$$-$RANDOM$RANDOM
+  . "$PYKALDIST_ROOT/utils/shared/jobs_command.sh"
   # In a subshell: it is no child of the script, which may `wait` for all that it has.
-  ("${python:-${PYKALDIST_PYTHON:-$PYKALDIST_ROOT/.venv/bin/python}}" -I -S "$PYKALDIST_ROOT/pykaldist/jobs.py" guard $$ \
-    "$PYKALDIST_STARTED_BY" $PPID </dev/null >/dev/null 2>&1 &)
+  ("${jobs_command[@]}" guard $$ "$PYKALDIST_STARTED_BY" $PPID </dev/null >/dev/null 2>&1 &)
 fi
 trap __interrupted INT  # bash itself goes on where the command that it waits for has handled Ctrl-C
