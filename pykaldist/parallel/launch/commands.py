@@ -126,8 +126,8 @@ def commands(options: JobOptions, argv: list[str], supervised: Path | None = Non
         verb = [sys.executable, "-m", "pykaldist.parallel.launch.supervisor", str(supervised), *verb]
     if by_srun:
         cpus = os.environ.get("SLURM_CPUS_PER_TASK")  # since 22.05 srun does not take it from there
-        share = [f"--cpus-per-task={cpus}"] if cpus else []
-        return [Command(["srun", f"--ntasks={count}", *share, "--kill-on-bad-exit=1", "--export=ALL", *verb], env)]
+        cores = [f"--cpus-per-task={cpus}"] if cpus else []
+        return [Command(["srun", f"--ntasks={count}", *cores, "--kill-on-bad-exit=1", "--export=ALL", *verb], env)]
     starter = mpiexec(several_hosts(options))
     if starter is None:
         raise UserError(f"there is no mpiexec beside {sys.executable} or on PATH to start {count} processes; install mpich, or use "

@@ -66,6 +66,7 @@ class Server:
         self._pmi: dict[int, asyncio.StreamWriter] = {}
         self._said: dict[int, Any] = {}  # in the round under way
         self._values: dict[str, str] = {}  # MPI's
+        self._job = f"pykaldist-{secrets.token_hex(8)}"  # MPICH names its shared memory after it; that of a killed job may still be there
         self._at_barrier: set[int] = set()
         self._word = asyncio.Event()
         self._done = asyncio.Event()  # all have met, or will not
@@ -192,7 +193,7 @@ class Server:
             value = self._values.get(words["key"])
             return f"cmd=get_result rc=0 msg=success value={value}" if value else "cmd=get_result rc=-1 msg=key_not_found value=unknown"
         return {"init": "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1", "get_maxes": f"cmd=maxes rc=0 {MAXES}",
-                "get_appnum": "cmd=appnum rc=0 appnum=0", "get_my_kvsname": "cmd=my_kvsname rc=0 kvsname=pykaldist",
+                "get_appnum": "cmd=appnum rc=0 appnum=0", "get_my_kvsname": f"cmd=my_kvsname rc=0 kvsname={self._job}",
                 "get_universe_size": f"cmd=universe_size rc=0 size={self.size}", "put": "cmd=put_result rc=0 msg=success",
                 "finalize": "cmd=finalize_ack rc=0"}.get(cmd, f"cmd={cmd}_result rc=-1 msg=unknown")
 

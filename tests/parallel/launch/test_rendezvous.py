@@ -158,6 +158,12 @@ def test_mpi_starts_by_it(process):
     assert said(*(process(rank, 3, between=MPI) for rank in range(3))) == ["15000 3\n1 [0, 10, 20]"] * 3
 
 
+def test_every_job_of_mpi_has_a_name_of_its_own():
+    """MPICH names its shared memory after it: with that of a killed job the next one would hang."""
+    names = {Server(2, 1.0, b"")._answer({"cmd": "get_my_kvsname"}) for _ in range(9)}
+    assert len(names) == 9 and all(name.startswith("cmd=my_kvsname rc=0 kvsname=pykaldist-") for name in names)
+
+
 def test_a_sentence_names_no_more_than_eight():
     names = ", ".join(f"process {rank}" for rank in range(1, 9))
     assert missing_sentence(64, range(1, 64), {0: "process 0 on a"}, 60.0) == (
