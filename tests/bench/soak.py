@@ -205,9 +205,10 @@ class Soak:
             self.next_full = now + self._interval(self.args.full_minutes)
             self.note("the disk has room again")
         elif not self.full_until and now >= self.next_full:
-            found = os.statvfs(self.disk)
             with open(self.ballast, "wb") as stream:
-                os.posix_fallocate(stream.fileno(), 0, found.f_bfree * found.f_frsize)
+                while self._ballast() == 0 and (free := os.statvfs(self.disk)).f_bfree:
+                    with contextlib.suppress(OSError):  # the job has written meanwhile
+                        os.posix_fallocate(stream.fileno(), 0, free.f_bfree * free.f_frsize)
             self.full_until = now + 60.0 * self.args.checkpoint_minutes * self.random.uniform(1.0, 3.0)
             self.note("the disk is full")
 
@@ -307,7 +308,7 @@ def report(out: Path, settle: float) -> tuple[str, bool]:
     """The table and what happened, as Markdown; whether all held. Draws the samples."""
     samples = read_samples(out / "samples.csv")
     events = [json.loads(line) for line in (out / "events.jsonl").read_text(encoding="utf-8").splitlines()]
-    steady = (samples["age"] >= settle) & (samples["files"] > 0)  # without files: it was just killed
+    steady = (samples["age"] >= settle) & (samples["memory"] > 0)  # none: it is ending
     if steady.sum() < 2:
         return f"No process lived longer than {settle:g} s: nothing to fit.", False
     hours = samples["hours"]
