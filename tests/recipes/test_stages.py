@@ -157,7 +157,8 @@ def test_networks_take_what_the_dnn_has(make_dry, recipe, network, ali, data, gr
     (folder / graph / "HCLG.fst").touch()
     calls = dry(f"local/run_{network}.sh", "--seed", "3", "--ngpu", "4", "--train-opts", "--num-epochs 2",
                 "--forward-opts", "--forward whole")
-    assert all(f" {call.script} " in (folder / f"local/run_{network}.sh").read_text() for call in calls)
+    text = "".join((folder / name).read_text() for name in (f"local/run_{network}.sh", "utils/shared/network.sh"))
+    assert all(f" {call.script} " in text for call in calls)
     trained, = (call for call in calls if call.script == "steps/nnet/train.sh")
     parsed = _parsed(trained)
     assert (parsed.seed, parsed.randomizer_seed, parsed.ngpu, parsed.num_epochs) == (3, 3, 4, 2)

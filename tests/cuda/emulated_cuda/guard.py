@@ -1,7 +1,7 @@
-"""The device guard of CUDA in a CPU build of PyTorch, which lacks one: without it no view of a CUDA tensor can be made.
+"""A device guard of CUDA that does nothing: without one, no view of a CUDA tensor can be made on a machine that has no GPU.
 
-PyTorch has a guard that does nothing, for CUDA builds on machines without a GPU. `_ensureCUDADeviceGuardSet` puts it in the place of one
-that counts 0 devices. So one whose every method returns 0 is put there for a moment. No compiler is needed.
+PyTorch has such a guard, for its CUDA builds. `_ensureCUDADeviceGuardSet` puts it in the place of one that counts 0 devices. A CPU build
+has none that counts; so one whose every method returns 0 is put there for a moment. No compiler is needed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ def _install() -> None:
 
 
 missing = ""
-if not torch.backends.cuda.is_built():
+if torch.backends.cuda.is_built():
+    if not torch.cuda.is_available():
+        torch._C._ensureCUDADeviceGuardSet()
+else:
     try:
         _install()
     except (OSError, ValueError, AttributeError, RuntimeError) as error:
