@@ -132,11 +132,11 @@ def write_recipe(folder: Path) -> None:
         (folder / name).symlink_to(ROOT / name)
 
 
-TIMES = re.compile(r'"(seconds|time|date|started|elapsed|\w+_seconds|pid|host)": *[^,}\n]+')
+TIMES = re.compile(r'"(seconds|time|date|started|elapsed|commit|\w+_seconds|pid|host)": *[^,}\n]+')
 
 
 def digest(path: Path) -> str:
-    """A checksum of what a file says, without the times in it."""
+    """A checksum of what a file says, without the times in it, and the commit, which may change beside a campaign."""
     content = path.read_bytes()
     if path.suffix in (".json", ".jsonl"):
         content = TIMES.sub("", content.decode(errors="replace")).encode()
