@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import kills
 import pytest
 from campaign import main as campaign
 from faults import Bench, Trial, wrong
@@ -165,6 +166,41 @@ def test_the_harness_tells_stages_that_are_wrong(bench, script, fault, outcome):
         case.words = words
     assert trial.outcome == outcome and (wrong(trial) or outcome == "sentence")
     assert trial.half == ["data/lang/words.txt"] * ("words.txt" in script and trial.kind == "torn")
+
+
+def test_a_process_is_killed_in_the_midst_of_its_epochs(bench):
+    """By the pid that it has recorded, once the history has the lines; a script stands in for the job."""
+    case = bench.prepared["train_lm.sh"].case
+    words, case.words = case.words, ["bash", "-c", "mkdir -p exp/job/.ranks; echo '{}' > exp/job/history.jsonl; "
+                                     "echo \"{\\\"pid\\\": $$}\" > exp/job/.ranks/0; exec sleep 8", "exp/job"]
+    try:
+        trial = kills.kill(bench, Trial("kills", case.name, "", 1, "kill"))
+    finally:
+        case.words = words
+    assert trial.status == -signal.SIGKILL and trial.function.startswith("epoch 2")
+
+
+def test_a_network_of_its_own_is_cut_and_mended(bench):
+    if reason := kills.without_networks():
+        pytest.skip(reason)
+    script = "import os, socket; s = socket.create_server(('127.0.0.1', 0)); s.settimeout(2)\n" \
+             "socket.create_connection(s.getsockname(), 2); print(os.readlink('/proc/self/ns/net'))"
+    with kills.Network() as network:
+        more = {"FAULTS_NETWORK": str(network.path)}
+        assert bench.place.run(["python", "-c", script], bench.s5, more=more).out == os.readlink(network.path) + "\n"
+        network.fail("cut for good")
+        assert bench.place.run(["python", "-c", script], bench.s5, more=more).status
+        network.mend()
+        network.fail("delay")
+        assert bench.place.run(["python", "-c", script], bench.s5, more=more).status == 0
+        assert network._do("tc", "qdisc", "del", "dev", "lo", "root")  # there is one, which delays
+
+
+def test_kills_are_of_every_job_in_every_phase():
+    found = kills.trials(["a", "b"], 1, 100)
+    assert len(found) == 100
+    assert {(trial.case, trial.phase) for trial in found} == {(name, phase) for name in "ab" for phase in kills.PHASES}
+    assert {trial.kind for trial in found} == {"kill", "stop"} and len({trial.key for trial in found}) > 50
 
 
 @pytest.mark.slow
