@@ -3,8 +3,8 @@
 Rooms, from the ground up (each imports only from rooms below it): `io`, `feats`, `hmm`, `frames`, `nnet`, `optim`,
 `parallel`, `train`, `decode`, `score`, `report`, `cli`. The ground that all stand on: `errors`, `options`, `progress`,
 compiled kernels (`kernels`), the deterministic mode (`deterministic`), time slices on
-shared cores (`scheduling`), and what makes and checks Python environments: `setup_venv`,
-`environment`.
+shared cores (`scheduling`), Ctrl-C (`interrupts`), the jobs of scripts (`jobs`), and what makes and
+checks Python environments: `setup_venv`, `environment`.
 """
 
 import os
