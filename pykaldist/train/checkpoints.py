@@ -21,11 +21,12 @@ import torch
 from pykaldist.errors import UserError
 from pykaldist.io import container
 from pykaldist.io.schema import Misfit, same_form
+from pykaldist.train.divergence import Detector
 
 TRAINER = -1  # number of the trainer's part
 Moment = tuple[int, int]  # updates and epochs done
 TRAINER_FORM: dict[str, Any] = {"workers": 0, "living": [], "epoch": 0, "history": "", "accepted": torch.empty(0), "seconds": 0.0,
-                                "schedule": {}, "host": {}, "divergence": {"priors": 0.0, "best": 0.0, "tries": 0, "backed_off": []}}
+                                "schedule": {}, "host": {}, "divergence": Detector().state_dict()}
 WORKER_FORM: dict[str, Any] = {"worker": {}, "strategy": {}, "detector": {"frames": 0, "totals": [], "found": []}}
 
 

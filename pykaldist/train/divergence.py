@@ -192,7 +192,7 @@ class Detector:
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint has to hold of the run."""
-        return {"bounds": dataclasses.astuple(self.bounds), "tries": self.tries, "backed_off": self.backed_off}
+        return {"bounds": list(dataclasses.astuple(self.bounds)), "tries": self.tries, "backed_off": self.backed_off}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.bounds, self.tries, self.backed_off = Bounds(*state["bounds"]), state["tries"], list(state["backed_off"])
