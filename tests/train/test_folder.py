@@ -75,11 +75,11 @@ def newest(exp: Path) -> tuple[Path, dict[str, Any]]:
 def test_a_checkpoint_that_lacks_something_is_passed_over(exp: Path, capsys: pytest.CaptureFixture[str]) -> None:
     params = container.load(exp / "final.pt")["params"]
     path, state = newest(exp)
-    del state["divergence"]["best"]
+    del state["divergence"]["tries"]
     container.save(path, state)
     assert train(exp) == 0
     said = capsys.readouterr()
-    assert f"WARNING: {path} is of another version: the checkpoint.divergence is a dictionary with priors, tries, backed_off" in said.err
+    assert f"WARNING: {path} is of another version: the checkpoint.divergence is a dictionary with bounds, backed_off" in said.err
     assert "Going back to the checkpoint before" in said.err and "resuming at epoch 3" in said.out
     assert torch.equal(container.load(exp / "final.pt")["params"], params)
 
