@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -23,11 +24,12 @@ os.environ["PYKALDIST_TOLD"] = "true"  # scripts need not say first what they do
 
 @pytest.fixture(autouse=True)
 def environment() -> Iterator[None]:
-    """What a test leaves in the environment (a verb's deterministic mode, say) is no other test's."""
-    before = dict(os.environ)
+    """What a test leaves in the environment (a verb's deterministic mode, say), or among blocked signals, is no other test's."""
+    before, blocked = dict(os.environ), signal.pthread_sigmask(signal.SIG_BLOCK, [])
     yield
     os.environ.clear()
     os.environ.update(before)
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 @pytest.fixture(autouse=True)
