@@ -23,7 +23,7 @@ os.environ["PYKALDIST_TOLD"] = "true"  # scripts need not say first what they do
 
 
 @pytest.fixture(autouse=True)
-def environment() -> Iterator[None]:
+def as_before() -> Iterator[None]:
     """What a test leaves in the environment (a verb's deterministic mode, say), or among blocked signals, is no other test's."""
     before, blocked = dict(os.environ), signal.pthread_sigmask(signal.SIG_BLOCK, [])
     yield

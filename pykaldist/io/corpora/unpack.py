@@ -14,6 +14,7 @@ import os
 import shutil
 import tarfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -63,8 +64,17 @@ class _Member(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
+        return cls._checked(super().frombuf, buf, encoding, errors)
+
+    @classmethod
+    def _frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str, **more: Any) -> _Member:
+        """What later Pythons call in the place of `frombuf`."""
+        return cls._checked(super()._frombuf, buf, encoding, errors, **more)  # type: ignore[misc]  # older ones have none
+
+    @staticmethod
+    def _checked(read: Callable[..., _Member], *args: Any, **more: Any) -> _Member:
         try:
-            member = super().frombuf(buf, encoding, errors)
+            member = read(*args, **more)
         except (tarfile.EOFHeaderError, tarfile.EmptyHeaderError):  # type: ignore[attr-defined]  # the end
             raise
         except tarfile.HeaderError as error:  # which tarfile would take for the end, too
