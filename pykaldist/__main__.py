@@ -6,7 +6,7 @@ interrupts.start()
 
 import sys  # noqa: E402  # after Ctrl-C has been seen to, as is all that follows
 
-from pykaldist.cli import main, say_what  # noqa: E402
+from pykaldist.cli import main, say_what  # noqa: E402  # likewise
 
 
 def entry() -> None:

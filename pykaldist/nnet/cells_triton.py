@@ -13,20 +13,20 @@ BLOCK = 256
 
 
 @triton.jit
-def _tanh(x):  # type: ignore[no-untyped-def]
+def _tanh(x):  # type: ignore[no-untyped-def]  # its arguments are of Triton's types
     t = tl.exp(-2.0 * tl.abs(x))
     size = (1.0 - t) / (1.0 + t)
     return tl.where(x < 0.0, -size, size)
 
 
 @triton.jit
-def _bounded(x, bound):  # type: ignore[no-untyped-def]
+def _bounded(x, bound):  # type: ignore[no-untyped-def]  # as above
     return tl.minimum(tl.maximum(x, -bound), bound)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _forward(a, recurrent, before, kept, p_i, p_f, p_o, cells, tanh, outputs, seen, dim, linked, clip,  # type: ignore[no-untyped-def]
-             a_row, recurrent_row, before_row, kept_row, cells_row, tanh_row, outputs_row, seen_row,
+@triton.jit  # type: ignore[untyped-decorator]  # Triton has no types
+def _forward(a, recurrent, before, kept, p_i, p_f, p_o, cells, tanh, outputs, seen,  # type: ignore[no-untyped-def]  # as above
+             dim, linked, clip, a_row, recurrent_row, before_row, kept_row, cells_row, tanh_row, outputs_row, seen_row,
              RECURRENT: tl.constexpr, BEFORE: tl.constexpr, KEPT: tl.constexpr, PEEPHOLES: tl.constexpr, CLIP: tl.constexpr,
              BLOCK: tl.constexpr):
     j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -71,8 +71,9 @@ def _forward(a, recurrent, before, kept, p_i, p_f, p_o, cells, tanh, outputs, se
     tl.store(outputs + row * outputs_row + j, squashed * o, mask=inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _backward(a, carry, cells, tanh, d_outputs, recurrent, carry_kept, before, kept, p_i, p_f, p_o, narrow,  # type: ignore[no-untyped-def]
+@triton.jit  # type: ignore[untyped-decorator]  # Triton has no types
+def _backward(a, carry, cells, tanh, d_outputs, recurrent, carry_kept, before, kept, p_i, p_f,  # type: ignore[no-untyped-def]  # as above
+              p_o, narrow,
               dim, follow, linked, cell_clip, diff_clip,
               a_row, carry_row, cells_row, tanh_row, d_outputs_row, recurrent_row, carry_kept_row, before_row, kept_row, narrow_row,
               RECURRENT: tl.constexpr, CARRY_KEPT: tl.constexpr, BEFORE: tl.constexpr, KEPT: tl.constexpr, PEEPHOLES: tl.constexpr,

@@ -136,10 +136,14 @@ class Model:
             own = []
             for shape in shapes:
                 length = math.prod(shape)
-                own.append(flat[start : start + length].view(shape))
+                own.append(self._view(flat, slice(start, start + length), shape))
                 start += length
             views.append(own)
         return views
+
+    def _view(self, flat: Tensor, span: slice, shape: tuple[int, ...]) -> Tensor:
+        """A parameter as a shaped view of its span of a flat buffer."""
+        return flat[span].view(shape)
 
     def map_slices(self) -> list[slice]:
         """The slice of the flat buffer with the parameters of each affine map."""

@@ -13,7 +13,6 @@ The sums of a product may be taken in another order than those of one model's: r
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Sequence
 
 from torch import Tensor
@@ -38,17 +37,9 @@ class StackedModel(Model):
             model.lie_in(row.copy_(model.params))
             model.share_activations(self)
 
-    def views(self, flat: Tensor) -> list[list[Tensor]]:
-        """The parameters of each component as views of a buffer (models, 1, P): weights (models, out, in), biases (models, 1, out)."""
-        views, start = [], 0
-        for shapes in self.shapes:
-            own = []
-            for shape in shapes:
-                length = math.prod(shape)
-                own.append(flat[:, 0, start : start + length].unflatten(1, shape if len(shape) > 1 else (1, length)))
-                start += length
-            views.append(own)
-        return views
+    def _view(self, flat: Tensor, span: slice, shape: tuple[int, ...]) -> Tensor:
+        """A parameter of all models as a view of a buffer (models, 1, P): a weight (models, out, in), or a bias (models, 1, out)."""
+        return flat[:, 0, span].unflatten(1, shape if len(shape) > 1 else (1, shape[0]))
 
 
 class Each(Component):
