@@ -22,7 +22,7 @@ import json
 import math
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -44,7 +44,7 @@ from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.launch.watch import pulse
 from pykaldist.parallel.strategies.base.strategy import Strategy
 from pykaldist.progress import Progress
-from pykaldist.train.checkpoints import TRAINER, Checkpoints
+from pykaldist.train.checkpoints import TRAINER, Checkpoints, copied
 from pykaldist.train.divergence import EPOCH, HELD_OUT, Detector, Diverged, DivergenceOptions, remedy
 from pykaldist.train.evaluate import evaluate
 from pykaldist.train.history import write_history
@@ -147,6 +147,7 @@ class Trainer:
             worker.on_step = partial(self._on_step, rank, worker)
         self.host.wish, self.host.on_safe_point, self.host.log = self._wish, self._on_safe_point, self.log
         self.host.workers, self.host.cv_frames = self.workers, self.cv.frames
+        self.host.state_of, self.host.join = self._state_of, self._join
         self.host.stack_workers(self.stack)
         while not self.schedule.finished(self.epoch):
             try:
@@ -166,7 +167,7 @@ class Trainer:
         host, schedule, epoch = self.host, self.schedule, self.epoch
         self._agree()  # a resumed run may already have found divergence in this epoch
         for worker in self.workers:
-            worker.begin_epoch(epoch, self._rate(), self._rate if schedule.moves_within(epoch) or (self.ramp and epoch == 0) else None)
+            worker.begin_epoch(epoch, self._rate(), self._rate_within())
         host.begin_epoch()
         # Frames of this epoch before it was resumed.
         frames_before = 0 if host.keeps_time else sum(worker.frames for worker in self._living())
@@ -328,12 +329,29 @@ class Trainer:
         self._done = done
         # Later than the last checkpoint, also when the fastest worker has died.
         self._saved = moment = max(done[0], self._saved[0] + 1), self.epoch
-        parts = {rank: {"worker": worker.state_dict(), "strategy": strategy.state_dict(), "detector": self.detector.worker_state(rank)}
-                 for rank, worker, strategy in zip(self.host.ranks, self.workers, self.strategies, strict=True)
-                 if rank in self.host.living}
+        parts = {rank: {**self._state_of(rank), "detector": self.detector.worker_state(rank)} for rank in self.host.living_here()}
         if self.first:
             parts[TRAINER] = self.state_dict(seconds)
         self.checkpoints.save(moment, parts, len(self.host.living))
+
+    def _state_of(self, rank: int) -> dict[str, Any]:
+        """The states of a worker of this process, and of its strategy."""
+        index = rank - self.host.ranks.start
+        return {"worker": self.workers[index].state_dict(), "strategy": self.strategies[index].state_dict()}
+
+    def _join(self, rank: int, state: dict[str, Any]) -> Coroutine[Any, Any, None]:
+        """Make a worker of this process join an elastic job within an epoch, with the states of another worker; its work in the epoch."""
+        index = rank - self.host.ranks.start
+        worker, strategy, state = self.workers[index], self.strategies[index], copied(state)
+        worker.join(state["worker"])
+        strategy.join(state["strategy"])
+        self.detector.forget_worker(rank)
+        worker.begin_epoch(self.epoch, self._rate(), self._rate_within())
+        return strategy.epoch(worker, self.host.fabrics[index])
+
+    def _rate_within(self) -> Callable[[float], float] | None:
+        """The rate by the fraction of this epoch that is done, where it moves within it."""
+        return self._rate if self.schedule.moves_within(self.epoch) or (self.ramp and self.epoch == 0) else None
 
     def _resume(self) -> bool:
         """Load the newest checkpoint that is complete for all processes. Returns False where there is none."""

@@ -32,6 +32,7 @@ from torch import Tensor
 
 from pykaldist.errors import UserError
 from pykaldist.optim.optimizer import Parts
+from pykaldist.parallel.engines.elasticity import Elasticity, Join
 from pykaldist.parallel.engines.side_stream import SideStream
 from pykaldist.parallel.fabric.clock import Clock, clock_of
 from pykaldist.parallel.fabric.interface import (
@@ -86,6 +87,7 @@ class Host:
         self.living = list(range(size))
         self._share_living()
         self.essential = range(0)  # workers without which the others cannot go on: those with a parameter server
+        self.elastic: Elasticity | None = None  # of a synchronous job that goes on without workers that die
         self.log: Callable[[str], None] = lambda sentence: None
         self.disagreement = 0.0
         self._overlap_host: Host | None = None  # carries out the exchanges in the background
@@ -116,6 +118,14 @@ class Host:
         self.stack_workers(None)
         self.wish: Callable[[], int] = lambda: 0
         self.on_safe_point: Callable[[int], None] = lambda wish: None
+        self.state_of: Callable[[int], dict[str, Any]] = lambda rank: {}  # of a worker here and its strategy, for those that join
+        self.join: Join | None = None
+
+    def be_elastic(self) -> None:
+        """Go on without workers that die, and with those that join."""
+        self.elastic = Elasticity(lambda sentence: self.log(sentence))
+        for fabric in self.fabrics:
+            fabric.elastic = True
 
     def stack_workers(self, stack: Stack | None) -> None:
         """Let the workers of this process compute together; None: each by itself."""
@@ -269,12 +279,15 @@ class Host:
             self._measure([own, *buffers[1:]], buffers[0])
         self._hand_out(buffers)
         self._timed("exchange", before)
+        if self.elastic:
+            self.elastic.settle(self.living)
         return [None] * len(requests)
 
     def _factors(self, weights: np.ndarray) -> tuple[list[float], float]:
         """Return (the factor of each buffer here, the factor of their sum) of a weighted mean."""
-        if (weights == weights[0]).all():  # no pass over the buffers before the sum
-            return [1.0] * len(self.ranks), 1.0 / self.size
+        living = weights[self.living]
+        if (living == living[0]).all():  # no pass over the buffers before the sum
+            return [1.0] * len(self.living_here()), 1.0 / len(self.living)
         return (weights / weights.sum())[self.living_here()].tolist(), 1.0
 
     def _mean(self, requests: list[Mean]) -> list[Tensor]:

@@ -18,8 +18,9 @@ which it waits.
 
 from __future__ import annotations
 
+import bisect
 import heapq
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
@@ -42,6 +43,7 @@ from pykaldist.parallel.fabric.interface import (
     Compute,
     Finish,
     MoreMinibatches,
+    NextRound,
     Request,
     TakeMinibatch,
     WithinGroup,
@@ -66,11 +68,12 @@ class Simulation(Host):
         self._share_living()
         self._network = Network(cluster, size)
         self._priced = PricedHost(size, self._network, deterministic)
+        self._priced.living = self.living
         self._calls = SimulatedCalls(self.fabrics, self.living, self._network, self._add_event)
         self._times = WorkTimes(cluster, size, self._network.sharing, seed)
         for fabric in self.fabrics:
             fabric.node_size = min(size, cluster.devices * self._network.sharing)
-        special = [*map(int, cluster.slow), *(pause.worker for pause in cluster.pauses), *(failure.worker for failure in cluster.failures)]
+        special = [*map(int, cluster.slow), *(one.worker for one in (*cluster.pauses, *cluster.failures, *cluster.joins))]
         worst = max(special, default=0)
         if worst >= max(size, cluster.workers):
             raise UserError(f"cluster {cluster.name} has a slow, pausing or failing worker {worst}, but room for {cluster.workers}, from 0 "
@@ -78,7 +81,9 @@ class Simulation(Host):
         self._before = 0.0  # simulated seconds of the epochs before this one
         self._loaded: dict[str, Any] | None = None  # a state within an epoch, from which to go on
         self._running = False
-        self._serve[BeginParts] = self._begin_parts
+        self._serve.update({BeginParts: self._begin_parts, NextRound: self._next_round})
+        self._past: list[int] = []  # numbers of the cluster's failures and joins that have been
+        self._coming: list[int] = []  # workers that join when the next round begins
         self._reset()
 
     def _reset(self) -> None:
@@ -97,6 +102,8 @@ class Simulation(Host):
         self._steps = 0
         self._consensus: list[float] = []
         self._epoch_end = 0.0
+        self._noticed = 0.0  # time when a worker was lost, in an elastic job
+        self._inherited: dict[int, deque[int]] = {}  # worker that joins -> tickets of the exchanges under way
 
     def begin_epoch(self) -> None:
         if self._loaded is not None:
@@ -104,6 +111,8 @@ class Simulation(Host):
         super().begin_epoch()
         self._before += self._epoch_end
         self._reset()
+        if self.elastic:
+            self.elastic.begin_epoch()
         for fabric in self.fabrics:
             fabric.trace = None
             fabric.staleness.clear()
@@ -112,6 +121,8 @@ class Simulation(Host):
         """Forget the epoch. Its seconds count."""
         super().abandon()
         self._priced.reset()
+        if self.elastic:
+            self.elastic.abandon()
         if self._loaded is not None:
             self._clock, self._loaded, self._running = list(self._loaded["clock"]), None, True
         if self._running:
@@ -126,11 +137,13 @@ class Simulation(Host):
 
     def notes(self) -> dict[str, Any]:
         late = sum((fabric.staleness for fabric in self.fabrics), Counter())
+        dead = [rank for rank in range(self.size) if rank not in self.living]
+        if self.elastic:
+            return {**self.elastic.notes(), **({"dead": dead} if dead else {})}
         if not late:
             return {}
         ends = self._calls.num_servers
         load = {"server_load": self._calls.busy / ends / self._latest()} if ends else {}
-        dead = [rank for rank in range(self.size) if rank not in self.living]
         return {"staleness": {str(steps): late[steps] for steps in sorted(late)}, "consensus": self._consensus, **load,
                 **({"dead": dead} if dead else {})}
 
@@ -141,14 +154,16 @@ class Simulation(Host):
         self._parked: dict[int, Request] = {}  # worker -> its request of the kind that all workers make together
         self._joined: dict[int, WithinGroup] = {}  # worker -> its request of the kind that its group makes together
         self._going = set(self.living)
+        self._newcomers: list[int] = []
         self._prepare()
         self._running = True
         replay = self._load()
         self._replay: list[list[Any]] = replay or [[] for _ in work]
         if not replay:
-            for failure in self.cluster.failures:
-                if failure.worker in self._going:
-                    self._add_event(max(0.0, failure.at - self._before), failure.worker, "failure", None)
+            for number, change in enumerate((*self.cluster.failures, *self.cluster.joins)):
+                if number not in self._past:
+                    kind = "join" if number >= len(self.cluster.failures) else "failure"
+                    self._add_event(max(0.0, change.at - self._before), change.worker, kind, number)
         for rank in list(self.living):
             self._drive(rank, None)
         while self._going:
@@ -215,6 +230,9 @@ class Simulation(Host):
 
     def _ask(self, rank: int, request: Request) -> tuple[bool, Any]:
         """Handle a worker's request. Returns (the worker has to wait, the answer if it has not)."""
+        if isinstance(request, Begin) and self._inherited.get(rank):
+            request.exchange.close()
+            return False, self._inherited[rank].popleft()
         if isinstance(request, Compute):
             if not self._computing[rank]:  # otherwise the work was under way at the checkpoint
                 self._begin_compute(rank, request)
@@ -248,7 +266,10 @@ class Simulation(Host):
             if len(requests) < len(self.living) or len(kinds) > 1:
                 raise RuntimeError(f"{len(requests)} of {len(self.living)} workers wait for {', '.join(sorted(kinds))}: every worker has "
                                    "to make the same requests, as often")
-            begin = self._latest()
+            begin = max(self._latest(), self._noticed)
+            if isinstance(requests[0], NextRound) and self._coming:
+                self._admit(begin)
+                continue
             seconds = self._collective_seconds(requests)
             for rank in self.living:
                 spent = self.fabrics[rank].seconds
@@ -275,13 +296,18 @@ class Simulation(Host):
         return self._network.seconds(requests)
 
     def _begin(self, requests: list[Begin]) -> list[int]:
-        return self._priced.begin(self._latest(), requests)
+        if self.elastic is None:
+            return self._priced.begin(self._latest(), requests)
+        tickets = self._priced.begin(self._latest(), requests, self.elastic.inherited)
+        self.elastic.settle(self.living)
+        return tickets
 
     def _begin_parts(self, requests: list[BeginParts]) -> list[list[int]]:
         return self._priced.begin_parts([self._computed[rank] for rank in self.living], requests)
 
     def _finish(self, requests: list[Finish]) -> list[Any]:
-        return self._priced.finish(requests[0].ticket)
+        results = self._priced.finish(requests[0].ticket)
+        return [results[0]] * len(requests) if self.elastic else results  # of those that live now
 
     # Requests that a group makes together.
 
@@ -396,10 +422,14 @@ class Simulation(Host):
 
     # Failures.
 
-    def _on_failure(self, time: float, rank: int, about: None) -> None:
+    def _on_failure(self, time: float, rank: int, number: int) -> None:
+        self._past.append(number)
+        if rank not in self.living:
+            return
         if rank in self.essential:
-            raise UserError(f"cluster {self.cluster.name} lets worker {rank} fail at {self._before + time:g} s, and with it the server "
-                            "beside it: that ends the job.")
+            what = "the process that leads an elastic job" if self.elastic else "the server beside it"
+            raise UserError(f"cluster {self.cluster.name} lets worker {rank} fail at {self._before + time:g} s, and with it {what}: that "
+                            "ends the job.")
         if len(self.living) == 1:
             raise UserError(f"cluster {self.cluster.name} lets all workers fail.")
         self.living.remove(rank)
@@ -407,12 +437,46 @@ class Simulation(Host):
         self._work[rank].close()
         self._parked.pop(rank, None)
         self._resting.pop(rank, None)
+        if self.elastic:
+            self._remove_lost(time, rank)
+            return
         again = self._minibatches.remove_dead(rank)
         self.log(f"worker {rank} has died at {self._before + time:.3f} s; {len(self.living)} go on, and do {again} minibatches again")
         events, self._events = [event for event in self._events if event[1] != rank], []
         self._events += self._calls.remove_dead(time, rank, events)
         heapq.heapify(self._events)
         self._wake(time)
+
+    def _remove_lost(self, time: float, rank: int) -> None:
+        """Remove a worker of an elastic job. Its data is dealt out when the next round begins."""
+        self._noticed = time
+        self._computing[rank] = False
+        self._events = [event for event in self._events if event[1] != rank or event[3] in ("failure", "join")]
+        heapq.heapify(self._events)
+        self.log(f"worker {rank} has died at {self._before + time:.3f} s")
+
+    def _on_join(self, time: float, rank: int, number: int) -> None:
+        self._past.append(number)
+        if rank not in self.living and rank not in self._coming:
+            self._coming.append(rank)
+
+    def _admit(self, time: float) -> None:
+        """Let the workers join that have come; each goes on to where the others are: the beginning of a round."""
+        assert self.join is not None
+        tickets, state = self._priced.under_way(), self.state_of(self.living[0])
+        self._newcomers, self._coming = sorted(self._coming), []
+        for rank in self._newcomers:
+            self._work[rank], self._inherited[rank] = self.join(rank, state), deque(tickets)
+            bisect.insort(self.living, rank)
+            self._going.add(rank)
+            self._clock[rank] = time
+            self._drive(rank, None)
+
+    def _next_round(self, requests: list[NextRound]) -> list[Any]:
+        assert self.elastic is not None
+        workers, joined = {rank: self.workers[rank] for rank in self.living}, self._newcomers
+        self._newcomers = []
+        return list(self.elastic.next_round(workers, list(self.living), joined, requests[0].period).values())
 
     # Calls.
 
@@ -438,9 +502,12 @@ class Simulation(Host):
             self.on_safe_point(wish)
 
     def state_dict(self) -> dict[str, Any]:
+        more = {"past": self._past, "coming": self._coming}
         if not self._running:
-            return {"seconds_before": self._before + self._epoch_end, "living": self.living}
-        return {
+            return {"seconds_before": self._before + self._epoch_end, "living": self.living, **more}
+        if self.elastic:
+            more["elastic"] = self.elastic.state_dict(list(self._priced.under_way().values()))
+        return {**more, "noticed": self._noticed,
             "seconds_before": self._before, "living": self.living, "minibatches": self._minibatches.state_dict(), "clock": self._clock,
             "priced": self._priced.state_dict(), "numbers": self._numbers, "events": [list(e) for e in self._events],
             "calls": self._calls.state_dict(), "network": self._network.state_dict(),
@@ -451,6 +518,9 @@ class Simulation(Host):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._before, self.living[:] = state["seconds_before"], state["living"]
+        self._past, self._coming = list(state["past"]), list(state["coming"])
+        if self.elastic:
+            self.elastic.load_state_dict(state.get("elastic", {}))
         self._loaded = state if "clock" in state else None
 
     def _load(self) -> list[list[Any]] | None:
@@ -459,7 +529,7 @@ class Simulation(Host):
             return None
         state: dict[str, Any] = on_device(self.workers[0].params.device, self._loaded)
         self._loaded = None
-        for name in ("clock", "numbers", "computing", "gathered", "steps", "consensus"):
+        for name in ("clock", "numbers", "computing", "gathered", "steps", "consensus", "noticed"):
             setattr(self, f"_{name}", state[name])
         self._minibatches.load_state_dict(state["minibatches"])
         self.disagreement = state["disagreement"]

@@ -81,6 +81,8 @@ class JobOptions:
     cluster: str = option("", "simulate this cluster: a cluster file, or the name of a known one. All workers in one process, with the "
                               "times and the order of events that they would have there")
     simulation_seed: int = option(777, "seed of the simulated cluster's random times")
+    elastic: bool = option(False, "go on with the workers that are left when some die, and take in those that replace them (ma, bmuf, "
+                                  "diloco)")
     stack_workers: str = option("auto", "workers of one process compute together (true), or one after the other (false); auto: together "
                                         "on a GPU, where they are small DNNs with SGD", ("auto", "true", "false"))
     timeout: float = option(600.0, "seconds without progress of any process, after which the job is ended")
@@ -120,6 +122,8 @@ class JobOptions:
         """Set what follows from the strategy. Raises UserError for options that are not possible with it."""
         if self.hierarchical_allreduce and strategy.independent:
             raise UserError(f"--strategy {self.strategy} --hierarchical-allreduce true: its workers do not sum all together; leave it out.")
+        if self.elastic and (why := self._inelastic(strategy)):
+            raise UserError(f"--elastic true: {why}.")
         if not strategy.asynchronous:
             return
         if self.fabric == "virtual":
@@ -127,6 +131,14 @@ class JobOptions:
         if self.deterministic and not self.cluster:
             raise UserError(f"--strategy {self.strategy} --deterministic true: between processes no two asynchronous runs are alike; those "
                             f"of a simulated cluster are (--cluster FILE, or one of {', '.join(shipped())}).")
+
+    def _inelastic(self, strategy: Strategy) -> str:
+        """Why this job cannot be elastic, in words; empty where it can."""
+        if self.hierarchical_allreduce:
+            return "its exchanges go over process 0, not node by node; leave out --hierarchical-allreduce"
+        if self.fabric == "virtual" and not self.cluster:
+            return "all virtual workers die with their process; use --nproc, or simulate a --cluster with failures"
+        return strategy.inelastic()
 
     def set_partition_level(self, default: str) -> str:
         """Set what is dealt out to workers where the user does not say, and return what it is now: frame or utterance."""
@@ -137,6 +149,8 @@ class JobOptions:
         """The options that change a run's result, beside the number of workers."""
         names = ("strategy", "lr_scale", "deterministic", "blocks", "partition_level", "serial_warmup")
         bearing = {name: getattr(self, name) for name in names}
+        if self.elastic:
+            bearing.update(elastic=True)
         if self.cluster:
             bearing.update(cluster=Cluster.read(self.cluster).as_json(), simulation_seed=self.simulation_seed)
         return bearing
@@ -344,7 +358,9 @@ def open_job(options: JobOptions, strategy: Strategy, exp: Path | None = None) -
     torch.set_num_threads(threads)
     if options.cluster:
         cluster = Cluster.read(options.cluster)
-        if cluster.failures and not strategy.fault_tolerant:
+        if cluster.joins and not options.elastic:
+            raise UserError(f"--cluster {options.cluster} replaces workers, which only a job with --elastic true can take in.")
+        if cluster.failures and not (strategy.fault_tolerant or options.elastic):
             raise UserError(f"--cluster {options.cluster} lets workers fail, and --strategy {options.strategy} does not survive that: such "
                             "a job ends, and goes on from its last checkpoint when it is run again. Leave its failures out.")
         host: Host = Simulation(options.ngpu, cluster, options.simulation_seed, options.deterministic)
@@ -355,6 +371,9 @@ def open_job(options: JobOptions, strategy: Strategy, exp: Path | None = None) -
             processes = ByNode(cast(SplittableProcesses, processes), names)
         host = Host(options.ngpu, processes, options.deterministic)
     host.essential = strategy.essential
+    if options.elastic:
+        host.be_elastic()
+        host.essential = range(1) if options.cluster else range(host.bounds[1])  # those of process 0
     if not options.cluster:
         host.use_device(device)
     for fabric_end in host.fabrics if not options.cluster else ():
