@@ -16,7 +16,7 @@ from pykaldist.errors import NotMetError, ProcessLostError, Terminated, UserErro
 from pykaldist.parallel.launch.commands import needs_launcher
 from pykaldist.parallel.launch.job import Job, JobOptions, started_by
 from pykaldist.parallel.launch.launcher import GO_ON, LOST, Launcher, join_launched, process_name
-from pykaldist.parallel.launch.supervisor import DONE, FINISHED, FOLDER
+from pykaldist.parallel.launch.supervisor import DONE, FINISHED, FOLDER, REPLACES
 from pykaldist.parallel.launch.watch import DIED, Watch, end_now, write_last_words
 
 
@@ -31,9 +31,10 @@ def run_job(args: argparse.Namespace, options: JobOptions, fault_tolerant: bool,
 
     `fault_tolerant`: where a process dies, the others are to go on.
     """
-    if needs_launcher(options):
+    replaces = REPLACES in os.environ
+    if needs_launcher(options) and not replaces:
         return Launcher(options, args.argv, args.exp, fault_tolerant).run()
-    if started_by() is None:
+    if started_by() is None and not replaces:
         make().run()
         return 0
     join_launched(args.exp / FOLDER)

@@ -105,7 +105,7 @@ class Trainer:
         self._last_checkpoint = time.perf_counter()
         self._done = self._saved = (-1, 0)  # what was done at the last checkpoint, and that checkpoint's moment
         self._bar: Progress | None = None
-        self._stop = False
+        self._stop = self._enters = False  # whether this process comes into an epoch that has begun
 
     def run(self) -> None:
         """Train to the schedule's end, from the newest checkpoint if there is one. The workers then have the last accepted model.
@@ -131,7 +131,10 @@ class Trainer:
         self.host.forget()
 
     def _run(self) -> None:
-        if not self._resume():
+        self._enters = self.host.guest
+        if self._enters:
+            self._enter()
+        elif not self._resume():
             self.accepted.copy_(self.workers[0].params)
             self._set_model(self.accepted)
             cv = evaluate(self.learner, self.cv, self.host.processes)
@@ -147,7 +150,7 @@ class Trainer:
             worker.on_step = partial(self._on_step, rank, worker)
         self.host.wish, self.host.on_safe_point, self.host.log = self._wish, self._on_safe_point, self.log
         self.host.workers, self.host.cv_frames = self.workers, self.cv.frames
-        self.host.state_of, self.host.join = self._state_of, self._join
+        self.host.state_of, self.host.join, self.host.job_state = self._state_of, self._join, self.state_dict
         self.host.stack_workers(self.stack)
         while not self.schedule.finished(self.epoch):
             try:
@@ -165,7 +168,9 @@ class Trainer:
     def _train_epoch(self) -> None:
         """Train one epoch, cross-validate, and let the schedule accept or reject the model."""
         host, schedule, epoch = self.host, self.schedule, self.epoch
-        self._agree()  # a resumed run may already have found divergence in this epoch
+        if not self._enters:
+            self._agree()  # a resumed run may already have found divergence in this epoch
+        self._enters = False
         for worker in self.workers:
             worker.begin_epoch(epoch, self._rate(), self._rate_within())
         host.begin_epoch()
@@ -349,6 +354,15 @@ class Trainer:
         worker.begin_epoch(self.epoch, self._rate(), self._rate_within())
         return strategy.epoch(worker, self.host.fabrics[index])
 
+    def _enter(self) -> None:
+        """Come into an elastic job, in the place of a process that has died."""
+        state = self.host.enter()
+        self.load_state_dict(state["trainer"])
+        self.host.load_state_dict(state["trainer"]["host"])
+        for worker, strategy in zip(self.workers, self.strategies, strict=True):
+            worker.join(state["worker"])
+            strategy.join(copied(state["strategy"]))
+
     def _rate_within(self) -> Callable[[float], float] | None:
         """The rate by the fraction of this epoch that is done, where it moves within it."""
         return self._rate if self.schedule.moves_within(self.epoch) or (self.ramp and self.epoch == 0) else None
@@ -364,8 +378,12 @@ class Trainer:
                 return False
             state = self.checkpoints.load(moment, TRAINER)
             living = state["living"] if state is not None else []
-            same = state is not None and state["workers"] == self.host.size and (len(living) == self.host.size or self.host.keeps_dead)
+            rejoin = self.host.elastic is not None and not self.host.keeps_dead  # the dead ones are replaced
+            same = state is not None and state["workers"] == self.host.size and (len(living) == self.host.size or self.host.keeps_dead
+                                                                                  or rejoin)
             wanted = [rank for rank in living if rank in self.host.ranks or not same]
+            if same and rejoin and not wanted:
+                wanted = living[:1]
             parts = [part for part in (self.checkpoints.load(moment, rank) for rank in wanted) if part is not None]
             whole = state is not None and len(parts) == len(wanted)
             if self.host.processes.control([float(whole)])[0] == self.host.processes.size:
@@ -389,10 +407,15 @@ class Trainer:
         if not same:
             self._go_on_from([part["worker"] for part in parts.values()])
             return
-        for rank, part in parts.items():
-            self.workers[rank - self.host.ranks.start].load_state_dict(part["worker"])
-            self.strategies[rank - self.host.ranks.start].load_state_dict(part["strategy"])
-            self.detector.load_worker_state(rank, part["detector"])
+        for rank, worker, strategy in zip(self.host.ranks, self.workers, self.strategies, strict=True):
+            if rank in parts:
+                worker.load_state_dict(parts[rank]["worker"])
+                strategy.load_state_dict(parts[rank]["strategy"])
+                self.detector.load_worker_state(rank, parts[rank]["detector"])
+            elif not self.host.keeps_dead:
+                some = next(iter(parts.values()))
+                worker.join(some["worker"])
+                strategy.join(copied(some["strategy"]))
         self.host.load_state_dict(state["host"])
         self.log(f"resuming at epoch {self.epoch + 1}, update {self.workers[0].updates}")
 

@@ -187,6 +187,10 @@ class Cluster:
         """The number of workers that do not share a device."""
         return self.nodes * self.devices
 
+    def changes(self) -> list[tuple[str, float, int]]:
+        """What becomes of workers in a simulated run: (failure or join, second, worker) each, in the order of the file."""
+        return [*(("failure", one.at, one.worker) for one in self.failures), *(("join", one.at, one.worker) for one in self.joins)]
+
     def numbers(self) -> dict[str, float]:
         """Every number that differs from its default, by its place in the file."""
         found: dict[str, float] = {}

@@ -37,8 +37,9 @@ class Elasticity:
     `lost` and `joined`: for the history. `log` tells the user.
     """
 
-    def __init__(self, log: Callable[[str], None]) -> None:
+    def __init__(self, size: int, log: Callable[[str], None]) -> None:
         self.log = log
+        self._known = set(range(size))  # who lived when the last round began
         self._loaded: dict[str, Any] | None = None
         self.begin_epoch()
 
@@ -61,12 +62,13 @@ class Elasticity:
     def next_round(self, workers: Mapping[int, Worker], living: list[int], joined: list[int], period: int) -> dict[int, Answer]:
         """Begin a round with the workers `living`, of which `joined` have just come; the answers to the workers of this process."""
         some = next(iter(workers.values()))
-        shares = self.shares = self.shares or self._open(some, living)
-        stay = [rank for rank in living if rank not in joined]
-        for members in (stay, living):
+        shares = self.shares = self.shares or (self._loaded_shares(some) if self._loaded else self._open(some, self._known))
+        joined = [rank for rank in living if rank in joined or rank not in shares.runs]  # these, where a run is resumed with all workers
+        for members in ([rank for rank in living if rank not in joined], living):
             if set(shares.runs) != set(members):
                 self._change(some, members)
                 self._drawing.clear()
+        self._known = set(living)
         for rank, worker in workers.items():
             if rank not in self._drawing:
                 worker.take_share(minibatches(worker.sampler.of_split, worker.epoch, shares.ahead(rank)), shares.since[rank])
@@ -75,17 +77,20 @@ class Elasticity:
         numbers, behind = shares.begin_round(period)
         return {rank: None if behind < 0 else (numbers[rank], before, behind) for rank in workers}
 
-    def _open(self, worker: Worker, living: list[int]) -> Shares:
-        """The shares of an epoch that begins, or goes on; those of the workers that are dead already are dealt out."""
+    def _open(self, worker: Worker, living: Iterable[int]) -> Shares:
+        """The shares of an epoch that begins; those of the workers that are dead already are dealt out."""
         sampler, epoch = worker.sampler, worker.epoch
         splits = range(sampler.partition.splits)
-        blocks = [np.diff(sampler.of_split(split).block_ends(epoch), prepend=0).tolist() for split in splits]
-        shares = Shares(blocks, sampler.seed, epoch)
-        if self._loaded is not None:
-            shares.load_state_dict(self._loaded["shares"])
-            self._loaded = None
-        elif len(living) < len(splits):
-            shares.change(living)
+        shares = Shares([np.diff(sampler.of_split(split).block_ends(epoch), prepend=0).tolist() for split in splits], sampler.seed, epoch)
+        shares.change(living)
+        return shares
+
+    def _loaded_shares(self, worker: Worker) -> Shares:
+        """The shares of an epoch that goes on."""
+        assert self._loaded is not None
+        shares = self._open(worker, list(range(worker.sampler.partition.splits)))
+        shares.load_state_dict(self._loaded["shares"])
+        self._loaded = None
         return shares
 
     def _change(self, worker: Worker, members: list[int]) -> None:
@@ -102,9 +107,9 @@ class Elasticity:
             self.lost += [{"worker": rank, "round": shares.rounds + 1} for rank in sorted(lost)]
             self.lost[-1].update(minibatches=again, frames=frames)
             self.log(f"{named(lost)} lost {where}; {len(members)} go on, and share what was left: {again} minibatches, {frames} frames")
-        if joined:
-            self.joined += [{"worker": rank, "round": shares.rounds + 1} for rank in sorted(joined)]
-            self.log(f"{named(joined)} joined {where}, with the state of worker {min(set(members) - joined)}; {len(members)} go on")
+        for rank in sorted(joined):
+            self.joined.append({"worker": rank, "round": shares.rounds + 1})
+            self.log(f"worker {rank} joined {where}")
 
     def settle(self, ranks: Iterable[int]) -> None:
         """Note that models of these workers were averaged."""
@@ -115,12 +120,17 @@ class Elasticity:
         """Entries for the epoch's line in `history.jsonl`."""
         return {name: list(found) for name, found in (("lost", self.lost), ("joined", self.joined)) if found}
 
+    def end_epoch(self) -> None:
+        """Note that the epoch is over: a checkpoint does not hold its shares."""
+        self.shares = None
+
     def state_dict(self, under_way: list[Any]) -> dict[str, Any]:
         """What a checkpoint has to hold; `under_way`: the results of the exchanges that are begun and not finished."""
-        if self.shares is None:
-            return {}
-        return {"shares": self.shares.state_dict(), "lost": self.lost, "joined": self.joined, "under_way": under_way}
+        within = {} if self.shares is None else {"shares": self.shares.state_dict(), "lost": self.lost, "joined": self.joined,
+                                                 "under_way": under_way}
+        return {"known": sorted(self._known), **within}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._known = set(state["known"])
         self._loaded = state if "shares" in state else None
         self.begin_epoch()

@@ -72,6 +72,7 @@ class Host:
     time = "measured"  # the kind of seconds in the history: measured or simulated
     keeps_time = False  # True where a run that is resumed within an epoch goes on with the epoch's seconds
     keeps_dead = False  # True where dead workers stay dead when the run is resumed
+    guest = False  # True for a process that replaces another one, and does not take part yet
 
     def __init__(self, size: int = 1, processes: Processes | None = None, deterministic: bool = False) -> None:
         self.processes = processes or SingleProcess()
@@ -120,10 +121,15 @@ class Host:
         self.on_safe_point: Callable[[int], None] = lambda wish: None
         self.state_of: Callable[[int], dict[str, Any]] = lambda rank: {}  # of a worker here and its strategy, for those that join
         self.join: Join | None = None
+        self.job_state: Callable[[], dict[str, Any]] = dict  # of the trainer, for processes that join
+
+    def enter(self) -> dict[str, Any]:
+        """Wait until this process, a guest, takes part. Returns the states of the trainer, of a worker and of its strategy."""
+        raise NotImplementedError(f"{type(self).__name__} has no guests")
 
     def be_elastic(self) -> None:
         """Go on without workers that die, and with those that join."""
-        self.elastic = Elasticity(lambda sentence: self.log(sentence))
+        self.elastic = Elasticity(self.size, lambda sentence: self.log(sentence))
         for fabric in self.fabrics:
             fabric.elastic = True
 

@@ -73,7 +73,7 @@ class Simulation(Host):
         self._times = WorkTimes(cluster, size, self._network.sharing, seed)
         for fabric in self.fabrics:
             fabric.node_size = min(size, cluster.devices * self._network.sharing)
-        special = [*map(int, cluster.slow), *(one.worker for one in (*cluster.pauses, *cluster.failures, *cluster.joins))]
+        special = [*map(int, cluster.slow), *(pause.worker for pause in cluster.pauses), *(worker for _, _, worker in cluster.changes())]
         worst = max(special, default=0)
         if worst >= max(size, cluster.workers):
             raise UserError(f"cluster {cluster.name} has a slow, pausing or failing worker {worst}, but room for {cluster.workers}, from 0 "
@@ -160,10 +160,9 @@ class Simulation(Host):
         replay = self._load()
         self._replay: list[list[Any]] = replay or [[] for _ in work]
         if not replay:
-            for number, change in enumerate((*self.cluster.failures, *self.cluster.joins)):
+            for number, (kind, at, worker) in enumerate(self.cluster.changes()):
                 if number not in self._past:
-                    kind = "join" if number >= len(self.cluster.failures) else "failure"
-                    self._add_event(max(0.0, change.at - self._before), change.worker, kind, number)
+                    self._add_event(max(0.0, at - self._before), worker, kind, number)
         for rank in list(self.living):
             self._drive(rank, None)
         while self._going:
@@ -177,6 +176,8 @@ class Simulation(Host):
             else:
                 getattr(self, f"_on_{kind}")(time, rank, about)
         self._running = False
+        if self.elastic:
+            self.elastic.end_epoch()
         score = score_seconds(self._workload(), self._times.seconds, self.cluster, self.size)
         self._epoch_end = self._latest() + score + self._times.seconds.epoch_seconds
         return self._results
@@ -466,6 +467,7 @@ class Simulation(Host):
         tickets, state = self._priced.under_way(), self.state_of(self.living[0])
         self._newcomers, self._coming = sorted(self._coming), []
         for rank in self._newcomers:
+            self._work[rank].close()
             self._work[rank], self._inherited[rank] = self.join(rank, state), deque(tickets)
             bisect.insort(self.living, rank)
             self._going.add(rank)
@@ -502,11 +504,11 @@ class Simulation(Host):
             self.on_safe_point(wish)
 
     def state_dict(self) -> dict[str, Any]:
-        more = {"past": self._past, "coming": self._coming}
-        if not self._running:
-            return {"seconds_before": self._before + self._epoch_end, "living": self.living, **more}
+        more: dict[str, Any] = {"past": self._past, "coming": self._coming}
         if self.elastic:
             more["elastic"] = self.elastic.state_dict(list(self._priced.under_way().values()))
+        if not self._running:
+            return {"seconds_before": self._before + self._epoch_end, "living": self.living, **more}
         return {**more, "noticed": self._noticed,
             "seconds_before": self._before, "living": self.living, "minibatches": self._minibatches.state_dict(), "clock": self._clock,
             "priced": self._priced.state_dict(), "numbers": self._numbers, "events": [list(e) for e in self._events],
@@ -520,7 +522,7 @@ class Simulation(Host):
         self._before, self.living[:] = state["seconds_before"], state["living"]
         self._past, self._coming = list(state["past"]), list(state["coming"])
         if self.elastic:
-            self.elastic.load_state_dict(state.get("elastic", {}))
+            self.elastic.load_state_dict(state["elastic"])
         self._loaded = state if "clock" in state else None
 
     def _load(self) -> list[list[Any]] | None:

@@ -28,6 +28,7 @@ from pykaldist.errors import UserError
 from pykaldist.options import option
 from pykaldist.parallel.clusters.cluster import Cluster, shipped
 from pykaldist.parallel.engines.concurrent import ConcurrentHost
+from pykaldist.parallel.engines.elastic import ElasticHost
 from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.engines.simulation import Simulation
 from pykaldist.parallel.fabric.by_node import ByNode
@@ -37,11 +38,12 @@ from pykaldist.parallel.fabric.torch_distributed import TorchDistributed
 from pykaldist.parallel.launch import segments
 from pykaldist.parallel.launch.placement import Placement, Seen, place
 from pykaldist.parallel.launch.rendezvous import Rendezvous
-from pykaldist.parallel.launch.supervisor import FOLDER
+from pykaldist.parallel.launch.supervisor import FOLDER, REPLACES
 from pykaldist.parallel.launch.watch import MET
 from pykaldist.parallel.strategies.base.registry import make_strategy, strategies
 from pykaldist.parallel.strategies.base.strategy import Strategy
 from pykaldist.parallel.transport.addresses import LOOPBACK_INTERFACE, listening_address, machine_card, variables, variables_of_gloo
+from pykaldist.parallel.transport.door import Guest
 from pykaldist.parallel.transport.sockets import allgather_json
 
 FABRICS = ("mpi", "nccl", "gloo", "virtual")
@@ -83,6 +85,7 @@ class JobOptions:
     simulation_seed: int = option(777, "seed of the simulated cluster's random times")
     elastic: bool = option(False, "go on with the workers that are left when some die, and take in those that replace them (ma, bmuf, "
                                   "diloco)")
+    replacements: int = option(1, "times that a process of an elastic job which was killed is started again, to join")
     stack_workers: str = option("auto", "workers of one process compute together (true), or one after the other (false); auto: together "
                                         "on a GPU, where they are small DNNs with SGD", ("auto", "true", "false"))
     timeout: float = option(600.0, "seconds without progress of any process, after which the job is ended")
@@ -99,7 +102,7 @@ class JobOptions:
         for name in ("ngpu", "blocks", "timeout", "start_timeout"):
             if getattr(self, name) <= 0:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name):g} is not positive.")
-        for name in ("num_threads", "nproc", "serial_warmup"):
+        for name in ("num_threads", "nproc", "serial_warmup", "replacements"):
             if getattr(self, name) < 0:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name):g} is negative.")
         if self.nproc > self.ngpu:
@@ -341,13 +344,30 @@ def _set_rendezvous(fabric: str) -> None:
         raise UserError(f"--fabric {fabric}: {', '.join(missing)} not set; let torchrun start the processes, or `pykaldist` by itself.")
 
 
+def _as_guest(folder: Path) -> tuple[Processes, Placement]:
+    """What `open_processes` returns, in a process that replaces another one in an elastic job."""
+    rank = os.environ[REPLACES]
+    try:
+        guest = Guest(int(rank), folder)
+    except OSError as error:
+        raise UserError(f"{REPLACES}={rank}: there is no elastic job in {folder.parent} that a process could join.") from error
+    facts = guest.facts
+    own = torch.device(facts["devices"][guest.rank])
+    if own.type == "cuda":
+        torch.cuda.set_device(own)
+    return guest, Placement(tuple(facts["hosts"]), tuple(facts["devices"]), facts["fabric"])
+
+
 def open_job(options: JobOptions, strategy: Strategy, exp: Path | None = None) -> Job:
     """Meet the other processes, and share out workers, devices and CPU threads.
 
     `exp` is the experiment's folder, where the processes of a step of srun find each other.
     """
     options.settle(strategy)
-    processes, placement = open_processes(options.device, options.fabric, options.interface, options.start_timeout, exp and exp / FOLDER)
+    folder = exp and exp / FOLDER
+    guest = folder is not None and REPLACES in os.environ
+    processes, placement = _as_guest(folder) if folder is not None and guest else \
+        open_processes(options.device, options.fabric, options.interface, options.start_timeout, folder)
     if processes.size > options.ngpu:
         raise UserError(f"{processes.size} processes for --ngpu {options.ngpu}: start no more processes than workers.")
     names = list(placement.hosts)
@@ -366,14 +386,19 @@ def open_job(options: JobOptions, strategy: Strategy, exp: Path | None = None) -
         host: Host = Simulation(options.ngpu, cluster, options.simulation_seed, options.deterministic)
     elif strategy.independent:
         host = ConcurrentHost(options.ngpu, processes, strategy.fault_tolerant, names, options.interface)
+    elif options.elastic:
+        if processes.size == 1 or folder is None:
+            raise UserError("--elastic true: this job is one process, and all workers would die with it; use --nproc, or --hosts.")
+        facts = {"hosts": names, "devices": list(placement.devices), "fabric": fabric}
+        host = ElasticHost(options.ngpu, processes, names, folder, options.interface, facts)
     else:
         if options.hierarchical_allreduce:
             processes = ByNode(cast(SplittableProcesses, processes), names)
         host = Host(options.ngpu, processes, options.deterministic)
     host.essential = strategy.essential
-    if options.elastic:
+    if options.elastic and options.cluster:
         host.be_elastic()
-        host.essential = range(1) if options.cluster else range(host.bounds[1])  # those of process 0
+        host.essential = range(1)
     if not options.cluster:
         host.use_device(device)
     for fabric_end in host.fabrics if not options.cluster else ():

@@ -1,0 +1,96 @@
+"""The door of an elastic job: how a process that replaces one which has died finds process 0, and is let in.
+
+Process 0 writes `door` into the job's folder (<exp>/.ranks): its address, its public key, and what a process has to know before it takes
+part. The replacement listens at an address of its own, and writes that and its public key to `waits-<rank>`. Process 0 looks there when a
+round begins. It accepts the key, connects, and writes `enter-<rank>`; then the replacement connects, too. No key in these files is secret.
+Who can write into the job's folder can come in, as they could change the job's checkpoints; nobody else can.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+
+from pykaldist.io.atomic import write_text
+from pykaldist.parallel.fabric.processes import Processes
+
+if TYPE_CHECKING:
+    from pykaldist.parallel.transport.transport import Transport
+
+DOOR, WAITS, ENTER = "door", "waits-", "enter-"
+
+
+class Guest(Processes):
+    """A process that is to replace process `rank` of `size`, before it takes part: what it collects is its own alone."""
+
+    def __init__(self, rank: int, folder: Path) -> None:
+        self.folder, self.rank = folder, rank
+        self.facts: dict[str, Any] = json.loads((folder / DOOR).read_text(encoding="utf-8"))
+        self.size = int(self.facts["size"])
+
+    def knock(self, card: dict[str, Any]) -> None:
+        """Say where this process listens, and by which key others know it."""
+        write_text(self.folder / f"{WAITS}{self.rank}", json.dumps(card))
+
+    def let_in(self, card: dict[str, Any]) -> bool:
+        """Whether process 0 has accepted this card."""
+        with contextlib.suppress(OSError, ValueError):
+            return bool(json.loads((self.folder / f"{ENTER}{self.rank}").read_text(encoding="utf-8"))["key"] == card["key"])
+        return False
+
+    def sum(self, buffer: Tensor, scale: float) -> None:
+        if scale != 1.0:
+            buffer.mul_(scale)
+
+    def control(self, values: Sequence[float] | np.ndarray, largest: bool = False) -> np.ndarray:
+        return np.array(values, dtype=np.float64)
+
+    def scatter(self, parts: list[Tensor]) -> list[Tensor]:
+        return parts
+
+    def gather(self, buffer: Tensor) -> list[Tensor]:
+        return [buffer]
+
+    def duplicate(self) -> Processes:
+        return self
+
+
+class Door:
+    """The door, on process 0."""
+
+    def __init__(self, folder: Path, transport: Transport) -> None:
+        self.folder, self._transport = folder, transport
+        self._cards: dict[int, dict[str, Any]] = {}
+
+    @classmethod
+    def open(cls, folder: Path, transport: Transport, facts: dict[str, Any]) -> Door:
+        """Open the door of a job; `facts` are what a guest has to know."""
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / DOOR, json.dumps({**facts, **transport.card, "size": transport.size}))
+        return cls(folder, transport)
+
+    def waiting(self) -> list[int]:
+        """The processes that wait."""
+        for path in self.folder.glob(f"{WAITS}*"):
+            with contextlib.suppress(OSError, ValueError):
+                self._cards[int(path.name.removeprefix(WAITS))] = json.loads(path.read_text(encoding="utf-8"))
+                path.unlink()
+        return sorted(self._cards)
+
+    def admit(self, process: int) -> None:
+        """Let in a process that waits."""
+        card = self._cards.pop(process)
+        self._transport.admit(process, card)
+        write_text(self.folder / f"{ENTER}{process}", json.dumps({"key": card["key"]}))
+
+    def close(self) -> None:
+        """Let in nobody else."""
+        with contextlib.suppress(OSError):
+            os.unlink(self.folder / DOOR)
