@@ -39,6 +39,7 @@ def run_job(args: argparse.Namespace, options: JobOptions, fault_tolerant: bool,
         return 0
     join_launched(args.exp / FOLDER)
     status, prefix, trace = 1, f"pykaldist {args.argv[0]}: ", ""
+    experiment: Experiment | None = None
     try:
         experiment = make()
         processes = experiment.job.host.processes
@@ -70,6 +71,10 @@ def run_job(args: argparse.Namespace, options: JobOptions, fault_tolerant: bool,
         else:
             trace = traceback.format_exc()
             message = f"{type(error).__name__}: {error}; this is a fault in the program, and its traceback stands above."
+    if replaces and (experiment is None or experiment.job.host.guest):  # the others go on as they are
+        print(f"{trace}WARNING: {process_name()}, which was to replace one that has died, could not join: {message}", file=sys.stderr,
+              flush=True)
+        return DIED
     return _end(status, f"{trace}{prefix}ERROR: {process_name()}: {message}", args.exp)
 
 

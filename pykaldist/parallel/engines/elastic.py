@@ -149,7 +149,7 @@ class ElasticHost(Host):
 
     def _next_round(self, requests: list[NextRound]) -> list[Any]:
         came = [0.0] * (len(self.bounds) - 1)
-        if self._door is not None:
+        if self._door is not None and len(self._live.members) < len(came):
             for process in self._let_in(self._door):
                 came[process] = 1.0
         flags = self._control(came)

@@ -18,9 +18,8 @@ which it waits.
 
 from __future__ import annotations
 
-import bisect
 import heapq
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
@@ -30,10 +29,11 @@ from pykaldist.errors import UserError
 from pykaldist.parallel.clusters.cluster import Cluster, Workload
 from pykaldist.parallel.clusters.costs import score_seconds
 from pykaldist.parallel.clusters.network import Network
-from pykaldist.parallel.engines.host import CHECKPOINT, Host
+from pykaldist.parallel.engines.host import CHECKPOINT
 from pykaldist.parallel.engines.priced import PricedHost
 from pykaldist.parallel.engines.simulated_calls import KINDS as CALLS
 from pykaldist.parallel.engines.simulated_calls import SimulatedCalls
+from pykaldist.parallel.engines.simulated_changes import SimulatedChanges
 from pykaldist.parallel.engines.simulated_worker import SimulatedFabric, WorkTimes
 from pykaldist.parallel.fabric.interface import (
     AwaitAnswer,
@@ -55,14 +55,14 @@ from pykaldist.parallel.strategies.base.strategy import on_device
 CONSENSUS_SAMPLES = 8  # times in an epoch at which the workers' distance from their mean is measured
 
 
-class Simulation(Host):
+class Simulation(SimulatedChanges):
     """Runs all workers of a job in simulated time. `workers` has to be set before the first epoch."""
 
     time = "simulated"
     keeps_time = keeps_dead = True
 
     def __init__(self, size: int, cluster: Cluster, seed: int = 0, deterministic: bool = False) -> None:
-        super().__init__(size, None, deterministic)
+        super().__init__(size, deterministic)
         self.cluster = cluster
         self.fabrics: Sequence[SimulatedFabric] = [SimulatedFabric(rank, size) for rank in range(size)]
         self._share_living()
@@ -81,9 +81,7 @@ class Simulation(Host):
         self._before = 0.0  # simulated seconds of the epochs before this one
         self._loaded: dict[str, Any] | None = None  # a state within an epoch, from which to go on
         self._running = False
-        self._serve.update({BeginParts: self._begin_parts, NextRound: self._next_round})
-        self._past: list[int] = []  # numbers of the cluster's failures and joins that have been
-        self._coming: list[int] = []  # workers that join when the next round begins
+        self._serve[BeginParts] = self._begin_parts
         self._reset()
 
     def _reset(self) -> None:
@@ -102,8 +100,7 @@ class Simulation(Host):
         self._steps = 0
         self._consensus: list[float] = []
         self._epoch_end = 0.0
-        self._noticed = 0.0  # time when a worker was lost, in an elastic job
-        self._inherited: dict[int, deque[int]] = {}  # worker that joins -> tickets of the exchanges under way
+        self._reset_changes()
 
     def begin_epoch(self) -> None:
         if self._loaded is not None:
@@ -154,7 +151,6 @@ class Simulation(Host):
         self._parked: dict[int, Request] = {}  # worker -> its request of the kind that all workers make together
         self._joined: dict[int, WithinGroup] = {}  # worker -> its request of the kind that its group makes together
         self._going = set(self.living)
-        self._newcomers: list[int] = []
         self._prepare()
         self._running = True
         replay = self._load()
@@ -232,8 +228,7 @@ class Simulation(Host):
     def _ask(self, rank: int, request: Request) -> tuple[bool, Any]:
         """Handle a worker's request. Returns (the worker has to wait, the answer if it has not)."""
         if isinstance(request, Begin) and self._inherited.get(rank):
-            request.exchange.close()
-            return False, self._inherited[rank].popleft()
+            return False, self._inherit(rank, request)
         if isinstance(request, Compute):
             if not self._computing[rank]:  # otherwise the work was under way at the checkpoint
                 self._begin_compute(rank, request)
@@ -448,38 +443,6 @@ class Simulation(Host):
         heapq.heapify(self._events)
         self._wake(time)
 
-    def _remove_lost(self, time: float, rank: int) -> None:
-        """Remove a worker of an elastic job. Its data is dealt out when the next round begins."""
-        self._noticed = time
-        self._computing[rank] = False
-        self._events = [event for event in self._events if event[1] != rank or event[3] in ("failure", "join")]
-        heapq.heapify(self._events)
-        self.log(f"worker {rank} has died at {self._before + time:.3f} s")
-
-    def _on_join(self, time: float, rank: int, number: int) -> None:
-        self._past.append(number)
-        if rank not in self.living and rank not in self._coming:
-            self._coming.append(rank)
-
-    def _admit(self, time: float) -> None:
-        """Let the workers join that have come; each goes on to where the others are: the beginning of a round."""
-        assert self.join is not None
-        tickets, state = self._priced.under_way(), self.state_of(self.living[0])
-        self._newcomers, self._coming = sorted(self._coming), []
-        for rank in self._newcomers:
-            self._work[rank].close()
-            self._work[rank], self._inherited[rank] = self.join(rank, state), deque(tickets)
-            bisect.insort(self.living, rank)
-            self._going.add(rank)
-            self._clock[rank] = time
-            self._drive(rank, None)
-
-    def _next_round(self, requests: list[NextRound]) -> list[Any]:
-        assert self.elastic is not None
-        workers, joined = {rank: self.workers[rank] for rank in self.living}, self._newcomers
-        self._newcomers = []
-        return list(self.elastic.next_round(workers, list(self.living), joined, requests[0].period).values())
-
     # Calls.
 
     def _on_call(self, time: float, rank: int, kind: str, about: Any) -> None:
@@ -504,12 +467,11 @@ class Simulation(Host):
             self.on_safe_point(wish)
 
     def state_dict(self) -> dict[str, Any]:
-        more: dict[str, Any] = {"past": self._past, "coming": self._coming}
-        if self.elastic:
-            more["elastic"] = self.elastic.state_dict(list(self._priced.under_way().values()))
+        more = self._changes_state()
         if not self._running:
             return {"seconds_before": self._before + self._epoch_end, "living": self.living, **more}
-        return {**more, "noticed": self._noticed,
+        return {
+            **more,
             "seconds_before": self._before, "living": self.living, "minibatches": self._minibatches.state_dict(), "clock": self._clock,
             "priced": self._priced.state_dict(), "numbers": self._numbers, "events": [list(e) for e in self._events],
             "calls": self._calls.state_dict(), "network": self._network.state_dict(),
@@ -520,9 +482,7 @@ class Simulation(Host):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._before, self.living[:] = state["seconds_before"], state["living"]
-        self._past, self._coming = list(state["past"]), list(state["coming"])
-        if self.elastic:
-            self.elastic.load_state_dict(state["elastic"])
+        self._load_changes(state)
         self._loaded = state if "clock" in state else None
 
     def _load(self) -> list[list[Any]] | None:
@@ -531,7 +491,7 @@ class Simulation(Host):
             return None
         state: dict[str, Any] = on_device(self.workers[0].params.device, self._loaded)
         self._loaded = None
-        for name in ("clock", "numbers", "computing", "gathered", "steps", "consensus", "noticed"):
+        for name in ("clock", "numbers", "computing", "gathered", "steps", "consensus"):
             setattr(self, f"_{name}", state[name])
         self._minibatches.load_state_dict(state["minibatches"])
         self.disagreement = state["disagreement"]

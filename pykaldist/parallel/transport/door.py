@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
+from pykaldist.errors import ProcessLostError
 from pykaldist.io.atomic import write_text
 from pykaldist.parallel.fabric.processes import Processes
 
@@ -40,7 +41,9 @@ class Guest(Processes):
         write_text(self.folder / f"{WAITS}{self.rank}", json.dumps(card))
 
     def let_in(self, card: dict[str, Any]) -> bool:
-        """Whether process 0 has accepted this card."""
+        """Whether process 0 has accepted this card. Raises ProcessLostError where the job has ended."""
+        if not (self.folder / DOOR).exists():
+            raise ProcessLostError("the job has ended before another round began")
         with contextlib.suppress(OSError, ValueError):
             return bool(json.loads((self.folder / f"{ENTER}{self.rank}").read_text(encoding="utf-8"))["key"] == card["key"])
         return False

@@ -1,4 +1,4 @@
-"""The transport: messages and shared memory between the processes of a job with asynchronous workers.
+"""The transport: messages and shared memory between the processes of a job whose workers are asynchronous, or which is elastic.
 
 MPI and NCCL are not suited for this. Their messages need a matching call at the other end. They wait for it by spinning, which takes the
 core from whoever computes on it. And they end a job when any of its processes ends.
