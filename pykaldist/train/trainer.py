@@ -150,7 +150,7 @@ class Trainer:
             worker.on_step = partial(self._on_step, rank, worker)
         self.host.wish, self.host.on_safe_point, self.host.log = self._wish, self._on_safe_point, self.log
         self.host.workers, self.host.cv_frames = self.workers, self.cv.frames
-        self.host.state_of, self.host.join, self.host.job_state = self._state_of, self._join, self.state_dict
+        self.host.state_of, self.host.join, self.host.job_state = self._state_of, self._join, self._job_state
         self.host.stack_workers(self.stack)
         while not self.schedule.finished(self.epoch):
             try:
@@ -354,11 +354,16 @@ class Trainer:
         worker.begin_epoch(self.epoch, self._rate(), self._rate_within())
         return strategy.epoch(worker, self.host.fabrics[index])
 
+    def _job_state(self) -> dict[str, Any]:
+        """What a process has to know to come into an elastic job, beside the states of a worker and its strategy."""
+        return {"trainer": self.state_dict(), "checkpoints": [self._done, self._saved]}
+
     def _enter(self) -> None:
         """Come into an elastic job, in the place of a process that has died."""
         state = self.host.enter()
         self.load_state_dict(state["trainer"])
         self.host.load_state_dict(state["trainer"]["host"])
+        self._done, self._saved = ((moment[0], moment[1]) for moment in state["checkpoints"])
         for worker, strategy in zip(self.workers, self.strategies, strict=True):
             worker.join(state["worker"])
             strategy.join(copied(state["strategy"]))

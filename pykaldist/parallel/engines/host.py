@@ -32,7 +32,7 @@ from torch import Tensor
 
 from pykaldist.errors import UserError
 from pykaldist.optim.optimizer import Parts
-from pykaldist.parallel.engines.elasticity import Elasticity, Join
+from pykaldist.parallel.engines.elastic.membership import Elasticity, Join
 from pykaldist.parallel.engines.side_stream import SideStream
 from pykaldist.parallel.fabric.clock import Clock, clock_of
 from pykaldist.parallel.fabric.interface import (

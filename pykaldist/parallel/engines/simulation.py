@@ -29,11 +29,11 @@ from pykaldist.errors import UserError
 from pykaldist.parallel.clusters.cluster import Cluster, Workload
 from pykaldist.parallel.clusters.costs import score_seconds
 from pykaldist.parallel.clusters.network import Network
+from pykaldist.parallel.engines.elastic.simulated import SimulatedChanges
 from pykaldist.parallel.engines.host import CHECKPOINT
 from pykaldist.parallel.engines.priced import PricedHost
 from pykaldist.parallel.engines.simulated_calls import KINDS as CALLS
 from pykaldist.parallel.engines.simulated_calls import SimulatedCalls
-from pykaldist.parallel.engines.simulated_changes import SimulatedChanges
 from pykaldist.parallel.engines.simulated_worker import SimulatedFabric, WorkTimes
 from pykaldist.parallel.fabric.interface import (
     AwaitAnswer,

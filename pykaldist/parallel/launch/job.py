@@ -28,7 +28,7 @@ from pykaldist.errors import UserError
 from pykaldist.options import option
 from pykaldist.parallel.clusters.cluster import Cluster, shipped
 from pykaldist.parallel.engines.concurrent import ConcurrentHost
-from pykaldist.parallel.engines.elastic import ElasticHost
+from pykaldist.parallel.engines.elastic.processes import ElasticHost
 from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.engines.simulation import Simulation
 from pykaldist.parallel.fabric.by_node import ByNode
@@ -410,6 +410,7 @@ def open_job(options: JobOptions, strategy: Strategy, exp: Path | None = None) -
     if n > p:
         most = -(-n // p)
         where += f"; {n} workers share them, up to {most} virtual ones in a process"
+    where += "; elastic: it goes on without workers that die" * options.elastic
     if options.cluster:
         where += f"; all times are simulated, those of cluster {options.cluster}"
     if placement.sharing:

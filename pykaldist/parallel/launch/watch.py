@@ -46,7 +46,7 @@ DIED = 75  # exit status of a job that died of a cause that another try may not 
 WAITING = "waiting for an exchange"
 PACKAGE = os.path.dirname(os.path.abspath(pykaldist.__file__)) + os.sep
 EXCHANGING = ("parallel/fabric/mpi.py", "parallel/fabric/torch_distributed.py", "parallel/fabric/processes.py", "parallel/engines/host.py",
-              "parallel/engines/concurrent.py", "parallel/engines/elastic.py", "parallel/engines/live_group.py", "parallel/transport/")
+              "parallel/engines/concurrent.py", "parallel/engines/elastic/", "parallel/engines/live_group.py", "parallel/transport/")
 
 
 class Pulse:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -21,9 +21,6 @@ from torch import Tensor
 from pykaldist.errors import ProcessLostError
 from pykaldist.io.atomic import write_text
 from pykaldist.parallel.fabric.processes import Processes
-
-if TYPE_CHECKING:
-    from pykaldist.parallel.transport.transport import Transport
 
 DOOR, WAITS, ENTER = "door", "waits-", "enter-"
 
@@ -66,18 +63,12 @@ class Guest(Processes):
 
 
 class Door:
-    """The door, on process 0."""
+    """The door of a job, on process 0. `facts` are what a guest has to know: the card of process 0 and the `size` of the job among others."""
 
-    def __init__(self, folder: Path, transport: Transport) -> None:
-        self.folder, self._transport = folder, transport
+    def __init__(self, folder: Path, facts: dict[str, Any]) -> None:
+        self.folder = folder
         self._cards: dict[int, dict[str, Any]] = {}
-
-    @classmethod
-    def open(cls, folder: Path, transport: Transport, facts: dict[str, Any]) -> Door:
-        """Open the door of a job; `facts` are what a guest has to know."""
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / DOOR, json.dumps({**facts, **transport.card, "size": transport.size}))
-        return cls(folder, transport)
+        write_text(folder / DOOR, json.dumps(facts))
 
     def waiting(self) -> list[int]:
         """The processes that wait."""
@@ -87,10 +78,10 @@ class Door:
                 path.unlink()
         return sorted(self._cards)
 
-    def admit(self, process: int) -> None:
-        """Let in a process that waits."""
+    def admit(self, process: int, accept: Callable[[int, dict[str, Any]], object]) -> None:
+        """Let in a process that waits; `accept` makes the transport take it in, by its card."""
         card = self._cards.pop(process)
-        self._transport.admit(process, card)
+        accept(process, card)
         write_text(self.folder / f"{ENTER}{process}", json.dumps({"key": card["key"]}))
 
     def close(self) -> None:

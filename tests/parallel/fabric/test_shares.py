@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykaldist.parallel.fabric.shares import Shares, count, divided
@@ -54,6 +54,7 @@ def test_each_minibatch_is_settled_once_and_the_same_twice(blocks, script, perio
     assert outcomes[0][0] == Counter({(k, i): 1 for k, own in enumerate(blocks) for i in range(sum(own))})
 
 
+@settings(max_examples=40)
 @given(BLOCKS, SCRIPT, st.integers(0, 4), st.integers(0, 8))
 def test_a_state_goes_on_as_it_would_have(blocks, script, period, rounds):
     one = Shares(blocks, 0, 0)
@@ -65,6 +66,7 @@ def test_a_state_goes_on_as_it_would_have(blocks, script, period, rounds):
     assert epoch(one, script, period, len(blocks)) == epoch(other, script, period, len(blocks))
 
 
+@settings(max_examples=40)
 @given(BLOCKS, st.integers(0, 4))
 def test_without_deaths_rounds_are_the_plain_ones(blocks, period):
     """As `Strategy.rounds` has them: each worker goes to the next end of a period, or of a block, of its own part."""

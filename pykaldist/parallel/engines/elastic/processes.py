@@ -41,7 +41,7 @@ class ElasticHost(Host):
         self._welcome: tuple[int, Tensor] | None = None
         self.guest = isinstance(processes, Guest)
         self.transport = Transport(processes, self._handle_message, self._handle_death, interface)
-        self._door = Door.open(folder, self.transport, facts or {}) if processes.rank == 0 else None
+        self._door = Door(folder, {**(facts or {}), **self.transport.card, "size": processes.size}) if processes.rank == 0 else None
         self._live = LiveGroup(self.transport)
         if not self.guest:
             self.processes = self._live
@@ -162,12 +162,12 @@ class ElasticHost(Host):
         """On process 0: let in the processes that wait at the door; returns them."""
         found = [process for process in door.waiting() if process not in self._live.members]
         if found:
-            state = {**self.state_of(0), "trainer": self.job_state()}
+            state = {**self.state_of(0), **self.job_state()}
             stream = io.BytesIO()
             torch.save(state, stream)
             content = torch.frombuffer(bytearray(stream.getvalue()), dtype=torch.uint8)
         for process in found:
-            door.admit(process)
+            door.admit(process, self.transport.admit)
             self.transport.send(process, JOIN, [self._live.admit(process)], content)
         return found
 
