@@ -9,20 +9,37 @@ Who can write into the job's folder can come in, as they could change the job's 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from pykaldist.errors import ProcessLostError
+from pykaldist.errors import ProcessLostError, UserError
 from pykaldist.io.atomic import write_text
+from pykaldist.io.schema import read_json, require
 from pykaldist.parallel.fabric.processes import Processes
 
 DOOR, WAITS, ENTER = "door", "waits-", "enter-"
+
+
+@dataclass
+class Card:
+    """What a process that waits tells of itself."""
+
+    endpoint: str
+    key: str
+    pid: int
+
+    def __post_init__(self) -> None:
+        require(re.fullmatch(r"tcp://[\w.]+:\d+", self.endpoint) is not None, "endpoint", repr(self.endpoint), "an address of TCP")
+        require(re.fullmatch(r"[!-~]{40}", self.key) is not None, "key", repr(self.key), "a public key of CurveZMQ")
 
 
 class Guest(Processes):
@@ -35,7 +52,7 @@ class Guest(Processes):
 
     def knock(self, card: dict[str, Any]) -> None:
         """Say where this process listens, and by which key others know it."""
-        write_text(self.folder / f"{WAITS}{self.rank}", json.dumps(card))
+        write_text(self.folder / f"{WAITS}{self.rank}", json.dumps({name: card[name] for name in ("endpoint", "key", "pid")}))
 
     def let_in(self, card: dict[str, Any]) -> bool:
         """Whether process 0 has accepted this card. Raises ProcessLostError where the job has ended."""
@@ -63,7 +80,7 @@ class Guest(Processes):
 
 
 class Door:
-    """The door of a job, on process 0. `facts` are what a guest has to know: the card of process 0 and the `size` of the job among others."""
+    """The door of a job, on process 0. `facts` are what a guest has to know: the card of process 0 and the job's `size`, among others."""
 
     def __init__(self, folder: Path, facts: dict[str, Any]) -> None:
         self.folder = folder
@@ -71,11 +88,11 @@ class Door:
         write_text(folder / DOOR, json.dumps(facts))
 
     def waiting(self) -> list[int]:
-        """The processes that wait."""
-        for path in self.folder.glob(f"{WAITS}*"):
-            with contextlib.suppress(OSError, ValueError):
-                self._cards[int(path.name.removeprefix(WAITS))] = json.loads(path.read_text(encoding="utf-8"))
-                path.unlink()
+        """The processes that wait. What is no card counts as nobody."""
+        for path in self.folder.glob(f"{WAITS}[0-9]*"):
+            with contextlib.suppress(OSError, ValueError, UserError):
+                self._cards[int(path.name.removeprefix(WAITS))] = dataclasses.asdict(read_json(path, Card, "its process writes it again"))
+            path.unlink(missing_ok=True)
         return sorted(self._cards)
 
     def admit(self, process: int, accept: Callable[[int, dict[str, Any]], object]) -> None:
