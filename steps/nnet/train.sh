@@ -21,6 +21,7 @@ Options are those of \`pykaldist train\` (\`pykaldist train --help\` lists all),
   --schedule newbob|exponential|fixed|warmup, --newbob-on loss|accuracy, --num-epochs, --learn-rates, --warmup-epochs
 EOF
   job_usage '  --cluster <file>         # simulate this cluster: a run that can be repeated, of asynchronous strategies too
+  --elastic true           # ma, bmuf, diloco: go on without processes that die, and start each again, --replacements times (1)
   --lr-scale none|linear|sqrt, --blocks, --partition-level frame|utterance, --serial-warmup <epochs>'
 }
 
