@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Decodes a data directory into lattices with the model above the decode directory, and scores them.
 nj=4
-cmd=run.sh
+cmd=run.pl
 beam=13.0
 lattice_beam=8.0
 max_active=7000

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Decodes a data directory with a speaker-adapted GMM system, and scores the lattices.
-nj=4 cmd=run.sh stage=0 first_beam=10.0 first_max_active=2000 beam=13.0 lattice_beam=6.0 max_active=7000 min_active=200 acwt=0.083333
+nj=4 cmd=run.pl stage=0 first_beam=10.0 first_max_active=2000 beam=13.0 lattice_beam=6.0 max_active=7000 min_active=200 acwt=0.083333
 alignment_model="" adapt_model="" final_model="" silence_weight=0.01 fmllr_update_type=full si_dir="" skip_scoring=false scoring_opts=""
 
 usage() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Word times and confidences (CTM files) of a decode directory, at every language model weight.
-cmd=run.sh
+cmd=run.pl
 min_lmwt=4
 max_lmwt=15
 frame_shift=0.01

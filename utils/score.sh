@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Word error rates of a decode directory, at every language model weight and word insertion penalty.
-cmd=run.sh
+cmd=run.pl
 min_lmwt=4
 max_lmwt=20
 word_ins_penalty=0.0,0.5,1.0
