@@ -46,6 +46,7 @@ ALLOWED = {
     ("parallel/launch/supervisor.py", "subprocess.Popen"): "the command that mpiexec or srun has been given for a process",
     ("parallel/strategies/base/registry.py", "import_module"): "a strategy's module, by its file",
     ("scheduling.py", "CDLL"): "the C library",
+    ("score/score_dir.py", "subprocess.run"): "the filters of a recipe, which the user has started",
     ("setup_venv.py", "subprocess.Popen"): "pip or uv, to make .venv",
     ("setup_venv.py", "subprocess.run"): "pip, which is asked for its configuration",
     ("train/folder.py", "subprocess.run"): "git describe, in the checkout of pykaldist",
