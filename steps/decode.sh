@@ -22,7 +22,7 @@ The model is final.mdl in the parent of <decode-dir>, unless it is named. Writes
 has text: by the recipe's local/score.sh, or where it has none by steps/score_kaldi.sh.
 Options:
   --nj <n>                     # jobs (default $nj)
-  --cmd <command>              # how to run them (default $cmd)
+  --cmd <command>              # how to run them (default run.pl)
   --beam <beam>                # wider is slower and more exact (default $beam)
   --lattice-beam <beam>        # how much worse than the best path a lattice's may be (default $lattice_beam)
   --max-active <n>             # most states active in a frame (default $max_active)

@@ -12,7 +12,7 @@ estimates transforms again from the new lattices, and rescores these. Writes <de
 <data-dir> has text: by the recipe's local/score.sh, or where it has none by steps/score_kaldi.sh. The models are those in the parent of <decode-dir>.
 Options:
   --nj <n>                     # jobs; no more than speakers (default $nj)
-  --cmd <command>              # how to run them (default $cmd)
+  --cmd <command>              # how to run them (default run.pl)
   --stage <n>                  # 1: first transforms, 2: decoding with them, 3: second transforms, 4: rescoring (default $stage)
   --first-beam <beam>          # of the decoding without adaptation (default $first_beam)
   --first-max-active <n>       # most states active in a frame of it (default $first_max_active)
