@@ -41,7 +41,10 @@ class NotMetError(ProcessLostError):
 
 
 class Terminated(BaseException):
-    """SIGTERM as an exception, so that unfinished files are cleaned up on the way out; exit status 143."""
+    """SIGTERM as an exception, so that unfinished files are cleaned up on the way out; exit status 143.
+
+    Its text, where it has one, says how to go on; else the same command does.
+    """
 
 
 _OF_THE_MACHINE = {errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.EAGAIN}

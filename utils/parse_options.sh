@@ -40,4 +40,6 @@ while true; do
 done
 [ "${deterministic:-false}" = false ] || export PYKALDIST_DETERMINISTIC=true
 unset __option __name __value __kind __form
-[ $# = 0 ] || { . say_what.sh; . guard.sh; }  # without arguments most scripts print their usage
+__shared=${BASH_SOURCE[0]%/*}/shared
+[ -z "${cmd:-}" ] || . "$__shared/own_runner.sh"
+[ $# = 0 ] || { . "$__shared/say_what.sh"; . "$__shared/guard.sh"; }  # without arguments most scripts print their usage

@@ -109,15 +109,15 @@ def main(argv: list[str] | None = None, told: bool = False) -> int:
             return int(module.run(args) or 0)
     except UserError as error:
         message = str(error)
-    except Terminated:
-        print(f"pykaldist {verb}: terminated; run the same command again to go on.", file=sys.stderr)
+    except Terminated as error:
+        print(f"pykaldist {verb}: terminated; {error or interrupts.GO_ON}.", file=sys.stderr)
         return 128 + signal.SIGTERM
     except ModuleNotFoundError as error:
         message = missing_package_sentence(error)
     except MemoryError:
         message = "out of memory; use fewer jobs (--nj) or a machine with more."
-    except KeyboardInterrupt:
-        print(interrupts.line(verb), end="", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        print(interrupts.line(verb, str(error)), end="", file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""The scripts mkgraph.sh, decode.sh, score.sh and format_lm.sh, as a recipe runs them."""
+"""The scripts mkgraph.sh, decode.sh, score_kaldi.sh and format_lm.sh, as a recipe runs them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def test_a_model_that_does_not_fit_the_features_ends_in_one_sentence(recipe: Pat
     assert not list((recipe / "exp/mono/decode_bad").glob("lat.*"))
 
 
-@pytest.mark.parametrize("script", ["utils/mkgraph.sh", "utils/format_lm.sh", "utils/score.sh", "steps/decode.sh", "utils/best_wer.sh"])
+@pytest.mark.parametrize("script", ["utils/mkgraph.sh", "utils/format_lm.sh", "steps/score_kaldi.sh", "steps/decode.sh",
+                                    "utils/best_wer.sh"])
 def test_every_script_explains_itself(recipe: Path, script: str) -> None:
     asked, wrong = run(recipe, script, "--help"), run(recipe, script, "one")
     assert asked.returncode == 0 and wrong.returncode == 1
@@ -59,7 +60,7 @@ def test_every_script_explains_itself(recipe: Path, script: str) -> None:
 def test_what_is_missing_is_named_by_the_scripts(recipe: Path) -> None:
     for command, missing in ((["utils/mkgraph.sh", "nolang", "exp/mono", "g"], "nolang/L_disambig.fst"),
                              (["steps/decode.sh", "nograph", "data/test", "exp/mono/d"], "nograph/HCLG.fst"),
-                             (["utils/score.sh", "data/test", "exp/mono/graph", "exp/mono/none"], "exp/mono/none/lat.1.gz"),
+                             (["steps/score_kaldi.sh", "data/test", "exp/mono/graph", "exp/mono/none"], "exp/mono/none/lat.1.gz"),
                              (["utils/format_lm.sh", "nolang", "lm", "lexicon", "out"], "nolang/L_disambig.fst")):
         result = run(recipe, *command)
         assert result.returncode == 1 and f"ERROR: {missing} does not exist" in result.stderr
