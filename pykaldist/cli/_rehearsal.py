@@ -57,7 +57,7 @@ def _language() -> None:
     _verb("prepare-lang dict <UNK> lang_tmp lang")
     _verb("train-lm --order 2 data/text lang/words.txt lm.arpa.gz")
     _verb("format-lm lang lm.arpa.gz dict/lexicon.txt lang_test")
-    _verb("compute-cmvn-stats data cmvn")
+    _verb("make-cmvn data cmvn")
 
 
 def _mono() -> None:
