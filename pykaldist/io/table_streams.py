@@ -4,7 +4,7 @@
     with TableWriter("ark,scp:out.ark,out.scp", write_value) as out: out.write(key, value)
 
 What a value is, and its form, is in two functions: one reads it from a stream that stands behind the key, the other writes it. Sources and
-targets are those of `xfilenames`. Also, `ark:` takes wildcards (`ark:exp/mono/ali.*.gz`).
+targets are those of `xfilenames`. Also, `ark:` takes wildcards (`ark:exp/mono/ali.*.gz`), and a plain name is that of an archive.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ def is_table(specifier: str) -> bool:
 
 def _split(specifier: str, known: set[str], example: str) -> tuple[list[str], set[str], str]:
     match = _TABLE.fullmatch(specifier.strip())
+    if match is None and not re.match(r"(ark|scp)[,:]", specifier) and specifier:
+        return ["ark"], set(), specifier  # a plain name is that of an archive
     words = [match[1], *match[2].split(",")[1:]] if match else []
     kinds = [word for word in words if word in ("ark", "scp")]
     options = {word for word in words if word not in ("ark", "scp")}

@@ -15,6 +15,8 @@ FILES = {
                 "vector-scale vector-sum",
     "features": "add-deltas apply-cmvn apply-cmvn-sliding compute-cmvn-stats modify-cmvn-stats paste-feats select-feats "
                 "splice-feats subsample-feats transform-feats",
+    "models": "am-info copy-transition-model copy-tree gmm-copy gmm-info hmm-info tree-info",
+    "alignments": "ali-to-pdf ali-to-phones ali-to-post analyze-counts copy-post paste-post show-alignments",
     "openfst": "fstarcsort fstcompile fstcompose fstconnect fstdeterminize fstinfo fstinvert fstminimize fstprint fstproject "
                "fstreverse fstrmepsilon fstshortestpath fstsymbols",
     "fstbin": "arpa2fst fstaddselfloops fstcopy fstdeterminizestar fstisstochastic fstminimizeencoded fstpushspecial fstrmepslocal "
