@@ -94,6 +94,9 @@ def _lattices() -> None:
     _verb(f"lattice-best-path {words} {lattices} ark,t:words.txt ark,t:ali.txt")
     _verb(f"lattice-oracle {words} {lattices} data/text")
     _verb("lattice-to-nbest --n 3 mono/decode/lat.1.gz nbest.gz")
+    _verb(f"lattice-prune --beam 4 {lattices} ark:pruned.gz")
+    _verb(f"lattice-combine {lattices} {lattices} ark:combined.gz")
+    _verb(f"lattice-mbr-decode {lattices} ark:mbr")
 
 
 def _network() -> None:

@@ -74,6 +74,12 @@ def read_table(rspecifier: str, read: Read[T]) -> Iterator[tuple[str, T]]:
         yield from _read_archive(name, read, permissive)
 
 
+def archive_sources(rspecifier: str) -> list[str] | None:
+    """The rxfilenames of an archive, or None where an rspecifier is of an scp file; for readers of whole archives."""
+    kinds, _, source = _split(rspecifier, _READ, "ark:FILE, ark:- or scp:FILE")
+    return None if kinds == ["scp"] else _sources(source)
+
+
 def _sources(source: str) -> list[str]:
     """The files of a name with wildcards, in the order of the numbers in them; any other name alone."""
     if is_pipe(source) or os.path.exists(source) or not glob.has_magic(source):

@@ -17,6 +17,8 @@ FILES = {
                 "splice-feats subsample-feats transform-feats",
     "models": "am-info copy-transition-model copy-tree gmm-copy gmm-info hmm-info tree-info",
     "alignments": "ali-to-pdf ali-to-phones ali-to-post analyze-counts copy-post paste-post show-alignments",
+    "lattices": "lattice-1best lattice-add-penalty lattice-align-words lattice-best-path lattice-combine lattice-copy lattice-equivalent "
+                "lattice-mbr-decode lattice-prune lattice-scale lattice-to-ctm-conf lattice-to-nbest nbest-to-ctm",
     "openfst": "fstarcsort fstcompile fstcompose fstconnect fstdeterminize fstinfo fstinvert fstminimize fstprint fstproject "
                "fstreverse fstrmepsilon fstshortestpath fstsymbols",
     "fstbin": "arpa2fst fstaddselfloops fstcopy fstdeterminizestar fstisstochastic fstminimizeencoded fstpushspecial fstrmepslocal "
