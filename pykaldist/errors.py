@@ -96,3 +96,32 @@ def missing_sentence(size: int, missing: Sequence[int], known: Mapping[int, str]
     there = f"; there {'are' if len(known) > 1 else 'is'} {process_names(sorted(known), known)}" if known else ""
     have = "have" if len(absent) > 1 else "has"
     return f"{process_names(absent, known)} of {size} processes {have} not come to meet the others within {seconds:g} s{there}"
+
+
+def missing_package_sentence(error: ModuleNotFoundError) -> str:
+    """A sentence about a package that this Python lacks; a module of pykaldist that is missing is a fault, and raised."""
+    package = (error.name or "pykaldist").partition(".")[0]
+    if package == "pykaldist":
+        raise error
+    return (f"this needs the package {package}, which {sys.executable} does not have; "
+            f"install it with: {sys.executable} -m pip install {package}")
+
+
+def os_error_sentence(error: OSError) -> str:
+    """A sentence about what the operating system has refused."""
+    name = error.filename2 or error.filename  # of a copy and of a renaming what was to be written
+    where = f" {name}" if name else ""
+    if error.errno == errno.ENOSPC:
+        return f"no space left on the device while writing{where}; free some space and run the same command again."
+    if error.errno in (errno.EFBIG, errno.EDQUOT):
+        return f"a limit on file size or disk quota was reached while writing{where}; raise it and run the same command again."
+    if error.errno == errno.ENOENT:
+        return f"{error.filename} does not exist; check the path, or run the stage that makes it."
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"no permission for{where}; check its owner and mode."
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return f"too many open files, when{where or ' one'} was to be opened; raise the limit (ulimit -n) and run the same command again."
+    if error.errno == errno.EIO:
+        return (f"input/output error at{where or ' its output'}; see what the system says of the disk (dmesg), "
+                "and run the same command again.")
+    return f"{error.strerror or error}{where}."

@@ -21,5 +21,5 @@ for f in "$data/feats.scp" "$data/utt2spk"; do
 done
 
 log=$log_dir/cmvn_$(basename "$data").log
-$cmd "$log" pykaldist compute-cmvn-stats "$data" "$cmvn_dir" || exit 1
+$cmd "$log" pykaldist make-cmvn "$data" "$cmvn_dir" || exit 1
 echo "compute_cmvn_stats.sh: $(grep '^CMVN' "$log")"

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from pykaldist.cli import os_error_sentence
-from pykaldist.errors import NotMetError, ProcessLostError, Terminated, UserError, out_of_memory_sentence
+from pykaldist.errors import NotMetError, ProcessLostError, Terminated, UserError, os_error_sentence, out_of_memory_sentence
 from pykaldist.parallel.launch.commands import needs_launcher
 from pykaldist.parallel.launch.job import Job, JobOptions, started_by
 from pykaldist.parallel.launch.launcher import GO_ON, LOST, Launcher, join_launched, process_name
