@@ -19,7 +19,7 @@ from pykaldist.report.shell_calls import Command, Word, commands, functions
 ACCEPTED, OPTION, ARGUMENTS, UNKNOWN, LATER = "accepted", "option", "arguments", "unknown", "later"
 # What this toolkit has not yet, by the scripts' names; the first two columns of each: what it is called, and whether its calls count.
 TOPICS = (
-    ("chain and nnet3 networks", False, r"steps/(nnet3|chain2?)/|/(nnet3|chain)/|align_fmllr_lats|gen_topo\.(py|pl)|^nnet3-|^chain-|/convert_models"),
+    ("chain and nnet3 networks", False, r"/(nnet3|chain2?)/|align_fmllr_lats|gen_topo\.(py|pl)|^nnet3-|^chain-"),
     ("i-vectors", False, r"ivector|steps/online/"),
     ("nnet2 networks", False, r"steps/nnet2/|/nnet2/|^nnet2?-am-"),
     ("neural language models", False, r"rnnlm|pytorchnn|/tfrnnlm/"),
@@ -29,9 +29,11 @@ TOPICS = (
 RUNNERS = ("run.pl", "queue.pl", "slurm.pl", "ssh.pl", "pbs.pl", "retry.pl")
 _SCRIPT = re.compile(r"^(?:.*/)?(?P<name>(?:steps|utils)/[^$*]+\.(?:sh|pl|py))$")
 _LOCAL = re.compile(r"^(?:\./)?(?P<name>(?:local|\.\./\.\.)/[^$*]+)$")
-_PROGRAM = re.compile(r"^(?:\$\{?KALDI_ROOT\}?/(?:src|tools)/\S*/)?(?P<name>[a-z][a-z0-9]*(?:[-_][a-z0-9]+)+|fst[a-z]+|arpa2fst|ngram|sph2pipe|sox|"
-                      r"flac|ffmpeg|\w+\.(?:pl|py|sh))$")
-_SEVERAL = re.compile(r"\$[@*]|\$\{?\w*opts?\b|\[@\]|\$\{\w+:[+-]|\{.*,.*\}|\$\w*(?:dirs|sets|list|data)s?\b")
+_PROGRAM = re.compile(r"^(?:\$\{?KALDI_ROOT\}?/(?:src|tools)/\S*/)?(?P<name>[a-z][a-z0-9]*(?:[-_][a-z0-9]+)+|fst[a-z]+|arpa2fst|ngram|sph2pipe|"
+                      r"sox|flac|ffmpeg|\w+\.(?:pl|py|sh))$")
+_SEVERAL = re.compile(r"\$[@*]|\$\{?\w*opts?\b|\[@\]|\$\{\w+:[+-]")  # of a word before the arguments: it may stand for options
+
+_MANY = re.compile(r"[*?]|\$[@*]|\[@\]|\$\(\)|\$\w*(dirs|sets|opts)\b|\{.*,.*\}")  # of an argument: it may stand for several
 
 
 @dataclass
@@ -82,9 +84,9 @@ def check_recipe(run_sh: Path, interfaces: Interfaces, only_run: bool = False) -
         except UnicodeDecodeError as error:
             raise UserError(f"{file} is no shell script in UTF-8 (byte {error.start}); convert it with iconv.") from error
         result.files += 1
-        own = functions(text)
+        own, shown = functions(text), str(file.relative_to(folder)) if file.is_relative_to(folder) else str(file)
         for command in commands(text):
-            for name in _look_at(command, str(file.relative_to(folder)) if file.is_relative_to(folder) else str(file), own, interfaces, result):
+            for name in _look_at(command, shown, own, interfaces, result):
                 script = folder / name
                 if not script.is_file():
                     if name.startswith("local/"):
@@ -165,8 +167,8 @@ def _divide(words: list[Word], interface: Interface) -> tuple[list[str], int, bo
         names.append(option[1])
         i += 1 if option[2] or not interface.options.get(option[1].replace("_", "-"), True) else 2
     rest = [word for word in words[i:] if word.text or word.quoted]
-    variable |= any(not word.quoted and re.search(r"[*?]|\$[@*]|\[@\]|\$\(\)|\$\w*(dirs|sets|opts)\b|\{.*,.*\}", word.text) for word in rest)
-    return names, len(rest), variable or any(word.text == "$@" for word in rest)
+    variable |= any(word.text == "$@" or not word.quoted and _MANY.search(word.text) for word in rest)
+    return names, len(rest), variable
 
 
 def lines(checked: Checked) -> Iterator[str]:

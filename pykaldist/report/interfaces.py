@@ -20,7 +20,8 @@ _OPTION = re.compile(r"(?<![\w-])--?([a-zA-Z][\w-]*)")
 _VERB = re.compile(r'pykaldist ([a-z][a-z0-9-]+)\b[^\n]*"\$(?:@|\{options\[@\]\})"')
 _SOURCED = re.compile(r'^\. "\$\(dirname "\$\{BASH_SOURCE\[0\]\}"\)/([^"]+)"', re.MULTILINE)
 _USED = re.compile(r"^(?:Usage|   or| +or|usage): +(.*)$", re.MULTILINE)
-_SHOWN_OPTIONS = re.compile(r"\[-[^\[\]]*\]|\[(?:options|<[\w-]*options?>)[^\]]*\]|-{1,2}[\w-]+(?:[ =]<[^>]*>)?(?:\|-{1,2}[\w-]+(?:[ =]<[^>]*>)?)*")
+_SHOWN_OPTIONS = re.compile(r"\[-[^\[\]]*\]|\[(?:options|<[\w-]*options?>)[^\]]*\]|"
+                            r"(?<![\w<-])-{1,2}[\w-]+(?:[ =]<[^>]*>)?(?:\|-{1,2}[\w-]+(?:[ =]<[^>]*>)?)*")
 
 
 @dataclass
@@ -47,7 +48,8 @@ def numbers_of_arguments(usage: str) -> tuple[float, float]:
 class Interfaces:
     """The interfaces of the scripts below a folder that has `steps` and `utils`.
 
-    `verb_options` gives the options of a verb of `pykaldist`, None where there is no such verb; `tools` those of the text tools by file name.
+    `verb_options` gives the options of a verb of `pykaldist`, None where there is no such verb; `tools` has the text tools' interfaces by
+    file name.
     """
 
     def __init__(self, root: Path, verb_options: Callable[[str], dict[str, bool] | None], tools: dict[str, Interface]) -> None:
@@ -72,7 +74,8 @@ class Interfaces:
         if path.name in self.tools:
             return self.tools[path.name]
         text = path.read_text(encoding="utf-8")
-        text += "".join((path.parent / name).read_text(encoding="utf-8") for name in _SOURCED.findall(text) if (path.parent / name).is_file())
+        sourced = [path.parent / name for name in _SOURCED.findall(text)]
+        text += "".join(other.read_text(encoding="utf-8") for other in sourced if other.is_file())
         usage, variables = self._ask(path)
         named = {name.replace("_", "-") for name in _OPTION.findall(usage)}
         arguments = numbers_of_arguments(usage)

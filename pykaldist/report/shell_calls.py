@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 _OPERATORS = ("&&", "||", ";;", "|&", ";", "|", "&", "(", ")", "\n")
 _REDIRECTION = re.compile(r"\d*(?:<<<|<<-?|>>|<>|>\||&>>|&>|[<>]&|<|>)")
-_KEYWORDS = frozenset(("if", "then", "else", "elif", "while", "until", "do", "!", "{", "time", "exec", "eval", "command", "nohup", "sudo", "env",
-                       "builtin"))
+_KEYWORDS = frozenset(("if", "then", "else", "elif", "while", "until", "do", "!", "{", "time", "exec", "eval", "command", "nohup", "sudo",
+                       "env", "builtin"))
 _NO_COMMAND = frozenset(("for", "case", "select", "function", "fi", "done", "esac", "}", "in", "[[", "[", "test"))
 _ASSIGNMENT = re.compile(r"\w+(?:\[[^]]*\])?\+?=")
 _PIPE = re.compile(r"^(?:ark|scp)[\w,]*:\s*(?:\|\s*(?P<to>.+)|(?P<source>.+)\|\s*)$", re.DOTALL)
