@@ -29,7 +29,8 @@ TOPICS = (
 RUNNERS = ("run.pl", "queue.pl", "slurm.pl", "ssh.pl", "pbs.pl", "retry.pl")
 _SCRIPT = re.compile(r"^(?:.*/)?(?P<name>(?:steps|utils)/[^$*]+\.(?:sh|pl|py))$")
 _LOCAL = re.compile(r"^(?:\./)?(?P<name>(?:local|\.\./\.\.)/[^$*]+)$")
-_PROGRAM = re.compile(r"^(?:\$\{?KALDI_ROOT\}?/(?:src|tools)/\S*/)?(?P<name>[a-z][a-z0-9]*(?:[-_][a-z0-9]+)+|fst[a-z]+|arpa2fst|ngram|sph2pipe|"
+_PROGRAM = re.compile(r"^(?:\$\{?KALDI_ROOT\}?/(?:src|tools)/\S*/)?"
+                      r"(?P<name>[a-z][a-z0-9]*(?:[-_][a-z0-9]+)+|fst[a-z]+|arpa2fst|ngram|sph2pipe|"
                       r"sox|flac|ffmpeg|\w+\.(?:pl|py|sh))$")
 _SEVERAL = re.compile(r"\$[@*]|\$\{?\w*opts?\b|\[@\]|\$\{\w+:[+-]")  # of a word before the arguments: it may stand for options
 
@@ -167,7 +168,7 @@ def _divide(words: list[Word], interface: Interface) -> tuple[list[str], int, bo
         names.append(option[1])
         i += 1 if option[2] or not interface.options.get(option[1].replace("_", "-"), True) else 2
     rest = [word for word in words[i:] if word.text or word.quoted]
-    variable |= any(word.text == "$@" or not word.quoted and _MANY.search(word.text) for word in rest)
+    variable |= any(word.text == "$@" or (not word.quoted and _MANY.search(word.text)) for word in rest)
     return names, len(rest), variable
 
 

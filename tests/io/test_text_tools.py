@@ -6,6 +6,7 @@ import math
 import os
 import random
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,11 @@ from hypothesis import strategies as st
 
 from pykaldist.io.text_tools.lexicon import disambiguation
 from pykaldist.io.text_tools.lists import equal_parts
-from pykaldist.io.text_tools.run import MODULES, tool_named
+from pykaldist.io.text_tools.run import DATA_DIRS, MODULES, tool_named
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = sorted(name for names in MODULES.values() for name in names)
+LAUNCHER = {name: "data_tools" if module == DATA_DIRS else "text_tools" for module, names in MODULES.items() for name in names}
 KALDI = os.environ.get("KALDI_EGS", "")
 kaldi = pytest.mark.skipif(not KALDI, reason="compares with Kaldi's own scripts; KALDI_EGS names the folder with Kaldi's egs")
 TOKEN = st.text("abcäß01", min_size=1, max_size=3)
@@ -25,7 +27,8 @@ TOKEN = st.text("abcäß01", min_size=1, max_size=3)
 
 def run(name: str, *arguments: object, cwd: Path, given: str = "", utils: Path = ROOT / "utils") -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYKALDIST_ROOT": str(ROOT), "LC_ALL": "C.UTF-8"}
-    return subprocess.run([str(utils / name), *map(str, arguments)], cwd=cwd, input=given, capture_output=True, text=True, check=False, env=env)
+    return subprocess.run([str(utils / name), *map(str, arguments)], cwd=cwd, input=given, capture_output=True, text=True, check=False,
+                          env=env)
 
 
 def out(name: str, *arguments: object, cwd: Path, given: str = "") -> str:
@@ -36,7 +39,7 @@ def out(name: str, *arguments: object, cwd: Path, given: str = "") -> str:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_tool_is_a_link_and_shows_its_usage(name, tmp_path):
-    assert (ROOT / "utils" / name).resolve() == (ROOT / "utils" / "text_tools").resolve()
+    assert (ROOT / "utils" / name).resolve() == (ROOT / "utils" / LAUNCHER[name]).resolve()
     tool = tool_named(name)
     helped = run(name, "--help", cwd=tmp_path)
     assert helped.returncode == 0 and helped.stdout.startswith("Usage: utils/") and " e.g.: " in helped.stdout
@@ -75,8 +78,8 @@ def test_filter_and_exclude_divide_a_table(tmp_path, keys, wanted):
 def test_equal_parts_lose_nothing_and_are_never_empty(sizes, data):
     count = data.draw(st.integers(1, len(sizes)))
     ends = equal_parts(sizes, count)
-    assert ends[0] == 0 and ends[-1] == len(sizes) and len(ends) == count + 1 and all(a < b for a, b in zip(ends, ends[1:], strict=False))
-    sums = [sum(sizes[a:b]) for a, b in zip(ends, ends[1:], strict=False)]
+    assert ends[0] == 0 and ends[-1] == len(sizes) and len(ends) == count + 1 and all(a < b for a, b in pairwise(ends))
+    sums = [sum(sizes[a:b]) for a, b in pairwise(ends)]
     if max(sizes) <= sum(sizes) / count:  # no part need be larger for one group's sake
         assert max(abs(total - sum(sizes) / count) for total in sums) <= max(sizes) + 1e-9
     if set(sizes) == {1}:
@@ -127,7 +130,7 @@ def test_subsets_and_shuffles(tmp_path):
     lines = [f"u{i:02d}\n" for i in range(20)]
     (tmp_path / "l").write_text("".join(lines))
     spread = out("subset_scp.pl", "7", "l", cwd=tmp_path).splitlines(True)
-    gaps = [lines.index(b) - lines.index(a) for a, b in zip(spread, spread[1:], strict=False)]
+    gaps = [lines.index(b) - lines.index(a) for a, b in pairwise(spread)]
     assert len(spread) == 7 and set(gaps) <= {2, 3}
     assert out("subset_scp.pl", "--first", "3", "l", cwd=tmp_path) == "".join(lines[:3])
     assert out("subset_scp.pl", "--last", "3", "l", cwd=tmp_path) == "".join(lines[-3:])
@@ -175,7 +178,8 @@ def test_symbols_become_numbers_and_symbols_again(tmp_path, sentences):
 def test_unknown_symbols_are_named_with_their_place(tmp_path):
     (tmp_path / "words.txt").write_text("<eps> 0\na 1\n<unk> 2\n")
     missing = run("sym2int.pl", "-f", "2-", "words.txt", cwd=tmp_path, given="u1 a\nu2 a b\n")
-    assert (missing.returncode, missing.stdout) == (1, "u1 1\n") and "standard input, line 2, field 3: b is not in words.txt" in missing.stderr
+    assert (missing.returncode, missing.stdout) == (1, "u1 1\n")
+    assert "standard input, line 2, field 3: b is not in words.txt" in missing.stderr
     for oov in ("<unk>", "2"):
         mapped = run("sym2int.pl", "--map-oov", oov, "-f", "2-", "words.txt", cwd=tmp_path, given="u1 a b a c\n")
         assert (mapped.returncode, mapped.stdout) == (0, "u1 1 2 1 2\n") and "replaced 2 words" in mapped.stderr
@@ -203,8 +207,8 @@ def test_maps_are_applied_to_fields(tmp_path, options, expected):
 
 
 def test_transcripts_with_strange_blanks_are_found(tmp_path):
-    for text, words in (("u1 a b\n", ""), ("u1 a\u00a0b\n", "line 1 (u1): found the blank U+00A0"), ("u1 a\r\n", "U+000D"), ("", "is empty"),
-                        ("u1 a\nu2 b", "line 2: the line has no end")):
+    for text, words in (("u1 a b\n", ""), ("u1 a\u00a0b\n", "line 1 (u1): found the blank U+00A0"), ("u1 a\r\n", "U+000D"),
+                        ("", "is empty"), ("u1 a\nu2 b", "line 2: the line has no end")):
         (tmp_path / "text").write_bytes(text.encode())
         done = run("validate_text.pl", "text", cwd=tmp_path)
         assert done.returncode == bool(words) and words in done.stderr
@@ -236,7 +240,8 @@ def test_the_lexicon_transducer_is_a_distribution(tmp_path):
         mass[arc[0]] = mass.get(arc[0], 0.0) + math.exp(-float(arc[4]))
     assert mass["0"] == pytest.approx(1) and mass["1"] == pytest.approx(2) and arcs[-1] == ["1", "0.0"]
     assert sorted(word for *_, word, _ in arcs[:-1] if word != "<eps>") == ["a", "a", "b", "b", "b"]
-    assert out("make_lexicon_fst.pl", "--pron-probs", "lexiconp", "0.3", "SIL", cwd=tmp_path).splitlines() == ["\t".join(arc) for arc in arcs]
+    same = out("make_lexicon_fst.pl", "--pron-probs", "lexiconp", "0.3", "SIL", cwd=tmp_path)
+    assert same.splitlines() == ["\t".join(arc) for arc in arcs]
     assert "above 0" in run("lang/make_lexicon_fst.py", "bad", cwd=_with(tmp_path, "bad", "a 0.0 x\n")).stderr
     assert "bad, line 1: <eps> is reserved" in run("make_lexicon_fst.pl", "bad", cwd=_with(tmp_path, "bad", "<eps> x\n")).stderr
 
@@ -323,7 +328,7 @@ def test_the_dimensions_of_a_prototype_fit(tmp_path, options, layers):
     assert (lines[-1] == ["</NnetProto>"]) == (layers == 0)
     lines = [line for line in lines if len(line) > 1]
     dims = [(int(line[2]), int(line[4])) for line in lines]
-    assert dims[0][0] == 440 and dims[-1] == (1943, 1943) and all(a[1] == b[0] for a, b in zip(dims, dims[1:], strict=False))
+    assert dims[0][0] == 440 and dims[-1] == (1943, 1943) and all(a[1] == b[0] for a, b in pairwise(dims))
     assert sum(line[0] == "<AffineTransform>" for line in lines) == layers + 1 + bool(options)
 
 
@@ -351,7 +356,8 @@ def _sample(folder: Path, seed: int) -> dict[str, str]:
     words = [f"w{i}é" for i in range(30)]
     utts = [f"s{s}-u{u:02d}" for s in range(6) for u in range(rng.randint(1, 9))]
     files = {"words.txt": "<eps> 0\n" + "".join(f"{word} {i}\n" for i, word in enumerate(words, 1)) + "#0 31\n<s> 32\n</s> 33\n",
-             "utt2spk": "".join(f"{utt} {utt[:2]}\n" for utt in utts), "ids": "".join(f"{utt} x\n" for utt in rng.sample(utts, len(utts) // 2)),
+             "utt2spk": "".join(f"{utt} {utt[:2]}\n" for utt in utts),
+             "ids": "".join(f"{utt} x\n" for utt in rng.sample(utts, len(utts) // 2)),
              "scp": "".join(f"{utt}\t{rng.choice(words)} \n" for utt in utts), "map": "".join(f"{w} {w}1 {w}2\n" for w in words),
              "text": "".join(f"{utt} {' '.join(rng.choices(words, k=rng.randint(0, 6)))}\n" for utt in utts), "oovs": "w1é\nw2é\n"}
     lexicon = ["".join(rng.choices("ab", k=rng.randint(1, 4))) for _ in range(15)]
@@ -379,7 +385,8 @@ CALLS = [  # tool, arguments, standard input; %s in a file's name: what the tool
     ("add_lex_disambig.pl", "--first-allowed-disambig 3 lexicon %1", ""), ("lang/make_lexicon_fst.py", "lexiconp", ""),
     ("lang/make_lexicon_fst.py", "--sil-prob=0.5 --sil-phone=SIL lexiconp", ""),
     ("lang/make_lexicon_fst.py", "--sil-prob=0.5 --sil-phone=SIL --sil-disambig=#5 lexiconp", ""), ("add_disambig.pl", "words.txt 3", ""),
-    ("add_disambig.pl", "--include-zero words.txt 3", ""), ("map_arpa_lm.pl", "words.txt", "arpa"), ("find_arpa_oovs.pl", "words.txt", "arpa"),
+    ("add_disambig.pl", "--include-zero words.txt 3", ""), ("map_arpa_lm.pl", "words.txt", "arpa"),
+    ("find_arpa_oovs.pl", "words.txt", "arpa"),
     ("nnet/make_nnet_proto.py", "440 1943 6 1024", ""), ("nnet/make_nnet_proto.py", "40 30 0 10", ""),
     ("nnet/make_nnet_proto.py", "--bottleneck-dim=42 --with-dropout --dropout-opts=<DropoutRetention>_0.8 440 1943 3 1024", ""),
     ("nnet/make_nnet_proto.py", "--no-softmax --hid-bias-mean=0 --activation-type=<Tanh> --max-norm=5 440 1943 2 100", ""),

@@ -29,14 +29,14 @@ def filter_scp_pl(options: dict[str, str], id_list: str, scp: str = "-") -> Outp
 
 
 def _filtered(scp: str, field: int, wanted: set[bytes], inside: bool) -> Iterator[bytes]:
-    number = 0
+    line_number = 0
     try:
         for line in lines_of(scp):
-            number += 1
+            line_number += 1
             if (line.split(None, field)[field - 1] in wanted) == inside:
                 yield line
     except IndexError as error:
-        raise UserError(f"{shown(scp)}, line {number}: expected {field} fields or more, found {text(line)!r}.") from error
+        raise UserError(f"{shown(scp)}, line {line_number}: expected {field} fields or more, found {text(line)!r}.") from error
 
 
 @tool("""filter_scps.pl [-f <field>] [--no-warn] JOB=<first>:<last> <id-list with JOB> <in.scp> <out.scp with JOB>
@@ -125,10 +125,10 @@ def _by_speaker(lines: list[bytes], scp: str, utt2spk: str) -> list[list[bytes]]
     """The lines speaker by speaker, in the order in which the speakers come."""
     speaker_of = {utt: speaker for (utt, speaker), _, _ in rows_of(utt2spk, 2, 2, "utterance speaker")}
     speakers: dict[bytes, list[bytes]] = {}
-    for number, line in enumerate(lines, 1):
+    for line_number, line in enumerate(lines, 1):
         key = (line.split(None, 1) or [b""])[0]
         if key not in speaker_of:
-            raise UserError(f"{shown(scp)}, line {number}: {text(key)!r} is no utterance of {utt2spk}.")
+            raise UserError(f"{shown(scp)}, line {line_number}: {text(key)!r} is no utterance of {utt2spk}.")
         speakers.setdefault(speaker_of[key], []).append(line)
     return list(speakers.values())
 
@@ -218,8 +218,8 @@ def _seconds(field: bytes, path: str, line: int) -> float:
 
 @tool("""data/extend_segment_times.py [options] < <segments> > <segments>
  e.g.: utils/data/extend_segment_times.py --start-padding=0.15 --end-padding=0.1 < segments > new_segments
-Makes segments longer: --start-padding <s> (0.1), --end-padding <s> (0.1), the last of a recording by --last-segment-end-padding <s> (0.1) at
-most. Where they overlap then, they end and begin in the middle; --fix-overlapping-segments false leaves them.""",
+Makes segments longer: --start-padding <s> (0.1), --end-padding <s> (0.1), the last of a recording by --last-segment-end-padding <s> (0.1)
+at most. Where they overlap then, they end and begin in the middle; --fix-overlapping-segments false leaves them.""",
       "start-padding= end-padding= last-segment-end-padding= fix-overlapping-segments=", (0, 0))
 def extend_segment_times_py(options: dict[str, str]) -> Output:
     """Make segments longer."""
@@ -238,7 +238,8 @@ def extend_segment_times_py(options: dict[str, str]) -> Output:
         limit = max(times[row][1] for row in rows) + last
         for row in rows:
             times[row] = [max(0.0, times[row][0] - start), min(limit, times[row][1] + end)]
-        for before, after in zip(rows, rows[1:], strict=False):
+        for i in range(1, len(rows)):
+            before, after = rows[i - 1], rows[i]
             if fix == "true" and times[before][1] > times[after][0]:
                 times[before][1] = times[after][0] = (times[before][1] + times[after][0]) / 2
     return (b"%s %s %.2f %.2f\n" % (*row, *span) for row, span in zip(utts, times, strict=True))

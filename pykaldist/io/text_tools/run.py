@@ -11,6 +11,7 @@ if __name__ == "__main__" and sys.flags.isolated:  # `python -I -S run.py`: neit
 from pykaldist.errors import UserError
 from pykaldist.io.text_tools.tool import Tool
 
+DATA_DIRS = "data_dirs"  # the module whose tools need packages: `utils/data_tools` starts them
 MODULES = {
     "lists": ("filter_scp.pl", "filter_scps.pl", "utt2spk_to_spk2utt.pl", "spk2utt_to_utt2spk.pl", "split_scp.pl", "subset_scp.pl",
               "shuffle_list.pl", "convert_ctm.pl", "data/extend_segment_times.py"),
@@ -20,6 +21,12 @@ MODULES = {
     "storage": ("ln.pl", "make_absolute.sh", "create_split_dir.pl", "create_data_link.pl", "summarize_warnings.pl"),
     "prototypes": ("nnet/make_nnet_proto.py", "nnet/make_cnn_proto.py", "nnet/gen_splice.py", "nnet/gen_dct_mat.py",
                    "nnet/gen_hamm_mat.py"),
+    DATA_DIRS: ("copy_data_dir.sh", "data/copy_data_dir.sh", "combine_data.sh", "data/combine_data.sh", "subset_data_dir_tr_cv.sh",
+                "split_data.sh", "data/split_data.sh", "perturb_data_dir_speed.sh", "data/perturb_data_dir_speed.sh",
+                "perturb_data_dir_speed_3way.sh", "data/perturb_data_dir_speed_3way.sh", "data/perturb_data_dir_volume.sh",
+                "data/modify_speaker_info.sh", "data/remove_dup_utts.sh", "data/convert_data_dir_to_whole.sh", "data/limit_feature_dim.sh",
+                "data/get_utt2dur.sh", "data/get_reco2dur.sh", "data/get_utt2num_frames.sh", "data/get_num_frames.sh",
+                "data/get_frame_shift.sh", "data/get_segments_for_data.sh"),
 }
 
 
@@ -63,7 +70,7 @@ def main(name: str, arguments: list[str]) -> int:
         os._exit(141)  # as a program that SIGPIPE ends
     except OSError as error:
         where = error.filename or "standard input or output"
-        message = f"{where}: {error.strerror}; check the path."
+        message = f"{where}: {error.strerror or error}; check the path."
     print(f"{name}: ERROR: {message}", file=sys.stderr)
     return 1
 
