@@ -1,13 +1,18 @@
-"""The exceptions that the command line turns into a sentence and a non-zero exit status."""
+"""The exceptions that the command line turns into a sentence and a non-zero exit status.
+
+Only small modules are imported here, for the text tools (pykaldist/io/text_tools) take hardly longer than Python's own start.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+
+TYPE_CHECKING = False  # the name that type checkers know; typing's own takes long to import
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
 
 DEVICE_CURE = "use a smaller --minibatch-size (--num-streams for sequences) or network, or fewer workers a process (--ngpu, --nproc)"
 
@@ -55,21 +60,26 @@ def of_the_machine(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _OF_THE_MACHINE
 
 
-@contextlib.contextmanager
-def named(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Give an OSError of reading `path` the file's name, which the system tells of opening only."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is not None:  # else it is a library's, of what it has read
-            error.filename = error.filename or str(path)
-        raise
+class named:  # it is used as a function is
+    """Give an OSError of reading `path`, in a `with` block, the file's name, which the system tells of opening only."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if isinstance(error, OSError) and error.errno is not None:  # else it is a library's, of what it has read
+            error.filename = error.filename or str(self.path)
 
 
 def out_of_memory_sentence(error: RuntimeError) -> str | None:
     """A sentence about memory that PyTorch asked for and did not get, on a GPU or on the host; None for another error."""
     if "torch" not in sys.modules:
         return None
+    import re
+
     from torch.cuda import OutOfMemoryError
 
     text = str(error)

@@ -6,6 +6,7 @@
 
 __show_usage() {
   if declare -F usage >/dev/null; then usage; else printf '%s\n' "${help_message:-"$0: no help"}"; fi
+  [ -z "${PYKALDIST_LIST_OPTIONS:-}" ] || { echo; echo "variables:"; compgen -v; }  # for check_recipe.sh
 }
 while true; do
   case "${1:-}" in

@@ -164,8 +164,9 @@ def _read_recording(data: DataDir, recording: str, rate: int, channel: int) -> n
     audio, found = read_audio(source, channel, pipes=True)
     if found != rate:
         raise AudioError(f"{source}: expected {rate} Hz, found {found} Hz; set --sample-frequency={found} or resample the audio.")
-    factor = data.reco2speed.get(recording, 1.0)
-    return audio if factor == 1.0 else change_speed(audio, factor)
+    speed, volume = data.reco2speed.get(recording, 1.0), data.reco2vol.get(recording, 1.0)
+    audio = audio if speed == 1.0 else change_speed(audio, speed)
+    return audio if volume == 1.0 else audio * np.float32(volume)
 
 
 def change_speed(audio: np.ndarray, factor: float) -> np.ndarray:
