@@ -189,7 +189,7 @@ def test_a_state_at_any_checkpoint_goes_on_to_the_same_bits(make_workers, name):
     expected = whole.run()
     assert len(whole.notes[0]["joined"]) == 1 and any("lost" in notes for notes in whole.notes)
     offers = 0
-    for stop in range(1, 100, 4):
+    for stop in (1, 2, 5, 9, 16, 25, 36):
         job = Job(make_workers, name, **script)
         try:
             job.run(stop=stop)
