@@ -20,20 +20,20 @@ STRATEGIES = {"ma": (lambda: Ma(MaOptions(average_period=3)), None),
 
 
 class Process:
-    """Process 0, 1 or 2 of a job of three workers; process 1 ends in the middle of the second round, if it `dies`."""
+    """A process of a job of so many workers; it ends in the middle of the second round, if it `dies`."""
 
-    def __init__(self, those, make_workers, name, folder, dies=False):
-        self.host = ElasticHost(3, those, ["here"] * 3, folder)
-        (self.worker,) = make_workers(3, ranks=[those.rank], blocks=2, minibatch_size=MINIBATCH, momentum=0.5)
-        self.strategy, self.said = STRATEGIES[name][0](), []
+    def __init__(self, those, make_workers, name, folder, dies=False, size=3):
+        self.host = ElasticHost(size, those, ["here"] * those.size, folder)
+        self.workers = make_workers(size, ranks=self.host.ranks, blocks=2, minibatch_size=MINIBATCH, momentum=0.5)
+        self.strategies, self.said = [STRATEGIES[name][0]() for _ in self.workers], []
         self.host.log = self.said.append
-        self.host.state_of = lambda rank: {"worker": self.worker.state_dict(), "strategy": self.strategy.state_dict()}
+        self.host.state_of = lambda rank: {"worker": self.workers[0].state_dict(), "strategy": self.strategies[0].state_dict()}
         self.host.job_state = lambda: {"trainer": {"host": self.host.state_dict()}}
         if dies:
-            self.worker.on_step = self._die
+            self.workers[-1].on_step = self._die
 
     def _die(self):
-        if self.worker.index == 5:
+        if self.workers[-1].index == 5:
             self.host.transport._end(linger=0.0)
             raise Terminated
 
@@ -51,9 +51,9 @@ class Process:
         self.host._let_in = wait
 
     def run(self):
-        epochs([self.worker], [self.strategy], self.host)
+        epochs(self.workers, self.strategies, self.host)
         self.host.close()
-        return self.worker.params.clone(), self.said
+        return self.workers[0].params.clone(), self.said
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -71,8 +71,8 @@ def test_it_is_what_a_slow_loop_makes(make_workers, in_processes, tmp_path, name
         process = Process(Guest(1, tmp_path), make_workers, name, tmp_path)
         state = process.host.enter()
         process.host.load_state_dict(state["trainer"]["host"])
-        process.worker.join(state["worker"])
-        process.strategy.join(state["strategy"])
+        process.workers[0].join(state["worker"])
+        process.strategies[0].join(state["strategy"])
         return process.run()
 
     found = in_processes(3, work)
@@ -82,3 +82,17 @@ def test_it_is_what_a_slow_loop_makes(make_workers, in_processes, tmp_path, name
     said = [sentence.split(",")[0] for sentence in found[0][1]]
     assert said == ["process 1 on here has died", "worker 1 lost before round 3 of epoch 1; 2 go on"][: 2 * dies] + \
         ["worker 1 joined before round 4 of epoch 1"] * joins
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_workers_of_one_process_die_together(make_workers, in_processes, tmp_path, dies):
+    def work(those):
+        try:
+            return Process(those, make_workers, "bmuf", tmp_path, dies and those.rank == 1, 4).run()
+        except Terminated:
+            return None
+
+    found = in_processes(2, work)
+    expected, _ = slow_averaging(make_workers, 4, 3, {(0, 1): [2, 3]} if dies else {}, {}, 0.4)
+    assert (found[1] is None) == dies and all(torch.equal(one[0], expected) for one in found if one is not None)
+    assert [sentence.split(",")[0] for sentence in found[0][1][1:]] == ["workers 2"] * dies
