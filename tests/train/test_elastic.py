@@ -53,7 +53,7 @@ class Interrupted(Exception):
     pass
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["diloco", *(pytest.param(way, marks=pytest.mark.slow) for way in ("ma", "bmuf"))])
 def test_a_scripted_job_twice_the_same_and_stopped_and_resumed(small, tmp_path, way, monkeypatch, capsys):
     (tmp_path / "cluster.json").write_text(json.dumps({**CLUSTER, **SCRIPT}))
     options = [*SIMULATED, *WAYS[way], "--elastic", "true", "--cluster", str(tmp_path / "cluster.json")]
@@ -130,7 +130,7 @@ def test_a_killed_process_is_done_without(store, tmp_path):
 
 def test_a_killed_process_is_replaced(store, tmp_path):
     """By one that its supervisor starts. The other one goes on alone, and is stopped until that has come, however long it takes."""
-    rates = ["--schedule", "fixed", "--learn-rates", ",".join(["0.001"] * 40)]
+    rates = ["--schedule", "fixed", "--learn-rates", ",".join(["0.001"] * 25)]
     run = Run(store, tmp_path / "exp", *rates, job=["--ngpu", "2", "--nproc", "2", "--strategy", "bmuf", *ELASTIC])
     pids = run.wait_for(2)
     os.kill(pids[1], signal.SIGKILL)
@@ -148,7 +148,7 @@ def test_a_killed_process_is_replaced(store, tmp_path):
     assert lost["worker"] == joined["worker"] == 1 and "worker 1 joined before round" in out
     assert f"process 1 on {HERE} has died" in out and f"1 go on, and share what was left: {lost['minibatches']} minibatches" in out
     alone = next(line for line in lines if "dead" in line and "lost" not in line and "joined" not in line)
-    assert alone["frames"] == 2000 and "dead" not in lines[-1] and lines[-1]["frames"] == 2000 and len(lines) == 40
+    assert alone["frames"] == 2000 and "dead" not in lines[-1] and lines[-1]["frames"] == 2000 and len(lines) == 25
 
 
 @pytest.mark.slow

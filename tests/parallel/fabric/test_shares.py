@@ -43,6 +43,7 @@ def epoch(shares: Shares, script, period: int, size: int):
             assert shares.done[rank] >= shares.since[rank][1] and 0.0 <= shares._fraction(rank) <= 1.0
 
 
+@settings(max_examples=60)
 @given(BLOCKS, SCRIPT, st.integers(0, 4), st.integers(0, 3))
 def test_each_minibatch_is_settled_once_and_the_same_twice(blocks, script, period, seed):
     outcomes = []

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from pykaldist.parallel.fabric.shares import Shares, minibatches
+from pykaldist.parallel.fabric.shares import Shares, count, minibatches
 from pykaldist.parallel.fabric.worker import Worker
 
 Answer = tuple[int, int, int] | None  # to `Fabric.next_round`
@@ -98,14 +98,14 @@ class Elasticity:
         shares = self.shares
         assert shares is not None
         lost, joined = set(shares.runs) - set(members), set(members) - set(shares.runs)
-        runs = shares.change(members)
-        again, frames = sum(stop - start for _, start, stop in runs), 0
-        for split, start, stop in runs:
-            frames += worker.sampler.of_split(split).frames_between(worker.epoch, start, stop)
+        entries = [{"worker": rank, "round": shares.rounds + 1, "minibatches": count(shares.runs[rank]),
+                    "frames": sum(worker.sampler.of_split(split).frames_between(worker.epoch, start, stop)
+                                  for split, start, stop in shares.runs[rank])} for rank in sorted(lost)]
+        shares.change(members)
         where = f"before round {shares.rounds + 1} of epoch {worker.epoch + 1}"
         if lost:
-            self.lost += [{"worker": rank, "round": shares.rounds + 1} for rank in sorted(lost)]
-            self.lost[-1].update(minibatches=again, frames=frames)
+            self.lost += entries
+            again, frames = (sum(entry[name] for entry in entries) for name in ("minibatches", "frames"))
             self.log(f"{named(lost)} lost {where}; {len(members)} go on, and share what was left: {again} minibatches, {frames} frames")
         for rank in sorted(joined):
             self.joined.append({"worker": rank, "round": shares.rounds + 1})
