@@ -198,7 +198,7 @@ def every_script() -> str:
     """The usage texts of the scripts of `steps` and `utils`."""
     lines = ["# Every script", "", "A script prints this when it is called without arguments. This page is made from the scripts.", ""]
     for folder in ("steps", "utils"):
-        for path in sorted((ROOT / folder).rglob("*.sh")):
+        for path in sorted(path for kind in ("*.sh", "*.pl") for path in (ROOT / folder).rglob(kind)):
             text = usage(path)
             if text is not None:
                 lines += [f"## {path.relative_to(ROOT)}", "", "```text", text.rstrip(), "```", ""]

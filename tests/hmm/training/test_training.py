@@ -94,15 +94,15 @@ def test_who_is_ended_says_how_to_go_on_and_the_same_command_does(mono: Path, to
         train_deltas_dir(toy_data.path, toy_lang.path, mono, tmp_path / "tri", 40, 60, TriphoneOptions(**SHORT), ALIGN, "", "", log=line,
                          stage=stage)
 
-    with pytest.raises(error, match="^--stage 2 goes on from the last iteration that was kept$"):
+    with pytest.raises(error, match=r"^--stage 2 goes on from the last iteration that was kept$"):
         train(0, 2)
-    with pytest.raises(error, match="^--stage 4 goes on"):
+    with pytest.raises(error, match=r"^--stage 4 goes on"):
         train(2, 4)
     lines: list[str] = []
     train(2, None, lines.append)
     assert [line.split(":")[0] for line in lines if line.startswith("iteration ")] == ["iteration 4", "iteration 5"]
     monkeypatch.setattr(Checkpoint, "seconds", 1000.0)
-    with pytest.raises(error, match="^run it again, from its beginning$"):
+    with pytest.raises(error, match=r"^run it again, from its beginning$"):
         train(0, 2)
 
 
