@@ -82,6 +82,37 @@ def _decode(transitions: TransitionModel, graph: str, scores: Callable[[np.ndarr
     return 0 if done else 1
 
 
+def compile_graph(tree: str, model: str, lexicon: str, grammar: str, graph: str, *, transition_scale: float = 1.0,
+                  self_loop_scale: float = 1.0, read_disambig_syms: str = "", nonterm_phones_offset: int = -1) -> None:
+    """Make a decoding graph HCLG of a lexicon and a grammar, as utils/mkgraph.sh does.
+
+    Usage: compile-graph [options] <tree> <model> <L_disambig.fst> <G.fst> <HCLG.fst>
+    e.g.: compile-graph --read-disambig-syms=data/lang/phones/disambig.int tree final.mdl L_disambig.fst G.fst HCLG.fst
+
+    Options:
+      --transition-scale: scale of transition probabilities other than self-loops' (default: 1)
+      --self-loop-scale: scale of the self-loops' (default: 1; utils/mkgraph.sh takes 0.1)
+      --read-disambig-syms: file of the disambiguation symbols' numbers, phones/disambig.int
+      --nonterm-phones-offset: for grammars of several parts, which are not here
+    """
+    from pykaldist.decode.hclg import GraphOptions, decoding_graph
+    from pykaldist.hmm.tree.tree import ContextDependency
+    from pykaldist.io.xfilenames import open_wxfilename
+    from pykaldist.programs.models import kaldi_reader
+
+    if nonterm_phones_offset >= 0:
+        raise UserError("--nonterm-phones-offset: graphs of grammars of several parts are not made here.")
+    symbols: list[int] = []
+    if read_disambig_syms:
+        with open_rxfilename(read_disambig_syms) as stream:
+            symbols = [int(word) for word in stream.read().split()]
+    hclg, _ = decoding_graph(_graph(lexicon), _graph(grammar), symbols, ContextDependency.read(kaldi_reader(tree)),
+                             read_transition_model(model), GraphOptions(self_loop_scale, transition_scale))
+    with open_wxfilename(graph) as out:
+        out.write(hclg.to_bytes())
+    say(f"{hclg.num_states} states, {hclg.num_arcs} arcs in {graph}")
+
+
 def gmm_latgen_faster(model: str, graph: str, feats: str, lattices: str, words: str = "", alignments: str = "", *,
                       acoustic_scale: float = 0.1, allow_partial: bool = False, beam: float = 16.0, lattice_beam: float = 10.0,
                       max_active: int = NO_LIMIT, min_active: int = 200, prune_interval: int = 25, beam_delta: float = 0.5,

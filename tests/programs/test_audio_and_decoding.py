@@ -14,6 +14,7 @@ import pytest
 from pykaldist.cli import main
 from pykaldist.decode.lattice import read_lattices
 from pykaldist.decode.paths import best_path
+from pykaldist.io.fst import Fst
 from pykaldist.io.tables import read_archive
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,6 +102,15 @@ def test_decoding_is_kaldis(golden: Path, tmp_path: Path) -> None:
         if utt in kaldis:
             theirs = best_path(kaldis[utt], 0.1)
             assert ours.graph + 0.1 * ours.acoustic == pytest.approx(theirs.graph + 0.1 * theirs.acoustic, abs=0.05)
+
+
+def test_graphs_are_those_of_mkgraph(golden: Path, tmp_path: Path) -> None:
+    """Beside Kaldi's own HCLG: as many states and arcs, and hypotheses as from it."""
+    shell(tmp_path, "compile-graph --self-loop-scale=0.1 --read-disambig-syms=$A/lang/phones/disambig.int $A/tri3_ali/tree "
+          "$A/tri3_ali/final.mdl $A/lang/L_disambig.fst $A/lang/G.fst HCLG.fst", A=str(golden / "an4_kaldi"))
+    found, kaldis = Fst.read(tmp_path / "HCLG.fst"), Fst.read(golden / "an4_kaldi/graph_tri3/HCLG.fst")
+    assert abs(found.num_states / kaldis.num_states - 1) < 0.02 and abs(found.num_arcs / kaldis.num_arcs - 1) < 0.02
+    assert sorted(set(found.olabel.tolist())) == sorted(set(kaldis.olabel.tolist()))
 
 
 def test_gmm_decoders_agree(golden: Path, tmp_path: Path) -> None:
