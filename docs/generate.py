@@ -23,6 +23,8 @@ from mkdocs.structure.files import File, Files
 
 from pykaldist.cli import verbs
 from pykaldist.cli.train import VARIANTS
+from pykaldist.programs.command import COMMON, Command
+from pykaldist.programs.table import FILES, load
 
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = {"nnet": "Network", "init": "Initial weights", "schedule": "Schedule", "optimizer": "Optimiser", "strategy": "Strategy"}
@@ -42,7 +44,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
-    pages = {"options.md": training_options(), "verbs.md": every_verb(), "scripts.md": every_script(),
+    pages = {"options.md": training_options(), "verbs.md": every_verb(), "scripts.md": every_script(), "programs.md": every_program(),
              **{page: moved(ROOT / name) for name, page in ROOT_PAGES.items()},
              **{f"results/{name}.md": path.read_text(encoding="utf-8") for name, path in results().items()},
              "api/index.md": ground(), **{f"api/{name}.md": f"::: pykaldist.{name}\n" for name in rooms()}}
@@ -176,6 +178,19 @@ def every_verb() -> str:
             lines += [f"## {verb}", "", described(doc), ""]
             for title, rows in groups(parser).items():
                 lines += [*([f"Options that depend on a choice: {escaped(title)}", ""] if " | " in title else []), *table(rows)]
+    return "\n".join(lines)
+
+
+def every_program() -> str:
+    """The usage texts of Kaldi's and OpenFst's programs, by what they work on."""
+    lines = ["# Every program", "", "Kaldi's and OpenFst's programs that `src/bin` has; `path.sh` puts them on `PATH`, and `pykaldist "
+             "NAME` runs the same. Each prints this with `--help`. All have these options, too:", "", "```text", COMMON.rstrip(), "```", ""]
+    for file, names in FILES.items():
+        about = importlib.import_module(f"pykaldist.programs.{file}").__doc__ or ""
+        lines += [f"## {file}", "", about.splitlines()[0], ""]
+        for name in names.split():
+            text = Command(name, load(name)).usage().removesuffix(COMMON).rstrip().removesuffix("Options:").rstrip()
+            lines += [f"### {name}", "", "```text", text, "```", ""]
     return "\n".join(lines)
 
 

@@ -26,7 +26,7 @@ def combined(parts: Sequence[tuple[Lattice, float]], acoustic_scale: float, lm_s
 
     `parts` are (lattice, share).
     """
-    graph, acoustic, final, final_acoustic, word, target, offset, ids, lengths = ([] for _ in range(9))  # type: ignore[var-annotated]
+    graph, acoustic, final, final_acoustic, word, target, offset, ids, lengths = ([] for _ in range(9))
     state, ends = 1, []
     first = []
     for lattice, share in parts:

@@ -36,6 +36,8 @@ def read_lattice_table(rspecifier: str) -> Iterator[tuple[str, Lattice]]:
                 data = stream.read()
         except DAMAGE as error:
             raise UserError(f"{name} is truncated or damaged ({reason(error)}); make it again.") from error
+        if not data:
+            raise UserError(f"{name} has no lattices; see whether what makes them has failed.")
         key_end = data.find(b" ")
         text = key_end > 0 and data[key_end + 1 : key_end + 2] in (b"\n", b"\r")
         with kernels.interpreted_where(len(data) < SMALL):

@@ -20,8 +20,9 @@ import torch
 
 from pykaldist.errors import UserError, named
 from pykaldist.io.atomic import atomic_open
+from pykaldist.io.magic import CONTAINER
 
-MAGIC = b"PYKALD01"
+MAGIC = CONTAINER
 TORCHSCRIPT = "constants.pkl"  # by which PyTorch knows a program
 
 

@@ -74,6 +74,14 @@ def read_table(rspecifier: str, read: Read[T]) -> Iterator[tuple[str, T]]:
         yield from _read_archive(name, read, permissive)
 
 
+def read_scp(rspecifier: str) -> list[tuple[str, str]]:
+    """The (key, rxfilename) of an scp file that an rspecifier names; raises UserError where it names an archive."""
+    kinds, _, source = _split(rspecifier, _READ, "scp:FILE")
+    if kinds != ["scp"]:
+        raise UserError(f"{rspecifier!r}: expected an scp file, scp:FILE.")
+    return list(_scp_entries(source))
+
+
 def archive_sources(rspecifier: str) -> list[str] | None:
     """The rxfilenames of an archive, or None where an rspecifier is of an scp file; for readers of whole archives."""
     kinds, _, source = _split(rspecifier, _READ, "ark:FILE, ark:- or scp:FILE")

@@ -39,6 +39,7 @@ class Command:
         self.openfst = function.__module__.endswith(".openfst")  # whose programs say nothing, and read standard input by themselves
         self.options: dict[str, Any] = dict(function.__kwdefaults__ or {})
         self.most = code.co_argcount if not code.co_flags & 4 else 10**9
+        self.takes_others = bool(code.co_flags & 8)  # options that are not listed go on to the function as text
         self.least = code.co_argcount - len(function.__defaults__ or ())
 
     def usage(self) -> str:
@@ -66,6 +67,9 @@ def values_of(command: Command, argv: list[str]) -> tuple[list[str], dict[str, A
         name = name.replace("-", "_")
         if name == "config":
             queue[:0] = _config_lines(text if equals else queue.pop(0))
+            continue
+        if name not in values and name not in common and command.takes_others:
+            values[name] = text if equals else "true" if not queue or queue[0].startswith("-") else queue.pop(0)
             continue
         target = values if name in values else common
         if name not in target:

@@ -232,7 +232,8 @@ def lattice_combine(first: str, second: str, *others: str, acoustic_scale: float
     """
     from pykaldist.decode.combine import combined
 
-    *sources, target = first, second, *others
+    names = [first, second, *others]
+    sources, target = names[:-1], names[-1]
     if len(sources) < 2:
         raise UserError("expected two sources or more, and a target.")
     shares = [float(share) for share in lat_weights.split(":")] if lat_weights else [1 / len(sources)] * len(sources)

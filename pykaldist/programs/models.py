@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pykaldist.hmm.gmm.gmm import AmDiagGmm
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import ContextDependency
 from pykaldist.io.kaldi import KaldiReader, KaldiWriter
 from pykaldist.io.xfilenames import open_rxfilename, open_wxfilename
+
+if TYPE_CHECKING:
+    from pykaldist.hmm.gmm.gmm import AmDiagGmm
 
 
 def kaldi_reader(rxfilename: str) -> KaldiReader:
@@ -24,6 +26,8 @@ def read_transition_model(rxfilename: str) -> TransitionModel:
 
 def read_model(rxfilename: str) -> tuple[TransitionModel, AmDiagGmm]:
     """Read a model's transition model and mixtures."""
+    from pykaldist.hmm.gmm.gmm import AmDiagGmm  # not above: the programs that need no mixtures start faster without them
+
     reader = kaldi_reader(rxfilename)
     return TransitionModel.read(reader), AmDiagGmm.read(reader)
 
