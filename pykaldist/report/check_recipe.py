@@ -105,7 +105,7 @@ def _functions(text: str, folder: Path, root: Path) -> set[str]:
     for command in commands(text):
         if command.name in (".", "source") and command.words:
             name = command.words[0].text
-            places = (folder / name, folder / name.rpartition("/../")[2], *(root / "utils" / part / name for part in ("", "shared")))
+            places = (folder / name, folder / name.rpartition("$()/")[2], *(root / "utils" / part / name for part in ("", "shared")))
             found |= next((functions(path.read_text(encoding="utf-8", errors="replace")) for path in places if path.is_file()), set())
     return found
 
@@ -135,7 +135,7 @@ def _look_at(command: Command, file: str, own: set[str], interfaces: Interfaces,
         result.calls.append(_judge(Call(file, command.line, script["name"], ACCEPTED), words, interfaces))
     elif program := _PROGRAM.match(name):
         result.programs[program["name"]] += 1
-        if shutil.which(program["name"]) is None and interfaces.verb_options(program["name"]) is None:
+        if shutil.which(program["name"]) is None and program["name"] not in interfaces.verbs:
             result.missing_programs.add(program["name"])
 
 

@@ -10,7 +10,7 @@ import math
 import os
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -49,12 +49,12 @@ def numbers_of_arguments(usage: str) -> tuple[float, float]:
 class Interfaces:
     """The interfaces of the scripts below a folder that has `steps` and `utils`.
 
-    `verb_options` gives the options of a verb of `pykaldist`, None where there is no such verb; `tools` has the text tools' interfaces by
-    file name.
+    `verb_options` gives the options of one of the `verbs` of `pykaldist`; `tools` has the text tools' interfaces by file name.
     """
 
-    def __init__(self, root: Path, verb_options: Callable[[str], dict[str, bool] | None], tools: dict[str, Interface]) -> None:
-        self.root, self.verb_options, self.tools = root, verb_options, tools
+    def __init__(self, root: Path, verbs: Collection[str], verb_options: Callable[[str], dict[str, bool]],
+                 tools: dict[str, Interface]) -> None:
+        self.root, self.verbs, self.verb_options, self.tools = root, verbs, verb_options, tools
         self._known: dict[str, Interface | None] = {}
 
     def of(self, name: str) -> Interface | None:
@@ -85,7 +85,7 @@ class Interfaces:
             return Interface({**dict.fromkeys((named & variables) | {"config", "deterministic"}, True), **flags}, arguments)
         options = {**dict.fromkeys(named, True), **flags}
         for verb in _VERB.findall(text):
-            options.update(self.verb_options(verb) or {})
+            options.update(self.verb_options(verb) if verb in self.verbs else {})
         return Interface(options, arguments)
 
     def _ask(self, path: Path) -> tuple[str, set[str]]:

@@ -138,9 +138,9 @@ def _simple(text: str, line: int) -> Iterator[tuple[int, list[Word]]]:
         else:
             if not words:
                 begun = line
-            word, end = _word(text, pos)
-            line += text.count("\n", pos, end)
-            pos = end
+            word, word_end = _word(text, pos)
+            line += text.count("\n", pos, word_end)
+            pos = word_end
             if not skip:
                 words.append(word)
             elif word.inner:

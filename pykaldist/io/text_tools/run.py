@@ -29,6 +29,7 @@ MODULES = {
                 "data/get_utt2dur.sh", "data/get_reco2dur.sh", "data/get_utt2num_frames.sh", "data/get_num_frames.sh",
                 "data/get_frame_shift.sh", "data/get_segments_for_data.sh"),
 }
+_BASE_NAMES_OF_DATA_DIRS = {os.path.basename(name) for name in MODULES[DATA_DIRS]}
 
 
 def tool_named(name: str) -> Tool | None:
@@ -53,6 +54,8 @@ def main(name: str, arguments: list[str]) -> int:
     if arguments[:1] in (["--help"], ["-h"]):
         print(usage)
         return 0
+    if name in _BASE_NAMES_OF_DATA_DIRS and arguments and "PYKALDIST_TOLD" not in os.environ:
+        print(f"{name}: {tool.function.__doc__}", file=sys.stderr, flush=True)  # for these may take a while
     try:
         options, rest = tool.parse(arguments)
         if len(rest) < tool.least or -1 < tool.most < len(rest):
