@@ -23,6 +23,7 @@ from mkdocs.structure.files import File, Files
 
 from pykaldist.cli import verbs
 from pykaldist.cli.train import VARIANTS
+from pykaldist.io.text_tools.run import tool_named
 from pykaldist.programs.command import COMMON, Command
 from pykaldist.programs.table import FILES, load
 
@@ -197,10 +198,15 @@ def every_program() -> str:
 def usage(path: Path) -> str | None:
     """What a script prints when it is called without arguments; None where it is none that a user calls, but that others source.
 
-    Several scripts of `steps` share their usage text with others, so that these are called; that of `utils` is read.
+    Several scripts of `steps` share their usage text with others, so that these are called; that of `utils` is read. A tool with several
+    names has one place, that of the name in its usage text; so has a script with links to it.
     """
     if not os.access(path, os.X_OK):
         return None
+    if path.is_symlink():
+        tool = tool_named(path.name)
+        text = f"Usage: utils/{tool.usage}" if tool else ""
+        return text if text.startswith(f"Usage: {path.relative_to(ROOT)} ") else None
     if path.relative_to(ROOT).parts[0] == "steps":
         env = {**os.environ, "PYKALDIST_PYTHON": sys.executable, "PYKALDIST_TOLD": "true"}
         text = subprocess.run(["bash", str(path)], cwd=ROOT, env=env, capture_output=True, text=True, check=False).stderr
@@ -213,7 +219,7 @@ def every_script() -> str:
     """The usage texts of the scripts of `steps` and `utils`."""
     lines = ["# Every script", "", "A script prints this when it is called without arguments. This page is made from the scripts.", ""]
     for folder in ("steps", "utils"):
-        for path in sorted(path for kind in ("*.sh", "*.pl") for path in (ROOT / folder).rglob(kind)):
+        for path in sorted(path for path in (ROOT / folder).rglob("*") if path.suffix in (".sh", ".pl", ".py")):
             text = usage(path)
             if text is not None:
                 lines += [f"## {path.relative_to(ROOT)}", "", "```text", text.rstrip(), "```", ""]

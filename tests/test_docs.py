@@ -50,6 +50,8 @@ def test_every_verb_script_room_and_recipe_has_its_place(root, site):
     assert headings["verbs.html"] == set(verbs()) - {"train"}
     assert headings["scripts.html"] >= {f"steps/{path.relative_to(root / 'steps')}" for path in (root / "steps").rglob("*.sh")
                                         if os.access(path, os.X_OK)}
+    for name in ("utils/filter_scp.pl", "utils/combine_data.sh", "utils/validate_lang.pl", "utils/nnet/make_nnet_proto.py"):
+        assert name in headings["scripts.html"]
     rooms = {path.parent.name for path in root.glob("pykaldist/*/__init__.py")}
     assert rooms == {path.stem for path in site.glob("api/*.html")} - {"index"}
     assert "Strategy" in (site / "api" / "parallel.html").read_text(encoding="utf-8")

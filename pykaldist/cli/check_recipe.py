@@ -23,16 +23,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     root = Path(os.environ.get("PYKALDIST_ROOT") or Path(__file__).parents[2])
-    interfaces = Interfaces(root, verb_options, tool_interfaces())
+    interfaces = Interfaces(root, verbs(), verb_options, tool_interfaces())
     found = [check_recipe(path, interfaces, args.only_run) for path in args.recipes]
     print("\n".join(table(found) if args.table else (line for checked in found for line in lines(checked))))
     return 0 if all(checked.number("accepted") == len(checked.calls) for checked in found) else 1
 
 
-def verb_options(verb: str) -> dict[str, bool] | None:
-    """The options of a verb with whether they take a value; None where there is no such verb."""
-    if verb not in verbs():
-        return None
+def verb_options(verb: str) -> dict[str, bool]:
+    """The options of a verb with whether they take a value."""
     parser = argparse.ArgumentParser(add_help=False)
     importlib.import_module(f"pykaldist.cli.{verb.replace('-', '_')}").add_arguments(parser)
     return {name.lstrip("-").partition("=")[0]: action.nargs != 0 for action in parser._actions for name in action.option_strings}

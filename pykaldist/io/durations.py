@@ -80,7 +80,9 @@ def frame_shift_of(data: DataDir) -> float:
     seconds, frames = utt2dur(data), utt2num_frames(data)
     some = [utt for utt in frames if utt in seconds][:10]
     # A frame is longer than the shift, by 1.5 shifts as a rule.
-    shift = sum(seconds[utt] for utt in some) / sum(frames[utt] + FRAME_OVERLAP_S / FRAME_SHIFT_S for utt in some) if some else FRAME_SHIFT_S
+    if not some:
+        return FRAME_SHIFT_S
+    shift = sum(seconds[utt] for utt in some) / sum(frames[utt] + FRAME_OVERLAP_S / FRAME_SHIFT_S for utt in some)
     return FRAME_SHIFT_S if abs(shift - FRAME_SHIFT_S) < 0.02 * FRAME_SHIFT_S else shift
 
 

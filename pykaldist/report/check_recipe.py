@@ -85,7 +85,7 @@ def check_recipe(run_sh: Path, interfaces: Interfaces, only_run: bool = False) -
         except UnicodeDecodeError as error:
             raise UserError(f"{file} is no shell script in UTF-8 (byte {error.start}); convert it with iconv.") from error
         result.files += 1
-        own, shown = functions(text), str(file.relative_to(folder)) if file.is_relative_to(folder) else str(file)
+        own, shown = _functions(text, folder, interfaces.root), str(file.relative_to(folder)) if file.is_relative_to(folder) else str(file)
         for command in commands(text):
             for name in _look_at(command, shown, own, interfaces, result):
                 script = folder / name
@@ -97,6 +97,17 @@ def check_recipe(run_sh: Path, interfaces: Interfaces, only_run: bool = False) -
                     if _is_shell(script):
                         waiting.append(script)
     return result
+
+
+def _functions(text: str, folder: Path, root: Path) -> set[str]:
+    """The functions that a script defines, and those of what it sources of the recipe or of utils."""
+    found = functions(text)
+    for command in commands(text):
+        if command.name in (".", "source") and command.words:
+            name = command.words[0].text
+            places = (folder / name, folder / name.rpartition("$()/")[2], *(root / "utils" / part / name for part in ("", "shared")))
+            found |= next((functions(path.read_text(encoding="utf-8", errors="replace")) for path in places if path.is_file()), set())
+    return found
 
 
 def _is_shell(path: Path) -> bool:
@@ -124,7 +135,7 @@ def _look_at(command: Command, file: str, own: set[str], interfaces: Interfaces,
         result.calls.append(_judge(Call(file, command.line, script["name"], ACCEPTED), words, interfaces))
     elif program := _PROGRAM.match(name):
         result.programs[program["name"]] += 1
-        if shutil.which(program["name"]) is None and interfaces.verb_options(program["name"]) is None:
+        if shutil.which(program["name"]) is None and program["name"] not in interfaces.verbs:
             result.missing_programs.add(program["name"])
 
 

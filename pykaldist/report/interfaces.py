@@ -10,13 +10,14 @@ import math
 import os
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 LIST_OPTIONS = "PYKALDIST_LIST_OPTIONS"  # set, `--help` prints the names of a script's variables too: parse_options.sh
 _OPTION = re.compile(r"(?<![\w-])--?([a-zA-Z][\w-]*)")
+_FLAGS = re.compile(r"^ +(--[\w-]+(?:, --[\w-]+)*) +#", re.MULTILINE)  # options without a value
 _VERB = re.compile(r'pykaldist ([a-z][a-z0-9-]+)\b[^\n]*"\$(?:@|\{options\[@\]\})"')
 _SOURCED = re.compile(r'^\. "\$\(dirname "\$\{BASH_SOURCE\[0\]\}"\)/([^"]+)"', re.MULTILINE)
 _USED = re.compile(r"^(?:Usage|   or| +or|usage): +(.*)$", re.MULTILINE)
@@ -39,7 +40,7 @@ def numbers_of_arguments(usage: str) -> tuple[float, float]:
     for line in _USED.findall(usage):
         if " | " in line and "<" in line.rpartition(" | ")[0]:
             line = line.rpartition(" | ")[2]  # utils/best_wer.sh: what reads a pipe
-        line = _SHOWN_OPTIONS.sub(" ", line)
+        line = _SHOWN_OPTIONS.sub(" ", re.sub(r"(?<= )[<>] <[^>]*>", " ", line))
         least = len(re.findall(r"<[^>]*>", re.sub(r"\[(?:[^\[\]]|\[[^\]]*\])*\]", " ", line)))
         found.append((least, math.inf if "..." in line else len(re.findall(r"<[^>]*>", line))))
     return (min((a for a, _ in found), default=0), max((b for _, b in found), default=math.inf))
@@ -48,12 +49,12 @@ def numbers_of_arguments(usage: str) -> tuple[float, float]:
 class Interfaces:
     """The interfaces of the scripts below a folder that has `steps` and `utils`.
 
-    `verb_options` gives the options of a verb of `pykaldist`, None where there is no such verb; `tools` has the text tools' interfaces by
-    file name.
+    `verb_options` gives the options of one of the `verbs` of `pykaldist`; `tools` has the text tools' interfaces by file name.
     """
 
-    def __init__(self, root: Path, verb_options: Callable[[str], dict[str, bool] | None], tools: dict[str, Interface]) -> None:
-        self.root, self.verb_options, self.tools = root, verb_options, tools
+    def __init__(self, root: Path, verbs: Collection[str], verb_options: Callable[[str], dict[str, bool]],
+                 tools: dict[str, Interface]) -> None:
+        self.root, self.verbs, self.verb_options, self.tools = root, verbs, verb_options, tools
         self._known: dict[str, Interface | None] = {}
 
     def of(self, name: str) -> Interface | None:
@@ -69,8 +70,8 @@ class Interfaces:
         return {path.name for path in (self.root / "utils").iterdir() if path.is_file()}
 
     def _find(self, path: Path) -> Interface:
-        if path.name == "parse_options.sh":
-            return Interface(any_option=True)
+        if path.name == "parse_options.sh" or not os.access(path, os.X_OK):
+            return Interface(any_option=True)  # it is sourced
         if path.name in self.tools:
             return self.tools[path.name]
         text = path.read_text(encoding="utf-8")
@@ -79,11 +80,12 @@ class Interfaces:
         usage, variables = self._ask(path)
         named = {name.replace("_", "-") for name in _OPTION.findall(usage)}
         arguments = numbers_of_arguments(usage)
+        flags = {name: False for line in _FLAGS.findall(usage) for name in _OPTION.findall(line)}
         if variables:
-            return Interface(dict.fromkeys((named & variables) | {"config", "deterministic"}, True), arguments)
-        options = dict.fromkeys(named, True)
+            return Interface({**dict.fromkeys((named & variables) | {"config", "deterministic"}, True), **flags}, arguments)
+        options = {**dict.fromkeys(named, True), **flags}
         for verb in _VERB.findall(text):
-            options.update(self.verb_options(verb) or {})
+            options.update(self.verb_options(verb) if verb in self.verbs else {})
         return Interface(options, arguments)
 
     def _ask(self, path: Path) -> tuple[str, set[str]]:

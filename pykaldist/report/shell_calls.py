@@ -98,6 +98,7 @@ def _simple(text: str, line: int) -> Iterator[tuple[int, list[Word]]]:
     """The words of each simple command with the line that it begins in."""
     words: list[Word] = []
     begun, pos, skip = line, 0, False
+    opened, within = 0, False  # parentheses, of subshells and definitions
     waiting: list[tuple[str, bool]] = []  # here-documents that begin behind this line: their ends, whether tabs are stripped
     while pos < len(text):
         char = text[pos]
@@ -120,8 +121,10 @@ def _simple(text: str, line: int) -> Iterator[tuple[int, list[Word]]]:
                 waiting.append((word.text, redirection[0].endswith("-")))
                 skip = False
         elif operator := next((op for op in _OPERATORS if text.startswith(op, pos)), None):
-            if words:
+            opened += (operator == "(") - (operator == ")" and opened > 0)
+            if words and not (operator == ")" and opened == 0 and not within):  # which ends a pattern of `case`
                 yield begun, words
+            within = opened > 0
             words, skip, pos = [], False, pos + len(operator)
             if operator == "\n":
                 line += 1
@@ -135,9 +138,9 @@ def _simple(text: str, line: int) -> Iterator[tuple[int, list[Word]]]:
         else:
             if not words:
                 begun = line
-            word, end = _word(text, pos)
-            line += text.count("\n", pos, end)
-            pos = end
+            word, word_end = _word(text, pos)
+            line += text.count("\n", pos, word_end)
+            pos = word_end
             if not skip:
                 words.append(word)
             elif word.inner:

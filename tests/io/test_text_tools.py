@@ -214,6 +214,15 @@ def test_transcripts_with_strange_blanks_are_found(tmp_path):
         assert done.returncode == bool(words) and words in done.stderr
 
 
+def test_phones_of_two_tables(tmp_path):
+    (tmp_path / "a").write_text("<eps> 0\nx 1\n#0 2\n")
+    (tmp_path / "b").write_text("<eps> 0\nx 1\n#0 3\n")
+    (tmp_path / "c").write_text("<eps> 0\nx 2\n")
+    for second, status in (("b", 0), ("c", 1), ("none", 0)):
+        assert run("lang/check_phones_compatible.sh", "a", second, cwd=tmp_path).returncode == status
+    assert "neither none nor no exists" in run("lang/check_phones_compatible.sh", "none", "no", cwd=tmp_path).stderr
+
+
 # lexicon ----------------------------------------------------------------------------------------------------------------------------
 
 PRONUNCIATION = st.lists(st.sampled_from("ab"), max_size=3).map(tuple)

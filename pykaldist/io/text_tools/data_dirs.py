@@ -53,7 +53,7 @@ Options: --utt-prefix <text>, --utt-suffix <text>, --spk-prefix <text>, --spk-su
 then has the old names of utterances. --validate-opts is taken and not needed: what is copied is checked as far as it is there.""",
       "utt-prefix= utt-suffix= spk-prefix= spk-suffix= validate-opts=", (2, 2))
 def copy_data_dir_sh(options: dict[str, str], source: str, target: str) -> Output:
-    """Copy a data directory."""
+    """Copy a data directory, with other names where they are asked for."""
     utt, spk = ([options.get(f"{what}-{place}", "") for place in ("prefix", "suffix")] for what in ("utt", "spk"))
     made = copy_data_dir(source, target, lambda name: f"{utt[0]}{name}{utt[1]}", lambda name: f"{spk[0]}{name}{spk[1]}")
     made.validate(text=made.has("text"), wav=made.has("wav.scp"))

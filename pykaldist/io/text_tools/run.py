@@ -15,7 +15,8 @@ DATA_DIRS = "data_dirs"  # the module whose tools need packages: `utils/data_too
 MODULES = {
     "lists": ("filter_scp.pl", "filter_scps.pl", "utt2spk_to_spk2utt.pl", "spk2utt_to_utt2spk.pl", "split_scp.pl", "subset_scp.pl",
               "shuffle_list.pl", "convert_ctm.pl", "data/extend_segment_times.py"),
-    "symbols": ("sym2int.pl", "int2sym.pl", "apply_map.pl", "add_disambig.pl", "validate_text.pl"),
+    "symbols": ("sym2int.pl", "int2sym.pl", "apply_map.pl", "add_disambig.pl", "validate_text.pl",
+                "lang/check_phones_compatible.sh"),
     "lexicon": ("add_lex_disambig.pl", "lang/add_lex_disambig.pl", "make_lexicon_fst.pl", "lang/make_lexicon_fst.py"),
     "grammar": ("eps2disambig.pl", "s2eps.pl", "remove_oovs.pl", "find_arpa_oovs.pl", "make_unigram_grammar.pl", "map_arpa_lm.pl"),
     "storage": ("ln.pl", "make_absolute.sh", "create_split_dir.pl", "create_data_link.pl", "summarize_warnings.pl"),
@@ -28,6 +29,7 @@ MODULES = {
                 "data/get_utt2dur.sh", "data/get_reco2dur.sh", "data/get_utt2num_frames.sh", "data/get_num_frames.sh",
                 "data/get_frame_shift.sh", "data/get_segments_for_data.sh"),
 }
+_BASE_NAMES_OF_DATA_DIRS = {os.path.basename(name) for name in MODULES[DATA_DIRS]}
 
 
 def tool_named(name: str) -> Tool | None:
@@ -52,6 +54,8 @@ def main(name: str, arguments: list[str]) -> int:
     if arguments[:1] in (["--help"], ["-h"]):
         print(usage)
         return 0
+    if name in _BASE_NAMES_OF_DATA_DIRS and arguments and "PYKALDIST_TOLD" not in os.environ:
+        print(f"{name}: {tool.function.__doc__}", file=sys.stderr, flush=True)  # for these may take a while
     try:
         options, rest = tool.parse(arguments)
         if len(rest) < tool.least or -1 < tool.most < len(rest):

@@ -143,3 +143,22 @@ def validate_text_pl(options: dict[str, str], path: str) -> Output:
     if not lines[-1].endswith(b"\n"):
         raise UserError(f"{path}, line {len(lines)}: the line has no end; add one.")
     return None
+
+
+@tool("""lang/check_phones_compatible.sh <phones.txt> <other-phones.txt>
+ e.g.: utils/lang/check_phones_compatible.sh data/lang/phones.txt exp/tri3/phones.txt
+Exit status 0 where the phones of both tables have the same numbers, disambiguation symbols aside; or where one of the files is not there,
+as in a model directory of an old recipe.""", "", (2, 2))
+def check_phones_compatible_sh(options: dict[str, str], first: str, second: str) -> Output:
+    """Check that two symbol tables of phones agree."""
+    tables = []
+    for path in (first, second):
+        try:
+            tables.append([fields for fields, _, _ in rows_of(path, 2, 2, "phone number") if not fields[0].startswith(b"#")])
+        except FileNotFoundError:
+            continue
+    if not tables:
+        raise UserError(f"neither {first} nor {second} exists; check the paths.")
+    if len(tables) == 2 and tables[0] != tables[1]:
+        raise UserError(f"the phones of {first} and {second} have not the same numbers; use the language directory that the model is of.")
+    return None
