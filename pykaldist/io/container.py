@@ -35,6 +35,12 @@ def save(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
         stream.write(MAGIC + hashlib.blake2b(payload, digest_size=16).digest() + payload)
 
 
+def is_container(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is one that `save` wrote, by its first bytes."""
+    with open(path, "rb") as stream:
+        return stream.read(len(MAGIC)) == MAGIC
+
+
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read what `save` wrote, tensors on the CPU; raises UserError where the file is missing, foreign or damaged."""
     try:

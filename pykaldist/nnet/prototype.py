@@ -9,6 +9,9 @@ are Kaldi's (src/nnet, InitData of each component).
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import numpy as np
 
 from pykaldist.errors import UserError
@@ -60,6 +63,21 @@ def from_prototype(text: str, name: str, rng: np.random.Generator) -> Nnet1:
     if not components:
         raise UserError(f"{name} has no components; expected lines such as <AffineTransform> <InputDim> 440 <OutputDim> 1024.")
     return Nnet1(components)
+
+
+def read_prototype(path: str | os.PathLike[str], rng: np.random.Generator) -> Nnet1:
+    """Make the network of a prototype's file; raises UserError, naming file and line."""
+    return from_prototype(Path(path).read_text(encoding="utf-8"), str(path), rng)
+
+
+def read_splice(path: str | os.PathLike[str]) -> list[int]:
+    """The frame offsets of a prototype that has a <Splice> alone; raises UserError for another one."""
+    nnet = read_prototype(path, np.random.default_rng(0))
+    if [c.marker for c in nnet.components] != ["Splice"]:
+        raise UserError(f"{path} is {' '.join(f'<{c.marker}>' for c in nnet.components)}; expected a <Splice> alone, behind which the "
+                        "features are normalised.")
+    offsets: list[int] = nnet.components[0].arrays["frame_offsets"].tolist()
+    return offsets
 
 
 def _component(words: list[str], rng: np.random.Generator) -> Nnet1Component:

@@ -20,7 +20,7 @@ EOF
 
 [ -f path.sh ] && . ./path.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../../utils/shared/nnet_job.sh"
-parse_job "$@"
+parse_job pretrain_dbn 2 "$@"
 log=$exp/log/pretrain_dbn.log
 retry "$retries" "$cmd" "$log" pykaldist pretrain-dbn "${options[@]}" "$store" "$exp" || exit $?
 say_result "$log" "stack of RBMs in $exp/dbn.pt"

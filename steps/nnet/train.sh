@@ -27,6 +27,6 @@ EOF
 
 [ -f path.sh ] && . ./path.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../../utils/shared/nnet_job.sh"
-parse_job "$@"
+parse_job train 6 "$@"
 retry "$retries" "$cmd" "$exp/log/train.log" pykaldist train "${options[@]}" "$store" "$exp" || exit $?
 say_result "$exp/log/train.log" "network in $exp/final.pt"

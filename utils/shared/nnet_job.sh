@@ -1,6 +1,7 @@
 # Sourced by the stages that train, whose command goes on where it was when it is run again. Usage:
 #   job_usage <lines>    # the end of their usage, what all of them take; <lines>: what the script takes more of the kind
-#   parse_job "$@"       # options of the command into $options, but for --cmd and --retries; the arguments into $store and $exp
+#   parse_job <form> <n> "$@"   # options of the command into $options, but for --cmd and --retries; the arguments into $store and $exp.
+#                               # <n> arguments that name no store are Kaldi's form of the script: the store is packed then (kaldi-form)
 #   retry <retries> <cmd> <log> <command> [<argument> ...] || exit $?
 #   say_result <log> <what>   # the last epoch as the log has it, without its seconds, and what was made; or that it was there already
 # <cmd> runs the command with its output in <log>, as utils/run.pl, queue.pl and slurm.pl do. Where the command died of what another try may mend,
@@ -27,7 +28,8 @@ EOF
 }
 
 parse_job() {
-  local f name=${0##*/}
+  local f name=${0##*/} form=$1 number=$2
+  shift 2
   cmd=run.pl retries=2 options=()
   while [[ ${1:-} == --* ]]; do
     case $1 in
@@ -40,14 +42,27 @@ parse_job() {
     case $1 in --cmd) cmd=$2 ;; --retries) retries=$2 ;; *) options+=("$1" "$2") ;; esac
     shift 2
   done
-  [ $# = 2 ] || { usage >&2; exit 1; }
+  if [ $# != 2 ] && [ $# != "$number" ]; then usage >&2; exit 1; fi
   . own_runner.sh
   . say_what.sh
   . guard.sh
-  store=$1 exp=$2
+  exp=${!#}
+  if [ $# = "$number" ] && { [ $# != 2 ] || { [ -f "$1/feats.scp" ] && [ ! -f "$1/train/manifest.json" ]; }; }; then
+    pack_kaldi_form "$form" "$@"
+    return
+  fi
+  store=$1
   for f in "$store/train/manifest.json" "$store/dev/manifest.json"; do
     [ -f "$f" ] || { echo "$name: ERROR: no file $f; run steps/nnet/pack.sh first." >&2; exit 1; }
   done
+}
+
+pack_kaldi_form() {
+  local log=$exp/log/pack.log
+  store=$exp/store
+  $cmd "$log" pykaldist kaldi-form "$1" "${options[@]}" "${@:2}" || exit $?
+  sed -n "s/^NOTE: /$name: NOTE: /p; s|^$store.*|$name: &|p" "$log"
+  mapfile -t options < "$exp/options"
 }
 
 retry() {
