@@ -109,7 +109,7 @@ def test_replacements_in_a_cluster_file_are_for_elastic_jobs(small, tmp_path, ca
     assert "replaces workers, which only a job with --elastic true can take in" in capsys.readouterr().err
 
 
-# Processes that are killed.
+# Processes that are killed. (In CI, `parallel/engines/test_elastic_processes.py` has some that are threads.)
 
 ELASTIC = ["--elastic", "true", "--average-period", "5", "--lr-scale", "none"]
 
@@ -130,7 +130,8 @@ def test_a_killed_process_is_done_without(store, tmp_path):
     assert f"2 go on, and share what was left: {lost['minibatches']} minibatches, {lost['frames']} frames" in out
 
 
-@pytest.mark.parametrize("by", ["supervisor", pytest.param("hand", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("by", ["supervisor", "hand"])
 def test_a_killed_process_is_replaced(store, tmp_path, by):
     """By one that its supervisor starts, or the user. The other process goes on alone, and is stopped until that one has come."""
     rates = ["--schedule", "fixed", "--learn-rates", ",".join(["0.001"] * 25)]
