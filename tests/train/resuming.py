@@ -113,7 +113,7 @@ def attempt(case: Case, folder: Path, stores: Path, ready: Callable[[], None] = 
     if main([*train, str(exps[0])]):
         return "the whole run failed"
     save, sync, count, stops = Checkpoints.save, os.fsync, 0, 0
-    moments = [1, *random.Random(case.name).sample(range(2, 9), 2)]
+    moments = [1, *random.Random(case.name).sample(range(2, 9), 1 if case.fabric in REAL else 2)]
 
     def save_and_stop(self, *state):
         nonlocal count

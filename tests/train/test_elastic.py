@@ -6,12 +6,14 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 import torch
-from jobs import EPOCHS, HERE, PATIENCE_S, Run, complaints
+from jobs import EPOCHS, HERE, OPTIONS, PATIENCE_S, Run, complaints, environment
 
 from pykaldist.cli import main
 from pykaldist.io import container
@@ -107,7 +109,7 @@ def test_replacements_in_a_cluster_file_are_for_elastic_jobs(small, tmp_path, ca
     assert "replaces workers, which only a job with --elastic true can take in" in capsys.readouterr().err
 
 
-# Processes that are killed.
+# Processes that are killed. (In CI, `parallel/engines/test_elastic_processes.py` has some that are threads.)
 
 ELASTIC = ["--elastic", "true", "--average-period", "5", "--lr-scale", "none"]
 
@@ -128,19 +130,25 @@ def test_a_killed_process_is_done_without(store, tmp_path):
     assert f"2 go on, and share what was left: {lost['minibatches']} minibatches, {lost['frames']} frames" in out
 
 
-def test_a_killed_process_is_replaced(store, tmp_path):
-    """By one that its supervisor starts. The other one goes on alone, and is stopped until that has come, however long it takes."""
+@pytest.mark.slow
+@pytest.mark.parametrize("by", ["supervisor", "hand"])
+def test_a_killed_process_is_replaced(store, tmp_path, by):
+    """By one that its supervisor starts, or the user. The other process goes on alone, and is stopped until that one has come."""
     rates = ["--schedule", "fixed", "--learn-rates", ",".join(["0.001"] * 25)]
-    run = Run(store, tmp_path / "exp", *rates, job=["--ngpu", "2", "--nproc", "2", "--strategy", "bmuf", *ELASTIC])
+    job = ["--ngpu", "2", "--nproc", "2", "--strategy", "bmuf", *ELASTIC, "--replacements", str(int(by == "supervisor"))]
+    run = Run(store, tmp_path / "exp", *rates, job=job)
     pids = run.wait_for(2)
     os.kill(pids[1], signal.SIGKILL)
     deadline = time.monotonic() + PATIENCE_S
     while not any("dead" in line and "lost" not in line for line in history(tmp_path / "exp")) and time.monotonic() < deadline:
         time.sleep(0.01)
     os.kill(pids[0], signal.SIGSTOP)
+    words = [sys.executable, "-m", "pykaldist", "train", *OPTIONS, *job, *rates, str(store), str(tmp_path / "exp")]
+    own = subprocess.Popen(words, env=environment(PYKALDIST_REPLACES="1")) if by == "hand" else None
     while not (tmp_path / "exp" / FOLDER / f"{WAITS}1").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     os.kill(pids[0], signal.SIGCONT)
+    assert own is None or own.wait(PATIENCE_S) == 0
     status, out, err = run.end()
     assert (status, complaints(err)) == (0, []), err
     lines = history(tmp_path / "exp")

@@ -88,7 +88,7 @@ def over_processes(cases, folder: Path, stores: Path) -> dict[str, str]:
         commands = [([sys.executable, *words], environment(**meeting, RANK=str(rank), LOCAL_RANK=str(rank))) for rank in range(2)]
     running = [subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for words, env in commands]
     try:
-        said = [process.communicate(timeout=1800)[0] for process in running]
+        said = [process.communicate(timeout=3600)[0] for process in running]
     finally:
         for process in running:
             process.kill()

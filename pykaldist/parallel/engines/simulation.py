@@ -431,7 +431,8 @@ class Simulation(SimulatedChanges):
         self.living.remove(rank)
         self._going.discard(rank)
         self._work[rank].close()
-        self._parked.pop(rank, None)
+        if isinstance(parked := self._parked.pop(rank, None), Begin):
+            parked.exchange.close()
         self._resting.pop(rank, None)
         if self.elastic:
             self._remove_lost(time, rank)

@@ -102,7 +102,6 @@ def test_with_deaths_it_is_what_a_slow_loop_makes(make_workers, name, momentum, 
     job = Job(make_workers, name, failures=failures, joins=joins)
     expected, trained = slow_averaging(make_workers, 3, 3, deaths, joining, momentum)
     assert torch.equal(job.run(), expected)
-    assert torch.equal(Job(make_workers, name, failures=failures, joins=joins).run(), expected)
     minibatches = sum(worker.sampler.minibatches for worker in job.workers)
     assert len(set(trained)) == len(trained) == 2 * minibatches
     assert [one["worker"] for one in job.notes[0]["lost"]] == [rank for rank, _ in failures]
@@ -111,7 +110,8 @@ def test_with_deaths_it_is_what_a_slow_loop_makes(make_workers, name, momentum, 
     assert job.notes[1].get("dead", []) == sorted({rank for rank, _ in failures} - {rank for rank, _ in joins})
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in ("ma, overlap", "bmuf", "diloco") else pytest.mark.slow)
+                                  for name in STRATEGIES])
 def test_a_state_at_any_checkpoint_goes_on_to_the_same_bits(make_workers, name):
     """Deaths, one of them in the last exchange of an epoch, and a replacement; block momentum and exchanges under way included."""
     script = {"failures": [(2, 3.5), (1, 13.2)], "joins": [(2, 6.0)]}
