@@ -116,7 +116,8 @@ def compile_graph(tree: str, model: str, lexicon: str, grammar: str, graph: str,
 def gmm_latgen_faster(model: str, graph: str, feats: str, lattices: str, words: str = "", alignments: str = "", *,
                       acoustic_scale: float = 0.1, allow_partial: bool = False, beam: float = 16.0, lattice_beam: float = 10.0,
                       max_active: int = NO_LIMIT, min_active: int = 200, prune_interval: int = 25, beam_delta: float = 0.5,
-                      determinize_lattice: bool = True, word_symbol_table: str = "") -> int:
+                      determinize_lattice: bool = True, max_mem: int = 0, minimize: bool = False, phone_determinize: bool = True,
+                      word_determinize: bool = True, word_symbol_table: str = "") -> int:
     """Decode features with a GMM system, to lattices.
 
     Usage: gmm-latgen-faster [options] <model> <graph> <feats-rspecifier> <lattice-wspecifier> [<words-wspecifier> [<alignments>]]
@@ -132,6 +133,10 @@ def gmm_latgen_faster(model: str, graph: str, feats: str, lattices: str, words: 
       --prune-interval: frames between prunings (default: 25)
       --beam-delta: added to the beam where --max-active rules (default: 0.5)
       --determinize-lattice: write lattices determinised on words, else of states (default: true)
+      --max-mem: has no effect
+      --minimize: has no effect
+      --phone-determinize: has no effect
+      --word-determinize: has no effect
       --word-symbol-table: words.txt, for the log
     """
     options = DecoderOptions(beam, lattice_beam, max_active, min_active, acoustic_scale, prune_interval, determinize_lattice, beam_delta)
@@ -142,7 +147,8 @@ def gmm_latgen_faster(model: str, graph: str, feats: str, lattices: str, words: 
 def latgen_faster_mapped(model: str, graph: str, loglikes: str, lattices: str, words: str = "", alignments: str = "", *,
                          acoustic_scale: float = 0.1, allow_partial: bool = False, beam: float = 16.0, lattice_beam: float = 10.0,
                          max_active: int = NO_LIMIT, min_active: int = 200, prune_interval: int = 25, beam_delta: float = 0.5,
-                         determinize_lattice: bool = True, word_symbol_table: str = "") -> int:
+                         determinize_lattice: bool = True, max_mem: int = 0, minimize: bool = False, phone_determinize: bool = True,
+                         word_determinize: bool = True, word_symbol_table: str = "") -> int:
     """Decode log-likelihoods of pdfs, such as a network's, to lattices.
 
     Usage: latgen-faster-mapped [options] <model> <graph> <loglikes-rspecifier> <lattice-wspecifier> [<words-wspecifier> [<alignments>]]
@@ -158,6 +164,10 @@ def latgen_faster_mapped(model: str, graph: str, loglikes: str, lattices: str, w
       --prune-interval: frames between prunings (default: 25)
       --beam-delta: added to the beam where --max-active rules (default: 0.5)
       --determinize-lattice: write lattices determinised on words, else of states (default: true)
+      --max-mem: has no effect
+      --minimize: has no effect
+      --phone-determinize: has no effect
+      --word-determinize: has no effect
       --word-symbol-table: words.txt, for the log
     """
     options = DecoderOptions(beam, lattice_beam, max_active, min_active, acoustic_scale, prune_interval, determinize_lattice, beam_delta)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import kaldifst
@@ -48,23 +49,34 @@ def arpa2fst(arpa: str, target: str = "", *, bos_symbol: str = "<s>", eos_symbol
       --ilabel-sort: sort arcs by input label (default: true)
       --max-arpa-warnings: so many warnings at most, 0 for none, -1 for all (default: 30)
     """
-    import kaldilm
-
     with open_rxfilename(arpa) as stream:
         text = stream.read()
     if b"\\data\\" not in text:
         raise UserError(f"{arpa} is no language model in ARPA's format: it has no \\data\\ section.")
-    with open(os.memfd_create("arpa"), "wb") as source, open(os.memfd_create("fst"), "rb") as made:
-        source.write(text)
-        source.flush()
-        try:
-            with _warnings_to_log():
-                kaldilm.arpa2fst(f"/proc/self/fd/{source.fileno()}", f"/proc/self/fd/{made.fileno()}", bos_symbol=bos_symbol,
-                                 eos_symbol=eos_symbol, disambig_symbol=disambig_symbol, read_symbol_table=read_symbol_table,
-                                 write_symbol_table=write_symbol_table, keep_symbols=True, ilabel_sort=ilabel_sort,
-                                 max_arpa_warnings=max_arpa_warnings)
-        except RuntimeError as error:
-            raise UserError(f"{arpa} cannot be made an FST: {str(error).splitlines()[0]}.") from error
+    table = b""
+    if read_symbol_table:
+        with open_rxfilename(read_symbol_table) as stream:
+            table = stream.read()
+        known = {line.split()[0] for line in table.splitlines() if line.strip()}
+        if disambig_symbol and disambig_symbol.encode() not in known:
+            raise UserError(f"{read_symbol_table} has no {disambig_symbol}; make the language directory with utils/prepare_lang.sh.")
+    with contextlib.ExitStack() as files:
+        source, words, made, said = (files.enter_context(open(os.memfd_create(name), "r+b")) for name in ("arpa", "words", "fst", "said"))
+        for memory, data in ((source, text), (words, table)):
+            memory.write(data)
+            memory.flush()
+        path = "/proc/self/fd/{}".format
+        status = _in_a_child(said.fileno(), lambda kaldilm: kaldilm.arpa2fst(
+            path(source.fileno()), path(made.fileno()), bos_symbol=bos_symbol, eos_symbol=eos_symbol, disambig_symbol=disambig_symbol,
+            read_symbol_table=path(words.fileno()) if read_symbol_table else "", write_symbol_table=write_symbol_table, keep_symbols=True,
+            ilabel_sort=ilabel_sort, max_arpa_warnings=max_arpa_warnings))
+        said.seek(0)
+        lines = [line for line in said.read().decode("utf-8", "replace").splitlines() if line.startswith(("[W]", "[E]", "[F]"))]
+        for line in lines[:-1] if status else lines:
+            print(line, file=sys.stderr)
+        if status:
+            reason = lines[-1][3:].strip().rstrip(".") if lines else "kaldilm, which reads it, ended without a word"
+            raise UserError(f"{arpa} cannot be made an FST: {reason}.")
         fst = parse_fst(made.read(), arpa)
     symbols = symbols_of(fst)[0]
     if disambig_symbol:
@@ -76,21 +88,28 @@ def arpa2fst(arpa: str, target: str = "", *, bos_symbol: str = "<s>", eos_symbol
     write_fst(fst, target)
 
 
-@contextmanager
-def _warnings_to_log() -> Iterator[None]:
-    """Keep what kaldilm writes from standard output, where an FST may go; of what it says, its warnings and errors come to the log."""
-    kept = os.dup(1), os.dup(2)
-    with open(os.memfd_create("said"), "r+b") as said:
-        os.dup2(said.fileno(), 1)
-        os.dup2(said.fileno(), 2)
-        try:
-            yield
-        finally:
-            for place, descriptor in enumerate(kept, 1):
-                os.dup2(descriptor, place)
-                os.close(descriptor)
-            said.seek(0)
-            os.write(2, b"".join(line for line in said if line.startswith((b"[W]", b"[E]", b"[F]"))))
+def _in_a_child(said: int, work: Callable[[Any], object]) -> int:
+    """Give kaldilm to `work` in a child process, since it ends the process at some errors; returns 0, or 1 where it did.
+
+    What it writes to standard output, where an FST may go, and to the log goes to the descriptor `said`.
+    """
+    import kaldilm
+
+    sys.stdout.flush()
+    sys.stderr.flush()
+    process = os.fork()
+    if process:
+        return int(os.waitpid(process, 0)[1] != 0)
+    status = 1
+    try:
+        os.dup2(said, 1)
+        os.dup2(said, 2)
+        work(kaldilm)
+        status = 0
+    except RuntimeError as error:
+        os.write(said, f"[E] {str(error).splitlines()[0]}\n".encode())
+    finally:
+        os._exit(status)
 
 
 def _without_redundant_states(fst: Any, backoff: int) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import numpy as np
 
@@ -29,16 +30,17 @@ def say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def _copy(source: str, target: str, what: str, write: Write[np.ndarray], binary: bool, scale: float = 1.0) -> int:
+def _copy(source: str, target: str, what: str, write: Write[np.ndarray], binary: bool,
+          change: Callable[[np.ndarray], np.ndarray] = lambda value: value) -> int:
     if is_table(source) != is_table(target):
         raise UserError(f"{source!r} and {target!r}: expected two tables (ark:, scp:) or two files.")
     if not is_table(source):
         with open_wxfilename(target) as stream:
-            write(stream, _scaled(read_object(source, read_value), scale), binary)
+            write(stream, change(read_object(source, read_value)), binary)
         return 0
     with TableWriter(target, write) as out:
         for key, value in read_table(source, read_value):
-            out.write(key, _scaled(value, scale))
+            out.write(key, change(value))
     say(f"{out.count} {what} copied")
     return 0 if out.count else 1
 
@@ -75,20 +77,33 @@ def copy_feats(feats: str, target: str, *, compress: bool = False, compression_m
     return 0 if out.count else 1
 
 
-def copy_matrix(source: str, target: str, *, binary: bool = True, scale: float = 1.0) -> int:
+def copy_matrix(source: str, target: str, *, binary: bool = True, scale: float = 1.0, apply_log: bool = False,
+                apply_exp: bool = False, apply_power: float = 1.0) -> int:
     """Copy matrices, from a table to a table or from a file to a file.
 
     Usage: copy-matrix [options] <rspecifier> <wspecifier> or copy-matrix [options] <file> <file>
     e.g.: copy-matrix --binary=false 1.mat -
 
     Options:
+      --apply-log: write logarithms (default: false)
+      --apply-exp: write exponentials (default: false)
+      --apply-power: write powers (default: 1)
       --binary: write a file in binary form; a table says so itself (default: true)
-      --scale: factor of all values (default: 1)
+      --scale: factor of all values, before the others (default: 1)
     """
-    return _copy(source, target, "matrices", write_value, binary, scale)
+    if apply_log + apply_exp + (apply_power != 1) > 1:
+        raise UserError("--apply-log, --apply-exp and --apply-power exclude each other; choose one.")
+
+    def changed(value: np.ndarray) -> np.ndarray:
+        value = _scaled(value, scale)
+        if apply_log and not (value > 0).all():
+            raise UserError(f"{source}: --apply-log of values that are not above 0.")
+        return np.log(value) if apply_log else np.exp(value) if apply_exp else value if apply_power == 1 else value**apply_power
+
+    return _copy(source, target, "matrices", write_value, binary, changed)
 
 
-def copy_vector(source: str, target: str, *, binary: bool = True, scale: float = 1.0) -> int:
+def copy_vector(source: str, target: str, *, binary: bool = True, scale: float = 1.0, change_dim: int = -1) -> int:
     """Copy vectors, from a table to a table or from a file to a file.
 
     Usage: copy-vector [options] <rspecifier> <wspecifier> or copy-vector [options] <file> <file>
@@ -96,9 +111,14 @@ def copy_vector(source: str, target: str, *, binary: bool = True, scale: float =
 
     Options:
       --binary: write a file in binary form; a table says so itself (default: true)
+      --change-dim: cut vectors to this length, or fill them with zeros (default: -1: as they are)
       --scale: factor of all values (default: 1)
     """
-    return _copy(source, target, "vectors", write_value, binary, scale)
+    def changed(value: np.ndarray) -> np.ndarray:
+        value = _scaled(value, scale).reshape(-1)  # `[ ]` is read as an empty matrix
+        return value if change_dim < 0 else np.pad(value[:change_dim], (0, max(change_dim - len(value), 0)))
+
+    return _copy(source, target, "vectors", write_value, binary, changed)
 
 
 def copy_int_vector(source: str, target: str, *, binary: bool = True) -> int:
@@ -248,7 +268,7 @@ def vector_scale(source: str, target: str, *, scale: float = 1.0, binary: bool =
       --binary: write a file in binary form (default: true)
       --scale: the number (default: 1)
     """
-    return _copy(source, target, "vectors", write_value, binary, scale)
+    return _copy(source, target, "vectors", write_value, binary, lambda value: _scaled(value, scale))
 
 
 def vector_sum(first: str, *others: str, binary: bool = True, average: bool = False) -> int:

@@ -4,35 +4,43 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import ContextDependency
-from pykaldist.io.kaldi import KaldiReader, KaldiWriter
+from pykaldist.io.tokens import TokenReader
 from pykaldist.io.xfilenames import open_rxfilename, open_wxfilename
 
 if TYPE_CHECKING:
     from pykaldist.hmm.gmm.gmm import AmDiagGmm
+    from pykaldist.hmm.tree.transition_model import TransitionModel
+    from pykaldist.io.kaldi import KaldiReader
 
 
 def kaldi_reader(rxfilename: str) -> KaldiReader:
     """Open what an rxfilename names as one of Kaldi's files."""
+    from pykaldist.io.kaldi import KaldiReader  # here and below not at the top: tree-info needs no numpy, and starts faster so
+
     with open_rxfilename(rxfilename) as stream:
         return KaldiReader(stream.read(), rxfilename)
 
 
 def read_transition_model(rxfilename: str) -> TransitionModel:
     """Read the transition model at the head of a model."""
+    from pykaldist.hmm.tree.transition_model import TransitionModel
+
     return TransitionModel.read(kaldi_reader(rxfilename))
 
 
 def read_model(rxfilename: str) -> tuple[TransitionModel, AmDiagGmm]:
     """Read a model's transition model and mixtures."""
-    from pykaldist.hmm.gmm.gmm import AmDiagGmm  # not above: the programs that need no mixtures start faster without them
+    from pykaldist.hmm.gmm.gmm import AmDiagGmm
+    from pykaldist.hmm.tree.transition_model import TransitionModel
 
     reader = kaldi_reader(rxfilename)
     return TransitionModel.read(reader), AmDiagGmm.read(reader)
 
 
 def _write(wxfilename: str, binary: bool, *parts: Any) -> None:
+    from pykaldist.io.kaldi import KaldiWriter
+
     with open_wxfilename(wxfilename) as stream:
         writer = KaldiWriter(stream, binary)
         for part in parts:
@@ -50,7 +58,8 @@ def tree_info(tree: str) -> None:
     Usage: tree-info <tree>
     e.g.: tree-info exp/tri1/tree
     """
-    context = ContextDependency.read(kaldi_reader(tree))
+    with open_rxfilename(tree) as stream:
+        context = ContextDependency.read(TokenReader(stream.read(), tree))
     print(f"num-pdfs {context.num_pdfs}\ncontext-width {context.width}\ncentral-position {context.central}")
 
 

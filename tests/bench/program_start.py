@@ -22,6 +22,7 @@ LINES = {  # a program of each kind; the first ones need no numpy, the last one 
     "fstarcsort": "fstarcsort a.fst b.fst",
     "fstisstochastic": "fstisstochastic a.fst",
     "arpa2fst": "arpa2fst lm c.fst",
+    "tree-info": "tree-info tree",
     "feat-to-dim": "feat-to-dim ark:f -",
     "copy-feats": "copy-feats ark:f ark:g",
     "hmm-info (a usage text)": "hmm-info --help",
@@ -40,7 +41,8 @@ def main() -> None:
     taken: dict[str, list[float]] = {what: [] for what in LINES}
     cpu: dict[str, list[float]] = {what: [] for what in LINES}
     with tempfile.TemporaryDirectory() as folder:
-        for name, text in {"a.txt": "0 1 1 2\n1\n", "lm": ARPA, "f": "u  [\n 1 2 ]\n", "lat": "u \n0 1 3 1,2,4_5\n1 0,0,\n\n",
+        for name, text in {"a.txt": "0 1 1 2\n1\n", "lm": ARPA, "tree": "ContextDependency 1 0 ToPdf CE 0 EndContextDependency ",
+                           "f": "u  [\n 1 2 ]\n", "lat": "u \n0 1 3 1,2,4_5\n1 0,0,\n\n",
                            "proto": "<Sigmoid> <InputDim> 2 <OutputDim> 2\n"}.items():
             (Path(folder) / name).write_text(text, encoding="utf-8")
         for line in ("fstcompile a.txt a.fst", "nnet-initialize proto n", *LINES.values()):  # once, unmeasured

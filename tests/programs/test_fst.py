@@ -136,7 +136,12 @@ def test_what_is_no_fst_is_a_sentence(shell, tmp_path: Path) -> None:  # type: i
     for line, said in (("fstarcsort G.txt out", "found an FST as text; compile it with fstcompile"),
                        ("fstprint < /dev/null", "found nothing"),
                        ("fstcompose G.txt nowhere", "found an FST as text"), ("fstprint nowhere", "nowhere does not exist"),
-                       ("arpa2fst G.txt out", "has no \\data\\ section"), ("fstaddselfloops 'echo 1|' 'echo|' G.fst", "expected as many"),
+                       ("arpa2fst G.txt out", "has no \\data\\ section"),
+                       ("arpa2fst --disambig-symbol=#1 --read-symbol-table=words.txt lm out", "words.txt has no #1"),
+                       ("arpa2fst --read-symbol-table=nowhere lm out", "nowhere does not exist"),
+                       ("sed 's/-0.8/x0.8/' lm | arpa2fst - out", "cannot be made an FST"),
+                       ("head -c 80 lm | arpa2fst - out", "cannot be made an FST"),
+                       ("fstaddselfloops 'echo 1|' 'echo|' G.fst", "expected as many"),
                        ("fstarcsort --sort_type=x G.txt", "expected ilabel or olabel")):
         (tmp_path / "G.txt").write_text("0 1 1 1\n1\n")
         assert said in shell(f"{line} 2>&1", 1)
@@ -163,3 +168,19 @@ def test_openfsts_own_programs_agree(shell, tmp_path: Path, seed: int) -> None: 
         text = words[0] in ("fstprint", "fstinfo")
         then = "" if text else f" | {own}/fstprint"
         assert shell(f"{program}{then}") == shell(f"{own}/{program}{then}"), program
+
+
+@pytest.mark.skipif("KALDI_EGS" not in os.environ, reason="KALDI_EGS does not name Kaldi's egs folder")
+def test_kaldis_own_yesno_makes_its_grammar(tmp_path: Path) -> None:
+    """Its local/prepare_lm.sh, unedited, with an empty path.sh in the place of one that looks for a Kaldi."""
+    recipe = tmp_path / "s5"
+    shutil.copytree(Path(os.environ["KALDI_EGS"]) / "yesno/s5", recipe, symlinks=True, ignore=shutil.ignore_patterns("steps", "utils"))
+    (recipe / "path.sh").write_text("")
+    (recipe / "utils").symlink_to(ROOT / "utils")
+    done = subprocess.run(["bash", "-c", f". {ROOT}/path.sh; local/prepare_dict.sh && "
+                           "utils/prepare_lang.sh --position-dependent-phones false "
+                           "data/local/dict '<SIL>' data/local/lang data/lang && local/prepare_lm.sh"], cwd=recipe, capture_output=True,
+                          text=True, check=False, env={"PYKALDIST_PYTHON": sys.executable, **os.environ})
+    assert done.returncode == 0 and "1.20397 1.20397\n" in done.stdout, done.stdout + done.stderr
+    assert "no such" not in done.stderr.lower() and "cycles" not in done.stdout
+    assert cost(recipe / "data/lang_test_tg/G.fst", 2, 3) == pytest.approx(3 * 2.302585, abs=1e-3)

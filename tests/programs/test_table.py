@@ -15,6 +15,7 @@ from pykaldist.programs.command import COMMON, Command
 from pykaldist.programs.table import FILES, PROGRAMS, load
 
 ROOT = Path(__file__).resolve().parents[2]
+TREE = "num-pdfs 5\ncontext-width 3\ncentral-position 1\n"
 BIN = ROOT / "src/bin"
 
 
@@ -90,7 +91,12 @@ class Block:
 sys.meta_path.insert(0, Block())
 assert start(["fstcompile", "t", "f"]) == start(["fstarcsort", "f", "g"]) == start(["fstprint", "g"]) == 0
 """
+    numpy = """
+sys.meta_path[0].find_spec = lambda name, path=None, target=None: 1 / (name != "numpy") and None
+assert start(["tree-info", "tree"]) == 0
+"""
+    (tmp_path / "tree").write_text("ContextDependency 3 1 ToPdf SE 0 [ 1 2 ]\n{ CE 0 CE 4 } EndContextDependency ")
     (tmp_path / "t").write_text("0 1 2 2\n0 1 1 1\n1 0.5\n")
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True,
-                          text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "0\t1\t1\t1\n0\t1\t2\t2\n1\t0.5\n"), done.stderr
+    done = subprocess.run([sys.executable, "-c", code + numpy], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+                          capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "0\t1\t1\t1\n0\t1\t2\t2\n1\t0.5\n" + TREE), done.stderr

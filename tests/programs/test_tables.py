@@ -15,7 +15,7 @@ from hypothesis.extra.numpy import arrays
 
 from pykaldist.cli import main
 from pykaldist.io.archive import read_value
-from pykaldist.io.table_streams import RandomAccess, TableWriter, read_table, write_value
+from pykaldist.io.table_streams import RandomAccess, TableWriter, read_object, read_table, write_value
 from pykaldist.io.tables import read_archive
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -125,6 +125,23 @@ def test_kaldis_numbers_down_a_pipe(golden: Path, tmp_path: Path) -> None:
     assert shell("feat-to-len scp:m.scp") == f"{sum(lengths.values())}\n"
     assert shell("head -1 m.scp | copy-feats scp:- ark,t:- | wc -l") == f"{next(iter(lengths.values())) + 1}\n"
     assert shell("set -o pipefail; copy-feats scp:m.scp ark,t:- | head -1 || true").endswith("  [\n")
+
+
+def test_copies_with_a_change(tmp_path: Path) -> None:
+    (tmp_path / "m").write_text(" [\n 1 2\n 3 4 ]\n")
+    (tmp_path / "v").write_text("a  [ 1 2 3 ]\nb  [ ]\n")
+    base = f"{tmp_path}/"
+    for options, expected in ((["--scale=2"], [[2, 4], [6, 8]]), (["--apply-log=true"], np.log([[1, 2], [3, 4]])),
+                              (["--apply-exp"], np.exp([[1, 2], [3, 4]])), (["--apply-power=2", "--scale=2"], [[4, 16], [36, 64]])):
+        assert main(["copy-matrix", *options, base + "m", base + "n"]) == 0
+        np.testing.assert_allclose(read_object(base + "n", read_value), expected, rtol=1e-6)
+    assert main(["copy-matrix", "--scale=-1", "--apply-log", base + "m", base + "x"]) == 1
+    for dim, expected in ((2, "a  [ 1 2 ]\nb  [ 0 0 ]\n"), (4, "a  [ 1 2 3 0 ]\nb  [ 0 0 0 0 ]\n")):
+        assert main(["copy-vector", f"--change-dim={dim}", f"ark:{base}v", f"ark,t:{base}w"]) == 0
+        assert (tmp_path / "w").read_text() == expected
+    assert main(["vector-scale", "--scale=0.5", f"ark:{base}v", f"ark,t:{base}w"]) == 0
+    assert (tmp_path / "w").read_text() == "a  [ 0.5 1 1.5 ]\nb  [ ]\n" and not (tmp_path / "x").exists()
+    assert main(["matrix-dim", base + "m"]) == 0
 
 
 def test_by_speaker(tmp_path: Path) -> None:
