@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pykaldist.errors import UserError
-from pykaldist.report.interfaces import Interface, Interfaces
+from pykaldist.report.interfaces import RUNNERS, Interface, Interfaces
 from pykaldist.report.shell_calls import Command, Word, commands, functions
 
 ACCEPTED, OPTION, ARGUMENTS, UNKNOWN, LATER = "accepted", "option", "arguments", "unknown", "later"
@@ -26,7 +26,6 @@ TOPICS = (
     ("sequence training", True, r"make_denlats|train_(mmi|mpe|smbr)|decode_fmmi|train_diag_ubm|discriminative|get_degs"),
     ("SGMMs", True, r"sgmm2?|steps/train_ubm\.sh"),
 )
-RUNNERS = ("run.pl", "queue.pl", "slurm.pl", "ssh.pl", "pbs.pl", "retry.pl")
 _SCRIPT = re.compile(r"^(?:.*/)?(?P<name>(?:steps|utils)/[^$*]+\.(?:sh|pl|py))$")
 _LOCAL = re.compile(r"^(?:\./)?(?P<name>(?:local|\.\./\.\.)/[^$*]+)$")
 _PROGRAM = re.compile(r"^(?:\$\{?KALDI_ROOT\}?/(?:src|tools)/\S*/)?"

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+RUNNERS = ("run.pl", "queue.pl", "slurm.pl", "ssh.pl", "pbs.pl", "retry.pl")
 LIST_OPTIONS = "PYKALDIST_LIST_OPTIONS"  # set, `--help` prints the names of a script's variables too: parse_options.sh
 _OPTION = re.compile(r"(?<![\w-])--?([a-zA-Z][\w-]*)")
 _FLAGS = re.compile(r"^ +(--[\w-]+(?:, --[\w-]+)*) +#", re.MULTILINE)  # options without a value
@@ -70,8 +71,8 @@ class Interfaces:
         return {path.name for path in (self.root / "utils").iterdir() if path.is_file()}
 
     def _find(self, path: Path) -> Interface:
-        if path.name == "parse_options.sh" or not os.access(path, os.X_OK):
-            return Interface(any_option=True)  # it is sourced
+        if path.name in RUNNERS or path.name == "parse_options.sh" or not os.access(path, os.X_OK):
+            return Interface(any_option=True)  # conf/queue.conf says which options a queue has; the others are sourced
         if path.name in self.tools:
             return self.tools[path.name]
         text = path.read_text(encoding="utf-8")

@@ -28,7 +28,7 @@ def disambiguation(pronunciations: Sequence[tuple[str, ...]], first: int = 1) ->
     pronunciation without phones stands nowhere else.
     """
     count: dict[tuple[str, ...], int] = {}
-    prefixes = set()
+    prefixes: set[tuple[str, ...]] = set()
     for phones in pronunciations:
         count[phones] = count.get(phones, 0) + 1
         prefixes.update(phones[:n] for n in range(len(phones)))

@@ -197,12 +197,12 @@ def convert_ctm_pl(options: dict[str, str], segments: str, reco2file: str, ctm: 
             if "skip-unknown" in options:
                 continue
             raise UserError(f"{where}: utterance {text(fields[0])} is not in {segments}.")
-        reco, begin, end = place[fields[0]]
+        reco, offset, last = place[fields[0]]
         if reco not in channel_of:
             raise UserError(f"{where}: recording {text(reco)} is not in {reco2file}.")
-        start, length = _seconds(fields[2], ctm, line_number) + begin, _seconds(fields[3], ctm, line_number)
-        if round(start, 2) + round(length, 2) > end + 0.01:
-            warn(f"WARNING: {where}: the word ends behind the segment's end, {end:g} s.")
+        start, length = _seconds(fields[2], ctm, line_number) + offset, _seconds(fields[3], ctm, line_number)
+        if round(start, 2) + round(length, 2) > last + 0.01:
+            warn(f"WARNING: {where}: the word ends behind the segment's end, {last:g} s.")
         found.append(b" ".join((*channel_of[reco], b"%.2f" % start, b"%.2f" % length, *fields[4:])) + b"\n")
     if not found:
         raise UserError(f"{shown(ctm)} has no word of an utterance of {segments}.")
@@ -229,10 +229,10 @@ def extend_segment_times_py(options: dict[str, str]) -> Output:
     utts: list[tuple[bytes, bytes]] = []
     times: list[list[float]] = []
     of_recording: dict[bytes, list[int]] = {}
-    for (utt, recording, begin, stop), _, line in rows_of("-", 4, 4, "utterance recording begin end"):
+    for (utt, recording, begun, ended), _, line in rows_of("-", 4, 4, "utterance recording begin end"):
         of_recording.setdefault(recording, []).append(len(utts))
         utts.append((utt, recording))
-        times.append([_seconds(begin, "-", line), _seconds(stop, "-", line)])
+        times.append([_seconds(begun, "-", line), _seconds(ended, "-", line)])
     for rows in of_recording.values():
         rows.sort(key=lambda row: sum(times[row]))
         limit = max(times[row][1] for row in rows) + last
@@ -242,4 +242,5 @@ def extend_segment_times_py(options: dict[str, str]) -> Output:
             before, after = rows[i - 1], rows[i]
             if fix == "true" and times[before][1] > times[after][0]:
                 times[before][1] = times[after][0] = (times[before][1] + times[after][0]) / 2
-    return (b"%s %s %.2f %.2f\n" % (*row, *span) for row, span in zip(utts, times, strict=True))
+    return (b"%s %s %.2f %.2f\n" % (utt, recording, first, stop)
+            for (utt, recording), (first, stop) in zip(utts, times, strict=True))
