@@ -8,11 +8,16 @@ max_active=7000
 min_active=200
 acwt=0.083333
 model=
+srcdir=
+nnet=
+feature_transform=
+class_frame_counts=
 transform_dir=
 skip_scoring=false
 scoring_opts=
 device=auto
 forward_opts=
+stage=0
 
 usage() {
   cat <<EOF
@@ -28,10 +33,13 @@ Options:
   --max-active <n>             # most states active in a frame (default $max_active)
   --min-active <n>             # fewest (default $min_active)
   --acwt <scale>               # of the log-likelihoods while decoding (default $acwt)
-  --model <file>               # GMM to decode with, such as exp/tri3/final.alimdl
+  --model <file>               # GMM to decode with, such as exp/tri3/final.alimdl, or the transition model beside a network
+  --srcdir <dir>               # directory of the model, in place of the parent of <decode-dir>
+  --nnet <file>, --feature-transform <file>, --class-frame-counts <file>   # of a network, in place of the directory's own
   --transform-dir <dir>        # speakers' fMLLR transforms (trans.*) for a GMM's features
   --device <name>              # where a network computes: cpu, cuda, cuda:N or auto (default $device); jobs take GPUs in turn
   --forward-opts <options>     # how utterances go through a network: "--dtype bf16", "--dtype int8"; "--forward chunks", "--forward latency-controlled"
+  --stage <n>                  # above 0: the lattices are there, and scored again (default $stage)
   --skip-scoring true|false    # lattices only (default $skip_scoring)
   --scoring-opts <options>     # for local/score.sh
 EOF
@@ -46,11 +54,15 @@ graph=$1 data=$2 dir=$3
 for file in "$graph"/{HCLG.fst,words.txt} "$data/feats.scp"; do
   [ -f "$file" ] || { echo "decode.sh: ERROR: $file does not exist." >&2; exit 1; }
 done
-mkdir -p "$dir/log" && rm -f "$dir"/{lat.*.gz,wer_*,best_wer,dev_chosen_wer} || exit 1
-echo "$nj" > "$dir/num_jobs" || exit 1
-$cmd JOB=1:"$nj" "$dir/log/decode.JOB.log" pykaldist decode --job JOB --nj "$nj" --beam "$beam" --lattice-beam "$lattice_beam" \
-  --max-active "$max_active" --min-active "$min_active" --acwt "$acwt" ${model:+--model "$model"} \
-  ${transform_dir:+--transform-dir "$transform_dir"} --device "$device" $forward_opts "$graph" "$data" "$dir" || exit 1
+if [ "$stage" -le 0 ]; then
+  mkdir -p "$dir/log" && rm -f "$dir"/{lat.*.gz,wer_*,best_wer,dev_chosen_wer} || exit 1
+  echo "$nj" > "$dir/num_jobs" || exit 1
+  $cmd JOB=1:"$nj" "$dir/log/decode.JOB.log" pykaldist decode --job JOB --nj "$nj" --beam "$beam" --lattice-beam "$lattice_beam" \
+    --max-active "$max_active" --min-active "$min_active" --acwt "$acwt" ${model:+--model "$model"} \
+    ${srcdir:+--srcdir "$srcdir"} ${nnet:+--nnet "$nnet"} ${feature_transform:+--feature-transform "$feature_transform"} \
+    ${class_frame_counts:+--class-frame-counts "$class_frame_counts"} \
+    ${transform_dir:+--transform-dir "$transform_dir"} --device "$device" $forward_opts "$graph" "$data" "$dir" || exit 1
+fi
 if [ "$skip_scoring" = false ] && [ -f "$data/text" ]; then
   score_decoded --cmd "$cmd" $scoring_opts "$data" "$graph" "$dir" || exit 1
 fi

@@ -181,8 +181,7 @@ def _pack(args: argparse.Namespace, pipeline: FeaturePipeline, parts: dict[str, 
             copy_file(args.ali / name, args.store / name)
     read = [path for rspecifier in (args.frame_weights, args.posteriors, args.target_feats) if rspecifier for path in _files(rspecifier)]
     for part in parts.values():
-        cmvn = part.data.cmvn.archives() if part.data.has("cmvn.scp") else []
-        read += provenance.of_archives([*part.data.feats.archives(), *cmvn])
+        read += [*part.data.feats.archives(), *(part.data.cmvn.archives() if part.data.has("cmvn.scp") else [])]
     alignments = [path for ali in {id(part.ali): part.ali for part in parts.values()}.values() if isinstance(ali, AlignmentDir)
                   for path in (*ali.archives, ali.path / "final.mdl")]
     provenance.record(args.store, "steps/nnet/pack.sh", [*provenance.of_archives(read), *alignments],

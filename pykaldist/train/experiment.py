@@ -340,7 +340,9 @@ class Experiment:
         c, o, d, n = self.choices, self.options, self.nnet, self.host.size
         worker = trainer.workers[0]
         model = worker.learner.model
-        start = f"DBN {o.dbn}" if self.start.dbn else f"network {o.nnet_init}" if o.nnet_init else f"{o.init}, {differing(c.init)}"
+        dbn = self.start.dbn
+        start = f"network {o.nnet_init}" if o.nnet_init else f"{o.init}, {differing(c.init)}"
+        start = f"DBN {o.dbn}, layers {len(dbn.layers)}" if dbn else start
         layerwise = f"; layer-wise pretraining, {o.layerwise_epochs} epochs a layer" * bool(o.layerwise_epochs)
         serial = f"; {c.job.serial_warmup:g} epochs by one worker" * bool(c.job.serial_warmup)
         weighted = ", frames weighted" * (self.train.weights is not None)
