@@ -8,6 +8,8 @@ max_active=7000
 min_active=200
 acwt=0.083333
 model=
+iter=
+num_threads=1
 srcdir=
 nnet=
 feature_transform=
@@ -34,6 +36,8 @@ Options:
   --min-active <n>             # fewest (default $min_active)
   --acwt <scale>               # of the log-likelihoods while decoding (default $acwt)
   --model <file>               # GMM to decode with, such as exp/tri3/final.alimdl, or the transition model beside a network
+  --iter <iteration>           # or: <iteration>.mdl of the model's directory, in place of final.mdl
+  --num-threads <n>            # taken, as Kaldi's scripts do; here a job decodes by one thread: give more jobs
   --srcdir <dir>               # directory of the model, in place of the parent of <decode-dir>
   --nnet <file>, --feature-transform <file>, --class-frame-counts <file>   # of a network, in place of the directory's own
   --transform-dir <dir>        # speakers' fMLLR transforms (trans.*) for a GMM's features
@@ -50,6 +54,8 @@ EOF
 if [ $# != 3 ]; then usage >&2; exit 1; fi
 graph=$1 data=$2 dir=$3
 . score_decoded.sh
+[ -z "$iter" ] || [ -n "$model" ] || model=${srcdir:-$(dirname "$dir")}/$iter.mdl
+[ -z "$model" ] || [ -f "$model" ] || { echo "decode.sh: ERROR: $model does not exist." >&2; exit 1; }
 
 for file in "$graph"/{HCLG.fst,words.txt} "$data/feats.scp"; do
   [ -f "$file" ] || { echo "decode.sh: ERROR: $file does not exist." >&2; exit 1; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Decodes a data directory with a speaker-adapted GMM system, and scores the lattices.
 nj=4 cmd=run.pl stage=0 first_beam=10.0 first_max_active=2000 beam=13.0 lattice_beam=6.0 max_active=7000 min_active=200 acwt=0.083333
-alignment_model="" adapt_model="" final_model="" silence_weight=0.01 fmllr_update_type=full si_dir="" skip_scoring=false scoring_opts=""
+alignment_model="" adapt_model="" final_model="" silence_weight=0.01 fmllr_update_type=full si_dir="" num_threads=1 skip_scoring=false scoring_opts=""
 
 usage() {
   cat <<EOF
@@ -26,6 +26,7 @@ Options:
   --final-model <file>         # which rescores, with the same tree (final.mdl)
   --silence-weight <w>         # weight of silence in estimating transforms (default $silence_weight)
   --fmllr-update-type full|diag|offset|none   # what transforms may be (default $fmllr_update_type)
+  --num-threads <n>            # taken, as Kaldi's scripts do; here a job decodes by one thread: give more jobs
   --skip-scoring true|false    # lattices only (default $skip_scoring)
   --scoring-opts <options>     # for local/score.sh
   --si-dir <dir>               # lattices without adaptation that are there already, of as many jobs

@@ -26,7 +26,7 @@ def test_a_data_directory_is_decoded_and_scored(recipe: Path) -> None:
     decode_dir = recipe / "exp/mono/decode"
     decode_dir.mkdir(parents=True)
     (decode_dir / "lat.9.gz").write_text("left over from an earlier run with more jobs")
-    result = run(recipe, "steps/decode.sh", "--nj", "2", "--beam", "11", "exp/mono/graph", "data/test", "exp/mono/decode")
+    result = run(recipe, "steps/decode.sh", "--nj", "2", "--beam", "11", "--iter", "final", "--num-threads", "4", "exp/mono/graph", "data/test", "exp/mono/decode")
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[-1] == "decode.sh: lattices of 6 utterances in exp/mono/decode"
     lattices = [utt for job in (1, 2) for utt, _ in read_lattices(decode_dir / f"lat.{job}.gz")]
@@ -60,6 +60,7 @@ def test_every_script_explains_itself(recipe: Path, script: str) -> None:
 def test_what_is_missing_is_named_by_the_scripts(recipe: Path) -> None:
     for command, missing in ((["utils/mkgraph.sh", "nolang", "exp/mono", "g"], "nolang/L_disambig.fst"),
                              (["steps/decode.sh", "nograph", "data/test", "exp/mono/d"], "nograph/HCLG.fst"),
+                             (["steps/decode.sh", "--iter", "4", "exp/mono/graph", "data/test", "exp/mono/d"], "exp/mono/4.mdl"),
                              (["steps/score_kaldi.sh", "data/test", "exp/mono/graph", "exp/mono/none"], "exp/mono/none/lat.1.gz"),
                              (["utils/format_lm.sh", "nolang", "lm", "lexicon", "out"], "nolang/L_disambig.fst")):
         result = run(recipe, *command)
