@@ -19,8 +19,9 @@ FILES = {
     "models": "am-info copy-transition-model copy-tree gmm-copy gmm-info hmm-info tree-info",
     "alignments": "ali-to-pdf ali-to-phones ali-to-post analyze-counts copy-post paste-post show-alignments",
     "decoding": "compile-graph gmm-decode-faster gmm-decode-simple gmm-latgen-faster latgen-faster-mapped",
-    "lattices": "lattice-1best lattice-add-penalty lattice-align-words lattice-best-path lattice-combine lattice-copy lattice-equivalent "
-                "lattice-mbr-decode lattice-prune lattice-scale lattice-to-ctm-conf lattice-to-nbest nbest-to-ctm",
+    "lattices": "lattice-1best lattice-add-penalty lattice-best-path lattice-combine lattice-copy lattice-equivalent lattice-prune "
+                "lattice-scale lattice-to-nbest",
+    "word_lattices": "lattice-align-words lattice-mbr-decode lattice-to-ctm-conf nbest-to-ctm",
     "nnet1": "cmvn-to-nnet nnet-concat nnet-copy nnet-info nnet-initialize transf-to-nnet",
     "nnet_forward": "nnet-forward",
     "openfst": "fstarcsort fstcompile fstcompose fstconnect fstdeterminize fstinfo fstinvert fstminimize fstprint fstproject "
