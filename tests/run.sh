@@ -9,5 +9,11 @@ case "${1:-}" in
   --all) shift; select=() ;;
   *) select=(-m "not slow") ;;
 esac
-"${PYKALDIST_PYTHON:-python}" -m pytest "${select[@]}" "$@" || exit
+# A whole run uses the cores, four at most, where pytest-xdist is there; a file's tests stay in one process. `-n 0` makes it one process.
+spread=()
+if "${PYKALDIST_PYTHON:-python}" -c 'import xdist' 2>/dev/null; then
+  spread=(-n "$(n=$(nproc); echo $((n < 4 ? n : 4)))" --dist loadfile)
+fi
+for argument in "$@"; do [ ! -e "${argument%%::*}" ] || spread=(); done
+"${PYKALDIST_PYTHON:-python}" -m pytest "${select[@]}" "${spread[@]}" "$@" || exit
 "${PYKALDIST_PYTHON:-python}" -m ruff check --quiet . || { echo "run.sh: ERROR: the tests pass, but ruff finds fault with the style." >&2; exit 1; }

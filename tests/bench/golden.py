@@ -1,6 +1,6 @@
 """Held-out frame accuracy and WER of ways to train, on Kaldi's own AN4 fMLLR features, alignments and graph; several seeds, one core a run.
 
-    python tests/bench/golden.py --shared ../shared --out DIR [--runs rbm_ngsgd_exponential,...] [--seeds 0,1,2] [--jobs 2]
+    python tests/bench/golden.py --shared ../shared --out DIR [--runs rbm_ngsgd_exponential,...] [--seeds 0,1,2] [--dtype bf16] [--jobs 2]
 
 DIR gets the frame store, a DBN for each seed and a folder for each run; what is there is not made again, so the command can be stopped and
 run again. `--list true` prints what every run is made of. Kaldi's nnet1, RBM pretrained, reached 66.8 % and 6.08 % WER on the same.
@@ -87,15 +87,20 @@ def outcome(exp: Path) -> tuple[float, float]:
     return 100 * accuracy, float(match[1])
 
 
-def train(an4: Path, out: Path, name: str, seed: int) -> tuple[float, float]:
+def folder(out: Path, name: str, dtype: str, seed: int) -> Path:
+    """Of a run, or of a DBN."""
+    return out / ".".join([name, *([] if dtype == "float32" else [dtype]), str(seed)])
+
+
+def train(an4: Path, out: Path, name: str, dtype: str, seed: int) -> tuple[float, float]:
     """Train, decode and score, as far as it has not been done."""
-    exp, dbn = out / f"{name}.{seed}", out / f"dbn.{seed}"
+    exp, dbn = folder(out, name, dtype, seed), folder(out, "dbn", dtype, seed)
     if not (exp / "decode" / "best_wer").exists():
         seeds = ["--seed", str(seed), "--randomizer-seed", str(seed)]
         given = RUNS[name].split()
         options = [part for option in given for part in (["--dbn", str(dbn)] if option == "--dbn" else [option])]
-        run(["train", "--device", "cpu", "--num-threads", "1", "--fabric", "virtual", *SHAPE, *seeds, *options, str(out / "store"),
-             str(exp)], exp / "log" / "train.log")
+        run(["train", "--device", "cpu", "--num-threads", "1", "--fabric", "virtual", "--dtype", dtype, *SHAPE, *seeds, *options,
+             str(out / "store"), str(exp)], exp / "log" / "train.log")
         run(["nnet-forward", "--no-softmax=true", "--class-frame-counts", str(exp / "ali_train_pdf.counts"), str(exp / "final.pt"),
              str(an4 / "fmllr" / "test.ark"), str(exp / "loglikes.ark")], exp / "log" / "forward.log")
         decode = exp / "decode"
@@ -118,6 +123,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder for everything that is made")
     parser.add_argument("--runs", default=",".join(RUNS), help="which (default: all)")
     parser.add_argument("--seeds", default="0,1,2", help="of weights and frames (default: 0,1,2)")
+    parser.add_argument("--dtype", default="float32", choices=("float32", "bf16"), help="of training and of RBMs (default: float32)")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time (default: 1)")
     parser.add_argument("--list", type=boolean, default=False, help="true: print what the runs are made of, and end")
     args = parser.parse_args()
@@ -133,11 +139,11 @@ def main() -> None:
     if not (out / "store" / "dev" / "manifest.json").exists():
         make_store(an4, out / "store")
     with ThreadPoolExecutor(args.jobs) as pool:
-        dbns = [["pretrain-dbn", "--device", "cpu", "--num-threads", "1", *SHAPE, "--seed", str(seed), "--randomizer-seed", str(seed),
-                 str(out / "store"), str(out / f"dbn.{seed}")] for seed in seeds]
+        dbns = [["pretrain-dbn", "--device", "cpu", "--num-threads", "1", "--dtype", args.dtype, *SHAPE, "--seed", str(seed),
+                 "--randomizer-seed", str(seed), str(out / "store"), str(folder(out, "dbn", args.dtype, seed))] for seed in seeds]
         if any("--dbn" in RUNS[name] for name in args.runs.split(",")):
             list(pool.map(lambda command: run(command, out / "log" / f"{Path(command[-1]).name}.log"), dbns))
-        results = {(name, seed): pool.submit(train, an4, out, name, seed) for name in args.runs.split(",") for seed in seeds}
+        results = {(name, seed): pool.submit(train, an4, out, name, args.dtype, seed) for name in args.runs.split(",") for seed in seeds}
         print("| run | held-out frame accuracy, % | WER, % |\n| --- | --- | --- |")
         for name in args.runs.split(","):
             accuracies, rates_of_errors = zip(*(results[name, seed].result() for seed in seeds), strict=True)

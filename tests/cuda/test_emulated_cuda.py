@@ -182,6 +182,17 @@ def test_what_is_copied_to_the_device_stays_until_it_is_there(emulated):
         x.sum().item()
 
 
+def test_a_copy_arrives_beside_one_that_went_wrong(emulated):
+    """Another thread of the host may have waited for the first copy, while this one is told of the second."""
+    x, wrong, right = torch.ones(2, device="cuda"), torch.ones(2).pin_memory(), torch.zeros(2).pin_memory()
+    wrong.to("cuda", non_blocking=True)
+    right.copy_(x, non_blocking=True)
+    wrong.fill_(2)
+    with pytest.raises(RuntimeError, match="written to while it was copied"):
+        torch.cuda.synchronize()
+    assert right.tolist() == [1, 1]
+
+
 def test_streams_are_ordered_by_events_alone(emulated):
     x, side = torch.zeros(4, device="cuda"), torch.cuda.Stream()
     x.add_(1)

@@ -86,8 +86,14 @@ class Streams:
         learn(self.host, known)
         over = [copy for copy in self.copies if self.host.get(copy.stream, 0) >= copy.time]
         self.copies = [copy for copy in self.copies if self.host.get(copy.stream, 0) < copy.time]
-        for copy in over:
-            copy.arrive()
+        wrong: list[RuntimeError] = []
+        for copy in over:  # all of them: another thread of the host may be about to read what one brings
+            try:
+                copy.arrive()
+            except RuntimeError as error:
+                wrong.append(error)
+        if wrong:
+            raise wrong[0]
 
     def everything(self) -> Known:
         """What is over when the device has nothing left to do."""
