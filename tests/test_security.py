@@ -24,11 +24,13 @@ WITH = {"torch.load": ("weights_only", True), "numpy.load": ("allow_pickle", Fal
 
 ALLOWED = {
     ("cli/__init__.py", "import_module"): "a verb's module, by its file in pykaldist/cli",
+    ("cli/check_recipe.py", "import_module"): "a verb's module, by its file in pykaldist/cli",
     ("deterministic.py", "os.execv"): "the same command once more, in another environment",
     ("io/audio.py", "subprocess.run"): "pipes of a wav.scp, in a data directory that the user names",
     ("io/container.py", "import pickle"): "the name of an error",
     ("io/xfilenames.py", "os.posix_spawn"): "pipes in the arguments of a program, whose command line is the user's own",
     ("programs/table.py", "import_module"): "a program's module, by the table beside it",
+    ("io/text_tools/run.py", "__import__"): "a tool's module, by the table of tools",
     ("io/corpora/debian.py", "subprocess.run"): "apt-get, with words of our own",
     ("io/corpora/fetch.py", "subprocess.Popen"): "git, with an address and a commit of our own",
     ("jobs/cluster.py", "os.system"): "qdel or scancel, with a number",
@@ -47,6 +49,7 @@ ALLOWED = {
     ("parallel/launch/supervisor.py", "CDLL"): "the C library",
     ("parallel/launch/supervisor.py", "subprocess.Popen"): "the command that mpiexec or srun has been given for a process",
     ("parallel/strategies/base/registry.py", "import_module"): "a strategy's module, by its file",
+    ("report/interfaces.py", "subprocess.run"): "a script of steps or utils here, for its usage text; never a recipe's",
     ("scheduling.py", "CDLL"): "the C library",
     ("score/score_dir.py", "subprocess.run"): "the filters of a recipe, which the user has started",
     ("setup_venv.py", "subprocess.Popen"): "pip or uv, to make .venv",

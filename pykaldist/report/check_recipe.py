@@ -132,7 +132,7 @@ def _look_at(command: Command, file: str, own: set[str], interfaces: Interfaces,
     script = _SCRIPT.match(f"utils/{name}" if bare else name)
     if script and not local:
         result.calls.append(_judge(Call(file, command.line, script["name"], ACCEPTED), words, interfaces))
-    elif program := _PROGRAM.match(name):
+    elif not sourced and (program := _PROGRAM.match(name)):
         result.programs[program["name"]] += 1
         if shutil.which(program["name"]) is None and program["name"] not in interfaces.verbs:
             result.missing_programs.add(program["name"])

@@ -59,10 +59,11 @@ class Interfaces:
         self._known: dict[str, Interface | None] = {}
 
     def of(self, name: str) -> Interface | None:
-        """The interface of `steps/...` or `utils/...`; None where there is no such script."""
+        """The interface of `steps/...` or `utils/...`; None where there is no such script. A name that leads out of there is none."""
         if name not in self._known:
             path = self.root / name
-            self._known[name] = self._find(path) if path.is_file() else None
+            own = ".." not in path.parts and path.is_file()  # for it is asked for its usage text
+            self._known[name] = self._find(path) if own else None
         return self._known[name]
 
     @cached_property

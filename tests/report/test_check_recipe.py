@@ -172,6 +172,16 @@ def test_the_command_reports_and_runs_nothing(recipe, tmp_path):
     assert "is no shell script in UTF-8" in run(recipe).stderr
 
 
+def test_a_recipe_cannot_name_what_is_run(recipe, interfaces, tmp_path):
+    """Scripts are asked for their usage texts; a name that leads out of steps and utils is none of them."""
+    evil = tmp_path / "evil.sh"
+    evil.write_text(f"#!/bin/sh\ntouch {tmp_path}/done\n")
+    evil.chmod(0o755)
+    recipe.write_text(f"utils/{'../' * 20}{evil.relative_to('/')} x\nsteps/../utils/filter_scp.pl a b\n")
+    checked = check_recipe(recipe, interfaces)
+    assert [call.verdict for call in checked.calls] == [UNKNOWN, ACCEPTED] and not (tmp_path / "done").exists()
+
+
 def test_a_table_sums_recipes(recipe, interfaces):
     checked = check_recipe(recipe, interfaces)
     rows = [[cell.strip() for cell in row.split("|")] for row in table([checked, checked])]
