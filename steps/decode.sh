@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Decodes a data directory into lattices with the model above the decode directory, and scores them.
 nj=4
-cmd=run.sh
+cmd=run.pl
 beam=13.0
 lattice_beam=8.0
 max_active=7000
@@ -24,10 +24,10 @@ usage() {
 Usage: steps/decode.sh [options] <graph-dir> <data-dir> <decode-dir>
  e.g.: steps/decode.sh --nj 4 exp/mono/graph data/test exp/mono/decode_test
 The model is final.mdl in the parent of <decode-dir>, unless it is named. Writes <decode-dir>/lat.JOB.gz, then scores them if <data-dir>
-has text.
+has text: by the recipe's local/score.sh, or where it has none by steps/score_kaldi.sh.
 Options:
   --nj <n>                     # jobs (default $nj)
-  --cmd <command>              # how to run them (default $cmd)
+  --cmd <command>              # how to run them (default run.pl)
   --beam <beam>                # wider is slower and more exact (default $beam)
   --lattice-beam <beam>        # how much worse than the best path a lattice's may be (default $lattice_beam)
   --max-active <n>             # most states active in a frame (default $max_active)
@@ -41,7 +41,7 @@ Options:
   --forward-opts <options>     # how utterances go through a network: "--dtype bf16", "--dtype int8"; "--forward chunks", "--forward latency-controlled"
   --stage <n>                  # above 0: the lattices are there, and scored again (default $stage)
   --skip-scoring true|false    # lattices only (default $skip_scoring)
-  --scoring-opts <options>     # for utils/score.sh
+  --scoring-opts <options>     # for local/score.sh
 EOF
 }
 
@@ -49,6 +49,7 @@ EOF
 . parse_options.sh || exit 1
 if [ $# != 3 ]; then usage >&2; exit 1; fi
 graph=$1 data=$2 dir=$3
+. score_decoded.sh
 
 for file in "$graph"/{HCLG.fst,words.txt} "$data/feats.scp"; do
   [ -f "$file" ] || { echo "decode.sh: ERROR: $file does not exist." >&2; exit 1; }
@@ -63,6 +64,6 @@ if [ "$stage" -le 0 ]; then
     ${transform_dir:+--transform-dir "$transform_dir"} --device "$device" $forward_opts "$graph" "$data" "$dir" || exit 1
 fi
 if [ "$skip_scoring" = false ] && [ -f "$data/text" ]; then
-  score.sh --cmd "$cmd" $scoring_opts "$data" "$graph" "$dir" || exit 1
+  score_decoded --cmd "$cmd" $scoring_opts "$data" "$graph" "$dir" || exit 1
 fi
 echo "decode.sh: lattices of $(wc -l < "$data/utt2spk") utterances in $dir"

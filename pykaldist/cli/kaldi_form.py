@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from pykaldist.nnet.prototype import initialize
+    from pykaldist.nnet.prototype import read_prototype
 
     form = read_form(args.stage, args.words)
     exp = form.arguments[-1]
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> None:
     _pack(form, args.stage, exp / "store")
     if proto := form.job.pop("nnet_proto", ""):
         form.job["nnet_init"] = str(exp / "nnet.init")
-        initialize(proto, np.random.default_rng(int(form.job["seed"]))).write(exp / "nnet.init")
+        read_prototype(proto, np.random.default_rng(int(form.job["seed"]))).write(exp / "nnet.init")
     if init := form.job.get("nnet_init"):
         form.job = shape_of(Path(init), 2 * int(form.job.get("splice", 0)) + 1) | form.job
     for note in form.notes:

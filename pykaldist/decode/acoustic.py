@@ -161,7 +161,7 @@ def load_acoustic_model(model_dir: str | os.PathLike[str], model: Path | None = 
     folder, options = Path(model_dir), forwarding or ForwardOptions()
     network = next((name for name in NETWORKS if (folder / name).is_file()), GMM)
     if files.nnet:
-        from pykaldist.io.container import is_container
+        from pykaldist.io.magic import is_container
 
         network = "final.pt" if is_container(files.nnet) else "final.nnet"
     if network == "final.pt" and (files.feature_transform or files.class_frame_counts):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from pykaldist.io.container import is_container
+from pykaldist.io.magic import is_container
 from pykaldist.nnet.convert import to_nnet1
 from pykaldist.nnet.network import Network
 from pykaldist.nnet.nnet1 import Nnet1

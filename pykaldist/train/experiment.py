@@ -128,6 +128,9 @@ class Experiment:
             raise UserError(f"--minibatch-size {options.minibatch_size}: a recurrent network's minibatches are --num-streams sequences.")
         if (options.layerwise_epochs or options.dbn) and not isinstance(nnet, DnnOptions):
             raise UserError(f"--dbn and --layerwise-epochs are for --nnet dnn; --nnet {kind_of(nnet)} starts from random weights.")
+        if choices.job.elastic and options.layerwise_epochs:
+            raise UserError(f"--elastic true --layerwise-epochs {options.layerwise_epochs}: a replacement joins one training, and these "
+                            "are several; pretrain in another way (--dbn), or leave one of the two out.")
         self.stackable = check(choices.job, make_strategy(choices.job.strategy, choices.strategy), nnet, options.objective, options.dtype,
                                options.optimizer, choices.optimizer)
         self.train, self.dev = open_stores(store)
@@ -194,7 +197,7 @@ class Experiment:
         self.start.apply(model)
         if options.layerwise_epochs:
             self._pretrain_layers(model, transform, options.layerwise_learn_rate or schedule.learn_rate(0))
-        if c.job.serial_warmup:
+        if c.job.serial_warmup and not self.host.guest:
             self._warm_up(model, transform, schedule.learn_rate(0))
         trainer.run()
         if self.job.first:

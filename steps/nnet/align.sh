@@ -8,7 +8,7 @@ Usage: steps/nnet/align.sh [options] <data-dir> <lang-dir> <src-dir> <ali-dir>
 <src-dir> is one of steps/nnet/train.sh, or Kaldi's. Writes ali.*.gz, and copies of final.mdl and tree, to <ali-dir>.
 Options:
   --nj <n>                  # files of alignments, and threads, as far as there are cores; nothing else depends on it (4)
-  --cmd <command>           # how to run the job (run.sh)
+  --cmd <command>           # how to run the job (run.pl)
   --device <name>           # where the network computes: cpu, cuda, cuda:N or auto (cpu)
   --use-gpu yes|no|optional # the same, as Kaldi says it
   --beam <beam>             # of the alignment (10)
@@ -20,7 +20,7 @@ Not here: --ivector, --text, --align-to-lats.
 EOF
 }
 
-nj=4 cmd=run.sh device=cpu use_gpu=no beam=10 retry_beam=40 careful=false scale_opts="" stage=0 ivector="" text="" align_to_lats=false
+nj=4 cmd=run.pl device=cpu use_gpu=no beam=10 retry_beam=40 careful=false scale_opts="" stage=0 ivector="" text="" align_to_lats=false
 nnet_forward_opts="--no-softmax=true --prior-scale=1.0"
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1

@@ -7,7 +7,7 @@ Usage: steps/nnet/decode.sh [options] <graph-dir> <data-dir> <decode-dir>
  e.g.: steps/nnet/decode.sh --nj 4 --config conf/decode_dnn.config --acwt 0.1 exp/tri3/graph data-fbank/test exp/dnn/decode
 The network is that of the parent of <decode-dir>, as steps/nnet/train.sh or Kaldi left it. Writes lattices, and scores them.
 Options:
-  --nj <n>, --cmd <command>                # jobs (4), and how to run them (run.sh)
+  --nj <n>, --cmd <command>                # jobs (4), and how to run them (run.pl)
   --config <file>                          # options, one a line as name=value
   --acwt <scale>                           # of the log-likelihoods while decoding (0.1)
   --beam (13.0), --lattice-beam (8.0), --max-active (7000), --min-active (200)
@@ -23,7 +23,7 @@ Not here: --ivector, --blocksoftmax-dims, --blocksoftmax-active.
 EOF
 }
 
-nj=4 cmd=run.sh acwt=0.1 beam=13.0 lattice_beam=8.0 max_active=7000 min_active=200 stage=0
+nj=4 cmd=run.pl acwt=0.1 beam=13.0 lattice_beam=8.0 max_active=7000 min_active=200 stage=0
 nnet="" feature_transform="" class_frame_counts="" model="" srcdir="" skip_scoring=false scoring_opts="--min-lmwt 4 --max-lmwt 15"
 device=cpu use_gpu=no forward_opts="" nnet_forward_opts="--no-softmax=true --prior-scale=1.0"
 ivector="" blocksoftmax_dims="" blocksoftmax_active="" num_threads=1 max_mem="" parallel_opts=""

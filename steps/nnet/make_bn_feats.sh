@@ -10,13 +10,13 @@ Writes <new-data> with its feats.scp; the archives go to <bn-dir>. <nnet-dir> ha
 Options:
   --remove-last-components <n>   # components left out (4: <AffineTransform> <Sigmoid> <AffineTransform> <Softmax> behind the bottleneck)
   --nj <n>                       # jobs (4)
-  --cmd <command>                # how to run them (run.sh)
+  --cmd <command>                # how to run them (run.pl)
   --device <name>, or --use-gpu yes|no|optional   # where the network computes (cpu)
 Not here: --htk-save, --ivector.
 EOF
 }
 
-nj=4 cmd=run.sh remove_last_components=4 device=cpu use_gpu=no htk_save=false ivector="" nnet_forward_opts=""
+nj=4 cmd=run.pl remove_last_components=4 device=cpu use_gpu=no htk_save=false ivector="" nnet_forward_opts=""
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 if [ $# != 5 ]; then usage >&2; exit 1; fi

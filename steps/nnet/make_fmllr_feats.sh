@@ -11,12 +11,12 @@ Writes <new-data> with its feats.scp; the archives go to <fmllr-dir>. Nothing is
 Options:
   --transform-dir <dir>   # directory with trans.* of the speakers of <src-data>; without it no fMLLR is applied
   --nj <n>                # jobs (4)
-  --cmd <command>         # how to run them (run.sh)
+  --cmd <command>         # how to run them (run.pl)
 Not here: --raw-transform-dir.
 EOF
 }
 
-nj=4 cmd=run.sh transform_dir="" raw_transform_dir=""
+nj=4 cmd=run.pl transform_dir="" raw_transform_dir=""
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 if [ $# != 5 ]; then usage >&2; exit 1; fi

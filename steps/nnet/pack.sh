@@ -20,11 +20,11 @@ Options:
   --target-feats <r>       # features to train towards (train.sh --objective mse): matrices, scp:FILE or ark:FILE
   --ctc phones|chars       # label sequences too, for train.sh --objective ctc: the alignment's phones, or the transcripts' characters
   --seed <n>               # of the choice of held-out utterances (777)
-  --cmd <command>          # how to run (run.sh)
+  --cmd <command>          # how to run (run.pl)
 EOF
 }
 
-cv_percent=10 cv_utts="" cv_data="" cv_ali="" cmvn_opts="--norm-vars=true" delta_opts="--delta-order=0" store_dtype=float32 seed=777 cmd=run.sh
+cv_percent=10 cv_utts="" cv_data="" cv_ali="" cmvn_opts="--norm-vars=true" delta_opts="--delta-order=0" store_dtype=float32 seed=777 cmd=run.pl
 frame_weights="" posteriors="" max_posteriors="" target_feats="" ctc=""
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1

@@ -41,6 +41,7 @@ Not here: --ivector, --online-cmvn-opts, --feat-type traps|transf, --network-typ
 Options of the first form that Kaldi has not (--optimizer, --schedule ...) are for both.
 EOF
   job_usage '  --cluster <file>         # simulate this cluster: a run that can be repeated, of asynchronous strategies too
+  --elastic true           # ma, bmuf, diloco: go on without processes that die, and start each again, --replacements times (1)
   --lr-scale none|linear|sqrt, --blocks, --partition-level frame|utterance, --serial-warmup <epochs>'
 }
 

@@ -234,7 +234,7 @@ def test_bottleneck_features(make_network, tmp_path, capsys):
     feats = RNG.normal(size=(9, 2)).astype(np.float32)
     with MatrixWriter(tmp_path / "f.ark", tmp_path / "f.scp") as writer:
         writer.write("utt1", feats)
-    command = ["nnet-forward", "--bottleneck", "true", str(tmp_path / "final.pt"), str(tmp_path / "f.scp"), str(tmp_path / "out.ark")]
+    command = ["nnet-forward", "--bottleneck=true", str(tmp_path / "final.pt"), str(tmp_path / "f.scp"), str(tmp_path / "out.ark")]
     assert main(command) == 0
     (_, found), = read_archive(tmp_path / "out.ark")
     x = network.transform(torch.from_numpy(feats))

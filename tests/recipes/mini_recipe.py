@@ -65,7 +65,7 @@ def run(folder: Path, nj: int, last: str = "") -> None:
         for job in range(1, nj + 1):
             verb("make-feats", "--feats-config", folder / "mfcc.conf", "--job", job, "--nj", nj, data / part, mfcc)
         verb("collect-feats", "--kind", "mfcc", "--nj", nj, data / part, mfcc)
-        verb("compute-cmvn-stats", data / part, mfcc)
+        verb("make-cmvn", data / part, mfcc)
     if last == "features":
         return
     verb("prepare-lang", data / "dict", "<SIL>", data / "local", data / "lang")
