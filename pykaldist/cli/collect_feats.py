@@ -8,7 +8,8 @@ import argparse
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", help="data directory")
     parser.add_argument("feat_dir", help="where the archives are")
-    parser.add_argument("--kind", choices=("mfcc", "plp", "fbank", "mfcc_pitch", "plp_pitch", "fmllr", "bn"), default="mfcc")
+    kinds = ("mfcc", "plp", "fbank", "mfcc_pitch", "plp_pitch", "fbank_pitch", "fmllr", "bn")
+    parser.add_argument("--kind", choices=kinds, default="mfcc")
     parser.add_argument("--nj", type=int, default=1, help="number of jobs (default: 1)")
 
 

@@ -9,7 +9,7 @@ Usage: steps/nnet/pretrain_dbn.sh [options] <store-dir> <exp-dir>
        steps/nnet/train.sh --hid-layers 4 --hid-dim 512 --dbn exp/dbn exp/dnn/store exp/dnn
        steps/nnet/pretrain_dbn.sh --nn-depth 6 --hid-dim 1024 --rbm-iter 20 data-fmllr/train exp/dbn
 Writes <exp-dir>/dbn.pt, the same as nnet1's <layer>.rbm, <layers>.dbn and final.feature_transform, history.jsonl, config.json and
-log/pretrain_dbn.log. While it runs, rbm<layer>/ckpt holds the checkpoints.
+log/pretrain_dbn.log (pretrain_dbn_job.log in Kaldi's form). While it runs, rbm<layer>/ckpt holds the checkpoints.
 
 With a store, options are those of \`pykaldist pretrain-dbn\` (\`pykaldist pretrain-dbn --help\` lists all), the first ones being
   --hid-layers, --hid-dim, --splice
@@ -35,6 +35,5 @@ EOF
 [ -f path.sh ] && . ./path.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../../utils/shared/nnet_job.sh"
 parse_job pretrain_dbn 2 "$@"
-log=$exp/log/pretrain_dbn.log
-retry "$retries" "$cmd" "$log" pykaldist pretrain-dbn "${options[@]}" "$store" "$exp" || exit $?
-say_result "$log" "stack of RBMs in $exp/dbn.pt"
+retry "$retries" "$cmd" "$job_log" pykaldist pretrain-dbn "${options[@]}" "$store" "$exp" || exit $?
+say_result "$job_log" "stack of RBMs in $exp/dbn.pt"

@@ -10,7 +10,7 @@ Usage: steps/nnet/train.sh [options] <store-dir> <exp-dir>
        steps/nnet/train.sh --ngpu 16 --hosts node1:8,node2:8 --strategy bmuf exp/dnn/store exp/dnn
        steps/nnet/train.sh --feature-transform exp/dbn/final.feature_transform --dbn exp/dbn/6.dbn --hid-layers 0 --ngpu 4 \\
          data/train_tr90 data/train_cv10 data/lang exp/tri3_ali exp/tri3_ali exp/dnn
-Writes <exp-dir>/final.pt, ali_train_pdf.counts, history.jsonl, config.json, ckpt/ and log/train.log.
+Writes <exp-dir>/final.pt, ali_train_pdf.counts, history.jsonl, config.json, ckpt/ and log/train.log (train_job.log in Kaldi's form).
 
 With two arguments, options are those of \`pykaldist train\` (\`pykaldist train --help\` lists all), the first ones being
   --nnet dnn|cnn|lstm|blstm, or a published network (pykaldist nnet-info NAME shows it): su2015-dnn, chen2016-dnn, chen2016-dblstm,
@@ -48,5 +48,5 @@ EOF
 [ -f path.sh ] && . ./path.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../../utils/shared/nnet_job.sh"
 parse_job train 6 "$@"
-retry "$retries" "$cmd" "$exp/log/train.log" pykaldist train "${options[@]}" "$store" "$exp" || exit $?
-say_result "$exp/log/train.log" "network in $exp/final.pt"
+retry "$retries" "$cmd" "$job_log" pykaldist train "${options[@]}" "$store" "$exp" || exit $?
+say_result "$job_log" "network in $exp/final.pt"

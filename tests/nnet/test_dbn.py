@@ -78,7 +78,7 @@ def test_hidden_layers_above_it_stay_random(dbn):
 def test_a_file_of_it_is_read_with_the_transform_that_is_given(dbn, tmp_path):
     stack, transform = dbn.to_nnet1()
     stack.write(tmp_path / "2.dbn")
-    with pytest.raises(UserError, match=r"final\.feature_transform does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"final\.feature_transform"):
         Dbn.load(tmp_path / "2.dbn")
     transform.write(tmp_path / "final.feature_transform")
     assert Dbn.load(tmp_path / "2.dbn").checksum() == dbn.checksum()

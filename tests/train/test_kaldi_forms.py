@@ -12,7 +12,7 @@ from pykaldist.errors import UserError
 from pykaldist.nnet.convert import from_feature_transform, from_nnet1, to_component, to_feature_transform
 from pykaldist.nnet.network import FeatureTransform
 from pykaldist.nnet.nnet1 import Nnet1
-from pykaldist.nnet.prototype import initialize, read_splice
+from pykaldist.nnet.prototype import read_prototype, read_splice
 from pykaldist.train.kaldi_forms import Form, embedded, read_form, shape_of, split
 
 SIX = ["tr", "cv", "lang", "ali_tr", "ali_cv", "exp"]
@@ -150,15 +150,15 @@ PROTO = """<NnetProto>
 """
 
 
-def test_a_prototype_is_drawn_as_it_says(tmp_path):
+def test_a_prototype_becomes_a_network_and_its_options(tmp_path):
     path = tmp_path / "nnet.proto"
     path.write_text(PROTO)
-    nnet = initialize(path, np.random.default_rng(1))
+    nnet = read_prototype(path, np.random.default_rng(1))
     first, last = nnet.components[0], nnet.components[2]
     assert first.arrays["linearity"].std() == pytest.approx(0.5, rel=0.05)
     assert last.arrays["linearity"].std() == pytest.approx(0.1, rel=0.05)
     assert -4 <= first.arrays["bias"].min() < -3.9 and -0.1 < first.arrays["bias"].max() <= 0 and not last.arrays["bias"].any()
-    again = initialize(path, np.random.default_rng(1))
+    again = read_prototype(path, np.random.default_rng(1))
     assert (again.components[0].arrays["linearity"] == first.arrays["linearity"]).all()
     nnet.write(tmp_path / "nnet.init")
     assert shape_of(tmp_path / "nnet.init", 3) == {"nnet": "dnn", "hid_layers": "1", "hid_dim": "400", "learn_rate_coefs": "1,0.5"}
@@ -167,25 +167,14 @@ def test_a_prototype_is_drawn_as_it_says(tmp_path):
     assert torch.equal(model.params[:2400].view(400, 6), torch.from_numpy(first.arrays["linearity"]))
 
 
-@pytest.mark.parametrize(("line", "words"), [
-    ("<Conv> <InputDim> 6 <OutputDim> 3", "line 1: <Conv> is not drawn here"),
-    ("<Sigmoid> <InputDim> 6 <OutputDim> 3", "line 1: <Sigmoid> has output dimension 3, input dimension 6"),
-    ("<AffineTransform> <InputDim> 6", "has no <InputDim> and <OutputDim>"),
-    ("<AffineTransform> <InputDim> 6 <OutputDim> 3 <Speed> 1", "<AffineTransform> has no <Speed> here"),
-    ("<Splice> <InputDim> 6 <OutputDim> 6", "<Splice> has no <BuildVector>"),
-    ("", "has no components"),
-])
-def test_a_prototype_with_a_fault_is_refused(tmp_path, line, words):
-    (tmp_path / "p").write_text(line + "\n")
-    with pytest.raises(UserError, match=words.replace("<", "\\<")):
-        initialize(tmp_path / "p", np.random.default_rng(1))
-
-
 def test_frames_of_a_splice(tmp_path):
     (tmp_path / "p").write_text("<Splice> <InputDim> 1 <OutputDim> 7 <BuildVector> -10 -2:2 10 </BuildVector>\n")
     assert read_splice(tmp_path / "p") == [-10, -2, -1, 0, 1, 2, 10]
     with pytest.raises(UserError, match="the network takes as many frames on each side"):
         train("--feature-transform-proto", str(tmp_path / "p"))
+    (tmp_path / "p").write_text("<Sigmoid> <InputDim> 1 <OutputDim> 1\n")
+    with pytest.raises(UserError, match="expected a <Splice> alone"):
+        read_splice(tmp_path / "p")
 
 
 def test_a_feature_transform_in_other_words_is_the_same_function():

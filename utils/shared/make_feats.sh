@@ -1,4 +1,4 @@
-# Sourced by steps/make_*.sh, which say what they make: kind=mfcc, fbank, plp, mfcc_pitch or plp_pitch.
+# Sourced by steps/make_*.sh, which say what they make: kind=mfcc, fbank, plp, or one of these with _pitch behind.
 base=${kind%_pitch} name=make_$kind
 
 usage() {

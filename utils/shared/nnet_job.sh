@@ -1,6 +1,7 @@
 # Sourced by the stages that train, whose command goes on where it was when it is run again. Usage:
 #   job_usage <lines>    # the end of their usage, what all of them take; <lines>: what the script takes more of the kind
-#   parse_job <form> <n> "$@"   # options of the command into $options, but for --cmd and --retries; the arguments into $store and $exp.
+#   parse_job <form> <n> "$@"   # options of the command into $options, but for --cmd and --retries; the arguments into $store and $exp,
+#                               # the job's log into $job_log.
 #                               # <n> arguments that name no store are Kaldi's form of the script: the store is packed then (kaldi-form)
 #   retry <retries> <cmd> <log> <command> [<argument> ...] || exit $?
 #   say_result <log> <what>   # the last epoch as the log has it, without its seconds, and what was made; or that it was there already
@@ -51,7 +52,7 @@ parse_job() {
     pack_kaldi_form "$form" "$@"
     return
   fi
-  store=$1
+  store=$1 job_log=$exp/log/$form.log
   for f in "$store/train/manifest.json" "$store/dev/manifest.json"; do
     [ -f "$f" ] || { echo "$name: ERROR: no file $f; run steps/nnet/pack.sh first." >&2; exit 1; }
   done
@@ -59,7 +60,7 @@ parse_job() {
 
 pack_kaldi_form() {
   local log=$exp/log/pack.log
-  store=$exp/store
+  store=$exp/store job_log=$exp/log/$1_job.log  # recipes have the script's own output in a log of its name
   $cmd "$log" pykaldist kaldi-form "$1" "${options[@]}" "${@:2}" || exit $?
   sed -n "s/^NOTE: /$name: NOTE: /p; s|^$store.*|$name: &|p" "$log"
   mapfile -t options < "$exp/options"
