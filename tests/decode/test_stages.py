@@ -26,7 +26,8 @@ def test_a_data_directory_is_decoded_and_scored(recipe: Path) -> None:
     decode_dir = recipe / "exp/mono/decode"
     decode_dir.mkdir(parents=True)
     (decode_dir / "lat.9.gz").write_text("left over from an earlier run with more jobs")
-    result = run(recipe, "steps/decode.sh", "--nj", "2", "--beam", "11", "--iter", "final", "--num-threads", "4", "exp/mono/graph", "data/test", "exp/mono/decode")
+    options = ("--nj", "2", "--beam", "11", "--iter", "final", "--num-threads", "4")
+    result = run(recipe, "steps/decode.sh", *options, "exp/mono/graph", "data/test", "exp/mono/decode")
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[-1] == "decode.sh: lattices of 6 utterances in exp/mono/decode"
     lattices = [utt for job in (1, 2) for utt, _ in read_lattices(decode_dir / f"lat.{job}.gz")]
