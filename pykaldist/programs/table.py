@@ -23,6 +23,7 @@ FILES = {
                 "lattice-mbr-decode lattice-prune lattice-scale lattice-to-ctm-conf lattice-to-nbest nbest-to-ctm",
     "nnet1": "cmvn-to-nnet nnet-concat nnet-copy nnet-info nnet-initialize transf-to-nnet",
     "nnet_forward": "nnet-forward",
+    "scoring": "align-text compute-wer compute-wer-bootci",
     "openfst": "fstarcsort fstcompile fstcompose fstconnect fstdeterminize fstinfo fstinvert fstminimize fstprint fstproject "
                "fstreverse fstrmepsilon fstshortestpath fstsymbols",
     "fstbin": "arpa2fst fstaddselfloops fstcopy fstdeterminizestar fstisstochastic fstminimizeencoded fstpushspecial fstrmepslocal "
