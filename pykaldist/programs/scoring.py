@@ -6,8 +6,10 @@ import sys
 
 from pykaldist.errors import UserError
 from pykaldist.io.table_streams import TableWriter, read_table, read_token, write_token
+from pykaldist.kernels import interpreted_where
 
 Sentences = dict[str, list[str]]
+LITTLE = 30_000  # comparisons of two words, which take no longer than numba takes to load
 
 
 def _sentences(rspecifier: str) -> Sentences:
@@ -27,7 +29,9 @@ def compute_wer(ref: str, hyp: str, *, text: bool = False, mode: str = "strict")
     from pykaldist.score.wer import compute_wer as compute
 
     _check(mode)
-    print(compute(_sentences(ref), _sentences(hyp), mode), end="")
+    refs, hyps = _sentences(ref), _sentences(hyp)
+    with interpreted_where(_comparisons(refs, hyps) < LITTLE):
+        print(compute(refs, hyps, mode), end="")
     return 0
 
 
@@ -58,7 +62,9 @@ def compute_wer_bootci(ref: str, hyp: str, other: str = "", *, mode: str = "stri
             del refs[utt]
     if not refs:
         raise UserError("no utterance has a reference and a hypothesis.")
-    print(bootstrap_lines([count_errors(refs, one) for one in hyps], np.random.default_rng(0), replications), end="")
+    with interpreted_where(sum(_comparisons(refs, one) for one in hyps) < LITTLE):
+        counts = [count_errors(refs, one) for one in hyps]
+    print(bootstrap_lines(counts, np.random.default_rng(0), replications), end="")
     return 0
 
 
@@ -74,9 +80,9 @@ def align_text(first: str, second: str, target: str, *, special_symbol: str = "<
     """
     from pykaldist.score.wer import GAP, align
 
-    others, done, missing = _sentences(second), 0, 0
-    with TableWriter(target, write_token) as out:
-        for utt, words in _sentences(first).items():
+    texts, others, done, missing = _sentences(first), _sentences(second), 0, 0
+    with TableWriter(target, write_token) as out, interpreted_where(_comparisons(texts, others) < LITTLE):
+        for utt, words in texts.items():
             if utt not in others:
                 missing += 1
                 continue
@@ -87,6 +93,11 @@ def align_text(first: str, second: str, target: str, *, special_symbol: str = "<
             done += 1
     print(f"{done} utterances aligned, {missing} without a partner", file=sys.stderr)
     return 0 if done else 1
+
+
+def _comparisons(refs: Sentences, hyps: Sentences) -> int:
+    """How many pairs of words a Levenshtein distance of all sentences compares."""
+    return sum(len(words) * len(hyps.get(utt, ())) for utt, words in refs.items())
 
 
 def _check(mode: str) -> None:
