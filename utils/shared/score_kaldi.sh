@@ -1,6 +1,8 @@
 # Sourced by steps/scoring/score_kaldi_{wer,cer}.sh, which set: unit, word or char, whose errors are counted.
-name=${0##*/} rate=wer what=Word example=steps/score_kaldi.sh
-[ $unit = word ] || rate=cer what=Character example=steps/scoring/score_kaldi_cer.sh
+name=${0##*/} rate=wer what=Word
+[ $unit = word ] || rate=cer what=Character
+example=steps/scoring/score_kaldi_$rate.sh
+[ "$name" != score_kaldi.sh ] || example=steps/score_kaldi.sh
 
 usage() {
   cat <<EOF
