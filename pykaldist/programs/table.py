@@ -24,6 +24,7 @@ FILES = {
     "word_lattices": "lattice-align-words lattice-mbr-decode lattice-to-ctm-conf nbest-to-ctm",
     "nnet1": "cmvn-to-nnet nnet-concat nnet-copy nnet-info nnet-initialize transf-to-nnet",
     "nnet_forward": "nnet-forward",
+    "scoring": "align-text compute-wer compute-wer-bootci",
     "openfst": "fstarcsort fstcompile fstcompose fstconnect fstdeterminize fstinfo fstinvert fstminimize fstprint fstproject "
                "fstreverse fstrmepsilon fstshortestpath fstsymbols",
     "fstbin": "arpa2fst fstaddselfloops fstcopy fstdeterminizestar fstisstochastic fstminimizeencoded fstpushspecial fstrmepslocal "

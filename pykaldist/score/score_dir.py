@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from pykaldist.options import option
 from pykaldist.progress import progress
 from pykaldist.score.bootstrap import bootstrap_lines, count_errors
 from pykaldist.score.details import operation_details, speaker_details, utterance_details
-from pykaldist.score.sweep import Point, Sentences, SweepOptions, sweep
+from pykaldist.score.sweep import Point, Sentences, SweepOptions, mbr_sweep, sweep
 from pykaldist.score.wer import WerStats, align, compute_wer
 
 DEV_CHOSEN = "dev_chosen_wer"
@@ -40,6 +41,8 @@ class ScoreOptions(SweepOptions):
     stage: int = option(0, "0: hypotheses from the lattices, and all; from 1: errors of hypotheses that are there")
     unit: str = option("word", "whose errors are counted", choices=("word", "char"))
     stats: bool = option(True, "write the details of the best point")
+    decode_mbr: bool = option(False, "hypotheses with the least expected number of errors, in place of best paths")
+    beam: float = option(6.0, "of lattices, with --decode-mbr")
     ref_filtering_cmd: str = option("", "command that the references go through: <utterance> <word>... a line, in and out")
     hyp_filtering_cmd: str = option("", "command that the hypotheses go through, likewise")
     character_tokenizer: str = option("", "command that cuts words into characters; without it, every character but of <x> and [x]")
@@ -72,8 +75,9 @@ def score_dir(data: DataDir, words: SymbolTable, decode_dir: str | os.PathLike[s
     stats: list[WerStats] = []
     refs = _filtered(data.text, options.ref_filtering_cmd)
     if lattices is not None:
+        decode = partial(mbr_sweep, beam=options.beam) if options.decode_mbr else sweep
         hyps = [_filtered(one, options.hyp_filtering_cmd)
-                for one in sweep(progress(lattices, "scoring", total=len(refs), unit="utt"), words, points)]
+                for one in decode(progress(lattices, "scoring", total=len(refs), unit="utt"), words, points)]
         stats = [compute_wer(refs, one) for one in hyps]
         for (lmwt, wip), one in zip(points, hyps, strict=True):
             write_text(details / f"penalty_{wip}" / f"{lmwt}.txt", _text(one))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from pykaldist.decode.lattice import Lattice
-from pykaldist.decode.paths import best_words
+from pykaldist.decode.mbr import mbr_decode
+from pykaldist.decode.paths import best_words, pruned
 from pykaldist.errors import UserError
 from pykaldist.io.lang import SymbolTable
 from pykaldist.options import option
@@ -45,4 +48,14 @@ def sweep(lattices: Iterable[tuple[str, Lattice]], words: SymbolTable, points: l
     for utt, lattice in lattices:
         for hyp, path in zip(hyps, best_words(lattice, lm_scale, acoustic_scale, penalty), strict=True):
             hyp[utt] = [words.symbol(w) for w in path]
+    return hyps
+
+
+def mbr_sweep(lattices: Iterable[tuple[str, Lattice]], words: SymbolTable, points: list[Point], beam: float = 6.0) -> list[Sentences]:
+    """The words with the least expected number of errors at each of the points, of lattices pruned to `beam`."""
+    hyps: list[Sentences] = [{} for _ in points]
+    for utt, lattice in lattices:
+        for hyp, (lmwt, wip) in zip(hyps, points, strict=True):
+            own = replace(lattice, graph=(lattice.graph + float(wip) * (lattice.word != 0)).astype(np.float32))
+            hyp[utt] = [words.symbol(w) for w in mbr_decode(pruned(own, beam, 1 / lmwt), 1 / lmwt).words]
     return hyps

@@ -185,3 +185,15 @@ def test_character_error_rates(scored: tuple[Path, Path], tmp_path: Path) -> Non
 
 def test_noises_are_one_character() -> None:
     assert _characters({"u": ["<unk>", "a[b]", "été", "!SIL"]}, ScoreOptions()) == {"u": ["<unk>", "a[b]", "é", "t", "é", "!SIL"]}
+
+
+def test_least_expected_errors(scored: tuple[Path, Path], tmp_path: Path) -> None:
+    """Of lattices with one path they are this path's words; of all, hardly other errors than the best paths'."""
+    decode_dir = tmp_path / "decode"
+    shutil.copytree(scored[0], decode_dir)
+    data, words = DataDir(scored[0] / "data"), SymbolTable.read(scored[0] / "data/words.txt")
+    stats, _ = score_dir(data, words, decode_dir, ScoreOptions(9, 10, "0.5", decode_mbr=True))
+    best = int((scored[0] / "wer_9_0.5").read_text().split()[3])
+    assert abs(stats.errors - best) <= 3
+    narrow, _ = score_dir(data, words, decode_dir, ScoreOptions(9, 9, "0.5", decode_mbr=True, beam=0.0))
+    assert narrow.errors == best

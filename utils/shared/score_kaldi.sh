@@ -18,6 +18,8 @@ Options:
   --min-lmwt <n>                 # lowest language model weight (7)
   --max-lmwt <n>                 # highest (17)
   --word-ins-penalty <p,p,...>   # word insertion penalties (0.0,0.5,1.0)
+  --decode-mbr true|false        # hypotheses with the least expected number of errors, in place of best paths (false)
+  --beam <beam>                  # of lattices, with --decode-mbr (6)
   --stats true|false             # write the details of the best point (true)
   --ref-filtering-cmd, --hyp-filtering-cmd <command>   # filters other than those of local/
 EOF
@@ -40,9 +42,6 @@ data=$1 graph=$2 dir=$3
 for file in "$data"/{text,utt2spk} "$graph/words.txt" "$dir/lat.1.gz"; do
   [ -f "$file" ] || { echo "$name: ERROR: $file does not exist." >&2; exit 1; }
 done
-if [ "$decode_mbr" = true ]; then
-  echo "$name: ERROR: minimum Bayes risk decoding is not there; leave --decode-mbr out." >&2; exit 1
-fi
 # filter_of KIND GIVEN: the command that references (ref) or hypotheses (hyp) go through
 filter_of() {
   if [ -n "$2" ]; then echo "$2"
@@ -53,7 +52,7 @@ ref_filtering_cmd=$(filter_of ref "$ref_filtering_cmd") hyp_filtering_cmd=$(filt
 [ ! -x local/character_tokenizer ] || character_tokenizer=local/character_tokenizer
 
 $cmd "$dir/scoring_kaldi/log/score_$rate.log" pykaldist score --unit $unit --stage "$stage" --min-lmwt "$min_lmwt" --max-lmwt "$max_lmwt" \
-  --word-ins-penalty="$word_ins_penalty" --stats="$stats" ${dev_dir:+--dev-dir "$dev_dir"} \
+  --word-ins-penalty="$word_ins_penalty" --stats="$stats" --decode-mbr="$decode_mbr" --beam "$beam" ${dev_dir:+--dev-dir "$dev_dir"} \
   ${ref_filtering_cmd:+--ref-filtering-cmd "$ref_filtering_cmd"} ${hyp_filtering_cmd:+--hyp-filtering-cmd "$hyp_filtering_cmd"} \
   ${character_tokenizer:+--character-tokenizer "$character_tokenizer"} "$data" "$graph" "$dir" || exit 1
 best=$dir/best_$rate
