@@ -6,10 +6,12 @@ hands its arguments to a verb takes the verb's options; the text tools stand in 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -95,9 +97,12 @@ class Interfaces:
         folders = [str(self.root / "utils"), str(self.root / "utils" / "shared"), os.environ.get("PATH", "")]
         env = {**os.environ, "PATH": ":".join(folders), LIST_OPTIONS: "true", "PYKALDIST_TOLD": "true", "PYKALDIST_ROOT": str(self.root)}
         for arguments in (["--help"], []):
-            done = subprocess.run([str(path), *arguments], cwd=self.root / "utils", env=env, capture_output=True, text=True, check=False,
-                                  stdin=subprocess.DEVNULL)
-            shown = done.stdout or done.stderr
+            with tempfile.TemporaryFile("w+") as stream:  # no pipe: what a script leaves running would hold it open
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    subprocess.run([str(path), *arguments], cwd=self.root / "utils", env=env, stdin=subprocess.DEVNULL, stdout=stream,
+                                   stderr=subprocess.STDOUT, check=False, timeout=30)
+                stream.seek(0)
+                shown = stream.read()
             if "sage:" in shown:
                 usage, _, names = shown.partition("\nvariables:\n")
                 return usage, {name.replace("_", "-") for name in names.split() if name[0].islower() and name not in os.environ}
