@@ -168,7 +168,8 @@ def test_other_size_other_address_and_no_checksum(server: Server, tmp_path: Path
 
 @pytest.mark.parametrize(("name", "content"), [("cut.tar.gz", tarball({"x": NOISE})[:200]), ("page.tar.gz", b"<html>no such file</html>"),
                                                ("cut.deb", deb({"x": NOISE})[:-200]), ("empty.deb", deb({})[:128]),
-                                               ("empty.tar.gz", tarball({}))])
+                                               ("empty.tar.gz", tarball({}))],
+                         ids=lambda value: value if isinstance(value, str) else "")  # a gzip header holds the time: workers would differ
 def test_no_sound_archive_leaves_nothing(server: Server, tmp_path: Path, name: str, content: bytes) -> None:
     with pytest.raises(Unreachable, match="no sound archive"):
         fetch_archives([archive(server, name, content)], tmp_path / "corpus")
