@@ -23,6 +23,9 @@ from mkdocs.structure.files import File, Files
 
 from pykaldist.cli import verbs
 from pykaldist.cli.train import VARIANTS
+from pykaldist.io.text_tools.run import tool_named
+from pykaldist.programs.command import COMMON, Command
+from pykaldist.programs.table import FILES, load
 
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = {"nnet": "Network", "init": "Initial weights", "schedule": "Schedule", "optimizer": "Optimiser", "strategy": "Strategy"}
@@ -42,7 +45,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
-    pages = {"options.md": training_options(), "verbs.md": every_verb(), "scripts.md": every_script(),
+    pages = {"options.md": training_options(), "verbs.md": every_verb(), "scripts.md": every_script(), "programs.md": every_program(),
              **{page: moved(ROOT / name) for name, page in ROOT_PAGES.items()},
              **{f"results/{name}.md": path.read_text(encoding="utf-8") for name, path in results().items()},
              "api/index.md": ground(), **{f"api/{name}.md": f"::: pykaldist.{name}\n" for name in rooms()}}
@@ -179,13 +182,31 @@ def every_verb() -> str:
     return "\n".join(lines)
 
 
+def every_program() -> str:
+    """The usage texts of Kaldi's and OpenFst's programs, by what they work on."""
+    lines = ["# Every program", "", "Kaldi's and OpenFst's programs that `src/bin` has; `path.sh` puts them on `PATH`, and `pykaldist "
+             "NAME` runs the same. Each prints this with `--help`. All have these options, too:", "", "```text", COMMON.rstrip(), "```", ""]
+    for file, names in FILES.items():
+        about = importlib.import_module(f"pykaldist.programs.{file}").__doc__ or ""
+        lines += [f"## {file}", "", about.splitlines()[0], ""]
+        for name in names.split():
+            text = Command(name, load(name)).usage().removesuffix(COMMON).rstrip().removesuffix("Options:").rstrip()
+            lines += [f"### {name}", "", "```text", text, "```", ""]
+    return "\n".join(lines)
+
+
 def usage(path: Path) -> str | None:
     """What a script prints when it is called without arguments; None where it is none that a user calls, but that others source.
 
-    Several scripts of `steps` share their usage text with others, so that these are called; that of `utils` is read.
+    Several scripts of `steps` share their usage text with others, so that these are called; that of `utils` is read. A tool with several
+    names has one place, that of the name in its usage text; so has a script with links to it.
     """
     if not os.access(path, os.X_OK):
         return None
+    if path.is_symlink():
+        tool = tool_named(path.name)
+        text = f"Usage: utils/{tool.usage}" if tool else ""
+        return text if text.startswith(f"Usage: {path.relative_to(ROOT)} ") else None
     if path.relative_to(ROOT).parts[0] == "steps":
         env = {**os.environ, "PYKALDIST_PYTHON": sys.executable, "PYKALDIST_TOLD": "true"}
         text = subprocess.run(["bash", str(path)], cwd=ROOT, env=env, capture_output=True, text=True, check=False).stderr
@@ -198,7 +219,7 @@ def every_script() -> str:
     """The usage texts of the scripts of `steps` and `utils`."""
     lines = ["# Every script", "", "A script prints this when it is called without arguments. This page is made from the scripts.", ""]
     for folder in ("steps", "utils"):
-        for path in sorted((ROOT / folder).rglob("*.sh")):
+        for path in sorted(path for path in (ROOT / folder).rglob("*") if path.suffix in (".sh", ".pl", ".py")):
             text = usage(path)
             if text is not None:
                 lines += [f"## {path.relative_to(ROOT)}", "", "```text", text.rstrip(), "```", ""]

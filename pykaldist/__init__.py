@@ -1,7 +1,7 @@
 """pykaldist: distributed training of hybrid DNN-HMM acoustic models, the Kaldi way, without Kaldi.
 
 Rooms, from the ground up (each imports only from rooms below it): `io`, `feats`, `hmm`, `frames`, `nnet`, `optim`,
-`parallel`, `train`, `decode`, `score`, `report`, `cli`. The ground that all stand on: `errors`, `options`, `progress`,
+`parallel`, `train`, `decode`, `score`, `report`, `programs`, `cli`. The ground that all stand on: `errors`, `options`, `progress`,
 compiled kernels (`kernels`), the deterministic mode (`deterministic`), time slices on
 shared cores (`scheduling`), Ctrl-C (`interrupts`), the jobs of scripts (`jobs`), and what makes and
 checks Python environments: `setup_venv`, `environment`.

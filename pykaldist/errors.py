@@ -1,13 +1,18 @@
-"""The exceptions that the command line turns into a sentence and a non-zero exit status."""
+"""The exceptions that the command line turns into a sentence and a non-zero exit status.
+
+Only small modules are imported here, for the text tools (pykaldist/io/text_tools) take hardly longer than Python's own start.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+
+TYPE_CHECKING = False  # the name that type checkers know; typing's own takes long to import
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
 
 DEVICE_CURE = "use a smaller --minibatch-size (--num-streams for sequences) or network, or fewer workers a process (--ngpu, --nproc)"
 
@@ -41,7 +46,10 @@ class NotMetError(ProcessLostError):
 
 
 class Terminated(BaseException):
-    """SIGTERM as an exception, so that unfinished files are cleaned up on the way out; exit status 143."""
+    """SIGTERM as an exception, so that unfinished files are cleaned up on the way out; exit status 143.
+
+    Its text, where it has one, says how to go on; else the same command does.
+    """
 
 
 _OF_THE_MACHINE = {errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.EAGAIN}
@@ -52,21 +60,26 @@ def of_the_machine(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _OF_THE_MACHINE
 
 
-@contextlib.contextmanager
-def named(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Give an OSError of reading `path` the file's name, which the system tells of opening only."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is not None:  # else it is a library's, of what it has read
-            error.filename = error.filename or str(path)
-        raise
+class named:  # it is used as a function is
+    """Give an OSError of reading `path`, in a `with` block, the file's name, which the system tells of opening only."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if isinstance(error, OSError) and error.errno is not None:  # else it is a library's, of what it has read
+            error.filename = error.filename or str(self.path)
 
 
 def out_of_memory_sentence(error: RuntimeError) -> str | None:
     """A sentence about memory that PyTorch asked for and did not get, on a GPU or on the host; None for another error."""
     if "torch" not in sys.modules:
         return None
+    import re
+
     from torch.cuda import OutOfMemoryError
 
     text = str(error)
@@ -93,3 +106,32 @@ def missing_sentence(size: int, missing: Sequence[int], known: Mapping[int, str]
     there = f"; there {'are' if len(known) > 1 else 'is'} {process_names(sorted(known), known)}" if known else ""
     have = "have" if len(absent) > 1 else "has"
     return f"{process_names(absent, known)} of {size} processes {have} not come to meet the others within {seconds:g} s{there}"
+
+
+def missing_package_sentence(error: ModuleNotFoundError) -> str:
+    """A sentence about a package that this Python lacks; a module of pykaldist that is missing is a fault, and raised."""
+    package = (error.name or "pykaldist").partition(".")[0]
+    if package == "pykaldist":
+        raise error
+    return (f"this needs the package {package}, which {sys.executable} does not have; "
+            f"install it with: {sys.executable} -m pip install {package}")
+
+
+def os_error_sentence(error: OSError) -> str:
+    """A sentence about what the operating system has refused."""
+    name = error.filename2 or error.filename  # of a copy and of a renaming what was to be written
+    where = f" {name}" if name else ""
+    if error.errno == errno.ENOSPC:
+        return f"no space left on the device while writing{where}; free some space and run the same command again."
+    if error.errno in (errno.EFBIG, errno.EDQUOT):
+        return f"a limit on file size or disk quota was reached while writing{where}; raise it and run the same command again."
+    if error.errno == errno.ENOENT:
+        return f"{error.filename} does not exist; check the path, or run the stage that makes it."
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"no permission for{where}; check its owner and mode."
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return f"too many open files, when{where or ' one'} was to be opened; raise the limit (ulimit -n) and run the same command again."
+    if error.errno == errno.EIO:
+        return (f"input/output error at{where or ' its output'}; see what the system says of the disk (dmesg), "
+                "and run the same command again.")
+    return f"{error.strerror or error}{where}."

@@ -20,9 +20,12 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
 
-def line(verb: str) -> str:
-    """The line that says that Ctrl-C has ended a verb; none where a script says it (utils/shared/guard.sh)."""
-    return "" if "PYKALDIST_STARTED_BY" in os.environ else f"pykaldist {verb}: interrupted; run the same command again to go on.\n"
+GO_ON = "run the same command again to go on"
+
+
+def line(verb: str, how: str = "") -> str:
+    """The line that says that Ctrl-C has ended a verb, and how to go on; none where a script says it (utils/shared/guard.sh)."""
+    return "" if "PYKALDIST_STARTED_BY" in os.environ else f"pykaldist {verb}: interrupted; {how or GO_ON}.\n"
 
 
 def end_at_once(signum: int = signal.SIGINT, frame: FrameType | None = None) -> None:

@@ -14,12 +14,13 @@ directory where neither can be written; what was kept is compiled again when the
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import functools
 import importlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO, TypeVar, overload
 
@@ -30,6 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 KERNELS: dict[str, Kernel] = {}
 #: Set in the environment of `pykaldist compile`, which is about nothing else.
 COMPILING = "PYKALDIST_COMPILE"
+_interpreted = False
 _making = threading.Lock()
 _said = False
 
@@ -52,6 +54,8 @@ class Kernel:
         return self._dispatcher
 
     def __call__(self, *args: Any) -> Any:
+        if _interpreted and self._dispatcher is None:
+            return self.function(*args)
         return (self._dispatcher or self.dispatcher)(*args)
 
     @property
@@ -72,6 +76,17 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     if function is not None:
         return Kernel(function, options)
     return lambda wrapped: Kernel(wrapped, options)
+
+
+@contextlib.contextmanager
+def interpreted_where(little: bool) -> Iterator[None]:
+    """Where there is little to do, run kernels that are not loaded as the Python that they are: numba takes half a second to load."""
+    global _interpreted
+    before, _interpreted = _interpreted, little and COMPILING not in os.environ
+    try:
+        yield
+    finally:
+        _interpreted = before
 
 
 def _make(function: Callable[..., Any], options: dict[str, Any]) -> Any:

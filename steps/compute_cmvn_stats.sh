@@ -7,11 +7,11 @@ Usage: steps/compute_cmvn_stats.sh [options] <data> [<log-dir> [<cmvn-dir>]]
  e.g.: steps/compute_cmvn_stats.sh data/train exp/make_mfcc/train mfcc
 Writes <data>/cmvn.scp; the archive goes to <cmvn-dir>. (Default: <data>/log and <data>/data.)
 Options:
-  --cmd <command>         # how to run (run.sh)
+  --cmd <command>         # how to run (run.pl)
 EOF
 }
 
-cmd=run.sh
+cmd=run.pl
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 if [ $# -lt 1 ] || [ $# -gt 3 ]; then usage >&2; exit 1; fi
@@ -21,5 +21,5 @@ for f in "$data/feats.scp" "$data/utt2spk"; do
 done
 
 log=$log_dir/cmvn_$(basename "$data").log
-$cmd "$log" pykaldist compute-cmvn-stats "$data" "$cmvn_dir" || exit 1
+$cmd "$log" pykaldist make-cmvn "$data" "$cmvn_dir" || exit 1
 echo "compute_cmvn_stats.sh: $(grep '^CMVN' "$log")"

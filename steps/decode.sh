@@ -1,39 +1,51 @@
 #!/usr/bin/env bash
 # Decodes a data directory into lattices with the model above the decode directory, and scores them.
 nj=4
-cmd=run.sh
+cmd=run.pl
 beam=13.0
 lattice_beam=8.0
 max_active=7000
 min_active=200
 acwt=0.083333
 model=
+iter=
+num_threads=1
+srcdir=
+nnet=
+feature_transform=
+class_frame_counts=
 transform_dir=
 skip_scoring=false
 scoring_opts=
 device=auto
 forward_opts=
+stage=0
 
 usage() {
   cat <<EOF
 Usage: steps/decode.sh [options] <graph-dir> <data-dir> <decode-dir>
  e.g.: steps/decode.sh --nj 4 exp/mono/graph data/test exp/mono/decode_test
 The model is final.mdl in the parent of <decode-dir>, unless it is named. Writes <decode-dir>/lat.JOB.gz, then scores them if <data-dir>
-has text.
+has text: by the recipe's local/score.sh, or where it has none by steps/score_kaldi.sh.
 Options:
   --nj <n>                     # jobs (default $nj)
-  --cmd <command>              # how to run them (default $cmd)
+  --cmd <command>              # how to run them (default run.pl)
   --beam <beam>                # wider is slower and more exact (default $beam)
   --lattice-beam <beam>        # how much worse than the best path a lattice's may be (default $lattice_beam)
   --max-active <n>             # most states active in a frame (default $max_active)
   --min-active <n>             # fewest (default $min_active)
   --acwt <scale>               # of the log-likelihoods while decoding (default $acwt)
-  --model <file>               # GMM to decode with, such as exp/tri3/final.alimdl
+  --model <file>               # GMM to decode with, such as exp/tri3/final.alimdl, or the transition model beside a network
+  --iter <iteration>           # or: <iteration>.mdl of the model's directory, in place of final.mdl
+  --num-threads <n>            # taken, as Kaldi's scripts do; here a job decodes by one thread: give more jobs
+  --srcdir <dir>               # directory of the model, in place of the parent of <decode-dir>
+  --nnet <file>, --feature-transform <file>, --class-frame-counts <file>   # of a network, in place of the directory's own
   --transform-dir <dir>        # speakers' fMLLR transforms (trans.*) for a GMM's features
   --device <name>              # where a network computes: cpu, cuda, cuda:N or auto (default $device); jobs take GPUs in turn
   --forward-opts <options>     # how utterances go through a network: "--dtype bf16", "--dtype int8"; "--forward chunks", "--forward latency-controlled"
+  --stage <n>                  # above 0: the lattices are there, and scored again (default $stage)
   --skip-scoring true|false    # lattices only (default $skip_scoring)
-  --scoring-opts <options>     # for utils/score.sh
+  --scoring-opts <options>     # for local/score.sh
 EOF
 }
 
@@ -41,16 +53,23 @@ EOF
 . parse_options.sh || exit 1
 if [ $# != 3 ]; then usage >&2; exit 1; fi
 graph=$1 data=$2 dir=$3
+. score_decoded.sh
+[ -z "$iter" ] || [ -n "$model" ] || model=${srcdir:-$(dirname "$dir")}/$iter.mdl
+[ -z "$model" ] || [ -f "$model" ] || { echo "decode.sh: ERROR: $model does not exist." >&2; exit 1; }
 
 for file in "$graph"/{HCLG.fst,words.txt} "$data/feats.scp"; do
   [ -f "$file" ] || { echo "decode.sh: ERROR: $file does not exist." >&2; exit 1; }
 done
-mkdir -p "$dir/log" && rm -f "$dir"/{lat.*.gz,wer_*,best_wer,dev_chosen_wer} || exit 1
-echo "$nj" > "$dir/num_jobs" || exit 1
-$cmd JOB=1:"$nj" "$dir/log/decode.JOB.log" pykaldist decode --job JOB --nj "$nj" --beam "$beam" --lattice-beam "$lattice_beam" \
-  --max-active "$max_active" --min-active "$min_active" --acwt "$acwt" ${model:+--model "$model"} \
-  ${transform_dir:+--transform-dir "$transform_dir"} --device "$device" $forward_opts "$graph" "$data" "$dir" || exit 1
+if [ "$stage" -le 0 ]; then
+  mkdir -p "$dir/log" && rm -f "$dir"/{lat.*.gz,wer_*,best_wer,dev_chosen_wer} || exit 1
+  echo "$nj" > "$dir/num_jobs" || exit 1
+  $cmd JOB=1:"$nj" "$dir/log/decode.JOB.log" pykaldist decode --job JOB --nj "$nj" --beam "$beam" --lattice-beam "$lattice_beam" \
+    --max-active "$max_active" --min-active "$min_active" --acwt "$acwt" ${model:+--model "$model"} \
+    ${srcdir:+--srcdir "$srcdir"} ${nnet:+--nnet "$nnet"} ${feature_transform:+--feature-transform "$feature_transform"} \
+    ${class_frame_counts:+--class-frame-counts "$class_frame_counts"} \
+    ${transform_dir:+--transform-dir "$transform_dir"} --device "$device" $forward_opts "$graph" "$data" "$dir" || exit 1
+fi
 if [ "$skip_scoring" = false ] && [ -f "$data/text" ]; then
-  score.sh --cmd "$cmd" $scoring_opts "$data" "$graph" "$dir" || exit 1
+  score_decoded --cmd "$cmd" $scoring_opts "$data" "$graph" "$dir" || exit 1
 fi
 echo "decode.sh: lattices of $(wc -l < "$data/utt2spk") utterances in $dir"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Decodes a data directory with a speaker-adapted GMM system, and scores the lattices.
-nj=4 cmd=run.sh stage=0 first_beam=10.0 first_max_active=2000 beam=13.0 lattice_beam=6.0 max_active=7000 min_active=200 acwt=0.083333
-alignment_model="" adapt_model="" final_model="" silence_weight=0.01 fmllr_update_type=full si_dir="" skip_scoring=false scoring_opts=""
+nj=4 cmd=run.pl stage=0 first_beam=10.0 first_max_active=2000 beam=13.0 lattice_beam=6.0 max_active=7000 min_active=200 acwt=0.083333
+alignment_model="" adapt_model="" final_model="" silence_weight=0.01 fmllr_update_type=full si_dir="" num_threads=1 skip_scoring=false scoring_opts=""
 
 usage() {
   cat <<EOF
@@ -9,10 +9,10 @@ Usage: steps/decode_fmllr.sh [options] <graph-dir> <data-dir> <decode-dir>
  e.g.: steps/decode_fmllr.sh --nj 4 exp/tri3/graph data/test exp/tri3/decode_test
 Decodes without adaptation, by final.alimdl, into <decode-dir>.si; estimates fMLLR transforms from these lattices; decodes with them;
 estimates transforms again from the new lattices, and rescores these. Writes <decode-dir>/lat.JOB.gz and trans.JOB, then scores if
-<data-dir> has text. The models are those in the parent of <decode-dir>.
+<data-dir> has text: by the recipe's local/score.sh, or where it has none by steps/score_kaldi.sh. The models are those in the parent of <decode-dir>.
 Options:
   --nj <n>                     # jobs; no more than speakers (default $nj)
-  --cmd <command>              # how to run them (default $cmd)
+  --cmd <command>              # how to run them (default run.pl)
   --stage <n>                  # 1: first transforms, 2: decoding with them, 3: second transforms, 4: rescoring (default $stage)
   --first-beam <beam>          # of the decoding without adaptation (default $first_beam)
   --first-max-active <n>       # most states active in a frame of it (default $first_max_active)
@@ -26,8 +26,9 @@ Options:
   --final-model <file>         # which rescores, with the same tree (final.mdl)
   --silence-weight <w>         # weight of silence in estimating transforms (default $silence_weight)
   --fmllr-update-type full|diag|offset|none   # what transforms may be (default $fmllr_update_type)
+  --num-threads <n>            # taken, as Kaldi's scripts do; here a job decodes by one thread: give more jobs
   --skip-scoring true|false    # lattices only (default $skip_scoring)
-  --scoring-opts <options>     # for utils/score.sh
+  --scoring-opts <options>     # for local/score.sh
   --si-dir <dir>               # lattices without adaptation that are there already, of as many jobs
 EOF
 }
@@ -36,6 +37,7 @@ EOF
 . parse_options.sh || exit 1
 if [ $# != 3 ]; then usage >&2; exit 1; fi
 graph=$1 data=$2 dir=$3 src=$(dirname "$3")
+. score_decoded.sh
 
 [ -n "$alignment_model" ] || { alignment_model=$src/final.alimdl; [ -f "$alignment_model" ] || alignment_model=$src/final.mdl; }
 [ -n "$adapt_model" ] || adapt_model=$src/final.mdl
@@ -83,7 +85,7 @@ $cmd JOB=1:"$nj" "$dir/log/rescore.JOB.log" pykaldist rescore-lattices "${jobs[@
   --transform-dir "$dir" "$data" "$src" "$pass1" "$dir" || exit 1
 rm -rf "$pass1"
 if [ "$skip_scoring" = false ] && [ -f "$data/text" ]; then
-  score.sh --cmd "$cmd" $scoring_opts "$data" "$graph" "$dir" > /dev/null || exit 1
+  score_decoded --cmd "$cmd" $scoring_opts "$data" "$graph" "$dir" > /dev/null || exit 1
 fi
 best=""; [ ! -f "$dir/best_wer" ] || best="; $(cat "$dir/best_wer")"
 echo "decode_fmllr.sh: lattices of $(wc -l < "$data/utt2spk") utterances and fMLLR transforms in $dir$best"

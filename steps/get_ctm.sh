@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Word times and confidences (CTM files) of a decode directory, at every language model weight.
-cmd=run.sh
+cmd=run.pl
 min_lmwt=4
 max_lmwt=15
 frame_shift=0.01
@@ -12,7 +12,7 @@ Usage: steps/get_ctm.sh [options] <data-dir> <lang-dir|graph-dir> <decode-dir>
 Writes <decode-dir>/score_<lmwt>/<name of data-dir>.ctm: recording, channel, start, seconds, word, confidence. Times are those of the
 recordings where <data-dir> has segments. The model is final.mdl in the parent of <decode-dir>.
 Options:
-  --cmd <command>              # how to run the job (default $cmd)
+  --cmd <command>              # how to run the job (default run.pl)
   --min-lmwt <n>               # lowest language model weight (default $min_lmwt)
   --max-lmwt <n>               # highest (default $max_lmwt)
   --frame-shift <seconds>      # from frame to frame (default $frame_shift)

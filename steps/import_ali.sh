@@ -14,7 +14,7 @@ Usage: steps/import_ali.sh [options] <source> <data-dir> <lang-dir> <exp-dir>
 Writes the alignments and their model to <exp-dir>; provenance.json there has the report.
 Options:
   --nj <n>                   # files of alignments (4)
-  --cmd <command>            # how to run the job (run.sh)
+  --cmd <command>            # how to run the job (run.pl)
   --max-unmatched <percent>  # utterances that may be left without an alignment (10)
   --labels auto|pdf|phone|word   # what labels are, where that cannot be told from them (auto)
   --model <dir>              # for pdfs: directory with the tree and final.mdl that they are of; decoding needs these
@@ -23,7 +23,7 @@ Options:
 EOF
 }
 
-nj=4 cmd=run.sh max_unmatched=10 labels=auto model="" frame_shift=0.01 phones_tier=phones words_tier=words
+nj=4 cmd=run.pl max_unmatched=10 labels=auto model="" frame_shift=0.01 phones_tier=phones words_tier=words
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 if [ $# != 4 ]; then usage >&2; exit 1; fi

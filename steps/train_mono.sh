@@ -8,7 +8,7 @@ Usage: steps/train_mono.sh [options] <data-dir> <lang-dir> <exp-dir>
 Writes final.mdl, tree, the alignments ali.*.gz, and log/train.log with a line an iteration.
 Options:
   --nj <n>                  # threads, and files of alignments; nothing else depends on it (4)
-  --cmd <command>           # how to run the job (run.sh)
+  --cmd <command>           # how to run the job (run.pl)
   --totgauss <n>            # Gaussians in all (1000)
   --device <name>           # cpu, cuda, cuda:N, or auto: where likelihoods and statistics are computed (cpu)
   --stage <n>               # iteration to go on with, as the log of an interrupted training names it; below 1: begin (-4)
@@ -29,7 +29,7 @@ Options:
 EOF
 }
 
-nj=4 cmd=run.sh device=cpu stage=-4 totgauss=1000 num_iters=40 max_iter_inc=30 initial_beam=6 regular_beam=10 retry_beam=40
+nj=4 cmd=run.pl device=cpu stage=-4 totgauss=1000 num_iters=40 max_iter_inc=30 initial_beam=6 regular_beam=10 retry_beam=40
 careful=false boost_silence=1.0 scale_opts="" power=0.25 shared_phones=true num_starts=1 cmvn_opts="" delta_opts="" seed=0
 realign_iters="1 2 3 4 5 6 7 8 9 10 12 14 16 18 20 23 26 29 32 35 38"
 [ -f path.sh ] && . ./path.sh

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pykaldist.cli import train, verbs
+from pykaldist.programs.table import PROGRAMS
 
 pytest.importorskip("mkdocs", reason="the site is built with mkdocs (requirements.txt)")
 LINK = re.compile(r"\]\(([^)#\s]+)")
@@ -48,11 +49,21 @@ def test_every_verb_script_room_and_recipe_has_its_place(root, site):
                 for name in ("verbs.html", "scripts.html")}
     assert headings["verbs.html"] == set(verbs()) - {"train"}
     assert headings["scripts.html"] >= {f"steps/{path.relative_to(root / 'steps')}" for path in (root / "steps").rglob("*.sh")
-                                        if os.access(path, os.X_OK)}
+                                        if os.access(path, os.X_OK) and not path.is_symlink()}
+    for name in ("utils/filter_scp.pl", "utils/combine_data.sh", "utils/validate_lang.pl", "utils/nnet/make_nnet_proto.py"):
+        assert name in headings["scripts.html"]
     rooms = {path.parent.name for path in root.glob("pykaldist/*/__init__.py")}
     assert rooms == {path.stem for path in site.glob("api/*.html")} - {"index"}
     assert "Strategy" in (site / "api" / "parallel.html").read_text(encoding="utf-8")
     assert {path.parent.parent.name for path in root.glob("egs/*/s5/RESULTS.md")} == {path.stem for path in site.glob("results/*.html")}
+
+
+def test_every_program_has_its_place(root, site):
+    found = re.findall(r'<h3 id="[^"]*">([^<]*)<', (site / "programs.html").read_text(encoding="utf-8"))
+    assert sorted(found) == sorted(PROGRAMS)
+    rows = {cells[1].strip(): set(re.findall(r"`([^`]*)`", cells[2])) for line in (root / "docs/from-kaldi.md").read_text().splitlines()
+            if len(cells := line.split("|")) == 4}
+    assert rows["here"] <= set(PROGRAMS) and not rows["not here"] & set(PROGRAMS) and len(rows["here"]) > 40
 
 
 def test_a_link_that_leads_nowhere_is_an_error(root, tmp_path):

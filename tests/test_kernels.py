@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from pykaldist.io.fst import _scan
-from pykaldist.kernels import KERNELS, all_kernels, kernel
+from pykaldist.kernels import KERNELS, all_kernels, interpreted_where, kernel
 
 USER = """
 import sys, time
@@ -64,6 +65,22 @@ def test_a_kernel_stays_usable_after_a_call_that_cannot_be_compiled() -> None:
             assert "swapped" in str(error)
         else:
             raise AssertionError("compiled")
+    for name in set(KERNELS) - before:
+        del KERNELS[name]
+
+
+def test_where_there_is_little_to_do_python_runs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = set(KERNELS)
+
+    @kernel
+    def half(x: np.ndarray) -> object:
+        return globals().get("absent", x[0] / 2)  # which numba cannot compile
+
+    monkeypatch.delenv("PYKALDIST_COMPILE", raising=False)
+    with interpreted_where(True):
+        assert half(np.ones(1, np.float32)) == 0.5 and half._dispatcher is None
+    with interpreted_where(False), pytest.raises(Exception, match="globals"):
+        half(np.ones(1, np.float32))
     for name in set(KERNELS) - before:
         del KERNELS[name]
 

@@ -59,11 +59,11 @@ def test_scripts_run_beside_it(root, installed, tmp_path):
     shutil.copytree(root / "utils", tmp_path / "house" / "utils")
     shutil.copy(root / "path.sh", tmp_path / "house")
     program = f". {tmp_path}/house/path.sh && pykaldist --version && $PYKALDIST_PYTHON -c 'import pykaldist; print(pykaldist.__file__)'" \
-              " && run.sh job.log echo done"
+              " && run.pl job.log echo done"
     out = run(installed, tmp_path, "bash", "-c", program, PYKALDIST_PYTHON=sys.executable).splitlines()
     assert out == [pykaldist.__version__, str(installed / "pykaldist" / "__init__.py")]
     (log,) = [path.read_text() for path in tmp_path.rglob("job.log")]
-    assert "\ndone\n# Ended (code 0)" in log
+    assert "\ndone\n# Accounting" in log
     (stamp,) = (tmp_path / "house" / ".python-checked").iterdir()
     assert str(installed) in stamp.read_text().splitlines()
     show = "from pykaldist.environment import needed; print(needed())"

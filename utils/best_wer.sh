@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The best of the %WER lines on standard input, the first of equals, with its file's name last.
+# The best of the %WER lines (or sclite's Sum/Avg lines) on standard input, the first of equals, with its file's name last.
 usage() {
   cat <<EOF
 Usage: grep WER exp/mono/decode/wer_* | utils/best_wer.sh
@@ -9,7 +9,11 @@ EOF
 case "${1:-}" in --help | -h) usage; exit 0 ;; esac
 if [ $# != 0 ] || [ -t 0 ]; then usage >&2; exit 1; fi
 awk '{
-  at = index($0, "%WER"); if (!at) next
-  split(substr($0, at), field, " "); file = substr($0, 1, at - 1); sub(/:$/, "", file)
-  if (!seen || field[2] + 0 < best) { seen = 1; best = field[2] + 0; line = substr($0, at) (file == "" ? "" : " " file) }
-} END { if (!seen) { print "best_wer.sh: ERROR: no %WER line on standard input." > "/dev/stderr"; exit 1 } print line }'
+  if (at = index($0, "%WER")) {
+    split(substr($0, at), field, " "); wer = field[2]; rest = substr($0, at)
+  } else if (at = match($0, /\| *Sum\/Avg *\|/)) {  # | Sum/Avg | sentences words | correct substituted deleted inserted ERRORS sentences |
+    split(substr($0, at), column, "|"); split(column[4], field, " "); wer = field[5]; rest = "%WER " wer " " substr($0, at)
+  } else next
+  file = substr($0, 1, at - 1); sub(/: *$/, "", file)
+  if (!seen || wer + 0 < best) { seen = 1; best = wer + 0; line = rest (file == "" ? "" : " " file) }
+} END { if (!seen) { print "best_wer.sh: ERROR: no %WER or Sum/Avg line on standard input." > "/dev/stderr"; exit 1 } print line }'

@@ -2,6 +2,7 @@
 # Makes the decoding graph HCLG of a model and a language model.
 self_loop_scale=0.1
 transition_scale=1.0
+remove_oov=false
 
 usage() {
   cat <<EOF
@@ -11,8 +12,20 @@ Usage: utils/mkgraph.sh [options] <lang-dir> <model-dir> <graph-dir>
 Options:
   --self-loop-scale <scale>    # of the HMM's self-loop probabilities (default $self_loop_scale)
   --transition-scale <scale>   # of its other transition probabilities (default $transition_scale)
+  --remove-oov                 # leave out the paths with the word for unknown words, oov.txt of <lang-dir>
+  --mono, --left-biphone, --quinphone   # taken and not needed, as in Kaldi: the tree says what it asks for
 EOF
 }
+
+given=()
+for argument; do  # options without a value
+  case $argument in
+    --remove-oov) remove_oov=true ;;
+    --mono | --left-biphone | --quinphone) ;;
+    *) given+=("$argument") ;;
+  esac
+done
+set -- "${given[@]}"
 
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
@@ -23,5 +36,5 @@ for file in "$lang"/{L_disambig.fst,G.fst,words.txt,phones/disambig.int} "$model
   [ -f "$file" ] || { echo "mkgraph.sh: ERROR: $file does not exist." >&2; exit 1; }
 done
 made=$(pykaldist mkgraph --self-loop-scale "$self_loop_scale" --transition-scale "$transition_scale" \
-  "$lang" "$model_dir" "$graph_dir") || end_with $?
+  --remove-oov "$remove_oov" "$lang" "$model_dir" "$graph_dir") || end_with $?
 echo "mkgraph.sh: $made"

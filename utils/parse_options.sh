@@ -6,6 +6,7 @@
 
 __show_usage() {
   if declare -F usage >/dev/null; then usage; else printf '%s\n' "${help_message:-"$0: no help"}"; fi
+  [ -z "${PYKALDIST_LIST_OPTIONS:-}" ] || { echo; echo "variables:"; compgen -v; }  # for check_recipe.sh
 }
 while true; do
   case "${1:-}" in
@@ -40,4 +41,6 @@ while true; do
 done
 [ "${deterministic:-false}" = false ] || export PYKALDIST_DETERMINISTIC=true
 unset __option __name __value __kind __form
-[ $# = 0 ] || { . say_what.sh; . guard.sh; }  # without arguments most scripts print their usage
+__shared=${BASH_SOURCE[0]%/*}/shared
+[ -z "${cmd:-}" ] || . "$__shared/own_runner.sh"
+[ $# = 0 ] || { . "$__shared/say_what.sh"; . "$__shared/guard.sh"; }  # without arguments most scripts print their usage

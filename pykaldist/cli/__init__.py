@@ -1,23 +1,27 @@
 """The command `pykaldist <verb>`: one thin module a verb in this package.
 
 A verb module has a docstring whose first line is its help, `add_arguments(parser)` and `run(args) -> int | None`.
-It is found by its file name (`train_mono.py` is `pykaldist train-mono`), and only the module asked for is imported.
+It is found by its file name (`train_mono.py` is `pykaldist train-mono`), and only the module asked for is imported. Kaldi's programs, which
+`pykaldist.programs` lists, are run by their names, too, with Kaldi's command lines.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import errno
 import importlib
 import os
 import signal
 import sys
+import textwrap
 from pathlib import Path
 from typing import NoReturn
 
 from pykaldist import __version__, deterministic, interrupts, scheduling
-from pykaldist.errors import Terminated, UserError, out_of_memory_sentence
+from pykaldist.errors import Terminated, UserError, missing_package_sentence, os_error_sentence, out_of_memory_sentence
+from pykaldist.programs.command import run as run_program
+from pykaldist.programs.table import PROGRAMS
+from pykaldist.programs.table import load as load_program
 
 _HERE = Path(__file__).parent
 TOLD = "PYKALDIST_TOLD"  # set where the script that called has said already what is done; a job's launcher (PYKALDIST_JOB) has, too
@@ -54,7 +58,9 @@ def say_what(argv: list[str]) -> bool:
 
 def _usage() -> str:
     lines = [f"pykaldist {__version__}", "usage: pykaldist <verb> [options] ...   (pykaldist <verb> --help for one verb)", ""]
-    return "\n".join(lines + [f"  {verb:22s} {text}" for verb, text in verbs().items()])
+    lines += [f"  {verb:22s} {text}" for verb, text in verbs().items()]
+    programs = textwrap.wrap(" ".join(sorted(PROGRAMS)), 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    return "\n".join([*lines, "", "Kaldi's and OpenFst's programs, which src/bin has by their own names:", *programs])
 
 
 class _Parser(argparse.ArgumentParser):
@@ -83,6 +89,8 @@ def main(argv: list[str] | None = None, told: bool = False) -> int:
         print(__version__)
         return 0
     verb = argv[0]
+    if verb in PROGRAMS:
+        return run_program(verb, load_program(verb), argv[1:])
     if _module(verb) is None:
         print(f"pykaldist: there is no verb {verb!r}; `pykaldist --help` lists them.", file=sys.stderr)
         return 2
@@ -109,15 +117,15 @@ def main(argv: list[str] | None = None, told: bool = False) -> int:
             return int(module.run(args) or 0)
     except UserError as error:
         message = str(error)
-    except Terminated:
-        print(f"pykaldist {verb}: terminated; run the same command again to go on.", file=sys.stderr)
+    except Terminated as error:
+        print(f"pykaldist {verb}: terminated; {str(error) or interrupts.GO_ON}.", file=sys.stderr)
         return 128 + signal.SIGTERM
     except ModuleNotFoundError as error:
         message = missing_package_sentence(error)
     except MemoryError:
         message = "out of memory; use fewer jobs (--nj) or a machine with more."
-    except KeyboardInterrupt:
-        print(interrupts.line(verb), end="", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        print(interrupts.line(verb, str(error)), end="", file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -131,32 +139,3 @@ def main(argv: list[str] | None = None, told: bool = False) -> int:
         message = sentence
     print(f"pykaldist {verb}: ERROR: {message}", file=sys.stderr)
     return 1
-
-
-def missing_package_sentence(error: ModuleNotFoundError) -> str:
-    """A sentence about a package that this Python lacks; a module of pykaldist that is missing is a fault, and raised."""
-    package = (error.name or "pykaldist").partition(".")[0]
-    if package == "pykaldist":
-        raise error
-    return (f"this needs the package {package}, which {sys.executable} does not have; "
-            f"install it with: {sys.executable} -m pip install {package}")
-
-
-def os_error_sentence(error: OSError) -> str:
-    """A sentence about what the operating system has refused."""
-    name = error.filename2 or error.filename  # of a copy and of a renaming what was to be written
-    where = f" {name}" if name else ""
-    if error.errno == errno.ENOSPC:
-        return f"no space left on the device while writing{where}; free some space and run the same command again."
-    if error.errno in (errno.EFBIG, errno.EDQUOT):
-        return f"a limit on file size or disk quota was reached while writing{where}; raise it and run the same command again."
-    if error.errno == errno.ENOENT:
-        return f"{error.filename} does not exist; check the path, or run the stage that makes it."
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return f"no permission for{where}; check its owner and mode."
-    if error.errno in (errno.EMFILE, errno.ENFILE):
-        return f"too many open files, when{where or ' one'} was to be opened; raise the limit (ulimit -n) and run the same command again."
-    if error.errno == errno.EIO:
-        return (f"input/output error at{where or ' its output'}; see what the system says of the disk (dmesg), "
-                "and run the same command again.")
-    return f"{error.strerror or error}{where}."

@@ -11,12 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from pykaldist.cli import os_error_sentence
-from pykaldist.errors import NotMetError, ProcessLostError, Terminated, UserError, out_of_memory_sentence
+from pykaldist.errors import NotMetError, ProcessLostError, Terminated, UserError, os_error_sentence, out_of_memory_sentence
 from pykaldist.parallel.launch.commands import needs_launcher
 from pykaldist.parallel.launch.job import Job, JobOptions, started_by
 from pykaldist.parallel.launch.launcher import GO_ON, LOST, Launcher, join_launched, process_name
-from pykaldist.parallel.launch.supervisor import DONE, FINISHED, FOLDER
+from pykaldist.parallel.launch.supervisor import DONE, FINISHED, FOLDER, REPLACES
 from pykaldist.parallel.launch.watch import DIED, Watch, end_now, write_last_words
 
 
@@ -31,13 +30,15 @@ def run_job(args: argparse.Namespace, options: JobOptions, fault_tolerant: bool,
 
     `fault_tolerant`: where a process dies, the others are to go on.
     """
-    if needs_launcher(options):
+    replaces = REPLACES in os.environ
+    if needs_launcher(options) and not replaces:
         return Launcher(options, args.argv, args.exp, fault_tolerant).run()
-    if started_by() is None:
+    if started_by() is None and not replaces:
         make().run()
         return 0
     join_launched(args.exp / FOLDER)
     status, prefix, trace = 1, f"pykaldist {args.argv[0]}: ", ""
+    experiment: Experiment | None = None
     try:
         experiment = make()
         processes = experiment.job.host.processes
@@ -69,6 +70,10 @@ def run_job(args: argparse.Namespace, options: JobOptions, fault_tolerant: bool,
         else:
             trace = traceback.format_exc()
             message = f"{type(error).__name__}: {error}; this is a fault in the program, and its traceback stands above."
+    if replaces and (experiment is None or experiment.job.host.guest):  # the others go on as they are
+        print(f"{trace}WARNING: {process_name()}, which was to replace one that has died, could not join: {message}", file=sys.stderr,
+              flush=True)
+        return DIED
     return _end(status, f"{trace}{prefix}ERROR: {process_name()}: {message}", args.exp)
 
 

@@ -18,11 +18,6 @@ def add_lattices(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("lattices", help="rspecifier of lattices (lat.1.gz, or 'ark:exp/mono/decode/lat.*.gz')")
 
 
-def add_scales(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--acoustic-scale", type=float, default=1.0, help="scale of acoustic costs (default: 1)")
-    parser.add_argument("--lm-scale", type=float, default=1.0, help="scale of graph costs (default: 1)")
-
-
 def add_symbol_table(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--word-symbol-table", type=Path, help="words.txt, to have words rather than their numbers")
 

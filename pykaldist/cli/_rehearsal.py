@@ -57,7 +57,7 @@ def _language() -> None:
     _verb("prepare-lang dict <UNK> lang_tmp lang")
     _verb("train-lm --order 2 data/text lang/words.txt lm.arpa.gz")
     _verb("format-lm lang lm.arpa.gz dict/lexicon.txt lang_test")
-    _verb("compute-cmvn-stats data cmvn")
+    _verb("make-cmvn data cmvn")
 
 
 def _mono() -> None:
@@ -94,6 +94,9 @@ def _lattices() -> None:
     _verb(f"lattice-best-path {words} {lattices} ark,t:words.txt ark,t:ali.txt")
     _verb(f"lattice-oracle {words} {lattices} data/text")
     _verb("lattice-to-nbest --n 3 mono/decode/lat.1.gz nbest.gz")
+    _verb(f"lattice-prune --beam 4 {lattices} ark:pruned.gz")
+    _verb(f"lattice-combine {lattices} {lattices} ark:combined.gz")
+    _verb(f"lattice-mbr-decode {lattices} ark:mbr")
 
 
 def _network() -> None:

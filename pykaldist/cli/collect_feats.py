@@ -1,4 +1,4 @@
-"""Make feats.scp of the parts that the jobs of make-feats or make-fmllr-feats have written."""
+"""Make feats.scp of the parts that the jobs of make-feats, make-fmllr-feats or make-bn-feats have written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import argparse
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", help="data directory")
     parser.add_argument("feat_dir", help="where the archives are")
-    parser.add_argument("--kind", choices=("mfcc", "plp", "fbank", "mfcc_pitch", "plp_pitch", "fmllr"), default="mfcc")
+    kinds = ("mfcc", "plp", "fbank", "mfcc_pitch", "plp_pitch", "fbank_pitch", "fmllr", "bn")
+    parser.add_argument("--kind", choices=kinds, default="mfcc")
     parser.add_argument("--nj", type=int, default=1, help="number of jobs (default: 1)")
 
 

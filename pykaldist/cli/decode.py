@@ -1,6 +1,6 @@
 """Decode one job's share of a data directory into lattices (what steps/decode.sh runs).
 
-The model is the one in the parent directory of <decode-dir>, as in Kaldi.
+The model is the one in the parent directory of <decode-dir>, as in Kaldi, unless options name another.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pykaldist.decode.acoustic import load_acoustic_model
+from pykaldist.decode.acoustic import NetworkFiles, load_acoustic_model
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.pairs import check_graph, record_decoding
 from pykaldist.decode.run import decode_all
@@ -25,16 +25,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("decode_dir", type=Path, help="where lat.JOB.gz goes")
     parser.add_argument("--job", type=int, default=1, help="this job, from 1 (default: 1)")
     parser.add_argument("--nj", type=int, default=1, help="number of jobs (default: 1)")
-    parser.add_argument("--model", type=Path, help="GMM to decode with (default: final.mdl above <decode-dir>)")
+    parser.add_argument("--srcdir", type=Path, help="directory of the model (default: that above <decode-dir>)")
+    parser.add_argument("--model", type=Path, help="GMM to decode with, or the transition model beside a network (default: the directory's "
+                                                   "final.mdl)")
+    parser.add_argument("--nnet", type=Path, help="network to decode with, final.pt or nnet1's (default: the directory's)")
+    parser.add_argument("--feature-transform", type=Path, help="of an nnet1 network (default: the directory's final.feature_transform)")
+    parser.add_argument("--class-frame-counts", type=Path, help="counts of pdfs, for its priors (default: the directory's)")
     parser.add_argument("--transform-dir", type=Path, help="directory with the speakers' fMLLR transforms, trans.* (default: none)")
     add_options(parser, DecoderOptions)
     add_options(parser, ForwardOptions)
 
 
 def run(args: argparse.Namespace) -> None:
-    mdl = args.model or args.decode_dir.parent / "final.mdl"
+    folder = args.srcdir or args.decode_dir.parent
+    mdl = args.model or folder / "final.mdl"
     check_graph(args.graph_dir, mdl)
-    model = load_acoustic_model(args.decode_dir.parent, args.model, args.transform_dir, from_args(ForwardOptions, args), args.job)
+    files = NetworkFiles(args.nnet, args.feature_transform, args.class_frame_counts)
+    model = load_acoustic_model(folder, args.model, args.transform_dir, from_args(ForwardOptions, args), args.job, files)
     decoder = LatticeDecoder(Fst.read(args.graph_dir / "HCLG.fst"), model.tid2pdf, from_args(DecoderOptions, args))
     data = DataDir(args.data)
     words = SymbolTable.read(args.graph_dir / "words.txt")

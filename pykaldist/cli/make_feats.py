@@ -10,7 +10,7 @@ from pykaldist.options import boolean
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", help="data directory with wav.scp, utt2spk and, optionally, segments")
     parser.add_argument("feat_dir", help="where the archives go")
-    parser.add_argument("--kind", choices=("mfcc", "plp", "fbank", "mfcc_pitch", "plp_pitch"), default="mfcc")
+    parser.add_argument("--kind", choices=("mfcc", "plp", "fbank", "mfcc_pitch", "plp_pitch", "fbank_pitch"), default="mfcc")
     parser.add_argument("--feats-config", help="file with one --option=value a line (default: Kaldi's defaults)")
     parser.add_argument("--pitch-config", help="the same for the pitch (default: Kaldi's defaults)")
     parser.add_argument("--pitch-postprocess-config", help="the same for what is made of the pitch (default: Kaldi's defaults)")

@@ -2,13 +2,18 @@
 
 The features are those of the data directory after CMVN (and deltas), as --cmvn-opts and --delta-opts say; targets are the pdfs of
 the alignment. About --cv-percent of the utterances, or those of --cv-utts, go to dev, as
-they are; their perturbed copies (utt2uniq) go nowhere.
+they are; their perturbed copies (utt2uniq) go nowhere. With --cv-data, train is all of <data>, and dev that data directory.
+
+Without <ali> the store is for RBMs, which look at no target: all utterances are in train, and those that would be held out in dev too. With
+--posteriors it can be trained on; --num-pdfs says how many outputs there are.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +21,7 @@ import numpy as np
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.frames.holdout import hold_out
-from pykaldist.frames.store import Extras, Manifest, pack
+from pykaldist.frames.store import Extras, Manifest, Unlabelled, pack
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
 from pykaldist.hmm.tree.phone_segments import phone_segments
 from pykaldist.io import provenance
@@ -34,12 +39,16 @@ SYSTEM_FILES = ("final.mdl", "tree", "phones.txt")  # that decoding needs beside
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", type=Path, help="data directory with feats.scp and cmvn.scp")
-    parser.add_argument("ali", type=Path, help="alignment directory, of steps/align_si.sh, steps/import_ali.sh or Kaldi")
+    parser.add_argument("ali", type=Path, nargs="?",
+                        help="alignment directory, of steps/align_si.sh, steps/import_ali.sh or Kaldi (default: no alignment)")
     parser.add_argument("store", type=Path, help="folder to write")
     parser.add_argument("--cmvn-opts", default="--norm-vars=true", help="CMVN as a string of options (default: --norm-vars=true)")
     parser.add_argument("--delta-opts", default="--delta-order=0", help="deltas, likewise (default: --delta-order=0: none)")
     parser.add_argument("--cv-percent", type=float, default=10.0, help="percentage of utterances held out (default: 10)")
     parser.add_argument("--cv-utts", type=Path, help="file with the utterances to hold out, one a line, instead")
+    parser.add_argument("--cv-data", type=Path, help="data directory that is held out, instead")
+    parser.add_argument("--cv-ali", type=Path, help="its alignment directory (default: that of <data>)")
+    parser.add_argument("--num-pdfs", type=int, help="outputs of a network where there is no alignment (default: 1)")
     parser.add_argument("--seed", type=int, default=777, help="seed of the choice (default: 777)")
     parser.add_argument("--store-dtype", choices=("float32", "float16"), default="float32", help="stored features (default: float32)")
     parser.add_argument("--frame-weights", help="weight of each frame in training: vectors, scp:FILE or ark:FILE")
@@ -53,22 +62,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     data = DataDir(args.data)
-    ali = AlignmentDir(args.ali)
     pipeline = FeaturePipeline.from_options(args.cmvn_opts, args.delta_opts)
-    held = {line.split()[0] for line in read_lines(args.cv_utts) if line.split()} if args.cv_utts else \
-        hold_out(data, args.cv_percent, args.seed)
-    if unknown := held - set(data.utt2spk):
-        raise UserError(f"{args.cv_utts} lists {len(unknown)} utterances that {data.path} does not have, such as {min(unknown)}.")
-    uniq = data.utt2uniq
-    chosen = {"train": [u for u in data.utterances() if uniq[u] not in held], "dev": [u for u in data.utterances() if u in held]}
-    origin = {"data": str(args.data), "ali": str(args.ali), "cmvn_opts": args.cmvn_opts, "delta_opts": args.delta_opts,
-              "alignment": ali.provenance, "frame_weights": args.frame_weights, "posteriors": args.posteriors,
-              "max_posteriors": args.max_posteriors, "target_feats": args.target_feats}
     if args.max_posteriors < 0 or (args.max_posteriors and not args.posteriors):
         raise UserError(f"--max-posteriors {args.max_posteriors}: expected a number of pdfs, and --posteriors.")
-    extras = Extras(_table(args.frame_weights), _posteriors(args.posteriors), _table(args.target_feats), args.max_posteriors)
+    posteriors = _posteriors(args.posteriors)
+    parts = _parts(args, data, pipeline, posteriors)
+    alignment = next(iter(parts.values())).ali
+    origin = {"data": str(args.data), "ali": str(args.ali) if args.ali else None, "cmvn_opts": args.cmvn_opts,
+              "delta_opts": args.delta_opts, "alignment": alignment.provenance, "frame_weights": args.frame_weights,
+              "posteriors": args.posteriors, "max_posteriors": args.max_posteriors, "target_feats": args.target_feats,
+              **({"cv_data": str(args.cv_data), "cv_ali": str(args.cv_ali or args.ali)} if args.cv_data else {})}
+    extras = Extras(_table(args.frame_weights), posteriors, _table(args.target_feats), args.max_posteriors)
     if args.ctc:
-        extras.labels, tokens = _phone_labels(ali) if args.ctc == "phones" else _char_labels(data)
+        if not isinstance(alignment, AlignmentDir):
+            raise UserError(f"--ctc {args.ctc} needs an alignment; give <ali>.")
+        if args.cv_data:
+            raise UserError("--ctc and --cv-data exclude each other: one set of labels is made of one data directory; use --cv-utts.")
+        extras.labels, tokens = _phone_labels(alignment) if args.ctc == "phones" else _char_labels(data)
         extras.num_tokens = max(tokens.values()) + 1
     with locked(args.store):
         provenance.forget(args.store)
@@ -77,7 +87,46 @@ def run(args: argparse.Namespace) -> None:
             write_text(args.store / "tokens.txt", "".join(f"{name} {number}\n" for name, number in tokens.items()))
         else:
             (args.store / "tokens.txt").unlink(missing_ok=True)
-        _pack(args, pipeline, data, ali, extras, chosen, origin)
+        _pack(args, pipeline, parts, extras, origin)
+
+
+@dataclass
+class _Part:
+    """What goes into one of the two stores."""
+
+    data: DataDir
+    ali: AlignmentDir | Unlabelled
+    utts: list[str]
+
+
+def _parts(args: argparse.Namespace, data: DataDir, pipeline: FeaturePipeline, posteriors: Mapping[str, Posterior] | None) \
+        -> dict[str, _Part]:
+    """What goes into train and into dev."""
+    if args.num_pdfs is not None and (args.ali or args.num_pdfs < 1):
+        raise UserError(f"--num-pdfs {args.num_pdfs}: expected a positive number, and no alignment, which says how many there are.")
+    if args.cv_ali and not (args.cv_data and args.ali):
+        raise UserError(f"--cv-ali {args.cv_ali} is the alignment of --cv-data, beside that of <data>; give all of them, or leave it out.")
+
+    def alignment(path: Path | None, of: DataDir) -> AlignmentDir | Unlabelled:
+        return AlignmentDir(path) if path else Unlabelled(lambda utt: pipeline.apply(of, utt), posteriors, args.num_pdfs or 1)
+
+    ali = alignment(args.ali, data)
+    if args.cv_data:
+        if args.cv_utts:
+            raise UserError("--cv-data and --cv-utts exclude each other: either says what is held out.")
+        held_out = DataDir(args.cv_data)
+        same = args.cv_ali in (None, args.ali) and isinstance(ali, AlignmentDir)
+        cv_ali = ali if same else alignment(args.cv_ali or args.ali, held_out)
+        if cv_ali.num_pdfs != ali.num_pdfs:
+            raise UserError(f"{args.cv_ali} has {cv_ali.num_pdfs} pdfs, {args.ali} {ali.num_pdfs}; align both with the same model.")
+        return {"train": _Part(data, ali, data.utterances()), "dev": _Part(held_out, cv_ali, held_out.utterances())}
+    held = {line.split()[0] for line in read_lines(args.cv_utts) if line.split()} if args.cv_utts else \
+        hold_out(data, args.cv_percent, args.seed)
+    if unknown := held - set(data.utt2spk):
+        raise UserError(f"{args.cv_utts} lists {len(unknown)} utterances that {data.path} does not have, such as {min(unknown)}.")
+    uniq, watched = data.utt2uniq, args.ali is None and posteriors is None
+    train = [u for u in data.utterances() if watched or uniq[u] not in held]
+    return {"train": _Part(data, ali, train), "dev": _Part(data, ali, [u for u in data.utterances() if u in held])}
 
 
 def _phone_labels(ali: AlignmentDir) -> tuple[dict[str, np.ndarray], dict[str, int]]:
@@ -119,20 +168,23 @@ def _posteriors(rspecifier: str | None) -> Mapping[str, Posterior] | None:
     return None if rspecifier is None else dict(item for path in read_paths(rspecifier) for item in read_posteriors(path))
 
 
-def _pack(args: argparse.Namespace, pipeline: FeaturePipeline, data: DataDir, ali: AlignmentDir, extras: Extras,
-          chosen: dict[str, list[str]], origin: dict[str, object]) -> None:
-    for name, utts in chosen.items():
-        manifest = pack(progress(utts, f"packing {name}", unit="utt"), lambda utt: pipeline.apply(data, utt), ali.pdfs, ali.num_pdfs,
+def _pack(args: argparse.Namespace, pipeline: FeaturePipeline, parts: dict[str, _Part], extras: Extras, origin: dict[str, object]) -> None:
+    for name, part in parts.items():
+        features = partial(pipeline.apply, part.data) if isinstance(part.ali, AlignmentDir) else part.ali.features
+        manifest = pack(progress(part.utts, f"packing {name}", unit="utt"), features, part.ali.pdfs, part.ali.num_pdfs,
                         args.store / name, args.store_dtype, origin, extras)
         print(f"{args.store / name}: {_summary(manifest)}")
-    pipeline.save(args.store)
+    pipeline.save(args.store, of_network=True)
     for name in SYSTEM_FILES:
-        if (args.ali / name).is_file():
+        (args.store / name).unlink(missing_ok=True)
+        if args.ali and (args.ali / name).is_file():
             copy_file(args.ali / name, args.store / name)
     read = [path for rspecifier in (args.frame_weights, args.posteriors, args.target_feats) if rspecifier for path in _files(rspecifier)]
-    cmvn = data.cmvn.archives() if data.has("cmvn.scp") else []
-    provenance.record(args.store, "steps/nnet/pack.sh",
-                      [*provenance.of_archives([*data.feats.archives(), *cmvn, *read]), *ali.archives, args.ali / "final.mdl"],
+    for part in parts.values():
+        read += [*part.data.feats.archives(), *(part.data.cmvn.archives() if part.data.has("cmvn.scp") else [])]
+    alignments = [path for ali in {id(part.ali): part.ali for part in parts.values()}.values() if isinstance(ali, AlignmentDir)
+                  for path in (*ali.archives, ali.path / "final.mdl")]
+    provenance.record(args.store, "steps/nnet/pack.sh", [*provenance.of_archives(read), *alignments],
                       ("train/manifest.json", "dev/manifest.json", "tokens.txt", "cmvn_opts", "delta_opts", *SYSTEM_FILES))
 
 

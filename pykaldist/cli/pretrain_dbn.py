@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("store", type=Path, help="folder with the frame stores train and dev")
     parser.add_argument("exp", type=Path, help="experiment folder to write")
     add_options(parser, DbnOptions)
-    add_options(parser, JobOptions, skip=("serial_warmup",))
+    add_options(parser, JobOptions, skip=("serial_warmup", "elastic", "replacements"))
     add_options(parser, TrainerOptions)
     add_options(parser, DivergenceOptions)
     add_variants(parser, STRATEGIES)

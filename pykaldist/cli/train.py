@@ -50,4 +50,4 @@ def run(args: argparse.Namespace) -> int:
                       schedule, from_args(TrainerOptions, args), from_args(DivergenceOptions, args))
     made = make_strategy(job.strategy, strategy)
     job.settle(made)
-    return run_job(args, job, made.fault_tolerant, lambda: Experiment(args.store, args.exp, choices))
+    return run_job(args, job, made.fault_tolerant or job.elastic, lambda: Experiment(args.store, args.exp, choices))

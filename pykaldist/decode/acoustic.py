@@ -6,8 +6,10 @@ directory with none of them is a GMM's.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -57,22 +59,39 @@ class GmmModel:
         return self._gmm.loglikes(feats, pdfs)
 
 
+@dataclass
+class NetworkFiles:
+    """Files of a network that stand elsewhere than in its directory, or have other names there; None: those of the directory.
+
+    `nnet` is a final.pt or an nnet1 network; `model` has the transition model.
+    """
+
+    nnet: Path | None = None
+    feature_transform: Path | None = None
+    class_frame_counts: Path | None = None
+    model: Path | None = None
+
+    def transition_model(self, model_dir: Path) -> np.ndarray:
+        """The pdf of each transition-id."""
+        return read_transition_model(self.model or model_dir / "final.mdl").tid2pdf
+
+
 class NeuralModel:
     """A network in `final.pt`: its posteriors over priors; the transition model and the features are those of the model directory."""
 
-    def __init__(self, model_dir: Path, forwarding: ForwardOptions, device: str) -> None:
+    def __init__(self, model_dir: Path, forwarding: ForwardOptions, device: str, files: NetworkFiles) -> None:
         import torch  # two seconds that a GMM does not need
 
         from pykaldist.nnet.network import Network
 
         torch.set_num_threads(1)  # jobs are processes
-        self._path = model_dir / "final.pt"
+        self._path = files.nnet or model_dir / "final.pt"
         self._network = Network.load(self._path, device)
         self._network.forwarding = forwarding
         if (model_dir / "tokens.txt").is_file():  # trained with CTC: the graph's labels are the outputs, counted from 1
             self.tid2pdf = np.maximum(np.arange(-1, self._network.model.output_dim), 0).astype(np.int32)
         else:
-            self.tid2pdf = read_transition_model(model_dir / "final.mdl").tid2pdf
+            self.tid2pdf = files.transition_model(model_dir)
         self._pipeline = FeaturePipeline.from_dir(model_dir)
 
     def features(self, data: DataDir, utt: str) -> np.ndarray:
@@ -85,9 +104,12 @@ class NeuralModel:
 
 
 class Nnet1Model:
-    """A network in a Kaldi nnet1 directory: `final.nnet`, `final.feature_transform`, `ali_train_pdf.counts`, `final.mdl`."""
+    """A network in a Kaldi nnet1 directory: `final.nnet`, `final.feature_transform`, `ali_train_pdf.counts`, `final.mdl`.
 
-    def __init__(self, model_dir: Path, device: str) -> None:
+    Counts in `prior_counts` go before those of the alignment.
+    """
+
+    def __init__(self, model_dir: Path, device: str, files: NetworkFiles) -> None:
         import torch
 
         from pykaldist.nnet.nnet1 import Nnet1
@@ -95,15 +117,19 @@ class Nnet1Model:
         from pykaldist.nnet.priors import log_priors, read_counts
 
         torch.set_num_threads(1)
-        self._path = model_dir / "final.nnet"
+        self._path = files.nnet or model_dir / "final.nnet"
+        own = next(model_dir / name for name in ("prior_counts", "ali_train_pdf.counts")
+                   if (model_dir / name).is_file() or name == "ali_train_pdf.counts")
+        counts = files.class_frame_counts or own
+        transform = files.feature_transform or model_dir / "final.feature_transform"
         components = Nnet1.read(self._path).components
         if components[-1].marker == "Softmax":
             components = components[:-1]
-        self._nnet = Nnet1(Nnet1.read(model_dir / "final.feature_transform").components + components)
-        self._priors, self._forward = log_priors(read_counts(model_dir / "ali_train_pdf.counts")), Nnet1Forward(self._nnet, device)
+        self._nnet = Nnet1(Nnet1.read(transform).components + components)
+        self._priors, self._forward = log_priors(read_counts(counts)), Nnet1Forward(self._nnet, device)
         if len(self._priors) != self._nnet.output_dim:
-            raise UserError(f"{model_dir}/ali_train_pdf.counts has {len(self._priors)} counts, final.nnet {self._nnet.output_dim} outputs.")
-        self.tid2pdf = read_transition_model(model_dir / "final.mdl").tid2pdf
+            raise UserError(f"{counts} has {len(self._priors)} counts, {self._path} {self._nnet.output_dim} outputs.")
+        self.tid2pdf = files.transition_model(model_dir)
         self._pipeline = FeaturePipeline.from_dir(model_dir)
 
     def features(self, data: DataDir, utt: str) -> np.ndarray:
@@ -115,30 +141,44 @@ class Nnet1Model:
         return self._forward(feats) - self._priors
 
 
-NETWORKS: dict[str, Callable[[Path, ForwardOptions, str], AcousticModel]] = {
-    "final.pt": NeuralModel, "final.nnet": lambda path, _, device: Nnet1Model(path, device)}
+NETWORKS: dict[str, Callable[[Path, ForwardOptions, str, NetworkFiles], AcousticModel]] = {
+    "final.pt": NeuralModel, "final.nnet": lambda path, _, device, files: Nnet1Model(path, device, files)}
 GMM = "final.mdl"  # of a network's directory, it is what the network's pdfs are of
 
 
 def load_acoustic_model(model_dir: str | os.PathLike[str], model: Path | None = None, transform_dir: Path | None = None,
-                        forwarding: ForwardOptions | None = None, job: int = 1) -> AcousticModel:
+                        forwarding: ForwardOptions | None = None, job: int = 1, files: NetworkFiles | None = None) -> AcousticModel:
     """Read the acoustic model of a directory, for job number `job`; raises UserError where it holds none.
 
-    Of a GMM's directory the file `model` can be taken instead of final.mdl, and the fMLLR transforms of `transform_dir` applied.
-    `forwarding`: where a network computes (jobs take a machine's GPUs in turn), and how utterances go through it.
+    The file `model` can be taken instead of final.mdl, and for a GMM the fMLLR transforms of `transform_dir` applied.
+    `forwarding`: where a network computes (jobs take a machine's GPUs in turn), and how utterances go through it. `files`: those that
+    are not the directory's.
     """
-    if (Path(model_dir) / "config.json").is_file() and not (Path(model_dir) / "final.pt").is_file():
+    files = files or NetworkFiles()
+    named = files != NetworkFiles()
+    if not files.nnet and (Path(model_dir) / "config.json").is_file() and not (Path(model_dir) / "final.pt").is_file():
         raise UserError(f"{model_dir} has a network whose training has not ended; run steps/nnet/train.sh again, which goes on with it.")
     folder, options = Path(model_dir), forwarding or ForwardOptions()
     network = next((name for name in NETWORKS if (folder / name).is_file()), GMM)
+    if files.nnet:
+        from pykaldist.io.magic import is_container
+
+        network = "final.pt" if is_container(files.nnet) else "final.nnet"
+    if network == "final.pt" and (files.feature_transform or files.class_frame_counts):
+        if files.nnet or not (folder / "final.nnet").is_file():
+            raise UserError(f"{files.nnet or folder / network} has its own feature transform and counts; leave out --feature-transform and "
+                            "--class-frame-counts.")
+        network = "final.nnet"
+    if network == GMM and named:
+        raise UserError(f"{model_dir} has no network ({' or '.join(NETWORKS)}); --srcdir names the directory that has one.")
     if options.dtype != "float32" and network != "final.pt":
         raise UserError(f"--dtype {options.dtype} is for networks in a final.pt, and {model_dir} has {network}; leave it out.")
     for name, load in NETWORKS.items():
         if name == network:
-            if model is not None or transform_dir is not None:
-                raise UserError(f"{model_dir} has a network ({name}), and --model and --transform-dir are for GMMs; make adapted features "
-                                "with steps/nnet/make_fmllr_feats.sh.")
-            return load(folder, options, choose_device(options.device, job - 1))
+            if transform_dir is not None:
+                raise UserError(f"{model_dir} has a network ({name}), and --transform-dir is for GMMs; make adapted features with "
+                                "steps/nnet/make_fmllr_feats.sh.")
+            return load(folder, options, choose_device(options.device, job - 1), dataclasses.replace(files, model=model))
     if (folder / GMM).is_file():
         if parse_device(options.device)[0] == "cuda":
             raise UserError(f"--device {options.device}: {model_dir} has a GMM, which is decoded on the CPU; leave the option out.")

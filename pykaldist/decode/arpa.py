@@ -38,7 +38,8 @@ class ArpaSummary:
     outside_words: list[str]
 
 
-def _lines(path: str | os.PathLike[str]) -> list[str]:
+def read_arpa_lines(path: str | os.PathLike[str]) -> list[str]:
+    """The lines of an ARPA file, gzipped if it ends in `.gz`; raises UserError where it cannot be read."""
     try:
         with open_archive(path) as stream:
             return stream.read().decode("utf-8").splitlines()
@@ -56,7 +57,7 @@ def check_arpa(path: str | os.PathLike[str], vocabulary: set[str]) -> ArpaSummar
     Errors are: a missing section, counts that do not hold, a number that is none or is impossible, an n-gram of the wrong length or given
     twice, one whose history (all but its last word) is no n-gram, and the want of <s> or </s>.
     """
-    lines = _lines(path)
+    lines = read_arpa_lines(path)
 
     def wrong(number: int, what: str) -> UserError:
         return UserError(f"{path}, line {number}: {what}.")

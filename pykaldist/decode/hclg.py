@@ -37,6 +37,7 @@ from pykaldist.hmm.tree.tree import ContextDependency
 from pykaldist.io import provenance
 from pykaldist.io.atomic import copy_file, write_text
 from pykaldist.io.fst import Fst
+from pykaldist.io.lang import LangDir
 from pykaldist.io.tables import read_lines
 from pykaldist.options import option
 from pykaldist.progress import Progress
@@ -46,10 +47,11 @@ OWN_FILES = ("HCLG.fst", "words.txt", "phones.txt", "phones/word_boundary.int", 
 
 @dataclass
 class GraphOptions:
-    """The scales of the HMM's transition probabilities against the other scores, as in Kaldi's mkgraph.sh."""
+    """The options of Kaldi's mkgraph.sh: above all the scales of the HMM's transition probabilities against the other scores."""
 
     self_loop_scale: float = option(0.1, "scale of the self-loop probabilities")
     transition_scale: float = option(1.0, "scale of the other transition probabilities")
+    remove_oov: bool = option(False, "leave out the paths with the word for unknown words (oov.int)")
 
 
 def _determinize(fst: kaldifst.StdVectorFst, what: str) -> None:
@@ -57,6 +59,17 @@ def _determinize(fst: kaldifst.StdVectorFst, what: str) -> None:
     if kaldifst.determinize_star(fst, max_states=limit, use_log=True):
         raise UserError(f"{what} cannot be determinised (more than {limit} states): words that sound alike, or language model back-offs, "
                         "lack disambiguation symbols; make the language directory again with utils/prepare_lang.sh and format_lm.sh.")
+
+
+def without_word(grammar: Fst, word: int) -> Fst:
+    """G without the arcs of a word, and without the states that lead nowhere then."""
+    keep = (grammar.ilabel != word) & (grammar.olabel != word)
+    left = Fst.from_arcs(grammar.start, grammar.final, grammar.source[keep], grammar.ilabel[keep], grammar.olabel[keep],
+                         grammar.weight[keep], grammar.nextstate[keep])
+    trimmed = to_kaldifst(left)
+    kaldifst.connect(trimmed)
+    kaldifst.arcsort(trimmed, "ilabel")
+    return from_kaldifst(trimmed)
 
 
 def lexicon_and_grammar(lexicon: Fst, grammar: Fst) -> Fst:
@@ -237,7 +250,10 @@ def make_graph(lang: str | os.PathLike[str], model_dir: str | os.PathLike[str], 
     disambig = [int(line) for line in read_lines(lang / "phones/disambig.int")]
     tree = read_tree(model_dir / "tree")
     model = read_transition_model(model_dir / "final.mdl")
-    graph, disambig_tid = decoding_graph(Fst.read(lang / "L_disambig.fst"), Fst.read(lang / "G.fst"), disambig, tree, model, options)
+    grammar = Fst.read(lang / "G.fst")
+    if options.remove_oov:
+        grammar = without_word(grammar, LangDir(lang).words[LangDir(lang).oov])
+    graph, disambig_tid = decoding_graph(Fst.read(lang / "L_disambig.fst"), grammar, disambig, tree, model, options)
     (graph_dir / "phones").mkdir(parents=True, exist_ok=True)
     provenance.forget(graph_dir)
     (graph_dir / "HCLG.fst").unlink(missing_ok=True)

@@ -214,6 +214,11 @@ def read_lattices(path: str | os.PathLike[str]) -> Iterator[tuple[str, Lattice]]
             data = stream.read()
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"{path} is truncated or damaged ({error}); decode again.") from error
+    yield from lattices_in(data, os.fspath(path))
+
+
+def lattices_in(data: bytes, path: str) -> Iterator[tuple[str, Lattice]]:
+    """Iterate over (utterance, lattice) of an archive's bytes; `path` is its name in messages, which are those of `read_lattices`."""
     pos, view = 0, memoryview(data)
     key = ""
     while pos < len(data):

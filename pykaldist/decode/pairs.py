@@ -82,6 +82,12 @@ def record_rescoring(decode_dir: PathLike, lattice_dir: PathLike, model: Path) -
                       sources=[lattice_dir])
 
 
+def record_lm_rescoring(decode_dir: PathLike, lattice_dir: PathLike, models: Iterable[PathLike]) -> None:
+    """Leave in a decode directory that its lattices are those of another, with the scores of language models."""
+    before = provenance.read(lattice_dir)
+    provenance.record(decode_dir, "steps/lmrescore.sh", models, facts=before.facts if before else None, sources=[lattice_dir])
+
+
 def _of_model(model: Path) -> list[Path]:
     """The files of a model that lattices depend on."""
     return [model, *(model.parent / name for name in ("final.pt", "final.nnet"))]

@@ -121,6 +121,50 @@ def best_path(lattice: Lattice, acoustic_scale: float, lm_scale: float = 1.0, wo
     return _path(lattice, arcs, end)
 
 
+def best_path_lattice(lattice: Lattice, acoustic_scale: float, lm_scale: float = 1.0, word_ins_penalty: float = 0.0) -> Lattice:
+    """The best path as a lattice whose arcs have their own words, costs and transition-ids."""
+    ((arcs, end),) = _best(lattice, [lm_scale], [acoustic_scale], [word_ins_penalty])
+    count = len(arcs)
+    final = np.full((2, count + 1), np.inf, np.float32)
+    final[:, -1] = lattice.final[end], lattice.final_acoustic[end]
+    strings = [lattice.ids(a) for a in arcs.tolist()] + [np.empty(0, np.int32)] * count + [lattice.ids(lattice.num_arcs + end)]
+    string = np.concatenate([[0], np.cumsum([len(ids) for ids in strings])]).astype(np.int64)
+    return Lattice(np.minimum(np.arange(count + 2), count), lattice.word[arcs], lattice.graph[arcs], lattice.acoustic[arcs],
+                   np.arange(1, count + 1, dtype=np.int32), final[0], final[1], string, np.concatenate(strings))
+
+
+def pruned(lattice: Lattice, beam: float, acoustic_scale: float, lm_scale: float = 1.0) -> Lattice:
+    """The lattice without arcs and ends that are on no path within `beam` of the best one."""
+    check_not_empty(lattice)
+    cost, final = scaled_costs(lattice, acoustic_scale, lm_scale)
+    to_end = costs_to_end(lattice.offset, lattice.target, cost, final)
+    from_start = _costs_from_start(lattice.offset, lattice.target, cost)
+    limit = to_end[0] + beam
+    arcs = from_start[lattice.source] + cost + to_end[lattice.target] <= limit
+    ends = from_start + final <= limit
+    offset = np.concatenate([[0], np.cumsum(arcs)])[lattice.offset]
+    length = np.diff(lattice.string)
+    kept = np.concatenate([arcs, np.ones(lattice.num_states, bool)])
+    length[lattice.num_arcs :][~ends] = 0
+    ids = np.concatenate([np.repeat(arcs, np.diff(lattice.string)[: lattice.num_arcs]),
+                          np.repeat(ends, np.diff(lattice.string)[lattice.num_arcs :])])
+    result = Lattice(offset, lattice.word[arcs], lattice.graph[arcs], lattice.acoustic[arcs], lattice.target[arcs],
+                     np.where(ends, lattice.final, np.inf).astype(np.float32),
+                     np.where(ends, lattice.final_acoustic, np.inf).astype(np.float32),
+                     np.concatenate([[0], np.cumsum(length[kept])]), lattice.transition_ids[ids], lattice.reached_final)
+    return result.select(np.flatnonzero(from_start + to_end <= limit))
+
+
+@kernel
+def _costs_from_start(offset: np.ndarray, target: np.ndarray, cost: np.ndarray) -> np.ndarray:
+    best = np.full(len(offset) - 1, np.inf)
+    best[0] = 0
+    for s in range(len(best)):
+        for a in range(offset[s], offset[s + 1]):
+            best[target[a]] = min(best[target[a]], best[s] + cost[a])
+    return best
+
+
 def scaled_costs(lattice: Lattice, acoustic_scale: float, lm_scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     """The costs under the scales: (cost of each arc [A], of each final state [S], inf where it is not final), float64."""
     final = np.full(lattice.num_states, np.inf)

@@ -11,12 +11,12 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.feats.cmvn import cmvn_stats
-from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir, write_table
 from pykaldist.io.tables import MatrixReader, MatrixWriter, read_lines, read_map
@@ -107,10 +107,18 @@ def paste(left: np.ndarray, right: np.ndarray, tolerance: int, utt: str) -> np.n
     return np.concatenate([left[:frames], right[:frames]], axis=1)
 
 
-def transform_part(source: DataDir, target: DataDir, pipeline: FeaturePipeline, feat_dir: str | os.PathLike[str], job: int,
-                   nj: int) -> None:
-    """Write the features of `source` after `pipeline`, for job `job` of `nj`, as parts (kind `fmllr`) of the features of `target`."""
-    base = Path(feat_dir) / part_name(target, "fmllr", job)
+class Pipeline(Protocol):
+    """What makes features of stored ones."""
+
+    def apply(self, data: DataDir, utt: str) -> np.ndarray:
+        """The features of one utterance, float32 (T, D)."""
+        ...
+
+
+def transform_part(source: DataDir, target: DataDir, pipeline: Pipeline, feat_dir: str | os.PathLike[str], job: int, nj: int,
+                   kind: str = "fmllr") -> None:
+    """Write the features of `source` after `pipeline`, for job `job` of `nj`, as parts of a kind of the features of `target`."""
+    base = Path(feat_dir) / part_name(target, kind, job)
     seconds = source.table("utt2dur") if source.has("utt2dur") else {}
     utts, done = target.part(job, nj), []
     base.with_name(base.name + ".utts").unlink(missing_ok=True)

@@ -2,7 +2,8 @@
 
 A model's directory keeps the options in Kaldi's own files, so that training, alignment and decoding see the same features:
 `cmvn_opts` (absent or empty: per-speaker means) and `delta_opts` (empty: order 2, window 2; `--delta-order=0`: none). Where
-Kaldi itself wrote no `delta_opts` it means deltas in a GMM's directory (`final.mdl`, no `final.nnet`), and none elsewhere.
+Kaldi itself wrote no `delta_opts` it means deltas in a GMM's directory (`final.mdl`, no `final.nnet`), and none elsewhere; where it wrote
+no `cmvn_opts` beside a `final.nnet`, there is no CMVN either.
 A directory with `final.mat` has LDA (+MLLT) in place of deltas: frames spliced as `splice_opts` says (absent or empty: 4 on each
 side), then multiplied by that matrix. fMLLR transforms, a matrix a speaker, are applied last; they belong to data as much as to a
 model, so that they are named (`transform_dir`), not found.
@@ -57,17 +58,23 @@ class FeaturePipeline:
             raise UserError(f"{exp_dir} does not exist; train that model first.")
         cmvn, deltas, splicing = path / "cmvn_opts", path / "delta_opts", path / "splice_opts"
         kaldi_gmm = (path / "final.mdl").is_file() and not (path / "final.nnet").is_file()
-        return cls(read_conf(CmvnOptions, cmvn) if cmvn.is_file() else CmvnOptions(),
+        kaldi_nnet = (path / "final.nnet").is_file() and not (path / "final.pt").is_file()
+        if kaldi_nnet and (path / "online_cmvn_opts").is_file():
+            raise UserError(f"{path}/online_cmvn_opts: CMVN of what was heard so far is not made here; take a network without.")
+        return cls(read_conf(CmvnOptions, cmvn) if cmvn.is_file() else CmvnOptions(norm_means=not kaldi_nnet),
                    read_conf(DeltaOptions, deltas) if deltas.is_file() else DeltaOptions(2 if kaldi_gmm else 0),
                    read_conf(SpliceOptions, splicing) if splicing.is_file() else SpliceOptions(),
                    read_matrix(path / "final.mat") if (path / "final.mat").is_file() else None,
                    read_speaker_transforms(transform_dir) if transform_dir is not None else None)
 
-    def save(self, exp_dir: str | os.PathLike[str]) -> None:
-        """Write the files that `from_dir` reads, without the fMLLR transforms."""
+    def save(self, exp_dir: str | os.PathLike[str], of_network: bool = False) -> None:
+        """Write the files that `from_dir` reads, without the fMLLR transforms.
+
+        Where they are of a network, none is left empty: Kaldi's scripts for networks would take that for no CMVN and no deltas.
+        """
         path = Path(exp_dir)
-        write_text(path / "cmvn_opts", format_conf(self.cmvn) + "\n")
-        write_text(path / "delta_opts", format_conf(self.deltas) + "\n")
+        write_text(path / "cmvn_opts", (format_conf(self.cmvn) or "--norm-means=true" * of_network) + "\n")
+        write_text(path / "delta_opts", (format_conf(self.deltas) or f"--delta-order={self.deltas.delta_order}" * of_network) + "\n")
         if self.lda is None:
             (path / "final.mat").unlink(missing_ok=True)
         else:

@@ -196,6 +196,19 @@ class Sampler:
         """The number of frames in an epoch, at most."""
         return min(sum(self.sizes), self.minibatches * self.minibatch_size)
 
+    def frames_between(self, epoch: int, start: int, stop: int) -> int:
+        """The number of frames in the minibatches of an epoch from number `start` to `stop` - 1."""
+        found = index = 0
+        for block in self._block_order(epoch):
+            first, last = (min(max(number - index, 0), self.counts[block]) for number in (start, stop))
+            found += self._frames_before(block, last) - self._frames_before(block, first)
+            index += self.counts[block]
+        return found
+
+    def _frames_before(self, block: int, number: int) -> int:
+        """The frames of the first minibatches of a block."""
+        return min(number * self.minibatch_size, self.sizes[block])
+
     def epoch(self, epoch: int, start: int = 0) -> Generator[Minibatch, int, None]:
         """Iterate over the minibatches of an epoch from number `start` on; they are the same whenever they are asked for.
 

@@ -138,6 +138,9 @@ class SequenceSampler(Sampler):
             else:
                 self.counts.append(-(-int((lengths > 0).sum()) // streams))
 
+    def _frames_before(self, block: int, number: int) -> int:
+        return round(self.sizes[block] * number / self.counts[block])  # about: how many each has depends on the utterances in it
+
     def _lengths(self, utts: np.ndarray) -> np.ndarray:
         return self._offsets[utts + 1] - self._offsets[utts]
 

@@ -220,6 +220,32 @@ def padded(posterior: Posterior, frames: int, width: int) -> tuple[np.ndarray, n
     return pdfs, amounts
 
 
+class Unlabelled:
+    """What stands in the place of an alignment where there is none: the likeliest pdf of each frame's soft target, else pdf 0.
+
+    `features` makes the features of an utterance; those asked for last are kept, as their number is wanted before they are.
+    """
+
+    provenance: Mapping[str, Any] = {}
+
+    def __init__(self, features: Callable[[str], np.ndarray], posteriors: Mapping[str, Posterior] | None, num_pdfs: int) -> None:
+        self._make, self._posteriors, self.num_pdfs = features, posteriors, num_pdfs
+        self._last: tuple[str, np.ndarray] | None = None
+
+    def features(self, utt: str) -> np.ndarray:
+        """The features of an utterance (T, dim)."""
+        if self._last is None or self._last[0] != utt:
+            self._last = utt, self._make(utt)
+        return self._last[1]
+
+    def pdfs(self, utt: str) -> np.ndarray | None:
+        """The pdf of each frame (T,), int32; None where the utterance has no soft target, though others have."""
+        if self._posteriors is None:
+            return np.zeros(len(self.features(utt)), np.int32)
+        posterior = self._posteriors.get(utt)
+        return None if posterior is None else padded(posterior, len(posterior), 1)[0][:, 0]
+
+
 class _Sink:
     """An append-only file with a running checksum."""
 

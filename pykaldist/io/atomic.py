@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import IO, Any
 
 from pykaldist.errors import named
@@ -16,9 +15,10 @@ _PART = 1 << 24  # bytes copied at once
 @contextlib.contextmanager
 def atomic_open(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
     """Open `path` for writing (`w` or `wb`); it gets its name only if the block ends without an exception."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    path = os.fspath(path)
+    folder, name = os.path.split(path)
+    os.makedirs(folder or ".", exist_ok=True)
+    temporary = os.path.join(folder, f".{name}.{os.getpid()}.tmp")
     try:
         with open(temporary, mode, encoding=None if "b" in mode else "utf-8") as stream:
             yield stream
@@ -26,11 +26,12 @@ def atomic_open(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[An
             os.fsync(stream.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        if error.filename in (None, str(temporary)):  # which nobody would find
-            error.filename, error.filename2 = str(path), None
+        if error.filename in (None, temporary):  # which nobody would find
+            error.filename, error.filename2 = path, None
         raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
@@ -48,6 +49,8 @@ def copy_file(source: str | os.PathLike[str], target: str | os.PathLike[str]) ->
 
 def copy_tree(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
     """Copy the files of a folder and of those in it, one after the other by `copy_file`; other files in `target` stay."""
+    from pathlib import Path  # not above: programs that write one file start faster without it
+
     for path in sorted(Path(source).rglob("*")):
         if path.is_file():
             copy_file(path, Path(target) / path.relative_to(source))

@@ -19,6 +19,7 @@ import soundfile
 
 from pykaldist.errors import UserError, named, of_the_machine
 from pykaldist.io.datadir import DataDir, pipe_command
+from pykaldist.io.sphere import convert, own_command
 
 INT16_SCALE = 32768.0
 MAX_OVERSHOOT_S = 0.5  # a segment may end so much after its recording, as in Kaldi's extract-segments
@@ -36,11 +37,29 @@ def read_audio(source: str, channel: int = -1, pipes: bool = False) -> tuple[np.
     `channel` picks one of several channels, from 0; -1 expects mono. Raises AudioError for a file that is missing, empty,
     truncated, of an unknown format, or holds values that are no numbers.
     """
+    samples, rate = read_channels(source, pipes)
+    channels = samples.shape[1]
+    if channel >= channels or (channel < 0 and channels > 1):
+        wish = "one channel" if channel < 0 else f"channel {channel}"
+        raise AudioError(f"{source}: expected {wish}, found {channels} channels; choose one with --channel 0 to {channels - 1}.")
+    return np.ascontiguousarray(samples[:, max(channel, 0)]), rate
+
+
+def read_channels(source: str, pipes: bool = False) -> tuple[np.ndarray, int]:
+    """Samples of all channels (float32, 16-bit scale, [samples, channels]) and sampling rate in Hz of a file, or of a pipe's output.
+
+    Raises AudioError as `read_audio` does.
+    """
     command = pipe_command(source) if pipes else None
     content = _file_content(source) if command is None else _pipe_output(command)
+    return decode_audio(content, source, command is not None)
+
+
+def decode_audio(content: bytes, source: str, piped: bool = False) -> tuple[np.ndarray, int]:
+    """The samples of all channels in a file's content, and the sampling rate; `source` is its name in messages."""
     if not content:
         raise AudioError(f"{source} is empty; fetch the audio again.")
-    content = _complete(source, content, command is not None)
+    content = _complete(source, content, piped)
     try:
         with soundfile.SoundFile(io.BytesIO(content)) as sound:
             declared, rate = sound.frames, sound.samplerate
@@ -52,14 +71,10 @@ def read_audio(source: str, channel: int = -1, pipes: bool = False) -> tuple[np.
         raise AudioError(f"{source} is truncated: {declared} samples expected, {len(samples)} found; fetch it again.")
     if len(samples) == 0:
         raise AudioError(f"{source} holds no samples; fetch the audio again.")
-    channels = samples.shape[1]
-    if channel >= channels or (channel < 0 and channels > 1):
-        wish = "one channel" if channel < 0 else f"channel {channel}"
-        raise AudioError(f"{source}: expected {wish}, found {channels} channels; choose one with --channel 0 to {channels - 1}.")
-    mono = np.ascontiguousarray(samples[:, max(channel, 0)])
-    if not np.isfinite(mono).all():
-        raise AudioError(f"{source}: sample {int(np.flatnonzero(~np.isfinite(mono))[0])} is no finite number; convert the audio again.")
-    return mono * np.float32(INT16_SCALE), rate
+    if not np.isfinite(samples).all():
+        row = int(np.flatnonzero(~np.isfinite(samples).all(axis=1))[0])
+        raise AudioError(f"{source}: sample {row} is no finite number; convert the audio again.")
+    return samples * np.float32(INT16_SCALE), rate
 
 
 def _file_content(path: str) -> bytes:
@@ -74,6 +89,11 @@ def _file_content(path: str) -> bytes:
 
 
 def _pipe_output(command: str) -> bytes:
+    if (words := own_command(command)) is not None:  # without a process
+        try:
+            return convert(words)[0]
+        except UserError as error:
+            raise AudioError(str(error)) from error
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip().splitlines()
@@ -144,7 +164,7 @@ def read_utterances(data: DataDir, utts: Sequence[str], rate: int, channel: int 
             yield utt, problem
             continue
         try:
-            yield utt, audio if segments is None else _cut(audio, rate, utt, *segments[utt])
+            yield utt, audio if segments is None else cut_segment(audio, rate, utt, *segments[utt])
         except AudioError as error:
             yield utt, error
 
@@ -158,8 +178,9 @@ def _read_recording(data: DataDir, recording: str, rate: int, channel: int) -> n
     audio, found = read_audio(source, channel, pipes=True)
     if found != rate:
         raise AudioError(f"{source}: expected {rate} Hz, found {found} Hz; set --sample-frequency={found} or resample the audio.")
-    factor = data.reco2speed.get(recording, 1.0)
-    return audio if factor == 1.0 else change_speed(audio, factor)
+    speed, volume = data.reco2speed.get(recording, 1.0), data.reco2vol.get(recording, 1.0)
+    audio = audio if speed == 1.0 else change_speed(audio, speed)
+    return audio if volume == 1.0 else audio * np.float32(volume)
 
 
 def change_speed(audio: np.ndarray, factor: float) -> np.ndarray:
@@ -170,9 +191,11 @@ def change_speed(audio: np.ndarray, factor: float) -> np.ndarray:
     return np.asarray(resample_poly(audio, ratio.denominator, ratio.numerator), dtype=np.float32)
 
 
-def _cut(audio: np.ndarray, rate: int, utt: str, recording: str, start: float, end: float) -> np.ndarray:
+def cut_segment(audio: np.ndarray, rate: int, utt: str, recording: str, start: float, end: float,
+                max_overshoot: float = MAX_OVERSHOOT_S) -> np.ndarray:
+    """The samples of a segment, from `start` to `end` seconds (-1: to the end); raises AudioError where it is not in the recording."""
     duration = len(audio) / rate
-    if start >= duration or end > duration + MAX_OVERSHOOT_S:
+    if start >= duration or end > duration + max_overshoot:
         raise AudioError(f"segment {utt}: {start:g} to {end:g} s lies outside of recording {recording}, which has {duration:g} s; "
                          "correct segments.")
     return audio[round(start * rate) : len(audio) if end == -1 else min(len(audio), round(end * rate))]

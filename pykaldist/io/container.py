@@ -20,8 +20,8 @@ import torch
 
 from pykaldist.errors import UserError, named
 from pykaldist.io.atomic import atomic_open
+from pykaldist.io.magic import CONTAINER
 
-MAGIC = b"PYKALD01"
 TORCHSCRIPT = "constants.pkl"  # by which PyTorch knows a program
 
 
@@ -31,7 +31,7 @@ def save(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
     torch.save(state, buffer)
     payload = buffer.getvalue()
     with atomic_open(path, "wb") as stream:
-        stream.write(MAGIC + hashlib.blake2b(payload, digest_size=16).digest() + payload)
+        stream.write(CONTAINER + hashlib.blake2b(payload, digest_size=16).digest() + payload)
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -41,8 +41,8 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
             content = Path(path).read_bytes()
     except FileNotFoundError as error:
         raise UserError(f"{path} does not exist; run the training stage that makes it.") from error
-    if content[:8] != MAGIC:
-        raise UserError(f"{path} is no pykaldist file (expected magic {MAGIC!r}, found {content[:8]!r}).")
+    if content[:8] != CONTAINER:
+        raise UserError(f"{path} is no pykaldist file (expected magic {CONTAINER!r}, found {content[:8]!r}).")
     payload = content[24:]
     if hashlib.blake2b(payload, digest_size=16).digest() != content[8:24]:
         raise UserError(f"{path} is damaged: its checksum does not match; take an older checkpoint or train again.")

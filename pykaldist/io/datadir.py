@@ -15,9 +15,9 @@ from pykaldist.errors import UserError
 from pykaldist.io.atomic import write_text
 from pykaldist.io.tables import MatrixReader, read_map
 
-PER_RECORDING = ("wav.scp", "reco2speed")
+PER_RECORDING = ("wav.scp", "reco2speed", "reco2vol", "reco2dur", "reco2file_and_channel")
 PER_SPEAKER = ("spk2utt", "cmvn.scp", "spk2gender")
-PER_UTTERANCE = ("segments", "text", "utt2spk", "feats.scp", "utt2dur", "utt2num_frames", "utt2uniq")
+PER_UTTERANCE = ("segments", "text", "utt2spk", "feats.scp", "vad.scp", "utt2dur", "utt2num_frames", "utt2uniq", "utt2lang")
 TABLES = PER_RECORDING + PER_SPEAKER + PER_UTTERANCE  # by what a table's keys are
 
 
@@ -70,16 +70,23 @@ class DataDir:
     @cached_property
     def reco2speed(self) -> dict[str, float]:
         """Recording -> factor by which its audio is to be sped up when it is read; recordings without an entry are read as they are."""
-        if not self.has("reco2speed"):
-            return {}
+        return self._factors("reco2speed", 0.1, 10)
+
+    @cached_property
+    def reco2vol(self) -> dict[str, float]:
+        """Recording -> factor on its samples when they are read; recordings without an entry are read as they are."""
+        return self._factors("reco2vol", 1e-3, 1e3)
+
+    def _factors(self, name: str, least: float, most: float) -> dict[str, float]:
+        """A table of factors; none where the directory does not have it. Raises UserError for one outside of its bounds."""
         table = {}
-        for recording, text in self.table("reco2speed").items():
+        for key, text in (self.table(name) if self.has(name) else {}).items():
             try:
-                table[recording] = float(text)
+                table[key] = float(text)
             except ValueError:
-                table[recording] = 0.0
-            if not 0.1 <= table[recording] <= 10:
-                raise UserError(f"{self.path / 'reco2speed'}, {recording}: expected a factor from 0.1 to 10, found {text!r}.")
+                table[key] = 0.0
+            if not least <= table[key] <= most:
+                raise UserError(f"{self.path / name}, {key}: expected a factor from {least:g} to {most:g}, found {text!r}.")
         return table
 
     @cached_property

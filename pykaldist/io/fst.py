@@ -69,6 +69,11 @@ class Fst:
         """Read a binary OpenFst file; raises UserError for anything else, and for damage."""
         with named(path):
             data = Path(path).read_bytes()
+        return cls.parse(data, os.fspath(path))
+
+    @classmethod
+    def parse(cls, data: bytes, path: str = "the FST") -> Fst:
+        """Read the bytes of a binary OpenFst file; `path` is its name in messages."""
         try:
             header = Header.parse(data, 0)
             if header.arc_type != "standard" or header.fst_type not in ("vector", "const"):

@@ -13,6 +13,7 @@ import gzip
 import os
 import struct
 import zlib
+from collections.abc import Sequence
 from typing import IO
 
 import numpy as np
@@ -20,22 +21,11 @@ import numpy as np
 from pykaldist.errors import UserError, named
 from pykaldist.io.archive import open_archive, reason
 from pykaldist.io.compressed import KINDS, read_compressed
-
-_SPACE = b" \t\r\n"
-_LONGEST_TOKEN = 128
+from pykaldist.io.tokens import TokenReader
 
 
-class KaldiReader:
-    """Reads Kaldi's primitives one after another from a file that is held in memory.
-
-    Every method raises UserError, with the file and the byte, where the file ends early or has something else. A length is
-    checked against what is left of the file before anything is allocated.
-    """
-
-    def __init__(self, data: bytes, name: str) -> None:
-        self.data, self.name = data, name
-        self.binary = data[:2] == b"\0B"
-        self.pos = 2 if self.binary else 0
+class KaldiReader(TokenReader):
+    """Reads Kaldi's primitives one after another from a file that is held in memory: those of TokenReader, and arrays."""
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> KaldiReader:
@@ -48,106 +38,6 @@ class KaldiReader:
         if not data:
             raise UserError(f"{path} is empty; run the stage that makes it again.")
         return cls(data, str(path))
-
-    def error(self, problem: str) -> UserError:
-        """Make a UserError that says where the reader is: file, byte, and the size of the file."""
-        return UserError(f"{self.name}, byte {self.pos} of {len(self.data)}: {problem}; the file is damaged or of another kind.")
-
-    def at_end(self) -> bool:
-        """True where nothing but white space is left."""
-        return not self.data[self.pos:self.pos + _LONGEST_TOKEN].strip() and not self.data[self.pos:].strip()
-
-    def _skip_space(self) -> None:
-        while self.data[self.pos:self.pos + 1] in (b" ", b"\t", b"\r", b"\n"):
-            self.pos += 1
-
-    def _word(self) -> tuple[str, int]:
-        """The next word and the position after it; nothing is consumed but white space before it."""
-        self._skip_space()
-        window = self.data[self.pos:self.pos + _LONGEST_TOKEN]
-        length = next((i for i, byte in enumerate(window) if byte in _SPACE), len(window))
-        if length == 0:
-            raise self.error("expected a token, found the end of the file")
-        if length == _LONGEST_TOKEN:
-            raise self.error(f"expected a token, found {window[:20]!r}...")
-        return window[:length].decode("ascii", "backslashreplace"), self.pos + length
-
-    def peek_token(self) -> str:
-        """The next token, which stays to be read."""
-        return self._word()[0]
-
-    def token(self) -> str:
-        """Read the next token and the space behind it."""
-        word, end = self._word()
-        self.pos = min(end + 1, len(self.data))
-        return word
-
-    def expect(self, *tokens: str) -> None:
-        """Read these tokens in this order; raises UserError where others stand there."""
-        for expected in tokens:
-            found, end = self._word()
-            if found != expected:
-                raise self.error(f"expected {expected}, found {found!r}")
-            self.pos = min(end + 1, len(self.data))
-
-    def _take(self, count: int) -> bytes:
-        if count < 0 or count > len(self.data) - self.pos:
-            raise self.error(f"expected {count} more bytes, found {len(self.data) - self.pos}")
-        self.pos += count
-        return self.data[self.pos - count:self.pos]
-
-    def _sized(self, formats: dict[int, str], what: str) -> float:
-        size = struct.unpack("b", self._take(1))[0]
-        if size not in formats:
-            self.pos -= 1
-            raise self.error(f"expected {what}, found the size byte {size}")
-        return struct.unpack(formats[size], self._take(abs(size)))[0]
-
-    def integer(self) -> int:
-        """Read a sized integer of 1, 2, 4 or 8 bytes, signed or not, whose value an int32 can hold."""
-        start = self.pos
-        if self.binary:
-            value = int(self._sized({1: "<b", -1: "<B", 2: "<h", -2: "<H", 4: "<i", -4: "<I", 8: "<q", -8: "<Q"}, "an integer"))
-        else:
-            word = self.token()
-            try:
-                value = int(word)
-            except ValueError as error:
-                self.pos = start
-                raise self.error(f"expected an integer, found {word!r}") from error
-        if not -(2**31) <= value < 2**31:
-            self.pos = start
-            raise self.error(f"expected an integer of 32 bits, found {value}")
-        return value
-
-    def floating(self) -> float:
-        """Read a sized float or double."""
-        if self.binary:
-            return float(self._sized({4: "<f", 8: "<d"}, "a number"))
-        start, word = self.pos, self.token()
-        try:
-            return float(word)
-        except ValueError as error:
-            self.pos = start
-            raise self.error(f"expected a number, found {word!r}") from error
-
-    def boolean(self) -> bool:
-        """Read `T` or `F`."""
-        if not self.binary:
-            self._skip_space()
-        letter = self._take(1)
-        if letter not in (b"T", b"F"):
-            self.pos -= 1
-            raise self.error(f"expected T or F, found {letter!r}")
-        return letter == b"T"
-
-    def count(self, what: str, least_bytes: int = 1) -> int:
-        """Read an integer that says how many `what` follow: not negative, and not more than the rest of the file can hold."""
-        start, number = self.pos, self.integer()
-        if number < 0 or number * least_bytes > len(self.data) - self.pos:
-            self.pos = start
-            raise self.error(f"expected a number of {what}, found {number} where {len(self.data) - start} bytes are left")
-        return number
 
     def int_vector(self) -> np.ndarray:
         """Read a vector of int32 (Kaldi's WriteIntegerVector)."""
@@ -248,8 +138,11 @@ class KaldiWriter:
         self.stream.write((b"T" if value else b"F") + (b"" if self.binary else b" "))
 
     def int_vector(self, values: np.ndarray) -> None:
+        self.int_list(values.tolist())
+
+    def int_list(self, values: Sequence[int]) -> None:
         if self.binary:
-            self.stream.write(b"\4" + struct.pack("<i", len(values)) + np.asarray(values, dtype="<i4").tobytes())
+            self.stream.write(b"\4" + struct.pack(f"<i{len(values)}i", len(values), *values))
         else:
             self.stream.write(b"[ " + b"".join(b"%d " % v for v in values) + b"]\n")
 

@@ -43,9 +43,14 @@ class Posterior:
         return cls(np.arange(len(labels) + 1), labels.astype(np.int32), np.ones(len(labels), dtype=np.float32))
 
 
+def posterior_bytes(posterior: Posterior, binary: bool = True) -> bytes:
+    """The posteriors of one utterance as bytes."""
+    return _to_binary(posterior) if binary else _to_text(posterior)
+
+
 def read_posteriors(path: str | os.PathLike[str]) -> Iterator[tuple[str, Posterior]]:
     """(key, posterior) for each entry of an archive; raises UserError, naming the entry, for damage."""
-    return read_entries(path, _read)
+    return read_entries(path, read_posterior)
 
 
 def write_posteriors(path: str | os.PathLike[str], items: Iterable[tuple[str, Posterior]], binary: bool = True) -> int:
@@ -53,12 +58,13 @@ def write_posteriors(path: str | os.PathLike[str], items: Iterable[tuple[str, Po
     count = 0
     with output_archive(path) as stream:
         for key, posterior in items:
-            stream.write(key.encode("utf-8") + b" " + (_to_binary(posterior) if binary else _to_text(posterior)))
+            stream.write(key.encode("utf-8") + b" " + posterior_bytes(posterior, binary))
             count += 1
     return count
 
 
-def _read(stream: io.BufferedReader) -> Posterior:
+def read_posterior(stream: io.BufferedReader) -> Posterior:
+    """Read the posteriors of one utterance; raises one of archive.DAMAGE."""
     if stream.peek(1)[:1] != b"\0":
         return _from_text(stream.readline().decode("utf-8"))
     if take(stream, 2) != b"\0B":

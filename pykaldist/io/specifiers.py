@@ -1,22 +1,21 @@
-"""Kaldi's rspecifiers and wspecifiers, as far as they name files: `ark:FILE`, `ark,t:FILE`, `-` for standard input or output.
+"""Rspecifiers and wspecifiers of verbs that are no program of Kaldi's: `ark:FILE`, `ark,t:FILE`, `-` for standard input or output.
 
-Matrices can also be read by `scp:FILE`, and written with an index by `ark,scp:FILE,FILE`. A plain path is an archive too. FILE may have
-wildcards where it is read (`ark:exp/mono/ali.*.gz`), and is gzipped if its name ends in `.gz`. Options that say how a table is sorted
-(`s`, `cs`, `o`, `p`, `bg`) change nothing here and are accepted. Pipes are refused: no command that stands in an argument is run.
+Matrices can also be read by `scp:FILE`. A plain path is an archive too. FILE may have wildcards where it is read
+(`ark:exp/mono/ali.*.gz`), and is gzipped if its name ends in `.gz`. Options that say how a table is sorted (`s`, `cs`, `o`, `p`, `bg`)
+change nothing here and are accepted. Pipes are refused; Kaldi's programs run them (table_streams.py).
 """
 
 from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
 from pykaldist.errors import UserError
-from pykaldist.io.kaldi import KaldiWriter
 from pykaldist.io.sums import SUFFIX
-from pykaldist.io.tables import MatrixReader, MatrixWriter, output_archive, read_archive, write_matrix
+from pykaldist.io.tables import MatrixReader, read_archive
 
 _FORM = re.compile(r"ark((?:,(?:t|b|s|ns|cs|ncs|o|no|p|np|f|nf|bg))*):(.*)", re.DOTALL)
 
@@ -40,29 +39,6 @@ def read_matrices(rspecifier: str) -> Iterator[tuple[str, np.ndarray]]:
     else:
         for path in read_paths(rspecifier):
             yield from read_archive(path)
-
-
-def write_matrices(wspecifier: str, items: Iterable[tuple[str, np.ndarray]], compression_method: int = 0) -> int:
-    """Write matrices as `ark:`, `ark,t:` or `ark,scp:` say, with Kaldi's compression methods in binary; returns the count."""
-    count = 0
-    match = re.fullmatch(r"ark,scp:([^,]+),([^,]+)", wspecifier)
-    if match and "|" not in wspecifier:
-        with MatrixWriter(match[1], match[2], compression_method) as writer:
-            for key, value in items:
-                writer.write(key, value)
-                count += 1
-        return count
-    path, binary = write_path(wspecifier)
-    with output_archive(path) as stream:
-        for key, value in items:
-            count += 1
-            stream.write(key.encode("utf-8") + b" ")
-            if binary:
-                write_matrix(stream, value, compression_method)
-            else:
-                text = KaldiWriter(stream, binary=False)
-                (text.matrix if value.ndim == 2 else text.vector)(value)
-    return count
 
 
 def write_path(wspecifier: str) -> tuple[str, bool]:

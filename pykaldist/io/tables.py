@@ -18,7 +18,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, cast
 
-import kaldiio
 import numpy as np
 
 from pykaldist.errors import UserError, named
@@ -170,6 +169,8 @@ class MatrixWriter:
 
 def write_matrix(stream: IO[bytes], matrix: np.ndarray, compression_method: int = 0) -> None:
     """Write the binary form of a matrix or vector; float64 stays float64. Compression as in MatrixWriter."""
+    import kaldiio  # not above: programs that write nothing of this kind start faster without it
+
     kaldiio.save_mat(stream, matrix, compression_method=compression_method or None)
 
 

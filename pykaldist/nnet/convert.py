@@ -13,6 +13,7 @@ transform is <Splice> <AddShift> <Rescale>, with shift = -mean and scale = 1 / s
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -141,12 +142,36 @@ def to_feature_transform(transform: FeatureTransform) -> Nnet1:
 
 
 def from_feature_transform(nnet: Nnet1) -> FeatureTransform:
-    """Convert a final.feature_transform; raises UserError where it is another one than pykaldist writes."""
-    if [c.marker for c in nnet.components] != ["Splice", "AddShift", "Rescale"]:
+    """Convert a final.feature_transform: <Splice>, or none, then <AddShift> and <Rescale> in any order and number.
+
+    Raises UserError where it has other components.
+    """
+    components, dim = nnet.components, nnet.output_dim
+    splice = [0]
+    if components[0].marker == "Splice":
+        splice, components = components[0].arrays["frame_offsets"].tolist(), components[1:]
+    if any(c.marker not in ("AddShift", "Rescale") for c in components):
         raise UserError(f"the feature transform is {_markers(nnet.components)}; expected <Splice> <AddShift> <Rescale>.")
-    splice, shift, scale = nnet.components
-    return FeatureTransform(splice.arrays["frame_offsets"].tolist(), torch.from_numpy(-shift.arrays["shift"]),
-                            torch.from_numpy(scale.arrays["scale"]))
+    if [c.marker for c in components] == ["AddShift", "Rescale"]:
+        return FeatureTransform(splice, torch.from_numpy(-components[0].arrays["shift"]), torch.from_numpy(components[1].arrays["scale"]))
+    scale, offset = np.ones(dim), np.zeros(dim)  # of x scale + offset
+    for c in components:
+        if c.marker == "AddShift":
+            offset += c.arrays["shift"]
+        else:
+            scale, offset = scale * c.arrays["scale"], offset * c.arrays["scale"]
+    if not scale.all():
+        raise UserError("the feature transform has <Rescale> by 0; leave such features out.")
+    return FeatureTransform(splice, torch.from_numpy(-(offset / scale)).float(), torch.from_numpy(scale).float())
+
+
+def read_feature_transform(path: str | os.PathLike[str]) -> FeatureTransform:
+    """Read a final.feature_transform; raises UserError, naming the file, where it has other components than pykaldist trains behind."""
+    nnet = Nnet1.read(path)
+    try:
+        return from_feature_transform(nnet)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
 
 
 def from_nnet1(nnet: Nnet1, transform: Nnet1, counts: np.ndarray | None) -> Network:
@@ -154,15 +179,8 @@ def from_nnet1(nnet: Nnet1, transform: Nnet1, counts: np.ndarray | None) -> Netw
 
     Raises UserError for networks of other shapes than pykaldist trains.
     """
-    components = nnet.components[:-1] if nnet.components[-1].marker == "Softmax" else nnet.components
     splice = len(from_feature_transform(transform).splice)
-    if components[0].marker in RECURRENT_MARKERS:
-        options: Any = _recurrent_options(components)
-    elif components[0].marker == "ConvolutionalComponent":
-        components = [c for c in components if c.marker != "Copy"]
-        options = _cnn_options(components, splice)
-    else:
-        options = _options(components)
+    options, components = options_of(nnet, splice)
     model = make_nnet(options, nnet.input_dim, nnet.output_dim, splice)
     for ours, theirs in zip(model.components, components, strict=True):
         if isinstance(ours, Convolution):
@@ -180,6 +198,20 @@ def from_nnet1(nnet: Nnet1, transform: Nnet1, counts: np.ndarray | None) -> Netw
     if counts is not None and len(counts) != nnet.output_dim:
         raise UserError(f"the class counts have {len(counts)} pdfs, the network {nnet.output_dim}.")
     return Network(options, model, from_feature_transform(transform), None if counts is None else torch.from_numpy(counts))
+
+
+def options_of(nnet: Nnet1, splice: int) -> tuple[Any, list[Nnet1Component]]:
+    """The options of the network in a file whose inputs are so many frames, and its components that have their likes in ours.
+
+    Raises UserError for networks of other shapes than pykaldist trains.
+    """
+    components = nnet.components[:-1] if nnet.components[-1].marker == "Softmax" else nnet.components
+    if components[0].marker in RECURRENT_MARKERS:
+        return _recurrent_options(components), components
+    if components[0].marker == "ConvolutionalComponent":
+        components = [c for c in components if c.marker != "Copy"]
+        return _cnn_options(components, splice), components
+    return _options(components), components
 
 
 def _to_recurrent(ours: Lstm | Blstm, theirs: Nnet1Component) -> None:

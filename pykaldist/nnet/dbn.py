@@ -6,6 +6,7 @@ Their recognition weights, with sigmoids between them, are the start of a DNN's 
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from torch import Tensor
 from pykaldist.errors import UserError
 from pykaldist.io import container
 from pykaldist.nnet.components import Affine, Component, Sigmoid
-from pykaldist.nnet.convert import from_feature_transform, to_component, to_feature_transform
+from pykaldist.nnet.convert import read_feature_transform, to_component, to_feature_transform
 from pykaldist.nnet.dnn import DnnOptions
 from pykaldist.nnet.model import Model
 from pykaldist.nnet.network import FeatureTransform
@@ -27,7 +28,7 @@ from pykaldist.nnet.nnet1 import Nnet1
 
 @dataclass
 class Dbn:
-    """A deep belief network that is the start of a DNN's hidden layers.
+    """A deep belief network that is the start of a DNN's first hidden layers.
 
     `layers`: weight (out, in) and bias (out,) of each, from the input on, float32 on the CPU.
     """
@@ -60,9 +61,9 @@ class Dbn:
             raise UserError(f"--activation {options.activation}: the layers of a DBN are sigmoid; use --activation sigmoid.")
         if options.bottleneck_dim:
             raise UserError("--bottleneck-dim: a DBN has no bottleneck; leave out --dbn or the bottleneck.")
-        if self.hid_dims != [options.hid_dim] * options.hid_layers:
+        if self.hid_dims != [options.hid_dim] * min(options.hid_layers, len(self.hid_dims)) or len(self.hid_dims) > options.hid_layers:
             raise UserError(f"--hid-layers {options.hid_layers} --hid-dim {options.hid_dim}: the DBN has layers of "
-                            f"{', '.join(map(str, self.hid_dims))} units; give the network the same, or pretrain again.")
+                            f"{', '.join(map(str, self.hid_dims))} units; give the network the same, or more of them, or pretrain again.")
         if own != splice:
             raise UserError(f"--splice: the DBN takes frames {own[0]} to {own[-1]}, the network is to take {splice[0]} to {splice[-1]}; "
                             "use the same --splice for both.")
@@ -94,9 +95,16 @@ class Dbn:
                               "layers": self.layers})
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> Dbn:
-        """Read the DBN of a pretraining folder, made here or by Kaldi; raises UserError where it has not ended or is damaged."""
-        folder = Path(folder)
+    def load(cls, path: str | os.PathLike[str], transform: FeatureTransform | None = None) -> Dbn:
+        """Read the DBN of a pretraining folder, made here or by Kaldi, or one `<layers>.dbn` of it.
+
+        With `transform` in place of its own. Raises UserError where pretraining has not ended or a file is damaged.
+        """
+        dbn = cls._of_file(Path(path), transform) if Path(path).is_file() else cls._of_folder(Path(path))
+        return dbn if transform is None else dataclasses.replace(dbn, transform=transform)
+
+    @classmethod
+    def _of_folder(cls, folder: Path) -> Dbn:
         stacks = [p for p in folder.glob("*.dbn") if p.stem.isdigit()]
         if (folder / "config.json").is_file() or not stacks:
             state: dict[str, Any] = container.load(folder / "dbn.pt")
@@ -104,12 +112,16 @@ class Dbn:
                 return cls(FeatureTransform(state["splice"], state["shift"], state["scale"]), list(state["layers"]))
             except (KeyError, TypeError) as error:
                 raise UserError(f"{folder / 'dbn.pt'} is no DBN of this version ({error}); pretrain again.") from error
-        path = max(stacks, key=lambda p: int(p.stem))
+        return cls._of_file(max(stacks, key=lambda p: int(p.stem)))
+
+    @classmethod
+    def _of_file(cls, path: Path, transform: FeatureTransform | None = None) -> Dbn:
+        """The stack in a file of nnet1, with the feature transform beside it where none is given."""
         components = Nnet1.read(path).components
         if [c.marker for c in components] != ["AffineTransform", "Sigmoid"] * (len(components) // 2):
             raise UserError(f"{path} is {' '.join(f'<{c.marker}>' for c in components)}; expected <AffineTransform> <Sigmoid> by turns.")
         layers = [(torch.from_numpy(c.arrays["linearity"]), torch.from_numpy(c.arrays["bias"])) for c in components[::2]]
-        return cls(from_feature_transform(Nnet1.read(folder / "final.feature_transform")), layers)
+        return cls(transform or read_feature_transform(path.parent / "final.feature_transform"), layers)
 
 
 def _copy(layers: list[tuple[Tensor, Tensor]], model: Model) -> None:

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from pykaldist.nnet.cnn import CnnOptions
 from pykaldist.nnet.components import Component
 from pykaldist.nnet.convolution import Convolution, MaxPooling
-from pykaldist.nnet.kinds import kind_of
+from pykaldist.nnet.kinds import KINDS, PRESETS, default_splice, kind_of, make_nnet
 from pykaldist.nnet.lstm import BlstmOptions
 from pykaldist.nnet.model import Model
 from pykaldist.nnet.recurrent import Blstm, Lstm
+
+NUM_PDFS = 1000  # of a network that is not there yet, where nothing is said
+
+
+def describe_named(name: str, feat_dim: int = 0, num_pdfs: int = 0) -> str:
+    """Describe a network as `pykaldist train --nnet NAME` makes it; 0 stands for 40 features (120 for a CNN) and for NUM_PDFS outputs."""
+    kind, values = PRESETS.get(name, (name, {}))
+    options = KINDS[kind].options(**values)
+    splice = default_splice(options)
+    dim = feat_dim or (40 * options.channels if isinstance(options, CnnOptions) else 40)
+    return describe(options, make_nnet(options, dim * len(splice), num_pdfs or NUM_PDFS, len(splice), "meta"), splice)
 
 
 class Sight:

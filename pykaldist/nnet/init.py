@@ -1,7 +1,8 @@
 """Random initialisation of a DNN's affine maps, by name.
 
 nnet1 (Kaldi's prototypes): weights normal(0, param_stddev_factor 35 sqrt(2 / (in + out))); the biases of hidden layers uniform over a range
-of -4 to 0, so that sigmoid units start sparse and different; the output layer's zero.
+of -4 to 0, so that sigmoid units start sparse and different; the output layer's zero. make_nnet_proto.py has weights of the first hidden
+layer smaller by a factor of sqrt(1/12), the standard deviation of what a sigmoid gives to the layers behind it.
 
 glorot: Glorot & Bengio (2010), equation 12: variance 2 / (in + out), normal or uniform; biases zero.
 
@@ -39,14 +40,18 @@ class Nnet1Init:
     hid_bias_mean: float = option(-2.0, "mean of the hidden layers' biases")
     hid_bias_range: float = option(4.0, "range of the hidden layers' biases")
     param_stddev_factor: float = option(0.1, "factor on the standard deviation of weights")
+    input_stddev_factor: float = option(1.0, "further factor on that of a first hidden layer (make_nnet_proto.py's smaller input weights: "
+                                        "0.288675)")
+    glorot_scaled: bool = option(True, "let it depend on a layer's width; false: --param-stddev-factor is the standard deviation itself")
 
     def __post_init__(self) -> None:
-        for name in ("hid_bias_range", "param_stddev_factor"):
+        for name in ("hid_bias_range", "param_stddev_factor", "input_stddev_factor"):
             if getattr(self, name) < 0.0:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name):g} is negative.")
 
     def draw(self, weight: Tensor, bias: Tensor, hidden: bool, generator: torch.Generator) -> None:
-        weight.normal_(0.0, self.param_stddev_factor * 35.0 * glorot(weight), generator=generator)
+        width = 35.0 * glorot(weight) if self.glorot_scaled else 1.0
+        weight.normal_(0.0, self.param_stddev_factor * width, generator=generator)
         if hidden:
             bias.uniform_(-0.5, 0.5, generator=generator).mul_(self.hid_bias_range).add_(self.hid_bias_mean)
         else:
@@ -96,6 +101,8 @@ def init_dnn(model: Model, options: DnnOptions, generator: torch.Generator, init
     def draw(component: Component, views: list[Tensor]) -> None:
         if len(views) == 2:
             init.draw(*views, component is not model.components[-1], generator)
+            if component is model.components[0] and isinstance(init, Nnet1Init) and len(model.components) > 1:
+                views[0].mul_(init.input_stddev_factor)
         elif views:
             views[0].normal_(0.0, glorot(views[0]), generator=generator)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
-from pykaldist.io import container
+from pykaldist.io.magic import is_container
 from pykaldist.nnet.convert import to_nnet1
 from pykaldist.nnet.network import Network
 from pykaldist.nnet.nnet1 import Nnet1
@@ -13,8 +12,7 @@ from pykaldist.nnet.nnet1 import Nnet1
 
 def load_own(path: str | os.PathLike[str], device: str = "cpu") -> Network | None:
     """Read a final.pt, whose network computes on `device`; None where the file is another."""
-    with open(Path(path), "rb") as stream:
-        return Network.load(path, device) if stream.read(len(container.MAGIC)) == container.MAGIC else None
+    return Network.load(path, device) if is_container(path) else None
 
 
 def load_nnet1(path: str | os.PathLike[str]) -> tuple[Nnet1, Nnet1 | None]:

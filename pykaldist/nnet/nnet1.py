@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import IO
 
 import numpy as np
 
@@ -197,7 +198,11 @@ class Nnet1:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Nnet1:
-        reader = KaldiReader.open(path)
+        return cls.parse(KaldiReader.open(path), str(path))
+
+    @classmethod
+    def parse(cls, reader: KaldiReader, path: str) -> Nnet1:
+        """Read the network that a reader stands at; `path` is its name in messages."""
         components: list[Nnet1Component] = []
         inside = False
         while not reader.at_end():
@@ -224,13 +229,17 @@ class Nnet1:
 
     def write(self, path: str | os.PathLike[str], binary: bool = True) -> None:
         with atomic_open(path, "wb") as stream:
-            writer = KaldiWriter(stream, binary)
-            writer.token("<Nnet>")
-            writer.end_line()
-            for component in self.components:
-                component.write(writer)
-            writer.token("</Nnet>")
-            writer.end_line()
+            self.write_to(stream, binary)
+
+    def write_to(self, stream: IO[bytes], binary: bool = True) -> None:
+        """Write the network to a stream."""
+        writer = KaldiWriter(stream, binary)
+        writer.token("<Nnet>")
+        writer.end_line()
+        for component in self.components:
+            component.write(writer)
+        writer.token("</Nnet>")
+        writer.end_line()
 
     @property
     def input_dim(self) -> int:

@@ -14,13 +14,13 @@ PRIOR_FLOOR = 1e-10
 DISABLED = 1e10  # log prior of a disabled pdf: its score becomes too low to be decoded
 
 
-def log_priors(counts: np.ndarray) -> np.ndarray:
+def log_priors(counts: np.ndarray, floor: float = PRIOR_FLOOR) -> np.ndarray:
     """Compute log priors (num_pdfs,) float32 from counts; raises UserError where no count is positive."""
     total = counts.sum(dtype=np.float64)
     if not total > 0 or (counts < 0).any():
         raise UserError("the class counts have no positive sum; is ali_train_pdf.counts of the training alignment?")
     frequency = counts / total
-    return np.where(frequency < PRIOR_FLOOR, DISABLED, np.log(np.maximum(frequency, PRIOR_FLOOR))).astype(np.float32)
+    return np.where(frequency < floor, DISABLED, np.log(np.maximum(frequency, PRIOR_FLOOR))).astype(np.float32)
 
 
 def read_counts(path: str | os.PathLike[str]) -> np.ndarray:

@@ -127,7 +127,9 @@ class Direction:
         peepholes = [p.to(cells.dtype) for p in self.peepholes]
         self._started = None
         if sequences.continues and self.carried is not None:
-            self._started = self._copies = _kept_in(self._copies, self.carried)
+            self._copies = copies = _kept_in(self._copies, self.carried)
+            first = sequences.sizes[0]  # of the streams, those that go on are the first ones: all but at an epoch's very end
+            self._started = copies[0][:first], copies[1][:first]
         affine(x, self.w_x, self.bias, gates)
         recurrent, compiled = self.w_r.t(), x.is_cpu and hidden.dtype == torch.bfloat16
         for rows, previous, linked, kept in self._steps(sequences):

@@ -10,7 +10,7 @@ import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.score.bootstrap import UtteranceCounts, probability_of_improvement, read_counts, wer_interval
-from pykaldist.score.sweep import DEV_CHOSEN
+from pykaldist.score.score_dir import DEV_CHOSEN
 from pykaldist.train.history import read_history
 
 SEED = 0  # of the bootstrap
@@ -68,7 +68,7 @@ def _wer_line(path: Path) -> re.Match[str]:
     line = path.read_text(encoding="utf-8").splitlines()[0] if path.stat().st_size else ""
     match = _WER.search(line)
     if not match:
-        raise UserError(f"{path} has no %WER line; run utils/score.sh again.")
+        raise UserError(f"{path} has no %WER line; score again (steps/score_kaldi.sh).")
     return match
 
 

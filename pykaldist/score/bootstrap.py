@@ -9,13 +9,14 @@ independent either: the interval says what other prompts by the same speakers mi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from pykaldist.errors import UserError
+from pykaldist.score.wer import edit_counts
 
 REPLICATIONS = 10000
 LEVEL = 0.95
@@ -40,7 +41,7 @@ def read_counts(per_utt: Path) -> UtteranceCounts:
             utts.append(fields[0])
             rows.append([int(n) for n in fields[2:]])
     if not rows:
-        raise UserError(f"{per_utt} has no line with #csid; run utils/score.sh again.")
+        raise UserError(f"{per_utt} has no line with #csid; score again (steps/score_kaldi.sh).")
     correct, sub, ins, dels = np.array(rows).T
     return UtteranceCounts(utts, correct + sub + dels, sub + ins + dels)
 
@@ -73,3 +74,24 @@ def probability_of_improvement(old: UtteranceCounts, new: UtteranceCounts, gener
         raise UserError("two systems were scored on different utterances, so that they cannot be compared.")
     difference, = resample([np.array([errors[utt] for utt in new.utts]) - new.errors], generator).T
     return float(np.mean(difference > 0) + 0.5 * np.mean(difference == 0))
+
+
+def bootstrap_lines(counts: Sequence[UtteranceCounts], generator: np.random.Generator, replications: int = REPLICATIONS) -> str:
+    """What compute-wer-bootci prints: mean and 95 % interval of the WER, as of a normal distribution; of two systems, which is better."""
+    columns = [column for one in counts for column in (one.errors, one.words)]
+    sums = resample(columns, generator, replications)
+    lines = []
+    for i in range(len(counts)):
+        wer = 100 * sums[:, 2 * i] / np.maximum(sums[:, 2 * i + 1], 1)
+        mean, half = wer.mean(), 1.96 * wer.std()
+        lines.append(f"Set{i + 1}: %WER {mean:.2f} 95% Conf Interval [ {mean - half:.2f}, {mean + half:.2f} ]\n")
+    if len(counts) == 2:
+        lines.append(f"Probability of Set2 improving Set1: {100 * np.mean(sums[:, 0] > sums[:, 2]):.2f}\n")
+    return "".join(lines)
+
+
+def count_errors(refs: Mapping[str, Sequence[str]], hyps: Mapping[str, Sequence[str]]) -> UtteranceCounts:
+    """The numbers of words and errors of the utterances that have a reference and a hypothesis."""
+    utts = [utt for utt in refs if utt in hyps]
+    errors = [sum(edit_counts(refs[utt], hyps[utt])) for utt in utts]
+    return UtteranceCounts(utts, np.array([len(refs[utt]) for utt in utts]), np.array(errors))

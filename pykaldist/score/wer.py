@@ -7,7 +7,7 @@ and a deletion only where strictly better than an insertion; align-text prefers 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -128,8 +128,8 @@ def align(ref: Sequence[str], hyp: Sequence[str]) -> list[tuple[str, str]]:
 def compute_wer(refs: Mapping[str, Sequence[str]], hyps: Mapping[str, Sequence[str]], mode: str = "present") -> WerStats:
     """Score hypotheses against references (utterance -> words).
 
-    A reference without hypothesis is left out (`present`), or counts as deleted (`all`). Raises UserError where a hypothesis has no
-    reference, where nothing can be scored, and where the references hold no word.
+    A reference without hypothesis is left out (`present`), counts as deleted (`all`), or is an error (`strict`). Raises UserError for that,
+    where a hypothesis has no reference, where nothing can be scored, and where the references hold no word.
     """
     if not hyps:
         raise UserError("there is no hypothesis to score; did decoding produce lattices?")
@@ -141,6 +141,8 @@ def compute_wer(refs: Mapping[str, Sequence[str]], hyps: Mapping[str, Sequence[s
     for utt, ref in refs.items():
         if utt not in hyps:
             stats.absent += 1
+            if mode == "strict":
+                raise UserError(f"utterance {utt} has a reference and no hypothesis; --mode=present leaves such ones out.")
             if mode == "present":
                 continue
         hyp = hyps.get(utt, ())
@@ -154,50 +156,3 @@ def compute_wer(refs: Mapping[str, Sequence[str]], hyps: Mapping[str, Sequence[s
     if stats.words == 0:
         raise UserError("the references of the scored utterances hold no word, so there is no error rate.")
     return stats
-
-
-def _operation(ref: str, hyp: str) -> str:
-    return "D" if hyp == GAP else "I" if ref == GAP else "C" if ref == hyp else "S"
-
-
-def _centred(text: str, width: int) -> str:
-    right = (width - len(text)) // 2
-    return " " * (width - len(text) - right) + text + " " * right
-
-
-def utterance_details(utt: str, ref: Sequence[str], hyp: Sequence[str]) -> tuple[str, dict[str, int]]:
-    """The lines ref, hyp, op and #csid of an utterance, and its counts of C, S, I and D."""
-    pairs = align(ref, hyp)
-    columns = [(r, h, _operation(r, h)) for r, h in pairs]
-    counts = {op: sum(c[2] == op for c in columns) for op in "CSID"}
-    lines = []
-    for row, name in enumerate(("ref ", "hyp ", "op  ")):
-        cells = [_centred(column[row], max(map(len, column))) for column in columns]
-        lines.append(f"{utt} {name} " + "  ".join(cells))
-    lines.append(f"{utt} #csid " + " ".join(str(counts[op]) for op in "CSID"))
-    return "\n".join(lines) + "\n", counts
-
-
-def speaker_details(counts: Iterable[tuple[str, dict[str, int]]]) -> str:
-    """The table of wer_per_spk_details.pl from (speaker, counts of C, S, I, D) of each utterance, with the sum over speakers."""
-    totals: dict[str, dict[str, int]] = {}
-    for speaker, count in counts:
-        for name in (speaker, "\0SUM"):
-            total = totals.setdefault(name, dict.fromkeys(("sentences", "wrong", *"CSID"), 0))
-            for op in "CSID":
-                total[op] += count[op]
-            total["sentences"] += 1
-            total["wrong"] += count["S"] + count["I"] + count["D"] > 0
-    width = max([15, *(len(s) for s in totals)])
-    header = ("#SENT", "#WORD", "Corr", "Sub", "Ins", "Del", "Err", "S.Err")
-    lines = [f"{'SPEAKER':<{width}} id  " + " ".join(f"{name:>10}" for name in header)]
-    for name in [*sorted(n for n in totals if n != "\0SUM"), "\0SUM"]:
-        t = totals[name]
-        words, errors = t["C"] + t["S"] + t["D"], t["S"] + t["I"] + t["D"]
-        raw = (t["sentences"], words, t["C"], t["S"], t["I"], t["D"], errors, t["wrong"])
-        label = f"{name.lstrip(chr(0)):<{width}}"
-        lines.append(f"{label} raw " + " ".join(f"{n:10d}" for n in raw))
-        if words:
-            rates = [100 * n / words for n in raw[2:7]] + [100 * t["wrong"] / t["sentences"]]
-            lines.append(f"{label} sys {raw[0]:10d} {words:10d} " + " ".join(f"{rate:10.2f}" for rate in rates))
-    return "\n".join(lines) + "\n"

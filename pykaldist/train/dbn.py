@@ -25,8 +25,11 @@ import torch
 from pykaldist.errors import UserError
 from pykaldist.frames.device_frames import SharedFrames
 from pykaldist.frames.sampler import Partition, Sampler, reach
+from pykaldist.io import provenance
+from pykaldist.io.atomic import copy_file
 from pykaldist.io.lock import locked
 from pykaldist.nnet.arithmetic import arithmetic
+from pykaldist.nnet.convert import read_feature_transform
 from pykaldist.nnet.dbn import Dbn
 from pykaldist.nnet.network import FeatureTransform
 from pykaldist.nnet.rbm import ContrastiveDivergence, Rbm
@@ -42,11 +45,13 @@ from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.folder import open_stores, prepared, spliced_mean_and_scale, versions
 from pykaldist.train.history import write_history
 from pykaldist.train.memory import META, Ledger, forecast, settled
+from pykaldist.train.start import check_transform
 from pykaldist.train.trainer import Trainer, TrainerOptions
 
 FULL_CORPUS_FRAMES, FULL_CORPUS_PERIOD = 108_000_000, 500_000  # frames of 300 hours, and frames of a step of the momentum there
 DTYPES = ("float32", "tf32", "bf16")
-MADE = ("dbn.pt", "*.rbm", "*.dbn", "final.feature_transform", "history.jsonl", "rbm*")
+FEATURE_OPTIONS = ("cmvn_opts", "delta_opts")
+MADE = ("dbn.pt", "*.rbm", "*.dbn", "final.feature_transform", "history.jsonl", "rbm*", *FEATURE_OPTIONS)
 
 
 @dataclass
@@ -55,7 +60,10 @@ class DbnOptions:
 
     hid_layers: int = option(4, "RBMs on top of each other")
     hid_dim: int = option(512, "units in a hidden layer")
-    splice: int = option(5, "frames of context on each side")
+    splice: int | None = option(None, "frames of context on each side (5)")
+    feature_transform: str = option("", "nnet1's feature transform (splice, shift, scale) to take in place of one of the store's own mean "
+                                    "and variance")
+    input_vis_type: str = option("gauss", "visible units of the first RBM; bern for inputs between 0 and 1", ("gauss", "bern"))
     rbm_iter: int = option(1, "epochs of a Bernoulli-Bernoulli RBM; the Gaussian-Bernoulli one has twice as many")
     rbm_lrate: float = option(0.4, "learning rate of Bernoulli-Bernoulli RBMs, for means over a minibatch")
     rbm_lrate_low: float = option(0.01, "learning rate of the Gaussian-Bernoulli RBM")
@@ -66,6 +74,7 @@ class DbnOptions:
     momentum_step_period: int = option(0, "frames in such a step; 0: the part of an epoch that 500,000 frames are of 300 hours")
     cd_steps: int = option(1, "steps of Gibbs sampling, k of CD-k")
     param_stddev: float = option(0.1, "standard deviation of the initial weights")
+    param_stddev_first: float | None = option(None, "of those of the first RBM (that of the others)")
     hid_bias_mean: float = option(-2.0, "mean of the initial hidden biases; units that start sparse stay alive and differ")
     hid_bias_range: float = option(4.0, "range of the initial hidden biases, which are uniform")
     minibatch_size: int = option(256, "frames in a minibatch of Bernoulli-Bernoulli RBMs")
@@ -80,10 +89,14 @@ class DbnOptions:
                      "gauss_minibatch_size"):
             if getattr(self, name) <= 0:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name):g} is not positive.")
-        for name in ("splice", "momentum_step_period", "param_stddev", "hid_bias_range"):
-            if getattr(self, name) < 0:
+        for name in ("splice", "momentum_step_period", "param_stddev", "param_stddev_first", "hid_bias_range"):
+            if (getattr(self, name) or 0) < 0:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name):g} is negative.")
         self.update(1)
+
+    def gaussian(self, layer: int) -> bool:
+        """Whether the visible units of layer number `layer`, from 1, are Gaussian."""
+        return layer == 1 and self.input_vis_type == "gauss"
 
     def update(self, frames: int) -> CdOptions:
         """The optimiser's options, where an epoch of a worker has this many frames."""
@@ -104,7 +117,12 @@ class DbnExperiment:
         self.train, self.dev = open_stores(store)
         self.job = open_job(job, make_strategy(job.strategy, strategy), exp)
         self.host, self.device = self.job.host, self.job.device
-        self.splice = list(range(-options.splice, options.splice + 1))
+        self.transform = read_feature_transform(options.feature_transform) if options.feature_transform else None
+        context = 5 if options.splice is None else options.splice
+        self.splice = list(range(-context, context + 1))
+        if self.transform:
+            self.splice = self.splice if options.splice is not None else self.transform.splice
+            check_transform(self.transform, self.splice, self.train.manifest.dim, options.feature_transform)
         self.dtype, self.compute = arithmetic(options.dtype, self.device)
         self._share_frames(self.device)
 
@@ -118,7 +136,8 @@ class DbnExperiment:
         return {"options": {**self.job_options.result_options(), **dataclasses.asdict(self.options), **dataclasses.asdict(self.strategy),
                             **dataclasses.asdict(self.divergence)},
                 "ngpu": self.job_options.ngpu, "device": self.device.type, "versions": versions(),
-                "inputs": {name: s.manifest.checksums for name, s in (("train", self.train), ("dev", self.dev))}}
+                "inputs": {**{name: s.manifest.checksums for name, s in (("train", self.train), ("dev", self.dev))},
+                           **({"feature_transform": provenance.checksum(self.options.feature_transform)} if self.transform else {})}}
 
     def run(self) -> None:
         """Train or resume. Writes dbn.pt, and nnet1's <layer>.rbm, <layers>.dbn and final.feature_transform, to `exp`."""
@@ -130,7 +149,7 @@ class DbnExperiment:
         notes = {"checkpoints": dataclasses.asdict(self.trainer), "store": str(self.store)}
         if prepared(self.job, self.exp, self.config(), notes, MADE, "dbn.pt", (self.train, self.dev)):
             return
-        dbn = Dbn(FeatureTransform(self.splice, *spliced_mean_and_scale(self.job, self.train, self.splice)), [])
+        dbn = Dbn(self.transform or FeatureTransform(self.splice, *spliced_mean_and_scale(self.job, self.train, self.splice)), [])
         memory = ""
         if self.device.type == "cuda":
             room, memory = settled(self.forecast(dbn.transform), self.device, self.host.processes)
@@ -141,6 +160,9 @@ class DbnExperiment:
         for layer in range(1, self.options.hid_layers + 1):
             self._train_layer(layer, dbn, history)
         if self.job.first:
+            for name in FEATURE_OPTIONS:  # with which a network that starts from the DBN makes its features
+                if (self.store / name).is_file():
+                    copy_file(self.store / name, self.exp / name)
             dbn.save(self.exp / "dbn.pt")  # written last: where it is, all others are
             for layer in range(1, self.options.hid_layers + 1):
                 shutil.rmtree(self.exp / f"rbm{layer}")
@@ -162,7 +184,8 @@ class DbnExperiment:
         trainer = self._trainer(layer, dbn)
         learner, rbm = trainer.learner, trainer.learner.model
         assert isinstance(learner, ContrastiveDivergence) and isinstance(rbm, Rbm)
-        rbm.init(o.param_stddev, o.hid_bias_mean, o.hid_bias_range, torch.Generator().manual_seed(o.seed + layer - 1),
+        stddev = o.param_stddev if not first or o.param_stddev_first is None else o.param_stddev_first
+        rbm.init(stddev, o.hid_bias_mean, o.hid_bias_range, torch.Generator().manual_seed(o.seed + layer - 1),
                  None if first else learner.visible_mean())
         if self.job.first:
             print(self._contract(layer, trainer), flush=True)
@@ -175,15 +198,15 @@ class DbnExperiment:
     def _rate_and_epochs(self, layer: int) -> tuple[float, int]:
         """The learning rate and the number of epochs of a layer."""
         o = self.options
-        return (o.rbm_lrate_low, 2 * o.rbm_iter) if layer == 1 else (o.rbm_lrate, o.rbm_iter)
+        return (o.rbm_lrate_low, 2 * o.rbm_iter) if o.gaussian(layer) else (o.rbm_lrate, o.rbm_iter)
 
     def _trainer(self, layer: int, dbn: Dbn) -> Trainer:
         """Make the trainer of layer number `layer`, from 1, on top of those in `dbn`, without its initial weights."""
         o, first = self.options, layer == 1
         below = None if first else dbn.network(self.device, self.dtype, self.compute)
-        shape = ("gauss" if first else "bern", len(dbn.transform.shift) if first else o.hid_dim, o.hid_dim, self.device, self.dtype,
-                 self.compute)
-        minibatch_size = o.gauss_minibatch_size if first else o.minibatch_size
+        shape = ("gauss" if o.gaussian(layer) else "bern", len(dbn.transform.shift) if first else o.hid_dim, o.hid_dim, self.device,
+                 self.dtype, self.compute)
+        minibatch_size = o.gauss_minibatch_size if o.gaussian(layer) else o.minibatch_size
         rate, epochs = self._rate_and_epochs(layer)
         seed = o.randomizer_seed + layer - 1
         n, job, processes = self.host.size, self.job_options, self.host.processes

@@ -159,6 +159,11 @@ class Detector:
         self.found.clear()
         self._seen.clear()
 
+    def forget_worker(self, rank: int) -> None:
+        """Forget what was found of a worker that another one replaces."""
+        self.found.pop(rank, None)
+        self._seen.pop(rank, None)
+
     def look(self, rank: int, worker: Worker, totals: list[float]) -> None:
         """Check the training loss of a worker since its last check. `totals` are those of the epoch."""
         frames, before = self._seen.get(rank, (0, [0.0] * len(totals)))

@@ -28,10 +28,9 @@ from pykaldist.io.atomic import copy_file
 from pykaldist.io.lock import locked
 from pykaldist.nnet.arithmetic import DTYPES, arithmetic
 from pykaldist.nnet.convert import to_nnet1, unrepresentable
-from pykaldist.nnet.dbn import Dbn
 from pykaldist.nnet.dnn import DnnOptions, rate_coefs
 from pykaldist.nnet.init import INITS
-from pykaldist.nnet.kinds import default_splice, init_nnet, kind_of, make_nnet
+from pykaldist.nnet.kinds import init_nnet, kind_of, make_nnet
 from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.model import Model
 from pykaldist.nnet.network import FeatureTransform, Network
@@ -51,6 +50,7 @@ from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.folder import open_stores, prepared, spliced_mean_and_scale, versions
 from pykaldist.train.memory import META, Ledger, forecast, settled
 from pykaldist.train.stacking import by_itself, check
+from pykaldist.train.start import Start
 from pykaldist.train.trainer import Trainer, TrainerOptions
 
 MINIBATCH_SIZE = 256  # frames
@@ -71,7 +71,10 @@ class ExperimentOptions:
     init: str | None = option(None, "initial weights (nnet1 for sigmoid, he for relu, else glorot)", tuple(INITS))
     layerwise_epochs: int = option(0, "epochs of pretraining with one hidden layer, then two, up to all but one; 0: none")
     layerwise_learn_rate: float | None = option(None, "learning rate of that pretraining (the first one of training)")
-    dbn: str = option("", "folder of a DBN (steps/nnet/pretrain_dbn.sh) from which the hidden layers start")
+    dbn: str = option("", "folder of a DBN (steps/nnet/pretrain_dbn.sh), or a <layers>.dbn in it, from which the hidden layers start")
+    feature_transform: str = option("", "nnet1's feature transform (splice, shift, scale) to take in place of one of the store's own mean "
+                                    "and variance")
+    nnet_init: str = option("", "nnet1 network to start from, of the same shape")
     seed: int = option(777, "seed of the initial weights")
     randomizer_seed: int = option(777, "seed of the order of frames")
     optimizer: str = option("sgd", "what a worker does with a minibatch", tuple(OPTIMIZERS))
@@ -87,8 +90,9 @@ class ExperimentOptions:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)} is negative.")
         if self.layerwise_learn_rate is not None and (not self.layerwise_epochs or self.layerwise_learn_rate <= 0):
             raise UserError(f"--layerwise-learn-rate {self.layerwise_learn_rate:g}: expected a positive rate, with --layerwise-epochs.")
-        if self.dbn and self.layerwise_epochs:
-            raise UserError("--dbn and --layerwise-epochs exclude each other: either is where the hidden layers start from.")
+        starts = [f"--{name.replace('_', '-')}" for name in ("dbn", "layerwise_epochs", "nnet_init") if getattr(self, name)]
+        if len(starts) > 1:
+            raise UserError(f"{' and '.join(starts)} exclude each other: either is where the hidden layers start from.")
 
 
 @dataclass
@@ -124,18 +128,21 @@ class Experiment:
             raise UserError(f"--minibatch-size {options.minibatch_size}: a recurrent network's minibatches are --num-streams sequences.")
         if (options.layerwise_epochs or options.dbn) and not isinstance(nnet, DnnOptions):
             raise UserError(f"--dbn and --layerwise-epochs are for --nnet dnn; --nnet {kind_of(nnet)} starts from random weights.")
+        if choices.job.elastic and options.layerwise_epochs:
+            raise UserError(f"--elastic true --layerwise-epochs {options.layerwise_epochs}: a replacement joins one training, and these "
+                            "are several; pretrain in another way (--dbn), or leave one of the two out.")
         self.stackable = check(choices.job, make_strategy(choices.job.strategy, choices.strategy), nnet, options.objective, options.dtype,
                                options.optimizer, choices.optimizer)
         self.train, self.dev = open_stores(store)
         self.objective = OBJECTIVES[options.objective]()
         for part in (self.train, self.dev):
             self.output_dim = self.objective.output_dim(part)
+        if self.objective.pdfs and self.output_dim == 1:
+            raise UserError(f"{store} has one pdf only: it was packed without an alignment, for RBMs; pack it with one.")
         if options.layerwise_epochs and nnet.hid_layers < 2:
             raise UserError(f"--layerwise-epochs {options.layerwise_epochs}: --hid-layers {nnet.hid_layers} leaves nothing to pretrain.")
-        self.splice = default_splice(nnet, options.splice)
-        self.dbn = Dbn.load(options.dbn) if options.dbn else None
-        if self.dbn:
-            self.dbn.check(nnet, self.splice, self.train.manifest.dim)
+        self.start = Start.of(options, nnet, self.train.manifest.dim, self.output_dim)
+        self.splice = self.start.splice
         if self.sequences and choices.job.partition_level == "frame":
             raise UserError(f"--partition-level frame: --nnet {kind_of(nnet)} trains on sequences, which are parts of utterances; use "
                             "--partition-level utterance, or leave it out.")
@@ -160,7 +167,7 @@ class Experiment:
                            for name, value in dataclasses.asdict(part).items()}},
             "ngpu": c.job.ngpu,
             "inputs": {**{name: s.manifest.checksums for name, s in (("train", self.train), ("dev", self.dev))},
-                       **({"dbn": self.dbn.checksum()} if self.dbn else {})},
+                       **self.start.inputs},
             "device": self.device.type,
             "versions": versions(),
         }
@@ -176,7 +183,7 @@ class Experiment:
         if prepared(self.job, self.exp, self.config(), {"checkpoints": dataclasses.asdict(c.trainer), "store": str(self.store)}, MADE,
                     "final.pt", (self.train, self.dev)):
             return
-        transform = self.dbn.transform if self.dbn else \
+        transform = self.start.transform or \
             FeatureTransform(self.splice, *spliced_mean_and_scale(self.job, self.train, self.splice))
         schedule = make_schedule(options.schedule, c.schedule)
         memory = ""
@@ -187,11 +194,10 @@ class Experiment:
         trainer = self._trainer(self.nnet, model, schedule, transform, self.exp, self.host, self._rate_option)
         if self.job.first:
             print(self._contract(trainer, schedule, memory), flush=True)
-        if self.dbn:
-            self.dbn.start(model)
+        self.start.apply(model)
         if options.layerwise_epochs:
             self._pretrain_layers(model, transform, options.layerwise_learn_rate or schedule.learn_rate(0))
-        if c.job.serial_warmup:
+        if c.job.serial_warmup and not self.host.guest:
             self._warm_up(model, transform, schedule.learn_rate(0))
         trainer.run()
         if self.job.first:
@@ -334,7 +340,9 @@ class Experiment:
         c, o, d, n = self.choices, self.options, self.nnet, self.host.size
         worker = trainer.workers[0]
         model = worker.learner.model
-        start = f"DBN {o.dbn}" if o.dbn else f"{o.init}, {differing(c.init)}"
+        dbn = self.start.dbn
+        start = f"network {o.nnet_init}" if o.nnet_init else f"{o.init}, {differing(c.init)}"
+        start = f"DBN {o.dbn}, layers {len(dbn.layers)}" if dbn else start
         layerwise = f"; layer-wise pretraining, {o.layerwise_epochs} epochs a layer" * bool(o.layerwise_epochs)
         serial = f"; {c.job.serial_warmup:g} epochs by one worker" * bool(c.job.serial_warmup)
         weighted = ", frames weighted" * (self.train.weights is not None)

@@ -87,7 +87,7 @@ def open_stores(path: Path) -> tuple[FrameStore, FrameStore]:
 def spliced_mean_and_scale(job: Job, train: FrameStore, splice: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
     """`splice_statistics` of a store, which the first process alone reads for that; the others get them from it."""
     both = torch.zeros(2 * len(splice) * train.manifest.dim)
-    if job.first:
+    if job.first or job.host.guest:
         torch.cat(splice_statistics(train, splice), out=both)
     both = both.to(job.device)
     job.host.processes.sum(both, 1.0)

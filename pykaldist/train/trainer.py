@@ -22,7 +22,7 @@ import json
 import math
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -44,7 +44,7 @@ from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.launch.watch import pulse
 from pykaldist.parallel.strategies.base.strategy import Strategy
 from pykaldist.progress import Progress
-from pykaldist.train.checkpoints import TRAINER, Checkpoints
+from pykaldist.train.checkpoints import TRAINER, Checkpoints, copied
 from pykaldist.train.divergence import EPOCH, HELD_OUT, Detector, Diverged, DivergenceOptions, remedy
 from pykaldist.train.evaluate import evaluate
 from pykaldist.train.history import write_history
@@ -105,7 +105,7 @@ class Trainer:
         self._last_checkpoint = time.perf_counter()
         self._done = self._saved = (-1, 0)  # what was done at the last checkpoint, and that checkpoint's moment
         self._bar: Progress | None = None
-        self._stop = False
+        self._stop = self._enters = False  # whether this process comes into an epoch that has begun
 
     def run(self) -> None:
         """Train to the schedule's end, from the newest checkpoint if there is one. The workers then have the last accepted model.
@@ -131,7 +131,10 @@ class Trainer:
         self.host.forget()
 
     def _run(self) -> None:
-        if not self._resume():
+        self._enters = self.host.guest
+        if self._enters:
+            self._enter()
+        elif not self._resume():
             self.accepted.copy_(self.workers[0].params)
             self._set_model(self.accepted)
             cv = evaluate(self.learner, self.cv, self.host.processes)
@@ -147,6 +150,7 @@ class Trainer:
             worker.on_step = partial(self._on_step, rank, worker)
         self.host.wish, self.host.on_safe_point, self.host.log = self._wish, self._on_safe_point, self.log
         self.host.workers, self.host.cv_frames = self.workers, self.cv.frames
+        self.host.state_of, self.host.join, self.host.job_state = self._state_of, self._join, self._job_state
         self.host.stack_workers(self.stack)
         while not self.schedule.finished(self.epoch):
             try:
@@ -164,9 +168,11 @@ class Trainer:
     def _train_epoch(self) -> None:
         """Train one epoch, cross-validate, and let the schedule accept or reject the model."""
         host, schedule, epoch = self.host, self.schedule, self.epoch
-        self._agree()  # a resumed run may already have found divergence in this epoch
+        if not self._enters:
+            self._agree()  # a resumed run may already have found divergence in this epoch
+        self._enters = False
         for worker in self.workers:
-            worker.begin_epoch(epoch, self._rate(), self._rate if schedule.moves_within(epoch) or (self.ramp and epoch == 0) else None)
+            worker.begin_epoch(epoch, self._rate(), self._rate_within())
         host.begin_epoch()
         # Frames of this epoch before it was resumed.
         frames_before = 0 if host.keeps_time else sum(worker.frames for worker in self._living())
@@ -328,12 +334,43 @@ class Trainer:
         self._done = done
         # Later than the last checkpoint, also when the fastest worker has died.
         self._saved = moment = max(done[0], self._saved[0] + 1), self.epoch
-        parts = {rank: {"worker": worker.state_dict(), "strategy": strategy.state_dict(), "detector": self.detector.worker_state(rank)}
-                 for rank, worker, strategy in zip(self.host.ranks, self.workers, self.strategies, strict=True)
-                 if rank in self.host.living}
+        parts = {rank: {**self._state_of(rank), "detector": self.detector.worker_state(rank)} for rank in self.host.living_here()}
         if self.first:
             parts[TRAINER] = self.state_dict(seconds)
         self.checkpoints.save(moment, parts, len(self.host.living))
+
+    def _state_of(self, rank: int) -> dict[str, Any]:
+        """The states of a worker of this process, and of its strategy."""
+        index = rank - self.host.ranks.start
+        return {"worker": self.workers[index].state_dict(), "strategy": self.strategies[index].state_dict()}
+
+    def _join(self, rank: int, state: dict[str, Any]) -> Coroutine[Any, Any, None]:
+        """Make a worker of this process join an elastic job within an epoch, with the states of another worker; its work in the epoch."""
+        index = rank - self.host.ranks.start
+        worker, strategy, state = self.workers[index], self.strategies[index], copied(state)
+        worker.join(state["worker"])
+        strategy.join(state["strategy"])
+        self.detector.forget_worker(rank)
+        worker.begin_epoch(self.epoch, self._rate(), self._rate_within())
+        return strategy.epoch(worker, self.host.fabrics[index])
+
+    def _job_state(self) -> dict[str, Any]:
+        """What a process has to know to come into an elastic job, beside the states of a worker and its strategy."""
+        return {"trainer": self.state_dict(), "checkpoints": [self._done, self._saved]}
+
+    def _enter(self) -> None:
+        """Come into an elastic job, in the place of a process that has died."""
+        state = self.host.enter()
+        self.load_state_dict(state["trainer"])
+        self.host.load_state_dict(state["trainer"]["host"])
+        self._done, self._saved = ((moment[0], moment[1]) for moment in state["checkpoints"])
+        for worker, strategy in zip(self.workers, self.strategies, strict=True):
+            worker.join(state["worker"])
+            strategy.join(copied(state["strategy"]))
+
+    def _rate_within(self) -> Callable[[float], float] | None:
+        """The rate by the fraction of this epoch that is done, where it moves within it."""
+        return self._rate if self.schedule.moves_within(self.epoch) or (self.ramp and self.epoch == 0) else None
 
     def _resume(self) -> bool:
         """Load the newest checkpoint that is complete for all processes. Returns False where there is none."""
@@ -346,8 +383,12 @@ class Trainer:
                 return False
             state = self.checkpoints.load(moment, TRAINER)
             living = state["living"] if state is not None else []
-            same = state is not None and state["workers"] == self.host.size and (len(living) == self.host.size or self.host.keeps_dead)
+            rejoin = self.host.elastic is not None and not self.host.keeps_dead  # the dead ones are replaced
+            same = state is not None and state["workers"] == self.host.size and (len(living) == self.host.size or self.host.keeps_dead
+                                                                                  or rejoin)
             wanted = [rank for rank in living if rank in self.host.ranks or not same]
+            if same and rejoin and not wanted:
+                wanted = living[:1]
             parts = [part for part in (self.checkpoints.load(moment, rank) for rank in wanted) if part is not None]
             whole = state is not None and len(parts) == len(wanted)
             if self.host.processes.control([float(whole)])[0] == self.host.processes.size:
@@ -371,10 +412,15 @@ class Trainer:
         if not same:
             self._go_on_from([part["worker"] for part in parts.values()])
             return
-        for rank, part in parts.items():
-            self.workers[rank - self.host.ranks.start].load_state_dict(part["worker"])
-            self.strategies[rank - self.host.ranks.start].load_state_dict(part["strategy"])
-            self.detector.load_worker_state(rank, part["detector"])
+        for rank, worker, strategy in zip(self.host.ranks, self.workers, self.strategies, strict=True):
+            if rank in parts:
+                worker.load_state_dict(parts[rank]["worker"])
+                strategy.load_state_dict(parts[rank]["strategy"])
+                self.detector.load_worker_state(rank, parts[rank]["detector"])
+            elif not self.host.keeps_dead:
+                some = next(iter(parts.values()))
+                worker.join(some["worker"])
+                strategy.join(copied(some["strategy"]))
         self.host.load_state_dict(state["host"])
         self.log(f"resuming at epoch {self.epoch + 1}, update {self.workers[0].updates}")
 

@@ -11,14 +11,17 @@ Writes <new-data> with its feats.scp; the archives go to <fmllr-dir>. Nothing is
 Options:
   --transform-dir <dir>   # directory with trans.* of the speakers of <src-data>; without it no fMLLR is applied
   --nj <n>                # jobs (4)
-  --cmd <command>         # how to run them (run.sh)
+  --cmd <command>         # how to run them (run.pl)
+Not here: --raw-transform-dir.
 EOF
 }
 
-nj=4 cmd=run.sh transform_dir=""
+nj=4 cmd=run.pl transform_dir="" raw_transform_dir=""
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 if [ $# != 5 ]; then usage >&2; exit 1; fi
+[ -z "$raw_transform_dir" ] || {
+  echo "make_fmllr_feats.sh: ERROR: --raw-transform-dir: fMLLR of raw features is not made here; use --transform-dir." >&2; exit 1; }
 new=$1 src=$2 gmm=$3 log_dir=$4 fmllr_dir=$5
 for f in "$src/feats.scp" "$gmm/final.mdl" ${transform_dir:+"$transform_dir/trans.1"}; do
   [ -f "$f" ] || { echo "make_fmllr_feats.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }

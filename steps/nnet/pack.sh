@@ -10,6 +10,7 @@ Writes <store-dir>/train and <store-dir>/dev: features after CMVN, and the pdf o
 Options:
   --cv-percent <n>         # percentage of utterances held out for cross-validation (10); whole speakers where there are ten or more
   --cv-utts <file>         # or: the utterances to hold out, one a line
+  --cv-data <data>, --cv-ali <ali-dir>   # or: another data directory, and its alignment (<ali-dir>)
   --cmvn-opts <string>     # CMVN ("--norm-vars=true")
   --delta-opts <string>    # deltas ("--delta-order=0": none)
   --store-dtype <type>     # float32 (default) or float16
@@ -19,11 +20,11 @@ Options:
   --target-feats <r>       # features to train towards (train.sh --objective mse): matrices, scp:FILE or ark:FILE
   --ctc phones|chars       # label sequences too, for train.sh --objective ctc: the alignment's phones, or the transcripts' characters
   --seed <n>               # of the choice of held-out utterances (777)
-  --cmd <command>          # how to run (run.sh)
+  --cmd <command>          # how to run (run.pl)
 EOF
 }
 
-cv_percent=10 cv_utts="" cmvn_opts="--norm-vars=true" delta_opts="--delta-order=0" store_dtype=float32 seed=777 cmd=run.sh
+cv_percent=10 cv_utts="" cv_data="" cv_ali="" cmvn_opts="--norm-vars=true" delta_opts="--delta-order=0" store_dtype=float32 seed=777 cmd=run.pl
 frame_weights="" posteriors="" max_posteriors="" target_feats="" ctc=""
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
@@ -34,7 +35,8 @@ for f in "$data/feats.scp" "$ali"; do
 done
 
 # shellcheck disable=SC2086
-$cmd "$store/log/pack.log" pykaldist pack --cv-percent "$cv_percent" ${cv_utts:+--cv-utts "$cv_utts"} --cmvn-opts="$cmvn_opts" \
+$cmd "$store/log/pack.log" pykaldist pack --cv-percent "$cv_percent" ${cv_utts:+--cv-utts "$cv_utts"} \
+  ${cv_data:+--cv-data "$cv_data"} ${cv_ali:+--cv-ali "$cv_ali"} --cmvn-opts="$cmvn_opts" \
   --delta-opts="$delta_opts" --store-dtype "$store_dtype" --seed "$seed" \
   ${frame_weights:+--frame-weights "$frame_weights"} ${posteriors:+--posteriors "$posteriors"} \
   ${max_posteriors:+--max-posteriors "$max_posteriors"} ${target_feats:+--target-feats "$target_feats"} \

@@ -38,7 +38,7 @@ def main() -> None:
                 for more in ("", " --help")}
     for folder in ("steps", "steps/nnet", "utils"):
         for script in sorted((ROOT / folder).glob("*.sh")):
-            if os.access(script, os.X_OK) and script.name not in ("best_wer.sh", "parse_options.sh", "run.sh", "setup_venv.sh"):
+            if os.access(script, os.X_OK) and script.name not in ("best_wer.sh", "parse_options.sh", "setup_venv.sh"):
                 count = 3 if script.name == "subset_data_dir.sh" else _arguments(script)
                 commands[f"{folder}/{script.name}"] = [str(script), *["x"] * count]
     with tempfile.TemporaryDirectory() as name:

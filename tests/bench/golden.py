@@ -23,6 +23,7 @@ from pykaldist.hmm.gmm.model_files import read_transition_model
 from pykaldist.io.tables import read_archive
 from pykaldist.options import boolean
 
+KALDIS_BEAMS = ["--acoustic-scale=0.1", "--beam=13", "--lattice-beam=8", "--max-active=7000"]  # of Kaldi's steps/decode.sh
 SHAPE = ["--hid-layers", "4", "--hid-dim", "512"]
 
 
@@ -104,7 +105,7 @@ def train(an4: Path, out: Path, name: str, dtype: str, seed: int) -> tuple[float
         run(["nnet-forward", "--no-softmax=true", "--class-frame-counts", str(exp / "ali_train_pdf.counts"), str(exp / "final.pt"),
              str(an4 / "fmllr" / "test.ark"), str(exp / "loglikes.ark")], exp / "log" / "forward.log")
         decode = exp / "decode"
-        run(["latgen-faster-mapped", "--acwt", "0.1", str(an4 / "tri3_ali" / "final.mdl"), str(an4 / "graph_tri3" / "HCLG.fst"),
+        run(["latgen-faster-mapped", *KALDIS_BEAMS, str(an4 / "tri3_ali" / "final.mdl"), str(an4 / "graph_tri3" / "HCLG.fst"),
              str(exp / "loglikes.ark"), str(decode / "lat.1.gz")], exp / "log" / "decode.log")
         (decode / "acwt").write_text("0.1\n", encoding="utf-8")
         run(["score", str(an4 / "data" / "test"), str(an4 / "graph_tri3"), str(decode)], exp / "log" / "score.log")

@@ -51,7 +51,7 @@ def test_transition_model_alone(golden: Path, tmp_path: Path) -> None:
 
 def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in ((["copy-feats", "scp:nothing.scp", "ark:x"], "nothing.scp does not exist"),
-                               (["copy-feats", "ark:cat x|", "ark:x"], "is a pipe"),
+                               (["copy-feats", "ark:false|", "ark:x"], "`false`, which was read from, ended with status 1"),
                                (["copy-tree", __file__, "x"], "damaged or of another kind")):
         assert main(arguments) == 1
         assert message in capsys.readouterr().err

@@ -12,7 +12,7 @@ import pytest
 from pykaldist.cli import main
 from pykaldist.frames.store import FrameStore
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
-from pykaldist.io.datadir import write_datadir
+from pykaldist.io.datadir import DataDir, restrict, write_datadir
 from pykaldist.io.posteriors import Posterior, write_posteriors
 from pykaldist.io.tables import MatrixWriter, write_int_vectors
 
@@ -110,3 +110,41 @@ def test_phones_of_an_alignment_become_label_sequences(golden, tmp_path, capsys)
     assert twice == 1
     tokens = dict(line.split() for line in (tmp_path / "store" / "tokens.txt").read_text().splitlines())
     assert tokens["<blk>"] == "0" and tokens["SIL"] == "1" and not any(name.startswith("#") for name in tokens)
+
+
+def test_another_data_directory_is_held_out(folder, capsys):
+    data = DataDir(folder / "data")
+    restrict(data, ["s2-b", "s1-a"], folder / "cv_data")
+    paths = ["--cmvn-opts=--norm-means=false", str(folder / "data"), str(folder / "ali"), str(folder / "store")]
+    assert main(["pack", "--cv-data", str(folder / "cv_data"), *paths]) == 0
+    train, dev = FrameStore(folder / "store" / "train"), FrameStore(folder / "store" / "dev")
+    assert train.utts == list(FRAMES) and dev.utts == ["s1-a", "s2-b"]
+    assert np.array_equal(dev.feats[:9], train.feats[:9]) and np.array_equal(dev.targets[9:], train.targets[28:])
+    (folder / "small").mkdir()
+    write_int_vectors(folder / "small" / "ali_pdf.1.gz", [(u, np.zeros(n, np.int32)) for u, n in FRAMES.items()])
+    (folder / "small" / "num_pdfs").write_text("2\n")
+    assert main(["pack", "--cv-data", str(folder / "cv_data"), "--cv-ali", str(folder / "small"), *paths]) == 1
+    assert "small has 2 pdfs" in capsys.readouterr().err
+    for options, words in ((["--cv-utts", str(folder / "cv")], "--cv-data and --cv-utts exclude each other"),
+                           (["--ctc", "chars"], "--ctc and --cv-data exclude each other"),
+                           (["--num-pdfs", "3"], "--num-pdfs 3: expected a positive number, and no alignment")):
+        assert main(["pack", "--cv-data", str(folder / "cv_data"), *options, *paths]) == 1
+        assert words in capsys.readouterr().err
+
+
+def test_without_an_alignment(folder, capsys):
+    """For RBMs, all utterances; with posteriors, targets are the likeliest pdfs."""
+    plain = ["--cmvn-opts=--norm-means=false", "--cv-utts", str(folder / "cv")]
+    assert main(["pack", *plain, str(folder / "data"), str(folder / "store")]) == 0
+    train, dev = FrameStore(folder / "store" / "train"), FrameStore(folder / "store" / "dev")
+    assert train.utts == list(FRAMES) and dev.utts == ["s2-b"] and train.manifest.num_pdfs == 1 and not train.targets.any()
+    assert main(["train", "--hid-dim", "4", "--splice", "0", str(folder / "store"), str(folder / "exp")]) == 1
+    assert "has one pdf only: it was packed without an alignment" in capsys.readouterr().err
+    soft = ["--posteriors", f"ark:{folder}/post.*.gz", "--num-pdfs", "4"]
+    assert main(["pack", *plain, str(folder / "data"), str(folder / "ali"), str(folder / "hard")]) == 0
+    assert main(["pack", *plain, *soft, str(folder / "data"), str(folder / "store")]) == 0
+    train, hard = FrameStore(folder / "store" / "train"), FrameStore(folder / "hard" / "train")
+    assert train.utts == hard.utts == ["s1-a", "s1-b", "s2-a"] and np.array_equal(train.targets, hard.targets)
+    assert train.manifest.num_pdfs == 4 and train.posterior_probs.shape == (28, 2)
+    assert main(["pack", *plain, "--ctc", "phones", str(folder / "data"), str(folder / "store")]) == 1
+    assert "--ctc phones needs an alignment" in capsys.readouterr().err

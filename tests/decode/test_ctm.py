@@ -119,7 +119,9 @@ def test_the_lattice_verbs(an4: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     lattices, words = str(an4 / "decode_dnn/lat.gz"), str(an4 / "graph_tri3/words.txt")
     scale = ["--acoustic-scale", "0.1"]
     assert main(["lattice-best-path", *scale, "--word-symbol-table", words, lattices, "ark,t:-", "ark:" + str(tmp_path / "ali.gz")]) == 0
-    best = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    out, log = capsys.readouterr()
+    best = dict(line.split(maxsplit=1) for line in out.splitlines())
+    assert "fcaw-an406-fcaw-b RUBOUT G M E E F THREE NINE" in log.splitlines()
     alignments = dict(read_archive(tmp_path / "ali.gz"))
     assert best.keys() == alignments.keys() and len(best) == 43
     assert main(["lattice-to-nbest", *scale, "--n", "3", lattices, str(tmp_path / "nbest")]) == 0

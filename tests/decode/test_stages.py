@@ -1,4 +1,4 @@
-"""The scripts mkgraph.sh, decode.sh, score.sh and format_lm.sh, as a recipe runs them."""
+"""The scripts mkgraph.sh, decode.sh, score_kaldi.sh and format_lm.sh, as a recipe runs them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def test_a_data_directory_is_decoded_and_scored(recipe: Path) -> None:
     decode_dir = recipe / "exp/mono/decode"
     decode_dir.mkdir(parents=True)
     (decode_dir / "lat.9.gz").write_text("left over from an earlier run with more jobs")
-    result = run(recipe, "steps/decode.sh", "--nj", "2", "--beam", "11", "exp/mono/graph", "data/test", "exp/mono/decode")
+    options = ("--nj", "2", "--beam", "11", "--iter", "final", "--num-threads", "4")
+    result = run(recipe, "steps/decode.sh", *options, "exp/mono/graph", "data/test", "exp/mono/decode")
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[-1] == "decode.sh: lattices of 6 utterances in exp/mono/decode"
     lattices = [utt for job in (1, 2) for utt, _ in read_lattices(decode_dir / f"lat.{job}.gz")]
@@ -49,7 +50,8 @@ def test_a_model_that_does_not_fit_the_features_ends_in_one_sentence(recipe: Pat
     assert not list((recipe / "exp/mono/decode_bad").glob("lat.*"))
 
 
-@pytest.mark.parametrize("script", ["utils/mkgraph.sh", "utils/format_lm.sh", "utils/score.sh", "steps/decode.sh", "utils/best_wer.sh"])
+@pytest.mark.parametrize("script", ["utils/mkgraph.sh", "utils/format_lm.sh", "steps/score_kaldi.sh", "steps/decode.sh",
+                                    "utils/best_wer.sh"])
 def test_every_script_explains_itself(recipe: Path, script: str) -> None:
     asked, wrong = run(recipe, script, "--help"), run(recipe, script, "one")
     assert asked.returncode == 0 and wrong.returncode == 1
@@ -59,7 +61,8 @@ def test_every_script_explains_itself(recipe: Path, script: str) -> None:
 def test_what_is_missing_is_named_by_the_scripts(recipe: Path) -> None:
     for command, missing in ((["utils/mkgraph.sh", "nolang", "exp/mono", "g"], "nolang/L_disambig.fst"),
                              (["steps/decode.sh", "nograph", "data/test", "exp/mono/d"], "nograph/HCLG.fst"),
-                             (["utils/score.sh", "data/test", "exp/mono/graph", "exp/mono/none"], "exp/mono/none/lat.1.gz"),
+                             (["steps/decode.sh", "--iter", "4", "exp/mono/graph", "data/test", "exp/mono/d"], "exp/mono/4.mdl"),
+                             (["steps/score_kaldi.sh", "data/test", "exp/mono/graph", "exp/mono/none"], "exp/mono/none/lat.1.gz"),
                              (["utils/format_lm.sh", "nolang", "lm", "lexicon", "out"], "nolang/L_disambig.fst")):
         result = run(recipe, *command)
         assert result.returncode == 1 and f"ERROR: {missing} does not exist" in result.stderr
@@ -67,13 +70,14 @@ def test_what_is_missing_is_named_by_the_scripts(recipe: Path) -> None:
 
 def test_latgen_faster_mapped_decodes_an_archive(recipe: Path, golden: Path) -> None:
     folder = golden / "an4_kaldi"
-    command = ["utils/pykaldist", "latgen-faster-mapped", "--acwt", "0.1", "--word-symbol-table", str(folder / "graph_tri3/words.txt"),
+    command = ["utils/pykaldist", "latgen-faster-mapped", "--acoustic-scale=0.1", "--beam=13", "--lattice-beam=8",
+               "--max-active=7000", "--word-symbol-table", str(folder / "graph_tri3/words.txt"),
                str(folder / "tri3_ali/final.mdl"), str(folder / "graph_tri3/HCLG.fst"), str(folder / "dnn/loglikes4.txt.gz"), "lat.1.gz"]
     result = run(recipe, *command)
     assert result.returncode == 0, result.stderr
     hyps = {line.split()[0]: line.split() for line in (folder / "decode_dnn/hyp_acwt0.1.txt").read_text().splitlines()}
-    printed = {line.split()[0]: line.split() for line in result.stdout.splitlines() if line.split()[0] in hyps}
-    assert "Done 4 utterances" in result.stdout and len(printed) == 2 and all(printed[utt] == hyps[utt] for utt in printed)
+    printed = {line.split()[0]: line.split() for line in result.stderr.splitlines() if line.split()[0] in hyps}
+    assert "Done 4 utterances" in result.stderr and len(printed) == 2 and all(printed[utt] == hyps[utt] for utt in printed)
 
 
 def test_recordings_of_ones_own_are_transcribed(recipe: Path, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ ERRORS = {
 SAMPLED_ABOVE = 200
 LEFT_S = 5.0  # that processes have to end after the command has
 SAID = re.compile(r"ERROR:|no space left|input/output error|i/o error|too many open files|quota|cannot allocate|connection reset|"
-                  r"terminated; run the same|killed", re.IGNORECASE)
+                  r"terminated; |killed", re.IGNORECASE)
 TRACE = "Traceback (most recent call last)"
 OUTCOMES = ("sentence", "survived", "silent", "hang", "traceback", "mute", "not reached")
 

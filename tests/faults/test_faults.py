@@ -112,7 +112,7 @@ def test_an_error_names_the_file_and_the_cure(place, control, where, error, word
     """Of the two that are open, the one that failed, by the name that it was to have."""
     (place.root / "in").write_text("something\n")
     control.arm(Fault("error", where, 1, error))
-    done = python(place, "from pykaldist.cli import os_error_sentence; from pykaldist.io.atomic import copy_file; import os\n"
+    done = python(place, "from pykaldist.errors import os_error_sentence; from pykaldist.io.atomic import copy_file; import os\n"
                          "try: copy_file(os.path.abspath('in'), os.path.abspath('out'))\nexcept OSError as e: print(os_error_sentence(e))")
     assert words.format(place.root) in done.stdout and not (place.root / "out").exists()
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pykaldist.errors import UserError
-from pykaldist.feats.cmvn import apply_cmvn, cmvn_stats
+from pykaldist.feats.cmvn import CmvnOptions, apply_cmvn, cmvn_stats
 from pykaldist.feats.deltas import add_deltas
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.io.datadir import DataDir, write_datadir
@@ -63,7 +63,26 @@ def test_kaldis_own_directories(golden: Path, tmp_path: Path) -> None:
     assert FeaturePipeline.from_dir(golden / "an4_kaldi/mono") == FeaturePipeline()
     (tmp_path / "final.nnet").touch()
     (tmp_path / "final.mdl").touch()
-    assert FeaturePipeline.from_dir(tmp_path).deltas.delta_order == 0
+    found = FeaturePipeline.from_dir(tmp_path)  # of nnet1: what no file names is not done
+    assert found.deltas.delta_order == 0 and not found.cmvn.norm_means
+    (tmp_path / "cmvn_opts").write_text("--norm-vars=true\n")
+    assert FeaturePipeline.from_dir(tmp_path).cmvn == CmvnOptions(norm_vars=True)
+    (tmp_path / "cmvn_opts").unlink()
+    (tmp_path / "online_cmvn_opts").touch()
+    with pytest.raises(UserError, match="online_cmvn_opts"):
+        FeaturePipeline.from_dir(tmp_path)
+
+
+@pytest.mark.parametrize(("cmvn", "delta", "files"), [
+    ("", "", ("--norm-means=true", "--delta-order=2")),
+    ("--norm-means=false", "--delta-order=0", ("--norm-means=false", "--delta-order=0")),
+    ("--norm-vars=true", "--delta-window=3", ("--norm-vars=true", "--delta-window=3"))])
+def test_no_file_of_a_network_is_empty(tmp_path: Path, cmvn: str, delta: str, files: tuple[str, str]) -> None:
+    """Kaldi's scripts of networks take an empty file for no CMVN and no deltas."""
+    pipeline = FeaturePipeline.from_options(cmvn, delta)
+    pipeline.save(tmp_path, of_network=True)
+    assert ((tmp_path / "cmvn_opts").read_text().strip(), (tmp_path / "delta_opts").read_text().strip()) == files
+    assert FeaturePipeline.from_dir(tmp_path) == pipeline
 
 
 def test_errors_name_the_file_and_the_cure(data: DataDir, tmp_path: Path) -> None:

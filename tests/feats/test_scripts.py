@@ -43,10 +43,10 @@ def test_mfcc_and_cmvn(recipe: Path) -> None:
     assert (recipe / "exp/make_mfcc/make_mfcc.2.log").is_file()
 
 
-@pytest.mark.parametrize(("kind", "dim"), [("mfcc_pitch", 16), ("plp", 13), ("plp_pitch", 16)])
+@pytest.mark.parametrize(("kind", "dim"), [("mfcc_pitch", 16), ("plp", 13), ("plp_pitch", 16), ("fbank_pitch", 26)])
 def test_plp_and_pitch(recipe: Path, kind: str, dim: int) -> None:
     """Each script makes features that stages read; pitch stands behind the others, and frames are as many."""
-    for name in ("plp", "pitch"):
+    for name in ("plp", "fbank", "pitch"):
         (recipe / f"conf/{name}.conf").write_text("--sample-frequency=8000\n")
     (recipe / "conf/pitch_process.conf").write_text("--delta-pitch-noise-stddev=0\n")
     made = run(recipe, f"steps/make_{kind}.sh", "--nj", "2", "data/train", "exp/make_feats", "feats")
@@ -57,10 +57,10 @@ def test_plp_and_pitch(recipe: Path, kind: str, dim: int) -> None:
     if kind.endswith("_pitch"):
         base = kind.removesuffix("_pitch")
         assert run(recipe, f"steps/make_{base}.sh", "--nj", "1", "data/train", "exp/make_feats", "feats").returncode == 0
-        np.testing.assert_allclose(DataDir(recipe / "data/train").feats["bob-2"], found[:, :13], atol=1e-4)
+        np.testing.assert_allclose(DataDir(recipe / "data/train").feats["bob-2"], found[:, :-3], atol=1e-4)
         samples = soundfile.read(recipe / "bob-2.wav", dtype="int16")[0].astype(np.float32)
         pitch = PitchExtractor(PitchOptions(sample_frequency=8000), ProcessPitchOptions(delta_pitch_noise_stddev=0))
-        np.testing.assert_allclose(pitch.extract("bob-2", samples), found[:, 13:], atol=1e-4)
+        np.testing.assert_allclose(pitch.extract("bob-2", samples), found[:, -3:], atol=1e-4)
         (recipe / "conf/pitch.conf").write_text("--sample-frequency=16000\n")
         failed = run(recipe, f"steps/make_{kind}.sh", "--nj", "1", "data/train")
         assert failed.returncode == 1 and f"conf/{base}.conf and conf/pitch.conf differ in --sample-frequency" in failed.stderr
@@ -96,7 +96,8 @@ def test_what_is_wrong_is_said_and_old_features_do_not_stay(recipe: Path) -> Non
 
 
 @pytest.mark.parametrize("script", ["steps/make_mfcc.sh", "steps/make_fbank.sh", "steps/make_plp.sh",
-                                    "steps/make_mfcc_pitch.sh", "steps/make_plp_pitch.sh", "steps/compute_cmvn_stats.sh",
+                                    "steps/make_mfcc_pitch.sh", "steps/make_plp_pitch.sh", "steps/make_fbank_pitch.sh",
+                                    "steps/compute_cmvn_stats.sh",
                                     "steps/nnet/make_fmllr_feats.sh", "utils/validate_data_dir.sh", "utils/fix_data_dir.sh",
                                     "utils/subset_data_dir.sh", "utils/train_lm.sh"])
 def test_usage(recipe: Path, script: str) -> None:

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from pykaldist.cli import os_error_sentence
+from pykaldist.errors import os_error_sentence
 from pykaldist.io.atomic import atomic_open, write_text
 from pykaldist.io.tables import MatrixReader, MatrixWriter
 
@@ -36,7 +36,7 @@ def test_an_archive_cut_short_leaves_neither_ark_nor_scp(tmp_path):
 def test_a_full_disk_is_one_sentence_and_nothing_half_written(tmp_path):
     """The limit on file size stands in for a full disk: both end in an OSError from write."""
     script = ("import sys; from pathlib import Path; import numpy as np; from pykaldist.io.tables import MatrixWriter\n"
-              "from pykaldist.cli import os_error_sentence\n"
+              "from pykaldist.errors import os_error_sentence\n"
               "try:\n"
               f"    with MatrixWriter(r'{tmp_path}/a.ark', r'{tmp_path}/a.scp') as w: w.write('u', np.ones((1000, 40), np.float32))\n"
               "except OSError as e: sys.exit(os_error_sentence(e))\n")

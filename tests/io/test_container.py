@@ -14,6 +14,7 @@ import torch
 
 from pykaldist.errors import UserError
 from pykaldist.io import container
+from pykaldist.io.magic import CONTAINER
 
 STATE = {"params": torch.arange(5.0), "deep": {"list": [1, 2.5, None, "x"], "bf16": torch.ones(3, dtype=torch.bfloat16)}, 7: float("inf")}
 
@@ -25,7 +26,7 @@ class Harmful:
 
 def write(path: Path, payload: bytes) -> None:
     """A file with a checksum that fits."""
-    path.write_bytes(container.MAGIC + hashlib.blake2b(payload, digest_size=16).digest() + payload)
+    path.write_bytes(CONTAINER + hashlib.blake2b(payload, digest_size=16).digest() + payload)
 
 
 def saved(state: object, **options: object) -> bytes:

@@ -52,7 +52,7 @@ def test_segments_keep_their_place(data, tmp_path):
     wav = {"rec": data.wav_scp["s00-u"]}
     segments = {"a-1": "rec 0.5 1.5", "a-2": "rec 1.5 -1"}
     cut = write_datadir(tmp_path / "cut", wav, None, {u: "a" for u in segments}, segments)
-    made = perturb_speed(cut.path, tmp_path / "sp", [0.8])
+    made = perturb_speed(cut.path, tmp_path / "sp", [1.0, 0.8])
     lengths = {u: len(a) for u, a in read_utterances(made, made.utterances(), RATE)}
     assert lengths == {"a-1": RATE, "a-2": RATE // 2, "sp0.8-a-1": 1.25 * RATE, "sp0.8-a-2": RATE * 0.5 / 0.8}
 

@@ -63,10 +63,34 @@ def test_a_dnn_starts_from_it(dbn):
     assert torch.allclose(model.forward(inputs), hidden @ output[0].t(), atol=1e-5) and not output[1].any()
 
 
+def test_hidden_layers_above_it_stay_random(dbn):
+    deep = DnnOptions(3, 7)
+    dbn.check(deep, [-1, 0, 1], 2)
+    model, random = make_dnn(deep, 6, 4), make_dnn(deep, 6, 4)
+    for network in (model, random):
+        init_dnn(network, deep, torch.Generator().manual_seed(1))
+    dbn.start(model)
+    maps, drawn = ([views for views in network.views(network.params) if views] for network in (model, random))
+    assert all(torch.equal(a, b) for own, layer in zip(maps[:2], dbn.layers, strict=True) for a, b in zip(own, layer, strict=True))
+    assert all(torch.equal(a, b) for own, other in zip(maps[2:], drawn[2:], strict=True) for a, b in zip(own, other, strict=True))
+
+
+def test_a_file_of_it_is_read_with_the_transform_that_is_given(dbn, tmp_path):
+    stack, transform = dbn.to_nnet1()
+    stack.write(tmp_path / "2.dbn")
+    with pytest.raises(FileNotFoundError, match=r"final\.feature_transform"):
+        Dbn.load(tmp_path / "2.dbn")
+    transform.write(tmp_path / "final.feature_transform")
+    assert Dbn.load(tmp_path / "2.dbn").checksum() == dbn.checksum()
+    other = FeatureTransform(dbn.transform.splice, dbn.transform.shift + 1, dbn.transform.scale)
+    found = Dbn.load(tmp_path / "2.dbn", other)
+    assert torch.equal(found.transform.shift, other.shift) and found.hid_dims == dbn.hid_dims
+
+
 @pytest.mark.parametrize(("options", "splice", "dim", "words"), [
     (DnnOptions(2, 7, "relu"), [-1, 0, 1], 2, "--activation relu"),
     (DnnOptions(2, 7, bottleneck_dim=3), [-1, 0, 1], 2, "--bottleneck-dim"),
-    (DnnOptions(3, 7), [-1, 0, 1], 2, "--hid-layers 3 --hid-dim 7: the DBN has layers of 7, 7 units"),
+    (DnnOptions(1, 7), [-1, 0, 1], 2, "--hid-layers 1 --hid-dim 7: the DBN has layers of 7, 7 units"),
     (DnnOptions(2, 8), [-1, 0, 1], 2, "--hid-layers 2 --hid-dim 8"),
     (SHAPE, [-2, -1, 0, 1, 2], 2, "takes frames -1 to 1, the network is to take -2 to 2"),
     (SHAPE, [-1, 0, 1], 13, "features of dimension 2, the store has 13"),

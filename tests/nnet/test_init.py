@@ -24,6 +24,8 @@ def made(init=None, activation="sigmoid", **shape):
 @pytest.mark.parametrize(("init", "stddevs"), [
     (Nnet1Init(), [3.5 * GLOROT, 3.5 * math.sqrt(1 / 200), 3.5 * math.sqrt(2 / 450)]),
     (Nnet1Init(param_stddev_factor=0.02), [0.7 * GLOROT, 0.7 * math.sqrt(1 / 200), 0.7 * math.sqrt(2 / 450)]),
+    (Nnet1Init(input_stddev_factor=0.5), [1.75 * GLOROT, 3.5 * math.sqrt(1 / 200), 3.5 * math.sqrt(2 / 450)]),
+    (Nnet1Init(glorot_scaled=False), [0.1, 0.1, 0.1]),
     (GlorotInit(), [GLOROT, math.sqrt(1 / 200), math.sqrt(2 / 450)]),
     (GlorotInit("uniform"), [GLOROT, math.sqrt(1 / 200), math.sqrt(2 / 450)]),
     (HeInit(), [math.sqrt(2 / 300), math.sqrt(2 / 200), math.sqrt(2 / 450)]),

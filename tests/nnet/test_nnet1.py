@@ -234,7 +234,7 @@ def test_bottleneck_features(make_network, tmp_path, capsys):
     feats = RNG.normal(size=(9, 2)).astype(np.float32)
     with MatrixWriter(tmp_path / "f.ark", tmp_path / "f.scp") as writer:
         writer.write("utt1", feats)
-    command = ["nnet-forward", "--bottleneck", "true", str(tmp_path / "final.pt"), str(tmp_path / "f.scp"), str(tmp_path / "out.ark")]
+    command = ["nnet-forward", "--bottleneck=true", str(tmp_path / "final.pt"), str(tmp_path / "f.scp"), str(tmp_path / "out.ark")]
     assert main(command) == 0
     (_, found), = read_archive(tmp_path / "out.ark")
     x = network.transform(torch.from_numpy(feats))
@@ -275,7 +275,7 @@ def test_other_networks_do_not_become_ours(make_network):
     with pytest.raises(UserError, match="expected affine transforms"):
         from_nnet1(Nnet1(nnet.components[1:]), transform, np.ones(4))
     with pytest.raises(UserError, match="expected <Splice> <AddShift> <Rescale>"):
-        from_nnet1(nnet, Nnet1(transform.components[:2]), np.ones(4))
+        from_nnet1(nnet, Nnet1([*transform.components, nnet.components[0]]), np.ones(4))
     with pytest.raises(UserError, match="3 pdfs, the network 4"):
         from_nnet1(nnet, transform, np.ones(3))
 

@@ -177,6 +177,26 @@ def test_gradients_of_a_carried_state_and_of_a_stream_that_begins_anew_within_ar
     assert torch.allclose(grads, params.grad, atol=1e-10)
 
 
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_minibatch_of_fewer_streams_than_the_one_before_goes_on_with_those(shape):
+    """As the last one of an epoch, where only some streams have a frame left."""
+    torch.manual_seed(1)
+    model = make("lstm", shape)
+    x, dlogits = torch.randn(8, 5, dtype=torch.float64), torch.randn(2, 3, dtype=torch.float64)
+    model.forward(x[:6], sequences=Sequences([3, 3], 6, {}, False, 1, (0, 0, 0)), training=True)
+    r, cell = (part.clone() for part in model.components[0].carried()[0])
+    got = model.forward(x[6:], sequences=Sequences([2], 2, {}, True, -1, (0, 0, 1)), training=True).clone()
+    grads = torch.zeros_like(model.params)
+    model.backward(dlogits.clone(), grads)
+    params = model.params.clone().requires_grad_(True)
+    with torch.enable_grad():
+        own, (w, b) = model.views(params)
+        expected = torch.cat([slow(model.components[0].direction, own, x[6 + i : 7 + i], (r[i], cell[i])) for i in range(2)]) @ w.t() + b
+        (expected * dlogits).sum().backward()
+    assert torch.allclose(got, expected, atol=1e-10) and torch.allclose(grads, params.grad, atol=1e-10)
+
+
 def test_a_state_left_by_another_minibatch_than_the_one_before_is_not_used():
     torch.manual_seed(1)
     model = make("lstm", SHAPES[0])

@@ -1,7 +1,7 @@
 """A recipe of seconds, from waveforms to lattices in one process, of synthetic speech.
 
-mini_recipe.py FOLDER NJ [features|network] makes FOLDER/{data,mfcc,exp}; with `features` no more than these and CMVN statistics, with
-`network` no lattices by it.
+mini_recipe.py FOLDER NJ [features|gmm|network] makes FOLDER/{data,mfcc,exp}; with `features` no more than these and CMVN statistics, with
+`gmm` no network, with `network` no lattices by it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def run(folder: Path, nj: int, last: str = "") -> None:
         for job in range(1, nj + 1):
             verb("make-feats", "--feats-config", folder / "mfcc.conf", "--job", job, "--nj", nj, data / part, mfcc)
         verb("collect-feats", "--kind", "mfcc", "--nj", nj, data / part, mfcc)
-        verb("compute-cmvn-stats", data / part, mfcc)
+        verb("make-cmvn", data / part, mfcc)
     if last == "features":
         return
     verb("prepare-lang", data / "dict", "<SIL>", data / "local", data / "lang")
@@ -74,6 +74,8 @@ def run(folder: Path, nj: int, last: str = "") -> None:
     verb("train-mono", "--nj", nj, "--num-iters", 8, "--max-iter-inc", 6, "--totgauss", 40, data / "train", data / "lang", exp / "mono")
     verb("align-si", "--nj", nj, data / "train", data / "lang", exp / "mono", exp / "mono_ali")
     verb("mkgraph", data / "lang_test", exp / "mono", exp / "mono/graph")
+    if last == "gmm":
+        return
     verb("pack", "--cv-percent", 20, "--delta-opts=--delta-order=2", data / "train", exp / "mono_ali", exp / "dnn/store")
     shape = ("--hid-layers", 2, "--hid-dim", 48, "--splice", 2, "--minibatch-size", 64)
     workers = ("--ngpu", 2, "--fabric", "virtual", "--strategy", "ma", "--average-period", 2)

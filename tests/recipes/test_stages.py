@@ -97,7 +97,7 @@ def test_stages_take_what_those_before_them_made(make_dry, recipe, imported):
             outputs, inputs = call.arguments[:1], call.arguments[1:3]
         elif call.script in ("steps/make_mfcc.sh", "steps/compute_cmvn_stats.sh", "utils/fix_data_dir.sh"):
             outputs, inputs = [], call.arguments[:1]
-        elif call.script == "utils/score.sh":
+        elif call.script == "steps/score_kaldi.sh":
             outputs, inputs = [], call.arguments
             dev = call.arguments[-1].replace("decode", "decode_dev")  # scored before, where there is a development set
             assert call.options.get("--dev-dir") == (dev if recipe == "prompts" and call.arguments[0] == "data/test" else None)
@@ -110,7 +110,7 @@ def test_stages_take_what_those_before_them_made(make_dry, recipe, imported):
         made.update(outputs)
         if call.script == "utils/prepare_lang.sh":
             made.add("data/lang/words.txt")
-    scored = [call.arguments[-1] for call in calls if call.script == "utils/score.sh"]
+    scored = [call.arguments[-1] for call in calls if call.script == "steps/score_kaldi.sh"]
     decoded = [call.arguments[-1] for call in calls if call.script.startswith("steps/decode")]
     assert scored == decoded and scored[-1] == "exp/dnn/decode"
     assert ({name.split("/")[1] for name in scored} == {"dnn"}) == imported
@@ -175,7 +175,7 @@ def test_networks_take_what_the_dnn_has(make_dry, recipe, network, ali, data, gr
     decoded, scored = calls[-2:]
     assert (decoded.script, decoded.arguments) == ("steps/decode.sh", [graph, f"{data}/test", f"exp/{network}/decode"])
     assert decoded.options["--forward-opts"] == "--forward whole"
-    assert (scored.script, scored.arguments) == ("utils/score.sh", [f"{data}/test", graph, f"exp/{network}/decode"])
+    assert (scored.script, scored.arguments) == ("steps/score_kaldi.sh", [f"{data}/test", graph, f"exp/{network}/decode"])
 
 
 @pytest.mark.parametrize("network", ["cnn", "lstm", "blstm"])

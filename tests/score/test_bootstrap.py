@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from pykaldist.errors import UserError
-from pykaldist.score.bootstrap import UtteranceCounts, probability_of_improvement, read_counts, resample, wer_interval
+from pykaldist.score.bootstrap import (
+    UtteranceCounts,
+    bootstrap_lines,
+    count_errors,
+    probability_of_improvement,
+    read_counts,
+    resample,
+    wer_interval,
+)
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -61,3 +69,19 @@ def test_counts_of_a_scored_directory(tmp_path: Path) -> None:
     (tmp_path / "per_utt").write_text("a ref x\n")
     with pytest.raises(UserError, match="has no line with #csid"):
         read_counts(tmp_path / "per_utt")
+
+
+def test_lines_of_compute_wer_bootci() -> None:
+    """For many utterances the distribution is a normal one, whose width theory gives; a system is compared on the same draws."""
+    old = utterances(2000, 5)
+    new = UtteranceCounts(old.utts, old.words, np.maximum(old.errors - 1, 0))
+    lines = bootstrap_lines([old, new], rng()).splitlines()
+    wer = 100 * old.errors.sum() / old.words.sum()
+    half = 1.96 * 100 * (old.errors - wer / 100 * old.words).std() * len(old.utts) ** 0.5 / old.words.sum()
+    words = lines[0].split()
+    assert words[:2] == ["Set1:", "%WER"] and words[3:7] == ["95%", "Conf", "Interval", "["] and words[9] == "]"
+    found = [float(words[i].rstrip(",")) for i in (2, 7, 8)]
+    assert np.allclose(found, [wer, wer - half, wer + half], atol=0.05)
+    assert lines[1].startswith("Set2: %WER ") and lines[2] == "Probability of Set2 improving Set1: 100.00"
+    counted = count_errors({"a": ["x", "y"], "b": ["z"], "c": ["x"]}, {"c": ["y", "z"], "a": ["x"]})
+    assert (counted.utts, counted.words.tolist(), counted.errors.tolist()) == (["a", "c"], [2, 1], [1, 2])

@@ -19,6 +19,7 @@ from pykaldist.nnet.nnet1 import Nnet1
 from pykaldist.nnet.nnet1_run import Nnet1Forward
 from pykaldist.nnet.priors import log_priors, read_counts
 from pykaldist.score.sweep import SweepOptions, sweep
+from pykaldist.score.wer import compute_wer
 
 
 def test_every_cell_is_within_a_word_of_kaldis(golden: Path, tmp_path: Path) -> None:
@@ -33,8 +34,9 @@ def test_every_cell_is_within_a_word_of_kaldis(golden: Path, tmp_path: Path) -> 
                              DecoderOptions(acwt=0.1))
     words = SymbolTable.read(folder / "graph_tri3/words.txt")
     assert decode_all(decoder, loglikes, tmp_path / "lat.1.gz", words).done == 130
-    result = sweep(read_lattices(tmp_path / "lat.1.gz"), DataDir(folder / "data/test").text, words, SweepOptions(4, 15))
-    errors = {f"wer_{lmwt}_{wip}": stats.errors for (lmwt, wip), stats in zip(result.points, result.stats, strict=True)}
+    points, refs = SweepOptions(4, 15).points(), DataDir(folder / "data/test").text
+    hyps = sweep(read_lattices(tmp_path / "lat.1.gz"), words, points)
+    errors = {f"wer_{lmwt}_{wip}": compute_wer(refs, hyp).errors for (lmwt, wip), hyp in zip(points, hyps, strict=True)}
     expected = {f[0]: int(f[4]) for f in map(str.split, (folder / "decode_dnn/wer.txt").read_text().splitlines())}
     assert errors.keys() == expected.keys() and len(expected) == 36
     # An exact tie of O with OH, which sound alike, is one word in 15 of the 36 cells.

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -17,7 +18,9 @@ from pykaldist.io.fst import Fst
 from pykaldist.io.lang import SymbolTable
 from pykaldist.io.tables import read_archive
 from pykaldist.score.bootstrap import read_counts
-from pykaldist.score.sweep import SweepOptions, score_dir, sweep
+from pykaldist.score.score_dir import ScoreOptions, _characters, score_dir
+from pykaldist.score.sweep import SweepOptions, sweep
+from pykaldist.score.wer import compute_wer
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +39,7 @@ def scored(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     data = write_datadir(decode_dir / "data", {u: test.wav_scp[u] for u in loglikes}, {u: " ".join(test.text[u]) for u in loglikes},
                          {u: test.utt2spk[u] for u in loglikes})
     shutil.copy(folder / "graph_tri3/words.txt", decode_dir / "data/words.txt")
-    return decode_dir, score_dir(data, words, decode_dir, SweepOptions(4, 15))[1]
+    return decode_dir, score_dir(data, words, decode_dir, ScoreOptions(4, 15))[1]
 
 
 def test_every_point_is_within_a_word_of_kaldis(scored: tuple[Path, Path], golden: Path) -> None:
@@ -53,8 +56,9 @@ def test_kaldis_own_lattices_score_as_kaldi_says(golden: Path) -> None:
     folder = golden / "an4_kaldi"
     lattices = list(read_lattices(folder / "decode_dnn/lat.gz"))
     text = DataDir(folder / "data/test").text
-    result = sweep(lattices, {utt: text[utt] for utt, _ in lattices}, SymbolTable.read(folder / "graph_tri3/words.txt"), SweepOptions())
-    lines = {point: stats.wer_line() for point, stats in zip(result.points, result.stats, strict=True)}
+    refs, points = {utt: text[utt] for utt, _ in lattices}, SweepOptions(4, 20).points()
+    hyps = sweep(lattices, SymbolTable.read(folder / "graph_tri3/words.txt"), points)
+    lines = {point: compute_wer(refs, hyp).wer_line() for point, hyp in zip(points, hyps, strict=True)}
     for line in (folder / "decode_dnn/sweep.txt").read_text().splitlines():
         lmwt, wip, wer = line.split(maxsplit=2)
         assert lines[int(lmwt.split("=")[1]), wip.split("=")[1]] == wer
@@ -73,6 +77,12 @@ def test_the_best_point_and_its_details(scored: tuple[Path, Path]) -> None:
     total = (details / "per_spk").read_text().splitlines()[-2].split()
     assert total[:2] == ["SUM", "raw"] and [int(n) for n in total[4:8]] == counts.tolist()
     assert counts[1:].sum() == int(line.split()[3])
+    ops = [row.split() for row in (details / "ops").read_text().splitlines()]
+    kinds = ("correct", "substitution", "insertion", "deletion")
+    assert [sum(int(row[3]) for row in ops if row[0] == kind) for kind in kinds] == counts.tolist()
+    assert ops == sorted(ops, key=lambda row: (row[0], -int(row[3]), row[1], row[2]))
+    interval = re.fullmatch(r"Set1: %WER ([\d.]+) 95% Conf Interval \[ ([\d.]+), ([\d.]+) \]\n", (details / "wer_bootci").read_text())
+    assert interval and float(interval[2]) < rates[best_file] < float(interval[3]) and abs(float(interval[1]) - rates[best_file]) < 0.2
     hyps = (decode_dir / f"scoring_kaldi/penalty_{wip}/{lmwt}.txt").read_text().splitlines()
     assert len(hyps) == 43
 
@@ -83,11 +93,11 @@ def test_a_development_set_chooses_the_point(scored: tuple[Path, Path], tmp_path
     lattices = scored[0] / "data"  # the data directory of the fixture
     words = SymbolTable.read(lattices / "words.txt")
     with pytest.raises(UserError, match="decode_dev has not been scored"):
-        score_dir(DataDir(lattices), words, decode_dir, SweepOptions(4, 15), dev.parent.parent)
+        score_dir(DataDir(lattices), words, decode_dir, ScoreOptions(4, 15), dev.parent.parent)
     dev.mkdir(parents=True)
     (dev / "lmwt").write_text("14\n")
     (dev / "wip").write_text("1.0\n")
-    stats, file = score_dir(DataDir(lattices), words, decode_dir, SweepOptions(4, 15), dev.parent.parent)
+    stats, file = score_dir(DataDir(lattices), words, decode_dir, ScoreOptions(4, 15), dev.parent.parent)
     assert file == decode_dir / "wer_14_1.0" and stats.wer_line() == file.read_text().splitlines()[0]
     assert (decode_dir / "dev_chosen_wer").read_text() == f"{stats.wer_line()} {file}\n"
     best = (scored[0] / "best_wer").read_text()
@@ -95,8 +105,8 @@ def test_a_development_set_chooses_the_point(scored: tuple[Path, Path], tmp_path
     details = decode_dir / "scoring_kaldi/wer_details"
     assert (details / "lmwt").read_text() == "14\n" and read_counts(details / "per_utt").errors.sum() == stats.errors
     with pytest.raises(UserError, match=r"was scored best at LMWT 14 and insertion penalty 1\.0, which is not in this sweep"):
-        score_dir(DataDir(lattices), words, decode_dir, SweepOptions(4, 13), dev.parent.parent)
-    score_dir(DataDir(lattices), words, decode_dir, SweepOptions(4, 15))
+        score_dir(DataDir(lattices), words, decode_dir, ScoreOptions(4, 13), dev.parent.parent)
+    score_dir(DataDir(lattices), words, decode_dir, ScoreOptions(4, 15))
     assert not (decode_dir / "dev_chosen_wer").exists()
 
 
@@ -118,16 +128,72 @@ def test_errors(tmp_path: Path) -> None:
     decode_dir = tmp_path / "decode"
     decode_dir.mkdir()
     with pytest.raises(UserError, match="no lattices"):
-        score_dir(data, words, decode_dir, SweepOptions())
+        score_dir(data, words, decode_dir, ScoreOptions())
     write_lattices(decode_dir / "lat.1.gz", [("v", one_word_lattice(1))])
     with pytest.raises(UserError, match="no reference"):
-        score_dir(data, words, decode_dir, SweepOptions())
+        score_dir(data, words, decode_dir, ScoreOptions())
     write_lattices(decode_dir / "lat.1.gz", [("u", one_word_lattice(7))])
     with pytest.raises(UserError, match="no symbol 7"):
-        score_dir(data, words, decode_dir, SweepOptions())
+        score_dir(data, words, decode_dir, ScoreOptions())
     assert not list(decode_dir.glob("wer_*"))
-    for options in (SweepOptions(min_lmwt=9, max_lmwt=8), SweepOptions(word_ins_penalty="0.0,x")):
+    for options in (ScoreOptions(min_lmwt=9, max_lmwt=8), ScoreOptions(word_ins_penalty="0.0,x")):
         with pytest.raises(UserError, match="expected"):
             score_dir(data, words, decode_dir, options)
     write_lattices(decode_dir / "lat.1.gz", [("u", one_word_lattice(1))])
-    assert score_dir(data, words, decode_dir, SweepOptions())[0].errors == 0
+    assert score_dir(data, words, decode_dir, ScoreOptions())[0].errors == 0
+
+
+def test_filters_of_the_recipe_and_later_stages(scored: tuple[Path, Path], tmp_path: Path) -> None:
+    """References and hypotheses go through commands, each; what they leave is on disk, for later stages."""
+    decode_dir = tmp_path / "decode"
+    shutil.copytree(scored[0], decode_dir)
+    data, words = DataDir(scored[0] / "data"), SymbolTable.read(scored[0] / "data/words.txt")
+    spelt = {"A", "E", "I", "O", "U"}
+    drop = "sed 's/ [AEIOU]\\b//g'"
+    stats, _ = score_dir(data, words, decode_dir, ScoreOptions(8, 10, ref_filtering_cmd=drop, hyp_filtering_cmd=drop))
+    hyps = {line.split()[0]: line.split()[1:] for line in (scored[0] / "scoring_kaldi/penalty_0.5/9.txt").read_text().splitlines()}
+    slow = compute_wer({utt: [w for w in data.text[utt] if w not in spelt] for utt in hyps},
+                       {utt: [w for w in hyp if w not in spelt] for utt, hyp in hyps.items()})
+    assert (decode_dir / "wer_9_0.5").read_text() == str(slow) and slow.words < 279
+    before = (decode_dir / "wer_8_0.0").read_text()
+    for lattice in decode_dir.glob("lat.*.gz"):
+        lattice.unlink()
+    again, _ = score_dir(data, words, decode_dir, ScoreOptions(8, 10, stage=1, ref_filtering_cmd=drop))
+    assert again == stats and (decode_dir / "wer_8_0.0").read_text() == before
+    with pytest.raises(UserError, match=r"penalty_0\.0/3\.txt does not exist; score from stage 0"):
+        score_dir(data, words, decode_dir, ScoreOptions(3, 10, stage=1))
+    with pytest.raises(UserError, match=r"the filter `exit 3` ended with status 3"):
+        score_dir(data, words, decode_dir, ScoreOptions(8, 10, stage=1, ref_filtering_cmd="exit 3"))
+
+
+def test_character_error_rates(scored: tuple[Path, Path], tmp_path: Path) -> None:
+    decode_dir = tmp_path / "decode"
+    shutil.copytree(scored[0], decode_dir)
+    data, words = DataDir(scored[0] / "data"), SymbolTable.read(scored[0] / "data/words.txt")
+    stats, file = score_dir(data, words, decode_dir, ScoreOptions(8, 10, stage=2, unit="char"))
+    lmwt, wip = file.name.split("_")[1:]
+    hyps = {line.split()[0]: line.split()[1:] for line in (decode_dir / f"scoring_kaldi/penalty_{wip}/{lmwt}.txt").read_text().splitlines()}
+    slow = compute_wer({utt: list("".join(data.text[utt])) for utt in hyps}, {utt: list("".join(hyp)) for utt, hyp in hyps.items()})
+    assert stats == slow and file.name.startswith("cer_") and file.read_text() == str(slow)
+    assert (decode_dir / "best_wer").exists() and (decode_dir / "scoring_kaldi/best_cer").read_text().startswith(slow.wer_line())
+    assert (decode_dir / "scoring_kaldi/cer_details/cer_bootci").read_text().startswith("Set1: %WER ")
+    chars = (decode_dir / f"scoring_kaldi/penalty_{wip}/{lmwt}.chars.txt").read_text().splitlines()
+    assert [line.split()[0] for line in chars] == list(hyps) and all(len(word) == 1 for line in chars for word in line.split()[1:])
+    whole = score_dir(data, words, decode_dir, ScoreOptions(8, 10, stage=2, unit="char", character_tokenizer="cat"))[0]
+    assert whole.words == 279
+
+
+def test_noises_are_one_character() -> None:
+    assert _characters({"u": ["<unk>", "a[b]", "été", "!SIL"]}, ScoreOptions()) == {"u": ["<unk>", "a[b]", "é", "t", "é", "!SIL"]}
+
+
+def test_least_expected_errors(scored: tuple[Path, Path], tmp_path: Path) -> None:
+    """Of lattices with one path they are this path's words; of all, hardly other errors than the best paths'."""
+    decode_dir = tmp_path / "decode"
+    shutil.copytree(scored[0], decode_dir)
+    data, words = DataDir(scored[0] / "data"), SymbolTable.read(scored[0] / "data/words.txt")
+    stats, _ = score_dir(data, words, decode_dir, ScoreOptions(9, 10, "0.5", decode_mbr=True))
+    best = int((scored[0] / "wer_9_0.5").read_text().split()[3])
+    assert abs(stats.errors - best) <= 3
+    narrow, _ = score_dir(data, words, decode_dir, ScoreOptions(9, 9, "0.5", decode_mbr=True, beam=0.0))
+    assert narrow.errors == best

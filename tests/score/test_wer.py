@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
-from pykaldist.score.wer import GAP, align, compute_wer, edit_counts, speaker_details, utterance_details
+from pykaldist.score.details import operation_details, speaker_details, utterance_details
+from pykaldist.score.wer import GAP, align, compute_wer, edit_counts
 
 sentences = st.lists(st.sampled_from("abcd"), max_size=9)
 
@@ -61,7 +62,7 @@ def test_what_cannot_be_scored_is_an_error() -> None:
 def test_details_have_kaldis_form() -> None:
     words = [f"word-{letter}" for letter in "ABCDEFXY"]
     a, b, c, d, e, f, x, y = words
-    text, counts = utterance_details("UTT-A", [a, b, c, d, e, f], [y, a, b, c, e, x])
+    text, counts = utterance_details("UTT-A", align([a, b, c, d, e, f], [y, a, b, c, e, x]))
     assert text == ("UTT-A ref    ***   word-A  word-B  word-C  word-D  word-E  word-F\n"
                     "UTT-A hyp  word-Y  word-A  word-B  word-C    ***   word-E  word-X\n"
                     "UTT-A op      I       C       C       C       D       C       S  \n"
@@ -74,3 +75,13 @@ def test_details_have_kaldis_form() -> None:
         "A               sys          1          5      60.00      20.00      20.00      20.00      60.00     100.00\n"
         "SUM             raw          1          5          3          1          1          1          3          1\n"
         "SUM             sys          1          5      60.00      20.00      20.00      20.00      60.00     100.00\n")
+
+
+def test_operations_have_kaldis_form() -> None:
+    a, b, c, d, e, x = (f"word-{letter}" for letter in "ABCDEX")
+    pairs = [(a, a), (GAP, a), (b, b), (c, GAP), (d, d), (e, x), (d, d)]  # the example in wer_ops_details.pl, and one word more
+    assert operation_details([pairs]) == ("correct       word-D    word-D    2\ncorrect       word-A    word-A    1\n"
+                                          "correct       word-B    word-B    1\ndeletion      word-C       ***    1\n"
+                                          "insertion        ***    word-A    1\nsubstitution  word-E    word-X    1\n")
+    long = operation_details([[("a" * 20, "b")] * 10])
+    assert long == f"substitution  {'a' * 20}    {'b':>16}    10\n"

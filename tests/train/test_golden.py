@@ -14,6 +14,8 @@ from pykaldist.hmm.gmm.model_files import read_transition_model
 from pykaldist.io.tables import read_archive
 from pykaldist.nnet.arithmetic import check_bf16
 
+KALDIS_BEAMS = ["--acoustic-scale=0.1", "--beam=13", "--lattice-beam=8", "--max-active=7000"]  # of Kaldi's steps/decode.sh
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("pretrained", "dtype", "least_accuracy", "most_wer"), [
@@ -49,7 +51,7 @@ def test_dnn_on_fmllr_features(golden, tmp_path, pretrained, dtype, least_accura
     decode = tmp_path / "decode"
     decode.mkdir()
     (decode / "acwt").write_text("0.1\n")
-    assert main(["latgen-faster-mapped", "--acwt", "0.1", str(an4 / "tri3_ali" / "final.mdl"), str(an4 / "graph_tri3" / "HCLG.fst"),
+    assert main(["latgen-faster-mapped", *KALDIS_BEAMS, str(an4 / "tri3_ali" / "final.mdl"), str(an4 / "graph_tri3" / "HCLG.fst"),
                  str(tmp_path / "loglikes.ark"), str(decode / "lat.1.gz")]) == 0
     assert main(["score", str(an4 / "data" / "test"), str(an4 / "graph_tri3"), str(decode)]) == 0
     best = (decode / "best_wer").read_text()

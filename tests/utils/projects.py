@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 FILES = ("path.sh", "pyproject.toml", "requirements.txt", "utils/setup_venv.sh", "utils/shared/check_python.sh", "utils/shared/guard.sh",
          "utils/shared/jobs_command.sh", "utils/pykaldist", "pykaldist/__init__.py", "pykaldist/setup_venv.py", "pykaldist/environment.py",
-         "pykaldist/jobs.py")
+         *(f"pykaldist/jobs/{name}.py" for name in ("__init__", "__main__", "guard", "local", "wrapper")))
 TOOLS = ("bash", "cksum", "dirname", "env", "flock", "readlink", "cat", "mkdir", "rm", "ln", "touch", "sleep")
 
 

@@ -1,12 +1,10 @@
-"""The shell tools: option parsing, the job runner, usage texts."""
+"""The shell tools: option parsing, usage texts."""
 
 from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 NO_USAGE = {"setup_venv.sh", "parse_options.sh"}  # run by path.sh; sourced, and where Kaldi has it
 SHARED = sorted((ROOT / "utils" / "shared").iterdir())
-SCRIPTS = sorted(p for folder in ("steps", "utils") for p in (ROOT / folder).rglob("*.sh") if p.name not in NO_USAGE and p not in SHARED)
+RUNNERS = [ROOT / "utils" / f"{name}.pl" for name in ("run", "queue", "slurm", "ssh", "retry")]
+SCRIPTS = sorted([*RUNNERS, *(p for folder in ("steps", "utils") for p in (ROOT / folder).rglob("*.sh")
+                              if p.name not in NO_USAGE and p not in SHARED)])
 RECIPES = sorted(ROOT.glob("egs/*/s5/run.sh"))
 
 
@@ -40,9 +40,9 @@ def test_what_scripts_share_says_who_sources_it(script):
 def test_what_scripts_share_is_found_where_utils_is_on_path_already(tmp_path):
     path = [folder for folder in os.environ["PATH"].split(":") if folder != f"{ROOT}/utils/shared"]
     own = {**os.environ, "PATH": ":".join([f"{ROOT}/utils", *path])}
-    done = subprocess.run(["bash", "-c", f". '{ROOT}/path.sh'; type -P run.sh; . say_what.sh"], cwd=tmp_path, env=own, capture_output=True,
+    done = subprocess.run(["bash", "-c", f". '{ROOT}/path.sh'; type -P run.pl; . say_what.sh"], cwd=tmp_path, env=own, capture_output=True,
                           text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, f"{ROOT}/utils/run.sh\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, f"{ROOT}/utils/run.pl\n"), done.stderr
 
 
 def repeats(scripts: list[Path]) -> list[tuple[Path, Path, str]]:
@@ -66,8 +66,8 @@ def test_no_script_repeats_six_lines_of_another(tmp_path):
     scripts = sorted({(ROOT / name).resolve() for name in ours})
     assert len(scripts) > len(SCRIPTS) and repeats(scripts) == []
     copy = tmp_path / "copy.sh"
-    copy.write_text("\n\n".join((ROOT / "utils" / "run.sh").read_text().splitlines()[5:11]))
-    assert repeats([*scripts, copy]) == [(ROOT / "utils" / "run.sh", copy, copy.read_text().splitlines()[0].strip())]
+    copy.write_text("\n\n".join((ROOT / "utils" / "best_wer.sh").read_text().splitlines()[2:8]))
+    assert repeats([*scripts, copy]) == [(ROOT / "utils" / "best_wer.sh", copy, copy.read_text().splitlines()[0].strip())]
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda p: p.parent.parent.name)
@@ -115,37 +115,3 @@ def test_wrong_options_are_refused(tmp_path, arguments, words):
     (tmp_path / "s.sh").write_text(f". '{ROOT}/path.sh'; {OPTIONS}")
     result = subprocess.run(f"bash s.sh {arguments}", shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 1 and words in result.stderr and result.stdout == ""
-
-
-def test_jobs_run_at_once_and_are_logged(tmp_path):
-    work = "touch made.JOB; while [ ! -e made.3 ] || [ ! -e made.1 ]; do sleep 0.05; done; echo JOB"
-    result = bash(f"run.sh JOB=1:3 log/x.JOB.log sh -c '{work}'", tmp_path, timeout=20)
-    assert result.returncode == 0
-    for job in "123":
-        lines = (tmp_path / "log" / f"x.{job}.log").read_text().splitlines()
-        assert lines[0].startswith("# sh -c") and lines[2] == job and lines[3].startswith("# Ended (code 0)")
-
-
-@pytest.mark.parametrize("jobs", ["JOB=1:0", "JOB=1:abc", "JOB=1:-1", "JOB=", "JOB=2:1"])
-def test_jobs_without_a_number_are_refused(tmp_path, jobs):
-    result = bash(f"run.sh {jobs} log/x.JOB.log touch made", tmp_path)
-    assert result.returncode == 1 and result.stderr.strip() == f"run.sh: ERROR: expected JOB=<first>:<last> from low to high, found {jobs}."
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_failed_job_fails_the_step_and_shows_its_sentence(tmp_path):
-    result = bash("run.sh JOB=1:2 x.JOB.log sh -c 'echo pykaldist y: ERROR: utt JOB is bad >&2; echo more; test JOB = 1'", tmp_path)
-    assert result.returncode == 1
-    assert result.stderr.splitlines() == ["pykaldist y: ERROR: utt 2 is bad", "run.sh: 1 of 2 jobs failed; log: x.2.log"]
-
-
-def test_an_interrupt_reaches_the_jobs(tmp_path):
-    process = subprocess.Popen(["bash", "-c", f". '{ROOT}/path.sh'; exec run.sh x.log sh -c 'trap \"touch cleaned; exit 1\" TERM; "
-                                "touch started; while :; do sleep 0.05; done'"], cwd=tmp_path, start_new_session=True,
-                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a background test run has it ignored
-    deadline = time.monotonic() + 20
-    while not (tmp_path / "started").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGINT)
-    assert process.wait(timeout=20) == 130
-    assert (tmp_path / "cleaned").exists()

@@ -9,7 +9,7 @@ Usage: steps/$name [options] <data-dir> <lang-dir> <src-dir> <ali-dir>
 Writes $writes, to <ali-dir>.
 Options:
   --nj <n>                  # threads, and files of alignments; nothing else depends on it (4)
-  --cmd <command>           # how to run the job (run.sh)
+  --cmd <command>           # how to run the job (run.pl)
   --device <name>           # cpu, cuda, cuda:N, or auto: where likelihoods and statistics are computed (cpu)
   --use-graphs true|false   # taken as Kaldi takes it, and changes nothing: trainings store no graphs, and alignment compiles the same
                             # ones again, in about a millisecond an utterance
@@ -22,7 +22,7 @@ EOF
   [ -z "$own_usage" ] || printf '%s\n' "$own_usage"
 }
 
-nj=4 cmd=run.sh device=cpu use_graphs=false beam=10 retry_beam=40 careful=false boost_silence=1.0 scale_opts=""
+nj=4 cmd=run.pl device=cpu use_graphs=false beam=10 retry_beam=40 careful=false boost_silence=1.0 scale_opts=""
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 if [ $# != 4 ]; then usage >&2; exit 1; fi

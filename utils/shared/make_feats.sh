@@ -1,4 +1,4 @@
-# Sourced by steps/make_*.sh, which say what they make: kind=mfcc, fbank, plp, mfcc_pitch or plp_pitch.
+# Sourced by steps/make_*.sh, which say what they make: kind=mfcc, fbank, plp, or one of these with _pitch behind.
 base=${kind%_pitch} name=make_$kind
 
 usage() {
@@ -19,7 +19,7 @@ EOF
 EOF
   cat <<EOF
   --nj <n>                # jobs (2)
-  --cmd <command>         # how to run them (run.sh)
+  --cmd <command>         # how to run them (run.pl)
   --channel <n>           # channel to read, from 0; -1 expects mono (-1)
   --compress true|false   # one byte a value (false)
   --seed <n>              # of the dither (0)
@@ -27,7 +27,7 @@ EOF
 }
 
 declare "${base}_config=conf/$base.conf"
-nj=2 cmd=run.sh channel=-1 compress=false seed=0
+nj=2 cmd=run.pl channel=-1 compress=false seed=0
 [ "$base" = "$kind" ] || { pitch_config=conf/pitch.conf pitch_postprocess_config="" paste_length_tolerance=2; }
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1

@@ -43,5 +43,5 @@ set -e
 decode_and_score() {
   local dir="$exp/decode"
   steps/decode.sh --skip-scoring true --nj "$nj" --cmd "$cmd" --device "$device" --forward-opts "$forward_opts" "$graph" "$1" "$dir"
-  utils/score.sh --cmd "$cmd" "$1" "$graph" "$dir"
+  steps/score_kaldi.sh --cmd "$cmd" --min-lmwt 4 --max-lmwt 20 "$1" "$graph" "$dir"
 }

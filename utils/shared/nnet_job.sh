@@ -1,9 +1,11 @@
 # Sourced by the stages that train, whose command goes on where it was when it is run again. Usage:
 #   job_usage <lines>    # the end of their usage, what all of them take; <lines>: what the script takes more of the kind
-#   parse_job "$@"       # options of the command into $options, but for --cmd and --retries; the arguments into $store and $exp
+#   parse_job <form> <n> "$@"   # options of the command into $options, but for --cmd and --retries; the arguments into $store and $exp,
+#                               # the job's log into $job_log.
+#                               # <n> arguments that name no store are Kaldi's form of the script: the store is packed then (kaldi-form)
 #   retry <retries> <cmd> <log> <command> [<argument> ...] || exit $?
 #   say_result <log> <what>   # the last epoch as the log has it, without its seconds, and what was made; or that it was there already
-# <cmd> runs the command with its output in <log>, as run.sh and Kaldi's queue.pl do. Where the command died of what another try may mend,
+# <cmd> runs the command with its output in <log>, as utils/run.pl, queue.pl and slurm.pl do. Where the command died of what another try may mend,
 # it is run again, up to <retries> times: exit status 75 (a process of a job was killed, or hung) or 137 (all of it), as the log's last line
 # says. An error, Ctrl-C or SIGTERM, which are handed on, is not. The status is the command's; a log that is there becomes <log>.before.log.
 
@@ -22,13 +24,14 @@ $1
   --checkpoint-minutes, --keep-checkpoints
 and
   --retries <n>            # tries more from the last checkpoint, where a process was killed or hung (2)
-  --cmd <command>          # how to run (run.sh)
+  --cmd <command>          # how to run (run.pl)
 EOF
 }
 
 parse_job() {
-  local f name=${0##*/}
-  cmd=run.sh retries=2 options=()
+  local f name=${0##*/} form=$1 number=$2
+  shift 2
+  cmd=run.pl retries=2 options=()
   while [[ ${1:-} == --* ]]; do
     case $1 in
       --help) usage; exit 0 ;;
@@ -40,13 +43,27 @@ parse_job() {
     case $1 in --cmd) cmd=$2 ;; --retries) retries=$2 ;; *) options+=("$1" "$2") ;; esac
     shift 2
   done
-  [ $# = 2 ] || { usage >&2; exit 1; }
+  if [ $# != 2 ] && [ $# != "$number" ]; then usage >&2; exit 1; fi
+  . own_runner.sh
   . say_what.sh
   . guard.sh
-  store=$1 exp=$2
+  exp=${!#}
+  if [ $# = "$number" ] && { [ $# != 2 ] || { [ -f "$1/feats.scp" ] && [ ! -f "$1/train/manifest.json" ]; }; }; then
+    pack_kaldi_form "$form" "$@"
+    return
+  fi
+  store=$1 job_log=$exp/log/$form.log
   for f in "$store/train/manifest.json" "$store/dev/manifest.json"; do
     [ -f "$f" ] || { echo "$name: ERROR: no file $f; run steps/nnet/pack.sh first." >&2; exit 1; }
   done
+}
+
+pack_kaldi_form() {
+  local log=$exp/log/pack.log
+  store=$exp/store job_log=$exp/log/$1_job.log  # recipes have the script's own output in a log of its name
+  $cmd "$log" pykaldist kaldi-form "$1" "${options[@]}" "${@:2}" || exit $?
+  sed -n "s/^NOTE: /$name: NOTE: /p; s|^$store.*|$name: &|p" "$log"
+  mapfile -t options < "$exp/options"
 }
 
 retry() {
@@ -61,7 +78,7 @@ retry() {
     child=$!
     wait $child; status=$?
     while kill -0 $child 2>/dev/null; do wait $child; status=$?; done  # a signal ends a wait early
-    code=$(sed -n 's/^# Ended (code \([0-9]*\).*/\1/p' "$log" 2>/dev/null | tail -n 1)
+    code=$(sed -n 's/^# Ended (code \([0-9]*\).*/\1/p; s/^# Finished at .* with status \([0-9]*\)$/\1/p' "$log" 2>/dev/null | tail -n 1)
     [ "$status" = 0 ] || status=${stopped:-${code:-$status}}
     { [ "$status" = 75 ] || [ "$status" = 137 ]; } && [ "$try" -le "$retries" ] || break
     echo "$0: it goes on from the last checkpoint, try $((try + 1)) of $((retries + 1))." >&2

@@ -5,8 +5,8 @@ if [ -z "${PYKALDIST_TOLD:-}" ] || { [ "$PYKALDIST_TOLD" = recipe ] && [ -t 2 ];
   __script=$0
   [ -r "$__script" ] || __script=$OLDPWD/$0  # a recipe has gone to its own folder since
   { read -r __line && read -r __line; } < "$__script"
-  __line="${0##*/}: ${__line#\# }"
-  if [ -z "${PYKALDIST_TOLD:-}" ]; then printf '%s\n' "$__line"; else printf '\r\033[K%.79s\r' "$__line"; fi >&2
+  case $__line in "# "*Copyright*) __line="" ;; "# "*) __line="${0##*/}: ${__line#\# }" ;; *) __line="" ;; esac  # a foreign script may say nothing
+  if [ -z "$__line" ]; then :; elif [ -z "${PYKALDIST_TOLD:-}" ]; then printf '%s\n' "$__line"; else printf '\r\033[K%.79s\r' "$__line"; fi >&2
   unset __line __script
 fi
 export PYKALDIST_TOLD=${PYKALDIST_TOLD:-true}

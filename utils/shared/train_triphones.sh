@@ -11,7 +11,7 @@ ${features:+$features
 and log/train.log with the tree and a line an iteration.
 Options:
   --nj <n>                  # threads, and files of alignments; nothing else depends on it (4)
-  --cmd <command>           # how to run the job (run.sh)
+  --cmd <command>           # how to run the job (run.pl)
   --device <name>           # cpu, cuda, cuda:N, or auto: where likelihoods and statistics are computed (cpu)
   --stage <n>               # iteration to go on with, as the log of an interrupted training names it; below 1: begin (-5)
   --num-iters <n>           # iterations (35)
@@ -30,7 +30,7 @@ $own_usage
 EOF
 }
 
-nj=4 cmd=run.sh device=cpu stage=-5 num_iters=35 max_iter_inc=25 realign_iters="10 20 30" beam=10 retry_beam=40 careful=false
+nj=4 cmd=run.pl device=cpu stage=-5 num_iters=35 max_iter_inc=25 realign_iters="10 20 30" beam=10 retry_beam=40 careful=false
 boost_silence=1.0 scale_opts="" cluster_thresh=-1 context_opts="" seed=0
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1

@@ -72,8 +72,8 @@ fi
 
 if want 7 "scoring"; then
   for system in $gmms dnn; do
-    utils/score.sh --cmd "$cmd" --min-lmwt 2 data/dev "$graph" exp/$system/decode_dev
-    utils/score.sh --cmd "$cmd" --min-lmwt 2 --dev-dir exp/$system/decode_dev data/test "$graph" exp/$system/decode  # those best on data/dev
+    steps/score_kaldi.sh --cmd "$cmd" --min-lmwt 2 --max-lmwt 20 data/dev "$graph" exp/$system/decode_dev
+    steps/score_kaldi.sh --cmd "$cmd" --min-lmwt 2 --max-lmwt 20 --dev-dir exp/$system/decode_dev data/test "$graph" exp/$system/decode  # those best on data/dev
   done
 fi
 

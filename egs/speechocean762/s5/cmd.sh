@@ -1,3 +1,3 @@
-# How jobs run: run.sh on this machine. A script of your own that takes the same arguments (`[JOB=1:4] log command...`) can submit
-# them to a queue instead; run.sh --cmd chooses it for one run.
-cmd=run.sh
+# How jobs run: run.pl on this machine, queue.pl by Grid Engine, slurm.pl by SLURM, with options such as --mem 4G (utils/run.pl --help).
+# run.sh --cmd chooses for one run.
+cmd=run.pl

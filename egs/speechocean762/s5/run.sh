@@ -88,7 +88,7 @@ fi
 
 if want 7 "scoring"; then
   for system in $gmms dnn; do
-    utils/score.sh --cmd "$cmd" data/test "$graph" exp/$system/decode
+    steps/score_kaldi.sh --cmd "$cmd" --min-lmwt 4 --max-lmwt 20 data/test "$graph" exp/$system/decode
   done
 fi
 

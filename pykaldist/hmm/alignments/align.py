@@ -17,7 +17,7 @@ import numpy as np
 from pykaldist.errors import UserError
 from pykaldist.hmm.alignments.corpus import Corpus, name_some
 from pykaldist.hmm.alignments.graphs import TrainingGraph
-from pykaldist.hmm.gmm.engine import Engine
+from pykaldist.hmm.gmm.engine import Engine, Scorer
 from pykaldist.hmm.gmm.gmm import AmDiagGmm
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.kernels import kernel
@@ -78,12 +78,17 @@ def align(corpus: Corpus, graphs: Sequence[TrainingGraph], transition_model: Tra
 
     `silence_phones` are those whose likelihoods `options.boost_silence` raises. `bar` counts utterances.
     """
-    log_probs = transition_model.scaled_log_probs(options.transition_scale, options.self_loop_scale)
     if options.boost_silence != 1.0:
         pdfs = np.unique(transition_model.tid2pdf[1:][np.isin(transition_model.tid2phone[1:], silence_phones)])
         gmm = gmm.boosted(pdfs, options.boost_silence)
     engine = engine or Engine()
-    score = engine.scorer(gmm, corpus.feats)
+    return align_scored(corpus, graphs, transition_model, engine.scorer(gmm, corpus.feats), options, engine, bar)
+
+
+def align_scored(corpus: Corpus, graphs: Sequence[TrainingGraph], transition_model: TransitionModel, score: Scorer, options: AlignOptions,
+                 engine: Engine, bar: Progress | None = None) -> Alignments:
+    """Align every utterance of `corpus` along its graph, with the log-likelihoods that `score` gives its rows, in the engine's threads."""
+    log_probs = transition_model.scaled_log_probs(options.transition_scale, options.self_loop_scale)
     tids = np.zeros(len(corpus.feats), dtype=np.int32)
     tries = np.zeros(len(corpus), dtype=np.int8)  # 0: failed
 

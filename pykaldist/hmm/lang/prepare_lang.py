@@ -1,16 +1,13 @@
 """Makes a language directory from a dictionary directory, file by file as Kaldi's utils/prepare_lang.sh.
 
-The lexicon transducer L has three states of its own: start 0, loop 1, where words begin, and silence 2, which has an arc with
-the optional silence to the loop. Every pronunciation leads from the loop to the loop (without silence behind it) or to state 2
-(with). In L_disambig a pronunciation that is not unique, or begins another one, ends in a disambiguation symbol #1, #2, ...; the
-highest symbol stands behind silence, and #0 passes from words to phones in self-loops.
+pykaldist/io/text_tools/lexicon.py says what the lexicon transducer L is made of. In L_disambig a pronunciation that is not unique, or
+begins another one, ends in a disambiguation symbol #1, #2, ...; the highest symbol stands behind silence, and #0 passes from words to
+phones in self-loops.
 """
 
 from __future__ import annotations
 
-import math
 import os
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +20,7 @@ from pykaldist.io import dictdir, provenance
 from pykaldist.io.atomic import write_text
 from pykaldist.io.dictdir import POSITION_SUFFIXES, DictDir, Pronunciation
 from pykaldist.io.lang import EPSILON, SymbolTable
+from pykaldist.io.text_tools.lexicon import disambiguation, lexicon_arcs
 from pykaldist.options import option
 
 _KIND = {"_B": "begin", "_E": "end", "_I": "internal", "_S": "singleton"}
@@ -72,8 +70,8 @@ def prepare_lang(dict_dir: str | os.PathLike[str], oov: str, tmp: str | os.PathL
 
     silence, disambig_silence = (source.optional_silence, disambig[-1]) if options.sil_prob > 0 else (None, None)
     loop = 1 if silence else 0
-    _write_fst(lang / "L.fst", lexicon_arcs(lexicon, words, phones, options.sil_prob, silence, None), loop)
-    arcs = lexicon_arcs(disambiguated, words, phones, options.sil_prob, silence, disambig_silence)
+    _write_fst(lang / "L.fst", _arcs(lexicon, words, phones, options.sil_prob, silence, None), loop)
+    arcs = _arcs(disambiguated, words, phones, options.sil_prob, silence, disambig_silence)
     passing = sorted({loop} | {arc[0] for arc in arcs if arc[3]})  # as Kaldi's fstaddselfloops chooses them
     _write_fst(lang / "L_disambig.fst", arcs + [(s, s, phones["#0"], words["#0"], 0.0) for s in passing], loop)
     for name, entries in (("lexiconp.txt", lexicon), ("lexiconp_disambig.txt", disambiguated)):
@@ -87,49 +85,20 @@ def add_disambiguation(lexicon: Sequence[Pronunciation]) -> tuple[list[Pronuncia
 
     Returns it, and the highest number.
     """
-    count = Counter(entry.phones for entry in lexicon)
-    prefixes = {entry.phones[:n] for entry in lexicon for n in range(1, len(entry.phones))}
-    used: Counter[tuple[str, ...]] = Counter()
-    result = []
-    for entry in lexicon:
-        if count[entry.phones] > 1 or entry.phones in prefixes:
-            used[entry.phones] += 1
-            entry = Pronunciation(entry.word, entry.probability, (*entry.phones, f"#{used[entry.phones]}"))
-        result.append(entry)
-    return result, max(used.values(), default=0)
+    numbers, highest = disambiguation([entry.phones for entry in lexicon])
+    return [Pronunciation(entry.word, entry.probability, (*entry.phones, *([f"#{number}"] if number else [])))
+            for entry, number in zip(lexicon, numbers, strict=True)], highest
 
 
 Arc = tuple[int, int, int, int, float]
 
 
-def lexicon_arcs(lexicon: Sequence[Pronunciation], words: SymbolTable, phones: SymbolTable, sil_prob: float,
-                 silence: str | None, silence_disambig: str | None) -> list[Arc]:
-    """The arcs (source, destination, phone, word, cost) of the lexicon transducer; without `silence` the loop is state 0.
-
-    State 0 is the start; the loop (1, or 0 without silence) is final.
-    """
-    arcs: list[Arc] = []
-    if silence is None:
-        loop, following = 0, 1
-        ends = [(loop, 0.0)]
-    else:
-        loop, sil, following = 1, 2, 3
-        no_sil_cost, sil_cost = -math.log(1 - sil_prob), -math.log(sil_prob)
-        ends = [(loop, no_sil_cost), (sil, sil_cost)]
-        arcs += [(0, to, 0, 0, cost) for to, cost in ends]
-        if silence_disambig is None:
-            arcs.append((sil, loop, phones[silence], 0, 0.0))
-        else:
-            arcs += [(sil, following, phones[silence], 0, 0.0), (following, loop, phones[silence_disambig], 0, 0.0)]
-            following += 1
-    for entry in lexicon:
-        here, word, cost = loop, words[entry.word], -math.log(entry.probability)
-        for phone in entry.phones[:-1]:
-            arcs.append((here, following, phones[phone], word, cost))
-            here, word, cost = following, 0, 0.0
-            following += 1
-        arcs += [(here, to, phones[entry.phones[-1]], word, cost + end_cost) for to, end_cost in ends]
-    return arcs
+def _arcs(lexicon: Sequence[Pronunciation], words: SymbolTable, phones: SymbolTable, sil_prob: float, silence: str | None,
+          silence_disambig: str | None) -> list[Arc]:
+    """The arcs (source, destination, phone, word, cost) of the lexicon transducer, in numbers."""
+    entries = [(entry.word, entry.probability, entry.phones) for entry in lexicon]
+    return [(source, target, phones[phone], words[word], cost)
+            for source, target, phone, word, cost in lexicon_arcs(entries, sil_prob, silence, silence_disambig)]
 
 
 def _write_fst(path: Path, arcs: list[Arc], loop: int) -> None:

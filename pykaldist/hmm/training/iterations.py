@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pykaldist.errors import UserError
+from pykaldist.errors import Terminated, UserError
 from pykaldist.hmm.alignments.align import Alignments, AlignOptions, align
 from pykaldist.hmm.alignments.corpus import Corpus
 from pykaldist.hmm.alignments.graphs import TrainingGraph
@@ -100,7 +100,10 @@ class State:
 
 
 class Checkpoint:
-    """The state of a training on disk: `resume.npz` in the folder `exp`. `stage` is the iteration to go on with, or 0 to begin."""
+    """The state of a training on disk: `resume.npz` in the folder `exp`. `stage` is the iteration to go on with, or 0 to begin.
+
+    A later one, before which it was left, goes before that which was asked for: so the command that has gone on, and was ended, goes on.
+    """
 
     seconds = 10.0  # between one and the next: the iterations of a small corpus take hardly longer than writing them down
 
@@ -119,11 +122,16 @@ class Checkpoint:
             np.savez(stream, iteration=iteration, tree=np.frombuffer(tree.getvalue(), np.uint8), log_probs=state.transition_model.log_probs,
                      tids=state.alignments.tids, retried=np.array(state.alignments.retried, dtype=str),
                      rng=json.dumps(state.rng.bit_generator.state), **{name: getattr(state.gmm, name) for name in _GMM}, **learned)
-        self._last = time.monotonic()
+        self._last, self.stage = time.monotonic(), iteration
         return True
 
+    @property
+    def how_to_go_on(self) -> str:
+        """What a user has to do after an interruption, in words."""
+        return f"--stage {self.stage} goes on from the last iteration that was kept" if self.stage else "run it again, from its beginning"
+
     def load(self, corpus: Corpus, topology: Topology, adaptation: Adaptation | None) -> State:
-        """Read the state before iteration `stage`; raises UserError where there is none, or it is of another corpus."""
+        """Read the state, and set `stage` to its iteration; raises UserError where there is none, or it is of another corpus."""
         exp, again = self.path.parent, "leave --stage out to begin again"
         if not self.path.is_file():
             raise UserError(f"--stage {self.stage}: {exp} has no training to go on with (resume.npz); {again}.")
@@ -134,11 +142,12 @@ class Checkpoint:
             raise UserError(f"{self.path} is damaged ({reason(error)}); {again}.") from error
         if missing := [name for name in ("iteration", "tree", "log_probs", "tids", "retried", "rng", *_GMM) if name not in kept]:
             raise UserError(f"{self.path} is damaged or of another version: it has no {missing[0]}; {again}.")
-        if (iteration := int(kept["iteration"])) != self.stage:
+        if (iteration := int(kept["iteration"])) < self.stage:
             raise UserError(f"--stage {self.stage}: {exp} was left before iteration {iteration}; give --stage {iteration}, or {again}.")
         if len(kept["tids"]) != len(corpus.feats):
             raise UserError(f"--stage {self.stage}: {exp} was left with {len(kept['tids'])} frames, the data have {len(corpus.feats)}; use "
                             f"the same data, or {again}.")
+        self.stage = iteration
         tree = ContextDependency.read(KaldiReader(kept["tree"].tobytes(), str(self.path)))
         model = TransitionModel.from_tree(tree, topology)
         model.log_probs = kept["log_probs"]
@@ -189,11 +198,14 @@ class Training:
 
     def run(self, state: State, numbers: Iterable[int], bar: Progress, checkpoint: Checkpoint | None = None) -> None:
         """Run the iterations `numbers`, which change `state`."""
-        for iteration in numbers:
-            if checkpoint is not None and checkpoint.keep(iteration, state, self.adaptation):
-                self.log(f"--stage {iteration} would go on from here")
-            self._iterate(state, iteration)
-            bar.update(1, f"log-likelihood {state.log_likelihood:.2f}")
+        try:
+            for iteration in numbers:
+                if checkpoint is not None and checkpoint.keep(iteration, state, self.adaptation):
+                    self.log(f"--stage {iteration} would go on from here")
+                self._iterate(state, iteration)
+                bar.update(1, f"log-likelihood {state.log_likelihood:.2f}")
+        except (Terminated, KeyboardInterrupt) as error:
+            raise type(error)(*([checkpoint.how_to_go_on] if checkpoint is not None else [])) from error
 
     def _iterate(self, state: State, iteration: int) -> None:
         note, model = "", state.transition_model

@@ -10,11 +10,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from pykaldist.errors import UserError
-from pykaldist.io.kaldi import KaldiReader, KaldiWriter
+from pykaldist.io.tokens import TokenReader
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from pykaldist.io.kaldi import KaldiWriter
 
 PDF_CLASS = -1
 
@@ -76,6 +80,8 @@ class ContextDependency:
 
         Raises UserError where the tree has no answer for a row.
         """
+        import numpy as np  # not above: tree-info needs none, and starts faster so
+
         answers = np.empty(len(windows), np.int64)
         stack: list[tuple[EventMap | None, np.ndarray]] = [(self.to_pdf, np.arange(len(windows)))]
         while stack:
@@ -122,7 +128,7 @@ class ContextDependency:
         return 1 + max(leaf.answer for leaf in leaves(self.to_pdf))
 
     @classmethod
-    def read(cls, reader: KaldiReader) -> ContextDependency:
+    def read(cls, reader: TokenReader) -> ContextDependency:
         """Read `ContextDependency ... EndContextDependency`, binary or text."""
         reader.expect("ContextDependency")
         width, central = reader.integer(), reader.integer()
@@ -166,7 +172,7 @@ def leaves(node: EventMap | None) -> Iterator[Constant]:
             stack += node.table
 
 
-def _read(reader: KaldiReader, width: int) -> EventMap | None:
+def _read(reader: TokenReader, width: int) -> EventMap | None:
     token = reader.token()
     if token == "NULL":
         return None
@@ -185,7 +191,7 @@ def _read(reader: KaldiReader, width: int) -> EventMap | None:
         table = tuple(_read(reader, width) for _ in range(size))
         reader.expect(")")
         return Table(key, table)
-    yes_set = frozenset(reader.int_vector().tolist())
+    yes_set = frozenset(reader.int_list())
     reader.expect("{")
     yes, no = _read(reader, width), _read(reader, width)
     if yes is None or no is None:
@@ -212,7 +218,7 @@ def _write(writer: KaldiWriter, node: EventMap | None) -> None:
     else:
         writer.token("SE")
         writer.integer(node.key)
-        writer.int_vector(np.array(sorted(node.yes_set), dtype=np.int32))
+        writer.int_list(sorted(node.yes_set))
         writer.token("{")
         _write(writer, node.yes)
         _write(writer, node.no)

@@ -134,12 +134,24 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class Join:
+    """Worker `worker`, which has died, is replaced in second `at` of a simulated run; only in an elastic job."""
+
+    worker: int
+    at: float
+
+    def __post_init__(self) -> None:
+        require(self.worker >= 0, "worker", self.worker, "the number of a worker, from 0")
+        require(0.0 <= self.at < math.inf, "at", self.at, "0 or more seconds")
+
+
+@dataclass(frozen=True)
 class Cluster:
     """A cluster of `nodes` nodes with `devices` devices each: so many workers do not share a device.
 
     `within` links the devices of a node, `between` those of different nodes. Without `within`, `between` is used for both. Where an
     `allreduce` was measured, it is used in place of what the links would give. `slow`: worker -> factor on the time of its minibatches.
-    `slow`, `pauses` and `failures` are for simulations; predictions do not use them.
+    `slow`, `pauses`, `failures` and `joins` are for simulations; predictions do not use them.
     """
 
     name: str
@@ -155,6 +167,7 @@ class Cluster:
     slow: dict[str, float] = field(default_factory=dict)
     pauses: tuple[Pause, ...] = ()
     failures: tuple[Failure, ...] = ()
+    joins: tuple[Join, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("nodes", "devices"):
@@ -174,6 +187,10 @@ class Cluster:
         """The number of workers that do not share a device."""
         return self.nodes * self.devices
 
+    def changes(self) -> list[tuple[str, float, int]]:
+        """What becomes of workers in a simulated run: (failure or join, second, worker) each, in the order of the file."""
+        return [*(("failure", one.at, one.worker) for one in self.failures), *(("join", one.at, one.worker) for one in self.joins)]
+
     def numbers(self) -> dict[str, float]:
         """Every number that differs from its default, by its place in the file."""
         found: dict[str, float] = {}
@@ -187,7 +204,7 @@ class Cluster:
             found["compute.work_bandwidth"] = len(self.compute.work_bandwidth)
         if self.allreduce is not None:
             found["allreduce.seconds"] = len(self.allreduce.seconds)
-        found.update({name: len(getattr(self, name)) for name in ("slow", "pauses", "failures") if getattr(self, name)})
+        found.update({name: len(getattr(self, name)) for name in ("slow", "pauses", "failures", "joins") if getattr(self, name)})
         return found
 
     @classmethod

@@ -32,6 +32,7 @@ from torch import Tensor
 
 from pykaldist.errors import UserError
 from pykaldist.optim.optimizer import Parts
+from pykaldist.parallel.engines.elastic.membership import Elasticity, Join
 from pykaldist.parallel.engines.side_stream import SideStream
 from pykaldist.parallel.fabric.clock import Clock, clock_of
 from pykaldist.parallel.fabric.interface import (
@@ -71,6 +72,7 @@ class Host:
     time = "measured"  # the kind of seconds in the history: measured or simulated
     keeps_time = False  # True where a run that is resumed within an epoch goes on with the epoch's seconds
     keeps_dead = False  # True where dead workers stay dead when the run is resumed
+    guest = False  # True for a process that replaces another one, and does not take part yet
 
     def __init__(self, size: int = 1, processes: Processes | None = None, deterministic: bool = False) -> None:
         self.processes = processes or SingleProcess()
@@ -86,6 +88,7 @@ class Host:
         self.living = list(range(size))
         self._share_living()
         self.essential = range(0)  # workers without which the others cannot go on: those with a parameter server
+        self.elastic: Elasticity | None = None  # of a synchronous job that goes on without workers that die
         self.log: Callable[[str], None] = lambda sentence: None
         self.disagreement = 0.0
         self._overlap_host: Host | None = None  # carries out the exchanges in the background
@@ -116,6 +119,19 @@ class Host:
         self.stack_workers(None)
         self.wish: Callable[[], int] = lambda: 0
         self.on_safe_point: Callable[[int], None] = lambda wish: None
+        self.state_of: Callable[[int], dict[str, Any]] = lambda rank: {}  # of a worker here and its strategy, for those that join
+        self.join: Join | None = None
+        self.job_state: Callable[[], dict[str, Any]] = dict  # of the trainer, for processes that join
+
+    def enter(self) -> dict[str, Any]:
+        """Wait until this process, a guest, takes part. Returns the states of the trainer, of a worker and of its strategy."""
+        raise NotImplementedError(f"{type(self).__name__} has no guests")
+
+    def be_elastic(self) -> None:
+        """Go on without workers that die, and with those that join."""
+        self.elastic = Elasticity(self.size, lambda sentence: self.log(sentence))
+        for fabric in self.fabrics:
+            fabric.elastic = True
 
     def stack_workers(self, stack: Stack | None) -> None:
         """Let the workers of this process compute together; None: each by itself."""
@@ -269,12 +285,15 @@ class Host:
             self._measure([own, *buffers[1:]], buffers[0])
         self._hand_out(buffers)
         self._timed("exchange", before)
+        if self.elastic:
+            self.elastic.settle(self.living)
         return [None] * len(requests)
 
     def _factors(self, weights: np.ndarray) -> tuple[list[float], float]:
         """Return (the factor of each buffer here, the factor of their sum) of a weighted mean."""
-        if (weights == weights[0]).all():  # no pass over the buffers before the sum
-            return [1.0] * len(self.ranks), 1.0 / self.size
+        living = weights[self.living]
+        if (living == living[0]).all():  # no pass over the buffers before the sum
+            return [1.0] * len(self.living_here()), 1.0 / len(self.living)
         return (weights / weights.sum())[self.living_here()].tolist(), 1.0
 
     def _mean(self, requests: list[Mean]) -> list[Tensor]:

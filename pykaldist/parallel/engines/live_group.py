@@ -79,6 +79,44 @@ class LiveGroup(Processes):
 
         buffer.copy_(self._meet(buffer, add)[0])
 
+    def mean(self, buffers: list[Tensor], weights: list[float]) -> Tensor:
+        """The weighted mean of all buffers of all members, on their device, of no values where all weights are 0.
+
+        Process 0 takes it in the order of ranks, as `Host` does in the deterministic mode.
+        """
+        length, dtype = len(buffers[0]), buffers[0].dtype
+        numbers = torch.tensor(weights, dtype=torch.float64).view(dtype)  # their bits
+        width = len(numbers) // len(weights)
+
+        def combine(shares: list[Tensor]) -> Tensor:
+            rows: list[Tensor] = []
+            every: list[Tensor] = []
+            for share in shares:
+                count = len(share) // (length + width)
+                rows += share[: count * length].split(length)
+                every.append(share[count * length :].clone().view(torch.float64))
+            weight = torch.cat(every).numpy()
+            if not weight.any():
+                return rows[0][:0]
+            same = bool((weight == weight[0]).all())
+            factors = [1.0] * len(rows) if same else (weight / weight.sum()).tolist()
+            total = rows[0] * factors[0]
+            for row, factor in zip(rows[1:], factors[1:], strict=True):
+                total.add_(row if same else row * factor)
+            return total.mul_(1.0 / len(rows)) if same else total
+
+        own = torch.cat([*(buffer.detach().cpu() for buffer in buffers), numbers])
+        return self._meet(own, combine)[0].to(buffers[0].device)
+
+    def enter(self, count: int) -> None:
+        """Take part from the exchange after number `count` on, as a process that replaces one which has died."""
+        self._count = count
+
+    def admit(self, process: int) -> int:
+        """On process 0: take in a process that enters. Returns the number of exchanges so far."""
+        self.members = sorted({*self.members, process})
+        return self._count
+
     def control(self, values: Sequence[float] | np.ndarray, largest: bool = False) -> np.ndarray:
         own = torch.from_numpy(np.array(values, dtype=np.float64))
         result, _ = self._meet(own, lambda shares: torch.stack(shares).amax(0) if largest else torch.stack(shares).sum(0))

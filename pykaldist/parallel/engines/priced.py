@@ -44,11 +44,17 @@ class PricedHost(Host):
     def _measure(self, buffers: list[Tensor], mean: Tensor) -> None:
         """Do nothing: nobody asks for the disagreement here."""
 
-    def begin(self, now: float, requests: list[Begin]) -> list[int]:
-        """Begin an exchange that all workers make, at time `now`. Returns its ticket, once for each worker."""
+    def begin(self, now: float, requests: list[Begin], inherited: deque[Any] | None = None) -> list[int]:
+        """Begin an exchange that all workers make, at time `now`. Returns its ticket, once for each worker.
+
+        `inherited`: results of exchanges that were begun before a checkpoint, which stand for them.
+        """
         before, work = self.took, [r.exchange for r in requests]
         self._last_ticket += 1
-        self._results[self._last_ticket] = self.run(work)
+        if inherited:
+            for exchange in work:
+                exchange.close()
+        self._results[self._last_ticket] = [inherited.popleft()] * len(work) if inherited else self.run(work)
         self._free = self._resumed.popleft() if self._resumed else max(now, self._free) + self.took - before
         self.ends[self._last_ticket] = self._free
         return [self._last_ticket] * len(requests)
@@ -72,6 +78,10 @@ class PricedHost(Host):
         """Return each worker's result of an exchange that has ended."""
         del self.ends[ticket]
         return self._results.pop(ticket)
+
+    def under_way(self) -> dict[int, Any]:
+        """The result that the exchanges under way have for the first worker, by their tickets, in their order."""
+        return {ticket: results[0] for ticket, results in self._results.items()}
 
     def state_dict(self) -> dict[str, Any]:
         return {"free": self._free, "ends": list(self.ends.values())}

@@ -29,7 +29,8 @@ from pykaldist.errors import UserError
 from pykaldist.parallel.clusters.cluster import Cluster, Workload
 from pykaldist.parallel.clusters.costs import score_seconds
 from pykaldist.parallel.clusters.network import Network
-from pykaldist.parallel.engines.host import CHECKPOINT, Host
+from pykaldist.parallel.engines.elastic.simulated import SimulatedChanges
+from pykaldist.parallel.engines.host import CHECKPOINT
 from pykaldist.parallel.engines.priced import PricedHost
 from pykaldist.parallel.engines.simulated_calls import KINDS as CALLS
 from pykaldist.parallel.engines.simulated_calls import SimulatedCalls
@@ -42,6 +43,7 @@ from pykaldist.parallel.fabric.interface import (
     Compute,
     Finish,
     MoreMinibatches,
+    NextRound,
     Request,
     TakeMinibatch,
     WithinGroup,
@@ -53,24 +55,25 @@ from pykaldist.parallel.strategies.base.strategy import on_device
 CONSENSUS_SAMPLES = 8  # times in an epoch at which the workers' distance from their mean is measured
 
 
-class Simulation(Host):
+class Simulation(SimulatedChanges):
     """Runs all workers of a job in simulated time. `workers` has to be set before the first epoch."""
 
     time = "simulated"
     keeps_time = keeps_dead = True
 
     def __init__(self, size: int, cluster: Cluster, seed: int = 0, deterministic: bool = False) -> None:
-        super().__init__(size, None, deterministic)
+        super().__init__(size, deterministic)
         self.cluster = cluster
         self.fabrics: Sequence[SimulatedFabric] = [SimulatedFabric(rank, size) for rank in range(size)]
         self._share_living()
         self._network = Network(cluster, size)
         self._priced = PricedHost(size, self._network, deterministic)
+        self._priced.living = self.living
         self._calls = SimulatedCalls(self.fabrics, self.living, self._network, self._add_event)
         self._times = WorkTimes(cluster, size, self._network.sharing, seed)
         for fabric in self.fabrics:
             fabric.node_size = min(size, cluster.devices * self._network.sharing)
-        special = [*map(int, cluster.slow), *(pause.worker for pause in cluster.pauses), *(failure.worker for failure in cluster.failures)]
+        special = [*map(int, cluster.slow), *(pause.worker for pause in cluster.pauses), *(worker for _, _, worker in cluster.changes())]
         worst = max(special, default=0)
         if worst >= max(size, cluster.workers):
             raise UserError(f"cluster {cluster.name} has a slow, pausing or failing worker {worst}, but room for {cluster.workers}, from 0 "
@@ -97,6 +100,7 @@ class Simulation(Host):
         self._steps = 0
         self._consensus: list[float] = []
         self._epoch_end = 0.0
+        self._reset_changes()
 
     def begin_epoch(self) -> None:
         if self._loaded is not None:
@@ -104,6 +108,8 @@ class Simulation(Host):
         super().begin_epoch()
         self._before += self._epoch_end
         self._reset()
+        if self.elastic:
+            self.elastic.begin_epoch()
         for fabric in self.fabrics:
             fabric.trace = None
             fabric.staleness.clear()
@@ -112,6 +118,8 @@ class Simulation(Host):
         """Forget the epoch. Its seconds count."""
         super().abandon()
         self._priced.reset()
+        if self.elastic:
+            self.elastic.abandon()
         if self._loaded is not None:
             self._clock, self._loaded, self._running = list(self._loaded["clock"]), None, True
         if self._running:
@@ -126,11 +134,13 @@ class Simulation(Host):
 
     def notes(self) -> dict[str, Any]:
         late = sum((fabric.staleness for fabric in self.fabrics), Counter())
+        dead = [rank for rank in range(self.size) if rank not in self.living]
+        if self.elastic:
+            return {**self.elastic.notes(), **({"dead": dead} if dead else {})}
         if not late:
             return {}
         ends = self._calls.num_servers
         load = {"server_load": self._calls.busy / ends / self._latest()} if ends else {}
-        dead = [rank for rank in range(self.size) if rank not in self.living]
         return {"staleness": {str(steps): late[steps] for steps in sorted(late)}, "consensus": self._consensus, **load,
                 **({"dead": dead} if dead else {})}
 
@@ -146,9 +156,9 @@ class Simulation(Host):
         replay = self._load()
         self._replay: list[list[Any]] = replay or [[] for _ in work]
         if not replay:
-            for failure in self.cluster.failures:
-                if failure.worker in self._going:
-                    self._add_event(max(0.0, failure.at - self._before), failure.worker, "failure", None)
+            for number, (kind, at, worker) in enumerate(self.cluster.changes()):
+                if number not in self._past:
+                    self._add_event(max(0.0, at - self._before), worker, kind, number)
         for rank in list(self.living):
             self._drive(rank, None)
         while self._going:
@@ -162,6 +172,8 @@ class Simulation(Host):
             else:
                 getattr(self, f"_on_{kind}")(time, rank, about)
         self._running = False
+        if self.elastic:
+            self.elastic.end_epoch()
         score = score_seconds(self._workload(), self._times.seconds, self.cluster, self.size)
         self._epoch_end = self._latest() + score + self._times.seconds.epoch_seconds
         return self._results
@@ -215,6 +227,8 @@ class Simulation(Host):
 
     def _ask(self, rank: int, request: Request) -> tuple[bool, Any]:
         """Handle a worker's request. Returns (the worker has to wait, the answer if it has not)."""
+        if isinstance(request, Begin) and self._inherited.get(rank):
+            return False, self._inherit(rank, request)
         if isinstance(request, Compute):
             if not self._computing[rank]:  # otherwise the work was under way at the checkpoint
                 self._begin_compute(rank, request)
@@ -248,7 +262,10 @@ class Simulation(Host):
             if len(requests) < len(self.living) or len(kinds) > 1:
                 raise RuntimeError(f"{len(requests)} of {len(self.living)} workers wait for {', '.join(sorted(kinds))}: every worker has "
                                    "to make the same requests, as often")
-            begin = self._latest()
+            begin = max(self._latest(), self._noticed)
+            if isinstance(requests[0], NextRound) and self._coming:
+                self._admit(begin)
+                continue
             seconds = self._collective_seconds(requests)
             for rank in self.living:
                 spent = self.fabrics[rank].seconds
@@ -275,13 +292,18 @@ class Simulation(Host):
         return self._network.seconds(requests)
 
     def _begin(self, requests: list[Begin]) -> list[int]:
-        return self._priced.begin(self._latest(), requests)
+        if self.elastic is None:
+            return self._priced.begin(self._latest(), requests)
+        tickets = self._priced.begin(self._latest(), requests, self.elastic.inherited)
+        self.elastic.settle(self.living)
+        return tickets
 
     def _begin_parts(self, requests: list[BeginParts]) -> list[list[int]]:
         return self._priced.begin_parts([self._computed[rank] for rank in self.living], requests)
 
     def _finish(self, requests: list[Finish]) -> list[Any]:
-        return self._priced.finish(requests[0].ticket)
+        results = self._priced.finish(requests[0].ticket)
+        return [results[0]] * len(requests) if self.elastic else results  # of those that live now
 
     # Requests that a group makes together.
 
@@ -396,17 +418,25 @@ class Simulation(Host):
 
     # Failures.
 
-    def _on_failure(self, time: float, rank: int, about: None) -> None:
+    def _on_failure(self, time: float, rank: int, number: int) -> None:
+        self._past.append(number)
+        if rank not in self.living:
+            return
         if rank in self.essential:
-            raise UserError(f"cluster {self.cluster.name} lets worker {rank} fail at {self._before + time:g} s, and with it the server "
-                            "beside it: that ends the job.")
+            what = "the process that leads an elastic job" if self.elastic else "the server beside it"
+            raise UserError(f"cluster {self.cluster.name} lets worker {rank} fail at {self._before + time:g} s, and with it {what}: that "
+                            "ends the job.")
         if len(self.living) == 1:
             raise UserError(f"cluster {self.cluster.name} lets all workers fail.")
         self.living.remove(rank)
         self._going.discard(rank)
         self._work[rank].close()
-        self._parked.pop(rank, None)
+        if isinstance(parked := self._parked.pop(rank, None), Begin):
+            parked.exchange.close()
         self._resting.pop(rank, None)
+        if self.elastic:
+            self._remove_lost(time, rank)
+            return
         again = self._minibatches.remove_dead(rank)
         self.log(f"worker {rank} has died at {self._before + time:.3f} s; {len(self.living)} go on, and do {again} minibatches again")
         events, self._events = [event for event in self._events if event[1] != rank], []
@@ -438,9 +468,11 @@ class Simulation(Host):
             self.on_safe_point(wish)
 
     def state_dict(self) -> dict[str, Any]:
+        more = self._changes_state()
         if not self._running:
-            return {"seconds_before": self._before + self._epoch_end, "living": self.living}
+            return {"seconds_before": self._before + self._epoch_end, "living": self.living, **more}
         return {
+            **more,
             "seconds_before": self._before, "living": self.living, "minibatches": self._minibatches.state_dict(), "clock": self._clock,
             "priced": self._priced.state_dict(), "numbers": self._numbers, "events": [list(e) for e in self._events],
             "calls": self._calls.state_dict(), "network": self._network.state_dict(),
@@ -451,6 +483,7 @@ class Simulation(Host):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._before, self.living[:] = state["seconds_before"], state["living"]
+        self._load_changes(state)
         self._loaded = state if "clock" in state else None
 
     def _load(self) -> list[list[Any]] | None:

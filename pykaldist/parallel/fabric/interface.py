@@ -141,6 +141,13 @@ class SafePoint(Request):
 
 
 @dataclass
+class NextRound(Request):
+    """Begin the next round of an elastic job (`Fabric.next_round`)."""
+
+    period: int
+
+
+@dataclass
 class Compute(Request):
     """Do some work: training, or, where `what` names it, a strategy's own work, which reads and writes `moved` bytes."""
 
@@ -216,6 +223,7 @@ class Fabric:
         self.living = list(range(size))  # ranks of the workers that have not died, as far as this process knows
         self.handler: Handler | None = None
         self.stacked = False  # the worker computes when the host asks it to, together with others
+        self.elastic = False  # rounds are those that `next_round` gives, as workers may die and join
 
     async def compute(self, work: Callable[..., T], *arguments: Any) -> T:
         """Do `work(*arguments)`, and add its time to the seconds of computing."""
@@ -314,6 +322,14 @@ class Fabric:
         Every worker has to call it equally often.
         """
         await SafePoint()
+
+    async def next_round(self, period: int) -> tuple[int, int, int] | None:
+        """Begin the next round, of up to `period` minibatches of a worker (0: a block of the partition), with the workers that live now.
+
+        Returns (minibatches of this worker, rounds of the epoch before this one, rounds that follow), None at the end of the epoch. Only in
+        elastic jobs, and only where nothing is half done: what workers have learnt since their last exchange is lost with them.
+        """
+        return await NextRound(period)
 
     def mark(self) -> None:
         """Say that the coroutine of an asynchronous worker could be restarted from here.

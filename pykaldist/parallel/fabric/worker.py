@@ -34,6 +34,7 @@ class Worker:
         self.on_step: Callable[[], None] = lambda: None
         self.clock, self._seconds = clock_of(self.learner.model.device), {"load": 0.0}
         self._source: Iterator[Minibatch] = iter(())
+        self._since = (0.0, 0, sampler.minibatches)
 
     @property
     def params(self) -> Tensor:
@@ -60,7 +61,7 @@ class Worker:
     @property
     def remaining(self) -> int:
         """Minibatches that are left in the epoch."""
-        return self.sampler.minibatches - self.index
+        return self._since[1] + self._since[2] - self.index
 
     def begin_epoch(self, epoch: int, learn_rate: float, rate_at: Callable[[float], float] | None = None) -> None:
         """Reset the epoch's counters, unless the worker was loaded from the middle of this epoch.
@@ -71,7 +72,7 @@ class Worker:
             self.totals.zero_()
             self.index = self.frames = 0
         self.epoch, self.learn_rate, self._rate_at, self._seconds = epoch, learn_rate, rate_at, {"load": 0.0}
-        self._source = self.sampler.epoch(epoch, self.index)
+        self._source, self._since = self.sampler.epoch(epoch, self.index), (0.0, 0, self.sampler.minibatches)
 
     def add_totals_to(self, totals: Tensor) -> None:
         """Add to these totals from now on, which begin as they are: those of stacked workers are rows of one tensor."""
@@ -80,6 +81,19 @@ class Worker:
     def draw_from(self, source: Iterator[Minibatch]) -> None:
         """Take the next minibatch from `source`, which may be of another worker's part of the data."""
         self._source = source
+
+    def take_share(self, source: Iterator[Minibatch], since: tuple[float, int, int]) -> None:
+        """Take all further minibatches of the epoch from `source`.
+
+        `since`: (the fraction of the worker's epoch that was done, its minibatches that were done, those that were left) at some time.
+        """
+        self._source, self._since = source, since
+
+    def join(self, other: dict[str, Any]) -> None:
+        """Become what another worker is, by its `state_dict`. What that has counted stays its own."""
+        self.load_state_dict(other)
+        self._totals.zero_()
+        self.frames = self.frames_since_sync = 0
 
     def add_load(self, since: Any, those: Sequence[Worker]) -> None:
         """Add the time since a mark of this worker's clock to the seconds of these workers in which minibatches were made, in equal parts.
@@ -96,7 +110,9 @@ class Worker:
     def set_rate(self, fraction: float | None) -> None:
         """Set the learning rate when `fraction` of the epoch is over; None: the part of the worker's own minibatches that are done."""
         if self._rate_at is not None:
-            self.learn_rate = self._rate_at(self.index / self.sampler.minibatches if fraction is None else fraction)
+            done, index, left = self._since
+            own = done + (1.0 - done) * (self.index - index) / left
+            self.learn_rate = self._rate_at(own if fraction is None else fraction)
 
     def _done(self, minibatch: Minibatch) -> None:
         self.index += 1

@@ -16,6 +16,7 @@ from pykaldist.devices import num_visible, parse_device
 from pykaldist.errors import UserError
 from pykaldist.parallel.launch.job import JobOptions, free_port, has_nccl, local_cores, started_by
 from pykaldist.parallel.launch.placement import Seen, place
+from pykaldist.parallel.launch.supervisor import REPLACEMENTS
 from pykaldist.parallel.transport.addresses import LOOPBACK, LOOPBACK_INTERFACE, variables
 
 
@@ -107,12 +108,17 @@ def commands(options: JobOptions, argv: list[str], supervised: Path | None = Non
     count = num_processes(options)
     verb = [sys.executable, "-m", "pykaldist", *argv]
     env = variables(options.interface if several_hosts(options) else LOOPBACK_INTERFACE)
+    supervise = [sys.executable, "-m", "pykaldist.parallel.launch.supervisor", str(supervised)] if supervised is not None else []
+    if options.elastic:
+        env[REPLACEMENTS] = str(options.replacements)
     by_srun = under_slurm() and not options.hosts
     if expected_fabric(options, count) in ("gloo", "nccl"):
         if by_srun:
             env["SLURM_MPI_TYPE"] = "none"
         elif not options.hosts:
             port = str(free_port(LOOPBACK))
+            if options.elastic:  # otherwise the launcher itself does without processes that are killed
+                verb = [*supervise, *verb]
             return [Command(verb, {**env, "RANK": str(r), "WORLD_SIZE": str(count), "LOCAL_RANK": str(r), "LOCAL_WORLD_SIZE": str(count),
                                    "MASTER_ADDR": LOOPBACK, "MASTER_PORT": port}) for r in range(count)]
         else:
@@ -122,8 +128,7 @@ def commands(options: JobOptions, argv: list[str], supervised: Path | None = Non
             raise UserError(f"--fabric mpi needs the package mpi4py, which {sys.executable} does not have; install it against your MPI "
                             "(pip install mpi4py), or use --fabric gloo.")
         verb = [sys.executable, "-m", "mpi4py", "-m", "pykaldist", *argv]
-    if supervised is not None:
-        verb = [sys.executable, "-m", "pykaldist.parallel.launch.supervisor", str(supervised), *verb]
+    verb = [*supervise, *verb]
     if by_srun:
         cpus = os.environ.get("SLURM_CPUS_PER_TASK")  # since 22.05 srun does not take it from there
         cores = [f"--cpus-per-task={cpus}"] if cpus else []

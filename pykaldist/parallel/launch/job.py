@@ -28,6 +28,7 @@ from pykaldist.errors import UserError
 from pykaldist.options import option
 from pykaldist.parallel.clusters.cluster import Cluster, shipped
 from pykaldist.parallel.engines.concurrent import ConcurrentHost
+from pykaldist.parallel.engines.elastic.processes import ElasticHost
 from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.engines.simulation import Simulation
 from pykaldist.parallel.fabric.by_node import ByNode
@@ -37,11 +38,12 @@ from pykaldist.parallel.fabric.torch_distributed import TorchDistributed
 from pykaldist.parallel.launch import segments
 from pykaldist.parallel.launch.placement import Placement, Seen, place
 from pykaldist.parallel.launch.rendezvous import Rendezvous
-from pykaldist.parallel.launch.supervisor import FOLDER
+from pykaldist.parallel.launch.supervisor import FOLDER, REPLACES
 from pykaldist.parallel.launch.watch import MET
 from pykaldist.parallel.strategies.base.registry import make_strategy, strategies
 from pykaldist.parallel.strategies.base.strategy import Strategy
 from pykaldist.parallel.transport.addresses import LOOPBACK_INTERFACE, listening_address, machine_card, variables, variables_of_gloo
+from pykaldist.parallel.transport.door import Guest
 from pykaldist.parallel.transport.sockets import allgather_json
 
 FABRICS = ("mpi", "nccl", "gloo", "virtual")
@@ -81,6 +83,9 @@ class JobOptions:
     cluster: str = option("", "simulate this cluster: a cluster file, or the name of a known one. All workers in one process, with the "
                               "times and the order of events that they would have there")
     simulation_seed: int = option(777, "seed of the simulated cluster's random times")
+    elastic: bool = option(False, "go on with the workers that are left when some die, and take in those that replace them (ma, bmuf, "
+                                  "diloco)")
+    replacements: int = option(1, "times that a process of an elastic job which was killed is started again, to join")
     stack_workers: str = option("auto", "workers of one process compute together (true), or one after the other (false); auto: together "
                                         "on a GPU, where they are small DNNs with SGD", ("auto", "true", "false"))
     timeout: float = option(600.0, "seconds without progress of any process, after which the job is ended")
@@ -97,7 +102,7 @@ class JobOptions:
         for name in ("ngpu", "blocks", "timeout", "start_timeout"):
             if getattr(self, name) <= 0:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name):g} is not positive.")
-        for name in ("num_threads", "nproc", "serial_warmup"):
+        for name in ("num_threads", "nproc", "serial_warmup", "replacements"):
             if getattr(self, name) < 0:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name):g} is negative.")
         if self.nproc > self.ngpu:
@@ -120,6 +125,8 @@ class JobOptions:
         """Set what follows from the strategy. Raises UserError for options that are not possible with it."""
         if self.hierarchical_allreduce and strategy.independent:
             raise UserError(f"--strategy {self.strategy} --hierarchical-allreduce true: its workers do not sum all together; leave it out.")
+        if self.elastic and (why := self._inelastic(strategy)):
+            raise UserError(f"--elastic true: {why}.")
         if not strategy.asynchronous:
             return
         if self.fabric == "virtual":
@@ -127,6 +134,14 @@ class JobOptions:
         if self.deterministic and not self.cluster:
             raise UserError(f"--strategy {self.strategy} --deterministic true: between processes no two asynchronous runs are alike; those "
                             f"of a simulated cluster are (--cluster FILE, or one of {', '.join(shipped())}).")
+
+    def _inelastic(self, strategy: Strategy) -> str:
+        """Why this job cannot be elastic, in words; empty where it can."""
+        if self.hierarchical_allreduce:
+            return "its exchanges go over process 0, not node by node; leave out --hierarchical-allreduce"
+        if self.fabric == "virtual" and not self.cluster:
+            return "all virtual workers die with their process; use --nproc, or simulate a --cluster with failures"
+        return strategy.inelastic()
 
     def set_partition_level(self, default: str) -> str:
         """Set what is dealt out to workers where the user does not say, and return what it is now: frame or utterance."""
@@ -137,6 +152,8 @@ class JobOptions:
         """The options that change a run's result, beside the number of workers."""
         names = ("strategy", "lr_scale", "deterministic", "blocks", "partition_level", "serial_warmup")
         bearing = {name: getattr(self, name) for name in names}
+        if self.elastic:
+            bearing.update(elastic=True)
         if self.cluster:
             bearing.update(cluster=Cluster.read(self.cluster).as_json(), simulation_seed=self.simulation_seed)
         return bearing
@@ -327,13 +344,30 @@ def _set_rendezvous(fabric: str) -> None:
         raise UserError(f"--fabric {fabric}: {', '.join(missing)} not set; let torchrun start the processes, or `pykaldist` by itself.")
 
 
+def _as_guest(folder: Path) -> tuple[Processes, Placement]:
+    """What `open_processes` returns, in a process that replaces another one in an elastic job."""
+    rank = os.environ[REPLACES]
+    try:
+        guest = Guest(int(rank), folder)
+    except OSError as error:
+        raise UserError(f"{REPLACES}={rank}: there is no elastic job in {folder.parent} that a process could join.") from error
+    facts = guest.facts
+    own = torch.device(facts["devices"][guest.rank])
+    if own.type == "cuda":
+        torch.cuda.set_device(own)
+    return guest, Placement(tuple(facts["hosts"]), tuple(facts["devices"]), facts["fabric"])
+
+
 def open_job(options: JobOptions, strategy: Strategy, exp: Path | None = None) -> Job:
     """Meet the other processes, and share out workers, devices and CPU threads.
 
     `exp` is the experiment's folder, where the processes of a step of srun find each other.
     """
     options.settle(strategy)
-    processes, placement = open_processes(options.device, options.fabric, options.interface, options.start_timeout, exp and exp / FOLDER)
+    folder = exp and exp / FOLDER
+    guest = folder is not None and REPLACES in os.environ
+    processes, placement = _as_guest(folder) if folder is not None and guest else \
+        open_processes(options.device, options.fabric, options.interface, options.start_timeout, folder)
     if processes.size > options.ngpu:
         raise UserError(f"{processes.size} processes for --ngpu {options.ngpu}: start no more processes than workers.")
     names = list(placement.hosts)
@@ -344,17 +378,27 @@ def open_job(options: JobOptions, strategy: Strategy, exp: Path | None = None) -
     torch.set_num_threads(threads)
     if options.cluster:
         cluster = Cluster.read(options.cluster)
-        if cluster.failures and not strategy.fault_tolerant:
+        if cluster.joins and not options.elastic:
+            raise UserError(f"--cluster {options.cluster} replaces workers, which only a job with --elastic true can take in.")
+        if cluster.failures and not (strategy.fault_tolerant or options.elastic):
             raise UserError(f"--cluster {options.cluster} lets workers fail, and --strategy {options.strategy} does not survive that: such "
                             "a job ends, and goes on from its last checkpoint when it is run again. Leave its failures out.")
         host: Host = Simulation(options.ngpu, cluster, options.simulation_seed, options.deterministic)
     elif strategy.independent:
         host = ConcurrentHost(options.ngpu, processes, strategy.fault_tolerant, names, options.interface)
+    elif options.elastic:
+        if processes.size == 1 or folder is None:
+            raise UserError("--elastic true: this job is one process, and all workers would die with it; use --nproc, or --hosts.")
+        facts = {"hosts": names, "devices": list(placement.devices), "fabric": fabric}
+        host = ElasticHost(options.ngpu, processes, names, folder, options.interface, facts)
     else:
         if options.hierarchical_allreduce:
             processes = ByNode(cast(SplittableProcesses, processes), names)
         host = Host(options.ngpu, processes, options.deterministic)
     host.essential = strategy.essential
+    if options.elastic and options.cluster:
+        host.be_elastic()
+        host.essential = range(1)
     if not options.cluster:
         host.use_device(device)
     for fabric_end in host.fabrics if not options.cluster else ():
@@ -366,6 +410,7 @@ def open_job(options: JobOptions, strategy: Strategy, exp: Path | None = None) -
     if n > p:
         most = -(-n // p)
         where += f"; {n} workers share them, up to {most} virtual ones in a process"
+    where += "; elastic: it goes on without workers that die" * options.elastic
     if options.cluster:
         where += f"; all times are simulated, those of cluster {options.cluster}"
     if placement.sharing:

@@ -7,6 +7,8 @@ not help: it kills the others, too (mpich 5.0). So mpiexec or srun starts this s
 killed, the supervisor stays until process 0 says that all is done (<exp>/.ranks/finished). Any other exit status is passed on, and then
 mpiexec or srun ends the rest. The death of process 0 is passed on too, and so is that of a process that has not yet met the others. SIGTERM
 is passed to the command. SIGINT, by which gforker begins to end a job, is ignored: gforker sends SIGQUIT after it.
+
+In an elastic job the supervisor starts the command again, as a replacement, up to PYKALDIST_REPLACEMENTS times.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ FINISHED = "finished"  # file by which process 0 says that all is done, though p
 DONE = 76  # exit status of a process that is done, and has not called MPI's finalize
 LOOK_S = 0.3
 PR_SET_PDEATHSIG = 1
-RANKS = ("PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
+RANKS = ("PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "RANK")
+REPLACEMENTS = "PYKALDIST_REPLACEMENTS"  # variable of the environment: how often a process that was killed is started again
+REPLACES = "PYKALDIST_REPLACES"  # that of a replacement: the rank of the process that it replaces
 
 
 def die_with_parent() -> None:
@@ -37,11 +41,17 @@ def main(argv: list[str]) -> int:
     finished = Path(argv[0]) / FOLDER / FINISHED
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    child = subprocess.Popen(argv[1:], close_fds=False, start_new_session=True, preexec_fn=die_with_parent)
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())
-    status = child.wait()
-    rank = next((os.environ[name] for name in RANKS if name in os.environ), "0")
-    if status == DONE or (status < 0 and rank != "0" and finished.with_name(rank).exists()):
+    rank, tries = next((os.environ[name] for name in RANKS if name in os.environ), "0"), int(os.environ.get(REPLACEMENTS, "0"))
+    while True:
+        child = subprocess.Popen(argv[1:], close_fds=False, start_new_session=True, preexec_fn=die_with_parent)
+        status = child.wait()
+        lost = rank != "0" and finished.with_name(rank).exists() and (status < 0 or REPLACES in os.environ)
+        if not lost or status >= 0 or not tries or finished.exists():
+            break
+        tries -= 1
+        os.environ[REPLACES] = rank
+    if status == DONE or lost:
         while not finished.exists():
             time.sleep(LOOK_S)
         return 0

@@ -36,6 +36,7 @@ from pykaldist.io.atomic import write_text
 from pykaldist.io.schema import read_json
 from pykaldist.parallel.fabric.processes import Processes
 from pykaldist.parallel.launch.supervisor import FOLDER
+from pykaldist.parallel.transport.door import Guest
 
 LAST_WORDS = "said-"  # prefix of a file with the last words of a process that a launcher has started; host and pid follow
 CAME = "came-"  # prefix of the file in which a process tells its launcher that it has come; its rank follows
@@ -45,7 +46,7 @@ DIED = 75  # exit status of a job that died of a cause that another try may not 
 WAITING = "waiting for an exchange"
 PACKAGE = os.path.dirname(os.path.abspath(pykaldist.__file__)) + os.sep
 EXCHANGING = ("parallel/fabric/mpi.py", "parallel/fabric/torch_distributed.py", "parallel/fabric/processes.py", "parallel/engines/host.py",
-              "parallel/engines/concurrent.py", "parallel/engines/live_group.py", "parallel/transport/")
+              "parallel/engines/concurrent.py", "parallel/engines/elastic/", "parallel/engines/live_group.py", "parallel/transport/")
 
 
 class Pulse:
@@ -118,6 +119,8 @@ class Watch:
         self.rank, self.size, self.folder, self.timeout, self.fail = processes.rank, processes.size, exp / FOLDER, timeout, fail
         self.interval = min(1.0, timeout / 20.0)
         job = random.randrange(1 << 40) if self.rank == 0 else 0
+        if isinstance(processes, Guest):
+            job = read_records(self.folder).get(0, {"job": 0})["job"]
         self.record: dict[str, Any] = {"job": int(processes.control([float(job)])[0]), "host": socket.gethostname(), "pid": os.getpid(),
                                        "beat": 0, "progress": 0, "state": ""}
         self._main = threading.main_thread().ident

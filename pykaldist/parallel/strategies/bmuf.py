@@ -86,6 +86,9 @@ class Bmuf(Strategy):
         self.delta: Tensor | None = None
         self.remainders: Remainders = None
 
+    def inelastic(self) -> str:
+        return self.options.inelastic()
+
     async def epoch(self, worker: Worker, fabric: Fabric) -> None:
         o, eta, params = self.options, self.options.momentum(fabric.size), worker.params
         self.to(params.device)

@@ -94,6 +94,14 @@ class Diloco(Strategy):
         self.lost_means: list[Any] = [0.0] * self.options.fragments
         self.flights: list[Any] = []
 
+    def inelastic(self) -> str:
+        return "" if self.options.outer_bits == 32 else \
+            f"--outer-bits {self.options.outer_bits} leaves with each worker what rounding has lost, and it would be lost with the worker"
+
+    def join(self, state: dict[str, Any]) -> None:
+        super().join(state)
+        self.frames = [0] * self.options.fragments  # the worker that joins has learnt nothing since any fragment was sent
+
     def contract(self, workers: int, minibatch_size: int) -> list[tuple[str, str]]:
         o, gap = self.options, self.options.gap(minibatch_size)
         gain = o.outer_learning_rate / (1.0 - o.outer_momentum) / workers
@@ -108,8 +116,17 @@ class Diloco(Strategy):
         self.to(params.device)
         if self.outer is None:
             self.outer, self.velocity, self.lost = params.clone(), torch.zeros_like(params), torch.zeros_like(params)
+        await self._through(worker, fabric, gap)
+        while fabric.elastic and await self._through(worker, fabric, gap, True):
+            pass  # a worker that was lost in the last exchange has left more rounds
+        self.clock, self.frames = 0, [0] * o.fragments
+
+    async def _through(self, worker: Worker, fabric: Fabric, gap: int, again: bool = False) -> bool:
+        """Train through all rounds, with their exchanges and those of the end. Returns False where `again` there is no round."""
+        o, found = self.options, not again
         tickets = [await fabric.begin(self._mean(fabric, *flight)) for flight in self.flights]  # under way when the run was stopped
         async for round in self.rounds(worker, fabric, gap):
+            found = True
             for i in range(gap):  # as many for all workers, also for those that have no minibatches left
                 if i < round.minibatches:
                     await fabric.compute(worker.step)
@@ -119,11 +136,11 @@ class Diloco(Strategy):
                     self.turn += 1
                 while self.flights and self.flights[0][1] <= self.clock:
                     await self._land(worker, fabric, tickets.pop(0), o.mixing)
-        for ticket in tickets:
+        for ticket in tickets if found else ():
             await self._land(worker, fabric, ticket, o.mixing)
-        for fragment in range(o.fragments):
+        for fragment in range(o.fragments if found else 0):
             await self._land(worker, fabric, await self._send(worker, fabric, fragment, 0), 0.0)
-        self.clock, self.frames = 0, [0] * o.fragments
+        return found
 
     def _pieces(self, fragment: int) -> list[slice]:
         """The slices of the parameters that a fragment consists of."""

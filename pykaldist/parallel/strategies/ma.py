@@ -90,6 +90,11 @@ class Ma(Strategy):
         self.common: Tensor | None = None
         self.remainders: Remainders = None
 
+    def inelastic(self) -> str:
+        if self.options.reduce_type != "allreduce":
+            return f"--reduce-type {self.options.reduce_type} averages pairs of workers, whose numbers change when one dies; use allreduce"
+        return self.options.inelastic()
+
     @property
     def keeps_mean(self) -> bool:
         """Whether exchanges keep the mean of any models; in bfloat16, of those that have moved from a common one."""

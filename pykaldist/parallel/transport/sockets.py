@@ -34,10 +34,12 @@ from zmq.utils.monitor import recv_monitor_message
 from pykaldist.errors import UserError
 from pykaldist.parallel.fabric.processes import Processes
 from pykaldist.parallel.transport.addresses import listening_address, machine_card
+from pykaldist.parallel.transport.door import Guest
 
 SILENCE_S = 60  # a machine that sends nothing for this time counts as gone
 CONNECT_S = 10.0
 READ_AHEAD = 4096  # bytes
+LOOK_S = 0.1  # between two looks of a process that waits to be let in
 CLOSED = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
 
 
@@ -58,7 +60,8 @@ class Peer:
 class Sockets:
     """The sockets of process `processes.rank`. All processes have to make theirs at the same time.
 
-    `extra` is told to the others. `interface` is the network interface to listen at, if the user has named one.
+    `extra` is told to the others. `interface` is the network interface to listen at, if the user has named one. `card` tells others where
+    this process listens. A guest makes its own later, and is connected with process 0 alone.
     """
 
     def __init__(self, processes: Processes, pid: int, extra: Any, interface: str = "") -> None:
@@ -77,13 +80,17 @@ class Sockets:
                                   zmq.TCP_MAXRT: 1000 * SILENCE_S}.items():
                 one.setsockopt(option, value)
         self.incoming.curve_server = True
-        self.outgoing.setsockopt(zmq.ROUTING_ID, _name(self.rank))
+        guest = isinstance(processes, Guest)
+        self.outgoing.setsockopt(zmq.ROUTING_ID, _name(self.rank, pid if guest else 0))
+        self._names: dict[int, bytes] = {}  # processes that have replaced others
         self.outgoing.setsockopt(zmq.RECONNECT_IVL, -1)
         self._monitor = self.outgoing.get_monitor_socket(CLOSED | zmq.EVENT_HANDSHAKE_SUCCEEDED)
         self._poller = zmq.Poller()
         for one in (self.incoming, self._monitor, self._key_requests):
             self._poller.register(one, zmq.POLLIN)
-        self.peers = self._meet(processes, public, pid, extra, interface)
+        self.card: dict[str, Any] = {**machine_card(), "key": public.decode(), "pid": pid}
+        self.peers = self._enter(processes, interface) if isinstance(processes, Guest) else \
+            self._meet(processes, public, pid, extra, interface)
 
     def _meet(self, processes: Processes, public: bytes, pid: int, extra: Any, interface: str) -> dict[int, Peer]:
         """Connect to every other process. Returns what each has told."""
@@ -91,6 +98,7 @@ class Sockets:
         places = allgather_json(processes, about)
         address = listening_address(places, interface)
         port = self.incoming.bind_to_random_port(f"tcp://{address}")
+        self.card["endpoint"] = f"tcp://{address}:{port}"
         cards = allgather_json(processes, {"endpoint": f"tcp://{address}:{port}", "key": public.decode(), "pid": pid, "extra": extra})
         self._known = {z85.decode(card["key"]) for card in cards}
         self._missing = self._known - {z85.decode(public)}
@@ -98,13 +106,42 @@ class Sockets:
         for peer, (place, card) in enumerate(zip(places, cards, strict=True)):
             if peer != self.rank:
                 peers[peer] = Peer(place["host"], place["machine"] == about["machine"], card["pid"], card["endpoint"], card["extra"])
-                self.outgoing.curve_serverkey = card["key"].encode()
-                self.outgoing.setsockopt(zmq.CONNECT_ROUTING_ID, _name(peer))
-                self.outgoing.connect(card["endpoint"])
+                self._connect(_name(peer), card)
         self._rank_of = {one.endpoint.encode(): peer for peer, one in peers.items()}
         self._await_handshakes(peers)
         processes.barrier()
         return peers
+
+    def _connect(self, name: bytes, card: dict[str, Any]) -> None:
+        """Begin to connect with a process, by its card."""
+        self.outgoing.curve_serverkey = card["key"].encode()
+        self.outgoing.setsockopt(zmq.CONNECT_ROUTING_ID, name)
+        self.outgoing.connect(card["endpoint"])
+
+    def _enter(self, guest: Guest, interface: str) -> dict[int, Peer]:
+        """Wait until process 0 lets this one in, and connect with it."""
+        facts = guest.facts
+        address = listening_address([facts], interface)
+        self.card["endpoint"] = f"tcp://{address}:{self.incoming.bind_to_random_port(f'tcp://{address}')}"
+        self._known = {z85.decode(facts["key"])}
+        self._missing = set(self._known)
+        guest.knock(self.card)
+        while not guest.let_in(self.card):
+            if self._key_requests in dict(self._poller.poll(round(1000 * LOOK_S))):
+                self._check_key()
+        self._rank_of = {facts["endpoint"].encode(): 0}
+        self._connect(_name(0), facts)
+        peers = {0: Peer(facts["host"], False, facts["pid"], facts["endpoint"], None)}
+        self._await_handshakes(peers)
+        return peers
+
+    def admit(self, peer: int, card: dict[str, Any]) -> None:
+        """Connect with a process that replaces another one. To be called with the transport's lock."""
+        self._known = {*self._known, z85.decode(card["key"])}
+        self._names[peer] = _name(peer, card["pid"])
+        known = {endpoint: rank for endpoint, rank in self._rank_of.items() if rank != peer}
+        self._rank_of = {**known, card["endpoint"].encode(): peer}
+        self._connect(self._names[peer], card)
 
     def _await_handshakes(self, peers: dict[int, Peer]) -> None:
         """Wait until there are connections with all others, both ways. Raises UserError where one is not there in time."""
@@ -132,7 +169,7 @@ class Sockets:
 
     def send(self, to: int, head: bytes, buffer: Tensor | None = None) -> None:
         """Send a message, which is copied. A message to a process that has ended is dropped. To be called with the transport's lock."""
-        frames: list[Any] = [_name(to), head]
+        frames: list[Any] = [self._names.get(to) or _name(to), head]
         if buffer is not None:
             frames.append(buffer.detach().contiguous().view(torch.uint8).numpy().data)
         self.outgoing.send_multipart(frames, zmq.DONTWAIT)
@@ -153,7 +190,7 @@ class Sockets:
                 take(*message)
             if self._monitor in ready:
                 event = recv_monitor_message(self._monitor)
-                if event["event"] & CLOSED:
+                if event["event"] & CLOSED and event["endpoint"] in self._rank_of:  # of none that has been replaced
                     lose(self._rank_of[event["endpoint"]])
             if self._key_requests in ready:
                 self._check_key()
@@ -166,7 +203,7 @@ class Sockets:
             except zmq.Again:
                 return
             head = self.incoming.recv()
-            yield int(sender), head, self.incoming.recv(copy=False) if self.incoming.getsockopt(zmq.RCVMORE) else None
+            yield int(sender.partition(b".")[0]), head, self.incoming.recv(copy=False) if self.incoming.getsockopt(zmq.RCVMORE) else None
 
     def close_outgoing(self, linger: float) -> None:
         """Close the outgoing socket. What has been sent may still leave for `linger` seconds. To be called with the transport's lock."""
@@ -190,6 +227,6 @@ def allgather_json(processes: Processes, thing: Any) -> list[Any]:
     return [json.loads(bytes(part.tolist())) for part in processes.gather(own)]
 
 
-def _name(rank: int) -> bytes:
-    """The name of a process among ZeroMQ's sockets."""
-    return str(rank).encode()
+def _name(rank: int, pid: int = 0) -> bytes:
+    """The name of a process among ZeroMQ's sockets; of one that replaces another one, with its pid."""
+    return f"{rank}.{pid}".encode() if pid else str(rank).encode()

@@ -1,4 +1,4 @@
-"""The transport: messages and shared memory between the processes of a job with asynchronous workers.
+"""The transport: messages and shared memory between the processes of a job whose workers are asynchronous, or which is elastic.
 
 MPI and NCCL are not suited for this. Their messages need a matching call at the other end. They wait for it by spinning, which takes the
 core from whoever computes on it. And they end a job when any of its processes ends.
@@ -23,6 +23,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import zmq
@@ -35,7 +36,8 @@ from pykaldist.parallel.transport.shared_memory import Slots, make, mapped
 from pykaldist.parallel.transport.sockets import CONNECT_S, Sockets, allgather_json
 
 CLOSED, FAILED = range(2)  # kinds of the transport's own messages
-SHARE, RESULT, CALL, ANSWER, RELEASE, REQUEST_TO_SEND, GRANT, WORK_REQUEST, WORK_ANSWER = range(2, 11)  # kinds of its users' messages
+# Kinds of its users' messages.
+SHARE, RESULT, CALL, ANSWER, RELEASE, REQUEST_TO_SEND, GRANT, WORK_REQUEST, WORK_ANSWER, JOIN = range(2, 12)
 LENT = 128  # flag in the kind: the last three numbers are file, bytes and type of a lent buffer
 DTYPES = (None, torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8)  # None: no buffer
 CLOSE_TIMEOUT_S = {CLOSED: CONNECT_S, FAILED: 2.0}  # a process that closes waits so long for the others to close
@@ -105,6 +107,21 @@ class Transport:
                 outbox, pipe = outboxes[peer]
                 links[peer] = Link(other.pid, True, outbox, MessageQueue(inboxes, peer), pipe)
         return links
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """Where this process listens, and its public key, for those that are to connect later."""
+        return self._sockets.card
+
+    def admit(self, peer: int, card: dict[str, Any]) -> None:
+        """Take in a process that replaces a dead one. Only connections are used with it, and no shared memory."""
+        with self.changed:
+            before = self._links[peer]
+            if before.pipe >= 0:
+                os.close(before.pipe)
+            self._links[peer] = Link(card["pid"], False)
+            self.dead.discard(peer)
+            self._sockets.admit(peer, card)
 
     def start(self) -> None:
         """Start the thread that reads."""

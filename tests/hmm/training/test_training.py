@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pykaldist.errors import UserError
+from pykaldist.errors import Terminated, UserError
 from pykaldist.hmm.alignments.align import AlignOptions
 from pykaldist.hmm.gmm.fmllr import FmllrOptions
 from pykaldist.hmm.training.adapted_experiment import train_lda_mllt_dir, train_sat_dir
@@ -66,10 +66,10 @@ def test_going_on(kind: str, mono: Path, toy_data: DataDir, toy_lang: LangDir, t
     with pytest.raises(Interrupted):
         train(tmp_path / "parts", interrupt)
     assert (tmp_path / "parts/resume.npz").exists() and not (tmp_path / "parts/final.mdl").exists()
-    with pytest.raises(UserError, match=r"--stage 4: .*parts was left before iteration 5; give --stage 5"):
-        train(tmp_path / "parts", quiet, 4)
+    with pytest.raises(UserError, match=r"--stage 6: .*parts was left before iteration 5; give --stage 5"):
+        train(tmp_path / "parts", quiet, 6)
     lines: list[str] = []
-    train(tmp_path / "parts", lines.append, 5)
+    train(tmp_path / "parts", lines.append, 4 if kind == "deltas" else 5)  # an earlier one than that before which it was left
     assert [line.split(":")[0] for line in lines if line.startswith("iteration ")] == ["iteration 5"]
     whole, parts = ({p.name: p.read_bytes() for p in (tmp_path / name).iterdir() if p.name not in (".lock", "inputs.json")}
                     for name in ("whole", "parts"))
@@ -77,6 +77,33 @@ def test_going_on(kind: str, mono: Path, toy_data: DataDir, toy_lang: LangDir, t
     with pytest.raises(UserError, match=r"--stage 5: .*parts has no training to go on with"):
         train(tmp_path / "parts", quiet, 5)
     assert (tmp_path / "parts/final.mdl").exists()
+
+
+@pytest.mark.parametrize("error", [Terminated, KeyboardInterrupt])
+def test_who_is_ended_says_how_to_go_on_and_the_same_command_does(mono: Path, toy_data: DataDir, toy_lang: LangDir, tmp_path: Path,
+                                                                  monkeypatch: pytest.MonkeyPatch, error: type[BaseException]) -> None:
+    """Ended in iteration 2, and again in iteration 4 of the command that has gone on; this one, once more, goes on."""
+    monkeypatch.setattr(Checkpoint, "seconds", 0.0)
+
+    def train(stage: int, end: int | None, log: Log = quiet) -> None:
+        def line(text: str) -> None:
+            log(text)
+            if text.startswith(f"iteration {end}:"):
+                raise error
+
+        train_deltas_dir(toy_data.path, toy_lang.path, mono, tmp_path / "tri", 40, 60, TriphoneOptions(**SHORT), ALIGN, "", "", log=line,
+                         stage=stage)
+
+    with pytest.raises(error, match=r"^--stage 2 goes on from the last iteration that was kept$"):
+        train(0, 2)
+    with pytest.raises(error, match=r"^--stage 4 goes on"):
+        train(2, 4)
+    lines: list[str] = []
+    train(2, None, lines.append)
+    assert [line.split(":")[0] for line in lines if line.startswith("iteration ")] == ["iteration 4", "iteration 5"]
+    monkeypatch.setattr(Checkpoint, "seconds", 1000.0)
+    with pytest.raises(error, match=r"^run it again, from its beginning$"):
+        train(0, 2)
 
 
 def test_what_does_not_fit(mono: Path, toy_data: DataDir, toy_lang: LangDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,11 @@ class ExchangeOptions:
     exchange_dtype: str = option("float32", "how values are sent: as they are, or with half the bytes, rounded to bfloat16 with error "
                                             "feedback", ("float32", "bf16"))
 
+    def inelastic(self) -> str:
+        """Why a job with these exchanges cannot be elastic, in words; empty where it can."""
+        return "" if self.exchange_dtype == "float32" else \
+            "--exchange-dtype bf16 leaves with each worker what rounding has lost, and it would be lost with the worker"
+
     def in_bf16(self, fabric: Fabric) -> bool:
         """True where this worker's exchanges are in bfloat16."""
         return self.exchange_dtype == "bf16" and fabric.size > 1

@@ -104,6 +104,10 @@ class Strategy(ABC):
         the remaining rounds with no minibatches. Each round but the last ends, after what the caller does with it, in a safe point. After
         the last round the epoch is over, and the trainer takes a checkpoint.
         """
+        if fabric.elastic:
+            async for round in self._elastic_rounds(fabric, period):
+                yield round
+            return
         minibatches = worker.sampler.minibatches
         ends = worker.sampler.block_ends(worker.epoch) if period == 0 else \
             [min(start + period, minibatches) for start in range(0, minibatches, period)]
@@ -113,6 +117,14 @@ class Strategy(ABC):
             number = count - most_left + i
             yield Round(left[i] - worker.index if i < len(left) else 0, number / count, number + 1 == count)
             if number + 1 < count:
+                await fabric.safe_point()
+
+    async def _elastic_rounds(self, fabric: Fabric, period: int) -> AsyncIterator[Round]:
+        """Yield the rounds of an elastic job. One may follow the last, where a worker dies in its exchange."""
+        while (found := await fabric.next_round(period)) is not None:
+            minibatches, before, behind = found
+            yield Round(minibatches, before / (before + 1 + behind), not behind)
+            if behind:
                 await fabric.safe_point()
 
     async def gradient_of(self, worker: Worker, fabric: Fabric, round: Round, gradient: Tensor) -> int:
@@ -139,6 +151,17 @@ class Strategy(ABC):
     def remedies(self) -> list[str]:
         """What a user can change, beside the rate, when training diverges: in words, with the options."""
         return [self.options.shorter()] if isinstance(self.options, PeriodOptions) else []
+
+    def inelastic(self) -> str:
+        """Why a job with this strategy cannot be elastic, in words; empty where it can.
+
+        It can where all that workers exchange is means over all of them.
+        """
+        return "only strategies whose workers average models at times can lose one and go on in step (ma, bmuf, diloco)"
+
+    def join(self, state: dict[str, Any]) -> None:
+        """Become the strategy of a worker that joins, from the `state_dict` of another worker's, after an exchange."""
+        self.load_state_dict(state)
 
     def rejected(self) -> None:  # noqa: B027  # most strategies remember nothing of the model
         """Note that the schedule went back to an earlier model."""

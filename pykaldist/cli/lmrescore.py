@@ -1,0 +1,49 @@
+"""Replace the language model's costs in one job's lattices by those of another language model.
+
+The work of steps/lmrescore.sh and steps/lmrescore_const_arpa.sh.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+from pykaldist.decode.const_arpa import ConstArpaLm
+from pykaldist.decode.lattice import Lattice, read_lattices, write_lattices
+from pykaldist.decode.lm_rescore import Grammar, LanguageModel, lm_rescored
+from pykaldist.decode.pairs import check_decoding, record_lm_rescoring
+from pykaldist.errors import UserError
+from pykaldist.io.fst import Fst
+from pykaldist.io.tables import read_map
+from pykaldist.progress import progress
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("old_lang", type=Path, help="language directory that was decoded with: its G.fst is taken off")
+    parser.add_argument("new_lang", type=Path, help="language directory with G.fst, or G.carpa, which is added")
+    parser.add_argument("lattice_dir", type=Path, help="directory with lat.JOB.gz")
+    parser.add_argument("decode_dir", type=Path, help="where lat.JOB.gz goes")
+    parser.add_argument("--job", type=int, default=1, help="this job, from 1 (default: 1)")
+    parser.add_argument("--const-arpa", action="store_true", help="the new model is G.carpa (utils/build_const_arpa_lm.sh)")
+
+
+def run(args: argparse.Namespace) -> None:
+    old_words, new_words = (read_map(lang / "words.txt") for lang in (args.old_lang, args.new_lang))
+    other = next((word for word, number in old_words.items() if not word.startswith("#") and new_words.get(word) != number), None)
+    if other is not None:
+        raise UserError(f"{args.new_lang}/words.txt has {other} as number {new_words.get(other)}, {args.old_lang}/words.txt as "
+                        f"{old_words[other]}; make both from one lexicon.")
+    check_decoding(args.lattice_dir, lang=args.old_lang)
+    old = Grammar(Fst.read(args.old_lang / "G.fst"), args.old_lang / "G.fst")
+    file = args.new_lang / ("G.carpa" if args.const_arpa else "G.fst")
+    new: LanguageModel = ConstArpaLm(file) if args.const_arpa else Grammar(Fst.read(file), file)
+    if args.job == 1:
+        record_lm_rescoring(args.decode_dir, args.lattice_dir, [args.old_lang / "G.fst", file])
+    name = f"lat.{args.job}.gz"
+
+    def rescored() -> Iterator[tuple[str, Lattice]]:
+        for utt, lattice in read_lattices(args.lattice_dir / name):
+            yield utt, lm_rescored(lattice, [(old, -1.0), (new, 1.0)], f"{args.lattice_dir / name}, {utt}")
+
+    print(f"rescored {write_lattices(args.decode_dir / name, progress(rescored(), 'rescoring', None, 'utt'))} lattices")

@@ -1,0 +1,131 @@
+"""Programs on models and trees: what is in them, and copies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pykaldist.hmm.tree.tree import ContextDependency
+from pykaldist.io.tokens import TokenReader
+from pykaldist.io.xfilenames import open_rxfilename, open_wxfilename
+
+if TYPE_CHECKING:
+    from pykaldist.hmm.gmm.gmm import AmDiagGmm
+    from pykaldist.hmm.tree.transition_model import TransitionModel
+    from pykaldist.io.kaldi import KaldiReader
+
+
+def kaldi_reader(rxfilename: str) -> KaldiReader:
+    """Open what an rxfilename names as one of Kaldi's files."""
+    from pykaldist.io.kaldi import KaldiReader  # here and below not at the top: tree-info needs no numpy, and starts faster so
+
+    with open_rxfilename(rxfilename) as stream:
+        return KaldiReader(stream.read(), rxfilename)
+
+
+def read_transition_model(rxfilename: str) -> TransitionModel:
+    """Read the transition model at the head of a model."""
+    from pykaldist.hmm.tree.transition_model import TransitionModel
+
+    return TransitionModel.read(kaldi_reader(rxfilename))
+
+
+def read_model(rxfilename: str) -> tuple[TransitionModel, AmDiagGmm]:
+    """Read a model's transition model and mixtures."""
+    from pykaldist.hmm.gmm.gmm import AmDiagGmm
+    from pykaldist.hmm.tree.transition_model import TransitionModel
+
+    reader = kaldi_reader(rxfilename)
+    return TransitionModel.read(reader), AmDiagGmm.read(reader)
+
+
+def _write(wxfilename: str, binary: bool, *parts: Any) -> None:
+    from pykaldist.io.kaldi import KaldiWriter
+
+    with open_wxfilename(wxfilename) as stream:
+        writer = KaldiWriter(stream, binary)
+        for part in parts:
+            part.write(writer)
+
+
+def _facts(model: TransitionModel) -> None:
+    print(f"number of phones {len(set(model.tuples[:, 0].tolist()))}\nnumber of pdfs {model.num_pdfs}\n"
+          f"number of transition-ids {model.num_transition_ids}\nnumber of transition-states {len(model.tuples)}")
+
+
+def tree_info(tree: str) -> None:
+    """Print a tree's number of pdfs, context width and central position.
+
+    Usage: tree-info <tree>
+    e.g.: tree-info exp/tri1/tree
+    """
+    with open_rxfilename(tree) as stream:
+        context = ContextDependency.read(TokenReader(stream.read(), tree))
+    print(f"num-pdfs {context.num_pdfs}\ncontext-width {context.width}\ncentral-position {context.central}")
+
+
+def hmm_info(model: str) -> None:
+    """Print a transition model's numbers of phones, pdfs, transition-ids and transition-states.
+
+    Usage: hmm-info <model>
+    e.g.: hmm-info exp/tri1/final.mdl | grep pdfs
+    """
+    _facts(read_transition_model(model))
+
+
+def am_info(model: str) -> None:
+    """Print what a model of any type has: hmm-info does the same.
+
+    Usage: am-info <model>
+    e.g.: am-info exp/tri1/final.mdl
+    """
+    _facts(read_transition_model(model))
+
+
+def gmm_info(model: str) -> None:
+    """Print a GMM system's numbers of phones, pdfs, transitions and Gaussians, and its feature dimension.
+
+    Usage: gmm-info <model>
+    e.g.: gmm-info exp/tri1/final.mdl
+    """
+    transitions, gmm = read_model(model)
+    _facts(transitions)
+    print(f"feature dimension {gmm.dim}\nnumber of gaussians {len(gmm.weights)}")
+
+
+def gmm_copy(source: str, target: str, *, binary: bool = True, copy_am: bool = True, copy_tm: bool = True) -> None:
+    """Copy a GMM system, or its transition model, or its mixtures.
+
+    Usage: gmm-copy [options] <model> <model>
+    e.g.: gmm-copy --binary=false 1.mdl 1.txt
+
+    Options:
+      --binary: write binary (default: true)
+      --copy-am: copy the mixtures (default: true)
+      --copy-tm: copy the transition model (default: true)
+    """
+    transitions, gmm = read_model(source)
+    _write(target, binary, *[transitions] * copy_tm, *[gmm] * copy_am)
+
+
+def copy_transition_model(source: str, target: str, *, binary: bool = True) -> None:
+    """Copy the transition model at the head of a model of any type.
+
+    Usage: copy-transition-model [options] <model> <transition-model>
+    e.g.: copy-transition-model --binary=false 1.mdl 1.txt
+
+    Options:
+      --binary: write binary (default: true)
+    """
+    _write(target, binary, read_transition_model(source))
+
+
+def copy_tree(source: str, target: str, *, binary: bool = True) -> None:
+    """Copy a tree.
+
+    Usage: copy-tree [options] <tree> <tree>
+    e.g.: copy-tree --binary=false tree - | less
+
+    Options:
+      --binary: write binary (default: true)
+    """
+    _write(target, binary, ContextDependency.read(kaldi_reader(source)))

@@ -1,0 +1,40 @@
+"""The table of programs: each program's file of this folder. src/bin, `pykaldist NAME`, the pages and the tests are made of it.
+
+A program's function has its name, with `_` for `-`, in that file.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+FILES = {
+    "matrices": "copy-feats copy-matrix copy-vector copy-int-vector feat-to-dim feat-to-len matrix-dim matrix-sum matrix-sum-rows "
+                "vector-scale vector-sum",
+    "features": "add-deltas apply-cmvn apply-cmvn-sliding compute-cmvn-stats modify-cmvn-stats paste-feats select-feats "
+                "splice-feats subsample-feats transform-feats",
+    "audio": "compute-fbank-feats compute-mfcc-feats compute-plp-feats extract-segments wav-copy wav-to-duration",
+    "models": "am-info copy-transition-model copy-tree gmm-copy gmm-info hmm-info tree-info",
+    "alignments": "ali-to-pdf ali-to-phones ali-to-post analyze-counts copy-post paste-post show-alignments",
+    "decoding": "compile-graph gmm-decode-faster gmm-decode-simple gmm-latgen-faster latgen-faster-mapped",
+    "lattices": "lattice-1best lattice-add-penalty lattice-best-path lattice-combine lattice-copy lattice-equivalent lattice-prune "
+                "lattice-scale lattice-to-nbest",
+    "word_lattices": "lattice-align-words lattice-mbr-decode lattice-to-ctm-conf nbest-to-ctm",
+    "nnet1": "cmvn-to-nnet nnet-concat nnet-copy nnet-info nnet-initialize transf-to-nnet",
+    "nnet_forward": "nnet-forward",
+    "scoring": "align-text compute-wer compute-wer-bootci",
+    "openfst": "fstarcsort fstcompile fstcompose fstconnect fstdeterminize fstinfo fstinvert fstminimize fstprint fstproject "
+               "fstreverse fstrmepsilon fstshortestpath fstsymbols",
+    "fstbin": "arpa2fst fstaddselfloops fstcopy fstdeterminizestar fstisstochastic fstminimizeencoded fstpushspecial fstrmepslocal "
+              "fstrmsymbols fsttablecompose",
+}
+PROGRAMS: dict[str, str] = {name: file for file, names in FILES.items() for name in names.split()}
+
+
+def load(name: str) -> Callable[..., Any]:
+    """The function of a program, imported now."""
+    from importlib import import_module
+
+    return getattr(import_module(f"pykaldist.programs.{PROGRAMS[name]}"), name.replace("-", "_"))

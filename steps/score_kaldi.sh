@@ -1,0 +1,1 @@
+scoring/score_kaldi_wer.sh

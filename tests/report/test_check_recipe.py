@@ -1,0 +1,205 @@
+"""The check of foreign recipes: shell is read as the shell reads it, calls are judged by what the scripts here take."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pykaldist.cli import verbs
+from pykaldist.cli.check_recipe import tool_interfaces, verb_options
+from pykaldist.report.check_recipe import ACCEPTED, ARGUMENTS, LATER, OPTION, UNKNOWN, Checked, check_recipe, lines, table
+from pykaldist.report.interfaces import Interfaces, numbers_of_arguments
+from pykaldist.report.shell_calls import commands, functions
+
+ROOT = Path(__file__).resolve().parents[2]
+NINE = ("yesno/s5", "an4/s5", "rm/s5", "wsj/s5", "aishell/s5", "librispeech/s5", "mini_librispeech/s5", "tedlium/s5_r3", "swbd/s5c")
+
+
+@pytest.fixture(scope="module")
+def interfaces() -> Interfaces:
+    return Interfaces(ROOT, verbs(), verb_options, tool_interfaces())
+
+
+def read(text: str) -> list[tuple[int, str, list[str]]]:
+    return [(command.line, command.name, [word.text for word in command.words]) for command in commands(text)]
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("a b 'c d' \"e $f\" # g h\n", [(1, "a", ["b", "c d", "e $f"])]),
+    ("a \\\n  b\nc", [(1, "a", ["b"]), (3, "c", [])]),
+    ("a | b && c || d; e & f", [(1, name, []) for name in "abcdef"]),
+    ("if [ x = y ]; then a; else b; fi\nfor x in a b; do c $x; done", [(1, "a", []), (1, "b", []), (2, "c", ["$x"])]),
+    ("case $x in\n  a) b ;;\n  *) c ;;\nesac", [(1, "in", []), (2, "b", []), (3, "c", [])][1:]),
+    ("x=1 y=2 a b; x=3", [(1, "a", ["b"])]),
+    ("n=$(a b | c)", [(1, "a", ["b"]), (1, "c", [])]),
+    ("a `b c` <(d e) \"$(f)\"", [(1, "b", ["c"]), (1, "d", ["e"]), (1, "f", []), (1, "a", ["$()", "$()", "$()"])]),
+    ("a > out 2>&1 < in b >>log", [(1, "a", ["b"])]),
+    ("cat <<EOF\nnot | a command\nEOF\na", [(1, "cat", []), (4, "a", [])]),
+    ("cat <<-'X' | a\n\tno\n\tX\nb", [(1, "cat", []), (1, "a", []), (4, "b", [])]),
+    ("x=$((1 + 2)); a ${y:+--opt $y}", [(1, "a", ["${y:+--opt $y}"])]),
+    ("$train_cmd JOB=1:4 a.JOB.log b --c d", [(1, "$train_cmd", ["JOB=1:4", "a.JOB.log", "b", "--c", "d"]), (1, "b", ["--c", "d"])]),
+    ("run.pl --mem 2G log a \\| b", [(1, "run.pl", ["--mem", "2G", "log", "a", "|", "b"]), (1, "a", []), (1, "b", [])]),
+    ("a \"ark:b -c | d |\" 'ark,t:| e'", [(1, "b", ["-c"]), (1, "d", []), (1, "e", []), (1, "a", ["ark:b -c | d |", "ark,t:| e"])]),
+    ("export train_cmd=\"queue.pl --mem 4G\"", [(1, "queue.pl", ["--mem", "4G"])]),
+    ("a() { b; }\n( cd x; c ) || exit 1", [(1, "a", []), (1, "b", []), (2, "cd", ["x"]), (2, "c", []), (2, "exit", ["1"])]),
+    ("perl utils/x.pl y", [(1, "perl", ["utils/x.pl", "y"]), (1, "utils/x.pl", ["y"])]),
+    ("a 'never ends", [(1, "a", ["never ends"])]),
+])
+def test_shell_is_read_as_the_shell_reads_it(text, expected):
+    assert read(text) == expected
+
+
+def test_definitions_are_no_calls_of_others():
+    assert functions("a() {\n  b\n}\nfunction c { d; }\nfunction e() { f; }\n") == {"a", "c", "e"}
+
+
+@pytest.mark.parametrize(("usage", "expected"), [
+    ("Usage: x.sh [options] <a> <b>\n", (2, 2)), ("Usage: x.sh <a> [<b> [<c>]]\n", (1, 3)),
+    ("Usage: x.sh <a> ... <b>\n", (2, float("inf"))),
+    ("Usage: x.sh [--first|--last] <a> <n> <b>\n   or: x.sh --utt-list <file>|--spk-list <file> <a> <b>\n", (2, 3)),
+    ("Usage: grep WER wer_* | utils/best_wer.sh\n", (0, 0)), ("nothing", (0, float("inf"))),
+    ("Usage: x.pl [-f <n>] <a> [<in>] > <out>\n", (1, 2)), ("Usage: x.pl <a> < <in> > <out>\n", (1, 1)),
+])
+def test_numbers_of_arguments_are_in_the_usage_text(usage, expected):
+    assert numbers_of_arguments(usage) == expected
+
+
+@pytest.mark.parametrize(("name", "options", "arguments"), [
+    ("steps/train_mono.sh", {"nj", "cmd", "totgauss", "boost-silence", "config"}, (3, 3)),
+    ("steps/make_mfcc.sh", {"mfcc-config", "nj", "cmd", "compress"}, (1, 3)),
+    ("utils/subset_data_dir.sh", {"first", "utt-list", "per-spk"}, (2, 3)),
+    ("utils/validate_data_dir.sh", {"no-feats", "no-text"}, (1, 1)),
+    ("utils/filter_scp.pl", {"exclude", "f"}, (1, 2)),
+    ("utils/data/copy_data_dir.sh", {"utt-prefix"}, (2, 2)),
+    ("utils/mkgraph.sh", {"self-loop-scale", "mono", "remove-oov"}, (3, 3)),
+])
+def test_what_scripts_take_is_found_out_from_them(interfaces, name, options, arguments):
+    found = interfaces.of(name)
+    assert options <= set(found.options) and "no-such-option" not in found.options and found.arguments == arguments
+
+
+def test_flags_take_no_value(interfaces):
+    assert not interfaces.of("utils/mkgraph.sh").options["mono"] and interfaces.of("utils/mkgraph.sh").options["self-loop-scale"]
+    assert not interfaces.of("utils/subset_data_dir.sh").options["first"] and interfaces.of("utils/subset_data_dir.sh").options["utt-list"]
+    assert not interfaces.of("utils/subset_scp.pl").options["quiet"]
+
+
+def test_every_script_says_what_it_takes(interfaces):
+    """Each executable script of steps and utils has a usage text that the check can use: options that its own usage text shows are its."""
+    for folder in ("steps", "utils"):
+        for path in (ROOT / folder).rglob("*.sh"):
+            if os.access(path, os.X_OK) and path.name not in ("parse_options.sh", "setup_venv.sh", "best_wer.sh", "guard.sh"):
+                found = interfaces.of(str(path.relative_to(ROOT)))
+                assert found is not None and found.options is not None and found.arguments[0] > 0, path
+
+
+RUN = """#!/usr/bin/env bash
+. ./cmd.sh
+. ./path.sh
+local/prep.sh "$1" || exit 1
+steps/make_mfcc.sh --nj 4 --cmd "$train_cmd" data/train exp/make_mfcc/train mfcc
+for x in a b; do
+  steps/decode.sh --nj 4 --no-such-option 3 --cmd "$decode_cmd" graph data/$x dir
+  utils/filter_scp.pl -f 2 ids data/$x/feats.scp > out || exit 1
+done
+utils/prepare_lang.sh $opts data/local/dict "<UNK>" tmp
+utils/no_such_tool.pl x | utils/sym2int.pl --map-oov "<UNK>" -f 2- words.txt
+utils/mkgraph.sh --mono data/lang exp/mono exp/mono/graph
+steps/train_mmi.sh --boost 0.1 data lang ali denlats dir
+steps/nnet3/train_dnn.py --stage 3
+steps/train_mono.sh $extra_opts $(list data) data/lang exp/mono
+no-such-program --x | fstcompile
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    folder = tmp_path / "egs" / "mine" / "s5"
+    (folder / "local").mkdir(parents=True)
+    (folder / "run.sh").write_text(RUN)
+    (folder / "cmd.sh").write_text('export train_cmd="run.pl --mem 2G"\n')
+    (folder / "path.sh").write_text("export KALDI_ROOT=/x\n")
+    (folder / "local" / "prep.sh").write_text("helper() { :; }\nhelper x\nutils/utt2spk_to_spk2utt.pl a b c\n"
+                                              "local/gone.sh\nlocal/more.pl\n")
+    (folder / "local" / "more.pl").write_text("#!/usr/bin/perl\nsystem('utils/x.pl')\n")
+    return folder / "run.sh"
+
+
+def test_calls_are_judged(recipe, interfaces):
+    checked = check_recipe(recipe, interfaces)
+    found = {(call.file, call.line, call.script): call.verdict for call in checked.calls if not call.script.endswith("run.pl")}
+    assert found == {
+        ("run.sh", 5, "steps/make_mfcc.sh"): ACCEPTED, ("run.sh", 7, "steps/decode.sh"): OPTION,
+        ("run.sh", 8, "utils/filter_scp.pl"): ACCEPTED, ("run.sh", 10, "utils/prepare_lang.sh"): ACCEPTED,  # $opts may hold anything
+        ("run.sh", 11, "utils/no_such_tool.pl"): UNKNOWN, ("run.sh", 11, "utils/sym2int.pl"): ACCEPTED,
+        ("run.sh", 12, "utils/mkgraph.sh"): ACCEPTED, ("run.sh", 13, "steps/train_mmi.sh"): LATER,
+        ("run.sh", 14, "steps/nnet3/train_dnn.py"): LATER,
+        ("run.sh", 15, "steps/train_mono.sh"): ACCEPTED, ("local/prep.sh", 3, "utils/utt2spk_to_spk2utt.pl"): ARGUMENTS,
+    }
+    counted = [call for call in checked.calls if not call.counts]
+    assert [call.script for call in counted] == ["steps/nnet3/train_dnn.py"] and checked.files == 4
+    assert checked.missing_local == ["prep.sh:4: local/gone.sh"]
+    assert {"no-such-program", "fstcompile"} <= set(checked.programs) and "no-such-program" in checked.missing_programs
+    text = "\n".join(lines(checked))
+    for line in ("run.sh:7: steps/decode.sh: has no option --no-such-option", "run.sh:11: utils/no_such_tool.pl: there is no such script",
+                 "run.sh:13: steps/train_mmi.sh: belongs to sequence training", "program no-such-program (1 call): it is not on PATH",
+                 "local/prep.sh:3: utils/utt2spk_to_spk2utt.pl: takes 0 to 1 arguments, here are 3",
+                 "prep.sh:4: local/gone.sh: the recipe has no such script"):
+        assert line in text, text
+    assert {call.file for call in check_recipe(recipe, interfaces, only_run=True).calls} == {"run.sh"}
+
+
+def test_the_command_reports_and_runs_nothing(recipe, tmp_path):
+    env = {**os.environ, "PYKALDIST_ROOT": str(ROOT), "PATH": f"{ROOT}/utils:{ROOT}/utils/shared:{os.environ['PATH']}"}
+    before = sorted(recipe.parent.rglob("*"))
+
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([ROOT / "utils/check_recipe.sh", *map(str, arguments)], cwd=tmp_path, env=env, capture_output=True, text=True,
+                              check=False)
+
+    done = run(recipe)
+    assert done.returncode == 1 and "calls of steps/ and utils/ are accepted" in done.stdout and sorted(recipe.parent.rglob("*")) == before
+    rows = run("--table", "true", recipe).stdout.splitlines()
+    assert rows[0].startswith("| recipe | calls |") and rows[2].startswith("| mine/s5 | ") and rows[3].startswith("| together | ")
+    (recipe.parent / "run.sh").write_text("utils/filter_scp.pl a b\n")
+    assert run(recipe).returncode == 0
+    gone = run(tmp_path / "none" / "run.sh")
+    assert gone.returncode == 1 and "does not exist; name a recipe's run.sh." in gone.stderr
+    (recipe.parent / "run.sh").write_bytes(b"\xff\xfe")
+    assert "is no shell script in UTF-8" in run(recipe).stderr
+
+
+def test_a_recipe_cannot_name_what_is_run(recipe, interfaces, tmp_path):
+    """Scripts are asked for their usage texts; a name that leads out of steps and utils is none of them."""
+    evil = tmp_path / "evil.sh"
+    evil.write_text(f"#!/bin/sh\ntouch {tmp_path}/done\n")
+    evil.chmod(0o755)
+    recipe.write_text(f"utils/{'../' * 20}{evil.relative_to('/')} x\nsteps/../utils/filter_scp.pl a b\n")
+    checked = check_recipe(recipe, interfaces)
+    assert [call.verdict for call in checked.calls] == [UNKNOWN, ACCEPTED] and not (tmp_path / "done").exists()
+
+
+def test_a_table_sums_recipes(recipe, interfaces):
+    checked = check_recipe(recipe, interfaces)
+    rows = [[cell.strip() for cell in row.split("|")] for row in table([checked, checked])]
+    assert rows[-1][2] == str(2 * checked.counted) and rows[2][2] == str(checked.counted)
+    assert sum(int(cell.split()[0]) for cell in rows[2][3:8]) == checked.counted
+
+
+def test_our_own_recipes_are_accepted(interfaces):
+    for path in sorted(ROOT.glob("egs/*/s5/run.sh")):
+        checked = check_recipe(path, interfaces)
+        assert list(lines(checked))[:-1] == [], path
+
+
+@pytest.mark.skipif("KALDI_EGS" not in os.environ, reason="reads Kaldi's recipes; KALDI_EGS names the folder with Kaldi's egs")
+def test_kaldis_nine_recipes(interfaces):
+    """As many calls in their run.sh as were counted by hand with other means: 299 (../shared/reference/kaldi_recipes.md)."""
+    found: list[Checked] = [check_recipe(Path(os.environ["KALDI_EGS"]) / name / "run.sh", interfaces, only_run=True) for name in NINE]
+    assert abs(sum(len(checked.calls) for checked in found) - 299) <= 3
+    whole = [check_recipe(Path(os.environ["KALDI_EGS"]) / name / "run.sh", interfaces) for name in NINE]
+    print("\n".join(table(whole)))
+    assert sum(checked.number(ACCEPTED) for checked in whole) >= 0.7 * sum(checked.counted for checked in whole)

@@ -1,0 +1,3 @@
+# Sourced by the path.sh of a recipe that was written for Kaldi, whose KALDI_ROOT is this project: its Python environment and programs.
+[ -n "${KALDI_ROOT:-}" ] || { echo "common_path.sh: ERROR: KALDI_ROOT has to be set before." >&2; exit 1; }
+. "$KALDI_ROOT/path.sh"

@@ -1,0 +1,1 @@
+../fix_data_dir.sh

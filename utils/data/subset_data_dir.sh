@@ -1,0 +1,1 @@
+../subset_data_dir.sh
