@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -34,7 +34,8 @@ def part_name(data: DataDir, kind: str, job: int) -> str:
 
 def extract_part(data: DataDir, feat_dir: str | os.PathLike[str], config: str | None, kind: str, job: int, nj: int,
                  channel: int = -1, compress: bool = False, seed: int = 0, pitch_config: str | None = None,
-                 pitch_postprocess_config: str | None = None, paste_length_tolerance: int = 2) -> None:
+                 pitch_postprocess_config: str | None = None, paste_length_tolerance: int = 2,
+                 online_pitch_config: str | None = None) -> None:
     """Extract the features of job `job` of `nj`, by the options of the file `config` (None: the defaults).
 
     `kind` is mfcc, plp or fbank; with `_pitch` behind, pitch features stand behind the others in every frame, where the two may differ by
@@ -45,17 +46,23 @@ def extract_part(data: DataDir, feat_dir: str | os.PathLike[str], config: str | 
     from pykaldist.feats.extract import BATCH_S, Extractor, FbankOptions, MfccOptions, PlpOptions
     from pykaldist.feats.pitch import PitchExtractor, PitchOptions, ProcessPitchOptions
     from pykaldist.io.audio import AudioError, read_utterances
-    from pykaldist.io.conf import read_conf
+    from pykaldist.io.conf import divided_conf, parse_conf, read_conf
 
     torch.set_num_threads(1)
     cls = {"mfcc": MfccOptions, "plp": PlpOptions, "fbank": FbankOptions}[kind.removesuffix(PITCH)]
     options = read_conf(cls, config) if config else cls()
     extractor, pitch = Extractor(options, seed), None
     if kind.endswith(PITCH):
-        pitch = PitchExtractor(read_conf(PitchOptions, pitch_config) if pitch_config else PitchOptions(),
-                               read_conf(ProcessPitchOptions, pitch_postprocess_config) if pitch_postprocess_config else None, seed)
+        if online_pitch_config:
+            parts = divided_conf((PitchOptions, ProcessPitchOptions), online_pitch_config)
+            pitch = PitchExtractor(parse_conf(PitchOptions, parts[0], online_pitch_config),
+                                   parse_conf(ProcessPitchOptions, parts[1], online_pitch_config), seed)
+        else:
+            pitch = PitchExtractor(read_conf(PitchOptions, pitch_config) if pitch_config else PitchOptions(),
+                                   read_conf(ProcessPitchOptions, pitch_postprocess_config) if pitch_postprocess_config else None, seed)
         if (pitch.options.sample_frequency, pitch.options.frame_shift) != (options.sample_frequency, options.frame_shift):
-            raise UserError(f"{config} and {pitch_config} differ in --sample-frequency or --frame-shift; give both files the same.")
+            raise UserError(f"{config} and {online_pitch_config or pitch_config} differ in --sample-frequency or --frame-shift; give both "
+                            "files the same.")
     utts, allowed = data.part(job, nj), int(MAX_LOST * len(data.utterances()))
     base = Path(feat_dir) / part_name(data, kind, job)
     done: list[str] = []
@@ -188,10 +195,11 @@ def _fields(line: str) -> tuple[str, str, str]:
     return utt, frames, seconds
 
 
-def speaker_cmvn(data: DataDir, feat_dir: str | os.PathLike[str]) -> str:
+def speaker_cmvn(data: DataDir, feat_dir: str | os.PathLike[str], unchanged: Sequence[int] | None = ()) -> str:
     """Write the CMVN statistics of each speaker to cmvn_<data>.ark and the data directory's cmvn.scp.
 
-    Returns one line that says what came out.
+    Returns one line that says what came out. The dimensions `unchanged`, all where it is None, have mean 0 and variance 1 in them, so that
+    normalisation leaves them as they are.
 
     Utterances without features are passed over, as in Kaldi; a speaker without any, and features that are not finite, are an error.
     """
@@ -201,12 +209,23 @@ def speaker_cmvn(data: DataDir, feat_dir: str | os.PathLike[str]) -> str:
     with MatrixWriter(f"{base}.ark", f"{base}.scp") as writer:
         for speaker, utts in progress(data.spk2utt.items(), f"CMVN statistics of {data.path.name}", unit="speaker"):
             try:
-                writer.write(speaker, cmvn_stats(_finite(feats, utt) for utt in utts if utt in feats))
+                writer.write(speaker, _unchanging(cmvn_stats(_finite(feats, utt) for utt in utts if utt in feats), unchanged))
             except UserError as error:
                 raise UserError(f"{data.path}, speaker {speaker}: {error}") from error
     write_table(data.path / "cmvn.scp", read_map(f"{base}.scp"))
     speakers = f"{len(data.spk2utt)} speaker{'s' * (len(data.spk2utt) != 1)}"
     return f"CMVN statistics of {speakers} in {data.path}/cmvn.scp"
+
+
+def _unchanging(stats: np.ndarray, dims: Sequence[int] | None) -> np.ndarray:
+    """Statistics [[sum x, count], [sum x^2, 0]] with mean 0 and variance 1 in some dimensions, in all where `dims` is None."""
+    last = stats.shape[1] - 1
+    chosen = np.arange(last) if dims is None else np.array(dims, np.int64)
+    if len(chosen) and chosen.max() >= last:
+        raise UserError(f"dimension {chosen.max()} is not among the {last} of the features, which are counted from 0.")
+    stats = stats.copy()
+    stats[:, chosen] = [[0], [stats[0, last]]]
+    return stats
 
 
 def _finite(feats: MatrixReader, utt: str) -> np.ndarray:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from pykaldist.feats.cmvn import apply_cmvn
 from pykaldist.feats.pitch import PitchExtractor, PitchOptions, ProcessPitchOptions
 from pykaldist.io.datadir import DataDir, write_datadir
 
@@ -41,6 +42,23 @@ def test_mfcc_and_cmvn(recipe: Path) -> None:
     data.validate(feats=True)
     assert data.feats["bob-2"].shape == (9, 13) and set(data.cmvn) == {"ann", "bob"}
     assert (recipe / "exp/make_mfcc/make_mfcc.2.log").is_file()
+    options = ("--write_utt2dur", "false", "--write-utt2num-frames", "false")
+    assert run(recipe, "steps/make_mfcc.sh", *options, "data/train", "exp/make_mfcc", "mfcc").returncode == 0
+    assert not data.has("utt2dur") and not data.has("utt2num_frames") and data.has("feats.scp")
+
+
+def test_cmvn_that_changes_nothing(recipe: Path) -> None:
+    assert run(recipe, "steps/make_mfcc.sh", "data/train", "exp/make_mfcc", "mfcc").returncode == 0
+    for options, unchanged in ((("--fake",), range(13)), (("--fake-dims", "0:12"), (0, 12))):
+        made = run(recipe, "steps/compute_cmvn_stats.sh", *options, "data/train", "exp/make_mfcc", "mfcc")
+        assert made.returncode == 0, made.stderr
+        data = DataDir(recipe / "data/train")
+        normalised = apply_cmvn(data.feats["bob-2"], data.cmvn["bob"], True)
+        same = [np.allclose(normalised[:, d], data.feats["bob-2"][:, d], atol=1e-5) for d in range(13)]
+        assert same == [d in unchanged for d in range(13)]
+    wrong = run(recipe, "steps/compute_cmvn_stats.sh", "--fake-dims", "13", "data/train", "exp/make_mfcc", "mfcc")
+    assert wrong.returncode == 1 and "dimension 13 is not among the 13 of the features" in wrong.stderr + (
+        recipe / "exp/make_mfcc/cmvn_train.log").read_text()
 
 
 @pytest.mark.parametrize(("kind", "dim"), [("mfcc_pitch", 16), ("plp", 13), ("plp_pitch", 16), ("fbank_pitch", 26)])
@@ -54,6 +72,15 @@ def test_plp_and_pitch(recipe: Path, kind: str, dim: int) -> None:
     assert made.stdout == f"make_{kind}.sh: features of 6 utterances, 0.0 min, 54 frames in data/train/feats.scp\n"
     found = DataDir(recipe / "data/train").feats["bob-2"]
     assert found.shape == (9, dim) and np.isfinite(found).all()
+    if kind == "mfcc_pitch":  # options of the pitch and of what is made of it in one file
+        (recipe / "conf/online_pitch.conf").write_text("--sample-frequency=8000\n--delta-pitch-noise-stddev=0  # and\n")
+        online = run(recipe, "steps/make_mfcc_pitch_online.sh", "--nj", "2", "data/train", "exp/make_online", "feats2")
+        assert online.returncode == 0 and online.stdout.startswith("make_mfcc_pitch_online.sh: features of 6 utterances"), online.stderr
+        np.testing.assert_array_equal(DataDir(recipe / "data/train").feats["bob-2"], found)
+        (recipe / "conf/online_pitch.conf").write_text("--frames-per-chunk=10\n")
+        online = run(recipe, "steps/make_mfcc_pitch_online.sh", "data/train", "exp/make_online", "feats2")
+        assert online.returncode == 1 and "there is no option --frames-per-chunk" in (
+            recipe / "exp/make_online/make_mfcc_pitch_online.1.log").read_text()
     if kind.endswith("_pitch"):
         base = kind.removesuffix("_pitch")
         assert run(recipe, f"steps/make_{base}.sh", "--nj", "1", "data/train", "exp/make_feats", "feats").returncode == 0

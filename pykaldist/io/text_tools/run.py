@@ -15,9 +15,10 @@ DATA_DIRS = "data_dirs"  # the module whose tools need packages: `utils/data_too
 MODULES = {
     "lists": ("filter_scp.pl", "filter_scps.pl", "utt2spk_to_spk2utt.pl", "spk2utt_to_utt2spk.pl", "split_scp.pl", "subset_scp.pl",
               "shuffle_list.pl", "convert_ctm.pl", "data/extend_segment_times.py"),
-    "symbols": ("sym2int.pl", "int2sym.pl", "apply_map.pl", "add_disambig.pl", "validate_text.pl",
+    "symbols": ("sym2int.pl", "int2sym.pl", "apply_map.pl", "add_disambig.pl", "validate_text.pl", "pinyin_map.pl",
                 "lang/check_phones_compatible.sh"),
-    "lexicon": ("add_lex_disambig.pl", "lang/add_lex_disambig.pl", "make_lexicon_fst.pl", "lang/make_lexicon_fst.py"),
+    "lexicon": ("add_lex_disambig.pl", "lang/add_lex_disambig.pl", "make_lexicon_fst.pl", "lang/make_lexicon_fst.py",
+                "make_lexicon_fst_silprob.pl", "lang/make_lexicon_fst_silprob.py"),
     "grammar": ("eps2disambig.pl", "s2eps.pl", "remove_oovs.pl", "find_arpa_oovs.pl", "make_unigram_grammar.pl", "map_arpa_lm.pl"),
     "storage": ("ln.pl", "make_absolute.sh", "create_split_dir.pl", "create_data_link.pl", "summarize_warnings.pl"),
     "prototypes": ("nnet/make_nnet_proto.py", "nnet/make_cnn_proto.py", "nnet/gen_splice.py", "nnet/gen_dct_mat.py",
@@ -26,8 +27,8 @@ MODULES = {
                 "split_data.sh", "data/split_data.sh", "perturb_data_dir_speed.sh", "data/perturb_data_dir_speed.sh",
                 "perturb_data_dir_speed_3way.sh", "data/perturb_data_dir_speed_3way.sh", "data/perturb_data_dir_volume.sh",
                 "data/modify_speaker_info.sh", "data/remove_dup_utts.sh", "data/convert_data_dir_to_whole.sh", "data/limit_feature_dim.sh",
-                "data/get_utt2dur.sh", "data/get_reco2dur.sh", "data/get_utt2num_frames.sh", "data/get_num_frames.sh",
-                "data/get_frame_shift.sh", "data/get_segments_for_data.sh"),
+                "data/subsegment_data_dir.sh", "data/get_utt2dur.sh", "data/get_reco2dur.sh", "data/get_utt2num_frames.sh",
+                "data/get_num_frames.sh", "data/get_frame_shift.sh", "data/get_segments_for_data.sh"),
 }
 _BASE_NAMES_OF_DATA_DIRS = {os.path.basename(name) for name in MODULES[DATA_DIRS]}
 
