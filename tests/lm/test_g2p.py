@@ -155,8 +155,8 @@ def test_programs_take_sequiturs_calls(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["ngram-count", "-order", "3", "-kndiscount", "-interpolate", "-text", corpus, "-lm", arpa]) == 0
     assert main(["phonetisaurus-arpa2wfst", f"--lm={arpa}", f"--ofile={fst}"]) == 0
     capsys.readouterr()
-    assert main(["phonetisaurus-apply", "--pmass", "0.9", "--nbest", "2", "--thresh", "5", "--word_list", words, "--model", fst, "--accumulate",
-                 "--verbose", "--prob"]) == 0
+    assert main(["phonetisaurus-apply", *"--pmass 0.9 --nbest 2 --thresh 5 --accumulate --verbose --prob --model".split(), fst,
+                 "--word_list", words]) == 0
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert [row[0] for row in rows] == ["shatx", "mosi"] and all(float(row[1]) > 0.9 for row in rows) and rows[0][2] == "SH AA T K S"
     assert main(["phonetisaurus-apply", "--word_list", words, "--model", fst, "--lexicon", lex]) == 0
@@ -176,8 +176,8 @@ def test_the_scripts(tmp_path: Path, root: Path) -> None:
     (tmp_path / "lex").write_text("<sil> SIL\nsilent SIL SIL\n" + "".join(f"{word} {phones}\n" for word, phones in entries))
     (tmp_path / "sil").write_text("SIL\nSIL SIL\n")
     (tmp_path / "words").write_text("shatx\nqq\nmosi\n")
-    env = {**os.environ, "PATH": f"{root / 'utils'}:{root / 'utils/shared'}:{root / 'src/bin'}:{os.environ['PATH']}", "PYKALDIST_ROOT": str(root),
-           "PYKALDIST_TOLD": "true"}
+    path = f"{root / 'utils'}:{root / 'utils/shared'}:{root / 'src/bin'}:{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "PYKALDIST_ROOT": str(root), "PYKALDIST_TOLD": "true"}
 
     def run(*command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([str(root / "steps/dict" / command[0]), *command[1:]], cwd=tmp_path, env=env, capture_output=True, text=True,
