@@ -158,7 +158,7 @@ def _with_order(model: NgramModel, counts: Counts, c: np.ndarray, keep: np.ndarr
 
 def _discounted(n: int, c: np.ndarray, history: np.ndarray, size: int, num_words: int, how: Smoothing,
                 notes: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """What discounting leaves of the counts c > 0 of one order, and the mass gamma(h) that it takes of `size` contexts (1 of unseen ones)."""
+    """What discounting leaves of the counts c > 0 of one order, and the mass gamma(h) that it takes of `size` contexts (unseen: 1)."""
     totals = np.bincount(history, c, size)
     if how.method == "witten-bell":
         kinds = np.bincount(history, minlength=size)

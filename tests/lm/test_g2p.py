@@ -155,8 +155,8 @@ def test_programs_take_sequiturs_calls(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["ngram-count", "-order", "3", "-kndiscount", "-interpolate", "-text", corpus, "-lm", arpa]) == 0
     assert main(["phonetisaurus-arpa2wfst", f"--lm={arpa}", f"--ofile={fst}"]) == 0
     capsys.readouterr()
-    assert main(["phonetisaurus-apply", *"--pmass 0.9 --nbest 2 --thresh 5 --accumulate --verbose --prob --model".split(), fst,
-                 "--word_list", words]) == 0
+    options = f"--pmass 0.9 --nbest 2 --thresh 5 --accumulate --verbose --prob --model {fst} --word_list {words}"
+    assert main(["phonetisaurus-apply", *options.split()]) == 0
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert [row[0] for row in rows] == ["shatx", "mosi"] and all(float(row[1]) > 0.9 for row in rows) and rows[0][2] == "SH AA T K S"
     assert main(["phonetisaurus-apply", "--word_list", words, "--model", fst, "--lexicon", lex]) == 0

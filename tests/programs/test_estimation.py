@@ -192,7 +192,8 @@ def test_pocolm_as_tedlium_calls_it(here: Path, capsys: pytest.CaptureFixture[st
     (text / "dev.txt").write_bytes(Path("heldout").read_bytes())
     Path("wordlist").write_text("\n".join(WORDS))
     assert main(["train_lm.py", "--wordlist=wordlist", "--num-splits=10", "--warm-start-ratio=20", "--limit-unk-history=true",
-                 "--fold-dev-into=ted", "--bypass-metaparameter-optimization=0.8,0.1", "--min-counts=train=2 ted=1", "text", "4", "work", "lm.pocolm"]) == 0
+                 "--fold-dev-into=ted", "--bypass-metaparameter-optimization=0.8,0.1", "--min-counts=train=2 ted=1",
+                 "text", "4", "work", "lm.pocolm"]) == 0
     weights = dict(line.split() for line in Path("lm.pocolm/weights").read_text().splitlines())
     assert list(weights) == ["ted", "train"] and sum(map(float, weights.values())) == pytest.approx(1, abs=1e-5)
     model = read_arpa("lm.pocolm/lm.arpa.gz")
