@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -168,6 +169,15 @@ def test_programs_take_sequiturs_calls(tmp_path: Path, capsys: pytest.CaptureFix
                                (["--phoneme-to-phoneme", "--test", lex], "there is no option --phoneme-to-phoneme")):
         assert main(["g2p.py", *arguments]) == 1
         assert message in capsys.readouterr().err
+
+
+def test_on_a_real_lexicon(tmp_path: Path, shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """speechocean762's, stress left out: 2572 pronunciations to learn from; docs/from-kaldi.md has the numbers."""
+    lines = (shared / "data/speechocean762/resource/lexicon.txt").read_text().splitlines()
+    (tmp_path / "lex").write_text("".join(re.sub(r"(?<=[A-Z])[0-9]", "", line) + "\n" for line in lines))
+    assert main(["g2p.py", "--order", "5", "--train", str(tmp_path / "lex"), "--devel", "10%", "--write-model", str(tmp_path / "m")]) == 0
+    found = re.search(r"held out: (\d+) words, (\d+) wrong .*, (\d+) phones, (\d+) errors", capsys.readouterr().out)
+    assert found and int(found[1]) == 260 and int(found[2]) / 260 < 0.35 and int(found[4]) / int(found[3]) < 0.12
 
 
 def test_the_scripts(tmp_path: Path, root: Path) -> None:
