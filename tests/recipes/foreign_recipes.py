@@ -1,0 +1,66 @@
+"""Recipes that were written for Kaldi, run as their user runs them: in a folder of egs/, with the project around it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = ("tools", "path.sh", "steps", "utils", "src", "pykaldist")
+STOPPED = "the recipe has come to"
+
+
+def around(root: Path) -> None:
+    """The project's folders, and egs/wsj/s5 with links to `steps` and `utils`, in `root`."""
+    for part in PARTS:
+        (root / part).symlink_to(ROOT / part)
+    (root / "egs/wsj/s5").mkdir(parents=True)
+    for part in ("steps", "utils"):
+        (root / "egs/wsj/s5" / part).symlink_to(f"../../../{part}")
+
+
+def copied(egs: Path, name: str, root: Path, beside: tuple[str, ...] = ()) -> Path:
+    """The recipe `name` (an4/s5) of Kaldi with the project around it, and those `beside` it to which it has links."""
+    around(root)
+    for recipe in (name, *beside):
+        shutil.copytree(egs / recipe, root / "egs" / recipe, symlinks=True, dirs_exist_ok=True, ignore=lambda folder, names: [
+            name for name in names if Path(folder) == egs / "wsj/s5" and name in ("steps", "utils")])
+    return root / "egs" / name
+
+
+def edited(script: Path, old: str, new: str) -> None:
+    """The path of the data at a recipe's head, as its user sets it."""
+    text = script.read_text()
+    assert text.count(old) == 1, f"{script}: {text.count(old)} times {old}"
+    script.write_text(text.replace(old, new))
+
+
+def ends_at(*scripts: Path) -> None:
+    """Scripts that begin what the project does not do (chain networks, i-vectors): the recipe ends there, and says so."""
+    for script in scripts:
+        assert script.is_file()
+        script.write_text(f"#!/bin/sh\necho '{STOPPED} {script.name}'\nexit 77\n")
+
+
+def run(recipe: Path, *arguments: str, script: str = "./run.sh", ends: bool = True, timeout: float = 6000) -> str:
+    """Run the recipe; returns what it has said. `ends`: to its last line; else to a script that `ends_at` has made."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYKALDIST_") and name != "PYTHONPATH"}
+    with open(recipe / "said", "w+") as said:
+        done = subprocess.run([script, *arguments], cwd=recipe, env={**own, "PYKALDIST_PYTHON": sys.executable}, stdout=said,
+                              stderr=subprocess.STDOUT, text=True, check=False, timeout=timeout)
+    told = (recipe / "said").read_text()
+    assert (done.returncode == 0 if ends else STOPPED in told), f"status {done.returncode}:\n{told[-5000:]}"
+    for wrong in ("ERROR", "No such file", "command not found", "Traceback"):
+        assert wrong not in told, told[max(0, told.index(wrong) - 2000) :][:5000]
+    return told
+
+
+def wer(decode_dir: Path) -> float:
+    """The best word error rate of a scored decoding, in percent."""
+    rates = [float(found[1]) for path in decode_dir.glob("wer_[0-9]*") for found in re.finditer(r"^%WER (\S+)", path.read_text(), re.M)]
+    assert rates, f"{decode_dir} has no word error rate"
+    return min(rates)
