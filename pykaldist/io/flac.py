@@ -23,7 +23,8 @@ PROGRAM = "tools/flac/flac"
 DECODE = {"-c": "c", "--stdout": "c", "-d": "d", "--decode": "d", "-s": "s", "--silent": "s", "--totally-silent": "s"}
 USAGE = """Usage: flac -c -d [-s] <file>
  e.g.: flac -c -d -s 1272-128104-0000.flac > 1272-128104-0000.wav
-Writes the samples of a FLAC file to standard output, as wav. The program of the FLAC project, which does more, is taken where it is installed.
+Writes the samples of a FLAC file to standard output, as wav. Where the FLAC project's own
+program is installed, that one is taken.
 Options:
   -d   # decode; needed
   -c   # to standard output; needed
@@ -50,11 +51,11 @@ def convert(words: list[str]) -> bytes:
         if word.startswith("-") and all(letter in DECODE for letter in letters):
             asked |= {DECODE[letter] for letter in letters}
         elif word.startswith("-"):
-            raise UserError(f"flac: {word} is not known here, where a file is decoded by `flac -c -d -s FILE`; install the FLAC project's flac.")
+            raise UserError(f"flac: {word} is not known here, where `flac -c -d -s FILE` decodes a file; install the FLAC project's flac.")
         else:
             files.append(word)
     if not {"c", "d"} <= asked or len(files) != 1:
-        raise UserError("flac: expected -c, -d and a file: here it only decodes, to standard output; for the rest install the FLAC project's flac.")
+        raise UserError("flac: expected -c, -d and a file, for here it decodes to standard output; for the rest install the FLAC project's.")
     try:
         with soundfile.SoundFile(files[0]) as sound:
             if sound.format != "FLAC":

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pykaldist.errors import UserError
 from pykaldist.cli import main
+from pykaldist.errors import UserError
 from pykaldist.io.datadir import DataDir, restrict, write_datadir
 from pykaldist.io.datadir_tools import choose_utterances, fix_data_dir, utterances_of_list
 
@@ -70,7 +70,7 @@ def test_choices(data: DataDir) -> None:
 
 
 @pytest.mark.parametrize("how", ["--first", "--shortest", "--speakers", ""])
-def test_where_there_are_fewer_all_are_taken_and_that_is_said(data: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str) -> None:
+def test_where_there_are_fewer_all_are_taken(data: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str) -> None:
     (data.path / "utt2dur").write_text("".join(f"{u} 1\n" for u in data.utterances()))
     assert main(["subset-data-dir", *filter(None, [how]), str(data.path), "13", str(tmp_path / "new")]) == 0
     assert DataDir(tmp_path / "new").utterances() == data.utterances()

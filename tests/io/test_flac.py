@@ -58,7 +58,8 @@ def test_what_is_wrong_is_said(root, speech, tmp_path):
     soundfile.write(tmp_path / "a.wav", samples, RATE)
     (tmp_path / "short.flac").write_bytes(path.read_bytes()[:2000])
     for words, sentence in ((["-d", path], b"expected -c, -d and a file"), (["-c", "-d", "--best", path], b"--best is not known here"),
-                            (["-c", "-d", "none.flac"], b"none.flac does not exist"), (["-c", "-d", tmp_path / "a.wav"], b"is no FLAC file, but WAV"),
+                            (["-c", "-d", "none.flac"], b"none.flac does not exist"),
+                            (["-c", "-d", tmp_path / "a.wav"], b"is no FLAC file, but WAV"),
                             (["-c", "-d", tmp_path / "short.flac"], b"short.flac")):
         done = subprocess.run([root / PROGRAM, *map(str, words)], capture_output=True, check=False)
         assert done.returncode == 1 and sentence in done.stderr and not done.stdout, done.stderr

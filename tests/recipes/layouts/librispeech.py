@@ -38,7 +38,7 @@ def lay_out(shared: Path, folder: Path, parts: dict[str, tuple[int, int]]) -> li
 
 
 def lay_out_models(shared: Path, folder: Path, said: list[Utterance], large: bool = False) -> None:
-    """`folder`, where the recipes leave what they fetch from OpenSLR 11: lexicon, vocabulary, and models; `large`: with the four-gram model."""
+    """`folder`, where the recipes leave what they fetch from OpenSLR 11: lexicon, vocabulary and models; `large`: with the 4-gram."""
     wanted = words_of(said)
     lexicon = [(word, phones) for word, phones in speechocean762_lexicon(shared) if word in wanted]
     lines(folder / "librispeech-lexicon.txt", (f"{word}\t{' '.join(phones)}" for word, phones in lexicon))
