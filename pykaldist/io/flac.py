@@ -55,7 +55,7 @@ def convert(words: list[str]) -> bytes:
         else:
             files.append(word)
     if not {"c", "d"} <= asked or len(files) != 1:
-        raise UserError("flac: expected -c, -d and a file, for here it decodes to standard output; for the rest install the FLAC project's.")
+        raise UserError("flac: expected -c, -d and a file, for here it decodes to stdout; for the rest install the FLAC project's.")
     try:
         with soundfile.SoundFile(files[0]) as sound:
             if sound.format != "FLAC":
