@@ -52,6 +52,16 @@ class TimedWord:
     confidence: float
 
 
+@dataclass
+class Spoken:
+    """A word, or a silence (word 0), with its first frame, its number of frames, and its phones."""
+
+    word: int
+    start: int
+    frames: int
+    phones: tuple[int, ...]
+
+
 class WordTimer:
     """Finds the times of a lattice's words, for one language (or graph) directory and transition model."""
 
@@ -88,17 +98,31 @@ class WordTimer:
         raise UserError(f"the phones of the path do not spell its words by {self._name}/phones/align_lexicon.int; use the language "
                         "directory of the decoding graph.")
 
+    def spoken(self, words: Sequence[int], transition_ids: np.ndarray) -> list[Spoken]:
+        """The words of an alignment, and each silence before, between and behind them (word 0), in time.
+
+        Raises UserError where words and phones do not fit.
+        """
+        phones, starts, frames = (column.tolist() for column in phone_segments(transition_ids, self._model))
+        places = self.place(words, tuple(phones))
+        found: list[Spoken] = []
+        used = 0
+        for word, (first, count) in [*zip(words, places, strict=True), (0, (len(phones), 0))]:
+            found += [Spoken(0, starts[i], frames[i], (phones[i],)) for i in range(used, first)]
+            used = first + count
+            if count:
+                found.append(Spoken(word, starts[first], sum(frames[first:used]), tuple(phones[first:used])))
+        return found
+
     def words(self, lattice: Lattice, acoustic_scale: float) -> list[TimedWord]:
         """Find the words of the best path in time.
 
         Raises ValueError where there is no path, UserError where the model or lexicon does not fit.
         """
         path = best_path(lattice, acoustic_scale)
-        phones, _, frames = phone_segments(path.transition_ids, self._model)
-        starts = np.concatenate([[0], np.cumsum(frames)])
         sure, _ = confidences(lattice, path.words, acoustic_scale)
-        return [TimedWord(word, int(starts[first]), int(starts[first + count] - starts[first]), float(p)) for word, (first, count), p in
-                zip(path.words, self.place(path.words, tuple(phones.tolist())), sure, strict=True)]
+        said = [part for part in self.spoken(path.words, path.transition_ids) if part.word]
+        return [TimedWord(part.word, part.start, part.frames, float(p)) for part, p in zip(said, sure, strict=True)]
 
 
 def ctm_lines(timer: WordTimer, words: SymbolTable, utt: str, lattice: Lattice, acoustic_scale: float, frame_shift: float,

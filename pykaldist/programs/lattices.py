@@ -251,6 +251,47 @@ def lattice_combine(first: str, second: str, *others: str, acoustic_scale: float
     return 0 if out.count else 1
 
 
+def lattice_interp(first: str, second: str, target: str, *, alpha: float = 0.5) -> int:
+    """Join two systems' lattices to the paths whose words both have, at the weighted sums of their costs.
+
+    Alignments are those of the first. An utterance whose lattices share no path is named and left out; see lattice-copy-backoff.
+
+    Usage: lattice-interp [options] <lattice-rspecifier> <lattice-rspecifier> <lattice-wspecifier>
+    e.g.: lattice-interp --alpha=0.4 "ark:gunzip -c tri/decode/lat.1.gz|" "ark:gunzip -c dnn/decode/lat.1.gz|" ark:-
+
+    Options:
+      --alpha: weight of the first lattice; the second has the rest of 1 (default: 0.5)
+    """
+    from pykaldist.decode.combine import interpolated
+
+    if not 0 < alpha < 1:
+        raise UserError(f"--alpha={alpha:g}: expected a weight between 0 and 1.")
+    others = dict(read_lattice_table(second))
+    with TableWriter(target, _compact) as out:
+        for utt, lattice in read_lattice_table(first):
+            made = interpolated(lattice, others[utt], alpha) if utt in others else None
+            if made is None:
+                say(f"WARNING: {utt}: {'the lattices share no path' if utt in others else f'{second} has no lattice of it'}")
+            else:
+                out.write(utt, made)
+    say(f"{out.count} lattices interpolated")
+    return 0 if out.count else 1
+
+
+def lattice_copy_backoff(first: str, second: str, target: str) -> int:
+    """Copy the lattices of the first table, with those of the second in their places where it has them.
+
+    Usage: lattice-copy-backoff <lattice-rspecifier> <lattice-rspecifier> <lattice-wspecifier>
+    e.g.: lattice-interp ark:1.lats ark:2.lats ark:- | lattice-copy-backoff ark:1.lats ark:- ark:combined.lats
+    """
+    preferred = dict(read_lattice_table(second))
+    with TableWriter(target, _compact) as out:
+        for utt, lattice in read_lattice_table(first):
+            out.write(utt, preferred.get(utt, lattice))
+    say(f"{out.count} lattices copied, {out.count - len(preferred)} of them from {first}")
+    return 0 if out.count else 1
+
+
 def lattice_equivalent(first: str, second: str, *, delta: float = 0.1, num_paths: int = 20, max_error_proportion: float = 0.0) -> int:
     """Exit with status 0 where two tables have lattices with the same best paths, else with status 1.
 

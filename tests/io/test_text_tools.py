@@ -251,6 +251,16 @@ def test_the_lexicon_transducer_is_a_distribution(tmp_path):
     assert sorted(word for *_, word, _ in arcs[:-1] if word != "<eps>") == ["a", "a", "b", "b", "b"]
     same = out("make_lexicon_fst.pl", "--pron-probs", "lexiconp", "0.3", "SIL", cwd=tmp_path)
     assert same.splitlines() == ["\t".join(arc) for arc in arcs]
+    _with(_with(tmp_path, "silprobs", "<s> 0.9\n</s>_s 1.5\n</s>_n 0.5\noverall 0.3\n"), "quiet", "a 0.5 0.25 1.5 2 x y\n")
+    quiet = out("lang/make_lexicon_fst_silprob.py", "--sil-phone=SIL", "quiet", "silprobs", cwd=tmp_path)
+    arcs = {tuple(line.split("\t")[:4]): math.exp(-float((*line.split("\t"), 0)[4])) for line in quiet.splitlines()[:-2]}
+    assert arcs == pytest.approx({("0", "1", "<eps>", "<eps>"): 0.1, ("0", "2", "SIL", "<eps>"): 0.9, ("1", "3", "x", "a"): 1.0,
+                                  ("2", "3", "x", "a"): 0.75, ("3", "4", "y", "<eps>"): 1.0, ("4", "1", "<eps>", "<eps>"): 0.75,
+                                  ("4", "2", "SIL", "<eps>"): 0.25})
+    assert [math.exp(-float(line.split("\t")[1])) for line in quiet.splitlines()[-2:]] == pytest.approx([1.5, 0.5])
+    assert out("make_lexicon_fst_silprob.pl", "quiet", "silprobs", "SIL", cwd=tmp_path) == quiet
+    assert "quiet, line 1: expected `word probability" in run("lang/make_lexicon_fst_silprob.py", "--sil-phone=SIL", "quiet", "silprobs",
+                                                              cwd=_with(tmp_path, "quiet", "a 0.5\n")).stderr
     assert "above 0" in run("lang/make_lexicon_fst.py", "bad", cwd=_with(tmp_path, "bad", "a 0.0 x\n")).stderr
     assert "bad, line 1: <eps> is reserved" in run("make_lexicon_fst.pl", "bad", cwd=_with(tmp_path, "bad", "<eps> x\n")).stderr
 
@@ -371,6 +381,9 @@ def _sample(folder: Path, seed: int) -> dict[str, str]:
              "text": "".join(f"{utt} {' '.join(rng.choices(words, k=rng.randint(0, 6)))}\n" for utt in utts), "oovs": "w1é\nw2é\n"}
     lexicon = ["".join(rng.choices("ab", k=rng.randint(1, 4))) for _ in range(15)]
     files["lexicon"] = "".join(f"w{i} {' '.join(phones)}\n" for i, phones in enumerate(lexicon))
+    files["silprob"] = "<s> 0.9\n</s>_s 1.5\n</s>_n 0.5\noverall 0.3\n"
+    files["lexiconp_silprob"] = "".join(f"w{i} {rng.choice(('1.0', '0.5'))} {rng.choice(('0.1', '0.5'))} 1.5 0.7 {' '.join(phones)}\n"
+                                        for i, phones in enumerate(lexicon))
     files["lexiconp"] = "".join(f"w{i} {rng.choice(('1.0', '0.5', '0.25'))} {' '.join(phones)}\n" for i, phones in enumerate(lexicon))
     files["fst"] = "".join(f"{rng.randint(0, 5)}\t{rng.randint(0, 5)}\t{w}\t{w}\t{rng.random():.3f}\n"
                            for w in rng.choices([*words[:5], "<eps>", "<s>", "</s>"], k=30)) + "3\t0.5\n"
@@ -394,6 +407,9 @@ CALLS = [  # tool, arguments, standard input; %s in a file's name: what the tool
     ("add_lex_disambig.pl", "--first-allowed-disambig 3 lexicon %1", ""), ("lang/make_lexicon_fst.py", "lexiconp", ""),
     ("lang/make_lexicon_fst.py", "--sil-prob=0.5 --sil-phone=SIL lexiconp", ""),
     ("lang/make_lexicon_fst.py", "--sil-prob=0.5 --sil-phone=SIL --sil-disambig=#5 lexiconp", ""), ("add_disambig.pl", "words.txt 3", ""),
+    ("add_lex_disambig.pl", "--pron-probs --sil-probs lexiconp_silprob %1", ""),
+    ("lang/make_lexicon_fst_silprob.py", "--sil-phone=SIL lexiconp_silprob silprob", ""),
+    ("lang/make_lexicon_fst_silprob.py", "--sil-phone=SIL --sil-disambig=#5 lexiconp_silprob silprob", ""),
     ("add_disambig.pl", "--include-zero words.txt 3", ""), ("map_arpa_lm.pl", "words.txt", "arpa"),
     ("find_arpa_oovs.pl", "words.txt", "arpa"),
     ("nnet/make_nnet_proto.py", "440 1943 6 1024", ""), ("nnet/make_nnet_proto.py", "40 30 0 10", ""),

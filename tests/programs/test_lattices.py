@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,8 @@ import pytest
 from decode.test_lattice import random_lattice  # type: ignore[import-not-found]  # beside these tests
 
 from pykaldist.cli import main
-from pykaldist.decode.combine import combined
+from pykaldist.decode.combine import combined, interpolated
+from pykaldist.decode.determinize import determinize
 from pykaldist.decode.lattice import Lattice, read_lattices, write_lattices
 from pykaldist.decode.mbr import mbr_decode
 from pykaldist.decode.paths import best_path, nbest, pruned
@@ -164,3 +166,50 @@ def test_words_in_time(an4: Path, tmp_path: Path) -> None:
     assert near > 0.95 * len(ctm)
     assert shell(tmp_path, "lattice-equivalent ark:scaled ark:scaled && "
                  "lattice-mbr-decode ark:scaled ark,t:- ark:/dev/null | wc -l") == "43\n"
+
+
+def word_costs(lattice: Lattice) -> dict[tuple[int, ...], tuple[float, float, tuple[int, ...]]]:
+    """Graph and acoustic cost and transition-ids of each word sequence's best path."""
+    found: dict[tuple[int, ...], tuple[float, float, tuple[int, ...]]] = {}
+    for path in nbest(lattice, 10**6, 1.0):
+        found.setdefault(tuple(path.words), (path.graph, path.acoustic, tuple(path.transition_ids.tolist())))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_interpolated_lattices_have_the_shared_paths_at_weighted_costs(seed: int) -> None:
+    """Against the paths listed one by one. Both lattices have each word sequence once, as decoders write them; one keeps its empty arcs."""
+    first, second = (determinize(random_lattice(s), 1.0, 1e6) for s in (seed, seed + 1000))
+    one, two = word_costs(first), word_costs(second)
+    made = interpolated(first, second, 0.3)
+    both = one.keys() & two.keys()
+    assert (made is None) == (not both)
+    found = word_costs(made) if made is not None else {}
+    assert found.keys() == both
+    for words in both:
+        graph, acoustic, ids = found[words]
+        weighted = [0.3 * a + 0.7 * b for a, b in zip(one[words][:2], two[words][:2], strict=True)]
+        assert (graph, acoustic) == pytest.approx(weighted, abs=1e-3)
+        assert ids == one[words][2]
+    with_itself = interpolated(first, first, 0.3)
+    assert with_itself is not None and word_costs(with_itself).keys() == one.keys()
+    raw = interpolated(random_lattice(seed), second, 0.5)  # with arcs without words, and more than one path of the same words
+    cheapest = {words: cost for words, cost in word_costs(random_lattice(seed)).items() if words in two}
+    for words, (graph, acoustic, _) in (word_costs(raw) if raw is not None else {}).items():
+        assert graph + acoustic == pytest.approx(0.5 * (sum(cheapest[words][:2]) + sum(two[words][:2])), abs=1e-3)
+    assert (word_costs(raw).keys() if raw is not None else set()) == cheapest.keys()
+
+
+def test_a_lattice_without_a_shared_path_stays_as_it_is(tmp_path: Path) -> None:
+    lattice = random_lattice(3)
+    other = replace(lattice, word=np.where(lattice.word > 0, lattice.word + 100, 0).astype(np.int32))
+    write_lattices(tmp_path / "a", [("u", lattice), ("v", lattice), ("w", lattice)])
+    write_lattices(tmp_path / "b", [("u", other), ("v", lattice)])
+    assert shell(tmp_path, "lattice-interp --alpha=0.25 ark:a ark:b ark:- | lattice-copy-backoff ark:a ark:- ark:c") == ""
+    found = dict(read_lattices(tmp_path / "c"))
+    assert list(found) == ["u", "v", "w"]
+    for utt in found:
+        costs, expected = word_costs(found[utt]), word_costs(lattice)
+        assert costs.keys() == expected.keys()
+        assert all(costs[words][:2] == pytest.approx(expected[words][:2]) and costs[words][2] == expected[words][2] for words in costs)
+    assert main(["lattice-interp", "--alpha=1.5", "ark:a", "ark:b", "ark:c"]) == 1

@@ -1,4 +1,4 @@
-# Sourced by steps/train_{deltas,lda_mllt,sat}.sh, which set: verb; example, arguments and what they make; writes, the files; features,
+# Sourced by steps/train_{deltas,lda_mllt,sat,quick}.sh, which set: verb; example, arguments and what they make; writes, the files; features,
 # a sentence about them or nothing; power; own, the names of their own options with defaults set, and own_usage, the lines on these.
 name=${verb//-/_}.sh
 
@@ -14,9 +14,9 @@ Options:
   --cmd <command>           # how to run the job (run.pl)
   --device <name>           # cpu, cuda, cuda:N, or auto: where likelihoods and statistics are computed (cpu)
   --stage <n>               # iteration to go on with, as the log of an interrupted training names it; below 1: begin (-5)
-  --num-iters <n>           # iterations (35)
-  --max-iter-inc <n>        # last iteration in which the number of Gaussians grows (25)
-  --realign-iters <list>    # iterations that align first (10 20 30)
+  --num-iters <n>           # iterations ($num_iters)
+  --max-iter-inc <n>        # last iteration in which the number of Gaussians grows ($max_iter_inc)
+  --realign-iters <list>    # iterations that align first ($realign_iters)
 $own_usage
   --beam <beam>             # of the alignment (10)
   --retry-beam <beam>       # where an utterance does not reach its end (40)
@@ -30,8 +30,10 @@ $own_usage
 EOF
 }
 
-nj=4 cmd=run.pl device=cpu stage=-5 num_iters=35 max_iter_inc=25 realign_iters="10 20 30" beam=10 retry_beam=40 careful=false
+nj=4 cmd=run.pl device=cpu stage=-5 beam=10 retry_beam=40 careful=false
 boost_silence=1.0 scale_opts="" cluster_thresh=-1 context_opts="" seed=0
+num_iters=35 max_iter_inc=25 realign_iters="10 20 30"
+[ "$verb" != train-quick ] || { num_iters=20 max_iter_inc=15 realign_iters="10 15"; }
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 if [ $# != 6 ]; then usage >&2; exit 1; fi

@@ -194,6 +194,38 @@ class AmDiagGmm:
         return AmDiagGmm(np.concatenate([[0], np.cumsum(sizes)]), np.concatenate([p[0] for p in parts]),
                          np.concatenate([p[1] for p in parts]), self.inv_vars[np.concatenate([p[2] for p in parts])])
 
+    def taken(self, pdfs: np.ndarray) -> AmDiagGmm:
+        """A model whose pdf i has the mixture of `pdfs[i]`."""
+        parts = [np.arange(self.offsets[pdf], self.offsets[pdf + 1]) for pdf in pdfs.tolist()]
+        chosen = np.concatenate(parts)
+        return AmDiagGmm(np.concatenate([[0], np.cumsum([len(part) for part in parts])]), self.weights[chosen], self.means_invvars[chosen],
+                         self.inv_vars[chosen], self.gconsts[chosen])
+
+    def merged(self, targets: np.ndarray) -> AmDiagGmm:
+        """Merge Gaussians until pdf p has no more than `targets[p]`, always the two whose union costs least log-likelihood.
+
+        The union has their mean and variance; with weight w and covariance S it costs (w log|S| - w1 log|S1| - w2 log|S2|) / 2, as in
+        Kaldi's gmm-mixup --mix-down.
+        """
+        parts = []
+        for first, end, target in zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), targets.tolist(), strict=True):
+            variance = 1.0 / self.inv_vars[first:end].astype(np.float64)
+            mean = self.means_invvars[first:end] * variance
+            weight = self.weights[first:end].astype(np.float64)
+            sums = np.concatenate([weight[:, None] * mean, weight[:, None] * (variance + mean * mean)], axis=1)
+            while len(weight) > max(1, target):
+                one, two = _cheapest_pair(weight, sums)
+                weight[one] += weight[two]
+                sums[one] += sums[two]
+                weight, sums = np.delete(weight, two), np.delete(sums, two, axis=0)
+            if len(weight) == end - first:
+                parts.append((self.weights[first:end], self.means_invvars[first:end], self.inv_vars[first:end]))
+            else:
+                mean, inv_vars = _moments(weight, sums)
+                parts.append((weight, mean * inv_vars, inv_vars))
+        offsets = np.concatenate([[0], np.cumsum([len(part[0]) for part in parts])])
+        return AmDiagGmm(offsets, *(np.concatenate(column) for column in zip(*parts, strict=True)))
+
     def with_means_transformed(self, matrix: np.ndarray) -> AmDiagGmm:
         """A copy whose means mu are `matrix` (D, D) times mu; the variances stay (Kaldi's gmm-transform-means)."""
         means = self.means_invvars / self.inv_vars.astype(np.float64) @ matrix.T
@@ -275,6 +307,24 @@ def split_targets(occupancy: np.ndarray, num_gauss: int, power: float = 0.25, mi
             total += 1
             heapq.heappush(queue, (-float(share[pdf]) / int(targets[pdf]), pdf))
     return targets
+
+
+def _moments(weight: np.ndarray, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means and inverse variances of Gaussians by weight, and weight times the first two moments (..., 2 D)."""
+    dim = sums.shape[-1] // 2
+    mean = sums[..., :dim] / weight[..., None]
+    return mean, 1.0 / (sums[..., dim:] / weight[..., None] - mean * mean)
+
+
+def _cheapest_pair(weight: np.ndarray, sums: np.ndarray) -> tuple[int, int]:
+    """The two Gaussians whose union costs least log-likelihood, the lower number first."""
+    def log_volume(weight: np.ndarray, sums: np.ndarray) -> np.ndarray:
+        return -weight * np.log(_moments(weight, sums)[1]).sum(-1)
+
+    one, two = np.triu_indices(len(weight), 1)
+    single = log_volume(weight, sums)
+    best = int(np.argmin(log_volume(weight[one] + weight[two], sums[one] + sums[two]) - single[one] - single[two]))
+    return int(one[best]), int(two[best])
 
 
 def _expanded(feats: np.ndarray) -> np.ndarray:

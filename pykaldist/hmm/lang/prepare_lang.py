@@ -7,9 +7,10 @@ phones in self-loops.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import kaldifst
@@ -20,7 +21,7 @@ from pykaldist.io import dictdir, provenance
 from pykaldist.io.atomic import write_text
 from pykaldist.io.dictdir import POSITION_SUFFIXES, DictDir, Pronunciation
 from pykaldist.io.lang import EPSILON, SymbolTable
-from pykaldist.io.text_tools.lexicon import disambiguation, lexicon_arcs
+from pykaldist.io.text_tools.lexicon import Arc, disambiguation, lexicon_arcs, silprob_arcs
 from pykaldist.options import option
 
 _KIND = {"_B": "begin", "_E": "end", "_I": "internal", "_S": "singleton"}
@@ -68,14 +69,16 @@ def prepare_lang(dict_dir: str | os.PathLike[str], oov: str, tmp: str | os.PathL
     write_text(lang / "phones/align_lexicon.int", "".join(
         " ".join(str(n) for n in (words[row[0]], words[row[1]], *(phones[p] for p in row[2:]))) + "\n" for row in align))
 
-    silence, disambig_silence = (source.optional_silence, disambig[-1]) if options.sil_prob > 0 else (None, None)
-    loop = 1 if silence else 0
-    _write_fst(lang / "L.fst", _arcs(lexicon, words, phones, options.sil_prob, silence, None), loop)
-    arcs = _arcs(disambiguated, words, phones, options.sil_prob, silence, disambig_silence)
-    passing = sorted({loop} | {arc[0] for arc in arcs if arc[3]})  # as Kaldi's fstaddselfloops chooses them
-    _write_fst(lang / "L_disambig.fst", arcs + [(s, s, phones["#0"], words["#0"], 0.0) for s in passing], loop)
-    for name, entries in (("lexiconp.txt", lexicon), ("lexiconp_disambig.txt", disambiguated)):
-        write_text(tmp / name, "".join(f"{e.word}\t{e.probability:g}\t{' '.join(e.phones)}\n" for e in entries))
+    for name, entries, disambig_silence in (("L.fst", lexicon, None), ("L_disambig.fst", disambiguated, disambig[-1])):
+        arcs, final = _transducer(entries, source, options.sil_prob, disambig_silence)
+        numbered = [(here, to, phones[phone], words[word], cost) for here, to, phone, word, cost in arcs]
+        if disambig_silence:
+            passing = sorted({*final, *(arc[0] for arc in numbered if arc[3])})  # as Kaldi's fstaddselfloops chooses them
+            numbered += [(s, s, phones["#0"], words["#0"], 0.0) for s in passing]
+        _write_fst(lang / name, numbered, final)
+    for ending, entries in (("", lexicon), ("_disambig", disambiguated)):
+        for kind in ("lexiconp", *(["lexiconp_silprob"] if source.silence_probs else [])):
+            write_text(tmp / f"{kind}{ending}.txt", "".join(_line(e, kind != "lexiconp") for e in entries))
     provenance.record(lang, "utils/prepare_lang.sh", [Path(dict_dir) / name for name in dictdir.FILES])
     return {"words": len({e.word for e in lexicon}), "pronunciations": len(lexicon), "phones": len(phones) - len(disambig) - 1}
 
@@ -86,27 +89,36 @@ def add_disambiguation(lexicon: Sequence[Pronunciation]) -> tuple[list[Pronuncia
     Returns it, and the highest number.
     """
     numbers, highest = disambiguation([entry.phones for entry in lexicon])
-    return [Pronunciation(entry.word, entry.probability, (*entry.phones, *([f"#{number}"] if number else [])))
+    return [replace(entry, phones=(*entry.phones, *([f"#{number}"] if number else [])))
             for entry, number in zip(lexicon, numbers, strict=True)], highest
 
 
-Arc = tuple[int, int, int, int, float]
-
-
-def _arcs(lexicon: Sequence[Pronunciation], words: SymbolTable, phones: SymbolTable, sil_prob: float, silence: str | None,
-          silence_disambig: str | None) -> list[Arc]:
-    """The arcs (source, destination, phone, word, cost) of the lexicon transducer, in numbers."""
+def _transducer(lexicon: Sequence[Pronunciation], source: DictDir, sil_prob: float,
+                silence_disambig: str | None) -> tuple[list[Arc], dict[int, float]]:
+    """The arcs (source, destination, phone, word, cost) of the lexicon transducer, and its final states with their costs."""
+    silence, probs = source.optional_silence, source.silence_probs
+    if probs is not None:
+        rows = [(entry.word, entry.probability, entry.silence, entry.phones) for entry in lexicon if entry.silence is not None]
+        return list(silprob_arcs(rows, probs.begin, silence, silence_disambig)), {1: -math.log(probs.end_nonsilence),
+                                                                                 2: -math.log(probs.end_silence)}
     entries = [(entry.word, entry.probability, entry.phones) for entry in lexicon]
-    return [(source, target, phones[phone], words[word], cost)
-            for source, target, phone, word, cost in lexicon_arcs(entries, sil_prob, silence, silence_disambig)]
+    if sil_prob == 0:
+        return list(lexicon_arcs(entries, 0, None, None)), {0: 0.0}
+    return list(lexicon_arcs(entries, sil_prob, silence, silence_disambig)), {1: 0.0}
 
 
-def _write_fst(path: Path, arcs: list[Arc], loop: int) -> None:
+def _line(entry: Pronunciation, with_silence: bool) -> str:
+    numbers = (entry.probability, *(entry.silence if with_silence and entry.silence else ()))
+    return "\t".join([entry.word, *(f"{number:g}" for number in numbers), " ".join(entry.phones)]) + "\n"
+
+
+def _write_fst(path: Path, arcs: list[tuple[int, int, int, int, float]], final: dict[int, float]) -> None:
     fst = kaldifst.StdVectorFst()
     for _ in range(1 + max(max(arc[0], arc[1]) for arc in arcs)):
         fst.add_state()
     fst.start = 0
-    fst.set_final(loop, kaldifst.TropicalWeight.one)
+    for state, cost in final.items():
+        fst.set_final(state, kaldifst.TropicalWeight(cost))
     for source, destination, phone, word, cost in arcs:
         fst.add_arc(source, kaldifst.StdArc(ilabel=phone, olabel=word, weight=cost, nextstate=destination))
     kaldifst.arcsort(fst, sort_type="olabel")
@@ -118,7 +130,7 @@ def _write_fst(path: Path, arcs: list[Arc], loop: int) -> None:
 def _positioned(entry: Pronunciation) -> Pronunciation:
     phones = entry.phones
     suffixes = ["_S"] if len(phones) == 1 else ["_B", *["_I"] * (len(phones) - 2), "_E"]
-    return Pronunciation(entry.word, entry.probability, tuple(p + s for p, s in zip(phones, suffixes, strict=True)))
+    return replace(entry, phones=tuple(p + s for p, s in zip(phones, suffixes, strict=True)))
 
 
 def _write_phones(lang: Path, source: DictDir, disambig: list[str], options: LangOptions) -> SymbolTable:

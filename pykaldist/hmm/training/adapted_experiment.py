@@ -37,6 +37,7 @@ from pykaldist.hmm.training.experiment import (
     replacing,
 )
 from pykaldist.hmm.training.lda_mllt import LdaMlltOptions, train_lda_mllt
+from pykaldist.hmm.training.quick import QuickOptions, train_quick
 from pykaldist.hmm.training.sat import SatOptions, Transforms, speaker_rows, train_sat
 from pykaldist.io import provenance
 from pykaldist.io.atomic import atomic_open, copy_file
@@ -95,6 +96,34 @@ def train_sat_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp
         write_model(exp / "final.alimdl", system.transition_model, unadapted)
         line = finish_training("steps/train_sat.sh", exp, lang, data, corpus, pipeline, system, nj, log, checkpoint)
         return f"{line}, {len(transforms)} speakers"
+
+
+def train_quick_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp_dir: PathLike, max_leaves: int, totgauss: int,
+                    options: QuickOptions, align_options: AlignOptions, nj: int = 1, log: Callable[[str], None] = print,
+                    device: str = "cpu", stage: int = 0) -> str:
+    """Train a context-dependent system that begins with the mixtures of the system which aligned, on its features and transforms.
+
+    Returns a line that says what came out.
+    """
+    data, lang, ali, exp = DataDir(data_dir), LangDir(lang_dir), Path(ali_dir), Path(exp_dir)
+    pipeline, engine = FeaturePipeline.from_dir(ali), make_engine(device, nj)
+    with replacing(exp, ali):
+        corpus = load_corpus(data, lang, pipeline, nj, log)
+        tids, old = read_start(ali, lang, corpus)
+        gmm, tree = read_model(ali / "final.mdl")[1], read_tree(ali / "tree")
+        check_dim(gmm.dim, corpus.feats, str(data.path), ali / "final.mdl")
+        rows = speaker_rows(corpus, data.utt2spk)
+        transforms = _read_transforms(ali, rows) if any(ali.glob("trans.*")) else {}
+        adapted = replace(corpus, feats=transformed(corpus.feats, rows, transforms)) if transforms else corpus
+        checkpoint = begin(exp, stage)
+        system = train_quick(adapted, lang, tids, old, tree, gmm, max_leaves, totgauss, options, align_options, engine, log, checkpoint)
+        if (ali / "full.mat").is_file():
+            copy_file(ali / "full.mat", exp / "full.mat")
+        if transforms:
+            _write_transforms(exp, data, transforms, nj)
+            stats, _ = engine.accumulate(system.gmm, system.feats, system.frames, other=corpus.feats)
+            write_model(exp / "final.alimdl", system.transition_model, system.gmm.updated(stats, remove_low_count=False))
+        return finish_training("steps/train_quick.sh", exp, lang, data, corpus, pipeline, system, nj, log, checkpoint)
 
 
 def align_fmllr_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir: PathLike, options: AlignOptions,

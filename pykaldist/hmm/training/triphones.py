@@ -47,6 +47,9 @@ class TriphoneOptions(TrainingOptions):
                             f"{self.central_position}.")
 
 
+Initial = Callable[[TreeStats, ContextDependency, np.ndarray, np.random.Generator], AmDiagGmm]
+
+
 def grow(stats: TreeStats, lang: LangDir, max_leaves: int, options: TriphoneOptions, log: Callable[[str], None] = print) -> tuple[
         ContextDependency, TransitionModel]:
     """Make questions, tree and initial transition model from `stats`, by the topology, roots and extra questions of `lang`."""
@@ -76,12 +79,14 @@ def one_gaussian_each(stats: TreeStats, tree: ContextDependency) -> tuple[AmDiag
 def train_triphones(corpus: Corpus, lang: LangDir, tids: np.ndarray, old: TransitionModel, max_leaves: int, totgauss: int,
                     options: TriphoneOptions, align_options: AlignOptions, engine: Engine | None = None,
                     adaptation: Adaptation | None = None, log: Callable[[str], None] = print,
-                    checkpoint: Checkpoint | None = None) -> State:
+                    checkpoint: Checkpoint | None = None, initial: Initial | None = None, first_gauss: int = 0) -> State:
     """Train a system on `corpus`, beginning with the alignment `tids` (transition_ids of the model `old`, 0 where there is none).
 
     `corpus.feats` are the features that the tree is grown on; `log` gets a line an iteration. The alignments that come out are those of the
-    last realignment, as in Kaldi. With `checkpoint` the training goes on where that says. Raises UserError where more than a tenth of the
-    utterances cannot be aligned in the end, or for sizes without sense.
+    last realignment, as in Kaldi. With `checkpoint` the training goes on where that says. `initial` makes the first mixtures, of about
+    `first_gauss` Gaussians, from the tree's statistics, the tree and the pdfs' occupancies; without it there is one Gaussian a pdf, which
+    is split until there are `max_leaves`. Raises UserError where more than a tenth of the utterances cannot be aligned in the end, or for
+    sizes without sense.
     """
     if max_leaves < 1 or totgauss < max_leaves:
         raise UserError(f"expected at least one leaf, and no fewer Gaussians than leaves; found {max_leaves} and {totgauss}.")
@@ -94,12 +99,15 @@ def train_triphones(corpus: Corpus, lang: LangDir, tids: np.ndarray, old: Transi
                                       options.central_position)
         tree, model = grow(stats, lang, max_leaves, options, log)
         gmm, occupancy = one_gaussian_each(stats, tree)
-        if adaptation is None:
+        if initial is not None:
+            gmm = initial(stats, tree, occupancy, rng)
+        elif adaptation is None:
             gmm = gmm.split(split_targets(occupancy, max_leaves, options.power), rng)
         state = State(tree, model, gmm, Alignments(convert_alignments(tids, corpus.offsets, old, tree, model)), corpus.feats, rng)
     compiler = GraphCompiler(lang, state.tree, state.transition_model)
     graphs = [compiler.compile(words) for words in progress(corpus.words, "compiling graphs", unit="utt")]
-    training = Training(corpus, graphs, lang.optional_silence, options, align_options, max_leaves, totgauss, engine, adaptation, log=log)
+    training = Training(corpus, graphs, lang.optional_silence, options, align_options, first_gauss or max_leaves, totgauss, engine,
+                        adaptation, log=log)
     with Progress("training triphones", options.num_iters - first, "iteration") as bar:
         training.run(state, range(first, options.num_iters), bar, checkpoint)
     training.check(state)

@@ -83,6 +83,31 @@ def lexicon_arcs(lexicon: Sequence[tuple[str, float, tuple[str, ...]]], sil_prob
             yield here, to, phones[-1] if phones else EPSILON, word, cost + end_cost
 
 
+def silprob_arcs(lexicon: Sequence[tuple[str, float, tuple[float, float, float], tuple[str, ...]]], begin: float, silence: str,
+                 silence_disambig: str | None) -> Iterator[Arc]:
+    """The arcs (source, destination, phone, word, cost) of a lexicon transducer with probabilities of silence around each word.
+
+    The lexicon has words, probabilities, (probability of silence behind, factor behind silence, factor behind a word) and phones; `begin`
+    is the probability of silence at the sentence's begin. State 0 is the start; 1 stands behind a word, 2 behind silence, and both are
+    final. The disambiguation symbol is where silence might be and is not.
+    """
+    def choice(here: int, probability: float) -> Iterator[Arc]:
+        yield here, 1, silence_disambig or EPSILON, EPSILON, -math.log(1 - probability)
+        yield here, 2, silence, EPSILON, -math.log(probability)
+
+    yield from choice(0, begin)
+    following = 3
+    for word, probability, (behind, after_silence, after_word), phones in lexicon:
+        first, *rest = phones or (EPSILON,)
+        for source, factor in ((1, after_word), (2, after_silence)):
+            yield source, following, first, word, -math.log(probability) - math.log(factor)
+        for phone in rest:
+            yield following, following + 1, phone, EPSILON, 0.0
+            following += 1
+        yield from choice(following, behind)
+        following += 1
+
+
 def _probability(field: bytes, where: str, what: str, most: float = 1.0) -> float:
     value = number(text(field), f"{where}: {what}")
     if not 0 < value <= most:
@@ -148,6 +173,60 @@ def make_lexicon_fst_py(options: dict[str, str], lexiconp: str) -> Output:
     """Print the lexicon transducer."""
     return _fst_text(_read_lexicon(lexiconp, True), number(options.get("sil-prob", "0"), "--sil-prob"), options.get("sil-phone"),
                      options.get("sil-disambig"))
+
+
+SILPROBS = ("<s>", "</s>_s", "</s>_n", "overall")
+
+
+def _silprob_text(options: dict[str, str], lexiconp: str, silprob: str) -> Iterator[bytes]:
+    silence = options.get("sil-phone")
+    if not silence:
+        raise UserError("option --sil-phone is needed.")
+    probs: dict[str, float] = {}
+    for fields, _, line in rows_of(silprob, 2, 2, "name number"):
+        name, where = text(fields[0]), f"{silprob}, line {line}"
+        if name not in SILPROBS:
+            raise UserError(f"{where}: expected one of {', '.join(SILPROBS)}, found {name}.")
+        probs[name] = _probability(fields[1], where, name, math.inf if name.startswith("</s>") else 1.0)
+    missing = [name for name in SILPROBS if name not in probs]
+    if missing:
+        raise UserError(f"{silprob} has no line for {missing[0]}; make it with utils/dict_dir_add_pronprobs.sh.")
+    lexicon = []
+    for fields, _, line in rows_of(lexiconp, 5, -1, "word probability silence-behind factor-behind-silence factor-behind-word phone ..."):
+        where = f"{lexiconp}, line {line}"
+        if fields[0] == EPSILON.encode():
+            raise UserError(f"{where}: {EPSILON} is reserved; it must not be in the lexicon.")
+        values = [_probability(field, where, "a probability" if i == 1 else "a number", 1.0 if i == 1 else math.inf)
+                  for i, field in enumerate(fields[1:5])]
+        if values[1] == 1:
+            raise UserError(f"{where}: silence behind the word has the probability 1; it must be below 1.")
+        lexicon.append((fields[0].decode("latin-1"), values[0], (values[1], values[2], values[3]),
+                        tuple(phone.decode("latin-1") for phone in fields[5:])))
+    if probs["<s>"] == 1:
+        raise UserError(f"{silprob}: <s> has the probability 1; it must be below 1.")
+    for source, target, phone, word, cost in silprob_arcs(lexicon, probs["<s>"], silence, options.get("sil-disambig")):
+        end = "" if min(source, target) > 2 else f"\t{cost}"  # inside a word there is no cost
+        yield f"{source}\t{target}\t{phone}\t{word}{end}\n".encode("latin-1")
+    for state, name in ((2, "</s>_s"), (1, "</s>_n")):
+        yield f"{state}\t{-math.log(probs[name])}\n".encode()
+
+
+@tool("""lang/make_lexicon_fst_silprob.py --sil-phone=<phone> [--sil-disambig=<symbol>] <lexiconp_silprob> <silprob>
+ e.g.: utils/lang/make_lexicon_fst_silprob.py --sil-phone=SIL --sil-disambig='#4' lexiconp_silprob_disambig.txt silprob.txt > L.txt
+Prints the lexicon transducer with probabilities of silence around each word as text for fstcompile. Lines of the lexicon are `word
+probability silence-behind factor-behind-silence factor-behind-word phone ...`; utils/dict_dir_add_pronprobs.sh makes both files.""",
+      "sil-phone= sil-disambig=", (2, 2))
+def make_lexicon_fst_silprob_py(options: dict[str, str], lexiconp: str, silprob: str) -> Output:
+    """Print the lexicon transducer with probabilities of silence."""
+    return _silprob_text(options, lexiconp, silprob)
+
+
+@tool("""make_lexicon_fst_silprob.pl <lexiconp_silprob_disambig> <silprob> <sil-phone> [<sil-disambig>]
+ e.g.: utils/make_lexicon_fst_silprob.pl lexiconp_silprob_disambig.txt silprob.txt SIL '#4' > L.txt
+As utils/lang/make_lexicon_fst_silprob.py, which has the last two as options.""", "", (3, 4))
+def make_lexicon_fst_silprob_pl(options: dict[str, str], lexiconp: str, silprob: str, silence: str, disambig: str = "") -> Output:
+    """Print the lexicon transducer with probabilities of silence."""
+    return _silprob_text({"sil-phone": silence, "sil-disambig": disambig}, lexiconp, silprob)
 
 
 @tool("""make_lexicon_fst.pl [--pron-probs] <lexicon> [<sil-prob> <sil-phone> [<sil-disambig>]]

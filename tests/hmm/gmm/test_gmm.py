@@ -154,3 +154,34 @@ def test_boost() -> None:
     feats = rng.standard_normal((4, 5)).astype(np.float32)
     change = gmm.boosted(np.array([1]), 1.25).loglikes(feats) - gmm.loglikes(feats)
     np.testing.assert_allclose(change, np.tile([0, np.log(1.25)], (4, 1)), atol=1e-5)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 1000), st.lists(st.integers(1, 6), min_size=1, max_size=3), st.integers(1, 4))
+def test_merging_keeps_weight_mean_and_second_moment(seed: int, sizes: list[int], target: int) -> None:
+    gmm = random_gmm(np.random.default_rng(seed), sizes)
+    made = gmm.merged(np.full(len(sizes), target))
+    assert np.diff(made.offsets).tolist() == [min(size, target) for size in sizes]
+    for pdf in range(len(sizes)):
+        moments = []
+        for model in (gmm, made):
+            part = slice(model.offsets[pdf], model.offsets[pdf + 1])
+            weight, variance = model.weights[part].astype(float)[:, None], 1 / model.inv_vars[part].astype(float)
+            mean = model.means_invvars[part] * variance
+            moments.append(np.stack([(weight * mean).sum(0), (weight * (variance + mean**2)).sum(0), np.full(5, weight.sum())]))
+        np.testing.assert_allclose(*moments, rtol=1e-4, atol=1e-5)
+
+
+def test_the_two_gaussians_that_are_alike_are_merged() -> None:
+    means = np.array([[0, 0], [5, 5], [0.2, 0], [9, 0]], float)
+    gmm = AmDiagGmm([0, 4], np.full(4, 0.25), means, np.ones((4, 2)))
+    made = gmm.merged(np.array([3]))
+    np.testing.assert_allclose(made.weights, [0.5, 0.25, 0.25])
+    np.testing.assert_allclose(made.means_invvars / made.inv_vars, [[0.1, 0], [5, 5], [9, 0]], atol=1e-6)
+    np.testing.assert_allclose(1 / made.inv_vars[0], [1.01, 1], rtol=1e-5)
+
+
+def test_mixtures_are_taken_from_pdfs() -> None:
+    gmm = random_gmm(np.random.default_rng(3), [2, 1, 3])
+    feats = np.random.default_rng(4).standard_normal((6, 5)).astype(np.float32)
+    np.testing.assert_array_equal(gmm.taken(np.array([2, 0, 2])).loglikes(feats), gmm.loglikes(feats)[:, [2, 0, 2]])

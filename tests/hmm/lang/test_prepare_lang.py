@@ -66,6 +66,43 @@ def test_costs_of_pronunciations_and_silence(tmp_path: Path) -> None:
             assert found[state, str(lang.phones[phone])] == pytest.approx(-math.log(p * q), abs=1e-5)
 
 
+def sentence_cost(path: Path, lang: LangDir, phones: str, words: str) -> float:
+    """The least cost of a phone sequence and a word sequence in a lexicon transducer, by a search over all paths."""
+    fst = kaldifst.StdVectorFst.read(str(path))
+    wanted = [lang.phones[p] for p in phones.split()], [lang.words[w] for w in words.split()]
+    best, stack = math.inf, [(0, 0, 0, 0.0)]
+    while stack:
+        state, p, w, cost = stack.pop()
+        if (p, w) == (len(wanted[0]), len(wanted[1])):
+            best = min(best, cost + float(fst.final(state).value))
+        for arc in kaldifst.ArcIterator(fst, state):
+            fits = [label == 0 or (at < len(row) and row[at] == label)
+                    for label, at, row in zip((arc.ilabel, arc.olabel), (p, w), wanted, strict=True)]
+            if all(fits):
+                stack.append((arc.nextstate, p + (arc.ilabel > 0), w + (arc.olabel > 0), cost + float(arc.weight.value)))
+    return best
+
+
+def test_silence_probabilities_of_words(tmp_path: Path) -> None:
+    """The probability of a sentence, with and without silences, is the product of what lexiconp_silprob.txt and silprob.txt say."""
+    silprob = "<s> 0.9\n</s>_s 1.5\n</s>_n 0.5\noverall 0.3\n"
+    write_dict(tmp_path / "dict", lexiconp_silprob="<UNK> 1 0.2 1 1 SPN\na 0.5 0.1 1.2 0.8 A\nab 1 0.3 0.7 1.1 A B\n", silprob=silprob)
+    prepare_lang(tmp_path / "dict", "<UNK>", tmp_path / "tmp", tmp_path / "lang", LangOptions())
+    lang = LangDir(tmp_path / "lang")
+    for phones, probability in (
+            ("A_S A_B B_E", 0.1 * (0.8 * 0.5) * 0.9 * 1.1 * 0.7 * 0.5),
+            ("SIL A_S A_B B_E", 0.9 * (1.2 * 0.5) * 0.9 * 1.1 * 0.7 * 0.5),
+            ("SIL A_S SIL A_B B_E SIL", 0.9 * (1.2 * 0.5) * 0.1 * 0.7 * 0.3 * 1.5),
+            ("A_S SIL A_B B_E", 0.1 * (0.8 * 0.5) * 0.1 * 0.7 * 0.7 * 0.5)):
+        assert sentence_cost(lang.path / "L.fst", lang, phones, "a ab") == pytest.approx(-math.log(probability), abs=1e-5)
+    marked = (tmp_path / "tmp/lexiconp_silprob_disambig.txt").read_text().splitlines()
+    assert marked[1] == "a\t0.5\t0.1\t1.2\t0.8\tA_S" and (tmp_path / "tmp/lexiconp.txt").read_text().splitlines()[1] == "a\t0.5\tA_S"
+    # with disambiguation symbols: that of silence is where silence might be and is not, #0 passes behind words and behind silence
+    silence = lang.phones.symbol(lang.disambig_phones[-1])
+    assert sentence_cost(lang.path / "L_disambig.fst", lang, f"SIL #0 A_S {silence} A_B B_E SIL #0", "#0 a ab #0") == pytest.approx(
+        -math.log(0.9 * (1.2 * 0.5) * 0.9 * 1.1 * 0.3 * 1.5), abs=1e-5)
+
+
 def test_an_old_grammar_and_old_positions_go(tmp_path: Path) -> None:
     write_dict(tmp_path / "dict")
     prepare_lang(tmp_path / "dict", "<UNK>", tmp_path / "tmp", tmp_path / "lang", LangOptions())

@@ -20,10 +20,11 @@ from pykaldist.hmm.gmm.engine import Engine
 from pykaldist.hmm.gmm.fmllr import FmllrOptions
 from pykaldist.hmm.gmm.model_files import read_model, write_model
 from pykaldist.hmm.training import adapted_experiment
-from pykaldist.hmm.training.adapted_experiment import align_fmllr_dir, train_lda_mllt_dir, train_sat_dir
+from pykaldist.hmm.training.adapted_experiment import align_fmllr_dir, train_lda_mllt_dir, train_quick_dir, train_sat_dir
 from pykaldist.hmm.training.experiment import train_mono_dir
 from pykaldist.hmm.training.lda_mllt import LdaMlltOptions
 from pykaldist.hmm.training.mono import MonoOptions
+from pykaldist.hmm.training.quick import QuickOptions
 from pykaldist.hmm.training.sat import SatOptions
 from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.lang import LangDir
@@ -114,6 +115,28 @@ def test_sat(work: Path, toy_lang: LangDir) -> None:
     next(iter((work / "sat_ali").glob("trans.1"))).unlink()
     with pytest.raises(UserError, match="has no transform of speaker"):
         train_sat_dir(work / "data", toy_lang.path, work / "sat_ali", work / "sat2", 40, 60, SAT, AlignOptions(), FMLLR, log=quiet)
+
+
+def test_quick(work: Path, toy_lang: LangDir) -> None:
+    """The features and transforms are the alignment's; the model for unadapted features serves its own alignment."""
+    train_sat_dir(work / "data", toy_lang.path, work / "mono", work / "sat3", 40, 60, SAT, AlignOptions(), FMLLR, log=quiet)
+    align_fmllr_dir(work / "data", toy_lang.path, work / "sat3", work / "sat3_ali", AlignOptions(), FMLLR, log=quiet)
+    line = train_quick_dir(work / "data", toy_lang.path, work / "sat3_ali", work / "quick", 40, 60, QuickOptions(
+        num_iters=5, max_iter_inc=3, realign_iters="3"), AlignOptions(), nj=2, log=quiet)
+    assert "60 of 60 utterances aligned" in line
+    assert {p.name for p in (work / "quick").iterdir()} == FILES | {"final.alimdl", "trans.1", "trans.2"}
+    old, new = read_speaker_transforms(work / "sat3_ali"), read_speaker_transforms(work / "quick")
+    assert all(np.array_equal(old[speaker], new[speaker]) for speaker in old) and len(old) == len(new) == 6
+    (model, gmm), (_, unadapted) = read_model(work / "quick/final.mdl"), read_model(work / "quick/final.alimdl")
+    np.testing.assert_array_equal(gmm.offsets, unadapted.offsets)
+    frames, measured = None, {}
+    for name, transform_dir in (("plain", None), ("adapted", work / "quick")):
+        corpus = Corpus.load(DataDir(work / "data"), toy_lang, FeaturePipeline.from_dir(work / "quick", transform_dir))
+        frames = frames or AlignedFrames.group(np.concatenate([AlignmentDir(work / "quick").labels[u] for u in corpus.utts]), model)
+        measured[name] = [Engine().accumulate(one, corpus.feats, frames)[1] for one in (gmm, unadapted)]
+    assert measured["adapted"][0] > measured["adapted"][1] and measured["plain"][1] > measured["plain"][0]
+    again = align_fmllr_dir(work / "data", toy_lang.path, work / "quick", work / "quick_ali", AlignOptions(), FMLLR, log=quiet)
+    assert "60 of 60 utterances aligned" in again and likelihood(again) > likelihood(line) - 0.5
 
 
 @pytest.mark.parametrize(("stage", "step", "kept"), [(2, "estimate_aligned", "pre_ali.1.gz"), (3, "finish", "trans.1")])
