@@ -11,11 +11,15 @@ Options:
   --order <n>                          # longest n-gram (3)
   --smoothing kneser-ney|witten-bell   # interpolated modified Kneser-Ney, or Witten-Bell (kneser-ney)
   --oov <word>                         # stands for words outside the vocabulary ("": they are an error)
+Of this name is also a program of kaldi_lm, which recipes call with one folder: it is run where --arpa or --lmtype is given.
 EOF
 }
 
 order=3 smoothing=kneser-ney oov=""
 [ -f path.sh ] && . ./path.sh
+case " $*" in
+  *" --lmtype"* | *" --arpa "*) exec "$PYKALDIST_ROOT/src/bin/train_lm.sh" "$@" ;;
+esac
 . parse_options.sh || exit 1
 [ $# = 3 ] || { usage >&2; exit 1; }
 for f in "$1" "$2"; do

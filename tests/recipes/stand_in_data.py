@@ -10,7 +10,8 @@ import soundfile
 from foreign_recipes import ROOT, around
 from mini_recipe import LEXICON, RATE, write_corpus
 
-from pykaldist.decode.ngram import estimate
+from pykaldist.lm.arpa import write_arpa
+from pykaldist.lm.smoothing import estimate
 
 SPH2PIPE = "tools/sph2pipe_v2.5/sph2pipe"
 CONF = {"mfcc.conf": f"--sample-frequency={RATE}\n--use-energy=false\n", "decode.config": "beam=11.0 # beam for decoding.\nfirst_beam=8.0\n",
@@ -36,7 +37,7 @@ def make(name: str, root: Path) -> Path:
     (recipe / "data/local/dict/extra_questions.txt").touch()
     sentences = [line.split()[1:] for line in (recipe / "data/train/text").read_text().splitlines()]
     for size, order in (("small", 1), ("medium", 2), ("large", 3)):
-        estimate(sentences, LEXICON, order).write_arpa(recipe / f"data/local/lm/lm_{size}.arpa.gz")
+        write_arpa(estimate(sentences, LEXICON, order), recipe / f"data/local/lm/lm_{size}.arpa.gz")
     for part in ("train", "test"):
         {"an4": sphere, "swbd": conversations}.get(name, lambda data, root: None)(recipe / "data" / part, root)
     return recipe

@@ -13,7 +13,8 @@ import numpy as np
 import soundfile
 from scipy.signal import resample_poly
 
-from pykaldist.decode.ngram import estimate
+from pykaldist.lm.arpa import write_arpa
+from pykaldist.lm.smoothing import estimate
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def lines(path: Path, content: Iterable[str]) -> None:
 def arpa(path: Path, sentences: Iterable[Sequence[str]], vocabulary: Iterable[str], order: int) -> None:
     """A language model of `sentences`, as ARPA."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    estimate(sentences, vocabulary, order).write_arpa(path)
+    write_arpa(estimate(sentences, vocabulary, order), path)
 
 
 def tar(folder: Path, archive: Path) -> None:
