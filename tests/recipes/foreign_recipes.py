@@ -12,6 +12,21 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("tools", "path.sh", "steps", "utils", "src", "pykaldist")
 STOPPED = "the recipe has come to"
+ROWS: list[tuple[str, str, str, str]] = []  # of the table that stands at the end of the tests: recipe, lines accepted, what was run, WER
+
+WGET = """target=.
+while [ $# -gt 0 ]; do
+  case $1 in -P | -O) target=$2; shift ;; -*) ;; *) url=$1 ;; esac
+  shift
+done
+case $target in *.*z | *.txt) ;; *) mkdir -p "$target" ;; esac
+cp "$files/${url##*/}" "$target"
+"""
+SVN = """[ "$1" = co ] || exit 1
+while [ $# -gt 2 ]; do shift; done
+mkdir -p "${2%/*}"
+cp -r "$files/${1##*/}" "$2"
+"""
 
 
 def around(root: Path) -> None:
@@ -46,12 +61,25 @@ def ends_at(*scripts: Path) -> None:
         script.write_text(f"#!/bin/sh\necho '{STOPPED} {script.name}'\nexit 77\n")
 
 
-def run(recipe: Path, *arguments: str, script: str = "./run.sh", ends: bool = True, timeout: float = 6000) -> str:
-    """Run the recipe; returns what it has said. `ends`: to its last line; else to a script that `ends_at` has made."""
+def fetching(files: Path, programs: Path) -> Path:
+    """A folder of the programs with which recipes fetch (wget, svn); what they are asked for, they take from `files`, by its last name."""
+    programs.mkdir()
+    for name, text in (("wget", WGET), ("svn", SVN)):
+        (programs / name).write_text(f"#!/usr/bin/env bash\nfiles={files}\n{text}")
+        (programs / name).chmod(0o755)
+    return programs
+
+
+def run(recipe: Path, *arguments: str, script: str = "./run.sh", ends: bool = True, programs: Path | None = None) -> str:
+    """Run the recipe; returns what it has said.
+
+    `ends`: to its last line; else to a script that `ends_at` has made. `programs`: a folder of programs for its PATH.
+    """
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYKALDIST_") and name != "PYTHONPATH"}
+    own["PATH"] = ":".join([str(programs)] * bool(programs) + [own["PATH"]])
     with open(recipe / "said", "w+") as said:
         done = subprocess.run([script, *arguments], cwd=recipe, env={**own, "PYKALDIST_PYTHON": sys.executable}, stdout=said,
-                              stderr=subprocess.STDOUT, text=True, check=False, timeout=timeout)
+                              stderr=subprocess.STDOUT, text=True, check=False, timeout=6000)
     told = (recipe / "said").read_text()
     assert (done.returncode == 0 if ends else STOPPED in told), f"status {done.returncode}:\n{told[-5000:]}"
     for wrong in ("ERROR", "No such file", "command not found", "Traceback"):

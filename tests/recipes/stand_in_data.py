@@ -14,7 +14,7 @@ from pykaldist.lm.arpa import write_arpa
 from pykaldist.lm.smoothing import estimate
 
 SPH2PIPE = "tools/sph2pipe_v2.5/sph2pipe"
-CONF = {"mfcc.conf": f"--sample-frequency={RATE}\n--use-energy=false\n", "decode.config": "beam=11.0 # beam for decoding.\nfirst_beam=8.0\n",
+CONF = {"mfcc.conf": f"--sample-frequency={RATE}\n--use-energy=false\n", "decode.config": "beam=11.0 # of decoding\nfirst_beam=8.0\n",
         "decode_dnn.config": "beam=13.0\nlattice_beam=8.0\n"}
 
 
@@ -73,7 +73,8 @@ def conversations(data: Path, root: Path) -> None:
     tables["wav.scp"] = [f"sw02001-{side} {root}/{SPH2PIPE} -f wav -p -c {channel} {data}/sw02001.sph |\n"
                          for side, channel in (("A", 1), ("B", 2))]
     tables["reco2file_and_channel"] = [f"sw02001-{side} sw02001 {side}\n" for side in "AB"]
-    tables["spk2utt"] = [f"sw02001-{side} {' '.join(row.split()[0] for row in sorted(tables['utt2spk']) if row[8] == side)}\n" for side in "AB"]
+    own = {side: sorted(row.split()[0] for row in tables["utt2spk"] if row[8] == side) for side in "AB"}
+    tables["spk2utt"] = [f"sw02001-{side} {' '.join(own[side])}\n" for side in "AB"]
     for table, lines in tables.items():
         (data / table).write_text("".join(sorted(lines)))
     channels = [np.concatenate(sides[side]) for side in "AB"]

@@ -111,7 +111,8 @@ def test_kaldi_lms_program_is_run_though_a_script_here_has_its_name(foreign):
     (recipe / "words").write_text("ja\nnein\n")
     (recipe / "text").write_text("ja nein\nnein ja ja\n" * 5)
     done = run(". ./path.sh; get_word_map.pl '<s>' '</s>' '<UNK>' < words > lm/word_map; "
-               "awk 'NR == FNR { code[$1] = $2; next } { for (i = 1; i <= NF; i++) $i = code[$i]; print }' lm/word_map text | gzip > lm/train.gz; "
+               "awk 'NR == FNR { code[$1] = $2; next } { for (i = 1; i <= NF; i++) $i = code[$i]; print }' lm/word_map text |"
+               "  gzip > lm/train.gz; "
                "train_lm.sh --arpa --lmtype 3gram-mincount lm && gunzip -c lm/3gram-mincount/lm_unpruned.gz")
     assert done.returncode == 0 and "\\3-grams:" in done.stdout and "ja nein ja" not in done.stdout, done.stderr
     assert run(". ./path.sh; train_lm.sh").stderr.startswith("Usage: utils/train_lm.sh")

@@ -56,7 +56,8 @@ def digits(shared: Path) -> Side:
 
 def spoken(utterances: Sequence[Utterance]) -> Side:
     """Utterances at telephone rate, words as in Switchboard: lower case, but for single letters."""
-    return [(utterance.samples(RATE), " ".join(word if len(word) == 1 else word.lower() for word in utterance.words)) for utterance in utterances]
+    return [(utterance.samples(RATE), " ".join(word if len(word) == 1 else word.lower() for word in utterance.words))
+            for utterance in utterances]
 
 
 def fisher(utterance: Utterance) -> str:

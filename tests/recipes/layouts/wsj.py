@@ -51,7 +51,7 @@ def lay_out(shared: Path, folder: Path) -> None:
     write_models(folder / "wsj1/13-32.1/wsj1/doc/lng_modl", said)
     write_dictionary(folder / "fetched/cmudict", lexicon)
     speakers = [f"{short.upper()} {gender.upper()} 30 -- {short}" for short, gender in genders.items()]
-    for path in ("wsj0/11-13.1/wsj0/doc", "wsj1/13-32.1/wsj1/doc/evl_spok", "wsj1/13-34.1/wsj1/doc/dev_spok", "wsj1/13-34.1/wsj1/doc/train"):
+    for path in ("wsj0/11-13.1/wsj0/doc", "wsj1/13-32.1/wsj1/doc/evl_spok", f"{INDEX1}/../dev_spok", f"{INDEX1}/../train"):
         lines(folder / path / "spkrinfo.txt", ["; speakers", *speakers])
     lines(folder / "fetched/wsj0-train-spkrinfo.txt", [speakers[0].replace("--", "30") for _ in range(134)])
 
