@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,14 +78,26 @@ def run(recipe: Path, *arguments: str, script: str = "./run.sh", ends: bool = Tr
     """
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYKALDIST_") and name != "PYTHONPATH"}
     own["PATH"] = ":".join([str(programs)] * bool(programs) + [own["PATH"]])
-    with open(recipe / "said", "w+") as said:
-        done = subprocess.run([script, *arguments], cwd=recipe, env={**own, "PYKALDIST_PYTHON": sys.executable}, stdout=said,
-                              stderr=subprocess.STDOUT, text=True, check=False, timeout=6000)
+    with open(recipe / "said", "w") as said:
+        process = subprocess.Popen([script, *arguments], cwd=recipe, env={**own, "PYKALDIST_PYTHON": sys.executable}, stdout=said,
+                                   stderr=subprocess.STDOUT, start_new_session=True)
+        status = process.wait()
+    while _goes_on(process.pid):
+        time.sleep(1)
     told = (recipe / "said").read_text()
-    assert (done.returncode == 0 if ends else STOPPED in told), f"status {done.returncode}:\n{told[-5000:]}"
+    assert (status == 0 if ends else STOPPED in told), f"status {status}:\n{told[-5000:]}"
     for wrong in ("ERROR", "No such file", "command not found", "Traceback"):
         assert wrong not in told, told[max(0, told.index(wrong) - 2000) :][:5000]
     return told
+
+
+def _goes_on(group: int) -> bool:
+    """Whether the recipe has left decodings running in the background."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def wer(decode_dir: Path) -> float:

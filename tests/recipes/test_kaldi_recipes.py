@@ -10,6 +10,7 @@ i-vectors or sequence training begin. The corpora are those of ../shared/data, l
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 import soundfile
 import stand_in_data
 from foreign_recipes import copied, edited, ends_at, fetching, run, wer
-from layouts import aishell, librispeech, rm, tedlium
+from layouts import aishell, librispeech, rm, swbd, tedlium, wsj
 
 EGS = Path(os.environ.get("KALDI_EGS", "/none"))
 kaldis = [pytest.mark.slow, pytest.mark.skipif("KALDI_EGS" not in os.environ, reason="KALDI_EGS does not name the egs folder of Kaldi")]
@@ -131,3 +132,41 @@ class TestKaldis:
                  for part in ("dev", "test")]
         row("tedlium/s5_r3", EGS / "tedlium/s5_r3", "stages 0 to 16", rates[-1])
         assert max(rates) < 60, rates
+
+    def test_rm(self, shared: Path, tmp_path: Path, row: Row) -> None:
+        """All lines but those of sequence training, SGMMs and chain."""
+        recipe = copied(EGS, "rm/s5", tmp_path)
+        rm.lay_out(shared, tmp_path / "corpus")
+        prepared = "\nlocal/rm_data_prep.sh "
+        edited(recipe / "run.sh", f"{prepared}/export/corpora5/LDC/LDC93S3A/rm_comp", f"{prepared}{tmp_path}/corpus")
+        script = re.sub(r"^for iter .*?^done$", "", (recipe / "run.sh").read_text().replace("\\\n", " "), flags=re.M | re.S)
+        (recipe / "run.sh").write_text(re.sub(r"^.*(denlats|mmi|_mpe|dubm|sgmm2|local/chain).*$", "", script, flags=re.M))
+        run(recipe)
+        rates = [wer(recipe / f"exp/{system}/decode") for system in ("mono", "tri1", "tri2b", "tri3b")]
+        row("rm/s5", EGS / "rm/s5", "all but sequence training, SGMMs, chain", rates[-1])
+        assert max(rates) < 60, rates
+
+    def test_wsj(self, shared: Path, tmp_path: Path, row: Row) -> None:
+        """From the first line; stage 7 is chain."""
+        recipe = copied(EGS, "wsj/s5", tmp_path)
+        wsj.lay_out(shared, tmp_path / "corpus")
+        edited(recipe / "run.sh", "wsj0=/export/corpora5/LDC/LDC93S6B\n", f"wsj0={tmp_path}/corpus/wsj0\n")
+        edited(recipe / "run.sh", "wsj1=/export/corpora5/LDC/LDC94S13B\n", f"wsj1={tmp_path}/corpus/wsj1\n")
+        ends_at(recipe / "local/chain2/run_tdnn.sh")
+        run(recipe, ends=False, programs=fetching(tmp_path / "corpus/fetched", tmp_path / "programs"))
+        rates = [wer(recipe / f"exp/{system}") for system in (
+            "mono0a/decode_nosp_tgpr_dev93", "tri1/decode_nosp_tgpr_dev93_tg4", "tri2b/decode_nosp_tgpr_dev93_tg_biglm",
+            "tri2b/decode_nosp_tgpr_eval92_tg_mbr", "tri3b/decode_nosp_bd_tgpr_eval92_fg", "tri4b/decode_bd_tgpr_eval92_fg")]
+        row("wsj/s5", EGS / "wsj/s5", "stages 0 to 6", rates[-1])
+        assert max(rates) < 60, rates
+
+    def test_swbd(self, shared: Path, tmp_path: Path, row: Row) -> None:
+        """To where the recipe itself ends, stage 14. Its scoring is NIST's; where that is not installed, lattices are scored here."""
+        recipe = copied(EGS, "swbd/s5c", tmp_path)
+        swbd.lay_out(shared, recipe, tmp_path / "corpus")
+        script = (recipe / "run.sh").read_text()
+        (recipe / "run.sh").write_text(re.sub(r"/export/corpora\d?/LDC", f"{tmp_path}/corpus", script))
+        run(recipe)
+        rate = wer(recipe / "exp/tri4/decode_eval2000_sw1_fsh_fg")
+        row("swbd/s5c", EGS / "swbd/s5c", "stages 0 to 14", rate)
+        assert rate < 60
