@@ -116,3 +116,17 @@ def test_kaldi_lms_program_is_run_though_a_script_here_has_its_name(foreign):
                "train_lm.sh --arpa --lmtype 3gram-mincount lm && gunzip -c lm/3gram-mincount/lm_unpruned.gz")
     assert done.returncode == 0 and "\\3-grams:" in done.stdout and "ja nein ja" not in done.stdout, done.stderr
     assert run(". ./path.sh; train_lm.sh").stderr.startswith("Usage: utils/train_lm.sh")
+
+
+def test_nists_scoring_is_run_where_it_is_installed(foreign):
+    recipe, run = foreign
+    line = ". ./path.sh; hubscr=$KALDI_ROOT/tools/sctk/bin/hubscr.pl; [ -f $hubscr ] && $hubscr -p `dirname $hubscr` -h hub5 a.ctm"
+    if not Path("/usr/lib/sctk/bin/hubscr.pl").exists():
+        done = run(line)
+        assert done.returncode == 1 and "hubscr.pl: ERROR: NIST's scoring toolkit is not installed" in done.stderr
+    (recipe / "nist").mkdir()
+    for name, text in (("hubscr.pl", "sclite $*"), ("sclite", "echo scored $*")):
+        (recipe / "nist" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (recipe / "nist" / name).chmod(0o755)
+    done = run(f"PATH={recipe}/nist:$PATH; {line}")
+    assert done.stdout.startswith("scored -p ") and done.stdout.endswith("/tools/sctk/bin -h hub5 a.ctm\n"), done.stderr

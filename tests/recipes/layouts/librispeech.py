@@ -45,5 +45,4 @@ def lay_out_models(shared: Path, folder: Path, said: list[Utterance], large: boo
     lines(folder / "librispeech-vocab.txt", sorted(wanted))
     sentences = [utterance.words for utterance in said]
     for name, order in {"tgsmall": 2, "tgmed": 3, "tglarge": 3, **({"fglarge": 4} if large else {})}.items():
-        part = sentences[::2] if name == "tgsmall" else sentences
-        arpa(folder / f"lm_{name}.arpa.gz", part, wanted, order)
+        arpa(folder / f"lm_{name}.arpa.gz", sentences, wanted, order)

@@ -48,5 +48,5 @@ def lay_out(shared: Path, folder: Path, models: Path) -> None:
             dictionary.append(f"{word}{variant} {' '.join(phone.rstrip('012') for phone in phones)}")
     lines(release / "TEDLIUM.152k.dic", ["<s> SIL", "</s> SIL", "<unk> SIL", *dictionary])
     sentences = [utterance.text.lower().split() for utterance in said]
-    arpa(models / "4gram_small.arpa.gz", sentences[::2], wanted, 4)
+    arpa(models / "4gram_small.arpa.gz", sentences, wanted, 2)
     arpa(models / "4gram_big.arpa.gz", sentences, wanted, 4)
