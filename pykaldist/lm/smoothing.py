@@ -89,10 +89,11 @@ def of_counts(words: list[str], counts: list[Counts], smoothings: Sequence[Smoot
     while len(keep) > 1 and not keep[-1].any():
         keep.pop()
     model = _unigrams(words, counts[0], used[0], smoothings[0], unigrams, notes)
+    lower = np.ones(len(counts[0]), bool)
     places = np.searchsorted(model.orders[0].word, counts[0].word)  # of the counts' n-grams among the model's
     for n in range(2, len(keep) + 1):
-        model = _with_order(model, counts[n - 1], used[n - 1], keep[n - 1], places, smoothings[n - 1], notes)
-        places = np.cumsum(keep[n - 1]) - 1
+        model = _with_order(model, counts[n - 1], used[n - 1], keep[n - 1], np.where(lower, places, -1), smoothings[n - 1], notes)
+        lower, places = keep[n - 1], np.cumsum(keep[n - 1]) - 1
     return replace(model, notes=notes)
 
 
@@ -117,35 +118,47 @@ def _unigrams(words: list[str], counts: Counts, used: np.ndarray, how: Smoothing
 
 def _with_order(model: NgramModel, counts: Counts, c: np.ndarray, keep: np.ndarray, places: np.ndarray, how: Smoothing,
                 notes: list[str]) -> NgramModel:
-    """The model with one order more; `places` are those of the counts' histories among the model's n-grams of its highest order."""
-    n, size = model.order + 1, len(model.orders[-1])
-    history = places[counts.history]
-    seen = c > 0
-    totals = np.bincount(history, c, size)
+    """The model with one order more; `places` are those of the counts' histories among its n-grams of the highest order, or -1."""
+    n = model.order + 1
+    seen, inside = c > 0, places[counts.history] >= 0  # histories that were left out have nothing behind them
+    totals = np.bincount(counts.history, c, len(places))
     left = np.zeros(len(c))
-    left[seen], gamma = _discounted(n, c[seen], history[seen], size, len(model.words) - 1, how, notes)
-    p = left / np.maximum(totals[history], 1e-300)
+    left[seen], gamma = _discounted(n, c[seen], counts.history[seen], len(places), len(model.words) - 1, how, notes)
+    p = left / np.maximum(totals[counts.history], 1e-300)
+    history = places[counts.history]
     if how.interpolate:
         below = model.look_up(model.suffix[model.base[n - 1] + history[keep]], counts.word[keep])[0]
-        p[keep] += gamma[history[keep]] * np.exp(below)
-    else:
-        keep = keep & seen
-    dropped = np.bincount(history[~keep], minlength=size) > 0
+        p[keep] += gamma[counts.history[keep]] * np.exp(below)
+    own = keep if how.interpolate else keep & seen
+    size, context = len(model.orders[-1]), places >= 0
+    dropped = np.bincount(history[inside & ~own], minlength=size) > 0
+    exact, anew = np.zeros(size), np.zeros(size, bool)
+    exact[places[context]] = np.log(np.maximum(gamma[context], 1e-300))
+    anew[places[context]] = not how.interpolate
+    anew |= dropped
     with np.errstate(divide="ignore"):
-        logprob = np.log(p[keep])
-        exact = np.where(totals > 0, np.log(np.maximum(gamma, 1e-300)), 0.0)
-    orders = [*model.orders[:-1], replace(model.orders[-1], backoff=exact),
-              Order(history[keep], counts.word[keep], logprob, np.zeros(len(logprob)))]
-    made = NgramModel(model.words, orders)
-    anew = dropped | (not how.interpolate) | ((totals > 0) & (gamma <= 0))
-    everywhere = [np.zeros(len(order), bool) for order in orders]
-    everywhere[n - 2] = anew
-    return made.normalised(everywhere) if anew.any() else made
+        logprob = np.log(p)
+
+    def with_ngrams(which: np.ndarray, backoff: np.ndarray) -> NgramModel:
+        added = Order(history[which], counts.word[which], logprob[which], np.zeros(int(which.sum())))
+        return NgramModel(model.words, [*model.orders[:-1], replace(model.orders[-1], backoff=backoff), added])
+
+    made = with_ngrams(own, exact)
+    if anew.any():
+        everywhere = [np.zeros(len(order), bool) for order in made.orders]
+        everywhere[n - 2] = anew
+        made = made.normalised(everywhere)
+    if (keep & ~own).any():  # histories that Kneser-Ney does not count: they are as probable as backing off says
+        logprob[own] = made.orders[-1].logprob
+        others = keep & ~own
+        logprob[others] = made.look_up(made.base[n - 1] + history[others], counts.word[others])[0]
+        made = with_ngrams(keep, made.orders[-2].backoff)
+    return made
 
 
 def _discounted(n: int, c: np.ndarray, history: np.ndarray, size: int, num_words: int, how: Smoothing,
                 notes: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """What discounting leaves of the counts c > 0 of one order, and the mass gamma(h) that it takes of each of `size` contexts."""
+    """What discounting leaves of the counts c > 0 of one order, and the mass gamma(h) that it takes of each of `size` contexts (1 of unseen)."""
     totals = np.bincount(history, c, size)
     if how.method == "witten-bell":
         kinds = np.bincount(history, minlength=size)
@@ -160,11 +173,11 @@ def _discounted(n: int, c: np.ndarray, history: np.ndarray, size: int, num_words
         discounts = np.array(_kneser_ney(n, c, how.method == "kneser-ney", notes))
         left = c - discounts[np.minimum(c, 3).astype(np.int64) - 1]
     taken = 1 - np.bincount(history, left, size) / np.maximum(totals, 1e-300)
-    if not how.interpolate and n > 1:  # a context that keeps all to itself gives up the mass of one more word, as in SRILM
+    if n > 1:  # a context that keeps all to itself gives up the mass of one more word, as in SRILM
         full = (taken < 1e-6) & (totals > 0)
         left *= np.where(full, totals / (totals + 1), 1.0)[history]
         taken = np.where(full, 1 / (totals + 1), taken)
-    return left, np.where(totals > 0, np.maximum(taken, 0.0), 0.0)
+    return left, np.where(totals > 0, np.maximum(taken, 0.0), 1.0)
 
 
 def _good_turing(c: np.ndarray, most: int) -> np.ndarray:

@@ -166,8 +166,8 @@ def format_arpa_lm_py(lm_dir: str, *, max_memory: str = "", temp_dir: str = "") 
     return 0
 
 
-def prune_lm_dir_py(lm_dir: str, pruned_dir: str, *, target_num_ngrams: int = 0, final_threshold: float = 0.0, initial_threshold: float = 0.0,
-                    max_memory: str = "", cleanup: bool = True) -> int:
+def prune_lm_dir_py(lm_dir: str, pruned_dir: str, *, target_num_ngrams: int = 0, final_threshold: float = 0.0,
+                    initial_threshold: float = 0.0, max_memory: str = "", cleanup: bool = True) -> int:
     """Prune a language model by relative entropy, to a number of n-grams or by a threshold.
 
     Usage: prune_lm_dir.py [options] <lm-dir> <pruned-lm-dir>

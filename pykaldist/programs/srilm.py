@@ -60,7 +60,7 @@ def ngram_count(*, text: str = "", lm: str = "", order: int = 3, vocab: str = ""
       --write-vocab: file to write the words to
       --sort: n-grams are written sorted; they always are
       --debug: taken, and without effect
-      -kndiscount<n>, -ukndiscount<n>, -wbdiscount<n>, -cdiscount<n> <d>, -addsmooth<n> <a>, -interpolate<n>: the same for n-grams of n words
+      -kndiscount<n>, -ukndiscount<n>, -wbdiscount<n>, -cdiscount<n> <d>, -addsmooth<n> <a>, -interpolate<n>: the same, for n words
       -gt<n>min <c>: n-grams of n words with a smaller count are left out (default: 1, from 3 words on 2)
       -gt<n>max <c>: greatest count that Good-Turing discounts (default: 7, of single words 1)
     """
@@ -69,7 +69,7 @@ def ngram_count(*, text: str = "", lm: str = "", order: int = 3, vocab: str = ""
     from pykaldist.lm.counts import count_ngrams, numbers_of
     from pykaldist.lm.prune import prune as pruned
 
-    if not text or not lm and not write_vocab:
+    if not text or not (lm or write_vocab):
         raise UserError("give -text and -lm; counts alone are not written.")
     if order < 1:
         raise UserError(f"-order: expected a number from 1 up, found {order}.")

@@ -37,7 +37,7 @@ def lay_out(shared: Path, recipe: Path, folder: Path) -> None:
         conversation(release, transcripts, 4001 + i, sides[i : i + 2], 1)
     dictionary = [(word, phones) for word, phones in an4_lexicon(shared) if len(word) > 1]
     lines(transcripts / "sw-ms98-dict.text", fitting(recipe / "local/dict.patch", [
-        f"{word} {' '.join(phones)}".lower() for word, phones in dictionary]))
+        "i ay", *(f"{word} {' '.join(phones)}".lower() for word, phones in dictionary)]))
     for part, some_of in (("LDC2004T19/fe_03_p1_tran", train[::2]), ("LDC2005T19/fe_03_p2_tran", train[1::2])):
         lines(folder / part / "data/trans/000/fe_03_00001.txt",
               ["# fe_03_00001.sph", "", *(f"{i}.50 {i + 1}.20 A: {fisher(utterance)}" for i, utterance in enumerate(some_of))])
