@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pykaldist.decode.lattice import Lattice
-from pykaldist.decode.paths import check_not_empty
+from pykaldist.decode.paths import LatticePath, check_not_empty, path_of
 from pykaldist.kernels import kernel
 
 _DELETION = -2
@@ -46,6 +46,11 @@ def _distances(offset: np.ndarray, word: np.ndarray, target: np.ndarray, ref: np
 
 def oracle_words(lattice: Lattice, reference: Sequence[int]) -> list[int]:
     """Find the words of the path with the fewest errors against `reference`; raises ValueError where there is no path."""
+    return oracle_path(lattice, reference).words
+
+
+def oracle_path(lattice: Lattice, reference: Sequence[int]) -> LatticePath:
+    """Find the path with the fewest errors against `reference`; raises ValueError where there is no path."""
     check_not_empty(lattice)
     ref = np.array(reference, np.int32)
     errors, back = _distances(lattice.offset, lattice.word, lattice.target, ref)
@@ -54,16 +59,16 @@ def oracle_words(lattice: Lattice, reference: Sequence[int]) -> list[int]:
         raise ValueError("the lattice has no path to a final state")
     source = lattice.source
     state, consumed = int(ends[errors[ends, -1].argmin()]), len(ref)
-    words: list[int] = []
+    end, arcs = state, list[int]()
     while state > 0 or consumed > 0:
         arc = int(back[state, consumed])
         if arc == _DELETION:
             consumed -= 1
             continue
         before, word = int(source[arc]), int(lattice.word[arc])
+        arcs.append(arc)
         if word:
-            words.append(word)
             step = consumed > 0 and errors[state, consumed] == errors[before, consumed - 1] + (word != ref[consumed - 1])
             consumed -= int(step)
         state = before
-    return words[::-1]
+    return path_of(lattice, arcs[::-1], end)

@@ -98,7 +98,8 @@ def check_not_empty(lattice: Lattice) -> None:
         raise ValueError("the lattice is empty")
 
 
-def _path(lattice: Lattice, arcs: Sequence[int] | np.ndarray, end: int) -> LatticePath:
+def path_of(lattice: Lattice, arcs: Sequence[int] | np.ndarray, end: int) -> LatticePath:
+    """The path of these arcs, from the start to the final state `end`."""
     arcs = np.asarray(arcs, np.int64)
     ids = [lattice.ids(a) for a in (*arcs.tolist(), lattice.num_arcs + end)]
     return LatticePath([int(w) for w in lattice.word[arcs] if w], np.concatenate(ids),
@@ -118,7 +119,7 @@ def best_words(lattice: Lattice, lm_scale: Sequence[float], acoustic_scale: Sequ
 def best_path(lattice: Lattice, acoustic_scale: float, lm_scale: float = 1.0, word_ins_penalty: float = 0.0) -> LatticePath:
     """Find the best path at one point."""
     ((arcs, end),) = _best(lattice, [lm_scale], [acoustic_scale], [word_ins_penalty])
-    return _path(lattice, arcs, end)
+    return path_of(lattice, arcs, end)
 
 
 def best_path_lattice(lattice: Lattice, acoustic_scale: float, lm_scale: float = 1.0, word_ins_penalty: float = 0.0) -> Lattice:
@@ -191,7 +192,7 @@ def nbest(lattice: Lattice, n: int, acoustic_scale: float, lm_scale: float = 1.0
             while chain:
                 arc, chain = chain
                 arcs.append(arc)
-            yield _path(lattice, arcs[::-1], end)
+            yield path_of(lattice, arcs[::-1], end)
             found += 1
             continue
         if final[state] < np.inf:

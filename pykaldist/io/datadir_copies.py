@@ -10,6 +10,7 @@ from random import Random
 from pykaldist.errors import UserError
 from pykaldist.io.atomic import copy_file
 from pykaldist.io.datadir import PER_RECORDING, PER_SPEAKER, PER_UTTERANCE, TABLES, DataDir, restrict, write_spk2utt, write_table
+from pykaldist.io.durations import frame_shift_of
 from pykaldist.io.tables import read_lines, read_map
 from pykaldist.io.text_tools.lists import equal_parts
 
@@ -216,6 +217,58 @@ def whole_recordings(data: DataDir, target: str | os.PathLike[str]) -> DataDir:
     made = DataDir(path)
     write_spk2utt(made)
     return made
+
+
+def subsegment_data_dir(data: DataDir, segments: dict[str, tuple[str, float, float]], target: str | os.PathLike[str],
+                        text: dict[str, str] | None = None, end_padding: float = 0.0) -> DataDir:
+    """Write a data directory of parts of utterances: `segments` has new utterance -> (old one, begin and end in seconds within it).
+
+    Features are rows of the old ones. `end_padding` is added to the ends of segments, not of features. The text is `text`, without which
+    there is none; there is no cmvn.scp, for speakers may say less. Raises UserError for a part of an utterance that is not there, or
+    that ends before it begins.
+    """
+    old = data.segments if data.has("segments") else {utt: (utt, 0.0, -1.0) for utt in data.utt2spk}
+    for name, (utt, begin, end) in segments.items():
+        if utt not in data.utt2spk or not 0 <= begin < end:
+            raise UserError(f"segment {name}: expected a part of an utterance of {data.path}, found {utt} from {begin:g} to {end:g} s.")
+    shift = frame_shift_of(data) if data.has("feats.scp") else 0.0
+    path = _emptied(target, data.path)
+    tables = {name: data.table(name) for name in PER_UTTERANCE if data.has(name) and name not in (
+        "segments", "text", "feats.scp", "vad.scp", "utt2dur", "utt2num_frames")}
+    for name, table in tables.items():
+        write_table(path / name, {new: table[utt] for new, (utt, _, _) in segments.items() if utt in table})
+    write_table(path / "segments", {new: f"{old[utt][0]} {old[utt][1] + begin:.3f} {old[utt][1] + end + end_padding:.3f}"
+                                    for new, (utt, begin, end) in segments.items()})
+    if data.has("feats.scp"):
+        feats = data.table("feats.scp")
+        rows = {new: (utt, round(begin / shift), round(end / shift)) for new, (utt, begin, end) in segments.items() if utt in feats}
+        write_table(path / "feats.scp", {new: _rows_of(feats[utt], first, end, f"{data.path}/feats.scp, {utt}")
+                                         for new, (utt, first, end) in rows.items()})
+    if text is not None:
+        write_table(path / "text", text)
+    used = {old[utt][0] for utt, _, _ in segments.values()}
+    for name in PER_RECORDING:
+        if data.has(name):
+            write_table(path / name, {key: value for key, value in data.table(name).items() if key in used})
+    if data.has("spk2gender"):
+        write_table(path / "spk2gender", data.table("spk2gender"))
+    for name in BESIDE:
+        if data.has(name):
+            copy_file(data.path / name, path / name)
+    made = DataDir(path)
+    write_spk2utt(made)
+    return made
+
+
+def _rows_of(where: str, first: int, end: int, what: str) -> str:
+    """The place of rows `first` to `end`, that one not among them, of the matrix at `where`, which may be a part of another."""
+    location, _, given = where.removesuffix("]").partition("[")
+    rows, _, columns = given.partition(",")
+    start, _, last = rows.partition(":")
+    begin = int(start or 0)
+    if end <= first or (last and begin + end - 1 > int(last)):
+        raise UserError(f"{what}: rows {first} to {end - 1} are not within {where}; make the segments again.")
+    return f"{location}[{begin + first}:{begin + end - 1}{f',{columns}' if columns else ''}]"
 
 
 def limit_feature_dim(data: DataDir, target: str | os.PathLike[str], columns: str) -> DataDir:

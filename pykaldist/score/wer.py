@@ -121,8 +121,13 @@ def edit_counts(ref: Sequence[str], hyp: Sequence[str]) -> tuple[int, int, int]:
 
 def align(ref: Sequence[str], hyp: Sequence[str]) -> list[tuple[str, str]]:
     """Align words as align-text does: pairs, with `***` in a gap."""
-    pairs = _alignment(*_numbers(ref, hyp)).tolist()
+    pairs = align_places(ref, hyp)
     return [(ref[i] if i >= 0 else GAP, hyp[j] if j >= 0 else GAP) for i, j in pairs]
+
+
+def align_places(ref: Sequence[str], hyp: Sequence[str]) -> list[tuple[int, int]]:
+    """Align words as `align` does: pairs of places in `ref` and in `hyp`, -1 in a gap."""
+    return [(i, j) for i, j in _alignment(*_numbers(ref, hyp)).tolist()]
 
 
 def compute_wer(refs: Mapping[str, Sequence[str]], hyps: Mapping[str, Sequence[str]], mode: str = "present") -> WerStats:

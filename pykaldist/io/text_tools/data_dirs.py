@@ -19,13 +19,15 @@ from pykaldist.io.datadir_copies import (
     regroup_speakers,
     split_data,
     split_speakers,
+    subsegment_data_dir,
     whole_recordings,
     without_repeats,
 )
 from pykaldist.io.datadir_tools import fix_data_dir
 from pykaldist.io.durations import frame_shift_of, reco2dur, utt2dur, utt2num_frames
 from pykaldist.io.perturb import perturb_speed, perturb_volume
-from pykaldist.io.text_tools.tool import number, tool, whole
+from pykaldist.io.tables import read_map
+from pykaldist.io.text_tools.tool import number, rows_of, text, tool, whole
 
 if TYPE_CHECKING:
     from pykaldist.io.text_tools.tool import Output
@@ -181,6 +183,22 @@ Copies a data directory with only these columns, from 0, of its features.""", ""
 def limit_feature_dim_sh(options: dict[str, str], columns: str, source: str, target: str) -> Output:
     """Copy a data directory with some columns of its features."""
     return _said(f"{_count(limit_feature_dim(DataDir(source), target, columns))} with columns {columns} in {target}")
+
+
+@tool("""data/subsegment_data_dir.sh [--segment-end-padding <s>] <data> <segments> [<text>] <new-data>
+ e.g.: utils/data/subsegment_data_dir.sh data/train exp/tri3_resegment/segments exp/tri3_resegment/text data/train_resegmented
+Writes a data directory of parts of utterances. Lines of <segments> are `new-utterance utterance begin end`, in s within the utterance.
+Features are rows of the old ones; CMVN statistics are to be computed again. Options: --segment-end-padding: added to the ends in the new
+segments, as frames reach beyond their shift; --nj and --cmd are taken and not needed.""", "segment-end-padding= nj= cmd=", (3, 4))
+def subsegment_data_dir_sh(options: dict[str, str], source: str, segments: str, *rest: str) -> Output:
+    """Write a data directory of parts of utterances."""
+    parts: dict[str, tuple[str, float, float]] = {}
+    for fields, _, line in rows_of(segments, 4, 4, "new-utterance utterance begin end"):
+        new, utt, begin, end = (text(field) for field in fields)
+        parts[new] = (utt, number(begin, f"{segments}, line {line}"), number(end, f"{segments}, line {line}"))
+    words = read_map(rest[0]) if len(rest) == 2 else None
+    made = subsegment_data_dir(DataDir(source), parts, rest[-1], words, number(options.get("segment-end-padding", "0"), "the padding"))
+    return _said(f"{_count(made)} of {source} in {rest[-1]}")
 
 
 _JOBS = "nj= cmd= frame-shift= read-entire-file="  # Kaldi's, for what it reads in jobs
