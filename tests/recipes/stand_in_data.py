@@ -19,9 +19,9 @@ CONF = {"mfcc.conf": f"--sample-frequency={RATE}\n--use-energy=false\n", "decode
 
 
 def make(name: str, root: Path) -> Path:
-    """The recipe stand_ins/`name`.sh as egs/`name`/s5 of `root`, with its data; returns its folder."""
+    """The recipe stand_ins/`name`.sh as egs/`name`_like/s5 of `root`, with its data; returns its folder."""
     around(root)
-    recipe = root / "egs" / name / "s5"
+    recipe = root / "egs" / f"{name}_like" / "s5"
     source = ROOT / "tests/recipes/stand_ins"
     write_corpus(recipe)
     shutil.copy(source / f"{name}.sh", recipe / "run.sh")
