@@ -109,6 +109,23 @@ def ali_to_post(alignments: str, posteriors: str) -> int:
     return 0 if out.count else 1
 
 
+def feat_to_post(feats: str, posteriors: str) -> int:
+    """Turn features into posteriors: in each frame, the dimensions as labels with their values as weights.
+
+    So features can be the targets of a network that is trained with the mean square error.
+
+    Usage: feat-to-post <feats-rspecifier> <posteriors-wspecifier>
+    e.g.: feat-to-post scp:data/train/feats.scp ark:feats.post
+    """
+    with TableWriter(posteriors, write_posterior) as out:
+        for utt, x in read_table(feats, read_value):
+            frames, dims = x.shape
+            labels = np.tile(np.arange(dims, dtype=np.int32), frames)
+            out.write(utt, Posterior(np.arange(frames + 1) * dims, labels, x.astype(np.float32).ravel()))
+    say(f"{out.count} matrices turned into posteriors")
+    return 0 if out.count else 1
+
+
 def copy_post(source: str, target: str) -> int:
     """Copy posteriors.
 

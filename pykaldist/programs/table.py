@@ -17,13 +17,16 @@ FILES = {
                 "splice-feats subsample-feats transform-feats",
     "audio": "compute-fbank-feats compute-mfcc-feats compute-plp-feats extract-segments wav-copy wav-to-duration",
     "models": "am-info copy-transition-model copy-tree gmm-copy gmm-info hmm-info tree-info",
-    "alignments": "ali-to-pdf ali-to-phones ali-to-post analyze-counts copy-post paste-post show-alignments",
+    "alignments": "ali-to-pdf ali-to-phones ali-to-post analyze-counts copy-post feat-to-post paste-post show-alignments",
     "decoding": "compile-graph gmm-decode-faster gmm-decode-simple gmm-latgen-faster latgen-faster-mapped",
     "lattices": "lattice-1best lattice-add-penalty lattice-best-path lattice-combine lattice-copy lattice-equivalent lattice-prune "
                 "lattice-copy-backoff lattice-interp lattice-scale lattice-to-nbest",
     "word_lattices": "lattice-align-words lattice-mbr-decode lattice-to-ctm-conf nbest-to-ctm",
+    "word_paths": "linear-to-nbest nbest-to-prons",
+    "language_models": "arpa-to-const-arpa lattice-lmrescore lattice-lmrescore-const-arpa",
     "nnet1": "cmvn-to-nnet nnet-concat nnet-copy nnet-info nnet-initialize transf-to-nnet",
     "nnet_forward": "nnet-forward",
+    "devices": "cuda-compiled",
     "scoring": "align-text compute-wer compute-wer-bootci",
     "openfst": "fstarcsort fstcompile fstcompose fstconnect fstdeterminize fstinfo fstinvert fstminimize fstprint fstproject "
                "fstreverse fstrmepsilon fstshortestpath fstsymbols",
