@@ -14,7 +14,7 @@ CHINESE = {"ZERO": "零", "OH": "洞", "ONE": "一", "TWO": "二", "THREE": "三
 def lay_out(shared: Path, folder: Path) -> None:
     """`folder`/data_aishell and `folder`/resource_aishell, unpacked, and marked as the recipe marks them."""
     train = some(an4(shared), 12, 8)
-    parts = {"train": train, "dev": some(an4(shared), 3, 4, 12), "test": some(an4(shared, "test"), 3, 6)}
+    parts = {"train": train, "dev": some(an4(shared), 2, 3, 12), "test": some(an4(shared, "test"), 3, 4)}
     transcript, said = [], set()
     for first, (part, utterances) in zip((2, 700, 900), parts.items(), strict=True):
         numbers = {speaker: first + i for i, speaker in enumerate(dict.fromkeys(utterance.speaker for utterance in utterances))}

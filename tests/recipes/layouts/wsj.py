@@ -16,11 +16,11 @@ INDEX0, INDEX1 = "wsj0/11-13.1/wsj0/doc/indices", "wsj1/13-34.1/wsj1/doc/indices
 SETS = {
     "si84": ("wsj0/11-1.1", "wsj0/si_tr_s", f"{INDEX0}/train/tr_s_wv1.ndx", 6, 8, "01"),
     "si284": ("wsj1/13-1.1", "wsj1/si_tr_s", f"{INDEX1}/si_tr_s.ndx", 6, 8, "46"),
-    "eval92": ("wsj0/11-14.1", "wsj0/si_et_20", f"{INDEX0}/test/nvp/si_et_20.ndx", 2, 5, "44"),
+    "eval92": ("wsj0/11-14.1", "wsj0/si_et_20", f"{INDEX0}/test/nvp/si_et_20.ndx", 2, 3, "44"),
     "eval92_5k": ("wsj0/11-14.1", "wsj0/si_et_05", f"{INDEX0}/test/nvp/si_et_05.ndx", 1, 2, "45"),
     "eval93": ("wsj1/13-33.1", "wsj1/si_et_h1/wsj64k", "wsj1/13-32.1/wsj1/doc/indices/wsj1/eval/h1_p0.ndx", 1, 2, "4o"),
     "eval93_5k": ("wsj1/13-33.1", "wsj1/si_et_h2/wsj5k", "wsj1/13-32.1/wsj1/doc/indices/wsj1/eval/h2_p0.ndx", 1, 2, "4p"),
-    "dev93": ("wsj1/13-16.1", "wsj1/si_dt_20", f"{INDEX1}/h1_p0.ndx", 2, 5, "4k"),
+    "dev93": ("wsj1/13-16.1", "wsj1/si_dt_20", f"{INDEX1}/h1_p0.ndx", 2, 3, "4k"),
     "dev93_5k": ("wsj1/13-16.1", "wsj1/si_dt_05", f"{INDEX1}/h2_p0.ndx", 1, 2, "4n"),
 }
 
