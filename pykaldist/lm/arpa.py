@@ -65,7 +65,7 @@ class _Reader:
         self.lines = [line.strip() for line in text.split("\n")]
         self.start = self.lines.index("\\data\\") + 1
         marks = [i for i, line in enumerate(self.lines) if i >= self.start and line[:1] == "\\"]
-        self.counts = []
+        self.counts: list[int] = []
         for i in range(self.start, marks[0] if marks else len(self.lines)):
             if self.lines[i]:
                 name, _, count = self.lines[i].removeprefix("ngram ").partition("=")
@@ -78,7 +78,8 @@ class _Reader:
         for i, wanted in enumerate(expected):
             found = self.lines[marks[i]] if i < len(marks) else ""
             if found != wanted:
-                raise self._wrong(marks[i] if found else len(self.lines) - 1, f"expected {wanted}, found {found or 'the end of the file'!r}")
+                raise self._wrong(marks[i] if found else len(self.lines) - 1,
+                                  f"expected {wanted}, found {found or 'the end of the file'!r}")
         self.marks = marks
 
     def _wrong(self, i: int, what: str) -> UserError:
@@ -157,7 +158,9 @@ class _Reader:
         if len(bad):
             what = "a back-off weight" if backoff else "a base-10 log-probability, at most 0"
             raise self._wrong(int(numbers[bad[0]]), f"expected {what}, found {texts[bad[0]]!r}")
-        return np.where(values <= _LEAST, -np.inf if not backoff else _LEAST * LOG10, np.minimum(values, np.inf if backoff else 0.0) * LOG10)
+        if backoff:
+            return np.maximum(values, _LEAST) * LOG10
+        return np.where(values <= _LEAST, -np.inf, np.minimum(values, 0.0) * LOG10)
 
 
 def _number(text: str) -> float:

@@ -161,7 +161,8 @@ class LetterToSound:
                 parents.append(here.history[rows])
                 taken.append(graphone)
                 entries += len(rows)
-        return self._pronunciations(len(words), _Hypotheses.all_of(ended) if ended else None, np.concatenate(parents), np.concatenate(taken))
+        at_ends = _Hypotheses.all_of(ended) if ended else None
+        return self._pronunciations(len(words), at_ends, np.concatenate(parents), np.concatenate(taken))
 
     def _pronunciations(self, num_words: int, ended: _Hypotheses | None, parents: np.ndarray,
                         taken: np.ndarray) -> list[list[tuple[float, Pronunciation]]]:
@@ -180,7 +181,8 @@ class LetterToSound:
         for one in sums:
             one.pop((), None)  # a word has a phone
             total = float(np.logaddexp.reduce(list(one.values()))) if one else 0.0
-            found.append(sorted(((float(np.exp(logprob - total)), phones) for phones, logprob in one.items()), key=lambda item: (-item[0], item[1])))
+            probabilities = [(float(np.exp(logprob - total)), phones) for phones, logprob in one.items()]
+            found.append(sorted(probabilities, key=lambda item: (-item[0], item[1])))
         return found
 
 

@@ -137,7 +137,7 @@ def align(entries: Sequence[Entry], iterations: int = 10) -> Aligned:
     table, logprobs = np.ones(size), []
     for _ in range(iterations):
         counts, total, words = np.zeros(size), 0.0, 0
-        for members, group in groups:
+        for _, group in groups:
             p = group.of(table)
             alpha, beta = group.forwards(p), group.backwards(p)
             ends = alpha[-1, -1]

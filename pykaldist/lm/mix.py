@@ -1,9 +1,9 @@
 """Linear mixtures of n-gram models: one model of several, and the best weights on a held-out text.
 
-The mixture has every n-gram that one of its models has, with p(w | h) = sum_i weight_i p_i(w | h), where each model backs off for itself, and
-back-off weights by which each context sums to one (SRILM's static interpolation). A word that a model lacks has a probability of zero in it.
-The weights are estimated by EM: each word of the text belongs to model i with the posterior probability weight_i p_i / sum_j weight_j p_j, and the
-new weights are the means of these.
+The mixture has every n-gram that one of its models has, with p(w | h) = sum_i weight_i p_i(w | h), where each model backs off for itself,
+and back-off weights by which each context sums to one (SRILM's static interpolation). A word that a model lacks has a probability of zero
+in it. The weights are estimated by EM: each word of the text belongs to model i with the posterior probability
+weight_i p_i / sum_j weight_j p_j, and the new weights are the means of these.
 """
 
 from __future__ import annotations

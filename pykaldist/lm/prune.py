@@ -1,8 +1,8 @@
 """Pruning of n-gram models by relative entropy, and their cutting to a vocabulary.
 
 Stolcke ("Entropy-based pruning of backoff language models", 1998): leaving out the n-gram hw alone makes the context's back-off weight
-a'(h) = (1 - seen(h) + p(w | h)) / (1 - below(h) + p(w | h')), where seen(h) and below(h) are the sums of p(v | h) and p(v | h') over the words v
-that have an n-gram behind h; and the relative entropy of the model before to that after is
+a'(h) = (1 - seen(h) + p(w | h)) / (1 - below(h) + p(w | h')), where seen(h) and below(h) are the sums of p(v | h) and p(v | h') over the
+words v that have an n-gram behind h; and the relative entropy of the model before to that after is
 
     D = -P(h) ( p(w | h) (log p(w | h') + log a'(h) - log p(w | h)) + (1 - seen(h)) (log a'(h) - log a(h)) ).
 
@@ -44,7 +44,7 @@ def _context_logprobs(model: NgramModel, n: int) -> np.ndarray:
 
 
 def prune(model: NgramModel, threshold: float, least_order: int = 2) -> NgramModel:
-    """The model without the n-grams of `least_order` words and more whose loss raises the perplexity by less than `threshold` (relative)."""
+    """The model without the n-grams of `least_order` words and more whose loss raises the perplexity by less than the share `threshold`."""
     keep = [np.ones(len(order), bool) for order in model.orders]
     for n in range(model.order, max(least_order, 2) - 1, -1):
         keep[n - 1] = np.expm1(divergences(model, n)) >= threshold

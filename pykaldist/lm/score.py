@@ -38,7 +38,8 @@ class Scores:
     def lines(self, what: str) -> str:
         """Two lines, in SRILM's form."""
         return (f"{what}{self.sentences} sentences, {self.words} words, {self.oovs} OOVs\n"
-                f"{self.zeros} zeroprobs, logprob= {self.logprob:.7g} ppl= {_shown(self.perplexity)} ppl1= {_shown(self.perplexity_of_words)}")
+                f"{self.zeros} zeroprobs, logprob= {self.logprob:.7g} ppl= {_shown(self.perplexity)} "
+                f"ppl1= {_shown(self.perplexity_of_words)}")
 
 
 def _shown(value: float) -> str:

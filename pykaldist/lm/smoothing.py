@@ -16,8 +16,8 @@ n-grams of that order whose c is k, and Y = n_1 / (n_1 + 2 n_2), d = c - D(c),
 
 A small text may have n_k = 0 or discounts outside of (0, k]; that order then takes 0.5, 1 and 1.5 (KenLM's fall-back), and
 `NgramModel.notes` says so. Witten-Bell: d = c c(h.) / (c(h.) + T(h)) with T(h) different words seen after h. Good-Turing (Katz, 1987):
-d = c (r*/c - A) / (1 - A) for c <= k, with r* = (c + 1) n_{c+1} / n_c and A = (k + 1) n_{k+1} / n_1, else c; a ratio d / c outside of (0, 1]
-is taken as 1. Additive: d = (c + a) c(h.) / (c(h.) + a |V|).
+d = c (r*/c - A) / (1 - A) for c <= k, with r* = (c + 1) n_{c+1} / n_c and A = (k + 1) n_{k+1} / n_1, else c; a ratio d / c outside of
+(0, 1] is taken as 1. Additive: d = (c + a) c(h.) / (c(h.) + a |V|).
 
 Unigrams: `uniform` interpolates them with 1 / |V|; `leftover`, which is SRILM's way, gives the mass that discounting took to the words
 that were not seen, in equal parts, or to all where every word was seen.
@@ -158,7 +158,7 @@ def _with_order(model: NgramModel, counts: Counts, c: np.ndarray, keep: np.ndarr
 
 def _discounted(n: int, c: np.ndarray, history: np.ndarray, size: int, num_words: int, how: Smoothing,
                 notes: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """What discounting leaves of the counts c > 0 of one order, and the mass gamma(h) that it takes of each of `size` contexts (1 of unseen)."""
+    """What discounting leaves of the counts c > 0 of one order, and the mass gamma(h) that it takes of `size` contexts (unseen: 1)."""
     totals = np.bincount(history, c, size)
     if how.method == "witten-bell":
         kinds = np.bincount(history, minlength=size)

@@ -164,9 +164,9 @@ def _tested(model: LetterToSound, entries: Sequence[Entry], beam: int) -> str:
     for letters, phones in entries:
         references.setdefault("".join(letters), []).append(phones)
     found = model.pronounce([list(word) for word in references], beam)
-    wrong, phones, words = errors(found, list(references.values()))
-    return (f"{len(references)} words, {words} wrong ({100 * words / len(references):.2f}%), {phones} phones, {wrong} errors "
-            f"({100 * wrong / phones:.2f}%), {sum(not one for one in found)} words without a pronunciation")
+    wrong, total, words = errors(found, list(references.values()))
+    return (f"{len(references)} words, {words} wrong ({100 * words / len(references):.2f}%), {total} phones, {wrong} errors "
+            f"({100 * wrong / total:.2f}%), {sum(not one for one in found)} words without a pronunciation")
 
 
 def phonetisaurus_align(*, input: str = "", ofile: str = "", iterations: int = 10) -> int:
@@ -244,7 +244,8 @@ def phonetisaurus_apply(*, model: str = "", word_list: str = "", nbest: int = 1,
     lines = []
     for word, candidates in zip(words, _model(model).pronounce([list(word) for word in words], beam), strict=True):
         fine = [(p, phones) for p, phones in candidates if p >= candidates[0][0] * math.exp(-thresh)]
-        rows = [(1.0, phones) for phones in given.get(word, ())] or [(p, " ".join(phones)) for p, phones in _variants(fine, nbest, pmass or 2.0)]
+        rows = [(1.0, phones) for phones in given.get(word, ())]
+        rows = rows or [(p, " ".join(phones)) for p, phones in _variants(fine, nbest, pmass or 2.0)]
         if not rows:
             print(f"phonetisaurus-apply: {word}: no pronunciation, for it has letters that the model does not know", file=sys.stderr)
         for p, text in rows:

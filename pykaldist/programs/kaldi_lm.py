@@ -76,7 +76,8 @@ def train_lm_sh(folder: str, *, arpa: bool = False, lmtype: str = "3gram", heldo
         print(f"{len(sentences)} sentences are few: {heldout} of them are held out, instead of {heldout_sent}")
     words = word_list(word for word, _ in rows)
     numbers = numbers_of(sentences[heldout:], {word: i for i, word in enumerate(words)})
-    model = of_counts(words, count_ngrams(numbers, len(words), order), [Smoothing(min_count=1 if n < 3 else least) for n in range(1, order + 1)])
+    smoothings = [Smoothing(min_count=1 if n < 3 else least) for n in range(1, order + 1)]
+    model = of_counts(words, count_ngrams(numbers, len(words), order), smoothings)
     for note in model.notes:
         print(note)
     target = Path(folder) / lmtype

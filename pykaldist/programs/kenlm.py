@@ -86,7 +86,7 @@ def build_binary(*arguments: str, q: int = 0, b: int = 0, a: int = 0, S: str = "
     from pykaldist.io.atomic import atomic_open
     from pykaldist.lm.arpa import read_arpa, read_bytes
 
-    if len(arguments) not in (2, 3) or len(arguments) == 3 and arguments[0] not in ("trie", "probing"):
+    if len(arguments) not in (2, 3) or (len(arguments) == 3 and arguments[0] not in ("trie", "probing")):
         raise UserError("expected [trie|probing] <arpa> <output>.")
     arpa, output = arguments[-2:]
     read_arpa(arpa)

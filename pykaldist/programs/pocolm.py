@@ -24,7 +24,7 @@ def train_lm_py(text_dir: str, order: str, work_dir: str, lm_dir: str = "", *, w
     """Estimate a language model of several texts: a modified Kneser-Ney model of each, mixed with the weights that suit dev.txt best.
 
     Usage: train_lm.py [options] <text-dir> <order> <work-dir> [<lm-dir>]
-    e.g.: train_lm.py --wordlist=words --fold-dev-into=ted --min-counts='train=2 ted=1' --limit-unk-history=true data/text 4 work lm_4.pocolm
+    e.g.: train_lm.py --wordlist=words --fold-dev-into=ted --min-counts='train=2 ted=1' data/text 4 work lm_4.pocolm
 
     <text-dir> has a file NAME.txt or NAME.txt.gz of each text, one of which is dev. Without <lm-dir> the model is in
     <work-dir>/<wordlist>_<order>.pocolm. pocolm's own estimate differs: it mixes discounted counts.
@@ -48,7 +48,7 @@ def train_lm_py(text_dir: str, order: str, work_dir: str, lm_dir: str = "", *, w
     import numpy as np
 
     from pykaldist.io.atomic import write_text
-    from pykaldist.lm.arpa import read_text, write_arpa
+    from pykaldist.lm.arpa import read_text
     from pykaldist.lm.mix import best_weights, mix
     from pykaldist.lm.score import score
     from pykaldist.lm.smoothing import word_list
@@ -145,8 +145,8 @@ def get_data_prob_py(text: str, lm_dir: str, *, max_memory: str = "") -> int:
         raise UserError(f"{text} has no words.")
     logprob = score(model, sentences, model.index.get(_UNK, -1)).logprob
     mean = float(logprob.mean())
-    print(f"get_data_prob.py: log-prob of {text} given model {lm_dir} was {mean:.10g} per word [perplexity = {math.exp(min(-mean, 700)):.10g}] "
-          f"over {len(logprob):.1f} words.", file=sys.stderr)
+    print(f"get_data_prob.py: log-prob of {text} given model {lm_dir} was {mean:.10g} per word "
+          f"[perplexity = {math.exp(min(-mean, 700)):.10g}] over {len(logprob):.1f} words.", file=sys.stderr)
     return 0
 
 

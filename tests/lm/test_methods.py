@@ -24,7 +24,8 @@ TEXTS = st.lists(st.lists(st.sampled_from([*WORDS, "strange"]), min_size=1, max_
 VALUES = {"good-turing": 3.0, "absolute": 0.7, "additive": 0.5}
 
 
-def made(text: list[list[str]], smoothings: list[Smoothing], unigrams: str = "leftover", ends: str = "", words: list[str] = WORDS) -> NgramModel:
+def made(text: list[list[str]], smoothings: list[Smoothing], unigrams: str = "leftover", ends: str = "",
+         words: list[str] = WORDS) -> NgramModel:
     listed = word_list(words)
     numbers = numbers_of(text, {word: i for i, word in enumerate(listed)})
     return of_counts(listed, count_ngrams(numbers, len(listed), len(smoothings), listed.index(ends) if ends else -2), smoothings, unigrams)
@@ -49,8 +50,8 @@ def test_every_context_sums_to_one(text: list[list[str]], order: int, method: st
         assert (np.diff(one.history) >= 0).all()
 
 
-TEXT = [line.split() for line in ("a b c d", "a b a b", "c a b d a", "d d a b", "b c d", "a b c a b c d", "c c c", "a a a a b", "d b", "c d a",
-                                  "b b a", "a c b d", "a b c")]
+TEXT = [line.split() for line in ("a b c d", "a b a b", "c a b d a", "d d a b", "b c d", "a b c a b c d", "c c c", "a a a a b", "d b",
+                                  "c d a", "b b a", "a c b d", "a b c")]
 
 
 def slow(text: list[list[str]], order: int, method: str, value: float, least: int, interpolate: bool):  # type: ignore[no-untyped-def]
@@ -156,11 +157,13 @@ def test_files_hold_the_model(tmp_path_factory: pytest.TempPathFactory, text: li
     assert len(read_arpa(path, 1).orders) == 1
 
 
-HEAD = "\\data\\\nngram 1=3\nngram 2=2\n\n\\1-grams:\n-99 <s> -0.3\n-0.5 </s>\n-0.2 a -0.1\n\n\\2-grams:\n-0.2 <s> a\n-0.3 a </s>\n\n\\end\\\n"
+HEAD = ("\\data\\\nngram 1=3\nngram 2=2\n\n\\1-grams:\n-99 <s> -0.3\n-0.5 </s>\n-0.2 a -0.1\n\n"
+        "\\2-grams:\n-0.2 <s> a\n-0.3 a </s>\n\n\\end\\\n")
 
 
 @pytest.mark.parametrize(("old", "new", "message"), [
-    ("\\data\\", "data", r"lm is no ARPA language model"), ("ngram 2=2", "ngram 3=2", r"line 3: expected `ngram 2=COUNT`, found 'ngram 3=2'"),
+    ("\\data\\", "data", r"lm is no ARPA language model"),
+    ("ngram 2=2", "ngram 3=2", r"line 3: expected `ngram 2=COUNT`, found 'ngram 3=2'"),
     ("ngram 2=2", "ngram 2=3", r"line 13: \\data\\ promises 3 2-grams, and 2 are there"),
     ("-0.2 a -0.1", "-0.2 a b -0.1", r"line 8: expected a log-probability, 1 words and perhaps a back-off weight, found '-0.2 a b -0.1'"),
     ("-0.2 <s> a", "0.2 <s> a", r"line 11: expected a base-10 log-probability, at most 0, found '0.2'"),
@@ -179,6 +182,7 @@ def test_errors_of_files_have_a_line(tmp_path: Path, old: str, new: str, message
 
 
 def test_a_longer_ngram_needs_its_history(tmp_path: Path) -> None:
-    (tmp_path / "lm").write_text(HEAD.replace("ngram 2=2", "ngram 2=2\nngram 3=1").replace("\\end\\", "\\3-grams:\n-0.1 a a </s>\n\n\\end\\"))
+    three = HEAD.replace("ngram 2=2", "ngram 2=2\nngram 3=1").replace("\\end\\", "\\3-grams:\n-0.1 a a </s>\n\n\\end\\")
+    (tmp_path / "lm").write_text(three)
     with pytest.raises(UserError, match=r"line 16: the history 'a a' of this 3-gram is not among the 2-grams"):
         read_arpa(tmp_path / "lm")
