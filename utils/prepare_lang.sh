@@ -5,19 +5,22 @@ share_silence_phones=false
 sil_prob=0.5
 num_sil_states=5
 num_nonsil_states=3
+phone_symbol_table=
 
 usage() {
   cat <<EOF
 Usage: utils/prepare_lang.sh [options] <dict-src-dir> <oov-dict-entry> <tmp-dir> <lang-dir>
  e.g.: utils/prepare_lang.sh data/local/dict '<UNK>' data/local/lang data/lang
 <dict-src-dir> has lexicon.txt or lexiconp.txt, silence_phones.txt, nonsilence_phones.txt, optional_silence.txt and, if wanted,
-extra_questions.txt. <oov-dict-entry> is the word of the lexicon that stands for words outside it.
+extra_questions.txt. <oov-dict-entry> is the word of the lexicon that stands for words outside it. Where there are lexiconp_silprob.txt and
+silprob.txt (utils/dict_dir_add_pronprobs.sh), they say how probable silence is around each word, and --sil-prob has no effect.
 Options:
   --position-dependent-phones (true|false)  # mark phones with their place in the word (default $position_dependent_phones)
   --share-silence-phones (true|false)       # all silence phones share their pdfs (default $share_silence_phones)
   --sil-prob <p>                            # probability of the optional silence between words (default $sil_prob)
   --num-sil-states <n>                      # HMM states of a silence phone (default $num_sil_states)
   --num-nonsil-states <n>                   # HMM states of another phone (default $num_nonsil_states)
+  --phone-symbol-table <phones.txt>         # phones get the numbers that they have there, as a model that is there needs them
 EOF
 }
 
@@ -28,5 +31,6 @@ dict=$1 oov=$2 tmp=$3 lang=$4
 
 made=$(pykaldist prepare-lang --position-dependent-phones "$position_dependent_phones" \
   --share-silence-phones "$share_silence_phones" --sil-prob "$sil_prob" --num-sil-states "$num_sil_states" \
-  --num-nonsil-states "$num_nonsil_states" "$dict" "$oov" "$tmp" "$lang") || end_with $?
+  --num-nonsil-states "$num_nonsil_states" \
+  ${phone_symbol_table:+--phone-symbol-table "$phone_symbol_table"} "$dict" "$oov" "$tmp" "$lang") || end_with $?
 echo "prepare_lang.sh: $made in $lang"

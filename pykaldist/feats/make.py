@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -188,10 +188,11 @@ def _fields(line: str) -> tuple[str, str, str]:
     return utt, frames, seconds
 
 
-def speaker_cmvn(data: DataDir, feat_dir: str | os.PathLike[str]) -> str:
+def speaker_cmvn(data: DataDir, feat_dir: str | os.PathLike[str], unchanged: Sequence[int] | None = ()) -> str:
     """Write the CMVN statistics of each speaker to cmvn_<data>.ark and the data directory's cmvn.scp.
 
-    Returns one line that says what came out.
+    Returns one line that says what came out. The dimensions `unchanged`, all where it is None, have mean 0 and variance 1 in them, so that
+    normalisation leaves them as they are.
 
     Utterances without features are passed over, as in Kaldi; a speaker without any, and features that are not finite, are an error.
     """
@@ -201,12 +202,23 @@ def speaker_cmvn(data: DataDir, feat_dir: str | os.PathLike[str]) -> str:
     with MatrixWriter(f"{base}.ark", f"{base}.scp") as writer:
         for speaker, utts in progress(data.spk2utt.items(), f"CMVN statistics of {data.path.name}", unit="speaker"):
             try:
-                writer.write(speaker, cmvn_stats(_finite(feats, utt) for utt in utts if utt in feats))
+                writer.write(speaker, _unchanging(cmvn_stats(_finite(feats, utt) for utt in utts if utt in feats), unchanged))
             except UserError as error:
                 raise UserError(f"{data.path}, speaker {speaker}: {error}") from error
     write_table(data.path / "cmvn.scp", read_map(f"{base}.scp"))
     speakers = f"{len(data.spk2utt)} speaker{'s' * (len(data.spk2utt) != 1)}"
     return f"CMVN statistics of {speakers} in {data.path}/cmvn.scp"
+
+
+def _unchanging(stats: np.ndarray, dims: Sequence[int] | None) -> np.ndarray:
+    """Statistics [[sum x, count], [sum x^2, 0]] with mean 0 and variance 1 in some dimensions, in all where `dims` is None."""
+    last = stats.shape[1] - 1
+    chosen = np.arange(last) if dims is None else np.array(dims, np.int64)
+    if len(chosen) and chosen.max() >= last:
+        raise UserError(f"dimension {chosen.max()} is not among the {last} of the features, which are counted from 0.")
+    stats = stats.copy()
+    stats[:, chosen] = [[0], [stats[0, last]]]
+    return stats
 
 
 def _finite(feats: MatrixReader, utt: str) -> np.ndarray:

@@ -80,14 +80,21 @@ def _is_runner(text: str) -> bool:
 
 
 def _run_by(words: list[Word]) -> list[list[Word]]:
-    """What a job runner runs: the words behind its options, its range of jobs and the log, divided at pipes that are its own."""
+    """What a job runner runs: the words behind its options, its range of jobs and the log, divided at pipes that are its own.
+
+    Its redirections are left out.
+    """
     i = 0
     while i < len(words) and (words[i].text.startswith("-") or re.match(r"\w+=[\d$]", words[i].text)):
         takes_value = words[i].text.startswith("-") and "=" not in words[i].text and words[i].text not in ("-V", "-v", "-sync")
         i += 2 if takes_value else 1
     run: list[list[Word]] = [[]]
+    skip = False
     for word in words[i + 1:]:
-        if word.text in ("|", ";", "&&", "||"):
+        redirection = _REDIRECTION.match(word.text)
+        if skip or redirection:
+            skip = redirection is not None and redirection.end() == len(word.text)
+        elif word.text in ("|", ";", "&&", "||"):
             run.append([])
         else:
             run[-1].append(word)

@@ -27,7 +27,7 @@ Options:
                                   # --ngram-order 4 --min-lm-state-count 10 --discounting-constant 0.3", which are the defaults
   --segmentation-opts <options>   # such as "--min-segment-length 0.3 --min-new-segment-length 0.6" (0.5 and 1.0);
                                   # pykaldist segment-edits --help lists them
-  --beam, --lattice-beam, --acwt  # of the decoding ($beam, $lattice_beam, $acwt)
+  --beam, --lattice-beam, --acwt <x>  # of the decoding ($beam, $lattice_beam, $acwt)
   --cleanup true|false            # remove the edits of single jobs in the end (default $cleanup)
 EOF
 }

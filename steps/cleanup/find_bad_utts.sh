@@ -24,7 +24,7 @@ Options:
   --stage <n>                 # above 1: the decoding is there (default $stage)
   --transform-dir <dir>       # the speakers' fMLLR transforms (default: those of <src-dir>, where it has trans.*)
   --top-n-words <n>           # so many of the corpus's most frequent words are in each model (default $top_n_words)
-  --beam, --lattice-beam, --max-active   # of the decoding ($beam, $lattice_beam, $max_active)
+  --beam, --lattice-beam, --max-active <x>   # of the decoding ($beam, $lattice_beam, $max_active)
   --acoustic-scale <scale>    # of the log-likelihoods in it (default $acoustic_scale)
   --cleanup true|false        # remove the edits of single jobs in the end (default $cleanup)
 EOF

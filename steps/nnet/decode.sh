@@ -18,7 +18,7 @@ Options:
   --device <name>, or --use-gpu yes|no|optional   # where the network computes (cpu)
   --forward-opts <options>                 # how utterances go through a network: "--dtype bf16"
   --stage <n>                              # above 0: the lattices are there, and scored again
-  --num-threads, --max-mem, --parallel-opts   # taken as Kaldi takes them, and change nothing: a job has one thread, and its memory suffices
+  --num-threads, --max-mem, --parallel-opts <value>   # taken as Kaldi takes them, and change nothing: a job has one thread, and its memory suffices
 Not here: --ivector, --blocksoftmax-dims, --blocksoftmax-active.
 EOF
 }

@@ -26,7 +26,7 @@ utterances are trained on; a tenth of them is what the cross-validation loss is 
   --splice <n> (5), --cmvn-opts <opts>, --delta-opts <opts>   # (none)
   --feature-transform <file>, --feature-transform-proto <file>   # of splice, shift and scale
   --rbm-extra-opts <opts>                        # --minibatch-size, --momentum, ...
-  --copy-feats, --copy-feats-tmproot, --copy-feats-compress, --skip-cuda-check, --verbose   # taken, and change nothing
+  --copy-feats, --copy-feats-tmproot, --copy-feats-compress, --skip-cuda-check, --verbose <value>   # taken, and change nothing
 Not here: --ivector.
 EOF
   job_usage '  --lr-scale none|linear|sqrt, --blocks, --partition-level frame|utterance'

@@ -36,7 +36,7 @@ With six arguments, those of Kaldi's script, with Kaldi's defaults; the store is
   --scheduler-opts <opts>, --train-tool <program>, --train-tool-opts <opts>   # --momentum, --max-iters ..., --minibatch-size ...
   --labels <posteriors>, --num-tgt <n>, --frame-weights <vectors>   # ark:FILE
   --skip-phoneset-check true|false           # phones of <lang-dir> and the alignments (false)
-  --copy-feats, --copy-feats-tmproot, --copy-feats-compress, --skip-cuda-check, --verbose   # taken, and change nothing: the store is the copy
+  --copy-feats, --copy-feats-tmproot, --copy-feats-compress, --skip-cuda-check, --verbose <value>   # taken, and change nothing: the store is the copy
 Not here: --ivector, --online-cmvn-opts, --feat-type traps|transf, --network-type cnn2d, --split-feats, --utt-weights, --feats-std.
 Options of the first form that Kaldi has not (--optimizer, --schedule ...) are for both.
 EOF

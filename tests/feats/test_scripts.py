@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from pykaldist.feats.cmvn import apply_cmvn
 from pykaldist.feats.pitch import PitchExtractor, PitchOptions, ProcessPitchOptions
 from pykaldist.io.datadir import DataDir, write_datadir
 
@@ -41,6 +42,23 @@ def test_mfcc_and_cmvn(recipe: Path) -> None:
     data.validate(feats=True)
     assert data.feats["bob-2"].shape == (9, 13) and set(data.cmvn) == {"ann", "bob"}
     assert (recipe / "exp/make_mfcc/make_mfcc.2.log").is_file()
+    options = ("--write_utt2dur", "false", "--write-utt2num-frames", "false")
+    assert run(recipe, "steps/make_mfcc.sh", *options, "data/train", "exp/make_mfcc", "mfcc").returncode == 0
+    assert not data.has("utt2dur") and not data.has("utt2num_frames") and data.has("feats.scp")
+
+
+def test_cmvn_that_changes_nothing(recipe: Path) -> None:
+    assert run(recipe, "steps/make_mfcc.sh", "data/train", "exp/make_mfcc", "mfcc").returncode == 0
+    for options, unchanged in ((("--fake",), range(13)), (("--fake-dims", "0:12"), (0, 12))):
+        made = run(recipe, "steps/compute_cmvn_stats.sh", *options, "data/train", "exp/make_mfcc", "mfcc")
+        assert made.returncode == 0, made.stderr
+        data = DataDir(recipe / "data/train")
+        normalised = apply_cmvn(data.feats["bob-2"], data.cmvn["bob"], True)
+        same = [np.allclose(normalised[:, d], data.feats["bob-2"][:, d], atol=1e-5) for d in range(13)]
+        assert same == [d in unchanged for d in range(13)]
+    wrong = run(recipe, "steps/compute_cmvn_stats.sh", "--fake-dims", "13", "data/train", "exp/make_mfcc", "mfcc")
+    assert wrong.returncode == 1 and "dimension 13 is not among the 13 of the features" in wrong.stderr + (
+        recipe / "exp/make_mfcc/cmvn_train.log").read_text()
 
 
 @pytest.mark.parametrize(("kind", "dim"), [("mfcc_pitch", 16), ("plp", 13), ("plp_pitch", 16), ("fbank_pitch", 26)])

@@ -251,6 +251,9 @@ def test_the_lexicon_transducer_is_a_distribution(tmp_path):
     assert sorted(word for *_, word, _ in arcs[:-1] if word != "<eps>") == ["a", "a", "b", "b", "b"]
     same = out("make_lexicon_fst.pl", "--pron-probs", "lexiconp", "0.3", "SIL", cwd=tmp_path)
     assert same.splitlines() == ["\t".join(arc) for arc in arcs]
+    _with(tmp_path, "map", "ZH JH\nONG UH NG\nA AA\nG G\n")
+    assert out("pinyin_map.pl", "map", cwd=tmp_path, given="w ZHONG1 A4\nv\n") == "w JH UH1 NG1 AA4\nv\n"
+    assert "line 1: map has no line for 'UO' of the syllable GUO2" in run("pinyin_map.pl", "map", cwd=tmp_path, given="w GUO2\n").stderr
     _with(_with(tmp_path, "silprobs", "<s> 0.9\n</s>_s 1.5\n</s>_n 0.5\noverall 0.3\n"), "quiet", "a 0.5 0.25 1.5 2 x y\n")
     quiet = out("lang/make_lexicon_fst_silprob.py", "--sil-phone=SIL", "quiet", "silprobs", cwd=tmp_path)
     arcs = {tuple(line.split("\t")[:4]): math.exp(-float((*line.split("\t"), 0)[4])) for line in quiet.splitlines()[:-2]}
@@ -381,6 +384,7 @@ def _sample(folder: Path, seed: int) -> dict[str, str]:
              "text": "".join(f"{utt} {' '.join(rng.choices(words, k=rng.randint(0, 6)))}\n" for utt in utts), "oovs": "w1é\nw2é\n"}
     lexicon = ["".join(rng.choices("ab", k=rng.randint(1, 4))) for _ in range(15)]
     files["lexicon"] = "".join(f"w{i} {' '.join(phones)}\n" for i, phones in enumerate(lexicon))
+    files["pinyin"] = "ZH JH\nONG UH NG\nG G\nUO W AO\nA AA\nER ER\nC T S\nI IY\nSH SH\nCH CH\n"
     files["silprob"] = "<s> 0.9\n</s>_s 1.5\n</s>_n 0.5\noverall 0.3\n"
     files["lexiconp_silprob"] = "".join(f"w{i} {rng.choice(('1.0', '0.5'))} {rng.choice(('0.1', '0.5'))} 1.5 0.7 {' '.join(phones)}\n"
                                         for i, phones in enumerate(lexicon))
@@ -408,7 +412,7 @@ CALLS = [  # tool, arguments, standard input; %s in a file's name: what the tool
     ("lang/make_lexicon_fst.py", "--sil-prob=0.5 --sil-phone=SIL lexiconp", ""),
     ("lang/make_lexicon_fst.py", "--sil-prob=0.5 --sil-phone=SIL --sil-disambig=#5 lexiconp", ""), ("add_disambig.pl", "words.txt 3", ""),
     ("add_lex_disambig.pl", "--pron-probs --sil-probs lexiconp_silprob %1", ""),
-    ("lang/make_lexicon_fst_silprob.py", "--sil-phone=SIL lexiconp_silprob silprob", ""),
+    ("lang/make_lexicon_fst_silprob.py", "--sil-phone=SIL lexiconp_silprob silprob", ""), ("pinyin_map.pl", "pinyin", "syllables"),
     ("lang/make_lexicon_fst_silprob.py", "--sil-phone=SIL --sil-disambig=#5 lexiconp_silprob silprob", ""),
     ("add_disambig.pl", "--include-zero words.txt 3", ""), ("map_arpa_lm.pl", "words.txt", "arpa"),
     ("find_arpa_oovs.pl", "words.txt", "arpa"),
@@ -447,7 +451,8 @@ def test_kaldis_scripts_say_the_same(name, arguments, given, seed, tmp_path):
     for utils in (ROOT / "utils", Path(KALDI) / "wsj" / "s5" / "utils"):
         folder = tmp_path / str(len(found))
         folder.mkdir()
-        files = {**_sample(folder, seed), "arpa": ARPA, "numbers": "x 1\ny 2\n", "": ""}
+        files = {**_sample(folder, seed), "arpa": ARPA, "numbers": "x 1\ny 2\n", "": "",
+                 "syllables": "w ZHONG1 GUO2\nv A1 ER4\nu CI3 SHI2 CHI1\n"}
         done = run(name, *arguments.replace("%", "out.").split(), cwd=folder, given=files[given], utils=utils)
         written = {path.name: _tokens(path.read_text()) for path in folder.glob("*") if path.name not in files}
         said = _tokens(done.stdout)

@@ -40,6 +40,8 @@ def read(text: str) -> list[tuple[int, str, list[str]]]:
     ("cat <<EOF\nnot | a command\nEOF\na", [(1, "cat", []), (4, "a", [])]),
     ("cat <<-'X' | a\n\tno\n\tX\nb", [(1, "cat", []), (1, "a", []), (4, "b", [])]),
     ("x=$((1 + 2)); a ${y:+--opt $y}", [(1, "a", ["${y:+--opt $y}"])]),
+    ("$cmd JOB=1:4 a.JOB.log b c '>' d 2\\>/dev/null \\| e '<f' g", [
+        (1, "$cmd", ["JOB=1:4", "a.JOB.log", "b", "c", ">", "d", "2>/dev/null", "|", "e", "<f", "g"]), (1, "b", ["c"]), (1, "e", ["g"])]),
     ("$train_cmd JOB=1:4 a.JOB.log b --c d", [(1, "$train_cmd", ["JOB=1:4", "a.JOB.log", "b", "--c", "d"]), (1, "b", ["--c", "d"])]),
     ("run.pl --mem 2G log a \\| b", [(1, "run.pl", ["--mem", "2G", "log", "a", "|", "b"]), (1, "a", []), (1, "b", [])]),
     ("a \"ark:b -c | d |\" 'ark,t:| e'", [(1, "b", ["-c"]), (1, "d", []), (1, "e", []), (1, "a", ["ark:b -c | d |", "ark,t:| e"])]),

@@ -23,11 +23,12 @@ EOF
   --channel <n>           # channel to read, from 0; -1 expects mono (-1)
   --compress true|false   # one byte a value (false)
   --seed <n>              # of the dither (0)
+  --write-utt2num-frames true|false, --write-utt2dur true|false   # leave out the table where it is false (true)
 EOF
 }
 
 declare "${base}_config=conf/$base.conf"
-nj=2 cmd=run.pl channel=-1 compress=false seed=0
+nj=2 cmd=run.pl channel=-1 compress=false seed=0 write_utt2num_frames=true write_utt2dur=true
 [ "$base" = "$kind" ] || { pitch_config=conf/pitch.conf pitch_postprocess_config="" paste_length_tolerance=2; }
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
@@ -49,4 +50,6 @@ rm -f "$data"/{feats.scp,cmvn.scp,utt2num_frames,utt2dur}  # of features that ar
 $cmd JOB=1:"$nj" "$log_dir/$name.JOB.log" pykaldist make-feats --kind "$kind" --feats-config "$config" --job JOB --nj "$nj" \
   "${pitch[@]}" --channel "$channel" --compress "$compress" --seed "$seed" "$data" "$feats_dir" || exit 1
 made=$(pykaldist collect-feats --kind "$kind" --nj "$nj" "$data" "$feats_dir") || end_with $?
+[ "$write_utt2num_frames" = true ] || rm -f "$data/utt2num_frames"
+[ "$write_utt2dur" = true ] || rm -f "$data/utt2dur"
 echo "$name.sh: $made"

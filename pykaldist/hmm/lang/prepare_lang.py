@@ -36,6 +36,7 @@ class LangOptions:
     sil_prob: float = option(0.5, "probability of the optional silence between words; 0 for none")
     num_sil_states: int = option(5, "HMM states of a silence phone")
     num_nonsil_states: int = option(3, "HMM states of another phone")
+    phone_symbol_table: str = option("", "phones.txt whose numbers the phones get, of a model that is there already")
 
 
 def prepare_lang(dict_dir: str | os.PathLike[str], oov: str, tmp: str | os.PathLike[str], lang: str | os.PathLike[str],
@@ -144,7 +145,7 @@ def _write_phones(lang: Path, source: DictDir, disambig: list[str], options: Lan
 
     silence = [p for group in source.silence for p in expand(group)]
     nonsilence = [p for group in source.nonsilence for p in expand(group)]
-    table = SymbolTable({s: n for n, s in enumerate([EPSILON, *silence, *nonsilence, *disambig])}, "phones.txt")
+    table = _phone_numbers([*silence, *nonsilence], disambig, options.phone_symbol_table)
     _write_symbols(lang / "phones.txt", table)
 
     quiet_sets = [silence] if options.share_silence_phones else [expand(group) for group in source.silence]
@@ -174,6 +175,19 @@ def _write_phones(lang: Path, source: DictDir, disambig: list[str], options: Lan
     write_text(lang / "topo", bakis_topology_text([table[p] for p in nonsilence], [table[p] for p in silence],
                                                   options.num_nonsil_states, options.num_sil_states))
     return table
+
+
+def _phone_numbers(phones: list[str], disambig: list[str], known: str) -> SymbolTable:
+    """Number phones and then disambiguation symbols, from 1, or as in the file `known`; raises UserError for a phone that it lacks."""
+    if not known:
+        return SymbolTable({symbol: number for number, symbol in enumerate([EPSILON, *phones, *disambig])}, "phones.txt")
+    given = SymbolTable.read(known)
+    missing = next((phone for phone in [*phones, "#0"] if phone not in given), None)
+    if missing is not None:
+        raise UserError(f"{known} has no {missing}; give the phones.txt of a model with these phones, with the same "
+                        "--position-dependent-phones.")
+    numbers = {symbol: given[symbol] for symbol in sorted([EPSILON, *phones], key=lambda symbol: given[symbol])}
+    return SymbolTable({**numbers, **{symbol: given["#0"] + n for n, symbol in enumerate(disambig)}}, "phones.txt")
 
 
 def _write_words(lang: Path, lexicon: Sequence[Pronunciation], oov: str) -> SymbolTable:

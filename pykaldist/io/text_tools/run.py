@@ -15,7 +15,7 @@ DATA_DIRS = "data_dirs"  # the module whose tools need packages: `utils/data_too
 MODULES = {
     "lists": ("filter_scp.pl", "filter_scps.pl", "utt2spk_to_spk2utt.pl", "spk2utt_to_utt2spk.pl", "split_scp.pl", "subset_scp.pl",
               "shuffle_list.pl", "convert_ctm.pl", "data/extend_segment_times.py"),
-    "symbols": ("sym2int.pl", "int2sym.pl", "apply_map.pl", "add_disambig.pl", "validate_text.pl",
+    "symbols": ("sym2int.pl", "int2sym.pl", "apply_map.pl", "add_disambig.pl", "validate_text.pl", "pinyin_map.pl",
                 "lang/check_phones_compatible.sh"),
     "lexicon": ("add_lex_disambig.pl", "lang/add_lex_disambig.pl", "make_lexicon_fst.pl", "lang/make_lexicon_fst.py",
                 "make_lexicon_fst_silprob.pl", "lang/make_lexicon_fst_silprob.py"),

@@ -122,6 +122,31 @@ def add_disambig_pl(options: dict[str, str], table: str, number: str) -> Output:
     return [line for _, line, _ in rows] + [b"#%d  %d\n" % (n, last + 1 + n - first) for n in added]
 
 
+_INITIALS = (b"CH", b"SH", b"ZH", *(bytes([letter]) for letter in b"BCDFGHJKLMNPQRSTWXYZ"))
+
+
+@tool("""pinyin_map.pl <map> < <lexicon> > <new-lexicon>
+ e.g.: utils/pinyin_map.pl conf/pinyin2cmu < lexicon.txt > lexicon-cmu.txt
+Replaces pinyin syllables such as ZHONG1 behind each line's first word by phones. Lines of <map> are an initial or a final, and its phones;
+those of the final get the syllable's tone behind them.""", "", (1, 1))
+def pinyin_map_pl(options: dict[str, str], table: str) -> Output:
+    """Replace pinyin syllables by phones."""
+    phones = {fields[0]: fields[1:] for fields, _, _ in rows_of(table, 2, -1, "syllable phone ...")}
+
+    def of_syllable(syllable: bytes, where: str) -> list[bytes]:
+        initial = next((start for start in _INITIALS if syllable.startswith(start) and len(syllable) > len(start)), b"")
+        rest = syllable[len(initial):]
+        final = rest.rstrip(b"0123456789")
+        missing = next((part for part in ([initial] if initial else []) + [final] if part not in phones), None)
+        if missing is not None:
+            raise UserError(f"{where}: {table} has no line for {text(missing)!r} of the syllable {text(syllable)}.")
+        return [*phones.get(initial, []), *(phone + rest[len(final):] for phone in phones[final])]
+
+    for fields, _, line in rows_of("-", 1, -1, "word syllable ..."):
+        found = [phone for syllable in fields[1:] for phone in of_syllable(syllable, f"standard input, line {line}")]
+        yield b" ".join([fields[0], *found]) + b"\n"
+
+
 @tool("""validate_text.pl <text>
  e.g.: utils/validate_text.pl data/train/text
 Checks that a transcript file is not empty, that every line has its end, and, where it is UTF-8, that there are no blanks but spaces and

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
+from pykaldist.hmm.lang.check_lang import problems_of
 from pykaldist.hmm.lang.prepare_lang import LangOptions, add_disambiguation, prepare_lang
 from pykaldist.io import provenance
 from pykaldist.io.dictdir import Pronunciation
@@ -101,6 +102,20 @@ def test_silence_probabilities_of_words(tmp_path: Path) -> None:
     silence = lang.phones.symbol(lang.disambig_phones[-1])
     assert sentence_cost(lang.path / "L_disambig.fst", lang, f"SIL #0 A_S {silence} A_B B_E SIL #0", "#0 a ab #0") == pytest.approx(
         -math.log(0.9 * (1.2 * 0.5) * 0.9 * 1.1 * 0.3 * 1.5), abs=1e-5)
+
+
+def test_phones_get_the_numbers_of_a_table(tmp_path: Path) -> None:
+    write_dict(tmp_path / "dict")
+    (tmp_path / "phones.txt").write_text("<eps> 0\nC 1\nB 3\nSIL 4\nA 5\nSPN 6\nZ 7\n#0 9\n#1 10\n")
+    options = LangOptions(position_dependent_phones=False, phone_symbol_table=str(tmp_path / "phones.txt"))
+    prepare_lang(tmp_path / "dict", "<UNK>", tmp_path / "tmp", tmp_path / "lang", options)
+    lang = LangDir(tmp_path / "lang")
+    assert list(lang.phones.items()) == [("<eps>", 0), ("C", 1), ("B", 3), ("SIL", 4), ("A", 5), ("SPN", 6), ("#0", 9), ("#1", 10),
+                                         ("#2", 11)]
+    assert lang.silence_phones == [4, 6] and lang.nonsilence_phones == [5, 3, 1] and problems_of(lang) == []
+    with pytest.raises(UserError, match=r"phones\.txt has no SIL_B"):
+        prepare_lang(tmp_path / "dict", "<UNK>", tmp_path / "tmp", tmp_path / "lang", LangOptions(
+            phone_symbol_table=str(tmp_path / "phones.txt")))
 
 
 def test_an_old_grammar_and_old_positions_go(tmp_path: Path) -> None:
