@@ -40,24 +40,6 @@ class Utterance:
         return np.clip(np.round(resample_poly(found.astype(float), ratio.numerator, ratio.denominator)), -32768, 32767).astype(np.int16)
 
 
-def table(path: Path) -> dict[str, str]:
-    """The lines of a Kaldi table, separated by blanks or tabs."""
-    return {line.split()[0]: " ".join(line.split()[1:]) for line in path.read_text().splitlines()}
-
-
-def speechocean762(shared: Path) -> list[Utterance]:
-    """Read English: sentences of five words and more, 20 by each of 34 speakers."""
-    corpus = shared / "data/speechocean762"
-    text, speakers, files, genders = (table(corpus / "train" / name) for name in ("text", "utt2spk", "wav.scp", "spk2gender"))
-    return [Utterance(utt, speakers[utt], genders[speakers[utt]], tuple(text[utt].split()), corpus / files[utt]) for utt in sorted(text)]
-
-
-def speechocean762_lexicon(shared: Path) -> list[tuple[str, list[str]]]:
-    """Words with their pronunciations, in phones with stress (AH0)."""
-    lines = (line.split() for line in (shared / "data/speechocean762/resource/lexicon.txt").read_text().splitlines())
-    return [(line[0], line[1:]) for line in lines]
-
-
 def an4(shared: Path, part: str = "train") -> list[Utterance]:
     """AN4: letters, digits and dates; `part` is train (74 speakers) or test (10)."""
     corpus = shared / "data/an4"
@@ -76,6 +58,15 @@ def an4_lexicon(shared: Path) -> list[tuple[str, list[str]]]:
     """AN4's words with their pronunciations, variants of one word on lines of their own."""
     lines = (line.split() for line in (shared / "data/an4/etc/an4.dic").read_text().splitlines())
     return [(line[0].split("(")[0], line[1:]) for line in lines if line]
+
+
+def with_stress(lexicon: Iterable[tuple[str, list[str]]]) -> list[tuple[str, list[str]]]:
+    """A lexicon whose first vowels are stressed (AH1), and the others not (AH0), as in CMU's dictionary."""
+    marked = []
+    for word, phones in lexicon:
+        vowels = [i for i, phone in enumerate(phones) if phone[0] in "AEIOU"]
+        marked.append((word, [phone + ("1" if i == vowels[0] else "0") if i in vowels else phone for i, phone in enumerate(phones)]))
+    return marked
 
 
 def some(utterances: Iterable[Utterance], speakers: int, each: int, skip: int = 0) -> list[Utterance]:

@@ -1,4 +1,4 @@
-"""Wall Street Journal, WSJ0 (LDC93S6B) and WSJ1 (LDC94S13B), disc by disc, with CMU's dictionary beside; of speechocean762.
+"""Wall Street Journal, WSJ0 (LDC93S6B) and WSJ1 (LDC94S13B), disc by disc, with CMU's dictionary beside; of AN4.
 
 Discs hold sphere files (.wv1), here not compressed; transcripts stand in .dot files, a file for a speaker's session.
 """
@@ -9,7 +9,7 @@ import gzip
 from collections.abc import Sequence
 from pathlib import Path
 
-from layouts.speech import Utterance, arpa, lines, some, speechocean762, speechocean762_lexicon, words_of, write
+from layouts.speech import Utterance, an4, an4_lexicon, arpa, lines, some, with_stress, words_of, write
 
 INDEX0, INDEX1 = "wsj0/11-13.1/wsj0/doc/indices", "wsj1/13-34.1/wsj1/doc/indices"
 # A set's disc, its folder there, the index that names its files, speakers and utterances of each, the first letter of its speakers.
@@ -27,7 +27,7 @@ SETS = {
 
 def lay_out(shared: Path, folder: Path) -> None:
     """`folder`/{wsj0,wsj1}, and what the recipe fetches beside in `folder`/fetched: CMU's dictionary and the speakers of WSJ0."""
-    everything, begun, said, genders = speechocean762(shared), 0, [], {}
+    everything, begun, said, genders = an4(shared), 0, [], {}
     for disc, place, index, speakers, each, letter in SETS.values():
         chosen = some(everything, speakers, each, begun)
         numbered = {speaker: f"{letter}{i:0{3 - len(letter)}d}" for i, speaker in enumerate(dict.fromkeys(u.speaker for u in chosen))}
@@ -47,7 +47,7 @@ def lay_out(shared: Path, folder: Path) -> None:
         begun += speakers
         said += chosen
     (folder / "wsj0/11-2.1").mkdir()
-    lexicon = [(word, phones) for word, phones in speechocean762_lexicon(shared) if word in words_of(said)]
+    lexicon = [(word, phones) for word, phones in with_stress(an4_lexicon(shared)) if word in words_of(said)]
     write_models(folder / "wsj1/13-32.1/wsj1/doc/lng_modl", said)
     write_dictionary(folder / "fetched/cmudict", lexicon)
     speakers = [f"{short.upper()} {gender.upper()} 30 -- {short}" for short, gender in genders.items()]
