@@ -34,6 +34,7 @@ FILES = {
               "fstrmsymbols fsttablecompose",
     "srilm": "change-lm-vocab compute-best-mix ngram ngram-count",
     "kenlm": "build_binary lmplz",
+    "irstlm": "prune-lm",
     "kaldi_lm": "get_word_map.pl prune_lm.sh train_lm.sh",
     "g2p": "g2p.py phonetisaurus-align phonetisaurus-apply phonetisaurus-arpa2wfst",
     "pocolm": "format_arpa_lm.py get_data_prob.py prune_lm_dir.py train_lm.py",

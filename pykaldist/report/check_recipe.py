@@ -134,13 +134,14 @@ def _look_at(command: Command, file: str, own: set[str], interfaces: Interfaces,
         result.calls.append(_judge(Call(file, command.line, script["name"], ACCEPTED), words, interfaces))
     elif not sourced and (program := _PROGRAM.match(name)):
         result.programs[program["name"]] += 1
-        if shutil.which(program["name"]) is None and program["name"] not in interfaces.verbs and not _own(result.recipe, program["name"]):
+        known = shutil.which(program["name"]) or program["name"] in interfaces.verbs
+        if not known and not _brought(program["name"], result, interfaces):
             result.missing_programs.add(program["name"])
 
 
-def _own(recipe: Path, program: str) -> bool:
-    """Whether a recipe brings a program along in a folder of local/, such as local/dict, which its scripts put on PATH."""
-    return any((recipe.parent / "local").glob(f"*/{program}"))
+def _brought(program: str, result: Checked, interfaces: Interfaces) -> bool:
+    """Whether a program is under `tools` here, or the recipe has it in a folder of local/, such as local/dict: scripts put both on PATH."""
+    return any(interfaces.root.glob(f"tools/**/{program}")) or any((result.recipe.parent / "local").glob(f"*/{program}"))
 
 
 def topic_of(name: str) -> tuple[str, bool] | None:

@@ -114,6 +114,7 @@ steps/train_mmi.sh --boost 0.1 data lang ali denlats dir
 steps/nnet3/train_dnn.py --stage 3
 steps/train_mono.sh $extra_opts $(list data) data/lang exp/mono
 no-such-program --x | fstcompile
+flac -c -d -s a.flac | sph2pipe
 """
 
 
@@ -144,7 +145,7 @@ def test_calls_are_judged(recipe, interfaces):
     counted = [call for call in checked.calls if not call.counts]
     assert [call.script for call in counted] == ["steps/nnet3/train_dnn.py"] and checked.files == 4
     assert checked.missing_local == ["prep.sh:4: local/gone.sh"]
-    assert {"no-such-program", "fstcompile"} <= set(checked.programs) and "no-such-program" in checked.missing_programs
+    assert {"no-such-program", "fstcompile"} <= set(checked.programs) and checked.missing_programs == {"no-such-program"}
     text = "\n".join(lines(checked))
     for line in ("run.sh:7: steps/decode.sh: has no option --no-such-option", "run.sh:11: utils/no_such_tool.pl: there is no such script",
                  "run.sh:13: steps/train_mmi.sh: belongs to sequence training", "program no-such-program (1 call): it is not on PATH",
