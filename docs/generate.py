@@ -184,7 +184,8 @@ def every_verb() -> str:
 
 def every_program() -> str:
     """The usage texts of Kaldi's and OpenFst's programs, by what they work on."""
-    lines = ["# Every program", "", "Kaldi's and OpenFst's programs that `src/bin` has; `path.sh` puts them on `PATH`, and `pykaldist "
+    lines = ["# Every program", "", "Kaldi's and OpenFst's programs, and those of language model "
+             "toolkits, that `src/bin` has; `path.sh` puts them on `PATH`, and `pykaldist "
              "NAME` runs the same. Each prints this with `--help`. All have these options, too:", "", "```text", COMMON.rstrip(), "```", ""]
     for file, names in FILES.items():
         about = importlib.import_module(f"pykaldist.programs.{file}").__doc__ or ""

@@ -28,7 +28,7 @@ Usage: steps/${0##*/} [options] <graph-dir> <data-dir> <decode-dir>
 The model is final.mdl in the parent of <decode-dir>, unless it is named. Writes <decode-dir>/lat.JOB.gz, then scores them if <data-dir>
 has text: by the recipe's local/score.sh, or where it has none by steps/score_kaldi.sh.
 Options:
-  --nj <n>                     # jobs (default $nj)
+  --nj <n>                     # jobs; no more than utterances (default $nj)
   --cmd <command>              # how to run them (default run.pl)
   --beam <beam>                # wider is slower and more exact (default $beam)
   --lattice-beam <beam>        # how much worse than the best path a lattice's may be (default $lattice_beam)
@@ -54,6 +54,7 @@ EOF
 if [ $# != 3 ]; then usage >&2; exit 1; fi
 graph=$1 data=$2 dir=$3
 . score_decoded.sh
+. fewer_jobs.sh
 [ -z "$iter" ] || [ -n "$model" ] || model=${srcdir:-$(dirname "$dir")}/$iter.mdl
 [ -z "$model" ] || [ -f "$model" ] || { echo "decode.sh: ERROR: $model does not exist." >&2; exit 1; }
 
@@ -61,6 +62,7 @@ for file in "$graph"/{HCLG.fst,words.txt} "$data/feats.scp"; do
   [ -f "$file" ] || { echo "decode.sh: ERROR: $file does not exist." >&2; exit 1; }
 done
 if [ "$stage" -le 0 ]; then
+  fewer_jobs "$data" utterances
   mkdir -p "$dir/log" && rm -f "$dir"/{lat.*.gz,wer_*,best_wer,dev_chosen_wer} || exit 1
   echo "$nj" > "$dir/num_jobs" || exit 1
   $cmd JOB=1:"$nj" "$dir/log/decode.JOB.log" pykaldist decode --job JOB --nj "$nj" --beam "$beam" --lattice-beam "$lattice_beam" \

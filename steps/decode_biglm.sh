@@ -39,10 +39,12 @@ if [ $# != 5 ]; then usage >&2; exit 1; fi
 graph=$1 old=$2 new=$3 data=$4 dir=$5
 first=$dir/first
 . score_decoded.sh
+. fewer_jobs.sh
 
 for file in "$graph"/{HCLG.fst,words.txt} "$old" "$new" "$data/feats.scp" ${model:+"$model"}; do
   [ -f "$file" ] || { echo "decode_biglm.sh: ERROR: $file does not exist." >&2; exit 1; }
 done
+fewer_jobs "$data" utterances
 mkdir -p "$dir/log" "$first" && rm -f "$dir"/{lat.*.gz,wer_*,best_wer,dev_chosen_wer} || exit 1
 echo "$nj" > "$dir/num_jobs" || exit 1
 $cmd JOB=1:"$nj" "$dir/log/decode.JOB.log" pykaldist decode --job JOB --nj "$nj" --beam "$beam" --lattice-beam "$first_lattice_beam" \

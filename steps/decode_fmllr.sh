@@ -38,6 +38,7 @@ EOF
 if [ $# != 3 ]; then usage >&2; exit 1; fi
 graph=$1 data=$2 dir=$3 src=$(dirname "$3")
 . score_decoded.sh
+. fewer_jobs.sh
 
 [ -n "$alignment_model" ] || { alignment_model=$src/final.alimdl; [ -f "$alignment_model" ] || alignment_model=$src/final.mdl; }
 [ -n "$adapt_model" ] || adapt_model=$src/final.mdl
@@ -46,11 +47,7 @@ for file in "$graph"/{HCLG.fst,words.txt,phones/silence.csl} "$data/feats.scp" "
   ${si_dir:+"$si_dir/lat.1.gz"}; do
   [ -f "$file" ] || { echo "decode_fmllr.sh: ERROR: $file does not exist." >&2; exit 1; }
 done
-speakers=$(cut -d ' ' -f 2 "$data/utt2spk" | sort -u | wc -l)
-if [ "$nj" -gt "$speakers" ]; then
-  echo "decode_fmllr.sh: $data has $speakers speakers, so there are $speakers jobs, not $nj"
-  nj=$speakers
-fi
+fewer_jobs "$data" speakers
 pass1=$dir.pass1  # the first transforms, and lattices of states
 jobs=(--job JOB --nj "$nj" --acwt "$acwt")
 search=(--lattice-beam "$lattice_beam" --min-active "$min_active")

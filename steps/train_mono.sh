@@ -7,7 +7,7 @@ Usage: steps/train_mono.sh [options] <data-dir> <lang-dir> <exp-dir>
  e.g.: steps/train_mono.sh --nj 2 --cmd "\$train_cmd" data/train data/lang exp/mono
 Writes final.mdl, tree, the alignments ali.*.gz, and log/train.log with a line an iteration.
 Options:
-  --nj <n>                  # threads, and files of alignments; nothing else depends on it (4)
+  --nj <n>                  # threads, and files of alignments, no more than utterances; nothing else depends on it (4)
   --cmd <command>           # how to run the job (run.pl)
   --totgauss <n>            # Gaussians in all (1000)
   --device <name>           # cpu, cuda, cuda:N, or auto: where likelihoods and statistics are computed (cpu)
@@ -40,6 +40,8 @@ for f in "$data/feats.scp" "$data/text" "$lang/L.fst" "$lang/topo"; do
   [ -f "$f" ] || { echo "train_mono.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
 done
 
+. fewer_jobs.sh
+fewer_jobs "$data" utterances
 options=(--beam "$regular_beam")
 for option in nj device stage totgauss num_iters max_iter_inc realign_iters initial_beam retry_beam careful boost_silence power \
   shared_phones num_starts cmvn_opts delta_opts seed; do

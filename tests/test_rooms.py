@@ -10,7 +10,7 @@ import pytest
 
 from pykaldist.cli import verbs
 
-ROOMS = ["io", "feats", "hmm", "frames", "nnet", "optim", "parallel", "train", "decode", "score", "report", "programs", "cli"]
+ROOMS = ["io", "lm", "feats", "hmm", "frames", "nnet", "optim", "parallel", "train", "decode", "score", "report", "programs", "cli"]
 FOLDERS = {
     "parallel": ["fabric", "clusters", "strategies", "transport", "engines", "planning", "launch"],
     "hmm": ["lang", "tree", "gmm", "alignments", "training", "import_ali"],

@@ -8,7 +8,7 @@ Usage: utils/format_lm_sri.sh [options] <lang-dir> <arpa-lm> [<lexicon>] <out-la
  e.g.: utils/format_lm_sri.sh data/lang data/local/lm/sw1.o3g.kn.gz data/lang_sw1_tg
 As utils/format_lm.sh, but what is left of the model is normalised again; no SRILM is needed. <lexicon> may be left out.
 Options:
-  --srilm-opts <options>   # of \`pykaldist change-lm-vocab\`, which are SRILM's (default "$srilm_opts")
+  --srilm-opts <options>   # of \`change-lm-vocab\`, which are SRILM's (default "$srilm_opts")
 EOF
 }
 
@@ -22,6 +22,6 @@ for file in "$lang/words.txt" "$arpa" "$lexicon"; do
 done
 mkdir -p "$out_lang" || exit 1
 cut_lm=$out_lang/lm.arpa.gz
-cut=$(pykaldist change-lm-vocab -vocab "$lang/words.txt" -lm "$arpa" -write-lm "$cut_lm" $srilm_opts) || end_with $?
+cut=$(change-lm-vocab -vocab "$lang/words.txt" -lm "$arpa" -write-lm "$cut_lm" $srilm_opts 2>&1) || { status=$?; echo "$cut" >&2; end_with $status; }
 made=$(pykaldist format-lm "$lang" "$cut_lm" "$lexicon" "$out_lang") || end_with $?
 printf 'format_lm_sri.sh: %s\n' "$cut" "${made//$'\n'/$'\n'format_lm_sri.sh: }"

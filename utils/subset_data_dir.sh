@@ -7,7 +7,7 @@ Usage: utils/subset_data_dir.sh [--first|--last|--shortest|--speakers|--per-spk]
    or: utils/subset_data_dir.sh --utt-list <file>|--spk-list <file> <data> <new-data>
  e.g.: utils/subset_data_dir.sh --shortest data/train 1000 data/train_1kshort
 Without an option the utterances are spread evenly over the list. --speakers takes whole speakers until there are enough,
---per-spk that many of each speaker.
+--per-spk that many of each speaker. Where there are fewer than <number>, all are taken, with a warning.
 EOF
 }
 

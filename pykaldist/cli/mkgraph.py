@@ -20,5 +20,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    graph = make_graph(args.lang, args.model_dir, args.graph_dir, from_args(GraphOptions, args))
+    graph = make_graph(args.lang, args.model_dir, args.graph_dir, from_args(GraphOptions, args), keep=True)
     print(f"{args.graph_dir}/HCLG.fst: {graph.num_states} states, {graph.num_arcs} arcs")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from pykaldist.errors import UserError
 from pykaldist.io.datadir import DataDir, restrict
@@ -28,5 +29,7 @@ def run(args: argparse.Namespace) -> None:
     if bool(listed) == (args.number is not None):
         raise UserError("give either a number of utterances or a list, not both or neither.")
     keep = utterances_of_list(data, listed, speakers=bool(args.spk_list)) if listed else choose_utterances(data, args.number, args.how)
+    if args.number is not None and args.how != "per-spk" and args.number > len(data.utt2spk):
+        print(f"WARNING: {args.source} has {len(data.utt2spk)} utterances, {args.number} were asked for; all are taken.", file=sys.stderr)
     subset = restrict(data, keep, args.target)
     print(f"{len(subset.utt2spk)} of {len(data.utt2spk)} utterances of {args.source} in {args.target}")

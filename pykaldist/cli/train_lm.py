@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pykaldist.decode.ngram import SMOOTHINGS, estimate
 from pykaldist.errors import UserError
 from pykaldist.io.tables import read_lines
+from pykaldist.lm.arpa import write_arpa
+from pykaldist.lm.smoothing import SMOOTHINGS, estimate
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,10 +39,10 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"{args.text}: {error}") from error
     deviation = model.worst_sum()
     assert deviation < 1e-6, f"probabilities miss 1 by {deviation}"
-    model.write_arpa(args.lm)
+    write_arpa(model, args.lm)
     for note in model.notes:
         print(note)
     if replaced:
         print(f"{replaced} of {total} words are outside the vocabulary and stand as {args.oov}")
-    ngrams = ", ".join(f"{len(section)} {n}-grams" for n, section in enumerate(model.probabilities, 1))
+    ngrams = ", ".join(f"{len(ngrams)} {n}-grams" for n, ngrams in enumerate(model.orders, 1))
     print(f"{model.order}-gram model ({args.smoothing}) of {len(sentences)} sentences, {total} words: {ngrams} in {args.lm}")

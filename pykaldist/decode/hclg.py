@@ -206,10 +206,10 @@ def add_self_loops(fst: Fst, model: TransitionModel, self_loop_scale: float = 0.
 
 
 def decoding_graph(lexicon: Fst, grammar: Fst, disambig: Sequence[int], tree: ContextDependency, model: TransitionModel,
-                   options: GraphOptions) -> tuple[Fst, np.ndarray]:
+                   options: GraphOptions, on_the_way: Path | None = None) -> tuple[Fst, np.ndarray]:
     """Make HCLG, and the labels that stood for disambiguation symbols (`disambig`: the phone symbols #0, #1, ...).
 
-    Raises UserError where L and G do not fit, or cannot be determinised.
+    The folder `on_the_way` gets LG.fst and CLG_<width>_<central>.fst. Raises UserError where L and G do not fit, or cannot be determinised.
     """
     with Progress("making HCLG", 5, "step") as bar:
         bar.update(0, "L o G")
@@ -218,6 +218,9 @@ def decoding_graph(lexicon: Fst, grammar: Fst, disambig: Sequence[int], tree: Co
         bar.update(1, "C o LG")
         clg, windows = kaldifst.compose_context(list(disambig), tree.width, tree.central, lg)
         kaldifst.arcsort(clg, "ilabel")
+        if on_the_way:
+            from_kaldifst(lg).write(on_the_way / "LG.fst")
+            from_kaldifst(clg).write(on_the_way / f"CLG_{tree.width}_{tree.central}.fst")
         bar.update(1, "H o CLG")
         h, disambig_tid = h_transducer(windows, tree, model, options.transition_scale)
         hclg = kaldifst.compose(to_kaldifst(h), clg)
@@ -237,8 +240,11 @@ def decoding_graph(lexicon: Fst, grammar: Fst, disambig: Sequence[int], tree: Co
 
 
 def make_graph(lang: str | os.PathLike[str], model_dir: str | os.PathLike[str], graph_dir: str | os.PathLike[str],
-               options: GraphOptions) -> Fst:
-    """Write `graph_dir` (HCLG.fst, words.txt, phones.txt, phones/, num_pdfs, disambig_tid.int) as Kaldi's mkgraph.sh; returns HCLG."""
+               options: GraphOptions, keep: bool = False) -> Fst:
+    """Write `graph_dir` (HCLG.fst, words.txt, phones.txt, phones/, num_pdfs, disambig_tid.int) as Kaldi's mkgraph.sh; returns HCLG.
+
+    `keep`: LG and CLG stay in `lang`/tmp, where recipes look for them; nothing here reads them. Not where that cannot be written.
+    """
     lang, model_dir, graph_dir = Path(lang), Path(model_dir), Path(graph_dir)
     for path in (lang / "L_disambig.fst", lang / "G.fst", lang / "words.txt", lang / "phones/disambig.int", model_dir / "tree",
                  model_dir / "final.mdl"):
@@ -253,7 +259,11 @@ def make_graph(lang: str | os.PathLike[str], model_dir: str | os.PathLike[str], 
     grammar = Fst.read(lang / "G.fst")
     if options.remove_oov:
         grammar = without_word(grammar, LangDir(lang).words[LangDir(lang).oov])
-    graph, disambig_tid = decoding_graph(Fst.read(lang / "L_disambig.fst"), grammar, disambig, tree, model, options)
+    on_the_way = None
+    if keep and os.access(lang, os.W_OK):
+        on_the_way = lang / "tmp"
+        on_the_way.mkdir(exist_ok=True)
+    graph, disambig_tid = decoding_graph(Fst.read(lang / "L_disambig.fst"), grammar, disambig, tree, model, options, on_the_way)
     (graph_dir / "phones").mkdir(parents=True, exist_ok=True)
     provenance.forget(graph_dir)
     (graph_dir / "HCLG.fst").unlink(missing_ok=True)

@@ -18,8 +18,8 @@ import numpy as np
 import soundfile
 
 from pykaldist.errors import UserError, named, of_the_machine
+from pykaldist.io import flac, sphere
 from pykaldist.io.datadir import DataDir, pipe_command
-from pykaldist.io.sphere import convert, own_command
 
 INT16_SCALE = 32768.0
 MAX_OVERSHOOT_S = 0.5  # a segment may end so much after its recording, as in Kaldi's extract-segments
@@ -89,11 +89,13 @@ def _file_content(path: str) -> bytes:
 
 
 def _pipe_output(command: str) -> bytes:
-    if (words := own_command(command)) is not None:  # without a process
-        try:
-            return convert(words)[0]
-        except UserError as error:
-            raise AudioError(str(error)) from error
+    try:  # without a process
+        if (words := sphere.own_command(command)) is not None:
+            return sphere.convert(words)[0]
+        if (words := flac.own_command(command)) is not None:
+            return flac.convert(words)
+    except UserError as error:
+        raise AudioError(str(error)) from error
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip().splitlines()

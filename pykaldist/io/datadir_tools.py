@@ -76,11 +76,13 @@ def choose_utterances(data: DataDir, number: int, how: str = "spread") -> list[s
     The ways are `first`, `last`, `shortest` (by utt2num_frames or utt2dur), `spread` evenly over the list, `speakers` (whole speakers
     until there are as many), `per-spk` (so many of each speaker, spread).
 
-    Raises UserError where there are fewer.
+    Where there are fewer, all of them. Raises UserError for a number below 1.
     """
     utts = data.utterances()
-    if number < 1 or (how != "per-spk" and number > len(utts)):
+    if number < 1:
         raise UserError(f"{data.path} has {len(utts)} utterances, {number} were asked for.")
+    if how != "per-spk":
+        number = min(number, len(utts))
     if how == "first":
         return utts[:number]
     if how == "last":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import os
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -38,7 +39,8 @@ def own_command(command: str) -> list[str] | None:
         return None
     words = shlex.split(command)
     root = os.environ.get("PYKALDIST_ROOT") or Path(__file__).resolve().parents[2]
-    return words[1:] if os.path.realpath(words[0]) == os.path.realpath(os.path.join(root, PROGRAM)) else None
+    found = shutil.which(words[0])
+    return words[1:] if found and os.path.realpath(found) == os.path.realpath(os.path.join(root, PROGRAM)) else None
 
 
 def convert(words: list[str]) -> tuple[bytes, str]:

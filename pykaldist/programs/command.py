@@ -28,6 +28,8 @@ COMMON = """\
   --print-args: print the command line to the log (default: true)
   --verbose: how much is told in the log (default: 0)
 """
+#: Files of programs that do not print their command line.
+QUIET = ("openfst", "srilm", "kenlm", "kaldi_lm", "pocolm", "g2p")
 
 
 class Command:
@@ -36,7 +38,7 @@ class Command:
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         code = function.__code__
         self.name, self.function = name, function
-        self.openfst = function.__module__.endswith(".openfst")  # whose programs say nothing, and read standard input by themselves
+        self.quiet = function.__module__.rpartition(".")[2] in QUIET
         self.options: dict[str, Any] = dict(function.__kwdefaults__ or {})
         self.most = code.co_argcount if not code.co_flags & 4 else 10**9
         self.takes_others = bool(code.co_flags & 8)  # options that are not listed go on to the function as text
@@ -52,7 +54,7 @@ class Command:
 def values_of(command: Command, argv: list[str]) -> tuple[list[str], dict[str, Any], bool]:
     """The arguments, the options' values, and whether the command line is to be printed; raises UserError for what is no option."""
     values = dict(command.options)
-    common = {"print_args": not command.openfst, "verbose": 0}
+    common = {"print_args": not command.quiet, "verbose": 0}
     arguments: list[str] = []
     queue = list(argv)
     while queue:

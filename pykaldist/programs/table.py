@@ -1,6 +1,6 @@
 """The table of programs: each program's file of this folder. src/bin, `pykaldist NAME`, the pages and the tests are made of it.
 
-A program's function has its name, with `_` for `-`, in that file.
+A program's function has its name, with `_` for `-` and `.`, in that file.
 """
 
 from __future__ import annotations
@@ -32,12 +32,23 @@ FILES = {
                "fstreverse fstrmepsilon fstshortestpath fstsymbols",
     "fstbin": "arpa2fst fstaddselfloops fstcopy fstdeterminizestar fstisstochastic fstminimizeencoded fstpushspecial fstrmepslocal "
               "fstrmsymbols fsttablecompose",
+    "srilm": "change-lm-vocab compute-best-mix ngram ngram-count",
+    "kenlm": "build_binary lmplz",
+    "irstlm": "prune-lm",
+    "kaldi_lm": "get_word_map.pl prune_lm.sh train_lm.sh",
+    "g2p": "g2p.py phonetisaurus-align phonetisaurus-apply phonetisaurus-arpa2wfst",
+    "pocolm": "format_arpa_lm.py get_data_prob.py prune_lm_dir.py train_lm.py",
 }
 PROGRAMS: dict[str, str] = {name: file for file, names in FILES.items() for name in names.split()}
+
+
+def function_name(name: str) -> str:
+    """The name of a program's function."""
+    return name.replace("-", "_").replace(".", "_")
 
 
 def load(name: str) -> Callable[..., Any]:
     """The function of a program, imported now."""
     from importlib import import_module
 
-    return getattr(import_module(f"pykaldist.programs.{PROGRAMS[name]}"), name.replace("-", "_"))
+    return getattr(import_module(f"pykaldist.programs.{PROGRAMS[name]}"), function_name(name))

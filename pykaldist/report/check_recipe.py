@@ -134,8 +134,14 @@ def _look_at(command: Command, file: str, own: set[str], interfaces: Interfaces,
         result.calls.append(_judge(Call(file, command.line, script["name"], ACCEPTED), words, interfaces))
     elif not sourced and (program := _PROGRAM.match(name)):
         result.programs[program["name"]] += 1
-        if shutil.which(program["name"]) is None and program["name"] not in interfaces.verbs:
+        known = shutil.which(program["name"]) or program["name"] in interfaces.verbs
+        if not known and not _brought(program["name"], result, interfaces):
             result.missing_programs.add(program["name"])
+
+
+def _brought(program: str, result: Checked, interfaces: Interfaces) -> bool:
+    """Whether a program is under `tools` here, or the recipe has it in a folder of local/, such as local/dict: scripts put both on PATH."""
+    return any(interfaces.root.glob(f"tools/**/{program}")) or any((result.recipe.parent / "local").glob(f"*/{program}"))
 
 
 def topic_of(name: str) -> tuple[str, bool] | None:

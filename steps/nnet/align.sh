@@ -7,7 +7,7 @@ Usage: steps/nnet/align.sh [options] <data-dir> <lang-dir> <src-dir> <ali-dir>
  e.g.: steps/nnet/align.sh --nj 4 data-fbank/train data/lang exp/dnn exp/dnn_ali
 <src-dir> is one of steps/nnet/train.sh, or Kaldi's. Writes ali.*.gz, and copies of final.mdl and tree, to <ali-dir>.
 Options:
-  --nj <n>                  # files of alignments, and threads, as far as there are cores; nothing else depends on it (4)
+  --nj <n>                  # files of alignments, no more than utterances, and threads, as far as there are cores; nothing else depends on it (4)
   --cmd <command>           # how to run the job (run.pl)
   --device <name>           # where the network computes: cpu, cuda, cuda:N or auto (cpu)
   --use-gpu yes|no|optional # the same, as Kaldi says it
@@ -34,6 +34,8 @@ for f in "$data/feats.scp" "$data/text" "$lang/L.fst" "$src/final.nnet" "$src/fi
     { echo "align.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
 done
 [ "$stage" -le 0 ] || exit 0
+. fewer_jobs.sh
+fewer_jobs "$data" utterances
 
 $cmd "$dir/log/align.log" pykaldist align-nnet --nj "$nj" --device "$device" --beam "$beam" --retry-beam "$retry_beam" --careful "$careful" \
   $scale_opts "$@" || exit 1

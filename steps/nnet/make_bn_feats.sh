@@ -9,7 +9,7 @@ Writes <new-data> with its feats.scp; the archives go to <bn-dir>. <nnet-dir> ha
 --bottleneck-dim, or --bn-dim in Kaldi's form.
 Options:
   --remove-last-components <n>   # components left out (4: <AffineTransform> <Sigmoid> <AffineTransform> <Softmax> behind the bottleneck)
-  --nj <n>                       # jobs (4)
+  --nj <n>                       # jobs; no more than utterances (4)
   --cmd <command>                # how to run them (run.pl)
   --device <name>, or --use-gpu yes|no|optional   # where the network computes (cpu)
 Not here: --htk-save, --ivector.
@@ -30,6 +30,8 @@ done
 
 copy_data_dir.sh "$src" "$new" > /dev/null || exit 1
 rm -f "$new"/{feats.scp,cmvn.scp,utt2num_frames,utt2dur}  # of the source's features
+. fewer_jobs.sh
+fewer_jobs "$src" utterances
 $cmd JOB=1:"$nj" "$log_dir/make_bn_feats.JOB.log" pykaldist make-bn-feats --remove-last-components "$remove_last_components" \
   --device "$device" --job JOB --nj "$nj" "$new" "$src" "$nnet" "$bn_dir" || exit 1
 made=$(pykaldist collect-feats --kind bn --nj "$nj" "$new" "$bn_dir") || end_with $?

@@ -10,7 +10,7 @@ Writes <new-data> with its feats.scp; the archives go to <fmllr-dir>. Nothing is
 --cmvn-opts --norm-means=false.
 Options:
   --transform-dir <dir>   # directory with trans.* of the speakers of <src-data>; without it no fMLLR is applied
-  --nj <n>                # jobs (4)
+  --nj <n>                # jobs; no more than utterances (4)
   --cmd <command>         # how to run them (run.pl)
 Not here: --raw-transform-dir.
 EOF
@@ -31,6 +31,8 @@ done
 
 copy_data_dir.sh "$src" "$new" > /dev/null || exit 1
 rm -f "$new"/{feats.scp,cmvn.scp,utt2num_frames,utt2dur}  # of the source's features
+. fewer_jobs.sh
+fewer_jobs "$src" utterances
 $cmd JOB=1:"$nj" "$log_dir/make_fmllr_feats.JOB.log" pykaldist make-fmllr-feats ${transform_dir:+--transform-dir "$transform_dir"} \
   --job JOB --nj "$nj" "$new" "$src" "$gmm" "$fmllr_dir" || exit 1
 made=$(pykaldist collect-feats --kind fmllr --nj "$nj" "$new" "$fmllr_dir") || end_with $?

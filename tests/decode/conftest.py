@@ -38,8 +38,9 @@ def make_recipe(folder: Path, root: Path, shared: Path, kaldis: Path, system: st
     write_datadir(folder / "data/test", {u: f"{shared}/{test.wav_scp[u]}" for u in utts}, {u: " ".join(test.text[u]) for u in utts},
                   {u: test.utt2spk[u] for u in utts})
     (folder / "mfcc.conf").write_text("--use-energy=false\n")
+    shutil.copytree(kaldis.parent / "lang", folder / "data/lang")
     for command in (["steps/make_mfcc.sh", "--nj", "1", "--mfcc-config", "mfcc.conf", "data/test"],
                     ["steps/compute_cmvn_stats.sh", "data/test"],
-                    ["utils/mkgraph.sh", str(kaldis.parent / "lang"), f"exp/{system}", f"exp/{system}/graph"]):
+                    ["utils/mkgraph.sh", "data/lang", f"exp/{system}", f"exp/{system}/graph"]):
         succeed(folder, *command)
     return folder

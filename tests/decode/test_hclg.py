@@ -54,6 +54,15 @@ def test_the_graph_directory_is_kaldis(an4: Path, tmp_path: Path) -> None:
     assert int((tmp_path / "disambig_tid.int").read_text().split()[0]) == model.num_transition_ids + 1
 
 
+def test_what_it_is_made_of_stays_where_recipes_wait_for_it(an4: Path, tmp_path: Path) -> None:
+    shutil.copytree(an4 / "lang", tmp_path / "lang")
+    make_graph(tmp_path / "lang", an4 / "mono", tmp_path / "graph", GraphOptions())
+    assert not (tmp_path / "lang/tmp").exists()
+    make_graph(tmp_path / "lang", an4 / "mono", tmp_path / "graph", GraphOptions(), keep=True)
+    lg, clg = Fst.read(tmp_path / "lang/tmp/LG.fst"), Fst.read(tmp_path / "lang/tmp/CLG_1_0.fst")
+    assert lg.num_states > 1 and clg.num_states > 1 and set(np.unique(clg.olabel)) == set(np.unique(lg.olabel))
+
+
 def test_decoding_on_our_graph_equals_decoding_on_kaldis(an4: Path, tmp_path: Path) -> None:
     graphs = make_graph(an4 / "lang", an4 / "tri3_ali", tmp_path, GraphOptions()), Fst.read(an4 / "graph_tri3/HCLG.fst")
     tid2pdf = read_transition_model(an4 / "tri3_ali/final.mdl").tid2pdf

@@ -15,8 +15,10 @@ from pykaldist.decode.const_arpa import ConstArpaLm, build_const_arpa
 from pykaldist.decode.determinize import determinize
 from pykaldist.decode.lattice import Lattice, read_lattices, write_lattices
 from pykaldist.decode.lm_rescore import Grammar, LanguageModel, lm_rescored
-from pykaldist.decode.ngram import NgramModel, estimate
 from pykaldist.errors import UserError
+from pykaldist.lm.arpa import write_arpa
+from pykaldist.lm.model import NgramModel
+from pykaldist.lm.smoothing import estimate
 
 from .conftest import run
 from .test_lattice import enumerate_paths, random_lattice
@@ -32,7 +34,7 @@ RICH = [line.split() for line in ("a b c d", "a b a b", "c a b d a", "d d a b", 
 def files(folder: Path, model: NgramModel) -> tuple[Path, Path, Path]:
     """ARPA, words.txt and G.carpa of a model."""
     arpa, words, carpa = folder / "lm.arpa", folder / "words.txt", folder / "G.carpa"
-    model.write_arpa(arpa)
+    write_arpa(model, arpa)
     words.write_text("".join(f"{word} {number}\n" for word, number in SYMBOLS.items()))
     build_const_arpa(arpa, SYMBOLS, UNK, carpa)
     return arpa, words, carpa

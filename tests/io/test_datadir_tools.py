@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pykaldist.cli import main
 from pykaldist.errors import UserError
 from pykaldist.io.datadir import DataDir, restrict, write_datadir
 from pykaldist.io.datadir_tools import choose_utterances, fix_data_dir, utterances_of_list
@@ -64,8 +65,16 @@ def test_choices(data: DataDir) -> None:
     assert choose_utterances(data, 5, "speakers") == [f"{s}-{i:02}" for s in ("ann", "bob") for i in range(4)]
     (data.path / "utt2dur").write_text("".join(f"{u} {20 - i}\n" for i, u in enumerate(data.utterances())))
     assert choose_utterances(data, 2, "shortest") == ["cid-03", "cid-02"]
-    with pytest.raises(UserError, match="has 12 utterances, 13 were asked for"):
-        choose_utterances(data, 13)
+    with pytest.raises(UserError, match="has 12 utterances, 0 were asked for"):
+        choose_utterances(data, 0)
+
+
+@pytest.mark.parametrize("how", ["--first", "--shortest", "--speakers", ""])
+def test_where_there_are_fewer_all_are_taken(data: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str) -> None:
+    (data.path / "utt2dur").write_text("".join(f"{u} 1\n" for u in data.utterances()))
+    assert main(["subset-data-dir", *filter(None, [how]), str(data.path), "13", str(tmp_path / "new")]) == 0
+    assert DataDir(tmp_path / "new").utterances() == data.utterances()
+    assert "has 12 utterances, 13 were asked for; all are taken" in capsys.readouterr().err
 
 
 def test_lists(data: DataDir, tmp_path: Path) -> None:

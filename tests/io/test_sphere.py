@@ -54,7 +54,8 @@ def test_features_are_read_without_a_process(root, stereo, monkeypatch):
     assert own_command(command) == ["-f", "wav", "-p", "-c", "2", str(path)]
     for other in (f"{command} | cat", f"sox {path} -t wav -", f"/usr/bin/sph2pipe {path}", f"{command} > out"):
         assert own_command(other) is None
-    monkeypatch.setenv("PATH", "/nowhere")  # no shell to be found
+    monkeypatch.setenv("PATH", str((root / PROGRAM).parent))  # no shell to be found
+    assert own_command(f"sph2pipe -f wav {path}") == ["-f", "wav", str(path)]
     found, rate = read_audio(f"{command} |", pipes=True)
     assert rate == RATE and np.array_equal(found, samples[:, 1])
     with pytest.raises(AudioError, match="cannot be read"):

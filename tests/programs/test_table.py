@@ -12,7 +12,7 @@ import pytest
 
 from pykaldist.cli import main
 from pykaldist.programs.command import COMMON, Command
-from pykaldist.programs.table import FILES, PROGRAMS, load
+from pykaldist.programs.table import FILES, PROGRAMS, function_name, load
 
 ROOT = Path(__file__).resolve().parents[2]
 TREE = "num-pdfs 5\ncontext-width 3\ncentral-position 1\n"
@@ -27,8 +27,8 @@ def test_every_program_is_a_link_in_src_bin() -> None:
 def test_every_function_of_a_file_that_has_a_usage_text_is_in_the_table() -> None:
     for file, names in FILES.items():
         found = re.findall(r"^def ([a-z]\w*)\((?:.|\n)*?\"\"\"(?:.|\n)*?\"\"\"", (ROOT / f"pykaldist/programs/{file}.py").read_text(), re.M)
-        with_usage = {name.replace("_", "-") for name in found if "Usage: " in (load_any(file, name).__doc__ or "")}
-        assert with_usage == set(names.split())
+        with_usage = {name for name in found if "Usage: " in (load_any(file, name).__doc__ or "")}
+        assert with_usage == set(map(function_name, names.split()))
 
 
 def load_any(file: str, name: str):  # type: ignore[no-untyped-def]  # a function of the file, whichever

@@ -7,7 +7,13 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import foreign_recipes
 import pytest
+
+from pykaldist.cli import verbs
+from pykaldist.cli.check_recipe import tool_interfaces, verb_options
+from pykaldist.report.check_recipe import check_recipe
+from pykaldist.report.interfaces import Interfaces
 
 Recipe = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -31,3 +37,22 @@ def make_recipe(tmp_path: Path, root: Path) -> Callable[[str], tuple[Path, Recip
         return folder, run
 
     return make
+
+
+@pytest.fixture
+def row(root: Path) -> Callable[[str, Path, str, float], None]:
+    """`row(name, folder, stages, wer)`: a line of the table of foreign recipes, which stands at the end of the tests."""
+
+    def add(name: str, folder: Path, stages: str, wer: float) -> None:
+        checked = check_recipe(folder / "run.sh", Interfaces(root, verbs(), verb_options, tool_interfaces()))
+        foreign_recipes.ROWS.append((name, f"{checked.number('accepted')} of {checked.counted}", stages, f"{wer:.2f}"))
+
+    return add
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The table of recipes that were written for Kaldi."""
+    if foreign_recipes.ROWS:
+        terminalreporter.section("recipes that were written for Kaldi")
+        for line in [("recipe", "lines accepted", "run", "WER, %"), ("---",) * 4, *foreign_recipes.ROWS]:
+            terminalreporter.write_line(f"| {' | '.join(line)} |")

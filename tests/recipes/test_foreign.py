@@ -103,3 +103,30 @@ def test_a_foreign_script_takes_options_and_says_nothing_of_its_copyright(foreig
                                    ". utils/parse_options.sh\necho $stage $1 $cmd\n")
     done = run("bash own.sh --stage 3 x")
     assert (done.returncode, done.stdout, done.stderr) == (0, "3 x queue.pl\n", "")
+
+
+def test_kaldi_lms_program_is_run_though_a_script_here_has_its_name(foreign):
+    recipe, run = foreign
+    (recipe / "lm").mkdir()
+    (recipe / "words").write_text("ja\nnein\n")
+    (recipe / "text").write_text("ja nein\nnein ja ja\n" * 5)
+    done = run(". ./path.sh; get_word_map.pl '<s>' '</s>' '<UNK>' < words > lm/word_map; "
+               "awk 'NR == FNR { code[$1] = $2; next } { for (i = 1; i <= NF; i++) $i = code[$i]; print }' lm/word_map text |"
+               "  gzip > lm/train.gz; "
+               "train_lm.sh --arpa --lmtype 3gram-mincount lm && gunzip -c lm/3gram-mincount/lm_unpruned.gz")
+    assert done.returncode == 0 and "\\3-grams:" in done.stdout and "ja nein ja" not in done.stdout, done.stderr
+    assert run(". ./path.sh; train_lm.sh").stderr.startswith("Usage: utils/train_lm.sh")
+
+
+def test_nists_scoring_is_run_where_it_is_installed(foreign):
+    recipe, run = foreign
+    line = ". ./path.sh; hubscr=$KALDI_ROOT/tools/sctk/bin/hubscr.pl; [ -f $hubscr ] && $hubscr -p `dirname $hubscr` -h hub5 a.ctm"
+    if not Path("/usr/lib/sctk/bin/hubscr.pl").exists():
+        done = run(line)
+        assert done.returncode == 1 and "hubscr.pl: ERROR: NIST's scoring toolkit is not installed" in done.stderr
+    (recipe / "nist").mkdir()
+    for name, text in (("hubscr.pl", "sclite $*"), ("sclite", "echo scored $*")):
+        (recipe / "nist" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (recipe / "nist" / name).chmod(0o755)
+    done = run(f"PATH={recipe}/nist:$PATH; {line}")
+    assert done.stdout.startswith("scored -p ") and done.stdout.endswith("/tools/sctk/bin -h hub5 a.ctm\n"), done.stderr

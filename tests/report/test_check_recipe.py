@@ -114,6 +114,7 @@ steps/train_mmi.sh --boost 0.1 data lang ali denlats dir
 steps/nnet3/train_dnn.py --stage 3
 steps/train_mono.sh $extra_opts $(list data) data/lang exp/mono
 no-such-program --x | fstcompile
+flac -c -d -s a.flac | sph2pipe
 """
 
 
@@ -144,7 +145,7 @@ def test_calls_are_judged(recipe, interfaces):
     counted = [call for call in checked.calls if not call.counts]
     assert [call.script for call in counted] == ["steps/nnet3/train_dnn.py"] and checked.files == 4
     assert checked.missing_local == ["prep.sh:4: local/gone.sh"]
-    assert {"no-such-program", "fstcompile"} <= set(checked.programs) and "no-such-program" in checked.missing_programs
+    assert {"no-such-program", "fstcompile"} <= set(checked.programs) and checked.missing_programs == {"no-such-program"}
     text = "\n".join(lines(checked))
     for line in ("run.sh:7: steps/decode.sh: has no option --no-such-option", "run.sh:11: utils/no_such_tool.pl: there is no such script",
                  "run.sh:13: steps/train_mmi.sh: belongs to sequence training", "program no-such-program (1 call): it is not on PATH",
@@ -205,3 +206,20 @@ def test_kaldis_nine_recipes(interfaces):
     whole = [check_recipe(Path(os.environ["KALDI_EGS"]) / name / "run.sh", interfaces) for name in NINE]
     print("\n".join(table(whole)))
     assert sum(checked.number(ACCEPTED) for checked in whole) >= 0.7 * sum(checked.counted for checked in whole)
+
+
+def test_language_models_of_recipes_are_accepted(interfaces, tmp_path, monkeypatch):
+    """kaldi_lm's form of train_lm.sh, programs by name, and one that the recipe has in a folder of its own."""
+    monkeypatch.setenv("PATH", f"{ROOT}/src/bin:{os.environ['PATH']}")
+    (tmp_path / "local/dict").mkdir(parents=True)
+    (tmp_path / "local/dict/add_counts.pl").write_text("#!/usr/bin/perl\n")
+    (tmp_path / "run.sh").write_text(
+        "train_lm.sh --arpa --lmtype 3gram-mincount $dir || exit 1\nutils/train_lm.sh --order 3 text words lm\nutils/train_lm.sh a b c d\n"
+        "ngram-count -text x -lm y\nngram -lm x -ppl y\ncompute-best-mix a b\ntrain_lm.py --wordlist=w text 4 work\nlmplz -o 3\n"
+        "add_counts.pl a b\nget_word_map.pl '<s>' '</s>' '<UNK>'\ng2p.py --model m --apply w\nno-such-program\n"
+        "steps/dict/train_g2p.sh --cmd 'run.pl --mem 4G' --silence-phones s lexicon dir\nsteps/dict/apply_g2p.sh --var-counts 4 w m d\n"
+        "steps/dict/train_g2p_phonetisaurus.sh --stage 0 --silence-phones s lexicon dir\n"
+        "steps/dict/apply_g2p_phonetisaurus.sh --nbest 1 w m d\nutils/lang/make_kn_lm.py -ngram-order 7 -text t -lm l\n")
+    checked = check_recipe(tmp_path / "run.sh", interfaces)
+    assert [(call.line, call.verdict) for call in checked.calls if call.verdict != ACCEPTED] == [(3, ARGUMENTS)]
+    assert checked.missing_programs == {"no-such-program"} and checked.programs["ngram-count"] == 1

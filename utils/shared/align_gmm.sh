@@ -8,7 +8,7 @@ Usage: steps/$name [options] <data-dir> <lang-dir> <src-dir> <ali-dir>
  e.g.: steps/$name --nj 2 --boost-silence 1.25 data/train data/lang $example
 Writes $writes, to <ali-dir>.
 Options:
-  --nj <n>                  # threads, and files of alignments; nothing else depends on it (4)
+  --nj <n>                  # threads, and files of alignments, no more than utterances; nothing else depends on it (4)
   --cmd <command>           # how to run the job (run.pl)
   --device <name>           # cpu, cuda, cuda:N, or auto: where likelihoods and statistics are computed (cpu)
   --use-graphs true|false   # taken as Kaldi takes it, and changes nothing: trainings store no graphs, and alignment compiles the same
@@ -30,6 +30,8 @@ data=$1 lang=$2 src=$3 dir=$4
 for f in "$data/feats.scp" "$data/text" "$lang/L.fst" "$src/final.mdl" "$src/tree"; do
   [ -f "$f" ] || { echo "$name: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
 done
+. fewer_jobs.sh
+fewer_jobs "$data" utterances
 options=()
 for option in nj device beam retry_beam careful boost_silence "${own[@]}"; do options+=("--${option//_/-}=${!option}"); done
 

@@ -7,6 +7,9 @@ if [ -z "$transform_dir" ] && [ -f "$src/final.alimdl" ]; then
   echo "$name: WARNING: $src has a speaker-adapted system and no transforms (trans.*); give the directory of an alignment of $data." >&2
 fi
 
+. fewer_jobs.sh
+fewer_jobs "$data" utterances
+
 decode_biased() {
   mkdir -p "$dir/log" && rm -f "$dir"/ctm_edits.[0-9]* || return 1
   $cmd JOB=1:"$nj" "$dir/log/decode_biased.JOB.log" pykaldist decode-biased --job JOB --nj "$nj" \

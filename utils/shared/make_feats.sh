@@ -23,7 +23,7 @@ EOF
   --paste-length-tolerance <n>    # frames by which the two may differ (2)
 EOF
   cat <<EOF
-  --nj <n>                # jobs (2)
+  --nj <n>                # jobs; no more than utterances (2)
   --cmd <command>         # how to run them (run.pl)
   --channel <n>           # channel to read, from 0; -1 expects mono (-1)
   --compress true|false   # one byte a value (false)
@@ -53,6 +53,8 @@ elif [ "$base" != "$kind" ]; then
   [ -z "$pitch_postprocess_config" ] || pitch+=(--pitch-postprocess-config "$pitch_postprocess_config")
 fi
 validate_data_dir.sh --no-text --no-feats "$data" > /dev/null || exit 1
+. fewer_jobs.sh
+fewer_jobs "$data" utterances
 
 rm -f "$data"/{feats.scp,cmvn.scp,utt2num_frames,utt2dur}  # of features that are about to be replaced
 $cmd JOB=1:"$nj" "$log_dir/$name.JOB.log" pykaldist make-feats --kind "$kind" --feats-config "$config" --job JOB --nj "$nj" \

@@ -10,7 +10,7 @@ ${features:+$features
 }Writes $writes,
 and log/train.log with the tree and a line an iteration.
 Options:
-  --nj <n>                  # threads, and files of alignments; nothing else depends on it (4)
+  --nj <n>                  # threads, and files of alignments, no more than utterances; nothing else depends on it (4)
   --cmd <command>           # how to run the job (run.pl)
   --device <name>           # cpu, cuda, cuda:N, or auto: where likelihoods and statistics are computed (cpu)
   --stage <n>               # iteration to go on with, as the log of an interrupted training names it; below 1: begin (-5)
@@ -41,6 +41,8 @@ data=$3 lang=$4 ali=$5 dir=$6
 for f in "$data/feats.scp" "$data/text" "$lang"/{L.fst,topo,phones/roots.int} "$ali"/{final.mdl,ali.1.gz}; do
   [ -f "$f" ] || { echo "$name: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
 done
+. fewer_jobs.sh
+fewer_jobs "$data" utterances
 options=()
 for option in nj device stage num_iters max_iter_inc realign_iters beam retry_beam careful boost_silence power cluster_thresh seed \
   "${own[@]}"; do

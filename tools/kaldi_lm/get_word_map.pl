@@ -1,0 +1,1 @@
+../../src/bin/get_word_map.pl

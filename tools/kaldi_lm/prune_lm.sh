@@ -1,0 +1,1 @@
+../../src/bin/prune_lm.sh

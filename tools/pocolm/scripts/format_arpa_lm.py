@@ -1,0 +1,1 @@
+../../../src/bin/format_arpa_lm.py

@@ -1,0 +1,1 @@
+../../../src/bin/get_data_prob.py

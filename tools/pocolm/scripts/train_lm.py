@@ -1,0 +1,1 @@
+../../../src/bin/train_lm.py
