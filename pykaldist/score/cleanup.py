@@ -7,6 +7,7 @@ list of utterances with the worst first.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -79,6 +80,7 @@ def edits_of_jobs(folder: Path, frame_shift: float) -> dict[str, list[Edit]]:
             fields = line.split()
             try:
                 utt, _, start, seconds, hyp, _, ref, kind, *flags = fields
+                hyp, ref, kind = map(sys.intern, (hyp, ref, kind))  # a corpus has millions of them
                 edit = Edit(round(float(start) / frame_shift), round(float(seconds) / frame_shift), hyp, ref, kind,
                             kind != "sil" and "noise" not in flags, "unk" in flags)
             except ValueError as error:
