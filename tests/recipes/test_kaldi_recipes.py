@@ -58,7 +58,7 @@ def converted(source: Path, target: Path, kind: str) -> None:
 
 
 class TestKaldis:
-    """Kaldi's own. What a few minutes of speech teach a system of thousands of leaves is little: one system at least has to know most words."""
+    """Kaldi's own. A few minutes of speech teach a system of thousands of leaves little: one system at least has to know most words."""
 
     pytestmark = kaldis
 
