@@ -53,7 +53,12 @@ def test_two_processes_compute_and_exchange():
         pytest.skip("one core: two processes would take turns, and their exchange could not be timed")
     if not Path(sys.executable).with_name("mpiexec").is_file() and shutil.which("mpiexec") is None:
         pytest.skip("no mpiexec: a Python of the user's own, without the mpich of requirements.txt")
-    found = measure(dataclasses.replace(JOB, hid_dim=512))
+    try:
+        found = measure(dataclasses.replace(JOB, hid_dim=512))
+    except UserError as error:
+        if "keep this machine busy" not in str(error):
+            raise
+        pytest.skip(f"an exchange cannot be timed now: {error}")
     assert found.devices >= 2 and not found.no_exchange
     assert 1e6 < found.exchange.bandwidth < 1e12 and 0 < found.exchange.latency < 0.1
     assert found.exchange.steps.compute > 0 and found.exchange.fabric == "mpi"
