@@ -118,7 +118,7 @@ def main(argv: list[str] | None = None, told: bool = False) -> int:
     except UserError as error:
         message = str(error)
     except Terminated as error:
-        print(f"pykaldist {verb}: terminated; {error or interrupts.GO_ON}.", file=sys.stderr)
+        print(f"pykaldist {verb}: terminated; {str(error) or interrupts.GO_ON}.", file=sys.stderr)
         return 128 + signal.SIGTERM
     except ModuleNotFoundError as error:
         message = missing_package_sentence(error)

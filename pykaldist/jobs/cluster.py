@@ -210,8 +210,11 @@ def submit(command: str, scheduler: Scheduler, runner: str) -> str:
         if told.returncode == 0:
             break
         if tries + 1 == SUBMISSIONS or not re.search("gdi request|qmaster|Unable to contact slurm controller", told.stdout):
+            lacks = re.search(r'unknown resource "([^"]*)"', told.stdout)
+            cure = f"\nThe cluster has no resource {lacks[1]}: have it defined (qconf -mc), or write what your cluster asks for to " \
+                   f"{scheduler.config} ({runner} --help shows the default)." if lacks else ""
             raise ValueError(f"{scheduler.submits} did not take the jobs (status {told.returncode}): {told.stdout.strip()}\n"
-                             f"The command was: {command}")
+                             f"The command was: {command}{cure}")
         print(f"{runner}: the scheduler does not answer; once more in {BETWEEN_S:g} s.", file=sys.stderr)
         time.sleep(BETWEEN_S)
     number = re.search(scheduler.submitted, told.stdout)

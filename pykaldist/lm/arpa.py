@@ -6,7 +6,6 @@ import gzip
 import math
 import os
 import sys
-import zlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,32 +13,10 @@ import numpy as np
 from pykaldist.errors import UserError
 from pykaldist.io.atomic import atomic_open
 from pykaldist.lm.model import BOS, EOS, NgramModel, Order
+from pykaldist.lm.texts import read_text
 
 LOG10 = math.log(10.0)
 _LEAST = -99.0  # what stands for the logarithm of zero
-
-
-def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """The content of a file, unpacked where it is gzipped; of standard input for `-`. Raises UserError for a damaged gzip file."""
-    if os.fspath(path) == "-":
-        content = sys.stdin.buffer.read()
-    else:
-        with open(path, "rb") as stream:
-            content = stream.read()
-    if content[:2] != b"\x1f\x8b":
-        return content
-    try:
-        return gzip.decompress(content)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"{path} is no readable gzip file; make it or fetch it again.") from error
-
-
-def read_text(path: str | os.PathLike[str]) -> str:
-    """The text of a file, gzipped or not; of standard input for `-`. Raises UserError where it is not UTF-8."""
-    try:
-        return read_bytes(path).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text (byte {error.start}); convert it with iconv.") from error
 
 
 def read_arpa(path: str | os.PathLike[str], most: int = 0, lower_case: bool = False) -> NgramModel:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _text(path: str, encoding: str) -> str:
-    from pykaldist.lm.arpa import read_bytes
+    from pykaldist.lm.texts import read_bytes
 
     try:
         return read_bytes(path).decode(encoding)

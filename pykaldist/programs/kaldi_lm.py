@@ -23,7 +23,7 @@ def get_word_map_pl(bos: str, eos: str, unk: str, words: str = "-") -> int:
 
     <words> has a word a line, the most frequent first (default: standard input). The three special words have the first codes.
     """
-    from pykaldist.lm.arpa import read_text
+    from pykaldist.lm.texts import read_text
 
     listed = dict.fromkeys([bos, eos, unk, *read_text(words).split()])
     sys.stdout.writelines(f"{word} {code}\n" for word, code in zip(listed, _codes(), strict=False))
@@ -55,10 +55,11 @@ def train_lm_sh(folder: str, *, arpa: bool = False, lmtype: str = "3gram", heldo
     from pathlib import Path
 
     from pykaldist.io.atomic import write_text
-    from pykaldist.lm.arpa import read_text, write_arpa
+    from pykaldist.lm.arpa import write_arpa
     from pykaldist.lm.counts import count_ngrams, numbers_of
     from pykaldist.lm.score import score
     from pykaldist.lm.smoothing import Smoothing, of_counts, word_list
+    from pykaldist.lm.texts import read_text
 
     if lmtype not in _TYPES:
         raise UserError(f"--lmtype is one of {', '.join(_TYPES)}, found {lmtype!r}.")

@@ -33,9 +33,10 @@ def lmplz(*prune_further: str, order: int = 0, o: int = 0, text: str = "-", arpa
       --T: the same
       --verbose-header: taken, and without effect
     """
-    from pykaldist.lm.arpa import read_text, write_arpa
+    from pykaldist.lm.arpa import write_arpa
     from pykaldist.lm.counts import count_ngrams, numbers_of
     from pykaldist.lm.smoothing import Smoothing, of_counts, word_list
+    from pykaldist.lm.texts import read_text
 
     order = order or o
     if order < 1:
@@ -84,7 +85,8 @@ def build_binary(*arguments: str, q: int = 0, b: int = 0, a: int = 0, S: str = "
       --i: likewise
     """
     from pykaldist.io.atomic import atomic_open
-    from pykaldist.lm.arpa import read_arpa, read_bytes
+    from pykaldist.lm.arpa import read_arpa
+    from pykaldist.lm.texts import read_bytes
 
     if len(arguments) not in (2, 3) or (len(arguments) == 3 and arguments[0] not in ("trie", "probing")):
         raise UserError("expected [trie|probing] <arpa> <output>.")

@@ -48,10 +48,10 @@ def train_lm_py(text_dir: str, order: str, work_dir: str, lm_dir: str = "", *, w
     import numpy as np
 
     from pykaldist.io.atomic import write_text
-    from pykaldist.lm.arpa import read_text
     from pykaldist.lm.mix import best_weights, mix
     from pykaldist.lm.score import score
     from pykaldist.lm.smoothing import word_list
+    from pykaldist.lm.texts import read_text
 
     if not order.isdigit() or int(order) < 1:
         raise UserError(f"the order is a number from 1 up, found {order!r}.")
@@ -136,8 +136,8 @@ def get_data_prob_py(text: str, lm_dir: str, *, max_memory: str = "") -> int:
     """
     import math
 
-    from pykaldist.lm.arpa import read_text
     from pykaldist.lm.score import score
+    from pykaldist.lm.texts import read_text
 
     model = _read(lm_dir)
     sentences = [line.split() for line in read_text(text).split("\n") if line.strip()]

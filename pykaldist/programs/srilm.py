@@ -19,7 +19,7 @@ _METHODS = {"kndiscount": "kneser-ney", "ukndiscount": "unmodified-kneser-ney", 
 
 def _sentences(path: str) -> list[list[str]]:
     """The words of each line of a text that is not empty; gzipped or not, `-` is standard input."""
-    from pykaldist.lm.arpa import read_text
+    from pykaldist.lm.texts import read_text
 
     return [words for words in map(str.split, read_text(path).split("\n")) if words]
 
@@ -253,7 +253,7 @@ def compute_best_mix(*ppl: str, precision: float = 0.001) -> int:
 
 
 def _probabilities(path: str) -> list[float]:
-    from pykaldist.lm.arpa import read_text
+    from pykaldist.lm.texts import read_text
 
     found = re.findall(r"^\tp\( .* \) \t?= +\[[^\]]*\] (\S+) \[", read_text(path), re.MULTILINE)
     if not found:

@@ -17,9 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pykaldist.errors import UserError
-from pykaldist.nnet.convert import options_of
-from pykaldist.nnet.dbn import Dbn
-from pykaldist.nnet.kinds import kind_of
 from pykaldist.nnet.nnet1 import Nnet1
 from pykaldist.nnet.prototype import read_splice
 from pykaldist.options import boolean
@@ -243,7 +240,7 @@ def _dnn(given: Words, form: Form) -> None:
                      ("no_softmax", "no_glorot_scaled_stddev", "no_smaller_input_weights", "no_bottleneck_trick", "with_dropout"))
     bottleneck = given.number("bn_dim", "0") or proto.number("bottleneck_dim", "0")
     dbn = given.take("dbn")
-    below = Dbn.load(dbn).hid_dims if dbn else []
+    below = _widths(dbn) if dbn else []
     if below:
         if layers and set(below) != {int(width)}:
             raise UserError(f"--hid-dim {width}: the DBN has layers of {', '.join(map(str, below))} units, and all hidden layers are "
@@ -404,8 +401,17 @@ def _pretrain(given: Words, form: Form) -> None:
     extra.done()
 
 
+def _widths(dbn: str) -> list[int]:
+    from pykaldist.nnet.dbn import Dbn  # loads PyTorch, for which a usage text does not wait
+
+    return Dbn.load(dbn).hid_dims
+
+
 def shape_of(path: Path, splice: int) -> dict[str, str]:
     """The options of the network in an nnet1 file, whose inputs are so many frames, as `pykaldist train` takes them."""
+    from pykaldist.nnet.convert import options_of  # loads PyTorch, as above
+    from pykaldist.nnet.kinds import kind_of
+
     options, _ = options_of(Nnet1.read(path), splice)
     found, default = dataclasses.asdict(options), dataclasses.asdict(type(options)())
     return {"nnet": kind_of(options), **{name: str(value).lower() if isinstance(value, bool) else str(value)

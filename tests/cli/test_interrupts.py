@@ -57,8 +57,8 @@ def test_while_modules_are_imported(tmp_path, entry, module):
     code = "import sys; sys.argv[0] = 'pykaldist'; from pykaldist.__main__ import entry; entry()"  # as pip writes it
     words = {"module": [sys.executable, "-m", "pykaldist"], "installed": [sys.executable, "-c", code],
              "checkout": [ROOT / "utils" / "pykaldist"]}[entry]
-    status, err = interrupted([*words, "copy-tree", "a", "b"], path=str(tmp_path))
-    assert (status, err) == (130, "pykaldist copy-tree: interrupted; run the same command again to go on.\n")
+    status, err = interrupted([*words, "align-si", "a", "b"], path=str(tmp_path))
+    assert (status, err) == (130, "pykaldist align-si: interrupted; run the same command again to go on.\n")
 
 
 def test_where_an_exception_would_be_lost():
@@ -67,7 +67,7 @@ def test_where_an_exception_would_be_lost():
 
 def test_a_script_says_it_itself(tmp_path):
     (tmp_path / "argparse.py").write_text(SLOW_IMPORT)
-    assert interrupted([sys.executable, "-m", "pykaldist", "copy-tree"], path=str(tmp_path), PYKALDIST_STARTED_BY="1-1") == (130, "")
+    assert interrupted([sys.executable, "-m", "pykaldist", "align-si"], path=str(tmp_path), PYKALDIST_STARTED_BY="1-1") == (130, "")
 
 
 def test_while_python_itself_starts():
@@ -75,7 +75,7 @@ def test_while_python_itself_starts():
     seen = set()
     for delay in (0.0, 0.004, 0.008, 0.012, 0.016, 0.02):
         own = {name: value for name, value in os.environ.items() if name != "PYKALDIST_STARTED_BY"}
-        process = subprocess.Popen([ROOT / "utils" / "pykaldist", "copy-tree", "--help"], env={**own, "PYKALDIST_PYTHON": sys.executable},
+        process = subprocess.Popen([ROOT / "utils" / "pykaldist", "align-si", "--help"], env={**own, "PYKALDIST_PYTHON": sys.executable},
                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
                                    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
         deadline = time.monotonic() + 30
@@ -85,7 +85,7 @@ def test_while_python_itself_starts():
         os.killpg(process.pid, signal.SIGINT)
         seen.add((process.wait(timeout=60), process.stderr.read()))
         process.stderr.close()
-    line = "pykaldist copy-tree: interrupted; run the same command again to go on.\n"
+    line = "pykaldist align-si: interrupted; run the same command again to go on.\n"
     assert seen <= {(130, line), (-signal.SIGINT, ""), (0, "")} and (130, line) in seen, seen
 
 

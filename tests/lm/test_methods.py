@@ -31,7 +31,7 @@ def made(text: list[list[str]], smoothings: list[Smoothing], unigrams: str = "le
     return of_counts(listed, count_ngrams(numbers, len(listed), len(smoothings), listed.index(ends) if ends else -2), smoothings, unigrams)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(TEXTS, st.integers(1, 4), st.sampled_from(METHODS), st.booleans(), st.integers(1, 3), st.booleans(),
        st.sampled_from(["leftover", "uniform"]))
 def test_every_context_sums_to_one(text: list[list[str]], order: int, method: str, interpolate: bool, least: int, by_text: bool,

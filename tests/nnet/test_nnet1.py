@@ -275,7 +275,7 @@ def test_other_networks_do_not_become_ours(make_network):
     with pytest.raises(UserError, match="expected affine transforms"):
         from_nnet1(Nnet1(nnet.components[1:]), transform, np.ones(4))
     with pytest.raises(UserError, match="expected <Splice> <AddShift> <Rescale>"):
-        from_nnet1(nnet, Nnet1(transform.components[:2]), np.ones(4))
+        from_nnet1(nnet, Nnet1([*transform.components, nnet.components[0]]), np.ones(4))
     with pytest.raises(UserError, match="3 pdfs, the network 4"):
         from_nnet1(nnet, transform, np.ones(3))
 

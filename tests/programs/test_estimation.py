@@ -218,3 +218,16 @@ def test_pocolm_as_tedlium_calls_it(here: Path, capsys: pytest.CaptureFixture[st
                                (["--num-words=3", "work", "2", "w"], "expected dev.txt and another")):
         assert main(["train_lm.py", *arguments]) == 1
         assert message in capsys.readouterr().err
+
+
+def test_make_kn_lm(here: Path, capsys: pytest.CaptureFixture[str], root: Path) -> None:
+    """utils/lang/make_kn_lm.py is ngram-count with one discount an order, and nothing left out."""
+    env = {**os.environ, "PATH": f"{root / 'src/bin'}:{os.environ['PATH']}", "PYKALDIST_ROOT": str(root)}
+    script = str(root / "utils/lang/make_kn_lm.py")
+    done = subprocess.run([script, "-ngram-order", "3", "-text", "train", "-lm", "kn"], env=env, capture_output=True, text=True,
+                          check=False)
+    assert done.returncode == 0, done.stderr
+    ran(capsys, "ngram-count -text train -order 3 -ukndiscount -gt3min 1 -lm other.lm")
+    assert Path("kn").read_bytes() == Path("other.lm").read_bytes() and len(read_arpa("kn").orders[2]) > 50
+    done = subprocess.run([script, "-order", "3"], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "there is no option -order" in done.stderr

@@ -1,4 +1,7 @@
-"""queue.pl and slurm.pl: options and configurations, and jobs on a stand-in for Grid Engine and on a real SLURM."""
+"""queue.pl and slurm.pl: options and configurations, and jobs on a stand-in for Grid Engine, on a real one and on a real SLURM.
+
+    tests/run.sh --all tests/utils/test_clusters.py      (apt-get install gridengine-master gridengine-exec slurm-wlm munge; as root)
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,15 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 
+import gridengine
 import pytest
+import slurm
 from killed import Script
-from slurm import lacking, slurm
 
 from pykaldist.jobs.cluster import GRID_ENGINE, SCHEDULERS, read_config, submission
 from pykaldist.jobs.wrapper import parse
@@ -108,7 +114,12 @@ def test_jobs_are_deleted_with_queue_pl(tmp_path, engine, number):
 
 
 def test_without_grid_engine_jobs_run_here_and_that_is_said_once(tmp_path):
-    path = ":".join(folder for folder in os.environ["PATH"].split(":") if not Path(folder, "qsub").exists())
+    (tmp_path / "others").mkdir()
+    for folder in filter(os.path.isdir, reversed(os.environ["PATH"].split(":"))):
+        for name in set(os.listdir(folder)) - {"qsub"}:
+            (tmp_path / "others" / name).unlink(missing_ok=True)
+            (tmp_path / "others" / name).symlink_to(Path(folder, name).absolute())
+    path = str(tmp_path / "others")
     words = "queue.pl --gpu 0 --mem 2G -l arch=*64* JOB=1:2 x.JOB.log echo JOB"
     done = subprocess.run(["bash", "-c", f". '{ROOT}/path.sh'; {words} && {words}"], cwd=tmp_path, capture_output=True, text=True,
                           check=False, env={**os.environ, "PATH": path}, start_new_session=True)
@@ -155,63 +166,86 @@ def test_the_usage_shows_the_default_configuration():
     assert read_config(GRID_ENGINE, "", {})[1]["mem", "0"] == ""
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(bool(lacking()), reason=lacking() or "SLURM is there")
-def test_arrays_of_a_real_slurm(tmp_path):
-    """An array, its failing task, a job that SLURM ends, and jobs that are cancelled with slurm.pl."""
-    with slurm() as env:
-        env["PYKALDIST_PYTHON"] = sys.executable
+@dataclass
+class Real:
+    """A scheduler that is started for a test: its runner, and what a test says to it."""
 
-        def run(script: str) -> subprocess.CompletedProcess[str]:
-            return subprocess.run(["bash", "-c", f". '{ROOT}/path.sh'; {script}"], cwd=tmp_path, capture_output=True, text=True,
-                                  check=False, env=env, timeout=300)
-
-        work = "echo '$SLURM_ARRAY_TASK_ID' JOB '>' out.JOB"
-        done = run(f"slurm.pl --mem 100M --num-threads 1 --max-jobs-run 2 JOB=1:5 exp/log/x.JOB.log {work}")
-        assert done.returncode == 0, done.stderr
-        assert [(tmp_path / f"out.{job}").read_text() for job in range(1, 6)] == [f"{job} {job}\n" for job in range(1, 6)]
-        assert (tmp_path / "exp/log/x.3.log").read_text().splitlines()[-1].endswith(" with status 0")
-        failed = run("slurm.pl JOB=1:3 exp/log/y.JOB.log test JOB != 2")
-        assert failed.returncode == 1 and failed.stderr.endswith("slurm.pl: 1 / 3 failed, log is in exp/log/y.*.log (JOB=2)\n")
-        refused = run("slurm.pl -p none exp/log/z.log true")
-        assert refused.returncode == 1 and "sbatch did not take the jobs" in refused.stderr
-        (tmp_path / "looks.py").write_text(LOOKS.replace("queue.pl", "slurm.pl"))
-        work = "sh -c 'test LMWT != 2 || { kill -KILL $PPID; sleep 1000; }'"  # as where the machine has no memory left
-        gone = run(f"'{sys.executable}' looks.py LMWT=1:2 exp/log/g.LMWT.log {work}")
-        assert gone.returncode == 1 and "slurm.pl: LMWT=2 of job " in gone.stderr, gone.stderr
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            words = "rm -f exp/log/k.*; exec slurm.pl JOB=1:2 exp/log/k.JOB.log sleep 1001"
-            script = Script(tmp_path, "bash", "-c", f". '{ROOT}/path.sh'; {words}", **env)
-            script.until(lambda: len(list(tmp_path.glob("exp/log/k.*.log"))) == 2)
-            os.kill(script.process.pid, number)
-            assert script.ended()[0] == (-9 if number == signal.SIGKILL else 128 + number)
-            left = subprocess.run(["squeue", "--noheader"], env=env, capture_output=True, text=True, check=True).stdout
-            assert not left.strip(), left
+    start: Callable[[], AbstractContextManager[dict[str, str]]]
+    runner: str
+    options: str
+    number: str
+    no_queue: str
+    queue: tuple[str, ...]
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(bool(lacking()), reason=lacking() or "SLURM is there")
-def test_a_stage_by_slurm(tmp_path):
+REAL = {"slurm": Real(slurm.slurm, "slurm.pl", "--mem 100M", "SLURM_ARRAY_TASK_ID", "-p none", ("squeue", "--noheader")),
+        "grid engine": Real(gridengine.grid_engine, "queue.pl", "--mem 100M", "SGE_TASK_ID", "-q none.q", ("qstat",))}
+LACKING = {"slurm": slurm.lacking(), "grid engine": gridengine.lacking()}
+
+
+@pytest.fixture(scope="module", params=[
+    pytest.param(name, marks=[pytest.mark.slow, pytest.mark.skipif(bool(lacks), reason=lacks or "it is there")])
+    for name, lacks in LACKING.items()])
+def real(request: pytest.FixtureRequest) -> Iterator[tuple[Real, dict[str, str]]]:
+    """A real scheduler, and the environment in which its programs are used."""
+    scheduler = REAL[request.param]
+    with scheduler.start() as env:
+        yield scheduler, {**env, "PYKALDIST_PYTHON": sys.executable}
+
+
+def test_arrays_of_a_real_scheduler(tmp_path, real):
+    """An array, its failing task, a job that ends without a word, and jobs that are cancelled with the runner."""
+    scheduler, env = real
+    runner = scheduler.runner
+
+    def run(script: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["bash", "-c", f". '{ROOT}/path.sh'; {script}"], cwd=tmp_path, capture_output=True, text=True,
+                              check=False, env=env, timeout=300)
+
+    work = f"echo '${scheduler.number}' JOB '>' out.JOB"
+    done = run(f"{runner} {scheduler.options} --num-threads 1 --max-jobs-run 2 JOB=1:5 exp/log/x.JOB.log {work}")
+    assert done.returncode == 0, done.stderr
+    assert [(tmp_path / f"out.{job}").read_text() for job in range(1, 6)] == [f"{job} {job}\n" for job in range(1, 6)]
+    assert (tmp_path / "exp/log/x.3.log").read_text().splitlines()[-1].endswith(" with status 0")
+    threads = run(f"{runner} --num-threads 2 exp/log/t.log true")
+    assert threads.returncode == 0, threads.stderr
+    failed = run(f"{runner} JOB=1:3 exp/log/y.JOB.log test JOB != 2")
+    assert failed.returncode == 1 and failed.stderr.endswith(f"{runner}: 1 / 3 failed, log is in exp/log/y.*.log (JOB=2)\n")
+    refused = run(f"{runner} {scheduler.no_queue} exp/log/z.log true")
+    assert refused.returncode == 1 and f"{SCHEDULERS[runner].submits} did not take the jobs" in refused.stderr
+    (tmp_path / "looks.py").write_text(LOOKS.replace("queue.pl", runner))
+    work = "sh -c 'test LMWT != 2 || { kill -KILL $PPID; sleep 1000; }'"  # as where the machine has no memory left
+    gone = run(f"'{sys.executable}' looks.py LMWT=1:2 exp/log/g.LMWT.log {work}")
+    assert gone.returncode == 1 and f"{runner}: LMWT=2 of job " in gone.stderr, gone.stderr
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        words = f"rm -f exp/log/k.*; exec {runner} JOB=1:2 exp/log/k.JOB.log sleep 1001"
+        script = Script(tmp_path, "bash", "-c", f". '{ROOT}/path.sh'; {words}", **env)
+        script.until(lambda: len(list(tmp_path.glob("exp/log/k.*.log"))) == 2)
+        os.kill(script.process.pid, number)
+        assert script.ended()[0] == (-9 if number == signal.SIGKILL else 128 + number)
+        script.until(lambda: not subprocess.run(scheduler.queue, env=env, capture_output=True, check=True).stdout.strip())
+
+
+def test_a_stage_by_a_real_scheduler(tmp_path, real):
     """Features, whose jobs are an array: those that run.pl makes."""
     import numpy as np
     import soundfile
 
+    scheduler, env = real
     generator = np.random.default_rng(3)
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf/mfcc.conf").write_text("--sample-frequency=8000\n--dither=0\n")
     (tmp_path / "path.sh").symlink_to(ROOT / "path.sh")
-    for name in ("here", "slurm"):
+    for name in ("here", "there"):
         (tmp_path / name).mkdir()
         for utt in "abcd":
             if name == "here":
                 soundfile.write(tmp_path / f"{utt}.wav", generator.normal(0, 0.1, 4000), 8000)
         for file, text in (("wav.scp", "{0} {1}/{0}.wav\n"), ("utt2spk", "{0} {0}\n"), ("spk2utt", "{0} {0}\n")):
             (tmp_path / name / file).write_text("".join(text.format(utt, tmp_path) for utt in "abcd"))
-    with slurm() as env:
-        env["PYKALDIST_PYTHON"] = sys.executable
-        for name, runner in (("here", "run.pl"), ("slurm", "slurm.pl --mem 200M")):
-            words = [ROOT / "steps/make_mfcc.sh", "--nj", "2", "--cmd", runner, name, f"{name}/log", f"{name}/mfcc"]
-            done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, env=env, timeout=300)
-            assert done.returncode == 0, done.stderr + "".join(path.read_text() for path in tmp_path.glob(f"{name}/q/*.log"))
-    here, there = (sorted(path.read_bytes() for path in (tmp_path / name / "mfcc").glob("*.ark")) for name in ("here", "slurm"))
+    for name, runner in (("here", "run.pl"), ("there", f"{scheduler.runner} --mem 200M")):
+        words = [ROOT / "steps/make_mfcc.sh", "--nj", "2", "--cmd", runner, name, f"{name}/log", f"{name}/mfcc"]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, env=env, timeout=300)
+        assert done.returncode == 0, done.stderr + "".join(path.read_text() for path in tmp_path.glob(f"{name}/q/*.log"))
+    here, there = (sorted(path.read_bytes() for path in (tmp_path / name / "mfcc").glob("*.ark")) for name in ("here", "there"))
     assert here == there and len(here) == 2

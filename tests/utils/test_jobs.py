@@ -143,7 +143,7 @@ def test_all_of_a_pipe_ends_with_what_has_started_it(tmp_path):
     """A killed run.pl leaves neither the shell of a job nor the programs of its pipe."""
     command = "run.pl JOB=1:2 --max-jobs-run 1 x.JOB.log sleep 1001 '|' sleep 1002 '>' out; echo $?"
     script = Script(tmp_path, "bash", "-c", f". '{ROOT}/path.sh'; {command}")
-    script.until(lambda: len(running(script, b"sleep\x00")) == 2)
+    script.until(lambda: len([pid for pid in running(script, b"sleep\x00") if Path(f"/proc/{pid}/comm").read_text() == "sleep\n"]) == 2)
     for pid in running(script, b"\0run.pl\0"):
         if os.getsid(pid) == script.process.pid:  # not its guard
             os.kill(pid, signal.SIGTERM)

@@ -1,0 +1,33 @@
+"""Texts that language models are made of: files, gzipped or not, and standard input. It needs no numpy, so that programs start fast."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+import zlib
+
+from pykaldist.errors import UserError
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """The content of a file, unpacked where it is gzipped; of standard input for `-`. Raises UserError for a damaged gzip file."""
+    if os.fspath(path) == "-":
+        content = sys.stdin.buffer.read()
+    else:
+        with open(path, "rb") as stream:
+            content = stream.read()
+    if content[:2] != b"\x1f\x8b":
+        return content
+    try:
+        return gzip.decompress(content)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{path} is no readable gzip file; make it or fetch it again.") from error
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """The text of a file, gzipped or not; of standard input for `-`. Raises UserError where it is not UTF-8."""
+    try:
+        return read_bytes(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text (byte {error.start}); convert it with iconv.") from error
