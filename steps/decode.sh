@@ -23,8 +23,8 @@ stage=0
 
 usage() {
   cat <<EOF
-Usage: steps/${0##*/} [options] <graph-dir> <data-dir> <decode-dir>
- e.g.: steps/${0##*/} --nj 4 exp/mono/graph data/test exp/mono/decode_test
+Usage: steps/decode.sh [options] <graph-dir> <data-dir> <decode-dir>
+ e.g.: steps/decode.sh --nj 4 exp/mono/graph data/test exp/mono/decode_test
 The model is final.mdl in the parent of <decode-dir>, unless it is named. Writes <decode-dir>/lat.JOB.gz, then scores them if <data-dir>
 has text: by the recipe's local/score.sh, or where it has none by steps/score_kaldi.sh.
 Options:

@@ -28,8 +28,8 @@ Options:
   --maxactive <n>              # most states active in a frame (default $maxactive)
   --acwt <scale>               # of the log-likelihoods while decoding (default $acwt)
   --model <file>               # GMM to decode with, in place of final.mdl
-  --skip-scoring true|false    # lattices only (default $skip_scoring)
   --scoring-opts <options>     # for local/score.sh
+  --skip-scoring true|false    # lattices only (default $skip_scoring)
 EOF
 }
 

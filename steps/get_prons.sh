@@ -20,7 +20,7 @@ EOF
 
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
-if [ $# != 3 ]; then usage >&2; exit 1; fi
+[ $# = 3 ] || { usage >&2; exit 1; }
 data=$1 lang=$2 dir=$3
 
 for file in "$data/utt2spk" "$lang"/{words.txt,phones.txt,phones/align_lexicon.int} "$dir/num_jobs"; do

@@ -1,4 +1,4 @@
 #!/usr/bin/env bash
 # Makes MFCC features of a data directory, in jobs.
-kind=mfcc
+kind=mfcc online=""
 . "$(dirname "${BASH_SOURCE[0]}")/../utils/shared/make_feats.sh"

@@ -10,6 +10,7 @@ import contextlib
 import gzip
 import re
 import resource
+import shutil
 import signal
 import zlib
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ import torch
 from pykaldist.cli import main
 from pykaldist.decode.arpa import grammar
 from pykaldist.decode.lattice import Lattice, read_lattices, write_lattices
+from pykaldist.decode.prons import read_prons
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.feats.transforms import read_matrix, read_speaker_transforms
@@ -50,6 +52,7 @@ from pykaldist.nnet.dnn import DnnOptions, make_dnn
 from pykaldist.nnet.network import FeatureTransform, Network
 from pykaldist.nnet.nnet1 import Nnet1, Nnet1Component
 from pykaldist.nnet.priors import read_counts, write_counts
+from pykaldist.score.cleanup import edits_of_jobs
 
 SECONDS, BYTES = 5, 1 << 30
 DAMAGES = 16  # of each sample
@@ -117,6 +120,16 @@ def language(base: Path) -> dict[str, Sample]:
         "words.txt", "phones.txt", "phones/sets.int", "phones/align_lexicon.int", "phones/word_boundary.int", "oov.txt")}
     samples |= {f"dict/{name}": Sample(base / "dict" / name, lambda: DictDir.read(base / "dict")) for name in (
         "lexicon.txt", "silence_phones.txt")}
+    with_silence = base / "dict_silprob"
+    shutil.copytree(base / "dict", with_silence)
+    (with_silence / "lexiconp_silprob.txt").write_text("<UNK> 1 0.1 1 1 SPN\na 1 0.2 0.9 1.1 A\nab 0.5 0.3 1 1 A B\n")
+    (with_silence / "silprob.txt").write_text("<s> 0.9\n</s>_s 1.5\n</s>_n 0.5\noverall 0.3\n")
+    samples |= {f"dict_silprob/{name}": Sample(with_silence / name, lambda: DictDir.read(with_silence)) for name in (
+        "lexiconp_silprob.txt", "silprob.txt")}
+    (base / "ctm_edits.1").write_text("u 1 0.00 0.20 <eps> 1.0 <eps> sil\nu 1 0.20 0.30 a 1.0 ab sub\nu 1 0.50 0.10 <UNK> 1.0 x cor unk\n")
+    (base / "prons.1.gz").write_bytes(gzip.compress(b"u 0 20 0 1\nu 20 30 1 3\nv 0 9 2 3 4\n"))
+    samples |= {"ctm_edits": Sample(base / "ctm_edits.1", lambda: edits_of_jobs(base, 0.01)),
+                "prons": Sample(base / "prons.1.gz", lambda: list(read_prons(base)))}
     return samples | {
         "HCLG const": Sample(base / "HCLG.fst", lambda: Fst.read(base / "HCLG.fst")),
         "L.fst vector": Sample(base / "lang/L.fst", lambda: Lexicon(base / "lang/L.fst")),
@@ -229,6 +242,7 @@ NAMES = [
     "final.mdl binary", "final.mdl text", "tree binary", "tree text", "topo", "HCLG const", "L.fst vector", "words.txt", "ARPA",
     "lang/words.txt", "lang/phones.txt", "lang/phones/sets.int", "lang/phones/align_lexicon.int", "lang/phones/word_boundary.int",
     "lang/oov.txt", "dict/lexicon.txt", "dict/silence_phones.txt", *(f"matrices, compression {m}" for m in (0, 1, 2, 3, 5)),
+    "dict_silprob/lexiconp_silprob.txt", "dict_silprob/silprob.txt", "ctm_edits", "prons",
     "matrices text", "fMLLR", "final.mat", "counts", "ali gz", "ali text", "posteriors", "lattices compact", "lattices state-level",
     "words.ctm", "u1.TextGrid", "labels.npz", "nnet1 binary", "nnet1 text", "final.pt", "store/manifest.json", "store/feats.bin",
     "store/offsets.npy", "store/utts", "wav", "flac", "sph", "data/wav.scp", "data/text", "data/utt2spk", "data/segments",

@@ -14,6 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--feats-config", help="file with one --option=value a line (default: Kaldi's defaults)")
     parser.add_argument("--pitch-config", help="the same for the pitch (default: Kaldi's defaults)")
     parser.add_argument("--pitch-postprocess-config", help="the same for what is made of the pitch (default: Kaldi's defaults)")
+    parser.add_argument("--online-pitch-config", help="options of both in one file, in place of these two")
     parser.add_argument("--paste-length-tolerance", type=int, default=2, help="frames by which pitch and the rest may differ (default: 2)")
     parser.add_argument("--job", type=int, default=1, help="this job, from 1 (default: 1)")
     parser.add_argument("--nj", type=int, default=1, help="number of jobs (default: 1)")
@@ -27,4 +28,5 @@ def run(args: argparse.Namespace) -> None:
     from pykaldist.io.datadir import DataDir
 
     extract_part(DataDir(args.data), args.feat_dir, args.feats_config, args.kind, args.job, args.nj, args.channel,
-                 args.compress, args.seed, args.pitch_config, args.pitch_postprocess_config, args.paste_length_tolerance)
+                 args.compress, args.seed, args.pitch_config, args.pitch_postprocess_config, args.paste_length_tolerance,
+                 args.online_pitch_config)

@@ -23,6 +23,7 @@ from pykaldist.hmm.alignments.alignment_dir import archives, check_range
 from pykaldist.hmm.alignments.corpus import name_some
 from pykaldist.hmm.gmm.model_files import read_transition_model
 from pykaldist.hmm.tree.transition_model import TransitionModel
+from pykaldist.io.archive import DAMAGE, reason
 from pykaldist.io.atomic import atomic_open, write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import EPSILON, LangDir
@@ -98,14 +99,17 @@ def read_prons(folder: Path) -> Iterator[tuple[str, list[tuple[int, ...]]]]:
         raise UserError(f"{folder} has no prons.*.gz; run steps/get_prons.sh from its beginning.")
     for path in found:
         utt, parts = "", list[tuple[int, ...]]()
-        with gzip.open(path, "rt", encoding="utf-8") as stream:
-            for line in stream:
-                name, _, _, *numbers = line.split()
-                if name != utt:
-                    if utt:
-                        yield utt, parts
-                    utt, parts = name, []
-                parts.append(tuple(map(int, numbers)))
+        try:
+            with gzip.open(path, "rt", encoding="utf-8") as stream:
+                for line in stream:
+                    name, _, _, *numbers = line.split()
+                    if name != utt:
+                        if utt:
+                            yield utt, parts
+                        utt, parts = name, []
+                    parts.append(tuple(map(int, numbers)))
+        except DAMAGE as error:
+            raise UserError(f"{path} is damaged ({reason(error)}); run steps/get_prons.sh from its beginning.") from error
         if utt:
             yield utt, parts
 

@@ -34,7 +34,8 @@ def part_name(data: DataDir, kind: str, job: int) -> str:
 
 def extract_part(data: DataDir, feat_dir: str | os.PathLike[str], config: str | None, kind: str, job: int, nj: int,
                  channel: int = -1, compress: bool = False, seed: int = 0, pitch_config: str | None = None,
-                 pitch_postprocess_config: str | None = None, paste_length_tolerance: int = 2) -> None:
+                 pitch_postprocess_config: str | None = None, paste_length_tolerance: int = 2,
+                 online_pitch_config: str | None = None) -> None:
     """Extract the features of job `job` of `nj`, by the options of the file `config` (None: the defaults).
 
     `kind` is mfcc, plp or fbank; with `_pitch` behind, pitch features stand behind the others in every frame, where the two may differ by
@@ -45,17 +46,23 @@ def extract_part(data: DataDir, feat_dir: str | os.PathLike[str], config: str | 
     from pykaldist.feats.extract import BATCH_S, Extractor, FbankOptions, MfccOptions, PlpOptions
     from pykaldist.feats.pitch import PitchExtractor, PitchOptions, ProcessPitchOptions
     from pykaldist.io.audio import AudioError, read_utterances
-    from pykaldist.io.conf import read_conf
+    from pykaldist.io.conf import divided_conf, parse_conf, read_conf
 
     torch.set_num_threads(1)
     cls = {"mfcc": MfccOptions, "plp": PlpOptions, "fbank": FbankOptions}[kind.removesuffix(PITCH)]
     options = read_conf(cls, config) if config else cls()
     extractor, pitch = Extractor(options, seed), None
     if kind.endswith(PITCH):
-        pitch = PitchExtractor(read_conf(PitchOptions, pitch_config) if pitch_config else PitchOptions(),
-                               read_conf(ProcessPitchOptions, pitch_postprocess_config) if pitch_postprocess_config else None, seed)
+        if online_pitch_config:
+            parts = divided_conf((PitchOptions, ProcessPitchOptions), online_pitch_config)
+            pitch = PitchExtractor(parse_conf(PitchOptions, parts[0], online_pitch_config),
+                                   parse_conf(ProcessPitchOptions, parts[1], online_pitch_config), seed)
+        else:
+            pitch = PitchExtractor(read_conf(PitchOptions, pitch_config) if pitch_config else PitchOptions(),
+                                   read_conf(ProcessPitchOptions, pitch_postprocess_config) if pitch_postprocess_config else None, seed)
         if (pitch.options.sample_frequency, pitch.options.frame_shift) != (options.sample_frequency, options.frame_shift):
-            raise UserError(f"{config} and {pitch_config} differ in --sample-frequency or --frame-shift; give both files the same.")
+            raise UserError(f"{config} and {online_pitch_config or pitch_config} differ in --sample-frequency or --frame-shift; give both "
+                            "files the same.")
     utts, allowed = data.part(job, nj), int(MAX_LOST * len(data.utterances()))
     base = Path(feat_dir) / part_name(data, kind, job)
     done: list[str] = []

@@ -52,6 +52,24 @@ def read_conf(cls: type[T], path: str | os.PathLike[str]) -> T:
     return parse_conf(cls, "\n".join(read_lines(path)), str(path))
 
 
+def divided_conf(classes: tuple[type, ...], path: str | os.PathLike[str]) -> list[str]:
+    """The options of a file, as one line for each of several dataclasses, each option with the first that has it.
+
+    Raises UserError for an option that none has.
+    """
+    parts: list[list[str]] = [[] for _ in classes]
+    fields = [{field.name for field in dataclasses.fields(cls)} for cls in classes]
+    for line in read_lines(path):
+        for word in line.split("#", 1)[0].split():
+            name = word.partition("=")[0]
+            place = next((n for n, names in enumerate(fields) if name[2:].replace("-", "_") in names), None)
+            if place is None:
+                known = ", ".join("--" + field.replace("_", "-") for names in fields for field in sorted(names))
+                raise UserError(f"{path}: there is no option {name}; known are {known}.")
+            parts[place].append(word)
+    return [" ".join(part) for part in parts]
+
+
 def format_conf(options: Any) -> str:
     """The fields that differ from their defaults, as one line that `parse_conf` reads back."""
     words = []

@@ -7,6 +7,7 @@ list of utterances with the worst first.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from pykaldist.errors import UserError
 from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import EPSILON, LangDir
+from pykaldist.io.tables import read_lines
 from pykaldist.progress import Progress
 from pykaldist.score.details import operation_details, speaker_details, utterance_details
 from pykaldist.score.edits import Edit, edits_of, non_scored_words
@@ -75,13 +77,14 @@ def edits_of_jobs(folder: Path, frame_shift: float) -> dict[str, list[Edit]]:
     if not paths:
         raise UserError(f"{folder} has no ctm_edits.*; run the script from its beginning.")
     for path in sorted(paths, key=lambda path: int(path.suffix[1:])):
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        for number, line in enumerate(read_lines(path), 1):
             fields = line.split()
             try:
                 utt, _, start, seconds, hyp, _, ref, kind, *flags = fields
+                hyp, ref, kind = map(sys.intern, (hyp, ref, kind))  # a corpus has millions of them
                 edit = Edit(round(float(start) / frame_shift), round(float(seconds) / frame_shift), hyp, ref, kind,
                             kind != "sil" and "noise" not in flags, "unk" in flags)
-            except ValueError as error:
+            except (ValueError, OverflowError) as error:
                 raise UserError(f"{path}, line {number}: expected `utterance 1 start seconds hyp 1.0 ref kind`, found {line!r}.") from error
             found.setdefault(utt, []).append(edit)
     return found

@@ -17,7 +17,7 @@ LONGEST_REPETITION = 3  # words
 ERRORS = ("sub", "ins", "del")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Edit:
     """A word or silence: what was said (`hyp`), what is written (`ref`), both EPSILON where there is no word; its kind and its frames.
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import soundfile
 from scipy.signal import resample_poly
 
 from pykaldist.decode.lattice import read_lattices
+from pykaldist.decode.paths import best_path, nbest
 from pykaldist.io.audio import read_audio
 from pykaldist.io.datadir import DataDir
+from pykaldist.io.fst import Fst
 
 from .conftest import make_recipe, run
 
@@ -37,6 +40,42 @@ def test_a_data_directory_is_decoded_and_scored(recipe: Path) -> None:
     assert best[0] == "%WER" and float(best[1]) < 25  # Kaldi: 12.94 over all speakers
     log = (decode_dir / "log/decode.1.log").read_text()
     assert "--beam 11" in log and "--device auto" in log and "Log-like per frame for utterance" in log and "real-time factor" in log
+
+
+def test_a_second_language_model_and_a_second_decoding(recipe: Path, golden: Path) -> None:
+    """decode_biglm.sh gives each sentence the costs of the second model; decode_combine.sh keeps what both directories have."""
+    grammar, other = golden / "an4_kaldi/lang/G.fst", recipe / "other"
+    other.mkdir()
+    for name in ("words.txt", "oov.txt", "L_disambig.fst", "phones.txt"):
+        (other / name).symlink_to(golden / "an4_kaldi/lang" / name)
+    fst = Fst.read(grammar)
+    dearer = Fst(fst.start, fst.final, fst.offset, fst.ilabel, fst.olabel, fst.weight + np.float32(0.5) * (fst.olabel != 0), fst.nextstate)
+    dearer.write(other / "G.fst")  # half a unit more for each word
+    options = ("--nj", "1", "--beam", "11", "--lattice-beam", "6", "--first-lattice-beam", "8")
+    made = run(recipe, "steps/decode_biglm.sh", *options, "exp/mono/graph", str(grammar), "other/G.fst", "data/test", "exp/mono/biglm")
+    assert made.returncode == 0, made.stderr
+    assert (recipe / "exp/mono/biglm/best_wer").is_file() and not (recipe / "exp/mono/biglm/first").exists()
+    options = ("--nj", "1", "--beam", "11", "--lattice-beam", "8")
+    plain = run(recipe, "steps/decode_si.sh", *options, "exp/mono/graph", "data/test", "exp/mono/si")
+    assert plain.returncode == 0, plain.stderr
+    first, second = (dict(read_lattices(recipe / "exp/mono" / name / "lat.1.gz")) for name in ("si", "biglm"))
+    for utt, lattice in second.items():
+        before = {tuple(path.words): path for path in nbest(first[utt], 2000, 1 / 12)}
+        after = [path for path in nbest(lattice, 20, 1 / 12) if tuple(path.words) in before]
+        assert after
+        for path in after:
+            old = before[tuple(path.words)]
+            assert path.graph - old.graph == pytest.approx(0.5 * len(path.words), abs=2e-3) and path.acoustic == pytest.approx(old.acoustic)
+    folders = ("data/test", "exp/mono/graph", "exp/mono/si", "exp/mono/biglm", "exp/both")
+    both = run(recipe, "steps/decode_combine.sh", "--weight1", "0.25", *folders)
+    assert both.returncode == 0, both.stderr
+    for utt, lattice in read_lattices(recipe / "exp/both/lat.1.gz"):
+        best = best_path(lattice, 1 / 12)
+        old = next(path for path in nbest(first[utt], 2000, 1 / 12) if path.words == best.words)
+        assert best.graph - old.graph == pytest.approx(0.75 * 0.5 * len(best.words), abs=2e-3)
+    (recipe / "exp/mono/si/num_jobs").write_text("2\n")
+    refused = run(recipe, "steps/decode_combine.sh", *folders)
+    assert refused.returncode == 1 and "lattices of 2 jobs, exp/mono/biglm of 1" in refused.stderr
 
 
 def test_a_model_that_does_not_fit_the_features_ends_in_one_sentence(recipe: Path) -> None:

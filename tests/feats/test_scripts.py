@@ -72,6 +72,15 @@ def test_plp_and_pitch(recipe: Path, kind: str, dim: int) -> None:
     assert made.stdout == f"make_{kind}.sh: features of 6 utterances, 0.0 min, 54 frames in data/train/feats.scp\n"
     found = DataDir(recipe / "data/train").feats["bob-2"]
     assert found.shape == (9, dim) and np.isfinite(found).all()
+    if kind == "mfcc_pitch":  # options of the pitch and of what is made of it in one file
+        (recipe / "conf/online_pitch.conf").write_text("--sample-frequency=8000\n--delta-pitch-noise-stddev=0  # and\n")
+        online = run(recipe, "steps/make_mfcc_pitch_online.sh", "--nj", "2", "data/train", "exp/make_online", "feats2")
+        assert online.returncode == 0 and online.stdout.startswith("make_mfcc_pitch_online.sh: features of 6 utterances"), online.stderr
+        np.testing.assert_array_equal(DataDir(recipe / "data/train").feats["bob-2"], found)
+        (recipe / "conf/online_pitch.conf").write_text("--frames-per-chunk=10\n")
+        online = run(recipe, "steps/make_mfcc_pitch_online.sh", "data/train", "exp/make_online", "feats2")
+        assert online.returncode == 1 and "there is no option --frames-per-chunk" in (
+            recipe / "exp/make_online/make_mfcc_pitch_online.1.log").read_text()
     if kind.endswith("_pitch"):
         base = kind.removesuffix("_pitch")
         assert run(recipe, f"steps/make_{base}.sh", "--nj", "1", "data/train", "exp/make_feats", "feats").returncode == 0

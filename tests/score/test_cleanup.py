@@ -76,5 +76,5 @@ def test_the_damaged_are_listed_first(work: Path) -> None:
     assert all(abs(wrong[utt] - expected[kind]) <= 1 for utt, kind in kinds.items())
     assert [row[4] for row in rows] == [read_map(work / "data/text")[row[0]] for row in rows]
     true = read_map(work / "text.true")
-    assert np.mean([row[3] == true[row[0]] for row in rows]) > 0.9
+    assert np.mean([row[3] == true[row[0]] for row in rows]) > 0.8
     assert "SUM" in (work / "analysis/per_spk_details.txt").read_text()

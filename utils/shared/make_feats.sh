@@ -1,5 +1,6 @@
-# Sourced by steps/make_*.sh, which say what they make: kind=mfcc, fbank, plp, or one of these with _pitch behind.
-base=${kind%_pitch} name=make_$kind
+# Sourced by steps/make_*.sh, which say what they make: kind=mfcc, fbank, plp, or one of these with _pitch behind; and online, which is not
+# empty where the pitch has one file of options.
+base=${kind%_pitch} name=make_$kind${online:+_online}
 
 usage() {
   local dir=${kind//_/-} config
@@ -12,7 +13,11 @@ Up to 1 % of the utterances may be unusable: they are left out and named.
 Options:
   $config# Kaldi's options, one --option=value a line (conf/$base.conf)
 EOF
-  [ "$base" = "$kind" ] || cat <<EOF
+  [ -z "$online" ] || cat <<EOF
+  --online-pitch-config <file>    # likewise for the pitch and what is made of it (conf/online_pitch.conf)
+  --paste-length-tolerance <n>    # frames by which pitch and the rest may differ (2)
+EOF
+  [ "$base" = "$kind" ] || [ -n "$online" ] || cat <<EOF
   --pitch-config <file>   # likewise for the pitch (conf/pitch.conf)
   --pitch-postprocess-config <file>   # likewise for what is made of the pitch (conf/pitch_process.conf where there is one)
   --paste-length-tolerance <n>    # frames by which the two may differ (2)
@@ -30,13 +35,18 @@ EOF
 declare "${base}_config=conf/$base.conf"
 nj=2 cmd=run.pl channel=-1 compress=false seed=0 write_utt2num_frames=true write_utt2dur=true
 [ "$base" = "$kind" ] || { pitch_config=conf/pitch.conf pitch_postprocess_config="" paste_length_tolerance=2; }
+[ -z "$online" ] || online_pitch_config=conf/online_pitch.conf
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 if [ $# -lt 1 ] || [ $# -gt 3 ]; then usage >&2; exit 1; fi
 data=$1 log_dir=${2:-$1/log} feats_dir=${3:-$1/data}
 config=${base}_config config=${!config} pitch=()
 [ -f "$config" ] || { echo "$name.sh: ERROR: no config $config; write one, or give --$base-config." >&2; exit 1; }
-if [ "$base" != "$kind" ]; then
+if [ -n "$online" ]; then
+  file=$online_pitch_config
+  [ -f "$file" ] || { echo "$name.sh: ERROR: no config $file; write one, or give --online-pitch-config." >&2; exit 1; }
+  pitch=(--online-pitch-config "$file" --paste-length-tolerance "$paste_length_tolerance")
+elif [ "$base" != "$kind" ]; then
   [ -f "$pitch_config" ] || { echo "$name.sh: ERROR: no config $pitch_config; write one, or give --pitch-config." >&2; exit 1; }
   [ -n "$pitch_postprocess_config" ] || [ ! -f conf/pitch_process.conf ] || pitch_postprocess_config=conf/pitch_process.conf
   pitch=(--pitch-config "$pitch_config" --paste-length-tolerance "$paste_length_tolerance")

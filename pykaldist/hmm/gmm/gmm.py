@@ -207,7 +207,7 @@ class AmDiagGmm:
         The union has their mean and variance; with weight w and covariance S it costs (w log|S| - w1 log|S1| - w2 log|S2|) / 2, as in
         Kaldi's gmm-mixup --mix-down.
         """
-        parts = []
+        parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         for first, end, target in zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), targets.tolist(), strict=True):
             variance = 1.0 / self.inv_vars[first:end].astype(np.float64)
             mean = self.means_invvars[first:end] * variance

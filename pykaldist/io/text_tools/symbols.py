@@ -129,7 +129,7 @@ _INITIALS = (b"CH", b"SH", b"ZH", *(bytes([letter]) for letter in b"BCDFGHJKLMNP
  e.g.: utils/pinyin_map.pl conf/pinyin2cmu < lexicon.txt > lexicon-cmu.txt
 Replaces pinyin syllables such as ZHONG1 behind each line's first word by phones. Lines of <map> are an initial or a final, and its phones;
 those of the final get the syllable's tone behind them.""", "", (1, 1))
-def pinyin_map_pl(options: dict[str, str], table: str) -> Output:
+def pinyin_map_pl(options: dict[str, str], table: str) -> Iterator[bytes]:
     """Replace pinyin syllables by phones."""
     phones = {fields[0]: fields[1:] for fields, _, _ in rows_of(table, 2, -1, "syllable phone ...")}
 
