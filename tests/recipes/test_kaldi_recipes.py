@@ -173,4 +173,4 @@ class TestKaldis:
                 for line in path.read_text().splitlines() if "Sum/Avg" in line]
         rate = min(sums)
         row("swbd/s5c", EGS / "swbd/s5c", "stages 0 to 14", rate)
-        assert rate < 60
+        assert len(sums) == 39 and rate < 100
