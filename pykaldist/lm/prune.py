@@ -47,7 +47,7 @@ def prune(model: NgramModel, threshold: float, least_order: int = 2) -> NgramMod
     """The model without the n-grams of `least_order` words and more whose loss raises the perplexity by less than the share `threshold`."""
     keep = [np.ones(len(order), bool) for order in model.orders]
     for n in range(model.order, max(least_order, 2) - 1, -1):
-        keep[n - 1] = np.expm1(divergences(model, n)) >= threshold
+        keep[n - 1] = np.expm1(np.maximum(divergences(model, n), 0.0)) >= threshold  # which rounding makes negative
     return model.kept(keep).normalised()
 
 

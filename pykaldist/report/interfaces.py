@@ -49,6 +49,9 @@ def numbers_of_arguments(usage: str) -> tuple[float, float]:
     return (min((a for a, _ in found), default=0), max((b for _, b in found), default=math.inf))
 
 
+LATER = "later"  # the script in `utils` to which the names of scripts lead that are not here yet
+
+
 class Interfaces:
     """The interfaces of the scripts below a folder that has `steps` and `utils`.
 
@@ -64,7 +67,7 @@ class Interfaces:
         """The interface of `steps/...` or `utils/...`; None where there is no such script. A name that leads out of there is none."""
         if name not in self._known:
             path = self.root / name
-            own = ".." not in path.parts and path.is_file()  # for it is asked for its usage text
+            own = ".." not in path.parts and path.is_file() and path.resolve().name != LATER  # for it is asked for its usage text
             self._known[name] = self._find(path) if own else None
         return self._known[name]
 

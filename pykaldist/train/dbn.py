@@ -159,6 +159,7 @@ class DbnExperiment:
         history: list[dict[str, Any]] = []
         for layer in range(1, self.options.hid_layers + 1):
             self._train_layer(layer, dbn, history)
+        self.host.processes.barrier()  # each has written its last checkpoints, which go now
         if self.job.first:
             for name in FEATURE_OPTIONS:  # with which a network that starts from the DBN makes its features
                 if (self.store / name).is_file():

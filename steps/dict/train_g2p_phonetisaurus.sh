@@ -22,7 +22,8 @@ EOF
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 [ $# = 2 ] || { usage >&2; exit 1; }
-lexicon=$1 dir=$2
+lexicon=$1
+dir=$2
 [ -f "$lexicon" ] || { echo "train_g2p_phonetisaurus.sh: ERROR: $lexicon does not exist." >&2; exit 1; }
 mkdir -p "$dir" || exit 1
 if [ "$stage" -le 0 ]; then

@@ -8,8 +8,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
+
+from killed import path_without
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("tools", "path.sh", "steps", "utils", "src", "pykaldist")
@@ -78,7 +79,7 @@ def run(recipe: Path, *arguments: str, script: str = "./run.sh", ends: bool = Tr
     `ends`: to its last line; else to a script that `ends_at` has made. `programs`: a folder of programs for its PATH.
     """
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYKALDIST_") and name != "PYTHONPATH"}
-    own["PATH"] = ":".join([str(programs)] * bool(programs) + _without("qsub", own["PATH"].split(":"), recipe / "own_bin"))
+    own["PATH"] = ":".join([str(programs)] * bool(programs) + [path_without("qsub", own["PATH"], recipe / "own_bin")])
     with open(recipe / "said", "w") as said:
         process = subprocess.Popen([script, *arguments], cwd=recipe, env={**own, "PYKALDIST_PYTHON": sys.executable}, stdout=said,
                                    stderr=subprocess.STDOUT, start_new_session=True)
@@ -90,20 +91,6 @@ def run(recipe: Path, *arguments: str, script: str = "./run.sh", ends: bool = Tr
     for wrong in ("ERROR", "No such file", "command not found", "Traceback"):
         assert wrong not in told, told[max(0, told.index(wrong) - 2000) :][:5000]
     return told
-
-
-def _without(program: str, path: Sequence[str], folder: Path) -> list[str]:
-    """PATH without `program`: where a folder has it, `folder` stands in its place, with links to all else. Then jobs run here."""
-    found = []
-    for entry in path:
-        if Path(entry, program).exists():
-            folder.mkdir(exist_ok=True)
-            for other in Path(entry).iterdir():
-                if other.name != program and not (folder / other.name).is_symlink():
-                    (folder / other.name).symlink_to(other)
-            entry = str(folder)
-        found.append(entry)
-    return found
 
 
 def _goes_on(group: int) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from killed import path_without
 
 ROOT = Path(__file__).resolve().parents[2]
 PATH_SH = """export KALDI_ROOT=`pwd`/../../..
@@ -37,7 +38,8 @@ def foreign(tmp_path: Path) -> tuple[Path, Run]:
     (recipe / "run.sh").write_text("#!/bin/sh\necho again >> again\n")
     (recipe / "run.sh").chmod(0o755)
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYKALDIST_") and name != "PYTHONPATH"}
-    own["PATH"] = ":".join(folder for folder in own["PATH"].split(":") if not folder.startswith(str(ROOT)))
+    path = ":".join(folder for folder in own["PATH"].split(":") if not folder.startswith(str(ROOT)))
+    own["PATH"] = path_without("qsub", path, tmp_path / "own_bin")
 
     def run(line: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(["bash", "-c", line], cwd=recipe, env={**own, "PYKALDIST_PYTHON": sys.executable}, capture_output=True,

@@ -1,4 +1,4 @@
-"""Scripts that a test kills: what belongs to them is found in /proc by a variable of its environment."""
+"""Scripts that a test kills: what belongs to them is found in /proc by a variable of its environment. And a PATH without a program."""
 
 from __future__ import annotations
 
@@ -49,3 +49,18 @@ class Script:
                 left = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in self.pids()}
                 raise AssertionError((left, left or self.process.communicate()))
             time.sleep(0.05)
+
+
+def path_without(program: str, path: str, folder: Path) -> str:
+    """A PATH without `program`: where a folder has it, `folder` stands in its place, with links to all else. Jobs run here without qsub."""
+    found = []
+    for entry in path.split(":"):
+        if Path(entry, program).exists():
+            folder.mkdir(exist_ok=True)
+            for other in Path(entry).iterdir():
+                if other.name != program and not (folder / other.name).is_symlink():
+                    (folder / other.name).symlink_to(other)
+            found.append(str(folder))
+        else:
+            found.append(entry)
+    return ":".join(found)

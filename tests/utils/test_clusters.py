@@ -18,7 +18,7 @@ from pathlib import Path
 import gridengine
 import pytest
 import slurm
-from killed import Script
+from killed import Script, path_without
 
 from pykaldist.jobs.cluster import GRID_ENGINE, SCHEDULERS, read_config, submission
 from pykaldist.jobs.wrapper import parse
@@ -114,12 +114,7 @@ def test_jobs_are_deleted_with_queue_pl(tmp_path, engine, number):
 
 
 def test_without_grid_engine_jobs_run_here_and_that_is_said_once(tmp_path):
-    (tmp_path / "others").mkdir()
-    for folder in filter(os.path.isdir, reversed(os.environ["PATH"].split(":"))):
-        for name in set(os.listdir(folder)) - {"qsub"}:
-            (tmp_path / "others" / name).unlink(missing_ok=True)
-            (tmp_path / "others" / name).symlink_to(Path(folder, name).absolute())
-    path = str(tmp_path / "others")
+    path = path_without("qsub", os.environ["PATH"], tmp_path / "others")
     words = "queue.pl --gpu 0 --mem 2G -l arch=*64* JOB=1:2 x.JOB.log echo JOB"
     done = subprocess.run(["bash", "-c", f". '{ROOT}/path.sh'; {words} && {words}"], cwd=tmp_path, capture_output=True, text=True,
                           check=False, env={**os.environ, "PATH": path}, start_new_session=True)

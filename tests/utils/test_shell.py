@@ -14,7 +14,7 @@ NO_USAGE = {"setup_venv.sh", "parse_options.sh"}  # run by path.sh; sourced, and
 SHARED = sorted((ROOT / "utils" / "shared").iterdir())
 RUNNERS = [ROOT / "utils" / f"{name}.pl" for name in ("run", "queue", "slurm", "ssh", "retry")]
 SCRIPTS = sorted([*RUNNERS, *(p for folder in ("steps", "utils") for p in (ROOT / folder).rglob("*.sh")
-                              if p.name not in NO_USAGE and p not in SHARED)])
+                              if p.name not in NO_USAGE and p not in SHARED and p.resolve().name != "later")])
 RECIPES = sorted(ROOT.glob("egs/*/s5/run.sh"))
 
 
@@ -30,6 +30,15 @@ def test_every_script_prints_its_usage(script, tmp_path):
         assert word in result.stderr
     helped = bash(f"'{script}' --help", tmp_path)
     assert helped.returncode == 0 and "e.g." in helped.stdout
+
+
+def test_a_script_that_is_not_here_yet_says_so(tmp_path):
+    """Where a recipe calls it, by whatever way its `steps` leads here."""
+    (tmp_path / "steps").symlink_to(ROOT / "egs/wsj/s5/steps")
+    for name in ("steps/make_denlats.sh", "steps/nnet3/chain/train.py", "steps/online/nnet2/extract_ivectors_online.sh"):
+        done = subprocess.run([f"./{name}", "--nj", "4", "x"], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 1 and done.stdout == ""
+        assert done.stderr.startswith(f"{name}: ERROR: this toolkit does not have this script of Kaldi's yet; ")
 
 
 @pytest.mark.parametrize("script", SHARED, ids=lambda p: p.name)
