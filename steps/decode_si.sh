@@ -13,4 +13,5 @@ case ${1:-} in
   "") usage >&2; exit 1 ;;
   --help | -h) usage ;;  # steps/decode.sh tells its own
 esac
+. "$(dirname "${BASH_SOURCE[0]}")/../utils/shared/say_what.sh"
 exec "$(dirname "$0")/decode.sh" "$@"

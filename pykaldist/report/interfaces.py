@@ -77,8 +77,8 @@ class Interfaces:
         return {path.name for path in (self.root / "utils").iterdir() if path.is_file()}
 
     def _find(self, path: Path) -> Interface:
-        if path.name in RUNNERS or path.name == "parse_options.sh" or not os.access(path, os.X_OK):
-            return Interface(any_option=True)  # conf/queue.conf says which options a queue has; the others are sourced
+        if path.name in RUNNERS or path.name in ("parse_options.sh", "setup_venv.sh") or not os.access(path, os.X_OK):
+            return Interface(any_option=True)  # conf/queue.conf says which options a queue has; setup_venv.sh sets up at once
         if path.name in self.tools:
             return self.tools[path.name]
         text = path.read_text(encoding="utf-8")

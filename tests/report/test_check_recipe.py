@@ -89,6 +89,10 @@ def test_flags_take_no_value(interfaces):
     assert not interfaces.of("utils/subset_scp.pl").options["quiet"]
 
 
+def test_what_would_set_up_an_environment_is_not_asked(interfaces):
+    assert interfaces.of("utils/setup_venv.sh").any_option
+
+
 NO_USAGE = {"parse_options.sh", "setup_venv.sh", "best_wer.sh", "guard.sh"}  # sourced, run by path.sh, and one that reads a pipe
 
 
