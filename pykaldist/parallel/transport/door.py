@@ -13,18 +13,15 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from torch import Tensor
-
 from pykaldist.errors import ProcessLostError, UserError
 from pykaldist.io.atomic import write_text
 from pykaldist.io.schema import read_json, require
-from pykaldist.parallel.fabric.processes import Processes
+from pykaldist.parallel.fabric.processes import SingleProcess
 
 DOOR, WAITS, ENTER = "door", "waits-", "enter-"
 
@@ -42,7 +39,7 @@ class Card:
         require(re.fullmatch(r"[!-~]{40}", self.key) is not None, "key", repr(self.key), "a public key of CurveZMQ")
 
 
-class Guest(Processes):
+class Guest(SingleProcess):
     """A process that is to replace process `rank` of `size`, before it takes part: what it collects is its own alone."""
 
     def __init__(self, rank: int, folder: Path) -> None:
@@ -61,22 +58,6 @@ class Guest(Processes):
         with contextlib.suppress(OSError, ValueError):
             return bool(json.loads((self.folder / f"{ENTER}{self.rank}").read_text(encoding="utf-8"))["key"] == card["key"])
         return False
-
-    def sum(self, buffer: Tensor, scale: float) -> None:
-        if scale != 1.0:
-            buffer.mul_(scale)
-
-    def control(self, values: Sequence[float] | np.ndarray, largest: bool = False) -> np.ndarray:
-        return np.array(values, dtype=np.float64)
-
-    def scatter(self, parts: list[Tensor]) -> list[Tensor]:
-        return parts
-
-    def gather(self, buffer: Tensor) -> list[Tensor]:
-        return [buffer]
-
-    def duplicate(self) -> Processes:
-        return self
 
 
 class Door:
