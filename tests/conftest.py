@@ -66,6 +66,14 @@ def shared() -> Path:
 
 
 @pytest.fixture(scope="session")
+def kaldi_egs() -> Path:
+    """Kaldi's own recipes: $KALDI_EGS."""
+    if not os.environ.get("KALDI_EGS"):
+        pytest.skip("KALDI_EGS does not name the folder with Kaldi's egs")
+    return Path(os.environ["KALDI_EGS"])
+
+
+@pytest.fixture(scope="session")
 def golden(shared: Path) -> Path:
     """The numbers recorded from Kaldi."""
     return shared / "golden"

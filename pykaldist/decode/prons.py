@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -130,11 +130,6 @@ def count_pairs(parts: Sequence[str], pairs: Counter[tuple[str, str]], around: M
             around[after][0 if quiet_before else 1] += 1
 
 
-class _Around(dict[str, list[int]]):
-    def __missing__(self, key: str) -> list[int]:
-        return self.setdefault(key, [0, 0, 0, 0])
-
-
 def write_counts(lang: LangDir, folder: Path) -> dict[str, int]:
     """Write the counts of `prons.*.gz` to files with Kaldi's names; returns the numbers of utterances, words and pronunciations.
 
@@ -142,7 +137,8 @@ def write_counts(lang: LangDir, folder: Path) -> dict[str, int]:
     `pron_bigram_counts_nowb.txt` a count and two pronunciations with tabs between, `sil_counts_nowb.txt` the counts of `count_pairs`, and
     `pron_perutt_nowb.txt` each utterance's pronunciations.
     """
-    counts, pairs, around = Counter[tuple[int, ...]](), Counter[tuple[str, str]](), _Around()
+    counts, pairs = Counter[tuple[int, ...]](), Counter[tuple[str, str]]()
+    around: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     names: dict[tuple[int, ...], str] = {}
     utterances = []
     for utt, parts in read_prons(folder):

@@ -53,6 +53,11 @@ def copy_data_dir(source: str | os.PathLike[str], target: str | os.PathLike[str]
         write_table(path / name, {utt: new_spk(spk) for utt, spk in table.items()} if name == "utt2spk" else table)
     if not data.has("utt2uniq") and any(new_utt(utt) != utt for utt in data.utt2spk):
         write_table(path / "utt2uniq", {new_utt(utt): utt for utt in data.utt2spk})
+    return _finished(data, path)
+
+
+def _finished(data: DataDir, path: Path) -> DataDir:
+    """Copy what is the same of every part of a data directory, and write spk2utt."""
     for name in BESIDE:
         if data.has(name):
             copy_file(data.path / name, path / name)
@@ -252,12 +257,7 @@ def subsegment_data_dir(data: DataDir, segments: dict[str, tuple[str, float, flo
             write_table(path / name, {key: value for key, value in data.table(name).items() if key in used})
     if data.has("spk2gender"):
         write_table(path / "spk2gender", data.table("spk2gender"))
-    for name in BESIDE:
-        if data.has(name):
-            copy_file(data.path / name, path / name)
-    made = DataDir(path)
-    write_spk2utt(made)
-    return made
+    return _finished(data, path)
 
 
 def _rows_of(where: str, first: int, end: int, what: str) -> str:

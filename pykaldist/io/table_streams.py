@@ -15,7 +15,8 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterator
-from typing import IO, Generic, TypeVar
+from types import TracebackType
+from typing import IO, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -130,7 +131,7 @@ def _value_at(where: str, read: Read[T], sums: dict[str, Sums | None], entry: st
         raise UserError(f"{entry}: a pipe in an scp file is not run but for sound; write the values to an archive.")
     try:
         if read is read_value:
-            return load_matrix(where, sums)  # type: ignore[return-value]  # T is an array where `read` is read_value
+            return cast(T, load_matrix(where, sums))  # which is what `read` gives
         with open_rxfilename(where) as stream:
             return read(stream)
     except FileNotFoundError as error:
@@ -229,10 +230,10 @@ class TableWriter(Generic[T]):
         if self._flush:
             self._stream.flush()
 
-    def __exit__(self, *exc: object) -> None:
-        if exc[0] is None and not is_pipe(self._ark) and os.path.isfile(self._ark):
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None and not is_pipe(self._ark) and os.path.isfile(self._ark):
             sums_path(self._ark).unlink(missing_ok=True)  # of an older archive
-        self._open.__exit__(*exc)  # type: ignore[arg-type]  # the three of a context
+        self._open.__exit__(kind, error, trace)
 
 
 def write_value(stream: IO[bytes], value: np.ndarray, binary: bool) -> None:

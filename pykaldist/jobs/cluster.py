@@ -21,6 +21,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -297,7 +298,7 @@ def say_once(sentence: str) -> None:
     """Say a sentence to standard error, if it has not been said in this folder since the terminal's session has begun."""
     leader = Process.find(os.getsid(0))
     name = re.sub(r"\W+", "-", f"{os.getcwd()}-{leader.pid if leader else 0}-{leader.start if leader else 0}")[-200:]
-    folder = f"/tmp/pykaldist-{os.getuid()}"
+    folder = os.path.join(tempfile.gettempdir(), f"pykaldist-{os.getuid()}")
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         if os.lstat(folder).st_uid == os.getuid():

@@ -133,7 +133,7 @@ def run(name: str, function: Callable[..., Any], argv: list[str]) -> int:
         return 0
     try:
         arguments, values, print_args = values_of(command, argv)
-    except Exception as error:
+    except Exception as error:  # one that is no user's is raised again by _said
         return _said(name, error)
     if not command.least <= len(arguments) <= command.most:
         print(command.usage(), end="", file=sys.stderr)
@@ -148,7 +148,7 @@ def run(name: str, function: Callable[..., Any], argv: list[str]) -> int:
         status = int(function(*arguments, **values) or 0)
         sys.stdout.flush()
         return status
-    except Exception as error:
+    except Exception as error:  # one that is no user's is raised again by _said
         return _said(name, error)
 
 

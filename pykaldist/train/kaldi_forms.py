@@ -8,6 +8,7 @@ Defaults are Kaldi's. What the trainer has no meaning for raises UserError.
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import math
 import re
@@ -195,7 +196,7 @@ def _train(given: Words, form: Form) -> None:
 def _true(text: str, name: str) -> bool:
     try:
         return boolean(text)
-    except Exception as error:  # argparse.ArgumentTypeError, whose message has no option in it
+    except argparse.ArgumentTypeError as error:
         raise UserError(f"--{name}: {error}.") from error
 
 

@@ -20,8 +20,6 @@ from pykaldist.io.text_tools.run import DATA_DIRS, MODULES, tool_named
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = sorted(name for names in MODULES.values() for name in names)
 LAUNCHER = {name: "data_tools" if module == DATA_DIRS else "text_tools" for module, names in MODULES.items() for name in names}
-KALDI = os.environ.get("KALDI_EGS", "")
-kaldi = pytest.mark.skipif(not KALDI, reason="compares with Kaldi's own scripts; KALDI_EGS names the folder with Kaldi's egs")
 TOKEN = st.text("abcäß01", min_size=1, max_size=3)
 
 
@@ -443,12 +441,11 @@ def _tokens(text: str) -> list[list[object]]:
     return rows
 
 
-@kaldi
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize(("name", "arguments", "given"), CALLS, ids=lambda value: str(value)[:40])
-def test_kaldis_scripts_say_the_same(name, arguments, given, seed, tmp_path):
+def test_kaldis_scripts_say_the_same(kaldi_egs, name, arguments, given, seed, tmp_path):
     found = []
-    for utils in (ROOT / "utils", Path(KALDI) / "wsj" / "s5" / "utils"):
+    for utils in (ROOT / "utils", kaldi_egs / "wsj" / "s5" / "utils"):
         folder = tmp_path / str(len(found))
         folder.mkdir()
         files = {**_sample(folder, seed), "arpa": ARPA, "numbers": "x 1\ny 2\n", "": "",
@@ -460,13 +457,12 @@ def test_kaldis_scripts_say_the_same(name, arguments, given, seed, tmp_path):
     assert found[0] == found[1]
 
 
-@kaldi
 @pytest.mark.parametrize("seed", range(5))
-def test_speakers_are_divided_as_well_as_by_kaldi(seed, tmp_path):
+def test_speakers_are_divided_as_well_as_by_kaldi(kaldi_egs, seed, tmp_path):
     """The parts need not be Kaldi's; their sum of squared sizes is not larger by more than a tenth."""
     _sample(tmp_path, seed)
     squares = []
-    for utils in (ROOT / "utils", Path(KALDI) / "wsj" / "s5" / "utils"):
+    for utils in (ROOT / "utils", kaldi_egs / "wsj" / "s5" / "utils"):
         assert run("split_scp.pl", "--utt2spk=utt2spk", "scp", "o1", "o2", "o3", cwd=tmp_path, utils=utils).returncode == 0
         squares.append(sum(len((tmp_path / f"o{i}").read_text().splitlines()) ** 2 for i in (1, 2, 3)))
     assert squares[0] <= 1.1 * squares[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -54,7 +55,10 @@ TEXT = [line.split() for line in ("a b c d", "a b a b", "c a b d a", "d d a b", 
                                   "c d a", "b b a", "a c b d", "a b c")]
 
 
-def slow(text: list[list[str]], order: int, method: str, value: float, least: int, interpolate: bool):  # type: ignore[no-untyped-def]
+Probability = Callable[[str, tuple[str, ...]], float]
+
+
+def slow(text: list[list[str]], order: int, method: str, value: float, least: int, interpolate: bool) -> Probability:
     """p(word, context), in the words of the definition, by dictionaries, for Witten-Bell, Good-Turing, absolute and additive smoothing."""
     sentences = [["<s>", *s, "</s>"] for s in text]
     counts = [Counter(tuple(s[i:i + n]) for s in sentences for i in range(len(s) - n + 1)) for n in range(1, order + 1)]

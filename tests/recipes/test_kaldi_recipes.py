@@ -9,7 +9,6 @@ i-vectors or sequence training begin. The corpora are those of ../shared/data, l
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Callable
@@ -21,8 +20,6 @@ import stand_in_data
 from foreign_recipes import copied, edited, ends_at, fetching, run, wer
 from layouts import aishell, librispeech, rm, swbd, tedlium, wsj
 
-EGS = Path(os.environ.get("KALDI_EGS", "/none"))
-kaldis = [pytest.mark.slow, pytest.mark.skipif("KALDI_EGS" not in os.environ, reason="KALDI_EGS does not name the egs folder of Kaldi")]
 Row = Callable[..., None]
 
 
@@ -60,46 +57,46 @@ def converted(source: Path, target: Path, kind: str) -> None:
 class TestKaldis:
     """Kaldi's own. A few minutes of speech teach a system of thousands of leaves little: one system at least has to know most words."""
 
-    pytestmark = kaldis
+    pytestmark = pytest.mark.slow
 
-    def test_yesno(self, shared: Path, tmp_path: Path, row: Row) -> None:
+    def test_yesno(self, kaldi_egs: Path, shared: Path, tmp_path: Path, row: Row) -> None:
         """From the first line to the last, to Kaldi's word error rate of 0.00, or one word of 240 more."""
-        recipe = copied(EGS, "yesno/s5", tmp_path)
+        recipe = copied(kaldi_egs, "yesno/s5", tmp_path)
         converted(shared / "data/yesno/waves_yesno", recipe / "waves_yesno", "WAV")
         said = run(recipe)
         rate = wer(recipe / "exp/mono0a/decode_test_yesno")
-        row("yesno/s5", EGS / "yesno/s5", "all", rate)
+        row("yesno/s5", kaldi_egs / "yesno/s5", "all", rate)
         assert said.splitlines()[-1].startswith("%WER 0.") and rate < 0.5
         assert (recipe / "exp/mono0a/decode_test_yesno/scoring_kaldi/wer_details/per_spk").is_file()
 
-    def test_an4(self, shared: Path, tmp_path: Path, row: Row) -> None:
+    def test_an4(self, kaldi_egs: Path, shared: Path, tmp_path: Path, row: Row) -> None:
         """Kaldi's: mono 12.94, tri1 10.61 and, with speaker-adaptive training, 5.82 %, of 773 words."""
-        recipe = copied(EGS, "an4/s5", tmp_path)
+        recipe = copied(kaldi_egs, "an4/s5", tmp_path)
         converted(shared / "data/an4", tmp_path / "corpora/an4", "NIST")
         (tmp_path / "corpora/an4/README").touch()
         shutil.copy(tmp_path / "corpora/an4/etc/an4.lm", tmp_path / "corpora/an4/etc/an4.ug.lm")
         edited(recipe / "run.sh", "data=/home/allen/data", f"data={tmp_path}/corpora")
         said = run(recipe)
-        row("an4/s5", EGS / "an4/s5", "all", wer(recipe / "exp/tri3/decode"))
+        row("an4/s5", kaldi_egs / "an4/s5", "all", wer(recipe / "exp/tri3/decode"))
         assert said.count("queue.pl: no Grid Engine") <= 1
         for system, kaldi in (("mono", 12.94), ("tri1", 10.61), ("tri3", 5.82)):
             assert wer(recipe / f"exp/{system}/decode") < kaldi + 1.5, system
 
-    def test_mini_librispeech(self, shared: Path, tmp_path: Path, row: Row) -> None:
+    def test_mini_librispeech(self, kaldi_egs: Path, shared: Path, tmp_path: Path, row: Row) -> None:
         """Stage 0, which fetches language models of known sizes, is done by hand, and stage 9 is chain."""
-        recipe = copied(EGS, "mini_librispeech/s5", tmp_path, ("librispeech/s5",))
+        recipe = copied(kaldi_egs, "mini_librispeech/s5", tmp_path, ("librispeech/s5",))
         said = librispeech.lay_out(shared, tmp_path / "corpus", librispeech.MINI)
         librispeech.lay_out_models(shared, recipe / "data/local/lm", said)
         edited(recipe / "run.sh", "data=./corpus/", f"data={tmp_path}/corpus")
         ends_at(recipe / "local/chain2/run_tdnn.sh")
         run(recipe, "--stage", "1", ends=False)
         rates = [wer(recipe / f"exp/tri3b/decode_{lm}_dev_clean_2") for lm in ("tgsmall", "tgmed", "tglarge")]
-        row("mini_librispeech/s5", EGS / "mini_librispeech/s5", "stages 1 to 8", rates[-1])
+        row("mini_librispeech/s5", kaldi_egs / "mini_librispeech/s5", "stages 1 to 8", rates[-1])
         assert min(rates) < 60, rates
 
-    def test_librispeech(self, shared: Path, tmp_path: Path, row: Row) -> None:
+    def test_librispeech(self, kaldi_egs: Path, shared: Path, tmp_path: Path, row: Row) -> None:
         """Stage 1, which fetches, is done by hand, and stage 20 is chain."""
-        recipe = copied(EGS, "librispeech/s5", tmp_path)
+        recipe = copied(kaldi_egs, "librispeech/s5", tmp_path)
         said = librispeech.lay_out(shared, tmp_path / "corpus", librispeech.FULL)
         librispeech.lay_out_models(shared, recipe / "data/local/lm", said, large=True)
         edited(recipe / "run.sh", "data=/export/a15/vpanayotov/data", f"data={tmp_path}/corpus")
@@ -107,35 +104,35 @@ class TestKaldis:
         run(recipe, "--stage", "2", ends=False)
         rates = [wer(recipe / f"exp/{system}_{lm}") for system in ("tri6b/decode_", "tri6b_cleaned/decode_test_clean")
                  for lm in ("tgsmall", "fglarge")]
-        row("librispeech/s5", EGS / "librispeech/s5", "stages 2 to 19", rates[-1])
+        row("librispeech/s5", kaldi_egs / "librispeech/s5", "stages 2 to 19", rates[-1])
         assert min(rates) < 60, rates
 
-    def test_aishell(self, shared: Path, tmp_path: Path, row: Row) -> None:
-        recipe = copied(EGS, "aishell/s5", tmp_path)
+    def test_aishell(self, kaldi_egs: Path, shared: Path, tmp_path: Path, row: Row) -> None:
+        recipe = copied(kaldi_egs, "aishell/s5", tmp_path)
         aishell.lay_out(shared, tmp_path / "corpus")
         edited(recipe / "run.sh", "data=/export/a05/xna/data\n", f"data={tmp_path}/corpus\n")
         ends_at(recipe / "local/nnet3/run_tdnn.sh", recipe / "local/chain/run_tdnn.sh")
         run(recipe, ends=False)
         rates = [wer(recipe / f"exp/{system}/decode_{part}") for system in ("mono", "tri1", "tri2", "tri3a", "tri4a", "tri5a")
                  for part in ("dev", "test")]
-        row("aishell/s5", EGS / "aishell/s5", "all before nnet3", rates[-1])
+        row("aishell/s5", kaldi_egs / "aishell/s5", "all before nnet3", rates[-1])
         assert min(rates) < 60, rates
         assert (recipe / "exp/tri5a/decode_test/scoring_kaldi/best_cer").is_file()
 
-    def test_tedlium(self, shared: Path, tmp_path: Path, row: Row) -> None:
+    def test_tedlium(self, kaldi_egs: Path, shared: Path, tmp_path: Path, row: Row) -> None:
         """From the first line; stage 17 is chain."""
-        recipe = copied(EGS, "tedlium/s5_r3", tmp_path)
+        recipe = copied(kaldi_egs, "tedlium/s5_r3", tmp_path)
         tedlium.lay_out(shared, recipe / "db", tmp_path / "fetched")
         ends_at(recipe / "local/chain/run_tdnn.sh")
         run(recipe, ends=False, programs=fetching(tmp_path / "fetched", tmp_path / "programs"))
         rates = [wer(recipe / f"exp/{system}/decode_{part}_rescore") for system in ("tri2", "tri3", "tri3_cleaned")
                  for part in ("dev", "test")]
-        row("tedlium/s5_r3", EGS / "tedlium/s5_r3", "stages 0 to 16", rates[-1])
+        row("tedlium/s5_r3", kaldi_egs / "tedlium/s5_r3", "stages 0 to 16", rates[-1])
         assert min(rates) < 60, rates
 
-    def test_rm(self, shared: Path, tmp_path: Path, row: Row) -> None:
+    def test_rm(self, kaldi_egs: Path, shared: Path, tmp_path: Path, row: Row) -> None:
         """All lines but those of sequence training, SGMMs and chain."""
-        recipe = copied(EGS, "rm/s5", tmp_path)
+        recipe = copied(kaldi_egs, "rm/s5", tmp_path)
         rm.lay_out(shared, tmp_path / "corpus")
         prepared = "\nlocal/rm_data_prep.sh "
         edited(recipe / "run.sh", f"{prepared}/export/corpora5/LDC/LDC93S3A/rm_comp", f"{prepared}{tmp_path}/corpus")
@@ -143,12 +140,12 @@ class TestKaldis:
         (recipe / "run.sh").write_text(re.sub(r"^.*(denlats|mmi|_mpe|dubm|sgmm2|local/chain).*$", "", script, flags=re.M))
         run(recipe)
         rates = [wer(recipe / f"exp/{system}/decode") for system in ("mono", "tri1", "tri2b", "tri3b")]
-        row("rm/s5", EGS / "rm/s5", "all but sequence training, SGMMs, chain", rates[-1])
+        row("rm/s5", kaldi_egs / "rm/s5", "all but sequence training, SGMMs, chain", rates[-1])
         assert max(rates) < 60, rates
 
-    def test_wsj(self, shared: Path, tmp_path: Path, row: Row) -> None:
+    def test_wsj(self, kaldi_egs: Path, shared: Path, tmp_path: Path, row: Row) -> None:
         """From the first line; stage 7 is chain."""
-        recipe = copied(EGS, "wsj/s5", tmp_path)
+        recipe = copied(kaldi_egs, "wsj/s5", tmp_path)
         wsj.lay_out(shared, tmp_path / "corpus")
         edited(recipe / "run.sh", "wsj0=/export/corpora5/LDC/LDC93S6B\n", f"wsj0={tmp_path}/corpus/wsj0\n")
         edited(recipe / "run.sh", "wsj1=/export/corpora5/LDC/LDC94S13B\n", f"wsj1={tmp_path}/corpus/wsj1\n")
@@ -157,14 +154,14 @@ class TestKaldis:
         rates = [wer(recipe / f"exp/{system}") for system in (
             "mono0a/decode_nosp_tgpr_dev93", "tri1/decode_nosp_tgpr_dev93_tg4", "tri2b/decode_nosp_tgpr_dev93_tg_biglm",
             "tri2b/decode_nosp_tgpr_eval92_tg_mbr", "tri3b/decode_nosp_bd_tgpr_eval92_fg", "tri4b/decode_bd_tgpr_eval92_fg")]
-        row("wsj/s5", EGS / "wsj/s5", "stages 0 to 6", rates[-1])
+        row("wsj/s5", kaldi_egs / "wsj/s5", "stages 0 to 6", rates[-1])
         assert min(rates) < 60, rates
 
-    def test_swbd(self, shared: Path, tmp_path: Path, row: Row) -> None:
+    def test_swbd(self, kaldi_egs: Path, shared: Path, tmp_path: Path, row: Row) -> None:
         """To where the recipe itself ends, stage 14. It scores by NIST's toolkit."""
         if not (shutil.which("hubscr.pl") or Path("/usr/lib/sctk/bin/hubscr.pl").exists()):
             pytest.skip("NIST's scoring toolkit (Debian's package sctk) is not installed")
-        recipe = copied(EGS, "swbd/s5c", tmp_path)
+        recipe = copied(kaldi_egs, "swbd/s5c", tmp_path)
         swbd.lay_out(shared, recipe, tmp_path / "corpus")
         script = (recipe / "run.sh").read_text()
         (recipe / "run.sh").write_text(re.sub(r"/export/corpora\d?/LDC", f"{tmp_path}/corpus", script))
@@ -172,5 +169,5 @@ class TestKaldis:
         sums = [float(line.split()[-3]) for path in (recipe / "exp/tri4/decode_eval2000_sw1_fsh_fg").glob("score_*/eval2000.ctm.filt.sys")
                 for line in path.read_text().splitlines() if "Sum/Avg" in line]
         rate = min(sums)
-        row("swbd/s5c", EGS / "swbd/s5c", "stages 0 to 14", rate)
+        row("swbd/s5c", kaldi_egs / "swbd/s5c", "stages 0 to 14", rate)
         assert len(sums) == 39 and rate < 100

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from stopping import Interrupted
 
 from pykaldist.cli import main
 from pykaldist.io import container
@@ -99,10 +100,6 @@ def sample(cases: list[Case], seed: int) -> list[Case]:
     return found
 
 
-class Stopped(BaseException):
-    """The stop at a checkpoint."""
-
-
 def attempt(case: Case, folder: Path, stores: Path, ready: Callable[[], None] = lambda: None) -> str:
     """Try a case: what is wrong, in words; empty where nothing is. `ready` is called before each run."""
     store = stores / ("labels" if case.objective == "ctc" else "frames")
@@ -121,7 +118,7 @@ def attempt(case: Case, folder: Path, stores: Path, ready: Callable[[], None] = 
         count += 1
         if count in moments:
             self.wait()
-            raise Stopped
+            raise Interrupted
 
     Checkpoints.save, os.fsync = save_and_stop, lambda file: None  # no power is to fail
     try:
@@ -131,7 +128,7 @@ def attempt(case: Case, folder: Path, stores: Path, ready: Callable[[], None] = 
                 if main([*train, str(exps[1]), *(["--checkpoint-minutes", "0"] if count < max(moments) else [])]):
                     return "the run that was stopped failed"
                 break
-            except Stopped:
+            except Interrupted:
                 stops += 1
                 if torch.distributed.is_initialized():
                     torch.distributed.destroy_process_group()

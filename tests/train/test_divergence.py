@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jobs import Run
 from jobs import outcome as run_outcome
+from stopping import Interrupted, stop_at
 
 from pykaldist.cli import main
 from pykaldist.errors import Terminated
@@ -25,7 +26,6 @@ from pykaldist.io import container
 from pykaldist.nnet.objectives import OBJECTIVES
 from pykaldist.parallel.fabric.processes import SingleProcess
 from pykaldist.train import divergence, trainer
-from pykaldist.train.checkpoints import Checkpoints
 from pykaldist.train.divergence import EPOCH, HELD_OUT, LEAST_FRAMES, TRAIN, Bounds, Detector, Diverged, Finding
 
 DNN = ["--hid-layers", "1", "--hid-dim", "16", "--splice", "1", "--minibatch-size", "16"]
@@ -254,10 +254,6 @@ def test_natural_gradients_of_what_is_no_number_are_no_fault_in_the_program(stor
     assert "the training loss became nan; lower --learn-rate (was 1e+30)" in capsys.readouterr().err
 
 
-class Interrupted(Exception):
-    pass
-
-
 @pytest.fixture
 def often(monkeypatch) -> None:
     """Looks at the loss every few minibatches, which a short epoch needs."""
@@ -282,16 +278,7 @@ def test_stopped_and_resumed_equals_undisturbed(short_store, tmp_path, name, mon
     assert train(store, tmp_path / "whole", *options, network=network) == 0
     params, lines = outcome(tmp_path / "whole")
     assert [line["epoch"] for line in lines if "backed_off" in line] == [2 if name == "in the second epoch" else 1]
-    save, count = Checkpoints.save, 0
-
-    def save_and_stop(self, *state):
-        nonlocal count
-        save(self, *state)
-        count += 1
-        if count % 3 == 0:
-            raise Interrupted
-
-    monkeypatch.setattr(Checkpoints, "save", save_and_stop)
+    stop_at(monkeypatch, lambda count: count % 3 == 0)
     status, stops = None, 0
     while status is None:
         try:

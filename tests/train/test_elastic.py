@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 import torch
 from jobs import EPOCHS, HERE, OPTIONS, PATIENCE_S, Run, complaints, environment
+from stopping import Interrupted, stop_at
 
 from pykaldist.cli import main
 from pykaldist.io import container
 from pykaldist.parallel.launch.supervisor import FOLDER
 from pykaldist.parallel.transport.door import WAITS
-from pykaldist.train.checkpoints import Checkpoints
 
 SIMULATED = ["--hid-layers", "1", "--hid-dim", "8", "--splice", "1", "--minibatch-size", "8", "--num-threads", "1", "--device", "cpu",
              "--schedule", "exponential", "--num-epochs", "3", "--learn-rate", "0.02", "--momentum", "0.3", "--ngpu", "4"]
@@ -51,10 +51,6 @@ def params(exp: Path) -> torch.Tensor:
     return container.load(exp / "final.pt")["params"]
 
 
-class Interrupted(Exception):
-    pass
-
-
 @pytest.mark.parametrize("way", ["diloco", *(pytest.param(way, marks=pytest.mark.slow) for way in ("ma", "bmuf"))])
 def test_a_scripted_job_twice_the_same_and_stopped_and_resumed(small, tmp_path, way, monkeypatch, capsys):
     (tmp_path / "cluster.json").write_text(json.dumps({**CLUSTER, **SCRIPT}))
@@ -70,16 +66,7 @@ def test_a_scripted_job_twice_the_same_and_stopped_and_resumed(small, tmp_path, 
     assert all(0 < one["frames"] <= 8 * one["minibatches"] for one in lost)
     assert re.search(r"worker 3 lost before round \d+ of epoch 1; 3 go on, and share what was left: \d+ minibatches, \d+ frames", said)
     assert lines[-1]["frames"] == 265  # of an epoch that three workers made from the beginning
-    save, count = Checkpoints.save, 0
-
-    def save_and_stop(self, *state):
-        nonlocal count
-        save(self, *state)
-        count += 1
-        if count in (2, 5, 9):
-            raise Interrupted
-
-    monkeypatch.setattr(Checkpoints, "save", save_and_stop)
+    stop_at(monkeypatch, lambda count: count in (2, 5, 9))
     for _ in range(3):
         with pytest.raises(Interrupted):
             train("exp", "--checkpoint-minutes", "0")

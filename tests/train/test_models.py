@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from stopping import Interrupted, stop_at
 
 from pykaldist.cli import main
 from pykaldist.io import container
 from pykaldist.nnet.kinds import KINDS
 from pykaldist.parallel.strategies.base.registry import strategies, strategy_class
-from pykaldist.train.checkpoints import Checkpoints
 
 CLUSTER = {"name": "two", "description": "", "nodes": 2, "devices": 1, "compute": {"minibatch_seconds": 0.5, "spread": 0.3},
            "between": {"bandwidth": 1e4, "latency": 1e-3},
@@ -40,10 +40,6 @@ def store(make_store):
     return make_store([30, 40], seed=2, name="dev").path.parent
 
 
-class Interrupted(Exception):
-    pass
-
-
 def train(store: Path, exp: Path, *options: str) -> tuple[torch.Tensor, list[dict]]:
     assert main(["train", *options, str(store), str(exp)]) == 0
     history = [json.loads(line) for line in (exp / "history.jsonl").read_text().splitlines()]
@@ -52,16 +48,8 @@ def train(store: Path, exp: Path, *options: str) -> tuple[torch.Tensor, list[dic
 
 def stopped_and_resumed(monkeypatch, store: Path, exp: Path, *options: str) -> tuple[torch.Tensor, list[dict]]:
     """With a checkpoint at every safe point, stopped after some of them, twice or more, until it is through."""
-    save, count, stops = Checkpoints.save, 0, 0
-
-    def save_and_stop(self, *state):
-        nonlocal count
-        save(self, *state)
-        count += 1
-        if count in (2, 3, 7, 11):
-            raise Interrupted
-
-    monkeypatch.setattr(Checkpoints, "save", save_and_stop)
+    stops = 0
+    stop_at(monkeypatch, lambda count: count in (2, 3, 7, 11))
     monkeypatch.setattr(os, "fsync", lambda file: None)  # no power is to fail
     while True:
         try:

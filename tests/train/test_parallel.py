@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from stopping import Interrupted, stop_at
 
 from pykaldist.cli import main
 from pykaldist.frames.sampler import Partition, Sampler
@@ -25,7 +26,6 @@ from pykaldist.nnet.rbm import ContrastiveDivergence, Rbm
 from pykaldist.parallel.fabric.processes import SingleProcess
 from pykaldist.parallel.launch.job import Job
 from pykaldist.parallel.strategies.base.registry import strategies
-from pykaldist.train.checkpoints import Checkpoints
 from pykaldist.train.evaluate import evaluate
 from pykaldist.train.trainer import Trainer
 
@@ -82,22 +82,10 @@ def assert_same(one: Path, other: Path) -> None:
     assert history == other_history
 
 
-class Interrupted(Exception):
-    pass
-
-
 def stopped_and_resumed(monkeypatch, run, exp: Path, moments: set[int]) -> int:
     """Run with a checkpoint at every safe point, stopped after these of them, until it is through; how often it was."""
-    save, count, stops = Checkpoints.save, 0, 0
-
-    def save_and_stop(self, *state):
-        nonlocal count
-        save(self, *state)
-        count += 1
-        if count in moments:
-            raise Interrupted
-
-    monkeypatch.setattr(Checkpoints, "save", save_and_stop)
+    stops = 0
+    stop_at(monkeypatch, moments.__contains__)
     monkeypatch.setattr(os, "fsync", lambda file: None)  # no power is to fail
     while True:
         try:

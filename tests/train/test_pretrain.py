@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from stopping import Interrupted
 
 from pykaldist.cli import main
 from pykaldist.io import container
@@ -66,10 +67,6 @@ def test_it_learns_and_leaves_what_it_should(store, tmp_path, capsys):
     assert "Gaussian-Bernoulli, 12 - 8" in said and "32 frames; 9 updates an epoch" in said and "free energy gap" in said
     assert pretrain(store, exp) == 0
     assert "nothing to do" in capsys.readouterr().out
-
-
-class Interrupted(Exception):
-    pass
 
 
 @pytest.mark.parametrize("cd_steps", ["1", "2"])

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from stopping import Interrupted, stop_at
 
 from pykaldist.cli import main
 from pykaldist.io import container
-from pykaldist.train.checkpoints import Checkpoints
 
 COMMON = ["--hid-layers", "1", "--hid-dim", "8", "--splice", "1", "--minibatch-size", "8", "--num-threads", "1", "--device", "cpu",
           "--schedule", "exponential", "--num-epochs", "3", "--learn-rate", "0.02", "--ngpu", "4"]
@@ -51,10 +51,6 @@ def outcome(exp: Path):
     return container.load(exp / "final.pt")["params"], (exp / "history.jsonl").read_text()
 
 
-class Interrupted(Exception):
-    pass
-
-
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_same_twice_and_stopped_and_resumed_its_log_included(store, small, tmp_path, strategy, monkeypatch, capsys):
     if "dies" in strategy:
@@ -71,16 +67,7 @@ def test_the_same_twice_and_stopped_and_resumed_its_log_included(store, small, t
     if "dies" in strategy:
         assert printed.count("worker 3 has died at 9.000 s; 3 go on, and do") == 1 and lines[-1]["dead"] == [3]
         assert lines[-1]["frames"] == 265
-    save, count = Checkpoints.save, 0
-
-    def save_and_stop(self, *state):
-        nonlocal count
-        save(self, *state)
-        count += 1
-        if count in (2, 5, 9):
-            raise Interrupted
-
-    monkeypatch.setattr(Checkpoints, "save", save_and_stop)
+    stop_at(monkeypatch, lambda count: count in (2, 5, 9))
     for _ in range(3):
         with pytest.raises(Interrupted):
             train(store, tmp_path / "exp", *options, "--checkpoint-minutes", "0")

@@ -6,6 +6,7 @@ import json
 
 import pytest
 import torch
+from stopping import Interrupted
 
 from pykaldist.cli import main
 from pykaldist.io import container
@@ -15,10 +16,6 @@ from pykaldist.train import stacking, trainer
 TRAIN = ["train", "--device", "cpu", "--num-threads", "1", "--fabric", "virtual", "--ngpu", "4", "--strategy", "ma",
          "--average-period", "3", "--hid-layers", "2", "--hid-dim", "8", "--splice", "1", "--minibatch-size", "10", "--momentum", "0.5",
          "--schedule", "exponential", "--learn-rate", "0.004", "--num-epochs", "2"]
-
-
-class Interrupted(BaseException):
-    pass
 
 
 @pytest.fixture

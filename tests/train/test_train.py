@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from stopping import Interrupted, stop_at
 
 from pykaldist.cli import main
 from pykaldist.decode.acoustic import load_acoustic_model
@@ -157,10 +158,6 @@ def test_a_network_of_target_features_is_forwarded_and_not_decoded(make_store, t
         Network.load(tmp_path / "exp" / "final.pt").loglikes(feats)
 
 
-class Interrupted(Exception):
-    pass
-
-
 @pytest.mark.parametrize("name", VARIANTS)
 def test_stopped_and_resumed_equals_undisturbed(make_store, tmp_path, name, monkeypatch, capsys):
     """Stopped after each of several updates, within epochs and at their ends, with a checkpoint at every update. And it learns."""
@@ -171,16 +168,7 @@ def test_stopped_and_resumed_equals_undisturbed(make_store, tmp_path, name, monk
     assert min(line["cv_loss"] for line in expected[1]) < 0.95 * float(before[1])
     assert all(("cv_acc" in line) == (name != "mse") for line in expected[1])
     assert any("backed_off" in line for line in expected[1]) == (name == "newbob that rejects")
-    save, count = Checkpoints.save, 0
-
-    def save_and_stop(self, *state):
-        nonlocal count
-        save(self, *state)
-        count += 1
-        if count in (3, 9, 14, 21):
-            raise Interrupted
-
-    monkeypatch.setattr(Checkpoints, "save", save_and_stop)
+    stop_at(monkeypatch, lambda count: count in (3, 9, 14, 21))
     for _ in range(4):
         with pytest.raises(Interrupted):
             train(store, tmp_path / "exp", *VARIANTS[name], "--checkpoint-minutes", "0")

@@ -125,7 +125,7 @@ class Host:
 
     def enter(self) -> dict[str, Any]:
         """Wait until this process, a guest, takes part. Returns the states of the trainer, of a worker and of its strategy."""
-        raise NotImplementedError(f"{type(self).__name__} has no guests")
+        raise NotImplementedError(f"{type(self).__name__} has no guests")  # `guest` is true of elastic hosts alone
 
     def be_elastic(self) -> None:
         """Go on without workers that die, and with those that join."""
