@@ -83,10 +83,10 @@ PYKALDIST_PROGRESS_FD=3 nice -n 5 pykaldist compile --background 3>&2 > exp/log/
 # with_rbms: true if the network starts from RBMs; says so where it does not
 with_rbms() { $rbm || { echo "run.sh: without --rbm true, the network starts from random weights"; return 1; } }
 
-# say_next GRAPH: how long it took, and what to try next; GRAPH is the network's decoding graph
+# say_next GRAPH [TEST]: how long it took, and what to try next; GRAPH is the network's decoding graph, TEST a data directory (data/test)
 say_next() {
   local graph=$1 audio
-  audio=$(sed -n '1s/^[^ ]* //p' data/test/wav.scp)
+  audio=$(sed -n '1s/^[^ ]* //p' "${2:-data/test}/wav.scp")
   [ -f "$audio" ] || audio=recording.wav
   cat <<EOF
 

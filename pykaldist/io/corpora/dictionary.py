@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -35,8 +37,12 @@ def read_lexicon(path: str | os.PathLike[str]) -> Lexicon:
     return lexicon
 
 
-def write_dict(folder: str | os.PathLike[str], lexicon: Lexicon, noise: Lexicon = NOISE_WORDS) -> None:
-    """Write lexicon.txt and the lists of phones; `noise` are words of silence phones, the first of which is the optional silence."""
+def write_dict(folder: str | os.PathLike[str], lexicon: Lexicon, noise: Lexicon = NOISE_WORDS, stress: bool = False) -> None:
+    """Write lexicon.txt and the lists of phones; `noise` are words of silence phones, the first of which is the optional silence.
+
+    `stress`: a digit at the end of a phone is a mark of stress or tone. Phones that differ only in it share the root of a tree, and phones
+    with the same mark make a question, as in Kaldi's recipes.
+    """
     path = Path(folder)
     for old in ("lexiconp.txt", "lexicon.txt"):
         (path / old).unlink(missing_ok=True)
@@ -47,8 +53,13 @@ def write_dict(folder: str | os.PathLike[str], lexicon: Lexicon, noise: Lexicon 
         raise UserError(f"the lexicon's words have the silence phone {min(overlap)}; rename it.")
     _write(path / "silence_phones.txt", silence)
     _write(path / "optional_silence.txt", silence[:1])
-    _write(path / "nonsilence_phones.txt", sorted(spoken))
-    _write(path / "extra_questions.txt", [])
+    roots, marks = defaultdict(list), defaultdict(list)
+    for phone in sorted(spoken):
+        bare = re.sub(r"\d$", "", phone) if stress else phone
+        roots[bare].append(phone)
+        marks[phone[len(bare):]].append(phone)
+    _write(path / "nonsilence_phones.txt", map(" ".join, roots.values()))
+    _write(path / "extra_questions.txt", map(" ".join, [silence, *(marks[mark] for mark in sorted(marks))]) if stress else [])
     _write(path / "lexicon.txt", sorted({f"{word} {' '.join(phones)}" for words in (noise, lexicon) for word, variants in words.items()
                                          for phones in variants}))
 

@@ -46,13 +46,14 @@ class Archive:
     """A file to download and unpack: its addresses, of which the first that works is used, its size in bytes and its SHA-256.
 
     An address `apt:NAME` is that of the Debian package NAME on the machine's mirror (debian.py). Without `sha256` (where its publisher
-    gives none) only the archive's own checks are made. It is unpacked in the folder `into` of the target.
+    gives none) only the archive's own checks are made. It is unpacked in the folder `into` of the target; a `plain` file is left as it is.
     """
 
     urls: tuple[str, ...]
     size: int | None = None
     sha256: str | None = None
     into: str = "."
+    plain: bool = False
 
     @property
     def name(self) -> str:
@@ -131,6 +132,9 @@ def fetch_archives(archives: Sequence[Archive], target: str | os.PathLike[str]) 
         made = Path(temporary) / "made"
         for archive, file in zip(archives, files, strict=True):
             (made / archive.into).mkdir(parents=True, exist_ok=True)
+            if archive.plain:
+                shutil.copyfile(file, made / archive.into / archive.name)
+                continue
             try:
                 unpack(file, made / archive.into)
                 if not any(path.is_file() for path in (made / archive.into).rglob("*")):
