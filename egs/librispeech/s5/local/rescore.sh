@@ -1,0 +1,1 @@
+../../../mini_librispeech/s5/local/rescore.sh
