@@ -138,7 +138,8 @@ class Extractor:
             if self.options.dither > 0:
                 noise = np.random.default_rng([self.seed, zlib.crc32(utt.encode())]).standard_normal(len(samples), dtype=np.float32)
                 view += np.float32(self.options.dither) * noise
-        frames = self._features(np.lib.stride_tricks.sliding_window_view(buffer, length)[::shift])
+        with np.errstate(over="ignore", invalid="ignore"):  # who calls looks for features that are not finite
+            frames = self._features(np.lib.stride_tricks.sliding_window_view(buffer, length)[::shift])
         return [frames[start : start + self.options.num_frames(len(samples))] for (_, samples), start in zip(batch, starts, strict=True)]
 
     def _features(self, frames: np.ndarray) -> np.ndarray:
