@@ -3,6 +3,7 @@
     tests/bench/run.sh workers                                  # 440-512x4-712, minibatch 256, period 10, two ranks and 32 virtual workers
     tests/bench/run.sh workers --virtual 8 --runs 1 --frames 15360
     tests/bench/run.sh workers --strategy adpsgd --pattern pairwise
+    tests/bench/run.sh workers --dtype bf16                     # on a CPU that multiplies bfloat16
 
 One thread a process. Each run trains an epoch with one worker (`one`) and one with many virtual workers (`virtual`) in the first rank,
 while the others sleep; and one with a worker in each of the ranks (`ranks`). Every worker has `--frames` frames. An epoch is timed from
@@ -27,6 +28,7 @@ import torch
 
 from pykaldist.frames.sampler import Partition, Sampler
 from pykaldist.frames.store import FrameStore, pack
+from pykaldist.nnet.arithmetic import arithmetic
 from pykaldist.nnet.dnn import DnnOptions, make_dnn
 from pykaldist.nnet.init import init_dnn
 from pykaldist.nnet.learner import Supervised
@@ -59,7 +61,7 @@ class Team:
         shape = DnnOptions(LAYERS, UNITS)
         self.workers, self.strategies = [], []
         for rank in self.host.ranks:
-            model = make_dnn(shape, INPUTS, PDFS)
+            model = make_dnn(shape, INPUTS, PDFS, torch.device("cpu"), *arithmetic(args.dtype, torch.device("cpu")))
             init_dnn(model, shape, torch.Generator().manual_seed(0))
             if self.workers:
                 model.share_activations(self.workers[0].learner.model)
@@ -124,8 +126,8 @@ def report(seconds: dict[str, list[float]], ranks: int, together: Team, cpu_seco
     """`cpu_seconds`: of the one worker, in the last run."""
     frames = f"{args.frames:,} frames a worker, {args.runs} runs"
     how = f"pattern {args.pattern}" if args.strategy.endswith("adpsgd") else f"average period {args.average_period}"
-    print(f"{INPUTS}-{UNITS}x{LAYERS}-{PDFS}, {args.optimizer}, {args.strategy}, {how}, minibatch {args.minibatch_size}, {frames}, "
-          "one thread a process")
+    print(f"{INPUTS}-{UNITS}x{LAYERS}-{PDFS}, {args.optimizer}, {args.strategy}, {how}, {args.dtype}, minibatch {args.minibatch_size}, "
+          f"{frames}, one thread a process")
     workers = {"one": 1, "ranks": ranks, "virtual": args.virtual}
     for name, own in seconds.items():
         rates = [workers[name] * args.frames / s for s in own]
@@ -147,6 +149,7 @@ def main() -> None:
     parser.add_argument("--virtual", type=int, default=32)
     parser.add_argument("--strategy", default="ma", choices=strategies())
     parser.add_argument("--optimizer", default="sgd", choices=tuple(OPTIMIZERS))
+    parser.add_argument("--dtype", default="float32", choices=("float32", "bf16"))
     parser.add_argument("--minibatch-size", type=int, default=256)
     parser.add_argument("--average-period", type=int, default=10)
     parser.add_argument("--pattern", default="ring", choices=PATTERNS)
