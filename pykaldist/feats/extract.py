@@ -1,4 +1,4 @@
-"""MFCC, PLP and log-mel filterbank features by lhotse's extractors, with Kaldi's settings (equal to Kaldi's within 1e-3).
+"""MFCC, PLP and log-mel filterbank features, with Kaldi's settings (equal to Kaldi's within 1e-3); mel.py has what they are made of.
 
 A frame depends on its own samples only, so utterances are laid end to end in one buffer, each at a multiple of the frame
 shift, and go through the extractor together: the frames of an utterance are a slice of the buffer's frames, and short
@@ -7,18 +7,16 @@ utterances cost no calls of their own.
 
 from __future__ import annotations
 
-import warnings
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import torch
-from lhotse.features.kaldi.layers import Wav2LogFilterBank, Wav2MFCC
 
 from pykaldist.errors import UserError
-from pykaldist.feats.plp import mel_centres, plp
+from pykaldist.feats.mel import FLOOR, cepstral_transform, mel_centres, mel_filters, window
+from pykaldist.feats.plp import plp
 from pykaldist.options import option
 
 BATCH_S = 5.0  # seconds of audio that go through the extractor at once: its temporaries should stay in the cache
@@ -121,23 +119,11 @@ class Extractor:
 
     def __init__(self, options: MfccOptions | FbankOptions | PlpOptions, seed: int = 0) -> None:
         self.options, self.seed = options, seed
-        shared = {
-            "sampling_rate": int(options.sample_frequency), "frame_length": options.frame_length / 1000,
-            "frame_shift": options.frame_shift / 1000, "remove_dc_offset": options.remove_dc_offset,
-            "preemph_coeff": options.preemphasis_coefficient, "window_type": options.window_type, "dither": 0.0,
-            "snip_edges": True, "use_energy": False, "low_freq": options.low_freq, "high_freq": options.high_freq,
-            "num_filters": options.num_mel_bins, "torchaudio_compatible_mel_scale": True,
-        }
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*snip_edges")  # frames as Kaldi counts them are what is wanted
-            if isinstance(options, MfccOptions):
-                self._layers = Wav2MFCC(**shared, num_ceps=options.num_ceps, cepstral_lifter=options.cepstral_lifter or 22)
-                self._layers.cepstral_lifter = options.cepstral_lifter  # set here, for Wav2MFCC cannot be made without a lifter
-            else:
-                self._layers = Wav2LogFilterBank(**shared)
-        self._layers.eval()
+        self._fft_length = 1 << (options.samples_per_frame - 1).bit_length()
+        self._band = (options.num_mel_bins, options.low_freq, options.high_freq + (options.high_freq <= 0) * options.sample_frequency / 2)
+        self._filters = mel_filters(*self._band, self._fft_length, options.sample_frequency)
+        self._window = window(options.window_type, options.samples_per_frame)
 
-    @torch.inference_mode()
     def extract(self, batch: Sequence[tuple[str, np.ndarray]]) -> list[np.ndarray]:
         """Compute the features of (utterance, samples) pairs; the name seeds the dither. Too short an utterance gives 0 frames."""
         shift, length = self.options.samples_per_shift, self.options.samples_per_frame
@@ -152,21 +138,27 @@ class Extractor:
             if self.options.dither > 0:
                 noise = np.random.default_rng([self.seed, zlib.crc32(utt.encode())]).standard_normal(len(samples), dtype=np.float32)
                 view += np.float32(self.options.dither) * noise
-        waveform = torch.from_numpy(buffer)
-        y = self._layers(waveform[None])[0]
-        if isinstance(self.options, PlpOptions):
-            o = self.options
-            centres = mel_centres(o.num_mel_bins, o.low_freq, o.high_freq + (o.high_freq <= 0) * o.sample_frequency / 2)
-            y = torch.from_numpy(plp(y.exp().numpy(), centres, o.lpc_order, o.num_ceps, o.compress_factor, o.cepstral_lifter,
-                                     o.cepstral_scale))
-        if not isinstance(self.options, FbankOptions) and self.options.use_energy:
-            y[:, 0] = self._log_energy(waveform)
-        frames = y.numpy()
+        with np.errstate(over="ignore", invalid="ignore"):  # who calls looks for features that are not finite
+            frames = self._features(np.lib.stride_tricks.sliding_window_view(buffer, length)[::shift])
         return [frames[start : start + self.options.num_frames(len(samples))] for (_, samples), start in zip(batch, starts, strict=True)]
 
-    def _log_energy(self, waveform: torch.Tensor) -> torch.Tensor:
-        """Each frame's log energy before pre-emphasis and window; lhotse's own works for one frame at a time only."""
-        windows = waveform.unfold(0, self.options.samples_per_frame, self.options.samples_per_shift)
-        if self.options.remove_dc_offset:
-            windows = windows - windows.mean(dim=1, keepdim=True)
-        return windows.square().sum(dim=1).clamp(min=torch.finfo(torch.float32).eps).log()
+    def _features(self, frames: np.ndarray) -> np.ndarray:
+        """The features of frames of samples, float32 (T, D)."""
+        o = self.options
+        frames = frames - frames.mean(axis=1, keepdims=True) if o.remove_dc_offset else frames.copy()
+        energy = np.einsum("ij,ij->i", frames, frames)
+        if o.preemphasis_coefficient:
+            frames[:, 1:] -= np.float32(o.preemphasis_coefficient) * frames[:, :-1]
+            frames[:, 0] *= 1.0 - o.preemphasis_coefficient
+        frames *= self._window
+        spectrum = np.fft.rfft(frames, self._fft_length)[:, :-1].astype(np.complex64, copy=False)
+        mel_energies = np.maximum((spectrum.real**2 + spectrum.imag**2) @ self._filters, np.float32(FLOOR))
+        if isinstance(o, FbankOptions):
+            return np.log(mel_energies)
+        if isinstance(o, PlpOptions):
+            y = plp(mel_energies, mel_centres(*self._band), o.lpc_order, o.num_ceps, o.compress_factor, o.cepstral_lifter, o.cepstral_scale)
+        else:
+            y = np.log(mel_energies) @ cepstral_transform(o.num_ceps, o.num_mel_bins, o.cepstral_lifter)
+        if o.use_energy:
+            y[:, 0] = np.log(np.maximum(energy, np.float32(FLOOR)))
+        return y

@@ -21,12 +21,6 @@ def equal_loudness(centre: np.ndarray) -> np.ndarray:
     return share * share * (square + 1.44e6) / (square + 9.61e6)
 
 
-def mel_centres(num_mel_bins: int, low_freq: float, high_freq: float) -> np.ndarray:
-    """Centres, in Hz, of triangular filters that lie evenly on the mel scale between two frequencies."""
-    low, high = (1127.0 * np.log(1 + hz / 700.0) for hz in (low_freq, high_freq))
-    return 700.0 * (np.exp((low + (high - low) / (num_mel_bins + 1) * np.arange(1, num_mel_bins + 1)) / 1127.0) - 1)
-
-
 def autocorrelation_basis(order: int, dim: int) -> np.ndarray:
     """The inverse transform (order + 1, dim) from a power spectrum at `dim` even places to autocorrelations."""
     basis = np.cos(np.pi / (dim - 1) * np.outer(np.arange(order + 1), np.arange(dim))) / (dim - 1)

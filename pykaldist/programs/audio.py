@@ -187,12 +187,9 @@ def compute_plp_feats(source: str, target: str, *, channel: int = -1, min_durati
 
 def _features(kind: str, source: str, target: str, channel: int, min_duration: float, subtract_mean: bool, write_utt2dur: str,
               options: dict[str, str]) -> int:
-    import torch
-
     from pykaldist.feats.extract import Extractor, FbankOptions, MfccOptions, PlpOptions
     from pykaldist.io.conf import parse_conf
 
-    torch.set_num_threads(1)
     text = "\n".join(f"--{name.replace('_', '-')}={value}" for name, value in options.items())
     if kind == "mfcc":
         extractor = Extractor(parse_conf(MfccOptions, text))

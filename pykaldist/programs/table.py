@@ -21,7 +21,7 @@ FILES = {
     "decoding": "compile-graph gmm-decode-faster gmm-decode-simple gmm-latgen-faster latgen-faster-mapped",
     "lattices": "lattice-1best lattice-add-penalty lattice-best-path lattice-combine lattice-copy lattice-equivalent lattice-prune "
                 "lattice-copy-backoff lattice-interp lattice-scale lattice-to-nbest",
-    "word_lattices": "lattice-align-words lattice-mbr-decode lattice-to-ctm-conf nbest-to-ctm",
+    "word_lattices": "lattice-align-words lattice-align-words-lexicon lattice-mbr-decode lattice-to-ctm-conf nbest-to-ctm",
     "word_paths": "linear-to-nbest nbest-to-prons",
     "language_models": "arpa-to-const-arpa lattice-lmrescore lattice-lmrescore-const-arpa",
     "nnet1": "cmvn-to-nnet nnet-concat nnet-copy nnet-info nnet-initialize transf-to-nnet",

@@ -147,6 +147,44 @@ def lattice_align_words(boundary: str, model: str, source: str, target: str, *, 
     return changed(source, target, aligned, "aligned on words")
 
 
+def lattice_align_words_lexicon(lexicon: str, model: str, source: str, target: str, *, output_error_lats: bool = True,
+                                output_if_empty: bool = False, test: bool = False, allow_duplicate_paths: bool = False,
+                                max_expand: float = 0.0, partial_word_label: int = 0, reorder: bool = True) -> int:
+    """Make lattices whose arcs are whole words in time, by a lexicon that says which phones words have.
+
+    Usage: lattice-align-words-lexicon [options] <align_lexicon.int> <model> <lattice-rspecifier> <lattice-wspecifier>
+    e.g.: lattice-align-words-lexicon data/lang/phones/align_lexicon.int exp/tri3/final.mdl ark:1.lats ark:aligned.lats
+
+    Options:
+      --output-error-lats: has no effect: lattices that cannot be aligned are named and left out
+      --output-if-empty: has no effect: likewise
+      --test: has no effect
+      --allow-duplicate-paths: has no effect: each way to divide a path is there once
+      --max-expand: leave a lattice out that grows by more than this factor (default: 0: any)
+      --partial-word-label: has no effect: paths that end in the midst of a word are left out
+      --reorder: whether the graph was made with self-loops behind transitions, as is usual (default: true)
+    """
+    from pykaldist.decode.word_align import LexiconAligner
+    from pykaldist.programs.models import read_transition_model
+
+    aligner = LexiconAligner(_lexicon(lexicon), read_transition_model(model), reorder)
+
+    def aligned(lattice: Lattice) -> Lattice:
+        return aligner.align(lattice, int(1000 + max_expand * lattice.num_states) if max_expand > 0 else 0)
+
+    return changed(source, target, aligned, "aligned on words")
+
+
+def _lexicon(name: str) -> Iterator[tuple[int, int, list[int]]]:
+    with open_rxfilename(name) as stream:
+        for number, line in enumerate(stream.read().decode("utf-8").splitlines(), 1):
+            fields = line.split()
+            if len(fields) < 2 or not all(field.isdecimal() for field in fields):
+                raise UserError(f"{name}, line {number}: expected numbers of a word, of the word to write and of phones, found {line!r}.")
+            word, label, *phones = map(int, fields)
+            yield word, label, phones
+
+
 def _rows(name: str) -> Iterator[tuple[str, str]]:
     with open_rxfilename(name) as stream:
         for number, line in enumerate(stream.read().decode("utf-8").splitlines(), 1):

@@ -9,8 +9,6 @@ import argparse
 import statistics
 import time
 
-import torch
-
 from pykaldist.feats.extract import BATCH_S, Extractor, FbankOptions, MfccOptions
 from pykaldist.feats.make import batches
 from pykaldist.io.audio import find_audio, read_audio
@@ -21,7 +19,6 @@ def main() -> None:
     parser.add_argument("folder", help="folder with audio")
     parser.add_argument("--repeats", type=int, default=5, help="runs of each measurement (default: 5)")
     args = parser.parse_args()
-    torch.set_num_threads(1)
     paths = find_audio(args.folder)
     rate = read_audio(str(next(iter(paths.values()))))[1]
     audio = [(name, read_audio(str(path))[0]) for name, path in paths.items()]

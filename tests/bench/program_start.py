@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ARPA = "\\data\\\nngram 1=3\n\n\\1-grams:\n-1 <s>\n-1 </s>\n-0.5 a\n\n\\end\\\n"
-LINES = {  # a program of each kind; the first ones need no numpy, the last one torch
+LINES = {  # a program of each kind; the first ones need no numpy
     "sh -c true": "true",
     "python -c pass": f"{sys.executable} -c pass",
     "fstprint": "fstprint a.fst",

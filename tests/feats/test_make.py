@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +54,18 @@ def test_parts_make_a_whole(tmp_path: Path, conf: str) -> None:
     one = make(made, tmp_path / "one", conf, nj=1)
     assert "25 utterances" in one and not (data.path / "cmvn.scp").exists()
     np.testing.assert_allclose(DataDir(data.path).feats["s00-007"], made.feats["s00-007"], atol=1e-4)
+
+
+def test_a_job_imports_nothing_that_takes_long(tmp_path: Path, conf: str) -> None:
+    """A recipe makes features in hundreds of jobs; each would pay for an import of PyTorch more than for its features."""
+    data = corpus(tmp_path, 3)
+    code = ("import sys; sys.modules.update(dict.fromkeys(('torch', 'scipy', 'numba'))); from pykaldist.cli import main; "
+            "sys.exit(main(sys.argv[1:]))")
+    arguments = ["make-feats", "--kind", "plp", "--feats-config", conf, str(data.path), str(tmp_path)]
+    done = subprocess.run([sys.executable, "-c", code, *arguments],
+                          cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "raw_plp_train.1.utts").read_text().startswith("s00-000 11 ")
 
 
 def test_a_few_bad_utterances_are_left_out_and_named(tmp_path: Path, conf: str, capsys: pytest.CaptureFixture[str]) -> None:
