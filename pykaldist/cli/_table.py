@@ -13,10 +13,12 @@ from pykaldist.options import add_options, from_args
 
 def add_table_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that name a corpus."""
-    parser.add_argument("--audio", required=True, help="folder with the audio files: wav, flac, sph, mp3, ogg or opus, in folders of any depth")
-    parser.add_argument("--transcripts", required=True, help="table with what is said in them: csv, tsv, JSON lines, Kaldi's text, a "
-                        "manifest of NeMo or lhotse, an audiofolder's metadata; or a folder that has one of these")
-    parser.add_argument("--lexicon", required=True, help="file with a word and its phones on each line, or graphemes: each letter is a phone")
+    parser.add_argument("--audio", required=True, help="folder with the audio files, in folders of any depth: wav, "
+                        "flac, sph, mp3, ogg or opus")
+    parser.add_argument("--transcripts", required=True, help="table with what is said in them: csv, tsv, JSON lines, Kaldi's text, "
+                        "a manifest of NeMo or lhotse, an audiofolder's metadata; or a folder that has one of these")
+    parser.add_argument("--lexicon", required=True, help="file with a word and its phones on each line; or graphemes: each letter "
+                        "is a phone")
     add_options(parser, TableOptions)
 
 

@@ -54,7 +54,7 @@ def of_file(path: str, words: Iterable[str], language: str = "") -> Pronounced:
     if len(missing) == len(wanted):
         raise UserError(f"{path} has none of the {len(wanted)} words of the transcripts, such as {wanted[0]}, but {len(given)} others"
                         f"{f', such as {min(given)}' if given else ''}; give a lexicon of the same language and script, or graphemes.")
-    result = Pronounced(given, said=[f"{len(given)} words of {path}" + (f"; {left_out} of its entries are no words of transcripts" * (left_out > 0))])
+    result = Pronounced(given, said=[f"{len(given)} words of {path}" + f"; {left_out} others are no words of transcripts" * (left_out > 0)])
     if missing:
         _add_modelled(result, missing)
     return result

@@ -19,7 +19,7 @@ from pykaldist.io.tables import read_map
 
 IN_FOLDERS = ("text", "metadata.csv", "metadata.tsv", "metadata.jsonl", "cuts.jsonl.gz", "cuts.jsonl", "supervisions.jsonl.gz",
               "supervisions.jsonl", "manifest.json", "manifest.jsonl")
-DELIMITERS = "\t,;|"
+DELIMITERS = "\t|;,"  # the first that the first line has is the table's
 AUDIO_SUFFIXES = (".wav", ".flac", ".sph", ".mp3", ".ogg", ".opus")
 
 
@@ -71,15 +71,27 @@ def _is_audio(name: str) -> bool:
 
 
 def _is_delimited(first: str) -> bool:
-    """Whether a first line is a header that names the needed columns, or begins with an audio file and has a delimiter; else it is Kaldi's."""
-    fields = [field.strip().lower() for field in first.split(max(DELIMITERS, key=first.count))]
+    """Whether a first line is a header with the needed columns, or begins with an audio file and has a delimiter; else it is Kaldi's."""
+    delimiter = _delimiter(first)
+    fields = [field.strip().lower() for field in first.split(delimiter)] if delimiter else []
     return len(fields) > 1 and (_is_audio(fields[0]) or all(set(COLUMNS[kind]).intersection(fields) for kind in NEEDED))
 
 
+def _known(field: str) -> bool:
+    return any(field.strip().lower() in names for names in COLUMNS.values())
+
+
+def _delimiter(first: str) -> str:
+    return next((sign for sign in DELIMITERS if sign in first), "")
+
+
 def _delimited(path: Path, text: str, columns: Mapping[str, str]) -> Table:
-    """csv and the like: a header, or none where the first field is an audio file and the last what is said."""
+    """csv and the like, with a header; without one the first field names the audio, and the last is what is said.
+
+    There is none where the first field is an audio file, or where | is between fields that are no known columns, as LJSpeech has it.
+    """
     first = next(line for line in text.split("\n") if line.strip())
-    delimiter = "\t" if path.suffix == ".tsv" else max(DELIMITERS, key=first.count)
+    delimiter = "\t" if path.suffix == ".tsv" else _delimiter(first) or ","
     quoting = csv.QUOTE_NONE if delimiter in "\t|" else csv.QUOTE_MINIMAL  # where a quotation mark is a sign like others
     csv.field_size_limit(1 << 24)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, strict=True)
@@ -98,7 +110,8 @@ def _delimited(path: Path, text: str, columns: Mapping[str, str]) -> Table:
             continue
         if not header:
             header = fields
-            if _is_audio(fields[0]) and not columns and len(fields) > 1:
+            bare = _is_audio(fields[0]) or (delimiter == "|" and not any(_known(field) for field in fields))
+            if bare and not columns and len(fields) > 1:
                 header = [f"field {i}" for i in range(1, len(fields) + 1)]
                 names = {"audio": header[0], "text": header[-1]}
             else:

@@ -12,7 +12,7 @@ from pykaldist.io.corpora.table.rows import Row, Table
 
 def is_lhotse(entry: dict[str, Any]) -> bool:
     """Whether an object of JSON lines is one of lhotse's manifests."""
-    return "recording_id" in entry and "start" in entry or "sources" in entry or str(entry.get("type", "")).endswith("Cut")
+    return {"recording_id", "start", "duration"} <= entry.keys() or "sources" in entry or str(entry.get("type", "")).endswith("Cut")
 
 
 def read_lhotse(path: Path, entries: Sequence[tuple[str, dict[str, Any]]]) -> Table:
@@ -28,7 +28,8 @@ def read_lhotse(path: Path, entries: Sequence[tuple[str, dict[str, Any]]]) -> Ta
         try:
             item = deserialize_item(dict(entry))
         except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
-            raise UserError(f"{where}: lhotse cannot read this entry ({type(error).__name__}: {error}); write the manifest again.") from error
+            raise UserError(f"{where}: lhotse cannot read this entry ({type(error).__name__}: {error}); write the manifest again."
+                            ) from error
         if isinstance(item, SupervisionSegment):
             rows.append(_row(item, item.recording_id, where, 0.0))
         elif isinstance(item, MonoCut) and item.has_recording:

@@ -89,7 +89,7 @@ def plan(audio: str, transcripts: str, graphemes: bool, options: TableOptions) -
             utterance.name = f"{speaker}-{utterance.name}"
     names = Counter(utterance.name for utterance in kept)
     if (double := names.most_common(1)[0])[1] > 1:
-        raise UserError(f"{double[1]} utterances would have the name {double[0]}; rename the audio files, so that each has a name of its own.")
+        raise UserError(f"{double[1]} utterances would have the name {double[0]}; rename audio files, so that each has a name of its own.")
     sets = _divide(kept, speakers, shares, np.random.default_rng(options.split_seed), said)
     corpus = Corpus(sets, {utterance.name: spoken[id(utterance)] for utterance in kept},
                     {utterance.name: speakers[id(utterance)] for utterance in kept}, rate_of([one.recording for one in kept]),
@@ -103,7 +103,7 @@ def _speakers(folder: Folder, utterances: Sequence[Utterance], has_column: bool,
     if wanted == "column" and not has_column:
         raise UserError("--speakers column: the table has no column of speakers; name it with --columns speaker=NAME.")
     own = [utterance.recording.name for utterance in utterances]
-    if wanted == "column" or wanted == "auto" and has_column:
+    if wanted == "column" or (wanted == "auto" and has_column):
         names = [utterance.row.speaker or one for utterance, one in zip(utterances, own, strict=True)]
         without = sum(not utterance.row.speaker for utterance in utterances)
         how = "speakers are those of the table" + (f"; each recording of {without} rows without one has its own" if without else "")
@@ -125,24 +125,23 @@ def _speakers(folder: Folder, utterances: Sequence[Utterance], has_column: bool,
 def _divide(utterances: Sequence[Utterance], speakers: dict[int, str], shares: tuple[float, float, float], rng: np.random.Generator,
             said: list[str]) -> dict[str, list[Utterance]]:
     """The utterances of each set: by speakers, or where there are fewer than three, by recordings, or by themselves."""
-    ways = [("speakers", lambda one: speakers[id(one)]), ("recordings", lambda one: one.recording.name), ("utterances", lambda one: one.name)]
-    for what, key in ways:
-        seconds: dict[str, float] = {}
-        for utterance in utterances:
-            seconds[key(utterance)] = seconds.get(key(utterance), 0.0) + utterance.seconds
-        if len(seconds) >= len(SETS):
-            break
+    ways = {"speakers": [speakers[id(one)] for one in utterances], "recordings": [one.recording.name for one in utterances],
+            "utterances": [one.name for one in utterances]}
+    what = next(what for what, names in ways.items() if len(set(names)) >= len(SETS))
     if what != "speakers":
         said.append(f"there are fewer than three speakers: the sets are divided by {what}, and share speakers")
+    seconds: dict[str, float] = {}
+    for name, utterance in zip(ways[what], utterances, strict=True):
+        seconds[name] = seconds.get(name, 0.0) + utterance.seconds
     parts = split(seconds, shares, rng)
-    return {part: [utterance for utterance in utterances if parts[key(utterance)] == part] for part in SETS}
+    return {part: [one for one, name in zip(utterances, ways[what], strict=True) if parts[name] == part] for part in SETS}
 
 
 def _counts(corpus: Corpus) -> Iterator[str]:
     """Sentences about the sets."""
     for part, utterances in corpus.sets.items():
-        speakers = {corpus.speakers[utterance.name] for utterance in utterances}
-        yield (f"{part}: {len(utterances)} utterances of {len(speakers)} speakers, {60 * corpus.hours(part):.1f} min, "
+        speakers = len({corpus.speakers[utterance.name] for utterance in utterances})
+        yield (f"{part}: {len(utterances)} utterances of {speakers} speaker{'s' * (speakers > 1)}, {60 * corpus.hours(part):.1f} min, "
                f"{sum(corpus.words_of(part).values())} words")
     trained = {tuple(corpus.words[utterance.name]) for utterance in corpus.sets["train"]}
     seen = sum(tuple(corpus.words[utterance.name]) in trained for utterance in corpus.sets["test"])

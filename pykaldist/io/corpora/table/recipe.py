@@ -32,7 +32,7 @@ class Sizes:
     num_epochs: int
 
 
-SIZES = {  # up to so many hours of training speech; as the recipes of this project have them up to 5 h, as Kaldi's for larger corpora beyond
+SIZES = {  # up to so many hours of training speech: for few as this project's recipes have them, for many as Kaldi's have
     0.3: Sizes(400, 4, 300, 2000, 2, 256, 8),
     1.5: Sizes(1000, 1, 1200, 8000, 4, 384, 8),
     8.0: Sizes(1000, 1, 2000, 12000, 4, 512, 8),
@@ -55,7 +55,8 @@ def check_folder(name: str, folder: Path) -> None:
         raise UserError(f"{folder} exists; remove it, or give another name or --dir.")
 
 
-def write_recipe(name: str, folder: Path, root: Path, corpus: Corpus, audio: str, transcripts: str, lexicon: str, options: TableOptions) -> Sizes:
+def write_recipe(name: str, folder: Path, root: Path, corpus: Corpus, audio: str, transcripts: str, lexicon: str,
+                 options: TableOptions) -> Sizes:
     """Write a recipe's folder, whole or not at all; `root` is the folder with steps/, utils/ and path.sh, to which it gets links.
 
     Raises UserError where the folder exists.

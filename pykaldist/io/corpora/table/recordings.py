@@ -60,13 +60,12 @@ class Folder:
         if not self.files:
             names = sorted(entry.name for entry in self.path.iterdir())
             found = f"found {', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}" if names else "it is empty"
-            raise UserError(f"{path} has no audio: looked for {', '.join(f'*{suffix}' for suffix in AUDIO_SUFFIXES)} in it and its folders, "
+            raise UserError(f"{path} has no audio: looked for *{', *'.join(AUDIO_SUFFIXES)} in it and its folders, "
                             f"{found}; give --audio the folder with the audio files.")
         self.by_stem: dict[str, list[str]] = {}
         for key in self.files:
             self.by_stem.setdefault(PurePosixPath(key).name, []).append(key)
-        self._keys = {path.resolve(): key for key, path in self.files.items()} if self.path.is_symlink() or any(
-            path.is_symlink() for path in self.files.values()) else {path.absolute(): key for key, path in self.files.items()}
+        self._keys = {path.absolute(): key for key, path in self.files.items()}
 
     def key(self, name: str, table: Path) -> str | None:
         """The key in `files` of the audio that a table names: by its path here or beside the table, else by its file name alone.

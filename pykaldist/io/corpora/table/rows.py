@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pykaldist.errors import UserError
 
 COLUMNS = {  # what a column has -> its names, small letters; the first that a table has is taken
-    "audio": ("audio_filepath", "file_name", "filename", "audio", "audio_path", "audio_file", "path", "filepath", "file_path", "file", "wav",
-              "wav_path", "wav_filename", "recording", "recording_id", "id", "utt_id", "utt"),
+    "audio": ("audio_filepath", "file_name", "filename", "audio", "audio_path", "audio_file", "path", "filepath", "file_path", "file",
+              "wav", "wav_path", "wav_filename", "recording", "recording_id", "id", "utt_id", "utt"),
     "text": ("text", "transcript", "transcription", "sentence", "normalized_text", "normalized_transcription", "words", "utterance"),
     "speaker": ("speaker", "speaker_id", "spk", "spk_id", "client_id", "user_id", "reader", "reader_id", "speakerid"),
     "start": ("start", "offset", "begin", "start_time"),
@@ -71,8 +71,8 @@ def find_columns(names: Sequence[str], chosen: Mapping[str, str], path: str | os
             found[kind] = name
     missing = [kind for kind in NEEDED if kind not in found]
     if missing:
-        raise UserError(f"{path}: no column is known to have the {' or the '.join(missing)}; looked for {', '.join(COLUMNS[missing[0]])}; "
-                        f"found {', '.join(map(repr, names))}; name it with --columns, such as --columns '{missing[0]}={names[-1] or 'NAME'}'.")
+        raise UserError(f"{path}: no column is known to have the {missing[0]}; looked for {', '.join(COLUMNS[missing[0]])}; found "
+                        f"{', '.join(map(repr, names))}; name it with --columns, such as '{missing[0]}={names[-1]}'.")
     return found
 
 
