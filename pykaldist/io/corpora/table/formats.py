@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import os
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def _text(path: Path) -> str:
         return (gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is no UTF-8 text (byte {error.start}); save it as UTF-8, or convert it with iconv.") from error
-    except (gzip.BadGzipFile, EOFError, ValueError) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UserError(f"{path} is damaged ({error}); write it again.") from error
 
 
@@ -131,7 +132,7 @@ def _json(path: Path, text: str, columns: Mapping[str, str]) -> Table:
         if not isinstance(entry, dict):
             raise UserError(f"{where}: expected a JSON object with fields such as audio_filepath and text, found {str(entry)[:40]!r}.")
     if entries and is_lhotse(entries[0][1]):
-        return read_lhotse(path, entries)
+        return read_lhotse(entries)
     fields = list(dict.fromkeys(name for _, entry in entries for name in entry))
     names = find_columns(fields, columns, path)
     kind = "NeMo manifest" if names["audio"] == "audio_filepath" else "table of JSON lines"
@@ -147,14 +148,14 @@ def _entries(path: Path, text: str) -> Iterable[tuple[str, Any]]:
         try:
             yield from ((f"{path}, entry {i}", entry) for i, entry in enumerate(json.loads(text), 1))
             return
-        except json.JSONDecodeError as error:
-            raise UserError(f"{path}, line {error.lineno}: no JSON ({error.msg}); correct it.") from error
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path}: no JSON ({error}); correct it.") from error
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
                 yield f"{path}, line {number}", json.loads(line)
-            except json.JSONDecodeError as error:
-                raise UserError(f"{path}, line {number}: no JSON ({error.msg}); expected an object on each line.") from error
+            except (ValueError, RecursionError) as error:
+                raise UserError(f"{path}, line {number}: no JSON ({error}); expected an object on each line.") from error
 
 
 def _kaldi(path: Path, text: str) -> Table:

@@ -173,7 +173,7 @@ def _refuse_doubles(utterances: Sequence[Utterance]) -> None:
                 break
     if doubles:
         name, first, second = doubles[0]
-        raise UserError(f"{len(doubles)} utterances stand in the table twice, such as {name} ({first.row.where}, and "
+        raise UserError(f"rows that the table has twice: {len(doubles)}, such as {name} ({first.row.where}, and "
                         f"{second.row.where.rsplit(', ', 1)[-1]}); keep one of each.")
 
 

@@ -121,13 +121,13 @@ def remarks(transcripts: Iterable[str]) -> list[str]:
             utterances[kind] += bool(found)
     said = []
     if numbers:
-        said.append(f"{utterances['numbers']} transcripts have numbers in digits, such as {_most(numbers)}, which stay as they are; "
+        said.append(f"transcripts with numbers in digits, which stay as they are: {utterances['numbers']}, such as {_most(numbers)}; "
                     "better write them out in words")
     if signs:
-        said.append(f"{utterances['signs']} transcripts have signs that may be said, such as {_most(signs)}, which are dropped; "
+        said.append(f"transcripts with signs that may be said, which are dropped: {utterances['signs']}, such as {_most(signs)}; "
                     "better write them out in words")
     if marks:
-        said.append(f"{utterances['marks']} transcripts have marks of what is no speech, such as {_most(marks)}, which are left out")
+        said.append(f"transcripts with marks of what is no speech, which are dropped: {utterances['marks']}, such as {_most(marks)}")
     return said
 
 

@@ -110,7 +110,7 @@ def test_lhotse_manifests(tmp_path: Path) -> None:
     assert [(row.audio, row.start, row.end) for row in rows] == [(str(tmp_path / "r0.wav"), 0.75, 1.75), ("r1", 0.75, 1.75)]
     assert not (tmp_path / "was_run").exists()
     RecordingSet.from_recordings(recordings).to_file(tmp_path / "recordings.jsonl")
-    with pytest.raises(UserError, match=r"recordings.jsonl is lhotse's manifest of recordings, which has no transcripts"):
+    with pytest.raises(UserError, match=r"recordings.jsonl, line 1: this is lhotse's manifest of recordings, which has no transcripts"):
         read_transcripts(tmp_path / "recordings.jsonl", {})
 
 
@@ -136,7 +136,7 @@ BAD = [
     ("t.jsonl", '{"file": "a", "text": "b"}\n{"file": \n', "line 2: no JSON"),
     ("t.jsonl", '{"file": "a", "text": "b"}\n7\n', "line 2: expected a JSON object"),
     ("t.jsonl", '{"file": "a", "text": "b"}\n{"file": "c"}\n', "line 2: expected the field 'text', found 'file'"),
-    ("t.json", '[{"file": "a",\n "text"}]', "line 2: no JSON"),
+    ("t.json", '[{"file": "a",\n "text"}]', "t.json: no JSON"),
     ("t.jsonl", f"{CUT}\n", "line 1: lhotse cannot read this entry"),
     ("t.jsonl", '{"id": "c", "start": 0, "duration": 1, "channel": 0, "type": "MonoCut", "supervisions": []}\n',
      "line 1: expected a supervision or a cut with a recording, found MonoCut"),

@@ -69,7 +69,7 @@ def test_what_is_left_out_is_counted_and_listed(make_audio, tmp_path):
     for reason, name in reasons.items():
         one, = corpus.left_out[reason]
         assert name in one
-        assert any(line.startswith(f"left out: 1 {reason}, such as ") and name in line for line in corpus.said)
+        assert any(line.startswith(f"left out, {reason}: 1, such as ") and name in line for line in corpus.said)
     list(write(corpus, tmp_path / "data"))
     listed = (tmp_path / "data/local/left_out.txt").read_text().splitlines()
     assert len(listed) == 5 and f"empty transcripts: {NAMES[8]} ({tmp_path}/table.csv, line 10)" in listed
@@ -152,7 +152,7 @@ def test_texts_that_train_and_test_share_are_said(make_audio, tmp_path):
 
 @pytest.mark.parametrize(("audio", "lines", "options", "message"), [
     (NAMES, ["a,b"] * 3, {}, r"none of the 3 rows of .*table.csv has audio below .*: looked for 'a', found 'anna/anna0' and 9 more; give"),
-    (NAMES, [f"{NAMES[0]},w", f"{NAMES[1]},w", f"{NAMES[0]},w"], {}, r"1 utterances stand in the table twice, such as anna0 \(.*line 2, "
+    (NAMES, [f"{NAMES[0]},w", f"{NAMES[1]},w", f"{NAMES[0]},w"], {}, r"rows that the table has twice: 1, such as anna0 \(.*line 2, "
      r"and line 4\); keep one"),
     (["b/a.wav", "c/a.wav"], ["a.wav,w"], {}, r"'a.wav' of .* may be b/a or c/a below .*; give the table paths"),
     (NAMES[:2], [f"{name},w" for name in NAMES[:2]], {}, "have 2 utterances with audio and words, too few for three sets"),
