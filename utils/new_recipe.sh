@@ -35,10 +35,10 @@ case ${1:-} in "" | -*) ;; *) name=$1; shift ;; esac  # the name may stand befor
 . parse_options.sh || exit 1
 [ -n "$name" ] || { name=${1:-}; [ $# = 0 ] || shift; }
 if [ -z "$name" ] || [ $# != 0 ]; then usage >&2; exit 1; fi
+. say_what.sh
 for option in audio transcripts lexicon; do
   [ -n "${!option}" ] || { echo "new_recipe.sh: ERROR: give --$option; new_recipe.sh --help says what it is." >&2; exit 1; }
 done
-. say_what.sh
 [ -n "$dir" ] || dir=$PYKALDIST_ROOT/egs/$name/s5
 
 messages=$(pykaldist new-recipe --root "$PYKALDIST_ROOT" --audio="$audio" --transcripts="$transcripts" --lexicon="$lexicon" \

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 import soundfile
-from scipy.signal import resample_poly
 
 from pykaldist.errors import UserError
 from pykaldist.io.atomic import atomic_open
@@ -67,15 +67,14 @@ class Folder:
             self.by_stem.setdefault(PurePosixPath(key).name, []).append(key)
         self._keys = {path.absolute(): key for key, path in self.files.items()}
 
-    def key(self, name: str, table: Path) -> str | None:
-        """The key in `files` of the audio that a table names: by its path here or beside the table, else by its file name alone.
+    def key(self, name: str, table: Path, by_name: bool = True) -> str | None:
+        """The key in `files` of the audio that a table names: by its path here or beside the table, else by the end of its path.
 
-        None where there is no such file. Raises UserError where several files have this name, and nothing tells which is meant.
+        With `by_name` the file name alone is enough. None where there is no such file. Raises UserError where several files fit.
         """
         if not name:
             return None
-        plain = PurePosixPath(name.replace("\\", "/"))
-        stem = plain.with_suffix("") if plain.suffix.lower() in AUDIO_SUFFIXES else plain
+        plain, stem = PurePosixPath(name.replace("\\", "/")), _stem(name)
         if str(stem) in self.files:
             return str(stem)
         for place in (plain, table.parent / plain):
@@ -83,7 +82,7 @@ class Folder:
                 return key
         candidates = self.by_stem.get(stem.name, [])
         parts = stem.parts
-        for count in range(len(parts), 0, -1):
+        for count in range(len(parts), 0 if by_name or len(parts) == 1 else 1, -1):
             fitting = [key for key in candidates if PurePosixPath(key).parts[-count:] == parts[-count:]]
             if len(fitting) == 1:
                 return fitting[0]
@@ -96,6 +95,12 @@ class Folder:
         """The name of a file without folders where no other file has it, else with them."""
         stem = PurePosixPath(key).name
         return safe(stem if len(self.by_stem[stem]) == 1 else key)
+
+
+def _stem(name: str) -> PurePosixPath:
+    """The path that a table has for an audio file, without suffix."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    return path.with_suffix("") if path.suffix.lower() in AUDIO_SUFFIXES else path
 
 
 def safe(name: str) -> str:
@@ -122,8 +127,9 @@ def match(folder: Folder, table: Path, rows: Sequence[Row]) -> Matched:
     recordings: dict[str, Recording] = {}
     utterances: list[Utterance] = []
     named: set[str] = set()
+    same_name = Counter(_stem(name).name for name in {row.audio for row in rows})
     for row in rows:
-        key = folder.key(row.audio, table)
+        key = folder.key(row.audio, table, same_name[_stem(row.audio).name] == 1)
         if key is None:
             left["transcripts without audio"].append(f"{row.audio or row.name} ({row.where})")
             continue
@@ -204,6 +210,8 @@ def fits(recording: Recording, rate: int) -> bool:
 
 def convert(recording: Recording, rate: int, folder: Path) -> Path:
     """Write a file as FLAC of one channel, the mean of all, at `rate` Hz; raises AudioError where it cannot be read."""
+    from scipy.signal import resample_poly
+
     samples, found = read_channels(str(recording.path))
     mono = samples.mean(axis=1) / INT16_SCALE
     if found != rate:

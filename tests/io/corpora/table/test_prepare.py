@@ -58,6 +58,12 @@ def test_audio_is_found_by_the_names_that_tables_have(make_audio, tmp_path, give
     assert not corpus.left_out and ["one"] in corpus.words.values()
 
 
+def test_a_file_of_another_folder_is_not_taken_for_one_that_is_missing(make_audio, tmp_path):
+    names = [f"{speaker}/{i}.wav" for speaker in ("anna", "ben", "cleo", "dan") for i in range(2)]
+    corpus = planned(tmp_path, make_audio(*names[2:]), [f"{name},w" for name in names])
+    assert [one.split(" ")[0] for one in corpus.left_out["transcripts without audio"]] == names[:2]
+
+
 def test_what_is_left_out_is_counted_and_listed(make_audio, tmp_path):
     audio = make_audio(*NAMES, "more/extra.wav")
     (audio / "anna/anna0.wav").write_bytes(b"no audio")
