@@ -70,7 +70,7 @@ def test_stage_0_makes_what_was_said(root, tmp_path, corpus, capsys):
     assert done.stdout.splitlines() == [f"prepare_data.sh: {line}" for line in said]
     assert (folder / "data/local/dict/lexicon.txt").read_text() == "<SIL> SIL\n<UNK> SPN\nba b a\ndu d u\n"
     assert {path.name for path in (folder / "data").iterdir()} == {"train", "dev", "test", "local"}
-    options = shlex.split((folder / "local/prepare_data.sh").read_text().split("prepare-table")[1].split(")")[0])
+    options = shlex.split((folder / "local/prepare_data.sh").read_text().split("$(pykaldist prepare-table")[1].split(")")[0])
     assert {"--shares=60 20 20", "--split-seed=3"} <= set(options) and not any(word.startswith("--speakers") for word in options)
 
 
