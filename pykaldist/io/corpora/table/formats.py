@@ -93,9 +93,10 @@ def _delimited(path: Path, text: str, columns: Mapping[str, str]) -> Table:
     """
     first = next(line for line in text.split("\n") if line.strip())
     delimiter = "\t" if path.suffix == ".tsv" else _delimiter(first) or ","
-    quoting = csv.QUOTE_NONE if delimiter in "\t|" else csv.QUOTE_MINIMAL  # where a quotation mark is a sign like others
+    plain = delimiter in "\t|"  # a quotation mark is a sign like others
     csv.field_size_limit(1 << 24)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL,
+                        strict=True)
     rows: list[Row] = []
     header: list[str] = []
     names: Mapping[str, str] = {}
