@@ -85,7 +85,7 @@ def plan(audio: str, transcripts: str, graphemes: bool, options: TableOptions) -
     said.append(how)
     for utterance in kept:
         speaker = speakers[id(utterance)]
-        if speaker not in (utterance.name, utterance.recording.name):
+        if speaker != utterance.recording.name and not utterance.name.startswith(f"{speaker}-"):
             utterance.name = f"{speaker}-{utterance.name}"
     names = Counter(utterance.name for utterance in kept)
     if (double := names.most_common(1)[0])[1] > 1:

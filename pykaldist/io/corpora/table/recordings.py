@@ -142,29 +142,34 @@ def match(folder: Folder, table: Path, rows: Sequence[Row]) -> Matched:
         raise UserError(f"none of the {len(rows)} rows of {table} has audio below {folder.path}: looked for {rows[0].audio!r}, found "
                         f"{min(folder.files)!r} and {len(folder.files) - 1} more; give --audio the folder that the table is about.")
     left["audio files without a transcript"] = [str(path) for key, path in folder.files.items() if key not in named]
-    unreadable = {}
-    for key, recording in recordings.items():
+    for key, recording in list(recordings.items()):
         try:
             _read_header(recording)
         except AudioError as error:
-            unreadable[key] = recording
+            del recordings[key]
             left["audio files that cannot be read"].append(str(error))
-    bad = {id(recording) for recording in unreadable.values()}
-    utterances = [utterance for utterance in utterances if id(utterance.recording) not in bad]
-    outside = []
+    readable = {id(recording) for recording in recordings.values()}
+    kept = []
+    behind = left["parts that begin behind the end of their audio"] = []
     for utterance in utterances:
-        row, seconds = utterance.row, utterance.recording.seconds
-        utterance.whole = row.start <= 0.01 and (row.end == -1 or row.end >= seconds - 0.05)
-        if not utterance.whole and row.end == -1:
-            row.end = seconds
-        part = "" if utterance.whole else f"-{round(1000 * row.start):07d}-{round(1000 * row.end):07d}"
-        utterance.name = safe(row.name) if row.name else utterance.recording.name + part
-        if row.start >= seconds:
-            outside.append(utterance)
-    left["parts that begin behind the end of their audio"] = [f"{one.row.audio} ({one.row.where})" for one in outside]
-    utterances = [one for one in utterances if one not in outside]
-    _refuse_doubles(utterances)
-    return Matched(utterances, {reason: names for reason, names in left.items() if names})
+        if id(utterance.recording) in readable:
+            if utterance.row.start < utterance.recording.seconds:
+                _name(utterance)
+                kept.append(utterance)
+            else:
+                behind.append(f"{utterance.row.audio} ({utterance.row.where})")
+    _refuse_doubles(kept)
+    return Matched(kept, {reason: names for reason, names in left.items() if names})
+
+
+def _name(utterance: Utterance) -> None:
+    """See whether an utterance is the whole of its recording, and name it."""
+    row, seconds = utterance.row, utterance.recording.seconds
+    utterance.whole = row.start <= 0.01 and (row.end == -1 or row.end >= seconds - 0.05)
+    if not utterance.whole:
+        row.end = seconds if row.end == -1 else min(row.end, seconds)
+    part = "" if utterance.whole else f"-{round(1000 * row.start):07d}-{round(1000 * row.end):07d}"
+    utterance.name = safe(row.name) if row.name else utterance.recording.name + part
 
 
 def _refuse_doubles(utterances: Sequence[Utterance]) -> None:
