@@ -41,6 +41,7 @@ from pykaldist.hmm.lang.topology import read_topology
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import monophone_tree
 from pykaldist.io.audio import read_audio
+from pykaldist.io.corpora.table.formats import read_transcripts
 from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.dictdir import DictDir
 from pykaldist.io.fst import Fst
@@ -227,6 +228,13 @@ def speech(base: Path) -> dict[str, Sample]:
         found.validate(feats=True)
         return [FeaturePipeline.from_options("--norm-vars=true").apply(found, utt) for utt in found.utterances()]
 
+    transcripts = {"table.csv": "file,text,speaker,start,end\nr1,a ab,s1,0,0.02\nr2,ba,s2,0.01,0.04\n",
+                   "nemo.jsonl": '{"audio_filepath": "r1.wav", "text": "a ab", "offset": 0.5, "duration": 1.5}\n' * 2,
+                   "supervisions.jsonl": '{"id": "u1", "recording_id": "r1", "start": 0.5, "duration": 1.5, "channel": 0, "text": "a"}\n'}
+    for name, text in transcripts.items():
+        (base / name).write_text(text)
+        samples[name] = Sample(base / name, lambda name=name: read_transcripts(base / name, {}))
+
     samples |= {f"data/{name}": Sample(base / "data" / name, whole) for name in (
         "wav.scp", "text", "utt2spk", "segments", "feats.scp", "cmvn.scp")}
     return samples | {f"{name} through its scp": Sample(base / f"{name}.ark", whole) for name in ("feats", "cmvn")}
@@ -247,6 +255,7 @@ NAMES = [
     "words.ctm", "u1.TextGrid", "labels.npz", "nnet1 binary", "nnet1 text", "final.pt", "store/manifest.json", "store/feats.bin",
     "store/offsets.npy", "store/utts", "wav", "flac", "sph", "data/wav.scp", "data/text", "data/utt2spk", "data/segments",
     "data/feats.scp", "data/cmvn.scp", "feats through its scp", "cmvn through its scp",
+    "table.csv", "nemo.jsonl", "supervisions.jsonl",
 ]
 
 

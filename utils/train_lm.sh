@@ -13,6 +13,7 @@ The second form is that of kaldi_lm: <dir> has train.gz and word_map, and gets <
 Options:
   --order <n>                          # longest n-gram (3)
   --smoothing kneser-ney|witten-bell   # interpolated modified Kneser-Ney, or Witten-Bell (kneser-ney)
+  --heldout-text <text>                # text whose perplexity is printed, likewise with names of utterances ("")
   --oov <word>                         # stands for words outside the vocabulary ("": they are an error)
 Options of the second form:
   --arpa                               # the model is an ARPA file; it always is
@@ -21,14 +22,15 @@ Options of the second form:
 EOF
 }
 
-order=3 smoothing=kneser-ney oov="" lmtype="" heldout_sent=10000
+order=3 smoothing=kneser-ney oov="" heldout_text="" lmtype="" heldout_sent=10000
 [ -f path.sh ] && . ./path.sh
 case " $* " in *" --arpa "* | *" --lmtype"*) exec "${PYKALDIST_ROOT:-$(dirname "$(readlink -f "$0")")/..}/src/bin/train_lm.sh" "$@" ;; esac
 . parse_options.sh || exit 1
 [ $# = 3 ] || { usage >&2; exit 1; }
-for f in "$1" "$2"; do
+for f in "$1" "$2" ${heldout_text:+"$heldout_text"}; do
   [ -f "$f" ] || { echo "train_lm.sh: ERROR: no file $f; run the data preparation stage." >&2; exit 1; }
 done
 
-messages=$(pykaldist train-lm --order "$order" --smoothing "$smoothing" --oov="$oov" "$1" "$2" "$3") || end_with $?
+messages=$(pykaldist train-lm --order "$order" --smoothing "$smoothing" --oov="$oov" \
+  ${heldout_text:+--heldout-text "$heldout_text"} "$1" "$2" "$3") || end_with $?
 while IFS= read -r line; do echo "train_lm.sh: $line"; done <<< "$messages"

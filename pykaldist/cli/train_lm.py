@@ -8,6 +8,7 @@ from pathlib import Path
 from pykaldist.errors import UserError
 from pykaldist.io.tables import read_lines
 from pykaldist.lm.arpa import write_arpa
+from pykaldist.lm.score import score
 from pykaldist.lm.smoothing import SMOOTHINGS, estimate
 
 
@@ -18,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--order", type=int, default=3, help="longest n-gram (default: 3)")
     parser.add_argument("--smoothing", choices=SMOOTHINGS, default=SMOOTHINGS[0])
     parser.add_argument("--oov", default="", help="word in the place of words outside the vocabulary (default: they are an error)")
+    parser.add_argument("--heldout-text", help="Kaldi's text whose perplexity is printed")
     parser.add_argument("--plain", action="store_true", help="the text's lines have no names of utterances")
 
 
@@ -46,3 +48,7 @@ def run(args: argparse.Namespace) -> None:
         print(f"{replaced} of {total} words are outside the vocabulary and stand as {args.oov}")
     ngrams = ", ".join(f"{len(ngrams)} {n}-grams" for n, ngrams in enumerate(model.orders, 1))
     print(f"{model.order}-gram model ({args.smoothing}) of {len(sentences)} sentences, {total} words: {ngrams} in {args.lm}")
+    if args.heldout_text:
+        found = score(model, [line.split()[0 if args.plain else 1 :] for line in read_lines(args.heldout_text)]).scores()
+        print(f"perplexity of {args.heldout_text}: {found.perplexity:.2f} ({found.sentences} sentences, {found.words} words, of which "
+              f"{found.oovs} are outside the vocabulary and do not count)")

@@ -8,11 +8,30 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # numpy is loaded after the deterministic mode has begun
+    import numpy as np
 
 LEXICON = {"ba": "b a", "du": "d u", "bu": "b u", "da": "d a"}
 FORMANTS = {"a": (800, 1300), "u": (350, 800), "b": (200, 2600), "d": (1800, 3000)}  # Hz
 RATE = 8000
+
+
+def wave_of(words: Sequence[str], rng: np.random.Generator, scale: float = 1.0) -> np.ndarray:
+    """The samples of words, tones in noise, at RATE; `scale` is a factor on the tones' frequencies."""
+    import numpy as np
+
+    sounds = [np.zeros(800)]
+    for word in words:
+        for phone in LEXICON[word].split():
+            t = np.arange(int(rng.integers(700, 1100))) / RATE
+            sounds.append(sum(0.1 * np.sin(2 * np.pi * scale * f * t) for f in FORMANTS[phone]))
+        sounds.append(np.zeros(400))
+    wave = np.concatenate(sounds)
+    return wave + rng.uniform(-0.02, 0.02, len(wave))
 
 
 def write_corpus(folder: Path) -> None:
@@ -27,15 +46,8 @@ def write_corpus(folder: Path) -> None:
         tables: dict[str, list[str]] = {"wav.scp": [], "text": [], "utt2spk": []}
         for i in range(count):
             words = [list(LEXICON)[j] for j in rng.integers(0, 4, 4)]
-            sounds = [np.zeros(800)]
-            for word in words:
-                for phone in LEXICON[word].split():
-                    t = np.arange(int(rng.integers(700, 1100))) / RATE
-                    sounds.append(sum(0.1 * np.sin(2 * np.pi * f * t) for f in FORMANTS[phone]))
-                sounds.append(np.zeros(400))
-            wave = np.concatenate(sounds)
             utt, path = f"s{i % 2}-{part}{i:02d}", data / f"{i}.wav"
-            soundfile.write(path, np.round(2**15 * (wave + rng.uniform(-0.02, 0.02, len(wave)))).astype(np.int16), RATE)
+            soundfile.write(path, np.round(2**15 * wave_of(words, rng)).astype(np.int16), RATE)
             for name, value in (("wav.scp", path), ("text", " ".join(words)), ("utt2spk", f"s{i % 2}")):
                 tables[name].append(f"{utt} {value}\n")
         for name, lines in tables.items():
