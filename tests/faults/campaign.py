@@ -145,7 +145,7 @@ class Campaign:
 
     def kills(self) -> None:
         bench = self.long_jobs()
-        trials = kills.trials(list(bench.prepared), self.seed, 100)
+        trials = [trial for trial in kills.trials(LONG, self.seed, 100) if trial.case in bench.prepared]
         if "kills" in self.counts:  # few, none of them a stop, which ends after a job's --timeout
             trials = [trial for trial in trials if trial.kind == "kill"]
         self.each("kills", trials, lambda trial: kills.kill(bench, trial))
@@ -155,10 +155,10 @@ class Campaign:
             print(f"network: left out, {reason}", flush=True)
             return
         bench = self.long_jobs()
-        names = [name for name in bench.prepared if "gloo" in name]  # MPI's processes of one machine share memory
+        names = [name for name in LONG if "gloo" in name]  # MPI's processes of one machine share memory
+        trials = [trial for trial in kills.network_trials(names, self.seed, 100) if trial.case in bench.prepared]
         with kills.Network() as network:
-            self.each("network", kills.network_trials(names, self.seed, self.counts.get("network", 100)),
-                      lambda trial: kills.disturb(bench, network, trial))
+            self.each("network", trials, lambda trial: kills.disturb(bench, network, trial))
 
     def inputs(self) -> None:
         sys.path.append(str(ROOT / "tests"))
@@ -176,6 +176,7 @@ class Campaign:
             self.long.place.stop()
 
 
+LONG = [case.name for case in killed_jobs() if case.processes > 1]
 FORMATS = 52  # of tests/test_damage.py
 SAMPLED_CASES = r"^(?!long|train )|^train (ma|asgd)|^long (ma.*mpi|bmuf.*gloo)"
 SAMPLE = {"stages": 40, "jobs": 4, "kills": 4, "network": 2, "inputs": 260}
