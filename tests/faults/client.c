@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -43,6 +44,7 @@ static void fail(const char *what) {
 
 int main(int argc, char **argv) {
   int fds[MOST], count = 0;
+  if (getenv("PYKALDIST_JOB") != NULL) prctl(PR_SET_PDEATHSIG, SIGKILL);  // as a process of a job does: the fork has another parent
   DIR *folder = opendir("/proc/self/fd");
   for (struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL && count < MOST;)
     if (entry->d_name[0] != '.' && atoi(entry->d_name) != dirfd(folder)) fds[count++] = atoi(entry->d_name);

@@ -14,7 +14,7 @@ import random
 import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -161,8 +161,8 @@ class Bench:
         case = prepared.case
         self.restore(trial.case)
         self.place.sweep()  # a recipe's background job of the run before
-        limit = 400.0 if case.processes > 1 else 60.0 + 10 * prepared.seconds
-        fault = Fault(trial.kind, trial.where or "write", trial.k, trial.error, trial.bit, delay_ms=1500, match=trial.match)
+        limit = 60.0 + 10 * prepared.seconds + 2 * case.timeout
+        fault = Fault() if meanwhile else Fault(trial.kind, trial.where, trial.k, trial.error, trial.bit, delay_ms=1500, match=trial.match)
         self.moment = ""
         done = self.place.run(case.words, self.s5, fault, limit, meanwhile=meanwhile, more=more)
         seen = self.place.control.seen()
@@ -209,7 +209,8 @@ class Bench:
     def differing(self, prepared: Prepared, found: dict[str, str]) -> list[str]:
         """Results that are not those of the undisturbed run; of asynchronous training only that they are there, and can be read."""
         if prepared.case.exact:
-            return sorted(name for name in {*found, *prepared.after}
+            older = superseded({*found, *prepared.after})
+            return sorted(name for name in {*found, *prepared.after} - older
                           if found.get(name) != prepared.after.get(name) and name not in prepared.unstable)
         lacking = [name for name in prepared.after if name not in found and "/ckpt/" not in name]
         from pykaldist.errors import UserError
@@ -222,6 +223,16 @@ class Bench:
                 except UserError:
                     lacking.append(name)
         return sorted(lacking)
+
+
+def superseded(names: Iterable[str]) -> set[str]:
+    """Those that are checkpoints, and not the last: how many of them are still there depends on which process wrote first."""
+    moments: dict[str, dict[str, set[str]]] = {}  # folder -> updates and epochs -> files
+    for name in names:
+        folder, _, file = name.rpartition("/ckpt/")
+        if folder:
+            moments.setdefault(folder, {}).setdefault(file.partition(".")[0], set()).add(name)
+    return {name for files in moments.values() for moment in files if moment != max(files) for name in files[moment]}
 
 
 def _said(done: Done) -> str:

@@ -14,14 +14,14 @@ from zoo import ROOT
 RATE = 8000
 STATE = ("data", "exp", "mfcc")  # folders of a recipe that its stages write
 SHAPE = ["--hid-layers", "2", "--hid-dim", "16", "--splice", "1", "--minibatch-size", "64", "--device", "cpu", "--num-threads", "1"]
-TRAIN = [*SHAPE, "--schedule", "fixed", "--learn-rates", "0.002,0.002,0.002", "--checkpoint-minutes", "0", "--timeout", "100"]
+TRAIN = [*SHAPE, "--schedule", "fixed", "--learn-rates", "0.002,0.002,0.002", "--checkpoint-minutes", "0"]
 
 
 @dataclass
 class Case:
     """A command that is disturbed.
 
-    `exact`: run twice it gives the same. `tried`: False where it only makes what others need.
+    `exact`: run twice it gives the same. `tried`: False where it only makes what others need. `timeout`: of a job in which nothing moves.
     """
 
     name: str
@@ -29,15 +29,16 @@ class Case:
     exact: bool = True
     tried: bool = True
     processes: int = 1
+    timeout: int = 0
 
 
-def job(strategy: str, processes: int, fabric: str, exact: bool = True, epochs: int = 3, name: str = "train") -> Case:
+def job(strategy: str, processes: int, fabric: str, exact: bool = True, epochs: int = 3, name: str = "train", timeout: int = 60) -> Case:
     period = ["--average-period", "4"] if strategy in ("ma", "bmuf") else []
     return Case(f"{name} {strategy}, {processes} processes, {fabric}",
-                ["steps/nnet/train.sh", "--retries", "0", *TRAIN, "--learn-rates", ",".join(["0.002"] * epochs),
+                ["steps/nnet/train.sh", "--retries", "0", *TRAIN, "--learn-rates", ",".join(["0.002"] * epochs), "--timeout", str(timeout),
                  "--ngpu", str(processes), "--nproc", str(processes), "--fabric", fabric,
                  "--strategy", strategy, *period, "--lr-scale", "none", "exp/dnn/store",
-                 f"exp/{name}_{strategy}_{fabric}"], exact, processes=processes)
+                 f"exp/{name}_{strategy}_{fabric}"], exact, processes=processes, timeout=timeout)
 
 
 def killed_jobs() -> list[Case]:
@@ -48,7 +49,7 @@ def killed_jobs() -> list[Case]:
         case.tried = False
     for strategy in ("ma", "bmuf", "asgd", "adpsgd"):
         for fabric in ("mpi", "gloo"):
-            found.append(job(strategy, 2, fabric, strategy in ("ma", "bmuf"), epochs=6, name="long"))
+            found.append(job(strategy, 2, fabric, strategy in ("ma", "bmuf"), epochs=6, name="long", timeout=20))
     return found
 
 

@@ -123,13 +123,11 @@ def fork(request: Request, shim: ctypes.CDLL) -> int:
         status = run(request.argv)
     except BaseException:
         traceback.print_exc()
-    if "mpi4py.MPI" in sys.modules:
-        sys.exit(status)  # MPI is finalised by the interpreter
     _leave(status)
 
 
 def _leave(status: int) -> NoReturn:
-    """End as the interpreter does, without clearing up memory."""
+    """End as the interpreter does, without clearing up memory: the sockets of `serve` have numbers that are other files' now."""
     with contextlib.suppress(BaseException):
         threading._shutdown()  # waits for threads
     with contextlib.suppress(BaseException):
@@ -141,6 +139,8 @@ def _leave(status: int) -> NoReturn:
         status = status or 120
     with contextlib.suppress(OSError):
         sys.stderr.flush()
+    if "mpi4py.MPI" in sys.modules and (mpi := sys.modules["mpi4py.MPI"]).Is_initialized() and not mpi.Is_finalized():
+        mpi.Finalize()
     os._exit(status)
 
 

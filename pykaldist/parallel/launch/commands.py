@@ -17,7 +17,7 @@ from pykaldist.errors import UserError
 from pykaldist.parallel.launch.job import JobOptions, free_port, has_nccl, local_cores, started_by
 from pykaldist.parallel.launch.placement import Seen, place
 from pykaldist.parallel.launch.supervisor import REPLACEMENTS
-from pykaldist.parallel.transport.addresses import LOOPBACK, LOOPBACK_INTERFACE, variables
+from pykaldist.parallel.transport.addresses import LOOPBACK, LOOPBACK_INTERFACE, is_here, variables
 
 
 def devices_here(options: JobOptions) -> int:
@@ -34,7 +34,7 @@ def expected_fabric(options: JobOptions, count: int) -> str:
 
     Where they are all to be on this machine, it is what `place` says. Raises UserError there for what is not possible.
     """
-    if options.hosts or under_slurm():
+    if several_hosts(options) or (under_slurm() and not options.hosts):
         return options.fabric or "mpi"  # by which they meet; what other machines have is not known here
     devices = () if parse_device(options.device)[0] == "cpu" else tuple(map(str, range(num_visible())))
     return place([Seen(socket.gethostname(), devices, has_nccl())] * count, options.device, options.fabric).fabric
@@ -83,8 +83,10 @@ def num_processes(options: JobOptions) -> int:
 
 
 def several_hosts(options: JobOptions) -> bool:
-    """True where the processes of a job may be on several machines."""
-    return bool(options.hosts) or (under_slurm() and os.environ.get("SLURM_JOB_NUM_NODES") != "1")
+    """True where the processes of a job may be on another machine than this one."""
+    if options.hosts:
+        return not all(is_here(host) for host, _ in parse_hosts(options.hosts))
+    return under_slurm() and os.environ.get("SLURM_JOB_NUM_NODES") != "1"
 
 
 def needs_launcher(options: JobOptions) -> bool:
@@ -107,7 +109,8 @@ def commands(options: JobOptions, argv: list[str], supervised: Path | None = Non
     """
     count = num_processes(options)
     verb = [sys.executable, "-m", "pykaldist", *argv]
-    env = variables(options.interface if several_hosts(options) else LOOPBACK_INTERFACE)
+    several = several_hosts(options)
+    env = variables(options.interface if several else LOOPBACK_INTERFACE)
     supervise = [sys.executable, "-m", "pykaldist.parallel.launch.supervisor", str(supervised)] if supervised is not None else []
     if options.elastic:
         env[REPLACEMENTS] = str(options.replacements)
@@ -115,7 +118,7 @@ def commands(options: JobOptions, argv: list[str], supervised: Path | None = Non
     if expected_fabric(options, count) in ("gloo", "nccl"):
         if by_srun:
             env["SLURM_MPI_TYPE"] = "none"
-        elif not options.hosts:
+        elif not several:
             port = str(free_port(LOOPBACK))
             if options.elastic:  # otherwise the launcher itself does without processes that are killed
                 verb = [*supervise, *verb]
@@ -133,12 +136,12 @@ def commands(options: JobOptions, argv: list[str], supervised: Path | None = Non
         cpus = os.environ.get("SLURM_CPUS_PER_TASK")  # since 22.05 srun does not take it from there
         cores = [f"--cpus-per-task={cpus}"] if cpus else []
         return [Command(["srun", f"--ntasks={count}", *cores, "--kill-on-bad-exit=1", "--export=ALL", *verb], env)]
-    starter = mpiexec(several_hosts(options))
+    starter = mpiexec(several)
     if starter is None:
         raise UserError(f"there is no mpiexec beside {sys.executable} or on PATH to start {count} processes; install mpich, or use "
                         "--fabric gloo or --fabric virtual.")
     where: list[str] = []
-    if options.hosts:
+    if several:
         hosts = parse_hosts(options.hosts)
         each = -(-count // len(hosts))
         where = ["-iface", options.interface] if options.interface else []

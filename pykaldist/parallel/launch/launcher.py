@@ -108,6 +108,8 @@ class Launcher:
         self.timeout, self.start_timeout, self.fault_tolerant = options.timeout, options.start_timeout, fault_tolerant
         self.size, self._by_srun = num_processes(options), self.commands[0].words[0] == "srun"
         self._start_signs, self._start_sign_at = -1, 0.0  # of the start: how many processes have come, or met; and since when so many
+        self._beats: dict[int, int] = {}  # of the processes' records, when the launcher last looked
+        self._still, self._looked = 0.0, 0.0  # seconds in which it saw none of them change; the time when it last looked
         self.token = f"{socket.gethostname()}-{os.getpid()}-{random.randrange(1 << 40)}"
         self.children: list[subprocess.Popen[str]] = []
         self._ended: queue.SimpleQueue[int] = queue.SimpleQueue()  # numbers of children, in the order in which they ended
@@ -232,9 +234,9 @@ class Launcher:
         for _ in self.children:
             number = None
             while number is None:
-                if starting and deadline is None:
-                    starting = not read_records(self.folder)
-                    if starting and self._start_fails():
+                if deadline is None:
+                    starting = starting and not read_records(self.folder)
+                    if self._start_fails() if starting else self._signs_cease():
                         deadline = 0.0
                 if error is None and self._error_said():
                     error = time.monotonic()
@@ -281,6 +283,24 @@ class Launcher:
                 with contextlib.suppress(OSError):
                     known[rank] = path.read_text(encoding="utf-8")
             self._died = missing_sentence(self.size, missing, known, limit)
+        return True
+
+    def _signs_cease(self) -> bool:
+        """True where no process has given a sign of life for half as long again as the timeout.
+
+        A process has its watch for as long as it trains. One that is stopped when the others' watches are over has nobody else to see it.
+        """
+        records, now = read_records(self.folder), time.monotonic()
+        beats = {rank: record["beat"] for rank, record in records.items()}
+        # A launcher that was itself stopped meanwhile has not looked.
+        self._still = self._still + min(now - self._looked, 2 * LOOK_S) if beats == self._beats else 0.0
+        self._beats, self._looked = beats, now
+        if self._still < 1.5 * self.timeout:
+            return False
+        names = [f"process {rank} on {record['host']} (pid {record['pid']})" for rank, record in sorted(records.items())]
+        self._died = f"{', '.join(names)} {'are' if len(names) > 1 else 'is'} hung: no sign of life" if names else \
+            "the processes have trained, and not ended"
+        self._died += f" for {1.5 * self.timeout:g} s"
         return True
 
     def _error_said(self) -> bool:

@@ -23,14 +23,18 @@ LOOPBACK = "127.0.0.1"
 LOOPBACK_INTERFACE = "lo"
 SIOCGIFADDR, SIOCGIFNETMASK = 0x8915, 0x891B
 BY_UCX, BY_GLOO, BY_NCCL, BY_LIBFABRIC = "UCX_NET_DEVICES", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "FI_TCP_IFACE"
+UCX_WITHOUT_TCP = {"UCX_TLS": "^tcp"}  # between processes of one machine, which share memory: UCX would listen by TCP as well
 
 
 def variables(interface: str) -> dict[str, str]:
     """The environment variables that make MPI (of MPICH: UCX or libfabric), gloo and NCCL use a network interface, if one is named.
 
-    Variables that the user has set are left out.
+    With the loopback interface, for processes of one machine, UCX does without TCP. Variables that the user has set are left out.
     """
-    return {name: interface for name in (BY_UCX, BY_GLOO, BY_NCCL, BY_LIBFABRIC) if interface and name not in os.environ}
+    found = dict.fromkeys((BY_UCX, BY_GLOO, BY_NCCL, BY_LIBFABRIC), interface) if interface else {}
+    if interface == LOOPBACK_INTERFACE:
+        found.update(UCX_WITHOUT_TCP)
+    return {name: value for name, value in found.items() if name not in os.environ}
 
 
 def variables_of_gloo(address: str) -> dict[str, str]:
@@ -53,6 +57,11 @@ def interfaces() -> dict[str, IPv4Interface]:
             if not address.startswith("127."):
                 found[name] = IPv4Interface(f"{address}/{mask}")
     return found
+
+
+def is_here(host: str) -> bool:
+    """True for a name or IPv4 address of this machine. Names that only a name server knows are left out."""
+    return host in ("localhost", socket.gethostname(), *(str(one.ip) for one in interfaces().values())) or host.startswith("127.")
 
 
 def machine() -> str:

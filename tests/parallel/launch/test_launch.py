@@ -231,9 +231,22 @@ def test_a_process_of_torchrun_takes_part(store, tmp_path, expected, root):
     assert (tmp_path / "exp" / "final.nnet").read_bytes() == expected
 
 
+@pytest.mark.parametrize("hosts", ["localhost", "localhost:1,127.0.0.1:3", socket.gethostname()])
+def test_hosts_that_are_this_machine_are_none(hosts):
+    """Nothing listens beyond loopback then, as hydra would."""
+    for fabric in ("mpi", "gloo"):
+        named, alone = (starting.commands(cpu(ngpu=4, fabric=fabric, **more), ["train", "store", "exp"]) for more in ({"hosts": hosts}, {}))
+        assert [command.words for command in named] == [command.words for command in alone]
+        assert [{**command.env, "MASTER_PORT": ""} for command in named] == [{**command.env, "MASTER_PORT": ""} for command in alone]
+    assert starting.num_processes(cpu(ngpu=32, hosts="localhost:2")) == 2
+    assert starting.several_hosts(cpu(ngpu=4, hosts="localhost,node2")) and starting.several_hosts(cpu(ngpu=4, hosts="node2"))
+
+
 @pytest.mark.parametrize("fabric", ["mpi", pytest.param("gloo", marks=pytest.mark.slow)])
-def test_hosts(store, tmp_path, expected, pykaldist, fabric):
-    """mpiexec on this machine, by a hostfile."""
+def test_hosts(store, tmp_path, expected, pykaldist, monkeypatch, fabric):
+    """mpiexec by a hostfile; this machine stands in for the other."""
+    monkeypatch.setenv("HYDRA_LAUNCHER", "fork")
+    monkeypatch.setattr(starting, "is_here", lambda host: False)
     (tmp_path / "hosts").write_text("localhost slots=2\n")
     out = pykaldist(*TRAIN, "--ngpu", "2", "--hosts", tmp_path / "hosts", "--fabric", fabric, store, tmp_path / "exp")
     assert f"2 on 2 processes over {fabric}" in out
@@ -267,6 +280,18 @@ def test_processes_that_do_not_meet(launcher, tmp_path, capsys):
     assert nobody.startswith("pykaldist train: ERROR: process 0, process 1 of 2 processes have not come to meet the others within 1 s; the")
     assert "ERROR: process 0 of 2 processes has not come to meet the others within 1 s; there is process 1 on b (pid 3); the last" in one
     assert "ERROR: the 2 processes have come, and not met within 1 s; the last checkpoint is whole" in both
+
+
+def test_processes_that_hang_when_nobody_watches_them_any_more(launcher, tmp_path, capsys):
+    """Stopped in the export, say, when the others have trained; or all have, and do not end."""
+    folder = f"{tmp_path}/exp/{FOLDER}"
+    record = json.dumps({"job": 1, "host": "a", "pid": 7, "beat": 3, "progress": 3, "state": "computing"})
+    hangs = f"mkdir -p {folder}; printf '%s' '{record}' > {folder}/0; "
+    assert launcher(hangs + "exec sleep 100", timeout=2.0).run() == DIED
+    assert launcher(hangs + f"sleep 2; rm {folder}/0; exec sleep 100", timeout=2.0).run() == DIED
+    stopped, ended = capsys.readouterr().err.splitlines()
+    assert stopped == f"pykaldist train: ERROR: process 0 on a (pid 7) is hung: no sign of life for 3 s; {launch.GO_ON}"
+    assert ended == f"pykaldist train: ERROR: the processes have trained, and not ended for 3 s; {launch.GO_ON}"
 
 
 def test_sigterm_before_they_have_met_ends_them(launcher):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from ipaddress import IPv4Interface
 
 import pytest
 
 from pykaldist.errors import UserError
 from pykaldist.parallel.transport import addresses
-from pykaldist.parallel.transport.addresses import facing, interfaces, machine, variables
+from pykaldist.parallel.transport.addresses import facing, interfaces, is_here, machine, variables
 
 DOCKER = IPv4Interface("172.17.0.1/16")
 
@@ -48,10 +49,16 @@ def test_this_machine():
     assert machine() == machine() and all(not str(one.ip).startswith("127.") for one in interfaces().values())
 
 
+def test_names_of_this_machine():
+    assert all(map(is_here, ["localhost", "127.0.0.1", socket.gethostname(), *(str(one.ip) for one in interfaces().values())]))
+    assert not any(map(is_here, ["node7", "192.0.2.1", "localhost2"]))
+
+
 def test_variables(monkeypatch):
     """What the user has set stays."""
     for name in variables("lo"):
         monkeypatch.delenv(name, raising=False)
     assert variables("") == {} and set(variables("eth0").values()) == {"eth0"}
+    assert variables("lo") == {**dict.fromkeys(variables("eth0"), "lo"), "UCX_TLS": "^tcp"}
     monkeypatch.setenv("UCX_NET_DEVICES", "mlx5_0:1")
     assert "UCX_NET_DEVICES" not in variables("eth0") and variables("eth0")["GLOO_SOCKET_IFNAME"] == "eth0"
