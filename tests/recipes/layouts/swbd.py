@@ -8,7 +8,7 @@ each several times as segments that overlap. It leaves most of them out as dupli
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -136,3 +136,20 @@ def rich_transcription(folder: Path, tested: Sequence[Utterance]) -> None:
                     f"{name} {number} {name}_{number} {begin:.2f} {end:.2f} <o,f0,male> {words.upper()}"]
         lines(folder / f"data/references/eval03/english/cts/{name}.stm", stm)
     lines(folder / "data/trans_rules/en20030506.glm", RULES)
+
+
+def rows(release: Path, number: int, letter: str, table: Iterable[tuple[float, float, str]]) -> None:
+    """The transcript of one side, as it stands: begin and end in seconds, words."""
+    lines(release / f"transcriptions/swb_ms98_transcriptions/{number // 100}/{number}/sw{number}{letter}-ms98-a-trans.text",
+          [f"sw{number}{letter}-ms98-a-{i:04d} {begin:.6f} {end:.6f} {words}" for i, (begin, end, words) in enumerate(table, 1)])
+
+
+def dictionary(release: Path, entries: Iterable[str]) -> None:
+    """sw-ms98-dict.text with its head, comments and silence."""
+    lines(release / "transcriptions/swb_ms98_transcriptions/sw-ms98-dict.text",
+          [" file: $SWB/data/dictionary/sw-ms98-dict.text", "# comment", "", "[silence] sil", *entries])
+
+
+def noise(seconds: float, seed: int) -> np.ndarray:
+    """So much of noise, which stands for speech where nobody listens."""
+    return np.random.default_rng(seed).integers(-3000, 3000, round(seconds * RATE)).astype(np.int16)
