@@ -1,9 +1,9 @@
 """Text normalisation as a table: what is replaced by what, with an example of each rule.
 
 A line of a table has four columns, with tabs between: a pattern (Python's regular expressions, large and small letters alike), its
-replacement, an example, and what the whole table makes of the example. The rules of a table are applied one after the other, to a word or
-to a line. A line whose pattern and replacement are `"` is another example of the rule above it, one that begins with # a comment. A table whose
-examples do not come out as it says is refused.
+replacement, an example, and what the whole table makes of the example. The rules of a table are applied one after another, to a word or
+to a line. A line whose pattern and replacement are `"` is another example of the rule above it, one that begins with # a comment. A table
+whose examples do not come out as it says is refused.
 """
 
 from __future__ import annotations

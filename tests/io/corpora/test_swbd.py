@@ -227,8 +227,8 @@ def test_shortened_audio_needs_a_program(tables: Path, release: Path, tmp_path: 
 def test_a_wrong_folder_is_named(tables: Path, release: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     layout.lines(other / "readme.txt", ["hello"])
-    with pytest.raises(UserError, match=r"other has no sw0.*sph.*; found 1: readme.txt. Expected LDC97S62 \(Switchboard-1 release 2\); give its "
-                                        r"folder with --swbd, or with --corpus the folder that has LDC97S62/"):
+    with pytest.raises(UserError, match=r"other has no sw0.*sph.*; found 1: readme.txt. Expected LDC97S62 \(Switchboard-1 release 2\); "
+                                        r"give its folder with --swbd, or with --corpus the folder that has LDC97S62/"):
         prepare(tables, other, tmp_path / "data")
     with pytest.raises(UserError, match="nowhere is no folder; expected LDC97S62"):
         prepare(tables, tmp_path / "nowhere", tmp_path / "data")
@@ -243,7 +243,8 @@ def tests_of_nist(tmp_path: Path) -> Path:
     for i, path in enumerate((speech / "english/sw_4390.sph", speech / "english/en_4156.sph", of_2001 / "english/sw4653.sph",
                               cts / "fsh_60262.sph")):
         layout.stereo(path, [layout.noise(4.0, i), layout.noise(4.0, i + 50)])
-    layout.lines(speech / "english/hub5e_00.pem", [";; comment", "sw_4390 A unknown_speaker 0.50 1.00", "sw_4390 A unknown_speaker 1.10 2.00",
+    layout.lines(speech / "english/hub5e_00.pem", [";; comment", "sw_4390 A unknown_speaker 0.50 1.00",
+                                                   "sw_4390 A unknown_speaker 1.10 2.00",
                                                    "sw_4390 A unknown_speaker 0.50 1.00", "sw_4390 B unknown_speaker 0.05 0.50",
                                                    "sw_4390 B unknown_speaker 2.0 2.5", "en_4156 A unknown_speaker 1.00 1.50",
                                                    "en_4156 B unknown_speaker 3.00 3.90"])
