@@ -1,7 +1,7 @@
 """The tables of a paper beside those that a recipe has obtained: the runs that a table needs, and the table.
 
-Two tables of the recipe say what the paper has (columns with tabs between, # before a comment). `runs.tsv`: run, workers, RBMs (true, false),
-options of the schedule, other options of training. `tables.tsv`: table, row, column, run, test set, part of it (- for all), and the
+Two tables of the recipe say what the paper has (columns with tabs between, # before a comment). `runs.tsv`: run, workers, RBMs (true,
+false), options of the schedule, other options of training. `tables.tsv`: table, row, column, run, test set, part of it (- for all), and the
 published value, - where there is none. The value of a test set is the word error rate (%) in <exp>/<run>/decode_<set>[/<part>]/best_wer;
 where the test set is `speedup`, it is how many times as fast an epoch is as one of the run that stands in place of the part.
 """
@@ -50,7 +50,8 @@ def read_runs(path: str | os.PathLike[str]) -> dict[str, Run]:
     runs: dict[str, Run] = {}
     for number, (name, ngpu, rbm, schedule_opts, train_opts) in read_columns(path, 5):
         if name in runs or not re.fullmatch(r"[\w.-]+", name) or not re.fullmatch("[1-9][0-9]*", ngpu) or rbm not in ("true", "false"):
-            raise UserError(f"{path}, line {number}: expected a new name, a number of workers and true or false, found {name}, {ngpu}, {rbm}.")
+            raise UserError(f"{path}, line {number}: expected a new name, a number of workers and true or false, found {name}, {ngpu}, "
+                            f"{rbm}.")
         runs[name] = Run(name, int(ngpu), rbm == "true", schedule_opts, train_opts)
     return runs
 

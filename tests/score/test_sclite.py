@@ -82,7 +82,8 @@ def test_what_nist_cannot_score_is_said(scene: tuple[DataDir, LangDir, Path]) ->
 def test_words_that_are_scored(root: Path) -> None:
     rules = Rules(root / "egs/swbd/s5c/local/not_scored.tsv")
     words = [("sw_1", "B", 5.0, 0.5, "so"), ("sw_1", "A", 3.0, 0.9, "i._b._m."), ("sw_1", "A", 1.0, 0.2, "uh"),
-             ("sw_1", "A", 2.0, 0.2, "ab-"), ("sw_1", "A", 1.5, 0.2, "[laughter]"), ("sw_1", "A", 1.7, 0.2, "<unk>"), ("sw_1", "A", 0.5, 0.2, "uh-huh")]
+             ("sw_1", "A", 2.0, 0.2, "ab-"), ("sw_1", "A", 1.5, 0.2, "[laughter]"), ("sw_1", "A", 1.7, 0.2, "<unk>"),
+             ("sw_1", "A", 0.5, 0.2, "uh-huh")]
     found = scored_words(words, rules, {"i._b._m.": ["i", "b", "m"]})
     assert [(side, round(start, 2), round(seconds, 2), word) for _, side, start, seconds, word in found] == [
         ("A", 0.5, 0.2, "uh-huh"), ("A", 3.0, 0.3, "i"), ("A", 3.3, 0.3, "b"), ("A", 3.6, 0.3, "m"), ("B", 5.0, 0.5, "so")]

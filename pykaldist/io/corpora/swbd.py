@@ -78,7 +78,7 @@ def prepare(corpus: str, data: str | os.PathLike[str], fetch_dir: str | os.PathL
     `words`: the table of rules for words; `letters`: the pronunciations of letters. Lists of what was left out stand in <data>/local/train.
     Raises UserError for audio or transcripts that are not there, damaged, of one name, or too few.
     """
-    folder, _ = package(Path(corpus), NUMBER, TITLE, "swbd", ["sw0*.[sS][pP][hH]"])
+    folder, _ = package(Path(corpus), NUMBER, TITLE, "swbd", ["sw0*.sph"])
     recordings = {name: path for name, path in find_recordings(folder).items() if name.startswith("sw0")}
     dictionary, sides = find_transcripts(folder, transcripts, fetch_dir)
     data, rules = Path(data), Rules(words)

@@ -58,7 +58,7 @@ def package(corpus: Path, number: str, title: str, option: str, needed: Iterable
         raise UserError(f"{folder} is no folder; expected {wanted}.")
     found = []
     for pattern in needed:
-        first = next(iter(sorted(folder.rglob(pattern))), None)
+        first = next(iter(sorted({*folder.rglob(pattern), *folder.rglob(pattern.upper())})), None)
         if first is None:
             there = sorted(path.name + "/" * path.is_dir() for path in folder.iterdir())
             raise UserError(f"{folder} has no {pattern}, which was looked for in it and below; found "

@@ -24,12 +24,12 @@ cd "$(dirname "$0")/.." || exit 1
 . parse_options.sh || exit 1
 [[ $table =~ ^[1-6]$ && $# = 0 ]] || { usage >&2; exit 1; }
 runs=$(pykaldist paper-table --table "$table" --runs true local "$exp") || exit 1
-eval "more=($run_opts)" # so that an option's value may have spaces
+eval "more=($run_opts)"  # so that an option's value may have spaces
 while IFS=$'\t' read -r name ngpu rbm schedule options; do
   if ! $show && [ ! -f "$exp/$name/decode_eval2000/best_wer" ]; then
     echo "== table $table, run $name: $ngpu workers, RBMs $rbm"
-    ./run.sh --stage 5 --stop-stage 7 --dnn "$exp/$name" --ngpu "$ngpu" --rbm "$rbm" --schedule-opts "${schedule_opts:-$schedule}" \
-      --train-opts "$options $train_opts" "${more[@]}" < /dev/null || exit 1
+    ./run.sh "${more[@]}" --stage 5 --stop-stage 7 --dnn "$exp/$name" --ngpu "$ngpu" --rbm "$rbm" \
+      --schedule-opts "${schedule_opts:-$schedule}" --train-opts "$options $train_opts" < /dev/null || exit 1
   fi
 done <<< "$runs"
 echo
