@@ -89,14 +89,15 @@ def test_each_run_of_a_table_is_run_once(make_recipe: Made) -> None:
     (folder / "run.sh").write_text("""#!/usr/bin/env bash
 printf '%s\\t' "$@" >> calls; echo >> calls
 while [ $# -gt 0 ]; do case $1 in --dnn) dnn=$2 ;; esac; shift; done
-mkdir -p "$dnn/decode_eval2000/swbd"
+mkdir -p "$dnn"/decode_eval2000/swbd "$dnn"/decode_rt03
+touch "$dnn/decode_rt03/best_wer"
 echo "%WER 10.00 [ 1 / 10, 0 ins, 0 del, 1 sub ]" | tee "$dnn/decode_eval2000/best_wer" > "$dnn/decode_eval2000/swbd/best_wer"
 """)
     for _ in range(2):
-        done = tables(folder, "--table", "6", "--train-opts", "--num-threads 1", "--run-opts", "--device cpu --sets 'eval2000 rt03'")
+        done = tables(folder, "--table", "6", "--train-opts", "--num-threads 1", "--run-opts", "--device cpu", "--sets", "eval2000 rt03")
         assert done.returncode == 0, done.stderr
     calls = [line.split("\t")[:-1] for line in (folder / "calls").read_text().splitlines()]
-    assert len(calls) == 4 and {"--device", "--sets", "eval2000 rt03"} <= set(calls[0])
+    assert len(calls) == 4 and {"--device", "eval2000 rt03"} <= set(calls[0])
     found = [dict(zip(call[::2], call[1::2], strict=True)) for call in calls]
     assert [(call["--dnn"], call["--ngpu"]) for call in found] == [
         ("exp/tables/sgd-n1", "1"), ("exp/tables/n1", "1"), ("exp/tables/sgd-n16", "16"), ("exp/tables/n16", "16")]

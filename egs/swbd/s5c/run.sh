@@ -51,16 +51,16 @@ if want 2 "alignments: GMMs up to speaker-adaptive training, or imported"; then
     steps/import_ali.sh --nj "$nj" --cmd "$cmd" $ali_opts "$ali_dir" data/train_nodup data/lang exp/ali
     utils/mkgraph.sh data/lang_test exp/ali exp/ali/graph
   else
-    train="--nj $nj --cmd $cmd ${seed:+--seed $seed}"
-    steps/train_mono.sh $train data/train_mono data/lang exp/mono
+    train=(--nj "$nj" --cmd "$cmd" ${seed:+--seed "$seed"})
+    steps/train_mono.sh "${train[@]}" data/train_mono data/lang exp/mono
     steps/align_si.sh --nj "$nj" --cmd "$cmd" data/train_first_nodup data/lang exp/mono exp/mono_ali
-    steps/train_deltas.sh $train "${leaves[0]}" "${gauss[0]}" data/train_first_nodup data/lang exp/mono_ali exp/tri1
+    steps/train_deltas.sh "${train[@]}" "${leaves[0]}" "${gauss[0]}" data/train_first_nodup data/lang exp/mono_ali exp/tri1
     steps/align_si.sh --nj "$nj" --cmd "$cmd" data/train_first_nodup data/lang exp/tri1 exp/tri1_ali
-    steps/train_deltas.sh $train "${leaves[1]}" "${gauss[1]}" data/train_first_nodup data/lang exp/tri1_ali exp/tri2
+    steps/train_deltas.sh "${train[@]}" "${leaves[1]}" "${gauss[1]}" data/train_first_nodup data/lang exp/tri1_ali exp/tri2
     steps/align_si.sh --nj "$nj" --cmd "$cmd" data/train_nodup data/lang exp/tri2 exp/tri2_ali
-    steps/train_lda_mllt.sh $train "${leaves[2]}" "${gauss[2]}" data/train_nodup data/lang exp/tri2_ali exp/tri3
+    steps/train_lda_mllt.sh "${train[@]}" "${leaves[2]}" "${gauss[2]}" data/train_nodup data/lang exp/tri2_ali exp/tri3
     steps/align_fmllr.sh --nj "$nj" --cmd "$cmd" data/train_nodup data/lang exp/tri3 exp/tri3_ali
-    steps/train_sat.sh $train "${leaves[3]}" "${gauss[3]}" data/train_nodup data/lang exp/tri3_ali exp/tri4
+    steps/train_sat.sh "${train[@]}" "${leaves[3]}" "${gauss[3]}" data/train_nodup data/lang exp/tri3_ali exp/tri4
     steps/align_fmllr.sh --nj "$nj" --cmd "$cmd" data/train_nodup data/lang exp/tri4 exp/tri4_ali
     utils/mkgraph.sh data/lang_test exp/tri4 exp/tri4/graph
 

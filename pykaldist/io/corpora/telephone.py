@@ -6,6 +6,7 @@ The sides of `sw02001.sph` are the recordings sw02001-A (channel 1) and sw02001-
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from pykaldist.io.datadir import write_datadir, write_table
 
 SIDES = "AB"
 SHOWN = 3  # names in a message
+PACKAGE = re.compile(r"LDC(\d\d|\d{4})[ST]\d+/")
 RATE = 8000  # Hz
 
 
@@ -57,10 +59,11 @@ def package(corpus: Path, number: str, title: str, option: str, needed: Iterable
     if not folder.is_dir():
         raise UserError(f"{folder} is no folder; expected {wanted}.")
     found = []
+    there = sorted(path.name + "/" * path.is_dir() for path in folder.iterdir())
+    others = any(PACKAGE.fullmatch(name) for name in there)  # a folder of packages without this one is not searched through
     for pattern in needed:
-        first = next(iter(sorted({*folder.rglob(pattern), *folder.rglob(pattern.upper())})), None)
+        first = None if others else next(iter(sorted({*folder.rglob(pattern), *folder.rglob(pattern.upper())})), None)
         if first is None:
-            there = sorted(path.name + "/" * path.is_dir() for path in folder.iterdir())
             raise UserError(f"{folder} has no {pattern}, which was looked for in it and below; found "
                             f"{listed(there) if there else 'nothing'}. Expected {wanted}.")
         found.append(first)
