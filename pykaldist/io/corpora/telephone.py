@@ -60,9 +60,10 @@ def package(corpus: Path, number: str, title: str, option: str, needed: Iterable
         raise UserError(f"{folder} is no folder; expected {wanted}.")
     found = []
     there = sorted(path.name + "/" * path.is_dir() for path in folder.iterdir())
-    others = any(PACKAGE.fullmatch(name) for name in there)  # a folder of packages without this one is not searched through
+    if any(PACKAGE.fullmatch(name) for name in there):  # many packages without this one are not searched through
+        raise UserError(f"{folder} has no folder {number}; found {listed(there)}. Expected {wanted}.")
     for pattern in needed:
-        first = None if others else next(iter(sorted({*folder.rglob(pattern), *folder.rglob(pattern.upper())})), None)
+        first = next(iter(sorted({*folder.rglob(pattern), *folder.rglob(pattern.upper())})), None)
         if first is None:
             raise UserError(f"{folder} has no {pattern}, which was looked for in it and below; found "
                             f"{listed(there) if there else 'nothing'}. Expected {wanted}.")
