@@ -83,7 +83,8 @@ def read_stm(paths: Iterable[Path], rules: Rules) -> tuple[list[str], list[Segme
     for path in paths:
         for number, text in enumerate(read_lines(path), 1):
             if not text.strip() or text.startswith(";;"):
-                lines.append(text)
+                if text not in lines:  # every file names its labels
+                    lines.append(text)
                 continue
             fields = rules(text).split()
             if len(fields) > 2 and fields[2].lower() == GAP:

@@ -125,12 +125,13 @@ def evaluation(folder: Path, tested: Sequence[Utterance], files: int = EVAL_FILE
     lines(reference / "en20000405_hub5.glm", RULES)
 
 
-def rich_transcription(folder: Path, tested: Sequence[Utterance]) -> None:
-    """The test of 2003; two recordings, an utterance on each side."""
+def rich_transcription(folder: Path, tested: Sequence[Utterance], labels: bool = False) -> None:
+    """The test of 2003; two recordings, an utterance on each side; with the names of its labels, which NIST's scoring wants."""
     for i, name in enumerate(("fsh_60262", "sw_45097")):
         made = [channel(spoken([utterance])) for utterance in tested[2 * i : 2 * i + 2]]
         stereo(folder / f"data/audio/eval03/english/cts/{name}.sph", [samples for samples, _ in made])
-        stm = []
+        stm = [f';; {kind} "{one}" "{one}" "{one}"' for i, label in enumerate(("O", "F0", "male"))
+               for kind, one in (("CATEGORY", i), ("LABEL", label))] if labels else []
         for number, (_, [(begin, end, words)]) in enumerate(made, 1):
             stm += [f"{name} {number} inter_segment_gap 0.00 {begin:.2f} <o,,unknown>",
                     f"{name} {number} {name}_{number} {begin:.2f} {end:.2f} <o,f0,male> {words.upper()}"]
@@ -149,7 +150,7 @@ def small(shared: Path, folder: Path) -> None:
     stereo(release / "swb1_d4/data/sw04999.sph", [noise(1.0, 0), noise(1.0, 1)])  # nobody has transcribed it
     dictionary(release, [f"{word} {' '.join(phones)}".lower() for word, phones in an4_lexicon(shared) if len(word) > 1])
     evaluation(folder, tested[:16], 8)
-    rich_transcription(folder / "LDC2007S10", tested[80:84])
+    rich_transcription(folder / "LDC2007S10", tested[80:84], labels=True)
 
 
 def odd(side: Side) -> Side:
