@@ -36,6 +36,7 @@ from pykaldist.score.wer import WerStats
 
 HUBSCR = "hubscr.pl"
 DEBIAN = "/usr/lib/sctk/bin"
+PLAIN = re.compile(r"[A-Za-z0-9_][\w.-]*", re.ASCII)
 WHOLE = ""
 """The part of a set that is all of it."""
 
@@ -84,6 +85,8 @@ def read_reference(stm: Path, name: str, subsets: str | os.PathLike[str] | None)
     spoken = [line for line in lines if line.strip() and not line.startswith(";;")]
     found = Reference([line for line in lines if line.startswith(";;")], {WHOLE: spoken})
     for number, (of, part, pattern) in read_columns(subsets, 3) if subsets else []:
+        if not PLAIN.fullmatch(part):
+            raise UserError(f"{subsets}, line {number}: expected a name of letters, digits and ._- for a part, found {part!r}.")
         if of == name:
             try:
                 own = [line for line in spoken if re.search(pattern, "{0} {5}".format(*line.split(maxsplit=6)))]
@@ -140,6 +143,8 @@ def score_dir(data: DataDir, lang: LangDir, decode_dir: str | os.PathLike[str], 
     earlier scoring left is removed. Raises UserError where something is missing or does not fit, or NIST's scoring fails.
     """
     hubscr, decode_dir, points, name = find_hubscr(), Path(decode_dir), options.points(), data.path.resolve().name
+    if not PLAIN.fullmatch(name):  # hubscr.pl hands names of files to a shell
+        raise UserError(f"{data.path}: NIST's scoring takes names of letters, digits and ._- alone; give the directory such a name.")
     for needed in ("stm", "glm"):
         if not (data.path / needed).is_file():
             raise UserError(f"{data.path / needed} does not exist; prepare the test set again, or score it by steps/score_kaldi.sh.")
@@ -181,7 +186,8 @@ def _score(hubscr: Path, folder: Path, name: str, reference: Reference, part: st
     ctm, stm = folder / f"{name}.ctm{suffix}", folder / f"stm{suffix}"
     write_text(stm, "".join(f"{line}\n" for line in [*reference.comments, *reference.parts[part]]))
     write_text(ctm, "".join("{} {} {:.2f} {:.2f} {}\n".format(*word) for word in words if (word[0].lower(), word[1].lower()) in files))
-    command = [hubscr, "-p", hubscr.parent, "-V", "-l", "english", "-h", "hub5", "-g", glm.resolve(), "-r", stm.name, ctm.name]
+    shutil.copyfile(glm, folder / f"glm{suffix}")  # under a plain name
+    command = [hubscr, "-p", hubscr.parent, "-V", "-l", "english", "-h", "hub5", "-g", f"glm{suffix}", "-r", stm.name, ctm.name]
     done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False)
     raw = folder / f"{ctm.name}.filt.raw"
     if done.returncode or not raw.is_file():

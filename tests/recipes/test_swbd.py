@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 from layouts import swbd as layout
+from test_stages import STUB, make_dry
 
 from pykaldist.errors import UserError
 from pykaldist.report.paper_table import obtained, read_runs, read_table, render
 
+__all__ = ["make_dry"]  # a fixture
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Made = Callable[..., tuple[Path, Run]]
 
@@ -105,6 +107,31 @@ echo "%WER 10.00 [ 1 / 10, 0 ins, 0 del, 1 sub ]" | tee "$dnn/decode_eval2000/be
     assert found[0]["--schedule-opts"].startswith("--schedule exponential")
     assert "Table 6 of Su, Chen & Xu (2015)" in done.stdout and re.search(r"\| SGD +\| 14.9 +\| 10.0 +\| 16.3 +\| 10.0 +\|", done.stdout)
     assert tables(folder, "--table", "7").returncode == 1 == tables(folder).returncode
+
+
+def test_stages_take_what_those_before_them_made(make_dry: Callable[..., tuple[Path, Callable[..., list]]]) -> None:
+    folder, dry = make_dry("swbd", "s5c")
+    (folder / "local/score.sh").write_text(STUB)
+    layout.lines(folder / "data/train/text", [f"utt{i} word" for i in range(20)])
+    (folder / "data/local").mkdir()
+    calls = dry("run.sh", "--corpus", "elsewhere", "--sets", "eval2000 rt03", "--stop-stage", "7", "--cmd", "run.pl --mem 2G")
+    made = {"data/train", "data/local/dict", "data/local/dict/lexicon.txt", "data/local/lm_text", "data/eval2000", "data/rt03"}
+    for call in calls[1:]:
+        last = -3 if call.script == "steps/nnet/make_fmllr_feats.sh" else -1
+        outputs = call.arguments[last - 2 : last - 1] if last == -3 else call.arguments[-1:]
+        inputs = call.arguments[1:3] if last == -3 else call.arguments[:-1]
+        if call.script in ("steps/make_plp_pitch.sh", "steps/compute_cmvn_stats.sh", "utils/fix_data_dir.sh", "local/score.sh"):
+            outputs, inputs = [], call.arguments[:1] if call.script != "local/score.sh" else call.arguments
+        inputs += [value for option, value in call.options.items() if option in ("--dbn", "--transform-dir")]
+        for name in inputs:
+            assert name in made or name == "data/local/lang" or not name.startswith(("data", "exp")), (name, call)
+        made.update(outputs)
+        assert call.options.get("--cmd", "run.pl --mem 2G") == "run.pl --mem 2G" or call.options["--cmd"].endswith("run.pl --mem 2G")
+    assert [call.arguments for call in calls if call.script == "local/score.sh"] == [
+        [f"data/{name}", "exp/tri4/graph", f"exp/{system}/decode_{name}"] for name in ("eval2000", "rt03") for system in ("tri4", "dnn")]
+    trained, = (call.options for call in calls if call.script == "steps/nnet/train.sh")
+    expected = {"--hid-layers": "6", "--hid-dim": "2048", "--optimizer": "ngsgd", "--strategy": "ma", "--minibatch-size": "1024"}
+    assert expected.items() <= trained.items()
 
 
 def test_without_a_corpus_it_says_what_is_needed(make_recipe: Made) -> None:

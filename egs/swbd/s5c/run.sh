@@ -18,8 +18,8 @@ schedule_opts="--schedule exponential --learn-rate 0.008 --final-learn-rate 0.00
 heldout=10000 dev=4000 short=100000 mono=30000 first=100000 dups=300       # utterances
 leaves=(3200 4000 6000 11500) gauss=(30000 70000 140000 200000) gmm_opts="" hid_layers=6 hid_dim=2048 minibatch=1024
 . "$(dirname "${BASH_SOURCE[0]}")/utils/shared/recipe.sh" || exit 1  # options, `want`, `with_rbms`
-data=data-fmllr graph=exp/tri4/graph ali=exp/tri4_ali
-[ -z "$ali_dir" ] || data=data graph=exp/ali/graph ali=exp/ali
+data=data-fmllr graph=exp/tri4/graph
+[ -z "$ali_dir" ] || data=data graph=exp/ali/graph
 
 if want 0 "corpus, language, language model"; then
   [ -n "$corpus" ] || { echo "run.sh: ERROR: --corpus is needed: the folder with the packages LDC97S62 and others." >&2; exit 1; }
@@ -76,9 +76,11 @@ if want 2 "alignments: GMMs up to speaker-adaptive training, or imported"; then
 fi
 
 if want 3 "frame store"; then
-  cmvn="--norm-means=false"
-  [ -z "$ali_dir" ] || cmvn="--norm-vars=true"
-  steps/nnet/pack.sh --cmd "$cmd" --cmvn-opts "$cmvn" $data/train_nodup $ali exp/store
+  if [ -n "$ali_dir" ]; then
+    steps/nnet/pack.sh --cmd "$cmd" --delta-opts "--delta-order=2" data/train_nodup exp/ali exp/store
+  else
+    steps/nnet/pack.sh --cmd "$cmd" --cmvn-opts "--norm-means=false" data-fmllr/train_nodup exp/tri4_ali exp/store
+  fi
 fi
 
 if want 4 "RBM pretraining" && with_rbms; then
