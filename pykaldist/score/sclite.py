@@ -187,7 +187,8 @@ def _score(hubscr: Path, folder: Path, name: str, reference: Reference, part: st
     write_text(stm, "".join(f"{line}\n" for line in [*reference.comments, *reference.parts[part]]))
     write_text(ctm, "".join("{} {} {:.2f} {:.2f} {}\n".format(*word) for word in words if (word[0].lower(), word[1].lower()) in files))
     shutil.copyfile(glm, folder / f"glm{suffix}")  # under a plain name
-    command = [hubscr, "-p", hubscr.parent, "-V", "-l", "english", "-h", "hub5", "-g", f"glm{suffix}", "-r", stm.name, ctm.name]
+    command: list[str | Path] = [hubscr, "-p", hubscr.parent, "-V", "-l", "english", "-h", "hub5", "-g", f"glm{suffix}", "-r", stm.name,
+                                 ctm.name]
     done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False)
     raw = folder / f"{ctm.name}.filt.raw"
     if done.returncode or not raw.is_file():
