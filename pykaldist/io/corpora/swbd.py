@@ -107,7 +107,8 @@ def prepare(corpus: str, data: str | os.PathLike[str], fetch_dir: str | os.PathL
     outside = sum(word not in lexicon for word in tokens)
     yield (f"{made['utterances']:,} utterances of {made['speakers']:,} speakers (sides) of {len(headers):,} conversations, "
            f"{made['hours']:.1f} h, in {data / 'train'}; {len(segments) - len(bad) - len(chosen):,} segments of silence left out")
-    yield f"{len(lexicon):,} words in {data}/local/dict/lexicon.txt, {outside:,} of {len(tokens):,} in the transcripts are none of them"
+    yield (f"{len(lexicon):,} words in {data}/local/dict/lexicon.txt; of {len(tokens):,} words in the transcripts {outside:,} are not "
+           "among them")
 
 
 def _chosen(segments: Iterable[Segment], headers: Mapping[str, sphere.Header], rules: Callable[[str], str],

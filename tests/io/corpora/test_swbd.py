@@ -101,7 +101,7 @@ def test_training_set_of_a_corpus_with_oddities(tables: Path, release: Path, tmp
                      "sides_without_transcripts": ["sw02005-B"], "sides_without_audio": [],
                      "bad_utterances": ["sw02001-B_000100-000100", "sw02001-B_000250-000300"]}
     assert [line for line in said if "audio and" not in line][-2].startswith("6 utterances of 3 speakers (sides) of 2 conversations")
-    assert "1 segments of silence left out" in said[-2] and said[-1].endswith("1 of 19 in the transcripts are none of them")
+    assert "1 segments of silence left out" in said[-2] and said[-1].endswith("of 19 words in the transcripts 1 are not among them")
     assert sum(line.startswith("left out: ") for line in said) == 4
 
 
