@@ -61,7 +61,7 @@ def rooms() -> list[str]:
 
 def results() -> dict[str, Path]:
     """Recipe -> its page of results."""
-    return {path.parent.parent.name: path for path in sorted(ROOT.glob("egs/*/s5/RESULTS.md"))}
+    return {path.parent.parent.name: path for path in sorted(ROOT.glob("egs/*/s5*/RESULTS.md"))}
 
 
 def moved(path: Path) -> str:

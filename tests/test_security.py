@@ -51,6 +51,7 @@ ALLOWED = {
     ("parallel/strategies/base/registry.py", "import_module"): "a strategy's module, by its file",
     ("report/interfaces.py", "subprocess.run"): "a script of steps or utils here, for its usage text; never a recipe's",
     ("scheduling.py", "CDLL"): "the C library",
+    ("score/sclite.py", "subprocess.run"): "NIST's hubscr.pl, in a folder of ours, with names of files that a shell leaves as they are",
     ("score/score_dir.py", "subprocess.run"): "the filters of a recipe, which the user has started",
     ("setup_venv.py", "subprocess.Popen"): "pip or uv, to make .venv",
     ("setup_venv.py", "subprocess.run"): "pip, which is asked for its configuration",

@@ -122,7 +122,7 @@ def _complete(source: str, content: bytes, piped: bool) -> bytes:
                 break
             position += size + size % 2
     elif content.startswith(b"NIST_1A"):
-        fields = _sphere_header(content)
+        fields = sphere.header_fields(content)
         if "shorten" in fields.get("sample_coding", ""):
             raise AudioError(f"{source} is compressed with shorten, which is not read here; "
                              "put `sph2pipe -f wav FILE |` in wav.scp.")
@@ -134,16 +134,6 @@ def _complete(source: str, content: bytes, piped: bool) -> bytes:
     if found < expected:
         raise AudioError(f"{source} is truncated: {expected} bytes of samples expected, {found} found; fetch it again.")
     return content
-
-
-def _sphere_header(content: bytes) -> dict[str, str]:
-    """The fields of a sphere file's header: lines such as `sample_rate -i 16000`, up to `end_head`."""
-    fields = {}
-    for line in content[16:4096].split(b"end_head")[0].decode("ascii", errors="replace").splitlines():
-        parts = line.split(maxsplit=2)
-        if len(parts) == 3:
-            fields[parts[0]] = parts[2]
-    return fields
 
 
 def read_utterances(data: DataDir, utts: Sequence[str], rate: int, channel: int = -1) -> Iterator[tuple[str, np.ndarray | AudioError]]:

@@ -12,6 +12,7 @@ import os
 import shlex
 import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import soundfile
@@ -38,9 +39,76 @@ def own_command(command: str) -> list[str] | None:
     if "sph2pipe" not in command or any(char in command for char in "|&;<>$`*?(){}~\n"):
         return None
     words = shlex.split(command)
-    root = os.environ.get("PYKALDIST_ROOT") or Path(__file__).resolve().parents[2]
     found = shutil.which(words[0])
-    return words[1:] if found and os.path.realpath(found) == os.path.realpath(os.path.join(root, PROGRAM)) else None
+    return words[1:] if found and os.path.realpath(found) == os.path.realpath(own_program()) else None
+
+
+def header_fields(content: bytes) -> dict[str, str]:
+    """The fields of a sphere file's header: lines such as `sample_rate -i 16000`, up to `end_head`."""
+    fields = {}
+    for line in content[16:4096].split(b"end_head")[0].decode("ascii", errors="replace").splitlines():
+        parts = line.split(maxsplit=2)
+        if len(parts) == 3:
+            fields[parts[0]] = parts[2]
+    return fields
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a sphere file's header says; `samples` are those of one channel."""
+
+    rate: int
+    channels: int
+    samples: int
+    shortened: bool
+
+
+def read_header(path: str | os.PathLike[str]) -> Header:
+    """Read and check the header of a sphere file, and the file's length where it is not compressed.
+
+    Raises UserError for a file that is no sphere file, whose header is damaged, or that is truncated or empty.
+    """
+    try:
+        with open(path, "rb") as stream:
+            head = stream.read(4096)
+            size = os.fstat(stream.fileno()).st_size
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}); check the path.") from error
+    if not head.startswith(b"NIST_1A"):
+        raise UserError(f"{path} is no sphere file: expected NIST_1A at its beginning, found {head[:7]!r}; fetch it again.")
+    fields = header_fields(head)
+    try:
+        length, width = int(head[8:16]), int(fields["sample_n_bytes"])
+        header = Header(int(fields["sample_rate"]), int(fields["channel_count"]), int(fields["sample_count"]),
+                        "shorten" in fields.get("sample_coding", ""))
+    except (KeyError, ValueError) as error:
+        raise UserError(f"{path}: the sphere header is damaged ({error}); fetch it again.") from error
+    if min(header.rate, header.channels, header.samples, width) < 1:
+        raise UserError(f"{path}: the sphere header is damaged: {header.samples} samples of {header.channels} channels at "
+                        f"{header.rate} Hz; fetch it again.")
+    expected = header.samples * header.channels * width
+    if not header.shortened and size - length < expected:
+        raise UserError(f"{path} is truncated: {expected} bytes of samples expected, {max(size - length, 0)} found; fetch it again.")
+    return header
+
+
+def own_program() -> str:
+    """The path of this program, as wav.scp names it."""
+    return os.path.join(os.environ.get("PYKALDIST_ROOT") or Path(__file__).resolve().parents[2], PROGRAM)
+
+
+def decompressor() -> str | None:
+    """A program of this name that reads shortened files, the Linguistic Data Consortium's, on PATH or installed by lhotse; else None."""
+    found = shutil.which("sph2pipe")
+    if found and os.path.realpath(found) != os.path.realpath(own_program()):
+        return found
+    installed = Path.home() / ".lhotse/tools/sph2pipe-2.5/sph2pipe"  # where `lhotse install-sph2pipe` puts it
+    return str(installed) if os.access(installed, os.X_OK) else None
+
+
+def pipe(program: str, path: str | os.PathLike[str], channel: int) -> str:
+    """The entry of wav.scp for one channel, from 1, of a sphere file."""
+    return f"{shlex.quote(program)} -f wav -p -c {channel} {shlex.quote(os.fspath(path))} |"
 
 
 def convert(words: list[str]) -> tuple[bytes, str]:

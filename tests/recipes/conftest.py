@@ -19,12 +19,12 @@ Recipe = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def make_recipe(tmp_path: Path, root: Path) -> Callable[[str], tuple[Path, Recipe]]:
-    """`make_recipe("yesno")` gives the recipe's folder and a function that runs its run.sh with arguments."""
+def make_recipe(tmp_path: Path, root: Path) -> Callable[..., tuple[Path, Recipe]]:
+    """`make_recipe("yesno")` gives the recipe's folder (s5, or another) and a function that runs its run.sh with arguments."""
 
-    def make(name: str) -> tuple[Path, Recipe]:
-        folder = tmp_path / name / "s5"
-        source = root / "egs" / name / "s5"
+    def make(name: str, version: str = "s5") -> tuple[Path, Recipe]:
+        folder = tmp_path / name / version
+        source = root / "egs" / name / version
         shutil.copytree(source, folder, symlinks=True, ignore=shutil.ignore_patterns("data", "data-*", "exp", "mfcc", "fbank", "corpus"))
         for link in [path for path in folder.rglob("*") if path.is_symlink()]:  # they lead from the source's folder
             link.unlink()

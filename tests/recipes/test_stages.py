@@ -31,11 +31,11 @@ Dry = Callable[..., list[Call]]
 
 
 @pytest.fixture
-def make_dry(make_recipe, root: Path) -> Callable[[str], tuple[Path, Dry]]:
-    """`make_dry("an4")`: the recipe's folder and a function that runs one of its scripts and gives the calls, in their order."""
+def make_dry(make_recipe, root: Path) -> Callable[..., tuple[Path, Dry]]:
+    """`make_dry("an4")`, or `make_dry("swbd", "s5c")`: the recipe's folder, and a function that runs a script of it and gives the calls."""
 
-    def make(name: str) -> tuple[Path, Dry]:
-        folder, _ = make_recipe(name)
+    def make(name: str, version: str = "s5") -> tuple[Path, Dry]:
+        folder, _ = make_recipe(name, version)
         for part in ("steps", "utils"):
             (folder / part).unlink()
             for script in (root / part).rglob("*.sh"):

@@ -15,7 +15,7 @@ SHARED = sorted((ROOT / "utils" / "shared").iterdir())
 RUNNERS = [ROOT / "utils" / f"{name}.pl" for name in ("run", "queue", "slurm", "ssh", "retry")]
 SCRIPTS = sorted([*RUNNERS, *(p for folder in ("steps", "utils") for p in (ROOT / folder).rglob("*.sh")
                               if p.name not in NO_USAGE and p not in SHARED and p.resolve().name != "later")])
-RECIPES = sorted(ROOT.glob("egs/*/s5/run.sh"))
+RECIPES = sorted(ROOT.glob("egs/*/s5*/run.sh"))
 
 
 def bash(script: str, cwd: Path, **kwargs) -> subprocess.CompletedProcess[str]:

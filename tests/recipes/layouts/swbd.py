@@ -8,7 +8,7 @@ each several times as segments that overlap. It leaves most of them out as dupli
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -109,12 +109,12 @@ def fitting(patch: Path, entries: Sequence[str]) -> list[str]:
     return [taken[i] if i in taken else next(free, "#") for i in range(1, last + 100)]
 
 
-def evaluation(folder: Path, tested: Sequence[Utterance]) -> None:
-    """The test of 2000: LDC2002S09/hub5e_00 and LDC2002T43; an utterance on each side."""
+def evaluation(folder: Path, tested: Sequence[Utterance], files: int = EVAL_FILES) -> None:
+    """The test of 2000: LDC2002S09/hub5e_00 and LDC2002T43; `files` recordings with an utterance on each side."""
     audio, reference = folder / "LDC2002S09/hub5e_00/english", folder / "LDC2002T43/reference"
     pem, stm = [";; segments"], list(LABELS)
-    for i in range(EVAL_FILES):
-        name = f"{'sw' if i < EVAL_FILES // 2 else 'en'}_{4300 + i}"
+    for i in range(files):
+        name = f"{'sw' if i < files // 2 else 'en'}_{4300 + i}"
         made = [channel(spoken([utterance])) for utterance in tested[2 * i : 2 * i + 2]]
         stereo(audio / f"{name}.sph", [samples for samples, _ in made])
         for letter, (_, [(begin, end, words)]) in zip("AB", made, strict=True):
@@ -125,14 +125,53 @@ def evaluation(folder: Path, tested: Sequence[Utterance]) -> None:
     lines(reference / "en20000405_hub5.glm", RULES)
 
 
-def rich_transcription(folder: Path, tested: Sequence[Utterance]) -> None:
-    """The test of 2003; two recordings, an utterance on each side."""
+def rich_transcription(folder: Path, tested: Sequence[Utterance], labels: bool = False) -> None:
+    """The test of 2003; two recordings, an utterance on each side; with the names of its labels, which NIST's scoring wants."""
     for i, name in enumerate(("fsh_60262", "sw_45097")):
         made = [channel(spoken([utterance])) for utterance in tested[2 * i : 2 * i + 2]]
         stereo(folder / f"data/audio/eval03/english/cts/{name}.sph", [samples for samples, _ in made])
-        stm = []
+        stm = [f';; {kind} "{one}" "{one}" "{one}"' for i, label in enumerate(("O", "F0", "male"))
+               for kind, one in (("CATEGORY", i), ("LABEL", label))] if labels else []
         for number, (_, [(begin, end, words)]) in enumerate(made, 1):
             stm += [f"{name} {number} inter_segment_gap 0.00 {begin:.2f} <o,,unknown>",
                     f"{name} {number} {name}_{number} {begin:.2f} {end:.2f} <o,f0,male> {words.upper()}"]
         lines(folder / f"data/references/eval03/english/cts/{name}.stm", stm)
     lines(folder / "data/trans_rules/en20030506.glm", RULES)
+
+
+def small(shared: Path, folder: Path) -> None:
+    """`folder`/LDC* for our own recipe: 24 speakers of AN4 for training, 8 recordings and 2 for tests; words as transcribers wrote them."""
+    release, tested = folder / "LDC97S62", an4(shared, "test")
+    train = some(an4(shared), 24, 6)
+    speakers = list(dict.fromkeys(utterance.speaker for utterance in train))
+    sides = [odd(spoken([utterance for utterance in train if utterance.speaker == speaker])) for speaker in speakers]
+    for i in range(0, len(sides), 2):
+        conversation(release, release / "transcriptions/swb_ms98_transcriptions", 2001 + 100 * i, sides[i : i + 2], 1)
+    stereo(release / "swb1_d4/data/sw04999.sph", [noise(1.0, 0), noise(1.0, 1)])  # nobody has transcribed it
+    dictionary(release, [f"{word} {' '.join(phones)}".lower() for word, phones in an4_lexicon(shared) if len(word) > 1])
+    evaluation(folder, tested[:16], 8)
+    rich_transcription(folder / "LDC2007S10", tested[80:84], labels=True)
+
+
+def odd(side: Side) -> Side:
+    """The same words with marks that the lexicon has not: said laughing, aside, or numbered."""
+    marks = ("[laughter-{}]", "<b_aside> {} <e_aside>", "{}_1")
+    return [(samples, " ".join(marks[i % 3].format(word) if j == 0 and len(word) > 1 else word for j, word in enumerate(words.split())))
+            for i, (samples, words) in enumerate(side)]
+
+
+def rows(release: Path, number: int, letter: str, table: Iterable[tuple[float, float, str]]) -> None:
+    """The transcript of one side, as it stands: begin and end in seconds, words."""
+    lines(release / f"transcriptions/swb_ms98_transcriptions/{number // 100}/{number}/sw{number}{letter}-ms98-a-trans.text",
+          [f"sw{number}{letter}-ms98-a-{i:04d} {begin:.6f} {end:.6f} {words}" for i, (begin, end, words) in enumerate(table, 1)])
+
+
+def dictionary(release: Path, entries: Iterable[str]) -> None:
+    """sw-ms98-dict.text with its head, comments and silence."""
+    lines(release / "transcriptions/swb_ms98_transcriptions/sw-ms98-dict.text",
+          [" file: $SWB/data/dictionary/sw-ms98-dict.text", "# comment", "", "[silence] sil", *entries])
+
+
+def noise(seconds: float, seed: int) -> np.ndarray:
+    """So much of noise, which stands for speech where nobody listens."""
+    return np.random.default_rng(seed).integers(-3000, 3000, round(seconds * RATE)).astype(np.int16)
