@@ -47,6 +47,6 @@ def as_arrays(lattice: Lattice) -> Lattices:
     most = int(ids.max(initial=0)) + 1
     cells, entry = np.unique((np.repeat(frames[source], length) + place) * most + ids, return_inverse=True)
     frame, transition_id = np.divmod(cells, most)
-    return Lattices(*(np.array([0, n], np.int64) for n in (states + 1, len(source), len(cells), frames[-1])), source.astype(np.int32),
-                    target.astype(np.int32), graph, acoustic, string, entry.reshape(-1).astype(np.int32), frame.astype(np.int32),
-                    transition_id.astype(np.int32))
+    of_states, of_arcs, of_cells, of_frames = (np.array([0, n], np.int64) for n in (states + 1, len(source), len(cells), frames[-1]))
+    return Lattices(of_states, of_arcs, of_cells, of_frames, source.astype(np.int32), target.astype(np.int32), graph, acoustic, string,
+                    entry.reshape(-1).astype(np.int32), frame.astype(np.int32), transition_id.astype(np.int32))

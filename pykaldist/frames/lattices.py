@@ -50,20 +50,21 @@ class Lattices:
     def joined(cls, parts: Sequence[Lattices]) -> Lattices:
         """The lattices of several, one behind the other, in arrays of their own."""
         def offsets(name: str) -> np.ndarray:
-            return np.concatenate([[0], *(np.diff(getattr(part, name)) for part in parts)]).cumsum()
+            return np.concatenate([np.zeros(1, np.int64), *(np.diff(getattr(part, name)) for part in parts)]).cumsum()
 
         def shifted(name: str, sizes: list[int]) -> np.ndarray:
             """Numbers that count what the parts before have so many of."""
-            before = np.cumsum([0, *sizes[:-1]])
-            return np.concatenate([getattr(part, name) + np.int32(n) for part, n in zip(parts, before, strict=True)])
+            before = np.cumsum([0, *sizes])[:-1]
+            numbers = [getattr(part, name) + np.int32(n) for part, n in zip(parts, before, strict=True)]
+            return np.concatenate([np.zeros(0, np.int32), *numbers])
 
         def plain(name: str) -> np.ndarray:
-            return np.concatenate([getattr(part, name) for part in parts])
+            dtype = np.int32 if name == "transition_id" else np.float32
+            return np.concatenate([np.zeros(0, dtype), *(getattr(part, name) for part in parts)])
 
         states, cells, frames = ([int(getattr(part, name)[-1]) for part in parts] for name in ("states", "cells", "frames"))
-        string = np.concatenate([[0], *(np.diff(part.string) for part in parts)]).cumsum()
         return cls(offsets("states"), offsets("arcs"), offsets("cells"), offsets("frames"), shifted("source", states),
-                   shifted("target", states), plain("graph"), plain("acoustic"), string, shifted("entry", cells),
+                   shifted("target", states), plain("graph"), plain("acoustic"), offsets("string"), shifted("entry", cells),
                    shifted("frame", frames), plain("transition_id"))
 
     def entry_sums(self, values: np.ndarray) -> np.ndarray:

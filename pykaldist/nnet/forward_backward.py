@@ -74,3 +74,24 @@ def forward_backward(lattices: Lattices, cost: np.ndarray, accuracy: np.ndarray 
     accuracy = np.zeros(len(cost)) if accuracy is None else np.ascontiguousarray(accuracy, np.float64)
     return ArcStatistics(*_forward_backward(lattices.states, lattices.source, lattices.target, np.ascontiguousarray(cost, np.float64),
                                             accuracy))
+
+
+@kernel(nogil=True)
+def _nearest_graph_costs(states: np.ndarray, source: np.ndarray, target: np.ndarray, graph: np.ndarray, agreeing: np.ndarray) -> np.ndarray:
+    most, cost = np.full(states[-1], -1.0), np.zeros(states[-1])
+    most[states[:-1]] = 0.0
+    for a in range(len(source)):
+        s, t = source[a], target[a]
+        new, own = most[s] + agreeing[a], cost[s] + graph[a]
+        if new > most[t] or (new == most[t] and own < cost[t]):
+            most[t], cost[t] = new, own
+    return cost[states[1:] - 1]
+
+
+def nearest_graph_costs(lattices: Lattices, agreeing: np.ndarray) -> np.ndarray:
+    """The graph cost (L,) of each lattice's path that agrees with a reference in most frames, of several the least.
+
+    `agreeing` (A,) are the frames of each arc that agree.
+    """
+    agreeing = np.ascontiguousarray(agreeing, np.float64)
+    return _nearest_graph_costs(lattices.states, lattices.source, lattices.target, lattices.graph, agreeing)

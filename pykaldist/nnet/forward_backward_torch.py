@@ -19,6 +19,7 @@ from torch import Tensor
 from pykaldist.frames.device_frames import to_device
 from pykaldist.frames.lattices import Lattices
 from pykaldist.kernels import kernel
+from pykaldist.nnet.forward_backward import forward_backward
 
 
 @kernel(nogil=True)
@@ -47,7 +48,8 @@ class _Direction:
         order = np.argsort(near, kind="stable")
         places = np.searchsorted(near[order], level_bounds)
         slices = [(int(level_bounds[i]), int(level_bounds[i + 1]), int(places[i]), int(places[i + 1])) for i in levels]
-        return cls(*(to_device(torch.from_numpy(x), device) for x in (order, near[order], far[order])), slices)
+        on_device = [to_device(torch.from_numpy(x), device) for x in (order, near[order], far[order])]
+        return cls(on_device[0], on_device[1], on_device[2], slices)
 
     def sums(self, log_sum: Tensor, mean: Tensor, cost: Tensor, accuracy: Tensor) -> None:
         """Fill the log-sums and mean accuracies of all states but those where paths begin on this way, which are set."""
@@ -113,3 +115,29 @@ class LevelledLattices:
         posterior = (alpha[self._source] - cost + beta[self._target] - loglike[self._lattice]).exp_()
         gain = posterior * (expected[self._source] + accuracy + to_come[self._target] - total[self._lattice])
         return posterior, gain, loglike, total
+
+
+class CompiledLattices:
+    """The same interface over the compiled kernels, for the CPU."""
+
+    def __init__(self, lattices: Lattices) -> None:
+        self._lattices = lattices
+
+    def entry_sums(self, values: Tensor) -> Tensor:
+        """As `LevelledLattices.entry_sums`."""
+        return torch.from_numpy(self._lattices.entry_sums(values.numpy()))
+
+    def cell_sums(self, values: Tensor) -> Tensor:
+        """As `LevelledLattices.cell_sums`."""
+        return torch.from_numpy(self._lattices.cell_sums(values.numpy()))
+
+    def forward_backward(self, cost: Tensor, accuracy: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """As `LevelledLattices.forward_backward`."""
+        found = forward_backward(self._lattices, cost.numpy(), accuracy.numpy())
+        posterior, gain, loglike, total = map(torch.from_numpy, (found.posterior, found.gain, found.loglike, found.accuracy))
+        return posterior, gain, loglike, total
+
+
+def on_device(lattices: Lattices, device: torch.device) -> LevelledLattices | CompiledLattices:
+    """The lattices of a minibatch in the form that suits a device."""
+    return CompiledLattices(lattices) if device.type == "cpu" else LevelledLattices(lattices, device)

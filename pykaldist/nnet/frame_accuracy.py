@@ -6,8 +6,8 @@ With the phone of a transition-id and that of the reference in the frame, and li
     mpe     1 where the phones are equal, else 0        (minimum phone error by frames, Kaldi's "mpfe")
 
 Silence phones: with `one_silence_class` any of them stands for any other, and counts 1; without it they count 0 even where they are right.
-Boosting (Povey et al., "Boosted MMI for model and feature-space discriminative training", 2008) lowers the cost of an arc by b in each frame
-in which its phone is wrong; a silence phone that is wrong counts `max_silence_error` in place of 1 (Kaldi's lattice-boost-ali).
+Boosting (Povey et al., "Boosted MMI for model and feature-space discriminative training", 2008) lowers the cost of an arc by b in each
+frame in which its phone is wrong; a silence phone that is wrong counts `max_silence_error` in place of 1 (Kaldi's lattice-boost-ali).
 """
 
 from __future__ import annotations
