@@ -114,7 +114,7 @@ def _of_lattices() -> None:
     """Sequence training: lattices of the training data, and objectives of them."""
     _verb("align-nnet data lang dnn dnn_ali")
     _verb("mkgraph lang_test dnn dnn/graph")
-    _verb("decode --srcdir dnn --beam 20 --lattice-beam 12 dnn/graph data denlats")
+    _verb("decode --srcdir dnn --beam 13 --lattice-beam 5 dnn/graph data denlats")
     for stage, options in (("train_mpe", "--num-iters 1"), ("train_mmi", "--num-iters 1 --boost 0.1 --minibatch-utts 3")):
         _verb(f"kaldi-form {stage} {options} --cv-percent 20 data lang dnn dnn_ali denlats {stage}")
         _verb(f"train --device cpu {' '.join(Path(stage, 'options').read_text(encoding='utf-8').split())} {stage}/store {stage}")

@@ -138,7 +138,7 @@ def test_a_bottleneck_makes_features(recipe):
 def denlats(recipe: Path, dnn: Path) -> list[str]:
     """Arguments of train_mpe.sh and train_mmi.sh, all but the last: with alignments and lattices of the network."""
     sh(recipe, "align", "--nj", "1", "data/tr", "data/lang", "exp/dnn", "exp/seq_ali")
-    sh(recipe, "make_denlats", "--nj", "2", "--beam", "20", "--lattice-beam", "14", "data/tr", "data/lang", "exp/dnn", "exp/denlats")
+    sh(recipe, "make_denlats", "--nj", "2", "--beam", "12", "--lattice-beam", "4", "data/tr", "data/lang", "exp/dnn", "exp/denlats")
     return ["data/tr", "data/lang", "exp/dnn", "exp/seq_ali", "exp/denlats"]
 
 
