@@ -33,8 +33,8 @@ CLUSTER = {"name": "three", "description": "", "nodes": 3, "devices": 1, "comput
            "workload": {"network": "small", "parameters": 500, "minibatch_size": 8, "frames": 300}}
 SCRIPT = {"failures": [{"worker": 2, "at": 2.2}, {"worker": 1, "at": 5.0}], "joins": [{"worker": 2, "at": 4.0}]}
 MODELS = {
-    "dnn": ["--hid-layers", "1", "--splice", "1", "--minibatch-size", "10"],
-    "cnn": ["--conv", "2x2x4/2", "--hid-layers", "1", "--splice", "1", "--batch-norm", "true", "--minibatch-size", "10"],
+    "dnn": ["--hid-layers", "1", "--splice", "1"],
+    "cnn": ["--conv", "2x2x4/2", "--hid-layers", "1", "--splice", "1", "--batch-norm", "true"],
     "lstm": ["--hid-layers", "1", "--projection-dim", "4"], "blstm": ["--hid-layers", "1"]}
 SEQUENCES = {"lstm": ["--num-streams", "3", "--chunk", "4"], "blstm": ["--sequences", "chunks", "--num-streams", "2", "--chunk", "2-6+2"]}
 OWN = {"ma": ["--average-period", "2"], "bmuf": ["--average-period", "3"], "easgd": ["--average-period", "3"],
@@ -68,6 +68,8 @@ class Case:
                  *OWN.get(strategy, []), *OWN[self.optimizer], "--ngpu", "3" if self.fabric == "elastic" else "2"]
         if self.nnet in SEQUENCES:
             words += ["--sequences", "whole", "--num-streams", "1"] if self.objective in WHOLE else SEQUENCES[self.nnet]
+        elif self.objective not in WHOLE:
+            words += ["--minibatch-size", "10"]
         if self.fabric in ("simulated", "elastic"):
             path = folder / f"{self.fabric}.json"
             path.write_text(json.dumps({**CLUSTER, **(SCRIPT if self.fabric == "elastic" else {})}))
