@@ -28,7 +28,8 @@ from pykaldist.programs.command import COMMON, Command
 from pykaldist.programs.table import FILES, load
 
 ROOT = Path(__file__).resolve().parent.parent
-KINDS = {"nnet": "Network", "init": "Initial weights", "schedule": "Schedule", "optimizer": "Optimiser", "strategy": "Strategy"}
+KINDS = {"nnet": "Network", "init": "Initial weights", "objective": "Objective", "schedule": "Schedule", "optimizer": "Optimiser",
+         "strategy": "Strategy"}
 ROOT_PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "SECURITY.md": "security.md"}
 USAGE = re.compile(r"^usage\(\) \{\n  cat <<EOF\n(Usage: utils/.*?)^EOF$", re.MULTILINE | re.DOTALL)
 
@@ -155,7 +156,7 @@ def training_options() -> str:
     """The options of `pykaldist train`: those of every training, then those of each kind of network, schedule and so on."""
     _, parser = parser_of("train")
     lines = ["# Options of training", "", "`steps/nnet/train.sh` and `pykaldist train` take these options. This page is made from the "
-             "code. An option that belongs to a network, schedule, optimiser or strategy that is not chosen is an error.", ""]
+             "code. An option that belongs to a network, objective, schedule, optimiser or strategy that is not chosen is an error.", ""]
     for title, rows in groups(parser).items():
         if " | " not in title and title not in set().union(*VARIANTS.values()):
             words = re.sub(r"(?<!^)([A-Z])", lambda found: " " + found[1].lower(), title)

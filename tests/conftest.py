@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 import torch
 
+from pykaldist.frames.lattice_store import pack_lattices
+from pykaldist.frames.lattices import Lattices
 from pykaldist.frames.store import Extras, FrameStore, pack
 from pykaldist.io.posteriors import Posterior
 
@@ -106,6 +108,40 @@ def recording_python(tmp_path: Path, rehearsed: dict[str, list[str]]) -> tuple[P
         return {line for line in lines if line.split("\t")[1] not in rehearsed[line.split("\t")[0]]}
 
     return python, not_compiled
+
+
+@pytest.fixture
+def make_denlats() -> Callable[..., Path]:
+    """`make_denlats(path, *stores)`: a lattice store of the utterances of frame stores, of pdfs up to 5.
+
+    Every five frames a path goes on by one of three arcs, of which one has the reference, the store's targets. Transition-id i is of pdf
+    i - 1 and of phone i; phone 1 is silence.
+    """
+
+    def make(path: Path, *stores: FrameStore, seed: int = 0) -> Path:
+        rng, ids = np.random.default_rng(seed), np.arange(6, dtype=np.int32)
+
+        def lattice(reference: np.ndarray) -> Lattices:
+            frames = len(reference)
+            bounds = np.unique(np.append(np.arange(0, frames, 5), frames))
+            source = np.repeat(np.arange(len(bounds) - 1, dtype=np.int32), 3)
+            length = np.diff(bounds)[source]
+            runs = [np.where(rng.random(n) < i / 2, rng.integers(1, 6, n), reference[first : first + n])
+                    for first, n in zip(bounds[:-1], np.diff(bounds), strict=True) for i in range(3)]
+            frame = np.concatenate([np.arange(bounds[s], bounds[s + 1]) for s in source])
+            cells, entry = np.unique(frame * 6 + np.concatenate(runs), return_inverse=True)
+            graph = rng.random(len(source)).astype(np.float32)
+            sizes = (np.array([0, n]) for n in (len(bounds), len(source), len(cells), frames))
+            return Lattices(*sizes, source, source + np.int32(1), graph,
+                            np.zeros_like(graph), np.concatenate([[0], np.cumsum(length)]), entry.astype(np.int32),
+                            (cells // 6).astype(np.int32), (cells % 6).astype(np.int32))
+
+        found = {utt: store.targets[first:last] + 1 for store in stores
+                 for utt, first, last in zip(store.utts, store.offsets[:-1], store.offsets[1:], strict=True)}
+        pack_lattices(((utt, lattice(ids), ids) for utt, ids in found.items()), np.maximum(ids - 1, 0), ids, [1], {}, path)
+        return path
+
+    return make
 
 
 @pytest.fixture

@@ -26,10 +26,12 @@ import torch
 from pykaldist.cli import main
 from pykaldist.decode.arpa import grammar
 from pykaldist.decode.lattice import Lattice, read_lattices, write_lattices
+from pykaldist.decode.lattice_arrays import as_arrays
 from pykaldist.decode.prons import read_prons
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.feats.transforms import read_matrix, read_speaker_transforms
+from pykaldist.frames.lattice_store import LatticeStore, pack_lattices
 from pykaldist.frames.store import FrameStore, pack
 from pykaldist.hmm.alignments.graphs import Lexicon
 from pykaldist.hmm.gmm.gmm import AmDiagGmm
@@ -184,6 +186,9 @@ def sources(base: Path) -> dict[str, Sample]:
             for name in ("words.ctm", "u1.TextGrid", "labels.npz")}
 
 
+DENLATS = ("manifest.json", "entry.bin", "arcs.npy", "tid2pdf.npy")
+
+
 def networks(base: Path) -> dict[str, Sample]:
     nnet = Nnet1([affine(6, 4), Nnet1Component("Sigmoid", 6, 6), affine(3, 6), Nnet1Component("Softmax", 3, 3)])
     nnet.write(base / "final.nnet")
@@ -200,7 +205,18 @@ def networks(base: Path) -> dict[str, Sample]:
         found.verify()
         return found, found.counts()
 
+    one = as_arrays(Lattice.from_arcs(np.array([0, 2, 3, 3]), np.array([1, 2, 1], np.int32), np.zeros(3, np.int32), np.zeros(3, np.float32),
+                                      np.zeros(3, np.float32), np.array([1, 1, 2], np.int32), np.array([np.inf, np.inf, 0.0])))
+    ids = np.arange(3, dtype=np.int32)
+    pack_lattices([(f"u{n}", one, np.ones(2, np.int32)) for n in range(3)], ids, ids, [1], {}, base / "denlats")
+
+    def denlats() -> object:
+        found = LatticeStore(base / "denlats")
+        found.verify()
+        return found.lattices(range(len(found)))
+
     return {
+        **{f"denlats/{name}": Sample(base / "denlats" / name, denlats) for name in DENLATS},
         "nnet1 binary": Sample(base / "final.nnet", lambda: Nnet1.read(base / "final.nnet")),
         "nnet1 text": Sample(base / "final.nnet.txt", lambda: Nnet1.read(base / "final.nnet.txt")),
         "final.pt": Sample(base / "final.pt", lambda: Network.load(base / "final.pt")),
@@ -253,7 +269,8 @@ NAMES = [
     "dict_silprob/lexiconp_silprob.txt", "dict_silprob/silprob.txt", "ctm_edits", "prons",
     "matrices text", "fMLLR", "final.mat", "counts", "ali gz", "ali text", "posteriors", "lattices compact", "lattices state-level",
     "words.ctm", "u1.TextGrid", "labels.npz", "nnet1 binary", "nnet1 text", "final.pt", "store/manifest.json", "store/feats.bin",
-    "store/offsets.npy", "store/utts", "wav", "flac", "sph", "data/wav.scp", "data/text", "data/utt2spk", "data/segments",
+    "store/offsets.npy", "store/utts", *(f"denlats/{name}" for name in DENLATS), "wav", "flac", "sph", "data/wav.scp", "data/text",
+    "data/utt2spk", "data/segments",
     "data/feats.scp", "data/cmvn.scp", "feats through its scp", "cmvn through its scp",
     "table.csv", "nemo.jsonl", "supervisions.jsonl",
 ]

@@ -107,6 +107,21 @@ def _network() -> None:
     _verb("pretrain-dbn --device cpu --hid-layers 1 --hid-dim 8 --rbm-iter 1 store dbn")
     _sums_of_bf16()
     _verb("nnet-forward lstm/final.nnet data/feats.scp forward.ark")
+    _of_lattices()
+
+
+def _of_lattices() -> None:
+    """Sequence training: lattices of the training data, and objectives of them."""
+    _verb("align-nnet data lang dnn dnn_ali")
+    _verb("mkgraph lang_test dnn dnn/graph")
+    _verb("decode --srcdir dnn --beam 13 --lattice-beam 5 dnn/graph data denlats")
+    for stage, options in (("train_mpe", "--num-iters 1"), ("train_mmi", "--num-iters 1 --boost 0.1 --minibatch-utts 3")):
+        _verb(f"kaldi-form {stage} {options} --cv-percent 20 data lang dnn dnn_ali denlats {stage}")
+        _verb(f"train --device cpu {' '.join(Path(stage, 'options').read_text(encoding='utf-8').split())} {stage}/store {stage}")
+    from pykaldist.frames.lattice_store import LatticeStore
+    from pykaldist.nnet.forward_backward_torch import LevelledLattices
+
+    LevelledLattices(LatticeStore("train_mpe/denlats").lattices([0])[0], "cpu")  # as on a GPU
 
 
 def _sums_of_bf16() -> None:

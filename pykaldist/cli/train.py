@@ -9,6 +9,7 @@ from pykaldist.cli._job import run_job
 from pykaldist.errors import UserError
 from pykaldist.nnet.init import INITS
 from pykaldist.nnet.kinds import KINDS, PRESETS, default_init
+from pykaldist.nnet.objectives import OBJECTIVES
 from pykaldist.optim.registry import OPTIMIZERS, SCHEDULES
 from pykaldist.options import add_options, add_variants, from_args, pick_variant
 from pykaldist.parallel.launch.job import JobOptions
@@ -19,6 +20,7 @@ from pykaldist.train.trainer import TrainerOptions
 
 VARIANTS = {"nnet": {name: kind.options for name, kind in KINDS.items()},
             "init": INITS,
+            "objective": {name: objective.options_class for name, objective in OBJECTIVES.items()},
             "schedule": {name: options for name, (options, _) in SCHEDULES.items()},
             "optimizer": {name: options for name, (options, _) in OPTIMIZERS.items()},
             "strategy": {name: strategy_options(name) for name in strategies()}}
@@ -43,11 +45,11 @@ def run(args: argparse.Namespace) -> int:
     init = pick_variant("init", chosen, VARIANTS["init"], args)
     if args.dbn and (args.init or init != INITS[chosen]()):
         raise UserError("--dbn and the options of --init exclude each other: the hidden layers start from the DBN.")
-    optimizer, schedule, strategy = (pick_variant(name, getattr(args, name), VARIANTS[name], args)
-                                     for name in ("optimizer", "schedule", "strategy"))
+    optimizer, schedule, strategy, objective = (pick_variant(name, getattr(args, name), VARIANTS[name], args)
+                                                for name in ("optimizer", "schedule", "strategy", "objective"))
     job = from_args(JobOptions, args)
     choices = Choices(from_args(ExperimentOptions, args, init=chosen), job, strategy, nnet, init, optimizer,
-                      schedule, from_args(TrainerOptions, args), from_args(DivergenceOptions, args))
+                      schedule, objective, from_args(TrainerOptions, args), from_args(DivergenceOptions, args))
     made = make_strategy(job.strategy, strategy)
     job.settle(made)
     return run_job(args, job, made.fault_tolerant or job.elastic, lambda: Experiment(args.store, args.exp, choices))

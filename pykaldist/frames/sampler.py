@@ -128,6 +128,7 @@ class Minibatch:
     sequences: Sequences | None = None
     labels: torch.Tensor | None = None  # of whole utterances, in the order of `sequences`, one behind the other, on the host
     label_lengths: torch.Tensor | None = None  # of each, on the host
+    utts: list[str] | None = None  # of whole utterances that are not padded, in the order of `sequences`
 
     def __len__(self) -> int:
         return len(self.inputs) if self.sequences is None else self.sequences.frames

@@ -78,8 +78,10 @@ class SequenceOptions:
     def cut(self) -> str:
         """A description of a minibatch, in words."""
         chunk = self.parts()
+        plural = "s" * (self.num_streams > 1)
         context = f" and up to {chunk.left} before, {chunk.right} after them" * bool(chunk.left + chunk.right)
-        return {"whole": f"{self.num_streams} whole utterances", "chunks": f"{self.num_streams} chunks of {chunk.size} frames{context}",
+        return {"whole": f"{self.num_streams} whole utterance{plural}",
+                "chunks": f"{self.num_streams} chunks of {chunk.size} frames{context}",
                 "streams": f"{self.num_streams} streams, {chunk.size} frames of each"}[self.sequences] + " in a minibatch"
 
     def parts(self) -> Chunk:
@@ -97,6 +99,7 @@ class SequenceSampler(Sampler):
                  shift: torch.Tensor, scale: torch.Tensor, seed: int, device: torch.device, frames: SharedFrames | None = None,
                  padded: bool | None = None) -> None:
         self.options, self.chunk, self._offsets = options, options.parts(), store.offsets
+        self._utts = store.utts
         self._weighted, self._labels, self._label_offsets = store.weights is not None, store.labels, store.label_offsets
         lengths = np.sort(np.diff(store.offsets))
         self._longest, self._most = int(lengths[-1]), int(lengths[-options.num_streams :].sum())
@@ -209,8 +212,10 @@ class SequenceSampler(Sampler):
         if count < len(frames):
             weights = to_device(trained.float(), self.device)
             tensors["weights"] = weights.mul_(tensors["weights"]) if self._weighted else weights
-        if self._labels is not None and self._label_offsets is not None and self.options.sequences == "whole":
+        if self.options.sequences == "whole":
             utts = np.searchsorted(self._offsets, spans[:, 0], side="right") - 1
+            tensors["utts"] = [self._utts[u] for u in utts]
+        if self._labels is not None and self._label_offsets is not None and self.options.sequences == "whole":
             own = [self._labels[self._label_offsets[u] : self._label_offsets[u + 1]] for u in utts]
             tensors["labels"] = torch.from_numpy(np.concatenate(own).astype(np.int64))
             tensors["label_lengths"] = torch.tensor([len(labels) for labels in own])

@@ -19,23 +19,22 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from pykaldist.errors import UserError, named, of_the_machine
+from pykaldist.frames.mapped import Sink, mapped, verify
 from pykaldist.io.archive import NUMPY_DAMAGE, reason
 from pykaldist.io.atomic import atomic_open, write_text
 from pykaldist.io.posteriors import Posterior
 from pykaldist.io.schema import read_json, require
 from pykaldist.io.tables import read_lines
-from pykaldist.progress import Progress
 
 FORMAT = 2
 MAX_PDFS = 10_000_000  # more are damage
@@ -107,7 +106,7 @@ class FrameStore:
         if not (self.path / "manifest.json").is_file():
             raise UserError(f"{path} is no frame store (it has no manifest.json); run steps/nnet/pack.sh again.")
         self.manifest = read_manifest(self.path / "manifest.json")
-        arrays = {name.removesuffix(".bin"): self._map(name, *form) for name, form in self.manifest.arrays().items()}
+        arrays = {name.removesuffix(".bin"): mapped(self.path / name, *form) for name, form in self.manifest.arrays().items()}
         self.feats, self.targets = arrays["feats"], arrays["targets"]
         self.weights, self.target_feats = arrays.get("weights"), arrays.get("target_feats")
         self.posterior_pdfs, self.posterior_probs = arrays.get("posterior_pdfs"), arrays.get("posterior_probs")
@@ -135,28 +134,12 @@ class FrameStore:
                             f"{self.manifest.num_utts} utterances; pack the store again.")
         return offsets
 
-    def _map(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
-        path, expected = self.path / name, dtype.itemsize * int(np.prod(shape))
-        found = path.stat().st_size if path.is_file() else 0
-        if found != expected:
-            raise UserError(f"{path} has {found} bytes, its manifest says {expected}; pack the store again.")
-        with named(path):
-            return np.memmap(path, dtype=dtype, mode="c", shape=shape)  # copy-on-write: torch wants it writable, the file stays as it is
-
     def __len__(self) -> int:
         return self.manifest.num_frames
 
     def verify(self) -> None:
         """Compare every file with its checksum; raises UserError at the first that differs."""
-        for name, expected in self.manifest.checksums.items():
-            size = (self.path / name).stat().st_size >> 20
-            with open(self.path / name, "rb") as stream, Progress(f"checking {self.path / name}", size, "MiB") as bar:
-                digest = hashlib.blake2b(digest_size=16)
-                while chunk := stream.read(1 << 24):
-                    digest.update(chunk)
-                    bar.update(len(chunk) >> 20)
-            if digest.hexdigest() != expected:
-                raise UserError(f"{self.path / name} does not match its checksum: it was changed or is damaged; pack the store again.")
+        verify(self.path, self.manifest.checksums)
 
     def counts(self) -> np.ndarray:
         """The number of frames of each pdf, (num_pdfs,), from which priors are made.
@@ -246,19 +229,6 @@ class Unlabelled:
         return None if posterior is None else padded(posterior, len(posterior), 1)[0][:, 0]
 
 
-class _Sink:
-    """An append-only file with a running checksum."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self.stream, self.digest = stream, hashlib.blake2b(digest_size=16)
-
-    def append(self, array: np.ndarray) -> None:
-        data = np.ascontiguousarray(array).data
-        with named(self.stream.name):
-            self.stream.write(data)
-        self.digest.update(data)
-
-
 def pack(utts: Iterable[str], features: Callable[[str], np.ndarray], alignment: Callable[[str], np.ndarray | None], num_pdfs: int,
          path: str | os.PathLike[str], dtype: str = "float32", provenance: dict[str, Any] | None = None,
          extras: Extras | None = None) -> Manifest:
@@ -277,7 +247,7 @@ def pack(utts: Iterable[str], features: Callable[[str], np.ndarray], alignment: 
     dim = target_dim = 0
     num_posteriors = extras.num_posteriors()
     with contextlib.ExitStack() as stack:
-        sinks: dict[str, _Sink] = {}
+        sinks: dict[str, Sink] = {}
         for utt in utts:
             parts: dict[str, Any] = {"alignment": alignment(utt), **extras.of(utt)}
             if missing := [name for name, part in parts.items() if part is None]:
@@ -310,7 +280,7 @@ def pack(utts: Iterable[str], features: Callable[[str], np.ndarray], alignment: 
                 arrays["labels.bin"] = labels
             for name, array in arrays.items():
                 if name not in sinks:
-                    sinks[name] = _Sink(stack.enter_context(atomic_open(path / name, "wb")))
+                    sinks[name] = Sink(stack.enter_context(atomic_open(path / name, "wb")))
                 with np.errstate(over="ignore"):
                     stored = array.astype(DTYPES.get(name, dtype), copy=False)
                 if name == "feats.bin" and not np.isfinite(stored).all():

@@ -26,7 +26,7 @@ from pykaldist.frames.device_frames import to_device
 from pykaldist.frames.packed import Sequences
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.frames.store import FrameStore
-from pykaldist.nnet.objective import Objective
+from pykaldist.nnet.objective import Objective, ObjectiveOptions
 
 BLANK = 0
 DELAY = 4  # minibatches whose best paths may be on their way from a GPU
@@ -89,8 +89,10 @@ class Ctc(Objective):
     name = "ctc"
     num_totals = 4
     pdfs = False
+    whole_utterances = True
 
-    def __init__(self) -> None:
+    def __init__(self, options: ObjectiveOptions | None = None) -> None:
+        super().__init__(options)
         self.under_way: deque[BestPath] = deque()
 
     def __call__(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> Tensor:

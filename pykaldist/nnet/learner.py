@@ -28,6 +28,7 @@ class Learner(ABC):
     model: Model
     num_totals: int
     rate_option = "--learn-rate"  # what a user changes where training diverges
+    steady = True  # the mean loss over a few thousand frames is near that over all
 
     def reserve(self, rows: int) -> None:
         """Make all buffers for minibatches of up to so many rows, before the first one."""
@@ -88,7 +89,7 @@ class Supervised(Learner):
     def __init__(self, model: Model, objective: Objective, prior_outputs: np.ndarray | None = None,
                  rate_option: str = "--learn-rate") -> None:
         self.model, self.objective, self.num_totals = model, objective, objective.num_totals
-        self.prior_outputs, self.rate_option = prior_outputs, rate_option
+        self.prior_outputs, self.rate_option, self.steady = prior_outputs, rate_option, objective.steady
 
     def gradient(self, minibatch: Minibatch, grads: Tensor, beta: float, totals: Tensor, rule: GradientRule = outer_product) -> None:
         for _ in self.gradient_in_parts(minibatch, grads, beta, totals, rule):

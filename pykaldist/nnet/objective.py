@@ -13,20 +13,28 @@ Mean square error, for outputs y (n, D) and target features t: loss = 1/2 sum_i 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from pykaldist.errors import UserError
+from pykaldist.frames.lattice_store import LatticeStore
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.frames.store import FrameStore
 
 MEAN_FRAMES = 1_000_000  # of which a mean target is made
 
 
+@dataclass
+class ObjectiveOptions:
+    """The options of an objective: none, unless a class of options derives from this one."""
+
+
 class Objective(ABC):
-    """A training objective.
+    """A training objective, made of its options.
 
     `totals` are float64 sums on the device: loss, what `metrics` needs beside it, frames by their weights.
 
@@ -35,6 +43,20 @@ class Objective(ABC):
 
     num_totals: int
     pdfs = True  # the outputs are log posteriors of pdfs, but for a constant
+    steady = True  # the mean loss over a few thousand frames is near that over all
+    whole_utterances = False  # minibatches are of whole utterances, whatever the network
+    options_class: type[ObjectiveOptions] = ObjectiveOptions
+
+    def __init__(self, options: ObjectiveOptions | None = None) -> None:
+        self.options = options or self.options_class()
+
+    def prepare(self, train: FrameStore, dev: FrameStore) -> None:
+        """Read what is needed beside the frame stores; raises UserError where it does not belong to them."""
+        return  # nothing is
+
+    def stores(self) -> Sequence[LatticeStore]:
+        """The stores that `prepare` has opened."""
+        return ()
 
     @abstractmethod
     def __call__(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> Tensor:

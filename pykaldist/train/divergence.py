@@ -4,6 +4,7 @@ Losses for comparison. P is the held-out loss of the priors alone: of outputs th
     xent   the logarithms of the training priors: their cross-entropy with the held-out targets
     mse    the mean target
     ctc    the labels' shares of the frames, where each label has one frame and blank all others
+    smbr, mpe, mmi   the logarithms of the training priors: paths of a lattice have their graph costs alone
     RBMs   every visible unit at its mean: their variance, as a reconstruction error
 B is the best held-out loss so far: first that before training (after a serial epoch, say), then that of each epoch's accepted model.
 T is the lowest training loss over an accepted epoch, 0 before the first.
@@ -13,7 +14,9 @@ Bounds. Training has diverged where
     a held-out loss        at an epoch's end is above max(1.1 P, B)
 or one of them is no number. A training loss is the mean over the frames that a worker has trained on since the last check. There is a check
 every `LOSS_CHECK_INTERVAL` minibatches and at the epoch's end, if it has `LEAST_FRAMES` frames or more. The mean over all workers in an
-epoch is checked, too. Nothing is read from a device that the progress bar does not need anyway.
+epoch is checked, too. Nothing is read from a device that the progress bar does not need anyway. Training losses of objectives of lattices
+have no bound: a few utterances have most of the loss, and a thin lattice is mostly right by its graph costs alone, so that means over
+thousands of frames lie between B and P without anything being lost.
 
 Why these bounds. Random weights begin at P or somewhat above it, so B is P or more, and the loss of a first epoch may be half as high again
 before the epoch is given up. With large rates the first few minibatches do overshoot; they are part of the mean of the first check. A
@@ -135,10 +138,12 @@ class Diverged(Exception):
 class Detector:
     """Finds divergence of a process's workers.
 
-    `tries` counts how often the run has gone back; `backed_off` lists those times in this epoch.
+    `tries` counts how often the run has gone back; `backed_off` lists those times in this epoch. `steady`: a loss over `LEAST_FRAMES`
+    frames says something; without it training losses only have to be numbers.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, steady: bool = True) -> None:
+        self.steady = steady
         self.bounds = Bounds(math.inf, math.inf)
         self.tries = 0
         self.backed_off: list[dict[str, Any]] = []
@@ -172,13 +177,16 @@ class Detector:
         if frames < LEAST_FRAMES and math.isfinite(loss):
             return
         self._seen[rank] = worker.frames, totals
-        if rank not in self.found and self.bounds.exceeded(TRAIN, loss):
+        if rank not in self.found and self._exceeded(TRAIN, loss):
             self.found[rank] = Finding(TRAIN, loss, worker.updates, frames, rank)
 
     def check(self, kind: int, loss: float, updates: int, frames: int) -> None:
         """Raise Diverged for a loss of all workers that is too high."""
-        if self.bounds.exceeded(kind, loss):
+        if self._exceeded(kind, loss):
             raise Diverged(Finding(kind, loss, updates, frames))
+
+    def _exceeded(self, kind: int, loss: float) -> bool:
+        return self.bounds.exceeded(kind, loss) if self.steady or kind == HELD_OUT else not math.isfinite(loss)
 
     def agree(self, processes: Processes) -> None:
         """Raise Diverged in every process of a job where one has found divergence: with the finding of the first worker."""

@@ -66,8 +66,8 @@ class ExperimentOptions:
 
     splice: int | None = option(None, "frames of context on each side (5; recurrent networks 0)")
     minibatch_size: int | None = option(None, "frames in a minibatch (256); recurrent networks have --num-streams and --chunk")
-    objective: str = option("xent", "cross-entropy with pdfs or posteriors, mean square error from target features, or CTC",
-                            tuple(OBJECTIVES))
+    objective: str = option("xent", "cross-entropy with pdfs or posteriors, mean square error from target features, CTC, or those of "
+                            "lattices: MMI, MPE, sMBR", tuple(OBJECTIVES))
     init: str | None = option(None, "initial weights (nnet1 for sigmoid, he for relu, else glorot)", tuple(INITS))
     layerwise_epochs: int = option(0, "epochs of pretraining with one hidden layer, then two, up to all but one; 0: none")
     layerwise_learn_rate: float | None = option(None, "learning rate of that pretraining (the first one of training)")
@@ -99,8 +99,8 @@ class ExperimentOptions:
 class Choices:
     """All options of a training run.
 
-    `nnet` has those of the kind of network; `strategy`, `init`, `optimizer` and `schedule` have those of what is chosen in `job` and
-    `data`.
+    `nnet` has those of the kind of network; `strategy`, `init`, `optimizer`, `schedule` and `objective` have those of what is chosen in
+    `job` and `data`.
     """
 
     data: ExperimentOptions
@@ -110,6 +110,7 @@ class Choices:
     init: Any
     optimizer: Any
     schedule: Any
+    objective: Any
     trainer: TrainerOptions
     divergence: DivergenceOptions
 
@@ -120,12 +121,13 @@ class Experiment:
     def __init__(self, store: Path, exp: Path, choices: Choices) -> None:
         self.store, self.exp, self.choices, self.options, self.nnet = store, exp, choices, choices.data, choices.nnet
         options, nnet = choices.data, choices.nnet
-        self.sequences = nnet if isinstance(nnet, SequenceOptions) else None
-        if options.objective == "ctc" and (self.sequences is None or self.sequences.sequences != "whole"):
-            raise UserError("--objective ctc is for recurrent networks on whole utterances; add --nnet lstm or blstm, and --sequences "
-                            "whole.")
+        self.objective = OBJECTIVES[options.objective](choices.objective)
+        recurrent = nnet if isinstance(nnet, SequenceOptions) else None
+        self.sequences = whole_utterances(options.objective, choices.objective, recurrent) if self.objective.whole_utterances else recurrent
         if self.sequences and options.minibatch_size is not None:
-            raise UserError(f"--minibatch-size {options.minibatch_size}: a recurrent network's minibatches are --num-streams sequences.")
+            cure = "a recurrent network's minibatches are --num-streams sequences" if recurrent else \
+                f"minibatches of --objective {options.objective} are --minibatch-utts utterances"
+            raise UserError(f"--minibatch-size {options.minibatch_size}: {cure}.")
         if (options.layerwise_epochs or options.dbn) and not isinstance(nnet, DnnOptions):
             raise UserError(f"--dbn and --layerwise-epochs are for --nnet dnn; --nnet {kind_of(nnet)} starts from random weights.")
         if choices.job.elastic and options.layerwise_epochs:
@@ -134,9 +136,9 @@ class Experiment:
         self.stackable = check(choices.job, make_strategy(choices.job.strategy, choices.strategy), nnet, options.objective, options.dtype,
                                options.optimizer, choices.optimizer)
         self.train, self.dev = open_stores(store)
-        self.objective = OBJECTIVES[options.objective]()
         for part in (self.train, self.dev):
             self.output_dim = self.objective.output_dim(part)
+        self.objective.prepare(self.train, self.dev)
         if self.objective.pdfs and self.output_dim == 1:
             raise UserError(f"{store} has one pdf only: it was packed without an alignment, for RBMs; pack it with one.")
         if options.layerwise_epochs and nnet.hid_layers < 2:
@@ -144,8 +146,9 @@ class Experiment:
         self.start = Start.of(options, nnet, self.train.manifest.dim, self.output_dim)
         self.splice = self.start.splice
         if self.sequences and choices.job.partition_level == "frame":
-            raise UserError(f"--partition-level frame: --nnet {kind_of(nnet)} trains on sequences, which are parts of utterances; use "
-                            "--partition-level utterance, or leave it out.")
+            which = f"--nnet {kind_of(nnet)}" if recurrent else f"--objective {options.objective}"
+            raise UserError(f"--partition-level frame: {which} trains on sequences, which are parts of utterances; use --partition-level "
+                            "utterance, or leave it out.")
         level = choices.job.set_partition_level("utterance" if self.sequences else "frame")
         self.partition = Partition(self.train, choices.job.ngpu, choices.job.blocks, level, options.randomizer_seed)
         self.job = open_job(choices.job, make_strategy(choices.job.strategy, choices.strategy), exp)
@@ -163,11 +166,11 @@ class Experiment:
         c = self.choices
         return {
             "options": {**c.job.result_options(), "nnet": kind_of(c.nnet),
-                        **{name: value for part in (c.data, c.strategy, c.nnet, c.init, c.optimizer, c.schedule, c.divergence)
+                        **{name: value for part in (c.data, c.strategy, c.nnet, c.init, c.optimizer, c.schedule, c.objective, c.divergence)
                            for name, value in dataclasses.asdict(part).items()}},
             "ngpu": c.job.ngpu,
             "inputs": {**{name: s.manifest.checksums for name, s in (("train", self.train), ("dev", self.dev))},
-                       **self.start.inputs},
+                       **{s.path.name: s.manifest.checksums for s in self.objective.stores()}, **self.start.inputs},
             "device": self.device.type,
             "versions": versions(),
         }
@@ -181,7 +184,7 @@ class Experiment:
     def _run(self) -> None:
         c, options = self.choices, self.options
         if prepared(self.job, self.exp, self.config(), {"checkpoints": dataclasses.asdict(c.trainer), "store": str(self.store)}, MADE,
-                    "final.pt", (self.train, self.dev)):
+                    "final.pt", (self.train, self.dev), self.objective.stores()):
             return
         transform = self.start.transform or \
             FeatureTransform(self.splice, *spliced_mean_and_scale(self.job, self.train, self.splice))
@@ -265,7 +268,7 @@ class Experiment:
         o = self.options
         how = (transform.splice, transform.shift, transform.scale, o.randomizer_seed, self.device, shared)
         if self.sequences:
-            return SequenceSampler(store, partition, 0, self.sequences, *how)
+            return SequenceSampler(store, partition, 0, self.sequences, *how, padded=False if self.objective.whole_utterances else None)
         return Sampler(store, partition, 0, o.minibatch_size or MINIBATCH_SIZE, *how)
 
     def _trainer(self, nnet: Any, model: Model, schedule: Schedule, transform: FeatureTransform, folder: Path, host: Host,
@@ -360,6 +363,21 @@ class Experiment:
                 ("seeds", f"weights {o.seed}, frames {o.randomizer_seed}"),
                 *([("memory", memory)] if memory else [])]
         return table(rows)
+
+
+def whole_utterances(objective: str, options: Any, recurrent: SequenceOptions | None) -> SequenceOptions:
+    """How minibatches of an objective of whole utterances are cut; raises UserError where the options say otherwise."""
+    utts = getattr(options, "minibatch_utts", None)  # of objectives that any network can have
+    if utts is None and (recurrent is None or recurrent.sequences != "whole"):
+        raise UserError(f"--objective {objective} is for recurrent networks on whole utterances; add --nnet lstm or blstm, and --sequences "
+                        "whole.")
+    if recurrent is None:
+        return SequenceOptions(sequences="whole", num_streams=options.minibatch_utts)
+    if recurrent.sequences != "whole":
+        raise UserError(f"--objective {objective} is of whole utterances; add --sequences whole.")
+    if utts not in (None, 1):
+        raise UserError(f"--minibatch-utts {options.minibatch_utts}: a recurrent network's minibatches are --num-streams utterances.")
+    return recurrent
 
 
 def _copy_hidden(source: list[list[Tensor]], target: Model) -> None:

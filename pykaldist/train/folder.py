@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ import torch
 import pykaldist
 from pykaldist import deterministic
 from pykaldist.errors import UserError
+from pykaldist.frames.lattice_store import LatticeStore
 from pykaldist.frames.sampler import splice_statistics
 from pykaldist.frames.store import FrameStore
 from pykaldist.io import provenance
@@ -96,7 +98,7 @@ def spliced_mean_and_scale(job: Job, train: FrameStore, splice: list[int]) -> tu
 
 
 def prepared(job: Job, exp: Path, config: dict[str, Any], notes: dict[str, Any], made: tuple[str, ...], result: str,
-             stores: tuple[FrameStore, ...]) -> bool:
+             stores: tuple[FrameStore, ...], lattices: Sequence[LatticeStore] = ()) -> bool:
     """Prepare `exp` and check the stores, in the first process of a job. Returns True in all processes where there is nothing to do.
 
     Afterwards `exp` is empty, or holds the beginning of this very run: of the run with this `config`, or one that differs only in the
@@ -113,6 +115,9 @@ def prepared(job: Job, exp: Path, config: dict[str, Any], notes: dict[str, Any],
             provenance.check(stores[0].path.parent, inputs=not begun)  # a run that has begun goes on, whatever became of the features
             for store in stores:
                 store.verify()
+            for lattice_store in lattices:
+                provenance.check(lattice_store.path, inputs=not begun)
+                lattice_store.verify()
     return bool(job.host.total([float(ready)])[0])
 
 

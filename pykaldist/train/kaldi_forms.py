@@ -142,8 +142,8 @@ def _features(given: Words, form: Form) -> None:
         transform = str((Path(dbn) if Path(dbn).is_dir() else Path(dbn).parent) / "final.feature_transform")
     if transform:
         beside = Path(transform).parent  # pretraining left there how it made its features
-        cmvn = _content(beside / "cmvn_opts", cmvn, "--norm-means=true")
-        deltas = _content(beside / "delta_opts", deltas, "--delta-order=2")
+        cmvn = content_of(beside / "cmvn_opts", cmvn, "--norm-means=true")
+        deltas = content_of(beside / "delta_opts", deltas, "--delta-order=2")
         form.job["feature_transform"] = transform
         given.take("splice")
         given.take("feature_transform_proto")
@@ -151,7 +151,7 @@ def _features(given: Words, form: Form) -> None:
     form.pack["delta_opts"] = deltas or "--delta-order=0"
 
 
-def _content(path: Path, missing: str, empty: str) -> str:
+def content_of(path: Path, missing: str, empty: str) -> str:
     """The options in a file, `missing` where there is no such file, and `empty` where there is nothing in it."""
     return path.read_text(encoding="utf-8").strip() or empty if path.is_file() else missing
 
@@ -190,10 +190,11 @@ def _train(given: Words, form: Form) -> None:
     seed = given.take("seed", "777")
     form.job["seed"] = seed
     form.job.setdefault("randomizer_seed", given.take("randomizer_seed") or seed)
-    form.lang_check = not _true(given.take("skip_phoneset_check", "false"), "skip-phoneset-check")
+    form.lang_check = not truth(given.take("skip_phoneset_check", "false"), "skip-phoneset-check")
 
 
-def _true(text: str, name: str) -> bool:
+def truth(text: str, name: str) -> bool:
+    """Read a boolean; raises UserError, naming the option, for other text."""
     try:
         return boolean(text)
     except argparse.ArgumentTypeError as error:

@@ -91,7 +91,7 @@ class Trainer:
                  rate_factor: float = 1.0, ramp: bool = False, stack: Stack | None = None) -> None:
         self.host, self.workers, self.strategies, self.schedule, self.cv = host, workers, strategies, schedule, cv
         self.exp, self.options, self.divergence, self.rate_factor, self.ramp = exp, options, divergence, rate_factor, ramp
-        self.detector, self.stack = Detector(), stack
+        self.detector, self.stack = Detector(workers[0].learner.steady), stack
         self.first = host.processes.rank == 0
         self.log = log if self.first else lambda line: None
         self.learner = workers[0].learner

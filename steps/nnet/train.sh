@@ -22,6 +22,7 @@ With two arguments, options are those of \`pykaldist train\` (\`pykaldist train 
   --init nnet1|glorot|he, --layerwise-epochs <n> (layer-wise pretraining), --dbn <dir> (of pretrain_dbn.sh, or a <layers>.dbn of it)
   --nnet-init <file> (nnet1 network to start from), --feature-transform <file> (nnet1's, in place of the store's mean and variance)
   --objective xent|mse|ctc # mse trains towards the store's target features, ctc towards its label sequences (--sequences whole)
+  --objective smbr|mpe|mmi --denlats <store>   # on lattices (pykaldist pack-lattices); train_mpe.sh and train_mmi.sh do all of it
   --learn-rate, --momentum, --l2-penalty, --minibatch-size, --learn-rate-coefs, --bias-learn-rate-coef
   --schedule newbob|exponential|fixed|warmup, --newbob-on loss|accuracy, --num-epochs, --learn-rates, --warmup-epochs
 

@@ -11,8 +11,10 @@ from emulated_cuda import EmulatedCuda
 from trained import train, waits_of_steps, workers
 
 from pykaldist.cli import main
+from pykaldist.frames.store import FrameStore
 from pykaldist.io import container
 from pykaldist.nnet.kinds import KINDS
+from pykaldist.nnet.lattice_objective import LatticeObjective
 from pykaldist.nnet.objectives import OBJECTIVES
 from pykaldist.optim.optimizer import _StepGraphs
 from pykaldist.optim.registry import OPTIMIZERS
@@ -29,7 +31,11 @@ NETWORKS = {
 }
 WHOLE = {name: [*options[:options.index("--num-streams")], "--num-streams", "2", "--sequences", "whole"]
          for name, options in NETWORKS.items() if "--num-streams" in options}
-EXTRAS = {"xent": (), "mse": ("target_feats",), "ctc": ("labels",)}
+FRAMES = {name: [*options[:options.index("--minibatch-size")], "--minibatch-utts", "2"]
+          for name, options in NETWORKS.items() if "--minibatch-size" in options}
+EXTRAS = {"mse": ("target_feats",), "ctc": ("labels",)}
+LATTICES = {name for name, objective in OBJECTIVES.items() if issubclass(objective, LatticeObjective)}
+AS_THEY_ARE = {"ctc"} | LATTICES  # whose steps are not recorded, as no two minibatches have the same shapes
 WAITS = {"ctc"}  # its loss copies lengths to the device, and counts wrong labels on the host
 LENGTHS = [20, 35, 50, 44, 60, 31]
 MATRIX = [combination for combination in itertools.product(KINDS, OBJECTIVES, OPTIMIZERS, strategies())
@@ -37,18 +43,21 @@ MATRIX = [combination for combination in itertools.product(KINDS, OBJECTIVES, OP
 
 
 def sample(matrix: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """One combination of each strategy, such that each network and each objective occurs with each optimiser."""
-    drawn, seen = [], set()
+    """One combination of each strategy or more, such that each network and each objective occurs with each optimiser."""
+    drawn, seen, all_pairs = [], set(), set().union(*map(pairs, matrix))
     shuffled = random.Random(0).sample(matrix, len(matrix))
-    for strategy in strategies():
+    for strategy in itertools.cycle(strategies()):
+        if seen == all_pairs and len(drawn) >= len(strategies()):
+            return drawn
         drawn.append(max((one for one in shuffled if one[3] == strategy), key=lambda one: len(pairs(one) - seen)))
         seen |= pairs(drawn[-1])
-    return drawn
+    raise AssertionError("there are no strategies")
 
 
 def pairs(combination: tuple[str, ...]) -> set[tuple[str, str]]:
+    """What is to occur; objectives of lattices are one to the networks."""
     network, objective, optimizer, _ = combination
-    return {(network, optimizer), (objective, optimizer), (network, objective)}
+    return {(network, optimizer), (objective, optimizer), (network, "lattices" if objective in LATTICES else objective)}
 
 
 SAMPLE = sample(MATRIX)
@@ -59,16 +68,21 @@ def test_the_sample_has_everything():
     assert set().union(*map(pairs, SAMPLE)) == set().union(*map(pairs, MATRIX))
 
 
-def check(cuda: EmulatedCuda, make_store, folder, monkeypatch, network, objective, optimizer, strategy):
-    make_store(LENGTHS, seed=1, name="train", extras=EXTRAS[objective])
-    store = make_store([30, 40], seed=2, name="dev", extras=EXTRAS[objective]).path.parent
+def check(cuda: EmulatedCuda, make_store, make_denlats, folder, monkeypatch, network, objective, optimizer, strategy):
+    make_store(LENGTHS, seed=1, name="train", extras=EXTRAS.get(objective, ()))
+    store = make_store([30, 40], seed=2, name="dev", extras=EXTRAS.get(objective, ())).path.parent
+    (store / "dev/utts").write_text("dev0\ndev1\n")  # lattices are found by utterance
+    lattices = []
+    if objective in LATTICES:
+        lattices = ["--denlats", str(make_denlats(folder / "denlats", FrameStore(store / "train"), FrameStore(store / "dev")))]
     (store / "tokens.txt").write_text("<blk> 0\na 1\nb 2\nc 3\nd 4\ne 5\n")
-    options = ["--nnet", network, *(WHOLE if objective == "ctc" else NETWORKS)[network], "--objective", objective, "--optimizer", optimizer,
-               "--momentum", "0.3", "--schedule", "exponential", "--learn-rate", "0.01", "--num-epochs", "2", *workers(strategy, folder)]
+    options = ["--nnet", network, *(WHOLE | FRAMES if objective in AS_THEY_ARE else NETWORKS)[network], "--objective", objective,
+               "--optimizer", optimizer, *lattices, "--momentum", "0.3", "--schedule", "exponential", "--learn-rate", "0.01",
+               "--num-epochs", "2", *workers(strategy, folder)]
     with waits_of_steps(cuda) as waits:
         recorded = train(store, folder / "recorded", *options)
     assert not waits or objective in WAITS
-    if objective != "ctc":
+    if objective not in AS_THEY_ARE:
         assert cuda.kernels["graph"] > 10
         monkeypatch.setattr(_StepGraphs, "LIMIT", 0)
         assert torch.equal(train(store, folder / "plain", *options), recorded)
@@ -76,14 +90,14 @@ def check(cuda: EmulatedCuda, make_store, folder, monkeypatch, network, objectiv
 
 
 @pytest.mark.parametrize("combination", SAMPLE, ids=",".join)
-def test_recorded_steps_are_the_steps(cuda, make_store, tmp_path, monkeypatch, combination):
-    check(cuda, make_store, tmp_path, monkeypatch, *combination)
+def test_recorded_steps_are_the_steps(cuda, make_store, make_denlats, tmp_path, monkeypatch, combination):
+    check(cuda, make_store, make_denlats, tmp_path, monkeypatch, *combination)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("combination", [one for one in MATRIX if one not in SAMPLE], ids=",".join)
-def test_the_others_too(cuda, make_store, tmp_path, monkeypatch, combination):
-    check(cuda, make_store, tmp_path, monkeypatch, *combination)
+def test_the_others_too(cuda, make_store, make_denlats, tmp_path, monkeypatch, combination):
+    check(cuda, make_store, make_denlats, tmp_path, monkeypatch, *combination)
 
 
 @pytest.mark.parametrize("network", ["lstm", "blstm", "blstm, whole utterances"])

@@ -5,6 +5,7 @@ What comes out is the same, bit for bit, as by pack.sh and the project's own for
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 from pykaldist.feats.pipeline import FeaturePipeline
+from pykaldist.frames.lattice_store import LatticeStore
 from pykaldist.frames.store import FrameStore
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
 from pykaldist.io.datadir import DataDir, restrict
@@ -130,3 +132,27 @@ def test_a_bottleneck_makes_features(recipe):
     components = Nnet1.read(recipe / "exp/bn/final.nnet").components[:-4]
     transformed = network.transform(torch.from_numpy(x)).numpy()
     assert np.allclose(made.feats[utt], Nnet1Forward(Nnet1(components), "cpu")(transformed), atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def denlats(recipe: Path, dnn: Path) -> list[str]:
+    """Arguments of train_mpe.sh and train_mmi.sh, all but the last: with alignments and lattices of the network."""
+    sh(recipe, "align", "--nj", "1", "data/tr", "data/lang", "exp/dnn", "exp/seq_ali")
+    sh(recipe, "make_denlats", "--nj", "2", "--beam", "12", "--lattice-beam", "4", "data/tr", "data/lang", "exp/dnn", "exp/denlats")
+    return ["data/tr", "data/lang", "exp/dnn", "exp/seq_ali", "exp/denlats"]
+
+
+@pytest.mark.parametrize(("script", "options", "value"), [("train_mpe", [], "expected_accuracy"), ("train_mmi", ["--boost", "0.1"], "mmi")])
+def test_sequence_training_goes_on_from_a_network(recipe, dnn, denlats, script, options, value):
+    command = [script, "--num-iters", "2", "--learn-rate", "0.0005", "--cv-percent", "20", *options, *QUICK, *denlats, f"exp/{script}"]
+    assert "epoch 2: " in sh(recipe, *command)
+    exp = recipe / "exp" / script
+    first, last = (json.loads(line) for line in (exp / "history.jsonl").read_text().splitlines())
+    assert last[f"train_{value}"] > first[f"train_{value}"] and last["train_loss"] < first["train_loss"]
+    store = LatticeStore(exp / "denlats")
+    assert set(FrameStore(exp / "store/train").utts) < set(store.utts) == set(DataDir(recipe / "data/tr").utterances())
+    before, after = Network.load(dnn / "final.pt"), Network.load(exp / "final.pt")
+    assert torch.equal(before.counts, after.counts) and torch.equal(before.transform.shift, after.transform.shift)
+    assert 0 < (before.model.params - after.model.params).abs().max() < 0.5
+    assert "is already there" in sh(recipe, *command)
+

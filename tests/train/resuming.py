@@ -33,14 +33,15 @@ CLUSTER = {"name": "three", "description": "", "nodes": 3, "devices": 1, "comput
            "workload": {"network": "small", "parameters": 500, "minibatch_size": 8, "frames": 300}}
 SCRIPT = {"failures": [{"worker": 2, "at": 2.2}, {"worker": 1, "at": 5.0}], "joins": [{"worker": 2, "at": 4.0}]}
 MODELS = {
-    "dnn": ["--hid-layers", "1", "--splice", "1", "--minibatch-size", "10"],
-    "cnn": ["--conv", "2x2x4/2", "--hid-layers", "1", "--splice", "1", "--batch-norm", "true", "--minibatch-size", "10"],
+    "dnn": ["--hid-layers", "1", "--splice", "1"],
+    "cnn": ["--conv", "2x2x4/2", "--hid-layers", "1", "--splice", "1", "--batch-norm", "true"],
     "lstm": ["--hid-layers", "1", "--projection-dim", "4"], "blstm": ["--hid-layers", "1"]}
 SEQUENCES = {"lstm": ["--num-streams", "3", "--chunk", "4"], "blstm": ["--sequences", "chunks", "--num-streams", "2", "--chunk", "2-6+2"]}
 OWN = {"ma": ["--average-period", "2"], "bmuf": ["--average-period", "3"], "easgd": ["--average-period", "3"],
        "diloco": ["--fragments", "2", "--average-period", "4", "--outer-momentum", "0.5"], "ngsgd": ["--update-period", "2"],
        "sgd": ["--momentum", "0.3"]}
 REAL = ("mpi", "gloo")  # over two processes; the other fabrics are in one
+WHOLE = [name for name, objective in OBJECTIVES.items() if objective.whole_utterances]
 ANSWERING = ("easgd",)  # strategies that are asynchronous on request
 
 
@@ -66,7 +67,9 @@ class Case:
                  "--lr-scale", "none", "--schedule", "exponential", "--num-epochs", "2", "--num-threads", "1", "--device", "cpu",
                  *OWN.get(strategy, []), *OWN[self.optimizer], "--ngpu", "3" if self.fabric == "elastic" else "2"]
         if self.nnet in SEQUENCES:
-            words += ["--sequences", "whole", "--num-streams", "1"] if self.objective == "ctc" else SEQUENCES[self.nnet]
+            words += ["--sequences", "whole", "--num-streams", "1"] if self.objective in WHOLE else SEQUENCES[self.nnet]
+        elif self.objective not in WHOLE:
+            words += ["--minibatch-size", "10"]
         if self.fabric in ("simulated", "elastic"):
             path = folder / f"{self.fabric}.json"
             path.write_text(json.dumps({**CLUSTER, **(SCRIPT if self.fabric == "elastic" else {})}))
@@ -105,7 +108,8 @@ def attempt(case: Case, folder: Path, stores: Path, ready: Callable[[], None] = 
     store = stores / ("labels" if case.objective == "ctc" else "frames")
     exps = [folder / f"{case.name}-whole", folder / case.name]
     folder.mkdir(parents=True, exist_ok=True)
-    train = ["train", *case.words(folder), str(store)]
+    lattices = ["--denlats", str(stores / "denlats")] if case.objective in WHOLE and case.objective != "ctc" else []
+    train = ["train", *case.words(folder), *lattices, str(store)]
     ready()
     if main([*train, str(exps[0])]):
         return "the whole run failed"

@@ -19,6 +19,7 @@ import resuming
 from jobs import environment
 from resuming import REAL, RESULTS, attempt, matrix, sample
 
+from pykaldist.frames.store import FrameStore
 from pykaldist.nnet.kinds import KINDS
 from pykaldist.nnet.objectives import OBJECTIVES
 from pykaldist.optim.registry import OPTIMIZERS
@@ -31,14 +32,16 @@ PORTS = 100
 
 
 @pytest.fixture
-def stores(make_store, tmp_path) -> Path:
-    """A store with target features, and one with labels."""
+def stores(make_store, make_denlats, tmp_path) -> Path:
+    """A store with target features, and one with labels; lattices of the first."""
     folder = tmp_path / "stores"
     for name, extra in (("frames", "target_feats"), ("labels", "labels")):
         make_store([20, 35, 50, 44, 60, 31, 25, 40], seed=1, name="train", extras=(extra,))
         made = make_store([30, 40], seed=2, name="dev", extras=(extra,)).path.parent
         folder.mkdir(exist_ok=True)
         made.rename(folder / name)
+    (folder / "frames" / "dev" / "utts").write_text("dev0\ndev1\n")  # lattices are found by utterance
+    make_denlats(folder / "denlats", *(FrameStore(folder / "frames" / name) for name in ("train", "dev")))
     (folder / "labels" / "tokens.txt").write_text("<blk> 0\na 1\nb 2\nc 3\nd 4\ne 5\n")
     return folder
 

@@ -43,7 +43,7 @@ parse_job() {
     case $1 in --cmd) cmd=$2 ;; --retries) retries=$2 ;; *) options+=("$1" "$2") ;; esac
     shift 2
   done
-  if [ $# != 2 ] && [ $# != "$number" ]; then usage >&2; exit 1; fi
+  if [ $# != "$number" ] && { [ $# != 2 ] || [[ $form == train_m* ]]; }; then usage >&2; exit 1; fi  # sequence training has one form
   . own_runner.sh
   . say_what.sh
   . guard.sh

@@ -1,0 +1,160 @@
+"""The lattice store: lattices of a training set and their reference alignments, packed once into flat memory-mapped arrays.
+
+    states.npy, arcs.npy, cells.npy, frames.npy, entries.npy   utterances + 1, int64: where each utterance's begin
+    source.bin, target.bin   arcs, int32; graph.bin, acoustic.bin   arcs, float32; length.bin   arcs, int32: their frames
+    entry.bin                entries, int32
+    frame.bin, transition_id.bin   cells, int32
+    reference.bin            frames, int32: the transition-id of the reference alignment
+    tid2pdf.npy, tid2phone.npy     int32, by transition-id
+    utts                     one utterance a line
+    manifest.json            counts, checksums, provenance; written last: a folder without it is no store
+
+What the arrays are says `frames/lattices.py`; numbers count within an utterance.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pykaldist.errors import UserError, named, of_the_machine
+from pykaldist.frames.lattices import Lattices
+from pykaldist.frames.mapped import Sink, mapped, verify
+from pykaldist.io.archive import NUMPY_DAMAGE, reason
+from pykaldist.io.atomic import atomic_open, write_text
+from pykaldist.io.provenance import checksum
+from pykaldist.io.schema import read_json, require
+from pykaldist.io.tables import read_lines
+
+FORMAT = 1
+OFFSETS = ("states", "arcs", "cells", "frames", "entries")
+ARRAYS = {"source": ("arcs", np.int32), "target": ("arcs", np.int32), "graph": ("arcs", np.float32), "acoustic": ("arcs", np.float32),
+          "length": ("arcs", np.int32), "entry": ("entries", np.int32), "frame": ("cells", np.int32), "transition_id": ("cells", np.int32),
+          "reference": ("frames", np.int32)}
+
+
+@dataclass
+class LatticeManifest:
+    """The content and the origin of a lattice store, as `manifest.json` has them."""
+
+    num_utts: int
+    totals: dict[str, int]  # states, arcs, cells, frames, entries
+    num_pdfs: int
+    silence_phones: list[int]
+    checksums: dict[str, str]
+    skipped: dict[str, str]  # utterance -> why
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        require(self.num_utts > 0, "num_utts", self.num_utts, "a positive number")
+        expected = f"those of {', '.join(OFFSETS)}"
+        require(sorted(self.totals) == sorted(OFFSETS), "totals", f"of {', '.join(self.totals) or 'nothing'}", expected)
+        require(min(self.totals.values()) >= 0, "totals", self.totals, "0 or more")
+
+
+class LatticeStore:
+    """Packed lattices, memory-mapped; nothing is read until it is used. `number` gives an utterance's.
+
+    Raises UserError where the folder is no finished store or a file has not the size that the manifest states.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        if not (self.path / "manifest.json").is_file():
+            raise UserError(f"{path} is no lattice store (it has no manifest.json); run pykaldist pack-lattices again.")
+        self.manifest = read_json(self.path / "manifest.json", LatticeManifest, "pack the lattices again", FORMAT)
+        totals = self.manifest.totals
+        self._arrays = {name: np.asarray(mapped(self.path / f"{name}.bin", np.dtype(dtype), (totals[unit],)))
+                        for name, (unit, dtype) in ARRAYS.items()}
+        self._offsets = {name: self._load(name) for name in OFFSETS}
+        for name, offsets in self._offsets.items():
+            sound = offsets.dtype == np.int64 and offsets.shape == (self.manifest.num_utts + 1,) and offsets[0] == 0
+            if not sound or offsets[-1] != totals[name] or (np.diff(offsets) < 0).any():
+                raise UserError(f"{self.path / name}.npy does not divide the {totals[name]} {name} of the manifest among its "
+                                f"{self.manifest.num_utts} utterances; pack the lattices again.")
+        self.tid2pdf, self.tid2phone = self._load("tid2pdf"), self._load("tid2phone")
+        self.utts = read_lines(self.path / "utts")
+        if len(self.utts) != self.manifest.num_utts:
+            raise UserError(f"{self.path / 'utts'} has {len(self.utts)} utterances, the manifest says {self.manifest.num_utts}; pack the "
+                            "lattices again.")
+        self.number = {utt: number for number, utt in enumerate(self.utts)}
+
+    def _load(self, name: str) -> np.ndarray:
+        path = self.path / f"{name}.npy"
+        try:
+            with named(path):
+                return np.load(path, allow_pickle=False)
+        except NUMPY_DAMAGE as error:
+            if of_the_machine(error):
+                raise
+            raise UserError(f"{path} is missing or damaged ({reason(error)}); pack the lattices again.") from error
+
+    def __len__(self) -> int:
+        return len(self.utts)
+
+    def verify(self) -> None:
+        """Compare every file with its checksum; raises UserError at the first that differs."""
+        verify(self.path, self.manifest.checksums)
+
+    def lattices(self, numbers: Sequence[int]) -> tuple[Lattices, np.ndarray]:
+        """The lattices of these utterances as one set, and the reference's transition-ids in their frames, (T,)."""
+        parts = [self._one(number) for number in numbers]
+        reference = [np.zeros(0, np.int32), *(self._slice("reference", number) for number in numbers)]
+        return Lattices.joined(parts), np.concatenate(reference)
+
+    def _slice(self, name: str, number: int) -> np.ndarray:
+        offsets = self._offsets[ARRAYS[name][0]]
+        return self._arrays[name][offsets[number] : offsets[number + 1]]
+
+    def _one(self, number: int) -> Lattices:
+        states, arcs, cells, frames = (np.array([0, offsets[number + 1] - offsets[number]]) for offsets in
+                                       (self._offsets[name] for name in OFFSETS[:4]))
+        own = {name: self._slice(name, number) for name in ARRAYS}
+        string = np.concatenate([np.zeros(1, np.int64), np.cumsum(own["length"], dtype=np.int64)])
+        return Lattices(states, arcs, cells, frames, own["source"], own["target"], own["graph"],
+                        own["acoustic"], string, own["entry"], own["frame"], own["transition_id"])
+
+
+def pack_lattices(utterances: Iterable[tuple[str, Lattices, np.ndarray]], tid2pdf: np.ndarray, tid2phone: np.ndarray,
+                  silence_phones: Sequence[int], skipped: dict[str, str], path: str | os.PathLike[str]) -> LatticeManifest:
+    """Pack lattices into a store at `path`; an older store there is replaced.
+
+    `utterances` gives (utterance, its lattice, the transition-ids of its reference); `skipped` says why others are left out, and may grow
+    while these come. Raises UserError where there is none.
+    """
+    path = Path(path)
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "manifest.json").unlink(missing_ok=True)
+    sizes: list[list[int]] = []
+    utts: list[str] = []
+    with contextlib.ExitStack() as stack:
+        sinks = {name: Sink(stack.enter_context(atomic_open(path / f"{name}.bin", "wb"))) for name in ARRAYS}
+        for utt, lattice, reference in utterances:
+            arrays = {**{name: getattr(lattice, name) for name in ARRAYS if name not in ("length", "reference")},
+                      "length": np.diff(lattice.string), "reference": reference}
+            for name, array in arrays.items():
+                sinks[name].append(array.astype(ARRAYS[name][1], copy=False))
+            sizes.append([int(lattice.states[-1]), len(lattice.source), len(lattice.frame), len(reference), len(lattice.entry)])
+            utts.append(utt)
+        if not utts:
+            why = f": {next(iter(skipped.values()))} ({next(iter(skipped))})" if skipped else ""
+            raise UserError(f"no utterance has a lattice and a reference alignment{why}; are both of the same data directory?")
+    columns = np.concatenate([np.zeros((1, len(OFFSETS)), np.int64), np.array(sizes)]).cumsum(0)
+    files = {**dict(zip(OFFSETS, columns.T, strict=True)), "tid2pdf": tid2pdf, "tid2phone": tid2phone}
+    checksums = {f"{name}.bin": sink.digest.hexdigest() for name, sink in sinks.items()}
+    for name, array in files.items():
+        with atomic_open(path / f"{name}.npy", "wb") as stream:
+            np.save(stream, np.ascontiguousarray(array))
+        checksums[f"{name}.npy"] = checksum(path / f"{name}.npy")
+    write_text(path / "utts", "".join(f"{utt}\n" for utt in utts))
+    manifest = LatticeManifest(len(utts), {name: int(columns[-1, i]) for i, name in enumerate(OFFSETS)}, int(tid2pdf.max()) + 1,
+                               list(map(int, silence_phones)), checksums, skipped)
+    write_text(path / "manifest.json", json.dumps(dataclasses.asdict(manifest), indent=1) + "\n")
+    return manifest

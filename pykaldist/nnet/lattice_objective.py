@@ -1,0 +1,294 @@
+"""Objectives of whole utterances that their lattices define: MMI (boosted, too), MPE and sMBR.
+
+A network's outputs z(t, k) less the log priors of pdfs are log-likelihoods, but for a constant of the frame that is the same on all paths.
+They take the place of the lattices' own acoustic costs: a path with graph cost g has the log-probability
+-lmwt g + acwt sum over t of z(t, pdf of its frame t). With Z the log-sum over the lattice's paths, the posterior gamma(t, k) of pdf k in
+frame t, and the gain G(t, k), which is the derivative of the expected accuracy F by the score of that pdf in that frame
+(`forward_backward.py`),
+
+    mmi         value  acwt sum over t of z(t, ref t) - Z       derivative of -value / acwt:    gamma(t, k) - [k = ref t]
+    smbr, mpe   value  F, in frames                             derivative of -value / acwt:   -G(t, k)
+
+The factor acwt is left out of the derivatives, as nnet1's nnet-train-mmi-sequential and nnet-train-mpe-sequential leave it out: learning
+rates are theirs (0.00001). MMI's numerator has no graph cost there. The loss here has one, so that it is -log P(reference) and not below 0
+where the reference is in the lattice: that of the lattice's path that agrees with the reference in most frames. Boosting lowers the cost of
+a path by lmwt b in each frame whose phone is wrong (`frame_accuracy.py`). `drop_frames`: frames in which MMI's reference has no posterior
+in the lattice have no derivative (Vesely, Ghoshal, Burget & Povey, "Sequence-discriminative training of deep neural networks", 2013).
+
+`xent_smoothing` H (F-smoothing; Su, Li, Yu & Seide, "Error back propagation for sequence training of context-dependent deep networks",
+2013) takes 1 - H of the derivative above and H of cross-entropy's with the frames' pdfs. The loss stays what it is.
+
+An utterance without a lattice counts nothing; frame weights and soft targets of the frame store count in smoothing alone. Totals: summed
+loss, value, frames, frames dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pykaldist.errors import UserError
+from pykaldist.frames.device_frames import to_device
+from pykaldist.frames.lattice_store import LatticeStore
+from pykaldist.frames.lattices import Lattices
+from pykaldist.frames.sampler import Minibatch
+from pykaldist.frames.store import FrameStore
+from pykaldist.hmm.gmm.model_files import read_transition_model
+from pykaldist.nnet.forward_backward import nearest_graph_costs
+from pykaldist.nnet.forward_backward_torch import on_device
+from pykaldist.nnet.frame_accuracy import Phones
+from pykaldist.nnet.objective import CrossEntropy, Objective, ObjectiveOptions
+from pykaldist.nnet.priors import log_priors, read_counts
+from pykaldist.options import option
+
+LEAST_POSTERIOR = 1e-20  # of the reference; with less a frame is dropped (nnet1's bound)
+
+
+@dataclass
+class LatticeOptions(ObjectiveOptions):
+    """Objectives of lattices."""
+
+    denlats: str = option("", "lattice store (pykaldist pack-lattices)")
+    acwt: float = option(0.1, "acoustic scale")
+    lmwt: float = option(1.0, "scale of graph costs")
+    xent_smoothing: float = option(0.0, "share of cross-entropy in the derivative")
+    class_frame_counts: str = option("", "counts that priors are made of (those of the frame store)")
+    minibatch_utts: int = option(1, "utterances in a minibatch; recurrent networks have --num-streams")
+
+    def __post_init__(self) -> None:
+        if not self.denlats:
+            raise UserError("objectives of lattices need --denlats, a lattice store; make it with pykaldist pack-lattices.")
+        if self.acwt <= 0 or self.lmwt < 0:
+            raise UserError(f"--acwt {self.acwt:g} --lmwt {self.lmwt:g}: expected a positive scale, and one that is not negative.")
+        if not 0 <= self.xent_smoothing < 1:
+            raise UserError(f"--xent-smoothing {self.xent_smoothing:g}: expected a share, from 0 to below 1.")
+        if self.minibatch_utts < 1:
+            raise UserError(f"--minibatch-utts {self.minibatch_utts} is not positive.")
+
+
+@dataclass
+class AccuracyOptions(LatticeOptions):
+    """sMBR and MPE."""
+
+    one_silence_class: bool = option(True, "any silence phone counts as right where the reference has one")
+    exclude_silphones: bool = option(True, "silence phones are treated apart; without it they are phones like others")
+
+
+@dataclass
+class MmiOptions(LatticeOptions):
+    """MMI."""
+
+    boost: float = option(0.0, "how much a frame with a wrong phone lowers a path's cost (boosted MMI)")
+    drop_frames: bool = option(True, "frames whose reference is not in the lattice have no derivative")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.boost < 0:
+            raise UserError(f"--boost {self.boost:g} is negative.")
+
+
+class LatticeObjective(Objective):
+    """An objective of the lattices of a minibatch of whole utterances."""
+
+    steady = False
+    whole_utterances = True
+    options_class: type[LatticeOptions]
+    num_totals = 4
+    options: LatticeOptions
+    store: LatticeStore
+    phones: Phones
+
+    def prepare(self, train: FrameStore, dev: FrameStore) -> None:
+        """Open the lattice store, and make the priors; raises UserError where it is not of these frame stores."""
+        self.store = LatticeStore(self.options.denlats)
+        manifest = self.store.manifest
+        if manifest.num_pdfs > train.manifest.num_pdfs:
+            raise UserError(f"{self.store.path} has lattices of a model with {manifest.num_pdfs} pdfs, {train.path} "
+                            f"{train.manifest.num_pdfs}; make both with the same alignment model.")
+        model = train.path.parent / "final.mdl"
+        if model.is_file():
+            own = read_transition_model(model)
+            if not (np.array_equal(own.tid2pdf, self.store.tid2pdf) and np.array_equal(own.tid2phone, self.store.tid2phone)):
+                raise UserError(f"{self.store.path} has lattices of another model than {model}: their transition-ids differ; align, make "
+                                "lattices and pack the frame store with one model.")
+        for frames in (train, dev):
+            if not any(utt in self.store.number for utt in frames.utts):
+                raise UserError(f"{self.store.path} has a lattice of none of the {len(frames.utts)} utterances of {frames.path}; make "
+                                "lattices of all the data that the frame store was packed from.")
+        counts = self.counts(train)
+        if len(counts) != train.manifest.num_pdfs:
+            raise UserError(f"{self.options.class_frame_counts} has {len(counts)} pdfs, {train.path} {train.manifest.num_pdfs}; take those "
+                            "that the network was trained with.")
+        self.set_priors(log_priors(counts))
+        self.phones = Phones.of(self.store.tid2pdf, self.store.tid2phone, self.silence_phones())
+
+    def stores(self) -> Sequence[LatticeStore]:
+        return (self.store,)
+
+    def silence_phones(self) -> Sequence[int]:
+        """The phones that are treated as silence."""
+        return self.store.manifest.silence_phones
+
+    def counts(self, store: FrameStore) -> np.ndarray:
+        return read_counts(self.options.class_frame_counts) if self.options.class_frame_counts else store.counts()
+
+    def set_priors(self, log_prior: np.ndarray) -> None:
+        """Set the log priors that are taken from outputs, (K,)."""
+        self.log_prior = log_prior.astype(np.float64)
+
+    def __call__(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> Tensor:
+        share = self.options.xent_smoothing
+        smooth = None
+        if share:
+            smooth = CrossEntropy()(outputs.clone(), minibatch, totals.new_zeros(CrossEntropy.num_totals))
+        lattices, reference, rows = self._of(minibatch)
+        outputs = self.derivative(lattices, reference, rows, outputs, totals)
+        return outputs if smooth is None else outputs.mul_(1.0 - share).add_(smooth, alpha=share)
+
+    def _of(self, minibatch: Minibatch) -> tuple[Lattices, np.ndarray, np.ndarray]:
+        """The lattices of a minibatch, the transition-ids of their references, and the row of each of their frames."""
+        assert minibatch.sequences is not None and minibatch.utts is not None
+        sizes = np.array(minibatch.sequences.sizes)
+        first = np.cumsum(sizes) - sizes
+        found = [(place, self.store.number[utt]) for place, utt in enumerate(minibatch.utts) if utt in self.store.number]
+        lattices, reference = self.store.lattices([number for _, number in found])
+        lengths = (np.arange(len(minibatch.utts))[:, None] < sizes).sum(1)
+        for (place, number), frames in zip(found, np.diff(lattices.frames), strict=True):
+            if frames != lengths[place]:
+                raise UserError(f"{self.store.path}, {self.store.utts[number]}: the lattice has {frames} frames, the features "
+                                f"{lengths[place]}; make lattices of the features that the frame store was packed from.")
+        rows = [first[:frames] + place for (place, _), frames in zip(found, np.diff(lattices.frames), strict=True)]
+        return lattices, reference, np.concatenate([np.zeros(0, np.int64), *rows])
+
+    def derivative(self, lattices: Lattices, reference: np.ndarray, rows: np.ndarray, outputs: Tensor, totals: Tensor) -> Tensor:
+        """Turn outputs (n, K) into the derivative, in place; adds to the totals.
+
+        `reference` and `rows` (T,) are the transition-id and the row of outputs of each frame of the lattices.
+        """
+        if not len(lattices):
+            return outputs.zero_()
+        options, engine, width = self.options, on_device(lattices, outputs.device), outputs.shape[1]
+
+        def put(values: np.ndarray) -> Tensor:
+            return to_device(torch.from_numpy(values), outputs.device)
+
+        pdf = self.phones.tid2pdf[lattices.transition_id]
+        cells = put(rows[lattices.frame] * width + pdf)
+        scores = outputs.view(-1)[cells].double() - put(self.log_prior[pdf])
+        graph, accuracy = self.of_arcs(lattices, reference[lattices.frame])
+        cost = put(options.lmwt * graph) - options.acwt * engine.entry_sums(scores)
+        posterior, gain, loglike, expected = engine.forward_backward(cost, put(accuracy))
+        frames = len(rows)
+        totals[2] += frames
+        ref_pdf = self.phones.tid2pdf[reference]
+        ref = put(rows * width + ref_pdf)
+        numerator = options.acwt * (outputs.view(-1)[ref].double() - put(self.log_prior[ref_pdf])).sum()
+        wide = outputs.zero_() if outputs.element_size() >= 4 else torch.zeros_like(outputs, dtype=torch.float32)
+        values = engine.cell_sums(self.of_derivative(posterior, gain))
+        wide.view(-1).index_add_(0, cells, values.to(wide.dtype))
+        totals[1] += self.finish(lattices, reference, wide, put(rows), ref, numerator - loglike.sum(), expected.sum(), totals)
+        return outputs if wide is outputs else outputs.copy_(wide)
+
+    def of_arcs(self, lattices: Lattices, reference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(graph cost, accuracy) of each arc, float64; `reference` is the transition-id of the reference in each cell's frame."""
+        raise NotImplementedError
+
+    def of_derivative(self, posterior: Tensor, gain: Tensor) -> Tensor:
+        """What each arc gives to the derivative."""
+        raise NotImplementedError
+
+    def finish(self, lattices: Lattices, reference: np.ndarray, outputs: Tensor, rows: Tensor, ref: Tensor, mmi: Tensor, accuracy: Tensor,
+               totals: Tensor) -> Tensor:
+        """Finish the derivative, add to the loss and to the frames dropped, and return the value."""
+        raise NotImplementedError
+
+    def output_dim(self, store: FrameStore) -> int:
+        return store.manifest.num_pdfs
+
+    def prior_outputs(self, store: FrameStore) -> np.ndarray:
+        """The logarithms of the priors; a pdf that is not there counts as one frame."""
+        return CrossEntropy().prior_outputs(store)
+
+    def targets(self, store: FrameStore) -> str:
+        return f"lattices of {sum(utt in self.store.number for utt in store.utts)} of {len(store.utts)} utterances"
+
+
+class _Accuracy(LatticeObjective):
+    """Expected frame accuracy."""
+
+    options_class = AccuracyOptions
+    options: AccuracyOptions
+    criterion: str
+
+    def silence_phones(self) -> Sequence[int]:
+        return super().silence_phones() if self.options.exclude_silphones else ()
+
+    def of_arcs(self, lattices: Lattices, reference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        right = self.phones.accuracy(self.criterion, lattices.transition_id, reference, self.options.one_silence_class)
+        return lattices.graph.astype(np.float64), lattices.entry_sums(right)
+
+    def of_derivative(self, posterior: Tensor, gain: Tensor) -> Tensor:
+        return -gain
+
+    def finish(self, lattices: Lattices, reference: np.ndarray, outputs: Tensor, rows: Tensor, ref: Tensor, mmi: Tensor, accuracy: Tensor,
+               totals: Tensor) -> Tensor:
+        totals[0] += len(rows) - accuracy
+        return accuracy
+
+    def metrics(self, totals: list[float]) -> dict[str, float]:
+        """The loss is the expected share of frames that are wrong."""
+        loss, value, frames, _ = totals
+        return {"loss": loss / max(frames, 1.0), "expected_accuracy": value / max(frames, 1.0)}
+
+
+class Smbr(_Accuracy):
+    """State-level minimum Bayes risk."""
+
+    name = "smbr"
+    criterion = "smbr"
+
+
+class Mpe(_Accuracy):
+    """Minimum phone error, by frames."""
+
+    name = "mpe"
+    criterion = "mpe"
+
+
+class Mmi(LatticeObjective):
+    """Maximum mutual information."""
+
+    name = "mmi"
+    options_class = MmiOptions
+    options: MmiOptions
+
+    def of_arcs(self, lattices: Lattices, reference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        graph = lattices.graph.astype(np.float64)
+        if self.options.boost:
+            graph -= self.options.boost * lattices.entry_sums(self.phones.error(lattices.transition_id, reference))
+        return graph, np.zeros(len(graph))
+
+    def of_derivative(self, posterior: Tensor, gain: Tensor) -> Tensor:
+        return posterior
+
+    def finish(self, lattices: Lattices, reference: np.ndarray, outputs: Tensor, rows: Tensor, ref: Tensor, mmi: Tensor, accuracy: Tensor,
+               totals: Tensor) -> Tensor:
+        flat = outputs.view(-1)
+        there = flat[ref] >= LEAST_POSTERIOR
+        flat.index_add_(0, ref, flat.new_full((1,), -1.0).expand(len(ref)))
+        totals[3] += (~there).sum()
+        if self.options.drop_frames:
+            kept = outputs.new_ones(len(outputs)).index_copy_(0, rows, there.to(outputs.dtype))
+            outputs.mul_(kept.unsqueeze(1))
+        same = lattices.transition_id == reference[lattices.frame]
+        totals[0] += self.options.lmwt * float(nearest_graph_costs(lattices, lattices.entry_sums(same)).sum()) - mmi
+        return mmi
+
+    def metrics(self, totals: list[float]) -> dict[str, float]:
+        """The loss is -log P(reference | lattice) a frame, `mmi` nnet1's objective a frame, `dropped` the share of frames dropped."""
+        loss, value, frames, dropped = totals
+        return {name: total / max(frames, 1.0) for name, total in (("loss", loss), ("mmi", value), ("dropped", dropped))}

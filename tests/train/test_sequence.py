@@ -1,0 +1,116 @@
+"""Training by objectives of lattices: it lifts them, for DNNs and BLSTMs and many workers; Kaldi's command lines; what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pykaldist.cli import main
+from pykaldist.errors import UserError
+from pykaldist.frames.store import FrameStore
+from pykaldist.nnet.network import Network
+from pykaldist.train.sequence_forms import read_sequence_form
+
+HERE = ["--device", "cpu", "--num-threads", "1", "--schedule", "fixed", "--learn-rates", "0.02,0.02,0.02"]
+DNN = ["--hid-layers", "1", "--hid-dim", "16", "--splice", "1"]
+
+
+@pytest.fixture
+def store(make_store: Callable[..., FrameStore], make_denlats: Callable[..., Path], tmp_path: Path) -> Path:
+    """Frame stores of 12 and 4 utterances, and in `denlats` lattices of all but one of these."""
+    lengths = [20, 35, 50, 44, 60, 31, 25, 40, 38, 22, 51, 47]
+    stores = [make_store(lengths, seed=1), make_store([30, 40, 25, 33], seed=2, name="dev")]
+    (stores[1].path / "utts").write_text("dev0\ndev1\ndev2\ndev3\n")
+    stores[1] = FrameStore(stores[1].path)
+    stores[1].utts[3] = "renamed"
+    make_denlats(stores[0].path.parent / "denlats", *stores)
+    return stores[0].path.parent
+
+
+def train(store: Path, exp: Path, *options: str) -> int:
+    return main(["train", *HERE, "--denlats", str(store / "denlats"), *options, str(store), str(exp)])
+
+
+def history(exp: Path) -> list[dict]:
+    return [json.loads(line) for line in (exp / "history.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(("objective", "options"), [
+    ("smbr", DNN), ("mpe", [*DNN, "--minibatch-utts", "3", "--one-silence-class", "false"]), ("mmi", [*DNN, "--boost", "0.1"]),
+    ("smbr", [*DNN, "--xent-smoothing", "0.2", "--optimizer", "ngsgd"]),
+    ("mmi", [*DNN, "--ngpu", "2", "--strategy", "ma", "--average-period", "2", "--fabric", "virtual"]),
+    ("smbr", ["--nnet", "blstm", "--hid-layers", "1", "--hid-dim", "8", "--sequences", "whole", "--num-streams", "2"])],
+    ids=lambda value: value if isinstance(value, str) else value[0] + value[-1])
+def test_training_lifts_the_objective(store: Path, tmp_path: Path, objective: str, options: list[str],
+                                      capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(store, tmp_path / "exp", "--objective", objective, *options) == 0
+    lines = history(tmp_path / "exp")
+    value = "mmi" if objective == "mmi" else "expected_accuracy"
+    assert len(lines) == 3 and "lattices of 12 of 12 utterances" in capsys.readouterr().out
+    for part in ("cv", "train"):
+        assert lines[-1][f"{part}_{value}"] > lines[0][f"{part}_{value}"]
+    assert lines[-1]["cv_loss"] < lines[0]["cv_loss"]
+    assert Network.load(tmp_path / "exp" / "final.pt").counts is not None
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    (["--objective", "smbr", "--boost", "0.1"], "--boost belongs to --objective mmi"),
+    (["--objective", "smbr", "--minibatch-size", "64"], "minibatches of --objective smbr are --minibatch-utts utterances"),
+    (["--objective", "mmi", "--partition-level", "frame"], "--objective mmi trains on sequences"),
+    (["--objective", "smbr", "--nnet", "lstm"], "is of whole utterances; add --sequences whole"),
+    (["--objective", "smbr", "--nnet", "lstm", "--sequences", "whole", "--minibatch-utts", "2"], "are --num-streams utterances"),
+    (["--objective", "smbr", "--xent-smoothing", "1"], "expected a share"), (["--objective", "mmi", "--boost", "-1"], "is negative"),
+    (["--objective", "smbr", "--acwt", "0"], "expected a positive scale"), (["--objective", "xent"], "--denlats belongs to --objective")])
+def test_what_does_not_fit_is_refused(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str],
+                                      said: str) -> None:
+    assert train(store, tmp_path / "exp", *options) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_changed_lattices_are_found(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = store / "denlats" / "graph.bin"
+    path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\0")
+    assert train(store, tmp_path / "exp", "--objective", "smbr", *DNN) == 1
+    assert "graph.bin does not match its checksum" in capsys.readouterr().err
+
+
+def test_lattices_of_another_model_are_refused(store: Path, tmp_path: Path, golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (store / "final.mdl").write_bytes(gzip.decompress((golden / "seq/trans.mdl.txt.gz").read_bytes()))
+    assert train(store, tmp_path / "exp", "--objective", "smbr", *DNN) == 1
+    assert "has lattices of another model than" in capsys.readouterr().err
+
+
+@pytest.fixture
+def src(store: Path, tmp_path: Path) -> Path:
+    """A network that was trained with cross-entropy."""
+    exp = tmp_path / "xent"
+    assert main(["train", *HERE[:4], "--num-epochs", "1", "--schedule", "exponential", *DNN, str(store), str(exp)]) == 0
+    return exp
+
+
+def test_kaldis_command_lines_go_on_from_a_network(store: Path, src: Path, tmp_path: Path) -> None:
+    arguments = ["data", "lang", str(src), "ali", "denlats", str(tmp_path / "exp")]
+    form = read_sequence_form("train_mpe", ["--num-iters", "3", "--halving-factor=0.5", "--do-smbr", "false", "--acwt", "0.2", *arguments])
+    assert form.job.items() >= {"objective": "mpe", "learn_rates": "1e-05,5e-06,2.5e-06", "acwt": "0.2", "hid_layers": "1", "hid_dim": "16",
+                                "nnet_init": str(src / "final.nnet"), "denlats": str(tmp_path / "exp/denlats"), "nnet": "dnn"}.items()
+    assert form.pack == {"cmvn_opts": "--norm-means=false", "delta_opts": "--delta-order=0", "cv_percent": "10"} and not form.lattices
+    mmi = read_sequence_form("train_mmi", ["--boost=0.1", "--unkphonelist", "3:4", *arguments])
+    assert mmi.job["objective"] == "mmi" and mmi.job["boost"] == "0.1" and mmi.lattices == {"unkphonelist": "3:4"}
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in form.job.items() if name != "denlats"]
+    assert main(["train", *HERE[:4], *words, "--denlats", str(store / "denlats"), str(store), str(tmp_path / "exp")]) == 0
+    before, after = (Network.load(exp / "final.pt").model.params for exp in (src, tmp_path / "exp"))
+    assert 0 < (before - after).abs().max() < 0.01  # it went on from there, at small rates
+
+
+def test_kaldis_command_lines_refuse_what_has_no_meaning(src: Path) -> None:
+    arguments = ["data", "lang", str(src), "ali", "denlats", "exp"]
+    for words, said in ((["--num-iters", "0", *arguments], "expected 1 or more"), (arguments[1:], "found 5 arguments"),
+                        (["--do-smbr", "maybe", *arguments], "expected true or false"), (["--ivector", "x", *arguments], "i-vectors"),
+                        (["--nnet", "none.nnet", *arguments], "none.nnet does not exist")):
+        with pytest.raises(UserError, match=said):
+            read_sequence_form("train_mpe", words)
+
