@@ -14,7 +14,7 @@ import pytest
 from pykaldist.cli import verbs
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-HEAVY = ("torch", "numba", "scipy", "matplotlib", "onnx", "mpi4py")
+HEAVY = ("torch", "numba", "lhotse", "scipy", "matplotlib", "onnx", "mpi4py")
 #: Verbs whose options are those of networks and strategies, which are declared beside code that needs torch.
 NETWORKS = {"plan", "predict", "pretrain-dbn", "simulate", "train"}
 RECIPE = "egs/yesno/s5"

@@ -64,15 +64,15 @@ def test_it_is_asked_again_when_its_packages_change(source, site, tmp_path):
 
 def test_what_is_missing_or_too_old_is_one_sentence_each_time(source, site, tmp_path):
     for folder in site.iterdir():
-        if folder.name.startswith(("torch-", "kaldilm-", "kaldiio-")):
+        if folder.name.startswith(("torch-", "kaldilm-", "lhotse-")):
             folder.rename(tmp_path / folder.name)
     package(site, "torch", "2.3.1+cu118")
     for _ in range(2):
         done = source()
         assert done.returncode == 1 and done.stdout == ""
-        assert done.stderr == (f"path.sh: ERROR: PYKALDIST_PYTHON={tmp_path}/own/python has no kaldiio, kaldilm and has too old "
+        assert done.stderr == (f"path.sh: ERROR: PYKALDIST_PYTHON={tmp_path}/own/python has no lhotse, kaldilm and has too old "
                                f"torch 2.3.1+cu118 (needs 2.4 or later); install with: "
-                               f"uv pip install --python {sys.executable} 'torch>=2.4' kaldiio kaldilm\n")
+                               f"uv pip install --python {sys.executable} 'torch>=2.4' lhotse kaldilm\n")
 
 
 def test_a_module_without_metadata_will_do(source, site, tmp_path):
