@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pykaldist.options import add_options, from_args, option
-from pykaldist.report.paper_table import read_table, render
 
 
 @dataclass
@@ -29,6 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from pykaldist.report.paper_table import read_table, render  # not above: --help answers without PyTorch
+
     options = from_args(PaperTableOptions, args)
     cells, runs = read_table(args.tables, options.table)
     if options.runs:
