@@ -243,10 +243,8 @@ def test_hosts_that_are_this_machine_are_none(hosts):
 
 
 @pytest.mark.parametrize("fabric", ["mpi", pytest.param("gloo", marks=pytest.mark.slow)])
-def test_hosts(store, tmp_path, expected, pykaldist, monkeypatch, fabric):
-    """mpiexec by a hostfile; this machine stands in for the other."""
-    monkeypatch.setenv("HYDRA_LAUNCHER", "fork")
-    monkeypatch.setattr(starting, "is_here", lambda host: False)
+def test_hosts(store, tmp_path, expected, pykaldist, fabric):
+    """Of a hostfile, which names this machine."""
     (tmp_path / "hosts").write_text("localhost slots=2\n")
     out = pykaldist(*TRAIN, "--ngpu", "2", "--hosts", tmp_path / "hosts", "--fabric", fabric, store, tmp_path / "exp")
     assert f"2 on 2 processes over {fabric}" in out
@@ -283,7 +281,7 @@ def test_processes_that_do_not_meet(launcher, tmp_path, capsys):
 
 
 def test_processes_that_hang_when_nobody_watches_them_any_more(launcher, tmp_path, capsys):
-    """Stopped in the export, say, when the others have trained; or all have, and do not end."""
+    """One that is stopped when the watches of the others are over; or all have trained, and do not end."""
     folder = f"{tmp_path}/exp/{FOLDER}"
     record = json.dumps({"job": 1, "host": "a", "pid": 7, "beat": 3, "progress": 3, "state": "computing"})
     hangs = f"mkdir -p {folder}; printf '%s' '{record}' > {folder}/0; "
