@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from pykaldist.errors import UserError
 from pykaldist.io.corpora.table.speakers import SETS, chosen_shares, of_folders, split
 
-
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a test asserts no time
 
 
