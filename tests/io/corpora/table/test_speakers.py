@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
 from pykaldist.io.corpora.table.speakers import SETS, chosen_shares, of_folders, split
+
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a test asserts no time
 
 
 @pytest.mark.parametrize(("keys", "names"), [
@@ -21,6 +23,7 @@ def test_speakers_of_folders(keys: list[str], names: list[str] | None) -> None:
     assert of_folders(keys) == names
 
 
+@unhurried
 @given(st.dictionaries(st.integers(0, 999).map(str), st.floats(0.1, 1000), min_size=3, max_size=40), st.integers(0, 9),
        st.sampled_from(["80 10 10", "1 1 1", "90 2 8"]))
 def test_sets_share_no_speaker_and_are_near_their_sizes(seconds: dict[str, float], seed: int, shares: str) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pykaldist.io.corpora.table.words import graphemes, letters_apart, remarks, words_of
 
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a test asserts no time
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=30) | st.text("aé'’ -.I\u0301\u0308İßΣσکیـ\u200cกिकि中aあ3٣½[]<>", max_size=20)
 
 
@@ -36,6 +37,7 @@ def test_small_letters_of_turkish() -> None:
     assert words_of("ISPARTA İzmir", "tr") == ["ısparta", "izmir"] and words_of("ISPARTA") == ["isparta"]
 
 
+@unhurried
 @given(TEXTS)
 def test_words_are_composed_small_letters_and_are_their_own_words(text: str) -> None:
     words = words_of(text)
@@ -45,6 +47,7 @@ def test_words_are_composed_small_letters_and_are_their_own_words(text: str) -> 
     assert words_of(" ".join(words)) == words
 
 
+@unhurried
 @given(TEXTS)
 def test_the_graphemes_of_a_word_joined_are_the_word(text: str) -> None:
     for word in words_of(text):
@@ -70,6 +73,7 @@ def test_letters_of_scripts_without_blanks_stand_apart(words: str, apart: str) -
     assert letters_apart(words.split()) == apart.split()
 
 
+@unhurried
 @given(TEXTS)
 def test_what_is_taken_apart_has_the_same_letters(text: str) -> None:
     words = words_of(text)
