@@ -25,7 +25,7 @@ EOF
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 [ $# = 3 ] || { usage >&2; exit 1; }
-data=$1 lang=$2 dir=$3
+dir=$3 data=$1 lang=$2
 for file in "$data"/{stm,glm,utt2spk} "$lang"/{words.txt,phones/align_lexicon.int} "$dir"/{lat.1.gz,../final.mdl}; do
   [ -f "$file" ] || { echo "score_sclite.sh: ERROR: $file does not exist." >&2; exit 1; }
 done
