@@ -24,8 +24,8 @@ EOF
 
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
-if [ $# != 3 ]; then usage >&2; exit 1; fi
-data=$1 lang=$2 dir=$3
+[ $# = 3 ] || { usage >&2; exit 1; }
+dir=$3 data=$1 lang=$2
 for file in "$data"/{stm,glm,utt2spk} "$lang"/{words.txt,phones/align_lexicon.int} "$dir"/{lat.1.gz,../final.mdl}; do
   [ -f "$file" ] || { echo "score_sclite.sh: ERROR: $file does not exist." >&2; exit 1; }
 done

@@ -154,7 +154,7 @@ def score_dir(data: DataDir, lang: LangDir, decode_dir: str | os.PathLike[str], 
     timer = WordTimer(lang, read_transition_model(decode_dir.parent / "final.mdl"))
     lattices = progress(read_decode_dir(decode_dir), "word times", total=len(data.utt2spk), unit="utt")
     at_points = timed_words(data, lang, timer, lattices, points, options.frame_shift)
-    for old in (*decode_dir.glob("score_*_*"), *(decode_dir / part for part in reference.parts if part)):
+    for old in (*decode_dir.glob("score_*_*"), *(path.parent for path in decode_dir.glob("*/best_wer"))):
         shutil.rmtree(old, ignore_errors=True)
     for old in (*decode_dir.glob("wer_*_*"), decode_dir / "best_wer"):
         old.unlink(missing_ok=True)
