@@ -123,7 +123,7 @@ class LatticeObjective(Objective):
         if len(counts) != train.manifest.num_pdfs:
             raise UserError(f"{self.options.class_frame_counts} has {len(counts)} pdfs, {train.path} {train.manifest.num_pdfs}; take those "
                             "that the network was trained with.")
-        self.set_priors(log_priors(counts))
+        self.set_priors(log_priors(np.maximum(counts, 1.0)))  # a pdf without frames is not disabled: a held-out reference may have it
         self.phones = Phones.of(self.store.tid2pdf, self.store.tid2phone, self.silence_phones())
 
     def stores(self) -> Sequence[LatticeStore]:

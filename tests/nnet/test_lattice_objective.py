@@ -231,5 +231,12 @@ def test_errors_say_what_does_not_fit(tmp_path: Path, make_store: Callable[..., 
         Smbr()
 
 
+def test_a_pdf_that_the_training_data_lack_has_a_score(tmp_path: Path, make_store: Callable[..., FrameStore]) -> None:
+    store = make_store([LENGTH] * 2, num_pdfs=50)
+    objective = Mmi(Mmi.options_class(denlats=str(packed(tmp_path, store).path)))
+    objective.prepare(store, store)
+    assert (store.counts() == 0).any() and -10 < objective.log_prior.min() <= objective.log_prior.max() < 0
+
+
 def test_the_objectives_are_found_by_name() -> None:
     assert {"smbr", "mpe", "mmi"} <= OBJECTIVES.keys()
