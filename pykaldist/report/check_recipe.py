@@ -175,7 +175,7 @@ def _divide(words: list[Word], interface: Interface) -> tuple[list[str], int, bo
         text = words[i].text
         option = re.match(r"^--?([A-Za-z][\w.-]*)(=)?", text)
         if option is None:
-            several = not words[i].quoted and bool(_SEVERAL.search(text))
+            several = (not words[i].quoted or "[@]" in text) and bool(_SEVERAL.search(text))  # an array is several words in quotes, too
             if text == "--" or not several:
                 break
             variable = True
@@ -184,7 +184,7 @@ def _divide(words: list[Word], interface: Interface) -> tuple[list[str], int, bo
         names.append(option[1])
         i += 1 if option[2] or not interface.options.get(option[1].replace("_", "-"), True) else 2
     rest = [word for word in words[i:] if word.text or word.quoted]
-    variable |= any(word.text == "$@" or (not word.quoted and _MANY.search(word.text)) for word in rest)
+    variable |= any(word.text == "$@" or "[@]" in word.text or (not word.quoted and _MANY.search(word.text)) for word in rest)
     return names, len(rest), variable
 
 

@@ -12,6 +12,7 @@ import soundfile
 
 from pykaldist.errors import UserError
 from pykaldist.feats.cmvn import cmvn_stats
+from pykaldist.feats.extract import Extractor, MfccOptions
 from pykaldist.feats.make import collect_parts, extract_part, paste, speaker_cmvn
 from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.datadir_tools import fix_data_dir
@@ -151,3 +152,12 @@ def test_pasting_cuts_the_longer_within_the_tolerance() -> None:
     assert paste(left, right, 2, "a").tolist() == [[1, 1, 0]] * 5 and paste(right, left, 2, "a").shape == (5, 3)
     with pytest.raises(UserError, match="a: 5 frames of one kind of features and 7 of another, which is more than"):
         paste(left, right, 1, "a")
+
+
+def test_in_the_deterministic_mode_features_do_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    batch = [(f"u{i}", rng.normal(0, 1000, rng.integers(3000, 40000)).astype(np.float32)) for i in range(12)]
+    monkeypatch.setenv("PYKALDIST_DETERMINISTIC", "true")
+    extractor = Extractor(MfccOptions(sample_frequency=16000.0))
+    for together, one in zip(extractor.extract(batch), batch, strict=True):
+        np.testing.assert_array_equal(together, extractor.extract([one])[0])

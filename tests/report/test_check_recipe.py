@@ -122,6 +122,7 @@ steps/nnet3/train_dnn.py --stage 3
 steps/train_mono.sh $extra_opts $(list data) data/lang exp/mono
 no-such-program --x | fstcompile
 flac -c -d -s a.flac | sph2pipe
+steps/align_si.sh "${jobs[@]}" --beam 10 data/train data/lang exp/mono exp/mono_ali
 """
 
 
@@ -148,6 +149,7 @@ def test_calls_are_judged(recipe, interfaces):
         ("run.sh", 12, "utils/mkgraph.sh"): ACCEPTED, ("run.sh", 13, "steps/train_mmi.sh"): LATER,
         ("run.sh", 14, "steps/nnet3/train_dnn.py"): LATER,
         ("run.sh", 15, "steps/train_mono.sh"): ACCEPTED, ("local/prep.sh", 3, "utils/utt2spk_to_spk2utt.pl"): ARGUMENTS,
+        ("run.sh", 18, "steps/align_si.sh"): ACCEPTED,  # an array may hold options
     }
     counted = [call for call in checked.calls if not call.counts]
     assert [call.script for call in counted] == ["steps/nnet3/train_dnn.py"] and checked.files == 4

@@ -75,9 +75,9 @@ if want 2 "alignments: GMMs up to speaker-adaptive training, or imported"; then
     format_lms $lang data/local/dict/lexicon.txt
     if [ "$hours" != 100 ]; then
       steps/align_fmllr.sh "${jobs[@]}" data/$train $lang exp/tri4b exp/tri4b_ali
-      leaves="5000 100000"
-      [ "$hours" = 460 ] || leaves="7000 150000"
-      steps/train_quick.sh --cmd "$cmd" $leaves data/$train $lang exp/tri4b_ali exp/$sat
+      leaves=5000 gauss=100000
+      [ "$hours" = 460 ] || leaves=7000 gauss=150000
+      steps/train_quick.sh --cmd "$cmd" $leaves $gauss data/$train $lang exp/tri4b_ali exp/$sat
     fi
     utils/mkgraph.sh ${lang}_tgsmall exp/$sat "$graph"
     for test in $tests; do
