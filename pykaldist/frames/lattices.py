@@ -1,4 +1,4 @@
-"""Lattices as arrays: those of the utterances of a minibatch are one set of them.
+"""Lattices as arrays; all lattices of a minibatch share one set of arrays.
 
 A lattice has states in topological order, the first its start and the last its end, and arcs sorted by the state that they leave. Each arc
 takes a run of frames, none or many, with a transition-id in each. What depends on a frame and a transition-id alone (a log-likelihood, an

@@ -1,4 +1,4 @@
-"""How right a transition-id is in a frame, beside the reference alignment: the accuracies of sMBR and MPE, and the errors that MMI boosts.
+"""The accuracy of a transition-id in a frame against the reference alignment, for sMBR and MPE, and the errors of boosted MMI.
 
 With the phone of a transition-id and that of the reference in the frame, and likewise their pdfs:
 

@@ -195,16 +195,16 @@ class LatticeObjective(Objective):
 
     def of_arcs(self, lattices: Lattices, reference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(graph cost, accuracy) of each arc, float64; `reference` is the transition-id of the reference in each cell's frame."""
-        raise NotImplementedError
+        raise NotImplementedError  # each objective's own
 
     def of_derivative(self, posterior: Tensor, gain: Tensor) -> Tensor:
         """What each arc gives to the derivative."""
-        raise NotImplementedError
+        raise NotImplementedError  # each objective's own
 
     def finish(self, lattices: Lattices, reference: np.ndarray, outputs: Tensor, rows: Tensor, ref: Tensor, mmi: Tensor, accuracy: Tensor,
                totals: Tensor) -> Tensor:
         """Finish the derivative, add to the loss and to the frames dropped, and return the value."""
-        raise NotImplementedError
+        raise NotImplementedError  # each objective's own
 
     def output_dim(self, store: FrameStore) -> int:
         return store.manifest.num_pdfs

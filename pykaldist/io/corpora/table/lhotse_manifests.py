@@ -1,4 +1,4 @@
-"""lhotse's manifests of supervisions and of cuts, by lhotse's own classes; what a manifest would run or fetch is not."""
+"""Reading of lhotse's manifests of supervisions and of cuts, by lhotse; commands and addresses in them are not run and not fetched."""
 
 from __future__ import annotations
 
