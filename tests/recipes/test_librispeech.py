@@ -8,14 +8,15 @@ import shutil
 import pytest
 from layouts import librispeech
 
+FULL = {"train-clean-100": (30, 12), "train-clean-360": (20, 12), "dev-clean": (2, 3), "test-other": (2, 3)}
 SMALL = ["--nj", "2", "--rbm", "false", "--ngpu", "1", "--train-opts",
-         "--hid-layers 2 --hid-dim 64 --minibatch-size 256 --schedule exponential --final-learn-rate 0.0008 --num-epochs 3"]
+         "--hid-layers 2 --hid-dim 128 --minibatch-size 256 --schedule exponential --final-learn-rate 0.0008 --num-epochs 6"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "parts", "options", "decoded"), [
     ("mini_librispeech", librispeech.MINI, ["--lms", "tgmed tglarge"], {"tri3b", "dnn"}),
-    ("librispeech", librispeech.FULL, ["--hours", "460", "--tests", "dev_clean test_other", "--lms", "fglarge"], {"tri5b", "dnn"})])
+    ("librispeech", FULL, ["--hours", "460", "--tests", "dev_clean test_other", "--lms", "fglarge"], {"tri5b", "dnn"})])
 def test_every_stage(make_recipe, shared, tmp_path, name, parts, options, decoded):
     said = librispeech.lay_out(shared, tmp_path / "corpus", parts)
     librispeech.lay_out_models(shared, tmp_path / "corpus/lm", said, large=True)
