@@ -122,8 +122,10 @@ class Extractor:
         self.options, self.seed = options, seed
         self._fft_length = 1 << (options.samples_per_frame - 1).bit_length()
         self._band = (options.num_mel_bins, options.low_freq, options.high_freq + (options.high_freq <= 0) * options.sample_frequency / 2)
-        self._filters = mel_filters(*self._band, self._fft_length, options.sample_frequency)
+        # numpy transforms float32 in float32 only where it divides by the length; the filters take that back.
+        self._filters = mel_filters(*self._band, self._fft_length, options.sample_frequency) * np.float32(self._fft_length) ** 2
         self._window = window(options.window_type, options.samples_per_frame)
+        self._kept: tuple[np.ndarray, ...] = ()
 
     def extract(self, batch: Sequence[tuple[str, np.ndarray]]) -> list[np.ndarray]:
         """Compute the features of (utterance, samples) pairs; the name seeds the dither. Too short an utterance gives 0 frames.
@@ -149,17 +151,32 @@ class Extractor:
             frames = self._features(np.lib.stride_tricks.sliding_window_view(buffer, length)[::shift])
         return [frames[start : start + self.options.num_frames(len(samples))] for (_, samples), start in zip(batch, starts, strict=True)]
 
+    def _buffers(self, frames: int) -> tuple[np.ndarray, ...]:
+        """Arrays for so many frames: samples with zeros behind them, spectrum, power, and one for anything.
+
+        They are kept, as fresh memory costs more than what it is used for.
+        """
+        length = self._fft_length
+        if not self._kept or len(self._kept[0]) < frames:
+            widths = ((length, np.float32), (length // 2 + 1, np.complex64), (length // 2, np.float32), (length, np.float32))
+            self._kept = tuple(np.zeros((frames, width), dtype) for width, dtype in widths)
+        return tuple(one[:frames] for one in self._kept)
+
     def _features(self, frames: np.ndarray) -> np.ndarray:
         """The features of frames of samples, float32 (T, D)."""
         o = self.options
-        frames = frames - frames.mean(axis=1, keepdims=True) if o.remove_dc_offset else frames.copy()
+        padded, spectrum, power, other = self._buffers(len(frames))
+        frames = np.subtract(frames, frames.mean(axis=1, keepdims=True) if o.remove_dc_offset else 0, out=padded[:, : frames.shape[1]])
         energy = np.einsum("ij,ij->i", frames, frames)
         if o.preemphasis_coefficient:
-            frames[:, 1:] -= np.float32(o.preemphasis_coefficient) * frames[:, :-1]
+            before = np.multiply(frames[:, :-1], np.float32(o.preemphasis_coefficient), out=other[:, : frames.shape[1] - 1])
+            frames[:, 1:] -= before
             frames[:, 0] *= 1.0 - o.preemphasis_coefficient
         frames *= self._window
-        spectrum = np.fft.rfft(frames, self._fft_length)[:, :-1].astype(np.complex64, copy=False)
-        mel_energies = np.maximum((spectrum.real**2 + spectrum.imag**2) @ self._filters, np.float32(FLOOR))
+        half = np.fft.rfft(padded, norm="forward", out=spectrum)[:, :-1]
+        np.square(half.real, out=power)
+        power += np.square(half.imag, out=other[:, : power.shape[1]])
+        mel_energies = np.maximum(power @ self._filters, np.float32(FLOOR))
         if isinstance(o, FbankOptions):
             return np.log(mel_energies)
         if isinstance(o, PlpOptions):
