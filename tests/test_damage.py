@@ -30,7 +30,7 @@ from pykaldist.decode.lattice_arrays import as_arrays
 from pykaldist.decode.prons import read_prons
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
-from pykaldist.feats.transforms import read_matrix, read_speaker_transforms
+from pykaldist.feats.transforms import read_matrix, read_speaker_transforms, write_speaker_transforms
 from pykaldist.frames.lattice_store import LatticeStore, pack_lattices
 from pykaldist.frames.store import FrameStore, pack
 from pykaldist.hmm.alignments.graphs import Lexicon
@@ -50,7 +50,7 @@ from pykaldist.io.fst import Fst
 from pykaldist.io.fst import pack as pack_fst
 from pykaldist.io.lang import LangDir, SymbolTable
 from pykaldist.io.posteriors import Posterior, read_posteriors, write_posteriors
-from pykaldist.io.tables import MatrixWriter, read_archive, read_int_vectors, write_int_vectors
+from pykaldist.io.tables import MatrixWriter, read_archive, read_int_vectors, write_int_vectors, write_matrix
 from pykaldist.nnet.dnn import DnnOptions, make_dnn
 from pykaldist.nnet.network import FeatureTransform, Network
 from pykaldist.nnet.nnet1 import Nnet1, Nnet1Component
@@ -135,9 +135,9 @@ def language(base: Path) -> dict[str, Sample]:
                 "prons": Sample(base / "prons.1.gz", lambda: list(read_prons(base)))}
     return samples | {
         "HCLG const": Sample(base / "HCLG.fst", lambda: Fst.read(base / "HCLG.fst")),
-        "L.fst vector": Sample(base / "lang/L.fst", lambda: Lexicon(base / "lang/L.fst")),
+        "L.fst vector": Sample(base / "lang/L.fst", lambda: (Lexicon(base / "lang/L.fst"), Fst.read(base / "lang/L.fst"))[1]),
         "topo": Sample(base / "lang/topo", lambda: read_topology(base / "lang/topo")),
-        "words.txt": Sample(base / "lang/words.txt", lambda: SymbolTable.read(base / "lang/words.txt")),
+        "words.txt": Sample(base / "lang/words.txt", lambda: list(SymbolTable.read(base / "lang/words.txt").items())),
         "ARPA": Sample(base / "lm.arpa", lambda: grammar(base / "lm.arpa", base / "lang/words.txt")),
     }
 
@@ -157,8 +157,9 @@ def archives(base: Path) -> dict[str, Sample]:
                 writer.write(f"u{n}", rng.random((9, 4)).astype(np.float32))
         samples[f"matrices, compression {method}"] = Sample(ark, everything(read_archive, ark))
     (base / "feats.txt").write_text("u1  [\n  1 2.5 3\n  4 5 6 ]\nu2  [\n  1 2 3 ]\n")
-    (base / "trans.1").write_bytes((base / "feats0.ark").read_bytes())
-    (base / "final.mat").write_bytes((base / "feats0.ark").read_bytes()[3:])
+    write_speaker_transforms(base / "trans.1", [(f"s{n}", rng.random((4, 5))) for n in range(2)])
+    with open(base / "final.mat", "wb") as stream:
+        write_matrix(stream, rng.random((4, 9)).astype(np.float32))
     write_counts(base / "counts", np.arange(1, 9))
     return samples | {
         "ali gz": Sample(base / "ali.1.gz", everything(read_int_vectors, base / "ali.1.gz")),
@@ -169,7 +170,7 @@ def archives(base: Path) -> dict[str, Sample]:
         "matrices text": Sample(base / "feats.txt", everything(read_archive, base / "feats.txt")),
         "fMLLR": Sample(base / "trans.1", lambda: read_speaker_transforms(base)),
         "final.mat": Sample(base / "final.mat", lambda: read_matrix(base / "final.mat")),
-        "counts": Sample(base / "counts", lambda: read_counts(base / "counts")),
+        "counts": Sample(base / "counts", lambda: read_counts(base / "counts", 8, "the model")),
     }
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.frames.holdout import hold_out
-from pykaldist.frames.store import Extras, Manifest, Unlabelled, pack
+from pykaldist.frames.store import Extras, StoreManifest, Unlabelled, pack
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
 from pykaldist.hmm.tree.phone_segments import phone_segments
 from pykaldist.io import provenance
@@ -188,7 +188,7 @@ def _pack(args: argparse.Namespace, pipeline: FeaturePipeline, parts: dict[str, 
                       ("train/manifest.json", "dev/manifest.json", "tokens.txt", "cmvn_opts", "delta_opts", *SYSTEM_FILES))
 
 
-def _summary(manifest: Manifest) -> str:
+def _summary(manifest: StoreManifest) -> str:
     text = f"{manifest.num_utts} utterances, {manifest.num_frames} frames of {manifest.dim}, {manifest.num_pdfs} pdfs"
     text += ", frame weights" * ("weights.bin" in manifest.checksums)
     text += f", posteriors, up to {manifest.num_posteriors} a frame" * bool(manifest.num_posteriors)

@@ -126,9 +126,8 @@ class Nnet1Model:
         if components[-1].marker == "Softmax":
             components = components[:-1]
         self._nnet = Nnet1(Nnet1.read(transform).components + components)
-        self._priors, self._forward = log_priors(read_counts(counts)), Nnet1Forward(self._nnet, device)
-        if len(self._priors) != self._nnet.output_dim:
-            raise UserError(f"{counts} has {len(self._priors)} counts, {self._path} {self._nnet.output_dim} outputs.")
+        self._priors = log_priors(read_counts(counts, self._nnet.output_dim, self._path))
+        self._forward = Nnet1Forward(self._nnet, device)
         self.tid2pdf = files.transition_model(model_dir)
         self._pipeline = FeaturePipeline.from_dir(model_dir)
 

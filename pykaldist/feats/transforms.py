@@ -31,15 +31,21 @@ def apply_transform(x: np.ndarray, matrix: np.ndarray, where: str) -> np.ndarray
 
 def read_matrix(path: str | os.PathLike[str]) -> np.ndarray:
     """Read a file with one matrix, such as `final.mat`."""
-    return KaldiReader.open(path).matrix()
+    return KaldiReader.only_matrix(path)
 
 
 def read_speaker_transforms(transform_dir: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """Read speaker -> matrix from all `trans.<job>` of a directory; raises UserError where there are none."""
+    """Read speaker -> matrix from all `trans.<job>` of a directory; raises UserError where there are none, or two of one."""
     paths = sorted(p for p in Path(transform_dir).glob("trans.*") if p.name.removeprefix("trans.").isdigit())
     if not paths:
         raise UserError(f"{transform_dir} has no trans.1; give the directory of a speaker-adapted alignment or decoding.")
-    return {speaker: matrix for path in paths for speaker, matrix in read_archive(path)}
+    transforms: dict[str, np.ndarray] = {}
+    for path in paths:
+        for speaker, matrix in read_archive(path):
+            if speaker in transforms:
+                raise UserError(f"{path}, {speaker}: a second transform of this speaker; make the alignment or the decoding again.")
+            transforms[speaker] = matrix
+    return transforms
 
 
 def write_speaker_transforms(path: str | os.PathLike[str], transforms: Iterable[tuple[str, np.ndarray]]) -> None:

@@ -15,8 +15,6 @@ What the arrays are says `frames/lattices.py`; numbers count within an utterance
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -26,14 +24,15 @@ import numpy as np
 
 from pykaldist.errors import UserError, named, of_the_machine
 from pykaldist.frames.lattices import Lattices
-from pykaldist.frames.mapped import Sink, mapped, verify
+from pykaldist.frames.mapped import Manifest, Sink, mapped, read_manifest, verify, write_manifest
 from pykaldist.io.archive import NUMPY_DAMAGE, reason
 from pykaldist.io.atomic import atomic_open, write_text
 from pykaldist.io.provenance import checksum
-from pykaldist.io.schema import read_json, require
+from pykaldist.io.schema import require
 from pykaldist.io.tables import read_lines
 
-FORMAT = 1
+FORMAT = 2
+CURE = "pack the lattices again"
 OFFSETS = ("states", "arcs", "cells", "frames", "entries")
 ARRAYS = {"source": ("arcs", np.int32), "target": ("arcs", np.int32), "graph": ("arcs", np.float32), "acoustic": ("arcs", np.float32),
           "length": ("arcs", np.int32), "entry": ("entries", np.int32), "frame": ("cells", np.int32), "transition_id": ("cells", np.int32),
@@ -41,7 +40,7 @@ ARRAYS = {"source": ("arcs", np.int32), "target": ("arcs", np.int32), "graph": (
 
 
 @dataclass
-class LatticeManifest:
+class LatticeManifest(Manifest):
     """The content and the origin of a lattice store, as `manifest.json` has them."""
 
     num_utts: int
@@ -54,6 +53,9 @@ class LatticeManifest:
 
     def __post_init__(self) -> None:
         require(self.num_utts > 0, "num_utts", self.num_utts, "a positive number")
+        files = [*(f"{name}.bin" for name in ARRAYS), *(f"{name}.npy" for name in (*OFFSETS, "tid2pdf", "tid2phone")), "utts"]
+        require(sorted(self.checksums) == sorted(files), "checksums", f"of {', '.join(self.checksums) or 'nothing'}",
+                f"those of {', '.join(files)}")
         expected = f"those of {', '.join(OFFSETS)}"
         require(sorted(self.totals) == sorted(OFFSETS), "totals", f"of {', '.join(self.totals) or 'nothing'}", expected)
         require(min(self.totals.values()) >= 0, "totals", self.totals, "0 or more")
@@ -69,7 +71,7 @@ class LatticeStore:
         self.path = Path(path)
         if not (self.path / "manifest.json").is_file():
             raise UserError(f"{path} is no lattice store (it has no manifest.json); run pykaldist pack-lattices again.")
-        self.manifest = read_json(self.path / "manifest.json", LatticeManifest, "pack the lattices again", FORMAT)
+        self.manifest = read_manifest(self.path / "manifest.json", LatticeManifest, CURE, FORMAT)
         totals = self.manifest.totals
         self._arrays = {name: np.asarray(mapped(self.path / f"{name}.bin", np.dtype(dtype), (totals[unit],)))
                         for name, (unit, dtype) in ARRAYS.items()}
@@ -154,7 +156,8 @@ def pack_lattices(utterances: Iterable[tuple[str, Lattices, np.ndarray]], tid2pd
             np.save(stream, np.ascontiguousarray(array))
         checksums[f"{name}.npy"] = checksum(path / f"{name}.npy")
     write_text(path / "utts", "".join(f"{utt}\n" for utt in utts))
+    checksums["utts"] = checksum(path / "utts")
     manifest = LatticeManifest(len(utts), {name: int(columns[-1, i]) for i, name in enumerate(OFFSETS)}, int(tid2pdf.max()) + 1,
                                list(map(int, silence_phones)), checksums, skipped)
-    write_text(path / "manifest.json", json.dumps(dataclasses.asdict(manifest), indent=1) + "\n")
+    write_manifest(path / "manifest.json", manifest)
     return manifest

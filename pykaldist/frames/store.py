@@ -18,8 +18,6 @@ Splicing is a gather on these rows when a minibatch is made, so that the store i
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -29,14 +27,16 @@ from typing import Any
 import numpy as np
 
 from pykaldist.errors import UserError, named, of_the_machine
-from pykaldist.frames.mapped import Sink, mapped, verify
+from pykaldist.frames.mapped import Manifest, Sink, mapped, read_manifest, verify, write_manifest
 from pykaldist.io.archive import NUMPY_DAMAGE, reason
 from pykaldist.io.atomic import atomic_open, write_text
 from pykaldist.io.posteriors import Posterior
-from pykaldist.io.schema import read_json, require
+from pykaldist.io.provenance import checksum
+from pykaldist.io.schema import require
 from pykaldist.io.tables import read_lines
 
-FORMAT = 2
+FORMAT = 3
+CURE = "pack the store again"
 MAX_PDFS = 10_000_000  # more are damage
 DTYPES = {"targets.bin": np.int32, "weights.bin": np.float32, "posterior_pdfs.bin": np.int32, "posterior_probs.bin": np.float32,
           "target_feats.bin": np.float32, "labels.bin": np.int32}  # of the files besides the features
@@ -45,7 +45,7 @@ TRIM_TOLERANCE = 5  # frames by which features and alignment may differ (nnet1's
 
 
 @dataclass
-class Manifest:
+class StoreManifest(Manifest):
     """The content and the origin of a store, as `manifest.json` has them."""
 
     num_frames: int
@@ -70,8 +70,9 @@ class Manifest:
             require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
         require(self.num_pdfs <= MAX_PDFS, "num_pdfs", self.num_pdfs, f"at most {MAX_PDFS}")
         require(self.dtype in ("float16", "float32"), "dtype", repr(self.dtype), "float16 or float32")
-        require(self.checksums.keys() == self.arrays().keys(), "checksums", f"of {', '.join(self.checksums) or 'nothing'}",
-                f"those of {', '.join(self.arrays())}")
+        files = [*self.arrays(), "offsets.npy", *["label_offsets.npy"] * (self.num_labels > 0), "utts"]
+        require(sorted(self.checksums) == sorted(files), "checksums", f"of {', '.join(self.checksums) or 'nothing'}",
+                f"those of {', '.join(files)}")
 
     def arrays(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
         """The type and shape of each array's file, by name."""
@@ -88,11 +89,6 @@ class Manifest:
         return arrays
 
 
-def read_manifest(path: Path) -> Manifest:
-    """Read the manifest of a store; raises UserError where it does not fit."""
-    return read_json(path, Manifest, "pack the store again", FORMAT)
-
-
 class FrameStore:
     """A packed training set, memory-mapped; nothing is read until it is used.
 
@@ -105,7 +101,7 @@ class FrameStore:
         self.path = Path(path)
         if not (self.path / "manifest.json").is_file():
             raise UserError(f"{path} is no frame store (it has no manifest.json); run steps/nnet/pack.sh again.")
-        self.manifest = read_manifest(self.path / "manifest.json")
+        self.manifest = read_manifest(self.path / "manifest.json", StoreManifest, CURE, FORMAT)
         arrays = {name.removesuffix(".bin"): mapped(self.path / name, *form) for name, form in self.manifest.arrays().items()}
         self.feats, self.targets = arrays["feats"], arrays["targets"]
         self.weights, self.target_feats = arrays.get("weights"), arrays.get("target_feats")
@@ -231,7 +227,7 @@ class Unlabelled:
 
 def pack(utts: Iterable[str], features: Callable[[str], np.ndarray], alignment: Callable[[str], np.ndarray | None], num_pdfs: int,
          path: str | os.PathLike[str], dtype: str = "float32", provenance: dict[str, Any] | None = None,
-         extras: Extras | None = None) -> Manifest:
+         extras: Extras | None = None) -> StoreManifest:
     """Pack utterances into a store at `path`; an older store there is replaced.
 
     `features(utt)` is float32 (T, dim); `alignment(utt)` the pdf of each frame, or None where there is none. An utterance without
@@ -241,7 +237,7 @@ def pack(utts: Iterable[str], features: Callable[[str], np.ndarray], alignment: 
     """
     path, extras = Path(path), extras or Extras()
     path.mkdir(parents=True, exist_ok=True)
-    for old in ("manifest.json", *DTYPES):
+    for old in ("manifest.json", "label_offsets.npy", *DTYPES):
         (path / old).unlink(missing_ok=True)
     offsets, label_offsets, kept, skipped, trimmed = [0], [0], [], {}, 0
     dim = target_dim = 0
@@ -299,11 +295,13 @@ def pack(utts: Iterable[str], features: Callable[[str], np.ndarray], alignment: 
         with atomic_open(path / "label_offsets.npy", "wb") as stream:
             np.save(stream, np.asarray(label_offsets, dtype=np.int64))
     write_text(path / "utts", "".join(f"{utt}\n" for utt in kept))
-    manifest = Manifest(num_frames=offsets[-1], num_utts=len(kept), dim=dim, num_pdfs=num_pdfs, num_posteriors=num_posteriors,
-                        target_dim=target_dim, dtype=dtype, checksums={name: sink.digest.hexdigest() for name, sink in sinks.items()},
+    checksums = {name: sink.digest.hexdigest() for name, sink in sinks.items()}
+    checksums |= {name: checksum(path / name) for name in ("offsets.npy", "label_offsets.npy", "utts") if (path / name).is_file()}
+    manifest = StoreManifest(num_frames=offsets[-1], num_utts=len(kept), dim=dim, num_pdfs=num_pdfs, num_posteriors=num_posteriors,
+                        target_dim=target_dim, dtype=dtype, checksums=checksums,
                         provenance=provenance or {}, skipped=skipped, trimmed=trimmed, num_labels=label_offsets[-1],
                         num_tokens=extras.num_tokens)
-    write_text(path / "manifest.json", json.dumps(dataclasses.asdict(manifest), indent=1) + "\n")
+    write_manifest(path / "manifest.json", manifest)
     return manifest
 
 

@@ -142,8 +142,8 @@ def _sized_int(stream: BinaryIO) -> int:
 
 def _text_value(stream: BinaryIO) -> np.ndarray:
     line = stream.readline()
-    if not line:
-        raise EOFError("a key without a value")
+    if not line.endswith(b"\n"):
+        raise EOFError("its last line has no end")
     line = line.strip()
     if not line.startswith(b"["):
         fields = line.split()
@@ -156,8 +156,8 @@ def _text_value(stream: BinaryIO) -> np.ndarray:
     rows = [line[1:].split()]
     while not line.endswith(b"]"):
         line = stream.readline()
-        if not line:
-            raise EOFError("a matrix without its closing bracket")
+        if not line.endswith(b"\n"):
+            raise EOFError("a matrix without its closing bracket, or without the end of that line")
         line = line.strip()
         rows.append(line.split())
     rows[-1] = [field for field in (f.rstrip(b"]") for f in rows[-1]) if field]

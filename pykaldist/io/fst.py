@@ -81,7 +81,9 @@ class Fst:
                                  "arcs is expected; convert it with fstconvert")
             if header.fst_type == "const":
                 return _parse_const(data, header)
-            start, final, offset, labels, weight, nextstate, _ = unpack(data, header, 1)
+            start, final, offset, labels, weight, nextstate, end = unpack(data, header, 1)
+            if end != len(data):
+                raise ValueError(f"has {len(data) - end} bytes behind its last state; make it again")
         except ValueError as error:
             raise UserError(f"{path} {error}.") from error
         return cls(start, final[:, 0], offset, labels[:, 0], labels[:, 1], weight[:, 0], nextstate)
@@ -202,8 +204,6 @@ def unpack(data: bytes | memoryview, header: Header, floats: int) -> tuple[int, 
     """Read the body of a `vector` FST file with `floats` floats a weight.
 
     Returns (start, final, offset, labels, weight, nextstate, end position). Raises ValueError, like `Header.parse`.
-
-    Raises ValueError, like `Header.parse`.
     """
     words = np.frombuffer(data, "<i4", (len(data) - header.end) // 4, header.end)
     offset = _scan(words, header.num_states, floats)

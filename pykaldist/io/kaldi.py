@@ -39,6 +39,23 @@ class KaldiReader(TokenReader):
             raise UserError(f"{path} is empty; run the stage that makes it again.")
         return cls(data, str(path))
 
+    @classmethod
+    def only_matrix(cls, path: str | os.PathLike[str]) -> np.ndarray:
+        """Read a file with one matrix, as `matrix` does; raises UserError where there is something behind it."""
+        reader = cls.open(path)
+        return reader._last(reader.matrix())
+
+    @classmethod
+    def only_vector(cls, path: str | os.PathLike[str]) -> np.ndarray:
+        """Read a file with one vector, as `vector` does; raises UserError where there is something behind it."""
+        reader = cls.open(path)
+        return reader._last(reader.vector())
+
+    def _last(self, value: np.ndarray) -> np.ndarray:
+        if not self.at_end():
+            raise self.error("expected the end of the file")
+        return value
+
     def int_vector(self) -> np.ndarray:
         """Read a vector of int32 (Kaldi's WriteIntegerVector)."""
         if not self.binary:

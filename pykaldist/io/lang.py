@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from pykaldist.errors import UserError
-from pykaldist.io.tables import read_lines, read_map
+from pykaldist.io.tables import read_lines, read_map, read_whole_lines
 
 EPSILON = "<eps>"
 BOUNDARIES = ("begin", "end", "internal", "singleton", "nonword")
@@ -27,7 +27,7 @@ class SymbolTable(Mapping[str, int]):
     def read(cls, path: str | os.PathLike[str]) -> SymbolTable:
         """Lines `symbol number`; raises UserError for a repeated symbol or number, or a line of another form."""
         table = {}
-        for symbol, number in read_map(path).items():
+        for symbol, number in read_map(path, whole=True).items():
             if not number.isdecimal():
                 raise UserError(f"{path}, {symbol}: expected a number, found {number!r}; make the language directory again.")
             table[symbol] = int(number)
@@ -95,7 +95,7 @@ class LangDir:
     def int_lists(self, name: str) -> list[list[int]]:
         """A file of integers, line by line."""
         path = self.file(name)
-        rows = [line.split() for line in read_lines(path)]
+        rows = [line.split() for line in read_whole_lines(path)]
         bad = next((field for row in rows for field in row if not field.isdecimal()), None)
         if bad is not None:
             raise UserError(f"{path}: expected integers, found {bad!r}; make the language directory again.")
@@ -127,7 +127,17 @@ class LangDir:
     @cached_property
     def phone_sets(self) -> list[list[int]]:
         """`phones/sets.int`: phones that share their pdfs in a monophone system."""
-        return self.int_lists("phones/sets.int")
+        rows = self.int_lists("phones/sets.int")
+        self._check_phones("sets", [phone for row in rows for phone in row])
+        return rows
+
+    def _check_phones(self, name: str, found: list[int]) -> None:
+        """Check that a file has each phone once."""
+        real = sorted(number for symbol, number in self.phones.items() if symbol != EPSILON and not symbol.startswith("#"))
+        if sorted(found) != real:
+            odd = min(set(real) ^ set(found), default=0)
+            raise UserError(f"{self.path}/phones/{name}.int does not have each phone of phones.txt once"
+                            f"{f' (look at {odd})' if odd else ''}; make the language directory again.")
 
     @cached_property
     def word_disambig(self) -> tuple[int, int]:
@@ -139,17 +149,28 @@ class LangDir:
         """Phone -> begin, end, internal, singleton or nonword; None where phones do not depend on the position."""
         if not (self.path / "phones/word_boundary.int").is_file():
             return None
-        table = read_map(self.path / "phones/word_boundary.int")
+        table = read_map(self.path / "phones/word_boundary.int", whole=True)
         for phone, kind in table.items():
             if not phone.isdecimal() or kind not in BOUNDARIES:
                 raise UserError(f"{self.path}/phones/word_boundary.int, {phone}: expected a phone's number and one of "
                                 f"{', '.join(BOUNDARIES)}, found {kind!r}; make the language directory again.")
+        self._check_phones("word_boundary", [int(phone) for phone in table])
         return {int(phone): kind for phone, kind in table.items()}
 
     @cached_property
     def align_lexicon(self) -> list[tuple[int, list[int]]]:
         """(word, phones) for each pronunciation; word 0 is the optional silence."""
-        return [(row[0], row[2:]) for row in self.int_lists("phones/align_lexicon.int")]
+        path, rows = self.path / "phones/align_lexicon.int", self.int_lists("phones/align_lexicon.int")
+        phones = set(self.phones.values())
+        for line, row in enumerate(rows, 1):
+            if len(row) < 3 or not phones.issuperset(row[2:]):
+                raise UserError(f"{path}, line {line}: expected a word, the word again and its phones, of phones.txt, found "
+                                f"{' '.join(map(str, row))!r}; make the language directory again.")
+        said = {number for symbol, number in self.words.items() if symbol not in (EPSILON, "<s>", "</s>") and not symbol.startswith("#")}
+        for numbers, what in ((said - {row[0] for row in rows}, "lacks word"), ({row[0] for row in rows} - said - {0}, "has no word")):
+            if numbers:
+                raise UserError(f"{path} {what} {min(numbers)}; make the language directory again.")
+        return [(row[0], row[2:]) for row in rows]
 
     def word_ids(self, words: Iterable[str]) -> tuple[list[int], list[str]]:
         """The numbers of a transcript's words, and those words that are not in the lexicon, which get the number of `oov`."""

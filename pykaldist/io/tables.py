@@ -43,10 +43,27 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def read_map(path: str | os.PathLike[str]) -> dict[str, str]:
-    """A two-column text file (`key value with spaces`) as a dict in file order; a repeated key is an error."""
+def read_whole_lines(path: str | os.PathLike[str]) -> list[str]:
+    """The lines of a text file that a program wrote, as `read_lines`; raises UserError where the last has no end, as when it was cut."""
+    lines = read_lines(path)
+    if lines and lines[-1] and not _ends_line(path):
+        raise UserError(f"{path}, line {len(lines)}: the last line has no end, as in a file that was cut; make it again, or end the line.")
+    return lines
+
+
+def _ends_line(path: str | os.PathLike[str]) -> bool:
+    with open(path, "rb") as stream:
+        stream.seek(-1, os.SEEK_END)
+        return stream.read() == b"\n"
+
+
+def read_map(path: str | os.PathLike[str], whole: bool = False) -> dict[str, str]:
+    """A two-column text file (`key value with spaces`) as a dict in file order; a repeated key is an error.
+
+    `whole`: so is a last line without its end, which files of programs do not have.
+    """
     table: dict[str, str] = {}
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in enumerate(read_whole_lines(path) if whole else read_lines(path), 1):
         fields = line.split(maxsplit=1)
         if not fields:
             raise UserError(f"{path}, line {number}: empty line; remove it.")

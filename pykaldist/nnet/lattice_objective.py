@@ -134,7 +134,8 @@ class LatticeObjective(Objective):
         return self.store.manifest.silence_phones
 
     def counts(self, store: FrameStore) -> np.ndarray:
-        return read_counts(self.options.class_frame_counts) if self.options.class_frame_counts else store.counts()
+        path = self.options.class_frame_counts
+        return read_counts(path, store.manifest.num_pdfs, store.path) if path else store.counts()
 
     def set_priors(self, log_prior: np.ndarray) -> None:
         """Set the log priors that are taken from outputs, (K,)."""

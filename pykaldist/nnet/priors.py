@@ -23,9 +23,15 @@ def log_priors(counts: np.ndarray, floor: float = PRIOR_FLOOR) -> np.ndarray:
     return np.where(frequency < floor, DISABLED, np.log(np.maximum(frequency, PRIOR_FLOOR))).astype(np.float32)
 
 
-def read_counts(path: str | os.PathLike[str]) -> np.ndarray:
-    """Read a Kaldi vector, text or binary (`ali_train_pdf.counts`), as float64."""
-    return KaldiReader.open(path).vector().astype(np.float64)
+def read_counts(path: str | os.PathLike[str], num_pdfs: int, of: str | os.PathLike[str]) -> np.ndarray:
+    """Read a Kaldi vector, text or binary (`ali_train_pdf.counts`), as float64 (num_pdfs,).
+
+    Raises UserError where it has another length; `of` is what has so many outputs, for the message.
+    """
+    counts = KaldiReader.only_vector(path).astype(np.float64)
+    if len(counts) != num_pdfs:
+        raise UserError(f"{path} has {len(counts)} counts, {of} {num_pdfs} outputs; take those of the network's training alignment.")
+    return counts
 
 
 def write_counts(path: str | os.PathLike[str], counts: np.ndarray) -> None:

@@ -83,9 +83,7 @@ def nnet_forward(model: str, feats: str, output: str, *, feature_transform: str 
     if class_frame_counts:
         if not (no_softmax or apply_log):
             raise UserError("--class-frame-counts needs --no-softmax=true or --apply-log=true; log priors are subtracted from logarithms.")
-        priors = prior_scale * log_priors(read_counts(class_frame_counts), prior_floor)
-        if len(priors) != output_dim:
-            raise UserError(f"{class_frame_counts} has {len(priors)} counts, the network {output_dim} outputs.")
+        priors = prior_scale * log_priors(read_counts(class_frame_counts, output_dim, model), prior_floor)
     source = feats if is_table(feats) or not feats.endswith(".scp") else f"scp:{feats}"
     target = output if is_table(output) else f"ark,scp:{output},{Path(output).with_suffix('.scp')}"
     with TableWriter(target, write_value) as writer:

@@ -29,7 +29,7 @@ GROUPS = ("stages", "jobs", "kills", "network", "inputs", "fuzz")
 HEAD = ("class", "tried", "clear sentence", "survived", "silent", "hang", "traceback", "no sentence", "half-written",
         "rerun differs or fails", "processes left")
 STOPPED_S = 5.0
-READ_AS = {"other values": "other values", "empty": "an empty table"}
+READ_AS = {"other values": "other values", "empty": "an empty table", "fewer entries": "fewer entries", "other entries": "other entries"}
 
 
 def row(name: str, found: list[Trial]) -> list[str]:

@@ -1,14 +1,20 @@
 """Damaged inputs of every format that is read: those of tests/test_damage.py, as many as are wanted, and what was made of each.
 
 A reader runs in a fork, so that one that crashes is counted, and the next damage comes. What it gave is compared with what it gives of the
-sound file: the same; other values (one number for another, where a format has no checksum: a legal change); or another shape (fewer
-utterances, say), which is a silent change, but for an empty file, which is an empty table. Our own files have checksums: any difference is
-a silent change there.
+sound file: the same; or, where a format has no checksum, one of the legal changes:
+
+    other values    one number or word for another
+    empty           nothing in it, gunzipped: an empty table
+    fewer entries   a table whose last entries are gone; who joins tables counts what the other one lacks
+    other entries   text that people or other programs write, with an entry of another length: a pronunciation without its last phone
+
+or another shape, which is a silent change. Our own files have checksums: any difference is a silent change there.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import hashlib
 import json
 import os
@@ -26,7 +32,9 @@ from faults import Trial
 
 from pykaldist.errors import UserError
 
-CHECKED = ("final.pt", "store/")  # our own formats
+CHECKED = ("final.pt", "store/", "denlats/")  # our own formats
+TEXT = ("dict/", "dict_silprob/", "ARPA", "words.ctm", "ctm_edits", "table.csv", "nemo.jsonl", "supervisions.jsonl", "ali text",
+        "matrices text", "prons", "data/")  # that people or other programs write
 
 
 def shape_of(value: Any, depth: int = 0) -> str:
@@ -78,10 +86,29 @@ def _fields(value: Any) -> list[tuple[str, Any]]:
     return sorted((name, one) for name, one in found.items() if not callable(one))
 
 
-def content_of(value: Any) -> tuple[str, str]:
+def content_of(value: Any) -> tuple[str, str, frozenset[str]]:
+    """Checksums: of the shape, of the values, and of each entry of a table."""
+    entries = value if isinstance(value, list) else value.items() if isinstance(value, dict) else ()
+    return hashlib.blake2b(shape_of(value).encode(), digest_size=10).hexdigest(), _digest(value), frozenset(map(_digest, entries))
+
+
+def _digest(value: Any) -> str:
     sink = hashlib.blake2b(digest_size=10)
     values_of(value, sink)
-    return hashlib.blake2b(shape_of(value).encode(), digest_size=10).hexdigest(), sink.hexdigest()
+    return sink.hexdigest()
+
+
+def legal(name: str, content: bytes, found: tuple[str, str, frozenset[str]], sound: tuple[str, str, frozenset[str]]) -> str:
+    """The legal change, of those above, that this is; empty where it is none."""
+    if name.startswith(CHECKED):
+        return ""
+    with contextlib.suppress(OSError, EOFError, zlib.error):
+        content = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
+    if not content:
+        return "empty"
+    if found[0] == sound[0]:
+        return "other values"
+    return "fewer entries" if found[2] < sound[2] else "other entries" if name.startswith(TEXT) else ""
 
 
 def samples(base: Path) -> dict[str, test_damage.Sample]:
@@ -92,7 +119,7 @@ def samples(base: Path) -> dict[str, test_damage.Sample]:
     return found
 
 
-def tried(name: str, sample: test_damage.Sample, content: bytes, sound: tuple[str, str]) -> Trial:
+def tried(name: str, sample: test_damage.Sample, content: bytes, sound: tuple[str, str, frozenset[str]]) -> Trial:
     """One damage."""
     trial = Trial("inputs", name)
     sample.path.write_bytes(content)
@@ -110,10 +137,8 @@ def tried(name: str, sample: test_damage.Sample, content: bytes, sound: tuple[st
     else:
         if found == sound:
             trial.outcome = "survived"
-        elif found[0] == sound[0] and not name.startswith(CHECKED):
-            trial.outcome, trial.kind = "survived", "other values"
-        elif not content and not name.startswith(CHECKED):
-            trial.outcome, trial.kind = "survived", "empty"  # a table without entries is one
+        elif kind := legal(name, content, found, sound):
+            trial.outcome, trial.kind = "survived", kind
         else:
             trial.outcome, trial.said = "silent", "another shape"
     return trial
@@ -130,7 +155,8 @@ def campaign(seed: int, each: int, folder: str | None = None) -> Iterator[Trial]
             sample.path.write_bytes(content)
 
 
-def _in_forks(name: str, sample: test_damage.Sample, damages: list[bytes], content: bytes, sound: tuple[str, str]) -> Iterator[Trial]:
+def _in_forks(name: str, sample: test_damage.Sample, damages: list[bytes], content: bytes,
+              sound: tuple[str, str, frozenset[str]]) -> Iterator[Trial]:
     at = 0
     while at < len(damages):
         reader, writer = os.pipe()

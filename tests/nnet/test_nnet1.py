@@ -262,8 +262,9 @@ def test_a_network_of_features_has_no_softmax(make_network, tmp_path):
 
 def test_kaldi_network_becomes_ours(golden):
     dnn = golden / "an4_kaldi" / "dnn"
-    counts = read_counts(dnn / "ali_train_pdf.counts")
-    network = from_nnet1(Nnet1.read(dnn / "final.nnet"), Nnet1.read(dnn / "final.feature_transform"), counts)
+    nnet = Nnet1.read(dnn / "final.nnet")
+    network = from_nnet1(nnet, Nnet1.read(dnn / "final.feature_transform"),
+                         read_counts(dnn / "ali_train_pdf.counts", nnet.output_dim, dnn / "final.nnet"))
     feats = dict(read_archive(golden / "an4_kaldi" / "fmllr" / "test.ark"))
     for utt, expected in read_archive(dnn / "loglikes4.txt.gz"):
         found = network.loglikes(feats[utt])

@@ -27,7 +27,7 @@ def test_every_cell_is_within_a_word_of_kaldis(golden: Path, tmp_path: Path) -> 
     torch.set_num_threads(1)
     transform, nnet = (Nnet1.read(folder / "dnn" / name) for name in ("final.feature_transform", "final.nnet"))
     assert nnet.components.pop().marker == "Softmax"
-    priors = log_priors(read_counts(folder / "dnn/ali_train_pdf.counts"))
+    priors = log_priors(read_counts(folder / "dnn/ali_train_pdf.counts", nnet.output_dim, "the network"))
     forward = Nnet1Forward(Nnet1(transform.components + nnet.components))
     loglikes = ((utt, forward(np.array(feats)) - priors) for utt, feats in read_archive(folder / "fmllr/test.ark"))
     decoder = LatticeDecoder(Fst.read(folder / "graph_tri3/HCLG.fst"), read_transition_model(folder / "tri3_ali/final.mdl").tid2pdf,

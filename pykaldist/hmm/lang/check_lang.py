@@ -15,7 +15,7 @@ import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.io.fst import Fst
-from pykaldist.io.lang import BOUNDARIES, EPSILON, LangDir
+from pykaldist.io.lang import EPSILON, LangDir
 from pykaldist.io.tables import read_lines
 
 _WITH_COLONS = ("silence", "nonsilence", "disambig", "optional_silence", "context_indep")
@@ -26,7 +26,7 @@ def problems_of(lang: LangDir) -> list[str]:
     """What is wrong in a language directory, a sentence each; empty where it is sound."""
     found = _tried(_symbols, lang)
     if not found:  # the others ask for the symbol tables
-        for check in (_lists, _kinds_of_phones, _topology, _positions, _words, _transducers):
+        for check in (_lists, _kinds_of_phones, _topology, _words, _transducers):
             found += _tried(check, lang)
     return found
 
@@ -112,17 +112,6 @@ def _topology(lang: LangDir) -> Iterator[str]:
     for numbers, what in ((real - set(modelled), "lacks phone"), (set(modelled) - real, "has a number that is no phone's,")):
         if numbers:
             yield f"{lang.path}/topo {what} {min(numbers)}."
-
-
-def _positions(lang: LangDir) -> Iterator[str]:
-    if lang.word_boundary is None:
-        return
-    real = {*lang.silence_phones, *lang.nonsilence_phones}
-    if set(lang.word_boundary) != real:
-        odd = min(set(lang.word_boundary) ^ real)
-        yield f"{lang.path}/phones/word_boundary.int: phone {odd} is there or in silence.int and nonsilence.int, but not in both."
-    if not set(lang.word_boundary.values()) <= set(BOUNDARIES):
-        yield f"{lang.path}/phones/word_boundary.int has a position that is none of {', '.join(BOUNDARIES)}."
 
 
 def _words(lang: LangDir) -> Iterator[str]:

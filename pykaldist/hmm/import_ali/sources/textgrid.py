@@ -70,6 +70,8 @@ def parse(path: Path) -> tuple[dict[str, list[Interval]], float]:
                 tokens.number(), tokens.string()
         else:
             raise tokens.error(f"expected IntervalTier or TextTier, found {kind!r}")
+    if not tokens.at_end():
+        raise tokens.error("there is more in the file than its counts say")
     return tiers, end
 
 
@@ -89,6 +91,9 @@ class _Tokens:
         if match is None or match[group] is None:
             raise self.error(f"expected {what}, found {repr(match[0][:40]) if match else 'the end of the file'}")
         return match[group]
+
+    def at_end(self) -> bool:
+        return next(self._matches, None) is None
 
     def string(self) -> str:
         return self._next(1, "a string in quotes").replace('""', '"')

@@ -40,7 +40,7 @@ def read_transcripts(path: str | os.PathLike[str], columns: Mapping[str, str]) -
     first = next((line for line in text.split("\n") if line.strip()), "")
     if not first:
         raise UserError(f"{path} is empty; expected a table of transcripts.")
-    if first.lstrip()[0] in "{[":
+    if first.lstrip()[0] in "{[" or path.name.removesuffix(".gz").endswith((".json", ".jsonl")):
         table = _json(path, text, columns)
     elif path.name != "text" and (columns or path.suffix in (".csv", ".tsv") or _is_delimited(first)):
         table = _delimited(path, text, columns)
