@@ -8,6 +8,7 @@ memory. A frame store, which shuffles all of its frames, has a `Sampler` of its 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -64,5 +65,5 @@ def _cut(buffer: Frames, stop: int, size: int, index: int, rng: np.random.Genera
          device: torch.device | str) -> Iterator[Minibatch]:
     for number, first in enumerate(range(0, stop, size)):
         part = slice(first, min(first + size, stop))
-        tensors = {name: torch.from_numpy(array[part]).to(device) for name, array in buffer.items()}
+        tensors: dict[str, Any] = {name: torch.from_numpy(array[part]).to(device) for name, array in buffer.items()}
         yield Minibatch(**tensors, index=index + number, last=False, seed=int(rng.integers(1 << 63)))
