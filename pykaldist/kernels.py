@@ -89,40 +89,8 @@ def interpreted_where(little: bool) -> Iterator[None]:
         _interpreted = before
 
 
-def _load_numba() -> Any:
-    """Import numba without what it loads only to see that it is there: SciPy's linear algebra, cffi's parser of C, others' extensions.
-
-    They are a third of the time that a first kernel takes to load. Kernels that multiply matrices find SciPy's when they run.
-    """
-    import numba
-    from numba.core import entrypoints
-
-    entrypoints._already_initialized = True  # extensions of other packages, which a search through all packages' metadata would find
-    with contextlib.suppress(ImportError, AttributeError):  # of another version of numba, which then imports what it wants
-        from numba.np import linalg
-
-        given, linalg.ensure_blas = linalg.ensure_blas, lambda: None
-        try:
-            importlib.import_module("numba.np.arraymath")
-        finally:
-            linalg.ensure_blas = given
-    with contextlib.suppress(ImportError, AttributeError):
-        import cffi
-
-        parser, cffi.FFI = cffi.FFI, _no_parser
-        try:
-            importlib.import_module("numba.core.typing.cffi_utils")
-        finally:
-            cffi.FFI = parser
-    return numba
-
-
-def _no_parser() -> None:
-    raise ImportError("kernels call no functions of cffi's")
-
-
 def _make(function: Callable[..., Any], options: dict[str, Any]) -> Any:
-    numba = _load_numba()
+    import numba
     from numba.core.caching import FunctionCache
 
     class SharedCache(FunctionCache):

@@ -104,30 +104,3 @@ def test_compile_does_nothing_again(rehearsed: dict[str, list[str]]) -> None:
     assert "compiled already" in done.stdout and time.monotonic() - start < 60
     recorded = Path(_scan.dispatcher._cache.cache_path) / "kernels.json"
     assert json.loads(recorded.read_text())["kernels"] == rehearsed
-
-
-def test_numba_comes_without_what_kernels_do_not_need(tmp_path: Path, root: Path) -> None:
-    """SciPy's linear algebra and the parser of C are loaded by no kernel but one that multiplies matrices, which is right."""
-    program = tmp_path / "use.py"
-    program.write_text("""
-import sys
-import numpy as np
-from pykaldist.kernels import kernel
-
-@kernel
-def total(x):
-    return x.sum() + 1
-
-@kernel
-def product(a, b):
-    return np.dot(a, b)
-
-assert total(np.arange(4.0)) == 7
-assert not {"scipy.linalg", "pycparser"} & set(sys.modules), "loaded for nothing"
-a = np.arange(6.0).reshape(2, 3)
-assert (product(a, a.T.copy()) == a @ a.T).all()
-""")
-    env = {**os.environ, "PYTHONPATH": str(root), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-    for _ in range(2):  # compiled, then from the cache
-        done = subprocess.run([sys.executable, str(program)], env=env, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
