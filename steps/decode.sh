@@ -15,6 +15,8 @@ nnet=
 feature_transform=
 class_frame_counts=
 transform_dir=
+fmpe=
+ngselect=2
 skip_scoring=false
 scoring_opts=
 device=auto
@@ -41,6 +43,7 @@ Options:
   --srcdir <dir>               # directory of the model, in place of the parent of <decode-dir>
   --nnet <file>, --feature-transform <file>, --class-frame-counts <file>   # of a network, in place of the directory's own
   --transform-dir <dir>        # speakers' fMLLR transforms (trans.*) for a GMM's features
+  --fmpe <file>, --ngselect <n>   # fMMI's transform of a GMM's features, and Gaussians in a frame (2); steps/decode_fmmi.sh gives it
   --device <name>              # where a network computes: cpu, cuda, cuda:N or auto (default $device); jobs take GPUs in turn
   --forward-opts <options>     # how utterances go through a network: "--dtype bf16", "--dtype int8"; "--forward chunks", "--forward latency-controlled"
   --stage <n>                  # above 0: the lattices are there, and scored again (default $stage)
@@ -69,7 +72,7 @@ if [ "$stage" -le 0 ]; then
     --max-active "$max_active" --min-active "$min_active" --acwt "$acwt" ${model:+--model "$model"} \
     ${srcdir:+--srcdir "$srcdir"} ${nnet:+--nnet "$nnet"} ${feature_transform:+--feature-transform "$feature_transform"} \
     ${class_frame_counts:+--class-frame-counts "$class_frame_counts"} \
-    ${transform_dir:+--transform-dir "$transform_dir"} --device "$device" $forward_opts "$graph" "$data" "$dir" || exit 1
+    ${transform_dir:+--transform-dir "$transform_dir"} ${fmpe:+--fmpe "$fmpe" --ngselect "$ngselect"} --device "$device" $forward_opts "$graph" "$data" "$dir" || exit 1
 fi
 if [ "$skip_scoring" = false ] && [ -f "$data/text" ]; then
   score_decoded --cmd "$cmd" $scoring_opts "$data" "$graph" "$dir" || exit 1

@@ -32,6 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--feature-transform", type=Path, help="of an nnet1 network (default: the directory's final.feature_transform)")
     parser.add_argument("--class-frame-counts", type=Path, help="counts of pdfs, for its priors (default: the directory's)")
     parser.add_argument("--transform-dir", type=Path, help="directory with the speakers' fMLLR transforms, trans.* (default: none)")
+    parser.add_argument("--fmpe", type=Path, help="fMMI's transform of a GMM's features, such as final.fmpe (default: none)")
+    parser.add_argument("--ngselect", type=int, default=2, help="Gaussians of its UBM in a frame, as in training (default: 2)")
     add_options(parser, DecoderOptions)
     add_options(parser, ForwardOptions)
 
@@ -41,12 +43,13 @@ def run(args: argparse.Namespace) -> None:
     mdl = args.model or folder / "final.mdl"
     check_graph(args.graph_dir, mdl)
     files = NetworkFiles(args.nnet, args.feature_transform, args.class_frame_counts)
-    model = load_acoustic_model(folder, args.model, args.transform_dir, from_args(ForwardOptions, args), args.job, files)
+    model = load_acoustic_model(folder, args.model, args.transform_dir, from_args(ForwardOptions, args), args.job, files,
+                                args.fmpe, args.ngselect)
     decoder = LatticeDecoder(Fst.read(args.graph_dir / "HCLG.fst"), model.tid2pdf, from_args(DecoderOptions, args))
     data = DataDir(args.data)
     words = SymbolTable.read(args.graph_dir / "words.txt")
     utts = data.part(args.job, args.nj)
     if args.job == 1:
-        record_decoding(args.decode_dir, args.graph_dir, mdl)
+        record_decoding(args.decode_dir, args.graph_dir, mdl, [args.fmpe] if args.fmpe else [])
     print(decode_all(decoder, ((utt, model.loglikes(model.features(data, utt))) for utt in utts),
                      args.decode_dir / f"lat.{args.job}.gz", words, len(utts)))
