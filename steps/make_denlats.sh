@@ -6,6 +6,7 @@ usage() {
 Usage: steps/make_denlats.sh [options] <data-dir> <lang-dir> <src-dir> <denlats-dir>
  e.g.: steps/make_denlats.sh --nj 4 --transform-dir exp/tri3b_ali data/train data/lang exp/tri3b exp/tri3b_denlats
 Writes lat.*.gz, lang/ (with the unigram) and dengraph/ to <denlats-dir>.
+Run again after it was ended, it goes on at the next utterance of each job. Utterances that fail are left out, and listed in failed.
 Options:
   --transform-dir <dir>            # speakers' fMLLR transforms (trans.*), which a speaker-adapted system needs
   --nj <n>                         # jobs (4)

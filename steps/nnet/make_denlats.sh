@@ -6,6 +6,7 @@ usage() {
 Usage: steps/nnet/make_denlats.sh [options] <data-dir> <lang-dir> <src-dir> <denlats-dir>
  e.g.: steps/nnet/make_denlats.sh --nj 4 --acwt 0.1 data-fbank/train data/lang exp/dnn exp/dnn_denlats
 <src-dir> is one of steps/nnet/train.sh, or Kaldi's. Writes lat.*.gz, lang/ (with the unigram) and dengraph/ to <denlats-dir>.
+Run again after it was ended, it goes on at the next utterance of each job. Utterances that fail are left out, and listed in failed.
 Options:
   --nj <n>                         # jobs (4)
   --cmd <command>                  # how to run them (run.pl)
