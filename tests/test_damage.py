@@ -34,6 +34,7 @@ from pykaldist.feats.transforms import read_matrix, read_speaker_transforms, wri
 from pykaldist.frames.lattice_store import LatticeStore, pack_lattices
 from pykaldist.frames.store import FrameStore, pack
 from pykaldist.hmm.alignments.graphs import Lexicon
+from pykaldist.hmm.gmm.fmpe import Fmpe
 from pykaldist.hmm.gmm.gmm import AmDiagGmm
 from pykaldist.hmm.gmm.model_files import read_model, read_tree, write_model, write_tree
 from pykaldist.hmm.import_ali.sources import open_source
@@ -117,6 +118,10 @@ def language(base: Path) -> dict[str, Sample]:
 
     samples = {f"final.mdl {kind}": Sample(base / name, lambda name=name: read_model(base / name))
                for kind, name in (("binary", "final.mdl"), ("text", "final.mdl.txt"))}
+    for name, binary in (("", True), (".txt", False)):
+        Fmpe.initial(AmDiagGmm.flat_start(1, np.zeros(3), np.ones(3))).write(base / f"final.fmpe{name}", binary)
+    samples |= {f"final.fmpe {kind}": Sample(base / name, lambda name=name: Fmpe.read(base / name))
+                for kind, name in (("binary", "final.fmpe"), ("text", "final.fmpe.txt"))}
     samples |= {f"tree {kind}": Sample(base / name, lambda name=name: read_tree(base / name))
                 for kind, name in (("binary", "tree"), ("text", "tree.txt"))}
     samples |= {f"lang/{name}": Sample(base / "lang" / name, whole_lang) for name in (
@@ -264,7 +269,8 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Sample]:
 
 
 NAMES = [
-    "final.mdl binary", "final.mdl text", "tree binary", "tree text", "topo", "HCLG const", "L.fst vector", "words.txt", "ARPA",
+    "final.mdl binary", "final.mdl text", "final.fmpe binary", "final.fmpe text", "tree binary", "tree text", "topo", "HCLG const",
+    "L.fst vector", "words.txt", "ARPA",
     "lang/words.txt", "lang/phones.txt", "lang/phones/sets.int", "lang/phones/align_lexicon.int", "lang/phones/word_boundary.int",
     "lang/oov.txt", "dict/lexicon.txt", "dict/silence_phones.txt", *(f"matrices, compression {m}" for m in (0, 1, 2, 3, 5)),
     "dict_silprob/lexiconp_silprob.txt", "dict_silprob/silprob.txt", "ctm_edits", "prons",

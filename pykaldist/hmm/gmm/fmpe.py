@@ -161,7 +161,11 @@ class Fmpe:
         reader = KaldiReader.open(path)
         ubm = AmDiagGmm.read_mixture(reader)
         contexts, post_scale, projection = reader.token(), reader.floating(), reader.matrix()
-        return cls(ubm, projection, reader.triangle(ubm.dim), contexts, post_scale, ngselect)
+        c = reader.triangle(ubm.dim)
+        try:
+            return cls(ubm, projection, c, contexts, post_scale, ngselect)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from error
 
     def write(self, path: str | os.PathLike[str], binary: bool = True) -> None:
         """Write it as Kaldi does."""
