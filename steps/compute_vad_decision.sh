@@ -8,7 +8,7 @@ Usage: steps/compute_vad_decision.sh [options] <data> [<log-dir> [<vad-dir>]]
 Writes <data>/vad.scp; the archives go to <vad-dir>. (Default: <data>/log and <data>/data.)
 Options:
   --vad-config <file>  # options of compute-vad (conf/vad.conf)
-  --nj <n>             # jobs (4)
+  --nj <n>             # jobs; no more than utterances (4)
   --cmd <command>      # how to run (run.pl)
 END
 }
@@ -24,10 +24,13 @@ data=$1 log_dir=${2:-$1/log} vad_dir=${3:-$1/data}
 name=$(basename "$data")
 mkdir -p "$vad_dir" "$log_dir" || exit 1
 vad_dir=$(cd "$vad_dir" && pwd) || exit 1
-utils/split_data.sh "$data" "$nj" || exit 1
-nj=$(find "$data/split$nj/" -name feats.scp | wc -l)  # fewer, where there are fewer speakers
-rm -f "$data/vad.scp" "$vad_dir/vad_$name".*.scp
-$cmd JOB=1:"$nj" "$log_dir/vad_$name.JOB.log" compute-vad --config="$vad_config" "scp:$data/split$nj/JOB/feats.scp" \
+. fewer_jobs.sh
+fewer_jobs "$data" utterances
+parts=() && for n in $(seq "$nj"); do parts+=("$log_dir/vad_$name.$n.feats.scp"); done
+split_scp.pl "$data/feats.scp" "${parts[@]}" || exit 1
+rm -f "$data/vad.scp"  # of features that may be older
+$cmd JOB=1:"$nj" "$log_dir/vad_$name.JOB.log" compute-vad --config="$vad_config" "scp:$log_dir/vad_$name.JOB.feats.scp" \
   "ark,scp:$vad_dir/vad_$name.JOB.ark,$vad_dir/vad_$name.JOB.scp" || exit 1
-for n in $(seq "$nj"); do cat "$vad_dir/vad_$name.$n.scp"; done > "$data/vad.scp.new" && mv "$data/vad.scp.new" "$data/vad.scp" || exit 1
+for n in $(seq "$nj"); do cat "$vad_dir/vad_$name.$n.scp" || exit 1; done > "$data/vad.scp.new" || exit 1
+mv "$data/vad.scp.new" "$data/vad.scp" || exit 1
 echo "compute_vad_decision.sh: decisions for $(wc -l < "$data/vad.scp") of $(wc -l < "$data/feats.scp") utterances in $data/vad.scp"
