@@ -107,8 +107,7 @@ def _load_numba() -> Any:
         finally:
             linalg.ensure_blas = given
     with contextlib.suppress(ImportError, AttributeError):
-        import cffi
-
+        cffi: Any = importlib.import_module("cffi")
         parser, cffi.FFI = cffi.FFI, _no_parser
         try:
             importlib.import_module("numba.core.typing.cffi_utils")

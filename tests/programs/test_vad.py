@@ -89,7 +89,7 @@ def test_the_step_and_segments(tmp_path: Path) -> None:
     made = run(tmp_path, "copy-vector scp:data/train/vad.scp ark,t:- | sed 's/[][]//g' | "
                          "segmentation.pl --remove-noise-only-segments false --frame-shift 0.01 > segments && cat segments")
     # of a 104 frames, which are four fifths of 130; of b 104 and 84, of 235, whose 47 frames of silence are on four sides
-    assert made == "a-085-215 a 0.85 2.15\nb-036-164 b 0.36 1.64\nb-336-443 b 3.36 4.43\n"
+    assert made == "a-0085-0215 a 0.85 2.15\nb-0036-0164 b 0.36 1.64\nb-0336-0443 b 3.36 4.43\n"
 
 
 @settings(max_examples=40, deadline=None)
