@@ -26,6 +26,7 @@ FILES = {
     "language_models": "arpa-to-const-arpa lattice-lmrescore lattice-lmrescore-const-arpa",
     "nnet1": "cmvn-to-nnet nnet-concat nnet-copy nnet-info nnet-initialize rbm-convert-to-nnet transf-to-nnet",
     "nnet_forward": "nnet-forward",
+    "vad": "compute-vad select-voiced-frames",
     "prons": "phones-to-prons prons-to-wordali",
     "nnet_train": "nnet-train-frmshuff rbm-train-cd1-frmshuff",
     "devices": "cuda-compiled",

@@ -122,6 +122,21 @@ def test_a_pass_equals_the_formulas(objective: str, tmp_path: Path, data: tuple[
     assert "[CROSS-VALIDATION, NOT-RANDOMIZED" in said and ("FRAME_ACCURACY >> " in said) == (objective == "xent")
 
 
+@pytest.mark.gpu
+def test_a_pass_on_a_gpu(tmp_path: Path, data: tuple[np.ndarray, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six minibatches of four frames, on the emulated device where there is no GPU."""
+    monkeypatch.chdir(tmp_path)
+    Path("proto").write_text(PROTO + SOFTMAX)
+    assert main(["nnet-initialize", "proto", "net"]) == 0
+    assert main(["nnet-train-frmshuff", "--use-gpu=yes", "--randomize=false", "--minibatch-size=4", "--learn-rate=0.05", "ark:x",
+                 "ark:targets", "net", "out"]) == 0
+    x, targets, _ = data
+    params, _ = slow_pass(Nnet1.read("net"), x, targets, np.ones(FRAMES, np.float32), 4, 0.05, 0.0, 0.0, True)
+    found = [a for c in Nnet1.read("out").components if c.arrays for a in (c.arrays["linearity"], c.arrays["bias"])]
+    for ours, expected in zip(found, params, strict=True):
+        np.testing.assert_allclose(ours, expected, atol=2e-5)
+
+
 def test_utterances_that_are_left_out(tmp_path: Path, data: tuple[np.ndarray, ...], capsys: pytest.CaptureFixture[str],
                                       monkeypatch: pytest.MonkeyPatch) -> None:
     """Those without targets, and those too long; a few frames are cut off; utterances' weights are those of their frames."""
