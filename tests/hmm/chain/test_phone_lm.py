@@ -15,11 +15,6 @@ from pykaldist.hmm.chain.phone_lm import PhoneLmOptions, estimate_phone_lm
 from pykaldist.io.fst import Fst
 
 
-@pytest.fixture(scope="module")
-def chain(golden: Path) -> Path:
-    return golden / "chain"
-
-
 def log_prob(fst: Fst, sentence: list[int]) -> float:
     """The log-probability of a sentence, along its one path."""
     state, total = fst.start, 0.0
