@@ -1,27 +1,20 @@
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from chain_files import matrices
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
 from pykaldist.hmm.chain.den_graph import initial_probs
 from pykaldist.io.fst import Fst
-from pykaldist.io.tables import read_archive
 from pykaldist.nnet.chain_denominator import LIMIT, Denominator, TensorDenominator
 
 CPU = torch.device("cpu")
-
-
-def matrices(path: Path, tmp_path: Path) -> dict[str, np.ndarray]:
-    """The matrices of a gzipped archive."""
-    (tmp_path / "plain.ark").write_bytes(gzip.decompress(path.read_bytes()))
-    return dict(read_archive(tmp_path / "plain.ark"))
 
 
 def small_graph(seed: int, states: int = 4, pdfs: int = 3) -> Fst:

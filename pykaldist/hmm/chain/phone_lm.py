@@ -44,7 +44,7 @@ class PhoneLmOptions:
 
     ngram_order: int = option(4, "order of the phone language model")
     no_prune_ngram_order: int = option(3, "the order whose n-grams are all kept")
-    num_extra_lm_states: int = option(2000, "states above those of the order that is kept")
+    num_extra_lm_states: int = option(1000, "states above those of the order that is kept")
 
     def __post_init__(self) -> None:
         if not 2 <= self.no_prune_ngram_order <= self.ngram_order:
