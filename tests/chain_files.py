@@ -29,7 +29,7 @@ def fsts(path: Path) -> dict[str, tuple[Fst, int]]:
     """The FSTs of a text file, by their keys, each with its number of frames (0 where it has none)."""
     found: dict[str, tuple[Fst, int]] = {}
     key, lines, frames = "", [], 0
-    for line in [*gzip.open(path, "rt").read().splitlines(), "end end end"]:
+    for line in [*gzip.decompress(path.read_bytes()).decode("latin-1").splitlines(), "end end end"]:
         if re.fullmatch(r"\d+(\s+\S+)*", line.strip()):
             lines.append(line)
             continue

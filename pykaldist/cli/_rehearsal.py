@@ -142,7 +142,8 @@ def _chain() -> None:
     assert whole is not None
     chunk = Normalizer(normalization_fst(den)).chunk(frame_range(whole, 1, 18))
     assert chunk is not None
-    chain_objective(torch.zeros(18, model.num_pdfs), [numerator(chunk, model.num_pdfs)], Denominator(den, model.num_pdfs, 0.1), ChainOptions())
+    pdfs = model.num_pdfs
+    chain_objective(torch.zeros(18, pdfs), [numerator(chunk, pdfs)], Denominator(den, pdfs, 0.1), ChainOptions())
 
 
 def _sums_of_bf16() -> None:

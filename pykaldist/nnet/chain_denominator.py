@@ -1,9 +1,9 @@
 """The denominator of the chain (LF-MMI) objective: forward-backward over the denominator graph, for a minibatch of sequences at once.
 
-The graph (`hmm/chain/den_graph.py`) has states i with initial probabilities pi(i), and arcs from i to j with pdf k and probability w. Frame t
-of a sequence has the outputs y(t, k), held within -30 and 30, and x(t, k) = exp y(t, k). The *leaky HMM* lets a path jump from any state to any
-other, with the probability eps pi(j), between frames: what has come so far is never lost, whatever the outputs are. With a(t) the sums over
-paths to the states before frame t, scaled,
+The graph (`hmm/chain/den_graph.py`) has states i with initial probabilities pi(i), and arcs from i to j with pdf k and probability w. Frame
+t of a sequence has the outputs y(t, k), held within -30 and 30, and x(t, k) = exp y(t, k). The *leaky HMM* lets a path jump from any state
+to any other, with the probability eps pi(j), between frames: what has come so far is never lost, whatever the outputs are. With a(t) the
+sums over paths to the states before frame t, scaled,
 
     a(0, i) = pi(i),       s(t) = sum_i a(t, i),       a'(t, i) = a(t, i) + eps pi(i) s(t),
     a(t + 1, j) = sum over arcs into j of  a'(t, i) w x(t, k) / s(t),

@@ -9,10 +9,10 @@ With the outputs y(t, k) of B sequences of T frames each, l2 the coefficient of 
 log D and its posteriors gamma_D are those of `chain_denominator.py`, where outputs are held within -30 and 30; hence the last term, which
 brings them back. Kaldi adds it to a random half of the minibatches, with twice the coefficient; who calls says in which.
 
-log N is the log-sum over the paths of the sequence's numerator (`hmm/chain/supervision.py`), each with the sum of its outputs less its costs;
-gamma_N are the posteriors of the pdfs. A numerator is a lattice in which each arc takes one frame, so that forward-backward is that of lattices
-(`forward_backward.py`), in double precision. The posteriors are the targets of the cross-entropy branch (output-xent), too: its objective is
-the sum of gamma_N(t, k) log-softmax(z)(t, k), and the derivative given to it gamma_N.
+log N is the log-sum over the paths of the sequence's numerator (`hmm/chain/supervision.py`), each with the sum of its outputs less its
+costs; gamma_N are the posteriors of the pdfs. A numerator is a lattice in which each arc takes one frame, so that forward-backward is that
+of lattices (`forward_backward.py`), in double precision. The posteriors are the targets of the cross-entropy branch (output-xent), too: its
+objective is the sum of gamma_N(t, k) log-softmax(z)(t, k), and the derivative given to it gamma_N.
 
 Where the objective is not finite it counts as -10 a frame, and derivatives are 0.
 D. Povey et al., "Purely sequence-trained neural networks for ASR based on lattice-free MMI", Interspeech 2016.
@@ -60,8 +60,8 @@ def numerator(fst: Fst, num_pdfs: int) -> Lattices:
     """
     times = state_times(fst)
     if fst.num_arcs and not 1 <= fst.ilabel.min() <= fst.ilabel.max() <= num_pdfs:
-        raise UserError(f"a numerator has labels from {fst.ilabel.min()} to {fst.ilabel.max()}, expected pdfs + 1 up to {num_pdfs}; make it "
-                        "with the tree of this model.")
+        raise UserError(f"a numerator has labels from {fst.ilabel.min()} to {fst.ilabel.max()}, expected pdfs + 1 up to {num_pdfs}; make "
+                        "it with the tree of this model.")
     ends = np.flatnonzero(fst.final < np.inf)
     if not len(ends) or (times[ends] != times[-1]).any():
         raise UserError("a numerator has paths of different lengths, or states that are not sorted by time; make it again.")
@@ -108,8 +108,8 @@ def numerator_forward_backward(lattices: Lattices, outputs: Tensor) -> tuple[Ten
     sequences, num_pdfs = len(lattices), outputs.shape[1]
     frames = np.diff(lattices.frames)
     if len(outputs) != sequences * frames[0] or (frames != frames[0]).any():
-        raise UserError(f"a minibatch of {len(outputs)} output frames has numerators of {' '.join(map(str, frames))} frames; expected as many, "
-                        "and sequences of one length.")
+        raise UserError(f"a minibatch of {len(outputs)} output frames has numerators of {' '.join(map(str, frames))} frames; expected "
+                        "as many, and sequences of one length.")
 
     def put(values: np.ndarray) -> Tensor:
         return to_device(torch.from_numpy(values), outputs.device)

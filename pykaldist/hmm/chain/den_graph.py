@@ -6,12 +6,12 @@ and H its HMMs with the transition probabilities of the model,
     den = push(min(rmeps(self-loops(H o C o P) with pdfs for transition-ids)))
 
 Minimisation goes over weights as they stand, rounded to multiples of 10/1024; three times over the reversed graph and over the graph
-itself, each time after pushing, so that the arcs of each state sum to the same. States with many arcs come first. Final costs remain, but the
-objective does not look at them: a chunk of an utterance may end in any state.
+itself, each time after pushing, so that the arcs of each state sum to the same. States with many arcs come first. Final costs remain, but
+the objective does not look at them: a chunk of an utterance may end in any state.
 
-A chunk may begin in any state, too. The *initial probability* of a state is the mean, over the first 100 frames, of the probability to be in
-it for who begins in the start state and goes by the arcs alone (the probabilities out of each state scaled to the sum 1, and the sum over
-states to 1 after each frame, because paths that end are lost). The *normalisation FST* is the graph that begins in any state with this
+A chunk may begin in any state, too. The *initial probability* of a state is the mean, over the first 100 frames, of the probability to be
+in it for who begins in the start state and goes by the arcs alone (the probabilities out of each state scaled to the sum 1, and the sum
+over states to 1 after each frame, because paths that end are lost). The *normalisation FST* is the graph that begins in any state with this
 probability and ends in any for nothing; numerators are composed with it, so that a path costs the same there and in the denominator.
 
 D. Povey et al., "Purely sequence-trained neural networks for ASR based on lattice-free MMI", Interspeech 2016. Operations and their order
@@ -45,7 +45,7 @@ def graph_of_phones(phones: Fst, tree: ContextDependency, model: TransitionModel
     """
     unknown = sorted(set(phones.ilabel.tolist()) - set(model.topology.phones) - {0})
     if unknown:
-        raise UserError(f"phone {unknown[0]} is not in the model's topology; the phones and the model come from different lang directories.")
+        raise UserError(f"phone {unknown[0]} is not in the model's topology; the phones and the model are of different lang directories.")
     in_context, windows = kaldifst.compose_context([], tree.width, tree.central, to_kaldifst(phones))
     kaldifst.arcsort(in_context, "ilabel")
     h, _ = h_transducer(windows, tree, model, transition_scale)

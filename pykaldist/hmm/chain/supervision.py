@@ -1,13 +1,13 @@
 """Numerators of the chain (LF-MMI) objective: the pdfs that a sequence may have in each of its frames, as acceptors of pdf + 1.
 
 **From an alignment.** The phones of an utterance and their lengths, in input frames, say which phones are allowed in output frame t, input
-frame t x `frame_subsampling_factor`: those that are said between `right_tolerance` frames before it and `left_tolerance` frames after it. The
-graph of the phone sequence, without transition probabilities, goes over the frames one arc each, by arcs of allowed phones only. A chunk of
-frames of it (`frame_range`) begins in any state of its first frame and ends in any of its last. Determinised, it has each sequence of pdfs
-once.
+frame t x `frame_subsampling_factor`: those that are said between `right_tolerance` frames before it and `left_tolerance` frames after it.
+The graph of the phone sequence, without transition probabilities, goes over the frames one arc each, by arcs of allowed phones only. A
+chunk of frames of it (`frame_range`) begins in any state of its first frame and ends in any of its last. Determinised, it has each sequence
+of pdfs once.
 
-**From a transcript alone** (flat start). The training graph is taken as it is, self-loops included, and any time is allowed: H. Hadian et al.,
-"End-to-end speech recognition using lattice-free MMI", Interspeech 2018.
+**From a transcript alone** (flat start). The training graph is taken as it is, self-loops included, and any time is allowed: H. Hadian et
+al., "End-to-end speech recognition using lattice-free MMI", Interspeech 2018.
 
 Both are composed with the normalisation FST (`den_graph.py`), so that a path costs what it costs in the denominator, and the objective is a
 log-probability.
@@ -48,8 +48,8 @@ class SupervisionOptions:
             raise UserError(f"--left-tolerance {self.left_tolerance} --right-tolerance {self.right_tolerance} --frame-subsampling-factor "
                             f"{self.frame_subsampling_factor}: expected tolerances that are not negative, and a factor of at least 1.")
         if self.left_tolerance + self.right_tolerance + 1 < self.frame_subsampling_factor:
-            raise UserError(f"--left-tolerance {self.left_tolerance} --right-tolerance {self.right_tolerance}: some phones would have no frame "
-                            f"with --frame-subsampling-factor {self.frame_subsampling_factor}; raise the tolerances.")
+            raise UserError(f"--left-tolerance {self.left_tolerance} --right-tolerance {self.right_tolerance}: some phones would have no "
+                            f"frame with --frame-subsampling-factor {self.frame_subsampling_factor}; raise the tolerances.")
 
 
 @kernel
