@@ -15,11 +15,14 @@ nnet=
 feature_transform=
 class_frame_counts=
 transform_dir=
+fmpe=
+ngselect=2
 skip_scoring=false
 scoring_opts=
 device=auto
 forward_opts=
 stage=0
+resume=false
 
 usage() {
   cat <<EOF
@@ -41,9 +44,12 @@ Options:
   --srcdir <dir>               # directory of the model, in place of the parent of <decode-dir>
   --nnet <file>, --feature-transform <file>, --class-frame-counts <file>   # of a network, in place of the directory's own
   --transform-dir <dir>        # speakers' fMLLR transforms (trans.*) for a GMM's features
+  --fmpe <file>, --ngselect <n>   # fMMI's transform of a GMM's features, and Gaussians in a frame (2); steps/decode_fmmi.sh gives it
   --device <name>              # where a network computes: cpu, cuda, cuda:N or auto (default $device); jobs take GPUs in turn
   --forward-opts <options>     # how utterances go through a network: "--dtype bf16", "--dtype int8"; "--forward chunks", "--forward latency-controlled"
   --stage <n>                  # above 0: the lattices are there, and scored again (default $stage)
+  --resume true|false          # go on where a run of the same was ended, at the next utterance; <decode-dir>/failed.JOB lists utterances
+                               # without a lattice (default $resume)
   --skip-scoring true|false    # lattices only (default $skip_scoring)
   --scoring-opts <options>     # for local/score.sh
 EOF
@@ -63,13 +69,17 @@ for file in "$graph"/{HCLG.fst,words.txt} "$data/feats.scp"; do
 done
 if [ "$stage" -le 0 ]; then
   fewer_jobs "$data" utterances
-  mkdir -p "$dir/log" && rm -f "$dir"/{lat.*.gz,wer_*,best_wer,dev_chosen_wer} || exit 1
+  mkdir -p "$dir/log" && rm -f "$dir"/{wer_*,best_wer,dev_chosen_wer} || exit 1
+  if [ "$resume" = false ] || [ "$(cat "$dir/num_jobs" 2>/dev/null)" != "$nj" ]; then
+    rm -f "$dir"/{lat.*.gz,lat.*.part,lat.*.done,failed.*} || exit 1
+  fi
   echo "$nj" > "$dir/num_jobs" || exit 1
   $cmd JOB=1:"$nj" "$dir/log/decode.JOB.log" pykaldist decode --job JOB --nj "$nj" --beam "$beam" --lattice-beam "$lattice_beam" \
     --max-active "$max_active" --min-active "$min_active" --acwt "$acwt" ${model:+--model "$model"} \
     ${srcdir:+--srcdir "$srcdir"} ${nnet:+--nnet "$nnet"} ${feature_transform:+--feature-transform "$feature_transform"} \
     ${class_frame_counts:+--class-frame-counts "$class_frame_counts"} \
-    ${transform_dir:+--transform-dir "$transform_dir"} --device "$device" $forward_opts "$graph" "$data" "$dir" || exit 1
+    ${transform_dir:+--transform-dir "$transform_dir"} ${fmpe:+--fmpe "$fmpe" --ngselect "$ngselect"} --device "$device" \
+    --resume "$resume" $forward_opts "$graph" "$data" "$dir" || exit 1
 fi
 if [ "$skip_scoring" = false ] && [ -f "$data/text" ]; then
   score_decoded --cmd "$cmd" $scoring_opts "$data" "$graph" "$dir" || exit 1

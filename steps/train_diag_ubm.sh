@@ -1,1 +1,33 @@
-../utils/later
+#!/usr/bin/env bash
+# Trains a UBM, one mixture of diagonal Gaussians for all frames, from the Gaussians of a GMM system.
+
+usage() {
+  cat <<EOF
+Usage: steps/train_diag_ubm.sh [options] <num-gauss> <data-dir> <lang-dir> <alignment-dir> <ubm-dir>
+ e.g.: steps/train_diag_ubm.sh --silence-weight 0.5 250 data/train data/lang exp/tri3b_ali exp/dubm3b
+The features are those of <alignment-dir>, with its transforms of speakers where it has trans.*. Writes final.dubm to <ubm-dir>.
+Options:
+  --num-iters <n>              # iterations of EM ($num_iters)
+  --silence-weight <w>         # weight of frames of silence (1.0)
+  --intermediate <n>           # Gaussians after the merging within pdfs, from which that among all begins ($intermediate)
+  --nj <n>                     # threads; nothing depends on it ($nj)
+  --device <name>              # cpu, cuda, cuda:N, or auto: where likelihoods and statistics are computed ($device)
+  --cmd <command>              # how to run the job ($cmd)
+  --num-gselect <n>, --stage <n>  # taken as Kaldi takes them, and change nothing: every frame has all Gaussians, and it begins anew
+EOF
+}
+
+nj=4 cmd=run.pl device=cpu num_iters=3 silence_weight=1.0 intermediate=2000 num_gselect=50 stage=-2
+[ -f path.sh ] && . ./path.sh
+. parse_options.sh || exit 1
+if [ $# != 5 ]; then usage >&2; exit 1; fi
+data=$2 lang=$3 ali=$4 dir=$5
+for f in "$data/feats.scp" "$data/text" "$lang/L.fst" "$ali"/{final.mdl,ali.1.gz}; do
+  [ -f "$f" ] || { echo "train_diag_ubm.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
+done
+. fewer_jobs.sh
+fewer_jobs "$data" utterances
+$cmd "$dir/log/train.log" pykaldist train-diag-ubm --nj "$nj" --device "$device" --num-iters "$num_iters" \
+  --silence-weight "${silence_weight:-1.0}" --intermediate "$intermediate" "$@" || exit 1
+grep '^WARNING:' "$dir/log/train.log" | sed 's/^/train_diag_ubm.sh: /' >&2
+echo "train_diag_ubm.sh: $(sed -n 's/^SUMMARY: //p' "$dir/log/train.log"); UBM in $dir/final.dubm"

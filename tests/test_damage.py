@@ -398,3 +398,38 @@ def test_the_command_line_says_what_is_wrong(samples: dict[str, Sample], capfd: 
             assert status == 0 or f"{verb[0]}: ERROR: " in said
     finally:
         sample.path.write_bytes(sound)
+
+
+def without_last_line(content: bytes) -> bytes:
+    return content[: content[:-1].rindex(b"\n") + 1]
+
+
+@pytest.mark.parametrize(("name", "damage", "said"), [
+    ("store/utts", lambda content: content.replace(b"u1", b"u9"), "does not match its checksum"),
+    ("store/manifest.json", lambda content: content.replace(b'"trimmed": 0', b'"trimmed": 3'), "does not match the checksum in it"),
+    ("denlats/manifest.json", lambda content: content.replace(b'"tid2phone.npy"', b'"tid2phone.npx"'), "expected those of"),
+    ("lang/phones/sets.int", without_last_line, "does not have each phone of phones.txt once"),
+    ("lang/phones/word_boundary.int", without_last_line, "does not have each phone of phones.txt once"),
+    ("lang/phones/align_lexicon.int", without_last_line, "lacks word"),
+    ("lang/phones/align_lexicon.int", lambda content: content.replace(b"3 3 11 16", b"3 3 1116"), "expected a word"),
+    ("lang/words.txt", lambda content: content[:-1], "the last line has no end"),
+    ("final.mat", lambda content: content.replace(b"\4\4\0\0\0", b"\4\3\0\0\0", 1), "expected the end of the file"),
+    ("counts", lambda content: content.replace(b"4 5", b"45"), "has 7 counts, the model 8 outputs"),
+    ("fMLLR", lambda content: content.replace(b"s1 ", b"s0 "), "a second transform of this speaker"),
+    ("L.fst vector", lambda content: content + b"\0\0\0\0", "has 4 bytes behind its last state"),
+    ("ali text", lambda content: content[:-3], "its last line has no end"),
+    ("matrices text", lambda content: content[:-1], "the end of that line"),
+    ("u1.TextGrid", lambda content: content.replace(b"size = 2", b"size = nan"), "more in the file than its counts say"),
+    ("nemo.jsonl", lambda content: b"#" + content, "nemo.jsonl, line 1"),
+])
+def test_what_still_parses_is_found_too(samples: dict[str, Sample], name: str, damage: Callable[[bytes], bytes], said: str) -> None:
+    """Damage that leaves something of the right form: by checksums, or because files belong together."""
+    sample = samples[name]
+    sound = sample.path.read_bytes()
+    assert damage(sound) != sound
+    try:
+        sample.path.write_bytes(damage(sound))
+        with pytest.raises(UserError, match=re.escape(said)):
+            sample.read()
+    finally:
+        sample.path.write_bytes(sound)

@@ -6,17 +6,24 @@ The model is the one in the parent directory of <decode-dir>, as in Kaldi, unles
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pykaldist.decode.acoustic import NetworkFiles, load_acoustic_model
+import numpy as np
+
+from pykaldist.decode.acoustic import AcousticModel, NetworkFiles, load_acoustic_model
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
+from pykaldist.decode.kept import KeptLattices, fingerprint
 from pykaldist.decode.pairs import check_graph, record_decoding
 from pykaldist.decode.run import decode_all
+from pykaldist.errors import UserError
+from pykaldist.io import provenance
+from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.fst import Fst
 from pykaldist.io.lang import SymbolTable
 from pykaldist.nnet.forwarding import ForwardOptions
-from pykaldist.options import add_options, from_args
+from pykaldist.options import add_options, boolean, from_args
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--feature-transform", type=Path, help="of an nnet1 network (default: the directory's final.feature_transform)")
     parser.add_argument("--class-frame-counts", type=Path, help="counts of pdfs, for its priors (default: the directory's)")
     parser.add_argument("--transform-dir", type=Path, help="directory with the speakers' fMLLR transforms, trans.* (default: none)")
+    parser.add_argument("--fmpe", type=Path, help="fMMI's transform of a GMM's features, such as final.fmpe (default: none)")
+    parser.add_argument("--ngselect", type=int, default=2, help="Gaussians of its UBM in a frame, as in training (default: 2)")
+    parser.add_argument("--resume", type=boolean, default=False, help="go on where a run of the same was ended; failed.JOB lists the "
+                        "utterances without a lattice (default: false)")
     add_options(parser, DecoderOptions)
     add_options(parser, ForwardOptions)
 
@@ -41,12 +52,47 @@ def run(args: argparse.Namespace) -> None:
     mdl = args.model or folder / "final.mdl"
     check_graph(args.graph_dir, mdl)
     files = NetworkFiles(args.nnet, args.feature_transform, args.class_frame_counts)
-    model = load_acoustic_model(folder, args.model, args.transform_dir, from_args(ForwardOptions, args), args.job, files)
-    decoder = LatticeDecoder(Fst.read(args.graph_dir / "HCLG.fst"), model.tid2pdf, from_args(DecoderOptions, args))
+    model = load_acoustic_model(folder, args.model, args.transform_dir, from_args(ForwardOptions, args), args.job, files,
+                                args.fmpe, args.ngselect)
     data = DataDir(args.data)
-    words = SymbolTable.read(args.graph_dir / "words.txt")
-    utts = data.part(args.job, args.nj)
+    utts, kept = data.part(args.job, args.nj), None
+    if args.resume:
+        kept = KeptLattices(args.decode_dir, args.job, _key(args, folder, mdl, data, utts))
+        failed = f", {len(kept.failed)} have failed" * bool(kept.failed)
+        print(f"{len(kept.done)} of {len(utts)} utterances have their lattices already{failed}")
     if args.job == 1:
-        record_decoding(args.decode_dir, args.graph_dir, mdl)
-    print(decode_all(decoder, ((utt, model.loglikes(model.features(data, utt))) for utt in utts),
-                     args.decode_dir / f"lat.{args.job}.gz", words, len(utts)))
+        record_decoding(args.decode_dir, args.graph_dir, mdl, [args.fmpe] if args.fmpe else [])
+    if kept is None or not kept.finished:
+        decoder = LatticeDecoder(Fst.read(args.graph_dir / "HCLG.fst"), model.tid2pdf, from_args(DecoderOptions, args))
+        words = SymbolTable.read(args.graph_dir / "words.txt")
+        left = utts if kept is None else kept.left(utts)
+        print(decode_all(decoder, _scored(model, data, left, kept), args.decode_dir / f"lat.{args.job}.gz", words, len(left), kept))
+    if kept is not None:
+        if not kept.finished:
+            kept.finish()
+        write_text(args.decode_dir / f"failed.{args.job}", "".join(f"{utt} {why}\n" for utt, why in kept.failed.items()))
+
+
+def _scored(model: AcousticModel, data: DataDir, utts: Sequence[str], kept: KeptLattices | None) -> Iterator[tuple[str, np.ndarray]]:
+    """The log-likelihoods of utterances; where lattices are kept, one that has none is left out, and kept as failed."""
+    for utt in utts:
+        try:
+            scores = model.loglikes(model.features(data, utt))
+        except UserError as error:
+            if kept is None:
+                raise
+            kept.fail(utt, str(error))
+            print(f"WARNING: {error}")
+            continue
+        yield utt, scores
+
+
+def _key(args: argparse.Namespace, folder: Path, mdl: Path, data: DataDir, utts: Sequence[str]) -> str:
+    """The checksum of all that the lattices of a job depend on."""
+    own = ("cmvn_opts", "delta_opts", "splice_opts", "final.mat", "final.pt", "final.nnet", "final.feature_transform",
+           "ali_train_pdf.counts")
+    named = [path for path in (args.nnet, args.feature_transform, args.class_frame_counts, args.fmpe) if path is not None]
+    transforms = sorted(args.transform_dir.glob("trans.*")) if args.transform_dir is not None else []
+    files = [mdl, args.graph_dir / "HCLG.fst", *(folder / name for name in own), *named, *transforms, data.path / "cmvn.scp",
+             *provenance.of_archives(data.feats.archives())]
+    return fingerprint(files, utts, from_args(DecoderOptions, args), from_args(ForwardOptions, args), args.ngselect)

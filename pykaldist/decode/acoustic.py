@@ -18,6 +18,7 @@ import numpy as np
 from pykaldist.devices import choose_device, parse_device
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline, check_dim
+from pykaldist.hmm.gmm.fmpe import Fmpe
 from pykaldist.hmm.gmm.model_files import read_model, read_transition_model
 from pykaldist.io.datadir import DataDir
 from pykaldist.nnet.forwarding import ForwardOptions
@@ -40,19 +41,22 @@ class AcousticModel(Protocol):
 class GmmModel:
     """A GMM system: its model file, and the features that the model directory asks for.
 
-    The file is `model_dir/final.mdl` unless named. Features are adapted by the fMLLR transforms of `transform_dir`.
+    The file is `model_dir/final.mdl` unless named. Features are adapted by the fMLLR transforms of `transform_dir`, and have the offsets of
+    the fMPE transform in the file `fmpe`.
     """
 
-    def __init__(self, model_dir: Path, model: Path | None = None, transform_dir: Path | None = None) -> None:
+    def __init__(self, model_dir: Path, model: Path | None = None, transform_dir: Path | None = None, fmpe: Path | None = None,
+                 ngselect: int = 2) -> None:
         self._path = model or model_dir / "final.mdl"
         transition_model, self._gmm = read_model(self._path)
         self.tid2pdf = transition_model.tid2pdf
         self._pipeline = FeaturePipeline.from_dir(model_dir, transform_dir)
+        self._fmpe = Fmpe.read(fmpe, ngselect) if fmpe is not None else None
 
     def features(self, data: DataDir, utt: str) -> np.ndarray:
         feats = self._pipeline.apply(data, utt)
         check_dim(self._gmm.dim, feats, f"{data.path}, {utt}", self._path)
-        return feats
+        return feats if self._fmpe is None else self._fmpe.transformed(feats, np.array([0, len(feats)]))
 
     def loglikes(self, feats: np.ndarray, pdfs: np.ndarray | None = None) -> np.ndarray:
         """Log-likelihoods of all pdfs, or of those listed, in that order."""
@@ -146,10 +150,12 @@ GMM = "final.mdl"  # of a network's directory, it is what the network's pdfs are
 
 
 def load_acoustic_model(model_dir: str | os.PathLike[str], model: Path | None = None, transform_dir: Path | None = None,
-                        forwarding: ForwardOptions | None = None, job: int = 1, files: NetworkFiles | None = None) -> AcousticModel:
+                        forwarding: ForwardOptions | None = None, job: int = 1, files: NetworkFiles | None = None,
+                        fmpe: Path | None = None, ngselect: int = 2) -> AcousticModel:
     """Read the acoustic model of a directory, for job number `job`; raises UserError where it holds none.
 
-    The file `model` can be taken instead of final.mdl, and for a GMM the fMLLR transforms of `transform_dir` applied.
+    The file `model` can be taken instead of final.mdl, and for a GMM the fMLLR transforms of `transform_dir`, and the offsets of `fmpe`,
+    applied.
     `forwarding`: where a network computes (jobs take a machine's GPUs in turn), and how utterances go through it. `files`: those that
     are not the directory's.
     """
@@ -177,9 +183,11 @@ def load_acoustic_model(model_dir: str | os.PathLike[str], model: Path | None = 
             if transform_dir is not None:
                 raise UserError(f"{model_dir} has a network ({name}), and --transform-dir is for GMMs; make adapted features with "
                                 "steps/nnet/make_fmllr_feats.sh.")
+            if fmpe is not None:
+                raise UserError(f"{model_dir} has a network ({name}), and --fmpe is for GMMs; leave it out.")
             return load(folder, options, choose_device(options.device, job - 1), dataclasses.replace(files, model=model))
     if (folder / GMM).is_file():
         if parse_device(options.device)[0] == "cuda":
             raise UserError(f"--device {options.device}: {model_dir} has a GMM, which is decoded on the CPU; leave the option out.")
-        return GmmModel(folder, model, transform_dir)
+        return GmmModel(folder, model, transform_dir, fmpe, ngselect)
     raise UserError(f"{model_dir} has no model ({' or '.join([*NETWORKS, GMM])}); train one, or give a decode directory inside a model's.")

@@ -62,7 +62,8 @@ def transforms_from_lattices(data: DataDir, utts: Sequence[str], model_dir: Path
     frame, tid, posterior = (np.concatenate(column) for column in zip(*found, strict=True))
     posterior[np.isin(model.tid2phone[tid], silence_phones)] *= options.silence_weight
     weights = np.bincount(frame, posterior, minlength=len(feats))
-    expected = Engine().expected_parameters(divider, feats, AlignedFrames.of_posteriors(frame, tid, posterior, model), target=gmm)
+    frames = AlignedFrames.of_posteriors(frame, tid, posterior, model)
+    expected = Engine().expected_parameters(divider, feats, frames, target=gmm.projection)
     transforms, gain = estimate_speakers(feats, expected, weights, rows, options)
     if transform_dir is not None and pipeline.fmllr is not None:
         transforms = {speaker: compose(transform, pipeline.fmllr[speaker]) for speaker, transform in transforms.items()}

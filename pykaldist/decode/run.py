@@ -11,6 +11,7 @@ import numpy as np
 
 from pykaldist.decode.decoder import LatticeDecoder
 from pykaldist.decode.determinize import determinize
+from pykaldist.decode.kept import KeptLattices
 from pykaldist.decode.lattice import Lattice, write_lattices
 from pykaldist.decode.paths import best_path
 from pykaldist.errors import UserError
@@ -40,12 +41,12 @@ class DecodeSummary:
 
 
 def decode_all(decoder: LatticeDecoder, items: Iterable[tuple[str, np.ndarray]], lattice_path: str | os.PathLike[str],
-               words: SymbolTable | None = None, total: int | None = None) -> DecodeSummary:
+               words: SymbolTable | None = None, total: int | None = None, kept: KeptLattices | None = None) -> DecodeSummary:
     """Decode `items`, pairs (utterance, log-likelihoods [frames, pdfs]), `total` of them, into the archive `lattice_path`.
 
     The lattices are determinised on their words, within the lattice beam, unless the decoder's options say otherwise. Prints each
     hypothesis (in words, or in word ids) and its log-likelihood per frame. An utterance on which no path survives is named and left out.
-    Raises UserError where that is so of every one.
+    Raises UserError where that is so of every one. With `kept` the lattices go there, one by one, and so does why others fail.
     """
     summary = DecodeSummary()
     begin = time.perf_counter()
@@ -56,10 +57,17 @@ def decode_all(decoder: LatticeDecoder, items: Iterable[tuple[str, np.ndarray]],
             try:
                 lattice = decoder.decode(matrix)
             except UserError as error:
-                raise UserError(f"utterance {utt}: {error}") from error
+                if kept is None:
+                    raise UserError(f"utterance {utt}: {error}") from error
+                summary.failed += 1
+                kept.fail(utt, str(error))
+                print(f"WARNING: {utt}: {error}")
+                continue
             summary.search_seconds += time.perf_counter() - start
             if lattice is None:
                 summary.failed += 1
+                if kept is not None:
+                    kept.fail(utt, "no path survived the beam")
                 print(f"WARNING: {utt}: no path survived the beam; left out (is --beam too narrow, or the utterance empty?)")
                 continue
             if not lattice.reached_final:
@@ -75,9 +83,13 @@ def decode_all(decoder: LatticeDecoder, items: Iterable[tuple[str, np.ndarray]],
             print(f"LOG Log-like per frame for utterance {utt} is {score / frames:.6g} over {frames} frames.")
             yield utt, determinize(lattice, acwt, decoder.options.lattice_beam) if decoder.options.determinize_lattice else lattice
 
-    write_lattices(lattice_path, lattices())
+    if kept is None:
+        write_lattices(lattice_path, lattices())
+    else:
+        for utt, lattice in lattices():
+            kept.add(utt, lattice)
     summary.seconds = time.perf_counter() - begin
-    if summary.failed and not summary.done:
+    if summary.failed and not (summary.done or (kept is not None and kept.done)):
         raise UserError(f"none of the {summary.failed} utterances could be decoded; do the graph, the model and the features belong "
                         "together?")
     return summary

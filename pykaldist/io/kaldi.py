@@ -98,6 +98,22 @@ class KaldiReader(TokenReader):
         return np.frombuffer(self._take(rows * cols * dtype.itemsize), dtype=dtype).astype(dtype.newbyteorder("=")) \
             .reshape(rows, cols)
 
+    def triangle(self, dim: int) -> np.ndarray:
+        """Read a lower triangular matrix of `dim` rows (Kaldi's TpMatrix, `FP `): a square one, with zeros above the diagonal."""
+        if self.binary:
+            dtype = self._kind("P", "packed matrix")
+            rows = self.integer()
+            count = dim * (dim + 1) // 2
+            values = np.frombuffer(self._take(count * dtype.itemsize), dtype=dtype) if rows == dim else np.empty(0)
+        else:
+            values, widths = self._bracketed(np.float32)
+            rows = len(widths)
+        if rows != dim or len(values) != dim * (dim + 1) // 2:
+            raise self.error(f"expected a triangle of {dim} rows, found {rows}")
+        result = np.zeros((dim, dim), np.float64 if values.dtype.itemsize == 8 else np.float32)
+        result[np.tril_indices(dim)] = values
+        return result
+
     def _kind(self, letter: str, what: str) -> np.dtype:
         found, end = self._word()
         if found not in ("F" + letter, "D" + letter):
@@ -180,6 +196,15 @@ class KaldiWriter:
             self.stream.write(b" [ ]\n")
         else:
             self.stream.write((" [" + "".join("\n  " + "".join(f"{v:.7g} " for v in row) for row in values) + "]\n").encode())
+
+    def triangle(self, values: np.ndarray) -> None:
+        """Write the lower triangle of a square matrix (Kaldi's TpMatrix); float64 stays double, all else is written as float."""
+        if self.binary:
+            values, letter = _as_float(values)
+            self.stream.write(letter + b"P " + struct.pack("<bi", 4, len(values)) + values[np.tril_indices(len(values))].tobytes())
+        else:
+            rows = "".join("".join(f"{v:.7g} " for v in row[:number + 1]) + "\n" for number, row in enumerate(values))
+            self.stream.write(f"[\n{rows}]\n".encode())
 
 
 def _as_float(values: np.ndarray) -> tuple[np.ndarray, bytes]:

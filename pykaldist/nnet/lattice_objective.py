@@ -95,6 +95,7 @@ class LatticeObjective(Objective):
     """An objective of the lattices of a minibatch of whole utterances."""
 
     steady = False
+    patience = 3
     whole_utterances = True
     options_class: type[LatticeOptions]
     num_totals = 4

@@ -29,6 +29,7 @@ class Learner(ABC):
     num_totals: int
     rate_option = "--learn-rate"  # what a user changes where training diverges
     steady = True  # the mean loss over a few thousand frames is near that over all
+    patience: int | None = None  # epochs in a row in which the held-out loss may rise before training ends with the best model
 
     def reserve(self, rows: int) -> None:
         """Make all buffers for minibatches of up to so many rows, before the first one."""
@@ -90,6 +91,7 @@ class Supervised(Learner):
                  rate_option: str = "--learn-rate") -> None:
         self.model, self.objective, self.num_totals = model, objective, objective.num_totals
         self.prior_outputs, self.rate_option, self.steady = prior_outputs, rate_option, objective.steady
+        self.patience = objective.patience
 
     def gradient(self, minibatch: Minibatch, grads: Tensor, beta: float, totals: Tensor, rule: GradientRule = outer_product) -> None:
         for _ in self.gradient_in_parts(minibatch, grads, beta, totals, rule):

@@ -44,6 +44,7 @@ class Objective(ABC):
     num_totals: int
     pdfs = True  # the outputs are log posteriors of pdfs, but for a constant
     steady = True  # the mean loss over a few thousand frames is near that over all
+    patience: int | None = None  # epochs in a row in which the held-out loss may rise before training ends with the best model
     whole_utterances = False  # minibatches are of whole utterances, whatever the network
     options_class: type[ObjectiveOptions] = ObjectiveOptions
 

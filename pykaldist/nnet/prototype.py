@@ -2,9 +2,11 @@
 
     <AffineTransform> <InputDim> 440 <OutputDim> 1024 <BiasMean> -2.0 <BiasRange> 4.0 <ParamStddev> 0.037
     <Splice> <InputDim> 40 <OutputDim> 440 <BuildVector> -5:5 </BuildVector>
+    <Rbm> <InputDim> 1024 <OutputDim> 1024 <VisibleType> bern <HiddenType> bern <ParamStddev> 0.1 <VisibleBiasCmvnFilename> 1.cmvn
 
-Weights of affine and convolutional layers are Gaussian, biases uniform around their mean; those of LSTMs are uniform. Names and defaults
-are Kaldi's (src/nnet, InitData of each component).
+Weights of affine and convolutional layers are Gaussian, biases uniform around their mean; those of LSTMs are uniform. An RBM's visible
+biases give Bernoulli units the mean that is in a network of cmvn-to-nnet, where one is named. Names and defaults are Kaldi's (src/nnet,
+InitData of each component).
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ _DRAWN = {
     "LstmProjected": {"ParamRange": 0.1}, "BlstmProjected": {"ParamRange": 0.1},
     "AddShift": {"InitParam": 0.0}, "Rescale": {"InitParam": 0.0},
     "ParametricRelu": {"Alpha": 1.0, "Beta": 0.0},
+    "Rbm": {"ParamStddev": 0.1, "VisibleBiasMean": 0.0, "VisibleBiasRange": 0.0, "HiddenBiasMean": 0.0, "HiddenBiasRange": 0.0},
 }
+_UNITS = {"VisibleType": "vis_type", "HiddenType": "hid_type"}
+_MEAN_FLOOR = 1e-4  # of Bernoulli units, from here to one minus this
 _BIASES = ("bias", "Bias")
 
 
@@ -82,13 +87,14 @@ def read_splice(path: str | os.PathLike[str]) -> list[int]:
 
 def _component(words: list[str], rng: np.random.Generator) -> Nnet1Component:
     marker = words[0].strip("<>")
-    if marker not in LAYOUTS or marker == "Rbm":
+    if marker not in LAYOUTS:
         raise ValueError(f"there is no component {words[0]} here")
     if words[1] != "<InputDim>" or words[3] != "<OutputDim>":
         raise ValueError(f"expected {words[0]} <InputDim> number <OutputDim> number")
     component = Nnet1Component(marker, int(words[4]), int(words[2]), dict(LAYOUTS[marker].options))
     drawn = dict(_DRAWN.get(marker, {}))
     vector: np.ndarray | None = None
+    means = ""
     rest = words[5:]
     while rest:
         token = rest.pop(0).strip("<>")
@@ -100,13 +106,34 @@ def _component(words: list[str], rng: np.random.Generator) -> Nnet1Component:
             vector, rest = np.array(rest[1:end], np.int32), rest[end + 1 :]
         elif token in drawn:
             drawn[token] = float(rest.pop(0))
+        elif marker == "Rbm" and token in _UNITS:
+            component.options[_UNITS[token]] = _units(rest.pop(0))
+        elif marker == "Rbm" and token == "VisibleBiasCmvnFilename":
+            means = rest.pop(0)
         elif token in component.options:
             component.options[token] = type(LAYOUTS[marker].options[token])(rest.pop(0))
         else:
             raise ValueError(f"<{marker}> has no <{token}>; it has {', '.join(f'<{known}>' for known in (*drawn, *component.options))}")
     for array, shape in LAYOUTS[marker].shapes(component.output_dim, component.input_dim, component.options).items():
         component.arrays[array] = _values(marker, array, shape or (), drawn, vector, rng)
+    if means:
+        component.arrays["vis_bias"] = _logit_of_means(means)
     return component
+
+
+def _units(kind: str) -> str:
+    if kind not in ("bern", "gauss"):
+        raise ValueError(f"the units of an RBM are bern or gauss, found {kind!r}")
+    return kind
+
+
+def _logit_of_means(path: str) -> np.ndarray:
+    """The biases with which Bernoulli units have the means whose negatives are the <AddShift> of a network."""
+    first = Nnet1.read(path).components[0]
+    if first.marker != "AddShift":
+        raise ValueError(f"{path} begins with <{first.marker}>, expected <AddShift>; make it with cmvn-to-nnet")
+    means = np.clip(-first.arrays["shift"].astype(np.float64), _MEAN_FLOOR, 1 - _MEAN_FLOOR)
+    return np.log(means / (1 - means)).astype(np.float32)
 
 
 def _values(marker: str, array: str, shape: tuple[int, ...], drawn: dict[str, float], vector: np.ndarray | None,
@@ -121,6 +148,9 @@ def _values(marker: str, array: str, shape: tuple[int, ...], drawn: dict[str, fl
         values = np.full(shape, drawn["InitParam"])
     elif marker == "ParametricRelu":
         values = np.full(shape, drawn["Alpha" if array == "alpha" else "Beta"])
+    elif array in ("vis_bias", "hid_bias"):
+        kind = "Visible" if array == "vis_bias" else "Hidden"
+        values = drawn[f"{kind}BiasMean"] + drawn[f"{kind}BiasRange"] * (rng.random(shape) - 0.5)
     elif array in _BIASES:
         values = drawn["BiasMean"] + drawn["BiasRange"] * (rng.random(shape) - 0.5)
     else:

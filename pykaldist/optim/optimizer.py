@@ -1,7 +1,7 @@
 """The base class of the optimisers: the penalties of nnet1, the rate on the device, and steps replayed as CUDA graphs.
 
 After the optimiser's own update, with lr the learning rate (times an affine map's coefficient) and n the frames of the minibatch:
-    L2:        W <- W (1 - lr l2 n)
+    L2:        W <- W (1 - lr l2 n),  and to the start W_0:  W <- W + lr l2_to_start n (W_0 - W)
     L1:        W <- sign(W) max(|W| - lr l1 n, 0)
     max-norm:  a row of W whose norm exceeds the limit is scaled back to it (Srivastava et al., 2014)
 on weights, never on biases. They act on the parameters, not on the gradient: NG-SGD does not precondition them.
@@ -57,6 +57,7 @@ class OptimizerOptions:
 
     momentum: float = option(0.0, "momentum m of v = m v + g")
     l2_penalty: float = option(0.0, "L2 penalty on weights, a frame")
+    l2_to_start: float = option(0.0, "L2 penalty on what weights differ by from the network that training starts from, a frame")
     l1_penalty: float = option(0.0, "L1 penalty on weights, a frame")
     max_change: float = option(0.0, "largest change of a map's parameters in a minibatch (nnet3's is 0.75); 0: no limit")
     max_param_change: float = option(0.0, "largest change of all parameters in a minibatch (nnet3's: 2.0): clips gradients; 0: no limit")
@@ -65,7 +66,7 @@ class OptimizerOptions:
     def __post_init__(self) -> None:
         if not 0.0 <= self.momentum < 1.0:
             raise UserError(f"--momentum {self.momentum} is outside [0, 1).")
-        for name in ("l2_penalty", "l1_penalty", "max_change", "max_param_change", "max_norm"):
+        for name in ("l2_penalty", "l2_to_start", "l1_penalty", "max_change", "max_param_change", "max_norm"):
             if getattr(self, name) < 0.0:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)} is negative.")
 
@@ -125,12 +126,23 @@ class Optimizer:
         self.around: Callable[[slice], AbstractContextManager[None]] = lambda part: nullcontext()
         self._bounded = isinstance(options, OptimizerOptions) and (options.max_change > 0.0 or options.max_param_change > 0.0)
         self._fused = self.fused_step and not self._bounded and options.momentum == 0.0 and options.l2_penalty == 0.0 \
-            and mapped == self.model.params.shape[-1]
+            and getattr(options, "l2_to_start", 0.0) == 0.0 and mapped == self.model.params.shape[-1]
         self._graphs: _StepGraphs | None = _StepGraphs() if self.model.device.type == "cuda" else None
         self._part_of = dict(zip(self.model.maps, maps, strict=True))
-        weights = [view for shapes, views in zip(self.model.shapes, self.model.views(self.model.params), strict=True)
-                   for shape, view in zip(shapes, views, strict=True) if len(shape) == 2]
-        self._weights = list(zip(weights, [m.learn_rate_coef for m in self.model.maps], strict=True))
+        self._weights = list(zip(self._weights_of(self.model.params), [m.learn_rate_coef for m in self.model.maps], strict=True))
+        self.start: Tensor | None = None
+        self._starts: list[Tensor] = []
+
+    def _weights_of(self, params: Tensor) -> list[Tensor]:
+        """The weights of all maps, as views of a flat buffer."""
+        return [view for shapes, views in zip(self.model.shapes, self.model.views(params), strict=True)
+                for shape, view in zip(shapes, views, strict=True) if len(shape) == 2]
+
+    def pull_to(self, start: Tensor) -> None:
+        """Take the parameters (flat) of the network that the penalty `l2_to_start` pulls weights to."""
+        like = self.model.params
+        self.start = start.to(like.device, like.dtype)
+        self._starts = self._weights_of(self.start.view(*[1] * (like.dim() - 1), -1))
 
     def local_step(self, minibatch: Minibatch, learn_rate: float, totals: Tensor) -> None:
         """Make the gradient of a minibatch and update the model. Nothing is read back from the device."""
@@ -297,10 +309,12 @@ class Optimizer:
             velocity[part].zero_()
 
     def _decay(self, frames: Factor) -> None:
-        """Apply the L2 penalty."""
+        """Apply the L2 penalties."""
         if self.options.l2_penalty > 0.0:
             for weight, coef in self._weights:
                 weight.mul_(1.0 - self.rate * (coef * self.options.l2_penalty * frames))
+        for (weight, coef), start in zip(self._weights, self._starts, strict=bool(self._starts)):
+            weight.add_((start - weight) * (self.rate * (coef * self.options.l2_to_start * frames)))
 
     def _constrain(self, frames: Factor) -> None:
         """Apply the L1 penalty and max-norm."""

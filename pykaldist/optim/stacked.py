@@ -27,6 +27,8 @@ class StackedSgd(Sgd):
 
     def __init__(self, learner: Learner, optimizers: Sequence[Optimizer], gradients: bool) -> None:
         super().__init__(learner, optimizers[0].options)
+        if optimizers[0].start is not None:
+            self.pull_to(optimizers[0].start)
         assert not self._bounded
         if isinstance(self.rate, Tensor):
             self.rate = self.model.params.new_zeros(len(optimizers), 1, 1)

@@ -74,7 +74,7 @@ def ali_to_phones(model: str, alignments: str, phones: str, *, per_frame: bool =
                 for phone, start, length in zip(*(column.tolist() for column in phone_segments(tids, transitions)), strict=True):
                     stream.write(f"{utt} 1 {start * frame_shift:.{digits}f} {length * frame_shift:.{digits}f} {phone}\n".encode())
     elif write_lengths:
-        with TableWriter(phones, _write_pairs) as pairs:
+        with TableWriter(phones, write_pairs) as pairs:
             for utt, tids in utterances:
                 found, _, lengths = phone_segments(tids, transitions)
                 pairs.write(utt, list(zip(found.tolist(), lengths.tolist(), strict=True)))
@@ -88,7 +88,8 @@ def ali_to_phones(model: str, alignments: str, phones: str, *, per_frame: bool =
     return 0 if count else 1
 
 
-def _write_pairs(stream: IO[bytes], pairs: list[tuple[int, int]], binary: bool) -> None:
+def write_pairs(stream: IO[bytes], pairs: list[tuple[int, int]], binary: bool) -> None:
+    """Write pairs of integers."""
     if binary:
         stream.write(b"\0B" + b"\4" + np.int32(len(pairs)).tobytes())
         stream.write(b"".join(b"\4" + np.int32(value).tobytes() for pair in pairs for value in pair))

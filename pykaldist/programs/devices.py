@@ -1,10 +1,30 @@
-"""The program that says whether there is CUDA."""
+"""Devices of programs: what --use-gpu means, and the program that says whether there is CUDA."""
 
 from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 from pathlib import Path
+
+DEVICES = {"yes": "auto", "no": "cpu", "optional": "auto"}
+
+
+def device_of(use_gpu: str, device: str = "auto") -> str:
+    """The device that Kaldi's --use-gpu means, or `device` where it is empty, as `choose_device` has it.
+
+    With `yes` a machine without a GPU computes on its CPU, as a Kaldi that was built without CUDA does, and says so. Raises UserError for
+    other words.
+    """
+    from pykaldist.devices import choose_device
+    from pykaldist.errors import UserError
+
+    if use_gpu and use_gpu not in DEVICES:
+        raise UserError(f"--use-gpu={use_gpu}: expected yes, no or optional.")
+    place = choose_device(DEVICES.get(use_gpu, device))
+    if use_gpu == "yes" and place == "cpu":
+        print("WARNING: --use-gpu=yes, but there is no GPU; computing on the CPU", file=sys.stderr)
+    return place
 
 
 def cuda_compiled() -> int:

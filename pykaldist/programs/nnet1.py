@@ -185,3 +185,27 @@ def transf_to_nnet(matrix: str, target: str, *, binary: bool = False) -> None:
                                {"linearity": transform, "bias": np.zeros(rows, np.float32)})
     write_nnet(Nnet1([component]), target, binary)
     say(f"{matrix}: {rows} x {columns}")
+
+
+def read_rbm(rxfilename: str) -> Nnet1Component:
+    """Read an RBM; raises UserError where a network has other components, or hidden units that are not Bernoulli's."""
+    components = read_nnet(rxfilename).components
+    if [c.marker for c in components] != ["Rbm"] or components[0].options["hid_type"] != "bern":
+        raise UserError(f"{rxfilename} is {' '.join(f'<{c.marker}>' for c in components)}; expected one <Rbm> whose hidden units are bern.")
+    return components[0]
+
+
+def rbm_convert_to_nnet(rbm: str, target: str, *, binary: bool = True) -> None:
+    """Make <AffineTransform> and <Sigmoid> of an RBM: the way up from its visible units to its hidden ones.
+
+    Usage: rbm-convert-to-nnet [options] <rbm> <nnet>
+    e.g.: nnet-concat 1.dbn "rbm-convert-to-nnet 2.rbm - |" 2.dbn
+
+    Options:
+      --binary: write binary (default: true)
+    """
+    own = read_rbm(rbm)
+    rates: dict[str, float | int | str] = {"LearnRateCoef": 1.0, "BiasLearnRateCoef": 1.0, "MaxNorm": 0.0}
+    write_nnet(Nnet1([Nnet1Component("AffineTransform", own.output_dim, own.input_dim, rates,
+                                     {"linearity": own.arrays["vis_hid"], "bias": own.arrays["hid_bias"]}),
+                      Nnet1Component("Sigmoid", own.output_dim, own.output_dim)]), target, binary)

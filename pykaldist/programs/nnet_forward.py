@@ -7,15 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from pykaldist.devices import choose_device
 from pykaldist.errors import UserError
 from pykaldist.io.archive import read_value
 from pykaldist.io.table_streams import TableWriter, is_table, read_table, write_value
 from pykaldist.nnet.forwarding import ForwardOptions
 from pykaldist.nnet.priors import PRIOR_FLOOR, log_priors, read_counts
+from pykaldist.programs.devices import device_of
 from pykaldist.progress import progress
-
-DEVICES = {"yes": "cuda", "no": "cpu", "optional": "auto"}  # what --use-gpu means
 
 
 def nnet_forward(model: str, feats: str, output: str, *, feature_transform: str = "", class_frame_counts: str = "",
@@ -39,7 +37,7 @@ def nnet_forward(model: str, feats: str, output: str, *, feature_transform: str 
       --apply-log: output the logarithm (default: false)
       --no-softmax: leave out the last softmax (default: false)
       --bottleneck: stop at the bottleneck, the network's <LinearTransform>, and output its features (default: false)
-      --use-gpu: yes, no or optional, as --device cuda, cpu or auto
+      --use-gpu: yes, no or optional; yes without a GPU is no, with a warning (default: what --device says)
       --forward: utterances through a bidirectional network: whole, in chunks, or latency-controlled (default: whole)
       --forward-chunk: chunk of --forward=chunks or latency-controlled, as 21-64+21 (default: that of training)
       --forward-overlap: frames by which the chunks of --forward=chunks overlap (default: 32)
@@ -57,14 +55,12 @@ def nnet_forward(model: str, feats: str, output: str, *, feature_transform: str 
     if bottleneck and (no_softmax or apply_log or class_frame_counts):
         raise UserError("--no-softmax, --apply-log and --class-frame-counts are for the network's outputs, of which --bottleneck=true "
                         "makes none; leave them out.")
-    if use_gpu and use_gpu not in DEVICES:
-        raise UserError(f"--use-gpu={use_gpu}: expected yes, no or optional.")
     for name, value, choices in (("forward", forward, ("whole", "chunks", "latency-controlled")),
                                  ("dtype", dtype, ("float32", "bf16", "int8"))):
         if value not in choices:
             raise UserError(f"--{name}={value}: expected {', '.join(choices)}.")
-    options = ForwardOptions(forward, forward_chunk or None, forward_overlap, DEVICES.get(use_gpu, device), dtype)
-    place = choose_device(options.device)
+    place = device_of(use_gpu, device)
+    options = ForwardOptions(forward, forward_chunk or None, forward_overlap, place, dtype)
     network = load_own(model, place) if Path(model).is_file() else None
     if network is not None and network.counts is not None and not bottleneck and (kind_of(network.options) != "dnn" or dtype != "float32"):
         network.forwarding = options

@@ -25,8 +25,10 @@ FILES = {
     "word_lattices": "lattice-align-words lattice-align-words-lexicon lattice-mbr-decode lattice-to-ctm-conf nbest-to-ctm",
     "word_paths": "linear-to-nbest nbest-to-prons",
     "language_models": "arpa-to-const-arpa lattice-lmrescore lattice-lmrescore-const-arpa",
-    "nnet1": "cmvn-to-nnet nnet-concat nnet-copy nnet-info nnet-initialize transf-to-nnet",
+    "nnet1": "cmvn-to-nnet nnet-concat nnet-copy nnet-info nnet-initialize rbm-convert-to-nnet transf-to-nnet",
     "nnet_forward": "nnet-forward",
+    "prons": "phones-to-prons prons-to-wordali",
+    "nnet_train": "nnet-train-frmshuff rbm-train-cd1-frmshuff",
     "devices": "cuda-compiled",
     "scoring": "align-text compute-wer compute-wer-bootci",
     "openfst": "fstarcsort fstcompile fstcompose fstconnect fstdeterminize fstinfo fstinvert fstminimize fstprint fstproject "

@@ -23,7 +23,6 @@ TOPICS = (
     ("i-vectors", False, r"ivector|steps/online/"),
     ("nnet2 networks", False, r"steps/nnet2/|/nnet2/|^nnet2?-am-"),
     ("neural language models", False, r"rnnlm|pytorchnn|/tfrnnlm/"),
-    ("sequence training", True, r"make_denlats|train_(mmi|mpe|smbr)|decode_fmmi|train_diag_ubm|discriminative|get_degs"),
     ("SGMMs", True, r"sgmm2?|steps/train_ubm\.sh"),
 )
 _SCRIPT = re.compile(r"^(?:.*/)?(?P<name>(?:steps|utils)/[^$*]+\.(?:sh|pl|py))$")
@@ -210,7 +209,7 @@ def _share(checked: Checked) -> str:
 
 def _topics(counts: bool) -> str:
     *most, last = [topic for topic, counted, _ in TOPICS if counted == counts]
-    return f"{', '.join(most)} and {last}"
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def table(all_checked: Iterable[Checked]) -> Iterator[str]:

@@ -143,6 +143,8 @@ class Experiment:
             raise UserError(f"{store} has one pdf only: it was packed without an alignment, for RBMs; pack it with one.")
         if options.layerwise_epochs and nnet.hid_layers < 2:
             raise UserError(f"--layerwise-epochs {options.layerwise_epochs}: --hid-layers {nnet.hid_layers} leaves nothing to pretrain.")
+        if choices.optimizer.l2_to_start and not options.nnet_init:
+            raise UserError(f"--l2-to-start {choices.optimizer.l2_to_start:g} needs --nnet-init, the network that training starts from.")
         self.start = Start.of(options, nnet, self.train.manifest.dim, self.output_dim)
         self.splice = self.start.splice
         if self.sequences and choices.job.partition_level == "frame":
@@ -292,7 +294,10 @@ class Experiment:
             own = model if rank == host.ranks[0] else self._network(nnet, transform)
             own.share_activations(model)
             learner = Supervised(own, self.objective, priors, rate_option)
-            workers.append(Worker(make_optimizer(o.optimizer, learner, c.optimizer), sampler.of_split(rank)))
+            optimizer = make_optimizer(o.optimizer, learner, c.optimizer)
+            if c.optimizer.l2_to_start and self.start.params is not None and nnet is self.nnet:
+                optimizer.pull_to(self.start.params)
+            workers.append(Worker(optimizer, sampler.of_split(rank)))
             strategies.append(make_strategy("local") if alone else make_strategy(c.job.strategy, c.strategy))
         stacks = self.stackable and (c.job.stack_workers == "true"
                                      or by_itself(len(model.params), sampler.minibatch_size, self.job.device))

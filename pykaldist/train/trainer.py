@@ -44,6 +44,7 @@ from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.launch.watch import pulse
 from pykaldist.parallel.strategies.base.strategy import Strategy
 from pykaldist.progress import Progress
+from pykaldist.train.best import BestModel
 from pykaldist.train.checkpoints import TRAINER, Checkpoints, copied
 from pykaldist.train.divergence import EPOCH, HELD_OUT, Detector, Diverged, DivergenceOptions, remedy
 from pykaldist.train.evaluate import evaluate
@@ -101,6 +102,7 @@ class Trainer:
         self.epoch = 0
         self.history: list[dict[str, Any]] = []
         self.accepted = workers[0].params.clone()
+        self.best = BestModel(self.accepted, self.learner.patience)
         self.seconds_before = 0.0  # spent on this epoch before it was resumed
         self._last_checkpoint = time.perf_counter()
         self._done = self._saved = (-1, 0)  # what was done at the last checkpoint, and that checkpoint's moment
@@ -144,6 +146,7 @@ class Trainer:
                                 f"{self._unsound() or 'check the start and the features'}.")
             self.schedule.start(cv)
             self.detector.start(priors, cv["loss"])
+            self.best.start(cv["loss"], self.accepted)
             self.log(f"before training: cv {described(cv)}; loss of the priors alone {priors:.4f}")
         self._write_history()
         for rank, worker in zip(self.host.ranks, self.workers, strict=True):
@@ -152,7 +155,7 @@ class Trainer:
         self.host.workers, self.host.cv_frames = self.workers, self.cv.frames
         self.host.state_of, self.host.join, self.host.job_state = self._state_of, self._join, self._job_state
         self.host.stack_workers(self.stack)
-        while not self.schedule.finished(self.epoch):
+        while not self.schedule.finished(self.epoch) and not self.best.ended:
             try:
                 self._train_epoch()
             except Diverged as diverged:
@@ -160,6 +163,9 @@ class Trainer:
         if not any(line["accepted"] for line in self.history):
             raise UserError(f"no epoch made the cross-validation loss fall (it was {self.history[-1]['cv_loss']:.3g} at the end); lower "
                             f"{self.learner.rate_option} (was {self.history[0]['learn_rate']:g}).")
+        if self.best.ended and self.best.params is not None:
+            self.log(f"WARNING: {self.best.described(self.learner.rate_option)}")
+            self.accepted.copy_(self.best.params)
         bounds = self.detector.bounds
         if bounds.best > bounds.priors:
             self.log(f"WARNING: the cross-validation loss, {bounds.best:.3g}, is still above that of the priors alone, {bounds.priors:.3g}")
@@ -202,6 +208,7 @@ class Trainer:
         if accepted:
             self.accepted.copy_(self.workers[0].params)
             self.detector.accept(train["loss"], cv["loss"])
+            self.best.note(epoch + 1, cv["loss"], self.accepted)
         else:
             self._set_model(self.accepted)
             for strategy in self.strategies:
@@ -443,10 +450,11 @@ class Trainer:
         """What a checkpoint has to hold of the trainer. `seconds`: the time spent on this epoch."""
         return {"workers": self.host.size, "living": self.host.living, "epoch": self.epoch, "history": json.dumps(self.history),
                 "accepted": self.accepted, "seconds": seconds, "schedule": self.schedule.state_dict(), "host": self.host.state_dict(),
-                "divergence": self.detector.state_dict()}
+                "divergence": self.detector.state_dict(), "best": self.best.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.epoch, self.history, self.seconds_before = state["epoch"], json.loads(state["history"]), state["seconds"]
         self.accepted.copy_(state["accepted"])
         self.schedule.load_state_dict(state["schedule"])
         self.detector.load_state_dict(state["divergence"])
+        self.best.load_state_dict(state["best"])

@@ -6,6 +6,7 @@ usage() {
 Usage: steps/nnet/make_denlats.sh [options] <data-dir> <lang-dir> <src-dir> <denlats-dir>
  e.g.: steps/nnet/make_denlats.sh --nj 4 --acwt 0.1 data-fbank/train data/lang exp/dnn exp/dnn_denlats
 <src-dir> is one of steps/nnet/train.sh, or Kaldi's. Writes lat.*.gz, lang/ (with the unigram) and dengraph/ to <denlats-dir>.
+Run again after it was ended, it goes on at the next utterance of each job. Utterances that fail are left out, and listed in failed.
 Options:
   --nj <n>                         # jobs (4)
   --cmd <command>                  # how to run them (run.pl)
@@ -25,17 +26,5 @@ nnet_forward_opts="--no-softmax=true --prior-scale=1.0" sub_split=1 max_mem="" n
 . parse_options.sh || exit 1
 if [ $# != 4 ]; then usage >&2; exit 1; fi
 . nnet1_options.sh
-data=$1 lang=$2 src=$3 dir=$4
-for f in "$data"/{feats.scp,text} "$lang"/{L_disambig.fst,words.txt,oov.int} "$src"/{final.mdl,tree}; do
-  [ -f "$f" ] || { echo "make_denlats.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
-done
-steps=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
-
-mkdir -p "$dir/log" && rm -rf "$dir/lang" && cp -rH "$lang" "$dir/lang" && chmod -R u+w "$dir/lang" || exit 1
-(set -o pipefail
- sym2int.pl --map-oov "$(cat "$lang/oov.int")" -f 2- "$lang/words.txt" < "$data/text" | cut -d ' ' -f 2- | make_unigram_grammar.pl |
-   fstcompile | fstarcsort --sort_type=ilabel > "$dir/lang/G.fst") || exit 1
-mkgraph.sh "$dir/lang" "$src" "$dir/dengraph" || exit 1
-"$steps/decode.sh" --nj "$nj" --cmd "$cmd" --acwt "$acwt" --beam "$beam" --lattice-beam "$lattice_beam" --max-active "$max_active" \
-  --device "$device" --srcdir "$src" ${nnet:+--nnet "$nnet"} --skip-scoring true "$dir/dengraph" "$data" "$dir" || exit 1
-echo "make_denlats.sh: lattices in $dir"
+. denominator_lattices.sh
+denominator_lattices "$@" --device "$device" ${nnet:+--nnet "$nnet"} || exit 1

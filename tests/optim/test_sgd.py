@@ -30,6 +30,9 @@ def run(options, steps, shipped):
     learner, minibatches = learner_and_minibatches(steps)
     model, totals = learner.model, torch.zeros(3, dtype=torch.float64)
     optimizer = Sgd(learner, options)
+    start = model.params + torch.linspace(-1, 1, len(model.params), dtype=model.params.dtype)
+    if options.l2_to_start:
+        optimizer.pull_to(start)
     reference = model.params.clone().requires_grad_()
     torch_sgd = torch.optim.SGD([reference], lr=RATE, momentum=options.momentum)
     weights = torch.cat([torch.full((v.numel(),), float(v.dim() > 1), dtype=torch.float64) for c in model.views(model.params) for v in c])
@@ -43,6 +46,7 @@ def run(options, steps, shipped):
             optimizer.local_step(minibatch, RATE, totals)
         with torch.no_grad():
             reference.mul_(1 - weights * RATE * options.l2_penalty * FRAMES)
+            reference.add_(weights * RATE * options.l2_to_start * FRAMES * (start - reference))
         torch_sgd.step()
         with torch.no_grad():
             if options.l1_penalty:
@@ -56,6 +60,7 @@ def run(options, steps, shipped):
 
 @pytest.mark.parametrize("shipped", [False, True])
 @pytest.mark.parametrize("options", [SgdOptions(), SgdOptions(momentum=0.9), SgdOptions(momentum=0.5, l2_penalty=0.03),
+                                     SgdOptions(l2_to_start=0.04), SgdOptions(momentum=0.5, l2_penalty=0.02, l2_to_start=0.04),
                                      SgdOptions(l1_penalty=0.05), SgdOptions(momentum=0.3, max_norm=1.1)])
 def test_equals_torch_sgd(options, shipped):
     ours, theirs = run(options, 20, shipped)
@@ -75,7 +80,8 @@ def test_a_learning_rate_coefficient_is_a_rate_of_its_own():
             assert torch.allclose(view, factor * reference, atol=1e-15)
 
 
-@pytest.mark.parametrize("bad", [{"momentum": 1.0}, {"momentum": -0.1}, {"l2_penalty": -1.0}, {"l1_penalty": -1.0}, {"max_norm": -1.0}])
+@pytest.mark.parametrize("bad", [{"momentum": 1.0}, {"momentum": -0.1}, {"l2_penalty": -1.0}, {"l2_to_start": -1.0},
+                                 {"l1_penalty": -1.0}, {"max_norm": -1.0}])
 def test_nonsense_is_refused(bad):
     with pytest.raises(UserError):
         SgdOptions(**bad)

@@ -142,6 +142,24 @@ def denlats(recipe: Path, dnn: Path) -> list[str]:
     return ["data/tr", "data/lang", "exp/dnn", "exp/seq_ali", "exp/denlats"]
 
 
+def test_sequence_training_on_new_lattices_and_alignments(recipe, dnn, denlats):
+    """Each iteration goes on from the one before, on lattices and alignments of its network, at the rate that is due."""
+    command = ["train_mpe", "--num-iters", "3", "--learn-rate=0.0005", "--halving-factor", "0.5", "--relattice-iters", "1",
+               "--realign-iters", "2", "--denlats-opts", "--beam 12 --lattice-beam 4", "--cv-percent", "20", *QUICK, *denlats, "exp/rounds"]
+    sh(recipe, *command)
+    exp = recipe / "exp/rounds"
+    rates = [[line["learn_rate"] for line in map(json.loads, (folder / "history.jsonl").read_text().splitlines())]
+             for folder in (exp / "iters1", exp / "iters2", exp)]
+    assert rates == [[0.0005], [0.00025], [0.000125]]
+    assert (exp / "iters1/new_denlats/lat.1.gz").is_file() and not (exp / "iters1/ali").exists()
+    assert (exp / "iters2/new_denlats/lat.1.gz").is_file() and (exp / "iters2/ali/ali.1.gz").is_file()
+    models = [(folder / "final.nnet").read_bytes() for folder in (recipe / "exp/dnn", exp / "iters1", exp / "iters2", exp)]
+    assert len(set(models)) == 4
+    before = (exp / "iters2/new_denlats/lat.1.gz").stat().st_mtime_ns
+    sh(recipe, *command)  # what is there is not made again
+    assert (exp / "iters2/new_denlats/lat.1.gz").stat().st_mtime_ns == before and (exp / "final.nnet").read_bytes() == models[3]
+
+
 @pytest.mark.parametrize(("script", "options", "value"), [("train_mpe", [], "expected_accuracy"), ("train_mmi", ["--boost", "0.1"], "mmi")])
 def test_sequence_training_goes_on_from_a_network(recipe, dnn, denlats, script, options, value):
     command = [script, "--num-iters", "2", "--learn-rate", "0.0005", "--cv-percent", "20", *options, *QUICK, *denlats, f"exp/{script}"]

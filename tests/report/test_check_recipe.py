@@ -117,7 +117,7 @@ done
 utils/prepare_lang.sh $opts data/local/dict "<UNK>" tmp
 utils/no_such_tool.pl x | utils/sym2int.pl --map-oov "<UNK>" -f 2- words.txt
 utils/mkgraph.sh --mono data/lang exp/mono exp/mono/graph
-steps/train_mmi.sh --boost 0.1 data lang ali denlats dir
+steps/train_mmi_sgmm2.sh --boost 0.1 data lang ali denlats dir
 steps/nnet3/train_dnn.py --stage 3
 steps/train_mono.sh $extra_opts $(list data) data/lang exp/mono
 no-such-program --x | fstcompile
@@ -146,7 +146,7 @@ def test_calls_are_judged(recipe, interfaces):
         ("run.sh", 5, "steps/make_mfcc.sh"): ACCEPTED, ("run.sh", 7, "steps/decode.sh"): OPTION,
         ("run.sh", 8, "utils/filter_scp.pl"): ACCEPTED, ("run.sh", 10, "utils/prepare_lang.sh"): ACCEPTED,  # $opts may hold anything
         ("run.sh", 11, "utils/no_such_tool.pl"): UNKNOWN, ("run.sh", 11, "utils/sym2int.pl"): ACCEPTED,
-        ("run.sh", 12, "utils/mkgraph.sh"): ACCEPTED, ("run.sh", 13, "steps/train_mmi.sh"): LATER,
+        ("run.sh", 12, "utils/mkgraph.sh"): ACCEPTED, ("run.sh", 13, "steps/train_mmi_sgmm2.sh"): LATER,
         ("run.sh", 14, "steps/nnet3/train_dnn.py"): LATER,
         ("run.sh", 15, "steps/train_mono.sh"): ACCEPTED, ("local/prep.sh", 3, "utils/utt2spk_to_spk2utt.pl"): ARGUMENTS,
         ("run.sh", 18, "steps/align_si.sh"): ACCEPTED,  # an array may hold options
@@ -157,7 +157,7 @@ def test_calls_are_judged(recipe, interfaces):
     assert {"no-such-program", "fstcompile"} <= set(checked.programs) and checked.missing_programs == {"no-such-program"}
     text = "\n".join(lines(checked))
     for line in ("run.sh:7: steps/decode.sh: has no option --no-such-option", "run.sh:11: utils/no_such_tool.pl: there is no such script",
-                 "run.sh:13: steps/train_mmi.sh: belongs to sequence training", "program no-such-program (1 call): it is not on PATH",
+                 "run.sh:13: steps/train_mmi_sgmm2.sh: belongs to SGMMs", "program no-such-program (1 call): it is not on PATH",
                  "local/prep.sh:3: utils/utt2spk_to_spk2utt.pl: takes 0 to 1 arguments, here are 3",
                  "prep.sh:4: local/gone.sh: the recipe has no such script"):
         assert line in text, text

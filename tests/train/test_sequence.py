@@ -8,11 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from pykaldist.cli import main
 from pykaldist.errors import UserError
 from pykaldist.frames.store import FrameStore
 from pykaldist.nnet.network import Network
+from pykaldist.train import trainer
+from pykaldist.train.best import BestModel
 from pykaldist.train.sequence_forms import read_sequence_form
 
 HERE = ["--device", "cpu", "--num-threads", "1", "--schedule", "fixed", "--learn-rates", "0.02,0.02,0.02"]
@@ -64,6 +67,7 @@ def test_training_lifts_the_objective(store: Path, tmp_path: Path, objective: st
     (["--objective", "smbr", "--nnet", "lstm"], "is of whole utterances; add --sequences whole"),
     (["--objective", "smbr", "--nnet", "lstm", "--sequences", "whole", "--minibatch-utts", "2"], "are --num-streams utterances"),
     (["--objective", "smbr", "--xent-smoothing", "1"], "expected a share"), (["--objective", "mmi", "--boost", "-1"], "is negative"),
+    (["--objective", "smbr", "--l2-to-start", "0.1"], "--l2-to-start 0.1 needs --nnet-init"),
     (["--objective", "smbr", "--acwt", "0"], "expected a positive scale"), (["--objective", "xent"], "--denlats belongs to --objective")])
 def test_what_does_not_fit_is_refused(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str],
                                       said: str) -> None:
@@ -104,6 +108,62 @@ def test_kaldis_command_lines_go_on_from_a_network(store: Path, src: Path, tmp_p
     assert main(["train", *HERE[:4], *words, "--denlats", str(store / "denlats"), str(store), str(tmp_path / "exp")]) == 0
     before, after = (Network.load(exp / "final.pt").model.params for exp in (src, tmp_path / "exp"))
     assert 0 < (before - after).abs().max() < 0.01  # it went on from there, at small rates
+
+
+def test_a_penalty_keeps_the_network_near_its_start(store: Path, src: Path, tmp_path: Path) -> None:
+    """Weights; also where workers compute together (a cross-entropy training, of which stacks are made)."""
+    start = Network.load(src / "final.pt").model.params
+    stacked = ["--objective", "xent", "--ngpu", "2", "--strategy", "ma", "--average-period", "2", "--fabric", "virtual",
+               "--minibatch-size", "64"]
+    for kind, options in (("smbr", ["--objective", "smbr", "--denlats", str(store / "denlats")]), ("xent", stacked)):
+        moved = []
+        for name, penalty in (("free", "0"), ("pulled", "0.3")):
+            exp = tmp_path / f"{kind}_{name}"
+            assert main(["train", *HERE, *DNN, *options, "--nnet-init", str(src / "final.nnet"), "--feature-transform",
+                         str(src / "final.feature_transform"), "--l2-to-start", penalty, str(store), str(exp)]) == 0
+            moved.append(float((Network.load(exp / "final.pt").model.params - start).norm()))
+        assert 0 < moved[1] < 0.5 * moved[0], (kind, moved)
+
+
+def test_an_objective_that_falls_ends_training(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    """After three epochs in a row; the model is that of the best epoch, also where the run is made again."""
+    rates = ["--schedule", "fixed", "--learn-rates", "0.02,0.02,0.02,0.02,0.02,0.02"]
+    assert train(store, tmp_path / "short", "--objective", "smbr", *DNN, *rates[:3], "0.02,0.02") == 0
+    losses = iter([1.0, 1.0, 0.9, 0.7, 0.8, 0.85, 0.95])  # before training, of the priors, and after each epoch
+
+    def evaluated(*arguments: object) -> dict[str, float]:
+        return {**evaluate(*arguments), "loss": next(losses)}
+
+    evaluate = trainer.evaluate
+    monkeypatch.setattr(trainer, "evaluate", evaluated)
+    capsys.readouterr()
+    assert train(store, tmp_path / "exp", "--objective", "smbr", *DNN, *rates) == 0
+    said = capsys.readouterr().out
+    assert "WARNING: the held-out objective has fallen for 3 epochs in a row; training ends, and the model kept is that of epoch 2" in said
+    assert len(history(tmp_path / "exp")) == 5
+    best, short = (Network.load(tmp_path / exp / "final.pt").model.params for exp in ("exp", "short"))
+    assert torch.equal(best, short)
+    (tmp_path / "exp/final.pt").unlink()
+    assert train(store, tmp_path / "exp", "--objective", "smbr", *DNN, *rates) == 0
+    assert torch.equal(Network.load(tmp_path / "exp/final.pt").model.params, best)
+
+
+def test_only_objectives_of_lattices_end_so() -> None:
+    """And the model before training may be the best."""
+    params = torch.zeros(2)
+    for patience, ended in ((None, False), (3, True)):
+        best = BestModel(params, patience)
+        best.start(0.1, params)
+        for epoch, loss in enumerate((0.2, 0.3, 0.4), 1):
+            best.note(epoch, loss, params + epoch)
+        assert best.ended == ended
+    assert "the model kept is the one before training, the best; lower --learn-rate" in best.described("--learn-rate")
+    again = BestModel(params + 1, 3)
+    again.load_state_dict(best.state_dict())
+    assert again.ended and again.params is not None and torch.equal(again.params, params)
+    best.note(4, 0.35, params)
+    assert not best.ended and best.epoch == 0
 
 
 def test_kaldis_command_lines_refuse_what_has_no_meaning(src: Path) -> None:

@@ -19,6 +19,11 @@ $1
   --use-gpu yes|no|optional, --seed <n>
 and
   --cv-percent <percent>           # of the data that is held out; on them the objective is followed (10)
+  --realign-iters <n>              # align the data again every n iterations, with the network as it is then; 0: never (0)
+  --relattice-iters <n>            # make the lattices again every n iterations (0); <exp-dir>/iters<n> has what is trained before
+  --denlats-opts <options>         # for steps/nnet/make_denlats.sh then, such as "--beam 15 --lattice-beam 8"
+  --align-opts <options>           # for steps/nnet/align.sh then
+  --l2-to-start <penalty>          # on what weights differ by from <src-dir>'s network, or from that of the last new lattices, a frame (0)
   --xent-smoothing <share>         # of cross-entropy in the derivative (0)
   --minibatch-utts <n>             # utterances an update (1)
 Options of steps/nnet/train.sh (--ngpu, --strategy, --optimizer, --schedule ...) are for this, too. Not here: --ivector.
@@ -27,7 +32,53 @@ EOF
 }
 
 train_sequence() {
+  [[ " ${*:2}" != *" --"re@(align|lattice)-iters[=\ ]* ]] || { in_rounds "${@:2}"; return; }
   parse_job "$1" 6 "${@:2}"
   retry "$retries" "$cmd" "$job_log" pykaldist train "${options[@]}" "$store" "$exp" || exit $?
   say_result "$job_log" "network in $exp/final.pt"
+}
+
+# in_rounds <option> ... <argument> ...: trains between new alignments and lattices by the script itself, each time from the network before.
+in_rounds() {
+  local realign_iters=0 relattice_iters=0 num_iters=4 learn_rate=0.00001 halving_factor=1.0 acwt=0.1 denlats_opts="" align_opts="" cmd=run.pl
+  local options=() first=() name value known done=0 upto ali denlats src nj
+  while [[ ${1:-} == --* ]]; do
+    if [[ $1 == --*=* ]]; then name=${1%%=*} value=${1#*=}; shift; else name=$1 value=${2:-}; shift 2 || break; fi
+    known=${name#--} known=${known//-/_}
+    case $known in
+      realign_iters | relattice_iters | num_iters | learn_rate | halving_factor | denlats_opts | align_opts) printf -v "$known" '%s' "$value" ;;
+      nnet) first=("$name" "$value") ;;  # for what goes on from <src-dir> itself
+      acwt | cmd) printf -v "$known" '%s' "$value"; options+=("$name" "$value") ;;
+      *) options+=("$name" "$value") ;;
+    esac
+  done
+  if [ $# != 6 ]; then usage >&2; exit 1; fi
+  for known in realign_iters relattice_iters num_iters; do
+    [[ ${!known} =~ ^[0-9]+$ ]] || { echo "${0##*/}: ERROR: option --${known//_/-} takes a whole number, found '${!known}'." >&2; exit 1; }
+  done
+  local data=$1 lang=$2 exp=$6
+  src=$3 ali=$4 denlats=$5 nj=$(cat "$5/num_jobs") || exit 1
+  for ((upto = 1; upto <= num_iters; upto++)); do
+    local again="" out=$exp
+    if [ "$upto" -lt "$num_iters" ]; then
+      [ "$realign_iters" = 0 ] || [ $((upto % realign_iters)) != 0 ] || again+=" ali"
+      [ "$relattice_iters" = 0 ] || [ $((upto % relattice_iters)) != 0 ] || again+=" denlats"
+      [ -n "$again" ] || continue
+      out=$exp/iters$upto
+    fi
+    "$PYKALDIST_ROOT/steps/nnet/${0##*/}" "${options[@]}" "${first[@]}" --num-iters $((upto - done)) --halving-factor "$halving_factor" --learn-rate \
+      "$(awk -v r="$learn_rate" -v f="$halving_factor" -v n=$done 'BEGIN { printf "%.8g", r * f ^ n }')" \
+      "$data" "$lang" "$src" "$ali" "$denlats" "$out" || exit $?
+    done=$upto src=$out first=()
+    if [[ $again == *ali* ]]; then  # what is newer than the network is of it
+      ali=$out/ali
+      [ "$ali/final.mdl" -nt "$src/final.pt" ] ||
+        "$PYKALDIST_ROOT/steps/nnet/align.sh" --nj "$nj" --cmd "$cmd" $align_opts "$data" "$lang" "$src" "$ali" || exit 1
+    fi
+    if [[ $again == *denlats* ]]; then
+      denlats=$out/new_denlats
+      "$PYKALDIST_ROOT/steps/nnet/make_denlats.sh" --nj "$nj" --cmd "$cmd" --acwt "$acwt" $denlats_opts "$data" "$lang" "$src" "$denlats" ||
+        exit 1
+    fi
+  done
 }

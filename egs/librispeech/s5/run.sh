@@ -7,10 +7,11 @@ corpus_options() {
   --hours 100|460|960             # of training: train-clean-100, with train-clean-360, with train-other-500 (960)
   --tests <data dirs>             # what is decoded ("dev_clean test_clean dev_other test_other")
   --lms <models>                  # what the lattices of tgsmall are rescored with, of tgmed, tglarge, fglarge ("tgmed tglarge fglarge")
+  --check-counts true|false       # compare utterances, hours and readers with those that are published; a difference ends the recipe (false)
   --speed-perturb true|false      # whether the network learns from speech at 0.9, 1 and 1.1 times its speed (false)
 EOF
 }
-hours=960 tests="dev_clean test_clean dev_other test_other" lms="tgmed tglarge fglarge" speed_perturb=false
+hours=960 tests="dev_clean test_clean dev_other test_other" lms="tgmed tglarge fglarge" speed_perturb=false check_counts=false
 default_ngpu=4
 
 . "$(dirname "${BASH_SOURCE[0]}")/utils/shared/recipe.sh" || exit 1  # options, `want`, `with_rbms`, `say_next`
@@ -37,6 +38,7 @@ make_mfcc() {
 if want 0 "corpus, language, language models"; then
   named=${tests//_/-}
   local/prepare_data.sh ${corpus:+--corpus "$corpus"} --parts "$parts $named" --lms "tgsmall $lms"
+  ! $check_counts || pykaldist check-counts local/counts.tsv data
   utils/prepare_lang.sh data/local/dict "<UNK>" data/local/lang_nosp data/lang_nosp
   format_lms data/lang_nosp data/local/dict/lexicon.txt
 fi

@@ -50,3 +50,8 @@ class AlignedFrames:
     @property
     def num_frames(self) -> int:
         return int(self.bounds[-1])
+
+    @property
+    def total_weight(self) -> float:
+        """The sum of the frames' weights, each 1 where none are given."""
+        return float(self.num_frames if self.weights is None else self.weights.sum())

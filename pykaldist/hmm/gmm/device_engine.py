@@ -8,7 +8,6 @@ call to the next while they are the same array. Sums over tiles are float64. The
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -37,8 +36,13 @@ class _Mixtures:
         slots = np.where(places < sizes[:, None], gmm.offsets[:-1, None] + places, gmm.num_gauss)
         self.sizes = sizes
         self.slots = torch.from_numpy(slots.astype(np.int64)).to(device)
-        self.projection = torch.from_numpy(np.concatenate([gmm.projection, np.zeros((1, 2 * gmm.dim), np.float32)])).to(device)
+        self.device = device
+        self.projection = self.on_device(gmm.projection)
         self.gconsts = torch.from_numpy(np.append(gmm.gconsts, np.float32(-np.inf))).to(device)
+
+    def on_device(self, parameters: np.ndarray) -> Tensor:
+        """Parameters of the Gaussians (G, 2 D) on the device, with zeros for number G."""
+        return torch.from_numpy(np.concatenate([parameters, np.zeros((1, parameters.shape[1]), np.float32)])).to(self.device)
 
     def scores(self, x: Tensor, slots: Tensor) -> Tensor:
         """Log-densities times weights (B, T, G) of expanded frames x (B, T, 2 D), or (T, 2 D), under the Gaussians `slots` (B, G)."""
@@ -106,7 +110,7 @@ class DeviceEngine(Engine):
         width = 2 * gmm.dim
         sums = torch.zeros(gmm.num_gauss + 1, 1 + width, dtype=torch.float64, device=self.device)
         log_likelihood = torch.zeros((), dtype=torch.float64, device=self.device)
-        for rows, weights, slots in self._tiles(mixtures, replace(frames, weights=None), width):
+        for rows, weights, slots in self._tiles(mixtures, frames, width):
             scores = mixtures.scores(_expanded(x[rows]), slots)
             log_likelihood += (torch.logsumexp(scores, 2) * weights).sum(dtype=torch.float64)
             posteriors = torch.softmax(scores, 2) * weights[..., None]
@@ -114,12 +118,12 @@ class DeviceEngine(Engine):
             sums.index_add_(0, slots.flatten(), part.flatten(0, 1).double())
         found = sums[:-1].cpu().numpy()
         stats = GmmStats(found[:, 0].copy(), found[:, 1:1 + gmm.dim].copy(), -2.0 * found[:, 1 + gmm.dim:])
-        return stats, float(log_likelihood) / frames.num_frames
+        return stats, float(log_likelihood) / frames.total_weight
 
-    def expected_parameters(self, gmm: AmDiagGmm, feats: np.ndarray, frames: AlignedFrames, target: AmDiagGmm | None = None) -> np.ndarray:
+    def expected_parameters(self, gmm: AmDiagGmm, feats: np.ndarray, frames: AlignedFrames, target: np.ndarray | None = None) -> np.ndarray:
         check_dim(gmm.dim, feats)
         mixtures, x = _Mixtures(gmm, self.device), self._features(feats)
-        parameters = mixtures.projection if target is None else _Mixtures(target, self.device).projection
+        parameters = mixtures.projection if target is None else mixtures.on_device(target)
         result = torch.zeros(len(feats), 2 * gmm.dim, device=self.device)
         for rows, weights, slots in self._tiles(mixtures, frames, 2 * gmm.dim):
             posteriors = torch.softmax(mixtures.scores(_expanded(x[rows]), slots), 2) * weights[..., None]

@@ -53,26 +53,27 @@ class Engine:
             GmmStats, float]:
         """Sum up the statistics of all frames of `feats` (N, D) that are aligned, and their average log-likelihood.
 
-        The frames count in full.
-
-        With `other` (N, D) the statistics are of these features, divided among the Gaussians as those of `feats` would be.
+        Each counts with its weight, where `frames` has weights. With `other` (N, D) the statistics are of these features, divided among
+        the Gaussians as those of `feats` would be.
         """
         check_dim(gmm.dim, feats)
         stats, log_likelihoods = gmm.new_stats(), np.zeros(gmm.num_pdfs)
 
         def one(pdf: int) -> None:
-            rows = frames.order[frames.bounds[pdf]:frames.bounds[pdf + 1]]
-            log_likelihoods[pdf] = gmm.accumulate(stats, pdf, feats[rows], None if other is None else other[rows])
+            part = slice(frames.bounds[pdf], frames.bounds[pdf + 1])
+            rows = frames.order[part]
+            log_likelihoods[pdf] = gmm.accumulate(stats, pdf, feats[rows], None if other is None else other[rows],
+                                                  None if frames.weights is None else frames.weights[part])
 
         self.for_each(gmm.num_pdfs, one)
-        return stats, float(log_likelihoods.sum()) / frames.num_frames
+        return stats, float(log_likelihoods.sum()) / frames.total_weight
 
-    def expected_parameters(self, gmm: AmDiagGmm, feats: np.ndarray, frames: AlignedFrames, target: AmDiagGmm | None = None) -> np.ndarray:
+    def expected_parameters(self, gmm: AmDiagGmm, feats: np.ndarray, frames: AlignedFrames, target: np.ndarray | None = None) -> np.ndarray:
         """The expected parameters of the Gaussians of each frame, (N, 2 D) float32, 0 where the frame is not aligned.
 
         They are the sum over Gaussians of posterior times [mu / sigma^2, 1 / sigma^2].
 
-        Posteriors are those of `gmm` within the frame's pdf, times its weight; the parameters are those of `target` if it is given.
+        Posteriors are those of `gmm` within the frame's pdf, times its weight; the parameters are `target` (G, 2 D) float32 if given.
         """
         check_dim(gmm.dim, feats)
         result = np.zeros((len(feats), 2 * gmm.dim), dtype=np.float32)

@@ -137,7 +137,8 @@ def estimate_aligned(gmm: AmDiagGmm, feats: np.ndarray, tids: np.ndarray, model:
     if not weights.any():
         raise UserError("there is no frame of speech to estimate transforms from; check that transcripts and audio belong together.")
     engine = engine or Engine()
-    expected = engine.expected_parameters(gmm, feats, AlignedFrames.group(np.where(weights > 0, tids, 0), model), target)
+    expected = engine.expected_parameters(gmm, feats, AlignedFrames.group(np.where(weights > 0, tids, 0), model),
+                                          None if target is None else target.projection)
     if 0 < options.silence_weight < 1:
         expected *= weights[:, None]
     return estimate_speakers(feats, expected, weights, rows, options, engine)

@@ -22,6 +22,7 @@ from pykaldist.kernels import kernel
 LOG_2PI = float(np.log(2 * np.pi))
 _BLOCK = 4096  # frames at a time in accumulation: float32 inside a block, float64 between blocks
 _FASTMATH = {"reassoc", "contract"}  # sums in any order, but infinities and NaN are what they are
+_Mixture = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]
 
 
 @dataclass
@@ -98,11 +99,19 @@ class AmDiagGmm:
         _add_log_segment_sum(scores, offsets, result)
         return result
 
+    def scores(self, feats: np.ndarray) -> np.ndarray:
+        """Log-densities times weights (T, G) float32 of frames `feats` (T, D) float32 under all Gaussians."""
+        check_dim(self.dim, feats)
+        return _expanded(feats) @ self.projection.T + self.gconsts
+
     def new_stats(self) -> GmmStats:
         return GmmStats(np.zeros(self.num_gauss), np.zeros((self.num_gauss, self.dim)), np.zeros((self.num_gauss, self.dim)))
 
-    def _posteriors(self, part: slice, x: np.ndarray) -> tuple[np.ndarray, float]:
-        """The posterior (T, G) of each Gaussian in `part` for expanded frames x (T, 2 D), and the log-likelihood of all of them."""
+    def _posteriors(self, part: slice, x: np.ndarray, weights: np.ndarray | None = None) -> tuple[np.ndarray, float]:
+        """The posterior (T, G) of each Gaussian in `part` for expanded frames x (T, 2 D), and the log-likelihood of all of them.
+
+        Both are times the frames' `weights` (T,), where they are given.
+        """
         scores = x @ self.projection[part].T
         scores += self.gconsts[part]
         highest = scores.max(axis=1, keepdims=True)
@@ -110,18 +119,23 @@ class AmDiagGmm:
         np.exp(scores, out=scores)
         total = scores.sum(axis=1, keepdims=True)
         scores /= total
-        return scores, float(highest.sum(dtype=np.float64) + np.log(total).sum(dtype=np.float64))
+        if weights is None:
+            return scores, float(highest.sum(dtype=np.float64) + np.log(total).sum(dtype=np.float64))
+        scores *= weights[:, None].astype(np.float32)
+        return scores, float(weights @ (highest + np.log(total))[:, 0])
 
-    def accumulate(self, stats: GmmStats, pdf: int, feats: np.ndarray, other: np.ndarray | None = None) -> float:
+    def accumulate(self, stats: GmmStats, pdf: int, feats: np.ndarray, other: np.ndarray | None = None,
+                   weights: np.ndarray | None = None) -> float:
         """Add frames `feats` (T, D) float32 that are aligned to `pdf` to the statistics; returns their log-likelihood.
 
-        With `other` (T, D) these features of the same frames are summed up, divided among the Gaussians by the likelihoods of `feats`.
+        Each counts with its weight (T,), where `weights` are given. With `other` (T, D) these features of the same frames are summed up,
+        divided among the Gaussians by the likelihoods of `feats`.
         """
         log_likelihood = 0.0
         part = slice(self.offsets[pdf], self.offsets[pdf + 1])
         for start in range(0, len(feats), _BLOCK):
             x = _expanded(feats[start:start + _BLOCK])
-            posteriors, value = self._posteriors(part, x)
+            posteriors, value = self._posteriors(part, x, None if weights is None else weights[start:start + _BLOCK])
             log_likelihood += value
             stats.occupancy[part] += posteriors.sum(axis=0, dtype=np.float64)
             sums = posteriors.T @ (x if other is None else _expanded(other[start:start + _BLOCK]))
@@ -129,13 +143,13 @@ class AmDiagGmm:
             stats.x2[part] -= 2.0 * sums[:, self.dim:]
         return log_likelihood
 
-    def expected_parameters(self, pdf: int, feats: np.ndarray, target: AmDiagGmm | None = None) -> np.ndarray:
+    def expected_parameters(self, pdf: int, feats: np.ndarray, target: np.ndarray | None = None) -> np.ndarray:
         """The parameters [m, v] of the Gaussians of `pdf`, averaged by their posteriors in each frame of `feats` (T, D): (T, 2 D) float32.
 
-        m = mu / sigma^2, v = 1 / sigma^2. With `target` the parameters are those of the Gaussians in their places there.
+        m = mu / sigma^2, v = 1 / sigma^2. With `target` (G, 2 D) float32 they are these, such as another model's `projection`.
         """
         part = slice(self.offsets[pdf], self.offsets[pdf + 1])
-        projection = (self if target is None else target).projection[part]
+        projection = (self.projection if target is None else target)[part]
         return np.concatenate([self._posteriors(part, _expanded(feats[start:start + _BLOCK]))[0] @ projection
                                for start in range(0, len(feats), _BLOCK)])
 
@@ -244,28 +258,22 @@ class AmDiagGmm:
         reader.expect("<DIMENSION>")
         dim = reader.integer()
         reader.expect("<NUMPDFS>")
-        parts = []
-        for _ in range(reader.count("pdfs", 20)):
-            if reader.token() not in ("<DiagGMM>", "<DiagGMMBegin>"):
-                raise reader.error("expected <DiagGMM>; only models of diagonal Gaussians are read")
-            arrays = {}
-            while (token := reader.token()) not in ("</DiagGMM>", "<DiagGMMEnd>"):
-                if token not in ("<GCONSTS>", "<WEIGHTS>", "<MEANS_INVVARS>", "<INV_VARS>"):
-                    raise reader.error(f"expected part of a mixture, found {token!r}")
-                arrays[token] = reader.matrix() if token in ("<MEANS_INVVARS>", "<INV_VARS>") else reader.vector()
-            weights, means, variances = (arrays.get(k, np.empty(0)) for k in ("<WEIGHTS>", "<MEANS_INVVARS>", "<INV_VARS>"))
-            gconsts = arrays.get("<GCONSTS>", np.zeros(len(weights)))
-            if not len(weights) or means.shape != (len(weights), dim) or variances.shape != means.shape or \
-                    len(gconsts) != len(weights):
-                raise reader.error(f"expected a mixture of dimension {dim}, found {len(weights)} weights, means "
-                                   f"{means.shape} and variances {variances.shape}")
-            parts.append((weights, means, variances, arrays.get("<GCONSTS>")))
+        parts = [_read_mixture(reader, dim) for _ in range(reader.count("pdfs", 20))]
         if not parts:
             raise reader.error("the model has no pdfs")
-        complete = all(part[3] is not None for part in parts)
+        return cls._joined(parts)
+
+    @classmethod
+    def read_mixture(cls, reader: KaldiReader) -> AmDiagGmm:
+        """Read one `<DiagGMM>`, as a model of one pdf."""
+        return cls._joined([_read_mixture(reader)])
+
+    @classmethod
+    def _joined(cls, parts: list[_Mixture]) -> AmDiagGmm:
+        gconsts = [part[3] for part in parts if part[3] is not None]
         return cls(np.concatenate([[0], np.cumsum([len(p[0]) for p in parts])]), np.concatenate([p[0] for p in parts]),
                    np.concatenate([p[1] for p in parts]), np.concatenate([p[2] for p in parts]),
-                   np.concatenate([p[3] for p in parts]) if complete else None)
+                   np.concatenate(gconsts) if len(gconsts) == len(parts) else None)
 
     def write(self, writer: KaldiWriter) -> None:
         """Write it as Kaldi does."""
@@ -274,19 +282,41 @@ class AmDiagGmm:
         writer.token("<NUMPDFS>")
         writer.integer(self.num_pdfs)
         for pdf in range(self.num_pdfs):
-            part = slice(self.offsets[pdf], self.offsets[pdf + 1])
-            writer.token("<DiagGMM>")
-            writer.end_line()
-            writer.token("<GCONSTS>")
-            writer.vector(self.gconsts[part])
-            writer.token("<WEIGHTS>")
-            writer.vector(self.weights[part])
-            writer.token("<MEANS_INVVARS>")
-            writer.matrix(self.means_invvars[part])
-            writer.token("<INV_VARS>")
-            writer.matrix(self.inv_vars[part])
-            writer.token("</DiagGMM>")
-            writer.end_line()
+            self.write_mixture(writer, pdf)
+
+    def write_mixture(self, writer: KaldiWriter, pdf: int = 0) -> None:
+        """Write the `<DiagGMM>` of one pdf."""
+        part = slice(self.offsets[pdf], self.offsets[pdf + 1])
+        writer.token("<DiagGMM>")
+        writer.end_line()
+        writer.token("<GCONSTS>")
+        writer.vector(self.gconsts[part])
+        writer.token("<WEIGHTS>")
+        writer.vector(self.weights[part])
+        writer.token("<MEANS_INVVARS>")
+        writer.matrix(self.means_invvars[part])
+        writer.token("<INV_VARS>")
+        writer.matrix(self.inv_vars[part])
+        writer.token("</DiagGMM>")
+        writer.end_line()
+
+
+def _read_mixture(reader: KaldiReader, dim: int | None = None) -> _Mixture:
+    """The weights, means_invvars, inv_vars and gconsts (None where there are none) of one `<DiagGMM>`, of dimension `dim` if given."""
+    if reader.token() not in ("<DiagGMM>", "<DiagGMMBegin>"):
+        raise reader.error("expected <DiagGMM>; only models of diagonal Gaussians are read")
+    arrays = {}
+    while (token := reader.token()) not in ("</DiagGMM>", "<DiagGMMEnd>"):
+        if token not in ("<GCONSTS>", "<WEIGHTS>", "<MEANS_INVVARS>", "<INV_VARS>"):
+            raise reader.error(f"expected part of a mixture, found {token!r}")
+        arrays[token] = reader.matrix() if token in ("<MEANS_INVVARS>", "<INV_VARS>") else reader.vector()
+    weights, means, variances = (arrays.get(k, np.empty(0)) for k in ("<WEIGHTS>", "<MEANS_INVVARS>", "<INV_VARS>"))
+    gconsts = arrays.get("<GCONSTS>", np.zeros(len(weights)))
+    dim = means.shape[-1] if dim is None else dim
+    if not len(weights) or means.shape != (len(weights), dim) or variances.shape != means.shape or len(gconsts) != len(weights):
+        raise reader.error(f"expected a mixture of dimension {dim}, found {len(weights)} weights, means "
+                           f"{means.shape} and variances {variances.shape}")
+    return weights, means, variances, arrays.get("<GCONSTS>")
 
 
 def split_targets(occupancy: np.ndarray, num_gauss: int, power: float = 0.25, min_count: float = 20.0) -> np.ndarray:

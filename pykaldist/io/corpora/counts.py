@@ -34,9 +34,10 @@ class Count:
 
 
 def count(path: Path, what: str) -> float:
-    """Count utterances, speakers, recordings, conversations (files of two sides) or hours of a data directory, or words of a language one.
+    """Count utterances, speakers, readers, recordings, conversations (files of two sides) or hours of a data directory, or a lang's words.
 
-    Hours are those of the segments. Raises UserError for anything else.
+    Of a reader LibriSpeech's speakers are the chapters. Hours are those of the segments, or of `utt2dur` where there are none. Raises
+    UserError for anything else.
     """
     if what == "words":  # but for <eps>, disambiguation symbols, <s> and </s>
         return sum(not line.startswith(("<eps>", "#", "<s>", "</s>")) for line in read_lines(path / "words.txt"))
@@ -45,13 +46,17 @@ def count(path: Path, what: str) -> float:
         return len(data.utt2spk)
     if what == "speakers":
         return len(data.spk2utt)
+    if what == "readers":
+        return len({speaker.split("-")[0] for speaker in data.spk2utt})
     if what == "recordings":
         return len(data.wav_scp)
     if what == "conversations":
         return len({line.split()[0] for line in data.table("reco2file_and_channel").values()})
     if what == "hours":
-        return sum(end - start for _, start, end in data.segments.values()) / 3600
-    raise UserError(f"expected utterances, speakers, recordings, conversations, hours or words to be counted, found {what}.")
+        whole = not (path / "segments").is_file()
+        seconds = map(float, data.table("utt2dur").values()) if whole else (end - start for _, start, end in data.segments.values())
+        return sum(seconds) / 3600
+    raise UserError(f"expected utterances, speakers, readers, recordings, conversations, hours or words to be counted, found {what}.")
 
 
 def compare(expected: str | os.PathLike[str], data: str | os.PathLike[str]) -> list[Count]:

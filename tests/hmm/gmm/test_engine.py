@@ -53,9 +53,20 @@ def test_likelihoods(engines: tuple[Engine, DeviceEngine], frames: Frames) -> No
 
 @pytest.mark.usefixtures("batches")
 @pytest.mark.parametrize("twofold", [False, True])
-def test_statistics(engines: tuple[Engine, DeviceEngine], frames: Frames, twofold: bool) -> None:
+@pytest.mark.parametrize("weighted", [False, True])
+def test_statistics(engines: tuple[Engine, DeviceEngine], frames: Frames, twofold: bool, weighted: bool) -> None:
     gmm, feats, aligned = frames
     other = feats[::-1] + 1 if twofold else None
+    if weighted:  # a weight of 2 is the frame twice, one of 0 none
+        whole = np.tile([1.0, 2.0, 0.0], 500)[:aligned.num_frames]
+        whole[-128:] = 1.0
+        aligned = AlignedFrames(aligned.order, aligned.bounds, aligned.transition_counts, whole)
+        times = whole.astype(int)
+        bounds = np.concatenate([[0], np.cumsum(times)])[aligned.bounds]
+        repeated = AlignedFrames(np.repeat(aligned.order, times), bounds, aligned.transition_counts)
+        (stats, value), (twice, same) = (engines[0].accumulate(gmm, feats, one, other) for one in (aligned, repeated))
+        assert value == pytest.approx(same, rel=1e-5)
+        np.testing.assert_allclose(stats.x, twice.x, rtol=1e-4, atol=1e-2)
     (expected, value), (found, same) = (engine.accumulate(gmm, feats, aligned, other) for engine in engines)
     assert same == pytest.approx(value, rel=1e-6)
     for name in ("occupancy", "x", "x2"):
@@ -73,7 +84,7 @@ def test_expected_parameters(engines: tuple[Engine, DeviceEngine], frames: Frame
         rng = np.random.default_rng(1)
         rows = np.concatenate([rng.permutation(len(feats))[:count] for count in np.diff(aligned.bounds)])  # each once a pdf
         aligned = AlignedFrames(rows, aligned.bounds, np.zeros(1), rng.random(len(rows)))
-        target = AmDiagGmm(gmm.offsets, gmm.weights, gmm.means_invvars + 1, gmm.inv_vars * 2)
+        target = gmm.projection * 2 + 1
     expected, found = (engine.expected_parameters(gmm, feats, aligned, target) for engine in engines)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
     assert weighted or not found[np.setdiff1d(np.arange(len(feats)), aligned.order)].any()

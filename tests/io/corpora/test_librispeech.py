@@ -10,10 +10,12 @@ import soundfile
 from pykaldist.cli import main
 from pykaldist.errors import UserError
 from pykaldist.io.corpora import librispeech
+from pykaldist.io.corpora.counts import compare, count
 from pykaldist.io.corpora.dictionary import write_dict
 from pykaldist.io.corpora.fetch import Archive
 from pykaldist.io.datadir import DataDir
 
+RECIPE = Path(__file__).parents[3] / "egs/librispeech/s5"
 LEXICON = "A\tAH0\nA\tEY1\nBEE\tB IY1\nTEA\tT IY2\n"
 SPEAKERS = ";ID  |SEX| SUBSET           |MINUTES| NAME\n14  | F | train-clean-5    | 25.03 | Kate\n27  | M | dev-clean-2 | 9 | |CBW|Simon\n"
 
@@ -50,6 +52,18 @@ def test_the_layout_of_openslr(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert (own / "dict/nonsilence_phones.txt").read_text() == "AH0\nB\nEY1\nIY1 IY2\nT\n"
     assert (own / "dict/extra_questions.txt").read_text() == "SIL SPN\nB T\nAH0\nEY1 IY1\nIY2\n"
     assert (own / "lm_tgsmall.arpa.gz").read_bytes() == b"small"
+
+
+def test_counts_beside_those_that_are_published(tmp_path: Path) -> None:
+    """All sets of the recipe are in its table; of a set that is there readers, not chapters, are counted, and hours without segments."""
+    list(librispeech.prepare(str(small(tmp_path / "corpus", ("dev-clean",))), tmp_path / "data", tmp_path / "fetch", ["dev-clean"], []))
+    dev = tmp_path / "data/dev_clean"
+    assert [count(dev, what) for what in ("utterances", "speakers", "readers")] == [4, 2, 1]
+    assert count(dev, "hours") == pytest.approx(2.0 / 3600)
+    known = {(one.folder, one.what): one for one in compare(RECIPE / "local/counts.tsv", tmp_path / "data")}
+    parts = {part.replace("-", "_") for part in librispeech.FULL}
+    assert set(known) == {(part, what) for part in parts for what in ("utterances", "hours", "readers")}
+    assert known["dev_clean", "readers"].differs and known["test_clean", "hours"].found is None
 
 
 def test_kaldis_names_and_folders_of_models(tmp_path: Path) -> None:

@@ -1,0 +1,130 @@
+"""The UBM: one mixture of diagonal Gaussians for all frames, made from a GMM system's and trained by EM.
+
+The system's Gaussians, each with its share of the frames, are merged bottom-up: within each pdf until there are about `intermediate` in all
+(more of them where there are more frames), then among all. It is always the two whose union costs least log-likelihood, as in
+`AmDiagGmm.merged`. Source: Kaldi's init-ubm and steps/train_diag_ubm.sh.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from pykaldist.errors import UserError
+from pykaldist.hmm.gmm.aligned_frames import AlignedFrames
+from pykaldist.hmm.gmm.engine import Engine
+from pykaldist.hmm.gmm.gmm import AmDiagGmm, split_targets
+from pykaldist.io.atomic import atomic_open
+from pykaldist.io.kaldi import KaldiReader, KaldiWriter
+from pykaldist.options import option
+
+
+@dataclass
+class UbmOptions:
+    """Options of the UBM, by Kaldi's names."""
+
+    num_iters: int = option(3, "iterations of EM")
+    silence_weight: float = option(1.0, "weight of frames of silence")
+    intermediate: int = option(2000, "Gaussians after the merging within pdfs")
+
+    def __post_init__(self) -> None:
+        if self.num_iters < 0:
+            raise UserError(f"--num-iters must not be negative, found {self.num_iters}.")
+        if not 0 <= self.silence_weight <= 1:
+            raise UserError(f"--silence-weight must be 0 to 1, found {self.silence_weight:g}.")
+
+
+def initial_ubm(gmm: AmDiagGmm, pdf_occupancy: np.ndarray, num_gauss: int, intermediate: int) -> AmDiagGmm:
+    """The mixture of `num_gauss` Gaussians that stand for those of `gmm`, whose pdfs have `pdf_occupancy` frames.
+
+    Raises UserError where the system has fewer Gaussians.
+    """
+    if not 1 <= num_gauss <= gmm.num_gauss:
+        raise UserError(f"the system has {gmm.num_gauss} Gaussians; a UBM of {num_gauss} cannot be made of them.")
+    intermediate = max(intermediate, 2 * num_gauss)
+    if intermediate < gmm.num_gauss:
+        targets = split_targets(pdf_occupancy, max(intermediate, gmm.num_pdfs), min_count=0.0)
+        gmm = gmm.merged(np.minimum(targets, np.diff(gmm.offsets)))
+    weights = gmm.weights.astype(np.float64) * np.repeat(pdf_occupancy, np.diff(gmm.offsets))
+    kept = np.flatnonzero(weights > 0)
+    variance = 1.0 / gmm.inv_vars[kept].astype(np.float64)
+    mean = gmm.means_invvars[kept] * variance
+    weights = weights[kept]
+    sums = np.concatenate([weights[:, None] * mean, weights[:, None] * (variance + mean * mean)], axis=1)
+    alive = _merge(weights, sums, num_gauss)
+    weights, sums = weights[alive], sums[alive]
+    mean, square = np.split(sums / weights[:, None], 2, axis=1)
+    inv_vars = 1.0 / (square - mean * mean)
+    return AmDiagGmm(np.array([0, len(weights)]), weights / weights.sum(), mean * inv_vars, inv_vars)
+
+
+def train_ubm(ubm: AmDiagGmm, feats: np.ndarray, weights: np.ndarray, num_iters: int, engine: Engine,
+              log: Callable[[str], None] = print) -> AmDiagGmm:
+    """Train the mixture on frames (N, D) with these weights (N,); Gaussians with too few frames go in the last iteration."""
+    rows = np.flatnonzero(weights > 0)
+    frames = AlignedFrames(rows, np.array([0, len(rows)]), np.zeros(1), weights[rows])
+    for iteration in range(num_iters):
+        stats, log_likelihood = engine.accumulate(ubm, feats, frames)
+        log(f"iteration {iteration}: log-likelihood {log_likelihood:.4f} a frame, {frames.total_weight:.0f} frames, {ubm.num_gauss} "
+            "Gaussians")
+        ubm = ubm.updated(stats, remove_low_count=iteration == num_iters - 1)
+    return ubm
+
+
+def read_ubm(path: str | os.PathLike[str]) -> AmDiagGmm:
+    """Read `final.dubm`, Kaldi's file of one mixture, as a model of one pdf."""
+    return AmDiagGmm.read_mixture(KaldiReader.open(path))
+
+
+def write_ubm(path: str | os.PathLike[str], ubm: AmDiagGmm) -> None:
+    """Write `final.dubm`."""
+    with atomic_open(path, "wb") as stream:
+        ubm.write_mixture(KaldiWriter(stream))
+
+
+def _log_volumes(weights: np.ndarray, sums: np.ndarray) -> np.ndarray:
+    """-w log |S| of Gaussians of weights w (n,) that have the sums (n, 2 D) of their first two moments."""
+    mean, square = np.split(sums / weights[:, None], 2, axis=1)
+    return -weights * np.log(np.maximum(square - mean * mean, 1e-10)).sum(1)
+
+
+def _merge(weights: np.ndarray, sums: np.ndarray, target: int) -> np.ndarray:
+    """Merge Gaussians in place until `target` are left, always the cheapest two; returns the numbers of those that are left.
+
+    Each remembers which of the later ones is the cheapest to be merged with; only who remembered one of the two looks again.
+    """
+    count = len(weights)
+    single, alive = _log_volumes(weights, sums), np.ones(count, bool)
+    least, partner = np.full(count, np.inf), np.full(count, -1)
+
+    def costs(gauss: int, others: np.ndarray) -> np.ndarray:
+        """Twice the log-likelihood that a union with each of `others` costs."""
+        return single[gauss] + single[others] - _log_volumes(weights[gauss] + weights[others], sums[gauss] + sums[others])
+
+    def look(gauss: int) -> None:
+        later = gauss + 1 + np.flatnonzero(alive[gauss + 1:])
+        least[gauss], partner[gauss] = np.inf, -1
+        if len(later):
+            found = costs(gauss, later)
+            best = int(found.argmin())
+            least[gauss], partner[gauss] = found[best], later[best]
+
+    for gauss in range(count):
+        look(gauss)
+    for _ in range(count - target):
+        one = int(least.argmin())
+        two = int(partner[one])
+        weights[one] += weights[two]
+        sums[one] += sums[two]
+        alive[two], least[two] = False, np.inf
+        single[one] = _log_volumes(weights[one:one + 1], sums[one:one + 1])[0]
+        for gauss in np.flatnonzero(alive & ((partner == one) | (partner == two) | (np.arange(count) == one))).tolist():
+            look(gauss)
+        before = np.flatnonzero(alive[:one])
+        found = costs(one, before)
+        nearer = found < least[before]
+        least[before[nearer]], partner[before[nearer]] = found[nearer], one
+    return np.flatnonzero(alive)
