@@ -104,7 +104,8 @@ def initial_probs(den: Fst) -> np.ndarray:
     if den.num_states == 0 or not total.all():
         raise UserError("the denominator graph has no states, or one that leads nowhere; make den.fst again.")
     share = weight / total[den.source]
-    now, mean = np.zeros((2, den.num_states))
+    now: np.ndarray = np.zeros(den.num_states)
+    mean = np.zeros(den.num_states)
     now[den.start] = 1.0
     for _ in range(_FRAMES):
         mean += now / _FRAMES
@@ -121,11 +122,10 @@ def normalization_fst(den: Fst) -> Fst:
 
     The last state is the start; its arcs are those of all states, each with the cost to begin there.
     """
-    cost = -np.log(initial_probs(den))
-    begin = Fst.from_arcs(
-        den.num_states, np.zeros(den.num_states + 1), np.concatenate([den.source, np.full(den.num_states, den.num_states)]),
-        *(np.concatenate([labels, np.zeros(den.num_states, np.int32)]) for labels in (den.ilabel, den.olabel)),
-        np.concatenate([den.weight, cost]), np.concatenate([den.nextstate, np.arange(den.num_states)]))
+    count = den.num_states
+    label = np.concatenate([den.ilabel, np.zeros(count, np.int32)])
+    begin = Fst.from_arcs(count, np.zeros(count + 1), np.concatenate([den.source, np.full(count, count)]), label, label,
+                          np.concatenate([den.weight, -np.log(initial_probs(den))]), np.concatenate([den.nextstate, np.arange(count)]))
     begin.final[-1] = np.inf
     whole = to_kaldifst(begin)
     kaldifst.rmepsilon(whole)

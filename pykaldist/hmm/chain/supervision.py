@@ -78,7 +78,7 @@ def over_frames(fst: Fst, frames: int, allowed: np.ndarray | None = None) -> Fst
     `allowed` (frames, A), bool, says which arcs may be taken in which frame.
     """
     source = fst.source
-    may = np.ones((frames, fst.num_arcs), np.bool_) if allowed is None else allowed
+    may = np.ones((frames, fst.num_arcs), np.bool_) if allowed is None else np.ascontiguousarray(allowed)
     alive = _alive(source, fst.nextstate, may, fst.start, fst.final)
     if not alive[0].any():
         return None
