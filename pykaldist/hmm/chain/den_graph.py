@@ -110,7 +110,7 @@ def initial_probs(den: Fst) -> np.ndarray:
     for _ in range(_FRAMES):
         mean += now / _FRAMES
         now = np.bincount(den.nextstate, now[den.source] * share, den.num_states)
-        now /= now.sum()
+        now = now / now.sum()
     found = mean.astype(np.float32)
     if not found.all():
         raise UserError(f"state {int(found.argmin())} of the denominator graph cannot be reached in {_FRAMES} frames; make den.fst again.")

@@ -167,6 +167,7 @@ class Normalizer:
         kaldifst.arcsort(self._fst, "ilabel")
 
     def _composed(self, fst: Any) -> Any:
+        kaldifst.arcsort(fst, "olabel")  # composition finds arcs of an unsorted FST by halves, and misses some
         return kaldifst.compose(fst, self._fst)
 
     def chunk(self, supervision: Fst) -> Fst | None:
@@ -179,5 +180,6 @@ class Normalizer:
 
     def flat_start(self, graph: Fst, model: TransitionModel) -> Fst | None:
         """A numerator of a training graph of transition-ids with its costs, loops left; None where the denominator has no path of it."""
-        composed = self._composed(without_epsilons(as_acceptor(graph, model)))
+        without = from_kaldifst(without_epsilons(graph))  # first with its words, as Kaldi: what they keep apart stays apart
+        composed = self._composed(without_epsilons(as_acceptor(without, model)))
         return from_kaldifst(composed) if composed.num_states else None
