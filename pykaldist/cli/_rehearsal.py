@@ -124,6 +124,28 @@ def _of_lattices() -> None:
     LevelledLattices(LatticeStore("train_mpe/denlats").lattices([0])[0], "cpu")  # as on a GPU
 
 
+def _chain() -> None:
+    """The chain objective: its graphs, and a minibatch of one sequence."""
+    import torch
+
+    from pykaldist.hmm.chain.den_graph import denominator_graph, normalization_fst
+    from pykaldist.hmm.chain.phone_lm import PhoneLmOptions, estimate_phone_lm
+    from pykaldist.hmm.chain.supervision import Normalizer, SupervisionOptions, frame_range, phone_supervision
+    from pykaldist.hmm.gmm.model_files import read_transition_model, read_tree
+    from pykaldist.nnet.chain_denominator import Denominator
+    from pykaldist.nnet.chain_objective import ChainOptions, chain_objective, numerator
+
+    tree, model = read_tree("mono/tree"), read_transition_model("mono/final.mdl")
+    phones = model.topology.phones[:2]
+    den = denominator_graph(tree, model, estimate_phone_lm([phones], PhoneLmOptions()))
+    whole = phone_supervision(phones, [30, 30], tree, model, SupervisionOptions())
+    assert whole is not None
+    chunk = Normalizer(normalization_fst(den)).chunk(frame_range(whole, 1, 18))
+    assert chunk is not None
+    pdfs = model.num_pdfs
+    chain_objective(torch.zeros(18, pdfs), [numerator(chunk, pdfs)], Denominator(den, pdfs, 0.1), ChainOptions())
+
+
 def _sums_of_bf16() -> None:
     """What a training step in bfloat16 sums up; --dtype bf16 itself is refused on a CPU that multiplies no such numbers."""
     import torch
@@ -152,7 +174,7 @@ def _pitch() -> None:
 
 #: What is done, in the order of a recipe, so that a recipe that starts meanwhile finds what it needs first.
 STEPS = {"language": _language, "monophones": _mono, "decoding": _decode, "network": _network, "triphones": _triphones,
-         "adaptation": _adapted, "lattices": _lattices, "pitch": _pitch}
+         "adaptation": _adapted, "lattices": _lattices, "pitch": _pitch, "chain": _chain}
 
 
 @contextlib.contextmanager

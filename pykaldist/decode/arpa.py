@@ -21,11 +21,11 @@ import kaldifst
 import kaldilm
 import numpy as np
 
-from pykaldist.decode.fstops import from_kaldifst, remove_eps_local, to_kaldifst
 from pykaldist.errors import UserError
 from pykaldist.io import provenance
 from pykaldist.io.atomic import copy_file, copy_tree
 from pykaldist.io.fst import Fst
+from pykaldist.io.fstops import from_kaldifst, remove_eps_local, to_kaldifst
 from pykaldist.io.tables import open_archive, read_lines, read_map
 
 

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 import kaldifst
 import numpy as np
 
-from pykaldist.decode.fstops import from_kaldifst, to_kaldifst
 from pykaldist.decode.hclg import GraphOptions, decoding_graph
 from pykaldist.errors import UserError
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import ContextDependency
 from pykaldist.io.fst import Fst
+from pykaldist.io.fstops import from_kaldifst, to_kaldifst
 from pykaldist.io.lang import LangDir
 from pykaldist.options import option
 

@@ -16,13 +16,13 @@ from pathlib import Path
 import kaldifst
 import numpy as np
 
-from pykaldist.decode.fstops import from_kaldifst, remove_eps_local, to_kaldifst
 from pykaldist.decode.hclg import OWN_FILES, lexicon_and_grammar
 from pykaldist.decode.pairs import LANG_FILES, token_facts
 from pykaldist.errors import UserError
 from pykaldist.io import provenance
 from pykaldist.io.atomic import copy_file
 from pykaldist.io.fst import Fst
+from pykaldist.io.fstops import from_kaldifst, remove_eps_local, to_kaldifst
 from pykaldist.io.tables import read_lines
 
 

@@ -8,4 +8,5 @@ Read in this order, each folder importing only from those before it:
     alignments   training graphs, Viterbi alignment, and alignment directories
     training     monophones, triphones, LDA+MLLT, speaker-adaptive training
     import_ali   alignments of other systems
+    chain        the graphs of chain (LF-MMI) training
 """

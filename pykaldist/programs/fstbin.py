@@ -121,7 +121,7 @@ def _without_redundant_states(fst: Any, backoff: int) -> Any:
         return fst
     for arc in redundant:
         body.words[arc] = 0
-    from pykaldist.decode.fstops import remove_eps_local
+    from pykaldist.io.fstops import remove_eps_local
 
     trimmed = _by_arrays(body.fst(), remove_eps_local)
     kaldifst.connect(trimmed)
@@ -236,7 +236,7 @@ def fstpushspecial(source: str = "", target: str = "", *, delta: float = 0.00097
     Options:
       --delta: what sums may differ (default: 1/1024)
     """
-    from pykaldist.decode.fstops import push_special
+    from pykaldist.io.fstops import push_special
 
     write_fst(_by_arrays(read_fst(source), lambda fst: push_special(fst, delta)), target)
 
@@ -253,7 +253,7 @@ def fstrmepslocal(source: str = "", target: str = "", *, use_log: bool = False, 
     """
     if use_log or not stochastic_in_log:
         raise UserError("--use-log=true and --stochastic-in-log=false are not here; leave them out.")
-    from pykaldist.decode.fstops import remove_eps_local
+    from pykaldist.io.fstops import remove_eps_local
 
     fst = _by_arrays(read_fst(source), remove_eps_local)
     kaldifst.connect(fst)

@@ -76,8 +76,8 @@ def lattice_lmrescore(source: str, grammar: str, target: str, *, lm_scale: float
       --lm-scale: factor on the costs (default: 1)
       --num-states-cache: has no effect
     """
-    from pykaldist.decode.fstops import from_kaldifst
     from pykaldist.decode.lm_rescore import Grammar
+    from pykaldist.io.fstops import from_kaldifst
     from pykaldist.io.openfst import read_fst
 
     return _rescored(source, target, Grammar(from_kaldifst(read_fst(grammar)), grammar), lm_scale)

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
-from pykaldist.decode.hclg import GraphOptions, h_transducer, make_graph
+from pykaldist.decode.hclg import GraphOptions, make_graph
 from pykaldist.decode.paths import best_path
 from pykaldist.errors import UserError
 from pykaldist.hmm.gmm.model_files import read_transition_model, read_tree
+from pykaldist.hmm.tree.h_transducer import h_transducer
 from pykaldist.io.fst import Fst
 from pykaldist.io.tables import read_archive
 

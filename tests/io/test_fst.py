@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykaldist.decode.fstops import from_kaldifst, to_kaldifst
 from pykaldist.errors import UserError
 from pykaldist.io.fst import Fst
+from pykaldist.io.fstops import from_kaldifst, to_kaldifst
 
 COLUMNS = ("final", "offset", "ilabel", "olabel", "weight", "nextstate")
 

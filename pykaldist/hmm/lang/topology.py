@@ -246,3 +246,16 @@ def bakis_topology_text(nonsilence: Sequence[int], silence: Sequence[int], num_n
             lines.append(f"<State> {s} <PdfClass> {s} {arcs} </State>")
         lines += [f"<State> {len(states)} </State>", "</TopologyEntry>"]
     return "\n".join([*lines, "</Topology>", ""])
+
+
+def chain_topology_text(phones: Sequence[int]) -> str:
+    """The text of `topo` of chain (LF-MMI) models, as Kaldi's chain/gen_topo.py writes it.
+
+    Each phone has one state, whose first frame has pdf-class 0 and whose further frames, by the self-loop, have pdf-class 1.
+    """
+    if not phones:
+        raise UserError("a topology needs at least one phone.")
+    return "\n".join([
+        "<Topology>", "<TopologyEntry>", "<ForPhones>", " ".join(map(str, phones)), "</ForPhones>",
+        "<State> 0 <ForwardPdfClass> 0 <SelfLoopPdfClass> 1 <Transition> 0 0.5 <Transition> 1 0.5 </State>", "<State> 1 </State>",
+        "</TopologyEntry>", "</Topology>", ""])

@@ -5,8 +5,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykaldist.decode.fstops import from_kaldifst, push_special, remove_eps_local, to_kaldifst
 from pykaldist.io.fst import Fst
+from pykaldist.io.fstops import from_kaldifst, push_special, remove_eps_local, to_kaldifst
 
 
 @st.composite
