@@ -12,6 +12,7 @@ from pykaldist.decode.acoustic import NetworkFiles, load_acoustic_model
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.pairs import check_graph, record_decoding
 from pykaldist.decode.run import decode_all
+from pykaldist.errors import UserError
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.fst import Fst
 from pykaldist.io.lang import SymbolTable
@@ -32,11 +33,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--feature-transform", type=Path, help="of an nnet1 network (default: the directory's final.feature_transform)")
     parser.add_argument("--class-frame-counts", type=Path, help="counts of pdfs, for its priors (default: the directory's)")
     parser.add_argument("--transform-dir", type=Path, help="directory with the speakers' fMLLR transforms, trans.* (default: none)")
+    parser.add_argument("--post-decode-acwt", type=float, default=1.0,
+                        help="factor of the lattices' acoustic costs; 10 for chain models, which are decoded with --acwt 1 (default: 1)")
     add_options(parser, DecoderOptions)
     add_options(parser, ForwardOptions)
 
 
 def run(args: argparse.Namespace) -> None:
+    if not args.post_decode_acwt > 0:
+        raise UserError(f"--post-decode-acwt {args.post_decode_acwt}: expected a number above 0.")
     folder = args.srcdir or args.decode_dir.parent
     mdl = args.model or folder / "final.mdl"
     check_graph(args.graph_dir, mdl)
@@ -49,4 +54,4 @@ def run(args: argparse.Namespace) -> None:
     if args.job == 1:
         record_decoding(args.decode_dir, args.graph_dir, mdl)
     print(decode_all(decoder, ((utt, model.loglikes(model.features(data, utt))) for utt in utts),
-                     args.decode_dir / f"lat.{args.job}.gz", words, len(utts)))
+                     args.decode_dir / f"lat.{args.job}.gz", words, len(utts), args.post_decode_acwt))

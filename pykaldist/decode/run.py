@@ -40,10 +40,11 @@ class DecodeSummary:
 
 
 def decode_all(decoder: LatticeDecoder, items: Iterable[tuple[str, np.ndarray]], lattice_path: str | os.PathLike[str],
-               words: SymbolTable | None = None, total: int | None = None) -> DecodeSummary:
+               words: SymbolTable | None = None, total: int | None = None, post_decode_acwt: float = 1.0) -> DecodeSummary:
     """Decode `items`, pairs (utterance, log-likelihoods [frames, pdfs]), `total` of them, into the archive `lattice_path`.
 
-    The lattices are determinised on their words, within the lattice beam, unless the decoder's options say otherwise. Prints each
+    The lattices are determinised on their words, within the lattice beam, unless the decoder's options say otherwise; then their acoustic
+    costs are multiplied by `post_decode_acwt`, so that scoring finds those of a chain model where it looks for a GMM's. Prints each
     hypothesis (in words, or in word ids) and its log-likelihood per frame. An utterance on which no path survives is named and left out.
     Raises UserError where that is so of every one.
     """
@@ -73,7 +74,9 @@ def decode_all(decoder: LatticeDecoder, items: Iterable[tuple[str, np.ndarray]],
             summary.score += score
             print(utt, *(words.symbol(w) if words else w for w in path.words))
             print(f"LOG Log-like per frame for utterance {utt} is {score / frames:.6g} over {frames} frames.")
-            yield utt, determinize(lattice, acwt, decoder.options.lattice_beam) if decoder.options.determinize_lattice else lattice
+            if decoder.options.determinize_lattice:
+                lattice = determinize(lattice, acwt, decoder.options.lattice_beam)
+            yield utt, lattice if post_decode_acwt == 1 else lattice.scale_acoustic(post_decode_acwt)
 
     write_lattices(lattice_path, lattices())
     summary.seconds = time.perf_counter() - begin
