@@ -125,6 +125,9 @@ class Nnet3Component:
             component.check()
         except ValueError as error:
             raise reader.error(str(error)) from error
+        for token, value in component.values.items():
+            if isinstance(value, np.ndarray | float) and not np.isfinite(value).all():
+                raise reader.error(f"component {name} has values in <{token}> that are not finite")
         return component
 
     def write(self, writer: KaldiWriter) -> None:
