@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 
 from pykaldist.decode.acoustic import load_acoustic_model, read_subsampling
+from pykaldist.decode.ctm import CtmOptions, write_ctms
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.lattice import read_lattices
 from pykaldist.decode.paths import best_path
 from pykaldist.errors import UserError
+from pykaldist.hmm.gmm.model_files import read_model
 from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.fst import Fst
+from pykaldist.io.lang import LangDir
 from pykaldist.io.tables import MatrixWriter, read_archive
 
 from .conftest import run, succeed
@@ -82,6 +85,16 @@ def test_the_script_decodes_with_kaldis_options(recipe: Path, golden: Path) -> N
         path, other = best_path(lattice, 0.1), best_path(kaldis[utt], 0.1)
         assert [symbols[str(w)] for w in path.words] == texts[utt]
         assert (path.graph, path.acoustic) == pytest.approx((other.graph, other.acoustic), abs=2e-2)  # the acoustic costs are ten times
+    lang = LangDir(golden / "an4_kaldi/lang")
+    ctm, = write_ctms(DataDir(recipe / "data/six"), lang, recipe / "exp/tdnn/decode_six", CtmOptions(10, 10))
+    timed = [line.split() for line in ctm.read_text().splitlines()]
+    ids = words_of(golden / "chain_an4/decode/ali_acwt1.txt")
+    for utt, text in texts.items():
+        rows = [row for row in timed if row[0] == utt]
+        assert [row[4] for row in rows] == text
+        spoken = [t for t, one in enumerate(ids[utt]) if one not in ("1", "2")]  # which are those of silence
+        assert float(rows[0][2]) == pytest.approx(0.03 * spoken[0], abs=0.006)  # a frame of Kaldi's alignment is 30 ms
+        assert float(rows[-1][2]) + float(rows[-1][3]) == pytest.approx(0.03 * (spoken[-1] + 1), abs=0.011)
 
 
 @pytest.mark.slow
@@ -111,5 +124,7 @@ def test_what_does_not_fit_is_named(recipe: Path, tmp_path: Path) -> None:
     (folder / "online_cmvn").touch()
     with pytest.raises(UserError, match="online_cmvn: CMVN of what was heard so far is not made here"):
         load_acoustic_model(folder)
+    with pytest.raises(UserError, match="is an nnet3 network, where a GMM is expected"):
+        read_model(folder / "final.mdl")
     result = run(recipe, "steps/nnet3/decode.sh", "--online-ivector-dir", "exp/ivectors", "exp/tdnn/graph", "data/six", "exp/tdnn/decode")
     assert result.returncode == 1 and "networks that take i-vectors are not decoded here yet" in result.stderr
