@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
 from pykaldist.io.kaldi import KaldiReader, KaldiWriter
-from pykaldist.nnet.nnet3.config import parse_descriptor, parse_node
+from pykaldist.nnet.nnet3.config import Descriptor, parse_descriptor, parse_node
 from pykaldist.nnet.nnet3.model import Nnet3, Nnet3Model, is_nnet3_model
 
 
@@ -89,6 +91,27 @@ def test_what_is_wrong_is_named(golden: Path, old: bytes, new: bytes, problem: s
 def test_a_descriptor_is_written_as_it_was(text: str) -> None:
     assert str(parse_descriptor(text)) == text
     assert str(parse_descriptor(text.replace(" ", ""))) == text
+
+
+NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.\-]{0,8}", fullmatch=True).map(Descriptor)
+WHOLE = st.integers(-9, 9).map(float)
+
+
+def functions_of(part: st.SearchStrategy[Descriptor]) -> st.SearchStrategy[Descriptor]:
+    """The functions of such parts."""
+    return st.one_of(
+        st.builds(lambda name, parts: Descriptor("", name, tuple(parts)), st.sampled_from(["Append", "Sum"]),
+                  st.lists(part, min_size=1, max_size=3)),
+        st.builds(lambda name, one, t: Descriptor("", name, (one,), (t,)), st.sampled_from(["Offset", "Round"]), part, WHOLE),
+        st.builds(lambda one, scale: Descriptor("", "Scale", (one,), (scale,)), part, st.integers(-999, 999).map(lambda n: n / 100)),
+        st.builds(lambda one, t: Descriptor("", "ReplaceIndex", (one,), (t,), "t"), part, WHOLE),
+        st.builds(lambda one: Descriptor("", "IfDefined", (one,)), part))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.recursive(NAMES, functions_of, max_leaves=8))
+def test_any_descriptor_is_read_as_it_was_written(descriptor: Descriptor) -> None:
+    assert parse_descriptor(str(descriptor)) == descriptor
 
 
 @pytest.mark.parametrize("text", ["", "Append()", "Offset(x)", "Offset(x, 1.5)", "Scale(x, 1)", "Sum(x, )", "Mean(x, y)", "x y", "3",
