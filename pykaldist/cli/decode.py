@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pykaldist.decode.acoustic import NetworkFiles, load_acoustic_model
+from pykaldist.decode.acoustic import NetworkFiles, load_acoustic_model, read_subsampling
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.pairs import check_graph, record_decoding
 from pykaldist.decode.run import decode_all
@@ -54,4 +54,4 @@ def run(args: argparse.Namespace) -> None:
     if args.job == 1:
         record_decoding(args.decode_dir, args.graph_dir, mdl)
     print(decode_all(decoder, ((utt, model.loglikes(model.features(data, utt))) for utt in utts),
-                     args.decode_dir / f"lat.{args.job}.gz", words, len(utts), args.post_decode_acwt))
+                     args.decode_dir / f"lat.{args.job}.gz", words, len(utts), args.post_decode_acwt, read_subsampling(folder)))

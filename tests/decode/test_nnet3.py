@@ -14,6 +14,7 @@ from pykaldist.decode.ctm import CtmOptions, write_ctms
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.lattice import read_lattices
 from pykaldist.decode.paths import best_path
+from pykaldist.decode.run import DecodeSummary
 from pykaldist.errors import UserError
 from pykaldist.hmm.gmm.model_files import read_model
 from pykaldist.io.datadir import DataDir, write_datadir
@@ -95,6 +96,11 @@ def test_the_script_decodes_with_kaldis_options(recipe: Path, golden: Path) -> N
         spoken = [t for t, one in enumerate(ids[utt]) if one not in ("1", "2")]  # which are those of silence
         assert float(rows[0][2]) == pytest.approx(0.03 * spoken[0], abs=0.006)  # a frame of Kaldi's alignment is 30 ms
         assert float(rows[-1][2]) + float(rows[-1][3]) == pytest.approx(0.03 * (spoken[-1] + 1), abs=0.011)
+
+
+def test_the_real_time_factor_is_of_the_speech() -> None:
+    summary = DecodeSummary(frames=100, seconds=3.0, search_seconds=1.5, subsampling=3)  # three seconds of speech
+    assert "100 frames/sec is 1.0000 (search 0.5000)" in str(summary)
 
 
 @pytest.mark.slow
