@@ -7,6 +7,7 @@ lattice_beam=8.0
 max_active=7000
 min_active=200
 acwt=0.083333
+post_decode_acwt=1.0
 model=
 iter=
 num_threads=1
@@ -38,6 +39,7 @@ Options:
   --max-active <n>             # most states active in a frame (default $max_active)
   --min-active <n>             # fewest (default $min_active)
   --acwt <scale>               # of the log-likelihoods while decoding (default $acwt)
+  --post-decode-acwt <scale>   # of the lattices' acoustic costs: 10.0 for chain models, decoded with --acwt 1.0 (default $post_decode_acwt)
   --model <file>               # GMM to decode with, such as exp/tri3/final.alimdl, or the transition model beside a network
   --iter <iteration>           # or: <iteration>.mdl of the model's directory, in place of final.mdl
   --num-threads <n>            # taken, as Kaldi's scripts do; here a job decodes by one thread: give more jobs
@@ -75,7 +77,7 @@ if [ "$stage" -le 0 ]; then
   fi
   echo "$nj" > "$dir/num_jobs" || exit 1
   $cmd JOB=1:"$nj" "$dir/log/decode.JOB.log" pykaldist decode --job JOB --nj "$nj" --beam "$beam" --lattice-beam "$lattice_beam" \
-    --max-active "$max_active" --min-active "$min_active" --acwt "$acwt" ${model:+--model "$model"} \
+    --max-active "$max_active" --min-active "$min_active" --acwt "$acwt" --post-decode-acwt "$post_decode_acwt" ${model:+--model "$model"} \
     ${srcdir:+--srcdir "$srcdir"} ${nnet:+--nnet "$nnet"} ${feature_transform:+--feature-transform "$feature_transform"} \
     ${class_frame_counts:+--class-frame-counts "$class_frame_counts"} \
     ${transform_dir:+--transform-dir "$transform_dir"} ${fmpe:+--fmpe "$fmpe" --ngselect "$ngselect"} --device "$device" \

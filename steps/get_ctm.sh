@@ -3,7 +3,7 @@
 cmd=run.pl
 min_lmwt=4
 max_lmwt=15
-frame_shift=0.01
+frame_shift=
 
 usage() {
   cat <<EOF
@@ -15,7 +15,7 @@ Options:
   --cmd <command>              # how to run the job (default run.pl)
   --min-lmwt <n>               # lowest language model weight (default $min_lmwt)
   --max-lmwt <n>               # highest (default $max_lmwt)
-  --frame-shift <seconds>      # from frame to frame (default $frame_shift)
+  --frame-shift <seconds>      # from frame to frame (default 0.01, times the model's frame_subsampling_factor)
 EOF
 }
 
@@ -27,6 +27,6 @@ data=$1 lang=$2 dir=$3
 for file in "$data/utt2spk" "$lang"/{words.txt,phones/align_lexicon.int} "$dir"/{lat.1.gz,../final.mdl}; do
   [ -f "$file" ] || { echo "get_ctm.sh: ERROR: $file does not exist." >&2; exit 1; }
 done
-$cmd "$dir/scoring_kaldi/log/get_ctm.log" pykaldist get-ctm --min-lmwt "$min_lmwt" --max-lmwt "$max_lmwt" --frame-shift "$frame_shift" \
-  "$data" "$lang" "$dir" || exit 1
+$cmd "$dir/scoring_kaldi/log/get_ctm.log" pykaldist get-ctm --min-lmwt "$min_lmwt" --max-lmwt "$max_lmwt" \
+  ${frame_shift:+--frame-shift "$frame_shift"} "$data" "$lang" "$dir" || exit 1
 echo "get_ctm.sh: $dir/score_*/$(basename "$data").ctm"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Word error rates of a decode directory by NIST's sclite, at every language model weight and word insertion penalty.
-cmd=run.pl nj=4 min_lmwt=5 max_lmwt=17 word_ins_penalty=0.0,0.5,1.0 frame_shift=0.01 acronyms="" not_scored="" subsets=""
+cmd=run.pl nj=4 min_lmwt=5 max_lmwt=17 word_ins_penalty=0.0,0.5,1.0 frame_shift="" acronyms="" not_scored="" subsets=""
 
 usage() {
   cat <<EOF
@@ -18,7 +18,7 @@ Options:
   --subsets <tsv>                # parts that are scored by themselves too: set, name, pattern in \`<file> <labels>\` of the reference
   --not-scored <tsv>             # rules (pattern, replacement, example, result); a recognised word of which nothing is left is not scored
   --acronyms <file>              # acronyms.txt of a dictionary directory: their letters are scored one by one
-  --frame-shift <seconds>        # from frame to frame ($frame_shift)
+  --frame-shift <seconds>        # from frame to frame (0.01, times the model's frame_subsampling_factor)
 EOF
 }
 
@@ -30,7 +30,7 @@ for file in "$data"/{stm,glm,utt2spk} "$lang"/{words.txt,phones/align_lexicon.in
   [ -f "$file" ] || { echo "score_sclite.sh: ERROR: $file does not exist." >&2; exit 1; }
 done
 $cmd "$dir/scoring/log/score_sclite.log" pykaldist score-sclite --nj "$nj" --min-lmwt "$min_lmwt" --max-lmwt "$max_lmwt" \
-  --word-ins-penalty="$word_ins_penalty" --frame-shift "$frame_shift" --subsets="$subsets" --not-scored="$not_scored" \
+  --word-ins-penalty="$word_ins_penalty" ${frame_shift:+--frame-shift "$frame_shift"} --subsets="$subsets" --not-scored="$not_scored" \
   --acronyms="$acronyms" "$data" "$lang" "$dir" || exit 1
 for best in "$dir"/best_wer "$dir"/*/best_wer; do
   [ ! -f "$best" ] || echo "score_sclite.sh: $(cat "$best")"

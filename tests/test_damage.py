@@ -55,6 +55,9 @@ from pykaldist.io.tables import MatrixWriter, read_archive, read_int_vectors, wr
 from pykaldist.nnet.dnn import DnnOptions, make_dnn
 from pykaldist.nnet.network import FeatureTransform, Network
 from pykaldist.nnet.nnet1 import Nnet1, Nnet1Component
+from pykaldist.nnet.nnet3.components import Nnet3Component
+from pykaldist.nnet.nnet3.config import parse_node
+from pykaldist.nnet.nnet3.model import Nnet3
 from pykaldist.nnet.priors import read_counts, write_counts
 from pykaldist.score.cleanup import edits_of_jobs
 
@@ -195,10 +198,26 @@ def sources(base: Path) -> dict[str, Sample]:
 DENLATS = ("manifest.json", "entry.bin", "arcs.npy", "tid2pdf.npy")
 
 
+def small_nnet3() -> Nnet3:
+    """A TDNN of one layer with batch normalisation."""
+    rng, options = np.random.default_rng(3), {"LearningRate": 0.1, "OrthonormalConstraint": 0.0, "UseNaturalGradient": True}
+    tdnn = {**options, "TimeOffsets": [-1, 0, 1], "LinearParams": rng.random((3, 6), np.float32), "BiasParams": rng.random(3, np.float32),
+            "NumSamplesHistory": 2000.0, "AlphaInOut": [4.0, 4.0], "RankInOut": [2, 2]}
+    norm = {"Dim": 3, "BlockDim": 3, "Epsilon": 0.001, "TargetRms": 1.0, "TestMode": False, "Count": 9.0,
+            "StatsMean": rng.random(3, np.float32), "StatsVar": rng.random(3, np.float32)}
+    lines = ("input-node name=input dim=2", "component-node name=a component=a input=Sum(Scale(0.5, input), Offset(input, -2))",
+             "component-node name=b component=b input=a", "output-node name=output input=b objective=linear")
+    return Nnet3({node.name: node for node in map(parse_node, lines)},
+                 {"a": Nnet3Component("a", "TdnnComponent", tdnn), "b": Nnet3Component("b", "BatchNormComponent", norm)})
+
+
 def networks(base: Path) -> dict[str, Sample]:
     nnet = Nnet1([affine(6, 4), Nnet1Component("Sigmoid", 6, 6), affine(3, 6), Nnet1Component("Softmax", 3, 3)])
     nnet.write(base / "final.nnet")
     nnet.write(base / "final.nnet.txt", binary=False)
+    nnet3 = small_nnet3()
+    nnet3.write(base / "final.raw")
+    nnet3.write(base / "final.raw.txt", binary=False)
     options = DnnOptions(hid_layers=1, hid_dim=4)
     transform = FeatureTransform([-1, 0, 1], torch.zeros(6), torch.ones(6))
     Network(options, make_dnn(options, 6, 3), transform, torch.ones(3)).save(base / "final.pt")
@@ -225,6 +244,8 @@ def networks(base: Path) -> dict[str, Sample]:
         **{f"denlats/{name}": Sample(base / "denlats" / name, denlats) for name in DENLATS},
         "nnet1 binary": Sample(base / "final.nnet", lambda: Nnet1.read(base / "final.nnet")),
         "nnet1 text": Sample(base / "final.nnet.txt", lambda: Nnet1.read(base / "final.nnet.txt")),
+        "nnet3 binary": Sample(base / "final.raw", lambda: Nnet3.read(base / "final.raw")),
+        "nnet3 text": Sample(base / "final.raw.txt", lambda: Nnet3.read(base / "final.raw.txt")),
         "final.pt": Sample(base / "final.pt", lambda: Network.load(base / "final.pt")),
         **{f"store/{name}": Sample(base / "store" / name, store) for name in ("manifest.json", "feats.bin", "offsets.npy", "utts")},
     }
@@ -275,7 +296,8 @@ NAMES = [
     "lang/oov.txt", "dict/lexicon.txt", "dict/silence_phones.txt", *(f"matrices, compression {m}" for m in (0, 1, 2, 3, 5)),
     "dict_silprob/lexiconp_silprob.txt", "dict_silprob/silprob.txt", "ctm_edits", "prons",
     "matrices text", "fMLLR", "final.mat", "counts", "ali gz", "ali text", "posteriors", "lattices compact", "lattices state-level",
-    "words.ctm", "u1.TextGrid", "labels.npz", "nnet1 binary", "nnet1 text", "final.pt", "store/manifest.json", "store/feats.bin",
+    "words.ctm", "u1.TextGrid", "labels.npz", "nnet1 binary", "nnet1 text", "nnet3 binary", "nnet3 text",
+    "final.pt", "store/manifest.json", "store/feats.bin",
     "store/offsets.npy", "store/utts", *(f"denlats/{name}" for name in DENLATS), "wav", "flac", "sph", "data/wav.scp", "data/text",
     "data/utt2spk", "data/segments",
     "data/feats.scp", "data/cmvn.scp", "feats through its scp", "cmvn through its scp",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pykaldist.decode.acoustic import AcousticModel, NetworkFiles, load_acoustic_model
+from pykaldist.decode.acoustic import AcousticModel, NetworkFiles, load_acoustic_model, read_subsampling
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.kept import KeptLattices, fingerprint
 from pykaldist.decode.pairs import check_graph, record_decoding
@@ -43,11 +43,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ngselect", type=int, default=2, help="Gaussians of its UBM in a frame, as in training (default: 2)")
     parser.add_argument("--resume", type=boolean, default=False, help="go on where a run of the same was ended; failed.JOB lists the "
                         "utterances without a lattice (default: false)")
+    parser.add_argument("--post-decode-acwt", type=float, default=1.0,
+                        help="factor of the lattices' acoustic costs; 10 for chain models, which are decoded with --acwt 1 (default: 1)")
     add_options(parser, DecoderOptions)
     add_options(parser, ForwardOptions)
 
 
 def run(args: argparse.Namespace) -> None:
+    if not args.post_decode_acwt > 0:
+        raise UserError(f"--post-decode-acwt {args.post_decode_acwt}: expected a number above 0.")
     folder = args.srcdir or args.decode_dir.parent
     mdl = args.model or folder / "final.mdl"
     check_graph(args.graph_dir, mdl)
@@ -66,7 +70,8 @@ def run(args: argparse.Namespace) -> None:
         decoder = LatticeDecoder(Fst.read(args.graph_dir / "HCLG.fst"), model.tid2pdf, from_args(DecoderOptions, args))
         words = SymbolTable.read(args.graph_dir / "words.txt")
         left = utts if kept is None else kept.left(utts)
-        print(decode_all(decoder, _scored(model, data, left, kept), args.decode_dir / f"lat.{args.job}.gz", words, len(left), kept))
+        print(decode_all(decoder, _scored(model, data, left, kept), args.decode_dir / f"lat.{args.job}.gz", words, len(left), kept,
+                         args.post_decode_acwt, read_subsampling(folder)))
     if kept is not None:
         if not kept.finished:
             kept.finish()
@@ -95,4 +100,4 @@ def _key(args: argparse.Namespace, folder: Path, mdl: Path, data: DataDir, utts:
     transforms = sorted(args.transform_dir.glob("trans.*")) if args.transform_dir is not None else []
     files = [mdl, args.graph_dir / "HCLG.fst", *(folder / name for name in own), *named, *transforms, data.path / "cmvn.scp",
              *provenance.of_archives(data.feats.archives())]
-    return fingerprint(files, utts, from_args(DecoderOptions, args), from_args(ForwardOptions, args), args.ngselect)
+    return fingerprint(files, utts, from_args(DecoderOptions, args), from_args(ForwardOptions, args), args.ngselect, args.post_decode_acwt)

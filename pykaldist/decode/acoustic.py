@@ -1,7 +1,7 @@
 """Acoustic models for the decoder: from an utterance of a data directory to log-likelihoods of pdfs.
 
 What a model directory holds says what it is: `NETWORKS` maps a file to the function that loads such a network, the first match wins. A
-directory with none of them is a GMM's.
+directory with none of them has a final.mdl, whose content says whether it is a GMM's or an nnet3 network's.
 """
 
 from __future__ import annotations
@@ -144,9 +144,58 @@ class Nnet1Model:
         return self._forward(feats) - self._priors
 
 
+class Nnet3Scorer:
+    """An nnet3 network in a Kaldi directory: `final.mdl`, or the file `path`, and `frame_subsampling_factor` where there is one.
+
+    Its outputs, less log priors where the file has priors, are the log-likelihoods: a frame of them for so many of the features.
+    """
+
+    def __init__(self, model_dir: Path, path: Path, device: str) -> None:
+        import torch
+
+        from pykaldist.nnet.nnet3.model import Nnet3Model
+        from pykaldist.nnet.nnet3.run import Nnet3Forward
+
+        torch.set_num_threads(1)
+        model = Nnet3Model.read(path)
+        self._path, self.subsampling = path, read_subsampling(model_dir)
+        self._forward = Nnet3Forward(model.nnet, device, subsampling=self.subsampling)
+        if set(self._forward.inputs) != {"input"}:
+            raise UserError(f"{path} takes {' and '.join(self._forward.inputs)}; networks with other inputs than features are not decoded "
+                            "here yet.")
+        self._log_priors = np.log(model.priors) if len(model.priors) else np.float32(0)
+        self.tid2pdf = model.transition_model.tid2pdf
+        self._pipeline = FeaturePipeline.from_dir(model_dir, nnet3=True)
+
+    def features(self, data: DataDir, utt: str) -> np.ndarray:
+        feats = self._pipeline.apply(data, utt)
+        check_dim(self._forward.inputs["input"], feats, f"{data.path}, {utt}", self._path)
+        return feats
+
+    def loglikes(self, feats: np.ndarray) -> np.ndarray:
+        return self._forward(feats) - self._log_priors
+
+
+def read_subsampling(model_dir: Path) -> int:
+    """The number of feature frames for each output frame of a directory's model: its `frame_subsampling_factor`, or 1."""
+    path = model_dir / "frame_subsampling_factor"
+    if not path.is_file():
+        return 1
+    text = path.read_text(encoding="utf-8", errors="replace").strip()
+    if not (text.isdecimal() and 0 < int(text) < 1000):
+        raise UserError(f"{path}: expected a number of frames, found {text[:40]!r}; write the factor that the network was trained with.")
+    return int(text)
+
+
 NETWORKS: dict[str, Callable[[Path, ForwardOptions, str, NetworkFiles], AcousticModel]] = {
     "final.pt": NeuralModel, "final.nnet": lambda path, _, device, files: Nnet1Model(path, device, files)}
 GMM = "final.mdl"  # of a network's directory, it is what the network's pdfs are of
+
+
+def _is_nnet3(path: Path) -> bool:
+    from pykaldist.nnet.nnet3.model import is_nnet3_model
+
+    return is_nnet3_model(path)
 
 
 def load_acoustic_model(model_dir: str | os.PathLike[str], model: Path | None = None, transform_dir: Path | None = None,
@@ -165,6 +214,12 @@ def load_acoustic_model(model_dir: str | os.PathLike[str], model: Path | None = 
         raise UserError(f"{model_dir} has a network whose training has not ended; run steps/nnet/train.sh again, which goes on with it.")
     folder, options = Path(model_dir), forwarding or ForwardOptions()
     network = next((name for name in NETWORKS if (folder / name).is_file()), GMM)
+    mdl = model or folder / GMM
+    if network == GMM and not files.nnet and mdl.is_file() and _is_nnet3(mdl):
+        if named or transform_dir is not None or options.dtype != "float32":
+            raise UserError(f"{mdl} is an nnet3 network, for which --nnet, --feature-transform, --class-frame-counts, --transform-dir and "
+                            "--dtype say nothing; leave them out.")
+        return Nnet3Scorer(folder, mdl, choose_device(options.device, job - 1))
     if files.nnet:
         from pykaldist.io.magic import is_container
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pykaldist.decode.acoustic import read_subsampling
 from pykaldist.decode.confidence import confidences
 from pykaldist.decode.lattice import Lattice, read_decode_dir
 from pykaldist.decode.paths import best_path
@@ -26,6 +27,13 @@ from pykaldist.io.lang import LangDir, SymbolTable
 from pykaldist.options import option
 from pykaldist.progress import progress
 
+FRAME_SHIFT = 0.01  # seconds from frame to frame of features
+
+
+def frame_shift_of(model_dir: Path) -> float:
+    """The seconds from frame to frame of the lattices that a directory's model makes, from features of Kaldi's frame shift."""
+    return FRAME_SHIFT * read_subsampling(model_dir)
+
 
 @dataclass
 class CtmOptions:
@@ -33,11 +41,11 @@ class CtmOptions:
 
     min_lmwt: int = option(4, "lowest language model weight (the acoustic scale is one over it)")
     max_lmwt: int = option(15, "highest language model weight")
-    frame_shift: float = option(0.01, "seconds from frame to frame")
+    frame_shift: float | None = option(None, "seconds from frame to frame (0.01, times the model's frame_subsampling_factor)")
 
     def check(self) -> None:
         """Check the options; raises UserError for a value that cannot work."""
-        if not (1 <= self.min_lmwt <= self.max_lmwt and self.frame_shift > 0):
+        if not (1 <= self.min_lmwt <= self.max_lmwt and (self.frame_shift is None or self.frame_shift > 0)):
             raise UserError(f"expected 1 <= min-lmwt <= max-lmwt and frame-shift > 0, found {self.min_lmwt}, {self.max_lmwt} and "
                             f"{self.frame_shift}.")
 
@@ -152,6 +160,7 @@ def write_ctms(data: DataDir, lang: LangDir, decode_dir: str | os.PathLike[str],
     options.check()
     decode_dir = Path(decode_dir)
     timer = WordTimer(lang, read_transition_model(decode_dir.parent / "final.mdl"))
+    frame_shift = options.frame_shift or frame_shift_of(decode_dir.parent)
     weights = range(options.min_lmwt, options.max_lmwt + 1)
     channels = data.table("reco2file_and_channel") if data.has("reco2file_and_channel") else {}
     segments = data.segments if data.has("segments") else {}
@@ -159,7 +168,7 @@ def write_ctms(data: DataDir, lang: LangDir, decode_dir: str | os.PathLike[str],
     for utt, lattice in progress(read_decode_dir(decode_dir), "word times", total=len(data.utt2spk), unit="utt"):
         recording, begin, _ = segments.get(utt, (utt, 0.0, 0.0))
         for lmwt in weights:
-            lines[lmwt] += ctm_lines(timer, lang.words, utt, lattice, 1 / lmwt, options.frame_shift,
+            lines[lmwt] += ctm_lines(timer, lang.words, utt, lattice, 1 / lmwt, frame_shift,
                                      channels.get(recording, f"{recording} 1"), begin)
     paths = []
     for lmwt, found in lines.items():

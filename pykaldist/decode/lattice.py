@@ -10,7 +10,7 @@ import gzip
 import os
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +43,12 @@ class Lattice:
     string: np.ndarray  # int64 [A + S + 1]
     transition_ids: np.ndarray  # int32
     reached_final: bool = True
+
+    def scale_acoustic(self, factor: float) -> Lattice:
+        """The lattice with its acoustic costs times `factor`, as `lattice-scale --acoustic-scale` makes it."""
+        there = np.isfinite(self.final_acoustic)
+        final = np.where(there, np.float32(factor) * np.where(there, self.final_acoustic, 0), self.final_acoustic)
+        return replace(self, acoustic=np.float32(factor) * self.acoustic, final_acoustic=final.astype(np.float32))
 
     @property
     def num_states(self) -> int:

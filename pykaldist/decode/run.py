@@ -32,23 +32,27 @@ class DecodeSummary:
     score: float = 0.0
     seconds: float = 0.0
     search_seconds: float = 0.0
+    subsampling: int = 1  # frames of features for each of the log-likelihoods
 
     def __str__(self) -> str:
-        speech = max(self.frames, 1) / FRAMES_PER_SECOND
+        speech = max(self.frames, 1) * self.subsampling / FRAMES_PER_SECOND
         return (f"Done {self.done} utterances ({self.partial} partial), failed for {self.failed}; real-time factor assuming "
                 f"{FRAMES_PER_SECOND} frames/sec is {self.seconds / speech:.4f} (search {self.search_seconds / speech:.4f}); "
                 f"overall log-likelihood per frame is {self.score / max(self.frames, 1):.5f} over {self.frames} frames.")
 
 
 def decode_all(decoder: LatticeDecoder, items: Iterable[tuple[str, np.ndarray]], lattice_path: str | os.PathLike[str],
-               words: SymbolTable | None = None, total: int | None = None, kept: KeptLattices | None = None) -> DecodeSummary:
+               words: SymbolTable | None = None, total: int | None = None, kept: KeptLattices | None = None, post_decode_acwt: float = 1.0,
+               subsampling: int = 1) -> DecodeSummary:
     """Decode `items`, pairs (utterance, log-likelihoods [frames, pdfs]), `total` of them, into the archive `lattice_path`.
 
-    The lattices are determinised on their words, within the lattice beam, unless the decoder's options say otherwise. Prints each
+    The lattices are determinised on their words, within the lattice beam, unless the decoder's options say otherwise; then their acoustic
+    costs are multiplied by `post_decode_acwt`, so that scoring finds those of a chain model where it looks for a GMM's. `subsampling`
+    is the number of feature frames for each of the log-likelihoods, for the real-time factor. Prints each
     hypothesis (in words, or in word ids) and its log-likelihood per frame. An utterance on which no path survives is named and left out.
     Raises UserError where that is so of every one. With `kept` the lattices go there, one by one, and so does why others fail.
     """
-    summary = DecodeSummary()
+    summary = DecodeSummary(subsampling=subsampling)
     begin = time.perf_counter()
 
     def lattices() -> Iterator[tuple[str, Lattice]]:
@@ -81,7 +85,9 @@ def decode_all(decoder: LatticeDecoder, items: Iterable[tuple[str, np.ndarray]],
             summary.score += score
             print(utt, *(words.symbol(w) if words else w for w in path.words))
             print(f"LOG Log-like per frame for utterance {utt} is {score / frames:.6g} over {frames} frames.")
-            yield utt, determinize(lattice, acwt, decoder.options.lattice_beam) if decoder.options.determinize_lattice else lattice
+            if decoder.options.determinize_lattice:
+                lattice = determinize(lattice, acwt, decoder.options.lattice_beam)
+            yield utt, lattice if post_decode_acwt == 1 else lattice.scale_acoustic(post_decode_acwt)
 
     if kept is None:
         write_lattices(lattice_path, lattices())

@@ -3,7 +3,7 @@
 A model's directory keeps the options in Kaldi's own files, so that training, alignment and decoding see the same features:
 `cmvn_opts` (absent or empty: per-speaker means) and `delta_opts` (empty: order 2, window 2; `--delta-order=0`: none). Where
 Kaldi itself wrote no `delta_opts` it means deltas in a GMM's directory (`final.mdl`, no `final.nnet`), and none elsewhere; where it wrote
-no `cmvn_opts` beside a `final.nnet`, there is no CMVN either.
+no `cmvn_opts` beside a `final.nnet`, or an nnet3 network's `final.mdl`, there is no CMVN either.
 A directory with `final.mat` has LDA (+MLLT) in place of deltas: frames spliced as `splice_opts` says (absent or empty: 4 on each
 side), then multiplied by that matrix. fMLLR transforms, a matrix a speaker, are applied last; they belong to data as much as to a
 model, so that they are named (`transform_dir`), not found.
@@ -48,8 +48,9 @@ class FeaturePipeline:
         return cls(parse_conf(CmvnOptions, cmvn_opts, "--cmvn-opts"), parse_conf(DeltaOptions, delta_opts, "--delta-opts"))
 
     @classmethod
-    def from_dir(cls, exp_dir: str | os.PathLike[str], transform_dir: str | os.PathLike[str] | None = None) -> FeaturePipeline:
-        """Make the pipeline of the model in `exp_dir`, with the fMLLR transforms of `transform_dir`.
+    def from_dir(cls, exp_dir: str | os.PathLike[str], transform_dir: str | os.PathLike[str] | None = None,
+                 nnet3: bool = False) -> FeaturePipeline:
+        """Make the pipeline of the model in `exp_dir`, with the fMLLR transforms of `transform_dir`; `nnet3`: its final.mdl is a network.
 
         Raises UserError for an unknown option in its files, and where there are no such transforms.
         """
@@ -57,10 +58,11 @@ class FeaturePipeline:
         if not path.is_dir():
             raise UserError(f"{exp_dir} does not exist; train that model first.")
         cmvn, deltas, splicing = path / "cmvn_opts", path / "delta_opts", path / "splice_opts"
-        kaldi_gmm = (path / "final.mdl").is_file() and not (path / "final.nnet").is_file()
-        kaldi_nnet = (path / "final.nnet").is_file() and not (path / "final.pt").is_file()
-        if kaldi_nnet and (path / "online_cmvn_opts").is_file():
-            raise UserError(f"{path}/online_cmvn_opts: CMVN of what was heard so far is not made here; take a network without.")
+        kaldi_gmm = (path / "final.mdl").is_file() and not (path / "final.nnet").is_file() and not nnet3
+        kaldi_nnet = nnet3 or ((path / "final.nnet").is_file() and not (path / "final.pt").is_file())
+        for online in ("online_cmvn_opts", "online_cmvn"):  # nnet1's and nnet3's
+            if kaldi_nnet and (path / online).is_file():
+                raise UserError(f"{path}/{online}: CMVN of what was heard so far is not made here; take a network without.")
         return cls(read_conf(CmvnOptions, cmvn) if cmvn.is_file() else CmvnOptions(norm_means=not kaldi_nnet),
                    read_conf(DeltaOptions, deltas) if deltas.is_file() else DeltaOptions(2 if kaldi_gmm else 0),
                    read_conf(SpliceOptions, splicing) if splicing.is_file() else SpliceOptions(),

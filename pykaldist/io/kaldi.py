@@ -167,6 +167,10 @@ class KaldiWriter:
         """Write a float (four bytes)."""
         self.stream.write(struct.pack("<bf", 4, value) if self.binary else f"{np.float32(value):.7g} ".encode())
 
+    def double(self, value: float) -> None:
+        """Write a double (eight bytes)."""
+        self.stream.write(struct.pack("<bd", 8, value) if self.binary else f"{value:.7g} ".encode())
+
     def boolean(self, value: bool) -> None:
         self.stream.write((b"T" if value else b"F") + (b"" if self.binary else b" "))
 

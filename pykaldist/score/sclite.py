@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pykaldist.decode.ctm import WordTimer
+from pykaldist.decode.ctm import WordTimer, frame_shift_of
 from pykaldist.decode.lattice import Lattice, read_decode_dir
 from pykaldist.decode.paths import best_path
 from pykaldist.errors import UserError
@@ -48,7 +48,7 @@ Word = tuple[str, str, float, float, str]
 class ScliteOptions(SweepOptions):
     """How a decode directory is scored by sclite."""
 
-    frame_shift: float = option(0.01, "seconds from frame to frame")
+    frame_shift: float | None = option(None, "seconds from frame to frame (0.01, times the model's frame_subsampling_factor)")
     nj: int = option(1, "scorings at a time")
     acronyms: str = option("", "acronyms of a dictionary directory, whose letters are scored one by one (acronyms.txt)")
     not_scored: str = option("", "table of rules (tsv) for recognised words; one of which nothing is left is not scored")
@@ -153,7 +153,7 @@ def score_dir(data: DataDir, lang: LangDir, decode_dir: str | os.PathLike[str], 
     acronyms = read_acronyms(options.acronyms) if options.acronyms else {}
     timer = WordTimer(lang, read_transition_model(decode_dir.parent / "final.mdl"))
     lattices = progress(read_decode_dir(decode_dir), "word times", total=len(data.utt2spk), unit="utt")
-    at_points = timed_words(data, lang, timer, lattices, points, options.frame_shift)
+    at_points = timed_words(data, lang, timer, lattices, points, options.frame_shift or frame_shift_of(decode_dir.parent))
     for old in (*decode_dir.glob("score_*_*"), *(path.parent for path in decode_dir.glob("*/best_wer"))):
         shutil.rmtree(old, ignore_errors=True)
     for old in (*decode_dir.glob("wer_*_*"), decode_dir / "best_wer"):

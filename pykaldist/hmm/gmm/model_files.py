@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from pykaldist.errors import UserError
 from pykaldist.hmm.gmm.gmm import AmDiagGmm
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import ContextDependency
@@ -17,7 +18,10 @@ def read_model(path: str | os.PathLike[str]) -> tuple[TransitionModel, AmDiagGmm
     Raises UserError where the file is damaged, or its two halves have different numbers of pdfs.
     """
     reader = KaldiReader.open(path)
-    transition_model, gmm = TransitionModel.read(reader), AmDiagGmm.read(reader)
+    transition_model = TransitionModel.read(reader)
+    if not reader.at_end() and reader.peek_token() == "<Nnet3>":
+        raise UserError(f"{path} is an nnet3 network, where a GMM is expected; name a GMM system's directory.")
+    gmm = AmDiagGmm.read(reader)
     if transition_model.num_pdfs != gmm.num_pdfs:
         raise reader.error(f"the transition model has {transition_model.num_pdfs} pdfs, the mixtures {gmm.num_pdfs}")
     return transition_model, gmm

@@ -1,0 +1,172 @@
+"""The outputs of an nnet3 network's nodes over an utterance, as Kaldi's nnet3-compute makes them.
+
+Which frames of which node are needed follows from those of the output: a node's input at frame t is its descriptor at t, and a
+TdnnComponent takes that at t + each of its time offsets. So the frames are found from the output to the inputs (with a subsampling
+of 3, upper layers compute every third frame only), and computed from the inputs to the output, each node at once for all of its frames.
+Before the first and behind the last frame the input is repeated. Batch normalisation and dropout are in test mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pykaldist.errors import UserError
+from pykaldist.nnet.nnet3.components import Nnet3Component
+from pykaldist.nnet.nnet3.config import Descriptor
+from pykaldist.nnet.nnet3.model import Nnet3
+from pykaldist.nnet.nnet3.plan import Plan, shift
+
+
+class Nnet3Forward:
+    """The forward pass of a network on `device`, to which its parameters are copied once, up to the node `output`.
+
+    `subsampling` is the number of input frames for each output frame.
+    """
+
+    def __init__(self, nnet: Nnet3, device: str = "cpu", output: str = "output", subsampling: int = 1) -> None:
+        self._nnet, self._device, self._output, self._subsampling = nnet, device, output, subsampling
+        self.plan = Plan(nnet, output, subsampling)
+        self._order = self.plan.order
+        self.inputs = {name: nnet.dim(name) for name in self._order if nnet.nodes[name].kind == "input-node"}
+        self._layers: dict[str, dict[str, Tensor]] = {}
+        for name in self._order:
+            node = nnet.nodes[name]
+            if node.kind == "component-node" and node.component not in self._layers:
+                self._layers[node.component] = {key: torch.from_numpy(np.ascontiguousarray(array, np.float32)).to(device)
+                                                for key, array in parameters(nnet.components[node.component]).items()}
+        self._users = {name: 0 for name in self._order}  # descriptors that take each node
+        for name in self._order:
+            if (descriptor := nnet.nodes[name].input) is not None:
+                for source in descriptor.nodes():
+                    self._users[source] += 1
+    def __call__(self, feats: np.ndarray, **others: np.ndarray) -> np.ndarray:
+        """Compute the output (frames / subsampling, rounded up; dimension) float32 of an utterance `feats` (frames, dimension).
+
+        `others` are the inputs of other names by theirs (`ivector`), a matrix each, whose last row is repeated. Raises ValueError for
+        inputs of another dimension, or that are missing.
+        """
+        inputs = {"input": feats, **others}
+        for name, dim in self.inputs.items():
+            if name not in inputs:
+                raise ValueError(f"the network has an input {name}, of dimension {dim}, which is not given")
+            if inputs[name].ndim != 2 or inputs[name].shape[1] != dim or not len(inputs[name]):
+                raise ValueError(f"expected {name} of dimension {dim}, found {inputs[name].shape}")
+        if not len(feats):
+            raise ValueError("expected frames, found none")
+        times = np.arange(0, len(feats), self._subsampling)
+        with torch.no_grad():
+            return self._run(times, {name: inputs[name] for name in self.inputs}, len(feats)).cpu().numpy()
+
+    def _run(self, times: np.ndarray, inputs: Mapping[str, np.ndarray], frames: int) -> Tensor:
+        needed = self.plan.needed(times)
+        spans = self.plan.spans(frames) if self.plan.has_if_defined else {}
+        values: dict[str, Tensor] = {}
+        users = dict(self._users)
+
+        def value(descriptor: Descriptor, at: np.ndarray) -> Tensor:
+            match descriptor.function:
+                case "":
+                    users[descriptor.node] -= 1
+                    rows = _rows(needed[descriptor.node], at)
+                    source = values[descriptor.node] if users[descriptor.node] else values.pop(descriptor.node)
+                    return source[rows] if isinstance(rows, slice) else source[torch.from_numpy(rows).to(source.device)]
+                case "Append":
+                    return torch.cat([value(part, at) for part in descriptor.parts], 1)
+                case "Sum":
+                    first, *rest = [value(part, at) for part in descriptor.parts]
+                    for part in rest:
+                        first = first + part
+                    return first
+                case "Scale":
+                    return value(descriptor.parts[0], at) * descriptor.numbers[0]
+                case "Const":
+                    return torch.full((len(at), int(descriptor.numbers[1])), descriptor.numbers[0], device=self._device)
+                case "IfDefined":
+                    low, high = self.plan.span(descriptor.parts[0], spans)
+                    defined = torch.from_numpy((at >= low) & (at <= high)).to(self._device)
+                    return torch.where(defined[:, None], value(descriptor.parts[0], at), 0.0)
+                case _:
+                    return value(descriptor.parts[0], shift(descriptor, at))
+
+        for name in self._order:
+            node = self._nnet.nodes[name]
+            if name not in needed:
+                continue
+            if node.kind == "input-node":
+                rows = needed[name].clip(0, len(inputs[name]) - 1)
+                values[name] = torch.from_numpy(np.require(inputs[name][rows], np.float32, ["C", "W"])).to(self._device)
+                continue
+            assert node.input is not None  # of all other kinds
+            at = self.plan.input_times(name, needed[name])
+            x = value(node.input, at)
+            if node.kind == "component-node":
+                component = self._nnet.components[node.component]
+                x = _component(component, self._layers[node.component], x, at, needed[name])
+            elif node.kind == "dim-range-node":
+                start = int(node.values["dim-offset"])
+                x = x[:, start:start + int(node.values["dim"])]
+            values[name] = x
+        return values[self._output]
+
+def _rows(have: np.ndarray, want: np.ndarray) -> slice | np.ndarray:
+    """The rows of the frames `want` among the frames `have`, which are in order: a slice where they are evenly spaced."""
+    rows = np.searchsorted(have, want)
+    if len(rows) == 1:
+        return slice(int(rows[0]), int(rows[0]) + 1)
+    step = int(rows[1] - rows[0])
+    if step > 0 and rows[-1] - rows[0] == step * (len(rows) - 1) and (np.diff(rows) == step).all():
+        return slice(int(rows[0]), int(rows[-1]) + 1, step)
+    return rows
+
+
+def parameters(component: Nnet3Component) -> dict[str, np.ndarray]:
+    """The arrays that a component computes with: of batch normalisation the scale and offset that its statistics come to.
+
+    Raises UserError for batch normalisation without statistics.
+    """
+    match component.type:
+        case "BatchNormComponent":
+            if component.number("Count") <= 0:
+                raise UserError(f"the network's {component.name} has no statistics yet; train it, or give a trained network.")
+            blocks = component.output_dim // int(component.number("BlockDim"))
+            scale = component.number("TargetRms") / np.sqrt(component.array("StatsVar") + component.number("Epsilon"))
+            return {"scale": np.tile(scale, blocks), "offset": np.tile(-component.array("StatsMean") * scale, blocks)}
+        case "FixedBiasComponent":
+            return {"bias": component.array("Bias")}
+        case "RectifiedLinearComponent" | "LogSoftmaxComponent" | "GeneralDropoutComponent" | "NoOpComponent":
+            return {}
+        case _:
+            bias = component.values.get("BiasParams")
+            return {"linear": component.linear, **({"bias": bias} if isinstance(bias, np.ndarray) and len(bias) else {})}
+
+
+def _component(component: Nnet3Component, arrays: dict[str, Tensor], x: Tensor, at: np.ndarray, times: np.ndarray) -> Tensor:
+    """The output of a component at the frames `times`; `x` is its input at the frames `at`."""
+    match component.type:
+        case "RectifiedLinearComponent":
+            return x.clamp_min(0)
+        case "LogSoftmaxComponent":
+            return x.log_softmax(1)
+        case "BatchNormComponent":
+            return torch.addcmul(arrays["offset"], x, arrays["scale"])
+        case "FixedBiasComponent":
+            return x + arrays["bias"]
+        case "GeneralDropoutComponent" | "NoOpComponent":
+            return x
+        case _:
+            y = None
+            for offset, weights in zip(component.time_offsets, arrays["linear"].split(component.input_dim, 1), strict=True):
+                rows = _rows(at, times + offset)
+                part = x[rows] if isinstance(rows, slice) else x[torch.from_numpy(rows).to(x.device)]
+                if y is not None:
+                    y = torch.addmm(y, part, weights.t())
+                elif "bias" in arrays:
+                    y = torch.addmm(arrays["bias"], part, weights.t())
+                else:
+                    y = part @ weights.t()
+            assert y is not None
+            return y
