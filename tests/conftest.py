@@ -146,17 +146,19 @@ def make_denlats() -> Callable[..., Path]:
 
 @pytest.fixture
 def make_store(tmp_path: Path) -> Callable[..., FrameStore]:
-    """`make_store(lengths, dim, num_pdfs, seed, name, extras)`: a frame store of random features whose pdf shows in them.
+    """`make_store(lengths, dim, num_pdfs, seed, name, extras, utt)`: a frame store of random features whose pdf shows in them.
+
+    `utt` is the beginning of the utterances' names.
 
     `extras` names what it holds beside: weights (0 to 2), posteriors (the pdf with 0.75, the next one with the rest), target_feats (3),
     labels (pdfs that follow each other, from 1 up).
     """
 
     def make(lengths: Sequence[int], dim: int = 4, num_pdfs: int = 5, seed: int = 0, name: str = "train",
-             extras: Sequence[str] = ()) -> FrameStore:
+             extras: Sequence[str] = (), utt: str = "utt") -> FrameStore:
         rng = np.random.default_rng(seed)
         means = np.random.default_rng(99).normal(size=(num_pdfs, dim))
-        pdfs = {f"utt{i:03d}": rng.integers(0, num_pdfs, n) for i, n in enumerate(lengths)}
+        pdfs = {f"{utt}{i:03d}": rng.integers(0, num_pdfs, n) for i, n in enumerate(lengths)}
         feats = {u: (means[p] + 0.5 * rng.normal(size=(len(p), dim))).astype(np.float32) for u, p in pdfs.items()}
         held = Extras()
         if "weights" in extras:

@@ -90,7 +90,7 @@ def test_nnet_forward_goes_the_way_it_is_told(data, tmp_path, options):
 def test_networks_compute_where_they_are_told(data, tmp_path, monkeypatch, capsys, name):
     """On the job's device, here a CPU that is called otherwise: whatever makes the model, or runs nnet1's components, is given it."""
     chosen = []
-    monkeypatch.setattr("pykaldist.programs.nnet_forward.choose_device", lambda device: chosen.append(device) or "cpu:0")
+    monkeypatch.setattr("pykaldist.programs.nnet_forward.device_of", lambda use_gpu, device: chosen.append(device) or "cpu:0")
     save(CnnOptions(conv="0x1x3", hid_layers=0), tmp_path / "final.pt")
     assert main(["copy-nnet", "--feature-transform", str(tmp_path / "ft"), str(tmp_path / "final.pt"), str(tmp_path / "final.nnet")]) == 0
     loaded, load, made, make = [], Network.load, [], Nnet1Forward.__init__
@@ -123,7 +123,7 @@ def test_jobs_of_decoding_take_devices_in_turn(tmp_path, monkeypatch):
 
 
 def test_a_gmm_is_decoded_on_the_cpu(tmp_path):
-    (tmp_path / "final.mdl").write_bytes(b"")
+    (tmp_path / "final.mdl").write_text("<TransitionModel> </TransitionModel> <DIMENSION> 39 ")
     with pytest.raises(UserError, match=r"--device cuda:0: .* has a GMM, which is decoded on the CPU; leave the option out\."):
         load_acoustic_model(tmp_path, forwarding=ForwardOptions(device="cuda:0"))
 

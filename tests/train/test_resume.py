@@ -37,10 +37,9 @@ def stores(make_store, make_denlats, tmp_path) -> Path:
     folder = tmp_path / "stores"
     for name, extra in (("frames", "target_feats"), ("labels", "labels")):
         make_store([20, 35, 50, 44, 60, 31, 25, 40], seed=1, name="train", extras=(extra,))
-        made = make_store([30, 40], seed=2, name="dev", extras=(extra,)).path.parent
+        made = make_store([30, 40], seed=2, name="dev", extras=(extra,), utt="dev").path.parent  # lattices are found by utterance
         folder.mkdir(exist_ok=True)
         made.rename(folder / name)
-    (folder / "frames" / "dev" / "utts").write_text("dev0\ndev1\n")  # lattices are found by utterance
     make_denlats(folder / "denlats", *(FrameStore(folder / "frames" / name) for name in ("train", "dev")))
     (folder / "labels" / "tokens.txt").write_text("<blk> 0\na 1\nb 2\nc 3\nd 4\ne 5\n")
     return folder

@@ -26,9 +26,7 @@ DNN = ["--hid-layers", "1", "--hid-dim", "16", "--splice", "1"]
 def store(make_store: Callable[..., FrameStore], make_denlats: Callable[..., Path], tmp_path: Path) -> Path:
     """Frame stores of 12 and 4 utterances, and in `denlats` lattices of all but one of these."""
     lengths = [20, 35, 50, 44, 60, 31, 25, 40, 38, 22, 51, 47]
-    stores = [make_store(lengths, seed=1), make_store([30, 40, 25, 33], seed=2, name="dev")]
-    (stores[1].path / "utts").write_text("dev0\ndev1\ndev2\ndev3\n")
-    stores[1] = FrameStore(stores[1].path)
+    stores = [make_store(lengths, seed=1), make_store([30, 40, 25, 33], seed=2, name="dev", utt="dev")]
     stores[1].utts[3] = "renamed"
     make_denlats(stores[0].path.parent / "denlats", *stores)
     return stores[0].path.parent
