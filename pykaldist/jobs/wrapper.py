@@ -154,7 +154,11 @@ def say_failed(wanted: Wanted, runner: str, failed: Iterable[int], status: int |
     """Say which jobs have failed, after the sentence of the first of them."""
     numbers = list(failed)
     log = wanted.numbered(wanted.log, numbers[0])
-    if line := complaint(log):
+    line, signal = complaint(log), (status_in(log) or 0) - 128  # as the shell counts
+    if signal > 0 and "ERROR:" not in line:
+        line = f"{runner}: ERROR: its process was killed by signal {signal}{' (was there memory enough?)' * (signal == 9)}; run the same " \
+               "command again."
+    if line:
         print(line, file=sys.stderr)
     if len(wanted.numbers) == 1:
         with_status = "" if status is None else f" with status {status}"

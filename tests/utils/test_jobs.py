@@ -97,6 +97,15 @@ def test_a_failed_job_fails_the_step_and_shows_its_sentence(tmp_path):
     assert forgot.stderr.splitlines()[-1] == "run.pl: probably you forgot to put JOB=1:$nj in your script."
 
 
+def test_a_job_that_is_killed_is_said(tmp_path):
+    """It could say nothing itself."""
+    result = bash("run.pl JOB=1:2 x.JOB.log bash -c 'echo begun; [ JOB = 1 ] || kill -9 $BASHPID'", tmp_path)
+    assert result.returncode == 1
+    assert result.stderr.splitlines() == [
+        "run.pl: ERROR: its process was killed by signal 9 (was there memory enough?); run the same command again.",
+        "run.pl: 1 / 2 failed, log is in x.*.log (JOB=2)"]
+
+
 def test_failed_jobs_alone_are_picked(tmp_path):
     work = "sh -c 'echo JOB >> ran; test -e good || test JOB != 2'"
     assert bash(f"run.pl JOB=1:3 --max-jobs-run 1 x.JOB.log {work}", tmp_path).returncode == 1

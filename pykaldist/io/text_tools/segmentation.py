@@ -116,6 +116,5 @@ def _cut(spans: Spans, most: int, recording: str) -> Spans:
         if count > 1:
             warn(f"WARNING: {recording}: a segment of {stop - start} frames without silence is cut into {count}")
         size = (stop - start) // count
-        edges = [start + n * size for n in range(count)] + [stop]
-        pieces += [list(edge) for edge in zip(edges, edges[1:])]  # noqa: B905, RUF007  # neighbours; itertools is not loaded here
+        pieces += [[start + n * size, stop if n == count - 1 else start + (n + 1) * size] for n in range(count)]
     return pieces
