@@ -1,4 +1,4 @@
-"""What a job of decoding has done so far, kept on disk, so that one that is ended goes on at its next utterance.
+"""The finished lattices of a decoding job, kept on disk so that a job that was stopped goes on at its next utterance.
 
 `lat.JOB.part` grows by an utterance at a time, each a gzip member of its own, so that the file is an archive at any length. `lat.JOB.done`
 has a checksum of all that the lattices depend on, then a line an utterance: where its lattice ends in the archive, or why it has none. The

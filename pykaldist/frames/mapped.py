@@ -19,7 +19,7 @@ from pykaldist.progress import Progress
 
 @dataclasses.dataclass(kw_only=True)
 class Manifest:
-    """What is in a folder of arrays, and where that is from; `checksum` is the manifest's own, over all else in it."""
+    """The manifest of a folder of arrays: its content and origin; `checksum` is that of all else in the manifest."""
 
     checksum: str = ""
 

@@ -1,4 +1,4 @@
-"""The best model of a training whose objective may fall for long: that of lattices, where a large rate makes a network forget.
+"""The best model so far of a training on lattices, where the objective may fall epoch after epoch if the learning rate is too large.
 
 The held-out loss is looked at after each epoch whose model is accepted. Where it is above the one before for `patience` epochs in a row,
 training ends, and the model is that of the epoch with the least loss, or the one before training.
