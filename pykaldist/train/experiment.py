@@ -205,6 +205,7 @@ class Experiment:
         if c.job.serial_warmup and not self.host.guest:
             self._warm_up(model, transform, schedule.learn_rate(0))
         trainer.run()
+        self.host.processes.barrier()  # each has written its last checkpoint: an error of one of them comes before final.pt
         if self.job.first:
             model.compute_in(model.params.dtype)
             counts = self.objective.counts(self.train)

@@ -72,6 +72,20 @@ def test_a_killed_process(store, tmp_path, reference, fabric):
     assert_same(tmp_path / "exp", reference)
 
 
+def test_a_last_checkpoint_that_cannot_be_written(store, tmp_path, reference):
+    """By process 1: there is no final.pt yet, which would call the run done; and the same command goes on to the same files."""
+    last = max(reference.glob("ckpt/*.1.ckpt")).name
+    blocked = tmp_path / "exp/ckpt" / last
+    (blocked / "in_the_way").mkdir(parents=True)
+    status, _, err = Run(store, tmp_path / "exp").end()
+    assert status == 1 and "process 1" in complaints(err)[0] and last in complaints(err)[0], err
+    assert not (tmp_path / "exp/final.pt").exists()
+    shutil.rmtree(blocked)
+    assert Run(store, tmp_path / "exp").end()[0] == 0
+    assert_same(tmp_path / "exp", reference)
+    assert blocked.is_file()
+
+
 @pytest.mark.slow
 def test_ten_thousand_strangers_change_no_bit(store, tmp_path, monkeypatch):
     """Garbage to whatever listens of a job on one machine, which is on the loopback: with MPI nothing, unless the user asks UCX for TCP."""

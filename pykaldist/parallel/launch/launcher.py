@@ -181,8 +181,9 @@ class Launcher:
             elif NOISE.match(text) or self._known(text):
                 self._note_noise(text)
             elif text:
-                sink.write(line)
-                sink.flush()
+                with contextlib.suppress(OSError):  # as of a full disk: the next line's flush writes this one
+                    sink.write(line)
+                    sink.flush()
 
     def _read_last_words(self, words: list[str]) -> None:
         """Read the last words that a process has left in a file: an error, maybe after a traceback. mpiexec may not have passed them on."""

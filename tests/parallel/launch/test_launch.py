@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -443,6 +444,32 @@ frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x57 (0x7f in li
 terminate called after throwing an instance of 'c10::DistBackendError'
   what():  [PG 1 Rank 1] Process group watchdog thread terminated with exception: {why}
 """
+
+
+class FullOnce(io.RawIOBase):
+    """A log whose disk is full when the first line is to be written to it."""
+
+    def __init__(self) -> None:
+        self.lines = b""
+        self.tried = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content) -> int:
+        self.tried += 1
+        if self.tried == 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.lines += bytes(content)
+        return len(content)
+
+
+def test_output_is_read_on_where_the_log_refuses_it(tmp_path):
+    """A job would stop at a full pipe; what the log has refused is written with the next line."""
+    launcher, log = launch.Launcher(cpu(ngpu=2), ["train"], tmp_path / "exp"), FullOnce()
+    source = io.StringIO("epoch 1\nepoch 2\n")
+    launcher._read(source, io.TextIOWrapper(io.BufferedWriter(log)))
+    assert source.read() == "" and log.lines == b"epoch 1\nepoch 2\n"
 
 
 @pytest.mark.parametrize(("why", "said"), [
