@@ -5,6 +5,8 @@
     tests/bench/run.sh soak --hours 4 --simulate 1000 --out DIR     # 1,000 simulated asynchronous workers
     tests/bench/run.sh soak --hours 0 --out DIR                     # report on what is there, of a run that was stopped, say
 
+A run that was stopped goes on where DIR has its beginning, to the same number of hours in all.
+
 One training job after the other on a store of random frames. At random moments a process is killed (SIGKILL), or the job is asked to end
 (SIGTERM), or the disk with the experiment is full for a while; the same command then goes on. Each finished job has to have the model and
 the history of the first one, bit for bit, though their faults were others. All of it is in namespaces of its own (`unshare`): what is left
@@ -109,12 +111,20 @@ class Soak:
     def __init__(self, args: argparse.Namespace) -> None:
         self.args, self.out, self.random = args, args.out.absolute(), random.Random(args.seed)
         self.disk, self.exp, self.ballast = self.out / "disk", self.out / "disk/exp", self.out / "disk/ballast"
-        for path in ("samples.csv", "events.jsonl", "train.log"):
-            (self.out / path).unlink(missing_ok=True)
-        self.started, self.life, self.job, self.log_end = time.monotonic(), 0, 1, 0
+        self.started, self.life, self.job, self.log_end = time.monotonic(), 0, 1, 0  # started: less the hours before, where it goes on
         self.full_until = 0.0
         self.reference = ""
+        if (self.out / "events.jsonl").exists():
+            self.go_on()
         self.next_full = self.started + self._interval(args.full_minutes)
+
+    def go_on(self) -> None:
+        """Continue the run that stands in the folder: at its hour, with a job of its own, for the disk of the last one is gone."""
+        events, samples = read_events(self.out / "events.jsonl"), read_samples(self.out / "samples.csv")
+        self.started -= 3600 * float(samples["hours"][-1])
+        self.life, self.job = int(samples["life"][-1]), events[-1]["job"] + 1
+        self.reference = next((event["digest"] for event in events if "digest" in event), "")
+        self.random = random.Random(f"{self.args.seed} {len(events)}")
 
     def _interval(self, minutes: float) -> float:
         """Seconds until a fault, a third of `minutes` at least and three times as much at most."""
@@ -150,7 +160,8 @@ class Soak:
         mount(self.disk, self.args.disk_megabytes)
         mount(Path("/dev/shm"), 4096)
         command = re.sub(r"([\d.]+)(,\1)+", lambda match: f"{match[1]},... ({match[0].count(',') + 1} times)", " ".join(self.command()[3:]))
-        self.note("start", command=command.replace(str(self.out), "DIR"), hours=self.args.hours, seed=self.args.seed)
+        what = "goes on" if self.life else "start"
+        self.note(what, command=command.replace(str(self.out), "DIR"), hours=self.args.hours, seed=self.args.seed)
         while time.monotonic() < self.started + 3600 * self.args.hours:
             self.run_life()
         self.note("end")
@@ -242,7 +253,7 @@ class Soak:
         if status == 0:
             same = digest(self.exp)
             self.reference = self.reference or same
-            result["model"] = "as the first" if same == self.reference else "another than the first"
+            result.update(model="as the first" if same == self.reference else "another than the first", digest=same)
             good &= same == self.reference
         self.note("ended", status=status, fault=fault or ("full disk" if full else ""), seconds=round(age, 1), good=good, **result,
                   **({"sentence": sentences[-1]} if sentences else {}), **({"left": left} if left else {}),
@@ -304,10 +315,14 @@ def read_samples(path: Path) -> dict[str, np.ndarray]:
     return {name: np.array([float(row[name]) for row in rows]) for name in rows[0]}
 
 
+def read_events(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
 def report(out: Path, settle: float) -> tuple[str, bool]:
     """The table and what happened, as Markdown; whether all held. Draws the samples."""
     samples = read_samples(out / "samples.csv")
-    events = [json.loads(line) for line in (out / "events.jsonl").read_text(encoding="utf-8").splitlines()]
+    events = read_events(out / "events.jsonl")
     steady = (samples["age"] >= settle) & (samples["memory"] > 0)  # none: it is ending
     if steady.sum() < 2:
         return f"No process lived longer than {settle:g} s: nothing to fit.", False
@@ -324,7 +339,8 @@ def report(out: Path, settle: float) -> tuple[str, bool]:
     faults = Counter(re.sub(r" to .*", "", event["fault"]) or "none" for event in ends)
     finished = [event for event in ends if "model" in event]
     bad = [event for event in ends if not event["good"]]
-    text = [f"{lasted:.2f} hours, {len(samples['hours']):,} samples; `pykaldist {events[0]['command']}`",
+    parts = 1 + sum(event["what"] == "goes on" for event in events)
+    text = [f"{lasted:.2f} hours{f' in {parts} parts' * (parts > 1)}, {len(hours):,} samples; `pykaldist {events[0]['command']}`",
             markdown(rows),
             "Ends of the command by " + ", ".join(f"{what}: {count}" for what, count in faults.items()) + ". "
             f"Jobs finished: {len(finished)}, "
@@ -372,8 +388,8 @@ def draw(samples: dict[str, np.ndarray], events: list[dict[str, Any]], path: Pat
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--hours", type=float, required=True, help="of the run; 0: only report on the folder")
-    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    parser.add_argument("--hours", type=float, required=True, help="of the run, with those that --out has; 0: only report on the folder")
+    parser.add_argument("--out", type=Path, required=True, help="folder to write; a run that is there goes on")
     parser.add_argument("--workers", type=int, default=64, help="virtual workers (default: 64)")
     parser.add_argument("--processes", type=int, default=1, help="that host them, over MPI where there are several (default: 1)")
     parser.add_argument("--simulate", type=int, default=0, help="so many simulated asynchronous workers instead")
