@@ -1,6 +1,6 @@
 """The whole campaign: faults in stages and jobs, kills, networks that fail, damaged inputs; and its table.
 
-    tests/faults/run.sh --seed 1                 # everything: every k of every class, up to 200 of each
+    tests/faults/run.sh --seed 1                 # everything: every k of every class, 50 where it has more than 200
     tests/faults/run.sh --seed 1 --sample        # a few minutes
     tests/faults/run.sh --seed 1 --table out     # the table of what has been tried
 """
@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import kills
-from faults import SAMPLED_ABOVE, Bench, Trial, append, read, wrong
+from faults import OF_MANY, SAMPLED_ABOVE, Bench, Trial, append, read, wrong
 from stages import Case, killed_jobs
 from zoo import ROOT, missing
 
@@ -85,8 +85,8 @@ class Clock:
 class Campaign:
     """Runs trials, and writes each to the file `out`; those that stand there are not tried again. A part ends after its `minutes`."""
 
-    def __init__(self, seed: int, out: Path, folder: Path, minutes: float, most: int, counts: dict[str, int], only: str = "") -> None:
-        self.seed, self.out, self.folder, self.minutes, self.most, self.counts = seed, out, folder, minutes, most, counts
+    def __init__(self, seed: int, out: Path, folder: Path, minutes: float, many: int, counts: dict[str, int], only: str = "") -> None:
+        self.seed, self.out, self.folder, self.minutes, self.many, self.counts = seed, out, folder, minutes, many, counts
         self.only = only
         self.had = {trial.key for trial in read(out)}
         self.long: Bench | None = None
@@ -128,7 +128,7 @@ class Campaign:
     def faults(self, group: str, wanted: Callable[[Case], bool]) -> None:
         bench = self.bench(group, wanted)
         try:
-            self.each(group, bench.trials(self.seed, self.most), bench.inject)
+            self.each(group, bench.trials(self.seed, self.many), bench.inject)
         finally:
             bench.place.stop()
 
@@ -202,7 +202,8 @@ def main() -> int:
     parser.add_argument("--groups", default=",".join(GROUPS), help="which parts (all: %(default)s)")
     parser.add_argument("--cases", default="", help="only stages and jobs in whose names this regular expression is found")
     parser.add_argument("--minutes", type=float, default=1e9, help="for each part, without its preparation; --out goes on another time")
-    parser.add_argument("--most", type=int, default=SAMPLED_ABOVE, help="calls of a class that are tried in a case (%(default)s)")
+    parser.add_argument("--of-many", type=int, default=OF_MANY, help="calls that are tried of a class with more than "
+                        f"{SAMPLED_ABOVE} in a case (%(default)s)")
     parser.add_argument("--out", type=Path, help="file that gets a line for each trial, and has those before (a temporary one)")
     parser.add_argument("--dir", type=Path, help="folder to work in (a temporary one, in memory where there is room)")
     parser.add_argument("--table", type=Path, help="print the table of this file, and try nothing")
@@ -219,7 +220,7 @@ def main() -> int:
         folder = args.dir or Path(made)
         folder.mkdir(parents=True, exist_ok=True)
         out = args.out or folder / "trials.jsonl"
-        run = Campaign(args.seed, out, folder, args.minutes, args.most, counts, cases)
+        run = Campaign(args.seed, out, folder, args.minutes, args.of_many, counts, cases)
         try:
             for group in args.groups.split(","):
                 getattr(run, group)()

@@ -33,7 +33,7 @@ ERRORS = {
     "send": [("error", errno.ECONNRESET), ("delay", 0), ("kill", 0)],
     "receive": [("error", errno.ECONNRESET), ("delay", 0), ("kill", 0)],
 }
-SAMPLED_ABOVE = 200
+SAMPLED_ABOVE, OF_MANY = 200, 50  # of a class with more calls in a case, so many are drawn
 LEFT_S = 5.0  # that processes have to end after the command has
 UNDISTURBED = 3  # times that a command is tried undisturbed: on a busy machine a job may not start within its --timeout
 SAID = re.compile(r"ERROR:|no space left|input/output error|i/o error|too many open files|quota|cannot allocate|connection reset|"
@@ -145,18 +145,22 @@ class Bench:
             if (source / part).exists():
                 shutil.copytree(source / part, target / part, symlinks=True)
 
-    def trials(self, seed: int, most: int = SAMPLED_ABOVE) -> list[Trial]:
-        """Each k of each class of each case, or `most` of them, with a fault that the seed draws; in an order that it draws."""
-        rng = random.Random(seed)
+    def trials(self, seed: int, sample: int = OF_MANY) -> list[Trial]:
+        """Each k of each class of each case, or `sample` of more than 200, with a fault that the seed draws; in an order that it draws.
+
+        Counts differ a little from run to run: what is drawn for one class does not depend on those of others.
+        """
         found = []
         for name, prepared in self.prepared.items():
             for where, count in prepared.counts.items():
                 if where in ("send", "receive") and prepared.case.processes == 1:
                     continue
-                for k in range(1, count + 1) if count <= most else sorted(rng.sample(range(1, count + 1), most)):
+                few = random.Random(f"{seed} {name} {where}").sample(range(1, count + 1), sample) if count > SAMPLED_ABOVE else []
+                for k in sorted(few) or range(1, count + 1):
+                    rng = random.Random(f"{seed} {name} {where} {k}")
                     kind, error = rng.choice(ERRORS[where])
                     found.append(Trial("faults", name, where, k, kind, error, rng.randrange(1 << 20)))
-        rng.shuffle(found)
+        random.Random(seed).shuffle(found)
         return found
 
     def restore(self, case: str) -> None:
