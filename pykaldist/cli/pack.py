@@ -98,6 +98,10 @@ class _Part:
     ali: AlignmentDir | Unlabelled
     utts: list[str]
 
+    def __post_init__(self) -> None:
+        if isinstance(self.ali, AlignmentDir):
+            self.ali.check_texts(self.data)
+
 
 def _parts(args: argparse.Namespace, data: DataDir, pipeline: FeaturePipeline, posteriors: Mapping[str, Posterior] | None) \
         -> dict[str, _Part]:

@@ -11,7 +11,7 @@ import pytest
 
 from pykaldist.cli import main
 from pykaldist.frames.store import FrameStore
-from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
+from pykaldist.hmm.alignments.alignment_dir import AlignmentDir, record
 from pykaldist.io.datadir import DataDir, restrict, write_datadir
 from pykaldist.io.posteriors import Posterior, write_posteriors
 from pykaldist.io.tables import MatrixWriter, write_int_vectors
@@ -110,6 +110,23 @@ def test_phones_of_an_alignment_become_label_sequences(golden, tmp_path, capsys)
     assert twice == 1
     tokens = dict(line.split() for line in (tmp_path / "store" / "tokens.txt").read_text().splitlines())
     assert tokens["<blk>"] == "0" and tokens["SIL"] == "1" and not any(name.startswith("#") for name in tokens)
+
+
+def test_an_alignment_of_other_audio_is_refused(folder, capsys):
+    """Names and lengths are equal, what is said is not."""
+    data = folder / "data"
+    (data / "text").write_text("".join(f"{utt} one\n" for utt in FRAMES))
+    record(folder / "ali", "steps/align_si.sh", DataDir(data))
+    paths = [str(data), str(folder / "ali"), str(folder / "store")]
+    words = ["pack", "--cmvn-opts=--norm-means=false", "--cv-utts", str(folder / "cv"), *paths]
+    assert main(words) == 0
+    (data / "text").write_text("".join(f"{utt} {'two' if utt == 's1-b' else 'one'}\n" for utt in FRAMES))
+    capsys.readouterr()
+    assert main(words) == 1
+    said = capsys.readouterr().err
+    assert f"{data}/text, s1-b: 1 of 4 transcripts are not those that {folder}/ali has aligned; align this data" in said
+    (folder / "ali/texts.crc").unlink()
+    assert main(words) == 0
 
 
 def test_another_data_directory_is_held_out(folder, capsys):

@@ -5,13 +5,15 @@ All alignments, made here or imported, have this one form.
 Where a system made them it is Kaldi's: `ali.<job>.gz` with a transition_id a frame, from which `final.mdl` gives pdf and phone. Labels
 that came without transition_ids (another toolkit's pdfs) are `ali_pdf.<job>.gz`, and `num_pdfs` with their number; `tree` and
 `final.mdl` stand beside them if they are known. `num_jobs` has the number of archives, `provenance.json` of an imported alignment where
-it came from and what was matched.
+it came from and what was matched. `texts.crc` has a checksum of each utterance's transcript (CRC-32): where a
+data directory has another one under the same name, the alignment is of other audio.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,13 +28,14 @@ from pykaldist.io import provenance
 from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.schema import read_json
-from pykaldist.io.tables import read_int_vectors, write_int_vectors
+from pykaldist.io.tables import read_int_vectors, read_lines, write_int_vectors
 
 PathLike = str | os.PathLike[str]
 
 #: what an alignment directory may hold that belongs to one alignment
+TEXTS = "texts.crc"
 FILES = ("final.mdl", "tree", "phones.txt", "cmvn_opts", "splice_opts", "delta_opts", "final.mat", "full.mat", "final.alimdl", "num_jobs",
-         "num_pdfs", "provenance.json", "resume.npz", provenance.FILE)
+         "num_pdfs", "provenance.json", "resume.npz", TEXTS, provenance.FILE)
 
 
 @dataclass
@@ -82,6 +85,16 @@ class AlignmentDir:
         """The origin of an imported alignment; empty for one that was made here."""
         path = self.path / "provenance.json"
         return dataclasses.asdict(read_json(path, Imported, "run steps/import_ali.sh again")) if path.is_file() else {}
+
+    def check_texts(self, data: DataDir) -> None:
+        """Compare the transcripts with those that were aligned, where `texts.crc` tells; raises UserError where one is another."""
+        path = self.path / TEXTS
+        if not path.is_file() or not data.has("text"):
+            return
+        aligned, found = dict(line.split(maxsplit=1) for line in read_lines(path) if " " in line), _text_sums(data)
+        if other := [utt for utt in found if aligned.get(utt, found[utt]) != found[utt]]:
+            raise UserError(f"{data.path}/text, {other[0]}: {len(other)} of {len(found)} transcripts are not those that {self.path} has "
+                            f"aligned; align this data, or remove {path} if its audio is the same.")
 
     @property
     def labels(self) -> Mapping[str, np.ndarray]:
@@ -150,10 +163,18 @@ def write_labels(path: Path, data: DataDir, labels: Mapping[str, np.ndarray], nj
 
 
 def record(path: Path, made_by: str, data: DataDir | None = None) -> None:
-    """Leave in a finished directory which features it was made of, and which of its files belong together."""
+    """Leave in a finished directory which features and transcripts it was made of, and which of its files belong together."""
+    (path / TEXTS).unlink(missing_ok=True)
+    if data is not None and data.has("text"):
+        write_text(path / TEXTS, "".join(f"{utt} {crc}\n" for utt, crc in _text_sums(data).items()))
     own = [*FILES, *(found.name for found in (*archives(path, "ali"), *archives(path, "ali_pdf"), *path.glob("trans.*")))]
     inputs = [] if data is None else provenance.of_archives(data.feats.archives())
-    provenance.record(path, made_by, inputs, [name for name in own if name not in ("resume.npz", provenance.FILE)])
+    provenance.record(path, made_by, inputs, [name for name in own if name not in ("resume.npz", TEXTS, provenance.FILE)])
+
+
+def _text_sums(data: DataDir) -> dict[str, str]:
+    """Utterance -> CRC-32 of its transcript."""
+    return {utt: f"{zlib.crc32(' '.join(words).encode()):08x}" for utt, words in data.text.items()}
 
 
 def silence_pdfs(model: TransitionModel, silence_phones: list[int]) -> np.ndarray:

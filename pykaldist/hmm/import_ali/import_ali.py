@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from pykaldist.errors import UserError
-from pykaldist.hmm.alignments.alignment_dir import FILES, Imported, check_range, clear, record, silence_pdfs, write_labels
+from pykaldist.hmm.alignments.alignment_dir import FILES, TEXTS, Imported, check_range, clear, record, silence_pdfs, write_labels
 from pykaldist.hmm.alignments.corpus import name_some
 from pykaldist.hmm.gmm.model_files import read_transition_model, write_model, write_tree
 from pykaldist.hmm.import_ali.label_frames import MAX_TRIM, LabelConverter, Unusable, WrongLength, of_segments
@@ -229,7 +229,8 @@ def _silence_share(labels: dict[str, np.ndarray], model: TransitionModel | None,
 
 def _copy_system(system: Path, exp: Path) -> None:
     """Copy the files of the source's system that describe its model and features; `final.mdl` last."""
-    names = [name for name in FILES if name not in ("phones.txt", "num_jobs", "num_pdfs", "provenance.json", "final.mdl", provenance.FILE)]
+    of_alignment = ("phones.txt", "num_jobs", "num_pdfs", "provenance.json", "final.mdl", TEXTS, provenance.FILE)
+    names = [name for name in FILES if name not in of_alignment]
     for path in (*(system / name for name in names), *sorted(system.glob("trans.*")), system / "final.mdl"):
         if path.is_file():
             copy_file(path, exp / path.name)

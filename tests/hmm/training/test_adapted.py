@@ -33,7 +33,7 @@ from pykaldist.io.tables import MatrixWriter
 from .test_mono import an4
 
 SHORT = {"num_iters": 10, "max_iter_inc": 6, "realign_iters": "4 8"}
-FILES = {"final.mdl", "tree", "ali.1.gz", "ali.2.gz", "num_jobs", "cmvn_opts", "delta_opts", "phones.txt", "inputs.json",
+FILES = {"final.mdl", "tree", "ali.1.gz", "ali.2.gz", "num_jobs", "cmvn_opts", "delta_opts", "phones.txt", "inputs.json", "texts.crc",
          ".lock"}
 LDA, SAT, FMLLR = LdaMlltOptions(**SHORT, mllt_iters="2 5", dim=6), SatOptions(**SHORT, fmllr_iters="2 5"), FmllrOptions(fmllr_min_count=50)
 

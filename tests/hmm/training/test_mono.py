@@ -70,7 +70,7 @@ def test_directories(toy_data: DataDir, toy_lang: LangDir, tmp_path: Path) -> No
     train_mono_dir(toy_data.path, toy_lang.path, tmp_path / "mono", SHORT, AlignOptions(), delta_opts="--delta-order=1", nj=2,
                    log=lines.append)
     assert {p.name for p in (tmp_path / "mono").iterdir()} - {".lock"} == {"final.mdl", "tree", "ali.1.gz", "ali.2.gz", "num_jobs",
-                                                               "cmvn_opts", "delta_opts", "phones.txt", "inputs.json"}
+                                                               "cmvn_opts", "delta_opts", "phones.txt", "inputs.json", "texts.crc"}
     model, gmm = read_model(tmp_path / "mono/final.mdl")
     assert gmm.dim == 12 and read_tree(tmp_path / "mono/tree").num_pdfs == model.num_pdfs
     made = {}

@@ -109,7 +109,7 @@ def test_directories(toy_data: DataDir, toy_lang: LangDir, tmp_path: Path) -> No
     line = train_deltas_dir(*train, 60, 80, SHORT, AlignOptions(), *plain, nj=2, **quiet)
     assert "60 of 60 utterances aligned" in line
     assert {p.name for p in tri.iterdir()} - {".lock"} == {"final.mdl", "tree", "ali.1.gz", "ali.2.gz", "num_jobs", "cmvn_opts",
-                                                           "delta_opts", "phones.txt", "inputs.json"}
+                                                           "delta_opts", "phones.txt", "inputs.json", "texts.crc"}
     (model, gmm), tree = read_model(tri / "final.mdl"), read_tree(tri / "tree")
     assert gmm.dim == 6 and tree.width == 3 and tree.num_pdfs == model.num_pdfs == gmm.num_pdfs
     assert "60 of 60 utterances aligned" in align_dir(toy_data.path, toy_lang.path, tri, tmp_path / "ali", AlignOptions(), **quiet)
