@@ -148,6 +148,7 @@ class DbnExperiment:
     def _run(self) -> None:
         notes = {"checkpoints": dataclasses.asdict(self.trainer), "store": str(self.store)}
         if prepared(self.job, self.exp, self.config(), notes, MADE, "dbn.pt", (self.train, self.dev)):
+            self._remove_layers()  # of a run that was killed while it removed them
             return
         dbn = Dbn(self.transform or FeatureTransform(self.splice, *spliced_mean_and_scale(self.job, self.train, self.splice)), [])
         memory = ""
@@ -165,8 +166,13 @@ class DbnExperiment:
                 if (self.store / name).is_file():
                     copy_file(self.store / name, self.exp / name)
             dbn.save(self.exp / "dbn.pt")  # written last: where it is, all others are
+        self._remove_layers()
+
+    def _remove_layers(self) -> None:
+        """Remove the folders in which the layers were trained."""
+        if self.job.first:
             for layer in range(1, self.options.hid_layers + 1):
-                shutil.rmtree(self.exp / f"rbm{layer}")
+                shutil.rmtree(self.exp / f"rbm{layer}", ignore_errors=True)
 
     def _write(self, layer: int, rbm: Rbm, dbn: Dbn, history: list[dict[str, Any]]) -> None:
         """Write the files of a layer, and the history."""
