@@ -27,6 +27,7 @@ from pykaldist.frames.lattices import Lattices
 from pykaldist.frames.mapped import Manifest, Sink, mapped, read_manifest, verify, write_manifest
 from pykaldist.io.archive import NUMPY_DAMAGE, reason
 from pykaldist.io.atomic import atomic_open, write_text
+from pykaldist.io.npy import save_array
 from pykaldist.io.provenance import checksum
 from pykaldist.io.schema import require
 from pykaldist.io.tables import read_lines
@@ -152,8 +153,7 @@ def pack_lattices(utterances: Iterable[tuple[str, Lattices, np.ndarray]], tid2pd
     files = {**dict(zip(OFFSETS, columns.T, strict=True)), "tid2pdf": tid2pdf, "tid2phone": tid2phone}
     checksums = {f"{name}.bin": sink.digest.hexdigest() for name, sink in sinks.items()}
     for name, array in files.items():
-        with atomic_open(path / f"{name}.npy", "wb") as stream:
-            np.save(stream, np.ascontiguousarray(array))
+        save_array(path / f"{name}.npy", np.ascontiguousarray(array))
         checksums[f"{name}.npy"] = checksum(path / f"{name}.npy")
     write_text(path / "utts", "".join(f"{utt}\n" for utt in utts))
     checksums["utts"] = checksum(path / "utts")

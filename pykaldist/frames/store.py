@@ -30,6 +30,7 @@ from pykaldist.errors import UserError, named, of_the_machine
 from pykaldist.frames.mapped import Manifest, Sink, mapped, read_manifest, verify, write_manifest
 from pykaldist.io.archive import NUMPY_DAMAGE, reason
 from pykaldist.io.atomic import atomic_open, write_text
+from pykaldist.io.npy import save_array
 from pykaldist.io.posteriors import Posterior
 from pykaldist.io.provenance import checksum
 from pykaldist.io.schema import require
@@ -289,11 +290,9 @@ def pack(utts: Iterable[str], features: Callable[[str], np.ndarray], alignment: 
         if not kept:
             reason = f": {next(iter(skipped.values()))} for {next(iter(skipped))}" if skipped else ""
             raise UserError(f"no utterance of the data has both features and an alignment{reason}; are they of the same data directory?")
-    with atomic_open(path / "offsets.npy", "wb") as stream:
-        np.save(stream, np.asarray(offsets, dtype=np.int64))
+    save_array(path / "offsets.npy", np.asarray(offsets, dtype=np.int64))
     if extras.labels is not None:
-        with atomic_open(path / "label_offsets.npy", "wb") as stream:
-            np.save(stream, np.asarray(label_offsets, dtype=np.int64))
+        save_array(path / "label_offsets.npy", np.asarray(label_offsets, dtype=np.int64))
     write_text(path / "utts", "".join(f"{utt}\n" for utt in kept))
     checksums = {name: sink.digest.hexdigest() for name, sink in sinks.items()}
     checksums |= {name: checksum(path / name) for name in ("offsets.npy", "label_offsets.npy", "utts") if (path / name).is_file()}

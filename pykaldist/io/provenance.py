@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pykaldist.errors import UserError
+from pykaldist.errors import UserError, named
 from pykaldist.io.atomic import write_text
 from pykaldist.io.schema import read_json
 from pykaldist.io.sums import SUFFIX, sums_path
@@ -57,7 +57,7 @@ class Record:
 def checksum(path: PathLike) -> str:
     """The checksum of a file's content (BLAKE2b, 16 bytes)."""
     digest = hashlib.blake2b(digest_size=16)
-    with open(path, "rb") as stream:
+    with named(path), open(path, "rb") as stream:
         while chunk := stream.read(1 << 22):
             digest.update(chunk)
     return digest.hexdigest()

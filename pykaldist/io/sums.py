@@ -15,7 +15,7 @@ import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.io.archive import NUMPY_DAMAGE, reason, take
-from pykaldist.io.atomic import atomic_open
+from pykaldist.io.npy import save_array
 
 ROW = np.dtype([("offset", "<i8"), ("length", "<i8"), ("crc", "<u4")])
 
@@ -72,5 +72,4 @@ class SumsWriter:
 
     def write(self, archive: str | os.PathLike[str]) -> None:
         """Write the file beside the archive."""
-        with atomic_open(sums_path(archive), "wb") as stream:
-            np.save(stream, np.array(self._rows, ROW))
+        save_array(sums_path(archive), np.array(self._rows, ROW))

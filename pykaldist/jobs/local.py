@@ -33,8 +33,12 @@ class Job:
 
     def write(self, text: str, mode: str = "a") -> None:
         """Write to the log."""
-        with open(self.log, mode, encoding="utf-8", errors="surrogateescape") as stream:
-            stream.write(text)
+        try:
+            with open(self.log, mode, encoding="utf-8", errors="surrogateescape") as stream:
+                stream.write(text)
+        except OSError as error:
+            error.filename = self.log  # of writing and closing the system does not tell it
+            raise
 
     def start(self, mark: str, terminal: int | None) -> None:
         """Start the command. The job with the terminal may draw its progress bar there."""

@@ -187,6 +187,8 @@ class Experiment:
         c, options = self.choices, self.options
         if prepared(self.job, self.exp, self.config(), {"checkpoints": dataclasses.asdict(c.trainer), "store": str(self.store)}, MADE,
                     "final.pt", (self.train, self.dev), self.objective.stores()):
+            if self.job.first and not (self.exp / provenance.FILE).exists():  # of a run that was ended between its last two files
+                self._record()
             return
         transform = self.start.transform or \
             FeatureTransform(self.splice, *spliced_mean_and_scale(self.job, self.train, self.splice))
@@ -252,7 +254,11 @@ class Experiment:
             nnet1, feature_transform = to_nnet1(network)
             nnet1.write(self.exp / "final.nnet")
             feature_transform.write(self.exp / "final.feature_transform")
-        network.save(self.exp / "final.pt")  # written last: where it is, all others are
+        network.save(self.exp / "final.pt")  # where it is, all others are
+        self._record()
+
+    def _record(self) -> None:
+        """Leave in the folder which store the network was trained on, and which of its files belong together."""
         provenance.record(self.exp, "steps/nnet/train.sh", [self.store / "train/manifest.json", self.store / "dev/manifest.json"],
                           ["final.pt", "final.nnet", "final.feature_transform", "ali_train_pdf.counts", "tokens.txt", *SYSTEM_FILES])
 

@@ -13,6 +13,7 @@ import json
 import random
 import re
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -95,7 +96,7 @@ class Bench:
         self.place, self.say = Place(base), say
         self.s5 = self.place.root / "s5"
         self.prepared: dict[str, Prepared] = {}
-        self.moment = ""
+        self.moment = self.traced = ""
 
     def prepare(self, wanted: Callable[[Case], bool] = lambda case: True, listed: list[Case] | None = None) -> None:
         """Run the stages, up to the last that is wanted."""
@@ -186,7 +187,7 @@ class Bench:
         trial.left = len(self.place.sweep())
         found = tree(self.s5)
         trial.outcome = "not reached" if not seen.fired and not done.status else self.judged(prepared, done, found)
-        trial.said = _said(done) + (f" | left: {self.place.swept}" if trial.left else "")
+        trial.said = _said(done) + f" | {self.traced}" * (trial.outcome == "traceback") + f" | left: {self.place.swept}" * (trial.left > 0)
         if trial.kind != "flip" and case.exact:
             trial.half = [name for name, digest in found.items() if name in prepared.after and name not in prepared.unstable
                           and digest not in (prepared.after[name], prepared.before.get(name)) and not self._grows(name)]
@@ -208,8 +209,11 @@ class Bench:
         if done.hung:
             return "hang"
         texts = [done.out, done.err, *(path.read_text(errors="replace") for path in self.s5.glob("exp/**/*.log") if path.is_file())]
-        if any(TRACE in text for text in texts):
+        if traced := next((text for text in texts if TRACE in text), ""):
+            self.traced = " / ".join(line.strip() for line in traced.partition(TRACE)[2].splitlines()[-12:])
             return "traceback"
+        if done.status == -signal.SIGKILL:
+            return "sentence"  # the script itself was killed: whoever called it says so
         if not done.status:
             return "survived" if self.same(prepared, found) else "silent"
         return "sentence" if SAID.search(done.err) else "mute"

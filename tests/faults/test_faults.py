@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import kills
+import numpy as np
 import pytest
 from campaign import main as campaign
 from faults import Bench, Trial, wrong
@@ -90,6 +91,20 @@ def test_a_process_is_killed_at_a_write(place, control, kind, left):
     assert done.returncode == -signal.SIGKILL and (place.root / "f").read_bytes() == left
 
 
+def test_an_array_is_whole_or_not_there(place, control):
+    """Whichever of its writes fails: numpy's own way, C's stdio, loses an error of closing."""
+    script = "import numpy as np, sys; from pykaldist.io.npy import save_array\n" \
+             "try: save_array('a.npy', np.arange(3000.))\nexcept OSError as e: print('failed', e.filename)"
+    control.arm(Fault())
+    assert python(place, script).stdout == "" and np.array_equal(np.load(place.root / "a.npy"), np.arange(3000.0))
+    writes = control.seen().counts["write"]
+    assert writes > 0
+    for k in range(1, writes + 1):
+        (place.root / "a.npy").unlink(missing_ok=True)
+        control.arm(Fault("error", "write", k, errno.EIO))
+        assert python(place, script).stdout.startswith("failed") and not (place.root / "a.npy").exists()
+
+
 @pytest.mark.parametrize("kind", ["kill", "torn"])
 def test_a_copy_that_is_cut_has_not_its_name(place, control, kind):
     (place.root / "in").write_text("something\n")
@@ -152,6 +167,7 @@ def test_stages_with_a_call_that_fails(bench, where):
 
 @pytest.mark.parametrize(("script", "fault", "outcome"), [
     ("exit 3", ("create", 1, "kill"), "mute"),
+    ("kill -9 $$", ("create", 1, "kill"), "sentence"),
     ("echo 'Traceback (most recent call last):' >&2; exit 3", ("create", 1, "kill"), "traceback"),
     ("echo 'ERROR: it is so.' >&2; exit 3", ("create", 1, "kill"), "sentence"),
     ("cat data/local/dict/lexicon.txt > /dev/null", ("read", 1, "flip"), "silent"),
@@ -164,7 +180,7 @@ def test_the_harness_tells_stages_that_are_wrong(bench, script, fault, outcome):
         trial = bench.inject(Trial("faults", case.name, *fault))
     finally:
         case.words = words
-    assert trial.outcome == outcome and (wrong(trial) or outcome == "sentence")
+    assert trial.outcome == outcome and (wrong(trial) or outcome == "sentence"), trial
     assert trial.half == ["data/lang/words.txt"] * ("words.txt" in script and trial.kind == "torn")
 
 

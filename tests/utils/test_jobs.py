@@ -106,6 +106,11 @@ def test_a_job_that_is_killed_is_said(tmp_path):
         "run.pl: 1 / 2 failed, log is in x.*.log (JOB=2)"]
 
 
+def test_a_log_that_cannot_be_written_is_named(tmp_path):
+    done = bash("ulimit -f 0; run.pl x.log true", tmp_path)
+    assert (done.returncode, done.stderr) == (1, "run.pl: ERROR: File too large: x.log.\n")
+
+
 def test_failed_jobs_alone_are_picked(tmp_path):
     work = "sh -c 'echo JOB >> ran; test -e good || test JOB != 2'"
     assert bash(f"run.pl JOB=1:3 --max-jobs-run 1 x.JOB.log {work}", tmp_path).returncode == 1
