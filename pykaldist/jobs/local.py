@@ -49,6 +49,8 @@ class Job:
         if self.pid == 0:
             try:
                 self._become(mark, terminal, parent)
+            except OSError as error:  # of the log, as a rule: the standard error is the runner's as yet
+                os.write(2, f"run.pl: ERROR: {error.strerror}: {error.filename or self.log}.\n".encode())
             finally:
                 os._exit(126)
 
