@@ -24,12 +24,21 @@ def add_table_arguments(parser: argparse.ArgumentParser) -> None:
 
 def read_corpus(args: argparse.Namespace) -> tuple[Corpus, Pronounced]:
     """The corpus that the options name, and the lexicon of its training words, with sentences about both."""
-    graphemes = args.lexicon == GRAPHEMES
-    if not graphemes and not Path(args.lexicon).is_file():
-        raise UserError(f"--lexicon {args.lexicon} is no file; give one with a word and its phones on each line, or the word graphemes.")
-    corpus = plan(args.audio, args.transcripts, graphemes, from_args(TableOptions, args))
+    corpus = plan(args.audio, args.transcripts, by_letters(args.lexicon), from_args(TableOptions, args))
+    return corpus, pronounce(corpus, args.lexicon, args.language)
+
+
+def by_letters(lexicon: str) -> bool:
+    """Whether --lexicon asks for graphemes; raises UserError where it is no file either."""
+    if lexicon != GRAPHEMES and not Path(lexicon).is_file():
+        raise UserError(f"--lexicon {lexicon} is no file; give one with a word and its phones on each line, or the word graphemes.")
+    return lexicon == GRAPHEMES
+
+
+def pronounce(corpus: Corpus, lexicon: str, language: str) -> Pronounced:
+    """The lexicon of a corpus's training words, by a lexicon's file or graphemes, with sentences about it and about other sets' words."""
     words = corpus.words_of("train")
-    pronounced = of_graphemes(words) if graphemes else of_file(args.lexicon, words, args.language)
+    pronounced = of_graphemes(words) if by_letters(lexicon) else of_file(lexicon, words, language)
     for part in ("dev", "test"):
         counts = corpus.words_of(part)
         unknown = {word: count for word, count in counts.items() if word not in pronounced.lexicon}
@@ -37,4 +46,4 @@ def read_corpus(args: argparse.Namespace) -> tuple[Corpus, Pronounced]:
             share = 100 * sum(unknown.values()) / sum(counts.values())
             some = " ".join(sorted(unknown, key=lambda word: (-unknown[word], word))[:5])
             pronounced.said.append(f"{share:.1f} % of the words of {part} are not in the vocabulary, such as {some}: each is an error")
-    return corpus, pronounced
+    return pronounced

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from pykaldist.errors import UserError
 from pykaldist.io.atomic import write_text
+from pykaldist.io.corpora.packages import check_recordings, find_files, listed, package
 from pykaldist.io.corpora.rules import Rules
-from pykaldist.io.corpora.telephone import SIDES, Segment, check_recordings, find_recordings, listed, package, write_sides
+from pykaldist.io.corpora.telephone import RATE, SIDES, Segment, write_sides
 from pykaldist.io.tables import read_lines
 
 IGNORED = "ignore_time_segment_in_scoring"
@@ -139,8 +140,8 @@ def prepare(name: str, corpus: str, folders: dict[str, str], data: str | os.Path
     if chosen.rules is not chosen.reference:
         found.update(files(chosen.rules)[1])
     lines, scored = read_stm(sorted(found[chosen.stm].parent.glob("*.stm")) if name == "rt03" else [found[chosen.stm]], Rules(stm_rules))
-    recordings = find_recordings(next((path for path in found.values() if path.is_dir()), folder))
-    headers = check_recordings(recordings)
+    recordings = find_files(next((path for path in found.values() if path.is_dir()), folder), ".sph", "recordings")
+    headers = check_recordings(recordings, RATE)
     listed_segments = read_pem(found[chosen.pem]) if chosen.pem else scored
     segments = {one.utterance: one for one in listed_segments}
     texts = {one.utterance: " ".join(one.words).lower() for one in scored}

@@ -9,18 +9,16 @@ Source: Panayotov, Chen, Povey & Khudanpur, "Librispeech: an ASR corpus based on
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
 import os
 import re
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pykaldist.errors import UserError
 from pykaldist.io.atomic import copy_file
 from pykaldist.io.audio import find_audio
+from pykaldist.io.corpora import packages
+from pykaldist.io.corpora.by_lhotse import call_lhotse
 from pykaldist.io.corpora.dictionary import Lexicon, read_lexicon, write_dict
 from pykaldist.io.corpora.fetch import Archive, Unreachable, fetch_archives
 from pykaldist.io.datadir import write_datadir, write_table
@@ -71,26 +69,8 @@ def find_part(corpus: str | None, fetch_dir: str | os.PathLike[str], part: str) 
 
 
 def find_models(corpus: str | None, fetch_dir: str | os.PathLike[str], models: Sequence[str]) -> dict[str, Path]:
-    """The lexicon, under the key `lexicon`, and language models: beside the corpus or in its folder `lm`, else fetched.
-
-    They have OpenSLR's names, or Kaldi's: lm_tgsmall.arpa.gz. Raises UserError where one is not there and cannot be fetched.
-    """
-    wanted = {"lexicon": LEXICON, **{model: MODELS[model] for model in models}}
-    places = [Path(corpus), Path(corpus) / "lm", Path(corpus) / "LibriSpeech"] if corpus else []
-    places += [Path(fetch_dir) / "lm" / name for name in wanted]
-    found = {}
-    for name, file in wanted.items():
-        known = (file.name, f"lm_{name}.arpa.gz")
-        path = next((place / own for place in places for own in known if (place / own).is_file()), None)
-        if path is None:
-            try:
-                fetch_archives([file], Path(fetch_dir) / "lm" / name)
-            except Unreachable as error:
-                raise UserError(f"{file.name} could not be fetched ({error}); download {file.urls[0]} elsewhere, and put it beside the "
-                                "corpus that --corpus names.") from error
-            path = Path(fetch_dir) / "lm" / name / file.name
-        found[name] = path
-    return found
+    """The lexicon, under the key `lexicon`, and language models, by their sizes (packages.find_models)."""
+    return packages.find_models(corpus, fetch_dir, {"lexicon": LEXICON, **{model: MODELS[model] for model in models}})
 
 
 def prepare(corpus: str | None, data: str | os.PathLike[str], fetch_dir: str | os.PathLike[str], parts: Sequence[str],
@@ -129,13 +109,9 @@ def _write_part(folder: Path, target: Path) -> Iterable[str]:
     if not heard & set(said):
         raise UserError(f"{folder} has {len(said)} transcripts (*.trans.txt) and {len(heard)} FLAC files, and no utterance with both; "
                         f"unpack {archive_of(folder.name).urls[0]} again.")
-    try:
-        with _quietly():
-            manifests = prepare_librispeech(folder.parent, dataset_parts=[folder.name], num_jobs=os.cpu_count() or 1)[folder.name]
-    except Exception as error:  # what its readers of audio raise has no common class
-        what = str(error).partition("\n")[0].removesuffix(" Details:").removesuffix(".")
-        raise UserError(f"lhotse cannot read {folder}: {what} ({type(error).__name__}); unpack {archive_of(folder.name).urls[0]} "
-                        "again.") from error
+    parts = call_lhotse(lambda: prepare_librispeech(folder.parent, dataset_parts=[folder.name], num_jobs=os.cpu_count() or 1), folder,
+                        f"unpack {archive_of(folder.name).urls[0]} again")
+    manifests = parts[folder.name]
     recordings = {one.id: one for one in manifests["recordings"]}
     chosen = [one for one in manifests["supervisions"] if one.id in recordings]
     speakers = {one.id: one.id.rsplit("-", 1)[0] for one in chosen}
@@ -151,18 +127,6 @@ def _write_part(folder: Path, target: Path) -> Iterable[str]:
     for what, utts in (("transcripts without audio", set(said) - heard), ("audio files without a transcript", heard - set(said))):
         if utts:
             yield f"{len(utts)} {what} left out of {target}: {', '.join(sorted(utts)[:LISTED])}{' ...' if len(utts) > LISTED else ''}"
-
-
-@contextlib.contextmanager
-def _quietly() -> Iterator[None]:
-    """Without lhotse's warnings of every missing file, which are counted here, and its bars where there is no terminal to draw them."""
-    level = logging.getLogger().level
-    logging.getLogger().setLevel(logging.ERROR)
-    try:
-        with contextlib.nullcontext() if sys.stderr.isatty() else contextlib.redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        logging.getLogger().setLevel(level)
 
 
 def _sexes(path: Path) -> dict[str, str]:

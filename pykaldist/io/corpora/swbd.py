@@ -8,23 +8,21 @@ transcripts, gives both sides one speaker, and leaves the words as they are writ
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 
 from pykaldist.errors import UserError
-from pykaldist.io import sphere
-from pykaldist.io.atomic import write_text
 from pykaldist.io.corpora.fetch import Archive, Unreachable, fetch_archives
+from pykaldist.io.corpora.packages import check_complete, check_recordings, find_files, left_out, package
 from pykaldist.io.corpora.rules import Rules
-from pykaldist.io.corpora.swbd_lexicon import Acronyms, write_lexicon, written_words
-from pykaldist.io.corpora.telephone import SIDES, Segment, check_recordings, find_recordings, listed, package, write_sides
+from pykaldist.io.corpora.swbd_lexicon import write_lexicon, written_words
+from pykaldist.io.corpora.telephone import RATE, SIDES, Segment, with_words, write_sides
 
 NUMBER, TITLE = "LDC97S62", "Switchboard-1 release 2"
 TRANSCRIPTS = Archive(("https://www.openslr.org/resources/5/switchboard_word_alignments.tar.gz",
                        "http://www.isip.piconepress.com/projects/switchboard/releases/switchboard_word_alignments.tar.gz"))
 TREE, DICTIONARY = "swb_ms98_transcriptions", "sw-ms98-dict.text"
-MISSING = 0.02  # share of the conversations with transcripts that may lack audio, but always one; of more, a disc is missing
 
 Transcripts = dict[tuple[str, str], Path]
 """(Conversation, side) -> its file."""
@@ -72,64 +70,34 @@ def read_side(path: Path, file: str, side: str) -> list[Segment]:
 
 
 def prepare(corpus: str, data: str | os.PathLike[str], fetch_dir: str | os.PathLike[str], words: str | os.PathLike[str],
-            letters: str | os.PathLike[str], transcripts: str | None = None) -> Iterable[str]:
-    """Write <data>/train and <data>/local/dict; yields lines that say what came out.
+            letters: str | os.PathLike[str], transcripts: str | None = None, name: str = "train") -> Iterable[str]:
+    """Write <data>/<name> and <data>/local/dict; yields lines that say what came out.
 
-    `words`: the table of rules for words; `letters`: the pronunciations of letters. Lists of what was left out stand in <data>/local/train.
+    `words`: the table of rules for words; `letters`: the pronunciations of letters. What was left out is listed in <data>/local/<name>.
     Raises UserError for audio or transcripts that are not there, damaged, of one name, or too few.
     """
     folder, _ = package(Path(corpus), NUMBER, TITLE, "swbd", ["sw0*.sph"])
-    recordings = {name: path for name, path in find_recordings(folder).items() if name.startswith("sw0")}
+    recordings = {file: path for file, path in find_files(folder, ".sph", "recordings").items() if file.startswith("sw0")}
     dictionary, sides = find_transcripts(folder, transcripts, fetch_dir)
     data, rules = Path(data), Rules(words)
     said = {file for file, _ in sides}
-    silent, unheard = sorted(set(recordings) - said), sorted(said - set(recordings))
-    if len(unheard) > max(1, MISSING * len(said)):
-        raise UserError(_missing_disc(folder, recordings, said, unheard))
-    headers = check_recordings({name: path for name, path in recordings.items() if name in said})
+    silent, unheard = sorted(set(recordings) - said), check_complete(folder, NUMBER, recordings, said, "conversations")
+    headers = check_recordings({file: path for file, path in recordings.items() if file in said}, RATE)
     half = sorted({f"{file}-{side}" for file in said & set(recordings) for side in SIDES} - {f"{file}-{side}" for file, side in sides})
     mono = sorted(f"{file}-{side}" for file, side in sides if file in headers and SIDES.index(side) >= headers[file].channels)
     lexicon, acronyms = write_lexicon(dictionary, letters, rules, data / "local/dict")
     segments = [segment for (file, side), path in sorted(sides.items()) if file in headers and f"{file}-{side}" not in mono
                 for segment in read_side(path, file, side)]
-    chosen, texts, bad = _chosen(segments, headers, rules, acronyms)
-    made = write_sides(data / "train", recordings, headers, chosen, texts)
-    lists: tuple[tuple[str, str, list[str]], ...] = (
+    chosen, texts, bad = with_words(segments, headers, lambda words: written_words([word for word in map(rules, words) if word], acronyms))
+    made = write_sides(data / name, recordings, headers, chosen, texts)
+    yield from left_out(data / "local" / name, (
         ("audio_without_transcripts", "recordings without transcripts", silent),
         ("transcripts_without_audio", "conversations with transcripts and no audio", unheard),
         ("sides_without_transcripts", "sides without a transcript", half), ("sides_without_audio", "sides without a channel", mono),
-        ("bad_utterances", "segments that have no length or lie behind the end of the recording", bad))
-    for name, what, names in lists:
-        write_text(data / "local/train" / name, "".join(f"{one}\n" for one in names))
-        if names:
-            yield f"left out: {what}, {listed(names)} (all in {data / 'local/train' / name})"
+        ("bad_utterances", "segments that have no length or lie behind the end of the recording", bad)))
     tokens = [word for text in texts.values() for word in text.split()]
     outside = sum(word not in lexicon for word in tokens)
     yield (f"{made['utterances']:,} utterances of {made['speakers']:,} speakers (sides) of {len(headers):,} conversations, "
-           f"{made['hours']:.1f} h, in {data / 'train'}; {len(segments) - len(bad) - len(chosen):,} segments of silence left out")
+           f"{made['hours']:.1f} h, in {data / name}; {len(segments) - len(bad) - len(chosen):,} segments of silence left out")
     yield (f"{len(lexicon):,} words in {data}/local/dict/lexicon.txt; of {len(tokens):,} words in the transcripts {outside:,} are not "
            "among them")
-
-
-def _chosen(segments: Iterable[Segment], headers: Mapping[str, sphere.Header], rules: Callable[[str], str],
-            acronyms: Acronyms) -> tuple[list[Segment], dict[str, str], list[str]]:
-    """The segments with words, their texts, and the names of those whose times cannot be."""
-    chosen, texts, bad = [], {}, []
-    for segment in segments:
-        header = headers[segment.file]
-        if segment.end <= segment.start or segment.start >= header.samples / header.rate:
-            bad.append(segment.utterance)
-        elif words := [word for word in map(rules, segment.words) if word]:
-            chosen.append(segment)
-            texts[segment.utterance] = " ".join(written_words(words, acronyms))
-    return chosen, texts, bad
-
-
-def _missing_disc(folder: Path, recordings: Mapping[str, Path], said: set[str], unheard: list[str]) -> str:
-    places: dict[str, int] = {}
-    for path in recordings.values():
-        place = path.relative_to(folder).parts[0] if path.parent != folder else "."
-        places[place] = places.get(place, 0) + 1
-    there = ", ".join(f"{place} ({count})" for place, count in sorted(places.items()))
-    return (f"{len(unheard)} of {len(said)} conversations with transcripts have no audio in {folder}, from {unheard[0]} to {unheard[-1]}; "
-            f"its folders with sphere files: {there}. A disc of {NUMBER} is missing, or was not unpacked: put all of them there.")

@@ -6,9 +6,7 @@ The sides of `sw02001.sph` are the recordings sw02001-A (channel 1) and sw02001-
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +15,6 @@ from pykaldist.io import sphere
 from pykaldist.io.datadir import write_datadir, write_table
 
 SIDES = "AB"
-SHOWN = 3  # names in a message
-PACKAGE = re.compile(r"LDC(\d\d|\d{4})[ST]\d+/")
 RATE = 8000  # Hz
 
 
@@ -42,77 +38,18 @@ class Segment:
         return f"{self.recording}_{round(100 * self.start):06d}-{round(100 * self.end):06d}"
 
 
-def listed(names: Iterable[str]) -> str:
-    """`3: a, b, c`, or `9: a, b, c, ...`: how many names there are, and the first ones."""
-    names = sorted(names)
-    return f"{len(names)}: {', '.join(names[:SHOWN])}{', ...' if len(names) > SHOWN else ''}"
-
-
-def package(corpus: Path, number: str, title: str, option: str, needed: Iterable[str]) -> tuple[Path, list[Path]]:
-    """The folder of a package of the consortium, and the first path below it for each pattern of `needed`.
-
-    It is `corpus` itself, or the folder below it that has the package's number. Raises UserError where it is not there, which says what was
-    looked for, what was found, and which package it is.
-    """
-    folder = corpus / number if (corpus / number).is_dir() else corpus
-    wanted = f"{number} ({title}); give its folder with --{option}, or with --corpus the folder that has {number}/"
-    if not folder.is_dir():
-        raise UserError(f"{folder} is no folder; expected {wanted}.")
-    found = []
-    there = sorted(path.name + "/" * path.is_dir() for path in folder.iterdir())
-    if any(PACKAGE.fullmatch(name) for name in there):  # many packages without this one are not searched through
-        raise UserError(f"{folder} has no folder {number}; found {listed(there)}. Expected {wanted}.")
-    for pattern in needed:
-        first = next(iter(sorted({*folder.rglob(pattern), *folder.rglob(pattern.upper())})), None)
-        if first is None:
-            raise UserError(f"{folder} has no {pattern}, which was looked for in it and below; found "
-                            f"{listed(there) if there else 'nothing'}. Expected {wanted}.")
-        found.append(first)
-    return folder, found
-
-
-def find_recordings(folder: Path) -> dict[str, Path]:
-    """Name -> sphere file of every recording below a folder, sorted; suffixes are .sph, in large letters too.
-
-    Raises UserError for two files of one name, and where there is none.
-    """
-    found: dict[str, Path] = {}
-    for path in sorted(path for path in folder.rglob("*") if path.suffix.lower() == ".sph"):
-        name = path.stem.lower()
-        if name in found:
-            raise UserError(f"two recordings are called {name}: {found[name]} and {path}; take one away.")
-        found[name] = path
-    if not found:
-        raise UserError(f"{folder} has no sphere files (*.sph), in it or below; unpack the audio there.")
-    return dict(sorted(found.items()))
-
-
-def check_recordings(recordings: Mapping[str, Path]) -> dict[str, sphere.Header]:
-    """The headers of all recordings.
-
-    Raises UserError where files are damaged, not at 8 kHz, or shortened and no program is there that reads these.
-    """
-    def header(path: Path) -> sphere.Header | str:
-        try:
-            return sphere.read_header(path)
-        except UserError as error:
-            return str(error)
-
-    with ThreadPoolExecutor() as pool:  # of a few thousand files, often on a network drive
-        headers = dict(zip(recordings, pool.map(header, recordings.values()), strict=True))
-    damaged = [found for found in headers.values() if isinstance(found, str)]
-    if damaged:
-        raise UserError(f"{len(damaged)} of {len(recordings)} recordings cannot be used. The first: {damaged[0]}")
-    good = {name: found for name, found in headers.items() if isinstance(found, sphere.Header)}
-    other = next((name for name, found in good.items() if found.rate != RATE), None)
-    if other is not None:
-        raise UserError(f"{recordings[other]}: expected {RATE} Hz, found {good[other].rate} Hz; this is another corpus.")
-    shortened = [name for name, found in good.items() if found.shortened]
-    if shortened and sphere.decompressor() is None:
-        raise UserError(f"{recordings[shortened[0]]} is compressed with shorten, as {len(shortened)} of {len(recordings)} recordings are; "
-                        "this needs the Linguistic Data Consortium's sph2pipe, which `lhotse install-sph2pipe` fetches and compiles; or "
-                        "put it on PATH.")
-    return good
+def with_words(segments: Iterable[Segment], headers: Mapping[str, sphere.Header],
+               words_of: Callable[[Sequence[str]], list[str]]) -> tuple[list[Segment], dict[str, str], list[str]]:
+    """The segments of which `words_of` leaves words, their texts, and the names of those whose times cannot be."""
+    chosen, texts, bad = [], {}, []
+    for segment in segments:
+        header = headers[segment.file]
+        if segment.end <= segment.start or segment.start >= header.samples / header.rate:
+            bad.append(segment.utterance)
+        elif words := words_of(segment.words):
+            chosen.append(segment)
+            texts[segment.utterance] = " ".join(words)
+    return chosen, texts, bad
 
 
 def write_sides(path: str | os.PathLike[str], recordings: Mapping[str, Path], headers: Mapping[str, sphere.Header],

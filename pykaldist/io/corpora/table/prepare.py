@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from pykaldist.errors import UserError
 from pykaldist.io.atomic import write_text
 from pykaldist.io.audio import AudioError
 from pykaldist.io.corpora.table.formats import read_transcripts
-from pykaldist.io.corpora.table.recordings import Folder, Utterance, convert, fits, match, rate_of, safe
+from pykaldist.io.corpora.table.recordings import Folder, Recording, Utterance, convert, fits, match, rate_of, safe
 from pykaldist.io.corpora.table.rows import chosen_columns
 from pykaldist.io.corpora.table.speakers import FROM, SETS, chosen_shares, of_folders, split
 from pykaldist.io.corpora.table.words import letters_apart, remarks, unspaced, words_of
@@ -153,29 +155,31 @@ def _counts(corpus: Corpus) -> Iterator[str]:
 def write(corpus: Corpus, data: Path) -> Iterator[str]:
     """Write data directories of a corpus, and what is left out to <data>/local/left_out.txt; yields sentences.
 
-    Audio that is not of one channel at the corpus's rate is converted, to <data>/local/audio. Raises AudioError where it cannot be read.
+    Audio that is not of one channel at the corpus's rate is converted, to <data>/local/audio.
     """
     write_text(data / "local/left_out.txt", "".join(f"{reason}: {name}\n" for reason, names in corpus.left_out.items() for name in names))
-    converted = 0
+    recordings = {utterance.recording.name: utterance.recording for utterances in corpus.sets.values() for utterance in utterances}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        files = pool.map(lambda one: _fitting(one, corpus.rate, data / "local/audio"), recordings.values())
+        paths = dict(zip(recordings, files, strict=True))
+    converted = sum(not fits(recording, corpus.rate) for recording in recordings.values())
     for part, utterances in corpus.sets.items():
-        recordings = {utterance.recording.name: utterance.recording for utterance in utterances}
-        paths = {}
-        for name, recording in recordings.items():
-            if fits(recording, corpus.rate):
-                paths[name] = str(recording.path.resolve())
-                continue
-            try:
-                paths[name] = str(convert(recording, corpus.rate, data / "local/audio").resolve())
-            except AudioError:
-                paths[name] = str(recording.path.resolve())  # the stage of the features names it, and leaves it out
-            converted += 1
         wholes = all(utterance.whole for utterance in utterances)
         segments = None if wholes else {one.name: _segment(one) for one in utterances}
-        wav = {one.name: paths[one.recording.name] for one in utterances} if wholes else paths
-        write_datadir(data / part, wav, {one.name: " ".join(corpus.words[one.name]) for one in utterances},
+        names = {one.name if wholes else one.recording.name: one.recording.name for one in utterances}
+        write_datadir(data / part, {name: paths[recording] for name, recording in names.items()},
+                      {one.name: " ".join(corpus.words[one.name]) for one in utterances},
                       {one.name: corpus.speakers[one.name] for one in utterances}, segments)
     if converted:
         yield f"{converted} recordings are converted to one channel at {corpus.rate} Hz, in {data}/local/audio"
+
+
+def _fitting(recording: Recording, rate: int, folder: Path) -> str:
+    """The file of a recording, converted where it has to be; itself where it cannot be: the stage of the features leaves it out."""
+    try:
+        return str((recording.path if fits(recording, rate) else convert(recording, rate, folder)).resolve())
+    except AudioError:
+        return str(recording.path.resolve())
 
 
 def _segment(utterance: Utterance) -> str:
