@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,10 @@ SPH_FILES = 2351  # in all of the corpus, which the recipe counts
 PARTS = {"train": (24, 12), "dev": (2, 3), "test": (2, 3)}
 
 
-def lay_out(shared: Path, folder: Path, models: Path) -> None:
-    """`folder`/TEDLIUM_release-3, and the two language models that the recipe fetches in `models`."""
+def lay_out(shared: Path, folder: Path, models: Path, parts: Mapping[str, tuple[int, int]] = PARTS, sph_files: int = SPH_FILES) -> None:
+    """`folder`/TEDLIUM_release-3, and the two language models that the recipe fetches in `models`; `parts`: speakers, segments of each."""
     release, everything, begun, said = folder / "TEDLIUM_release-3", an4(shared), 0, []
-    for part, (speakers, each) in PARTS.items():
+    for part, (speakers, each) in parts.items():
         chosen = some(everything, speakers, each, begun)
         for speaker in dict.fromkeys(utterance.speaker for utterance in chosen):
             talk, end, sound, stm = f"{speaker.capitalize()}_2016", 0.0, [], []
@@ -36,7 +37,7 @@ def lay_out(shared: Path, folder: Path, models: Path) -> None:
         begun += speakers
         said += chosen
     (release / "data/sph").mkdir(parents=True)
-    for i in range(SPH_FILES):
+    for i in range(sph_files):
         (release / f"data/sph/{i}.sph").touch()
     wanted = {word.lower() for word in words_of(said)}
     seen: dict[str, int] = {}
