@@ -17,7 +17,7 @@ from pykaldist.options import add_options, from_args, option
 class PaperTableOptions:
     """Which table."""
 
-    table: int = option(1, "the table's number in the paper")
+    table: str = option("1", "the table's name: its number in the paper, or as tables.tsv has it")
     runs: bool = option(False, "print the runs that it needs")
 
 

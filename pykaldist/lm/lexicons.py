@@ -56,7 +56,7 @@ def of_file(path: str, words: Iterable[str], language: str = "") -> Pronounced:
                         f"{f', such as {min(given)}' if given else ''}; give a lexicon of the same language and script, or graphemes.")
     result = Pronounced(given, said=[f"{len(given)} words of {path}" + f"; {left_out} others are no words of transcripts" * (left_out > 0)])
     if missing:
-        _add_modelled(result, missing)
+        add_modelled(result, missing)
     return result
 
 
@@ -71,7 +71,7 @@ def _phones(path: str, word: str, variant: tuple[str, ...]) -> tuple[str, ...]:
     return variant[1:]
 
 
-def _add_modelled(result: Pronounced, missing: Sequence[str]) -> None:
+def add_modelled(result: Pronounced, missing: Sequence[str]) -> None:
     """Pronounce words by a letter-to-sound model of the lexicon so far, and say how good the model is on words held out from it."""
     names = sorted(result.lexicon)
     if len(names) > MOST_ENTRIES:

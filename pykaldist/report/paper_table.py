@@ -2,16 +2,19 @@
 
 Two tables of the recipe say what the paper has (columns with tabs between, # before a comment). `runs.tsv`: run, workers, RBMs (true,
 false), options of the schedule, other options of training. `tables.tsv`: table, row, column, run, test set, part of it (- for all), and the
-published value, - where there is none. The value of a test set is the word error rate (%) in <exp>/<run>/decode_<set>[/<part>]/best_wer;
-where the test set is `speedup`, it is how many times as fast an epoch is as one of the run that stands in place of the part.
+published value, - where there is none. The value of a test set is the word error rate (%) in <exp>/<run>/decode_<set>[/<part>]/best_wer.
+In its place may stand `speedup`, how many times as fast an epoch is as one of the run that stands in place of the part; `minutes` of an
+epoch, `hours` of the whole training, or `cv_loss`, the loss on the held-out data after the last epoch.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pykaldist.errors import UserError
 from pykaldist.io.corpora.rules import read_columns
@@ -20,6 +23,10 @@ from pykaldist.train.history import read_history
 
 SPEEDUP = "speedup"
 NONE = "-"
+OF_TRAINING: dict[str, Callable[[list[dict[str, Any]]], float]] = {
+    "minutes": lambda history: sum(line["seconds"]["total"] for line in history) / len(history) / 60,
+    "hours": lambda history: sum(line["seconds"]["total"] for line in history) / 3600,
+    "cv_loss": lambda history: float(history[-1]["cv_loss"])}
 
 
 @dataclass(frozen=True)
@@ -56,11 +63,11 @@ def read_runs(path: str | os.PathLike[str]) -> dict[str, Run]:
     return runs
 
 
-def read_table(folder: str | os.PathLike[str], table: int) -> tuple[list[Cell], dict[str, Run]]:
+def read_table(folder: str | os.PathLike[str], table: str) -> tuple[list[Cell], dict[str, Run]]:
     """The cells of a table, and the runs that it needs, in their order. Raises UserError where there is no such table or run."""
     folder = Path(folder)
     known, rows = read_runs(folder / "runs.tsv"), read_columns(folder / "tables.tsv", 7)
-    cells = [Cell(*columns[1:]) for _, columns in rows if columns[0] == str(table)]
+    cells = [Cell(*columns[1:]) for _, columns in rows if columns[0] == table]
     if not cells:
         raise UserError(f"{folder}/tables.tsv has no table {table}; choose among {', '.join(sorted({columns[0] for _, columns in rows}))}.")
     needed = dict.fromkeys(name for cell in cells for name in (cell.run, cell.part if cell.test_set == SPEEDUP else cell.run))
@@ -75,6 +82,9 @@ def obtained(cell: Cell, exp: Path) -> str:
     if cell.test_set == SPEEDUP:
         own, alone = (_epoch_seconds(exp / name) for name in (cell.run, cell.part))
         return f"{alone / own:.2f}" if own and alone else NONE
+    if cell.test_set in OF_TRAINING:
+        history = read_history(exp / cell.run)
+        return f"{OF_TRAINING[cell.test_set](history):.2f}" if history else NONE
     best = exp / cell.run / f"decode_{cell.test_set}" / ("" if cell.part == NONE else cell.part) / "best_wer"
     found = re.search(r"%WER ([\d.]+)", best.read_text()) if best.is_file() else None
     return f"{float(found[1]):.1f}" if found else NONE

@@ -39,7 +39,7 @@ def test_published_values_are_those_of_the_paper(local: Path, shared: Path) -> N
         lines = before[before.rindex("**Table") if number > 1 else 0 :].splitlines()
         rows = [line.split("\t") for line in lines if "\t" in line]
         published = [value.replace("–", "-") for row in rows[1:] for value in row[1:] if re.fullmatch(r"[\d.]+|–", value)]
-        cells, _ = read_table(local, number)
+        cells, _ = read_table(local, str(number))
         mine = [cell.published for cell in cells]
         if number == 3:
             published.remove("-")  # the baseline's speed-up
@@ -51,7 +51,7 @@ def test_published_values_are_those_of_the_paper(local: Path, shared: Path) -> N
 @pytest.mark.parametrize(("table", "workers"), [(1, [1, 2, 4, 8, 16, 32]), (2, [1, 1, 32, 32]), (3, [1, 16, 16]), (4, [1, 1, 16, 16]),
                                                 (5, [1, 1, 16, 16]), (6, [1, 1, 16, 16])])
 def test_runs_differ_in_what_a_table_is_about(local: Path, table: int, workers: list[int]) -> None:
-    _, runs = read_table(local, table)
+    _, runs = read_table(local, str(table))
     assert [run.ngpu for run in runs.values()] == workers
     about = {2: "rbm", 3: "train_opts", 4: "train_opts", 5: "schedule_opts", 6: "train_opts"}.get(table)
     for name in ("rbm", "train_opts", "schedule_opts"):
@@ -66,7 +66,7 @@ def test_a_table_beside_what_was_obtained(local: Path, tmp_path: Path) -> None:
         (tmp_path / run / "history.jsonl").write_text(
             '{"epoch": 1, "updates": 1, "frames": 1, "learn_rate": 1, "train_loss": 1, "cv_loss": 1, "accepted": true,'
             f'"seconds": {{"total": {epoch}}}, "time": "measured", "disagreement": 0}}\n')
-    cells, _ = read_table(local, 3)
+    cells, _ = read_table(local, "3")
     assert [obtained(cell, tmp_path) for cell in cells] == ["14.7", "-", "12.00", "-", "20.0", "-", "-", "-"]
     lines = render(cells, tmp_path).splitlines()
     assert [cell.strip() for cell in lines[2].split("|")[1:-1]] == ["baseline", "14.7", "14.7", "26.8", "-", "", ""]
@@ -75,11 +75,11 @@ def test_a_table_beside_what_was_obtained(local: Path, tmp_path: Path) -> None:
 
 def test_tables_that_are_wrong_are_refused(local: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has no table 7; choose among 1, 2, 3, 4, 5, 6"):
-        read_table(local, 7)
+        read_table(local, "7")
     shutil.copytree(local, tmp_path / "local")
     (tmp_path / "local/runs.tsv").write_text("n1\t1\ttrue\t-\t-\n")
     with pytest.raises(UserError, match="has no run sgd-n1, which table 6 needs"):
-        read_table(tmp_path / "local", 6)
+        read_table(tmp_path / "local", "6")
     for line in ("n1\t0\ttrue\t-\t-\n", "n1\t1\tyes\t-\t-\n", "a b\t1\ttrue\t-\t-\n"):
         (tmp_path / "local/runs.tsv").write_text(line)
         with pytest.raises(UserError, match="line 1: expected a new name, a number of workers and true or false"):

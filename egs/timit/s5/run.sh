@@ -9,7 +9,7 @@ corpus_options() {
 EOF
 }
 
-check_counts=false leaves=2500 gauss=15000 gmm_opts="" hid_layers=6 hid_dim=1024 num_epochs=12 minibatch=256
+check_counts=false leaves=2500 gauss=15000 gmm_opts="" decode_opts="" hid_layers=6 hid_dim=1024 num_epochs=12 minibatch=256
 . "$(dirname "${BASH_SOURCE[0]}")/utils/shared/recipe.sh" || exit 1  # options, `want`, `with_rbms`, `say_next`
 # The features that the network sees, its decoding graph, and the GMMs that are scored beside it. Imported alignments come without GMMs.
 data=data-fmllr graph=exp/tri3/graph gmms="mono tri1 tri2 tri3"
@@ -56,7 +56,7 @@ if want 2 "alignments: GMMs up to speaker-adaptive training, or imported"; then
       decode=decode.sh
       [ $system != tri3 ] || decode=decode_fmllr.sh
       for set in dev test; do
-        steps/$decode "${jobs[@]}" --skip-scoring true exp/$system/graph data/$set exp/$system/decode_$set
+        steps/$decode "${jobs[@]}" $decode_opts --skip-scoring true exp/$system/graph data/$set exp/$system/decode_$set
         [ $system != tri3 ] || steps/nnet/make_fmllr_feats.sh "${jobs[@]}" --transform-dir exp/tri3/decode_$set \
           data-fmllr/$set data/$set exp/tri3 exp/make_fmllr/$set fmllr
       done
@@ -86,7 +86,7 @@ fi
 
 if want 6 "decoding with the network"; then
   for set in dev test; do
-    steps/decode.sh --nj "$nj" --cmd "$cmd" --device "$device" --skip-scoring true "$graph" $data/$set exp/dnn/decode_$set
+    steps/decode.sh --nj "$nj" --cmd "$cmd" --device "$device" $decode_opts --skip-scoring true "$graph" $data/$set exp/dnn/decode_$set
   done
 fi
 

@@ -54,7 +54,7 @@ def _usable(folder: Path, part: str, left_out: dict[str, list[str]], known: dict
         for number, row in enumerate(table, 2):
             clip, where = folder / "clips" / (row["path"] or ""), f"{row['path']} ({path.name}, line {number})"
             if row["path"] in known:
-                raise UserError(f"{path}, line {number}: the clip {row['path']} stands in {known[row['path']]} too; one of the two is to go.")
+                raise UserError(f"{path}, line {number}: the clip {row['path']} stands in {known[row['path']]} too; one has to go.")
             if not row["path"] or not clip.is_file():
                 left_out["transcripts without audio"].append(where)
             elif not clip.stat().st_size:

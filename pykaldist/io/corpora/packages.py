@@ -55,14 +55,16 @@ def stem_of(path: Path) -> str:
     return path.stem.lower()
 
 
-def find_files(folder: Path, suffix: str, what: str, name_of: Callable[[Path], str] = stem_of) -> dict[str, Path]:
+def find_files(folder: Path, suffix: str, what: str, name_of: Callable[[Path], str] = stem_of, begin: str = "") -> dict[str, Path]:
     """Name -> file of every file below a folder with a suffix, such as .sph, in large letters too; sorted. `what` they are, for messages.
 
-    Raises UserError for two files of one name, and where there is none.
+    `begin`: only those whose names begin so. Raises UserError for two files of one name, and where there is none.
     """
     found: dict[str, Path] = {}
     for path in sorted(path for path in folder.rglob("*") if path.suffix.lower() == suffix):
         name = name_of(path)
+        if not name.startswith(begin):
+            continue
         if name in found:
             raise UserError(f"two {what} are called {name}: {found[name]} and {path}; take one away.")
         found[name] = path

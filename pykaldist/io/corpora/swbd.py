@@ -77,7 +77,7 @@ def prepare(corpus: str, data: str | os.PathLike[str], fetch_dir: str | os.PathL
     Raises UserError for audio or transcripts that are not there, damaged, of one name, or too few.
     """
     folder, _ = package(Path(corpus), NUMBER, TITLE, "swbd", ["sw0*.sph"])
-    recordings = {file: path for file, path in find_files(folder, ".sph", "recordings").items() if file.startswith("sw0")}
+    recordings = find_files(folder, ".sph", "recordings", begin="sw0")
     dictionary, sides = find_transcripts(folder, transcripts, fetch_dir)
     data, rules = Path(data), Rules(words)
     said = {file for file, _ in sides}
