@@ -8,10 +8,11 @@ corpus_options() {
   --tests <data dirs>             # what is decoded ("dev_clean test_clean dev_other test_other")
   --lms <models>                  # what the lattices of tgsmall are rescored with, of tgmed, tglarge, fglarge ("tgmed tglarge fglarge")
   --check-counts true|false       # compare utterances, hours and readers with those that are published; a difference ends the recipe (false)
-  --speed-perturb true|false      # whether the network learns from speech at 0.9, 1 and 1.1 times its speed (false)
 EOF
+  augment_options
 }
-hours=960 tests="dev_clean test_clean dev_other test_other" lms="tgmed tglarge fglarge" speed_perturb=false check_counts=false
+. "$(dirname "${BASH_SOURCE[0]}")/utils/shared/augment.sh"  # its options, `augment`
+hours=960 tests="dev_clean test_clean dev_other test_other" lms="tgmed tglarge fglarge" check_counts=false
 default_ngpu=4
 
 . "$(dirname "${BASH_SOURCE[0]}")/utils/shared/recipe.sh" || exit 1  # options, `want`, `with_rbms`, `say_next`
@@ -86,11 +87,7 @@ if want 2 "alignments: GMMs up to speaker-adaptive training, or imported"; then
       steps/decode_fmllr.sh "${jobs[@]}" --skip-scoring true "$graph" data/$test exp/$sat/decode_tgsmall_$test
     done
 
-    if $speed_perturb; then
-      utils/data/perturb_data_dir_speed_3way.sh data/$train data/${train}_sp
-      make_mfcc ${train}_sp
-      train=${train}_sp
-    fi
+    augment $train  # $train has the copies beside it then
     steps/align_fmllr.sh "${jobs[@]}" data/$train $lang exp/$sat exp/${sat}_ali
 
     # data-fmllr: the features that the SAT system sees, with the transforms of its alignments and of its decoding

@@ -5,9 +5,10 @@ corpus_options() {
   cat <<EOF
   --corpus <dir>                  # the folder with LibriSpeech/ (OpenSLR 31) and, there or in lm/, the files of OpenSLR 11; else fetched
   --lms <models>                  # what the lattices of tgsmall are rescored with, of tgmed, tglarge, fglarge ("tgmed tglarge")
-  --speed-perturb true|false      # whether the network learns from speech at 0.9, 1 and 1.1 times its speed (true)
 EOF
+  augment_options
 }
+. "$(dirname "${BASH_SOURCE[0]}")/utils/shared/augment.sh"  # its options, `augment`
 lms="tgmed tglarge" speed_perturb=true
 
 . "$(dirname "${BASH_SOURCE[0]}")/utils/shared/recipe.sh" || exit 1  # options, `want`, `with_rbms`, `say_next`
@@ -56,13 +57,7 @@ if want 2 "alignments: GMMs up to speaker-adaptive training, or imported"; then
     utils/mkgraph.sh data/lang_tgsmall exp/tri3b "$graph"
     steps/decode_fmllr.sh --nj "$nj" --cmd "$cmd" --skip-scoring true "$graph" data/$test exp/tri3b/decode_tgsmall_$test
 
-    if $speed_perturb; then
-      utils/data/perturb_data_dir_speed_3way.sh data/$train data/${train}_sp
-      steps/make_mfcc.sh --nj "$nj" --cmd "$cmd" data/${train}_sp exp/make_mfcc/${train}_sp mfcc
-      utils/fix_data_dir.sh data/${train}_sp
-      steps/compute_cmvn_stats.sh data/${train}_sp exp/make_mfcc/${train}_sp mfcc
-      train=${train}_sp
-    fi
+    augment $train  # $train has the copies beside it then
     steps/align_fmllr.sh --nj "$nj" --cmd "$cmd" data/$train data/lang exp/tri3b exp/tri3b_ali
 
     # data-fmllr: the features that tri3b sees, with the transforms of its alignments and of its decoding

@@ -73,17 +73,19 @@ def prepare(corpus: str, data: str | os.PathLike[str], phones: str | os.PathLike
     links, broken = _links(files)
     shown = data / "local/timit/links"
     lay_links(shown, links)
-    from lhotse.recipes.timit import prepare_timit  # takes a second
+    from lhotse.recipes.timit import get_speakers, prepare_timit  # takes a second
 
+    dev, test = get_speakers()
+    for name, part, wanted in (("train", "TRAIN", None), ("dev", "TEST", dev), ("test", "TEST", test)):
+        here = {place.split("/")[-2].lower() for place in links if f"/{part}/" in place}
+        if not here.intersection(here if wanted is None else wanted):
+            raise UserError(f"{root} has no sentences of the speakers of {name}, which {part}/ should have; a part of {NUMBER} ({TITLE}) "
+                            "is missing.")
     manifests = call_lhotse(lambda: prepare_timit(shown, num_phones=60), folder, f"unpack {NUMBER} again")
     used: set[str] = set()
     for name, part in SETS.items():
         said = {one.id.replace("-", "_", 1).lower(): [item.symbol for item in one.alignment["phone"]]
                 for one in manifests[part]["supervisions"]}
-        said = {utt: one for utt, one in said.items() if utt not in broken and utt in headers}
-        if not said:
-            raise UserError(f"{root} has no sentences of the speakers of {name} (expected in {'TRAIN' if name == 'train' else 'TEST'}/); a "
-                            f"part of {NUMBER} ({TITLE}) is missing.")
         text = {utt: _folded(one, table, files[".PHN"][utt]) for utt, one in said.items()}
         speakers = {utt: utt.split("_")[0] for utt in text}
         write_datadir(data / name, {utt: source_of(files[".WAV"][utt], headers[utt]) for utt in text},

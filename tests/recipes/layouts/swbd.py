@@ -139,17 +139,17 @@ def rich_transcription(folder: Path, tested: Sequence[Utterance], labels: bool =
     lines(folder / "data/trans_rules/en20030506.glm", RULES)
 
 
-def small(shared: Path, folder: Path) -> None:
-    """`folder`/LDC* for our own recipe: 24 speakers of AN4 for training, 8 recordings and 2 for tests; words as transcribers wrote them."""
+def small(shared: Path, folder: Path, speakers: int = 24, each: int = 6, files: int = 8) -> None:
+    """`folder`/LDC* for our recipes: speakers of AN4 for training, `files` and 2 recordings for tests; words as transcribers wrote them."""
     release, tested = folder / "LDC97S62", an4(shared, "test")
-    train = some(an4(shared), 24, 6)
-    speakers = list(dict.fromkeys(utterance.speaker for utterance in train))
-    sides = [odd(spoken([utterance for utterance in train if utterance.speaker == speaker])) for speaker in speakers]
+    train = some(an4(shared), speakers, each)
+    names = list(dict.fromkeys(utterance.speaker for utterance in train))
+    sides = [odd(spoken([utterance for utterance in train if utterance.speaker == name])) for name in names]
     for i in range(0, len(sides), 2):
         conversation(release, release / "transcriptions/swb_ms98_transcriptions", 2001 + 100 * i, sides[i : i + 2], 1)
     stereo(release / "swb1_d4/data/sw04999.sph", [noise(1.0, 0), noise(1.0, 1)])  # nobody has transcribed it
     dictionary(release, [f"{word} {' '.join(phones)}".lower() for word, phones in an4_lexicon(shared) if len(word) > 1])
-    evaluation(folder, tested[:16], 8)
+    evaluation(folder, tested[: 2 * files], files)
     rich_transcription(folder / "LDC2007S10", tested[80:84], labels=True)
 
 
