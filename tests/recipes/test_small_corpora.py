@@ -1,4 +1,4 @@
-"""The recipes of TIMIT, TED-LIUM and Common Voice, every stage, on AN4 in their corpora's layouts."""
+"""The recipes of TIMIT, TED-LIUM and Common Voice, every stage, on AN4 in their corpora's layouts; what these and Fisher's call."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import re
 
 import pytest
 from layouts import commonvoice, tedlium, timit
+from layouts.speech import lines
+from test_stages import STUB, make_dry
+
+__all__ = ["make_dry"]  # a fixture
 
 TINY = ["--config", "conf/stand_in.conf", "--nj", "2", "--ngpu", "1", "--device", "cpu", "--rbm", "false",
         "--train-opts", "--num-threads 1"]
@@ -23,8 +27,7 @@ def test_timit_from_the_corpus_to_a_phone_error_rate(make_recipe, shared, tmp_pa
     done = run("--corpus", tmp_path, *TINY)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     found = rates(done.stdout)
-    assert found.keys() == {f"{system}/decode_test" for system in ("mono", "tri1", "tri2", "tri3", "dnn")} | \
-        {f"{system}/decode_dev" for system in ("mono", "tri1", "tri2", "tri3", "dnn")}
+    assert found.keys() == {f"{system}/decode_test" for system in ("mono", "tri1", "tri2", "tri3", "dnn")}  # dev chose weight and penalty
     assert max(found.values()) < worst, found
     scored = (folder / "exp/dnn/decode_test/scoring_kaldi/test_filt.txt").read_text().split()
     assert "sil" in scored and not {"h#", "q", "cl", "vcl", "ao", "ax"} & set(scored)
@@ -38,8 +41,7 @@ def test_tedlium_from_the_corpus_to_word_error_rates(make_recipe, shared, tmp_pa
     done = run("--corpus", tmp_path / "corpus", *TINY)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     found = rates(done.stdout)
-    decoded = [f"decode_{part}{lm}" for part in ("dev", "test") for lm in ("", "_rescore")]
-    assert found.keys() == {f"{system}/{one}" for system in ("tri3", "dnn") for one in decoded}
+    assert found.keys() == {f"{system}/decode_test{lm}" for system in ("tri3", "dnn") for lm in ("", "_rescore")}
     assert max(found.values()) <= worst, found
 
 
@@ -51,6 +53,53 @@ def test_common_voice_from_a_release_to_a_word_error_rate(make_recipe, shared, t
     done = run("--corpus", tmp_path / "cv-corpus-1", "--language", "en", *TINY)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     found = rates(done.stdout)
-    assert found.keys() == {f"{system}/decode_{part}" for system in ("tri3", "dnn") for part in ("dev", "test")}
+    assert found.keys() == {"tri3/decode_test", "dnn/decode_test"}
     assert max(found.values()) <= worst, found
     assert "hid_dim=256" in (folder / "data/local/sizes").read_text().split()  # those for so little speech; the option's are smaller
+
+
+PREPARED = {"timit": {"data/train", "data/dev", "data/test"},
+            "tedlium": {"data/train", "data/dev", "data/test", "data/local/lm_small.arpa.gz", "data/local/lm_big.arpa.gz"},
+            "commonvoice": {"data/train", "data/dev", "data/test"},
+            "fisher_swbd": {"data/train_swbd", "data/train_fisher", "data/eval2000", "data/rt03", "data/local/lm_text",
+                            "data/local/lm_heldout"}}
+IN_PLACE = ("steps/make_mfcc.sh", "steps/make_plp_pitch.sh", "steps/compute_cmvn_stats.sh", "utils/fix_data_dir.sh")
+
+
+@pytest.mark.parametrize("imported", [False, True])
+@pytest.mark.parametrize(("recipe", "version", "options"), [
+    ("timit", "s5", ()), ("tedlium", "s5_r3", ()), ("commonvoice", "s5", ("--language", "tr")), ("fisher_swbd", "s5", ("--rbm", "false"))])
+def test_stages_take_what_those_before_them_made(make_dry, recipe, version, options, imported):
+    folder, dry = make_dry(recipe, version)
+    (folder / "local/score.sh").unlink(missing_ok=True)
+    (folder / "local/score.sh").write_text(STUB)
+    (folder / "local/score.sh").chmod(0o755)
+    lines(folder / "data/train/text", ["utt word"])  # of combine_data.sh, which is a stub
+    lines(folder / "data/local/sizes", ["totgauss=9", "num_starts=1", "leaves=9", "gauss=9", "hid_layers=1", "hid_dim=9", "num_epochs=1"])
+    for system in ("exp/tri5", "exp/dnn"):
+        for name in ("eval2000", "rt03"):
+            for lm in ("", "_fg"):
+                lines(folder / system / f"decode_{name}{lm}/lat.1.gz", [])
+    calls = dry("run.sh", "--corpus", "elsewhere", "--stop-stage", "7", *options, *(("--ali-dir", "elsewhere") if imported else ()))
+    made = PREPARED[recipe] | {"data/local/dict", "data/local/dict/lexicon.txt", "data/local/lang"}
+    for call in calls[1:]:
+        sources = [value for option, value in call.options.items() if option.startswith("--s") and value.startswith("data")]
+        arguments = [*sources, *call.arguments]  # --shortest, --speakers and --spk-list of subset_data_dir.sh
+        if call.script in IN_PLACE or "score" in call.script:
+            inputs, outputs = arguments[: 3 if "score" in call.script else 1], []
+        elif call.script == "utils/combine_data.sh":
+            inputs, outputs = arguments[1:], arguments[:1]
+        elif call.script == "steps/nnet/make_fmllr_feats.sh":
+            inputs, outputs = arguments[1:3], arguments[:1]
+        else:
+            inputs, outputs = arguments[:-1], arguments[-1:]
+        inputs += [value for option, value in call.options.items() if option in ("--dbn", "--transform-dir", "--heldout-text", "--dev-dir")]
+        for name in inputs:
+            known = name in made or any(name == f"{one}/{part}" for one in made for part in ("text", "words.txt", "spk2utt"))
+            known |= recipe == "fisher_swbd" and imported and name.startswith("exp/tri5/")  # the lattices above
+            assert known or not name.startswith(("data", "exp")) or "pron_counts" in name or "sil_counts" in name or "bigram" in name, call
+        made.update(outputs)
+    trained, = (call for call in calls if call.script == "steps/nnet/train.sh")
+    assert trained.arguments[1] == "exp/dnn" and ("--dbn" in trained.options) == (recipe != "fisher_swbd")
+    assert ("steps/train_sat.sh" in {call.script for call in calls}) != imported
+    assert any("score" in call.script and call.arguments[-1].startswith("exp/dnn/decode") for call in calls)
