@@ -94,7 +94,7 @@ def test_every_stage_on_a_stand_in(make_recipe, shared: Path, tmp_path: Path, sp
     swbd.small(shared, tmp_path / "corpora", speakers, each, files)
     fisher.lay_out(shared, tmp_path / "corpora", speakers, each, speakers)
     folder, run = make_recipe("fisher_swbd")
-    options = ["--config", "conf/stand_in.conf", "--nj", "2", "--ngpu", "2", "--device", "cpu", "--rbm", "false", "--sets", "eval2000",
+    options = ["--config", "conf/stand_in.conf", "--nj", "2", "--ngpu", "2", "--device", "cpu", "--sets", "eval2000",
                "--train-opts", "--num-threads 1"]
     done = run("--corpus", tmp_path / "corpora", *options)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr

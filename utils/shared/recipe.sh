@@ -1,7 +1,7 @@
 # Sourced by a recipe's run.sh, which has the commands of its stages: the options, `want`, the seconds of each step, the lines at the end.
 #   . "$(dirname "${BASH_SOURCE[0]}")/utils/shared/recipe.sh" || exit 1
 # Before it, run.sh defines corpus_options(), which prints the help of --corpus and of options of its own, and sets the defaults of those
-# (default_ngpu and default_strategy are those of --ngpu and --strategy).
+# (default_ngpu, default_strategy and default_rbm are those of --ngpu, --strategy and --rbm).
 # After it, run.sh is in its own folder, every option is set, and any command that fails ends it. Beside the options there are $dbn, where
 # the RBMs go (empty with --rbm false), and $warmup, epochs by one worker before several share the work (empty with --ngpu 1).
 
@@ -19,7 +19,7 @@ EOF
   cat <<EOF
   --ali-dir <source>              # alignments to import in stage 2 instead of a GMM (see steps/import_ali.sh); the same at later stages
   --ali-opts <options>            # for steps/import_ali.sh, such as "--max-unmatched 20"
-  --rbm true|false                # whether the network starts from a stack of RBMs, or from random weights (true)
+  --rbm true|false                # whether the network starts from a stack of RBMs, or from random weights (${default_rbm:-true})
   --nj <n>                        # parallel jobs (the machine's cores)
   --ngpu <n>                      # workers in training, on as many devices or cores as there are (${default_ngpu:-1})
   --strategy <name>               # what they exchange; \`pykaldist train --help\` lists them (${default_strategy:-ma})
@@ -34,7 +34,7 @@ EOF
 
 cd "$(dirname "$0")" || exit 1
 . ./cmd.sh
-stage=0 stop_stage=8 corpus="" ali_dir="" ali_opts="" rbm=true rbm_ngpu=1 nj=$(nproc) train_opts=""
+stage=0 stop_stage=8 corpus="" ali_dir="" ali_opts="" rbm=${default_rbm:-true} rbm_ngpu=1 nj=$(nproc) train_opts=""
 ngpu=${default_ngpu:-1} strategy=${default_strategy:-ma}
 seed="" device=auto deterministic=${PYKALDIST_DETERMINISTIC:-false}
 . ./path.sh

@@ -16,15 +16,17 @@ corpus_options() {
 EOF
 }
 
-sets="eval2000 rt03" prepare_opts="" check_counts=false part=all dnn=exp/dnn forward_opts="" default_ngpu=16 default_strategy=bmuf
-nnet_opts="--nnet chen2016-dnn --optimizer sgd --momentum 0.9 --minibatch-size 1024 --average-period 0 --blocks 310 --block-momentum 0.94"
+sets="eval2000 rt03" prepare_opts="" check_counts=false part=all dnn=exp/dnn forward_opts="" default_ngpu=16 default_strategy=bmuf default_rbm=false
+nnet_opts="--nnet chen2016-dnn --optimizer sgd --momentum 0.9 --minibatch-size 1024 --average-period 0 --blocks 310"
+nnet_opts+=" --block-momentum 0.94 --serial-warmup 0.166"
 schedule_opts="--schedule exponential --learn-rate 0.008 --final-learn-rate 0.0008 --num-epochs 5"
 heldout=10000 short=100000 mono=10000 first=30000 second=100000 dups=300 cv_percent=2                     # utterances; % of the speakers
 leaves=(3200 5500 11500 11500 18002) gauss=(30000 90000 200000 400000 800000) gmm_opts="" hid_layers=7 hid_dim=2048 minibatch=1024
 . "$(dirname "${BASH_SOURCE[0]}")/utils/shared/recipe.sh" || exit 1  # options, `want`, `with_rbms`
 data=data-fmllr graph=exp/tri5/graph_tg train=data-fmllr/train_nodup ali=exp/tri5_ali feat_opts=(--cmvn-opts "--norm-means=false")
 [ -z "$ali_dir" ] || data=data graph=exp/ali/graph_tg train=data/train_nodup ali=exp/ali feat_opts=(--delta-opts "--delta-order=2")
-store=exp/store
+store=exp/store systems=$dnn  # that are rescored and scored; the GMM's once
+[ -n "$ali_dir" ] || [ "$dnn" != exp/dnn ] || systems="exp/tri5 exp/dnn"
 [ "$part" = all ] || store=exp/store_$part
 
 pack() {  # the frame store of $part
@@ -101,7 +103,7 @@ fi
 
 if want 3 "frame store"; then pack; fi
 
-if want 4 "RBM pretraining" && with_rbms; then  # of networks with sigmoid units; the papers' have none (--rbm false)
+if want 4 "RBM pretraining" && with_rbms; then  # of networks with sigmoid units; the papers' have none
   steps/nnet/pretrain_dbn.sh --cmd "$cmd" --ngpu "$rbm_ngpu" --device "$device" ${seed:+--seed "$seed"} \
     --hid-layers "$hid_layers" --hid-dim "$hid_dim" $store exp/dbn
 fi
@@ -116,19 +118,17 @@ if want 6 "decoding with the network, rescoring with the 4-gram"; then
   for set in $sets; do
     steps/decode.sh --nj "$nj" --cmd "$cmd" --device "$device" --forward-opts "$forward_opts" --skip-scoring true $graph $data/$set \
       "$dnn/decode_$set"
-    for system in "$dnn" exp/tri5; do
-      [ ! -f $system/decode_$set/lat.1.gz ] || steps/lmrescore_const_arpa.sh --cmd "$cmd" --skip-scoring true data/lang_tg data/lang_fg \
-        data/$set $system/decode_$set $system/decode_${set}_fg
+    for system in $systems; do
+      steps/lmrescore_const_arpa.sh --cmd "$cmd" --skip-scoring true data/lang_tg data/lang_fg data/$set \
+        $system/decode_$set $system/decode_${set}_fg
     done
   done
 fi
 
 if want 7 "scoring by NIST's sclite"; then
   for set in $sets; do
-    for decode in "$dnn"/decode_$set exp/tri5/decode_$set; do
-      for lm in "" _fg; do
-        [ ! -f $decode$lm/lat.1.gz ] || local/score.sh --cmd "$cmd" --nj "$nj" data/$set $graph $decode$lm
-      done
+    for system in $systems; do
+      for lm in "" _fg; do local/score.sh --cmd "$cmd" --nj "$nj" data/$set $graph $system/decode_$set$lm; done
     done
   done
 fi

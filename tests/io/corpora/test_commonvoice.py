@@ -51,8 +51,8 @@ def test_known_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str], colum
 
 def test_scripts_without_blanks(tmp_path: Path) -> None:
     corpus = lay_out(tmp_path / "cv", "ja")
-    for part, text in (("train", "猫が好き"), ("dev", "犬"), ("test", "猫")):
-        lines(corpus / f"ja/{part}.tsv", ["client_id\tpath\tsentence", f"a\tc{1 + len(text)}.mp3\t{text}"])
+    for part, clip, text in (("train", 1, "猫が好き"), ("dev", 4, "犬"), ("test", 5, "猫")):
+        lines(corpus / f"ja/{part}.tsv", ["client_id\tpath\tsentence", f"a\tc{clip}.mp3\t{text}"])
     planned = commonvoice.plan(str(corpus), "ja", True, tmp_path / "work")
     assert next(iter(planned.words.values())) == list("猫が好き")
 

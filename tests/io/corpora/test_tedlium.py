@@ -71,10 +71,11 @@ def test_talks_without_transcripts_and_the_reverse_are_listed(corpus: Path, rule
     release = corpus / "TEDLIUM_release-3"
     (release / "legacy/train/stm/Ann_2010.stm").unlink()
     (release / "legacy/test/stm/Eve_2014.stm").write_text(STM[0].replace("Ann_2010", "Eve_2014") + "\n")
-    lines(release / "legacy/dev/stm/Cat_2012.stm", [*STM[:2], "Cat_2012 1 Cat_2012 1.2 1.9 <o,f0,male> <sil> (2)"])
+    talk(release, "dev", "Cat_2012", [*STM[:2], "Ann_2010 1 Ann_2010 1.2 1.9 <o,f0,male> <sil>"])
     data, said = prepare(corpus, rules)
     assert (data / "local/train/audio_without_transcripts").read_text() == "Ann_2010\n"
     assert (data / "local/test/transcripts_without_audio").read_text() == "Eve_2014\n"
+    assert (data / "local/dev/without_words").read_text() == "Cat_2012-0000120-0000190\n"
     assert any("test: transcripts of talks that are not there, 1: Eve_2014" in line for line in said)
     assert list(DataDir(data / "train").spk2utt) == ["Bob_2011"]
 

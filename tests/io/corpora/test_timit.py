@@ -111,7 +111,7 @@ def test_errors_say_what_is_wanted(tmp_path: Path, table: Path, capsys: pytest.C
         lambda one: shutil.rmtree(one / "TEST"), "a")
     assert "has no sentences of the speakers of test, which TEST/ should have; a part of LDC93S1" in broken(
         lambda one: shutil.rmtree(one / "TEST/DR1/FDHC0"), "b")
-    assert "two sentences are called ftrn0_sx1" in broken(lambda one: shutil.copytree(one / "TRAIN/DR1", one / "TRAIN/DR3"), "c")
+    assert "two sentences are called ftrn0_sa1" in broken(lambda one: shutil.copytree(one / "TRAIN/DR1", one / "TRAIN/DR3"), "c")
     assert "is no sphere file: expected NIST_1A" in broken(lambda one: (one / wav).write_bytes(b"RIFF" * 99), "d")
     assert "expected phones of TIMIT, found 'xx'" in broken(lambda one: lines(one / wav.replace("WAV", "PHN"), ["0 9 xx"]), "e")
     assert "lhotse cannot read" in broken(lambda one: lines(one / wav.replace("WAV", "PHN"), ["0 nine"]), "f")
