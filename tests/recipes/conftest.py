@@ -9,6 +9,7 @@ from pathlib import Path
 
 import foreign_recipes
 import pytest
+from layouts import tones
 
 from pykaldist.cli import verbs
 from pykaldist.cli.check_recipe import tool_interfaces, verb_options
@@ -37,6 +38,12 @@ def make_recipe(tmp_path: Path, root: Path) -> Callable[..., tuple[Path, Recipe]
         return folder, run
 
     return make
+
+
+@pytest.fixture(params=["tones", pytest.param("an4", marks=pytest.mark.slow)])
+def speech(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A minute of words that are tones, or, with --all, AN4: the folder that layouts are made of."""
+    return tones.as_an4(tmp_path / "tones", 12, 6) if request.param == "tones" else request.getfixturevalue("shared")
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ EOF
 augment() {
   local copies=() set
   train=$1
+  case $rirs in "" | /*) ;; *) rirs=$OLDPWD/$rirs ;; esac  # as the caller's folder has it
+  case $noises in "" | /*) ;; *) noises=$OLDPWD/$noises ;; esac
   if $speed_perturb; then
     utils/data/perturb_data_dir_speed_3way.sh data/$1 data/$1_sp
     train=$1_sp

@@ -13,9 +13,12 @@ EOF
 language="" lexicon=graphemes short=10000 first=20000 gmm_opts="" minibatch=256 default_ngpu=1
 totgauss="" num_starts="" leaves="" gauss="" hid_layers="" hid_dim="" num_epochs=""
 . "$(dirname "${BASH_SOURCE[0]}")/utils/shared/recipe.sh" || exit 1  # options, `want`, `with_rbms`, `say_next`
+case $lexicon in graphemes | /*) ;; *) lexicon=$OLDPWD/$lexicon ;; esac  # as the caller's folder has it
 # The features that the network sees, its decoding graph, and the GMM that is scored beside it. Imported alignments come without GMMs.
 data=data-fmllr graph=exp/tri3/graph systems="tri3 dnn"
 [ -z "$ali_dir" ] || data=data graph=exp/ali/graph systems=dnn
+# decoded SYSTEM SET: the folder of lattices; that of the development set, which chooses weight and penalty, ends in _dev
+decoded() { if [ $2 = dev ]; then echo $1/decode_dev; else echo $1/decode; fi; }
 
 if want 0 "corpus, language, language model"; then
   [ -n "$language" ] || { echo "run.sh: ERROR: --language is needed: the code of one that the release has, such as tr." >&2; exit 1; }
@@ -57,8 +60,8 @@ if want 2 "alignments: GMMs up to speaker-adaptive training, or imported"; then
     # data-fmllr: the features that tri3 sees, with the transforms of its alignments and of its decodings
     steps/nnet/make_fmllr_feats.sh "${jobs[@]}" --transform-dir exp/tri3_ali data-fmllr/train data/train exp/tri3 exp/make_fmllr/train fmllr
     for set in dev test; do
-      steps/decode_fmllr.sh "${jobs[@]}" --skip-scoring true exp/tri3/graph data/$set exp/tri3/decode_$set
-      steps/nnet/make_fmllr_feats.sh "${jobs[@]}" --transform-dir exp/tri3/decode_$set data-fmllr/$set data/$set exp/tri3 \
+      steps/decode_fmllr.sh "${jobs[@]}" --skip-scoring true exp/tri3/graph data/$set "$(decoded exp/tri3 $set)"
+      steps/nnet/make_fmllr_feats.sh "${jobs[@]}" --transform-dir "$(decoded exp/tri3 $set)" data-fmllr/$set data/$set exp/tri3 \
         exp/make_fmllr/$set fmllr
     done
   fi
@@ -86,14 +89,14 @@ fi
 
 if want 6 "decoding with the network"; then
   for set in dev test; do
-    steps/decode.sh --nj "$nj" --cmd "$cmd" --device "$device" --skip-scoring true "$graph" $data/$set exp/dnn/decode_$set
+    steps/decode.sh --nj "$nj" --cmd "$cmd" --device "$device" --skip-scoring true "$graph" $data/$set "$(decoded exp/dnn $set)"
   done
 fi
 
 if want 7 "scoring"; then
   for system in $systems; do  # the development set chooses weight and insertion penalty for the test set
     steps/score_kaldi.sh --cmd "$cmd" --min-lmwt 2 --max-lmwt 20 data/dev "$graph" exp/$system/decode_dev
-    steps/score_kaldi.sh --cmd "$cmd" --min-lmwt 2 --max-lmwt 20 --dev-dir exp/$system/decode_dev data/test "$graph" exp/$system/decode_test
+    steps/score_kaldi.sh --cmd "$cmd" --min-lmwt 2 --max-lmwt 20 --dev-dir exp/$system/decode_dev data/test "$graph" exp/$system/decode
   done
 fi
 

@@ -20,7 +20,7 @@ sets="eval2000 rt03" prepare_opts="" check_counts=false part=all dnn=exp/dnn for
 nnet_opts="--nnet chen2016-dnn --optimizer sgd --momentum 0.9 --minibatch-size 1024 --average-period 0 --blocks 310"
 nnet_opts+=" --block-momentum 0.94 --serial-warmup 0.166"
 schedule_opts="--schedule exponential --learn-rate 0.008 --final-learn-rate 0.0008 --num-epochs 5"
-heldout=10000 short=100000 mono=10000 first=30000 second=100000 dups=300 cv_percent=2                     # utterances; % of the speakers
+heldout=10000 short=100000 mono=10000 first=30000 second=100000 dups=300 cv_percent=2  # utterances; % of them held out
 leaves=(3200 5500 11500 11500 18002) gauss=(30000 90000 200000 400000 800000) gmm_opts="" hid_layers=7 hid_dim=2048 minibatch=1024
 . "$(dirname "${BASH_SOURCE[0]}")/utils/shared/recipe.sh" || exit 1  # options, `want`, `with_rbms`
 data=data-fmllr graph=exp/tri5/graph_tg train=data-fmllr/train_nodup ali=exp/tri5_ali feat_opts=(--cmvn-opts "--norm-means=false")

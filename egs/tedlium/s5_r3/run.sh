@@ -15,6 +15,8 @@ hid_layers=6 hid_dim=2048 minibatch=1024 num_epochs=8
 # The features that the network sees, its decoding graph, and the GMM that is scored beside it. Imported alignments come without GMMs.
 data=data-fmllr graph=exp/tri3/graph lang=data/lang systems="tri3 dnn"
 [ -z "$ali_dir" ] || data=data graph=exp/ali/graph lang=data/lang_nosp systems=dnn
+# decoded SYSTEM SET: the folder of lattices; that of the development set, which chooses weight and penalty, ends in _dev
+decoded() { if [ $2 = dev ]; then echo $1/decode$3_dev; else echo $1/decode$3; fi; }
 
 format_lms() {
   utils/format_lm.sh $1 data/local/lm_small.arpa.gz data/local/dict/lexicon.txt $1_small
@@ -64,8 +66,8 @@ if want 2 "alignments: GMMs up to speaker-adaptive training, or imported"; then
     # data-fmllr: the features that tri3 sees, with the transforms of its alignments and of its decodings
     steps/nnet/make_fmllr_feats.sh "${jobs[@]}" --transform-dir exp/tri3_ali data-fmllr/train data/train exp/tri3 exp/make_fmllr/train fmllr
     for set in dev test; do
-      steps/decode_fmllr.sh "${jobs[@]}" --skip-scoring true exp/tri3/graph data/$set exp/tri3/decode_$set
-      steps/nnet/make_fmllr_feats.sh "${jobs[@]}" --transform-dir exp/tri3/decode_$set data-fmllr/$set data/$set exp/tri3 \
+      steps/decode_fmllr.sh "${jobs[@]}" --skip-scoring true exp/tri3/graph data/$set "$(decoded exp/tri3 $set)"
+      steps/nnet/make_fmllr_feats.sh "${jobs[@]}" --transform-dir "$(decoded exp/tri3 $set)" data-fmllr/$set data/$set exp/tri3 \
         exp/make_fmllr/$set fmllr
     done
   fi
@@ -93,10 +95,10 @@ fi
 
 if want 6 "decoding with the network, rescoring"; then
   for set in dev test; do
-    steps/decode.sh --nj "$nj" --cmd "$cmd" --device "$device" --skip-scoring true "$graph" $data/$set exp/dnn/decode_$set
+    steps/decode.sh --nj "$nj" --cmd "$cmd" --device "$device" --skip-scoring true "$graph" $data/$set "$(decoded exp/dnn $set)"
     for system in $systems; do
-      steps/lmrescore_const_arpa.sh --cmd "$cmd" --skip-scoring true ${lang}_small ${lang}_big data/$set exp/$system/decode_$set \
-        exp/$system/decode_${set}_rescore
+      steps/lmrescore_const_arpa.sh --cmd "$cmd" --skip-scoring true ${lang}_small ${lang}_big data/$set "$(decoded exp/$system $set)" \
+        "$(decoded exp/$system $set _rescore)"
     done
   done
 fi
@@ -104,8 +106,8 @@ fi
 if want 7 "scoring"; then
   for system in $systems; do
     for lm in "" _rescore; do  # the development set chooses weight and insertion penalty for the test set
-      steps/score_kaldi.sh --cmd "$cmd" data/dev "$graph" exp/$system/decode_dev$lm
-      steps/score_kaldi.sh --cmd "$cmd" --dev-dir exp/$system/decode_dev$lm data/test "$graph" exp/$system/decode_test$lm
+      steps/score_kaldi.sh --cmd "$cmd" data/dev "$graph" exp/$system/decode${lm}_dev
+      steps/score_kaldi.sh --cmd "$cmd" --dev-dir exp/$system/decode${lm}_dev data/test "$graph" exp/$system/decode$lm
     done
   done
 fi

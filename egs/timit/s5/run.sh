@@ -14,6 +14,8 @@ check_counts=false leaves=2500 gauss=15000 gmm_opts="" decode_opts="" hid_layers
 # The features that the network sees, its decoding graph, and the GMMs that are scored beside it. Imported alignments come without GMMs.
 data=data-fmllr graph=exp/tri3/graph gmms="mono tri1 tri2 tri3"
 [ -z "$ali_dir" ] || data=data graph=exp/ali/graph gmms=""
+# decoded SYSTEM SET: the folder of lattices; that of the development set, which chooses weight and penalty, ends in _dev
+decoded() { if [ $2 = dev ]; then echo $1/decode_dev; else echo $1/decode; fi; }
 
 if want 0 "corpus, phones, a bigram model of them"; then
   local/prepare_data.sh --corpus "$corpus"
@@ -56,8 +58,8 @@ if want 2 "alignments: GMMs up to speaker-adaptive training, or imported"; then
       decode=decode.sh
       [ $system != tri3 ] || decode=decode_fmllr.sh
       for set in dev test; do
-        steps/$decode "${jobs[@]}" $decode_opts --skip-scoring true exp/$system/graph data/$set exp/$system/decode_$set
-        [ $system != tri3 ] || steps/nnet/make_fmllr_feats.sh "${jobs[@]}" --transform-dir exp/tri3/decode_$set \
+        steps/$decode "${jobs[@]}" $decode_opts --skip-scoring true exp/$system/graph data/$set "$(decoded exp/$system $set)"
+        [ $system != tri3 ] || steps/nnet/make_fmllr_feats.sh "${jobs[@]}" --transform-dir "$(decoded exp/tri3 $set)" \
           data-fmllr/$set data/$set exp/tri3 exp/make_fmllr/$set fmllr
       done
     done
@@ -86,14 +88,14 @@ fi
 
 if want 6 "decoding with the network"; then
   for set in dev test; do
-    steps/decode.sh --nj "$nj" --cmd "$cmd" --device "$device" $decode_opts --skip-scoring true "$graph" $data/$set exp/dnn/decode_$set
+    steps/decode.sh --nj "$nj" --cmd "$cmd" --device "$device" $decode_opts --skip-scoring true "$graph" $data/$set "$(decoded exp/dnn $set)"
   done
 fi
 
 if want 7 "scoring, of 39 phones (local/wer_output_filter)"; then
   for system in $gmms dnn; do  # the development set chooses weight and insertion penalty for the test set
     steps/score_kaldi.sh --cmd "$cmd" --min-lmwt 1 --max-lmwt 10 data/dev "$graph" exp/$system/decode_dev
-    steps/score_kaldi.sh --cmd "$cmd" --min-lmwt 1 --max-lmwt 10 --dev-dir exp/$system/decode_dev data/test "$graph" exp/$system/decode_test
+    steps/score_kaldi.sh --cmd "$cmd" --min-lmwt 1 --max-lmwt 10 --dev-dir exp/$system/decode_dev data/test "$graph" exp/$system/decode
   done
 fi
 
