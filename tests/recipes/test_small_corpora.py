@@ -65,6 +65,7 @@ PREPARED = {"timit": {"data/train", "data/dev", "data/test"},
             "commonvoice": {"data/train", "data/dev", "data/test"},
             "fisher_swbd": {"data/train_swbd", "data/train_fisher", "data/eval2000", "data/rt03", "data/local/lm_text",
                             "data/local/lm_heldout"}}
+SCORED = ("steps/score_kaldi.sh", "local/score.sh")
 IN_PLACE = ("steps/make_mfcc.sh", "steps/make_plp_pitch.sh", "steps/compute_cmvn_stats.sh", "utils/fix_data_dir.sh")
 
 
@@ -79,12 +80,12 @@ def test_stages_take_what_those_before_them_made(make_dry, recipe, version, opti
     lines(folder / "data/train/text", ["utt word"])  # of combine_data.sh, which is a stub
     lines(folder / "data/local/sizes", ["totgauss=9", "num_starts=1", "leaves=9", "gauss=9", "hid_layers=1", "hid_dim=9", "num_epochs=1"])
     calls = dry("run.sh", "--corpus", "elsewhere", "--stop-stage", "7", *options, *(("--ali-dir", "elsewhere") if imported else ()))
-    made = PREPARED[recipe] | {"data/local/dict", "data/local/dict/lexicon.txt", "data/local/lang"}
+    made = PREPARED[recipe] | {"data/local/dict", "data/local/dict/lexicon.txt", "data/local/lang", "data/local/lang_nosp"}
     for call in calls[1:]:
         sources = [value for option, value in call.options.items() if option.startswith("--s") and value.startswith("data")]
         arguments = [*sources, *call.arguments]  # --shortest, --speakers and --spk-list of subset_data_dir.sh
-        if call.script in IN_PLACE or "score" in call.script:
-            inputs, outputs = arguments[: 3 if "score" in call.script else 1], []
+        if call.script in IN_PLACE or call.script in SCORED:
+            inputs, outputs = arguments[: 3 if call.script in SCORED else 1], []
         elif call.script == "utils/combine_data.sh":
             inputs, outputs = arguments[1:], arguments[:1]
         elif call.script == "steps/nnet/make_fmllr_feats.sh":
@@ -99,4 +100,4 @@ def test_stages_take_what_those_before_them_made(make_dry, recipe, version, opti
     trained, = (call for call in calls if call.script == "steps/nnet/train.sh")
     assert trained.arguments[1] == "exp/dnn" and ("--dbn" in trained.options) == (recipe != "fisher_swbd")
     assert ("steps/train_sat.sh" in {call.script for call in calls}) != imported
-    assert any("score" in call.script and call.arguments[-1].startswith("exp/dnn/decode") for call in calls)
+    assert any(call.script in SCORED and call.arguments[-1].startswith("exp/dnn/decode") for call in calls)
