@@ -21,7 +21,7 @@ nnet_opts="--nnet chen2016-dnn --optimizer sgd --momentum 0.9 --minibatch-size 1
 nnet_opts+=" --block-momentum 0.94 --serial-warmup 0.166"
 schedule_opts="--schedule exponential --learn-rate 0.008 --final-learn-rate 0.0008 --num-epochs 5"
 heldout=10000 short=100000 mono=10000 first=30000 second=100000 dups=300 cv_percent=2  # utterances; % of them held out
-leaves=(3200 5500 11500 11500 18002) gauss=(30000 90000 200000 400000 800000) gmm_opts="" hid_layers=7 hid_dim=2048 minibatch=1024
+leaves=(3200 5500 11500 11500 18002) gauss=(30000 90000 200000 400000 800000) mono_opts="" gmm_opts="" hid_layers=7 hid_dim=2048 minibatch=1024
 . "$(dirname "${BASH_SOURCE[0]}")/utils/shared/recipe.sh" || exit 1  # options, `want`, `with_rbms`
 data=data-fmllr graph=exp/tri5/graph_tg train=data-fmllr/train_nodup ali=exp/tri5_ali feat_opts=(--cmvn-opts "--norm-means=false")
 [ -z "$ali_dir" ] || data=data graph=exp/ali/graph_tg train=data/train_nodup ali=exp/ali feat_opts=(--delta-opts "--delta-order=2")
@@ -77,7 +77,7 @@ if want 2 "alignments: GMMs up to speaker-adaptive training, or imported"; then
     utils/mkgraph.sh data/lang_tg exp/ali $graph
   else
     jobs=(--nj "$nj" --cmd "$cmd") gmm=(--nj "$nj" --cmd "$cmd" ${seed:+--seed "$seed"} $gmm_opts)
-    steps/train_mono.sh "${gmm[@]}" data/train_mono data/lang exp/mono
+    steps/train_mono.sh "${gmm[@]}" $mono_opts data/train_mono data/lang exp/mono
     steps/align_si.sh "${jobs[@]}" data/train_first_nodup data/lang exp/mono exp/mono_ali
     steps/train_deltas.sh "${gmm[@]}" "${leaves[0]}" "${gauss[0]}" data/train_first_nodup data/lang exp/mono_ali exp/tri1
     steps/align_si.sh "${jobs[@]}" data/train_second_nodup data/lang exp/tri1 exp/tri1_ali

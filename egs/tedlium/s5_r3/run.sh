@@ -9,7 +9,7 @@ corpus_options() {
 EOF
 }
 
-check_counts=false default_ngpu=4 short=10000 leaves=(2500 4000 5000) gauss=(30000 50000 100000) gmm_opts=""
+check_counts=false default_ngpu=4 short=10000 leaves=(2500 4000 5000) gauss=(30000 50000 100000) mono_opts="" gmm_opts=""
 hid_layers=6 hid_dim=2048 minibatch=1024 num_epochs=8
 . "$(dirname "${BASH_SOURCE[0]}")/utils/shared/recipe.sh" || exit 1  # options, `want`, `with_rbms`, `say_next`
 # The features that the network sees, its decoding graph, and the GMM that is scored beside it. Imported alignments come without GMMs.
@@ -46,7 +46,7 @@ if want 2 "alignments: GMMs up to speaker-adaptive training, or imported"; then
     utils/mkgraph.sh data/lang_nosp_small exp/ali exp/ali/graph
   else
     jobs=(--nj "$nj" --cmd "$cmd") train=(--nj "$nj" --cmd "$cmd" ${seed:+--seed "$seed"} $gmm_opts)
-    steps/train_mono.sh "${train[@]}" data/train_short_nodup data/lang_nosp exp/mono
+    steps/train_mono.sh "${train[@]}" $mono_opts data/train_short_nodup data/lang_nosp exp/mono
     steps/align_si.sh "${jobs[@]}" data/train data/lang_nosp exp/mono exp/mono_ali
     steps/train_deltas.sh "${train[@]}" "${leaves[0]}" "${gauss[0]}" data/train data/lang_nosp exp/mono_ali exp/tri1
     steps/align_si.sh "${jobs[@]}" data/train data/lang_nosp exp/tri1 exp/tri1_ali

@@ -9,7 +9,7 @@ corpus_options() {
 EOF
 }
 
-check_counts=false leaves=2500 gauss=15000 gmm_opts="" decode_opts="" hid_layers=6 hid_dim=1024 num_epochs=12 minibatch=256
+check_counts=false leaves=2500 gauss=15000 mono_opts="" gmm_opts="" decode_opts="" hid_layers=6 hid_dim=1024 num_epochs=12 minibatch=256
 . "$(dirname "${BASH_SOURCE[0]}")/utils/shared/recipe.sh" || exit 1  # options, `want`, `with_rbms`, `say_next`
 # The features that the network sees, its decoding graph, and the GMMs that are scored beside it. Imported alignments come without GMMs.
 data=data-fmllr graph=exp/tri3/graph gmms="mono tri1 tri2 tri3"
@@ -41,7 +41,7 @@ if want 2 "alignments: GMMs up to speaker-adaptive training, or imported"; then
     utils/mkgraph.sh data/lang_test_bg exp/ali exp/ali/graph
   else
     jobs=(--nj "$nj" --cmd "$cmd") train=(--nj "$nj" --cmd "$cmd" ${seed:+--seed "$seed"} $gmm_opts)
-    steps/train_mono.sh "${train[@]}" data/train data/lang exp/mono
+    steps/train_mono.sh "${train[@]}" $mono_opts data/train data/lang exp/mono
     steps/align_si.sh "${jobs[@]}" --boost-silence 1.25 data/train data/lang exp/mono exp/mono_ali
     steps/train_deltas.sh "${train[@]}" $leaves $gauss data/train data/lang exp/mono_ali exp/tri1
     steps/align_si.sh "${jobs[@]}" data/train data/lang exp/tri1 exp/tri1_ali
