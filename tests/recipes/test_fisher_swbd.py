@@ -95,7 +95,7 @@ def test_every_stage_on_a_stand_in(make_recipe, speech: Path, tmp_path: Path) ->
     folder, run = make_recipe("fisher_swbd")
     if speech.name != "tones":  # of AN4 there is more
         with open(folder / "conf/stand_in.conf", "a", encoding="utf-8") as stream:
-            stream.write("leaves=(80 100 120 120 150) gauss=(300 400 500 600 800) mono_opts='' gmm_opts='--num-iters 25 --max-iter-inc 20'\n")
+            stream.write("leaves=(80 100 120 120 150) gauss=(300 400 500 600 800) mono_opts=''\n")
     options = ["--config", "conf/stand_in.conf", "--nj", "2", "--ngpu", "2", "--device", "cpu", "--sets", "eval2000",
                "--train-opts", "--num-threads 1"]
     done = run("--corpus", tmp_path / "corpora", *options)
