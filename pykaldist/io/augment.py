@@ -83,11 +83,11 @@ def _augmented(samples: np.ndarray, rate: int, rooms: Sequence[Path], noises: Se
 
     made = samples[None].astype(np.float32)
     if rooms:
-        room = Recording.from_file(rooms[rng.integers(len(rooms))])
+        room = Recording.from_file(rooms[int(rng.integers(len(rooms)))])
         _same_rate(str(room.sources[0].source), room.sampling_rate, rate)
         made = ReverbWithImpulseResponse(rir=room.to_dict(), rir_channels=[0])(made, rate)
     if noises:
-        path = noises[rng.integers(len(noises))]
+        path = noises[int(rng.integers(len(noises)))]
         noise, found = read_channels(str(path))
         _same_rate(str(path), found, rate)
         begin = int(rng.integers(max(len(noise) - made.shape[1], 0) + 1))
