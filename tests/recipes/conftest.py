@@ -40,9 +40,9 @@ def make_recipe(tmp_path: Path, root: Path) -> Callable[..., tuple[Path, Recipe]
     return make
 
 
-@pytest.fixture(params=["tones", pytest.param("an4", marks=pytest.mark.slow)])
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow) for name in ("tones", "an4")])
 def speech(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A minute of words that are tones, or, with --all, AN4: the folder that layouts are made of."""
+    """A minute of words that are tones, or AN4: the folder that layouts are made of."""
     return tones.as_an4(tmp_path / "tones", 12, 6) if request.param == "tones" else request.getfixturevalue("shared")
 
 
