@@ -343,7 +343,7 @@ def test_the_verb_prepares_all_that_is_asked_for(tables: Path, release: Path, te
     assert main([*arguments, "--sets", "train eval2000 eval2001 rt03"]) == 0
     assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["eval2000", "eval2001", "local", "rt03", "train"]
     assert main([*arguments, "--sets", "train eval1997"]) == 1
-    assert "expected some of train, eval2000, eval2001, rt03" in capsys.readouterr().err
+    assert "expected some of train, train_swbd, train_fisher, eval2000, eval2001, rt03" in capsys.readouterr().err
 
 
 def test_counts_beside_those_of_public_recipes(tables: Path, release: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
