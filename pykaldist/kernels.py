@@ -53,8 +53,13 @@ class Kernel:
                     self._dispatcher = _make(self.function, self._options)
         return self._dispatcher
 
+    @property
+    def loaded(self) -> bool:
+        """Whether numba has been loaded for it; if not, a call costs what loading takes."""
+        return self._dispatcher is not None
+
     def __call__(self, *args: Any) -> Any:
-        if _interpreted and self._dispatcher is None:
+        if _interpreted and not self.loaded:
             return self.function(*args)
         return (self._dispatcher or self.dispatcher)(*args)
 

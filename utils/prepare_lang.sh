@@ -6,6 +6,9 @@ sil_prob=0.5
 num_sil_states=5
 num_nonsil_states=3
 phone_symbol_table=
+unk_fst=
+extra_word_disambig_syms=
+num_extra_phone_disambig_syms=1
 
 usage() {
   cat <<EOF
@@ -21,6 +24,9 @@ Options:
   --num-sil-states <n>                      # HMM states of a silence phone (default $num_sil_states)
   --num-nonsil-states <n>                   # HMM states of another phone (default $num_nonsil_states)
   --phone-symbol-table <phones.txt>         # phones get the numbers that they have there, as a model that is there needs them
+  --unk-fst <unk_fst.txt>                   # phone language model in place of <oov-dict-entry>'s pronunciation (utils/lang/make_unk_lm.sh)
+  --extra-word-disambig-syms <file>         # more symbols like #0 that pass from words to phones, a line each
+  --num-extra-phone-disambig-syms <n>       # disambiguation symbols beside those of the lexicon (default $num_extra_phone_disambig_syms)
 EOF
 }
 
@@ -31,6 +37,7 @@ dict=$1 oov=$2 tmp=$3 lang=$4
 
 made=$(pykaldist prepare-lang --position-dependent-phones "$position_dependent_phones" \
   --share-silence-phones "$share_silence_phones" --sil-prob "$sil_prob" --num-sil-states "$num_sil_states" \
-  --num-nonsil-states "$num_nonsil_states" \
+  --num-nonsil-states "$num_nonsil_states" --unk-fst="$unk_fst" --extra-word-disambig-syms="$extra_word_disambig_syms" \
+  --num-extra-phone-disambig-syms "$num_extra_phone_disambig_syms" \
   ${phone_symbol_table:+--phone-symbol-table "$phone_symbol_table"} "$dict" "$oov" "$tmp" "$lang") || end_with $?
 echo "prepare_lang.sh: $made in $lang"

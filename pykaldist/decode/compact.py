@@ -3,6 +3,8 @@
 For each state: its final weight, the number of its arcs (int64), its arcs. A weight is graph cost, acoustic cost (float32) and a string
 of transition-ids (int32 length, then the ids); an arc is its word, twice, its weight and the next state. A state that is not final has
 infinite costs. Source: Kaldi's fstext/lattice-weight.h and OpenFst's vector-fst.h.
+
+Where states and arcs stand is found one after the other; all else is read and written at once.
 """
 
 from __future__ import annotations
@@ -15,99 +17,36 @@ from pykaldist.io.fst import EXPANDED_MUTABLE, Header, vector_header
 from pykaldist.kernels import kernel
 
 ARC_TYPE = "compactlattice44"
+_STATE, _ARC = 5, 6  # words of a state and of an arc, beside their transition-ids
+_LITTLE = 1 << 22  # words: so many are read sooner by Python itself than numba is loaded
 _ACCEPTOR, _NO_EPSILONS, _WEIGHTED = 0x10000, 0x0A800000, 0x100000000  # OpenFst's fst/properties.h
 
 
 @kernel
-def _measure(words: np.ndarray, num_states: int) -> tuple[int, int, int]:
-    """Count the arcs, the transition-ids and the words of a body; the last is -1 where the data end too early or make no sense."""
-    arcs = ids = pos = 0
-    for _ in range(num_states):
-        if pos + 3 > len(words):
-            return 0, 0, -1
-        length: Any = np.int64(words[pos + 2])
-        if length < 0 or pos + 5 + length > len(words):
-            return 0, 0, -1
-        ids += length
-        pos += 5 + length
-        narcs: Any = np.int64(words[pos - 2])
-        if narcs < 0 or words[pos - 1] != 0:
-            return 0, 0, -1
-        for _ in range(narcs):
-            if pos + 5 > len(words):
-                return 0, 0, -1
-            length = np.int64(words[pos + 4])
-            if length < 0 or pos + 6 + length > len(words) or words[pos] != words[pos + 1]:
-                return 0, 0, -1
-            ids += length
-            pos += 6 + length
-        arcs += narcs
-    return arcs, ids, pos
+def _find_places(words: Any, num_states: int, state_at: Any, arc_at: Any) -> tuple[int, int]:
+    """Find the places of states and arcs in a body; returns the number of arcs, and the end: -1 where the data make no sense.
 
-
-@kernel
-def _read(words: np.ndarray, floats: np.ndarray, num_states: int, arcs: int, ids: int) -> tuple[
-        np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    offset, string = np.zeros(num_states + 1, np.int64), np.zeros(arcs + num_states + 1, np.int64)
-    word, target = np.empty(arcs, np.int32), np.empty(arcs, np.int32)
-    cost = np.empty((arcs + num_states, 2), np.float32)
-    # Strings stand arcs first, then states; their lengths give the places.
-    pos = at = 0
+    `words`, `state_at` and `arc_at` are arrays of integers, or memoryviews where this is interpreted.
+    """
+    arcs, pos, size = 0, 0, len(words)
     for s in range(num_states):
-        cost[arcs + s, 0], cost[arcs + s, 1] = floats[pos], floats[pos + 1]
-        string[arcs + s + 1] = words[pos + 2]
-        pos += 5 + words[pos + 2]
+        if pos + _STATE > size:
+            return 0, -1
+        state_at[s] = pos
+        length = words[pos + 2]
+        pos += _STATE + length
+        if length < 0 or pos > size or words[pos - 2] < 0 or words[pos - 1] != 0:
+            return 0, -1
         for _ in range(words[pos - 2]):
-            word[at] = words[pos]
-            cost[at, 0], cost[at, 1] = floats[pos + 2], floats[pos + 3]
-            string[at + 1] = words[pos + 4]
-            pos += 6 + words[pos + 4]
-            target[at] = words[pos - 1]
-            at += 1
-        offset[s + 1] = at
-    for i in range(len(string) - 1):
-        string[i + 1] += string[i]
-    transition_ids = np.empty(ids, np.int32)
-    pos = at = 0
-    for s in range(num_states):
-        begin, end = string[arcs + s], string[arcs + s + 1]
-        for i in range(end - begin):  # here and below: a loop, as slices take long to compile
-            transition_ids[begin + i] = words[pos + 3 + i]
-        pos += 5 + end - begin
-        for _ in range(words[pos - 2]):
-            begin, end = string[at], string[at + 1]
-            for i in range(end - begin):
-                transition_ids[begin + i] = words[pos + 5 + i]
-            pos += 6 + end - begin
-            at += 1
-    return offset, word, cost, target, string, transition_ids
-
-
-@kernel
-def _write(offset: np.ndarray, word: np.ndarray, cost: np.ndarray, target: np.ndarray, string: np.ndarray,
-           transition_ids: np.ndarray) -> np.ndarray:
-    arcs, num_states = len(word), len(offset) - 1
-    words = np.zeros(5 * num_states + 6 * arcs + len(transition_ids), np.int32)
-    floats = words.view(np.float32)
-    pos = 0
-    for s in range(num_states):
-        begin, end = string[arcs + s], string[arcs + s + 1]
-        floats[pos], floats[pos + 1] = cost[arcs + s, 0], cost[arcs + s, 1]
-        words[pos + 2] = end - begin
-        for i in range(end - begin):
-            words[pos + 3 + i] = transition_ids[begin + i]
-        pos += 5 + end - begin
-        words[pos - 2] = offset[s + 1] - offset[s]
-        for a in range(offset[s], offset[s + 1]):
-            begin, end = string[a], string[a + 1]
-            words[pos] = words[pos + 1] = word[a]
-            floats[pos + 2], floats[pos + 3] = cost[a, 0], cost[a, 1]
-            words[pos + 4] = end - begin
-            for i in range(end - begin):
-                words[pos + 5 + i] = transition_ids[begin + i]
-            pos += 6 + end - begin
-            words[pos - 1] = target[a]
-    return words
+            if pos + _ARC > size:
+                return 0, -1
+            arc_at[arcs] = pos
+            arcs += 1
+            length = words[pos + 4]
+            pos += _ARC + length
+            if length < 0 or pos > size:
+                return 0, -1
+    return arcs, pos
 
 
 def unpack_compact(data: bytes | memoryview, header: Header) -> tuple[
@@ -118,14 +57,44 @@ def unpack_compact(data: bytes | memoryview, header: Header) -> tuple[
     for damage.
     """
     words = np.frombuffer(data, "<i4", (len(data) - header.end) // 4, header.end)
-    arcs, ids, size = _measure(words, header.num_states)
-    if size < 0:
+    if header.num_states > len(words) // _STATE:
         raise ValueError("is truncated or damaged; decode again")
-    return *_read(words, words.view(np.float32), header.num_states, arcs, ids), header.end + 4 * size
+    # The lattice ends somewhere in `words`; room that is not used is never touched.
+    state_at, arc_at = np.empty(header.num_states, np.int64), np.empty(len(words) // _ARC, np.int64)
+    if len(data) // 4 < _LITTLE and not _find_places.loaded:
+        ints = memoryview(data)[header.end:header.end + words.nbytes].cast("i")
+        arcs, size = _find_places.function(ints, header.num_states, memoryview(state_at), memoryview(arc_at))
+    else:
+        arcs, size = _find_places(words, header.num_states, state_at, arc_at)
+    arc_at = arc_at[:max(arcs, 0)].copy()
+    word = words[arc_at]
+    if size < 0 or (word != words[arc_at + 1]).any():
+        raise ValueError("is truncated or damaged; decode again")
+    places = np.concatenate([arc_at + 2, state_at])  # of weights, arcs' and then states'
+    cost = words[places[:, None] + np.arange(2)].view(np.float32)
+    length = words[places + 2].astype(np.int64)
+    string = np.concatenate([[0], np.cumsum(length)])
+    transition_ids = words[np.repeat(places + 3 - string[:-1], length) + np.arange(string[-1])]
+    offset = np.concatenate([[0], np.cumsum(words[state_at + length[arcs:] + 3])]).astype(np.int64)
+    return offset, word, cost, words[arc_at + length[:arcs] + 5], string, transition_ids, header.end + 4 * size
 
 
 def pack_compact(offset: np.ndarray, word: np.ndarray, cost: np.ndarray, target: np.ndarray, string: np.ndarray,
                  transition_ids: np.ndarray) -> bytes:
     """Write a whole file as bytes, with the header that Kaldi's decoders write; state 0 starts."""
-    properties = EXPANDED_MUTABLE | _ACCEPTOR | (_NO_EPSILONS if word.all() else 0) | (_WEIGHTED if cost[: len(word)].any() else 0)
-    return vector_header(ARC_TYPE, properties, 0, len(offset) - 1, 0) + _write(offset, word, cost, target, string, transition_ids).tobytes()
+    arcs, states = len(word), len(offset) - 1
+    length = np.diff(string)
+    ahead = np.concatenate([[0], np.cumsum(_ARC + length[:arcs])])  # words of the arcs before each arc
+    behind = np.cumsum(_STATE + length[arcs:])  # words of the states up to each state
+    state_at = behind - _STATE - length[arcs:] + ahead[offset[:-1]]
+    arc_at = ahead[:-1] + np.repeat(behind, np.diff(offset))
+    words = np.zeros(_STATE * states + _ARC * arcs + int(string[-1] - string[0]), np.int32)
+    places = np.concatenate([arc_at + 2, state_at])
+    words.view(np.float32)[places[:, None] + np.arange(2)] = cost
+    words[places + 2] = length
+    words[np.repeat(places + 3 - string[:-1], length) + np.arange(string[0], string[-1])] = transition_ids[string[0]:string[-1]]
+    words[arc_at] = words[arc_at + 1] = word
+    words[arc_at + 5 + length[:arcs]] = target
+    words[state_at + 3 + length[arcs:]] = np.diff(offset)
+    properties = EXPANDED_MUTABLE | _ACCEPTOR | (_NO_EPSILONS if word.all() else 0) | (_WEIGHTED if cost[: arcs].any() else 0)
+    return vector_header(ARC_TYPE, properties, 0, states, 0) + words.tobytes()

@@ -7,7 +7,7 @@ finds them: optional silences belong to no word. Confidences are those of `confi
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,10 +74,12 @@ class WordTimer:
     """Finds the times of a lattice's words, for one language (or graph) directory and transition model."""
 
     def __init__(self, lang: LangDir, model: TransitionModel) -> None:
-        self._model, self._name = model, str(lang.path)
+        self._model, self._lang = model, lang
         self._prons: dict[int, list[tuple[int, ...]]] = {}
+        self._modelled = set(lang.modelled_words)  # these have any phones
         for word, phones in lang.align_lexicon:
-            self._prons.setdefault(word, []).append(tuple(phones))
+            if word not in self._modelled:
+                self._prons.setdefault(word, []).append(tuple(phones))
 
     def place(self, words: Sequence[int], phones: tuple[int, ...]) -> list[tuple[int, int]]:
         """Find (first phone, number of phones) of each word; the last word may be cut short. Raises UserError where they do not fit."""
@@ -97,14 +99,27 @@ class WordTimer:
                 continue
             dead.add((done, used))
             if done < len(words):
-                for pron in self._prons.get(words[done], ()):
-                    rest = phones[used : used + len(pron)]
-                    cut = done == len(words) - 1 and 0 < len(rest) < len(pron) and pron[: len(rest)] == rest
-                    if rest == pron or cut:
-                        stack.append((done + 1, used + len(rest), ((used, len(rest)), chain)))
+                stack += [(done + 1, used + length, ((used, length), chain))
+                          for length in self._lengths(words[done], phones, used, done == len(words) - 1)]
             stack += [(done, used + len(pron), chain) for pron in silences if pron and phones[used : used + len(pron)] == pron]
-        raise UserError(f"the phones of the path do not spell its words by {self._name}/phones/align_lexicon.int; use the language "
+        raise UserError(f"the phones of the path do not spell its words by {self._lang.path}/phones/align_lexicon.int; use the language "
                         "directory of the decoding graph.")
+
+    def _lengths(self, word: int, phones: tuple[int, ...], used: int, last: bool) -> Iterator[int]:
+        """How many phones from `used` on may be the word's; the `last` word may be cut short."""
+        for pron in self._prons.get(word, ()):
+            rest = phones[used : used + len(pron)]
+            if rest == pron or (last and 0 < len(rest) < len(pron) and pron[: len(rest)] == rest):
+                yield len(rest)
+        if word not in self._modelled:
+            return
+        boundary, silence = self._lang.word_boundary, {phone for pron in self._prons.get(0, ()) for phone in pron}
+        for length, phone in enumerate(phones[used:], 1):
+            kind = boundary[phone] if boundary is not None else "nonword" if phone in silence else "any"
+            if kind in ("end", "singleton", "any") or (last and kind != "nonword" and used + length == len(phones)):
+                yield length
+            if kind not in ("begin", "internal", "any"):
+                return
 
     def spoken(self, words: Sequence[int], transition_ids: np.ndarray) -> list[Spoken]:
         """The words of an alignment, and each silence before, between and behind them (word 0), in time.

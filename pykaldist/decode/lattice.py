@@ -77,7 +77,10 @@ class Lattice:
     @property
     def reaches_end(self) -> np.ndarray:
         """Whether a final state can be reached from each state, bool [S]."""
-        return _reaches_end(self.offset, self.target, self.final < np.inf)
+        final = self.final < np.inf
+        if (final | (np.diff(self.offset) > 0)).all():  # from each state one comes on, until a final one
+            return np.ones(self.num_states, bool)
+        return _reaches_end(self.offset, self.target, final)
 
     def ids(self, index: int) -> np.ndarray:
         """The transition-ids of arc `index`, or of final state `index - A`."""

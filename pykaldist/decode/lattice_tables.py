@@ -21,11 +21,15 @@ from pykaldist.io.fst import pack
 from pykaldist.io.table_streams import archive_sources, read_table
 from pykaldist.io.xfilenames import open_rxfilename
 
-SMALL = 1 << 20  # bytes: so much is read sooner by Python itself than numba is loaded
+SMALL = 1 << 20  # bytes: with so much Python itself is done sooner than numba is loaded
+LIGHT = 1 << 24  # bytes: likewise, where no more is done than to look at each arc once
 
 
-def read_lattice_table(rspecifier: str) -> Iterator[tuple[str, Lattice]]:
-    """Iterate over (utterance, lattice) of a table; raises UserError for damage, and for a lattice without a path."""
+def read_lattice_table(rspecifier: str, little: int = SMALL) -> Iterator[tuple[str, Lattice]]:
+    """Iterate over (utterance, lattice) of a table; raises UserError for damage, and for a lattice without a path.
+
+    While an archive of at most `little` bytes is read, kernels run as the Python that they are.
+    """
     sources = archive_sources(rspecifier)
     if sources is None:  # an scp file
         yield from read_table(rspecifier, _read_one)
@@ -40,7 +44,7 @@ def read_lattice_table(rspecifier: str) -> Iterator[tuple[str, Lattice]]:
             raise UserError(f"{name} has no lattices; see whether what makes them has failed.")
         key_end = data.find(b" ")
         text = key_end > 0 and data[key_end + 1 : key_end + 2] in (b"\n", b"\r")
-        with kernels.interpreted_where(len(data) < SMALL):
+        with kernels.interpreted_where(len(data) <= little):
             yield from _text_entries(data, name) if text else lattices_in(data, name)
 
 

@@ -172,6 +172,12 @@ class LangDir:
                 raise UserError(f"{path} {what} {min(numbers)}; make the language directory again.")
         return [(row[0], row[2:]) for row in rows]
 
+    @cached_property
+    def modelled_words(self) -> list[int]:
+        """The words whose pronunciation is a phone language model (prepare_lang.sh --unk-fst); disambiguation symbols are in its place."""
+        symbols = {number for symbol, number in self.phones.items() if symbol.startswith("#")}
+        return [word for word, phones in self.align_lexicon if not symbols.isdisjoint(phones)]
+
     def word_ids(self, words: Iterable[str]) -> tuple[list[int], list[str]]:
         """The numbers of a transcript's words, and those words that are not in the lexicon, which get the number of `oov`."""
         ids, unknown = [], []

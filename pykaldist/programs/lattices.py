@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from pykaldist.decode.lattice import Lattice
-from pykaldist.decode.lattice_tables import read_lattice_table, write_state_level
+from pykaldist.decode.lattice_tables import LIGHT, SMALL, read_lattice_table, write_state_level
 from pykaldist.decode.lattice_tables import write_compact as _compact
 from pykaldist.errors import UserError
 from pykaldist.io.lang import SymbolTable
@@ -24,11 +24,15 @@ def scale_of(acoustic_scale: float, inv_acoustic_scale: float) -> float:
     return acoustic_scale if inv_acoustic_scale == 1 else 1 / inv_acoustic_scale
 
 
-def changed(source: str, target: str, change: Callable[[Lattice], Lattice | None], what: str, compact: bool = True) -> int:
-    """Write each lattice as `change` makes it; one for which it raises ValueError, or gives None, is named and left out."""
+def changed(source: str, target: str, change: Callable[[Lattice], Lattice | None], what: str, compact: bool = True,
+            little: int = SMALL) -> int:
+    """Write each lattice as `change` makes it; one for which it raises ValueError, or gives None, is named and left out.
+
+    `little`: the bytes of which `read_lattice_table` makes little.
+    """
     left_out = 0
     with TableWriter(target, _compact if compact else write_state_level) as out:
-        for utt, lattice in read_lattice_table(source):
+        for utt, lattice in read_lattice_table(source, little):
             try:
                 made = change(lattice)
             except (UserError, ValueError) as error:
@@ -71,7 +75,7 @@ def lattice_scale(source: str, target: str, *, acoustic_scale: float = 1.0, inv_
                        final=mixed(lattice.final, lm_scale, lattice.final_acoustic, acoustic2lm_scale),
                        final_acoustic=mixed(lattice.final_acoustic, acoustic, lattice.final, lm2acoustic_scale))
 
-    return changed(source, target, scaled, "scaled", write_compact)
+    return changed(source, target, scaled, "scaled", write_compact, LIGHT)
 
 
 def lattice_add_penalty(source: str, target: str, *, word_ins_penalty: float = 0.0) -> int:
@@ -86,7 +90,7 @@ def lattice_add_penalty(source: str, target: str, *, word_ins_penalty: float = 0
     def penalised(lattice: Lattice) -> Lattice:
         return replace(lattice, graph=(lattice.graph + word_ins_penalty * (lattice.word != 0)).astype(np.float32))
 
-    return changed(source, target, penalised, "given a penalty")
+    return changed(source, target, penalised, "given a penalty", little=LIGHT)
 
 
 def lattice_copy(source: str, target: str, *, write_compact: bool = True, include: str = "", exclude: str = "",
@@ -108,7 +112,7 @@ def lattice_copy(source: str, target: str, *, write_compact: bool = True, includ
     listed = _first_words(include or exclude)
     left_out = 0
     with TableWriter(target, write_lattice) as out:
-        for utt, lattice in read_lattice_table(source):
+        for utt, lattice in read_lattice_table(source, LIGHT):
             if (not include and not exclude) or (utt in listed) == bool(include):
                 out.write(utt, lattice)
             else:
@@ -158,7 +162,7 @@ def lattice_1best(source: str, target: str, *, acoustic_scale: float = 1.0, lm_s
     from pykaldist.decode.paths import best_path_lattice
 
     return changed(source, target, lambda lattice: best_path_lattice(lattice, acoustic_scale, lm_scale, word_ins_penalty),
-                   "cut down to their best paths")
+                   "cut down to their best paths", little=LIGHT)
 
 
 def lattice_best_path(source: str, words: str = "", alignments: str = "", *, acoustic_scale: float = 1.0, lm_scale: float = 1.0,
@@ -180,7 +184,7 @@ def lattice_best_path(source: str, words: str = "", alignments: str = "", *, aco
     symbols = SymbolTable.read(word_symbol_table) if word_symbol_table else None
     done = 0
     with TableWriter(words or "ark:/dev/null", write_value) as text, TableWriter(alignments or "ark:/dev/null", write_value) as ids:
-        for utt, lattice in read_lattice_table(source):
+        for utt, lattice in read_lattice_table(source, LIGHT):
             path = best_path(lattice, acoustic_scale, lm_scale)
             text.write(utt, np.array(path.words, np.int32))
             ids.write(utt, path.transition_ids.astype(np.int32))

@@ -92,9 +92,10 @@ class PhoneGraph:
 class Lexicon:
     """The lexicon transducer L of a language directory, by state and word."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], disambig: Sequence[int] = ()) -> None:
         self.path = str(path)
         fst = Fst.read(path)
+        fst.ilabel[np.isin(fst.ilabel, disambig)] = 0  # those around the model of the unknown word
         self.start = fst.start
         self.final = {int(state): float(fst.final[state]) for state in np.flatnonzero(fst.final < np.inf)}
         self.words = set(fst.olabel.tolist())
@@ -159,7 +160,7 @@ class GraphCompiler:
     """Makes training graphs for one language directory, tree and transition model."""
 
     def __init__(self, lang: LangDir, tree: ContextDependency, transition_model: TransitionModel) -> None:
-        self.lexicon = Lexicon(lang.file("L.fst"))
+        self.lexicon = Lexicon(lang.file("L.fst"), lang.disambig_phones)
         self.tree, self.transition_model = tree, transition_model
         self._number: dict[Window, int] = {}  # window -> its HMM; windows with the same pdfs share one
         self._number_of_states: dict[tuple[int, ...], int] = {}

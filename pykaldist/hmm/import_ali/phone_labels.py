@@ -91,7 +91,8 @@ class Pronunciations:
         self.unknown: Counter[str] = Counter()
         self._of_word: dict[int, list[list[int]]] = {}
         for word, phones in lang.align_lexicon:
-            self._of_word.setdefault(word, []).append(phones)
+            if word not in lang.modelled_words:
+                self._of_word.setdefault(word, []).append(phones)
 
     def spread(self, word: str, frames: int) -> list[tuple[int, int]]:
         """Divide `frames` frames among the phones of a word: (phone, frames) for each."""

@@ -136,7 +136,7 @@ def _transducers(lang: LangDir) -> Iterator[str]:
         if not _sorted(fst, fst.olabel):
             yield f"{path} is not sorted by output labels."
         inputs, outputs = set(np.unique(fst.ilabel).tolist()), set(np.unique(fst.olabel).tolist())
-        if not inputs <= phones or (name == "L.fst" and inputs & disambig) or not outputs <= words:
+        if not inputs <= phones or (name == "L.fst" and inputs & disambig and not lang.modelled_words) or not outputs <= words:
             yield f"{path} has labels that are not those of phones.txt and words.txt."
         boundary = lang.word_boundary
         if boundary is not None:

@@ -2,7 +2,7 @@
 
 pykaldist/io/text_tools/lexicon.py says what the lexicon transducer L is made of. In L_disambig a pronunciation that is not unique, or
 begins another one, ends in a disambiguation symbol #1, #2, ...; the highest symbol stands behind silence, and #0 passes from words to
-phones in self-loops.
+phones in self-loops. unknown_word.py says how a phone language model takes the place of the unknown word's pronunciation.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ import kaldifst
 
 from pykaldist.errors import UserError
 from pykaldist.hmm.lang.topology import bakis_topology_text
+from pykaldist.hmm.lang.unknown_word import PLACE, NumberedArc, UnknownWord, inserted, with_place
 from pykaldist.io import dictdir, provenance
 from pykaldist.io.atomic import write_text
 from pykaldist.io.dictdir import POSITION_SUFFIXES, DictDir, Pronunciation
 from pykaldist.io.lang import EPSILON, SymbolTable
+from pykaldist.io.tables import read_lines
 from pykaldist.io.text_tools.lexicon import Arc, disambiguation, lexicon_arcs, silprob_arcs
 from pykaldist.options import option
 
@@ -37,6 +39,9 @@ class LangOptions:
     num_sil_states: int = option(5, "HMM states of a silence phone")
     num_nonsil_states: int = option(3, "HMM states of another phone")
     phone_symbol_table: str = option("", "phones.txt whose numbers the phones get, of a model that is there already")
+    unk_fst: str = option("", "phone language model of the unknown word, unk_fst.txt of utils/lang/make_unk_lm.sh")
+    extra_word_disambig_syms: str = option("", "file with more symbols like #0, a line each, that pass from words to phones")
+    num_extra_phone_disambig_syms: int = option(1, "disambiguation symbols beside those of the lexicon; the last is for silence")
 
 
 def prepare_lang(dict_dir: str | os.PathLike[str], oov: str, tmp: str | os.PathLike[str], lang: str | os.PathLike[str],
@@ -49,20 +54,31 @@ def prepare_lang(dict_dir: str | os.PathLike[str], oov: str, tmp: str | os.PathL
     source, tmp, lang = DictDir.read(dict_dir), Path(tmp), Path(lang)
     if not 0 <= options.sil_prob < 1:
         raise UserError(f"--sil-prob: expected a probability below 1, found {options.sil_prob:g}.")
+    if options.num_extra_phone_disambig_syms < 1:
+        raise UserError(f"--num-extra-phone-disambig-syms: expected at least 1, found {options.num_extra_phone_disambig_syms}.")
     if oov not in {entry.word for entry in source.lexicon}:
         raise UserError(f"{dict_dir}: the OOV word {oov} is not in the lexicon; add a line such as `{oov} SPN`.")
+    passing = ["#0", *_extra_symbols(options.extra_word_disambig_syms)]
     lexicon = [_positioned(entry) for entry in source.lexicon] if options.position_dependent_phones else source.lexicon
-    disambiguated, highest = add_disambiguation(lexicon)
-    highest += 1  # for the optional silence
+    unknown = UnknownWord.read(Path(options.unk_fst)) if options.unk_fst else None
+    if unknown:
+        lexicon = with_place(lexicon, oov)
+    disambiguated, highest = add_disambiguation(lexicon, 1 + len(PLACE) * bool(unknown))
+    highest += options.num_extra_phone_disambig_syms  # the last one stands behind the optional silence
 
     provenance.forget(lang)
     (lang / "G.fst").unlink(missing_ok=True)  # it belongs to the words of an earlier lexicon
     disambig = [f"#{n}" for n in range(highest + 1)]
+    silence_disambig = disambig[-1]
+    disambig += passing[1:]
+    if twice := set(passing[1:]) & set(disambig[: highest + 1]):
+        raise UserError(f"--extra-word-disambig-syms: {min(twice)} is a symbol of the lexicon; give it another name.")
     phones = _write_phones(lang, source, disambig, options)
-    words = _write_words(lang, lexicon, oov)
+    words = _write_words(lang, lexicon, oov, passing[1:])
     _write_lists(lang, {"phones/disambig": [[s] for s in disambig]}, phones)
-    for name, line in (("wdisambig.txt", "#0"), ("wdisambig_phones.int", phones["#0"]), ("wdisambig_words.int", words["#0"])):
-        write_text(lang / "phones" / name, f"{line}\n")
+    for name, lines in (("wdisambig.txt", passing), ("wdisambig_phones.int", [phones[symbol] for symbol in passing]),
+                        ("wdisambig_words.int", [words[symbol] for symbol in passing])):
+        write_text(lang / "phones" / name, "".join(f"{line}\n" for line in lines))
 
     align = sorted({(e.word, e.word, *e.phones) for e in lexicon} | {(EPSILON, EPSILON, source.optional_silence)},
                    key=lambda row: " ".join(row).encode())
@@ -70,26 +86,39 @@ def prepare_lang(dict_dir: str | os.PathLike[str], oov: str, tmp: str | os.PathL
     write_text(lang / "phones/align_lexicon.int", "".join(
         " ".join(str(n) for n in (words[row[0]], words[row[1]], *(phones[p] for p in row[2:]))) + "\n" for row in align))
 
-    for name, entries, disambig_silence in (("L.fst", lexicon, None), ("L_disambig.fst", disambiguated, disambig[-1])):
+    for name, entries, disambig_silence in (("L.fst", lexicon, None), ("L_disambig.fst", disambiguated, silence_disambig)):
         arcs, final = _transducer(entries, source, options.sil_prob, disambig_silence)
         numbered = [(here, to, phones[phone], words[word], cost) for here, to, phone, word, cost in arcs]
         if disambig_silence:
-            passing = sorted({*final, *(arc[0] for arc in numbered if arc[3])})  # as Kaldi's fstaddselfloops chooses them
-            numbered += [(s, s, phones["#0"], words["#0"], 0.0) for s in passing]
-        _write_fst(lang / name, numbered, final)
+            states = sorted({*final, *(arc[0] for arc in numbered if arc[3])})  # as Kaldi's fstaddselfloops chooses them
+            numbered += [(state, state, phones[symbol], words[symbol], 0.0) for state in states for symbol in passing]
+        _write_fst(lang / name, inserted(numbered, phones, unknown) if unknown else numbered, final)
     for ending, entries in (("", lexicon), ("_disambig", disambiguated)):
         for kind in ("lexiconp", *(["lexiconp_silprob"] if source.silence_probs else [])):
             write_text(tmp / f"{kind}{ending}.txt", "".join(_line(e, kind != "lexiconp") for e in entries))
-    provenance.record(lang, "utils/prepare_lang.sh", [Path(dict_dir) / name for name in dictdir.FILES])
+    given = [Path(name) for name in (options.unk_fst, options.extra_word_disambig_syms) if name]
+    provenance.record(lang, "utils/prepare_lang.sh", [*(Path(dict_dir) / name for name in dictdir.FILES), *given])
     return {"words": len({e.word for e in lexicon}), "pronunciations": len(lexicon), "phones": len(phones) - len(disambig) - 1}
 
 
-def add_disambiguation(lexicon: Sequence[Pronunciation]) -> tuple[list[Pronunciation], int]:
+def _extra_symbols(path: str) -> list[str]:
+    """The symbols of --extra-word-disambig-syms; raises UserError for one that does not begin with #, or is there twice."""
+    if not path:
+        return []
+    rows = [line.split() for line in read_lines(path)]
+    symbols = [row[0] for row in rows if row]
+    wrong = next((symbol for symbol in symbols if not symbol.startswith("#") or symbols.count(symbol) > 1), None)
+    if wrong is not None:
+        raise UserError(f"{path}: expected different symbols that begin with #, found {wrong}.")
+    return symbols
+
+
+def add_disambiguation(lexicon: Sequence[Pronunciation], first: int = 1) -> tuple[list[Pronunciation], int]:
     """Add disambiguation symbols to the lexicon: #1, #2, ... behind pronunciations that are not unique or begin another one.
 
-    Returns it, and the highest number.
+    `first` is the lowest number. Returns the lexicon, and the highest number.
     """
-    numbers, highest = disambiguation([entry.phones for entry in lexicon])
+    numbers, highest = disambiguation([entry.phones for entry in lexicon], first)
     return [replace(entry, phones=(*entry.phones, *([f"#{number}"] if number else [])))
             for entry, number in zip(lexicon, numbers, strict=True)], highest
 
@@ -113,7 +142,7 @@ def _line(entry: Pronunciation, with_silence: bool) -> str:
     return "\t".join([entry.word, *(f"{number:g}" for number in numbers), " ".join(entry.phones)]) + "\n"
 
 
-def _write_fst(path: Path, arcs: list[tuple[int, int, int, int, float]], final: dict[int, float]) -> None:
+def _write_fst(path: Path, arcs: list[NumberedArc], final: dict[int, float]) -> None:
     fst = kaldifst.StdVectorFst()
     for _ in range(1 + max(max(arc[0], arc[1]) for arc in arcs)):
         fst.add_state()
@@ -190,9 +219,9 @@ def _phone_numbers(phones: list[str], disambig: list[str], known: str) -> Symbol
     return SymbolTable({**numbers, **{symbol: given["#0"] + n for n, symbol in enumerate(disambig)}}, "phones.txt")
 
 
-def _write_words(lang: Path, lexicon: Sequence[Pronunciation], oov: str) -> SymbolTable:
+def _write_words(lang: Path, lexicon: Sequence[Pronunciation], oov: str, extra: Sequence[str]) -> SymbolTable:
     words = sorted({entry.word for entry in lexicon}, key=str.encode)
-    table = SymbolTable({w: n for n, w in enumerate([EPSILON, *words, "#0", "<s>", "</s>"])}, "words.txt")
+    table = SymbolTable({w: n for n, w in enumerate([EPSILON, *words, "#0", "<s>", "</s>", *extra])}, "words.txt")
     _write_symbols(lang / "words.txt", table)
     write_text(lang / "oov.txt", f"{oov}\n")
     write_text(lang / "oov.int", f"{table[oov]}\n")

@@ -118,6 +118,27 @@ def test_phones_get_the_numbers_of_a_table(tmp_path: Path) -> None:
             phone_symbol_table=str(tmp_path / "phones.txt")))
 
 
+def test_more_disambiguation_symbols(tmp_path: Path) -> None:
+    """Symbols of words that pass as #0 does, and symbols of phones before that of silence."""
+    write_dict(tmp_path / "dict")
+    (tmp_path / "extra").write_text("#city\n#name\n")
+    options = LangOptions(extra_word_disambig_syms=str(tmp_path / "extra"), num_extra_phone_disambig_syms=3)  # none are the lexicon's
+    prepare_lang(tmp_path / "dict", "<UNK>", tmp_path / "tmp", tmp_path / "lang", options)
+    lang = LangDir(tmp_path / "lang")
+    assert problems_of(lang) == []
+    assert (lang.path / "phones/disambig.txt").read_text().split() == ["#0", "#1", "#2", "#3", "#city", "#name"]
+    assert (lang.path / "phones/wdisambig.txt").read_text().split() == ["#0", "#city", "#name"]
+    for symbols in ("#city a #name", "#0 a #city"):
+        before, after = symbols.split(" a ")
+        assert sentence_cost(lang.path / "L_disambig.fst", lang, f"SIL #3 {before} A_S {after}", symbols) < math.inf
+    (tmp_path / "extra").write_text("#2\n")
+    with pytest.raises(UserError, match="#2 is a symbol of the lexicon"):
+        prepare_lang(tmp_path / "dict", "<UNK>", tmp_path / "tmp", tmp_path / "lang", options)
+    (tmp_path / "extra").write_text("city\n")
+    with pytest.raises(UserError, match="begin with #, found city"):
+        prepare_lang(tmp_path / "dict", "<UNK>", tmp_path / "tmp", tmp_path / "lang", options)
+
+
 def test_an_old_grammar_and_old_positions_go(tmp_path: Path) -> None:
     write_dict(tmp_path / "dict")
     prepare_lang(tmp_path / "dict", "<UNK>", tmp_path / "tmp", tmp_path / "lang", LangOptions())
