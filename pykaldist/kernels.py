@@ -19,6 +19,7 @@ import fcntl
 import functools
 import importlib
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -53,13 +54,12 @@ class Kernel:
                     self._dispatcher = _make(self.function, self._options)
         return self._dispatcher
 
-    @property
-    def loaded(self) -> bool:
-        """Whether numba has been loaded for it; if not, a call costs what loading takes."""
-        return self._dispatcher is not None
+    def is_python(self, little: bool = False) -> bool:
+        """Whether a call runs it as the Python that it is; or had better be made so, by `function`, where there is `little` to do."""
+        return self._dispatcher is None and (_interpreted or (little and COMPILING not in os.environ))
 
     def __call__(self, *args: Any) -> Any:
-        if _interpreted and not self.loaded:
+        if self.is_python():
             return self.function(*args)
         return (self._dispatcher or self.dispatcher)(*args)
 
@@ -94,8 +94,23 @@ def interpreted_where(little: bool) -> Iterator[None]:
         _interpreted = before
 
 
+def _load_numba() -> Any:
+    """Numba, loaded without scipy.linalg, which takes a fifth of the time of a short decoding job.
+
+    Numba imports that only to know whether np.convolve and np.correlate may call a BLAS; what kernels use, np.dot, sees for itself.
+    """
+    blas = "scipy.linalg.cython_blas"
+    if not {"numba", blas} & set(sys.modules) and threading.active_count() == 1:  # no other thread imports scipy now
+        sys.modules[blas] = None  # type: ignore[assignment]  # by which an import of it fails
+        try:
+            importlib.import_module("numba.np.arraymath")
+        finally:
+            del sys.modules[blas]
+    return importlib.import_module("numba")
+
+
 def _make(function: Callable[..., Any], options: dict[str, Any]) -> Any:
-    import numba
+    numba = _load_numba()
     from numba.core.caching import FunctionCache
 
     class SharedCache(FunctionCache):

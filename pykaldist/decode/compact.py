@@ -18,7 +18,7 @@ from pykaldist.kernels import kernel
 
 ARC_TYPE = "compactlattice44"
 _STATE, _ARC = 5, 6  # words of a state and of an arc, beside their transition-ids
-_LITTLE = 1 << 22  # words: so many are read sooner by Python itself than numba is loaded
+_LITTLE = 1 << 24  # bytes: so many are read sooner by Python itself than numba is loaded
 _ACCEPTOR, _NO_EPSILONS, _WEIGHTED = 0x10000, 0x0A800000, 0x100000000  # OpenFst's fst/properties.h
 
 
@@ -61,7 +61,7 @@ def unpack_compact(data: bytes | memoryview, header: Header) -> tuple[
         raise ValueError("is truncated or damaged; decode again")
     # The lattice ends somewhere in `words`; room that is not used is never touched.
     state_at, arc_at = np.empty(header.num_states, np.int64), np.empty(len(words) // _ARC, np.int64)
-    if len(data) // 4 < _LITTLE and not _find_places.loaded:
+    if _find_places.is_python(len(data) < _LITTLE):
         ints = memoryview(data)[header.end:header.end + words.nbytes].cast("i")
         arcs, size = _find_places.function(ints, header.num_states, memoryview(state_at), memoryview(arc_at))
     else:

@@ -102,8 +102,8 @@ class TestKaldis:
         edited(recipe / "run.sh", "data=/export/a15/vpanayotov/data", f"data={tmp_path}/corpus")
         ends_at(recipe / "local/chain/run_tdnn.sh")
         run(recipe, "--stage", "2", ends=False)
-        rates = [wer(recipe / f"exp/{system}_{lm}") for system in ("tri6b/decode_", "tri6b_cleaned/decode_test_clean")
-                 for lm in ("tgsmall", "fglarge")]
+        rates = [wer(recipe / f"exp/{system}") for lm in ("tgsmall", "fglarge")
+                 for system in (f"tri6b/decode_{lm}_test_clean", f"tri6b_cleaned/decode_test_clean_{lm}")]
         row("librispeech/s5", kaldi_egs / "librispeech/s5", "stages 2 to 19", rates[-1])
         assert min(rates) < 60, rates
 
