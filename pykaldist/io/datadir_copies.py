@@ -224,6 +224,34 @@ def whole_recordings(data: DataDir, target: str | os.PathLike[str]) -> DataDir:
     return made
 
 
+def extract_wav_segments(data: DataDir, target: str | os.PathLike[str]) -> DataDir:
+    """Copy a data directory with a wav file of its own for each utterance, in `target`/data, and so without segments.
+
+    Speeds and volumes that tables ask for are in the files. Raises UserError where there are no segments, and for audio that cannot be
+    used.
+    """
+    import numpy as np
+    import soundfile
+
+    from pykaldist.io.audio import AudioError, read_audio, read_utterances
+
+    if not data.has("segments"):
+        raise UserError(f"{data.path} has no segments; its utterances are recordings already.")
+    names = [utt for utt, _ in sorted(data.segments.items(), key=lambda item: item[1][0])]  # utterances of one recording in a row
+    _, rate = read_audio(data.wav_scp.get(data.segments[names[0]][0], ""), pipes=True)
+    made = copy_data_dir(data.path, target)
+    for name in ("segments", *PER_RECORDING):
+        (made.path / name).unlink(missing_ok=True)
+    folder = made.path / "data"
+    folder.mkdir(exist_ok=True)
+    for utt, samples in read_utterances(data, names, rate):
+        if isinstance(samples, AudioError):
+            raise samples
+        soundfile.write(folder / f"{utt}.wav", np.clip(np.rint(samples), -32768, 32767).astype(np.int16), rate, "PCM_16")
+    write_table(made.path / "wav.scp", {utt: f"{folder}/{utt}.wav" for utt in data.segments})
+    return DataDir(made.path)
+
+
 def subsegment_data_dir(data: DataDir, segments: dict[str, tuple[str, float, float]], target: str | os.PathLike[str],
                         text: dict[str, str] | None = None, end_padding: float = 0.0) -> DataDir:
     """Write a data directory of parts of utterances: `segments` has new utterance -> (old one, begin and end in seconds within it).

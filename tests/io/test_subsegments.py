@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 
 from pykaldist.errors import UserError
 from pykaldist.io.datadir import DataDir, write_datadir
-from pykaldist.io.datadir_copies import subsegment_data_dir
+from pykaldist.io.datadir_copies import extract_wav_segments, subsegment_data_dir
 from pykaldist.io.tables import MatrixWriter
 
 
@@ -45,6 +46,30 @@ def test_without_segments_utterances_are_recordings(tmp_path: Path) -> None:
     data = write_datadir(tmp_path / "data", {"u": "u.wav"}, None, {"u": "u"})
     made = subsegment_data_dir(data, {"u-1": ("u", 0.25, 0.5)}, tmp_path / "new")
     assert made.segments == {"u-1": ("u", 0.25, 0.5)} and not made.has("feats.scp")
+
+
+def test_segments_become_files(tmp_path: Path) -> None:
+    """Each utterance has the samples that its segment names, at the speed and volume of its recording; other tables stay."""
+    rng = np.random.default_rng(0)
+    samples = {name: rng.integers(-8000, 8000, 16000).astype(np.int16) for name in ("r", "q")}
+    for name, values in samples.items():
+        soundfile.write(tmp_path / f"{name}.wav", values, 8000)
+    data = write_datadir(tmp_path / "data", {name: f"{tmp_path}/{name}.wav" for name in samples}, {"s-u": "a b", "s-v": "c", "s-w": "a"},
+                         {"s-u": "s", "s-v": "s", "s-w": "s"}, {"s-u": "r 0.25 0.5", "s-v": "q 0.5 1.5", "s-w": "r 1.0 2.0"})
+    (data.path / "reco2vol").write_text("q 0.5\n")
+    (data.path / "spk2gender").write_text("s f\n")
+    made = extract_wav_segments(DataDir(data.path), tmp_path / "new")
+    made.validate()
+    assert not made.has("segments") and not made.has("reco2vol") and made.text == data.text and made.table("spk2gender") == {"s": "f"}
+    for utt, recording, begin, end, volume in (("s-u", "r", 2000, 4000, 1), ("s-v", "q", 4000, 12000, 0.5), ("s-w", "r", 8000, 16000, 1)):
+        found, rate = soundfile.read(made.wav_scp[utt], dtype="int16")
+        assert rate == 8000
+        np.testing.assert_array_equal(found, np.rint(samples[recording][begin:end] * volume).astype(np.int16))
+    with pytest.raises(UserError, match="has no segments"):
+        extract_wav_segments(made, tmp_path / "newer")
+    (data.path / "segments").write_text("s-u r 0.25 9\ns-v q 0.5 1.5\ns-w r 1.0 2.0\n")
+    with pytest.raises(UserError, match=r"segment s-u: 0\.25 to 9 s lies outside"):
+        extract_wav_segments(DataDir(data.path), tmp_path / "newest")
 
 
 def test_what_is_not_there_is_refused(data: DataDir, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pykaldist.io.datadir import DataDir, restrict, write_table
 from pykaldist.io.datadir_copies import (
     combine_data,
     copy_data_dir,
+    extract_wav_segments,
     limit_feature_dim,
     regroup_speakers,
     split_data,
@@ -183,6 +184,15 @@ Copies a data directory with only these columns, from 0, of its features.""", ""
 def limit_feature_dim_sh(options: dict[str, str], columns: str, source: str, target: str) -> Output:
     """Copy a data directory with some columns of its features."""
     return _said(f"{_count(limit_feature_dim(DataDir(source), target, columns))} with columns {columns} in {target}")
+
+
+@tool("""data/extract_wav_segments_data_dir.sh [options] <data> <new-data>
+ e.g.: utils/data/extract_wav_segments_data_dir.sh data/train data/train_cut
+Copies a data directory with a wav file of its own for each utterance, in <new-data>/data, so that it needs no segments. Features that the
+old one has are those of the new one too. Options: --nj and --cmd are taken and not needed.""", "nj= cmd=", (2, 2))
+def extract_wav_segments_data_dir_sh(options: dict[str, str], source: str, target: str) -> Output:
+    """Copy a data directory with a wav file for each utterance."""
+    return _said(f"{_count(extract_wav_segments(DataDir(source), target))} with files of their own in {target}")
 
 
 @tool("""data/subsegment_data_dir.sh [--segment-end-padding <s>] <data> <segments> [<text>] <new-data>

@@ -28,7 +28,8 @@ MODULES = {
                 "split_data.sh", "data/split_data.sh", "perturb_data_dir_speed.sh", "data/perturb_data_dir_speed.sh",
                 "perturb_data_dir_speed_3way.sh", "data/perturb_data_dir_speed_3way.sh", "data/perturb_data_dir_volume.sh",
                 "data/modify_speaker_info.sh", "data/remove_dup_utts.sh", "data/convert_data_dir_to_whole.sh", "data/limit_feature_dim.sh",
-                "data/subsegment_data_dir.sh", "data/get_utt2dur.sh", "data/get_reco2dur.sh", "data/get_utt2num_frames.sh",
+                "data/subsegment_data_dir.sh", "data/extract_wav_segments_data_dir.sh",
+                "data/get_utt2dur.sh", "data/get_reco2dur.sh", "data/get_utt2num_frames.sh",
                 "data/get_num_frames.sh", "data/get_frame_shift.sh", "data/get_segments_for_data.sh"),
 }
 _BASE_NAMES_OF_DATA_DIRS = {os.path.basename(name) for name in MODULES[DATA_DIRS]}
