@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pykaldist.decode.compact import _find_places
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.determinize import determinize
 from pykaldist.decode.lattice import Lattice, read_lattices, write_lattices
 from pykaldist.decode.paths import LatticePath, best_path, best_words, nbest
 from pykaldist.errors import UserError
 from pykaldist.hmm.gmm.model_files import read_transition_model
-from pykaldist.io.fst import Fst, pack
+from pykaldist.io.fst import Fst, Header, pack
 from pykaldist.io.tables import read_archive
 
 ARRAYS = ("offset", "word", "graph", "acoustic", "target", "final", "final_acoustic", "string", "transition_ids")
@@ -250,6 +251,24 @@ def test_damaged_compact_lattices_are_named(golden: Path, tmp_path_factory: pyte
             assert len(lattice.target) == lattice.offset[-1]
     except UserError as error:
         assert str(path) in str(error)
+
+
+@settings(deadline=None, max_examples=100)
+@given(seed=seeds, data=st.data())
+def test_places_are_found_alike_by_python_and_by_numba(seed: int, data: st.DataObject) -> None:
+    """In whole bodies and in damaged ones: the same numbers of arcs, ends and places."""
+    content = random_lattice(seed).to_bytes()
+    words = np.frombuffer(content, "<i4", offset=Header.parse(content, 0).end).copy()
+    for _ in range(data.draw(st.integers(0, 2))):
+        words[data.draw(st.integers(0, len(words) - 1))] = data.draw(st.sampled_from([-1, 0, 1, 7, 2**31 - 1]))
+    words = words[: data.draw(st.integers(0, len(words)))]
+    states = Header.parse(content, 0).num_states
+    found = []
+    for view, call in ((memoryview, _find_places.function), (np.asarray, _find_places)):
+        places = np.zeros(states, np.int64), np.zeros(len(words) // 6 + 1, np.int64)
+        arcs, end = call(view(words), states, *map(view, places))
+        found.append((arcs, end, places[0].tolist() if end >= 0 else [], places[1][:arcs].tolist()))
+    assert found[0] == found[1]
 
 
 @settings(deadline=None)
