@@ -23,7 +23,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TextIO, TypeVar, overload
+from typing import Any, TextIO, TypeVar, cast, overload
 
 from pykaldist.progress import notice
 
@@ -54,12 +54,13 @@ class Kernel:
                     self._dispatcher = _make(self.function, self._options)
         return self._dispatcher
 
-    def is_python(self, little: bool = False) -> bool:
-        """Whether a call runs it as the Python that it is; or had better be made so, by `function`, where there is `little` to do."""
-        return self._dispatcher is None and (_interpreted or (little and COMPILING not in os.environ))
+    @property
+    def loaded(self) -> bool:
+        """Whether numba has been loaded for it."""
+        return self._dispatcher is not None
 
     def __call__(self, *args: Any) -> Any:
-        if self.is_python():
+        if _interpreted and not self.loaded:
             return self.function(*args)
         return (self._dispatcher or self.dispatcher)(*args)
 
@@ -92,6 +93,13 @@ def interpreted_where(little: bool) -> Iterator[None]:
         yield
     finally:
         _interpreted = before
+
+
+def python_of(function: F, little: bool) -> F | None:
+    """The Python function that a kernel is made of, where there is `little` to do and numba has not been loaded for it; else None."""
+    if not isinstance(function, Kernel) or function.loaded or not (_interpreted or (little and COMPILING not in os.environ)):
+        return None
+    return cast(F, function.function)
 
 
 def _load_numba() -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pykaldist.io.fst import EXPANDED_MUTABLE, Header, vector_header
-from pykaldist.kernels import kernel
+from pykaldist.kernels import kernel, python_of
 
 ARC_TYPE = "compactlattice44"
 _STATE, _ARC = 5, 6  # words of a state and of an arc, beside their transition-ids
@@ -61,9 +61,10 @@ def unpack_compact(data: bytes | memoryview, header: Header) -> tuple[
         raise ValueError("is truncated or damaged; decode again")
     # The lattice ends somewhere in `words`; room that is not used is never touched.
     state_at, arc_at = np.empty(header.num_states, np.int64), np.empty(len(words) // _ARC, np.int64)
-    if _find_places.is_python(len(data) < _LITTLE):
+    python = python_of(_find_places, len(data) < _LITTLE)
+    if python is not None:
         ints = memoryview(data)[header.end:header.end + words.nbytes].cast("i")
-        arcs, size = _find_places.function(ints, header.num_states, memoryview(state_at), memoryview(arc_at))
+        arcs, size = python(ints, header.num_states, state_at.data, arc_at.data)
     else:
         arcs, size = _find_places(words, header.num_states, state_at, arc_at)
     arc_at = arc_at[:max(arcs, 0)].copy()
