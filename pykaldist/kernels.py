@@ -19,7 +19,6 @@ import fcntl
 import functools
 import importlib
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -102,23 +101,8 @@ def python_of(function: F, little: bool) -> F | None:
     return cast(F, function.function)
 
 
-def _load_numba() -> Any:
-    """Numba, loaded without scipy.linalg, which takes a fifth of the time of a short decoding job.
-
-    Numba imports that only to know whether np.convolve and np.correlate may call a BLAS; what kernels use, np.dot, sees for itself.
-    """
-    blas = "scipy.linalg.cython_blas"
-    if not {"numba", blas} & set(sys.modules) and threading.active_count() == 1:  # no other thread imports scipy now
-        sys.modules[blas] = None  # type: ignore[assignment]  # by which an import of it fails
-        try:
-            importlib.import_module("numba.np.arraymath")
-        finally:
-            del sys.modules[blas]
-    return importlib.import_module("numba")
-
-
 def _make(function: Callable[..., Any], options: dict[str, Any]) -> Any:
-    numba = _load_numba()
+    import numba
     from numba.core.caching import FunctionCache
 
     class SharedCache(FunctionCache):
