@@ -22,8 +22,28 @@ def test_without_a_list_of_utterances_the_number_stays(root: Path, tmp_path: Pat
     assert jobs(root, tmp_path, 40, "utterances") == ["40"]
 
 
+@pytest.mark.parametrize("unit", ["utterances", "speakers"])
+def test_a_count_that_fails_ends_the_script(root: Path, tmp_path: Path, unit: str) -> None:
+    """Where the program that counts is killed, and where there is nothing to count."""
+    (tmp_path / "utt2spk").write_text("a-1 a\n")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/wc").write_text("#!/usr/bin/env bash\nkill -9 $$\n")
+    (tmp_path / "bin/wc").chmod(0o755)
+    done = call(root, tmp_path, 2, unit, f"PATH={tmp_path}/bin:$PATH")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1] == f"stage.sh: ERROR: the {unit} of {tmp_path}/utt2spk were not counted; run the same command again."
+    (tmp_path / "utt2spk").write_text("")
+    done = call(root, tmp_path, 2, unit)
+    assert (done.returncode, done.stderr) == (1, f"stage.sh: ERROR: {tmp_path}/utt2spk has no {unit}.\n")
+
+
 def jobs(root: Path, data: Path, nj: int, unit: str) -> list[str]:
     """The lines that the function prints, and the number of jobs after it."""
-    code = f'. {root}/utils/shared/fewer_jobs.sh; nj=$1; fewer_jobs "$2" "$3"; echo "$nj"'
-    return subprocess.run(["bash", "-c", code, "steps/stage.sh", str(nj), str(data), unit], capture_output=True, text=True,
-                          check=True).stdout.splitlines()
+    done = call(root, data, nj, unit)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def call(root: Path, data: Path, nj: int, unit: str, before: str = "") -> subprocess.CompletedProcess[str]:
+    code = f'{before}\n. {root}/utils/shared/fewer_jobs.sh; nj=$1; fewer_jobs "$2" "$3"; echo "$nj"'
+    return subprocess.run(["bash", "-c", code, "steps/stage.sh", str(nj), str(data), unit], capture_output=True, text=True, check=False)
