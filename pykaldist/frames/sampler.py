@@ -29,10 +29,11 @@ from pykaldist.pieces import pieces
 Gather = Callable[[torch.Tensor, DeviceFrames], dict[str, Any]]  # makes tensors, by name, from rows of a source
 # Streams of random numbers of one seed, kept apart by the last word of Philox's key.
 Make = Callable[[], dict[str, Any]]  # what makes a minibatch's tensors, by name
-_PARTITION, _BLOCK_ORDER, _FRAME_ORDER, _MINIBATCH = range(4)
+_PARTITION, _BLOCK_ORDER, _FRAME_ORDER, _MINIBATCH, LENGTH_ORDER = range(5)
 
 
-def _generator(seed: int, *stream: int) -> np.random.Generator:
+def generator_of(seed: int, *stream: int) -> np.random.Generator:
+    """The generator of one stream of random numbers of a seed."""
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, *stream])))
 
 
@@ -59,9 +60,9 @@ class Partition:
             self._order: np.ndarray | None = None
             if splits * blocks > 1:
                 self._order = np.arange(len(store), dtype=np.int32 if len(store) <= np.iinfo(np.int32).max else np.int64)
-                _generator(seed, _PARTITION).shuffle(self._order)
+                generator_of(seed, _PARTITION).shuffle(self._order)
         else:
-            self._utts = _least_loaded(np.diff(store.offsets), splits * blocks, _generator(seed, _PARTITION))
+            self._utts = _least_loaded(np.diff(store.offsets), splits * blocks, generator_of(seed, _PARTITION))
 
     def utts(self, split: int, block: int) -> np.ndarray:
         """The numbers of the utterances of a part, ascending; only at the level utterance."""
@@ -222,7 +223,7 @@ class Sampler:
                 continue
             skipped = max(start - index, 0)
             index += skipped
-            for make in self._minibatches(block, self._generator(epoch, block), skipped):
+            for make in self._minibatches(block, epoch, skipped):
                 if index == total:
                     return
                 if index >= start:
@@ -233,22 +234,22 @@ class Sampler:
                 index += 1
 
     def _generator(self, epoch: int, block: int) -> np.random.Generator:
-        return _generator(self.seed, _FRAME_ORDER, epoch, block, self.split)
+        return generator_of(self.seed, _FRAME_ORDER, epoch, block, self.split)
 
     def _block_order(self, epoch: int) -> list[int]:
-        return _generator(self.seed, _BLOCK_ORDER, epoch).permutation(self.partition.blocks).tolist()
+        return generator_of(self.seed, _BLOCK_ORDER, epoch).permutation(self.partition.blocks).tolist()
 
     def _place(self, minibatch: Minibatch, epoch: int) -> None:
         """Note in a minibatch its place in the epoch, where a later one depends on that."""
 
-    def _minibatches(self, block: int, generator: np.random.Generator | None, start: int, step: int = 1) -> Iterator[Make]:
+    def _minibatches(self, block: int, epoch: int | None, start: int, step: int = 1) -> Iterator[Make]:
         """Iterate over functions that make a block's minibatches, every `step`-th one from number `start` on.
 
-        Their order is drawn from `generator`, or is the store's.
+        Their order is drawn for the epoch, or, without one, is the store's.
         """
         frames = self.partition.part(self.split, block)
-        if generator is not None:
-            generator.shuffle(frames)
+        if epoch is not None:
+            self._generator(epoch, block).shuffle(frames)
         frames = self._every(step, frames[start * self.minibatch_size :])
         for piece in self.shared.pieces(frames, self.minibatch_size):
             source = self.shared.of(frames[piece])

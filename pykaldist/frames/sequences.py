@@ -1,6 +1,7 @@
 """The sampler of sequences, for recurrent networks: whole utterances, chunks with context, or streams with carried state.
 
-whole     whole utterances of similar length, `num_streams` in a minibatch (epoch-wise BPTT).
+whole     whole utterances of similar length, `num_streams` in a minibatch (epoch-wise BPTT). Workers' minibatches of the same number have
+          utterances of about the same length: the order of lengths is drawn once for all splits, so that nobody waits for the longest.
 chunks    context-sensitive chunks (Chen & Huo, 2015/2016): an utterance is cut into chunks of C frames, each with up to L frames before
           and R after it as context. The loss is on the chunk only. `--chunk 21-64+21` is L = 21, C = 64, R = 21.
 streams   truncated BPTT: the utterances, one behind the other in an order drawn anew each epoch, are cut into `num_streams` streams of
@@ -31,7 +32,7 @@ import torch
 from pykaldist.errors import UserError
 from pykaldist.frames.device_frames import SharedFrames, to_device
 from pykaldist.frames.packed import Sequences, packed_grid
-from pykaldist.frames.sampler import Make, Minibatch, Partition, Sampler
+from pykaldist.frames.sampler import LENGTH_ORDER, Make, Minibatch, Partition, Sampler, generator_of
 from pykaldist.frames.store import FrameStore
 from pykaldist.options import option
 
@@ -139,7 +140,7 @@ class SequenceSampler(Sampler):
             elif self.options.sequences == "chunks":
                 self.counts.append(-(-int((-(-lengths // self.chunk.size)).sum()) // streams))
             else:
-                self.counts.append(-(-int((lengths > 0).sum()) // streams))
+                self.counts.append(self._count(self.partition.utts(split, block)))
 
     def _frames_before(self, block: int, number: int) -> int:
         return round(self.sizes[block] * number / self.counts[block])  # about: how many each has depends on the utterances in it
@@ -151,7 +152,8 @@ class SequenceSampler(Sampler):
         assert minibatch.sequences is not None
         minibatch.sequences.place = (epoch, self.split, minibatch.index)
 
-    def _minibatches(self, block: int, generator: np.random.Generator | None, start: int, step: int = 1) -> Iterator[Make]:
+    def _minibatches(self, block: int, epoch: int | None, start: int, step: int = 1) -> Iterator[Make]:
+        generator = None if epoch is None else self._generator(epoch, block)
         utts = self.partition.utts(self.split, block)
         utts = utts[self._lengths(utts) > 0]
         if generator is not None and self.options.sequences == "streams":
@@ -166,11 +168,24 @@ class SequenceSampler(Sampler):
             bucket = np.floor(np.log(spans[order, 3] - spans[order, 0]) / math.log1p(BUCKET))
             order = order[np.argsort(-bucket, kind="stable")]
         groups = [order[first : first + size] for first in range(0, len(order), size)]
-        if generator is not None and self.options.sequences == "whole":
-            groups = [groups[i] for i in generator.permutation(len(groups))]
+        if epoch is not None and self.options.sequences == "whole":
+            groups = [groups[i] for i in self._order_of_lengths(block, epoch, len(groups))]
         gathered = self._padded if self.padded and generator is not None else self._gathered
         for group in groups[start::step]:
             yield functools.partial(gathered, spans[group])
+
+    def _order_of_lengths(self, block: int, epoch: int, count: int) -> np.ndarray:
+        """The order in an epoch of a block's minibatches of whole utterances, which are numbered from the longest to the shortest.
+
+        It is the same for all splits; where these have not equally many, the last ones are the shortest of those that have more.
+        """
+        fewest = min(self._count(self.partition.utts(split, block)) for split in range(self.partition.splits))
+        shared = generator_of(self.seed, LENGTH_ORDER, epoch, block)
+        return np.append(shared.permutation(fewest), np.arange(fewest, count))
+
+    def _count(self, utts: np.ndarray) -> int:
+        """How many minibatches of whole utterances there are."""
+        return -(-int((self._lengths(utts) > 0).sum()) // self.options.num_streams)
 
     def _padded(self, spans: np.ndarray) -> dict[str, Any]:
         """The tensors of the rows of spans (S, 4), as `_gathered` has them, padded."""
