@@ -110,13 +110,29 @@ def test_an_epoch_resumes_anywhere_and_is_another_one_each_time(make_store, how)
         assert len(rest) == len(whole) - start
         for one, other in zip(rest, whole[start:], strict=True):
             assert one[:4] == other[:4] and torch.equal(one[4], other[4]) and torch.equal(one[5], other[5])
-    assert any(one[4].shape != other[4].shape or not torch.equal(one[4], other[4]) for one, other in zip(whole, take(2), strict=True))
+    others = [take(epoch) for epoch in range(2, 8)]  # of few utterances one epoch may be as another
+    assert any(one[4].shape != other[4].shape or not torch.equal(one[4], other[4]) for epoch in others
+               for one, other in zip(whole, epoch, strict=True))
 
 
 def test_whole_utterances_come_with_others_of_their_length(make_store):
     lengths = [10, 50, 11, 52, 10, 49, 11, 51]
     for minibatch in sampler(make_store(lengths), SequenceOptions("whole", 4)).epoch(0):
         assert len(minibatch.sequences.sizes) - len(minibatch) / 4 < 3
+
+
+@pytest.mark.parametrize(("splits", "size"), [(2, 1), (4, 1), (3, 2)])
+def test_workers_have_whole_utterances_of_like_length_at_the_same_time(make_store, splits, size):
+    """So that little is waited for the longest, however often they exchange; in an order that is another one each epoch."""
+    lengths = np.random.default_rng(5).integers(10, 200, 121).tolist()
+    store, orders = make_store(lengths), []
+    for epoch in (0, 1):
+        frames = [[len(m) for m in sampler(store, SequenceOptions("whole", size), splits, split=split).epoch(epoch)]
+                  for split in range(splits)]
+        waited = sum(max(together) for together in itertools.zip_longest(*frames, fillvalue=0))
+        assert waited < 1.1 * sum(lengths) / splits, waited
+        orders.append(frames[0])
+    assert orders[0] != orders[1] and sorted(orders[0]) != orders[0] != sorted(orders[0], reverse=True)
 
 
 def test_chunks_of_one_utterance_are_more_rows_than_it_has(make_store):

@@ -1,4 +1,4 @@
-"""Rounds of sequence training between new alignments and lattices: what is trained on what, by stages that only write down how they were called."""
+"""Sequence training with new alignments and lattices: what is trained on what, by stages that only write down how they were called."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def rounds(tmp_path: Path, root: Path):
 
     def run(*options: str) -> tuple[int, list[str], str]:
         (tmp_path / "calls").unlink(missing_ok=True)
-        command = [f"{root}/steps/nnet/train_mpe.sh", "--learn-rate", "0.001", "--halving-factor=0.5", "--denlats-opts", "--beam 9", *options]
-        done = subprocess.run([*command, "data", "lang", "src", "ali", "denlats", "exp"], cwd=tmp_path, env=env, capture_output=True,
-                              text=True, check=False, timeout=60)
+        command = [f"{root}/steps/nnet/train_mpe.sh", "--learn-rate", "0.001", "--halving-factor=0.5", "--denlats-opts", "--beam 9"]
+        done = subprocess.run([*command, *options, "data", "lang", "src", "ali", "denlats", "exp"], cwd=tmp_path, env=env,
+                              capture_output=True, text=True, check=False, timeout=60)
         calls = tmp_path / "calls"
         return done.returncode, calls.read_text().splitlines() if calls.exists() else [], done.stdout + done.stderr
 
@@ -69,7 +69,7 @@ def test_lattices_and_alignments_between_iterations(rounds):
 
 
 def test_lattices_are_made_beside_training(rounds, tmp_path):
-    """At the same time: each of the two waits for the other's beginning. They are of the network from before the iteration that they miss."""
+    """At the same time: each of the two waits for the other's beginning."""
     (tmp_path / "beside").touch()
     options = ["--num-iters", "4", "--relattice-iters", "1", "--realign-iters", "3", "--relattice-beside", "true"]
     status, calls, said = rounds(*options)
