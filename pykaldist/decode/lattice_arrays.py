@@ -49,4 +49,5 @@ def as_arrays(lattice: Lattice) -> Lattices:
     frame, transition_id = np.divmod(cells, most)
     of_states, of_arcs, of_cells, of_frames = (np.array([0, n], np.int64) for n in (states + 1, len(source), len(cells), frames[-1]))
     return Lattices(of_states, of_arcs, of_cells, of_frames, source.astype(np.int32), target.astype(np.int32), graph, acoustic, string,
-                    entry.reshape(-1).astype(np.int32), frame.astype(np.int32), transition_id.astype(np.int32))
+                    entry.reshape(-1).astype(np.int32), frame.astype(np.int32), transition_id.astype(np.int32),
+                    np.concatenate([lattice.word, np.zeros(len(ends), np.int32)])[order].astype(np.int32))

@@ -1,7 +1,7 @@
 """The lattice store: lattices of a training set and their reference alignments, packed once into flat memory-mapped arrays.
 
     states.npy, arcs.npy, cells.npy, frames.npy, entries.npy   utterances + 1, int64: where each utterance's begin
-    source.bin, target.bin   arcs, int32; graph.bin, acoustic.bin   arcs, float32; length.bin   arcs, int32: their frames
+    source.bin, target.bin, word.bin   arcs, int32; graph.bin, acoustic.bin   arcs, float32; length.bin   arcs, int32: their frames
     entry.bin                entries, int32
     frame.bin, transition_id.bin   cells, int32
     reference.bin            frames, int32: the transition-id of the reference alignment
@@ -32,11 +32,12 @@ from pykaldist.io.provenance import checksum
 from pykaldist.io.schema import require
 from pykaldist.io.tables import read_lines
 
-FORMAT = 2
+FORMAT = 3
 CURE = "pack the lattices again"
 OFFSETS = ("states", "arcs", "cells", "frames", "entries")
 ARRAYS = {"source": ("arcs", np.int32), "target": ("arcs", np.int32), "graph": ("arcs", np.float32), "acoustic": ("arcs", np.float32),
-          "length": ("arcs", np.int32), "entry": ("entries", np.int32), "frame": ("cells", np.int32), "transition_id": ("cells", np.int32),
+          "length": ("arcs", np.int32), "word": ("arcs", np.int32),
+          "entry": ("entries", np.int32), "frame": ("cells", np.int32), "transition_id": ("cells", np.int32),
           "reference": ("frames", np.int32)}
 
 
@@ -122,7 +123,7 @@ class LatticeStore:
         own = {name: self._slice(name, number) for name in ARRAYS}
         string = np.concatenate([np.zeros(1, np.int64), np.cumsum(own["length"], dtype=np.int64)])
         return Lattices(states, arcs, cells, frames, own["source"], own["target"], own["graph"],
-                        own["acoustic"], string, own["entry"], own["frame"], own["transition_id"])
+                        own["acoustic"], string, own["entry"], own["frame"], own["transition_id"], own["word"])
 
 
 def pack_lattices(utterances: Iterable[tuple[str, Lattices, np.ndarray]], tid2pdf: np.ndarray, tid2phone: np.ndarray,
@@ -140,8 +141,9 @@ def pack_lattices(utterances: Iterable[tuple[str, Lattices, np.ndarray]], tid2pd
     with contextlib.ExitStack() as stack:
         sinks = {name: Sink(stack.enter_context(atomic_open(path / f"{name}.bin", "wb"))) for name in ARRAYS}
         for utt, lattice, reference in utterances:
-            arrays = {**{name: getattr(lattice, name) for name in ARRAYS if name not in ("length", "reference")},
-                      "length": np.diff(lattice.string), "reference": reference}
+            arrays = {**{name: getattr(lattice, name) for name in ARRAYS if name not in ("length", "reference", "word")},
+                      "length": np.diff(lattice.string), "reference": reference,
+                      "word": np.zeros(len(lattice.source)) if lattice.word is None else lattice.word}
             for name, array in arrays.items():
                 sinks[name].append(array.astype(ARRAYS[name][1], copy=False))
             sizes.append([int(lattice.states[-1]), len(lattice.source), len(lattice.frame), len(reference), len(lattice.entry)])

@@ -42,6 +42,7 @@ class Lattices:
     entry: np.ndarray  # int32 [E]
     frame: np.ndarray  # int32 [C]
     transition_id: np.ndarray  # int32 [C]
+    word: np.ndarray | None = None  # int32 [A]; 0 on an arc without a word
 
     def __len__(self) -> int:
         return len(self.states) - 1
@@ -59,13 +60,13 @@ class Lattices:
             return np.concatenate([np.zeros(0, np.int32), *numbers])
 
         def plain(name: str) -> np.ndarray:
-            dtype = np.int32 if name == "transition_id" else np.float32
+            dtype = np.int32 if name in ("transition_id", "word") else np.float32
             return np.concatenate([np.zeros(0, dtype), *(getattr(part, name) for part in parts)])
 
         states, cells, frames = ([int(getattr(part, name)[-1]) for part in parts] for name in ("states", "cells", "frames"))
         return cls(offsets("states"), offsets("arcs"), offsets("cells"), offsets("frames"), shifted("source", states),
                    shifted("target", states), plain("graph"), plain("acoustic"), offsets("string"), shifted("entry", cells),
-                   shifted("frame", frames), plain("transition_id"))
+                   shifted("frame", frames), plain("transition_id"), None if any(part.word is None for part in parts) else plain("word"))
 
     def entry_sums(self, values: np.ndarray) -> np.ndarray:
         """Sum values of cells (C,) over the entries of each arc, float64 (A,)."""

@@ -77,21 +77,31 @@ def forward_backward(lattices: Lattices, cost: np.ndarray, accuracy: np.ndarray 
 
 
 @kernel(nogil=True)
-def _nearest_graph_costs(states: np.ndarray, source: np.ndarray, target: np.ndarray, graph: np.ndarray, agreeing: np.ndarray) -> np.ndarray:
-    most, cost = np.full(states[-1], -1.0), np.zeros(states[-1])
-    most[states[:-1]] = 0.0
+def _best_paths(states: np.ndarray, source: np.ndarray, target: np.ndarray, cost: np.ndarray) -> np.ndarray:
+    best, last = np.full(states[-1], np.inf), np.full(states[-1], -1)
+    best[states[:-1]] = 0.0
     for a in range(len(source)):
-        s, t = source[a], target[a]
-        new, own = most[s] + agreeing[a], cost[s] + graph[a]
-        if new > most[t] or (new == most[t] and own < cost[t]):
-            most[t], cost[t] = new, own
-    return cost[states[1:] - 1]
+        new = best[source[a]] + cost[a]
+        if new < best[target[a]]:
+            best[target[a]], last[target[a]] = new, a
+    on = np.zeros(len(source), np.bool_)
+    for i in range(len(states) - 1):
+        s = states[i + 1] - 1
+        while s != states[i]:
+            on[last[s]] = True
+            s = source[last[s]]
+    return on
 
 
-def nearest_graph_costs(lattices: Lattices, agreeing: np.ndarray) -> np.ndarray:
-    """The graph cost (L,) of each lattice's path that agrees with a reference in most frames, of several the least.
+def best_paths(lattices: Lattices, cost: np.ndarray) -> np.ndarray:
+    """Whether each arc (A,) is on its lattice's path of least cost."""
+    return _best_paths(lattices.states, lattices.source, lattices.target, np.ascontiguousarray(cost, np.float64))
+
+
+def nearest_paths(lattices: Lattices, agreeing: np.ndarray) -> np.ndarray:
+    """Whether each arc (A,) is on its lattice's path that agrees with a reference in most frames, of several the one of least graph cost.
 
     `agreeing` (A,) are the frames of each arc that agree.
     """
-    agreeing = np.ascontiguousarray(agreeing, np.float64)
-    return _nearest_graph_costs(lattices.states, lattices.source, lattices.target, lattices.graph, agreeing)
+    graph = lattices.graph.astype(np.float64)
+    return best_paths(lattices, graph - (1.0 + np.abs(graph).sum()) * agreeing)

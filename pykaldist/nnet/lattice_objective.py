@@ -18,8 +18,11 @@ in the lattice have no derivative (Vesely, Ghoshal, Burget & Povey, "Sequence-di
 `xent_smoothing` H (F-smoothing; Su, Li, Yu & Seide, "Error back propagation for sequence training of context-dependent deep networks",
 2013) takes 1 - H of the derivative above and H of cross-entropy's with the frames' pdfs. The loss stays what it is.
 
-An utterance without a lattice counts nothing; frame weights and soft targets of the frame store count in smoothing alone. Totals: summed
-loss, value, frames, frames dropped.
+An utterance without a lattice counts nothing; frame weights and soft targets of the frame store count in smoothing alone.
+
+Held-out data have a word error rate, too: of the words of the lattice's best path by the network as it is, against those of the path that
+agrees with the reference in most frames, which are the transcript's where the lattice has it. An objective that rises while words get worse
+has forgotten what cross-entropy had learnt. Totals: summed loss, value, frames, frames dropped, word errors, words.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from kaldialign import edit_distance
 from torch import Tensor
 
 from pykaldist.errors import UserError
@@ -38,7 +42,7 @@ from pykaldist.frames.lattices import Lattices
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.frames.store import FrameStore
 from pykaldist.hmm.gmm.model_files import read_transition_model
-from pykaldist.nnet.forward_backward import nearest_graph_costs
+from pykaldist.nnet.forward_backward import best_paths, nearest_paths
 from pykaldist.nnet.forward_backward_torch import on_device
 from pykaldist.nnet.frame_accuracy import Phones
 from pykaldist.nnet.objective import CrossEntropy, Objective, ObjectiveOptions
@@ -98,7 +102,7 @@ class LatticeObjective(Objective):
     patience = 3
     whole_utterances = True
     options_class: type[LatticeOptions]
-    num_totals = 4
+    num_totals = 6
     options: LatticeOptions
     store: LatticeStore
     phones: Phones
@@ -150,6 +154,29 @@ class LatticeObjective(Objective):
         lattices, reference, rows = self._of(minibatch)
         outputs = self.derivative(lattices, reference, rows, outputs, totals)
         return outputs if smooth is None else outputs.mul_(1.0 - share).add_(smooth, alpha=share)
+
+    def score(self, outputs: Tensor, minibatch: Minibatch, totals: Tensor) -> None:
+        lattices, reference, rows = self._of(minibatch)
+        if len(lattices):
+            errors, words = self.word_errors(lattices, reference, rows, outputs)
+            totals[4] += errors
+            totals[5] += words
+        self.derivative(lattices, reference, rows, outputs, totals)
+
+    def word_errors(self, lattices: Lattices, reference: np.ndarray, rows: np.ndarray, outputs: Tensor) -> tuple[int, int]:
+        """(errors of the best paths' words, words of the references), with arguments as `derivative` has them; 0 without words."""
+        word = lattices.word
+        if word is None:
+            return 0, 0
+        pdf = self.phones.tid2pdf[lattices.transition_id]
+        there = torch.from_numpy(rows[lattices.frame] * outputs.shape[1] + pdf).to(outputs.device)
+        scores = outputs.reshape(-1)[there].double().cpu().numpy() - self.log_prior[pdf]
+        cost = self.options.lmwt * lattices.graph.astype(np.float64) - self.options.acwt * lattices.entry_sums(scores)
+        nearest = nearest_paths(lattices, lattices.entry_sums(lattices.transition_id == reference[lattices.frame]))
+        found, right = ([part[part > 0].tolist() for part in np.split(np.where(on, word, 0), lattices.arcs[1:-1])]
+                        for on in (best_paths(lattices, cost), nearest))
+        errors = sum(edit_distance(ref, hyp)["total"] for ref, hyp in zip(right, found, strict=True))
+        return errors, sum(map(len, right))
 
     def _of(self, minibatch: Minibatch) -> tuple[Lattices, np.ndarray, np.ndarray]:
         """The lattices of a minibatch, the transition-ids of their references, and the row of each of their frames."""
@@ -242,9 +269,9 @@ class _Accuracy(LatticeObjective):
         return accuracy
 
     def metrics(self, totals: list[float]) -> dict[str, float]:
-        """The loss is the expected share of frames that are wrong."""
-        loss, value, frames, _ = totals
-        return {"loss": loss / max(frames, 1.0), "expected_accuracy": value / max(frames, 1.0)}
+        """The loss is the expected share of frames that are wrong; held-out data have `wer`."""
+        loss, value, frames = totals[:3]
+        return {"loss": loss / max(frames, 1.0), "expected_accuracy": value / max(frames, 1.0), **word_error_rate(totals)}
 
 
 class Smbr(_Accuracy):
@@ -286,11 +313,17 @@ class Mmi(LatticeObjective):
         if self.options.drop_frames:
             kept = outputs.new_ones(len(outputs)).index_copy_(0, rows, there.to(outputs.dtype))
             outputs.mul_(kept.unsqueeze(1))
-        same = lattices.transition_id == reference[lattices.frame]
-        totals[0] += self.options.lmwt * float(nearest_graph_costs(lattices, lattices.entry_sums(same)).sum()) - mmi
+        nearest = nearest_paths(lattices, lattices.entry_sums(lattices.transition_id == reference[lattices.frame]))
+        totals[0] += self.options.lmwt * float(lattices.graph[nearest].sum(dtype=np.float64)) - mmi
         return mmi
 
     def metrics(self, totals: list[float]) -> dict[str, float]:
         """The loss is -log P(reference | lattice) a frame, `mmi` nnet1's objective a frame, `dropped` the share of frames dropped."""
-        loss, value, frames, dropped = totals
-        return {name: total / max(frames, 1.0) for name, total in (("loss", loss), ("mmi", value), ("dropped", dropped))}
+        loss, value, frames, dropped = totals[:4]
+        means = {name: total / max(frames, 1.0) for name, total in (("loss", loss), ("mmi", value), ("dropped", dropped))}
+        return means | word_error_rate(totals)
+
+
+def word_error_rate(totals: list[float]) -> dict[str, float]:
+    """`wer`, errors over words of held-out data; nothing where there are no words."""
+    return {"wer": totals[4] / totals[5]} if totals[5] else {}

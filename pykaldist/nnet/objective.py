@@ -46,6 +46,7 @@ class Objective(ABC):
     steady = True  # the mean loss over a few thousand frames is near that over all
     patience: int | None = None  # epochs in a row in which the held-out loss may rise before training ends with the best model
     whole_utterances = False  # minibatches are of whole utterances, whatever the network
+    advice: Sequence[str] = ()  # what a plan says about training it by many workers
     options_class: type[ObjectiveOptions] = ObjectiveOptions
 
     def __init__(self, options: ObjectiveOptions | None = None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import platform
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from pykaldist.devices import choose_device
 from pykaldist.errors import UserError
 from pykaldist.frames.store import FrameStore
 from pykaldist.nnet.dnn import DnnOptions, make_dnn
+from pykaldist.nnet.objectives import OBJECTIVES
 from pykaldist.optim.registry import OPTIMIZERS
 from pykaldist.options import option
 from pykaldist.parallel.clusters.cluster import Cluster, Compute, Link, Workload
@@ -39,6 +41,8 @@ class PlanOptions:
     ngpu: str = option("2,4,8,16,32,64", "numbers of workers, with commas")
     strategy: str = option(",".join(strategies()), "strategies, with commas, with their options at their defaults")
     average_period: str = option(DEFAULT_PERIODS, "minibatches between exchanges, of the strategies that have a period, with commas")
+    objective: str = option("xent", "what is trained; where it takes whole utterances, a minibatch is one of the store's mean length",
+                            tuple(OBJECTIVES))
     store: str = option("", "folder with the frame stores train and dev: frames, dimensions, and data to time loading on")
     hours: float | None = option(None, "hours of training data in place of a store (the cluster file's; else 300)")
     minibatch_size: int | None = option(None, "frames in a minibatch of a worker (the cluster file's; else 256)")
@@ -112,6 +116,7 @@ class Plan:
     predictions: list[Prediction]
     origin: dict[str, str]
     notes: list[str]
+    advice: Sequence[str] = ()  # the objective's
 
 
 def make_plan(options: PlanOptions) -> Plan:
@@ -133,7 +138,7 @@ def make_plan(options: PlanOptions) -> Plan:
         if options.write_cluster:
             cluster.write(options.write_cluster)
     predictions, missing = plan(workload, cluster, ngpus, chosen, periods)
-    return Plan(cluster, workload, predictions, origin, notes + missing)
+    return Plan(cluster, workload, predictions, origin, notes + missing, OBJECTIVES[options.objective].advice)
 
 
 def _data(options: PlanOptions, base: Workload | None, stores: tuple[FrameStore, FrameStore] | None) -> dict[str, Any]:
@@ -144,7 +149,10 @@ def _data(options: PlanOptions, base: Workload | None, stores: tuple[FrameStore,
     elif options.hours is not None:
         frames, cv_frames = round(options.hours * FRAMES_AN_HOUR), 0
     largest = options.largest_shard or (base.largest_shard if base else 1.0)
-    return {"minibatch_size": options.minibatch_size or (base.minibatch_size if base else 256), "frames": max(1, frames),
+    size = options.minibatch_size or (base.minibatch_size if base else 256)
+    if stores and not options.minibatch_size and OBJECTIVES[options.objective].whole_utterances:
+        size = round(frames / stores[0].manifest.num_utts)
+    return {"minibatch_size": size, "frames": max(1, frames),
             "cv_frames": cv_frames, "largest_shard": largest}
 
 

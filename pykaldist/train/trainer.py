@@ -68,8 +68,9 @@ class TrainerOptions:
 
 
 def described(metrics: dict[str, float]) -> str:
-    """Metrics in words; accuracies in per cent."""
-    return ", ".join(f"frame accuracy {100 * value:.2f} %" if name == "acc" else f"{name.replace('_', ' ')} {value:.4f}"
+    """Metrics in words; frame accuracies and word error rates in per cent."""
+    in_percent = {"acc": "frame accuracy", "wer": "WER on lattices"}
+    return ", ".join(f"{in_percent[name]} {100 * value:.2f} %" if name in in_percent else f"{name.replace('_', ' ')} {value:.4f}"
                      for name, value in metrics.items())
 
 
@@ -146,7 +147,7 @@ class Trainer:
                                 f"{self._unsound() or 'check the start and the features'}.")
             self.schedule.start(cv)
             self.detector.start(priors, cv["loss"])
-            self.best.start(cv["loss"], self.accepted)
+            self.best.start(cv["loss"], self.accepted, cv.get("wer"))
             self.log(f"before training: cv {described(cv)}; loss of the priors alone {priors:.4f}")
         self._write_history()
         for rank, worker in zip(self.host.ranks, self.workers, strict=True):
@@ -166,6 +167,8 @@ class Trainer:
         if self.best.ended and self.best.params is not None:
             self.log(f"WARNING: {self.best.described(self.learner.rate_option)}")
             self.accepted.copy_(self.best.params)
+        if self.best.forgets:
+            self.log(f"WARNING: {self.best.forgotten(self.learner.rate_option)}")
         bounds = self.detector.bounds
         if bounds.best > bounds.priors:
             self.log(f"WARNING: the cross-validation loss, {bounds.best:.3g}, is still above that of the priors alone, {bounds.priors:.3g}")
@@ -208,7 +211,7 @@ class Trainer:
         if accepted:
             self.accepted.copy_(self.workers[0].params)
             self.detector.accept(train["loss"], cv["loss"])
-            self.best.note(epoch + 1, cv["loss"], self.accepted)
+            self.best.note(epoch + 1, cv["loss"], self.accepted, cv.get("wer"))
         else:
             self._set_model(self.accepted)
             for strategy in self.strategies:

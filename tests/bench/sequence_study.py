@@ -13,9 +13,9 @@ can be stopped and run again. `--list true` prints what the runs are made of.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
-import os
 import re
 import statistics
 import subprocess
@@ -25,6 +25,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from pykaldist.cli import main
 from pykaldist.frames.store import FrameStore
 from pykaldist.nnet.dnn import DnnOptions, make_dnn
 from pykaldist.options import boolean
@@ -67,19 +70,21 @@ class Study:
         self.recipe, self.out, self.rate = recipe.resolve(), out.resolve(), rate
         self.store = self.out / "store"
 
-    def run(self, log: str, *command: object) -> None:
-        """A command in the recipe's folder on one core, its output in a log."""
+    def verb(self, log: str, *words: object) -> None:
+        """A `pykaldist` verb in this process, its output in a log."""
         path = self.out / "log" / f"{log}.log"
         path.parent.mkdir(parents=True, exist_ok=True)
-        single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        with open(path, "w", encoding="utf-8") as stream:
-            status = subprocess.run(list(map(str, command)), cwd=self.recipe, stdout=stream, stderr=subprocess.STDOUT,
-                                    env={**os.environ, **single}, check=False).returncode
+        with open(path, "w", encoding="utf-8") as stream, contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
+            status = main([str(word) for word in words])
         if status:
-            sys.exit(f"sequence_study.py: ERROR: {command[0]} ended with status {status}; see {path}.")
+            sys.exit(f"sequence_study.py: ERROR: pykaldist {words[0]} ended with status {status}; see {path}.")
 
-    def verb(self, log: str, *words: object) -> None:
-        self.run(log, sys.executable, "-m", "pykaldist", *words)
+    def stage(self, log: str, *command: object) -> None:
+        """A stage script in the recipe's folder."""
+        with open(self.out / "log" / f"{log}.log", "w", encoding="utf-8") as stream:
+            status = subprocess.run(list(map(str, command)), cwd=self.recipe, stdout=stream, stderr=stream, check=False).returncode
+        if status:
+            sys.exit(f"sequence_study.py: ERROR: {command[0]} ended with status {status}; see {stream.name}.")
 
     def cluster(self) -> Path:
         """A known cluster, its times and links scaled to an utterance of the mean length and this network."""
@@ -100,22 +105,24 @@ class Study:
         """The network of cross-entropy, its alignments and its lattices, as far as they are not there."""
         xent, ali, denlats = (self.out / f"{name}.{seed}" for name in ("xent", "ali", "denlats"))
         if not (self.store / "dev" / "manifest.json").exists():
-            self.run("pack", "steps/nnet/pack.sh", "--delta-opts", "--delta-order=2", "data/train", "exp/mono_ali", self.store)
+            self.verb("pack", "pack", "--delta-opts=--delta-order=2", self.recipe / "data/train", self.recipe / "exp/mono_ali", self.store)
         if not (xent / "final.pt").exists():
             self.verb(f"xent.{seed}", "train", *HERE.split(), *SHAPE.split(), *XENT.split(), *seeds(seed), self.store, xent)
         self.decode(xent)
         if not (ali / "ali.1.gz").exists():
-            self.run(f"ali.{seed}", "steps/nnet/align.sh", "--nj", 1, "data/train", "data/lang", xent, ali)
+            self.stage(f"ali.{seed}", "steps/nnet/align.sh", "--nj", 1, "data/train", "data/lang", xent, ali)
         if not (denlats / "store" / "manifest.json").exists():
-            self.run(f"denlats.{seed}", "steps/nnet/make_denlats.sh", "--nj", 1, *BEAMS, "data/train", "data/lang", xent, denlats)
-            self.verb(f"lattices.{seed}", "pack-lattices", "data/lang", ali, denlats, denlats / "store")
+            self.stage(f"denlats.{seed}", "steps/nnet/make_denlats.sh", "--nj", 1, *BEAMS, "data/train", "data/lang", xent, denlats)
+            self.verb(f"lattices.{seed}", "pack-lattices", self.recipe / "data/lang", ali, denlats, denlats / "store")
 
     def decode(self, exp: Path) -> None:
         decode = exp / "decode"
         if not (decode / "best_wer").exists():
-            test = ("exp/mono/graph", "data/test")
-            self.run(f"{exp.name}.decode", "steps/decode.sh", "--nj", 1, *BEAMS, "--skip-scoring", "true", "--srcdir", exp, *test, decode)
-            self.run(f"{exp.name}.score", "steps/score_kaldi.sh", "--min-lmwt", 1, "--max-lmwt", 15, *test[::-1], decode)
+            graph, test = self.recipe / "exp/mono/graph", self.recipe / "data/test"
+            decode.mkdir(exist_ok=True)
+            self.verb(f"{exp.name}.decode", "decode", *BEAMS, "--acwt", 0.1, "--device", "cpu", graph, test, decode)
+            (decode / "acwt").write_text("0.1\n", encoding="utf-8")
+            self.verb(f"{exp.name}.score", "score", "--min-lmwt", 1, "--max-lmwt", 15, test, graph, decode)
 
     def train(self, name: str, seed: int) -> None:
         """Train from the network of cross-entropy, and decode, as far as it has not been done."""
@@ -175,7 +182,7 @@ def row(out: Path, name: str, seeds: Sequence[int]) -> str:
     return (f"| {name} | {len(seeds)} | {value} | {mean(found)} | {mean(gains, 1, '+')} | {apart:.2g} | {simulated:.1f} | {measured:.1f} |")
 
 
-def main() -> None:
+def study() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", type=Path, default=Path("egs/an4/s5"), help="AN4's recipe after stage 2 (default: egs/an4/s5)")
     parser.add_argument("--out", type=Path, help="folder for everything that is made")
@@ -193,18 +200,19 @@ def main() -> None:
     names, chosen = args.runs.split(","), [int(seed) for seed in args.seeds.split(",")]
     if unknown := set(names) - set(RUNS):
         parser.error(f"there is no run {', '.join(sorted(unknown))}; --list true shows them")
-    study = Study(args.recipe, args.out, args.learn_rate)
+    found = Study(args.recipe, args.out, args.learn_rate)
+    torch.set_num_threads(1)
     for seed in chosen:
-        study.prepare(seed)
+        found.prepare(seed)
     print("| run | seeds | held-out objective | WER, % | relative gain, % | disagreement | simulated s an epoch | measured |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for name in names:
         for seed in chosen:
-            study.train(name, seed)
-        print(row(study.out, name, chosen), flush=True)
-    if all((study.out / f"smbr.{seed}").exists() for seed in chosen):
-        print(row(study.out, "xent", chosen))
+            found.train(name, seed)
+        print(row(found.out, name, chosen), flush=True)
+    if all((found.out / f"smbr.{seed}").exists() for seed in chosen):
+        print(row(found.out, "xent", chosen))
 
 
 if __name__ == "__main__":
-    main()
+    study()

@@ -18,7 +18,7 @@ from pykaldist.decode.lattice_arrays import as_arrays
 from pykaldist.frames.lattices import Lattices
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.io.kaldi import KaldiReader
-from pykaldist.nnet.forward_backward import ArcStatistics, forward_backward
+from pykaldist.nnet.forward_backward import ArcStatistics, best_paths, forward_backward, nearest_paths
 from pykaldist.nnet.forward_backward_torch import LevelledLattices
 from pykaldist.nnet.frame_accuracy import Phones
 
@@ -142,6 +142,24 @@ def test_gains_and_posteriors_are_derivatives(seed: int) -> None:
         up, down = run(loglikes + shift), run(loglikes - shift)
         np.testing.assert_allclose((up.loglike - down.loglike) / (2 * step), posterior[t, i], atol=1e-8)
         np.testing.assert_allclose((up.accuracy - down.accuracy) / (2 * step), gain[t, i], atol=1e-8)
+
+
+@given(seeds=st.lists(st.integers(0, 10**6), min_size=1, max_size=3))
+@settings(max_examples=60, deadline=None)
+def test_best_and_nearest_paths_are_the_best_of_all(seeds: list[int]) -> None:
+    """Of several lattices at once; the nearest path agrees most with a reference, and has the least graph cost of those."""
+    each, rng = [random_lattice(seed) for seed in seeds], np.random.default_rng(seeds[0])
+    lattices = Lattices.joined([as_arrays(lattice) for lattice in each])
+    reference = rng.integers(1, 5, LENGTH * len(each))
+    agreeing = lattices.entry_sums(lattices.transition_id == reference[lattices.frame])
+    best, nearest = best_paths(lattices, costs(lattices, 0.7)), nearest_paths(lattices, agreeing)
+    for i, lattice in enumerate(each):
+        own, ref = slice(lattices.arcs[i], lattices.arcs[i + 1]), reference[LENGTH * i : LENGTH * (i + 1)]
+        paths = paths_of(lattice)
+        assert costs(lattices, 0.7)[own][best[own]].sum() == pytest.approx(min(g + 0.7 * a for _, g, a in paths), abs=1e-4)
+        most, graph = min((-int((np.array(ids) == ref).sum()), g) for ids, g, _ in paths)
+        assert agreeing[own][nearest[own]].sum() == -most
+        assert lattices.graph[own][nearest[own]].sum() == pytest.approx(graph, abs=1e-4)
 
 
 def state_level(lattice: Lattice) -> Lattice:

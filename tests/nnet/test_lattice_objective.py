@@ -13,8 +13,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kaldialign import edit_distance
 from test_forward_backward import LENGTH, alignments, kaldis_lattices, kaldis_phones, posteriors, random_lattice
 
+from pykaldist.decode.lattice import Lattice
 from pykaldist.decode.lattice_arrays import as_arrays
 from pykaldist.errors import UserError
 from pykaldist.frames.lattice_store import LatticeStore, pack_lattices
@@ -153,6 +155,50 @@ def test_a_minibatch_is_the_sum_of_its_utterances(tmp_path: Path, make_store: Ca
         torch.testing.assert_close(one[utt], several[utt])
         assert bool(one[utt].any()) == (utt != store.utts[2])
     assert totals[2] == 3 * LENGTH and objective.targets(store) == "lattices of 3 of 4 utterances"
+
+
+def paths_with_words(lattice: Lattice) -> list[tuple[np.ndarray, float, list[int]]]:
+    """(transition-ids, graph cost, words) of every path, by recursion."""
+    found = []
+
+    def walk(s: int, ids: list[int], graph: float, words: list[int]) -> None:
+        if lattice.final[s] < np.inf:
+            found.append((np.array(ids + lattice.ids(lattice.num_arcs + s).tolist()), graph + float(lattice.final[s]), words))
+        for a in range(lattice.offset[s], lattice.offset[s + 1]):
+            word = int(lattice.word[a])
+            walk(int(lattice.target[a]), ids + lattice.ids(a).tolist(), graph + float(lattice.graph[a]), words + [word] * (word > 0))
+
+    walk(0, [], 0.0, [])
+    return found
+
+
+def test_held_out_words_are_counted(tmp_path: Path, make_store: Callable[..., FrameStore]) -> None:
+    """Errors of the best path by the outputs against the path nearest to the reference: in scoring alone, and 0 where both are one path."""
+    store, rng = make_store([LENGTH] * 4, num_pdfs=3), np.random.default_rng(3)
+    each = [random_lattice(i) for i in range(4)]
+    for lattice in each:
+        lattice.word[:] = rng.integers(0, 4, len(lattice.word))
+    references = [rng.integers(1, 5, LENGTH) for _ in each]
+    pack_lattices(zip(store.utts, map(as_arrays, each), references, strict=True), TID2PDF, TID2PHONE, [1], {}, tmp_path / "denlats")
+    objective = Smbr(Smbr.options_class(denlats=str(tmp_path / "denlats"), acwt=0.7))
+    objective.prepare(store, store)
+    outputs = torch.randn(4, LENGTH, 3, generator=torch.Generator().manual_seed(0))
+    (minibatch,) = whole(store, 4).in_order()
+    assert minibatch.utts == store.utts
+    totals = torch.zeros(objective.num_totals, dtype=torch.float64)
+    objective(outputs.transpose(0, 1).reshape(-1, 3).clone(), minibatch, totals)
+    assert totals[4:].tolist() == [0, 0] and "wer" not in objective.metrics(totals.tolist())
+    objective.score(outputs.transpose(0, 1).reshape(-1, 3).clone(), minibatch, totals)
+
+    errors = count = 0
+    for lattice, reference, own in zip(each, references, outputs.double().numpy(), strict=True):
+        scores, paths = own - objective.log_prior, paths_with_words(lattice)
+        costs = [graph - 0.7 * scores[np.arange(LENGTH), TID2PDF[ids]].sum() for ids, graph, _ in paths]
+        apart = [((ids != reference).sum(), graph) for ids, graph, _ in paths]
+        hyp, ref = paths[int(np.argmin(costs))][2], paths[apart.index(min(apart))][2]
+        errors, count = errors + edit_distance(ref, hyp)["total"], count + len(ref)
+    assert totals[4:].tolist() == [errors, count] and errors > 0
+    assert objective.metrics(totals.tolist())["wer"] == errors / count
 
 
 def test_smoothing_takes_a_share_of_cross_entropy(tmp_path: Path, make_store: Callable[..., FrameStore]) -> None:

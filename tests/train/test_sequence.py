@@ -164,6 +164,30 @@ def test_only_objectives_of_lattices_end_so() -> None:
     assert not best.ended and best.epoch == 0
 
 
+def test_a_network_that_forgets_is_told(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    """Held-out words that get worse while the objective improves; of the model that is kept, and also where the run is resumed."""
+    wers = iter([0.1, 0.1, 0.1, 0.105, 0.2])  # before training, of the priors, and after each epoch
+
+    def evaluated(*arguments: object) -> dict[str, float]:
+        return {**evaluate(*arguments), "wer": next(wers)}
+
+    evaluate = trainer.evaluate
+    monkeypatch.setattr(trainer, "evaluate", evaluated)
+    assert train(store, tmp_path / "exp", "--objective", "smbr", *DNN) == 0
+    said = capsys.readouterr().out
+    assert "WER on lattices 10.50 %" in said and [line["cv_wer"] for line in history(tmp_path / "exp")] == [0.1, 0.105, 0.2]
+    assert "WARNING: 20.00 % of held-out words are wrong on their lattices, before training 10.00 %: the network forgets" in said
+    best = BestModel(torch.zeros(2), 3)
+    for epoch, (loss, wer) in enumerate(((0.5, 0.3), (0.4, 0.32), (0.45, 0.9), (0.46, 0.9), (0.47, 0.9))):
+        best.start(loss, torch.zeros(2), wer) if epoch == 0 else best.note(epoch, loss, torch.zeros(2), wer)
+    assert best.ended and not best.forgets  # the one that is kept is good
+    again = BestModel(torch.zeros(2), 3)
+    again.load_state_dict(best.state_dict())
+    assert (again.first_wer, again.wer) == (0.3, 0.32)
+    assert not BestModel(torch.zeros(2), None).forgets
+
+
 def test_kaldis_command_lines_refuse_what_has_no_meaning(src: Path) -> None:
     arguments = ["data", "lang", str(src), "ali", "denlats", "exp"]
     for words, said in ((["--num-iters", "0", *arguments], "expected 1 or more"), (arguments[1:], "found 5 arguments"),
