@@ -27,6 +27,8 @@ def run(args: argparse.Namespace) -> None:
     totals = manifest.totals
     text = (f"{args.store}: {manifest.num_utts} lattices, {totals['frames']} frames, {totals['arcs']} arcs "
             f"({totals['entries'] / totals['frames']:.1f} a frame)")
+    if (missing := manifest.without_reference)["frames"]:
+        text += f", {missing['frames']} frames of {missing['utterances']} utterances without a path that has the reference's pdf"
     if manifest.skipped:
         first = next(iter(manifest.skipped))
         text += f", {len(manifest.skipped)} utterances skipped ({first}: {manifest.skipped[first]}, ...)"

@@ -17,6 +17,7 @@ Strings are nodes of a trie, so that equal strings are equal numbers; node 0 is 
 from __future__ import annotations
 
 import heapq
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -82,10 +83,10 @@ def _spelled(trie: np.ndarray, node: int, prefix: int) -> np.ndarray:
 @kernel
 def _determinize(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoustic: np.ndarray, target: np.ndarray, final: np.ndarray,
                  final_acoustic: np.ndarray, string: np.ndarray, transition_ids: np.ndarray, to_end: np.ndarray, acwt: float, beam: float,
-                 max_work: int) -> tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Determinise: (number of states, source, word, graph, acoustic, target, string node of each arc, trie).
+                 max_work: int) -> tuple[int, bool, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Determinise: (number of states, whether sets were left, source, word, graph, acoustic, target, string node of each arc, trie).
 
-    State 0 starts. An arc of word 0 into state 1 is a final weight. After `max_work`, sets not yet expanded stay so.
+    State 0 starts. An arc of word 0 into state 1 is a final weight. After `max_work`, sets not yet expanded stay so: they are left.
     """
     limit = to_end[0] + beam
     num_arcs = len(word)
@@ -226,7 +227,7 @@ def _determinize(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoust
                 heapq.heappush(queue, (cost + completion, new))
             arc_source[arcs], arc_word[arcs], arc_target[arcs], arc_g[arcs], arc_a[arcs], arc_s[arcs] = n, w, new, base_g, base_a, prefix
             arcs += 1
-    return sets, arc_source[:arcs], arc_word[:arcs], arc_g[:arcs], arc_a[:arcs], arc_target[:arcs], arc_s[:arcs], trie
+    return sets, len(queue) > 0, arc_source[:arcs], arc_word[:arcs], arc_g[:arcs], arc_a[:arcs], arc_target[:arcs], arc_s[:arcs], trie
 
 
 @kernel
@@ -247,14 +248,14 @@ def _strings(trie: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarra
 def determinize(lattice: Lattice, acwt: float, beam: float = 8.0) -> Lattice:
     """Determinise a lattice: one path a word sequence, the best at `acwt`, among paths within `beam` of the best.
 
-    Its arcs all have words. Where that would take more than MAX_WORK, the worst of the paths are left out, as with a smaller beam. Raises
-    ValueError where the lattice has no path.
+    Its arcs all have words. Where that would take more than MAX_WORK, the worst of the paths are left out, as with a smaller beam, and
+    the lattice is `narrowed`. Raises ValueError where the lattice has no path.
     """
     check_not_empty(lattice)
     to_end = costs_to_end(lattice.offset, lattice.target, *scaled_costs(lattice, acwt))
     if not to_end[0] < np.inf:
         raise ValueError("the lattice has no path to a final state")
-    sets, source, word, graph, acoustic, target, nodes, trie = _determinize(
+    sets, narrowed, source, word, graph, acoustic, target, nodes, trie = _determinize(
         lattice.offset, lattice.word, lattice.graph, lattice.acoustic, lattice.target, lattice.final, lattice.final_acoustic,
         lattice.string, lattice.transition_ids, to_end, acwt, beam, MAX_WORK)
     ends = target == 1
@@ -267,4 +268,4 @@ def determinize(lattice: Lattice, acwt: float, beam: float = 8.0) -> Lattice:
     string, transition_ids = _strings(trie, np.concatenate([nodes[order], final_nodes]))
     result = Lattice(offset, word[order], graph[order].astype(np.float32), acoustic[order].astype(np.float32),
                      target[order].astype(np.int32), final[0], final[1], string, transition_ids, lattice.reached_final).in_order()
-    return result.select(np.flatnonzero(result.reaches_end))
+    return replace(result.select(np.flatnonzero(result.reaches_end)), narrowed=narrowed)

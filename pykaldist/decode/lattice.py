@@ -43,6 +43,7 @@ class Lattice:
     string: np.ndarray  # int64 [A + S + 1]
     transition_ids: np.ndarray  # int32
     reached_final: bool = True
+    narrowed: bool = False  # paths within the beam were left out, as they took too long (`determinize.py`)
 
     def scale_acoustic(self, factor: float) -> Lattice:
         """The lattice with its acoustic costs times `factor`, as `lattice-scale --acoustic-scale` makes it."""

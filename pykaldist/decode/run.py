@@ -87,6 +87,9 @@ def decode_all(decoder: LatticeDecoder, items: Iterable[tuple[str, np.ndarray]],
             print(f"LOG Log-like per frame for utterance {utt} is {score / frames:.6g} over {frames} frames.")
             if decoder.options.determinize_lattice:
                 lattice = determinize(lattice, acwt, decoder.options.lattice_beam)
+                if lattice.narrowed:
+                    print(f"WARNING: {utt}: a lattice of --lattice-beam {decoder.options.lattice_beam:g} would be too large; the worst of "
+                          "its paths are left out, as with a narrower beam")
             yield utt, lattice if post_decode_acwt == 1 else lattice.scale_acoustic(post_decode_acwt)
 
     if kept is None:

@@ -51,6 +51,7 @@ class LatticeManifest(Manifest):
     silence_phones: list[int]
     checksums: dict[str, str]
     skipped: dict[str, str]  # utterance -> why
+    without_reference: dict[str, int]  # frames in which no path has the reference's pdf, and utterances with such frames
     format: int = FORMAT
 
     def __post_init__(self) -> None:
@@ -137,6 +138,7 @@ def pack_lattices(utterances: Iterable[tuple[str, Lattices, np.ndarray]], tid2pd
     path.mkdir(parents=True, exist_ok=True)
     (path / "manifest.json").unlink(missing_ok=True)
     sizes: list[list[int]] = []
+    without: list[int] = []
     utts: list[str] = []
     with contextlib.ExitStack() as stack:
         sinks = {name: Sink(stack.enter_context(atomic_open(path / f"{name}.bin", "wb"))) for name in ARRAYS}
@@ -148,6 +150,9 @@ def pack_lattices(utterances: Iterable[tuple[str, Lattices, np.ndarray]], tid2pd
                 sinks[name].append(array.astype(ARRAYS[name][1], copy=False))
             sizes.append([int(lattice.states[-1]), len(lattice.source), len(lattice.frame), len(reference), len(lattice.entry)])
             utts.append(utt)
+            there = np.zeros(len(reference), bool)
+            there[lattice.frame[tid2pdf[lattice.transition_id] == tid2pdf[reference[lattice.frame]]]] = True
+            without.append(int((~there).sum()))
         if not utts:
             why = f": {next(iter(skipped.values()))} ({next(iter(skipped))})" if skipped else ""
             raise UserError(f"no utterance has a lattice and a reference alignment{why}; are both of the same data directory?")
@@ -160,6 +165,7 @@ def pack_lattices(utterances: Iterable[tuple[str, Lattices, np.ndarray]], tid2pd
     write_text(path / "utts", "".join(f"{utt}\n" for utt in utts))
     checksums["utts"] = checksum(path / "utts")
     manifest = LatticeManifest(len(utts), {name: int(columns[-1, i]) for i, name in enumerate(OFFSETS)}, int(tid2pdf.max()) + 1,
-                               list(map(int, silence_phones)), checksums, skipped)
+                               list(map(int, silence_phones)), checksums, skipped,
+                               {"frames": sum(without), "utterances": sum(map(bool, without))})
     write_manifest(path / "manifest.json", manifest)
     return manifest

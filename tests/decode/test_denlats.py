@@ -44,12 +44,32 @@ def test_a_store_of_kaldis_lattices(folder: Path, golden: Path, capsys: pytest.C
     assert store.manifest.silence_phones == [*range(1, 11), 12]
     assert store.manifest.skipped == {"fcaw-an406-fcaw-b": "no alignment", "nobody": "no lattice",
                                       "mjwl-cen6-mjwl-b": "188 frames of the lattice, 187 of the alignment"}
+    assert store.manifest.without_reference == {"frames": 0, "utterances": 0}
     expected = {utt: as_arrays(lattice) for utt, lattice in read_lattices(golden / "seq/lat.gz")}
     for utt, number in store.number.items():
         lattices, reference = store.lattices([number])
         assert len(reference) == lattices.frames[-1] == expected[utt].frames[-1]
         np.testing.assert_array_equal(lattices.graph, expected[utt].graph)
         np.testing.assert_array_equal(lattices.transition_id, expected[utt].transition_id)
+
+
+def test_frames_without_their_reference_are_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """MMI leaves them out; two frames of one utterance are given a transition-id of a pdf that is not in its lattice there."""
+    assert pack(folder) == 0
+    store = LatticeStore(folder / "store")
+    before, labels = dict(store.manifest.without_reference), {}
+    for utt, number in store.number.items():
+        lattices, labels[utt] = store.lattices([number])
+    pdfs = {int(frame): set(store.tid2pdf[lattices.transition_id[lattices.frame == frame]]) for frame in (3, 4)}
+    assert all(store.tid2pdf[labels[utt][frame]] in there for frame, there in pdfs.items())  # of the last utterance
+    for frame, there in pdfs.items():
+        labels[utt][frame] = next(i for i in range(1, len(store.tid2pdf)) if store.tid2pdf[i] not in there)
+    write_int_vectors(folder / "ali/ali.1.gz", labels.items())
+    capsys.readouterr()
+    assert pack(folder) == 0
+    found = LatticeStore(folder / "store").manifest.without_reference
+    assert found["frames"] == before["frames"] + 2
+    assert f"{found['frames']} frames of {found['utterances']} utterances without a path" in capsys.readouterr().out
 
 
 def test_what_cannot_be_packed_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
