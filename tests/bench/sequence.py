@@ -4,8 +4,9 @@
 
 The network has 4 x 512 hidden units with random weights, and the frame store's dimensions (AN4's: 440-512x4-741); lattices and utterances
 are real. One thread a process. By turns, in each run: an epoch of cross-entropy with minibatches of 256 frames (`xent`), and one of the
-objective (`one`), on the same utterances, with one worker in the first rank while the others sleep; then an epoch of the objective with a
-worker in each rank (`ranks`). Every worker has about `--frames` frames, of utterances drawn at random. Medians over runs, and spreads.
+objective (`one`), on the same utterances, with one worker in the first rank while the others sleep; then with a worker in each rank an
+epoch of cross-entropy (`xent ranks`), which says what the machine's second core gives, and one of the objective (`ranks`). Every worker has
+about `--frames` frames, of utterances drawn at random. Medians over runs, and spreads.
 """
 
 from __future__ import annotations
@@ -100,9 +101,10 @@ def measure(folder: Path, args: argparse.Namespace) -> None:
     def objective() -> Objective:
         return kind(kind.options_class(denlats=str(args.denlats), minibatch_utts=args.minibatch_utts))
 
-    together, own = Team(FrameStore(folder / str(ranks)), objective(), args, processes), FrameStore(folder / "1")
+    all_of_them, own = FrameStore(folder / str(ranks)), FrameStore(folder / "1")
+    together, control = Team(all_of_them, objective(), args, processes), Team(all_of_them, CrossEntropy(), args, processes)
     teams = {"xent": Team(own, CrossEntropy(), args), "one": Team(own, objective(), args)} if first else {}
-    seconds: dict[str, list[float]] = {name: [] for name in ("xent", "one", "ranks")}
+    seconds: dict[str, list[float]] = {name: [] for name in ("xent", "one", "xent ranks", "ranks")}
     for run in range(args.runs + 1):  # the first warms up
         took = {name: team.epoch(run) for name, team in teams.items()}
         done = folder / f"run{run}"
@@ -110,13 +112,13 @@ def measure(folder: Path, args: argparse.Namespace) -> None:
             done.touch()
         while not done.exists():  # asleep: a rank that waits in MPI is busy
             time.sleep(POLL_SECONDS)
-        took["ranks"] = together.epoch(run)
+        took["xent ranks"], took["ranks"] = control.epoch(run), together.epoch(run)
         if run and first:
             for name, found in seconds.items():
                 found.append(took[name])
     together.host.close()
     if first:
-        report(seconds, len(own), len(together.worker.sampler.partition.store), together, args)
+        report(seconds, len(own), len(all_of_them), together, args)
 
 
 def report(seconds: dict[str, list[float]], frames: int, frames_of_ranks: int, together: Team, args: argparse.Namespace) -> None:
@@ -124,11 +126,12 @@ def report(seconds: dict[str, list[float]], frames: int, frames_of_ranks: int, t
     print(f"{(2 * SPLICE + 1) * manifest.dim}-{UNITS}x{LAYERS}-{manifest.num_pdfs}, {args.optimizer}, {args.objective} by "
           f"{args.minibatch_utts} utterances, {args.strategy}, average period {args.average_period}, {frames:,} frames a worker, "
           f"{args.runs} runs, one thread a process")
-    of = {"xent": (1, frames), "one": (1, frames), "ranks": (ranks, frames_of_ranks)}
+    of = {"xent": (1, frames), "one": (1, frames), "xent ranks": (ranks, frames_of_ranks), "ranks": (ranks, frames_of_ranks)}
     rates = {name: [of[name][1] / s for s in own] for name, own in seconds.items()}
     for name, own in rates.items():
-        print(f"{name:6s} {of[name][0]:2d} workers {statistics.median(own):9.0f} frames/s ({min(own):.0f} to {max(own):.0f})")
-    for what, over, under in ((f"{args.objective} over xent", "one", "xent"), (f"{ranks} ranks over one", "ranks", "one")):
+        print(f"{name:10s} {of[name][0]:2d} workers {statistics.median(own):9.0f} frames/s ({min(own):.0f} to {max(own):.0f})")
+    for what, over, under in ((f"{args.objective} over xent", "one", "xent"), (f"{ranks} ranks over one", "ranks", "one"),
+                              (f"{ranks} ranks over one, xent", "xent ranks", "xent")):
         ratio = [a / b for a, b in zip(rates[over], rates[under], strict=True)]
         print(f"{what}: {statistics.median(ratio):.2f} ({min(ratio):.2f} to {max(ratio):.2f})")
     spent = together.host.fabrics[0].seconds

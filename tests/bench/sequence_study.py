@@ -28,8 +28,14 @@ from typing import Any
 import torch
 
 from pykaldist.cli import main
+from pykaldist.frames.sampler import Partition
+from pykaldist.frames.sequences import SequenceOptions, SequenceSampler
 from pykaldist.frames.store import FrameStore
 from pykaldist.nnet.dnn import DnnOptions, make_dnn
+from pykaldist.nnet.learner import Supervised
+from pykaldist.nnet.network import Network
+from pykaldist.nnet.objective import CrossEntropy
+from pykaldist.nnet.objectives import OBJECTIVES
 from pykaldist.options import boolean
 from pykaldist.parallel.clusters.cluster import Cluster, Link
 
@@ -138,6 +144,38 @@ class Study:
         self.decode(exp)
 
 
+    def gradients(self, seed: int) -> None:
+        """Print how sparse and how noisy gradients of utterances are at the network of cross-entropy: the noise is that of a mean over n
+        utterances in per cent of its length, 100 sqrt(noise scale / n), for n = 1 and 16 (McCandlish et al., 2018)."""
+        network, store = Network.load(self.out / f"xent.{seed}" / "final.pt"), FrameStore(self.store / "train")
+        cut, whole = SequenceOptions(sequences="whole", num_streams=1), Partition(store, level="utterance")
+        transform = network.transform
+        sampler = SequenceSampler(store, whole, 0, cut, transform.splice, transform.shift, transform.scale, 0, torch.device("cpu"),
+                                  padded=False)
+        denlats = str(self.out / f"denlats.{seed}" / "store")
+        kinds = {"xent": CrossEntropy(), **{name: OBJECTIVES[name](OBJECTIVES[name].options_class(denlats=denlats))
+                                            for name in ("smbr", "mpe", "mmi")}}
+        print("| objective | frames with a derivative above 0.1, % | noise of one utterance, % | of 16 |\n| --- | --- | --- | --- |")
+        for name, objective in kinds.items():
+            objective.prepare(store, store)
+            learner, count, frames, felt = Supervised(network.model, objective), 0, 0, 0
+            grads = torch.zeros_like(network.model.params)
+            total, square = torch.zeros(len(grads), dtype=torch.float64), 0.0
+            learner.reserve(sampler.capacity)
+            for minibatch in sampler.in_order():
+                totals = torch.zeros(learner.num_totals, dtype=torch.float64)
+                outputs = network.model.forward(minibatch.inputs, None, minibatch.sequences, training=True)
+                derivative = objective(outputs, minibatch, totals)
+                felt, frames = felt + int((derivative.abs().sum(1) > 0.1).sum()), frames + len(derivative)
+                learner.gradient(minibatch, grads, 0.0, totals)
+                total += grads
+                square, count = square + float(grads.double().pow(2).sum()), count + 1
+            length = float((total / count).pow(2).sum())
+            noise = (square / count - length) * count / (count - 1)
+            scale = noise / (length - noise / count)
+            print(f"| {name} | {100 * felt / frames:.1f} | {100 * scale**0.5:.0f} | {25 * scale**0.5:.0f} |")
+
+
 def seeds(seed: int) -> tuple[object, ...]:
     return "--seed", seed, "--randomizer-seed", seed
 
@@ -189,6 +227,7 @@ def study() -> None:
     parser.add_argument("--runs", default=",".join(RUNS), help="which (default: all)")
     parser.add_argument("--seeds", default="0,1,2", help="of weights, utterances and simulated times (default: 0,1,2)")
     parser.add_argument("--learn-rate", type=float, default=RATE, help=f"before scaling ({RATE:g})")
+    parser.add_argument("--gradients", type=boolean, default=False, help="true: print how noisy gradients are after cross-entropy, and end")
     parser.add_argument("--list", type=boolean, default=False, help="true: print what the runs are made of, and end")
     args = parser.parse_args()
     if args.list:
@@ -204,6 +243,11 @@ def study() -> None:
     torch.set_num_threads(1)
     for seed in chosen:
         found.prepare(seed)
+    if args.gradients:
+        with torch.no_grad():
+            for seed in chosen:
+                found.gradients(seed)
+        return
     print("| run | seeds | held-out objective | WER, % | relative gain, % | disagreement | simulated s an epoch | measured |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for name in names:
