@@ -62,6 +62,8 @@ RUNS = {
     **{f"n{n}_{name}": several(n, name) for n in (8, 16) for name in ("ssgd", "adpsgd", "asgd")},
     "n8_asgd_no_discount": several(8, "asgd --staleness-discount false"),
     **{f"n16_ma10_rate_x{times}": several(16, f"ma --average-period 10 --lr-scale {scale}") for times, scale in ((1, "none"), (4, "sqrt"))},
+    **{f"{name}_smoothed": several(n, strategy) + " --xent-smoothing 0.1"
+       for name, n, strategy in (("n16_ma10", 16, "ma --average-period 10"), ("n8_asgd", 8, "asgd"))},
     "n16_ma10_mmi": several(16, "ma --average-period 10").replace("smbr", "mmi"),
 }
 

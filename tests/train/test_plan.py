@@ -9,6 +9,7 @@ import pytest
 from pykaldist.errors import UserError
 from pykaldist.parallel.clusters.cluster import Cluster, Link
 from pykaldist.parallel.strategies.base.registry import strategies
+from pykaldist.report.plan import render
 from pykaldist.train import plan as module
 from pykaldist.train.measure import Exchange, Measured, Steps
 from pykaldist.train.plan import PlanOptions, make_plan
@@ -62,6 +63,19 @@ def test_another_network_and_other_data_on_a_cluster_file(make_store):
     stores = make_store([30], name="dev").path.parent
     stored = make_plan(options(cluster="k40-infiniband", store=str(stores), splice=1)).workload
     assert (stored.frames, stored.cv_frames, stored.network) == (160, 30, "12-512x4-5")
+
+
+def test_an_objective_of_whole_utterances_has_its_own_minibatch_and_advice(make_store):
+    store = make_store([20, 30, 40, 50])
+    make_store([30], name="dev")
+    given = {"cluster": "k40-infiniband", "store": str(store.path.parent), "splice": 1}
+    plans = {name: make_plan(options(**given, objective=name)) for name in ("xent", "smbr", "mmi")}
+    assert plans["smbr"].workload.minibatch_size == 35 and plans["xent"].workload.minibatch_size != 35
+    assert make_plan(options(**given, objective="smbr", minibatch_size=70)).workload.minibatch_size == 70
+    assert not plans["xent"].advice and plans["smbr"].advice == plans["mmi"].advice
+    text = render(plans["smbr"])
+    assert all(f"  - {advice}." in text for advice in plans["smbr"].advice) and "--lr-scale" in text
+    assert text.count("\n  - ") == render(plans["xent"]).count("\n  - ") + len(plans["smbr"].advice)
 
 
 def test_this_machine_is_measured(measured):
