@@ -103,7 +103,7 @@ class LatticeObjective(Objective):
     advice = (  # docs/strategies.md, "Sequence training by many workers"
         "sMBR does not bear a rate that grows with the workers: on AN4, 16 of ma had 3 to 13 % more word errors than before with the rate "
         "times 16, and 5 to 6 % fewer with --lr-scale none, or 4 to 12 % fewer with --xent-smoothing 0.1; MMI bore it (one seed)",
-        "decode held-out data: the objective and the WER on lattices rose and fell as they should where the words of a full search got worse")
+        "decode held-out data: objective and WER on lattices got better even where the words of a full search got worse")
     whole_utterances = True
     options_class: type[LatticeOptions]
     num_totals = 6

@@ -98,5 +98,6 @@ def render(plan: Plan) -> str:
         strategy = "" if best.ngpu == 1 else f" --strategy {best.strategy}{period}"
         lines += ["", f"Recommended: --ngpu {best.ngpu}{strategy}: an epoch in {duration(best.total)} (predicted), speed-up "
                   f"{best.speed_up:.1f}, {100 * best.exchange_share:.0f} % of it exchange."]
-        lines += [f"  - {reason}." for reason in (*reasons, *plan.advice)]
+        lines += [f"  - {reason}." for reason in reasons]
+    lines += [f"  - {advice}." for advice in plan.advice]
     return "\n".join(lines)
