@@ -171,8 +171,8 @@ class DbnExperiment:
     def _remove_layers(self) -> None:
         """Remove the folders in which the layers were trained."""
         if self.job.first:
-            for layer in range(1, self.options.hid_layers + 1):
-                shutil.rmtree(self.exp / f"rbm{layer}", ignore_errors=True)
+            for folder in sorted(self.exp.glob("rbm[0-9]*")):
+                shutil.rmtree(folder)
 
     def _write(self, layer: int, rbm: Rbm, dbn: Dbn, history: list[dict[str, Any]]) -> None:
         """Write the files of a layer, and the history."""
