@@ -137,5 +137,8 @@ def main(argv: list[str] | None = None, told: bool = False) -> int:
         if sentence is None:
             raise
         message = sentence
+    finally:
+        if signal.getsignal(signal.SIGTERM) == _terminated:  # while Python ends, an exception has nobody to catch it
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
     print(f"pykaldist {verb}: ERROR: {message}", file=sys.stderr)
     return 1

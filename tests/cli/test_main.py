@@ -43,6 +43,7 @@ def test_every_end_has_its_status_and_sentence(monkeypatch, capsys, work, status
     handler = signal.getsignal(signal.SIGTERM)
     try:
         assert cli.main(["report"]) == status
+        assert signal.getsignal(signal.SIGTERM) == (signal.SIG_IGN if status == 143 else signal.SIG_DFL)  # nobody would catch an exception
     finally:
         signal.signal(signal.SIGTERM, handler)
     error = capsys.readouterr().err
