@@ -11,16 +11,13 @@ weights and with others. Medians over runs of the slowest rank's time; the overh
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
+from ranks import on_ranks
 
 
 def measure(values: int, runs: int, deterministic: bool) -> None:
@@ -72,11 +69,7 @@ def main() -> None:
     parser.add_argument("--deterministic", action="store_true", help="sums in the order of ranks")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    if "PMI_RANK" in os.environ:
-        measure(int(args.megabytes * 1e6 / 4), args.runs, args.deterministic)
-    else:
-        mpiexec = Path(sys.executable).with_name("mpiexec")
-        sys.exit(subprocess.call([str(mpiexec), "-n", str(args.ranks), sys.executable, "-m", "mpi4py", *sys.argv]))
+    on_ranks(args.ranks, lambda folder: measure(int(args.megabytes * 1e6 / 4), args.runs, args.deterministic))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 . "$root/path.sh"
 if [ $# = 0 ] || [ "$1" = --help ]; then
   sed -n '2s/^# //p' "$0"
-  for f in "$root"/tests/bench/*.py; do printf '  %-14s %s\n' "$(basename "$f" .py)" "$(sed -n '1s/"""//gp' "$f")"; done
+  for f in $(cd "$root" && grep -l __main__ tests/bench/*.py); do printf '  %-14s %s\n' "$(basename "$f" .py)" "$(sed -n '1s/"""//gp' "$root/$f")"; done
   exit 1
 fi
 name=$1; shift

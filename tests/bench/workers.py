@@ -15,16 +15,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 import torch
+from ranks import on_ranks
 
 from pykaldist.frames.sampler import Partition, Sampler
 from pykaldist.frames.store import FrameStore, pack
@@ -155,17 +152,10 @@ def main() -> None:
     parser.add_argument("--pattern", default="ring", choices=PATTERNS)
     parser.add_argument("--frames", type=int, default=30720, help="of each worker")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
-    if "PMI_RANK" in os.environ:
-        measure(args.folder, args)
-        return
-    mpiexec = Path(sys.executable).with_name("mpiexec")
-    with tempfile.TemporaryDirectory() as folder:
-        status = subprocess.call([str(mpiexec), "-n", str(args.ranks), sys.executable, "-m", "mpi4py", *sys.argv, "--folder", folder])
-    sys.exit(status)
+    on_ranks(args.ranks, lambda folder: measure(folder, args))
 
 
 if __name__ == "__main__":
