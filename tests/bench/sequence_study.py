@@ -68,7 +68,9 @@ RUNS = {
 }
 
 
-BEFORE = re.compile(r"before training: .* expected accuracy ([\d.]+)")
+BEFORE = re.compile(r"before training: .* expected accuracy ([\d.]+), WER on lattices ([\d.]+)")
+COLUMNS = ("run", "seeds", "held-out objective", "held-out WER on lattices, %", "WER, %", "fewer errors than cross-entropy, %",
+           "disagreement x 1000", "simulated s an epoch", "measured s")
 
 
 class Study:
@@ -210,7 +212,8 @@ def row(out: Path, name: str, seeds: Sequence[int]) -> str:
     gains = [100 * (before - after) / before for before, after in zip(xent, found, strict=True)]
     if name == "xent":
         before = [BEFORE.search((out / "log" / f"smbr.{seed}.log").read_text(encoding="utf-8")) for seed in seeds]
-        return f"| xent | {len(seeds)} | {mean([100 * float(b[1]) for b in before if b])} | {mean(found)} | | | | |"
+        accuracies, on_lattices = zip(*((100 * float(b[1]), float(b[2])) for b in before if b), strict=True)
+        return f"| xent | {len(seeds)} | {mean(accuracies)} | {mean(on_lattices, 1)} | {mean(found)} | | | | |"
     lines = [history(exp) for exp in exps]
 
     def over(value: Callable[[list[dict[str, Any]]], float]) -> float:
@@ -219,7 +222,10 @@ def row(out: Path, name: str, seeds: Sequence[int]) -> str:
     apart, simulated = over(lambda h: h[-1]["disagreement"]), over(lambda h: statistics.mean(line["seconds"]["total"] for line in h))
     measured = statistics.mean(float((exp / "measured").read_text(encoding="utf-8")) for exp in exps)
     value = mean([objective(exp) for exp in exps], 4 if "cv_mmi" in lines[0][-1] else 2)
-    return (f"| {name} | {len(seeds)} | {value} | {mean(found)} | {mean(gains, 1, '+')} | {apart:.2g} | {simulated:.1f} | {measured:.1f} |")
+    on_lattices = mean([100 * line[-1]["cv_wer"] for line in lines], 1)
+    distance = f"{1000 * apart:.1f}" if apart else ""
+    return (f"| {name} | {len(seeds)} | {value} | {on_lattices} | {mean(found)} | {mean(gains, 1, '+')} | {distance} | {simulated:.1f} | "
+            f"{measured:.0f} |")
 
 
 def study() -> None:
@@ -250,8 +256,7 @@ def study() -> None:
             for seed in chosen:
                 found.gradients(seed)
         return
-    print("| run | seeds | held-out objective | WER, % | relative gain, % | disagreement | simulated s an epoch | measured |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    print(f"| {' | '.join(COLUMNS)} |\n| {' | '.join(['---'] * len(COLUMNS))} |")
     for name in names:
         for seed in chosen:
             found.train(name, seed)
