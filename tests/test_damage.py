@@ -447,8 +447,19 @@ def without_last_line(content: bytes) -> bytes:
     ("L.fst vector", lambda content: content + b"\0\0\0\0", "has 4 bytes behind its last state"),
     ("ali text", lambda content: content[:-3], "its last line has no end"),
     ("matrices text", lambda content: content[:-1], "the end of that line"),
-    ("u1.TextGrid", lambda content: content.replace(b"size = 2", b"size = nan"), "more in the file than its counts say"),
+    ("u1.TextGrid", lambda content: content.replace(b"size = 2", b"size = nan"), "intervals: size = nan"),
     ("nemo.jsonl", lambda content: b"#" + content, "nemo.jsonl, line 1"),
+    ("sph", lambda content: content.replace(b"sample_count -i 400", b"sample_count -i 300"), "has more than its header says"),
+    ("sph", lambda content: content.replace(b"sample_n_bytes -i 2", b"sample_n_bytes -i 1"), "has more than its header says"),
+    ("posteriors", lambda content: b"u \0B\4\0\0\0\0", "expected frames, found none"),
+    ("fMLLR", lambda content: content.replace(b"FM \4\4\0\0\0\4\5\0\0\0", b"FV \4\x15\0\0\0", 1), "expected a transform"),
+    ("fMLLR", lambda content: content.replace(b"FM \4\4\0\0\0\4\5\0\0\0", b"FM \4\5\0\0\0\4\4\0\0\0", 1), "expected a transform"),
+    ("final.mat", lambda content: b"\0BFM \4\0\0\0\0\4\x09\0\0\0", "found 0 x 9"),
+    ("matrices, compression 0", lambda content: b"u0 \0BFM \4\0\0\0\0\4\4\0\0\0" + content, "dimensions [0, 4]"),
+    ("matrices, compression 2", lambda content: b"u0 \0BCM " + bytes(8) + b"\x09\0\0\0\0\0\0\0", "a matrix of 9 x 0"),
+    ("HCLG const", lambda content: content.replace(b"const", b"con\nt", 1), "is truncated or damaged"),
+    ("u1.TextGrid", lambda content: content.replace(b"xmin = 0.4", b"xmix = 0.4"), "xmix ="),
+    ("u1.TextGrid", lambda content: content.replace(b'"phones"\n', b'"phones\n"'), "expected a tier's name"),
 ])
 def test_what_still_parses_is_found_too(samples: dict[str, Sample], name: str, damage: Callable[[bytes], bytes], said: str) -> None:
     """Damage that leaves something of the right form: by checksums, or because files belong together."""

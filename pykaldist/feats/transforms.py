@@ -44,6 +44,10 @@ def read_speaker_transforms(transform_dir: str | os.PathLike[str]) -> dict[str, 
         for speaker, matrix in read_archive(path):
             if speaker in transforms:
                 raise UserError(f"{path}, {speaker}: a second transform of this speaker; make the alignment or the decoding again.")
+            shape = next(iter(transforms.values()), matrix).shape
+            if matrix.ndim != 2 or matrix.shape != shape or matrix.shape[1] - matrix.shape[0] not in (0, 1):
+                raise UserError(f"{path}, {speaker}: expected a transform, a matrix of D x D or D x (D + 1) for one D, found shape "
+                                f"{matrix.shape} behind {shape}; make the alignment or the decoding again.")
             transforms[speaker] = matrix
     return transforms
 

@@ -127,7 +127,7 @@ def _binary_value(stream: io.BufferedReader) -> np.ndarray:
     if kind not in ("FM", "DM", "FV", "DV"):
         raise ValueError(f"expected a matrix or vector, found {token!r}")
     dims = [_sized_int(stream) for _ in range(2 if kind[1] == "M" else 1)]
-    if min(dims) < 0:
+    if min(dims) < 0 or (min(dims) == 0) != (max(dims) == 0):
         raise ValueError(f"dimensions {dims}")
     dtype = np.dtype("<f4" if kind[0] == "F" else "<f8")
     values = np.frombuffer(take(stream, int(np.prod(dims, dtype=object)) * dtype.itemsize), dtype=dtype)

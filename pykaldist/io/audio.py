@@ -122,15 +122,13 @@ def _complete(source: str, content: bytes, piped: bool) -> bytes:
                 break
             position += size + size % 2
     elif content.startswith(b"NIST_1A"):
-        fields = sphere.header_fields(content)
-        if "shorten" in fields.get("sample_coding", ""):
+        try:
+            header = sphere.parse_header(content[:4096], len(content), source)
+        except UserError as error:
+            raise AudioError(str(error)) from error
+        if header.shortened:
             raise AudioError(f"{source} is compressed with shorten, which is not read here; "
                              "put `sph2pipe -f wav FILE |` in wav.scp.")
-        try:
-            expected = int(fields["sample_count"]) * int(fields.get("channel_count", "1")) * int(fields["sample_n_bytes"])
-            found = len(content) - int(content[8:16])
-        except (KeyError, ValueError) as error:
-            raise AudioError(f"{source}: the sphere header is damaged ({error}); fetch the audio again.") from error
     if found < expected:
         raise AudioError(f"{source} is truncated: {expected} bytes of samples expected, {found} found; fetch it again.")
     return content

@@ -23,7 +23,7 @@ def read_compressed(kind: str, take: Callable[[int], bytes]) -> np.ndarray:
     Raises ValueError for dimensions that no matrix has.
     """
     least, span, rows, cols = _HEADER.unpack(take(_HEADER.size))
-    if rows < 0 or cols < 0:
+    if rows < 0 or cols < 0 or (rows == 0) != (cols == 0):
         raise ValueError(f"a matrix of {rows} x {cols}")
     if kind != "CM":
         dtype, steps = (np.dtype("<u2"), 65535) if kind == "CM2" else (np.dtype("u1"), 255)

@@ -8,6 +8,7 @@ lattice archives share with a weight of two floats.
 from __future__ import annotations
 
 import os
+import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,6 +137,8 @@ class Header:
                 if not 0 < length < 64:
                     raise ValueError(_TRUNCATED)
                 names.append(bytes(data[pos + 4 : pos + 4 + length]).decode("ascii", "replace"))
+                if re.fullmatch(r"[\w.-]+", names[-1], re.ASCII) is None:
+                    raise ValueError(_TRUNCATED)
                 pos += 4 + length
             version, flags, _, start, states, arcs = struct.unpack_from("<iiQqqq", data, pos)
         except struct.error as error:

@@ -93,7 +93,7 @@ class KaldiReader(TokenReader):
                 raise self.error(f"expected a compressed matrix, found {error}") from error
         dtype = self._kind("M", "matrix")
         rows, cols = self.integer(), self.integer()
-        if rows < 0 or cols < 0:
+        if rows < 0 or cols < 0 or (rows == 0) != (cols == 0):
             raise self.error(f"expected the dimensions of a matrix, found {rows} x {cols}")
         return np.frombuffer(self._take(rows * cols * dtype.itemsize), dtype=dtype).astype(dtype.newbyteorder("=")) \
             .reshape(rows, cols)

@@ -20,6 +20,7 @@ import numpy as np
 from pykaldist.io.archive import read_entries, take
 from pykaldist.io.tables import output_archive
 
+_NO_FRAMES = "expected frames, found none"
 _PAIR = np.dtype([("id_size", "i1"), ("id", "<i4"), ("weight_size", "i1"), ("weight", "<f4")])
 
 
@@ -70,7 +71,10 @@ def read_posterior(stream: io.BufferedReader) -> Posterior:
     if take(stream, 2) != b"\0B":
         raise ValueError("expected \\0B before a binary value")
     counts, parts = [], []
-    for _ in range(_sized_count(stream)):  # only reading on tells where a frame begins
+    frames = _sized_count(stream)
+    if frames == 0:
+        raise ValueError(_NO_FRAMES)
+    for _ in range(frames):  # only reading on tells where a frame begins
         counts.append(_sized_count(stream))
         parts.append(take(stream, _PAIR.itemsize * counts[-1]))
     pairs = np.frombuffer(b"".join(parts), dtype=_PAIR)
@@ -87,7 +91,9 @@ def _sized_count(stream: io.BufferedReader) -> int:
 
 
 def _from_text(line: str) -> Posterior:
-    frames = [frame.split() for frame in line.strip().removesuffix("]").split("]")] if line.strip() else []
+    if not line.strip():
+        raise ValueError(_NO_FRAMES)
+    frames = [frame.split() for frame in line.strip().removesuffix("]").split("]")]
     if any(not frame or frame[0] != "[" or len(frame) % 2 == 0 for frame in frames):
         raise ValueError("expected [ id weight ... ] for each frame")
     ids = np.array([field for frame in frames for field in frame[1::2]], dtype=np.int64)

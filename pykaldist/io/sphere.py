@@ -18,6 +18,7 @@ from pathlib import Path
 import soundfile
 
 from pykaldist.errors import UserError
+from pykaldist.io.archive import reason
 
 PROGRAM = "tools/sph2pipe_v2.5/sph2pipe"
 FORMATS = {"wav": "WAV", "rif": "WAV", "aif": "AIFF", "sph": "NIST", "raw": "RAW"}
@@ -66,14 +67,17 @@ class Header:
 def read_header(path: str | os.PathLike[str]) -> Header:
     """Read and check the header of a sphere file, and the file's length where it is not compressed.
 
-    Raises UserError for a file that is no sphere file, whose header is damaged, or that is truncated or empty.
+    Raises UserError for a file that is no sphere file, whose header is damaged, or that has fewer or more samples than its header says.
     """
     try:
         with open(path, "rb") as stream:
-            head = stream.read(4096)
-            size = os.fstat(stream.fileno()).st_size
+            return parse_header(stream.read(4096), os.fstat(stream.fileno()).st_size, path)
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}); check the path.") from error
+
+
+def parse_header(head: bytes, size: int, path: str | os.PathLike[str]) -> Header:
+    """The header of a sphere file of `size` bytes that begins with `head`, checked as by `read_header`; `path` is its name in messages."""
     if not head.startswith(b"NIST_1A"):
         raise UserError(f"{path} is no sphere file: expected NIST_1A at its beginning, found {head[:7]!r}; fetch it again.")
     fields = header_fields(head)
@@ -82,13 +86,14 @@ def read_header(path: str | os.PathLike[str]) -> Header:
         header = Header(int(fields["sample_rate"]), int(fields["channel_count"]), int(fields["sample_count"]),
                         "shorten" in fields.get("sample_coding", ""))
     except (KeyError, ValueError) as error:
-        raise UserError(f"{path}: the sphere header is damaged ({error}); fetch it again.") from error
+        raise UserError(f"{path}: the sphere header is damaged ({reason(error)}); fetch it again.") from error
     if min(header.rate, header.channels, header.samples, width) < 1:
         raise UserError(f"{path}: the sphere header is damaged: {header.samples} samples of {header.channels} channels at "
                         f"{header.rate} Hz; fetch it again.")
-    expected = header.samples * header.channels * width
-    if not header.shortened and size - length < expected:
-        raise UserError(f"{path} is truncated: {expected} bytes of samples expected, {max(size - length, 0)} found; fetch it again.")
+    expected, found = header.samples * header.channels * width, max(size - length, 0)
+    if not header.shortened and found != expected:
+        raise UserError(f"{path} {'is truncated' if found < expected else 'has more than its header says'}: {expected} bytes of samples "
+                        f"expected, {found} found; fetch it again.")
     return header
 
 
@@ -131,9 +136,7 @@ def convert(words: list[str]) -> tuple[bytes, str]:
         raise UserError(f"sph2pipe: expected -f {'|'.join(FORMATS)} and -c 1|2, found -f {options['f']} -c {options['c']}.")
     path = rest[0]
     try:
-        with open(path, "rb") as stream:
-            head = stream.read(4096)
-        if head.startswith(b"NIST_1A") and b"shorten" in head:
+        if read_header(path).shortened:
             raise UserError(f"{path} is compressed with shorten, which is not read here; decompress the corpus with the Linguistic Data "
                             f"Consortium's sph2pipe, or put that in the place of {PROGRAM}.")
         with soundfile.SoundFile(path) as sound:

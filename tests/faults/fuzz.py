@@ -2,7 +2,7 @@
 
 The seeds are the samples of tests/test_damage.py that are binary, CTM and TextGrid. What counts as new is a step from one line of
 pykaldist to another (compiled kernels, and libraries, are not seen). A reader runs in a fork, as in `inputs`, which judges what came of it
-too. Inputs that are not read as they should be are kept as files, to become tests (tests/faults/found).
+too. Inputs that are not read as they should be are kept as files, to become tests of tests/test_damage.py.
 """
 
 from __future__ import annotations

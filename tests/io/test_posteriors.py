@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pykaldist.errors import UserError
 from pykaldist.io.posteriors import Posterior, read_posteriors, write_posteriors
 
-FRAMES = st.lists(st.lists(st.tuples(st.integers(0, 2**31 - 1), st.floats(0, 4, width=16)), max_size=3), max_size=5)
+FRAMES = st.lists(st.lists(st.tuples(st.integers(0, 2**31 - 1), st.floats(0, 4, width=16)), max_size=3), min_size=1, max_size=5)
 
 
 def posterior(frames: list[list[tuple[int, float]]]) -> Posterior:
@@ -46,6 +46,7 @@ def test_bytes_are_kaldis(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [
+    b"a \n", b"a \0B\4\0\0\0\0",
     b"a [ 3 ] \n", b"a 3 4\n", b"a [ x 1 ] \n", b"a \0B\4\xff\xff\xff\x7f", b"a \0B\4\1\0\0\0\4\xff\xff\xff\x7f",
     b"a \0B\4\1\0\0\0\4\1\0\0\0\2\1\0\0\0\4\0\0\0\0", b"a \0B\2\1\0"])
 def test_damage_is_named(tmp_path: Path, content: bytes) -> None:

@@ -1,6 +1,6 @@
 """The matrix of exact resume: every valid combination of strategy, fabric, network, objective and optimiser, and how one is tried.
 
-    python resuming.py CASES FOLDER STORES PORTS     in each process of a job by mpiexec, or with torchrun's variables
+    python resuming.py CASES FOLDER STORES     in each process of a job by mpiexec, or with torchrun's variables
 
 A case is trained twice, whole and stopped at some of its checkpoints; the parameters and the history have to be the same. The stop is an
 exception that no part of the program knows, raised in every process when a checkpoint has been begun.
@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 import os
 import random
+import socket
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,7 @@ from stopping import Interrupted
 
 from pykaldist.cli import main
 from pykaldist.io import container
+from pykaldist.io.atomic import write_text
 from pykaldist.nnet.kinds import KINDS
 from pykaldist.nnet.objectives import OBJECTIVES
 from pykaldist.optim.registry import OPTIMIZERS
@@ -28,6 +31,7 @@ from pykaldist.parallel.strategies.base.registry import make_strategy, strategie
 from pykaldist.train.checkpoints import Checkpoints
 
 RESULTS = "results.json"
+AGREED_S = 60  # so long may process 0 be behind the others
 CLUSTER = {"name": "three", "description": "", "nodes": 3, "devices": 1, "compute": {"minibatch_seconds": 0.5, "spread": 0.3},
            "between": {"bandwidth": 1e4, "latency": 1e-3},
            "workload": {"network": "small", "parameters": 500, "minibatch_size": 8, "frames": 300}}
@@ -149,21 +153,35 @@ def outcome(exp: Path) -> tuple[torch.Tensor, list[dict[str, object]]]:
     return container.load(exp / "final.pt")["params"], [{k: v for k, v in line.items() if k != "seconds"} for line in history]
 
 
-def job(cases: Path, folder: Path, stores: Path, ports: list[str]) -> None:
+def agreed_port(path: Path, first: bool) -> str:
+    """A port that is free now, which the first process finds and writes to `path`, where the others wait for it."""
+    if first:
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            write_text(path, str(probe.getsockname()[1]))
+    until = time.monotonic() + AGREED_S
+    while not path.exists():
+        if time.monotonic() > until:
+            raise TimeoutError(f"process 0 has written no {path} for {AGREED_S} s")
+        time.sleep(0.01)
+    return path.read_text()
+
+
+def job(cases: Path, folder: Path, stores: Path) -> None:
     """Try cases, in each process of a job. Process 0 writes what was wrong with each to `folder`."""
     runs, wrong = 0, {}
+    first = os.environ.get("PMI_RANK", os.environ.get("RANK")) == "0"
 
     def ready() -> None:
         nonlocal runs
-        os.environ["MASTER_PORT"] = ports[runs % len(ports)]  # each run of gloo has a meeting point of its own
+        os.environ["MASTER_PORT"] = agreed_port(folder / f"port.{runs}", first)  # each run of gloo has a meeting point of its own
         runs += 1
 
     for values in json.loads(cases.read_text()):
         case = Case(*values)
         wrong[case.name] = attempt(case, folder, stores, ready)
-    if os.environ.get("PMI_RANK", os.environ.get("RANK")) == "0":
+    if first:
         (folder / RESULTS).write_text(json.dumps(wrong))
 
 
 if __name__ == "__main__":
-    job(*map(Path, sys.argv[1:4]), sys.argv[4].split(","))
+    job(*map(Path, sys.argv[1:]))

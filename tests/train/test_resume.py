@@ -6,10 +6,8 @@ one process, `--all` tries all. (That a job over MPI resumes exactly, `test_fail
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -28,7 +26,6 @@ from pykaldist.parallel.strategies.base.registry import strategies
 ALL = matrix()
 ALONE = [case for case in ALL if case.fabric not in REAL]
 SAMPLE = sample(ALONE, 21)
-PORTS = 100
 
 
 @pytest.fixture
@@ -76,10 +73,7 @@ def over_processes(cases, folder: Path, stores: Path) -> dict[str, str]:
     """What was wrong with each of some cases, over two processes of one fabric."""
     folder.mkdir()
     (folder / "cases.json").write_text(json.dumps([dataclasses.astuple(case) for case in cases]))
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(PORTS)]
-        ports = ",".join(str(probe.getsockname()[1]) for probe in probes)
-    words = [str(Path(resuming.__file__)), str(folder / "cases.json"), str(folder), str(stores), ports]
+    words = [str(Path(resuming.__file__)), str(folder / "cases.json"), str(folder), str(stores)]
     if cases[0].fabric == "mpi":
         mpiexec = Path(sys.executable).with_name("mpiexec")
         if not mpiexec.exists():

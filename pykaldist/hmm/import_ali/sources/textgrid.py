@@ -14,6 +14,9 @@ from pathlib import Path
 from pykaldist.errors import UserError
 from pykaldist.hmm.import_ali.sources.base import Interval, PlainSource, SourceOptions, Times
 
+#: what may stand between two values: nothing but space in the short form; names, and numbers of tiers and intervals, in the long one
+_BETWEEN = re.compile(r"(?:\s|[=:?]|\[\s*\d*\s*\]|![^\n]*|\b(?:File type|Object class|xmin|xmax|tiers|size|item|class|name|intervals|"
+                      r"points|number|time|mark|text)\b)*")
 _TOKEN = re.compile(r'"((?:[^"]|"")*)"|(?<!\S)(-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)(?!\S)|<(exists|absent)>')
 
 
@@ -61,7 +64,7 @@ def parse(path: Path) -> tuple[dict[str, list[Interval]], float]:
     end = tokens.number()
     tiers: dict[str, list[Interval]] = {}
     for _ in range(tokens.count() if tokens.flag() else 0):
-        kind, name = tokens.string(), tokens.string()
+        kind, name = tokens.string(), tokens.name()
         tokens.number(), tokens.number()
         if kind == "IntervalTier":
             tiers[name] = [Interval(tokens.number(), tokens.number(), tokens.string().strip()) for _ in range(tokens.count())]
@@ -80,6 +83,7 @@ class _Tokens:
 
     def __init__(self, path: Path, text: str) -> None:
         self.path, self.number_read = path, 0
+        self._text, self._end = text, 0
         self._matches = _TOKEN.finditer(text)
 
     def error(self, problem: str) -> UserError:
@@ -87,13 +91,27 @@ class _Tokens:
 
     def _next(self, group: int, what: str) -> str:
         self.number_read += 1
-        match = next(self._matches, None)
+        match = self._match()
         if match is None or match[group] is None:
             raise self.error(f"expected {what}, found {repr(match[0][:40]) if match else 'the end of the file'}")
         return match[group]
 
+    def _match(self) -> re.Match[str] | None:
+        match = next(self._matches, None)
+        between = self._text[self._end : match.start() if match else len(self._text)]
+        if _BETWEEN.fullmatch(between) is None:
+            raise self.error(f"expected a TextGrid's names before it, found {between.strip()[:40]!r}")
+        self._end = match.end() if match else len(self._text)
+        return match
+
     def at_end(self) -> bool:
-        return next(self._matches, None) is None
+        return self._match() is None
+
+    def name(self) -> str:
+        name = self.string()
+        if "\n" in name:
+            raise self.error(f"expected a tier's name, found {name[:40]!r}")
+        return name
 
     def string(self) -> str:
         return self._next(1, "a string in quotes").replace('""', '"')
