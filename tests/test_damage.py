@@ -455,8 +455,9 @@ def without_last_line(content: bytes) -> bytes:
     ("fMLLR", lambda content: content.replace(b"FM \4\4\0\0\0\4\5\0\0\0", b"FV \4\x15\0\0\0", 1), "expected a transform"),
     ("fMLLR", lambda content: content.replace(b"FM \4\4\0\0\0\4\5\0\0\0", b"FM \4\5\0\0\0\4\4\0\0\0", 1), "expected a transform"),
     ("final.mat", lambda content: b"\0BFM \4\0\0\0\0\4\x09\0\0\0", "found 0 x 9"),
-    ("matrices, compression 0", lambda content: b"u0 \0BFM \4\0\0\0\0\4\4\0\0\0" + content, "dimensions [0, 4]"),
-    ("matrices, compression 2", lambda content: b"u0 \0BCM " + bytes(8) + b"\x09\0\0\0\0\0\0\0", "a matrix of 9 x 0"),
+    ("matrices, compression 0", lambda content: content[: content.index(b"u1 ")], "there were 2"),
+    ("matrices, compression 5", lambda content: content[:20] + b"?" + content[21:], "its checksum is not that of"),
+    ("wav", lambda content: content.replace(b"data \x03", b"data\0\x03"), "fewer samples than there are"),
     ("HCLG const", lambda content: content.replace(b"const", b"con\nt", 1), "is truncated or damaged"),
     ("u1.TextGrid", lambda content: content.replace(b"xmin = 0.4", b"xmix = 0.4"), "xmix ="),
     ("u1.TextGrid", lambda content: content.replace(b'"phones"\n', b'"phones\n"'), "expected a tier's name"),
@@ -472,3 +473,12 @@ def test_what_still_parses_is_found_too(samples: dict[str, Sample], name: str, d
             sample.read()
     finally:
         sample.path.write_bytes(sound)
+
+
+@pytest.mark.parametrize("value", [b"FM \4\0\0\0\0\4\4\0\0\0", b"CM " + bytes(8) + b"\x09\0\0\0\0\0\0\0", b"CM2 " + bytes(12) + b"\4\0\0\0"])
+def test_a_matrix_has_rows_and_columns_or_none(tmp_path: Path, value: bytes) -> None:
+    (tmp_path / "a.ark").write_bytes(b"u0 \0B" + value + b"u1 \0BFM \4\0\0\0\0\4\0\0\0\0")
+    with pytest.raises(UserError, match=r"a.ark is no readable archive: entry 1 \(u0\) .*(9 x 0|0 x 4|\[0, 4\])"):
+        list(read_archive(tmp_path / "a.ark"))
+    (tmp_path / "a.ark").write_bytes(b"u1 \0BFM \4\0\0\0\0\4\0\0\0\0")
+    assert [matrix.shape for _, matrix in read_archive(tmp_path / "a.ark")] == [(0, 0)]

@@ -119,6 +119,8 @@ def _complete(source: str, content: bytes, piped: bool) -> bytes:
                 expected, found = size, len(content) - position
                 if piped and size in _UNKNOWN_SIZES:
                     return content[: position - 4] + struct.pack("<I", found) + content[position:]
+                if size:
+                    _check_chunks(source, content, position + size + size % 2)
                 break
             position += size + size % 2
     elif content.startswith(b"NIST_1A"):
@@ -132,6 +134,16 @@ def _complete(source: str, content: bytes, piped: bool) -> bytes:
     if found < expected:
         raise AudioError(f"{source} is truncated: {expected} bytes of samples expected, {found} found; fetch it again.")
     return content
+
+
+def _check_chunks(source: str, content: bytes, position: int) -> None:
+    """Raise AudioError where something but chunks, or zeros, stands behind the samples of a wav file: its header says too few of them."""
+    while content[position:].strip(b"\0"):
+        name, size = content[position : position + 4], content[position + 4 : position + 8]
+        if not name.isascii() or not name.decode().isprintable() or len(size) < 4:
+            raise AudioError(f"{source} is damaged: its header says fewer samples than there are, or something else stands behind them (at "
+                             f"byte {position}); fetch it again.")
+        position += 8 + int.from_bytes(size, "little") + size[0] % 2
 
 
 def read_utterances(data: DataDir, utts: Sequence[str], rate: int, channel: int = -1) -> Iterator[tuple[str, np.ndarray | AudioError]]:

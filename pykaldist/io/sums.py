@@ -34,6 +34,9 @@ class Sums:
     def __init__(self, rows: np.ndarray, path: Path) -> None:
         self._rows, self.path = rows, path
 
+    def __len__(self) -> int:
+        return len(self._rows)
+
     @classmethod
     def of(cls, archive: str) -> Sums | None:
         """Read the checksums of an archive; None where there are none. Raises UserError where their file is damaged."""

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, cast
+from typing import IO, Any, BinaryIO, cast
 
 import numpy as np
 
@@ -121,7 +121,7 @@ def load_matrix(where: str, sums: dict[str, Sums | None]) -> np.ndarray:
     known = sums[path]
     with named(path), open_archive(path) as stream:
         if known is not None:
-            value = read_value(io.BufferedReader(cast(io.RawIOBase, io.BytesIO(known.read(stream, offset)))))
+            value = read_value(_checked(known, stream, offset))
         else:
             stream.seek(offset)
             value = read_value(stream)
@@ -136,8 +136,25 @@ def load_matrix(where: str, sums: dict[str, Sums | None]) -> np.ndarray:
 
 
 def read_archive(path: str | os.PathLike[str]) -> Iterator[tuple[str, np.ndarray]]:
-    """Iterate over (key, matrix | vector | int32 vector) of an archive, text or binary, gzipped if its name ends in `.gz`."""
-    return read_entries(path, read_value)
+    """Iterate over (key, matrix | vector | int32 vector) of an archive, text or binary, gzipped if its name ends in `.gz`.
+
+    Where it has checksums (sums.py), its values and their number are checked. Raises UserError, naming the entry, for damage.
+    """
+    sums = Sums.of(os.fspath(path))
+    if sums is None:
+        yield from read_entries(path, read_value)
+        return
+    count = 0
+    for entry in read_entries(path, lambda stream: read_value(_checked(sums, stream, stream.tell()))):
+        count += 1
+        yield entry
+    if count != len(sums):
+        raise UserError(f"{path} has {count} entries, by {sums.path.name} there were {len(sums)}; make it again.")
+
+
+def _checked(sums: Sums, stream: BinaryIO, offset: int) -> io.BufferedReader:
+    """The bytes of the value at `offset` as a stream; raises ValueError where they are not those that were written."""
+    return io.BufferedReader(cast(io.RawIOBase, io.BytesIO(sums.read(stream, offset))))
 
 
 def read_int_vectors(path: str | os.PathLike[str]) -> Iterator[tuple[str, np.ndarray]]:
