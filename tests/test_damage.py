@@ -475,7 +475,8 @@ def test_what_still_parses_is_found_too(samples: dict[str, Sample], name: str, d
         sample.path.write_bytes(sound)
 
 
-@pytest.mark.parametrize("value", [b"FM \4\0\0\0\0\4\4\0\0\0", b"CM " + bytes(8) + b"\x09\0\0\0\0\0\0\0", b"CM2 " + bytes(12) + b"\4\0\0\0"])
+@pytest.mark.parametrize("value", [
+    b"FM \4\0\0\0\0\4\4\0\0\0", b"CM " + bytes(8) + b"\x09\0\0\0\0\0\0\0", b"CM2 " + bytes(12) + b"\4\0\0\0"])
 def test_a_matrix_has_rows_and_columns_or_none(tmp_path: Path, value: bytes) -> None:
     (tmp_path / "a.ark").write_bytes(b"u0 \0B" + value + b"u1 \0BFM \4\0\0\0\0\4\0\0\0\0")
     with pytest.raises(UserError, match=r"a.ark is no readable archive: entry 1 \(u0\) .*(9 x 0|0 x 4|\[0, 4\])"):
