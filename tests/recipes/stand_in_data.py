@@ -61,11 +61,12 @@ def conversations(data: Path, root: Path) -> None:
     """The two speakers as the two channels of one mu-law sphere file; utterances are its segments."""
     text = dict(line.split(maxsplit=1) for line in (data / "text").read_text().splitlines())
     sides: dict[str, list[np.ndarray]] = {"A": [], "B": []}
+    rng = np.random.default_rng(7)
     tables: dict[str, list[str]] = {"segments": [], "text": [], "utt2spk": []}
     for utt, path in rows(data / "wav.scp"):
         side = "AB"[int(utt[1])]
         begin = sum(map(len, sides[side])) / RATE
-        sides[side] += [soundfile.read(path)[0], np.zeros(400)]
+        sides[side] += [soundfile.read(path)[0], rng.uniform(-0.02, 0.02, 400)]
         end = begin + len(sides[side][-2]) / RATE
         name = f"sw02001-{side}_{round(100 * begin):06d}-{round(100 * end):06d}"
         for table, value in (("segments", f"sw02001-{side} {begin:.2f} {end:.2f}"), ("text", text[utt]), ("utt2spk", f"sw02001-{side}")):
@@ -79,5 +80,5 @@ def conversations(data: Path, root: Path) -> None:
         (data / table).write_text("".join(sorted(lines)))
     channels = [np.concatenate(sides[side]) for side in "AB"]
     longest = max(map(len, channels))
-    soundfile.write(data / "sw02001.sph", np.stack([np.pad(channel, (0, longest - len(channel))) for channel in channels], 1), RATE, "ULAW",
-                    format="NIST")
+    whole = [np.concatenate([channel, rng.uniform(-0.02, 0.02, longest - len(channel))]) for channel in channels]
+    soundfile.write(data / "sw02001.sph", np.stack(whole, 1), RATE, "ULAW", format="NIST")

@@ -63,6 +63,7 @@ def test_tedlium_from_the_corpus_to_word_error_rates(make_recipe, speech, tmp_pa
     assert max(found.values()) < 50, found
 
 
+@pytest.mark.parametrize("speech", ["tones", pytest.param("an4", marks=pytest.mark.slow)], indirect=True)  # the tones' in CI: every stage
 def test_common_voice_from_a_release_to_a_word_error_rate(make_recipe, speech, tmp_path):
     commonvoice.lay_out(speech, tmp_path / "cv-corpus-1", SMALL if tiny(speech) else commonvoice.PARTS)
     folder, run = make_recipe("commonvoice")
@@ -71,7 +72,7 @@ def test_common_voice_from_a_release_to_a_word_error_rate(make_recipe, speech, t
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     found = rates(done.stdout)
     assert found.keys() == {"tri3/decode", "dnn/decode"}
-    assert max(found.values()) < 60, found
+    assert max(found.values()) < (10 if tiny(speech) else 60), found  # in tones, one word in 24 is 4 %
     assert "hid_dim=256" in (folder / "data/local/sizes").read_text().split()  # those for so little speech; the option's are smaller
 
 

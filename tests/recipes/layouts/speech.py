@@ -85,6 +85,11 @@ def words_of(utterances: Iterable[Utterance]) -> set[str]:
     return {word for utterance in utterances for word in utterance.words}
 
 
+def pause(samples: int, rng: np.random.Generator, level: int = 20) -> np.ndarray:
+    """What a microphone hears between words: noise of so many steps of a 16-bit integer. Zeros, which none hears, ruin a flat start."""
+    return rng.integers(-level, level, samples, np.int16, endpoint=True)
+
+
 def write(path: Path, samples: np.ndarray, rate: int, kind: str, subtype: str = "PCM_16") -> None:
     """An audio file (WAV, FLAC or NIST) with its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from layouts.speech import Utterance, an4, an4_lexicon, lines, some, write
+from layouts.speech import Utterance, an4, an4_lexicon, lines, pause, some, write
 
 RATE = 8000
 SHORT_CONVERSATIONS, DIGITS, VARIANTS = 5, 200, 5  # of so many recordings on each side so many segments
@@ -68,19 +68,19 @@ def fisher(utterance: Utterance) -> str:
 
 def channel(side: Side) -> tuple[np.ndarray, list[tuple[float, float, str]]]:
     """The samples of one side, with pauses, and where in it what is said: begin and end in seconds, words. Times are whole frames."""
-    pause, sound, said, begin = RATE // 5, [], [], 0
+    between, sound, said, begin, rng = RATE // 5, [], [], 0, np.random.default_rng(len(side))
     for samples, words in side:
-        begin += pause
-        sound += [np.zeros(pause, np.int16), np.pad(samples, (0, -len(samples) % (RATE // 100)))]
+        begin += between
+        sound += [pause(between, rng), np.concatenate([samples, pause(-len(samples) % (RATE // 100), rng)])]
         said.append((begin / RATE, (begin + len(sound[-1])) / RATE, words))
         begin += len(sound[-1])
-    return np.concatenate([*sound, np.zeros(pause, np.int16)]), said
+    return np.concatenate([*sound, pause(between, rng)]), said
 
 
 def stereo(path: Path, sides: Sequence[np.ndarray]) -> None:
     """The sides as the channels of a file."""
-    longest = max(map(len, sides))
-    write(path, np.stack([np.pad(side, (0, longest - len(side))) for side in sides], 1), RATE, "NIST", "ULAW")
+    longest, rng = max(map(len, sides)), np.random.default_rng(len(sides))
+    write(path, np.stack([np.concatenate([side, pause(longest - len(side), rng)]) for side in sides], 1), RATE, "NIST", "ULAW")
 
 
 def conversation(release: Path, transcripts: Path, number: int, sides: Sequence[Side], variants: int) -> None:

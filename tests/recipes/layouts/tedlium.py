@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from layouts.speech import an4, an4_lexicon, arpa, lines, some, words_of, write
+from layouts.speech import an4, an4_lexicon, arpa, lines, pause, some, words_of, write
 
 RATE = 16000
 PAUSE_S = 0.4
@@ -18,6 +18,7 @@ PARTS = {"train": (24, 12), "dev": (2, 3), "test": (2, 3)}
 def lay_out(shared: Path, folder: Path, models: Path, parts: Mapping[str, tuple[int, int]] = PARTS, sph_files: int = SPH_FILES) -> None:
     """`folder`/TEDLIUM_release-3, and the two language models that the recipe fetches in `models`; `parts`: speakers, segments of each."""
     release, everything, begun, said = folder / "TEDLIUM_release-3", an4(shared), 0, []
+    rng = np.random.default_rng(sph_files)
     for part, (speakers, each) in parts.items():
         chosen = some(everything, speakers, each, begun)
         for speaker in dict.fromkeys(utterance.speaker for utterance in chosen):
@@ -26,13 +27,13 @@ def lay_out(shared: Path, folder: Path, models: Path, parts: Mapping[str, tuple[
                 samples = utterance.samples(RATE)
                 begin = end + PAUSE_S
                 end = begin + len(samples) / RATE
-                sound += [np.zeros(round(PAUSE_S * RATE), np.int16), samples]
+                sound += [pause(round(PAUSE_S * RATE), rng), samples]
                 gender = "male" if utterance.gender == "m" else "female"
                 # as in the release, a name ends the lines of the training set
                 text = utterance.text.lower() + (f" ({talk}-{begin:.2f}-{end:.2f}-F0_M-S0)" if part == "train" else "")
                 stm.append(f"{talk} 1 {talk} {begin:.2f} {end:.2f} <o,f0,{gender}> {text}")
             stm.insert(2, f"{talk} 1 inter_segment_gap {stm[0].split()[4]} {stm[1].split()[3]} <o,f0,> ignore_time_segment_in_scoring")
-            write(release / f"legacy/{part}/sph/{talk}.sph", np.concatenate([*sound, np.zeros(RATE, np.int16)]), RATE, "NIST")
+            write(release / f"legacy/{part}/sph/{talk}.sph", np.concatenate([*sound, pause(RATE, rng)]), RATE, "NIST")
             lines(release / f"legacy/{part}/stm/{talk}.stm", stm)
         begun += speakers
         said += chosen

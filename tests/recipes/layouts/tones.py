@@ -7,11 +7,11 @@ from pathlib import Path
 import mini_recipe
 import numpy as np
 
-from layouts.speech import lines, write
+from layouts.speech import lines, pause, write
 
 PHONES = {"a": "AA", "u": "UW", "b": "B", "d": "D"}
 WORDS = 4  # of an utterance
-QUIET = 1200  # samples before and behind; layouts have nothing but zeros between utterances, which segments may begin and end with
+QUIET = 1200, 655  # samples before and behind, and their level, which is that of the noise in the tones
 
 
 def as_an4(folder: Path, speakers: int, each: int, tested: int = 84) -> Path:
@@ -27,7 +27,9 @@ def as_an4(folder: Path, speakers: int, each: int, tested: int = 84) -> Path:
                 words = [list(mini_recipe.LEXICON)[j] for j in rng.integers(0, len(mini_recipe.LEXICON), WORDS)]
                 file = f"{place}/{name}/an{i:02d}-{name}-b"
                 wave = np.round(2**15 * mini_recipe.wave_of(words, rng, 1 + 0.01 * (speaker % 5))).astype(np.int16)
-                write(corpus / f"wav/{file}.flac", np.pad(wave, QUIET), mini_recipe.RATE, "FLAC")
+                quiet, level = QUIET
+                sound = np.concatenate([pause(quiet, rng, level), wave, pause(quiet, rng, level)])
+                write(corpus / f"wav/{file}.flac", sound, mini_recipe.RATE, "FLAC")
                 files.append(file)
                 said.append(f"<s> {' '.join(words).upper()} </s> ({Path(file).name})")
         lines(corpus / f"etc/an4_{part}.fileids", files)
