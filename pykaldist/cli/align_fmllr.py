@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # --nj says how many threads work; read when numpy is loaded
 
+from pykaldist.cli._fmllr import add_basis, fmllr_options
 from pykaldist.cli._gmm import add_device
 from pykaldist.hmm.alignments.align import AlignOptions
 from pykaldist.hmm.gmm.fmllr import FmllrOptions
@@ -25,9 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "its transforms; below: neither (default: 0)")
     add_options(parser, AlignOptions)
     add_options(parser, FmllrOptions)
+    add_basis(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    made = align_fmllr_dir(args.data, args.lang, args.src, args.ali, from_args(AlignOptions, args), from_args(FmllrOptions, args), args.nj,
-                           device=args.device, stage=args.stage)
+    made = align_fmllr_dir(args.data, args.lang, args.src, args.ali, from_args(AlignOptions, args), fmllr_options(args, Path(args.src)),
+                           args.nj, device=args.device, stage=args.stage)
     print(f"SUMMARY: {made}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pykaldist.cli._fmllr import add_basis, fmllr_options
 from pykaldist.decode.adapt import transforms_from_lattices
 from pykaldist.decode.pairs import check_decoding
 from pykaldist.errors import UserError
@@ -12,7 +13,7 @@ from pykaldist.feats.transforms import write_speaker_transforms
 from pykaldist.hmm.gmm.fmllr import FmllrOptions
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir
-from pykaldist.options import add_options, from_args
+from pykaldist.options import add_options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "they are not (default: 0)")
     parser.add_argument("--start", type=Path, help="directory with transforms that the lattices were made with (default: none)")
     add_options(parser, FmllrOptions)
+    add_basis(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -40,6 +42,6 @@ def run(args: argparse.Namespace) -> None:
     colons = LangDir(args.graph_dir).file("phones/silence.csl").read_text(encoding="utf-8").strip()
     transforms, made = transforms_from_lattices(
         data, data.part(args.job, args.nj), args.model_dir, args.lattice_dir / f"lat.{args.job}.gz", [int(p) for p in colons.split(":")],
-        args.acwt, from_args(FmllrOptions, args), args.aligner, args.start, args.model, args.determinize_beam)
+        args.acwt, fmllr_options(args, args.model_dir), args.aligner, args.start, args.model, args.determinize_beam)
     write_speaker_transforms(args.transform_dir / f"trans.{args.job}", transforms.items())
     print(f"fMLLR: {made}")

@@ -63,6 +63,31 @@ def test_lattices_that_are_there_are_used(recipe: Path) -> None:
     np.testing.assert_array_equal(transform[:, :-1], np.eye(40))
 
 
+def test_transforms_in_a_basis(recipe: Path) -> None:
+    """The basis of these speakers' utterances; a transform of few of its matrices is nearer to fMLLR's than the identity, of many nearer."""
+    succeed(recipe, "steps/align_fmllr.sh", "--nj", "2", "data/test", "data/lang", "exp/tri3", "exp/tri3_ali")
+    said = succeed(recipe, "steps/get_fmllr_basis.sh", "--nj", "2", "data/test", "data/lang", "exp/tri3_ali")
+    assert "1640 matrices from 26 utterances, log-likelihood up to + " in said and "basis in exp/tri3_ali/fmllr.basis" in said
+    missing = run(recipe, "steps/decode_basis_fmllr.sh", "--nj", "2", "exp/tri3/graph", "data/test", "exp/tri3/basis")
+    assert missing.returncode == 1 and "exp/tri3/fmllr.basis does not exist" in missing.stderr
+    (recipe / "exp/tri3/fmllr.basis").symlink_to(recipe / "exp/tri3_ali/fmllr.basis")
+    whole = read_speaker_transforms(recipe / "exp/tri3/decode")
+    distance = {}
+    for name, options in (("one", ["--size-scale", "0.0005"]), ("many", [])):
+        succeed(recipe, "steps/decode_basis_fmllr.sh", "--nj", "2", *options, "--si-dir", "exp/tri3/decode.si", "exp/tri3/graph",
+                "data/test", f"exp/tri3/basis_{name}")
+        found = read_speaker_transforms(recipe / f"exp/tri3/basis_{name}")
+        distance[name] = np.mean([np.linalg.norm(found[speaker] - whole[speaker]) for speaker in whole])
+    assert distance["many"] < distance["one"] < np.mean([np.linalg.norm(np.eye(40, 41) - matrix) for matrix in whole.values()])
+    adapted, plain = (float((recipe / f"exp/tri3/{d}/best_wer").read_text().split()[1]) for d in ("basis_many", "decode.si"))
+    assert adapted < plain
+    said = succeed(recipe, "steps/align_basis_fmllr.sh", "--nj", "2", "data/test", "data/lang", "exp/tri3", "exp/tri3_basis_ali")
+    assert "2 speakers; alignments in exp/tri3_basis_ali" in said and len(read_speaker_transforms(recipe / "exp/tri3_basis_ali")) == 2
+    refused = run(recipe, "utils/pykaldist", "est-fmllr", "--size-scale", "0.1", "exp/tri3/graph", "data/test", "exp/tri3",
+                  "exp/tri3/decode.si", "x")
+    assert refused.returncode == 1 and "give it with --fmllr-basis" in refused.stderr
+
+
 def test_rescored_lattices_have_the_models_costs(recipe: Path) -> None:
     system, model = recipe / "exp/tri3", GmmModel(recipe / "exp/tri3", recipe / "exp/tri3/final.alimdl", recipe / "exp/tri3/decode")
     succeed(recipe, "utils/pykaldist", "rescore-lattices", "--nj", "2", "--transform-dir", "exp/tri3/decode", "--acwt", "0.083333",

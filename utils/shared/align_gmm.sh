@@ -1,6 +1,6 @@
-# Sourced by steps/align_{si,fmllr}.sh, which set: verb; example, two directories; writes, the files; own, the names of their own options
+# Sourced by steps/align_{si,fmllr,basis_fmllr}.sh, which set: verb, and name, where it is another; example, two directories; writes, the files; own, the names of their own options
 # with defaults set, and own_usage, the lines on these.
-name=${verb//-/_}.sh
+name=${name:-${verb//-/_}.sh}
 
 usage() {
   cat <<EOF
@@ -16,13 +16,13 @@ Options:
   --beam <beam>             # of the alignment (10)
   --retry-beam <beam>       # where an utterance does not reach its end (40)
   --careful true|false      # let an utterance fail that fits its transcript better said again, in part, than said once (false)
-  --boost-silence <factor>  # on the likelihoods of silence (1.0)
+  --boost-silence <factor>  # on the likelihoods of silence ($boost_silence)
   --scale-opts <options>    # of alignment ("--transition-scale=1.0 --acoustic-scale=0.1 --self-loop-scale=0.1")
 EOF
   [ -z "$own_usage" ] || printf '%s\n' "$own_usage"
 }
 
-nj=4 cmd=run.pl device=cpu use_graphs=false beam=10 retry_beam=40 careful=false boost_silence=1.0 scale_opts=""
+nj=4 cmd=run.pl device=cpu use_graphs=false beam=10 retry_beam=40 careful=false boost_silence=${boost_silence:-1.0} scale_opts=""
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 if [ $# != 4 ]; then usage >&2; exit 1; fi
@@ -35,6 +35,6 @@ fewer_jobs "$data" utterances
 options=()
 for option in nj device beam retry_beam careful boost_silence "${own[@]}"; do options+=("--${option//_/-}=${!option}"); done
 
-$cmd "$dir/log/align.log" pykaldist "$verb" "${options[@]}" $scale_opts "$@" || exit 1
+$cmd "$dir/log/align.log" pykaldist "$verb" "${options[@]}" $scale_opts ${basis_fmllr_opts:-} "$@" || exit 1
 grep '^WARNING:' "$dir/log/align.log" | sed "s/^/$name: /" >&2
 echo "$name: $(sed -n 's/^SUMMARY: //p' "$dir/log/align.log"); alignments in $dir"

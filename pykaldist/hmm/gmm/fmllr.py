@@ -44,6 +44,10 @@ class FmllrOptions:
         if not 0 <= self.silence_weight <= 1:
             raise UserError(f"--silence-weight must be 0 to 1, found {self.silence_weight:g}.")
 
+    def estimate(self, stats: FmllrStats) -> np.ndarray:
+        """The transform (D, D + 1) float64 of a speaker; the identity where the frames are too few or do not vary."""
+        return estimate_fmllr(stats, self)
+
 
 @dataclass
 class FmllrStats:
@@ -118,7 +122,7 @@ def estimate_speakers(feats: np.ndarray, expected: np.ndarray, weights: np.ndarr
         mine = rows[speakers[number]]
         mine = mine[weights[mine] > 0]
         stats = FmllrStats.of_frames(feats[mine], expected[mine], float(weights[mine].sum(dtype=np.float64)), engine)
-        transforms[speakers[number]] = estimate_fmllr(stats, options)
+        transforms[speakers[number]] = options.estimate(stats)
         gains[number] = stats.objective(transforms[speakers[number]]) - stats.objective(identity(feats.shape[1]))
 
     engine.for_each(len(speakers), one)
@@ -132,16 +136,27 @@ def estimate_aligned(gmm: AmDiagGmm, feats: np.ndarray, tids: np.ndarray, model:
 
     The frames are divided among the Gaussians by `gmm`; the transforms are made for `target`, its twin in the adapted space, if given.
     """
+    engine = engine or Engine()
+    expected, weights = expected_aligned(gmm, feats, tids, model, silence_phones, options.silence_weight, engine, target)
+    return estimate_speakers(feats, expected, weights, rows, options, engine)
+
+
+def expected_aligned(gmm: AmDiagGmm, feats: np.ndarray, tids: np.ndarray, model: TransitionModel, silence_phones: Sequence[int],
+                     silence_weight: float, engine: Engine, target: AmDiagGmm | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """The expected parameters (N, 2 D) of frames aligned by `tids` (0: left out), times their weights; and these weights (N,), float32.
+
+    The frames are divided among the Gaussians by `gmm`; the parameters are those of `target`, its twin, if given. Raises UserError where no
+    frame has a weight.
+    """
     weights = (tids > 0).astype(np.float32)
-    weights[np.isin(model.tid2phone[tids], silence_phones)] *= options.silence_weight
+    weights[np.isin(model.tid2phone[tids], silence_phones)] *= silence_weight
     if not weights.any():
         raise UserError("there is no frame of speech to estimate transforms from; check that transcripts and audio belong together.")
-    engine = engine or Engine()
     expected = engine.expected_parameters(gmm, feats, AlignedFrames.group(np.where(weights > 0, tids, 0), model),
                                           None if target is None else target.projection)
-    if 0 < options.silence_weight < 1:
+    if 0 < silence_weight < 1:
         expected *= weights[:, None]
-    return estimate_speakers(feats, expected, weights, rows, options, engine)
+    return expected, weights
 
 
 def transformed(feats: np.ndarray, rows: Mapping[str, np.ndarray], transforms: Mapping[str, np.ndarray]) -> np.ndarray:

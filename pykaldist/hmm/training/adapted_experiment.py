@@ -21,7 +21,8 @@ from pykaldist.hmm.alignments.alignment_dir import archives, clear, read_archive
 from pykaldist.hmm.alignments.corpus import Corpus
 from pykaldist.hmm.alignments.graphs import GraphCompiler
 from pykaldist.hmm.gmm.aligned_frames import AlignedFrames
-from pykaldist.hmm.gmm.fmllr import FmllrOptions, estimate_aligned, transformed
+from pykaldist.hmm.gmm.basis_fmllr import estimate_basis, gradients_at_identity, write_basis
+from pykaldist.hmm.gmm.fmllr import FmllrOptions, estimate_aligned, expected_aligned, transformed
 from pykaldist.hmm.gmm.make_engine import make_engine
 from pykaldist.hmm.gmm.model_files import read_model, read_tree, write_model
 from pykaldist.hmm.training.experiment import (
@@ -183,6 +184,30 @@ def align_fmllr_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, a
         for old in archives(ali, "pre_ali"):
             old.unlink()
     return f"log-likelihood {log_likelihood:.2f} a frame, {aligned_line(corpus, alignments)}, {len(transforms)} speakers"
+
+
+def get_fmllr_basis_dir(data_dir: PathLike, lang_dir: PathLike, exp_dir: PathLike, per_utt: bool, silence_weight: float, nj: int = 1,
+                        log: Callable[[str], None] = print, device: str = "cpu") -> str:
+    """Estimate the basis of fMLLR transforms (`fmllr.basis`) from the data that a system was trained on; returns a line on what came out.
+
+    The frames are divided among the Gaussians by the adapted features, where `exp_dir` has transforms. `per_utt`: gradients are those of
+    utterances, not of speakers.
+    """
+    data, lang, exp = DataDir(data_dir), LangDir(lang_dir), Path(exp_dir)
+    pipeline, engine = FeaturePipeline.from_dir(exp), make_engine(device, nj)
+    corpus = load_corpus(data, lang, pipeline, nj, log)
+    tids, model = read_start(exp, lang, corpus)
+    gmm = read_model(exp / "final.mdl")[1]
+    check_dim(gmm.dim, corpus.feats, str(data.path), exp / "final.mdl")
+    speakers, feats = speaker_rows(corpus, data.utt2spk), corpus.feats
+    if any(exp.glob("trans.*")):
+        feats = transformed(feats, speakers, _read_transforms(exp, speakers))
+    expected, weights = expected_aligned(gmm, feats, tids, model, lang.silence_phones, silence_weight, engine)
+    rows = [np.arange(*corpus.offsets[n : n + 2]) for n in range(len(corpus))] if per_utt else list(speakers.values())
+    found = gradients_at_identity(corpus.feats, expected, weights, progress(rows, "gradients", unit="utt" if per_utt else "speaker"))
+    basis, gain = estimate_basis(gmm, *found)
+    write_basis(exp / "fmllr.basis", basis)
+    return f"{len(basis)} matrices from {len(rows)} {'utterances' if per_utt else 'speakers'}, log-likelihood up to + {gain:.3f} a frame"
 
 
 def _read_transforms(path: Path, rows: Mapping[str, np.ndarray]) -> Transforms:
