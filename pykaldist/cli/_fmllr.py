@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from pykaldist.errors import UserError
-from pykaldist.hmm.gmm.basis_fmllr import BasisFmllr, BasisFmllrOptions, read_basis
-from pykaldist.hmm.gmm.fmllr import FmllrOptions
+from pykaldist.hmm.adaptation.basis_fmllr import BasisFmllr, BasisFmllrOptions, read_basis
+from pykaldist.hmm.adaptation.fmllr import FmllrOptions
 from pykaldist.options import add_options, from_args
 
 

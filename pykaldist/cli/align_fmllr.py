@@ -10,8 +10,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # --nj says how many threads
 
 from pykaldist.cli._fmllr import add_basis, fmllr_options
 from pykaldist.cli._gmm import add_device
+from pykaldist.hmm.adaptation.fmllr import FmllrOptions
 from pykaldist.hmm.alignments.align import AlignOptions
-from pykaldist.hmm.gmm.fmllr import FmllrOptions
 from pykaldist.hmm.training.adapted_experiment import align_fmllr_dir
 from pykaldist.options import add_options, from_args
 

@@ -10,7 +10,7 @@ from pykaldist.decode.adapt import transforms_from_lattices
 from pykaldist.decode.pairs import check_decoding
 from pykaldist.errors import UserError
 from pykaldist.feats.transforms import write_speaker_transforms
-from pykaldist.hmm.gmm.fmllr import FmllrOptions
+from pykaldist.hmm.adaptation.fmllr import FmllrOptions
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir
 from pykaldist.options import add_options

@@ -8,8 +8,8 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # --nj says how many threads work; read when numpy is loaded
 
 from pykaldist.cli._gmm import add_training_arguments
+from pykaldist.hmm.adaptation.fmllr import FmllrOptions
 from pykaldist.hmm.alignments.align import AlignOptions
-from pykaldist.hmm.gmm.fmllr import FmllrOptions
 from pykaldist.hmm.training.adapted_experiment import train_sat_dir
 from pykaldist.hmm.training.sat import SatOptions
 from pykaldist.options import add_options, from_args

@@ -19,9 +19,9 @@ from pykaldist.decode.posteriors import lattice_posteriors
 from pykaldist.decode.rescore import check_lattice, check_utterance
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline, check_dim
+from pykaldist.hmm.adaptation.fmllr import FmllrOptions, compose, estimate_speakers, identity
 from pykaldist.hmm.gmm.aligned_frames import AlignedFrames
 from pykaldist.hmm.gmm.engine import Engine
-from pykaldist.hmm.gmm.fmllr import FmllrOptions, compose, estimate_speakers, identity
 from pykaldist.hmm.gmm.model_files import read_model
 from pykaldist.io.datadir import DataDir
 from pykaldist.progress import progress

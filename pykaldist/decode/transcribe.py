@@ -26,7 +26,7 @@ from pykaldist.errors import UserError
 from pykaldist.feats.make import collect_parts, extract_part, speaker_cmvn, transform_part
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.feats.transforms import write_speaker_transforms
-from pykaldist.hmm.gmm.fmllr import FmllrOptions
+from pykaldist.hmm.adaptation.fmllr import FmllrOptions
 from pykaldist.io.audio import AudioError, read_audio
 from pykaldist.io.conf import read_conf
 from pykaldist.io.datadir import DataDir, write_datadir

@@ -64,7 +64,7 @@ def test_lattices_that_are_there_are_used(recipe: Path) -> None:
 
 
 def test_transforms_in_a_basis(recipe: Path) -> None:
-    """The basis of these speakers' utterances; a transform of few of its matrices is nearer to fMLLR's than the identity, of many nearer."""
+    """The basis of these speakers' utterances; few of its matrices are nearer to fMLLR than none, many nearer still."""
     succeed(recipe, "steps/align_fmllr.sh", "--nj", "2", "data/test", "data/lang", "exp/tri3", "exp/tri3_ali")
     said = succeed(recipe, "steps/get_fmllr_basis.sh", "--nj", "2", "data/test", "data/lang", "exp/tri3_ali")
     assert "1640 matrices from 26 utterances, log-likelihood up to + " in said and "basis in exp/tri3_ali/fmllr.basis" in said

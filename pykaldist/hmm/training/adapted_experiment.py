@@ -16,13 +16,13 @@ from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline, check_dim
 from pykaldist.feats.splice import SpliceOptions
 from pykaldist.feats.transforms import read_speaker_transforms, write_speaker_transforms
+from pykaldist.hmm.adaptation.basis_fmllr import estimate_basis, gradients_at_identity, write_basis
+from pykaldist.hmm.adaptation.fmllr import FmllrOptions, estimate_aligned, expected_aligned, transformed
 from pykaldist.hmm.alignments.align import AlignOptions, align
 from pykaldist.hmm.alignments.alignment_dir import archives, clear, read_archives, record, write_labels
 from pykaldist.hmm.alignments.corpus import Corpus
 from pykaldist.hmm.alignments.graphs import GraphCompiler
 from pykaldist.hmm.gmm.aligned_frames import AlignedFrames
-from pykaldist.hmm.gmm.basis_fmllr import estimate_basis, gradients_at_identity, write_basis
-from pykaldist.hmm.gmm.fmllr import FmllrOptions, estimate_aligned, expected_aligned, transformed
 from pykaldist.hmm.gmm.make_engine import make_engine
 from pykaldist.hmm.gmm.model_files import read_model, read_tree, write_model
 from pykaldist.hmm.training.experiment import (

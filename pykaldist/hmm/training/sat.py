@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pykaldist.hmm.adaptation.fmllr import FmllrOptions, compose, estimate_aligned, transformed
 from pykaldist.hmm.alignments.align import AlignOptions
 from pykaldist.hmm.alignments.corpus import Corpus
 from pykaldist.hmm.gmm.engine import Engine
-from pykaldist.hmm.gmm.fmllr import FmllrOptions, compose, estimate_aligned, transformed
 from pykaldist.hmm.gmm.gmm import AmDiagGmm
 from pykaldist.hmm.training.iterations import Checkpoint, State, iterations
 from pykaldist.hmm.training.triphones import TriphoneOptions, train_triphones

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pykaldist.hmm.adaptation.fmllr import FmllrOptions, identity
 from pykaldist.hmm.alignments.align import AlignOptions
 from pykaldist.hmm.alignments.corpus import Corpus
 from pykaldist.hmm.gmm.engine import Engine
-from pykaldist.hmm.gmm.fmllr import FmllrOptions, identity
 from pykaldist.hmm.gmm.make_engine import make_engine
 from pykaldist.hmm.training.mono import MonoOptions, train_mono
 from pykaldist.hmm.training.sat import SatOptions, train_sat

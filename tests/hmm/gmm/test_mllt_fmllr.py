@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from pykaldist.errors import UserError
+from pykaldist.hmm.adaptation.fmllr import FmllrOptions, FmllrStats, compose, estimate_fmllr, estimate_speakers, identity, transformed
 from pykaldist.hmm.gmm.aligned_frames import AlignedFrames
 from pykaldist.hmm.gmm.engine import Engine
-from pykaldist.hmm.gmm.fmllr import FmllrOptions, FmllrStats, compose, estimate_fmllr, estimate_speakers, identity, transformed
 from pykaldist.hmm.gmm.gmm import AmDiagGmm
 from pykaldist.hmm.gmm.mllt import estimate_mllt, mllt_stats
 

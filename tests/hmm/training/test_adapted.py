@@ -12,12 +12,12 @@ import pytest
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.feats.transforms import apply_transform, read_matrix, read_speaker_transforms
+from pykaldist.hmm.adaptation.fmllr import FmllrOptions
 from pykaldist.hmm.alignments.align import AlignOptions
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
 from pykaldist.hmm.alignments.corpus import Corpus
 from pykaldist.hmm.gmm.aligned_frames import AlignedFrames
 from pykaldist.hmm.gmm.engine import Engine
-from pykaldist.hmm.gmm.fmllr import FmllrOptions
 from pykaldist.hmm.gmm.model_files import read_model, write_model
 from pykaldist.hmm.training import adapted_experiment
 from pykaldist.hmm.training.adapted_experiment import align_fmllr_dir, train_lda_mllt_dir, train_quick_dir, train_sat_dir

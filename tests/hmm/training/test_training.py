@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from pykaldist.errors import Terminated, UserError
+from pykaldist.hmm.adaptation.fmllr import FmllrOptions
 from pykaldist.hmm.alignments.align import AlignOptions
-from pykaldist.hmm.gmm.fmllr import FmllrOptions
 from pykaldist.hmm.training.adapted_experiment import train_lda_mllt_dir, train_sat_dir
 from pykaldist.hmm.training.experiment import train_deltas_dir, train_mono_dir
 from pykaldist.hmm.training.iterations import Checkpoint

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
-from pykaldist.hmm.gmm.basis_fmllr import (
+from pykaldist.hmm.adaptation.basis_fmllr import (
     BasisFmllr,
     BasisFmllrOptions,
     estimate_basis,
@@ -20,13 +20,13 @@ from pykaldist.hmm.gmm.basis_fmllr import (
     read_basis,
     write_basis,
 )
+from pykaldist.hmm.adaptation.fmllr import FmllrOptions, FmllrStats, estimate_fmllr, identity
 from pykaldist.hmm.gmm.engine import Engine
-from pykaldist.hmm.gmm.fmllr import FmllrOptions, FmllrStats, estimate_fmllr, identity
 from pykaldist.hmm.gmm.gmm import AmDiagGmm
 from pykaldist.io.kaldi import KaldiWriter
 
-from .test_gmm import random_gmm
-from .test_mllt_fmllr import drawn
+from ..gmm.test_gmm import random_gmm
+from ..gmm.test_mllt_fmllr import drawn
 
 DIM = 3
 GROUPS, EACH = 60, 120
@@ -113,7 +113,7 @@ def test_the_basis_is_orthonormal_in_units_of_the_likelihood(gmm: AmDiagGmm, tra
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10**6), st.integers(60, 600), st.floats(0.0, 0.5))
+@given(st.integers(0, 10**6), st.integers(200, 600), st.floats(0.0, 0.2))
 def test_more_matrices_are_never_worse_and_all_are_an_unrestricted_transform(gmm, trained, seed, frames, strength) -> None:
     stats = stats_of(*spoken(gmm, frames, seed, strength))
     heights = []
@@ -121,13 +121,11 @@ def test_more_matrices_are_never_worse_and_all_are_an_unrestricted_transform(gmm
         options = BasisFmllr(fmllr_min_count=10, basis=trained[0][:count], search=BasisFmllrOptions(num_iters=200, size_scale=1.0))
         heights.append(stats.objective(options.estimate(stats)))
     plain = stats.objective(identity(DIM))
-    unrestricted = estimate_fmllr(stats, FmllrOptions(fmllr_min_count=10))
-    best = stats.objective(unrestricted)
+    best = stats.objective(estimate_fmllr(stats, FmllrOptions(fmllr_min_count=10)))
     slack = 1e-3 * frames
     assert plain <= heights[0] + 1e-9 and heights[0] <= heights[1] + slack and heights[1] <= heights[2] + slack
-    if np.linalg.det(unrestricted[:, :-1]) > 0:  # ascent from the identity does not come to a mirror image
-        assert heights[2] <= best + slack
-        assert best - heights[2] < 0.02 * (best - plain) + slack
+    assert heights[2] <= best + slack
+    assert best - heights[2] < 0.02 * (best - plain) + slack
 
 
 def test_few_frames_gain_where_a_whole_transform_would_fit_noise(gmm: AmDiagGmm, trained) -> None:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pykaldist.errors import UserError
-from pykaldist.hmm.gmm.fmllr import FmllrOptions, FmllrStats, identity
+from pykaldist.hmm.adaptation.fmllr import FmllrOptions, FmllrStats, identity
 from pykaldist.hmm.gmm.gmm import AmDiagGmm
 from pykaldist.io.atomic import atomic_open
 from pykaldist.io.kaldi import KaldiReader, KaldiWriter
