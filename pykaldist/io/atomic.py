@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import zlib
 from collections.abc import Iterator
 from typing import IO, Any
 
-from pykaldist.errors import named
+from pykaldist.errors import UserError, named
 
 _PART = 1 << 24  # bytes copied at once
 
@@ -41,10 +42,21 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def copy_file(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """Copy the content of a file; the copy gets its name when it is complete."""
-    with open(source, "rb") as stream, atomic_open(target, "wb") as copy:
+    """Copy the content of a file; the copy gets its name when it is complete.
+
+    The source is read twice, for Kaldi's files have no checksums: raises UserError where that gives two contents.
+    """
+    with open(source, "rb", buffering=0) as stream, atomic_open(target, "wb") as copy:  # a buffer would answer twice
+        crc = again = 0
         while part := _read_part(stream, source):
             copy.write(part)
+            crc = zlib.crc32(part, crc)
+        stream.seek(0)
+        while part := _read_part(stream, source):
+            again = zlib.crc32(part, again)
+        if crc != again:
+            raise UserError(f"{os.fspath(source)} was read twice while it was copied to {os.fspath(target)}, and was not the same; if nothing "
+                            "writes it, the disk or the memory fails: run the command again, and check them.")
 
 
 def copy_tree(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:

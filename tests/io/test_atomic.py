@@ -9,8 +9,9 @@ import sys
 import numpy as np
 import pytest
 
-from pykaldist.errors import os_error_sentence
-from pykaldist.io.atomic import atomic_open, write_text
+from pykaldist.errors import UserError, os_error_sentence
+from pykaldist.io import atomic
+from pykaldist.io.atomic import atomic_open, copy_file, write_text
 from pykaldist.io.tables import MatrixReader, MatrixWriter
 
 
@@ -21,6 +22,23 @@ def test_an_exception_leaves_the_old_file_and_nothing_else(tmp_path):
         raise RuntimeError
     assert (tmp_path / "f").read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["f"]
+
+
+def test_a_copy_is_what_a_second_reading_gives(tmp_path, monkeypatch):
+    (tmp_path / "in").write_bytes(bytes(range(256)) * 100)
+    copy_file(tmp_path / "in", tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "in").read_bytes()
+    read, parts = atomic._read_part, []
+
+    def flipped(stream, path):
+        part = read(stream, path)
+        parts.append(part)
+        return part if len(parts) > 1 else part[:9] + b"?" + part[10:]
+
+    monkeypatch.setattr(atomic, "_read_part", flipped)
+    with pytest.raises(UserError, match=r"in was read twice while it was copied to .*out2, and was not the same"):
+        copy_file(tmp_path / "in", tmp_path / "out2")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
 
 
 def test_an_archive_cut_short_leaves_neither_ark_nor_scp(tmp_path):
