@@ -55,8 +55,8 @@ def copy_file(source: str | os.PathLike[str], target: str | os.PathLike[str]) ->
         while part := _read_part(stream, source):
             again = zlib.crc32(part, again)
         if crc != again:
-            raise UserError(f"{os.fspath(source)} was read twice while it was copied to {os.fspath(target)}, and was not the same; if nothing "
-                            "writes it, the disk or the memory fails: run the command again, and check them.")
+            raise UserError(f"{os.fspath(source)} was read twice while it was copied to {os.fspath(target)}, and was not the same; if "
+                            "nothing writes it, the disk or the memory fails: run the command again, and check them.")
 
 
 def copy_tree(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
