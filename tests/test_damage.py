@@ -33,6 +33,7 @@ from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.feats.transforms import read_matrix, read_speaker_transforms, write_speaker_transforms
 from pykaldist.frames.lattice_store import LatticeStore, pack_lattices
 from pykaldist.frames.store import FrameStore, pack
+from pykaldist.hmm.alignments.alignment_dir import read_archives
 from pykaldist.hmm.alignments.graphs import Lexicon
 from pykaldist.hmm.gmm.fmpe import Fmpe
 from pykaldist.hmm.gmm.gmm import AmDiagGmm
@@ -170,7 +171,7 @@ def archives(base: Path) -> dict[str, Sample]:
         write_matrix(stream, rng.random((4, 9)).astype(np.float32))
     write_counts(base / "counts", np.arange(1, 9))
     return samples | {
-        "ali gz": Sample(base / "ali.1.gz", everything(read_int_vectors, base / "ali.1.gz")),
+        "ali gz": Sample(base / "ali.1.gz", lambda: list(read_archives(base, "ali", 1, 8).items())),
         "ali text": Sample(base / "ali.txt", everything(read_int_vectors, base / "ali.txt")),
         "posteriors": Sample(base / "post.ark", everything(read_posteriors, base / "post.ark")),
         "lattices compact": Sample(base / "lat.1.gz", everything(read_lattices, base / "lat.1.gz")),
@@ -451,6 +452,7 @@ def without_last_line(content: bytes) -> bytes:
     ("nemo.jsonl", lambda content: b"#" + content, "nemo.jsonl, line 1"),
     ("sph", lambda content: content.replace(b"sample_count -i 400", b"sample_count -i 300"), "has more than its header says"),
     ("sph", lambda content: content.replace(b"sample_n_bytes -i 2", b"sample_n_bytes -i 1"), "has more than its header says"),
+    ("ali gz", lambda content: gzip.compress(b"u0 \0B\4\0\0\0\0", mtime=0), "a label for each frame, found none"),
     ("posteriors", lambda content: b"u \0B\4\0\0\0\0", "expected frames, found none"),
     ("fMLLR", lambda content: content.replace(b"FM \4\4\0\0\0\4\5\0\0\0", b"FV \4\x15\0\0\0", 1), "expected a transform"),
     ("fMLLR", lambda content: content.replace(b"FM \4\4\0\0\0\4\5\0\0\0", b"FM \4\5\0\0\0\4\4\0\0\0", 1), "expected a transform"),

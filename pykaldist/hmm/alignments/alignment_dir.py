@@ -132,11 +132,16 @@ def archives(path: Path, stem: str) -> list[Path]:
 
 
 def read_archives(path: Path, stem: str, low: int, high: int) -> dict[str, np.ndarray]:
-    """Read utterance -> ids from all `<stem>.<job>.gz`; raises UserError where there are none, or an id is outside low .. high."""
+    """Read utterance -> ids from all `<stem>.<job>.gz`.
+
+    Raises UserError where there are none, an utterance has none, or an id is outside low .. high.
+    """
     found = {}
     for archive in archives(path, stem):
         for utt, ids in read_int_vectors(archive):
             check_range(ids, low, high, f"{archive}, {utt}")
+            if len(ids) == 0:
+                raise UserError(f"{archive}, {utt}: expected a label for each frame, found none; the file is damaged: align again.")
             found[utt] = ids
     if not found:
         raise UserError(f"{path} has no alignments ({stem}.*.gz); align again from the beginning.")
