@@ -121,7 +121,8 @@ def gradients_at_identity(feats: np.ndarray, expected: np.ndarray, weights: np.n
     dim = feats.shape[1]
     residual = expected[:, :dim] - expected[:, dim:] * feats  # d of a frame's log-likelihood by its transformed features
     x = np.concatenate([feats, np.ones((len(feats), 1), feats.dtype)], axis=1)
-    scatter, total, block = np.zeros((dim * (dim + 1),) * 2), 0.0, []
+    scatter, total = np.zeros((dim * (dim + 1),) * 2), 0.0
+    block: list[np.ndarray] = []
     unit = identity(dim)
 
     def add() -> None:

@@ -16,6 +16,8 @@ from scipy.signal import resample_poly
 from pykaldist.lm.arpa import write_arpa
 from pykaldist.lm.smoothing import estimate
 
+QUIET = 160  # samples with which an utterance begins before anything is said
+
 
 @dataclass(frozen=True)
 class Utterance:
@@ -85,9 +87,18 @@ def words_of(utterances: Iterable[Utterance]) -> set[str]:
     return {word for utterance in utterances for word in utterance.words}
 
 
-def pause(samples: int, rng: np.random.Generator, level: int = 20) -> np.ndarray:
-    """What a microphone hears between words: noise of so many steps of a 16-bit integer. Zeros, which none hears, ruin a flat start."""
-    return rng.integers(-level, level, samples, np.int16, endpoint=True)
+def pause(samples: int, rng: np.random.Generator, beside: np.ndarray | None = None, level: int = 20) -> np.ndarray:
+    """What a microphone hears between words: noise of so many steps of a 16-bit integer, or of the spectrum with which `beside` begins.
+
+    Zeros, which no microphone hears, ruin a flat start; so does a pause that sounds unlike the noise in the speech.
+    """
+    white = rng.integers(-level, level, samples, np.int16, endpoint=True)
+    if beside is None or not samples:
+        return white
+    quiet = beside[:QUIET] - np.mean(beside[:QUIET])
+    spectrum, shape = np.fft.rfft(white), np.abs(np.fft.rfft(quiet))
+    noise = np.fft.irfft(spectrum * np.interp(np.linspace(0, 1, len(spectrum)), np.linspace(0, 1, len(shape)), shape), samples)
+    return np.round(noise * np.std(quiet) / max(float(np.std(noise)), 1e-9)).astype(np.int16)
 
 
 def write(path: Path, samples: np.ndarray, rate: int, kind: str, subtype: str = "PCM_16") -> None:

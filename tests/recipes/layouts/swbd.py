@@ -71,16 +71,16 @@ def channel(side: Side) -> tuple[np.ndarray, list[tuple[float, float, str]]]:
     between, sound, said, begin, rng = RATE // 5, [], [], 0, np.random.default_rng(len(side))
     for samples, words in side:
         begin += between
-        sound += [pause(between, rng), np.concatenate([samples, pause(-len(samples) % (RATE // 100), rng)])]
+        sound += [pause(between, rng, samples), np.concatenate([samples, pause(-len(samples) % (RATE // 100), rng, samples)])]
         said.append((begin / RATE, (begin + len(sound[-1])) / RATE, words))
         begin += len(sound[-1])
-    return np.concatenate([*sound, pause(between, rng)]), said
+    return np.concatenate([*sound, pause(between, rng, sound[0])]), said
 
 
 def stereo(path: Path, sides: Sequence[np.ndarray]) -> None:
     """The sides as the channels of a file."""
     longest, rng = max(map(len, sides)), np.random.default_rng(len(sides))
-    write(path, np.stack([np.concatenate([side, pause(longest - len(side), rng)]) for side in sides], 1), RATE, "NIST", "ULAW")
+    write(path, np.stack([np.concatenate([side, pause(longest - len(side), rng, side)]) for side in sides], 1), RATE, "NIST", "ULAW")
 
 
 def conversation(release: Path, transcripts: Path, number: int, sides: Sequence[Side], variants: int) -> None:

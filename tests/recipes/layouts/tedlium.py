@@ -27,13 +27,13 @@ def lay_out(shared: Path, folder: Path, models: Path, parts: Mapping[str, tuple[
                 samples = utterance.samples(RATE)
                 begin = end + PAUSE_S
                 end = begin + len(samples) / RATE
-                sound += [pause(round(PAUSE_S * RATE), rng), samples]
+                sound += [pause(round(PAUSE_S * RATE), rng, samples), samples]
                 gender = "male" if utterance.gender == "m" else "female"
                 # as in the release, a name ends the lines of the training set
                 text = utterance.text.lower() + (f" ({talk}-{begin:.2f}-{end:.2f}-F0_M-S0)" if part == "train" else "")
                 stm.append(f"{talk} 1 {talk} {begin:.2f} {end:.2f} <o,f0,{gender}> {text}")
             stm.insert(2, f"{talk} 1 inter_segment_gap {stm[0].split()[4]} {stm[1].split()[3]} <o,f0,> ignore_time_segment_in_scoring")
-            write(release / f"legacy/{part}/sph/{talk}.sph", np.concatenate([*sound, pause(RATE, rng)]), RATE, "NIST")
+            write(release / f"legacy/{part}/sph/{talk}.sph", np.concatenate([*sound, pause(RATE, rng, sound[0])]), RATE, "NIST")
             lines(release / f"legacy/{part}/stm/{talk}.stm", stm)
         begun += speakers
         said += chosen

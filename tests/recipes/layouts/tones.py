@@ -28,7 +28,7 @@ def as_an4(folder: Path, speakers: int, each: int, tested: int = 84) -> Path:
                 file = f"{place}/{name}/an{i:02d}-{name}-b"
                 wave = np.round(2**15 * mini_recipe.wave_of(words, rng, 1 + 0.01 * (speaker % 5))).astype(np.int16)
                 quiet, level = QUIET
-                sound = np.concatenate([pause(quiet, rng, level), wave, pause(quiet, rng, level)])
+                sound = np.concatenate([pause(quiet, rng, level=level), wave, pause(quiet, rng, level=level)])
                 write(corpus / f"wav/{file}.flac", sound, mini_recipe.RATE, "FLAC")
                 files.append(file)
                 said.append(f"<s> {' '.join(words).upper()} </s> ({Path(file).name})")
