@@ -75,10 +75,13 @@ def _renamed(descriptor: Descriptor, node: str, by: str) -> Descriptor:
 
 def mean_of(data: DataDir) -> np.ndarray:
     """The mean of all frames of a data directory, from its speakers' CMVN statistics."""
-    stats = sum(np.asarray(data.cmvn[speaker], np.float64) for speaker in data.spk2utt)
-    if np.ndim(stats) != 2 or not stats[0, -1] > 0:
-        raise UserError(f"{data.path}/cmvn.scp has no statistics; run steps/compute_cmvn_stats.sh {data.path} first.")
-    return stats[0, :-1] / stats[0, -1]
+    cmvn = data.cmvn
+    missing = [speaker for speaker in data.spk2utt if speaker not in cmvn]
+    if missing or not data.spk2utt:
+        raise UserError(f"{data.path}/cmvn.scp has no statistics of {missing[0] if missing else 'any speaker'}; run "
+                        f"steps/compute_cmvn_stats.sh {data.path} again.")
+    first = np.stack([cmvn[speaker][0] for speaker in data.spk2utt]).sum(0, dtype=np.float64)
+    return first[:-1] / first[-1]
 
 
 def export_vosk(model_dir: Path, graph_dir: Path, target: Path, extractor: Path | None, mean_data: Path | None,
