@@ -9,10 +9,12 @@ decoding without adaptation, transforms from its lattices, a decoding with these
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
@@ -22,6 +24,7 @@ from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.lattice import Lattice, write_lattices
 from pykaldist.decode.pairs import check_graph
 from pykaldist.decode.paths import best_path
+from pykaldist.decode.streaming import Heard, Recogniser, recognise
 from pykaldist.errors import UserError
 from pykaldist.feats.make import collect_parts, extract_part, speaker_cmvn, transform_part
 from pykaldist.feats.pipeline import FeaturePipeline
@@ -36,6 +39,9 @@ from pykaldist.io.schema import read_json
 from pykaldist.nnet.forwarding import ForwardOptions
 from pykaldist.options import option
 from pykaldist.progress import progress
+
+if TYPE_CHECKING:
+    from pykaldist.feats.extract import FbankOptions, MfccOptions, PlpOptions
 
 # Of decode_fmllr.sh: the decoding without adaptation, the weight of silence, and the beams in which the lattices of the first and the
 # second decoding are determinised for the transforms.
@@ -136,33 +142,73 @@ def make_features(paths: Sequence[str], work: Path, options: TranscribeOptions) 
     """
     import soundfile
 
-    from pykaldist.feats.extract import FbankOptions, MfccOptions, PlpOptions
-
-    config = options.feats_config or f"conf/{options.kind}.conf"
-    if not Path(config).is_file():
-        raise UserError(f"{config} does not exist; work in the recipe's folder, or name the features' options with --feats-config.")
-    feature_options: type = {"mfcc": MfccOptions, "plp": PlpOptions, "fbank": FbankOptions}[options.kind]
-    rate = int(read_conf(feature_options, config).sample_frequency)
+    config, feature_options = features_of(options)
+    rate = int(feature_options.sample_frequency)
     (work / "audio").mkdir()
     wav: dict[str, str] = {}
     for number, path in enumerate(paths):
-        if not Path(path).is_file():
-            raise UserError(f"{path} does not exist; give the paths of recordings.")
-        try:
-            samples, found = read_audio(path, options.channel)
-        except AudioError as error:
-            raise UserError(str(error).replace("check the path in wav.scp", "check the path")) from error
-        if found < rate:
-            raise UserError(f"{path}: expected {rate} Hz or more, found {found} Hz; the model was trained on {rate} Hz, and only a higher "
-                            "rate can be taken to it.")
+        samples = samples_of(path, options.channel, rate)
         utt = f"recording-{number:06d}"
         wav[utt] = str(work / "audio" / f"{utt}.wav")
-        soundfile.write(wav[utt], resampled(samples, found, rate) / 32768, rate, subtype="FLOAT")
+        soundfile.write(wav[utt], samples / 32768, rate, subtype="FLOAT")
     data = write_datadir(work / "data", wav, None, {utt: "speaker" if options.one_speaker else utt for utt in wav})
     extract_part(data, work / "feats", config, options.kind, 1, 1)
     collect_parts(data, work / "feats", options.kind, 1)
     speaker_cmvn(data, work / "feats")
     return DataDir(data.path)
+
+
+def features_of(options: TranscribeOptions) -> tuple[str, MfccOptions | PlpOptions | FbankOptions]:
+    """The file with the options of the model's features, and the options."""
+    from pykaldist.feats.extract import FbankOptions, MfccOptions, PlpOptions
+
+    config = options.feats_config or f"conf/{options.kind}.conf"
+    if not Path(config).is_file():
+        raise UserError(f"{config} does not exist; work in the recipe's folder, or name the features' options with --feats-config.")
+    kinds: dict[str, type[MfccOptions | PlpOptions | FbankOptions]] = {"mfcc": MfccOptions, "plp": PlpOptions, "fbank": FbankOptions}
+    return config, read_conf(kinds[options.kind], config)
+
+
+def samples_of(path: str, channel: int, rate: int) -> np.ndarray:
+    """The samples of a recording at `rate` Hz; raises UserError where it cannot be read, or has a lower rate."""
+    if not Path(path).is_file():
+        raise UserError(f"{path} does not exist; give the paths of recordings.")
+    try:
+        samples, found = read_audio(path, channel)
+    except AudioError as error:
+        raise UserError(str(error).replace("check the path in wav.scp", "check the path")) from error
+    if found < rate:
+        raise UserError(f"{path}: expected {rate} Hz or more, found {found} Hz; the model was trained on {rate} Hz, and only a higher "
+                        "rate can be taken to it.")
+    return resampled(samples, found, rate)
+
+
+def transcribe_stream(paths: Sequence[str], recogniser: Recogniser, options: TranscribeOptions,
+                      chunk_length: float) -> Iterator[tuple[str, Heard]]:
+    """Transcribe recordings as if they came while they are recognised: (path, what is heard), as `streaming.Recognition` gives it.
+
+    The path `-` is standard input: 16-bit samples at the model's rate, little-endian, without a header. Raises UserError as `transcribe`
+    does.
+    """
+    rate = int(recogniser.extractor.options.sample_frequency)
+    chunk = max(1, round(chunk_length * rate))
+    for path in paths:
+        if path == "-":
+            pieces = _raw_pieces(sys.stdin.buffer, chunk)
+        else:
+            samples = samples_of(path, options.channel, rate)
+            pieces = (samples[start:start + chunk] for start in range(0, len(samples), chunk))
+        try:
+            for heard in recognise(recogniser, pieces):
+                yield path, heard
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from error
+
+
+def _raw_pieces(stream: BinaryIO, chunk: int) -> Iterator[np.ndarray]:
+    """Pieces of so many samples from a stream of 16-bit samples; half a sample at its end is left out."""
+    while len(content := stream.read(2 * chunk)) > 1:
+        yield np.frombuffer(content[:len(content) // 2 * 2], "<i2").astype(np.float32)
 
 
 def resampled(samples: np.ndarray, found: int, rate: int) -> np.ndarray:

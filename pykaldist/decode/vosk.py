@@ -1,30 +1,23 @@
 """Vosk model directories: a chain model, its graph and its i-vector extractor as the Vosk recogniser reads them.
 
-Vosk computes MFCCs as conf/mfcc.conf says and gives them to the network as they are. A network that was trained on features less each
-speaker's mean gets a fixed bias in front, minus the mean of its training data, in place of the speakers' own.
+Vosk computes MFCCs as conf/mfcc.conf says and gives them to the network as they are (see `unnormalised`).
 """
 
 from __future__ import annotations
 
-import copy
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from pykaldist.decode.acoustic import read_subsampling
 from pykaldist.decode.pairs import check_graph
+from pykaldist.decode.unnormalised import for_plain_features
 from pykaldist.errors import UserError
 from pykaldist.feats.extract import MfccOptions
-from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.io.atomic import copy_file, write_text
 from pykaldist.io.conf import format_conf, read_conf
-from pykaldist.io.datadir import DataDir
 from pykaldist.io.fst import Fst
-from pykaldist.nnet.nnet3.components import Nnet3Component
-from pykaldist.nnet.nnet3.config import Descriptor, parse_node
-from pykaldist.nnet.nnet3.model import Nnet3, Nnet3Model
+from pykaldist.nnet.nnet3.model import Nnet3Model
 from pykaldist.options import option
 
 FOLDERS = ("am", "conf", "graph", "ivector")
@@ -50,40 +43,6 @@ class VoskOptions:
                             f"and --min-active ({self.min_active}) from 0 to below --max-active ({self.max_active}).")
 
 
-def with_mean_subtracted(nnet: Nnet3, mean: np.ndarray) -> Nnet3:
-    """Make the network that subtracts `mean` from its input `input`, by a fixed bias in front of all that takes it."""
-    name = "input-mean"
-    if name in nnet.nodes:
-        raise UserError(f"the network has a node {name}, which subtracts a mean already.")
-    nodes = {}
-    for node in nnet.nodes.values():
-        nodes[node.name] = replace(node, input=_renamed(node.input, "input", name)) if node.input is not None else copy.copy(node)
-        if node.kind == "dim-range-node" and node.values["input-node"] == "input":
-            nodes[node.name].values = {**node.values, "input-node": name}
-        if node.name == "input":
-            nodes[name] = parse_node(f"component-node name={name} component={name} input=input")
-    bias = Nnet3Component(name, "FixedBiasComponent", {"Bias": -np.asarray(mean, np.float32)})
-    return Nnet3(nodes, {name: bias, **nnet.components})
-
-
-def _renamed(descriptor: Descriptor, node: str, by: str) -> Descriptor:
-    """A descriptor that takes the node `by` where it took `node`."""
-    if not descriptor.function:
-        return replace(descriptor, node=by) if descriptor.node == node else descriptor
-    return replace(descriptor, parts=tuple(_renamed(part, node, by) for part in descriptor.parts))
-
-
-def mean_of(data: DataDir) -> np.ndarray:
-    """The mean of all frames of a data directory, from its speakers' CMVN statistics."""
-    cmvn = data.cmvn
-    missing = [speaker for speaker in data.spk2utt if speaker not in cmvn]
-    if missing or not data.spk2utt:
-        raise UserError(f"{data.path}/cmvn.scp has no statistics of {missing[0] if missing else 'any speaker'}; run "
-                        f"steps/compute_cmvn_stats.sh {data.path} again.")
-    first = np.stack([cmvn[speaker][0] for speaker in data.spk2utt]).sum(0, dtype=np.float64)
-    return first[:-1] / first[-1]
-
-
 def export_vosk(model_dir: Path, graph_dir: Path, target: Path, extractor: Path | None, mean_data: Path | None,
                 options: VoskOptions) -> None:
     """Write the Vosk model directory `target` of the nnet3 model in `model_dir` and its graph.
@@ -96,15 +55,12 @@ def export_vosk(model_dir: Path, graph_dir: Path, target: Path, extractor: Path 
     check_graph(graph_dir, model_dir / "final.mdl")
     model = Nnet3Model.read(model_dir / "final.mdl")
     mfcc = read_conf(MfccOptions, options.mfcc_config)
-    _check_features(model_dir, model, mfcc, mean_data, options)
+    if model.nnet.dim("input") != mfcc.num_ceps:
+        raise UserError(f"{options.mfcc_config} makes {mfcc.num_ceps} MFCCs, the network of {model_dir} takes {model.nnet.dim('input')} "
+                        "dimensions; name the config of its training data with --mfcc-config.")
+    model.nnet = for_plain_features(model_dir, model.nnet, mean_data)
     _check_ivectors(model_dir, model, extractor)
     graph_files = _graph_files(graph_dir, model)
-    if mean_data is not None:
-        mean = mean_of(DataDir(mean_data))
-        if len(mean) != model.nnet.dim("input"):
-            raise UserError(f"{mean_data}/cmvn.scp has means of dimension {len(mean)}, the network of {model_dir} takes "
-                            f"{model.nnet.dim('input')}; name the data that it was trained on.")
-        model.nnet = with_mean_subtracted(model.nnet, mean)
     silence = (graph_dir / "phones/silence.csl").read_text(encoding="utf-8").strip()
 
     target.mkdir(parents=True, exist_ok=True)
@@ -127,23 +83,6 @@ def export_vosk(model_dir: Path, graph_dir: Path, target: Path, extractor: Path 
                 "frame-subsampling-factor": read_subsampling(model_dir), "endpoint.silence-phones": silence}
     write_text(target / "conf/model.conf", "".join(f"--{name}={value}\n" for name, value in settings.items()))
     model.write(target / "am/final.mdl")
-
-
-def _check_features(model_dir: Path, model: Nnet3Model, mfcc: MfccOptions, mean_data: Path | None, options: VoskOptions) -> None:
-    pipeline = FeaturePipeline.from_dir(model_dir, nnet3=True)
-    cmvn = pipeline.cmvn
-    if pipeline.lda is not None or pipeline.deltas.delta_order or cmvn.norm_vars or cmvn.sliding:
-        raise UserError(f"{model_dir} takes features with deltas, final.mat, variance or sliding normalisation, none of which Vosk makes; "
-                        "train a network on MFCCs as they are.")
-    if cmvn.norm_means and mean_data is None:
-        raise UserError(f"{model_dir}/cmvn_opts says that the network takes features less each speaker's mean, and Vosk subtracts nothing "
-                        "(nearly every word would be wrong); name its training data with --mean-of, whose mean the export then subtracts, "
-                        "or train without CMVN.")
-    if mean_data is not None and not cmvn.norm_means:
-        raise UserError(f"{model_dir} takes MFCCs as they are, without CMVN; leave out --mean-of.")
-    if model.nnet.dim("input") != mfcc.num_ceps:
-        raise UserError(f"{options.mfcc_config} makes {mfcc.num_ceps} MFCCs, the network of {model_dir} takes {model.nnet.dim('input')} "
-                        "dimensions; name the config of its training data with --mfcc-config.")
 
 
 def _check_ivectors(model_dir: Path, model: Nnet3Model, extractor: Path | None) -> None:

@@ -16,7 +16,8 @@ import pytest
 from pykaldist.decode.acoustic import load_acoustic_model
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.paths import best_path
-from pykaldist.decode.vosk import VoskOptions, export_vosk, mean_of, with_mean_subtracted
+from pykaldist.decode.unnormalised import mean_of, with_mean_subtracted
+from pykaldist.decode.vosk import VoskOptions, export_vosk
 from pykaldist.errors import UserError
 from pykaldist.feats.extract import Extractor, MfccOptions
 from pykaldist.io.audio import read_audio
@@ -99,10 +100,11 @@ def test_what_vosk_could_not_use_is_refused(system: Path, tmp_path: Path) -> Non
     target = tmp_path / "vosk"
     with pytest.raises(UserError, match=r"takes no i-vectors; leave out --extractor"):
         export(system, target, extractor=tmp_path)
-    with pytest.raises(UserError, match=r"takes MFCCs as they are, without CMVN; leave out --mean-of"):
+    with pytest.raises(UserError, match=r"takes features as they are, without CMVN; leave out --mean-of"):
         export(system, target, mean_data=tmp_path)
-    for opts, said in (("--norm-means=true", "Vosk subtracts nothing"), ("--norm-means=true --norm-vars=true", "none of which Vosk makes"),
-                       ("--sliding=true", "none of which Vosk makes")):
+    cannot = "none of which is made of audio as it comes"
+    for opts, said in (("--norm-means=true", "name the network's training data with --mean-of"),
+                       ("--norm-means=true --norm-vars=true", cannot), ("--sliding=true", cannot)):
         (system / "cmvn_opts").write_text(opts + "\n")
         with pytest.raises(UserError, match=said):
             export(system, target)

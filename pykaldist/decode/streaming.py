@@ -1,0 +1,158 @@
+"""Recognition of audio that still comes: features, network and search go on with each piece of it; endpointing ends utterances.
+
+What is kept is the network's context and the lattice of the present utterance, which ends after 20 seconds at the latest (rule 5 of
+`endpoint`). The network goes on from utterance to utterance, the search begins anew in each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pykaldist.decode.acoustic import read_subsampling
+from pykaldist.decode.decoder import DecoderOptions, Decoding, LatticeDecoder
+from pykaldist.decode.endpoint import Endpointing
+from pykaldist.decode.lattice import Lattice
+from pykaldist.decode.pairs import check_graph
+from pykaldist.decode.paths import best_path
+from pykaldist.decode.unnormalised import for_plain_features
+from pykaldist.errors import UserError
+from pykaldist.feats.extract import Extractor
+from pykaldist.feats.stream import FeatureStream
+from pykaldist.io.fst import Fst
+from pykaldist.io.lang import SymbolTable
+from pykaldist.options import option
+
+
+@dataclass
+class StreamOptions:
+    """The options of recognising audio as it comes."""
+
+    chunk_length: float = option(0.1, "seconds of audio that are searched at once")
+    do_endpointing: bool = option(True, "end utterances by the rules of endpointing; false: one a recording")
+    partial: bool = option(True, "print what is recognised so far of an utterance, too, behind each chunk that changes it")
+    mean_of: str | None = option(None, "training data of a network that takes features less each speaker's mean; the mean of all of it is "
+                                       "subtracted")
+
+    def check(self) -> None:
+        """Check the options; raises UserError for a value that cannot work."""
+        if not 0.01 <= self.chunk_length <= 60:
+            raise UserError(f"--chunk-length {self.chunk_length:g}: expected 0.01 to 60 seconds.")
+
+
+@dataclass
+class Heard:
+    """What was recognised of an utterance: its words, when it began, and up to when it is searched, in seconds of the recording.
+
+    `lattice` is that of an utterance which has ended; None while it goes on.
+    """
+
+    words: list[str]
+    begin: float
+    end: float
+    lattice: Lattice | None = None
+
+
+class Recogniser:
+    """A chain model, or another nnet3 network on features as they are, with its graph; it recognises one recording at a time.
+
+    `mean_data` is the training data of a network that takes features less each speaker's mean. Raises UserError where the parts do not fit.
+    """
+
+    def __init__(self, model_dir: Path, graph_dir: Path, extractor: Extractor, decoding: DecoderOptions, endpointing: Endpointing | None,
+                 mean_data: Path | None = None, model: Path | None = None, device: str = "cpu") -> None:
+        import torch
+
+        from pykaldist.nnet.nnet3.model import Nnet3Model, is_nnet3_model
+        from pykaldist.nnet.nnet3.run import Nnet3Forward
+
+        torch.set_num_threads(1)
+        path = model or model_dir / "final.mdl"
+        if not (path.is_file() and is_nnet3_model(path)):
+            raise UserError(f"{path} is no nnet3 network, such as a chain model, and no other model recognises audio as it comes.")
+        check_graph(graph_dir, path)
+        found = Nnet3Model.read(path)
+        subsampling = read_subsampling(model_dir)
+        self.forward = Nnet3Forward(for_plain_features(model_dir, found.nnet, mean_data), device, subsampling=subsampling)
+        if set(self.forward.inputs) != {"input"}:
+            raise UserError(f"{path} takes {' and '.join(self.forward.inputs)}; networks with other inputs than features do not recognise "
+                            "audio as it comes here.")
+        self.extractor = extractor
+        dim = extractor.extract([("", np.zeros(extractor.options.samples_per_frame, np.float32))])[0].shape[1]
+        if dim != self.forward.inputs["input"]:
+            raise UserError(f"the features have {dim} dimensions, the network of {path} takes {self.forward.inputs['input']}; name the "
+                            "config of its training data with --feats-config.")
+        self.log_priors = np.log(found.priors) if len(found.priors) else np.float32(0)
+        self.tid2phone = found.transition_model.tid2phone
+        self.words = SymbolTable.read(graph_dir / "words.txt")
+        self.decoder = LatticeDecoder(Fst.read(graph_dir / "HCLG.fst"), found.transition_model.tid2pdf, decoding)
+        self.endpointing = endpointing
+        self.frame_shift = extractor.options.frame_shift / 1000 * subsampling
+
+
+class Recognition:
+    """One recording on its way through a recogniser: `accept` takes the next samples, `finish` ends it; both give what is new.
+
+    That is each utterance that ended, and last what is known of the one that goes on, if any of it is searched.
+    """
+
+    def __init__(self, recogniser: Recogniser) -> None:
+        from pykaldist.nnet.nnet3.stream import Nnet3Stream
+
+        self._recogniser = recogniser
+        self._features, self._network = FeatureStream(recogniser.extractor), Nnet3Stream(recogniser.forward)
+        self._decoding: Decoding = recogniser.decoder.begin()
+        self._begin = 0  # the utterance's first frame
+
+    def accept(self, samples: np.ndarray) -> list[Heard]:
+        """Take the next samples, at the model's rate and in 16-bit scale; raises UserError where features or outputs are not finite."""
+        feats = self._features.accept(samples)
+        if not np.isfinite(feats).all():
+            raise UserError("the audio gives features that are not finite; look at it.")
+        return self._advance(self._network.accept(feats))
+
+    def finish(self) -> list[Heard]:
+        """End the recording: what is left of it."""
+        self._search(self._network.finish())
+        return self._ended()
+
+    def _search(self, outputs: np.ndarray) -> None:
+        self._decoding.advance(outputs - self._recogniser.log_priors)
+
+    def _advance(self, outputs: np.ndarray) -> list[Heard]:
+        if not len(outputs):
+            return []
+        own = self._recogniser
+        self._search(outputs)
+        path = self._decoding.best_path()
+        if path is None:
+            return self._ended()
+        if own.endpointing is not None and own.endpointing.detected(path, own.tid2phone, own.frame_shift):
+            return self._ended()
+        return [Heard([own.words.symbol(word) for word in path.words], *self._times())]
+
+    def _ended(self) -> list[Heard]:
+        """End the utterance, and begin the next; nothing where none of it was searched, or no path survived the beam."""
+        own, times = self._recogniser, self._times()
+        lattice = self._decoding.lattice()
+        self._begin += self._decoding.frames
+        self._decoding = own.decoder.begin()
+        if lattice is None:
+            return []
+        words = best_path(lattice, own.decoder.options.acwt).words
+        return [Heard([own.words.symbol(word) for word in words], *times, lattice)]
+
+    def _times(self) -> tuple[float, float]:
+        shift = self._recogniser.frame_shift
+        return self._begin * shift, (self._begin + self._decoding.frames) * shift
+
+
+def recognise(recogniser: Recogniser, pieces: Iterable[np.ndarray]) -> Iterator[Heard]:
+    """Recognise a recording that comes in pieces: partial results, and each utterance when it has ended."""
+    recognition = Recognition(recogniser)
+    for piece in pieces:
+        yield from recognition.accept(piece)
+    yield from recognition.finish()

@@ -1,0 +1,178 @@
+"""Recognition of audio as it comes: the words, lattices and times of the whole recording, its endpoints, its options."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pykaldist.decode.acoustic import load_acoustic_model
+from pykaldist.decode.decoder import BestPath, DecoderOptions, LatticeDecoder
+from pykaldist.decode.endpoint import RULES, Endpointing, add_endpoint_options, endpointing_from
+from pykaldist.decode.paths import best_path
+from pykaldist.decode.streaming import Heard, Recogniser, Recognition
+from pykaldist.errors import UserError
+from pykaldist.feats.extract import Extractor, MfccOptions
+from pykaldist.feats.stream import FeatureStream
+from pykaldist.io.audio import read_audio
+from pykaldist.io.conf import read_conf
+from pykaldist.io.datadir import DataDir
+from pykaldist.io.fst import Fst
+
+DECODING = DecoderOptions(15.0, 8.0, 7000, 200, 1.0)
+SILENCE = range(1, 11)
+UTT = "fcaw-an406-fcaw-b"
+
+
+@pytest.fixture(scope="module")
+def system(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Kaldi's model that carries its shift inside, with its graph."""
+    folder, chain = tmp_path_factory.mktemp("s5") / "exp/tdnn", golden / "chain_an4"
+    (folder / "graph/phones").mkdir(parents=True)
+    shutil.copyfile(chain / "final_global_mean.mdl", folder / "final.mdl")
+    (folder / "frame_subsampling_factor").write_text("3\n")
+    shutil.copyfile(chain / "HCLG.fst", folder / "graph/HCLG.fst")
+    shutil.copyfile(chain / "decode/words.txt", folder / "graph/words.txt")
+    shutil.copyfile(golden / "an4_kaldi/lang/phones/silence.csl", folder / "graph/phones/silence.csl")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def extractor(golden: Path) -> Extractor:
+    return Extractor(read_conf(MfccOptions, golden / "chain_an4/mfcc_hires.conf"))
+
+
+@pytest.fixture(scope="module")
+def samples(golden: Path, shared: Path) -> np.ndarray:
+    return read_audio(str(shared / DataDir(golden / "an4_kaldi/data/test").wav_scp[UTT]))[0]
+
+
+def recogniser(system: Path, extractor: Extractor, endpointing: Endpointing | None) -> Recogniser:
+    return Recogniser(system, system / "graph", extractor, DECODING, endpointing)
+
+
+def heard_of(recogniser: Recogniser, samples: np.ndarray, chunk: int) -> list[Heard]:
+    recognition = Recognition(recogniser)
+    heard = [one for start in range(0, len(samples), chunk) for one in recognition.accept(samples[start:start + chunk])]
+    return [*heard, *recognition.finish()]
+
+
+@pytest.mark.parametrize("chunk", [1, 160, 401, 5000])
+def test_features_of_pieces_are_those_of_the_whole(extractor: Extractor, samples: np.ndarray, chunk: int) -> None:
+    samples = samples[:4000]
+    stream = FeatureStream(extractor)
+    found = np.concatenate([stream.accept(samples[start:start + chunk]) for start in range(0, len(samples), chunk)])
+    np.testing.assert_allclose(found, extractor.extract([("", samples)])[0], atol=1e-3)
+    with pytest.raises(UserError, match="--dither=1"):
+        FeatureStream(Extractor(MfccOptions(dither=1.0)))
+
+
+def test_a_search_in_parts_is_the_search_at_once(system: Path) -> None:
+    model = load_acoustic_model(system)
+    decoder = LatticeDecoder(Fst.read(system / "graph/HCLG.fst"), model.tid2pdf, DECODING)
+    loglikes = np.random.default_rng(0).normal(size=(70, 248)).astype(np.float32)
+    whole = decoder.decode(loglikes)
+    other = decoder.begin()
+    parts = decoder.begin()
+    with pytest.raises(RuntimeError, match="its decoder has begun another"):
+        other.advance(loglikes)
+    for begin, end in ((0, 1), (1, 1), (1, 40), (40, 70)):
+        parts.advance(loglikes[begin:end])
+    path = parts.best_path()
+    found = parts.lattice()
+    assert whole is not None and found is not None and path is not None
+    for name in ("offset", "word", "graph", "acoustic", "target", "final", "transition_ids"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(whole, name))
+    assert len(path.transition_ids) == 70 and path.final_relative_cost >= 0
+
+
+def test_the_best_path_so_far_is_the_lattice_s_where_no_final_costs_count(system: Path) -> None:
+    fst = Fst.read(system / "graph/HCLG.fst")
+    fst.final[:] = np.inf  # so that every token of the last frame counts as final
+    decoder = LatticeDecoder(fst, load_acoustic_model(system).tid2pdf, DECODING)
+    for seed in range(3):
+        loglikes = np.random.default_rng(seed).normal(size=(60, 248)).astype(np.float32)
+        decoding = decoder.begin()
+        decoding.advance(loglikes)
+        path, lattice = decoding.best_path(), decoding.lattice()
+        assert path is not None and lattice is not None
+        expected = best_path(lattice, 1.0)
+        assert path.words == list(expected.words) and path.transition_ids.tolist() == list(expected.transition_ids)
+        assert math.isinf(path.final_relative_cost)
+
+
+def test_words_and_lattice_are_those_of_the_whole_recording(system: Path, extractor: Extractor, samples: np.ndarray) -> None:
+    model = load_acoustic_model(system)
+    decoder = LatticeDecoder(Fst.read(system / "graph/HCLG.fst"), model.tid2pdf, DECODING)
+    whole = decoder.decode(model.loglikes(extractor.extract([("", samples)])[0]))
+    *partial, last = heard_of(recogniser(system, extractor, None), samples, 1600)
+    assert whole is not None and last.lattice is not None
+    path, expected = best_path(last.lattice, 1.0), best_path(whole, 1.0)
+    assert list(path.words) == list(expected.words)
+    assert path.acoustic + path.graph == pytest.approx(expected.acoustic + expected.graph, abs=1e-2)
+    assert (last.begin, last.end) == (0.0, pytest.approx(0.03 * whole.num_frames))
+    assert last.words == ["RUBOUT", "G", "M", "E", "F", "THIRTY", "NINE"]
+    # The first result comes with 300 ms of audio, and each is of all but the newest 165 ms: 12 frames of context, and 25 ms of a window.
+    assert partial[0].end >= 2 * 0.1 - 0.165 and len(partial) >= len(samples) // 1600 - 2
+    assert all(one.lattice is None for one in partial) and ["RUBOUT", "G"] in [one.words for one in partial]
+
+
+def test_utterances_end_by_the_rules_and_times_go_on(system: Path, extractor: Extractor, samples: np.ndarray) -> None:
+    quiet = np.random.default_rng(0).normal(scale=3, size=32000).astype(np.float32)
+    ended = [one for one in heard_of(recogniser(system, extractor, Endpointing(SILENCE)), np.concatenate([samples, quiet] * 2), 1600)
+             if one.lattice is not None and one.words]
+    assert [one.words[0] for one in ended] == ["RUBOUT", "RUBOUT"] and ended[0].words[-1] == "NINE"
+    second = (len(samples) + len(quiet)) / 16000
+    assert len(samples) / 16000 < ended[0].end < second and ended[0].end <= ended[1].begin < ended[1].end
+    assert ended[0].lattice is not None and ended[0].lattice.num_frames == pytest.approx(ended[0].end / 0.03)
+
+
+@pytest.mark.parametrize(("speech", "silence", "cost", "ends"), [
+    (0, 165, math.inf, False), (0, 167, math.inf, True),  # rule 1: 5 s
+    (10, 16, 1.9, False), (10, 17, 1.9, True), (10, 17, 2.1, False),  # rule 2: 0.5 s, cost 2
+    (0, 17, 1.9, False),  # nothing was said
+    (10, 33, 7.9, False), (10, 34, 7.9, True), (10, 34, 8.1, False),  # rule 3: 1 s, cost 8
+    (10, 66, math.inf, False), (10, 67, math.inf, True),  # rule 4: 2 s
+    (666, 0, math.inf, False), (667, 0, math.inf, True)])  # rule 5: 20 s
+def test_kaldis_five_rules(speech: int, silence: int, cost: float, ends: bool) -> None:
+    path = BestPath(np.array([20] * speech + ([1, 2] * silence)[:silence]), [], cost)  # whose transition-ids are their phones
+    assert Endpointing({1, 2}).trailing_silence(path, np.arange(30)) == silence
+    assert Endpointing({1, 2}).detected(path, np.arange(30), 0.03) is ends
+
+
+def test_options_of_endpointing_are_kaldis() -> None:
+    parser = argparse.ArgumentParser()
+    add_endpoint_options(parser)
+    assert endpointing_from(parser.parse_args([]), "1:2:10") == Endpointing({1, 2, 10}, RULES)
+    given = parser.parse_args(["--endpoint.silence-phones=3", "--endpoint.rule2.min-trailing-silence=0.8",
+                               "--endpoint.rule1.must-contain-nonsilence", "true"])
+    found = endpointing_from(given, "1:2")
+    assert found.silence_phones == {3} and found.rules[1].min_trailing_silence == 0.8 and found.rules[0].must_contain_nonsilence
+    with pytest.raises(UserError, match="expected phone numbers"):
+        endpointing_from(parser.parse_args(["--endpoint.silence-phones", "SIL"]), "1")
+
+
+def test_the_command_prints_what_it_hears(system: Path, golden: Path, samples: np.ndarray) -> None:
+    config = str(golden / "chain_an4/mfcc_hires.conf")
+    command = [sys.executable, "-m", "pykaldist", "transcribe", "--feats-config", config, "--acwt", "1.0"]
+    raw = samples.astype("<i2").tobytes() + b"\0"
+    done = subprocess.run([*command, "--stream", str(system / "graph"), str(system), "-"], input=raw, capture_output=True, check=True)
+    *partial, last = done.stdout.decode().splitlines()
+    assert last == "- 0.00-3.99 RUBOUT G M E F THIRTY NINE"  # of 398 frames, every third
+    assert len(partial) > 5 and all(line.startswith("- 0.00-") and line.endswith(" ...") for line in partial)
+    for option in (["-"], ["--chunk-length", "0.2", "x.wav"], ["--endpoint.rule5.min-utterance-length", "9", "x.wav"]):
+        done = subprocess.run([*command, str(system / "graph"), str(system), *option], capture_output=True, check=False)
+        assert done.returncode == 1 and "is for recognition while the audio comes; add --stream" in done.stderr.decode()
+
+
+def test_what_does_not_fit_is_refused(system: Path, extractor: Extractor, golden: Path) -> None:
+    with pytest.raises(UserError, match=r"the features have 13 dimensions, the network of .* takes 40"):
+        recogniser(system, Extractor(MfccOptions()), None)
+    with pytest.raises(UserError, match="is no nnet3 network"):
+        Recogniser(system, system / "graph", extractor, DECODING, None, model=golden / "chain_an4/decode/0.trans_mdl")
