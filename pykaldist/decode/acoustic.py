@@ -147,10 +147,11 @@ class Nnet1Model:
 class Nnet3Scorer:
     """An nnet3 network in a Kaldi directory: `final.mdl`, or the file `path`, and `frame_subsampling_factor` where there is one.
 
-    Its outputs, less log priors where the file has priors, are the log-likelihoods: a frame of them for so many of the features.
+    Its outputs, less log priors where the file has priors, are the log-likelihoods: a frame of them for so many of the features. Utterances
+    go through the network as a whole, or in chunks of so many frames, each when it has come.
     """
 
-    def __init__(self, model_dir: Path, path: Path, device: str) -> None:
+    def __init__(self, model_dir: Path, path: Path, device: str, frames_per_chunk: int | None = None) -> None:
         import torch
 
         from pykaldist.nnet.nnet3.model import Nnet3Model
@@ -158,7 +159,7 @@ class Nnet3Scorer:
 
         torch.set_num_threads(1)
         model = Nnet3Model.read(path)
-        self._path, self.subsampling = path, read_subsampling(model_dir)
+        self._path, self.subsampling, self._frames_per_chunk = path, read_subsampling(model_dir), frames_per_chunk
         self._forward = Nnet3Forward(model.nnet, device, subsampling=self.subsampling)
         if set(self._forward.inputs) != {"input"}:
             raise UserError(f"{path} takes {' and '.join(self._forward.inputs)}; networks with other inputs than features are not decoded "
@@ -173,7 +174,13 @@ class Nnet3Scorer:
         return feats
 
     def loglikes(self, feats: np.ndarray) -> np.ndarray:
-        return self._forward(feats) - self._log_priors
+        return (self._forward(feats) if self._frames_per_chunk is None else self._looped(feats, self._frames_per_chunk)) - self._log_priors
+
+    def _looped(self, feats: np.ndarray, chunk: int) -> np.ndarray:
+        from pykaldist.nnet.nnet3.stream import Nnet3Stream
+
+        stream = Nnet3Stream(self._forward)
+        return np.concatenate([*(stream.accept(feats[begin:begin + chunk]) for begin in range(0, len(feats), chunk)), stream.finish()])
 
 
 def read_subsampling(model_dir: Path) -> int:
@@ -219,7 +226,12 @@ def load_acoustic_model(model_dir: str | os.PathLike[str], model: Path | None = 
         if named or transform_dir is not None or options.dtype != "float32":
             raise UserError(f"{mdl} is an nnet3 network, for which --nnet, --feature-transform, --class-frame-counts, --transform-dir and "
                             "--dtype say nothing; leave them out.")
-        return Nnet3Scorer(folder, mdl, choose_device(options.device, job - 1))
+        if options.forward not in ("whole", "looped"):
+            raise UserError(f"--forward {options.forward}: {mdl} is an nnet3 network, for which it is whole or looped.")
+        return Nnet3Scorer(folder, mdl, choose_device(options.device, job - 1),
+                           options.frames_per_chunk if options.forward == "looped" else None)
+    if options.forward == "looped":
+        raise UserError(f"--forward looped is for nnet3 networks, and {folder} has none; leave it out.")
     if files.nnet:
         from pykaldist.io.magic import is_container
 
