@@ -1,9 +1,11 @@
-"""Cepstral mean and variance normalisation: per speaker from stored statistics, or over a sliding window.
+"""Cepstral mean and variance normalisation: per speaker from stored statistics, over a sliding window, or of what was heard so far.
 
 Statistics of T frames x_t of dimension D are Kaldi's 2 x (D+1) matrix: row 0 holds sum_t x_t and the count T, row 1 holds
 sum_t x_t^2 and 0. With m = sum x / T and v = sum x^2 / T - m^2 the normalised frame is (x - m) / sqrt(v)
 (Kaldi: src/transform/cmvn.cc). The sliding window takes m and v from the frames around t (src/feat/feature-functions.cc,
-SlidingWindowCmn); here all windows come at once from differences of cumulative sums.
+SlidingWindowCmn); here all windows come at once from differences of cumulative sums. Online normalisation has windows that end with
+the frame; where they are short, statistics of the speaker's earlier utterances, and then of all data, fill them up
+(src/feat/online-feature.cc, OnlineCmvn).
 """
 
 from __future__ import annotations
@@ -40,6 +42,31 @@ class CmvnOptions:
             raise UserError("--sliding=true needs --norm-means=true.")
         if min(self.cmn_window, self.min_cmn_window) < 1:
             raise UserError("--cmn-window and --min-cmn-window must be positive.")
+
+
+@dataclass
+class OnlineCmvnOptions:
+    """The options of an `online_cmvn.conf` file. Raises UserError where options contradict each other."""
+
+    cmn_window: int = option(600, "frames in the window, which ends with the frame")
+    speaker_frames: int = option(600, "most frames of the speaker's earlier utterances that fill up a shorter window")
+    global_frames: int = option(200, "most frames of the global statistics that fill it up further")
+    norm_means: bool = option(True, "subtract the mean")
+    norm_vars: bool = option(False, "divide by the standard deviation")
+    skip_dims: str = option("", "dimensions that stay as they are, such as 13:14:15")
+
+    def __post_init__(self) -> None:
+        if self.norm_vars and not self.norm_means:
+            raise UserError("--norm-vars=true needs --norm-means=true.")
+        if not 0 < self.cmn_window or not 0 <= self.global_frames <= self.speaker_frames <= self.cmn_window:
+            raise UserError(f"expected 0 <= --global-frames <= --speaker-frames <= --cmn-window, found {self.global_frames}, "
+                            f"{self.speaker_frames} and {self.cmn_window}.")
+        if not all(dim.isdecimal() for dim in self.skipped()):
+            raise UserError(f"--skip-dims={self.skip_dims}: expected numbers with colons between them.")
+
+    def skipped(self) -> list[str]:
+        """The dimensions in `skip_dims`."""
+        return self.skip_dims.split(":") if self.skip_dims else []
 
 
 def cmvn_stats(matrices: Iterable[np.ndarray]) -> np.ndarray:
@@ -107,6 +134,45 @@ def sliding_cmvn(x: np.ndarray, window: int = 600, min_window: int = 100, center
     if norm_vars:
         variance = _window_sums(wide * wide, start, end) / frames - mean * mean
         y = np.where(frames == 1, 0.0, y / np.sqrt(np.maximum(variance, SLIDING_VARIANCE_FLOOR)))
+    return y.astype(np.float32)
+
+
+def online_cmvn(x: np.ndarray, global_stats: np.ndarray, options: OnlineCmvnOptions, speaker_stats: np.ndarray | None = None) -> np.ndarray:
+    """Normalise frames (T x D) by what was heard until each of them, as Kaldi's OnlineCmvn; returns float32 T x D.
+
+    `global_stats` and `speaker_stats`, of the speaker's earlier utterances, are 2 x (D+1). Raises UserError where they do not fit.
+    """
+    for stats, what in ((global_stats, "global"), (speaker_stats, "the speaker's")):
+        if stats is not None and stats.shape != (2, x.shape[1] + 1):
+            raise UserError(f"{what} CMVN statistics of shape {stats.shape} do not fit features of dimension {x.shape[1]}; take those that "
+                            "were made of such features.")
+    if not global_stats[0, -1] > 0:
+        raise UserError("the global CMVN statistics count no frames; run steps/compute_cmvn_stats.sh, and train the UBM again.")
+    if not options.norm_means:
+        return x
+    end = np.arange(1, len(x) + 1)
+    start = np.maximum(end - options.cmn_window, 0)
+    missing = options.cmn_window - (end - start).astype(np.float64)  # frames that the window lacks
+    heard = 0.0 if speaker_stats is None else speaker_stats[0, -1]
+    of_speaker = np.minimum(missing, min(options.speaker_frames, heard))
+    of_all = np.minimum(missing - of_speaker, options.global_frames)
+    means = global_stats / global_stats[0, -1]
+    earlier = speaker_stats / heard if speaker_stats is not None and heard > 0 else np.zeros_like(means)
+    count = (end - start + of_speaker + of_all)[:, None]
+
+    def average(y: np.ndarray, row: int) -> np.ndarray:
+        return (_window_sums(y, start, end) + np.outer(of_speaker, earlier[row, :-1]) + np.outer(of_all, means[row, :-1])) / count
+
+    wide = x.astype(np.float64)
+    mean = average(wide, 0)
+    if options.norm_vars:
+        y = (wide - mean) / np.sqrt(np.maximum(average(wide * wide, 1) - mean * mean, VARIANCE_FLOOR))
+    else:
+        y = wide - mean
+    for dim in map(int, options.skipped()):
+        if dim >= x.shape[1]:
+            raise UserError(f"--skip-dims={options.skip_dims} of features of {x.shape[1]} dimensions.")
+        y[:, dim] = wide[:, dim]
     return y.astype(np.float32)
 
 

@@ -1,8 +1,9 @@
-"""The UBM: one mixture of diagonal Gaussians for all frames, made from a GMM system's and trained by EM.
+"""The UBM: one mixture of diagonal Gaussians for all frames, made from a GMM system's or from frames alone, and trained by EM.
 
-The system's Gaussians, each with its share of the frames, are merged bottom-up: within each pdf until there are about `intermediate` in all
+A system's Gaussians, each with its share of the frames, are merged bottom-up: within each pdf until there are about `intermediate` in all
 (more of them where there are more frames), then among all. It is always the two whose union costs least log-likelihood, as in
-`AmDiagGmm.merged`. Source: Kaldi's init-ubm and steps/train_diag_ubm.sh.
+`AmDiagGmm.merged`. Without a system the means are random frames, the variance is that of all frames, and Gaussians are split while EM goes
+on. Source: Kaldi's init-ubm and steps/train_diag_ubm.sh; gmm-global-init-from-feats and steps/online/nnet2/train_diag_ubm.sh.
 """
 
 from __future__ import annotations
@@ -61,16 +62,52 @@ def initial_ubm(gmm: AmDiagGmm, pdf_occupancy: np.ndarray, num_gauss: int, inter
     return AmDiagGmm(np.array([0, len(weights)]), weights / weights.sum(), mean * inv_vars, inv_vars)
 
 
-def train_ubm(ubm: AmDiagGmm, feats: np.ndarray, weights: np.ndarray, num_iters: int, engine: Engine,
-              log: Callable[[str], None] = print) -> AmDiagGmm:
-    """Train the mixture on frames (N, D) with these weights (N,); Gaussians with too few frames go in the last iteration."""
+def ubm_of_frames(feats: np.ndarray, num_gauss: int, first_num_gauss: int, num_iters: int, min_gaussian_weight: float, engine: Engine,
+                  rng: np.random.Generator, log: Callable[[str], None] = print) -> AmDiagGmm:
+    """Train a mixture of `num_gauss` Gaussians on frames (N, D) alone, from `first_num_gauss` whose means are random frames.
+
+    The heaviest Gaussians are split in the first half of the iterations, and later ones where some were lost. Raises UserError where there
+    are too few frames.
+    """
+    if not 1 <= first_num_gauss <= num_gauss:
+        raise UserError(f"a UBM of {num_gauss} Gaussians cannot begin with {first_num_gauss}; ask for 1 to {num_gauss}.")
+    if len(feats) < 10 * num_gauss:
+        raise UserError(f"a UBM of {num_gauss} Gaussians needs 10 frames for each of them, found {len(feats)} in all; ask for fewer Gaussians.")
+    inv_vars = 1.0 / np.maximum(feats.var(axis=0, dtype=np.float64), 1e-10)
+    means = feats[rng.choice(len(feats), first_num_gauss, replace=False)]
+    ubm = AmDiagGmm(np.array([0, first_num_gauss]), np.full(first_num_gauss, 1 / first_num_gauss), means * inv_vars,
+                    np.tile(inv_vars, (first_num_gauss, 1)))
+    frames = _all_frames(len(feats))
+    step = -(-(num_gauss - first_num_gauss) // max(1, num_iters // 2))
+    target = first_num_gauss
+    for iteration in range(num_iters):
+        stats, log_likelihood = engine.accumulate(ubm, feats, frames)
+        log(f"first training, iteration {iteration}: log-likelihood {log_likelihood:.4f} a frame, {len(feats)} frames, {ubm.num_gauss} Gaussians")
+        ubm = ubm.updated(stats, min_gaussian_weight=min_gaussian_weight)
+        target = min(num_gauss, target + step)
+        ubm = ubm.split(np.array([target]), rng, 0.1)
+    return ubm
+
+
+def _all_frames(count: int) -> AlignedFrames:
+    """Frames 0 to `count` - 1, all of the one pdf of a UBM."""
+    return AlignedFrames(np.arange(count), np.array([0, count]), np.zeros(1))
+
+
+def train_ubm(ubm: AmDiagGmm, feats: np.ndarray, weights: np.ndarray, num_iters: int, engine: Engine, log: Callable[[str], None] = print,
+              min_gaussian_weight: float = 1e-5, remove_low_count: bool = True) -> AmDiagGmm:
+    """Train the mixture on frames (N, D) with these weights (N,).
+
+    Gaussians with too few frames go in the last iteration, unless `remove_low_count` is false.
+    """
     rows = np.flatnonzero(weights > 0)
     frames = AlignedFrames(rows, np.array([0, len(rows)]), np.zeros(1), weights[rows])
     for iteration in range(num_iters):
         stats, log_likelihood = engine.accumulate(ubm, feats, frames)
         log(f"iteration {iteration}: log-likelihood {log_likelihood:.4f} a frame, {frames.total_weight:.0f} frames, {ubm.num_gauss} "
             "Gaussians")
-        ubm = ubm.updated(stats, remove_low_count=iteration == num_iters - 1)
+        ubm = ubm.updated(stats, min_gaussian_weight=min_gaussian_weight,
+                          remove_low_count=remove_low_count and iteration == num_iters - 1)
     return ubm
 
 

@@ -1,0 +1,210 @@
+"""i-vectors of what was heard so far, one every few frames, as a decoder has them that runs beside the speaker.
+
+i-vector j of an utterance is that of the statistics (extractor.py) of its frames 0 to j `ivector_period`, and of the speaker's earlier
+utterances. It is found by a few steps of conjugate gradients from the one before, the first from the prior's mean. The prior counts more
+where the occupancies come to more than `max_count`: by their sum over max_count. What an utterance leaves for the speaker's next are its
+statistics up to its last i-vector, and its CMVN statistics, both scaled down to `max_remembered_frames`. The prior's mean is subtracted from
+what is written. Source: Kaldi's online2/online-ivector-feature.cc, as ivector-extract-online2 runs it, and LinearCgd in matrix/optimization.cc.
+
+An i-vector's statistics are those of the few Gaussians of its frames. Each Gaussian's are summed up first and then multiplied once by its
+maps, so that most of the time goes into reading the maps U_i.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pykaldist.errors import UserError
+from pykaldist.feats.cmvn import cmvn_stats
+from pykaldist.hmm.gmm.gmm import AmDiagGmm
+from pykaldist.hmm.ivector.extractor import IvectorExtractor
+from pykaldist.hmm.ivector.features import IvectorFeatures
+from pykaldist.hmm.ivector.posteriors import PosteriorOptions, Posteriors, frame_posteriors
+from pykaldist.kernels import kernel
+from pykaldist.options import option
+
+_FASTMATH = {"reassoc", "contract"}  # sums in any order, but infinities and NaN are what they are
+
+
+@dataclass
+class OnlineOptions:
+    """Options of the extraction, by Kaldi's names."""
+
+    ivector_period: int = option(10, "frames from one i-vector to the next")
+    max_count: float = option(0.0, "count (frames times --posterior-scale) above which the prior counts more; 0: never")
+    num_cg_iters: int = option(15, "steps of conjugate gradients for an i-vector")
+    max_remembered_frames: float = option(1000.0, "most frames of earlier utterances of the speaker")
+
+    def __post_init__(self) -> None:
+        if self.ivector_period < 1 or self.num_cg_iters < 1:
+            raise UserError(f"--ivector-period and --num-cg-iters must be at least 1, found {self.ivector_period} and {self.num_cg_iters}.")
+        if self.max_count < 0 or self.max_remembered_frames < 0:
+            raise UserError(f"--max-count and --max-remembered-frames must not be negative, found {self.max_count:g} and "
+                            f"{self.max_remembered_frames:g}.")
+
+
+class OnlineStats:
+    """The statistics of an i-vector: `linear` l (K,), `quadratic` Q packed (K (K + 1) / 2,), and the sum of the occupancies in `count` (1,)."""
+
+    def __init__(self, dim: int, prior_offset: float, max_count: float) -> None:
+        self._prior_offset, self._max_count = prior_offset, max_count
+        self.linear, self.quadratic, self.count = np.zeros(dim), np.zeros(dim * (dim + 1) // 2), np.zeros(1)
+        self._diagonal = np.cumsum(np.arange(1, dim + 1)) - 1
+        self._add_prior(1.0)
+
+    def _add_prior(self, weight: float) -> None:
+        self.linear[0] += self._prior_offset * weight
+        self.quadratic[self._diagonal] += weight
+
+    def _prior_scale(self) -> float:
+        """How much the prior counts."""
+        return max(float(self.count[0]), self._max_count) / self._max_count if self._max_count else 1.0
+
+    def limit(self, most: float) -> None:
+        """Scale down what was heard to a count of `most`."""
+        if self.count[0] > most:
+            scale, before = most / float(self.count[0]), self._prior_scale()
+            self.linear *= scale
+            self.quadratic *= scale
+            self.count *= scale
+            self._add_prior(self._prior_scale() - scale * before)
+
+
+@dataclass
+class SpeakerState:
+    """What is known of a speaker from earlier utterances: the i-vector's statistics, and CMVN statistics (None: nothing)."""
+
+    stats: OnlineStats
+    cmvn: np.ndarray | None = None
+
+
+@dataclass
+class OnlineExtractor:
+    """The extraction of i-vectors; `normalised_input`: the extractor, too, sees features with online CMVN."""
+
+    features: IvectorFeatures
+    ubm: AmDiagGmm
+    extractor: IvectorExtractor
+    options: OnlineOptions = field(default_factory=OnlineOptions)
+    posteriors: PosteriorOptions = field(default_factory=PosteriorOptions)
+    normalised_input: bool = False
+
+    def new_speaker(self) -> SpeakerState:
+        """The state of a speaker who was not heard yet."""
+        return SpeakerState(OnlineStats(self.extractor.dim, self.extractor.prior_offset, self.options.max_count))
+
+    def __call__(self, x: np.ndarray, speaker: SpeakerState, where: str = "features", frame_weights: np.ndarray | None = None) -> np.ndarray:
+        """The i-vectors (frames / period, rounded up; K) float32 of an utterance with the stored features `x`; changes the speaker's state.
+
+        `frame_weights` (T,), such as decisions for speech, weigh the frames in the statistics. `where` names the utterance in errors.
+        """
+        normalised = self.features.normalised(x, where, speaker.cmvn)
+        feats = normalised if self.normalised_input else self.features.spliced(x, where)
+        posteriors = frame_posteriors(self.ubm, normalised, self.posteriors, frame_weights)
+        result = self.of_statistics(feats, posteriors, speaker.stats)
+        speaker.stats.limit(self.options.max_remembered_frames * self.posteriors.posterior_scale)
+        own = cmvn_stats([x])
+        speaker.cmvn = own if speaker.cmvn is None else speaker.cmvn + own
+        if speaker.cmvn[0, -1] > self.options.max_remembered_frames:
+            speaker.cmvn *= self.options.max_remembered_frames / speaker.cmvn[0, -1]
+        return result
+
+    def of_statistics(self, feats: np.ndarray, posteriors: Posteriors, stats: OnlineStats) -> np.ndarray:
+        """The i-vectors of frames `feats` (T, D) with these posteriors, added to `stats`."""
+        period = self.options.ivector_period
+        result = np.zeros((-(-len(feats) // period), self.extractor.dim))
+        _estimate(feats.astype(np.float64), posteriors.gauss, posteriors.weight.astype(np.float64), self.extractor.linear_maps,
+                  self.extractor.quadratic_maps, self.extractor.prior_offset, self.options.max_count, period, self.options.num_cg_iters,
+                  stats.linear, stats.quadratic, stats.count, result)
+        result[:, 0] -= self.extractor.prior_offset
+        return result.astype(np.float32)
+
+
+@kernel(nogil=True, fastmath=_FASTMATH)
+def _estimate(feats: np.ndarray, gauss: np.ndarray, weight: np.ndarray, linear_maps: np.ndarray, quadratic_maps: np.ndarray,
+              prior_offset: float, max_count: float, period: int, num_cg_iters: int, linear: np.ndarray, quadratic: np.ndarray,
+              count: np.ndarray, ivectors: np.ndarray) -> None:
+    """Add the frames to the statistics, and write an i-vector to `ivectors` after frames 0, `period`, 2 `period`, ..."""
+    num_gauss, feat_dim, dim = linear_maps.shape
+    occupancy, present = np.zeros(num_gauss), np.zeros(num_gauss, np.bool_)
+    sums, order = np.zeros((num_gauss, feat_dim)), np.empty(num_gauss, np.int64)
+    matrix, ivector = np.empty((dim, dim)), np.zeros(dim)
+    ivector[0] = prior_offset
+    first = 0
+    for number in range(len(ivectors)):
+        last, seen, total = number * period, 0, 0.0
+        for t in range(first, last + 1):
+            for n in range(gauss.shape[1]):
+                w, g = weight[t, n], gauss[t, n]
+                if w == 0.0:
+                    continue
+                if not present[g]:
+                    present[g] = True
+                    order[seen] = g
+                    seen += 1
+                occupancy[g] += w
+                total += w
+                for d in range(feat_dim):
+                    sums[g, d] += w * feats[t, d]
+        first = last + 1
+        for n in range(seen):
+            g = order[n]
+            w = occupancy[g]
+            for k in range(len(quadratic)):
+                quadratic[k] += w * quadratic_maps[g, k]
+            for d in range(feat_dim):
+                s = sums[g, d]
+                for k in range(dim):
+                    linear[k] += s * linear_maps[g, d, k]
+                sums[g, d] = 0.0
+            occupancy[g], present[g] = 0.0, False
+        if max_count > 0.0:
+            change = (max(count[0] + total, max_count) - max(count[0], max_count)) / max_count
+            linear[0] += prior_offset * change
+            for k in range(dim):
+                quadratic[k * (k + 3) // 2] += change
+        count[0] += total
+        if count[0] > 0.0:
+            place = 0
+            for k in range(dim):
+                for j in range(k + 1):
+                    matrix[k, j] = matrix[j, k] = quadratic[place]
+                    place += 1
+            if ivector[0] == 0.0:
+                ivector[0] = prior_offset
+            _solve(matrix, linear, ivector, num_cg_iters)
+        else:
+            ivector[:] = 0.0
+            ivector[0] = prior_offset
+        ivectors[number] = ivector
+
+
+@kernel(nogil=True, fastmath=_FASTMATH)
+def _solve(matrix: np.ndarray, target: np.ndarray, x: np.ndarray, steps: int) -> None:
+    """Take `steps` steps of conjugate gradients from x to the solution of `matrix` x = `target`.
+
+    Where the residual has grown by them, x becomes the exact solution.
+    """
+    residual = np.dot(matrix, x) - target
+    direction = -residual
+    start = now = checked = np.dot(residual, residual)
+    for _ in range(min(steps, len(x) + 5)):
+        product = np.dot(matrix, direction)
+        curvature = np.dot(direction, product)
+        if curvature <= 0.0:
+            break
+        alpha = -np.dot(direction, residual) / curvature
+        x += alpha * direction
+        residual += alpha * product
+        following = np.dot(residual, residual)
+        if following < 1e-4 * checked or following > 1e4 * checked:  # computed anew, for rounding has its part in it by now
+            residual = np.dot(matrix, x) - target
+            following = checked = np.dot(residual, residual)
+        if following <= 1e-300:
+            break
+        direction = following / now * direction - residual
+        now = following
+    if now > start and now > start + 1e-10 * np.dot(target, target):
+        x[:] = np.linalg.solve(matrix, target)
