@@ -6,10 +6,11 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from pykaldist.decode.decoder import LatticeDecoder
+from pykaldist.decode.decoder import DecoderOptions
 from pykaldist.decode.determinize import determinize
 from pykaldist.decode.kept import KeptLattices
 from pykaldist.decode.lattice import Lattice, write_lattices
@@ -41,10 +42,20 @@ class DecodeSummary:
                 f"overall log-likelihood per frame is {self.score / max(self.frames, 1):.5f} over {self.frames} frames.")
 
 
-def decode_all(decoder: LatticeDecoder, items: Iterable[tuple[str, np.ndarray]], lattice_path: str | os.PathLike[str],
+class Decodes(Protocol):
+    """What decodes an utterance from an array: log-likelihoods, or samples."""
+
+    options: DecoderOptions
+
+    def decode(self, utterance: np.ndarray, /) -> Lattice | None:
+        """The lattice of an utterance; None where no path survives the beam."""
+        ...
+
+
+def decode_all(decoder: Decodes, items: Iterable[tuple[str, np.ndarray]], lattice_path: str | os.PathLike[str],
                words: SymbolTable | None = None, total: int | None = None, kept: KeptLattices | None = None, post_decode_acwt: float = 1.0,
                subsampling: int = 1) -> DecodeSummary:
-    """Decode `items`, pairs (utterance, log-likelihoods [frames, pdfs]), `total` of them, into the archive `lattice_path`.
+    """Decode `items`, pairs (utterance, what the decoder takes), `total` of them, into the archive `lattice_path`.
 
     The lattices are determinised on their words, within the lattice beam, unless the decoder's options say otherwise; then their acoustic
     costs are multiplied by `post_decode_acwt`, so that scoring finds those of a chain model where it looks for a GMM's. `subsampling`
@@ -56,10 +67,10 @@ def decode_all(decoder: LatticeDecoder, items: Iterable[tuple[str, np.ndarray]],
     begin = time.perf_counter()
 
     def lattices() -> Iterator[tuple[str, Lattice]]:
-        for utt, matrix in progress(items, "decoding", total, unit="utt"):
+        for utt, utterance in progress(items, "decoding", total, unit="utt"):
             start = time.perf_counter()
             try:
-                lattice = decoder.decode(matrix)
+                lattice = decoder.decode(utterance)
             except UserError as error:
                 if kept is None:
                     raise UserError(f"utterance {utt}: {error}") from error
@@ -77,7 +88,7 @@ def decode_all(decoder: LatticeDecoder, items: Iterable[tuple[str, np.ndarray]],
             if not lattice.reached_final:
                 summary.partial += 1
                 print(f"WARNING: {utt}: no final state was reached; the output is partial")
-            acwt, frames = decoder.options.acwt, len(matrix)
+            acwt, frames = decoder.options.acwt, lattice.num_frames
             path = best_path(lattice, acwt)
             score = -(path.graph + acwt * path.acoustic)
             summary.done += 1

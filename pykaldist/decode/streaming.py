@@ -22,6 +22,8 @@ from pykaldist.decode.unnormalised import for_plain_features
 from pykaldist.errors import UserError
 from pykaldist.feats.extract import Extractor
 from pykaldist.feats.stream import FeatureStream
+from pykaldist.hmm.ivector.online import OnlineExtractor, SpeakerState
+from pykaldist.hmm.ivector.stream import IvectorStream
 from pykaldist.io.fst import Fst
 from pykaldist.io.lang import SymbolTable
 from pykaldist.options import option
@@ -59,11 +61,13 @@ class Heard:
 class Recogniser:
     """A chain model, or another nnet3 network on features as they are, with its graph; it recognises one recording at a time.
 
-    `mean_data` is the training data of a network that takes features less each speaker's mean. Raises UserError where the parts do not fit.
+    `ivectors` extracts those of a network that takes i-vectors, `mean_data` is the training data of one that takes features less each
+    speaker's mean, `model` a file in place of the directory's final.mdl. Raises UserError where the parts do not fit.
     """
 
     def __init__(self, model_dir: Path, graph_dir: Path, extractor: Extractor, decoding: DecoderOptions, endpointing: Endpointing | None,
-                 mean_data: Path | None = None, model: Path | None = None, device: str = "cpu") -> None:
+                 mean_data: Path | None = None, model: Path | None = None, device: str = "cpu",
+                 ivectors: OnlineExtractor | None = None) -> None:
         import torch
 
         from pykaldist.nnet.nnet3.model import Nnet3Model, is_nnet3_model
@@ -77,9 +81,8 @@ class Recogniser:
         found = Nnet3Model.read(path)
         subsampling = read_subsampling(model_dir)
         self.forward = Nnet3Forward(for_plain_features(model_dir, found.nnet, mean_data), device, subsampling=subsampling)
-        if set(self.forward.inputs) != {"input"}:
-            raise UserError(f"{path} takes {' and '.join(self.forward.inputs)}; networks with other inputs than features do not recognise "
-                            "audio as it comes here.")
+        self._check_ivectors(path, ivectors)
+        self.ivectors = ivectors
         self.extractor = extractor
         dim = extractor.extract([("", np.zeros(extractor.options.samples_per_frame, np.float32))])[0].shape[1]
         if dim != self.forward.inputs["input"]:
@@ -92,18 +95,32 @@ class Recogniser:
         self.endpointing = endpointing
         self.frame_shift = extractor.options.frame_shift / 1000 * subsampling
 
+    def _check_ivectors(self, path: Path, ivectors: OnlineExtractor | None) -> None:
+        found = {} if ivectors is None else {"ivector": ivectors.extractor.dim}
+        wanted = {name: dim for name, dim in self.forward.inputs.items() if name != "input"}
+        if wanted.keys() - {"ivector"}:
+            raise UserError(f"{path} takes {' and '.join(wanted)}; networks with other inputs than features and i-vectors do not recognise "
+                            "audio as it comes here.")
+        if wanted != found:
+            dims = [f"i-vectors of {one['ivector']} dimensions" if one else "no i-vectors" for one in (wanted, found)]
+            raise UserError(f"{path} takes {dims[0]}, and there are {dims[1]}; name the directory of its own extractor.")
+
 
 class Recognition:
     """One recording on its way through a recogniser: `accept` takes the next samples, `finish` ends it; both give what is new.
 
-    That is each utterance that ended, and last what is known of the one that goes on, if any of it is searched.
+    That is each utterance that ended, and last what is known of the one that goes on, if any of it is searched. `speaker` is what earlier
+    recordings told of the speaker for i-vectors; it goes on to the next.
     """
 
-    def __init__(self, recogniser: Recogniser) -> None:
+    def __init__(self, recogniser: Recogniser, speaker: SpeakerState | None = None) -> None:
         from pykaldist.nnet.nnet3.stream import Nnet3Stream
 
         self._recogniser = recogniser
         self._features, self._network = FeatureStream(recogniser.extractor), Nnet3Stream(recogniser.forward)
+        self._ivectors: IvectorStream | None = None
+        if recogniser.ivectors is not None:
+            self._ivectors = IvectorStream(recogniser.ivectors, speaker or recogniser.ivectors.new_speaker())
         self._decoding: Decoding = recogniser.decoder.begin()
         self._begin = 0  # the utterance's first frame
 
@@ -112,10 +129,13 @@ class Recognition:
         feats = self._features.accept(samples)
         if not np.isfinite(feats).all():
             raise UserError("the audio gives features that are not finite; look at it.")
-        return self._advance(self._network.accept(feats))
+        others = {} if self._ivectors is None else {"ivector": self._ivectors.accept(feats)}
+        return self._advance(self._network.accept(feats, **others))
 
     def finish(self) -> list[Heard]:
         """End the recording: what is left of it."""
+        if self._ivectors is not None:
+            self._ivectors.finish()
         self._search(self._network.finish())
         return self._ended()
 
@@ -148,6 +168,23 @@ class Recognition:
     def _times(self) -> tuple[float, float]:
         shift = self._recogniser.frame_shift
         return self._begin * shift, (self._begin + self._decoding.frames) * shift
+
+
+class FirstUtterance:
+    """Decodes recordings (samples) as they come to the lattice of their first utterance, which without endpointing is the whole."""
+
+    def __init__(self, recogniser: Recogniser, chunk: int) -> None:
+        self._recogniser, self._chunk = recogniser, chunk
+        self.options, self.ivectors = recogniser.decoder.options, recogniser.ivectors
+        self.speaker: SpeakerState | None = None  # that of the next recording
+
+    def decode(self, samples: np.ndarray) -> Lattice | None:
+        """Decode a recording; None where no path survives the beam."""
+        recognition = Recognition(self._recogniser, self.speaker)
+        pieces = (samples[start:start + self._chunk] for start in range(0, len(samples), self._chunk))
+        first = next((heard.lattice for piece in pieces for heard in recognition.accept(piece) if heard.lattice is not None), None)
+        rest = recognition.finish()
+        return rest[-1].lattice if first is None and rest else first
 
 
 def recognise(recogniser: Recogniser, pieces: Iterable[np.ndarray]) -> Iterator[Heard]:

@@ -22,10 +22,10 @@ class ForwardOptions:
                           "network: whole, or looped", ("whole", "chunks", "latency-controlled", "looped"))
     forward_chunk: str | None = option(None, "chunk of --forward chunks or latency-controlled, as 21-64+21 (that of training)")
     forward_overlap: int = option(32, "frames by which the chunks of --forward chunks overlap")
-    frames_per_chunk: int = option(50, "frames of features for a chunk of --forward looped")
     device: str = option("auto", "where the network computes: cpu, cuda, cuda:N, or auto: cuda where there is one")
     dtype: str = option("float32", "arithmetic of the network: bf16 where the CPU multiplies it (AVX512-BF16, AMX); int8 for the affine "
                         "layers of a DNN, where the CPU multiplies that (VNNI, AMX)", ("float32", "bf16", "int8"))
+    frames_per_chunk: int = option(50, "frames of features for a chunk of --forward looped")
 
     def __post_init__(self) -> None:
         if self.forward == "whole" and self.forward_chunk is not None:

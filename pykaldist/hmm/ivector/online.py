@@ -104,16 +104,25 @@ class OnlineExtractor:
         feats = normalised if self.normalised_input else self.features.spliced(x, where)
         posteriors = frame_posteriors(self.ubm, normalised, self.posteriors, frame_weights)
         result = self.of_statistics(feats, posteriors, speaker.stats)
+        self.remember(speaker, cmvn_stats([x]))
+        return result
+
+    def remember(self, speaker: SpeakerState, own: np.ndarray) -> None:
+        """End an utterance of the speaker with the CMVN statistics `own`: what it leaves for the next one."""
         speaker.stats.limit(self.options.max_remembered_frames * self.posteriors.posterior_scale)
-        own = cmvn_stats([x])
         speaker.cmvn = own if speaker.cmvn is None else speaker.cmvn + own
         if speaker.cmvn[0, -1] > self.options.max_remembered_frames:
             speaker.cmvn *= self.options.max_remembered_frames / speaker.cmvn[0, -1]
-        return result
 
     def of_statistics(self, feats: np.ndarray, posteriors: Posteriors, stats: OnlineStats) -> np.ndarray:
-        """The i-vectors of frames `feats` (T, D) with these posteriors, added to `stats`."""
-        period = self.options.ivector_period
+        """The i-vectors of frames `feats` (T, D) with these posteriors, added to `stats` up to the last i-vector's."""
+        return self._estimated(feats, posteriors, stats, self.options.ivector_period)
+
+    def after(self, feats: np.ndarray, posteriors: Posteriors, stats: OnlineStats) -> np.ndarray:
+        """The i-vector (1, K) behind the last of the frames `feats`, all of which are added to `stats`."""
+        return self._estimated(feats, posteriors, stats, max(1, len(feats) - 1))[-1:]
+
+    def _estimated(self, feats: np.ndarray, posteriors: Posteriors, stats: OnlineStats, period: int) -> np.ndarray:
         result = np.zeros((-(-len(feats) // period), self.extractor.dim))
         _estimate(feats.astype(np.float64), posteriors.gauss, posteriors.weight.astype(np.float64), self.extractor.linear_maps,
                   self.extractor.quadratic_maps, self.extractor.prior_offset, self.options.max_count, period, self.options.num_cg_iters,
