@@ -69,6 +69,18 @@ def _decode() -> None:
     _verb("mkgraph lang_test mono mono/graph")
     _verb("decode mono/graph data mono/decode")
     _verb("score data mono/graph mono/decode")
+    _best_path_so_far()
+
+
+def _best_path_so_far() -> None:
+    from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
+    from pykaldist.hmm.gmm.model_files import read_transition_model
+    from pykaldist.io.fst import Fst
+
+    tid2pdf = read_transition_model(Path("mono/final.mdl")).tid2pdf
+    decoding = LatticeDecoder(Fst.read("mono/graph/HCLG.fst"), tid2pdf, DecoderOptions()).begin()
+    decoding.advance(np.zeros((3, int(tid2pdf.max()) + 1), np.float32))
+    decoding.best_path()
 
 
 def _triphones() -> None:

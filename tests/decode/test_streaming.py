@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import io
 import math
 import shutil
-import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from pykaldist.cli import main
 from pykaldist.decode.acoustic import load_acoustic_model
 from pykaldist.decode.decoder import BestPath, DecoderOptions, LatticeDecoder
 from pykaldist.decode.endpoint import RULES, Endpointing, add_endpoint_options, endpointing_from
+from pykaldist.decode.lattice import read_lattices
 from pykaldist.decode.paths import best_path
 from pykaldist.decode.streaming import Heard, Recogniser, Recognition
 from pykaldist.errors import UserError
@@ -22,8 +25,10 @@ from pykaldist.feats.extract import Extractor, MfccOptions
 from pykaldist.feats.stream import FeatureStream
 from pykaldist.io.audio import read_audio
 from pykaldist.io.conf import read_conf
-from pykaldist.io.datadir import DataDir
+from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.fst import Fst
+
+from .conftest import run, succeed
 
 DECODING = DecoderOptions(15.0, 8.0, 7000, 200, 1.0)
 SILENCE = range(1, 11)
@@ -158,17 +163,48 @@ def test_options_of_endpointing_are_kaldis() -> None:
         endpointing_from(parser.parse_args(["--endpoint.silence-phones", "SIL"]), "1")
 
 
-def test_the_command_prints_what_it_hears(system: Path, golden: Path, samples: np.ndarray) -> None:
-    config = str(golden / "chain_an4/mfcc_hires.conf")
-    command = [sys.executable, "-m", "pykaldist", "transcribe", "--feats-config", config, "--acwt", "1.0"]
+def test_the_command_prints_what_it_hears(system: Path, golden: Path, samples: np.ndarray, monkeypatch: pytest.MonkeyPatch,
+                                          capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["transcribe", "--feats-config", str(golden / "chain_an4/mfcc_hires.conf"), "--acwt", "1.0"]
     raw = samples.astype("<i2").tobytes() + b"\0"
-    done = subprocess.run([*command, "--stream", str(system / "graph"), str(system), "-"], input=raw, capture_output=True, check=True)
-    *partial, last = done.stdout.decode().splitlines()
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(raw)))
+    assert main([*command, "--stream", str(system / "graph"), str(system), "-"]) == 0
+    *partial, last = capsys.readouterr().out.splitlines()
     assert last == "- 0.00-3.99 RUBOUT G M E F THIRTY NINE"  # of 398 frames, every third
     assert len(partial) > 5 and all(line.startswith("- 0.00-") and line.endswith(" ...") for line in partial)
     for option in (["-"], ["--chunk-length", "0.2", "x.wav"], ["--endpoint.rule5.min-utterance-length", "9", "x.wav"]):
-        done = subprocess.run([*command, str(system / "graph"), str(system), *option], capture_output=True, check=False)
-        assert done.returncode == 1 and "is for recognition while the audio comes; add --stream" in done.stderr.decode()
+        assert main([*command, str(system / "graph"), str(system), *option]) == 1
+        assert "is for recognition while the audio comes; add --stream" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_scripts_decode_as_if_the_audio_came(system: Path, golden: Path, shared: Path, root: Path, tmp_path: Path) -> None:
+    """By chunks of features, and from audio, with the words of the whole utterances."""
+    recipe = system.parent.parent
+    for name in ("steps", "utils"):
+        (recipe / name).symlink_to(root / name)
+    (recipe / "path.sh").write_text(f". {root}/path.sh\n")
+    shutil.copyfile(golden / "chain_an4/mfcc_hires.conf", recipe / "mfcc.conf")
+    shutil.copyfile(golden / "chain_an4/decode/tree", system / "tree")
+    test = DataDir(golden / "an4_kaldi/data/test")
+    utts = test.utterances()[:8]
+    write_datadir(recipe / "data", {u: str(shared / test.wav_scp[u]) for u in utts}, {u: " ".join(test.text[u]) for u in utts},
+                  {u: test.utt2spk[u] for u in utts})
+    succeed(recipe, "steps/make_mfcc.sh", "--nj", "1", "--mfcc-config", "mfcc.conf", "data")
+    succeed(recipe, "steps/online/nnet3/prepare_online_decoding.sh", "--mfcc-config", "mfcc.conf", str(golden / "an4_kaldi/lang"),
+            "exp/tdnn", "exp/online")
+    options = ("--nj", "1", "--acwt", "1.0", "--post-decode-acwt", "10.0", "--lattice-beam", "8.0")
+    succeed(recipe, "steps/nnet3/decode.sh", *options, "exp/tdnn/graph", "data", "exp/tdnn/decode")
+    succeed(recipe, "steps/nnet3/decode_looped.sh", *options, "--frames-per-chunk", "20", "exp/tdnn/graph", "data", "exp/tdnn/looped")
+    succeed(recipe, "steps/online/nnet3/decode.sh", *options, "exp/tdnn/graph", "data", "exp/online/decode")
+    whole = {utt: best_path(lattice, 0.1) for utt, lattice in read_lattices(recipe / "exp/tdnn/decode/lat.1.gz")}
+    assert list(whole) == utts
+    for folder in ("exp/tdnn/looped", "exp/online/decode"):
+        for utt, lattice in read_lattices(recipe / folder / "lat.1.gz"):
+            path = best_path(lattice, 0.1)
+            assert (path.words, path.acoustic) == (whole[utt].words, pytest.approx(whole[utt].acoustic, abs=0.1))
+    done = run(recipe, "steps/online/nnet3/decode.sh", "--silence-weight", "0.5", "exp/tdnn/graph", "data", "exp/online/other")
+    assert done.returncode == 1 and "--silence-weight other than 1.0 are not here" in done.stderr
 
 
 def test_what_does_not_fit_is_refused(system: Path, extractor: Extractor, golden: Path) -> None:
