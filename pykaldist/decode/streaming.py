@@ -14,6 +14,7 @@ import numpy as np
 
 from pykaldist.decode.acoustic import read_subsampling
 from pykaldist.decode.decoder import DecoderOptions, Decoding, LatticeDecoder
+from pykaldist.decode.determinize import determinize
 from pykaldist.decode.endpoint import Endpointing
 from pykaldist.decode.lattice import Lattice
 from pykaldist.decode.pairs import check_graph
@@ -162,7 +163,8 @@ class Recognition:
         self._decoding = own.decoder.begin()
         if lattice is None:
             return []
-        words = best_path(lattice, own.decoder.options.acwt).words
+        options = own.decoder.options  # of words that sound alike, the determinised lattice has the one that decoding's would have
+        words = best_path(determinize(lattice, options.acwt, options.lattice_beam), options.acwt).words
         return [Heard([own.words.symbol(word) for word in words], *times, lattice)]
 
     def _times(self) -> tuple[float, float]:

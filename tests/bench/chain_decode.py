@@ -72,7 +72,8 @@ class Bench:
         for utt, matrix in outputs.items():
             lattice = self.decoder.decode(matrix)
             assert lattice is not None
-            found, reference = [self.words.symbol(word) for word in best_path(lattice, SCALE).words], list(self.test.text[utt])
+            path = best_path(determinize(lattice, 1.0, 8.0), SCALE)
+            found, reference = [self.words.symbol(word) for word in path.words], list(self.test.text[utt])
             errors, total = errors + kaldialign.edit_distance(reference, found)["total"], total + len(reference)
         return 100 * errors / total
 
