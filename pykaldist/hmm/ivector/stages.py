@@ -51,7 +51,8 @@ class PcaOptions:
 
     def __post_init__(self) -> None:
         if min(self.dim, self.max_utts, self.subsample) < 1:
-            raise UserError(f"--dim, --max-utts and --subsample must be at least 1, found {self.dim}, {self.max_utts} and {self.subsample}.")
+            raise UserError(f"--dim, --max-utts and --subsample must be at least 1, found {self.dim}, {self.max_utts} and "
+                            f"{self.subsample}.")
 
 
 @dataclass
@@ -183,9 +184,8 @@ def extractor_dir(data_dir: PathLike, ubm_dir: PathLike, exp_dir: PathLike, opti
             extractor = IvectorExtractor.initial(ubm, options.ivector_dim, np.random.default_rng(options.seed))
             extractor = training.run(extractor, options.num_iters, log)
             del feats
-        extractor.write(exp / f"{options.num_iters}.ie")
-        write_text(exp / "final.ie.id", hashlib.md5((exp / f"{options.num_iters}.ie").read_bytes(), usedforsecurity=False).hexdigest() + "\n")
-        os.replace(exp / f"{options.num_iters}.ie", exp / "final.ie")
+        extractor.write(exp / "final.ie")
+        write_text(exp / "final.ie.id", hashlib.md5((exp / "final.ie").read_bytes(), usedforsecurity=False).hexdigest() + "\n")
     return f"i-vectors of dimension {extractor.dim} from {len(lengths)} utterances, {sum(lengths)} frames"
 
 
