@@ -68,7 +68,7 @@ class IvectorExtractor:
         """U_i, packed (I, K (K + 1) / 2)."""
         return packed(self.projections.transpose(0, 2, 1) @ self.linear_maps)
 
-    def read_check(self, ubm: AmDiagGmm, where: str) -> None:
+    def check_ubm(self, ubm: AmDiagGmm, where: str) -> None:
         """Raise UserError where the extractor in the directory `where` is not of its UBM."""
         if (ubm.num_gauss, ubm.dim) != (self.num_gauss, self.feat_dim):
             raise UserError(f"{where}: final.ie has {self.num_gauss} Gaussians of dimension {self.feat_dim}, final.dubm {ubm.num_gauss} of "

@@ -193,7 +193,7 @@ def read_extractor(folder: PathLike, options: OnlineOptions, posteriors: Posteri
     """Read the directory of an extractor; raises UserError where its files are not of one training."""
     path = Path(folder)
     features, ubm, extractor = IvectorFeatures.from_dir(path), read_ubm(path / "final.dubm"), IvectorExtractor.read(path / "final.ie")
-    extractor.read_check(ubm, str(path))
+    extractor.check_ubm(ubm, str(path))
     return OnlineExtractor(features, ubm, extractor, options, posteriors, (path / NORMALISED_INPUT).is_file())
 
 
