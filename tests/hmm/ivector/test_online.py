@@ -81,7 +81,8 @@ def test_frames_that_are_no_speech_do_not_count(ubm: AmDiagGmm, extractor: Ivect
     for x, weight, expected in zip(utts, weights, slow(extract, utts, weights), strict=True):
         found = extract(x, state, frame_weights=weight)
         np.testing.assert_allclose(found, expected, atol=1e-4)
-    np.testing.assert_array_equal(extract(utts[0], extract.new_speaker(), frame_weights=weights[0])[0], 0)  # nothing heard: the prior's mean
+    first = extract(utts[0], extract.new_speaker(), frame_weights=weights[0])[0]
+    np.testing.assert_array_equal(first, 0)  # nothing heard: the prior's mean
 
 
 def test_few_steps_of_conjugate_gradients_are_those_of_the_textbook() -> None:
