@@ -7,8 +7,8 @@ and the sums f_i of features under their posteriors. Then x given these is Gauss
     Q = 1 + sum_i g_i U_i,   U_i = M_i^T S_i^-1 M_i,        l = p e_1 + sum_i (S_i^-1 M_i)^T f_i.
 
 Both are linear in the statistics, so that they are matrix products for many sets at once. The lower triangles of symmetric matrices are
-kept row by row, as Kaldi's SpMatrix ("packed"). Weights that depend on the i-vector are read by nobody and not made: Kaldi's recipes train
-with --use-weights=false. Source: P. Kenny, "Joint factor analysis of speaker and session variability", 2005; Kaldi's
+kept row by row, as Kaldi's SpMatrix ("packed"). Weights do not depend on the i-vector, as in Kaldi's recipes, which train with
+--use-weights=false. Source: P. Kenny, "Joint factor analysis of speaker and session variability", 2005; Kaldi's
 ivector/ivector-extractor.
 """
 
