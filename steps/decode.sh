@@ -21,6 +21,8 @@ ngselect=2
 skip_scoring=false
 scoring_opts=
 device=auto
+online_ivector_dir=
+frames_per_chunk=50
 forward_opts=
 stage=0
 resume=false
@@ -49,6 +51,7 @@ Options:
   --fmpe <file>, --ngselect <n>   # fMMI's transform of a GMM's features, and Gaussians in a frame (2); steps/decode_fmmi.sh gives it
   --device <name>              # where a network computes: cpu, cuda, cuda:N or auto (default $device); jobs take GPUs in turn
   --forward-opts <options>     # how utterances go through a network: "--dtype bf16", "--dtype int8"; "--forward chunks", "--forward latency-controlled"
+  --online-ivector-dir <dir>, --frames-per-chunk <n>   # of an nnet3 network that takes i-vectors; see steps/nnet3/decode.sh
   --stage <n>                  # above 0: the lattices are there, and scored again (default $stage)
   --resume true|false          # go on where a run of the same was ended, at the next utterance; <decode-dir>/failed.JOB lists utterances
                                # without a lattice (default $resume)
@@ -81,7 +84,8 @@ if [ "$stage" -le 0 ]; then
     ${srcdir:+--srcdir "$srcdir"} ${nnet:+--nnet "$nnet"} ${feature_transform:+--feature-transform "$feature_transform"} \
     ${class_frame_counts:+--class-frame-counts "$class_frame_counts"} \
     ${transform_dir:+--transform-dir "$transform_dir"} ${fmpe:+--fmpe "$fmpe" --ngselect "$ngselect"} --device "$device" \
-    --resume "$resume" $forward_opts "$graph" "$data" "$dir" || exit 1
+    ${online_ivector_dir:+--online-ivector-dir "$online_ivector_dir"} --frames-per-chunk "$frames_per_chunk" --resume "$resume" \
+    $forward_opts "$graph" "$data" "$dir" || exit 1
 fi
 if [ "$skip_scoring" = false ] && [ -f "$data/text" ]; then
   score_decoded --cmd "$cmd" $scoring_opts "$data" "$graph" "$dir" || exit 1

@@ -184,9 +184,17 @@ def _pitch() -> None:
     PitchExtractor().extract("noise", np.random.default_rng(0).standard_normal(16000))
 
 
+def _ivectors() -> None:
+    _verb("train-ivector-pca --dim 4 --subsample 1 data pca")
+    _verb("train-ivector-ubm --online-cmvn-config pca/online_cmvn.conf data 3 pca ubm")
+    _verb("train-ivector-extractor --ivector-dim 3 --num-iters 1 --subsample 1 --posterior-scale 1 data ubm extractor")
+    _verb("extract-ivectors data extractor ivectors")
+
+
 #: What is done, in the order of a recipe, so that a recipe that starts meanwhile finds what it needs first.
 STEPS = {"language": _language, "monophones": _mono, "decoding": _decode, "network": _network, "triphones": _triphones,
-         "adaptation": _adapted, "lattices": _lattices, "pitch": _pitch, "chain": _chain}
+         "adaptation": _adapted, "lattices": _lattices, "pitch": _pitch, "chain": _chain,
+         "i-vectors": _ivectors}
 
 
 @contextlib.contextmanager

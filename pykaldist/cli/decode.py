@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pykaldist.decode.acoustic import AcousticModel, NetworkFiles, load_acoustic_model, read_subsampling
+from pykaldist.decode.acoustic import AcousticModel, IvectorOptions, NetworkFiles, load_acoustic_model, read_subsampling
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.kept import KeptLattices, fingerprint
 from pykaldist.decode.pairs import check_graph, record_decoding
@@ -22,6 +22,7 @@ from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.fst import Fst
 from pykaldist.io.lang import SymbolTable
+from pykaldist.io.tables import MatrixReader
 from pykaldist.nnet.forwarding import ForwardOptions
 from pykaldist.options import add_options, boolean, from_args
 
@@ -45,6 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "utterances without a lattice (default: false)")
     parser.add_argument("--post-decode-acwt", type=float, default=1.0,
                         help="factor of the lattices' acoustic costs; 10 for chain models, which are decoded with --acwt 1 (default: 1)")
+    parser.add_argument("--online-ivector-dir", type=Path, help="directory with the i-vectors of the data, for an nnet3 network that takes "
+                        "them (default: none)")
+    parser.add_argument("--frames-per-chunk", type=int, default=50, help="frames that share an i-vector (default: 50)")
     add_options(parser, DecoderOptions)
     add_options(parser, ForwardOptions)
 
@@ -57,7 +61,7 @@ def run(args: argparse.Namespace) -> None:
     check_graph(args.graph_dir, mdl)
     files = NetworkFiles(args.nnet, args.feature_transform, args.class_frame_counts)
     model = load_acoustic_model(folder, args.model, args.transform_dir, from_args(ForwardOptions, args), args.job, files,
-                                args.fmpe, args.ngselect)
+                                args.fmpe, args.ngselect, IvectorOptions(args.online_ivector_dir, args.frames_per_chunk))
     data = DataDir(args.data)
     utts, kept = data.part(args.job, args.nj), None
     if args.resume:
@@ -96,8 +100,13 @@ def _key(args: argparse.Namespace, folder: Path, mdl: Path, data: DataDir, utts:
     """The checksum of all that the lattices of a job depend on."""
     own = ("cmvn_opts", "delta_opts", "splice_opts", "final.mat", "final.pt", "final.nnet", "final.feature_transform",
            "ali_train_pdf.counts")
+    ivectors = []
+    if args.online_ivector_dir is not None:
+        table = args.online_ivector_dir / "ivector_online.scp"
+        ivectors = [args.online_ivector_dir / "ivector_period", *provenance.of_archives(MatrixReader(table).archives())]
     named = [path for path in (args.nnet, args.feature_transform, args.class_frame_counts, args.fmpe) if path is not None]
     transforms = sorted(args.transform_dir.glob("trans.*")) if args.transform_dir is not None else []
-    files = [mdl, args.graph_dir / "HCLG.fst", *(folder / name for name in own), *named, *transforms, data.path / "cmvn.scp",
+    files = [mdl, args.graph_dir / "HCLG.fst", *(folder / name for name in own), *named, *transforms, *ivectors, data.path / "cmvn.scp",
              *provenance.of_archives(data.feats.archives())]
-    return fingerprint(files, utts, from_args(DecoderOptions, args), from_args(ForwardOptions, args), args.ngselect, args.post_decode_acwt)
+    return fingerprint(files, utts, from_args(DecoderOptions, args), from_args(ForwardOptions, args), args.ngselect, args.post_decode_acwt,
+                       args.frames_per_chunk)

@@ -26,5 +26,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    print(extract_online_part(args.data, args.extractor, args.exp, from_args(OnlineOptions, args), from_args(PosteriorOptions, args), args.job,
-                              args.nj, args.compress, args.use_vad))
+    options, posteriors = from_args(OnlineOptions, args), from_args(PosteriorOptions, args)
+    print(extract_online_part(args.data, args.extractor, args.exp, options, posteriors, args.job, args.nj, args.compress, args.use_vad))

@@ -14,7 +14,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("num_gauss", type=int, help="Gaussians of the UBM")
     parser.add_argument("src", help="directory with final.mat and splice_opts")
     parser.add_argument("exp", help="directory of the UBM, final.dubm")
-    parser.add_argument("--online-cmvn-config", default="conf/online_cmvn.conf", help="options of online CMVN (default: conf/online_cmvn.conf)")
+    parser.add_argument("--online-cmvn-config", default="conf/online_cmvn.conf",
+                        help="options of online CMVN (default: conf/online_cmvn.conf)")
     parser.add_argument("--nj", type=int, default=1, help="threads (default: 1)")
     add_device(parser)
     add_options(parser, DiagUbmOptions)

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from pykaldist.hmm.gmm.fmpe import Fmpe
 from pykaldist.hmm.gmm.model_files import read_model, read_transition_model
 from pykaldist.io.datadir import DataDir
 from pykaldist.nnet.forwarding import ForwardOptions
+
+if TYPE_CHECKING:
+    from pykaldist.decode.ivectors import OnlineIvectors
 
 
 class AcousticModel(Protocol):
@@ -144,26 +147,52 @@ class Nnet1Model:
         return self._forward(feats) - self._priors
 
 
+@dataclass
+class IvectorOptions:
+    """Where a network's i-vectors are (None: it takes none), and the frames that share one."""
+
+    online_ivector_dir: Path | None = None
+    frames_per_chunk: int = 50
+
+    def __post_init__(self) -> None:
+        if self.frames_per_chunk < 1:
+            raise UserError(f"--frames-per-chunk must be at least 1, found {self.frames_per_chunk}.")
+
+
 class Nnet3Scorer:
     """An nnet3 network in a Kaldi directory: `final.mdl`, or the file `path`, and `frame_subsampling_factor` where there is one.
 
-    Its outputs, less log priors where the file has priors, are the log-likelihoods: a frame of them for so many of the features. Utterances
-    go through the network as a whole, or in chunks of so many frames, each when it has come.
+    Its outputs, less log priors where the file has priors, are the log-likelihoods: a frame of them for so many of the features. The input
+    of a network that takes i-vectors has in each row that of the frame behind the features. With `looped`, utterances go through the network
+    as if they still came, in chunks of the options' frames.
     """
 
-    def __init__(self, model_dir: Path, path: Path, device: str, frames_per_chunk: int | None = None) -> None:
+    def __init__(self, model_dir: Path, path: Path, device: str, options: IvectorOptions | None = None, looped: bool = False) -> None:
         import torch
 
+        from pykaldist.decode.ivectors import ChunkedForward, OnlineIvectors
         from pykaldist.nnet.nnet3.model import Nnet3Model
         from pykaldist.nnet.nnet3.run import Nnet3Forward
 
         torch.set_num_threads(1)
         model = Nnet3Model.read(path)
-        self._path, self.subsampling, self._frames_per_chunk = path, read_subsampling(model_dir), frames_per_chunk
+        self._path, self.subsampling, self._looped = path, read_subsampling(model_dir), looped
+        self._frames_per_chunk = (options or IvectorOptions()).frames_per_chunk
         self._forward = Nnet3Forward(model.nnet, device, subsampling=self.subsampling)
-        if set(self._forward.inputs) != {"input"}:
-            raise UserError(f"{path} takes {' and '.join(self._forward.inputs)}; networks with other inputs than features are not decoded "
-                            "here yet.")
+        if not {"input"} <= set(self._forward.inputs) <= {"input", "ivector"}:
+            raise UserError(f"{path} takes {' and '.join(self._forward.inputs)}; networks with other inputs than features and i-vectors "
+                            "are not decoded here.")
+        folder = options.online_ivector_dir if options else None
+        self._ivectors: OnlineIvectors | None = None
+        if "ivector" in self._forward.inputs:
+            if options is None or folder is None:
+                raise UserError(f"{path} takes i-vectors; extract them with steps/online/nnet2/extract_ivectors_online.sh, and give "
+                                "--online-ivector-dir.")
+            self._ivectors = OnlineIvectors(folder, self._forward.inputs["ivector"])
+            self._ivectors.check_extractor(model_dir)
+            self._chunked = ChunkedForward(self._forward, options.frames_per_chunk)
+        elif folder is not None:
+            raise UserError(f"{path} takes no i-vectors; leave --online-ivector-dir out.")
         self._log_priors = np.log(model.priors) if len(model.priors) else np.float32(0)
         self.tid2pdf = model.transition_model.tid2pdf
         self._pipeline = FeaturePipeline.from_dir(model_dir, nnet3=True)
@@ -171,16 +200,26 @@ class Nnet3Scorer:
     def features(self, data: DataDir, utt: str) -> np.ndarray:
         feats = self._pipeline.apply(data, utt)
         check_dim(self._forward.inputs["input"], feats, f"{data.path}, {utt}", self._path)
-        return feats
+        return feats if self._ivectors is None else np.hstack([feats, self._ivectors.of_frames(utt, len(feats))])
 
     def loglikes(self, feats: np.ndarray) -> np.ndarray:
-        return (self._forward(feats) if self._frames_per_chunk is None else self._looped(feats, self._frames_per_chunk)) - self._log_priors
+        if self._looped:
+            return self._stream(feats) - self._log_priors
+        if self._ivectors is None:
+            return self._forward(feats) - self._log_priors
+        return self._chunked(*np.split(feats, [self._forward.inputs["input"]], axis=1)) - self._log_priors
 
-    def _looped(self, feats: np.ndarray, chunk: int) -> np.ndarray:
+    def _stream(self, feats: np.ndarray) -> np.ndarray:
+        """The outputs in chunks, each with the i-vector of its last frame."""
         from pykaldist.nnet.nnet3.stream import Nnet3Stream
 
-        stream = Nnet3Stream(self._forward)
-        return np.concatenate([*(stream.accept(feats[begin:begin + chunk]) for begin in range(0, len(feats), chunk)), stream.finish()])
+        stream, chunk, outputs = Nnet3Stream(self._forward), self._frames_per_chunk, []
+        x, ivectors = np.split(feats, [self._forward.inputs["input"]], axis=1)
+        for begin in range(0, len(feats), chunk):
+            last = min(begin + chunk, len(feats)) - 1
+            others = {} if self._ivectors is None else {"ivector": ivectors[last:last + 1]}
+            outputs.append(stream.accept(x[begin:last + 1], **others))
+        return np.concatenate([*outputs, stream.finish()])
 
 
 def read_subsampling(model_dir: Path) -> int:
@@ -207,13 +246,13 @@ def _is_nnet3(path: Path) -> bool:
 
 def load_acoustic_model(model_dir: str | os.PathLike[str], model: Path | None = None, transform_dir: Path | None = None,
                         forwarding: ForwardOptions | None = None, job: int = 1, files: NetworkFiles | None = None,
-                        fmpe: Path | None = None, ngselect: int = 2) -> AcousticModel:
+                        fmpe: Path | None = None, ngselect: int = 2, ivectors: IvectorOptions | None = None) -> AcousticModel:
     """Read the acoustic model of a directory, for job number `job`; raises UserError where it holds none.
 
     The file `model` can be taken instead of final.mdl, and for a GMM the fMLLR transforms of `transform_dir`, and the offsets of `fmpe`,
     applied.
     `forwarding`: where a network computes (jobs take a machine's GPUs in turn), and how utterances go through it. `files`: those that
-    are not the directory's.
+    are not the directory's. `ivectors`: those of an nnet3 network that takes them.
     """
     files = files or NetworkFiles()
     named = files != NetworkFiles()
@@ -228,10 +267,12 @@ def load_acoustic_model(model_dir: str | os.PathLike[str], model: Path | None = 
                             "--dtype say nothing; leave them out.")
         if options.forward not in ("whole", "looped"):
             raise UserError(f"--forward {options.forward}: {mdl} is an nnet3 network, for which it is whole or looped.")
-        return Nnet3Scorer(folder, mdl, choose_device(options.device, job - 1),
-                           options.frames_per_chunk if options.forward == "looped" else None)
+        return Nnet3Scorer(folder, mdl, choose_device(options.device, job - 1), ivectors, options.forward == "looped")
     if options.forward == "looped":
         raise UserError(f"--forward looped is for nnet3 networks, and {folder} has none; leave it out.")
+    if ivectors is not None and ivectors.online_ivector_dir is not None:
+        raise UserError(f"--online-ivector-dir {ivectors.online_ivector_dir}: only nnet3 networks take i-vectors, and "
+                        f"{model_dir} has none.")
     if files.nnet:
         from pykaldist.io.magic import is_container
 

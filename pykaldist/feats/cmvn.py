@@ -58,7 +58,7 @@ class OnlineCmvnOptions:
     def __post_init__(self) -> None:
         if self.norm_vars and not self.norm_means:
             raise UserError("--norm-vars=true needs --norm-means=true.")
-        if not 0 < self.cmn_window or not 0 <= self.global_frames <= self.speaker_frames <= self.cmn_window:
+        if self.cmn_window < 1 or not 0 <= self.global_frames <= self.speaker_frames <= self.cmn_window:
             raise UserError(f"expected 0 <= --global-frames <= --speaker-frames <= --cmn-window, found {self.global_frames}, "
                             f"{self.speaker_frames} and {self.cmn_window}.")
         if not all(dim.isdecimal() for dim in self.skipped()):
@@ -165,10 +165,9 @@ def online_cmvn(x: np.ndarray, global_stats: np.ndarray, options: OnlineCmvnOpti
 
     wide = x.astype(np.float64)
     mean = average(wide, 0)
+    y = wide - mean
     if options.norm_vars:
-        y = (wide - mean) / np.sqrt(np.maximum(average(wide * wide, 1) - mean * mean, VARIANCE_FLOOR))
-    else:
-        y = wide - mean
+        y /= np.sqrt(np.maximum(average(wide * wide, 1) - mean * mean, VARIANCE_FLOOR))
     for dim in map(int, options.skipped()):
         if dim >= x.shape[1]:
             raise UserError(f"--skip-dims={options.skip_dims} of features of {x.shape[1]} dimensions.")

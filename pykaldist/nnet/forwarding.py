@@ -25,12 +25,9 @@ class ForwardOptions:
     device: str = option("auto", "where the network computes: cpu, cuda, cuda:N, or auto: cuda where there is one")
     dtype: str = option("float32", "arithmetic of the network: bf16 where the CPU multiplies it (AVX512-BF16, AMX); int8 for the affine "
                         "layers of a DNN, where the CPU multiplies that (VNNI, AMX)", ("float32", "bf16", "int8"))
-    frames_per_chunk: int = option(50, "frames of features for a chunk of --forward looped")
 
     def __post_init__(self) -> None:
         if self.forward == "whole" and self.forward_chunk is not None:
             raise UserError(f"--forward-chunk {self.forward_chunk}: --forward whole cuts nothing; leave it out.")
-        if self.frames_per_chunk < 1:
-            raise UserError(f"--frames-per-chunk {self.frames_per_chunk}: expected at least 1.")
         if self.forward_overlap < 0:
             raise UserError(f"--forward-overlap {self.forward_overlap} is negative.")

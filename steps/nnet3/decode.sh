@@ -18,10 +18,11 @@ Options:
   --scoring-opts <options>                 # for local/score.sh
   --use-gpu true|false                     # the network computes on a GPU (false)
   --stage <n>                              # above 1: the lattices are there, and scored again
-  --num-threads, --queue-opt, --frames-per-chunk, --extra-left-context, --extra-right-context, --extra-left-context-initial,
-  --extra-right-context-final, --minimize, --skip-diagnostics, --ivector-scale <value>   # taken, and change nothing: a job has one
-                                           # thread, and an utterance goes through the network as a whole
-Not here yet: --online-ivector-dir.
+  --online-ivector-dir <dir>               # i-vectors of <data-dir> (extract_ivectors_online.sh), for a network that takes them
+  --frames-per-chunk <n>                   # frames of features that share an i-vector ($frames_per_chunk)
+  --num-threads, --queue-opt, --extra-left-context, --extra-right-context, --extra-left-context-initial, --extra-right-context-final,
+  --minimize, --skip-diagnostics <value>   # taken, and change nothing: a job has one thread, and without i-vectors an utterance goes
+                                           # through the network as a whole
 EOF
 }
 
@@ -31,8 +32,8 @@ extra_right_context=0 extra_left_context_initial=-1 extra_right_context_final=-1
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 if [ $# != 3 ]; then usage >&2; exit 1; fi
-if [ -n "$online_ivector_dir" ]; then
-  echo "decode.sh: ERROR: --online-ivector-dir $online_ivector_dir: networks that take i-vectors are not decoded here yet." >&2
+if [ "$ivector_scale" != 1.0 ]; then
+  echo "decode.sh: ERROR: --ivector-scale $ivector_scale: i-vectors are not scaled here; scale them when they are extracted." >&2
   exit 1
 fi
 case $use_gpu in
@@ -43,7 +44,8 @@ esac
 [ "$stage" -gt 1 ] || stage=0
 
 options=()
-for option in nj cmd acwt post_decode_acwt beam lattice_beam max_active min_active iter stage skip_scoring scoring_opts device; do
+for option in nj cmd acwt post_decode_acwt beam lattice_beam max_active min_active iter stage skip_scoring scoring_opts device \
+  online_ivector_dir frames_per_chunk; do
   [ -z "${!option}" ] || options+=("--${option//_/-}" "${!option}")
 done
 exec "$(dirname "${BASH_SOURCE[0]}")/../decode.sh" "${options[@]}" "$@"

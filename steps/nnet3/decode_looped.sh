@@ -9,11 +9,11 @@ Each layer computes a frame once, when what it needs has come; the outputs are t
 bounded number of frames back and ahead (TDNNs).
 Options:
   --frames-per-chunk <n>                   # frames of features for a chunk ($frames_per_chunk)
+  --online-ivector-dir <dir>               # i-vectors of the data, of a network that takes them; a chunk has that of its last frame
   --nj ($nj), --cmd ($cmd), --config <file>, --acwt ($acwt), --post-decode-acwt ($post_decode_acwt), --beam ($beam),
   --lattice-beam ($lattice_beam), --max-active ($max_active), --min-active ($min_active), --iter ($iter), --skip-scoring ($skip_scoring),
   --scoring-opts, --stage                  # as of steps/nnet3/decode.sh
-  --extra-left-context-initial, --minimize, --skip-diagnostics, --batch-am-decoder, --ivector-scale   # taken, and change nothing
-Not here yet: --online-ivector-dir.
+  --extra-left-context-initial, --minimize, --skip-diagnostics, --batch-am-decoder   # taken, and change nothing
 EOF
 }
 
@@ -23,14 +23,15 @@ skip_diagnostics=false ivector_scale=1.0 batch_am_decoder=false
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 if [ $# != 3 ]; then usage >&2; exit 1; fi
-if [ -n "$online_ivector_dir" ]; then
-  echo "decode_looped.sh: ERROR: --online-ivector-dir $online_ivector_dir: networks that take i-vectors are not decoded here yet." >&2
+if [ "$ivector_scale" != 1.0 ]; then
+  echo "decode_looped.sh: ERROR: --ivector-scale $ivector_scale: i-vectors are not scaled here; scale them when they are extracted." >&2
   exit 1
 fi
 [ "$stage" -gt 1 ] || stage=0
 
-options=(--device cpu --forward-opts "--forward looped --frames-per-chunk $frames_per_chunk")
-for option in nj cmd acwt post_decode_acwt beam lattice_beam max_active min_active iter stage skip_scoring scoring_opts; do
+options=(--device cpu --forward-opts "--forward looped")
+for option in nj cmd acwt post_decode_acwt beam lattice_beam max_active min_active iter stage skip_scoring scoring_opts \
+  online_ivector_dir frames_per_chunk; do
   [ -z "${!option}" ] || options+=("--${option//_/-}" "${!option}")
 done
 exec "$(dirname "${BASH_SOURCE[0]}")/../decode.sh" "${options[@]}" "$@"

@@ -72,7 +72,8 @@ def ubm_of_frames(feats: np.ndarray, num_gauss: int, first_num_gauss: int, num_i
     if not 1 <= first_num_gauss <= num_gauss:
         raise UserError(f"a UBM of {num_gauss} Gaussians cannot begin with {first_num_gauss}; ask for 1 to {num_gauss}.")
     if len(feats) < 10 * num_gauss:
-        raise UserError(f"a UBM of {num_gauss} Gaussians needs 10 frames for each of them, found {len(feats)} in all; ask for fewer Gaussians.")
+        raise UserError(f"a UBM of {num_gauss} Gaussians needs 10 frames for each of them, found {len(feats)} in all; ask for "
+                        "fewer Gaussians.")
     inv_vars = 1.0 / np.maximum(feats.var(axis=0, dtype=np.float64), 1e-10)
     means = feats[rng.choice(len(feats), first_num_gauss, replace=False)]
     ubm = AmDiagGmm(np.array([0, first_num_gauss]), np.full(first_num_gauss, 1 / first_num_gauss), means * inv_vars,
@@ -82,7 +83,8 @@ def ubm_of_frames(feats: np.ndarray, num_gauss: int, first_num_gauss: int, num_i
     target = first_num_gauss
     for iteration in range(num_iters):
         stats, log_likelihood = engine.accumulate(ubm, feats, frames)
-        log(f"first training, iteration {iteration}: log-likelihood {log_likelihood:.4f} a frame, {len(feats)} frames, {ubm.num_gauss} Gaussians")
+        log(f"first training, iteration {iteration}: log-likelihood {log_likelihood:.4f} a frame, {len(feats)} frames, {ubm.num_gauss} "
+            "Gaussians")
         ubm = ubm.updated(stats, min_gaussian_weight=min_gaussian_weight)
         target = min(num_gauss, target + step)
         ubm = ubm.split(np.array([target]), rng, 0.1)

@@ -1,7 +1,7 @@
 """The training of the i-vector extractor by EM.
 
-Posteriors of the UBM stay as they are, so that only the i-vector of each utterance is hidden. With the occupancies g_ui and the sums f_ui of
-utterance u (extractor.py), and the mean m_u and covariance V_u of its i-vector, the E-step sums up
+Posteriors of the UBM stay as they are, so that only the i-vector of each utterance is hidden. With the occupancies g_ui and the sums f_ui
+of utterance u (extractor.py), and the mean m_u and covariance V_u of its i-vector, the E-step sums up
 
     Y_i = sum_u f_ui m_u^T,   R_i = sum_u g_ui (V_u + m_u m_u^T),   and of all utterances' i-vectors the mean and the scatter;
 
@@ -18,8 +18,8 @@ The log-likelihood of the features with these posteriors, integrated over the i-
 
     sum_i g_i (log w_i - (D log 2 pi + log |S_i|) / 2) - tr(S_i^-1 C_i) / 2  +  sum_u (l_u . m_u - p^2 - log |Q_u|) / 2,
 
-and rises with each iteration, but for the raised eigenvalues. Utterances are taken some at a time, in threads, and added in their order: the
-result is the same for any number of threads. Source: Kaldi's ivector/ivector-extractor.cc (IvectorExtractorStats).
+and rises with each iteration, but for the raised eigenvalues. Utterances are taken some at a time, in threads, and added in their order:
+the result is the same for any number of threads. Source: Kaldi's ivector/ivector-extractor.cc (IvectorExtractorStats).
 """
 
 from __future__ import annotations
@@ -103,15 +103,15 @@ class ExtractorTraining:
         self._frames, self._threads = frames, threads
         self.occupancy, self._scatter = frames.scatter(num_gauss)
         if not (self.occupancy >= MIN_COUNT).any():
-            raise UserError(f"no Gaussian of the UBM has {MIN_COUNT:g} frames (after --posterior-scale) to train an i-vector extractor on, the "
-                            f"most is {self.occupancy.max():.1f}; give more data, or a UBM with fewer Gaussians.")
+            raise UserError(f"no Gaussian of the UBM has {MIN_COUNT:g} frames (after --posterior-scale) to train an i-vector extractor on, "
+                            f"the most is {self.occupancy.max():.1f}; give more data, or a UBM with fewer Gaussians.")
 
     def run(self, extractor: IvectorExtractor, num_iters: int, log: Callable[[str], None] = print) -> IvectorExtractor:
         """Train for `num_iters` iterations."""
         starved = int((self.occupancy < MIN_COUNT).sum())
         if starved:
-            log(f"WARNING: {starved} of {extractor.num_gauss} Gaussians have fewer than {MIN_COUNT:g} frames (after --posterior-scale) and stay "
-                "as they are in the UBM; give more data, or a UBM with fewer Gaussians.")
+            log(f"WARNING: {starved} of {extractor.num_gauss} Gaussians have fewer than {MIN_COUNT:g} frames (after --posterior-scale) and "
+                "stay as they are in the UBM; give more data, or a UBM with fewer Gaussians.")
         for iteration in range(num_iters):
             stats = self.e_step(extractor)
             log(f"iteration {iteration}: log-likelihood {stats.log_likelihood / self.occupancy.sum():.4f} a frame, {stats.num_ivectors} "

@@ -1,14 +1,15 @@
 """The i-vector extractor: a mixture of full-covariance Gaussians whose means depend on a vector, the i-vector.
 
-Gaussian i of I has the weight w_i, the covariance S_i and, for an i-vector x of dimension K, the mean M_i x. The prior of x is a Gaussian of
-mean p e_1 and covariance 1 (p is the prior offset: x_1 stands for what is common to all). Let a set of frames have the occupancies g_i
+Gaussian i of I has the weight w_i, the covariance S_i and, for an i-vector x of dimension K, the mean M_i x. The prior of x is a Gaussian
+of mean p e_1 and covariance 1 (p is the prior offset: x_1 stands for what is common to all). Let a set of frames have the occupancies g_i
 and the sums f_i of features under their posteriors. Then x given these is Gaussian, with the precision Q and the mean Q^-1 l:
 
     Q = 1 + sum_i g_i U_i,   U_i = M_i^T S_i^-1 M_i,        l = p e_1 + sum_i (S_i^-1 M_i)^T f_i.
 
-Both are linear in the statistics, so that they are matrix products for many sets at once. The lower triangles of symmetric matrices are kept
-row by row, as Kaldi's SpMatrix ("packed"). Weights that depend on the i-vector are read by nobody and not made: Kaldi's recipes train with
---use-weights=false. Source: P. Kenny, "Joint factor analysis of speaker and session variability", 2005; Kaldi's ivector/ivector-extractor.
+Both are linear in the statistics, so that they are matrix products for many sets at once. The lower triangles of symmetric matrices are
+kept row by row, as Kaldi's SpMatrix ("packed"). Weights do not depend on the i-vector, as in Kaldi's recipes, which train with
+--use-weights=false. Source: P. Kenny, "Joint factor analysis of speaker and session variability", 2005; Kaldi's
+ivector/ivector-extractor.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class IvectorExtractor:
         """U_i, packed (I, K (K + 1) / 2)."""
         return packed(self.projections.transpose(0, 2, 1) @ self.linear_maps)
 
-    def read_check(self, ubm: AmDiagGmm, where: str) -> None:
+    def check_ubm(self, ubm: AmDiagGmm, where: str) -> None:
         """Raise UserError where the extractor in the directory `where` is not of its UBM."""
         if (ubm.num_gauss, ubm.dim) != (self.num_gauss, self.feat_dim):
             raise UserError(f"{where}: final.ie has {self.num_gauss} Gaussians of dimension {self.feat_dim}, final.dubm {ubm.num_gauss} of "

@@ -71,7 +71,7 @@ def write_global_stats(path: Path, data: DataDir) -> None:
     if len(shapes) != 1:
         raise UserError(f"{data.path}/cmvn.scp has statistics of {len(shapes)} shapes; run steps/compute_cmvn_stats.sh again.")
     with atomic_open(path, "wb") as stream:
-        KaldiWriter(stream, binary=False).matrix(sum(data.cmvn[speaker].astype(np.float64) for speaker in data.cmvn))
+        KaldiWriter(stream, binary=False).matrix(np.array([data.cmvn[speaker] for speaker in data.cmvn], np.float64).sum(axis=0))
 
 
 def copy_files(source: Path, target: Path, names: tuple[str, ...] = FILES) -> None:

@@ -3,8 +3,9 @@
 i-vector j of an utterance is that of the statistics (extractor.py) of its frames 0 to j `ivector_period`, and of the speaker's earlier
 utterances. It is found by a few steps of conjugate gradients from the one before, the first from the prior's mean. The prior counts more
 where the occupancies come to more than `max_count`: by their sum over max_count. What an utterance leaves for the speaker's next are its
-statistics up to its last i-vector, and its CMVN statistics, both scaled down to `max_remembered_frames`. The prior's mean is subtracted from
-what is written. Source: Kaldi's online2/online-ivector-feature.cc, as ivector-extract-online2 runs it, and LinearCgd in matrix/optimization.cc.
+statistics up to its last i-vector, and its CMVN statistics, both scaled down to `max_remembered_frames`. The prior's mean is subtracted
+from what is written. Source: Kaldi's online2/online-ivector-feature.cc, as ivector-extract-online2 runs it, and LinearCgd in
+matrix/optimization.cc.
 
 An i-vector's statistics are those of the few Gaussians of its frames. Each Gaussian's are summed up first and then multiplied once by its
 maps, so that most of the time goes into reading the maps U_i.
@@ -46,7 +47,7 @@ class OnlineOptions:
 
 
 class OnlineStats:
-    """The statistics of an i-vector: `linear` l (K,), `quadratic` Q packed (K (K + 1) / 2,), and the sum of the occupancies in `count` (1,)."""
+    """The statistics of an i-vector: `linear` l (K,), `quadratic` Q packed (K (K + 1) / 2,), and the occupancies' sum `count` (1,)."""
 
     def __init__(self, dim: int, prior_offset: float, max_count: float) -> None:
         self._prior_offset, self._max_count = prior_offset, max_count
@@ -95,7 +96,8 @@ class OnlineExtractor:
         """The state of a speaker who was not heard yet."""
         return SpeakerState(OnlineStats(self.extractor.dim, self.extractor.prior_offset, self.options.max_count))
 
-    def __call__(self, x: np.ndarray, speaker: SpeakerState, where: str = "features", frame_weights: np.ndarray | None = None) -> np.ndarray:
+    def __call__(self, x: np.ndarray, speaker: SpeakerState, where: str = "features",
+                 frame_weights: np.ndarray | None = None) -> np.ndarray:
         """The i-vectors (frames / period, rounded up; K) float32 of an utterance with the stored features `x`; changes the speaker's state.
 
         `frame_weights` (T,), such as decisions for speech, weigh the frames in the statistics. `where` names the utterance in errors.

@@ -51,7 +51,8 @@ class PcaOptions:
 
     def __post_init__(self) -> None:
         if min(self.dim, self.max_utts, self.subsample) < 1:
-            raise UserError(f"--dim, --max-utts and --subsample must be at least 1, found {self.dim}, {self.max_utts} and {self.subsample}.")
+            raise UserError(f"--dim, --max-utts and --subsample must be at least 1, found {self.dim}, {self.max_utts} and "
+                            f"{self.subsample}.")
 
 
 @dataclass
@@ -183,9 +184,8 @@ def extractor_dir(data_dir: PathLike, ubm_dir: PathLike, exp_dir: PathLike, opti
             extractor = IvectorExtractor.initial(ubm, options.ivector_dim, np.random.default_rng(options.seed))
             extractor = training.run(extractor, options.num_iters, log)
             del feats
-        extractor.write(exp / f"{options.num_iters}.ie")
-        write_text(exp / "final.ie.id", hashlib.md5((exp / f"{options.num_iters}.ie").read_bytes(), usedforsecurity=False).hexdigest() + "\n")
-        os.replace(exp / f"{options.num_iters}.ie", exp / "final.ie")
+        extractor.write(exp / "final.ie")
+        write_text(exp / "final.ie.id", hashlib.md5((exp / "final.ie").read_bytes(), usedforsecurity=False).hexdigest() + "\n")
     return f"i-vectors of dimension {extractor.dim} from {len(lengths)} utterances, {sum(lengths)} frames"
 
 
@@ -193,7 +193,7 @@ def read_extractor(folder: PathLike, options: OnlineOptions, posteriors: Posteri
     """Read the directory of an extractor; raises UserError where its files are not of one training."""
     path = Path(folder)
     features, ubm, extractor = IvectorFeatures.from_dir(path), read_ubm(path / "final.dubm"), IvectorExtractor.read(path / "final.ie")
-    extractor.read_check(ubm, str(path))
+    extractor.check_ubm(ubm, str(path))
     return OnlineExtractor(features, ubm, extractor, options, posteriors, (path / NORMALISED_INPUT).is_file())
 
 
