@@ -50,6 +50,9 @@ def run(args: argparse.Namespace) -> None:
 def _stream(args: argparse.Namespace, options: TranscribeOptions, decoding: DecoderOptions, streaming: StreamOptions) -> None:
     from pykaldist.devices import choose_device
     from pykaldist.feats.extract import Extractor
+    from pykaldist.hmm.ivector.online import OnlineOptions
+    from pykaldist.hmm.ivector.posteriors import PosteriorOptions
+    from pykaldist.hmm.ivector.stages import read_extractor
 
     streaming.check()
     if options.one_speaker or options.adapt_model:
@@ -57,8 +60,9 @@ def _stream(args: argparse.Namespace, options: TranscribeOptions, decoding: Deco
     endpointing = None
     if streaming.do_endpointing:
         endpointing = endpointing_from(args, LangDir(args.graph_dir).file("phones/silence.csl").read_text(encoding="utf-8").strip())
+    ivectors = read_extractor(streaming.extractor, OnlineOptions(), PosteriorOptions()) if streaming.extractor else None
     recogniser = Recogniser(args.model_dir, args.graph_dir, Extractor(features_of(options)[1]), decoding, endpointing,
-                            Path(streaming.mean_of) if streaming.mean_of else None, device=choose_device(options.device))
+                            Path(streaming.mean_of) if streaming.mean_of else None, device=choose_device(options.device), ivectors=ivectors)
     shown: list[str] = []
     for path, heard in transcribe_stream(args.recordings, recogniser, options, streaming.chunk_length):
         ended = heard.lattice is not None

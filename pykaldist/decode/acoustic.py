@@ -163,8 +163,8 @@ class Nnet3Scorer:
     """An nnet3 network in a Kaldi directory: `final.mdl`, or the file `path`, and `frame_subsampling_factor` where there is one.
 
     Its outputs, less log priors where the file has priors, are the log-likelihoods: a frame of them for so many of the features. The input
-    of a network that takes i-vectors has in each row that of the frame behind the features. With `looped`, utterances go through the network
-    as if they still came, in chunks of the options' frames.
+    of a network that takes i-vectors has in each row that of the frame behind the features. With `looped`, utterances go through the
+    network as if they still came, in chunks of the options' frames.
     """
 
     def __init__(self, model_dir: Path, path: Path, device: str, options: IvectorOptions | None = None, looped: bool = False) -> None:

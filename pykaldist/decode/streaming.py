@@ -40,6 +40,8 @@ class StreamOptions:
     mean_of: str | None = option(None, "training data of a network that takes features less each speaker's mean; the mean of all of it is "
                                        "subtracted")
 
+    extractor: str | None = option(None, "directory of the i-vector extractor, for a network that takes i-vectors")
+
     def check(self) -> None:
         """Check the options; raises UserError for a value that cannot work."""
         if not 0.01 <= self.chunk_length <= 60:
