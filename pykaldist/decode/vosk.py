@@ -18,6 +18,7 @@ from pykaldist.io.atomic import copy_file, write_text
 from pykaldist.io.conf import format_conf, read_conf
 from pykaldist.io.fst import Fst
 from pykaldist.nnet.nnet3.model import Nnet3Model
+from pykaldist.nnet.nnet3.run import Nnet3Forward
 from pykaldist.options import option
 
 FOLDERS = ("am", "conf", "graph", "ivector")
@@ -59,6 +60,7 @@ def export_vosk(model_dir: Path, graph_dir: Path, target: Path, extractor: Path 
         raise UserError(f"{options.mfcc_config} makes {mfcc.num_ceps} MFCCs, the network of {model_dir} takes {model.nnet.dim('input')} "
                         "dimensions; name the config of its training data with --mfcc-config.")
     model.nnet = for_plain_features(model_dir, model.nnet, mean_data)
+    Nnet3Forward(model.nnet, subsampling=read_subsampling(model_dir))  # it can be computed: Vosk itself takes what has no statistics
     _check_ivectors(model_dir, model, extractor)
     graph_files = _graph_files(graph_dir, model)
     silence = (graph_dir / "phones/silence.csl").read_text(encoding="utf-8").strip()

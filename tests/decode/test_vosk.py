@@ -112,6 +112,14 @@ def test_what_vosk_could_not_use_is_refused(system: Path, tmp_path: Path) -> Non
     with pytest.raises(UserError, match=r"has means of dimension 13, the network of \S+ takes 40"):
         export(system, target, mean_data=data_with_mean(tmp_path / "train", np.zeros(13)))
     (system / "cmvn_opts").unlink()
+    model = Nnet3Model.read(system / "final.mdl")
+    model.nnet.components["batchnorm0"].values["Count"] = 0.0
+    model.write(system / "untrained.mdl")
+    trained = (system / "final.mdl").rename(system / "trained.mdl")
+    (system / "untrained.mdl").rename(system / "final.mdl")
+    with pytest.raises(UserError, match="batchnorm0 has no statistics yet"):
+        export(system, target)
+    trained.rename(system / "final.mdl")
     (tmp_path / "mfcc.conf").write_text("--num-ceps=13\n")
     with pytest.raises(UserError, match=r"makes 13 MFCCs, the network of \S+ takes 40 dimensions"):
         export(system, target)
