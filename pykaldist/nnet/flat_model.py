@@ -84,6 +84,16 @@ class FlatModel(ABC):
         """Note whose state is there after a minibatch; a model that is not recurrent has none to leave."""
         assert sequences.leaves < 0
 
+    @property
+    @abstractmethod
+    def input_dim(self) -> int:
+        """The dimension of a row of inputs."""
+
+    @property
+    @abstractmethod
+    def output_dim(self) -> int:
+        """The dimension of a row of outputs."""
+
     @abstractmethod
     def reserve(self, rows: int) -> None:
         """Make the buffers for minibatches of up to so many rows."""
