@@ -62,6 +62,7 @@ class Nnet3(NaturalGradient):
     """The optimiser nnet3; `steps` counts its updates."""
 
     name = "nnet3"
+    trains = Nnet3Network
     options: Nnet3Options
     model: Nnet3Network
 
