@@ -65,9 +65,13 @@ class Run:
 
 
 class Layer(ABC):
-    """A component in training: a function of rows (n, input_dim) to rows (n, output_dim)."""
+    """A component in training: a function of rows (n, input_dim) to rows (n, output_dim).
+
+    `wide`: its outputs are of the parameters' type, where activations are of a narrower one.
+    """
 
     stochastic = False
+    wide = False
 
     def __init__(self, component: Nnet3Component) -> None:
         self.component, self.maps = component, cast("list[AffineMap]", [])
@@ -127,6 +131,7 @@ class Affine(Layer):
 
     def bind(self, params: list[Tensor]) -> None:
         self.weight, self.bias = params[0], params[1] if self.has_bias else None
+        self.dtype = torch.float32 if self.weight.dtype == torch.bfloat16 else self.weight.dtype
 
     def initial(self) -> list[np.ndarray]:
         return [self.component.linear, *([self.component.array("BiasParams")] if self.has_bias else [])]
@@ -137,7 +142,7 @@ class Affine(Layer):
         return {**rate, **dict(zip(names, params, strict=False))}
 
     def forward(self, x: Tensor, run: Run) -> Tensor:
-        y = x.new_empty(len(x), self.output_dim)
+        y = x.new_empty(len(x), self.output_dim, dtype=self.dtype if self.wide else x.dtype)
         if self.bias is None:
             product(x[:, :self.input_dim], self.weight.t(), y)
         else:
@@ -146,6 +151,7 @@ class Affine(Layer):
 
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
                  rule: GradientRule) -> Tensor | None:
+        dy = dy.to(x.dtype)
         dx = product(dy, self.weight, dy.new_empty(len(dy), self.input_dim)) if needed else None
         rule(self.map, x[:, :self.input_dim], dy, grads[0], grads[1] if self.has_bias else None, beta, spent=x)
         return dx
@@ -211,11 +217,10 @@ class Rectified(Layer):
 
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
                  rule: GradientRule) -> Tensor | None:
-        positive = y > 0
-        for gradient, value in zip(grads, (gradient_of(grads[0], len(y)), y.sum(0, dtype=grads[1].dtype),
-                                           positive.sum(0).to(grads[2].dtype)), strict=True):
+        for gradient, value in zip(grads, (torch.full_like(grads[0], len(y)), y.sum(0, dtype=grads[1].dtype),
+                                           y.sign().sum(0, dtype=grads[2].dtype)), strict=True):
             add_up(gradient, value, beta)
-        dx = dy * positive
+        dx = cast(Tensor, torch.ops.aten.threshold_backward(dy, y, 0))
         if self.repair and run.generator is not None:
             dx += self._repair(run.generator).to(dx.dtype)
         return dx
@@ -266,8 +271,8 @@ class BatchNormalised(Layer):
             scale, offset = self.norm.scale_and_offset(*(one.to(torch.float32) if one.dtype == torch.bfloat16 else one
                                                          for one in self.statistics))
             return torch.addcmul(offset, rows, scale).to(x.dtype).view(x.shape)
-        run.memory = self.norm.forward(rows.float() if x.dtype == torch.bfloat16 else rows)
-        return cast(Normalised, run.memory).y.to(x.dtype).view(x.shape)
+        run.memory = self.norm.forward(rows)
+        return cast(Normalised, run.memory).y.view(x.shape)
 
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
                  rule: GradientRule) -> Tensor | None:
@@ -276,7 +281,7 @@ class BatchNormalised(Layer):
             add_up(gradient, value, beta)
         if not needed:
             return None
-        return self.norm.backward(one, dy.reshape(-1, self.block).to(one.y.dtype)).to(dy.dtype).view(x.shape)
+        return self.norm.backward(one, dy.reshape(-1, self.block)).view(x.shape)
 
 
 class Dropout(Layer):
@@ -336,11 +341,11 @@ class LogSoftmax(Layer):
     """LogSoftmaxComponent."""
 
     def forward(self, x: Tensor, run: Run) -> Tensor:
-        return x.log_softmax(1, dtype=torch.float32 if x.dtype == torch.bfloat16 else x.dtype)
+        return x.log_softmax(1)
 
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
                  rule: GradientRule) -> Tensor | None:
-        return (dy - y.exp() * dy.sum(1, keepdim=True)).to(x.dtype)
+        return cast(Tensor, torch.ops.aten._log_softmax_backward_data(dy, y, 1, y.dtype))
 
 
 LAYERS: dict[str, type[Layer]] = {
@@ -355,8 +360,3 @@ def layer_of(component: Nnet3Component) -> Layer:
         raise UserError(f"component {component.name} is of the type {component.type}, which is not trained here; trained are "
                         f"{', '.join(LAYERS)}.")
     return LAYERS[component.type](component)
-
-
-def gradient_of(like: Tensor, rows: int) -> Tensor:
-    """A count of rows, as what stands in the place of a count in a gradient."""
-    return torch.full_like(like, float(rows))
