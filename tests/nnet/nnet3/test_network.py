@@ -322,7 +322,7 @@ def test_units_that_are_always_off_or_on_are_repaired() -> None:
         assert bias.tolist() in ([0, 0, 0], pytest.approx([-2 * 0.002, 0, 2 * 0.002]))
         repaired += bool(bias.any())
     assert 10 <= repaired <= 30
-    network.forward_chunks(torch.ones(2, 3), None, 1, 2)
+    network.forward_chunks(torch.ones(2, 3), None, 1, 2, training=True)
     network.backward_chunks({"output": torch.zeros(2, 3)}, grads)
     assert not network.views(grads)[0][1].any()
 
