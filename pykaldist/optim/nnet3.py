@@ -76,6 +76,7 @@ class Nnet3(NaturalGradient):
         super().__init__(learner, options, {m: MapState(m, m.ranks, m.alphas, m.update_period, m.num_samples_history, model.params)
                                             for m in maps if m.ranks})
         self.steps = 0
+        self._graphs = None  # the host decides what a step is made of: its chunks' shape, which maps are constrained
         params = model.params
         self._own = {m: params[part][:m.output_dim * m.input_dim].view(m.output_dim, m.input_dim)
                      for m, part in zip(maps, model.map_slices(), strict=True)}

@@ -95,6 +95,10 @@ class Layer(ABC):
     def forward(self, x: Tensor, run: Run) -> Tensor:
         """The outputs for x, whose backward needs `run`."""
 
+    def gather(self, y: Tensor, run: Run, grads: list[Tensor], beta: float) -> None:
+        """Put the minibatch's sums into the statistics' places of the gradient."""
+        return  # it has none
+
     @abstractmethod
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
                  rule: GradientRule) -> Tensor | None:
@@ -215,11 +219,13 @@ class Rectified(Layer):
     def forward(self, x: Tensor, run: Run) -> Tensor:
         return x.clamp_min(0)
 
-    def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
-                 rule: GradientRule) -> Tensor | None:
+    def gather(self, y: Tensor, run: Run, grads: list[Tensor], beta: float) -> None:
         for gradient, value in zip(grads, (torch.full_like(grads[0], len(y)), y.sum(0, dtype=grads[1].dtype),
                                            y.sign().sum(0, dtype=grads[2].dtype)), strict=True):
             add_up(gradient, value, beta)
+
+    def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
+                 rule: GradientRule) -> Tensor | None:
         dx = cast(Tensor, torch.ops.aten.threshold_backward(dy, y, 0))
         if self.repair and run.generator is not None:
             dx += self._repair(run.generator).to(dx.dtype)
@@ -274,13 +280,13 @@ class BatchNormalised(Layer):
         run.memory = self.norm.forward(rows)
         return cast(Normalised, run.memory).y.view(x.shape)
 
+    def gather(self, y: Tensor, run: Run, grads: list[Tensor], beta: float) -> None:
+        for gradient, value in zip(grads, cast(Normalised, run.memory).statistics(), strict=True):
+            add_up(gradient, value, beta)
+
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
                  rule: GradientRule) -> Tensor | None:
         one = cast(Normalised, run.memory)
-        for gradient, value in zip(grads, one.statistics(), strict=True):
-            add_up(gradient, value, beta)
-        if not needed:
-            return None
         return self.norm.backward(one, dy.reshape(-1, self.block)).view(x.shape)
 
 

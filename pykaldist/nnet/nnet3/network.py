@@ -16,6 +16,8 @@ averages parameters averages them.
 from __future__ import annotations
 
 import copy
+import itertools
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -52,10 +54,12 @@ class Nnet3Network(FlatModel):
         self._plan = Plan(nnet, self.outputs, subsampling)
         self.left_context, self.right_context = self._plan.left_context, self._plan.right_context
         self.layers = {name: layer_of(component) for name, component in nnet.components.items()}
+        self._check_uses()
         self._widen_ends()
         super().__init__([*self.layers.values()], device, dtype)
         self._learned = self._needing_derivatives()
         self._chunk_plans: dict[tuple[int, int], ChunkPlan] = {}
+        self._indices: dict[bytes, Tensor] = {}  # on the device
         self.num_sequences = 0  # of the last minibatch
         self._buffers = Buffers()
         self.compute_in(compute or dtype)
@@ -179,24 +183,26 @@ class Nnet3Network(FlatModel):
                         rule: GradientRule = outer_product) -> None:
         """The gradient of the minibatch of the last `forward_chunks`, once: grads <- beta grads + gradient.
 
-        `derivatives` are those of the loss with respect to the outputs, by their names; an output that is not there has none.
+        `derivatives` are those of the loss with respect to the outputs, by their names; those of an output that is not there are 0.
         """
         plan, views = self._last, self._grad_views(grads)
         of_component = dict(zip(self.layers, views, strict=True))
-        betas = dict.fromkeys(self.layers, beta)
         with torch.no_grad():
-            found = {name: one.to(self.device, self._values[name].dtype, copy=True) for name, one in derivatives.items()}
+            found = {name: torch.zeros_like(self._values[name]) for name in self.outputs}
+            for name, derivative in derivatives.items():
+                found[name].copy_(derivative)
             for name in reversed(plan.order):
                 dy, y, node = found.pop(name, None), self._values.pop(name), self.nnet.nodes[name]
                 x, run = self._inputs.pop(name, y), self._runs.pop(name, None)
+                own = of_component.pop(node.component, []) if run is not None else []
+                if run is not None:
+                    self.layers[node.component].gather(y, run, own, beta)
                 if dy is None or node.kind == "input-node":
                     continue
                 dx: Tensor | None = dy
                 needed = any(term.source in self._learned for term in plan.steps[name].terms)
                 if run is not None:
-                    dx = self.layers[node.component].backward(x, y, dy, run, needed, of_component[node.component], betas[node.component],
-                                                              rule)
-                    betas[node.component] = 1.0
+                    dx = self.layers[node.component].backward(x, y, dy, run, needed, own, beta, rule)
                 elif node.kind == "dim-range-node":
                     start = int(node.values["dim-offset"])
                     dx = dy.new_zeros(len(dy), plan.steps[name].dim)
@@ -205,10 +211,17 @@ class Nnet3Network(FlatModel):
                     given = [term for term in plan.steps[name].terms if term.source in self._learned]
                     for term in given:
                         self._give_back(found, term, dx, plan, term is given[-1])
-            for name, own in of_component.items():
-                if betas[name] == beta and beta != 1.0:  # had no part in it
-                    for view in own:
-                        view.mul_(beta) if beta else view.zero_()
+            for view in itertools.chain.from_iterable(of_component.values()):  # of components that have no part in it
+                view.mul_(beta) if beta else view.zero_()
+
+    def _check_uses(self) -> None:
+        """Leave components alone that no output needs; raises UserError where two nodes share one that is trained."""
+        uses = Counter(self.nnet.nodes[name].component for name in self._plan.order if self.nnet.nodes[name].kind == "component-node")
+        for name, layer in self.layers.items():
+            if uses[name] > 1 and layer.specs():
+                raise UserError(f"the network's nodes share the component {name}, which is not trained so here; give each its own.")
+            if not uses[name]:
+                layer.maps = []
 
     def _widen_ends(self) -> None:
         """Let the maps whose outputs are the network's, or what these are the log-softmax of, compute them in the parameters' type."""
@@ -252,11 +265,11 @@ class Nnet3Network(FlatModel):
         for term in step.terms:
             part = frames[:, :, term.column:term.column + term.dim]
             if not term.source:
-                _put(part, term, torch.full((), term.scale, dtype=self.compute, device=self.device))
+                self._put(part, term, torch.full((), term.scale, dtype=self.compute, device=self.device))
             else:
                 source = self._values[term.source]
-                value = _frames(source.view(-1, sequences, source.shape[1]), term.frames)
-                _put(part, term, value if term.scale == 1.0 else value * term.scale)
+                value = self._frames(source.view(-1, sequences, source.shape[1]), term.frames)
+                self._put(part, term, value if term.scale == 1.0 else value * term.scale)
         return x
 
     def _give_back(self, found: dict[str, Tensor], term: Term, dx: Tensor, plan: ChunkPlan, last: bool) -> None:
@@ -269,7 +282,7 @@ class Nnet3Network(FlatModel):
         if last and whole and term.source not in found and dx.shape == source.shape and isinstance(term.into, slice):
             found[term.source] = dx if term.scale == 1.0 else dx.mul_(term.scale)
             return
-        value = _frames(dx.view(-1, self.num_sequences, dx.shape[1]), term.into)[:, :, term.column:term.column + term.dim]
+        value = self._frames(dx.view(-1, self.num_sequences, dx.shape[1]), term.into)[:, :, term.column:term.column + term.dim]
         if term.source not in found:
             found[term.source] = torch.empty_like(source) if whole else torch.zeros_like(source)
             total = found[term.source].view(-1, self.num_sequences, source.shape[1])
@@ -280,7 +293,26 @@ class Nnet3Network(FlatModel):
         if isinstance(term.frames, slice):
             total[term.frames].add_(value, alpha=term.scale)
         else:
-            total.index_add_(0, torch.from_numpy(term.frames).to(dx.device), value, alpha=term.scale)
+            total.index_add_(0, self._index(term.frames), value, alpha=term.scale)
+
+    def _index(self, frames: np.ndarray) -> Tensor:
+        """Frames as an index on the device, to which it is copied once."""
+        key = frames.tobytes()
+        if key not in self._indices:
+            self._indices[key] = torch.from_numpy(frames).to(self.device)
+        return self._indices[key]
+
+    def _frames(self, x: Tensor, frames: Frames) -> Tensor:
+        return x[frames] if isinstance(frames, slice) else x.index_select(0, self._index(frames))
+
+    def _put(self, out: Tensor, term: Term, value: Tensor) -> None:
+        """Put a term's value (frames, sequences, dim) where it belongs in `out`, which has all frames of the input."""
+        if not isinstance(term.into, slice):
+            out[self._index(term.into)] += value
+        elif term.add:
+            out[term.into].add_(value)
+        else:
+            out[term.into].copy_(value)
 
 
 class Buffers:
@@ -300,16 +332,3 @@ class Buffers:
     def rows(self, name: str, rows: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """A buffer (rows, width). Columns that nobody writes to are zero."""
         return self.flat(name, rows * width, dtype, device)[:rows * width].view(rows, width)
-
-
-def _frames(x: Tensor, frames: Frames) -> Tensor:
-    return x[frames] if isinstance(frames, slice) else x.index_select(0, torch.from_numpy(frames).to(x.device))
-
-
-def _put(out: Tensor, term: Term, value: Tensor) -> None:
-    """Put a term's value (frames, sequences, dim) where it belongs in `out`, which has all frames of the input."""
-    if isinstance(term.into, slice):
-        own = out[term.into]
-        own.add_(value) if term.add else own.copy_(value)
-    else:
-        out[torch.from_numpy(term.into).to(out.device)] += value
