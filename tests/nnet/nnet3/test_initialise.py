@@ -76,7 +76,7 @@ def test_an_existing_network_is_added_to() -> None:
 
 @pytest.mark.parametrize(("lines", "problem"), [
     (["component name=a type=LinearComponent input-dim=3 output-dim=4 bias-sttdev=1"], r"line 1 .*no field bias-sttdev="),
-    (["", "# c", "component name=a type=LinearComponent input-dim=3 output-dim=4 max-chang=1"], r"line 3 .*the nearest is max-change="),
+    (["", "# c", "component name=a type=LinearComponent input-dim=3 output-dim=4 max-chang=1"], r"line 3 .*the nearest is max-change"),
     (["component name=a type=LinerComponent input-dim=3 output-dim=4"], "LinerComponent are not made here; the nearest .*LinearComponent"),
     (["component name=a type=LinearComponent input-dim=3"], "it has no output-dim="),
     (["component name=a type=LinearComponent input-dim=3.5 output-dim=4"], "expected an integer of at least 1 in input-dim=, found '3.5'"),

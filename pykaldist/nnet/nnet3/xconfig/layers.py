@@ -6,7 +6,7 @@ import importlib
 
 from pykaldist.nnet.nnet3.xconfig.layer import Layer
 
-FILES = ("basic", "fixed", "single", "tdnnf")
+FILES = ("basic", "fixed", "single", "tdnnf", "convolution", "attention", "recurrent")
 
 
 def _classes() -> list[type[Layer]]:
