@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pykaldist.errors import UserError, named
 from pykaldist.io.atomic import atomic_open
-from pykaldist.nnet.nnet3.initialise import nearest
+from pykaldist.nnet.nnet3.config import nearest
 from pykaldist.nnet.nnet3.model import Nnet3
 from pykaldist.nnet.nnet3.xconfig.fixed import IdctLayer
 from pykaldist.nnet.nnet3.xconfig.layer import FILES, ExistingLayer, Layer
