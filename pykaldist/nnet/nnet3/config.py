@@ -181,8 +181,8 @@ class ConfigLine:
             raise ValueError(f"expected an integer of at least {least} in {key}=, found {text!r}")
         return int(text)
 
-    def number(self, key: str, default: float, least: float = -math.inf) -> float:
-        text = self.text(key, repr(default))
+    def number(self, key: str, default: float | None = None, least: float = -math.inf) -> float:
+        text = self.text(key, None if default is None else repr(default))
         try:
             value = float(text)
         except ValueError:
