@@ -67,10 +67,15 @@ def _made(config: str, seed: int, existing: Nnet3 | None) -> Nnet3:
     return initialised(_read_text(config).splitlines(), generator, source=config, existing=existing)
 
 
-def _print_info(nnet: Nnet3) -> None:
+def _plan(nnet: Nnet3) -> Plan:
+    """The plan from which a network's context is read, recurrent ones' too."""
     from pykaldist.nnet.nnet3.edits import without_recurrence
 
-    plan = Plan(without_recurrence(nnet))
+    return Plan(without_recurrence(nnet))
+
+
+def _print_info(nnet: Nnet3) -> None:
+    plan = _plan(nnet)
     print(f"left-context: {plan.left_context}\nright-context: {plan.right_context}\nnum-parameters: {nnet.num_params}\n"
           f"modulus: {plan.modulus}")
     for node in nnet.nodes.values():
@@ -191,7 +196,7 @@ def nnet3_am_copy(source: str, target: str, *, binary: bool = True, raw: bool = 
         _write(nnet, target, binary)
         return
     _check_outputs(model.transition_model.num_pdfs, nnet, source, set_raw_nnet or "the network")
-    plan = Plan(nnet)
+    plan = _plan(nnet)
     _write(Nnet3Model(model.transition_model, nnet, plan.left_context, plan.right_context, model.priors), target, binary)
 
 
@@ -237,7 +242,7 @@ def nnet3_am_init(first: str, second: str, third: str, fourth: str = "", *, bina
         transitions, source, target = read_transition_model(first), second, third
     network = _raw(source)
     _check_outputs(transitions.num_pdfs, network, first, source)
-    plan = Plan(network)
+    plan = _plan(network)
     _write(Nnet3Model(transitions, network, plan.left_context, plan.right_context), target, binary)
 
 
