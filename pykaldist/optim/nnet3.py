@@ -7,7 +7,7 @@ behind the other), Y the derivatives of the loss with respect to its outputs, pr
 (`natural_gradient.py`). With the learning rate r, the momentum u and the velocity v <- u v + g, the step is r (1 - u) v, but
     of a map no longer than its `max-change`,
     then of all maps together no longer than --max-param-change; a step that is not finite is not made, and the velocity forgotten.
-After it, a map with `orthonormal-constraint` makes a step towards that (`nnet/nnet3/orthonormal.py`), in every fourth minibatch on average;
+After it, a map with `orthonormal-constraint` makes a step towards that (`nnet/nnet3/computing/orthonormal.py`), in every fourth minibatch on average;
 in which ones is drawn from the number of the step, so that all workers that make the same steps draw the same.
 
 Statistics of batch normalisation are s <- c (s + those of the minibatch), c = --batchnorm-stats-scale. Those of rectified linear units
@@ -31,7 +31,7 @@ from pykaldist.nnet.factor import Factor
 from pykaldist.nnet.learner import Learner
 from pykaldist.nnet.nnet3.layers import Nnet3Map
 from pykaldist.nnet.nnet3.network import Nnet3Network
-from pykaldist.nnet.nnet3.orthonormal import constrain_orthonormal
+from pykaldist.nnet.nnet3.computing.orthonormal import constrain_orthonormal
 from pykaldist.optim.ngsgd import MapState, NaturalGradient
 from pykaldist.options import option
 

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from pykaldist.errors import UserError
 from pykaldist.io.tables import read_archive
-from pykaldist.nnet.nnet3.batchnorm import BatchNorm
 from pykaldist.nnet.nnet3.components import Nnet3Component
-from pykaldist.nnet.nnet3.orthonormal import constrain_orthonormal
+from pykaldist.nnet.nnet3.computing.batchnorm import BatchNorm
+from pykaldist.nnet.nnet3.computing.orthonormal import constrain_orthonormal
 from pykaldist.optim.nnet3 import ComponentUpdates, spliced, unspliced
 
 DEFAULTS = {"NumSamplesHistory": 2000.0, "Alpha": 4.0, "AlphaInOut": [4.0, 4.0], "UpdatePeriod": 4}

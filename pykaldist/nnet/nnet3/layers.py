@@ -25,8 +25,8 @@ from torch import Tensor
 from pykaldist.errors import UserError
 from pykaldist.nnet.components import AffineMap, GradientRule, ParameterSpec, add_up
 from pykaldist.nnet.gemm import affine, product
-from pykaldist.nnet.nnet3.batchnorm import BatchNorm, Normalised, mean_and_variance
 from pykaldist.nnet.nnet3.components import Nnet3Component
+from pykaldist.nnet.nnet3.computing.batchnorm import BatchNorm, Normalised, mean_and_variance
 
 REPAIR_LOWER, REPAIR_UPPER = 0.05, 0.95  # shares of frames above zero
 REPAIR_PROBABILITY = 0.5

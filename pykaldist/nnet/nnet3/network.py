@@ -27,11 +27,11 @@ from pykaldist.errors import UserError
 from pykaldist.nnet.components import GradientRule, outer_product
 from pykaldist.nnet.flat_model import FlatModel
 from pykaldist.nnet.gemm import aligned
-from pykaldist.nnet.nnet3.chunks import ChunkPlan, Frames, Step, Term
 from pykaldist.nnet.nnet3.components import Nnet3Component
 from pykaldist.nnet.nnet3.layers import BatchNormalised, Dropout, Layer, Rectified, Run, layer_of
 from pykaldist.nnet.nnet3.model import Nnet3
 from pykaldist.nnet.nnet3.plan import Plan
+from pykaldist.nnet.nnet3.computing.chunks import ChunkPlan, Frames, Step, Term
 
 OUTPUTS = ("output", "output-xent")
 
