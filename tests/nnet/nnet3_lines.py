@@ -58,7 +58,8 @@ def network_of(kind: str, seed: int = 0) -> Nnet3:
     """A network of one component of LINES or OTHER_LINES, called `one`, with numbers other than those that it starts with."""
     line, dim = {**LINES, **OTHER_LINES}[kind]
     nnet = initialised([f"input-node name=input dim={dim}", f"component name=one {line}",
-                        "component-node name=one component=one input=input", "output-node name=output input=one"], torch.Generator().manual_seed(seed))
+                        "component-node name=one component=one input=input", "output-node name=output input=one"],
+                       torch.Generator().manual_seed(seed))
     rng, component = np.random.default_rng(seed), nnet.components["one"]
     for token, array in component.parameters.items():
         component.values[token] = array + 0.3 * rng.standard_normal(array.shape).astype(np.float32)
