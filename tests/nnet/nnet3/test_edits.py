@@ -62,7 +62,7 @@ def test_orphaned_inputs_stay_unless_they_are_to_go() -> None:
 
 @pytest.mark.parametrize(("directive", "problem"), [
     ("remove-output-node name=output", "there is no edit remove-output-node; the nearest .*remove-output-nodes"),
-    ("rename-node old-name=ouput new-name=a", "there is no node ouput; the nearest is output"),
+    ("rename-node old-name=ouput new-name=a", "there is no node ouput; the nearest are output"),
     ("rename-node old-name=output new-name=idct", "there is a node idct already"),
     ("rename-node old-name=output", "has no new-name="),
     ("remove-output-nodes name=output*", "no output would be left"),
