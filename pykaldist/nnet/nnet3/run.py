@@ -16,6 +16,8 @@ from torch import Tensor
 
 from pykaldist.errors import UserError
 from pykaldist.nnet.nnet3.components import Nnet3Component
+from pykaldist.nnet.nnet3.computing.convolution import Patches
+from pykaldist.nnet.nnet3.computing.elementwise import FUNCTIONS
 from pykaldist.nnet.nnet3.config import Descriptor
 from pykaldist.nnet.nnet3.model import Nnet3
 from pykaldist.nnet.nnet3.plan import Plan, Span, shift
@@ -150,8 +152,12 @@ def _rows(have: np.ndarray, want: np.ndarray) -> slice | np.ndarray:
 def parameters(component: Nnet3Component) -> dict[str, np.ndarray]:
     """The arrays that a component computes with: of batch normalisation the scale and offset that its statistics come to.
 
-    Raises UserError for batch normalisation without statistics.
+    Raises UserError for batch normalisation without statistics, and for a type that is not computed here.
     """
+    def repeated(token: str) -> np.ndarray:
+        """An array of a block, for all of the component's dimensions."""
+        return np.tile(component.array(token), component.output_dim // len(component.array(token)))
+
     match component.type:
         case "BatchNormComponent":
             if component.number("Count") <= 0:
@@ -159,13 +165,32 @@ def parameters(component: Nnet3Component) -> dict[str, np.ndarray]:
             blocks = component.output_dim // int(component.number("BlockDim"))
             scale = component.number("TargetRms") / np.sqrt(component.array("StatsVar") + component.number("Epsilon"))
             return {"scale": np.tile(scale, blocks), "offset": np.tile(-component.array("StatsMean") * scale, blocks)}
+        case "ScaleAndOffsetComponent":
+            return {"scale": repeated("Scales"), "offset": repeated("Offsets")}
+        case "PerElementScaleComponent" | "NaturalGradientPerElementScaleComponent":
+            return {"scale": component.array("Params")}
+        case "FixedScaleComponent":
+            return {"scale": component.array("Scales")}
+        case "PerElementOffsetComponent":
+            return {"offset": repeated("Offsets")}
         case "FixedBiasComponent":
-            return {"bias": component.array("Bias")}
-        case "RectifiedLinearComponent" | "LogSoftmaxComponent" | "GeneralDropoutComponent" | "NoOpComponent":
-            return {}
-        case _:
+            return {"offset": component.array("Bias")}
+        case "DropoutComponent":  # in training what stays is not scaled up
+            return {"scale": np.full(component.output_dim, 1 - component.number("DropoutProportion"), np.float32)}
+        case "TimeHeightConvolutionComponent":
+            return {"weight": component.linear, "bias": component.array("BiasParams")}
+        case type_ if type_ in MAPS:
             bias = component.values.get("BiasParams")
             return {"linear": component.linear, **({"bias": bias} if isinstance(bias, np.ndarray) and len(bias) else {})}
+        case type_ if type_ in WITHOUT_ARRAYS:
+            return {}
+        case _:
+            raise UserError(f"the network's {component.name} is of the type {component.type}, which is not computed here.")
+
+
+MAPS = {"FixedAffineComponent", "AffineComponent", "NaturalGradientAffineComponent", "LinearComponent", "TdnnComponent"}
+WITHOUT_ARRAYS = {"GeneralDropoutComponent", "NoOpComponent", "SpecAugmentTimeMaskComponent", "RectifiedLinearComponent",
+                  "LogSoftmaxComponent", *FUNCTIONS}
 
 
 def _component(component: Nnet3Component, arrays: dict[str, Tensor], x: Tensor, at: np.ndarray, times: np.ndarray) -> Tensor:
@@ -175,12 +200,19 @@ def _component(component: Nnet3Component, arrays: dict[str, Tensor], x: Tensor, 
             return x.clamp_min(0)
         case "LogSoftmaxComponent":
             return x.log_softmax(1)
-        case "BatchNormComponent":
+        case "BatchNormComponent" | "ScaleAndOffsetComponent":
             return torch.addcmul(arrays["offset"], x, arrays["scale"])
-        case "FixedBiasComponent":
-            return x + arrays["bias"]
-        case "GeneralDropoutComponent" | "NoOpComponent":
+        case "GeneralDropoutComponent" | "NoOpComponent" | "SpecAugmentTimeMaskComponent":
             return x
+        case "TimeHeightConvolutionComponent":
+            spliced = torch.cat([rows_of(x, at, times + offset) for offset in component.time_offsets], 1)
+            return Patches(component).forward(spliced, arrays["weight"], arrays["bias"])
+        case type_ if type_ in FUNCTIONS:
+            return FUNCTIONS[type_](component).forward(x)
+        case _ if "scale" in arrays:
+            return x * arrays["scale"]
+        case _ if "offset" in arrays:
+            return x + arrays["offset"]
         case _:
             y = None
             for offset, weights in zip(component.time_offsets, arrays["linear"].split(component.input_dim, 1), strict=True):
