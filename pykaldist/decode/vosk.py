@@ -14,6 +14,7 @@ from pykaldist.decode.pairs import check_graph
 from pykaldist.decode.unnormalised import for_plain_features
 from pykaldist.errors import UserError
 from pykaldist.feats.extract import MfccOptions
+from pykaldist.hmm.ivector.extractor import IvectorExtractor
 from pykaldist.io.atomic import copy_file, write_text
 from pykaldist.io.conf import format_conf, read_conf
 from pykaldist.io.fst import Fst
@@ -98,6 +99,10 @@ def _check_ivectors(model_dir: Path, model: Nnet3Model, extractor: Path | None) 
     for name in (*IVECTOR_FILES, "splice_opts"):
         if not (extractor / name).is_file():
             raise UserError(f"{extractor}/{name} does not exist; name the directory of an i-vector extractor.")
+    found, wanted = IvectorExtractor.read(extractor / "final.ie").dim, model.nnet.dim("ivector")
+    if found != wanted:
+        raise UserError(f"{extractor}/final.ie makes i-vectors of dimension {found}, the network of {model_dir} takes {wanted}; name the "
+                        "extractor that it was trained with.")
 
 
 def _graph_files(graph_dir: Path, model: Nnet3Model) -> list[Path]:

@@ -23,12 +23,17 @@ from pykaldist.decode.streaming import Heard, Recogniser, Recognition
 from pykaldist.errors import UserError
 from pykaldist.feats.extract import Extractor, MfccOptions
 from pykaldist.feats.stream import FeatureStream
+from pykaldist.hmm.ivector.online import OnlineOptions
+from pykaldist.hmm.ivector.posteriors import PosteriorOptions
+from pykaldist.hmm.ivector.stages import read_extractor
 from pykaldist.io.audio import read_audio
 from pykaldist.io.conf import read_conf
 from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.fst import Fst
 
 from .conftest import run, succeed
+from .test_ivectors import DIM
+from .test_vosk import with_unused_ivectors, write_extractor
 
 DECODING = DecoderOptions(15.0, 8.0, 7000, 200, 1.0)
 SILENCE = range(1, 11)
@@ -205,6 +210,20 @@ def test_scripts_decode_as_if_the_audio_came(system: Path, golden: Path, shared:
             assert (path.words, path.acoustic) == (whole[utt].words, pytest.approx(whole[utt].acoustic, abs=0.1))
     done = run(recipe, "steps/online/nnet3/decode.sh", "--silence-weight", "0.5", "exp/tdnn/graph", "data", "exp/online/other")
     assert done.returncode == 1 and "--silence-weight other than 1.0 are not here" in done.stderr
+
+
+def test_i_vectors_come_with_the_audio(system: Path, extractor: Extractor, samples: np.ndarray, golden: Path, tmp_path: Path) -> None:
+    """One that changes nothing leaves the words; one of another dimension, or none, is refused."""
+    folder = tmp_path / "tdnn"
+    shutil.copytree(system, folder, ignore=shutil.ignore_patterns("decode", "looped"))
+    with_unused_ivectors(folder)
+    found = read_extractor(write_extractor(tmp_path / "extractor", golden, DIM), OnlineOptions(), PosteriorOptions())
+    own = Recogniser(folder, folder / "graph", extractor, DECODING, None, ivectors=found)
+    assert heard_of(own, samples, 1600)[-1].words == ["RUBOUT", "G", "M", "E", "F", "THIRTY", "NINE"]
+    with pytest.raises(UserError, match="takes i-vectors of 3 dimensions, and there are no i-vectors"):
+        Recogniser(folder, folder / "graph", extractor, DECODING, None)
+    with pytest.raises(UserError, match="takes no i-vectors, and there are i-vectors of 3 dimensions"):
+        Recogniser(system, system / "graph", extractor, DECODING, None, ivectors=found)
 
 
 def test_what_does_not_fit_is_refused(system: Path, extractor: Extractor, golden: Path) -> None:

@@ -19,17 +19,23 @@ from pykaldist.decode.paths import best_path
 from pykaldist.decode.unnormalised import mean_of, with_mean_subtracted
 from pykaldist.decode.vosk import VoskOptions, export_vosk
 from pykaldist.errors import UserError
+from pykaldist.feats.cmvn import cmvn_stats
 from pykaldist.feats.extract import Extractor, MfccOptions
+from pykaldist.hmm.gmm.gmm import AmDiagGmm
+from pykaldist.hmm.gmm.ubm import write_ubm
+from pykaldist.hmm.ivector.extractor import IvectorExtractor
 from pykaldist.io.audio import read_audio
 from pykaldist.io.conf import read_conf
 from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.fst import Fst
+from pykaldist.io.kaldi import KaldiWriter
 from pykaldist.io.lang import SymbolTable
-from pykaldist.io.tables import MatrixWriter
+from pykaldist.io.tables import MatrixWriter, read_archive
 from pykaldist.nnet.nnet3.model import Nnet3Model
 from pykaldist.nnet.nnet3.run import Nnet3Forward
 
 from .conftest import succeed
+from .test_ivectors import DIM, with_ivectors
 
 GRAPH_SCALE = 0.9  # by which Vosk multiplies the costs of the graph in its lattices
 
@@ -149,6 +155,47 @@ def test_an_earlier_export_is_replaced_and_nothing_else(system: Path, tmp_path: 
     assert (target / "am/final.mdl").is_file()
 
 
+def write_extractor(folder: Path, golden: Path, dim: int) -> Path:
+    """The directory of an untrained extractor of i-vectors of the test set's MFCCs."""
+    rng = np.random.default_rng(0)
+    feats = np.concatenate([x for _, x in read_archive(golden / "chain_an4/test_feats.ark.gz")][:10])
+    stats = cmvn_stats([feats])
+    folder.mkdir()
+    inv_vars = np.ones((16, 20))
+    ubm = AmDiagGmm(np.array([0, 16]), np.full(16, 1 / 16), rng.normal(size=(16, 20)), inv_vars)
+    write_ubm(folder / "final.dubm", ubm)
+    IvectorExtractor.initial(ubm, dim, rng).write(folder / "final.ie")
+    for name, matrix in (("final.mat", rng.normal(size=(20, 7 * 40)) / 300), ("global_cmvn.stats", stats)):
+        with (folder / name).open("wb") as stream:
+            KaldiWriter(stream).matrix(matrix.astype(np.float32) if name == "final.mat" else matrix)
+    (folder / "splice_opts").write_text("--left-context=3 --right-context=3\n")
+    (folder / "online_cmvn.conf").write_text("--norm-means=true\n")
+    return folder
+
+
+def with_unused_ivectors(system: Path) -> None:
+    """Give the network an input for i-vectors, which changes nothing."""
+    model = with_ivectors(system / "final.mdl")
+    model.nnet.components["moved"].array("LinearParams")[:] = 0
+    model.write(system / "final.mdl")
+
+
+def test_the_extractor_goes_with_a_network_that_takes_i_vectors(system: Path, golden: Path, tmp_path: Path) -> None:
+    with_unused_ivectors(system)
+    with pytest.raises(UserError, match="takes i-vectors; name the directory of their extractor with --extractor"):
+        export(system, tmp_path / "vosk")
+    with pytest.raises(UserError, match=r"makes i-vectors of dimension 5, the network of \S+ takes 3"):
+        export(system, tmp_path / "vosk", extractor=write_extractor(tmp_path / "other", golden, 5))
+    extractor = write_extractor(tmp_path / "extractor", golden, DIM)
+    export(system, tmp_path / "vosk", extractor=extractor)
+    for name in ("final.dubm", "final.ie", "final.mat", "global_cmvn.stats", "online_cmvn.conf"):
+        assert (tmp_path / "vosk/ivector" / name).read_bytes() == (extractor / name).read_bytes()
+    assert (tmp_path / "vosk/ivector/splice.conf").read_text() == "--left-context=3\n--right-context=3\n"
+    (extractor / "final.mat").unlink()
+    with pytest.raises(UserError, match=r"extractor/final.mat does not exist"):
+        export(system, tmp_path / "vosk", extractor=extractor)
+
+
 def vosk_python() -> str:
     """A Python that has the package vosk; the test is skipped where there is none."""
     if named := os.environ.get("PYKALDIST_VOSK_PYTHON"):
@@ -156,6 +203,13 @@ def vosk_python() -> str:
     if importlib.util.find_spec("vosk") is None:
         pytest.skip("the package vosk is not here; PYKALDIST_VOSK_PYTHON names a Python that has it (pip install vosk==0.3.45)")
     return sys.executable
+
+
+def recognised(python: str, root: Path, model: Path, audio: Path) -> dict[str, list[str]]:
+    """The words that Vosk finds in recordings."""
+    command = [python, root / "tests/decode/recognise_with_vosk.py", model, audio]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
 
 
 @pytest.mark.slow
@@ -170,10 +224,8 @@ def test_vosk_finds_the_words_that_are_found_here(system: Path, golden: Path, sh
     samples = {utt: read_audio(shared / test.wav_scp[utt])[0] for utt in test.utterances()}
     for utt, one in samples.items():
         one.astype(np.int16).tofile(audio / f"{utt}.raw")
-    script = root / "tests/decode/recognise_with_vosk.py"
-    done = subprocess.run([python, script, "vosk", audio], cwd=tmp_path, capture_output=True, text=True, check=True)
-    theirs = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
     kaldis = dict(line.rstrip("\n").split(" ", 1) for line in (golden / "chain_an4/vosk_hyp.txt").read_text().splitlines())
+    theirs = recognised(python, root, tmp_path / "vosk", audio)
     assert {utt: " ".join(words) for utt, words in theirs.items()} == kaldis
 
     model, words = load_acoustic_model(system), SymbolTable.read(system / "graph/words.txt")
@@ -188,3 +240,7 @@ def test_vosk_finds_the_words_that_are_found_here(system: Path, golden: Path, sh
     errors = [sum(kaldialign.edit_distance(list(test.text[utt]), hyp[utt])["total"] for utt in ours) for hyp in (ours, theirs)]
     total = sum(len(words) for words in test.text.values())
     assert abs(errors[0] - errors[1]) <= 0.003 * total, (errors, total)
+
+    with_unused_ivectors(system)
+    export(system, tmp_path / "ivectors", extractor=write_extractor(tmp_path / "extractor", golden, DIM))
+    assert recognised(python, root, tmp_path / "ivectors", audio) == theirs

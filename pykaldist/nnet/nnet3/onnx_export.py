@@ -22,7 +22,7 @@ from pykaldist.nnet.nnet3.components import Nnet3Component
 from pykaldist.nnet.nnet3.config import Descriptor
 from pykaldist.nnet.nnet3.model import Nnet3
 from pykaldist.nnet.nnet3.plan import Plan, shift
-from pykaldist.nnet.nnet3.run import parameters
+from pykaldist.nnet.nnet3.run import MAPS, parameters
 
 OPSET = 17
 OUTPUTS = 60  # so many outputs show where the rows of each node begin and end
@@ -213,13 +213,13 @@ class Nnet3Exporter:
                 return self._op("Relu", [x], name)
             case "LogSoftmaxComponent":
                 return self._op("LogSoftmax", [x], name, axis=1)
-            case "BatchNormComponent":
-                return self._op("Add", [self._op("Mul", [x, arrays["scale"]], f"{name}.scaled"), arrays["offset"]], name)
-            case "FixedBiasComponent":
-                return self._op("Add", [x, arrays["bias"]], name)
-            case "GeneralDropoutComponent" | "NoOpComponent":
+            case "GeneralDropoutComponent" | "SpecAugmentTimeMaskComponent" | "NoOpComponent":
                 return self._op("Identity", [x], name)
-            case _ if "linear" in arrays:
+            case _ if arrays and arrays.keys() <= {"scale", "offset"}:
+                if "scale" in arrays:
+                    x = self._op("Mul", [x, arrays["scale"]], f"{name}.scaled" if "offset" in arrays else name)
+                return self._op("Add", [x, arrays["offset"]], name) if "offset" in arrays else x
+            case _ if component.type in MAPS:
                 return self._op("Gemm", [x, *arrays.values()], name, transB=1)
             case _:
                 raise UserError(f"the network has a {component.type}, which is not exported to ONNX so far.")

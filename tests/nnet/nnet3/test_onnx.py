@@ -49,8 +49,11 @@ def test_kaldis_model_is_exported_by_the_command(golden: Path, tmp_path: Path, c
     (tmp_path / "frame_subsampling_factor").write_text("3\n")
     assert main(["export-onnx", str(tmp_path / "final.mdl"), str(tmp_path / "float.onnx")]) == 0
     assert "float.onnx: feats (frames, dim) -> loglikes (frames / 3, pdfs)" in capsys.readouterr().out
-    assert main(["export-onnx", "--int8", "true", str(tmp_path / "final.mdl"), str(tmp_path / "int8.onnx")]) == 0
+    shifted = Nnet3Model.read(golden / "chain_an4/final_global_mean.mdl").nnet
+    export_nnet3_onnx(shifted, tmp_path / "shifted.onnx", 3)
     feats = np.random.default_rng(1).normal(size=(100, 40)).astype(np.float32) * 8
+    np.testing.assert_allclose(outputs(tmp_path / "shifted.onnx", feats=feats), Nnet3Forward(shifted, subsampling=3)(feats), atol=1e-4)
+    assert main(["export-onnx", "--int8", "true", str(tmp_path / "final.mdl"), str(tmp_path / "int8.onnx")]) == 0
     expected = Nnet3Forward(Nnet3Model.read(golden / "chain_an4/final.mdl").nnet, subsampling=3)(feats)
     np.testing.assert_allclose(outputs(tmp_path / "float.onnx", feats=feats), expected, atol=1e-4)
     small = outputs(tmp_path / "int8.onnx", feats=feats)
