@@ -26,13 +26,13 @@ silence_weight=1.0 max_state_duration=40 iter=final online_config=""
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 if [ $# != 3 ]; then usage >&2; exit 1; fi
-graph=$1 data=$2 dir=$3
-. score_decoded.sh
-. fewer_jobs.sh
 if [ "$do_speex_compressing" = true ] || [[ ! $silence_weight =~ ^1(\.0*)?$ ]]; then
   echo "steps/online/nnet3/decode.sh: ERROR: --do-speex-compressing true and --silence-weight other than 1.0 are not here." >&2
   exit 1
 fi
+graph=$1 data=$2 dir=$3
+. score_decoded.sh
+. fewer_jobs.sh
 config=${online_config:-$(dirname "$dir")/conf/online.conf}
 for file in "$graph"/{HCLG.fst,words.txt} "$data/wav.scp" "$config" "$(dirname "$dir")/$iter.mdl"; do
   [ -f "$file" ] || { echo "decode.sh: ERROR: $file does not exist." >&2; exit 1; }
