@@ -19,14 +19,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from pykaldist.nnet.network import Network
+    from pykaldist.nnet.onnx_export import export_onnx
+
     if not is_container(args.model):
         _export_nnet3(args)
         return
     if args.int8:
         raise UserError(f"--int8 true is for nnet3 networks, and {args.model} is none; decode it with --dtype int8.")
-    from pykaldist.nnet.network import Network
-    from pykaldist.nnet.onnx_export import export_onnx
-
     export_onnx(Network.load(args.model), args.target)
     print(f"{args.target}: feats (frames, dim) -> loglikes (frames, pdfs), CMVN to be applied before")
 

@@ -12,7 +12,6 @@ from pykaldist.errors import UserError
 from pykaldist.feats.extract import FbankOptions, MfccOptions, PlpOptions
 from pykaldist.hmm.ivector.online import OnlineExtractor, OnlineOptions
 from pykaldist.hmm.ivector.posteriors import PosteriorOptions
-from pykaldist.hmm.ivector.stages import read_extractor
 from pykaldist.io.atomic import copy_file, write_text
 from pykaldist.io.conf import read_conf
 from pykaldist.io.tables import read_lines
@@ -106,6 +105,8 @@ def read_online_conf(path: Path) -> OnlineConf:
 
 def _read_extraction(path: Path) -> OnlineExtractor:
     """The extractor that a `conf/ivector_extractor.conf` says; its files are in the folder of the one that --ivector-extractor names."""
+    from pykaldist.hmm.ivector.stages import read_extractor  # with SciPy, for which no help should wait
+
     files = {"splice-config", "cmvn-config", "lda-matrix", "global-cmvn-stats", "diag-ubm", "ivector-extractor"}
     values = _read_options(path, files | EXTRACTION.keys())
     if "ivector-extractor" not in values:

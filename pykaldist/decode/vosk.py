@@ -19,7 +19,6 @@ from pykaldist.io.atomic import copy_file, write_text
 from pykaldist.io.conf import format_conf, read_conf
 from pykaldist.io.fst import Fst
 from pykaldist.nnet.nnet3.model import Nnet3Model
-from pykaldist.nnet.nnet3.run import Nnet3Forward
 from pykaldist.options import option
 
 FOLDERS = ("am", "conf", "graph", "ivector")
@@ -53,6 +52,8 @@ def export_vosk(model_dir: Path, graph_dir: Path, target: Path, extractor: Path 
     that takes features less their speakers' means. Folders am, conf, graph and ivector of an earlier export are replaced. Raises UserError
     where the parts do not fit, and for a model whose features Vosk cannot make.
     """
+    from pykaldist.nnet.nnet3.run import Nnet3Forward  # with PyTorch, for which no help should wait
+
     options.check()
     check_graph(graph_dir, model_dir / "final.mdl")
     model = Nnet3Model.read(model_dir / "final.mdl")
