@@ -30,7 +30,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from pykaldist.errors import UserError
 from pykaldist.hmm.gmm.gmm import LOG_2PI
@@ -55,6 +54,8 @@ class TrainingFrames:
 
     def sums(self, first: int, end: int, num_gauss: int) -> tuple[np.ndarray, np.ndarray]:
         """The occupancies (B, I) and sums of features (B, I, D), float64, of utterances `first` to `end` - 1."""
+        from scipy.sparse import csr_array  # for which no help should wait
+
         rows = slice(int(self.offsets[first]), int(self.offsets[end]))
         gauss, weight = self.posteriors.gauss[rows], self.posteriors.weight[rows].astype(np.float64)
         count, most = gauss.shape
@@ -68,6 +69,8 @@ class TrainingFrames:
 
     def scatter(self, num_gauss: int) -> tuple[np.ndarray, np.ndarray]:
         """The occupancies (I,) and the scatters about 0 (I, D, D) of all frames, float64."""
+        from scipy.sparse import csr_array  # for which no help should wait
+
         dim = self.feats.shape[1]
         occupancy, result = np.zeros(num_gauss), np.zeros((num_gauss, dim * (dim + 1) // 2))
         rows, columns = np.tril_indices(dim)
