@@ -93,16 +93,17 @@ def build_chain_tree_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLi
             feats.append(pipeline.apply(data, utt)[:: options.frame_subsampling_factor])
             tids.append(converted)
             if len(converted) != len(feats[-1]):
-                raise UserError(f"{ali.path}, {utt}: the alignment has {len(ali.labels[utt])} frames, which make {len(converted)}, the "
-                                f"features make {len(feats[-1])}; align the same data again, or see --alignment-subsampling-factor.")
+                raise UserError(f"{ali.path}, {utt}: the alignment has {len(ali.labels[utt])} frames, which make "
+                                f"{len(converted)}, the features make {len(feats[-1])}; align the same data again, or see "
+                                "--alignment-subsampling-factor.")
         _check_short(short, utts, ali.path, options.alignment_factor)
         clear(exp)
         offsets = np.concatenate([[0], np.cumsum(list(map(len, tids)))])
         stats = accumulate_tree_stats(np.concatenate(feats), np.concatenate(tids), offsets, mono,
                                       [phone for phones in lang.int_lists("phones/context_indep.int") for phone in phones],
                                       options.context_width, options.central_position)
-        tree, model = grow(stats, lang, max_leaves, options.cluster_thresh, 0, log, [int(part) for part in options.pdf_class_list.split(":")],
-                           as_kaldi=True)
+        pdf_classes = [int(part) for part in options.pdf_class_list.split(":")]
+        tree, model = grow(stats, lang, max_leaves, options.cluster_thresh, 0, log, pdf_classes, as_kaldi=True)
         write_tree(exp / "tree", tree)
         pipeline.save(exp)
         if (ali.path / "full.mat").is_file():

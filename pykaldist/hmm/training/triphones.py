@@ -54,8 +54,8 @@ def grow(stats: TreeStats, lang: LangDir, max_leaves: int, cluster_thresh: float
          pdf_classes: Sequence[int] = (), as_kaldi: bool = False) -> tuple[ContextDependency, TransitionModel]:
     """Make questions, tree and initial transition model from `stats`, by the topology, roots and extra questions of `lang`.
 
-    The questions are of the statistics of `pdf_classes` (none named: 1, or 0 where that is the only one). `as_kaldi`: questions and tree are
-    those that Kaldi makes, bit for bit; `seed` changes nothing then.
+    The questions are of the statistics of `pdf_classes` (none named: 1, or 0 where that is the only one). `as_kaldi`: questions and tree
+    are those that Kaldi makes; `seed` changes nothing then.
     """
     topology = read_topology(lang.file("topo"))
     num_pdf_classes = max(map(topology.num_pdf_classes, topology.phones))

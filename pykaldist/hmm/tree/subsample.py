@@ -105,8 +105,8 @@ class Converter:
         phones, _, lengths = phone_segments(tids, self.old)
         if not np.isin(phones, self.new.topology.phones).all():
             unknown = int(phones[~np.isin(phones, self.new.topology.phones)][0])
-            raise UserError(f"phone {unknown} of the alignment has no topology in the language directory; they are of different phone sets: "
-                            "take the language directory that was made from the alignment's.")
+            raise UserError(f"phone {unknown} of the alignment has no topology in the language directory, which is of another phone "
+                            "set: take the language directory that was made from the alignment's.")
         if self.factor == 1 and self._same_hmms(phones):
             return convert_alignments(tids, np.array([0, len(tids)]), self.old, self.tree, self.new)
         if not self.repeat_frames or self.factor == 1:
