@@ -40,5 +40,5 @@ if [ "$stage" -le 2 ]; then
     --fmllr-update-type="$fmllr_update_type" --acoustic-scale="$acoustic_scale" $scale_opts "$@" || exit 1
   grep '^WARNING:' "$dir/log/align.log" | sed "s/^/align_fmllr_lats.sh: /" >&2
 fi
-transcript_lattices --transform-dir "$dir" --beam="$final_beam" --max-active="$max_active" --boost-silence="$boost_silence" \
-  --acoustic-scale="$acoustic_scale" --generate-ali-from-lats "$generate_ali_from_lats" $scale_opts
+align_transcripts lattices --transform-dir "$dir" --beam="$final_beam" --max-active="$max_active" --boost-silence="$boost_silence" \
+  --acoustic-scale="$acoustic_scale" --alignments "$(of_lattices "$generate_ali_from_lats")" $scale_opts

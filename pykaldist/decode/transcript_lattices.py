@@ -31,6 +31,10 @@ from pykaldist.nnet.forwarding import ForwardOptions
 from pykaldist.options import option
 from pykaldist.progress import progress
 
+_NARROW = 0.1  # a lattice beam, where only the best path is wanted
+_LEFT_OUT = ("WARNING: {}: no path through its transcript within the beam; left out (is the transcript right, or the utterance too "
+             "short for it?)")
+
 
 @dataclass
 class TranscriptLatticeOptions:
@@ -40,6 +44,7 @@ class TranscriptLatticeOptions:
     transition_scale: float = option(1.0, "scale of transition probabilities")
     self_loop_scale: float = option(0.1, "scale of self-loop probabilities")
     beam: float = option(20.0, "beam of the search, and of the lattice")
+    retry_beam: float = option(0.0, "beam where an utterance does not reach its end with --beam; 0: it is left out then")
     max_active: int = option(7000, "about the largest number of states active in a frame")
     boost_silence: float = option(1.0, "factor on the likelihoods of optional silence")
 
@@ -64,18 +69,36 @@ class TranscriptLattices:
         self._boost[self.transitions.tid2pdf[silent]] = np.log(options.boost_silence)
 
     def lattice(self, data: DataDir, utt: str) -> Lattice | None:
-        """The lattice of an utterance's transcript; None where no path reaches its end within the beam."""
+        """The lattice of an utterance's transcript; None where no path reaches its end within the beams."""
+        found = self._search(data, utt, self.options.beam)
+        return None if found is None else determinized_on_phones(found, self.transitions, self.options)
+
+    def alignment(self, data: DataDir, utt: str) -> np.ndarray | None:
+        """The best path of an utterance's transcript as transition_ids (int32), one for each output of the model; None as in `lattice`."""
+        found = self._search(data, utt, _NARROW)
+        return None if found is None else self.best(found)
+
+    def best(self, lattice: Lattice) -> np.ndarray:
+        """The transition_ids of a lattice's best path, int32."""
+        return np.asarray(best_path(lattice, self.options.acoustic_scale).transition_ids, np.int32)
+
+    def _search(self, data: DataDir, utt: str, lattice_beam: float) -> Lattice | None:
+        """The decoder's lattice of a transcript."""
         options = self.options
         phones = self.lexicon.transducer(self.lang.word_ids(data.text[utt])[0])
         graph = graph_of_phones(phones, self.tree, self.transitions, options.transition_scale, options.self_loop_scale)
-        pdfs, column = np.unique(self.transitions.tid2pdf[graph.ilabel[graph.ilabel > 0]], return_inverse=True)
+        tids = graph.ilabel[graph.ilabel > 0]
+        pdfs, column = np.unique(self.transitions.tid2pdf[tids], return_inverse=True)
         tid2column = np.zeros_like(self.transitions.tid2pdf)
-        tid2column[graph.ilabel[graph.ilabel > 0]] = column
-        decoder = LatticeDecoder(graph, tid2column, DecoderOptions(options.beam, options.beam, options.max_active,
-                                                                   acwt=options.acoustic_scale))
+        tid2column[tids] = column
         scores = _loglikes(self._acoustic, self._acoustic.features(data, utt), pdfs) + self._boost[pdfs]
-        found = decoder.decode(scores)
-        return determinized_on_phones(found, self.transitions, options) if found is not None and found.reached_final else None
+        for beam in (options.beam, options.retry_beam):
+            if beam > 0:
+                decoding = DecoderOptions(beam, min(beam, lattice_beam), options.max_active, acwt=options.acoustic_scale)
+                found = LatticeDecoder(graph, tid2column, decoding).decode(scores)
+                if found is not None and found.reached_final:
+                    return found
+        return None
 
 
 def _loglikes(model: AcousticModel, feats: np.ndarray, pdfs: np.ndarray) -> np.ndarray:
@@ -95,26 +118,37 @@ def determinized_on_phones(lattice: Lattice, model: TransitionModel, options: Tr
     return replace(found, word=(pairs[found.word] % base).astype(np.int32))
 
 
-def write_transcript_lattices(data: DataDir, maker: TranscriptLattices, out: Path, job: int, nj: int, alignments: bool) -> str:
+def write_transcript_lattices(data: DataDir, maker: TranscriptLattices, out: Path, job: int, nj: int, alignments: bool = False) -> str:
     """Write the lattices of one of `nj` jobs into `out`/lat.<job>.gz, and with `alignments` their best paths into ali.<job>.gz.
 
     Returns a line that says what came out.
     """
-    utts = data.part(job, nj)
     best: list[tuple[str, np.ndarray]] = []
 
     def lattices() -> Iterator[tuple[str, Lattice]]:
-        for utt in progress(utts, "lattices of transcripts", unit="utt"):
+        for utt in progress(data.part(job, nj), "lattices of transcripts", unit="utt"):
             found = maker.lattice(data, utt)
             if found is None:
-                print(f"WARNING: {utt}: no path through its transcript within the beam; left out (is the transcript right, or the "
-                      "utterance too short for it?)")
+                print(_LEFT_OUT.format(utt))
                 continue
             if alignments:
-                best.append((utt, np.asarray(best_path(found, maker.options.acoustic_scale).transition_ids, np.int32)))
+                best.append((utt, maker.best(found)))
             yield utt, found
 
     done = write_lattices(out / f"lat.{job}.gz", lattices())
     if alignments:
         write_int_vectors(out / f"ali.{job}.gz", best)
-    return f"{done} of {len(utts)}"
+    return f"{done} of {len(data.part(job, nj))}"
+
+
+def write_alignments(data: DataDir, maker: TranscriptLattices, out: Path, job: int, nj: int) -> str:
+    """Write the alignments of one of `nj` jobs into `out`/ali.<job>.gz; returns a line that says what came out."""
+    best: list[tuple[str, np.ndarray]] = []
+    for utt in progress(data.part(job, nj), "aligning", unit="utt"):
+        found = maker.alignment(data, utt)
+        if found is None:
+            print(_LEFT_OUT.format(utt))
+        else:
+            best.append((utt, found))
+    write_int_vectors(out / f"ali.{job}.gz", best)
+    return f"{len(best)} of {len(data.part(job, nj))}"

@@ -175,9 +175,15 @@ Window = tuple[int, ...]
 
 
 class GraphCompiler:
-    """Makes training graphs for one language directory, tree and transition model."""
+    """Makes training graphs for one language directory, tree and transition model.
+
+    Raises UserError where self-loops have pdfs of their own: the first frame of a state is another one then, and here it is the last.
+    """
 
     def __init__(self, lang: LangDir, tree: ContextDependency, transition_model: TransitionModel) -> None:
+        if not transition_model.topology.is_hmm:
+            raise UserError("the model has the topology of a chain model, whose self-loops have pdfs of their own; steps/nnet3/align.sh "
+                            "aligns with it, and a GMM wants another language directory.")
         self.lexicon = Lexicon(lang.file("L.fst"), lang.disambig_phones)
         self.tree, self.transition_model = tree, transition_model
         self._number: dict[Window, int] = {}  # window -> its HMM; windows with the same pdfs share one
