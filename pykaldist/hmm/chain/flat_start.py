@@ -13,17 +13,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import kaldifst
+
 from pykaldist.hmm.alignments.graphs import Lexicon
-from pykaldist.hmm.chain.den_graph import graph_of_phones
 from pykaldist.hmm.gmm.model_files import read_transition_model, read_tree, write_model, write_tree
 from pykaldist.hmm.lang.topology import read_topology
 from pykaldist.hmm.training.experiment import check_phones
+from pykaldist.hmm.tree.h_transducer import add_self_loops, h_transducer
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import PDF_CLASS, Constant, ContextDependency, EventMap, Table, monophone_tree
 from pykaldist.io import provenance
 from pykaldist.io.atomic import atomic_open, copy_file, write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.fst import Fst
+from pykaldist.io.fstops import from_kaldifst, to_kaldifst
 from pykaldist.io.lang import LangDir
 from pykaldist.io.text_tools.phones import NOTHING, Pairs, Singles, TranscriptPhones, count_biphones
 from pykaldist.options import option
@@ -85,8 +88,19 @@ class TranscriptGraphs:
         self.lexicon, self.tree, self.model, self.scales = lexicon, tree, model, (transition_scale, self_loop_scale)
 
     def compile(self, words: Sequence[int]) -> Fst:
-        """Make the graph of a transcript (numbers of words); raises UserError for a word without a pronunciation."""
-        return graph_of_phones(self.lexicon.transducer(words), self.tree, self.model, *self.scales)
+        """Make the graph of a transcript (numbers of words), determinised and minimised as Kaldi's compile-train-graphs does.
+
+        Raises UserError for a word without a pronunciation.
+        """
+        transition_scale, self_loop_scale = self.scales
+        phones = to_kaldifst(self.lexicon.transducer(words))
+        in_context, windows = kaldifst.compose_context([], self.tree.width, self.tree.central, phones)
+        kaldifst.arcsort(in_context, "ilabel")
+        h, _ = h_transducer(windows, self.tree, self.model, transition_scale)
+        graph = kaldifst.compose(to_kaldifst(h), in_context)
+        kaldifst.determinize_star(graph, use_log=True)
+        kaldifst.minimize_encoded(graph)
+        return add_self_loops(from_kaldifst(graph), self.model, self_loop_scale)
 
 
 @dataclass
