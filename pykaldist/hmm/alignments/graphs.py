@@ -129,8 +129,8 @@ class Lexicon:
                     states.append(to)
                 arcs.append((numbers[state], phone, words[state[0]] if to[0] > state[0] else 0, cost, numbers[to]))
         final = [self.final.get(here, np.inf) if consumed == len(words) else np.inf for consumed, here in states]
-        source, phone, word, cost, target = (np.array(column) for column in zip(*arcs, strict=True))
-        return Fst.from_arcs(0, np.array(final), source, phone, word, cost, target)
+        columns = [np.array(column) for column in zip(*arcs, strict=True)]  # from, phone, word, cost, to
+        return Fst.from_arcs(0, np.array(final), *columns)
 
     def phone_graph(self, words: Sequence[int]) -> PhoneGraph:
         """Make the graph of all phone sequences of a transcript; raises UserError for a word without a pronunciation."""

@@ -170,14 +170,14 @@ def build_tree(stats: TreeStats, roots: Sequence[Root], questions: Questions, nu
         while cluster_thresh > 0 and groups.cheapest <= cluster_thresh:
             groups.merge()
     if as_kaldi:
-        numbers = [_kaldis_numbers(np.array([leaf.number for leaf in leaves]), groups.group)
+        in_turn = [_kaldis_numbers(np.array([leaf.number for leaf in leaves]), groups.group)
                    for leaves, groups in zip(ends, merging, strict=True)]
         _round_pdfs(merging)
-        numbers = [_kaldis_numbers(old, groups.group) for old, groups in zip(numbers, merging, strict=True)]
+        in_turn = [_kaldis_numbers(old, groups.group) for old, groups in zip(in_turn, merging, strict=True)]
     else:
         before_root = np.cumsum([0, *map(len, ends)])
-        numbers = [first + groups.group for first, groups in zip(before_root, merging, strict=False)]
-    _, pdfs = np.unique(np.concatenate(numbers), return_inverse=True)
+        in_turn = [first + groups.group for first, groups in zip(before_root, merging, strict=False)]
+    pdfs: np.ndarray = np.unique(np.concatenate(in_turn), return_inverse=True)[1]
     for leaf, pdf in zip(itertools.chain(*ends), pdfs.tolist(), strict=True):
         leaf.pdf = pdf
     answers = (_event_map(root_leaf) for _, _, root_leaf in grown)

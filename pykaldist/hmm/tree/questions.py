@@ -52,7 +52,8 @@ def kaldi_questions(stats: TreeStats, phone_sets: Sequence[Sequence[int]], pdf_c
     wanted = stats.part(np.isin(stats.values[:, PDF_CLASS], pdf_classes))
     central = wanted.values[:, stats.central]
     sums = np.stack([wanted.sums[np.isin(central, phones)].sum(axis=0) for phones in phone_sets])
-    random, questions, waiting = _c_rand(), [], []
+    random, questions = _c_rand(), []
+    waiting: list[tuple[float, int, np.ndarray, np.ndarray]] = []
     parts = [np.arange(len(sums))]
     while parts:
         for members in parts:

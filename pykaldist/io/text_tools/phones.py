@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from pykaldist.io.text_tools.tool import Output
 
 NOTHING = 0  # what stands before the first phone
-Pairs, Singles = dict[tuple[int, int], int], dict[int, int]  # how often (left phone, right phone) and each phone occur
+Pairs = dict[tuple[int, int], int]  # how often (left phone, right phone) occur
+Singles = dict[int, int]  # how often phones occur
 
 
 def read_pronunciations(lang: str) -> dict[bytes, list[bytes]]:

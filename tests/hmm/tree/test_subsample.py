@@ -63,7 +63,7 @@ def test_lengths_fill_the_frames_and_none_is_too_short(old: list[int], factor: i
 def test_phones_stay_and_frames_go_through_their_hmms(old: list[int], factor: int, repeat: bool, data: st.DataObject) -> None:
     """Converted to chain models' HMMs and back to three states, with as many frames as features have."""
     phones = data.draw(st.lists(st.sampled_from(PHONES), min_size=len(old), max_size=len(old)))
-    tids = np.concatenate([BAKIS._one_phone((phone,), length + 2) for phone, length in zip(phones, old, strict=True)])  # type: ignore[arg-type]
+    tids = np.concatenate([BAKIS._one_phone((phone,), length + 2) for phone, length in zip(phones, old, strict=True)])
     to_chain = Converter(BAKIS.old, CHAIN.tree, CHAIN.new, factor, repeat)
     found = to_chain.convert(tids)
     if found is None:
@@ -79,7 +79,7 @@ def test_phones_stay_and_frames_go_through_their_hmms(old: list[int], factor: in
 
 
 def test_repeated_frames_are_those_of_each_shift() -> None:
-    tids = np.concatenate([BAKIS._one_phone((phone,), length) for phone, length in ((1, 7), (2, 4), (3, 6))])  # type: ignore[arg-type]
+    tids = np.concatenate([BAKIS._one_phone((phone,), length) for phone, length in ((1, 7), (2, 4), (3, 6))])
     repeated = Converter(BAKIS.old, CHAIN.tree, CHAIN.new, 3, repeat_frames=True).convert(tids)
     assert repeated is not None
     assert CHAIN.new.tid2phone[repeated].tolist() == [1] * 7 + [2] * 4 + [3] * 6  # boundaries stay, frame by frame
@@ -87,7 +87,7 @@ def test_repeated_frames_are_those_of_each_shift() -> None:
 
 
 def test_what_cannot_be_converted() -> None:
-    tids = np.concatenate([BAKIS._one_phone((phone,), 3) for phone in (1, 2, 3)])  # type: ignore[arg-type]
+    tids = np.concatenate([BAKIS._one_phone((phone,), 3) for phone in (1, 2, 3)])
     assert Converter(BAKIS.old, BAKIS.tree, BAKIS.new, 3).convert(tids) is None  # three states in one frame
     fewer = model(Topology(CHAIN.new.topology.entries, {1: 0, 2: 0, 3: 0}))
     fewer.new.topology.phone_entry.pop(3)
