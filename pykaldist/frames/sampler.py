@@ -30,7 +30,7 @@ from pykaldist.pieces import pieces
 Gather = Callable[[torch.Tensor, DeviceFrames], dict[str, Any]]  # makes tensors, by name, from rows of a source
 # Streams of random numbers of one seed, kept apart by the last word of Philox's key.
 Make = Callable[[], dict[str, Any]]  # what makes a minibatch's tensors, by name
-_PARTITION, _BLOCK_ORDER, _FRAME_ORDER, _MINIBATCH, LENGTH_ORDER = range(5)
+_PARTITION, _BLOCK_ORDER, _FRAME_ORDER, _MINIBATCH, LENGTH_ORDER, CUTS = range(6)
 
 
 def generator_of(seed: int, *stream: int) -> np.random.Generator:
