@@ -69,7 +69,7 @@ class _Leaf:
         self.gain, self.key, self.yes_set = 0.0, PDF_CLASS, frozenset[int]()
         self.yes: _Leaf | None = None
         self.no: _Leaf | None = None
-        self.pdf = -1
+        self.number = self.pdf = -1
         builder.find_split(self)
 
 
@@ -108,16 +108,20 @@ class _Builder:
             if gains[best] > leaf.gain:
                 leaf.gain, leaf.key, leaf.yes_set = float(gains[best]), key, questions[first[best]]
 
-    def split(self, leaf: _Leaf) -> tuple[_Leaf, _Leaf]:
+    def split(self, leaf: _Leaf, number: int) -> tuple[_Leaf, _Leaf]:
+        """Split a leaf, whose number the events with the answer yes keep; `number` is that of the others."""
         answers = np.isin(self.stats.values[leaf.events, leaf.key], list(leaf.yes_set))
         yes, no = leaf.events[answers], leaf.events[~answers]
         leaf.yes, leaf.no = (_Leaf(self, events, self.stats.sums[events].sum(axis=0)) for events in (yes, no))
+        leaf.yes.number, leaf.no.number = leaf.number, number
         return leaf.yes, leaf.no
 
 
 def build_tree(stats: TreeStats, roots: Sequence[Root], questions: Questions, num_pdf_classes: Callable[[int], int], max_leaves: int = 0,
-               thresh: float = 300.0, cluster_thresh: float = -1.0) -> GrownTree:
+               thresh: float = 300.0, cluster_thresh: float = -1.0, by_age: bool = False) -> GrownTree:
     """Grow a tree; `max_leaves` 0 sets no limit, `cluster_thresh` 0 merges nothing.
+
+    Pdfs are numbered in the order of the tree or, `by_age`, in that in which leaves came into being, as Kaldi numbers them.
 
     Raises UserError where a phone of the statistics has no root, or all leaves but the roots are too many already.
     """
@@ -134,6 +138,7 @@ def build_tree(stats: TreeStats, roots: Sequence[Root], questions: Questions, nu
         for c in range(1) if root.shared else range(max(map(num_pdf_classes, root.phones))):
             events = np.flatnonzero(mine if root.shared else mine & (pdf_class == c))
             grown.append((root, c, _Leaf(builder, events, stats.sums[events].sum(axis=0))))
+            grown[-1][-1].number = len(grown) - 1
     num_leaves, before = len(grown), sum(leaf.value for _, _, leaf in grown)
     if max_leaves and num_leaves > max_leaves:
         raise UserError(f"there are {num_leaves} roots, more than the {max_leaves} leaves asked for; ask for more leaves.")
@@ -145,7 +150,7 @@ def build_tree(stats: TreeStats, roots: Sequence[Root], questions: Questions, nu
         while queue and -queue[0][0] > thresh and (not max_leaves or num_leaves < max_leaves):
             gain, _, leaf = heapq.heappop(queue)
             smallest = min(smallest, -gain)
-            for part in builder.split(leaf):
+            for part in builder.split(leaf, num_leaves):
                 heapq.heappush(queue, (-part.gain, numbers, part))
                 numbers += 1
             num_leaves, splits = num_leaves + 1, splits + 1
@@ -154,7 +159,7 @@ def build_tree(stats: TreeStats, roots: Sequence[Root], questions: Questions, nu
     if cluster_thresh < 0:
         cluster_thresh = smallest if splits else 0.0
     pdfs, merged, value = 0, 0, 0.0
-    answers: list[EventMap] = []
+    ages: list[int] = []
     for _, _, root_leaf in grown:
         ends = _ends(root_leaf)
         groups = _merge(np.stack([leaf.total for leaf in ends]), cluster_thresh)
@@ -162,11 +167,13 @@ def build_tree(stats: TreeStats, roots: Sequence[Root], questions: Questions, nu
         rank = np.argsort(np.argsort(first))  # pdfs are numbered in the order of the tree
         for leaf, number in zip(ends, rank[group].tolist(), strict=True):
             leaf.pdf = pdfs + number
+        ages += _ages(np.array([leaf.number for leaf in ends]), rank[group])
         pdfs, merged = pdfs + len(first), merged + len(ends) - len(first)
         value += float(log_likelihood(np.stack([sum(leaf.total for leaf, g in zip(ends, group, strict=True) if g == n)
                                                 for n in range(len(first))])).sum())
-        answers.append(_event_map(root_leaf))
-    to_pdf = root_map([root.phones for root in roots], stats.central, [root.shared for root in roots], num_pdf_classes, iter(answers))
+    new_number = np.argsort(np.argsort(ages)).tolist() if by_age else list(range(pdfs))
+    answers = (_event_map(root_leaf, new_number) for _, _, root_leaf in grown)
+    to_pdf = root_map([root.phones for root in roots], stats.central, [root.shared for root in roots], num_pdf_classes, answers)
     return GrownTree(ContextDependency(stats.width, stats.central, to_pdf), value, before, splits, merged)
 
 
@@ -182,10 +189,20 @@ def _ends(root: _Leaf) -> list[_Leaf]:
     return found
 
 
-def _event_map(leaf: _Leaf) -> EventMap:
+def _ages(numbers: np.ndarray, pdfs: np.ndarray) -> list[int]:
+    """Of the pdfs of a root, a number each that grows as Kaldi's do: the n-th of its leaves for the pdf whose youngest leaf is n-th.
+
+    `numbers` of the root's leaves, `pdfs` (from 0) that they belong to.
+    """
+    youngest = np.zeros(pdfs.max() + 1, dtype=np.int64)
+    np.maximum.at(youngest, pdfs, numbers)
+    return [int(number) for number in np.sort(numbers)[np.argsort(np.argsort(youngest))]]
+
+
+def _event_map(leaf: _Leaf, new_number: Sequence[int]) -> EventMap:
     if leaf.yes is None or leaf.no is None:
-        return Constant(leaf.pdf)
-    return Split(leaf.key, leaf.yes_set, _event_map(leaf.yes), _event_map(leaf.no))
+        return Constant(new_number[leaf.pdf])
+    return Split(leaf.key, leaf.yes_set, _event_map(leaf.yes, new_number), _event_map(leaf.no, new_number))
 
 
 def _merge(sums: np.ndarray, thresh: float) -> np.ndarray:
