@@ -79,15 +79,16 @@ class Chunks:
     """What a minibatch of chunks has beside its inputs: `sequences` chunks of `output_frames` frames after subsampling.
 
     `weights` (output_frames x sequences,): what each output frame counts, frame by frame. `ivectors` (sequences, dim) or None.
-    `frames`: input frames, without context.
+    `frames`: input frames, without context. `epochs_done`: the epochs of the run before this minibatch, with fractions.
     """
 
     sequences: int
     output_frames: int
     frames: int
-    numerators: Lattices
+    numerators: list[Lattices]
     weights: Tensor
     ivectors: Tensor | None = None
+    epochs_done: float = 0.0
 
 
 class ChunkStore:
@@ -121,9 +122,9 @@ class ChunkStore:
         """Compare every file with its checksum; raises UserError at the first that differs."""
         verify(self.path, self.manifest.checksums)
 
-    def numerators(self, chunks: np.ndarray) -> Lattices:
-        """The numerators of chunks as one set of lattices, whose transition-ids are pdfs."""
-        return Lattices.joined([self._numerator(chunk) for chunk in chunks])
+    def numerators(self, chunks: np.ndarray) -> list[Lattices]:
+        """The numerators of chunks, lattices of one sequence each, whose transition-ids are pdfs."""
+        return [self._numerator(chunk) for chunk in chunks]
 
     def weights(self, chunks: np.ndarray) -> np.ndarray:
         """The weights of the output frames of chunks of one length, float32 (B, T)."""

@@ -1,13 +1,12 @@
 """The sampler of chunks, for chain objectives: minibatches of sequences of one length, cut from the frame store with their context.
 
 A chunk of F output frames that begins at frame s of its utterance takes the frames s - left to s + factor (F - 1) + right, those beyond the
-utterance replaced by its first or last one. An epoch goes over all chunks `factor` times (the frame subsampling factor), as an epoch of
-Kaldi's does: each time a chunk's frames are shifted by another one of -1, 0, 1 (for a factor of 3) while its outputs stay, so that the
-network sees all frames. The first shift of an epoch is drawn for each chunk.
+utterance replaced by its first or last one. In each epoch its frames are shifted by another one of -1, 0, 1 (for a frame subsampling factor
+of 3) while its outputs stay, so that the network sees all frames; the first shift of a chunk is drawn. An epoch of Kaldi's has all shifts:
+it is `factor` epochs here. Held-out chunks have no shifts.
 
-Minibatches have up to `num_chunks` chunks of one length. Which come together, and their order, is drawn anew for each pass over the chunks,
-from (seed, epoch, block, split) alone, as in `frames/sampler.py`. What does not fill a minibatch makes a smaller one: no chunk is left out.
-Held-out chunks are read once, without shifts.
+Minibatches have up to `num_chunks` chunks of one length. Which come together, and their order, is drawn anew for each epoch, from (seed,
+epoch, block, split) alone, as in `frames/sampler.py`. What does not fill a minibatch makes a smaller one: no chunk is left out.
 
 Rows of inputs are frame by frame: all sequences of frame 0, all of frame 1, and so on; so are the outputs.
 """
@@ -23,7 +22,7 @@ import torch
 
 from pykaldist.frames.chunk_store import Chunks, ChunkStore
 from pykaldist.frames.device_frames import SharedFrames, to_device
-from pykaldist.frames.sampler import Make, Minibatch, Partition, Sampler
+from pykaldist.frames.sampler import CUTS, Make, Minibatch, Partition, Sampler, generator_of
 from pykaldist.frames.store import FrameStore
 
 
@@ -37,6 +36,7 @@ class ChunkSampler(Sampler):
                  seed: int, device: torch.device, frames: SharedFrames | None = None) -> None:
         self.chunks, self.num_chunks, self.context = chunks, num_chunks, context
         self.factor, self._offsets = chunks.manifest.frame_subsampling_factor, store.offsets
+        self._first_shifts = generator_of(seed, CUTS).integers(self.factor, size=len(chunks))
         mean = float(chunks.frames.mean())
         plain = torch.zeros(store.manifest.dim), torch.ones(store.manifest.dim)
         super().__init__(store, partition, split, max(round(num_chunks * mean), 1), [0], *plain, seed, device, frames)
@@ -48,31 +48,23 @@ class ChunkSampler(Sampler):
     def _take(self, split: int) -> None:
         self.split = split
         self._own = [np.flatnonzero(np.isin(self.chunks.utt, self.partition.utts(split, block))) for block in range(self.partition.blocks)]
-        self.sizes = [self.factor * int(self.chunks.frames[own].sum()) for own in self._own]
-        self.counts = [self.factor * self._count(own) for own in self._own]
-
-    def _count(self, own: np.ndarray) -> int:
-        """The minibatches of a pass over these chunks."""
-        _, lengths = np.unique(self.chunks.frames[own], return_counts=True)
-        return int((-(-lengths // self.num_chunks)).sum())
+        self.sizes = [int(self.chunks.frames[own].sum()) for own in self._own]
+        self.counts = [len(self._groups(own)) for own in self._own]
 
     def _frames_before(self, block: int, number: int) -> int:
         return round(self.sizes[block] * number / max(self.counts[block], 1))  # about: chunks are of different lengths
 
     def _minibatches(self, block: int, epoch: int | None, start: int, step: int = 1) -> Iterator[Make]:
-        own = self._own[block]
+        own, shifts = self._own[block], np.zeros(len(self.chunks), np.int64)
         if epoch is None:
-            made = [(group, np.zeros(len(group), np.int64)) for group in self._groups(own)]
+            groups = self._groups(own)
         else:
             generator = self._generator(epoch, block)
-            first = generator.integers(self.factor, size=len(self.chunks))
-            made = []
-            for once in range(self.factor):
-                groups = self._groups(generator.permutation(own))
-                made += [(groups[i], (first[groups[i]] + once) % self.factor - (self.factor - 1) // 2)
-                         for i in generator.permutation(len(groups))]
-        for group, shifts in made[start::step]:
-            yield functools.partial(self._gathered, group, shifts)
+            groups = self._groups(generator.permutation(own))
+            groups = [groups[i] for i in generator.permutation(len(groups))]
+            shifts = (self._first_shifts + epoch) % self.factor - (self.factor - 1) // 2
+        for group in groups[start::step]:
+            yield functools.partial(self._gathered, group, shifts[group])
 
     def _groups(self, order: np.ndarray) -> list[np.ndarray]:
         """The chunks of minibatches: those of each length in this order."""
@@ -95,10 +87,9 @@ class ChunkSampler(Sampler):
             None if ivectors is None else to_device(torch.from_numpy(ivectors), self.device))
         return tensors
 
+    def _place(self, minibatch: Minibatch, epoch: int) -> None:
+        assert minibatch.chunks is not None
+        minibatch.chunks.epochs_done = epoch + minibatch.index / self.minibatches
+
     def held_out(self, part: int, parts: int) -> None:
         """The frames that `in_order` reads: all, as which chunks come together depends on their lengths."""
-
-    def in_order(self, part: int = 0, parts: int = 1) -> Iterator[Minibatch]:
-        makes = [make for block in range(self.partition.blocks) for make in self._minibatches(block, None, 0)]
-        for number in range(part, len(makes), parts):
-            yield Minibatch(**makes[number](), index=number, last=number == len(makes) - 1)
