@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pykaldist.errors import UserError
 from pykaldist.frames.chunk_store import Chunks, ChunkStore
 from pykaldist.frames.device_frames import SharedFrames, to_device
 from pykaldist.frames.sampler import CUTS, Make, Minibatch, Partition, Sampler, generator_of
@@ -50,6 +51,8 @@ class ChunkSampler(Sampler):
         self._own = [np.flatnonzero(np.isin(self.chunks.utt, self.partition.utts(split, block))) for block in range(self.partition.blocks)]
         self.sizes = [int(self.chunks.frames[own].sum()) for own in self._own]
         self.counts = [len(self._groups(own)) for own in self._own]
+        if not sum(self.counts):
+            raise UserError(f"{self.chunks.path} has no chunk for worker {split} of {self.partition.splits}; use fewer workers.")
 
     def _frames_before(self, block: int, number: int) -> int:
         return round(self.sizes[block] * number / max(self.counts[block], 1))  # about: chunks are of different lengths
