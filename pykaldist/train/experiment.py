@@ -64,8 +64,8 @@ class ExperimentOptions:
 
     splice: int | None = option(None, "frames of context on each side (5; recurrent networks 0)")
     minibatch_size: int | None = option(None, "frames in a minibatch (256); recurrent networks have --num-streams and --chunk")
-    objective: str = option("xent", "cross-entropy with pdfs or posteriors, mean square error from target features, CTC, or those of "
-                            "lattices: MMI, MPE, sMBR", tuple(OBJECTIVES))
+    objective: str = option("xent", "cross-entropy with pdfs or posteriors, mean square error from target features, CTC, those of "
+                            "lattices: MMI, MPE, sMBR; or LF-MMI of nnet3 networks: chain", (*OBJECTIVES, "chain"))
     init: str | None = option(None, "initial weights (nnet1 for sigmoid, he for relu, else glorot)", tuple(INITS))
     layerwise_epochs: int = option(0, "epochs of pretraining with one hidden layer, then two, up to all but one; 0: none")
     layerwise_learn_rate: float | None = option(None, "learning rate of that pretraining (the first one of training)")
