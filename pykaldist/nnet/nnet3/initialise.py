@@ -7,10 +7,8 @@ Affine and linear maps start with weights normal(0, 1 / sqrt(inputs)), of which 
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
-import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -20,91 +18,42 @@ import torch
 from pykaldist.errors import UserError
 from pykaldist.io.kaldi import KaldiReader
 from pykaldist.nnet.nnet3.components import LAYOUTS, Nnet3Component, Value
-from pykaldist.nnet.nnet3.config import KINDS, Node, parse_node
+from pykaldist.nnet.nnet3.config import KINDS, ConfigLine, Node, nearest, parse_node
 from pykaldist.nnet.nnet3.model import Nnet3
 
 LEARNING_RATE = 0.001  # Kaldi's, of a component whose line gives none
 TINY = 1e-30  # the least of what must be above 0
-PAIR = re.compile(r"""\s+([A-Za-z][\w-]*)=("[^"]*"|'[^']*'|\S*)""")
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The end of a message about a word that is not known: which it may have been."""
-    names = list(known)
-    near = difflib.get_close_matches(word, names, 3)
-    return f"the nearest {'are' if len(near) > 1 else 'is'} {', '.join(near)}" if near else f"known are {', '.join(names)}"
-
-
-class ComponentLine:
-    """The fields of a component's line, from which each is taken once, and the sources of its parameters."""
+class ComponentLine(ConfigLine):
+    """The fields of a component's line, and the sources of its parameters."""
 
     def __init__(self, text: str, generator: torch.Generator, folder: Path) -> None:
-        self._fields = {key: value.strip("\"'") for key, value in PAIR.findall(text)}
-        self._known: list[str] = []
+        super().__init__(text)
         self._generator, self._folder = generator, folder
-        rest = PAIR.sub("", text.removeprefix("component")).strip()
-        if rest:
-            raise ValueError(f"expected fields as key=value, found {rest[:40]!r}")
-
-    def has(self, key: str) -> bool:
-        self._known.append(key)
-        return key in self._fields
-
-    def text(self, key: str, default: str | None = None) -> str:
-        """Take a field; raises ValueError where it is missing and has no default."""
-        self._known.append(key)
-        value = self._fields.pop(key, default)
-        if value is None:
-            raise ValueError(f"it has no {key}=")
-        return value
-
-    def integer(self, key: str, default: int | None = None, least: int = 1) -> int:
-        text = self.text(key, None if default is None else str(default))
-        if not re.fullmatch(r"[-+]?\d+", text) or (int(text) < least and int(text) != default):
-            raise ValueError(f"expected an integer of at least {least} in {key}=, found {text!r}")
-        return int(text)
-
-    def number(self, key: str, default: float, least: float = -math.inf) -> float:
-        text = self.text(key, repr(default))
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not (math.isfinite(value) and (value >= least or value == default)):
-            raise ValueError(f"expected a number{'' if least == -math.inf else f' of at least {least:g}'} in {key}=, found {text!r}")
-        return value
-
-    def boolean(self, key: str, default: bool) -> bool:
-        text = self.text(key, str(default))
-        if text[:1].lower() not in ("t", "f"):
-            raise ValueError(f"expected true or false in {key}=, found {text!r}")
-        return text[0].lower() == "t"
-
-    def integers(self, key: str, default: list[int] | None = None) -> list[int]:
-        """Take numbers with commas between them, none of them twice."""
-        text = self.text(key, None if default is None else ",".join(map(str, default)))
-        parts = text.split(",")
-        if not all(re.fullmatch(r"[-+]?\d+", part) for part in parts) or len(set(parts)) < len(parts):
-            raise ValueError(f"expected different integers with commas between them in {key}=, found {text!r}")
-        return [int(part) for part in parts]
 
     def normal(self, *shape: int, stddev: float = 1.0, mean: float = 0.0) -> np.ndarray:
         """An array drawn from a normal distribution."""
         return (torch.randn(shape, generator=self._generator) * stddev + mean).numpy()
 
-    def matrix(self) -> np.ndarray | None:
-        """Read the file that `matrix=` names; None where the line has none."""
-        if not self.has("matrix"):
+    def _path(self, key: str) -> Path | None:
+        """The file that a field names; None where the line has no such field."""
+        if not self.has(key):
             return None
-        path = self._folder / self.text("matrix")
+        path = self._folder / self.text(key)
         if not path.is_file():
             raise UserError(f"{path}, which the config names, is not there; make it first, or run in the folder from which its path goes.")
-        return KaldiReader.only_matrix(path).astype(np.float32)
+        return path
 
-    def refuse_rest(self) -> None:
-        """Raise ValueError that names a field which nothing has taken, and the nearest that is known."""
-        for key in self._fields:
-            raise ValueError(f"there is no field {key}=; {nearest(key, self._known)}")
+    def matrix(self) -> np.ndarray | None:
+        """Read the file that `matrix=` names."""
+        path = self._path("matrix")
+        return None if path is None else KaldiReader.only_matrix(path).astype(np.float32)
+
+    def vector(self, key: str) -> np.ndarray | None:
+        """Read the file that a field names, of a vector or of a matrix with one row."""
+        path = self._path(key)
+        return None if path is None else KaldiReader.only_vector(path).astype(np.float32)
 
 
 Values = dict[str, Value]
@@ -244,14 +193,172 @@ def _general_dropout(line: ComponentLine) -> Values:
     return values
 
 
+def _spec_augment(line: ComponentLine) -> Values:
+    return {"Dim": line.integer("dim"), "ZeroedProportion": line.number("zeroed-proportion", 0.25, 0.0),
+            "TimeMaskMaxFrames": line.integer("time-mask-max-frames", 10, 2)}
+
+
+def _dropout(line: ComponentLine) -> Values:
+    return {"Dim": line.integer("dim"), "DropoutProportion": line.number("dropout-proportion", 0.0, 0.0),
+            "DropoutPerFrame": line.boolean("dropout-per-frame", False), "TestMode": line.boolean("test-mode", False)}
+
+
+def _dropout_mask(line: ComponentLine) -> Values:
+    values: Values = {"OutputDim": line.integer("output-dim"), "DropoutProportion": line.number("dropout-proportion", 0.5, 0.0),
+                      "TestMode": line.boolean("test-mode", False)}
+    return values | ({"Continuous": True} if line.boolean("continuous", False) else {})
+
+
 def _no_op(line: ComponentLine) -> Values:
     return {"Dim": line.integer("dim"), "BackpropScale": line.number("backprop-scale", 1.0)}
 
 
+def _normalize(line: ComponentLine) -> Values:
+    dim = line.integer("input-dim" if line.has("input-dim") else "dim")
+    block = line.integer("block-dim", dim)
+    return {"InputDim": dim, "TargetRms": line.number("target-rms", 1.0, TINY), "AddLogStddev": line.boolean("add-log-stddev", False),
+            **({"BlockDim": block} if block != dim else {})}
+
+
+def _permute(line: ComponentLine) -> Values:
+    return {"ColumnMap": line.integers("column-map")}
+
+
+def _blocks_of_output(line: ComponentLine) -> Values:
+    return {"InputDim": line.integer("input-dim"), "OutputDim": line.integer("output-dim")}
+
+
+def _sum_block(line: ComponentLine) -> Values:
+    return {**_blocks_of_output(line), "Scale": line.number("scale", 1.0)}
+
+
+def _scale_and_offset(line: ComponentLine) -> Values:
+    dim, block = _blocks(line)
+    return _updatable(line) | {"Dim": dim, "Scales": np.ones(block, np.float32), "Offsets": np.zeros(block, np.float32),
+                               "UseNaturalGradient": line.boolean("use-natural-gradient", True), "Rank": line.integer("rank", 20)}
+
+
+def _element_vector(line: ComponentLine, key: str, mean: float, dim: int | None = None) -> np.ndarray:
+    """A number for each dimension: from the file that `key=` names, or drawn."""
+    vector = line.vector(key)
+    if vector is None:
+        dim = line.integer("dim") if dim is None else dim
+        vector = line.normal(dim, stddev=line.number("param-stddev", 0.0, 0.0), mean=line.number("param-mean", mean))
+    return vector
+
+
+def _element_scale(line: ComponentLine) -> Values:
+    return _updatable(line) | {"Params": _element_vector(line, "vector", 1.0)}
+
+
+def _natural_element_scale(line: ComponentLine) -> Values:
+    return _updatable(line) | {
+        "Params": _element_vector(line, "scales", 1.0), "IsGradient": False, "Rank": line.integer("rank", 8),
+        "UpdatePeriod": line.integer("update-period", 10), "NumSamplesHistory": line.number("num-samples-history", 2000.0, 1.0),
+        "Alpha": line.number("alpha", 4.0, 0.0)}
+
+
+def _element_offset(line: ComponentLine) -> Values:
+    dim, block = _blocks(line)
+    return _updatable(line) | {"Offsets": _element_vector(line, "vector", 0.0, block), "Dim": dim,
+                               "UseNaturalGradient": line.boolean("use-natural-gradient", True)}
+
+
+def _fixed_scale(line: ComponentLine) -> Values:
+    vector = line.vector("scales")
+    if vector is None:
+        dim = line.integer("dim")
+        vector = np.full(dim, line.number("scale", 1.0), np.float32) if line.has("scale") else line.normal(dim)
+    return {"Scales": vector}
+
+
+def _convolution(line: ComponentLine) -> Values:
+    filters_in, filters_out = line.integer("num-filters-in"), line.integer("num-filters-out")
+    if line.has("offsets"):
+        words = [word.split(",") for word in line.text("offsets").split(";")]
+        if not all(len(word) == 2 and all(part.lstrip("-").isdecimal() for part in word) for word in words):
+            raise ValueError("expected pairs of time and height in offsets=, such as -1,0;0,0;1,0")
+        offsets = sorted((int(time), int(height)) for time, height in words)
+    else:
+        times, heights = line.integers("time-offsets"), line.integers("height-offsets")
+        if times != sorted(times) or heights != sorted(heights):
+            raise ValueError("expected numbers in order in time-offsets= and height-offsets=")
+        offsets = [(time, height) for time in times for height in heights]
+    columns = filters_in * len(offsets)
+    weights = line.normal(filters_out, columns, stddev=_stddev(line, columns))
+    if line.boolean("init-unit", False):
+        if filters_in != filters_out or (0, 0) not in offsets:
+            raise ValueError("init-unit=true takes as many filters out as in, and the offset 0,0")
+        weights[:] = 0
+        weights[:, offsets.index((0, 0)) * filters_in:][:, :filters_in] = np.eye(filters_in)
+    rank_in, rank_out = _ranks(line, columns + 1, filters_out, most_in=80)
+    return _updatable(line) | {
+        "Model": True, "ConvolutionModel": True, "/ConvolutionModel": True, "NumFiltersIn": filters_in, "NumFiltersOut": filters_out,
+        "HeightIn": line.integer("height-in"), "HeightOut": line.integer("height-out"),
+        "HeightSubsampleOut": line.integer("height-subsample-out", 1), "Offsets": offsets,
+        "RequiredTimeOffsets": line.integers("required-time-offsets", sorted({time for time, _ in offsets})),
+        "LinearParams": weights, "BiasParams": line.normal(filters_out, stddev=line.number("bias-stddev", 0.0, 0.0)),
+        "MaxMemoryMb": line.number("max-memory-mb", 200.0, TINY), "UseNaturalGradient": line.boolean("use-natural-gradient", True),
+        "NumMinibatchesHistory": line.number("num-minibatches-history", 4.0, 1.0),
+        "AlphaInOut": [line.number("alpha-in", 4.0, 0.0), line.number("alpha-out", 4.0, 0.0)], "RankInOut": [rank_in, rank_out]}
+
+
+def _truncation(line: ComponentLine) -> Values:
+    return {"Dim": line.integer("dim"), "Scale": line.number("scale", 1.0),
+            "ClippingThreshold": line.number("clipping-threshold", 30.0, 0.0),
+            "ZeroingThreshold": line.number("zeroing-threshold", 15.0, 0.0), "ZeroingInterval": line.integer("zeroing-interval", 20),
+            "RecurrenceInterval": line.integer("recurrence-interval", 1), "NumElementsClipped": 0.0, "NumElementsZeroed": 0.0,
+            "NumElementsProcessed": 0.0, "NumZeroingBoundaries": 0.0}
+
+
+def _lstm(line: ComponentLine) -> Values:
+    cells, scale = line.integer("cell-dim"), line.number("self-repair-scale", 1e-5, 0.0)
+    sigmoid, tanh = line.number("sigmoid-self-repair-threshold", 0.05, 0.0), line.number("tanh-self-repair-threshold", 0.2, 0.0)
+    values = _updatable(line) | {
+        "Params": line.normal(3, cells, stddev=line.number("param-stddev", 1.0, 0.0)), "ValueAvg": np.zeros((5, cells), np.float32),
+        "DerivAvg": np.zeros((5, cells), np.float32), "Count": 0.0,  # of input, forget, cell and output gates, and the output
+        "SelfRepairConfig": np.array([sigmoid, sigmoid, tanh, sigmoid, tanh, *[scale] * 5], np.float32),
+        "SelfRepairProb": np.zeros(5, np.float32)}
+    return values | ({"UseDropout": True} if line.boolean("use-dropout", False) else {})
+
+
+def _attention(line: ComponentLine) -> Values:
+    key, left, right = line.integer("key-dim"), line.integer("num-left-inputs", None, 0), line.integer("num-right-inputs", None, 0)
+    scale = line.number("key-scale", -1.0)
+    required = [line.integer("num-left-inputs-required", -1, 0), line.integer("num-right-inputs-required", -1, 0)]
+    return {"NumHeads": line.integer("num-heads", 1), "KeyDim": key, "ValueDim": line.integer("value-dim"), "NumLeftInputs": left,
+            "NumRightInputs": right, "TimeStride": line.integer("time-stride", 1),
+            "NumLeftInputsRequired": required[0] if required[0] >= 0 else left,
+            "NumRightInputsRequired": required[1] if required[1] >= 0 else right,
+            "OutputContext": line.boolean("output-context", True), "KeyScale": scale if scale >= 0 else 1 / math.sqrt(key),
+            "StatsCount": 0.0, "EntropyStats": np.zeros(0), "PosteriorStats": np.zeros((0, 0))}
+
+
+def _statistics_extraction(line: ComponentLine) -> Values:
+    return {"InputDim": line.integer("input-dim"), "InputPeriod": line.integer("input-period", 1),
+            "OutputPeriod": line.integer("output-period", 1), "IncludeVarinance": line.boolean("include-variance", True)}
+
+
+def _statistics_pooling(line: ComponentLine) -> Values:
+    return {"InputDim": line.integer("input-dim"), "InputPeriod": line.integer("input-period", 1),
+            "LeftContext": line.integer("left-context", -1, 0), "RightContext": line.integer("right-context", -1, 0),
+            "NumLogCountFeatures": line.integer("num-log-count-features", 0, 0),
+            "OutputStddevs": line.boolean("output-stddevs", False), "VarianceFloor": line.number("variance-floor", 1e-10, TINY)}
+
+
 MAKERS: dict[str, Callable[[ComponentLine], Values]] = {
     "NaturalGradientAffineComponent": _natural_affine, "AffineComponent": _affine, "LinearComponent": _linear, "TdnnComponent": _tdnn,
-    "FixedAffineComponent": _fixed_affine, "RectifiedLinearComponent": _nonlinear, "LogSoftmaxComponent": _nonlinear,
-    "BatchNormComponent": _batchnorm, "GeneralDropoutComponent": _general_dropout, "NoOpComponent": _no_op,
+    "TimeHeightConvolutionComponent": _convolution, "ScaleAndOffsetComponent": _scale_and_offset,
+    "PerElementScaleComponent": _element_scale, "NaturalGradientPerElementScaleComponent": _natural_element_scale,
+    "PerElementOffsetComponent": _element_offset, "FixedAffineComponent": _fixed_affine, "FixedScaleComponent": _fixed_scale,
+    "RectifiedLinearComponent": _nonlinear, "SigmoidComponent": _nonlinear, "TanhComponent": _nonlinear, "SoftmaxComponent": _nonlinear,
+    "LogSoftmaxComponent": _nonlinear, "BatchNormComponent": _batchnorm, "NormalizeComponent": _normalize,
+    "PnormComponent": _blocks_of_output,
+    "DropoutComponent": _dropout, "GeneralDropoutComponent": _general_dropout, "DropoutMaskComponent": _dropout_mask,
+    "SpecAugmentTimeMaskComponent": _spec_augment, "NoOpComponent": _no_op, "PermuteComponent": _permute, "SumBlockComponent": _sum_block,
+    "ElementwiseProductComponent": _blocks_of_output, "BackpropTruncationComponent": _truncation, "LstmNonlinearityComponent": _lstm,
+    "RestrictedAttentionComponent": _attention, "StatisticsExtractionComponent": _statistics_extraction,
+    "StatisticsPoolingComponent": _statistics_pooling,
 }
 
 

@@ -11,10 +11,15 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+import torch
+
 from pykaldist.errors import UserError, named
 from pykaldist.io.atomic import atomic_open
-from pykaldist.nnet.nnet3.initialise import nearest
+from pykaldist.nnet.nnet3.config import nearest
+from pykaldist.nnet.nnet3.edits import edit, without_recurrence
+from pykaldist.nnet.nnet3.initialise import initialised
 from pykaldist.nnet.nnet3.model import Nnet3
+from pykaldist.nnet.nnet3.plan import Plan
 from pykaldist.nnet.nnet3.xconfig.fixed import IdctLayer
 from pykaldist.nnet.nnet3.xconfig.layer import FILES, ExistingLayer, Layer
 from pykaldist.nnet.nnet3.xconfig.layers import LAYERS
@@ -56,16 +61,66 @@ def config_lines(layers: Iterable[Layer]) -> dict[str, list[str]]:
     return lines
 
 
-def write_matrices(layers: Iterable[Layer]) -> None:
+def write_configs(xconfig: str | os.PathLike[str], folder: str | os.PathLike[str], existing: Nnet3 | None = None, edits: str = "",
+                  command: str = "") -> tuple[int, int]:
+    """Write the configs of an xconfig file to `folder`; returns the left and right context of the network, of its output `output`.
+
+    `existing` is a network to which the layers are added, `edits` are made before the context is worked out (`edits.py`). Beside the
+    configs: `vars` with the context, `ref.raw` (and `init.raw`), `xconfig` and, with all fields, `xconfig.expanded.1`, and with inputs
+    written out `xconfig.expanded.2`. Raises UserError for what is no network.
+    """
+    source, folder = Path(xconfig), Path(folder)
+    with named(source):
+        text = source.read_text(encoding="utf-8")
+    layers = read_layers(text.splitlines(), str(source), existing)
+    lines = config_lines(layers)
+    head = f"# Made by the command:\n# {command}\n" if command else ""
+    if not any(line.startswith("output-node") for line in lines["final"]):
+        raise UserError(f"{source} has no output or output-layer; add one.")
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / "xconfig", f"{head}# It is a copy of {source}, of which the configs here are made.\n\n", text.splitlines())
+    _write(folder / "xconfig.expanded.1", f"{head}# The layers of xconfig with all of their fields.\n\n", map(str, layers))
+    for layer in layers:
+        layer.name_inputs()
+    _write(folder / "xconfig.expanded.2", f"{head}# The layers of xconfig with all of their fields, abbreviations of inputs written out."
+           "\n\n", map(str, layers))
+    _write_matrices(layers)
+    for file in FILES:
+        for old in (folder / f"{file}.config", folder / f"{file}.raw"):
+            old.unlink(missing_ok=True)  # of another xconfig
+        if lines[file]:
+            _write(folder / f"{file}.config", f"{head}# {CONTENTS[file]}\n\n", lines[file])
+    contexts = {file: _context(lines[file], folder / file, existing, edits if file == "ref" else "") for file in ("init", "ref")
+                if lines[file]}
+    if "init" in contexts and any(a > b for a, b in zip(contexts["init"], contexts["ref"], strict=True)):
+        raise UserError(f"{source}: the input of the first fixed-affine-layer has the context {contexts['init']}, more than the network's "
+                        f"{contexts['ref']}, as an output-delay makes it; give delay= to the fixed-affine-layer instead.")
+    left, right = contexts["ref"]
+    _write(folder / "vars", "", [f"model_left_context={left}", f"model_right_context={right}"])
+    return left, right
+
+
+CONTENTS = {"init": "What stands before the LDA-like transform, with its input as output: the transform's statistics are taken of it.",
+            "ref": "The network, with random stand-ins for matrices that are read: its context is worked out from it.",
+            "final": "The network."}
+
+
+def _write(path: Path, head: str, lines: Iterable[str]) -> None:
+    with atomic_open(path, "w") as stream:
+        stream.write(head + "".join(f"{line.strip() if path.name == 'xconfig' else line}\n" for line in lines))
+
+
+def _context(lines: list[str], path: Path, existing: Nnet3 | None, edits: str) -> tuple[int, int]:
+    """The context of a config's network, which is written to `path` with `.raw` behind it."""
+    nnet = initialised(lines, torch.Generator().manual_seed(0), source=f"{path}.config", existing=existing)
+    nnet.write(f"{path}.raw")
+    plan = Plan(without_recurrence(edit(nnet, edits) if edits else nnet))
+    return plan.left_context, plan.right_context
+
+
+def _write_matrices(layers: Iterable[Layer]) -> None:
     """Write the matrices that layers know themselves: those of idct-layer."""
     for layer in layers:
         if isinstance(layer, IdctLayer):
             with atomic_open(layer.values["affine-transform-file"], "w") as stream:
                 stream.write("[ " + "\n".join(" ".join(map(str, row)) for row in layer.matrix()) + " ]")
-
-
-def read_xconfig(path: str | os.PathLike[str], existing: Nnet3 | None = None) -> list[Layer]:
-    """Read the layers of an xconfig file."""
-    with named(path):
-        text = Path(path).read_text(encoding="utf-8")
-    return read_layers(text.splitlines(), str(path), existing)

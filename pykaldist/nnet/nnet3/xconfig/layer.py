@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pykaldist.nnet.nnet3.config import NAME
-from pykaldist.nnet.nnet3.initialise import nearest
+from pykaldist.nnet.nnet3.config import NAME, nearest
 from pykaldist.nnet.nnet3.xconfig.descriptors import dim_of, parse_xconfig_descriptor, text_of
 
 Default = str | int | float | bool
