@@ -15,6 +15,7 @@ Dropout follows a *schedule* over the whole training, as Kaldi writes it: `0,0@0
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -120,6 +121,18 @@ class ChainLearner(Learner):
     def _has_statistics(self) -> bool:
         """Whether all batch normalisation has seen data; the count stands first."""
         return all(float(self.model.params[part.start]) > 0 for part in self.model.batchnorm_statistics())
+
+    def gather_statistics(self, minibatches: Iterable[Minibatch]) -> None:
+        """Make the statistics of batch normalisation anew, from these minibatches, for the parameters as they are now."""
+        model, own = self.model, self.model.batchnorm_statistics()
+        grads, totals = torch.empty_like(model.params), torch.zeros(self.num_totals, dtype=torch.float64, device=model.device)
+        sums = [torch.zeros_like(model.params[part]) for part in own]
+        for minibatch in minibatches:
+            self.gradient(minibatch, grads, 0.0, totals)
+            for total, part in zip(sums, own, strict=True):
+                total += grads[part]
+        for total, part in zip(sums, own, strict=True):
+            model.params[part] = total
 
     def score_priors(self, minibatch: Minibatch, totals: Tensor) -> None:
         chunks = minibatch.chunks

@@ -7,6 +7,7 @@ The folder has the frame stores `train` and `dev`, their chunks with numerators 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ from pykaldist.train.trainer import Trainer, TrainerOptions
 DEN, TRANSITIONS = "den.fst", "0.trans_mdl"
 SYSTEM_FILES = ("tree", DEN, "phones.txt", "cmvn_opts")  # of the store, that belong to the network, too
 RESULT = "final.mdl"
+STATISTICS_MINIBATCHES = 50  # of which the final statistics of batch normalisation are made
 MADE = (RESULT, "history.jsonl", "frame_subsampling_factor", "ckpt", "serial", provenance.FILE)
 
 
@@ -50,14 +52,16 @@ class ChainExperimentOptions(ChainTrainingOptions):
 
     initial_model: str = option("", "nnet3 network to start from: a raw one, or a model whose network is taken")
     num_chunk_per_minibatch: int = option(128, "chunks in a minibatch")
+    combine_models: int = option(1, "models of the last epochs, of which the best mean on held-out data is the result; 1: the last model")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.initial_model:
             raise UserError("--objective chain needs --initial-model, an nnet3 network; make one with nnet3-init, or train with "
                             "steps/nnet3/chain/train.py, which does that.")
-        if self.num_chunk_per_minibatch < 1:
-            raise UserError(f"--num-chunk-per-minibatch {self.num_chunk_per_minibatch} is not positive.")
+        for name in ("num_chunk_per_minibatch", "combine_models"):
+            if getattr(self, name) < 1:
+                raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)} is not positive.")
 
 
 @dataclass
@@ -96,8 +100,8 @@ class ChainExperiment(TrainingRun):
         self.factor = self.train_chunks.manifest.frame_subsampling_factor
         self._check()
         if choices.job.partition_level == "frame":
-            raise UserError("--partition-level frame: --objective chain trains on chunks of utterances; use --partition-level utterance, or "
-                            "leave it out.")
+            raise UserError("--partition-level frame: --objective chain trains on chunks of utterances; use --partition-level utterance, "
+                            "or leave it out.")
         if choices.job.stack_workers == "true":
             raise UserError("--stack-workers true: nnet3 networks cannot be stacked; leave it at auto.")
         choices.job.set_partition_level("utterance")
@@ -111,8 +115,8 @@ class ChainExperiment(TrainingRun):
         path, manifest = self.options.initial_model, self.train_chunks.manifest
         dims = {name: self.nnet.dim(name) if name in self.nnet.nodes else 0 for name in ("input", "ivector", "output")}
         if dims["input"] != self.train.manifest.dim:
-            raise UserError(f"{path} takes features of dimension {dims['input']}, {self.train.path} has {self.train.manifest.dim}; make the "
-                            "network's configs for these features.")
+            raise UserError(f"{path} takes features of dimension {dims['input']}, {self.train.path} has {self.train.manifest.dim}; make "
+                            "the network's configs for these features.")
         if dims["ivector"] != manifest.ivector_dim:
             raise UserError(f"{path} takes i-vectors of dimension {dims['ivector']}, {self.train_chunks.path} has {manifest.ivector_dim} "
                             "(0: none); make both of one extractor.")
@@ -157,18 +161,23 @@ class ChainExperiment(TrainingRun):
         trainer.run()
         self.host.processes.barrier()  # each has written its last checkpoint: an error of one of them comes before the result
         if self.job.first:
+            worker = trainer.workers[0]
+            assert isinstance(worker.learner, ChainLearner)
+            worker.learner.gather_statistics(itertools.islice(worker.sampler.epoch(schedule.num_epochs), STATISTICS_MINIBATCHES))
             model.compute_in(model.params.dtype)
             self._write(model)
 
     def _network(self) -> Nnet3Network:
         return Nnet3Network(self.nnet, self.device, *self.dtypes, subsampling=self.factor)
 
-    def _sampler(self, store: FrameStore, chunks: ChunkStore, shared: SharedFrames, partition: Partition, model: Nnet3Network) -> ChunkSampler:
+    def _sampler(self, store: FrameStore, chunks: ChunkStore, shared: SharedFrames, partition: Partition,
+                 model: Nnet3Network) -> ChunkSampler:
         """Make the sampler of a store."""
         return ChunkSampler(store, chunks, partition, 0, self.options.num_chunk_per_minibatch, (model.left_context, model.right_context),
                             self.choices.randomizer_seed, self.device, shared)
 
-    def _trainer(self, model: Nnet3Network, schedule: Schedule, folder: Path, host: Host, title: str = "", fraction: float = 1.0) -> Trainer:
+    def _trainer(self, model: Nnet3Network, schedule: Schedule, folder: Path, host: Host, title: str = "",
+                 fraction: float = 1.0) -> Trainer:
         """Make the trainer that trains `model` in `folder` with the workers of `host`, in epochs of a fraction of the data."""
         c = self.choices
         partition = self.partition if host is self.host else Partition(self.train, level="utterance")
@@ -183,7 +192,7 @@ class ChainExperiment(TrainingRun):
             own.share_activations(model)
             learner = ChainLearner(own, self.denominator, self.options, schedule.num_epochs, self.rate_option)
             workers.append(Worker(make_optimizer(c.optimizer_name, learner, c.optimizer), sampler.of_split(rank)))
-        return self.assembled(host, workers, dev, schedule, folder, title)
+        return self.assembled(host, workers, dev, schedule, folder, title, combine=1 if title else self.options.combine_models)
 
     def _contract(self, trainer: Trainer, model: Nnet3Network, schedule: Schedule) -> str:
         """The table at the start of a run: what is trained, and what does not depend on the number of workers."""

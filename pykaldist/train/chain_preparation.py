@@ -63,7 +63,8 @@ class Preparation:
         for folder, name in ((data, "feats.scp"), (tree_dir, "tree"), (tree_dir, "final.mdl"), (exp, "configs/final.config")):
             if not (folder / name).is_file():
                 raise UserError(f"{folder / name} does not exist; run the stage that makes it.")
-        self.data, self.tree_dir, self.ali_dir, self.exp, self.options, self.lm_options = DataDir(data), tree_dir, ali, exp, options, phone_lm
+        self.data, self.tree_dir, self.ali_dir, self.exp = DataDir(data), tree_dir, ali, exp
+        self.options, self.lm_options = options, phone_lm
         self.store = exp / "store"
         self.ivectors = IvectorDir(options.online_ivector_dir) if options.online_ivector_dir else None
 

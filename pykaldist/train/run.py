@@ -69,17 +69,17 @@ class TrainingRun(ABC):
         return "--learn-rates" if isinstance(self.choices.schedule, FixedOptions) else "--learn-rate"
 
     def assembled(self, host: Host, workers: list[Worker], dev: Sampler, schedule: Schedule, folder: Path, title: str = "",
-                  stack: Stack | None = None) -> Trainer:
+                  stack: Stack | None = None, combine: int = 1) -> Trainer:
         """Make the trainer of workers of `host`, in `folder`; `title` stands before each of its messages.
 
-        Workers of another host than the job's train by themselves.
+        Workers of another host than the job's train by themselves. `stack`, `combine`: as in `Trainer`.
         """
         c, alone = self.choices, host is not self.host
         strategies = [make_strategy("local") if alone else make_strategy(c.job.strategy, c.strategy) for _ in workers]
         factor = 1.0 if alone else c.job.rate_factor(strategies[0].lr_scale)
         ramp = strategies[0].asynchronous and factor > 1.0 and not title and not schedule.moves_within(0)
         return Trainer(host, workers, strategies, schedule, dev, folder, c.trainer, c.divergence,
-                       lambda line: print(title + line, flush=True), factor, ramp, stack)
+                       lambda line: print(title + line, flush=True), factor, ramp, stack, combine)
 
     def warm_up(self, params: Tensor, learn_rate: float, trainer: Callable[[Schedule, float], Trainer]) -> None:
         """Serial warm-up: one worker trains `serial_warmup` epochs, in a folder of its own. Then all workers get its model, `params`.

@@ -1,0 +1,30 @@
+"""Prepare chain training from the command line of Kaldi's steps/nnet3/chain/train.py, which runs this.
+
+Writes the denominator graph, the frame stores and the chunks with their numerators to --dir, and <dir>/train_options, the options of
+`pykaldist train` for what follows, one a line.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from pykaldist.io.atomic import write_text
+from pykaldist.io.lock import locked
+from pykaldist.train.chain_forms import read_chain_form
+from pykaldist.train.chain_preparation import Preparation
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("words", nargs=argparse.REMAINDER, help="options of steps/nnet3/chain/train.py, behind --")
+
+
+def run(args: argparse.Namespace) -> None:
+    words = args.words[1:] if args.words[:1] == ["--"] else args.words
+    form = read_chain_form(words)
+    with locked(form.exp / "store"):
+        preparation = Preparation(form.data, form.tree_dir, form.ali_dir, form.exp, form.preparation, form.phone_lm)
+        if not preparation.run():
+            print(f"{preparation.store} is already there, made of the same data with the same options")
+    for note in form.notes:
+        print(f"NOTE: {note}")
+    write_text(form.exp / "train_options", "".join(f"--{name}\n{value}\n" for name, value in form.job.items()))
