@@ -1,6 +1,6 @@
 """Prepare chain training from the command line of Kaldi's steps/nnet3/chain/train.py, which runs this.
 
-Writes the denominator graph, the frame stores and the chunks with their numerators to --dir, and <dir>/train_options, the options of
+The words after `train` are those of that script. Writes the denominator graph, the frame stores and the chunks with their numerators to --dir, and <dir>/train_options, the options of
 `pykaldist train` for what follows, one a line.
 """
 
@@ -15,12 +15,12 @@ from pykaldist.train.chain_preparation import Preparation
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("words", nargs=argparse.REMAINDER, help="options of steps/nnet3/chain/train.py, behind --")
+    parser.add_argument("script", choices=("train",), help="the script")
+    parser.add_argument("words", nargs=argparse.REMAINDER, help="its options")
 
 
 def run(args: argparse.Namespace) -> None:
-    words = args.words[1:] if args.words[:1] == ["--"] else args.words
-    form = read_chain_form(words)
+    form = read_chain_form(args.words)
     with locked(form.exp / "store"):
         preparation = Preparation(form.data, form.tree_dir, form.ali_dir, form.exp, form.preparation, form.phone_lm)
         if not preparation.run():
