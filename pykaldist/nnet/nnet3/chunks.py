@@ -69,12 +69,12 @@ class ChunkPlan:
 
     def __init__(self, nnet: Nnet3, plan: Plan, times: np.ndarray, first: int, last: int) -> None:
         self._nnet, self._plan = nnet, plan
-        needed = plan.needed(times)
+        self._spans = plan.spans(last - plan.right_context + 1) if plan.has_if_defined else {}
+        needed = plan.needed(times, spans=self._spans if plan.has_if_defined else None)
         reached = needed.get("input", np.array([first]))
         if reached[0] < first or reached[-1] > last:
             raise ValueError(f"the outputs need input frames {reached[0]} to {reached[-1]}, given are {first} to {last}")
-        self._spans = plan.spans(last - plan.right_context + 1) if plan.has_if_defined else {}
-        self.order = [name for name in plan.order if name in needed]
+        self.order = [name for name in plan.order if name in needed and len(needed[name])]
         self.times: dict[str, np.ndarray] = {}
         self.steps: dict[str, Step] = {}
         for name in self.order:

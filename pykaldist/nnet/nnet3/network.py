@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from pykaldist.errors import UserError
-from pykaldist.nnet.components import GradientRule, outer_product
+from pykaldist.nnet.components import AffineMap, GradientRule, outer_product
 from pykaldist.nnet.flat_model import FlatModel
 from pykaldist.nnet.gemm import aligned
 from pykaldist.nnet.nnet3.chunks import ChunkPlan, Frames, Step, Term
@@ -112,6 +112,16 @@ class Nnet3Network(FlatModel):
         ends = [*self._starts[1:], self.params.shape[-1]]
         return [slice(start, end) for layer, start, end in zip(self.layers.values(), self._starts, ends, strict=True)
                 if isinstance(layer, kind)]
+
+    def products(self) -> list[tuple[AffineMap, int, bool]]:
+        """Each affine map with the rows that it had in the last minibatch, and whether derivatives went on below it."""
+        found = []
+        for name in self._last.order:
+            node = self.nnet.nodes[name]
+            if node.kind == "component-node":
+                below = any(term.source in self._learned for term in self._last.steps[name].terms)
+                found += [(m, len(self._last.times[name]) * self.num_sequences, below) for m in self.layers[node.component].maps]
+        return found
 
     def to_nnet3(self, learn_rate: float | None = None) -> Nnet3:
         """The network as it stands in a file, with the parameters and statistics of now; `learn_rate` is noted in it."""

@@ -75,8 +75,11 @@ class Plan:
         needed = [self.needed(np.array([t]), required=True).get("input", np.array([t])) - t for t in range(period)]
         return max(0, -int(min(times.min() for times in needed))), max(0, int(max(times.max() for times in needed)))
 
-    def needed(self, times: np.ndarray, required: bool = False) -> dict[str, np.ndarray]:
-        """The frames, in order, at which each node is needed for the output at `times`; `required`: without what IfDefined takes."""
+    def needed(self, times: np.ndarray, required: bool = False, spans: dict[str, Span] | None = None) -> dict[str, np.ndarray]:
+        """The frames, in order, at which each node is needed for the output at `times`.
+
+        `required`: without what IfDefined takes; with `spans` it takes only what can be computed.
+        """
         wanted: dict[str, list[np.ndarray]] = {output: [times] for output in self._outputs}
         found: dict[str, np.ndarray] = {}
 
@@ -86,6 +89,9 @@ class Plan:
             elif descriptor.function in ("Offset", "Round", "ReplaceIndex"):
                 ask(descriptor.parts[0], shift(descriptor, at))
             elif descriptor.function in ("Append", "Sum", "Scale") or (descriptor.function == "IfDefined" and not required):
+                if descriptor.function == "IfDefined" and spans is not None:
+                    low, high = self.span(descriptor.parts[0], spans)
+                    at = at[(at >= low) & (at <= high)]
                 for part in descriptor.parts:
                     ask(part, at)
             elif descriptor.function not in ("Const", "IfDefined"):
