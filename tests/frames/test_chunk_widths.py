@@ -26,7 +26,7 @@ def test_chunks_lie_within_the_utterance_and_count_each_of_its_frames_once(frame
     outputs = -(-frames // FACTOR)
     total = np.zeros(outputs)
     for chunk in chunks:
-        assert chunk.frames in widths and chunk.first % FACTOR == 0 and 0 <= chunk.first
+        assert chunk.frames in widths and chunk.first % FACTOR == 0 and chunk.first >= 0
         assert chunk.first // FACTOR + chunk.frames // FACTOR <= outputs
         total[chunk.first // FACTOR:][:chunk.frames // FACTOR] += chunk.weights
     assert np.allclose(total[total > 0], 1.0)
@@ -62,7 +62,7 @@ def test_chunks_of_kaldis_examples_are_among_those_that_can_be_drawn(golden: Pat
     text = gzip.decompress((golden / "chain/egs.txt.gz").read_bytes()).decode("latin-1")
     kaldis: dict[str, list[tuple[int, int]]] = {}
     weights: dict[str, list[list[float]]] = {}
-    for key, count, values in re.findall(r"(\S+) <Nnet3ChainEg>.*?<NnetChainSup> output <I1V> (\d+).*?<DW2>\s+\[([^\]]*)\]", text, re.DOTALL):
+XX
         utt, first = key.rsplit("-", 1)
         kaldis.setdefault(utt, []).append((int(first), FACTOR * int(count)))
         weights.setdefault(utt, []).append([float(value) for value in values.split()])
