@@ -44,7 +44,6 @@ class ChainTreeOptions:
     central_position: int = option(1, "place of the modelled phone in it, from 0")
     cluster_thresh: float = option(-1.0, "merge leaves while that costs less log-likelihood; below 0: than the last split gained; 0: never")
     pdf_class_list: str = option("1", "pdf-classes whose statistics make the questions, with colons between them")
-    seed: int = option(0, "of the questions")
 
     def __post_init__(self) -> None:
         if self.frame_subsampling_factor < 1 or self.alignment_subsampling_factor < 0:
@@ -80,7 +79,9 @@ def build_chain_tree_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLi
     pipeline = FeaturePipeline.from_dir(ali.path, ali.path if has_transforms else None)
     with replacing(exp, ali.path):
         to_mono = Converter(ali.model, monophones, mono, options.alignment_factor)
-        feats, tids, short = [], [], []
+        feats: list[np.ndarray] = []
+        tids: list[np.ndarray] = []
+        short = []
         utts = [utt for utt in data.utterances() if utt in ali.labels]
         if not utts:
             raise UserError(f"{ali.path} has no alignment of any utterance of {data.path}; align this data.")
@@ -92,16 +93,17 @@ def build_chain_tree_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLi
             feats.append(pipeline.apply(data, utt)[:: options.frame_subsampling_factor])
             tids.append(converted)
             if len(converted) != len(feats[-1]):
-                raise UserError(f"{ali.path}, {utt}: the alignment has {len(ali.labels[utt])} frames, which make {len(converted)}, the "
-                                f"features make {len(feats[-1])}; align the same data again, or see --alignment-subsampling-factor.")
-        _check_short(short, utts, ali.path, options.alignment_factor, log)
+                raise UserError(f"{ali.path}, {utt}: the alignment has {len(ali.labels[utt])} frames, which make "
+                                f"{len(converted)}, the features make {len(feats[-1])}; align the same data again, or see "
+                                "--alignment-subsampling-factor.")
+        _check_short(short, utts, ali.path, options.alignment_factor)
         clear(exp)
         offsets = np.concatenate([[0], np.cumsum(list(map(len, tids)))])
         stats = accumulate_tree_stats(np.concatenate(feats), np.concatenate(tids), offsets, mono,
                                       [phone for phones in lang.int_lists("phones/context_indep.int") for phone in phones],
                                       options.context_width, options.central_position)
-        tree, model = grow(stats, lang, max_leaves, options.cluster_thresh, options.seed, log,
-                           [int(part) for part in options.pdf_class_list.split(":")], by_age=True)
+        pdf_classes = [int(part) for part in options.pdf_class_list.split(":")]
+        tree, model = grow(stats, lang, max_leaves, options.cluster_thresh, 0, log, pdf_classes, as_kaldi=True)
         write_tree(exp / "tree", tree)
         pipeline.save(exp)
         if (ali.path / "full.mat").is_file():
@@ -110,6 +112,8 @@ def build_chain_tree_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLi
         converter = Converter(ali.model, tree, model, options.alignment_factor, options.repeat_frames)
         final = {utt: converter.convert(ali.labels[utt]) for utt in progress(utts, "converting alignments", unit="utt")}
         aligned = {utt: found for utt, found in final.items() if found is not None}
+        if short := [utt for utt in utts if utt not in aligned]:
+            log(f"WARNING: {_short(short, utts, ali.path, options.alignment_factor)}; they are left out.")
         write_labels(exp, data, aligned, len(ali.archives))
         write_model(exp / "1.mdl", model, one_gaussian_each(stats, tree)[0])
         copy_file(exp / "1.mdl", exp / "final.mdl")
@@ -117,11 +121,11 @@ def build_chain_tree_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLi
     return f"{tree.num_pdfs} pdfs, {len(aligned)} of {len(utts)} alignments converted"
 
 
-def _check_short(short: list[str], utts: list[str], where: Path, factor: int, log: Callable[[str], None]) -> None:
-    if not short:
-        return
-    found = f"the phones of {len(short)} of {len(utts)} utterances do not fit into 1/{factor} of their frames: {name_some(short)}"
+def _short(short: list[str], utts: list[str], where: Path, factor: int) -> str:
+    return f"{where}: the phones of {len(short)} of {len(utts)} utterances do not fit into 1/{factor} of their frames: {name_some(short)}"
+
+
+def _check_short(short: list[str], utts: list[str], where: Path, factor: int) -> None:
     if len(short) > MOST_FAILED * len(utts):
-        raise UserError(f"{where}: {found}; the topology of the language directory must be that of a chain model "
+        raise UserError(f"{_short(short, utts, where, factor)}; the topology of the language directory must be that of a chain model "
                         "(steps/nnet3/chain/gen_topo.py), and --alignment-subsampling-factor that of the alignment.")
-    log(f"WARNING: {where}: {found}; they are left out.")

@@ -80,9 +80,7 @@ def _shortest_way(entry: Entry) -> list[int]:
 
 @dataclass
 class Converter:
-    """Converts alignments of the model `old` to the model `new` with its tree, whose phones may have other HMMs, at 1/`factor` of the frames.
-
-    Raises UserError where the new topology lacks a phone that is aligned.
+    """Converts alignments of the model `old` to the model `new` of a `tree`, whose phones may have other HMMs, at 1/`factor` of the frames.
     """
 
     old: TransitionModel
@@ -100,12 +98,15 @@ class Converter:
         self._tids: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]] = {}
 
     def convert(self, tids: np.ndarray) -> np.ndarray | None:
-        """The new transition_ids (int32) of an alignment; None where the phones do not fit into the frames."""
+        """The new transition_ids (int32) of an alignment; None where the phones do not fit into the frames.
+
+        Raises UserError where the new topology lacks a phone that is aligned.
+        """
         phones, _, lengths = phone_segments(tids, self.old)
         if not np.isin(phones, self.new.topology.phones).all():
             unknown = int(phones[~np.isin(phones, self.new.topology.phones)][0])
-            raise UserError(f"phone {unknown} of the alignment has no topology in the language directory; they are of different phone sets: "
-                            "take the language directory made from that of the alignment.")
+            raise UserError(f"phone {unknown} of the alignment has no topology in the language directory, which is of another phone "
+                            "set: take the language directory that was made from the alignment's.")
         if self.factor == 1 and self._same_hmms(phones):
             return convert_alignments(tids, np.array([0, len(tids)]), self.old, self.tree, self.new)
         if not self.repeat_frames or self.factor == 1:
@@ -125,8 +126,12 @@ class Converter:
         new_lengths = subsampled_lengths(lengths, self._least[phones], self.factor, shift)
         if new_lengths is None:
             return None
-        parts = [self._one_phone(window, length) for window, length in zip(self._windows(phones), new_lengths.tolist(), strict=True)]
-        return np.concatenate(parts) if all(part is not None for part in parts) else None  # type: ignore[arg-type]
+        parts = []
+        for window, length in zip(self._windows(phones), new_lengths.tolist(), strict=True):
+            parts.append(self._one_phone(window, length))
+            if parts[-1] is None:
+                return None
+        return np.concatenate([part for part in parts if part is not None])
 
     def _windows(self, phones: np.ndarray) -> Iterator[tuple[int, ...]]:
         width, central = self.tree.width, self.tree.central

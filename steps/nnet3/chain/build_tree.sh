@@ -16,14 +16,13 @@ Options:
   --context-opts <options>            # the tree's window of phones, and the modelled one's place in it ("--context-width=3 --central-position=1")
   --cluster-phones-opts <options>     # --pdf-class-list=<n>[:<n>...]: what the questions are made of ("--pdf-class-list=1")
   --cluster-thresh <loss>             # leaves are merged while that costs less; -1: than the last split gained; 0: never (-1)
-  --seed <n>                          # of the questions (0)
   --cmd <command>                     # how to run the job (run.pl)
   --leftmost-questions-truncate <n>, --stage <n>   # taken as Kaldi takes them, and change nothing: a run begins anew
 EOF
 }
 
 cmd=run.pl frame_subsampling_factor=1 alignment_subsampling_factor="" repeat_frames=false context_opts="" cluster_phones_opts=""
-cluster_thresh=-1 seed=0 leftmost_questions_truncate=-1 stage=-5
+cluster_thresh=-1 leftmost_questions_truncate=-1 stage=-5
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 if [ $# != 5 ]; then usage >&2; exit 1; fi
@@ -32,7 +31,7 @@ for f in "$data/feats.scp" "$lang"/{topo,phones.txt,phones/{roots,sets,context_i
   [ -f "$f" ] || { echo "build_tree.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
 done
 options=("--alignment-subsampling-factor=${alignment_subsampling_factor:-0}")
-for option in frame_subsampling_factor repeat_frames cluster_thresh seed; do options+=("--${option//_/-}=${!option}"); done
+for option in frame_subsampling_factor repeat_frames cluster_thresh; do options+=("--${option//_/-}=${!option}"); done
 
 $cmd "$dir/log/build_tree.log" pykaldist build-chain-tree "${options[@]}" $context_opts $cluster_phones_opts "$@" || exit 1
 grep '^WARNING:' "$dir/log/build_tree.log" | sed "s/^/build_tree.sh: /" >&2
