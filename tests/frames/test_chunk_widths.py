@@ -62,7 +62,8 @@ def test_chunks_of_kaldis_examples_are_among_those_that_can_be_drawn(golden: Pat
     text = gzip.decompress((golden / "chain/egs.txt.gz").read_bytes()).decode("latin-1")
     kaldis: dict[str, list[tuple[int, int]]] = {}
     weights: dict[str, list[list[float]]] = {}
-XX
+    example = r"(\S+) <Nnet3ChainEg>.*?<NnetChainSup> output <I1V> (\d+).*?<DW2>\s+\[([^\]]*)\]"
+    for key, count, values in re.findall(example, text, re.DOTALL):
         utt, first = key.rsplit("-", 1)
         kaldis.setdefault(utt, []).append((int(first), FACTOR * int(count)))
         weights.setdefault(utt, []).append([float(value) for value in values.split()])
