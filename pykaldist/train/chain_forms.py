@@ -22,12 +22,13 @@ from pykaldist.train.kaldi_forms import Words, embedded, split
 FOLDERS = ("feat_dir", "tree_dir", "lat_dir", "dir")
 # About examples on disk, models on the way, mails and recurrent networks, none of which are here; and steps of the script.
 NEEDLESS = (
-    "cmd", "stage", "exit_stage", "cleanup", "cleanup.remove_egs", "cleanup.preserve_model_interval", "reporting.email", "reporting.interval",
-    "egs.cmd", "egs.nj", "egs.stage", "chain.left_deriv_truncate", "trainer.samples_per_iter", "trainer.shuffle_buffer_size",
-    "trainer.deriv_truncate_margin", "trainer.lda.rand_prune", "trainer.lda.max_lda_jobs", "trainer.presoftmax_prior_scale_power",
-    "trainer.compute_per_dim_accuracy", "trainer.optimization.shrink_value", "trainer.optimization.shrink_saturation_threshold",
-    "trainer.optimization.max_objective_evaluations", "trainer.optimization.combine_sum_to_one_penalty",
-    "trainer.optimization.num_jobs_step", "trainer.optimization.num_jobs_initial", "trainer.optimization.backstitch_training_interval")
+    "cmd", "stage", "exit_stage", "cleanup", "cleanup.remove_egs", "cleanup.preserve_model_interval", "reporting.email",
+    "reporting.interval", "egs.cmd", "egs.nj", "egs.stage", "chain.left_deriv_truncate", "trainer.samples_per_iter",
+    "trainer.shuffle_buffer_size", "trainer.deriv_truncate_margin", "trainer.lda.rand_prune", "trainer.lda.max_lda_jobs",
+    "trainer.presoftmax_prior_scale_power", "trainer.compute_per_dim_accuracy", "trainer.optimization.shrink_value",
+    "trainer.optimization.shrink_saturation_threshold", "trainer.optimization.max_objective_evaluations",
+    "trainer.optimization.combine_sum_to_one_penalty", "trainer.optimization.num_jobs_step", "trainer.optimization.num_jobs_initial",
+    "trainer.optimization.backstitch_training_interval")
 GPU = {"yes": "auto", "true": "auto", "wait": "auto", "no": "cpu", "false": "cpu"}
 COMBINED_SHARE = 0.25  # of an average run's epochs, at most, of which models are combined
 MEMORY = "--optimization.memory-compression-level"
@@ -35,11 +36,15 @@ MEMORY = "--optimization.memory-compression-level"
 
 @dataclass
 class ChainForm:
-    """A command line in the project's words; `job` are options of `pykaldist train`, `notes` what is not just as in Kaldi."""
+    """A command line in the project's words.
+
+    `ali_dir` has lattices or an alignment; `job` are options of `pykaldist train`, `notes` what is not just as in Kaldi.
+    """
 
     data: Path
     tree_dir: Path
     ali_dir: Path
+    lattices: bool
     exp: Path
     preparation: PreparationOptions
     phone_lm: PhoneLmOptions
@@ -48,7 +53,7 @@ class ChainForm:
 
 
 def minibatch_size(rule: str, width: int) -> int:
-    """The number of chunks in a minibatch that a rule says: `128`; `128,64`, the largest; `150=128,64/300=64`, of the nearest to `width`."""
+    """The number of chunks in a minibatch by a rule: `128`; `128,64`, the largest; `150=128,64/300=64`, that of the nearest to `width`."""
     try:
         sizes = {}
         for part in rule.split("/"):
@@ -126,13 +131,14 @@ def read_chain_form(words: Sequence[str]) -> ChainForm:
     if not given.take("trainer.add_option", MEMORY).startswith(MEMORY):
         raise UserError(f"--trainer.add-option {options['trainer.add_option']} has no meaning here; leave it out.")
     job = _job(given, exp, preparation)
+    lattices = (lat_dir / "lat.1.gz").is_file()
     ali_dir = lat_dir
-    if not (lat_dir / "ali.1.gz").is_file():
+    if not lattices and not (lat_dir / "ali.1.gz").is_file():
         ali_dir = tree_dir
-        notes.append(f"--lat-dir {lat_dir} has no ali.*.gz: numerators are made of the alignment of {tree_dir}, at the frame rate of the "
-                     "outputs; give an alignment directory for one at that of the features")
-    return ChainForm(data, tree_dir, ali_dir, exp, preparation, phone_lm, {**job, **{name.replace("_", "-"): value for name, value in
-                                                                                   given.rest.items()}}, notes)
+        notes.append(f"--lat-dir {lat_dir} has neither lat.*.gz nor ali.*.gz: numerators are made of the alignment of {tree_dir}, at the "
+                     "frame rate of the outputs")
+    own = {name.replace("_", "-"): value for name, value in given.rest.items()}
+    return ChainForm(data, tree_dir, ali_dir, lattices, exp, preparation, phone_lm, {**job, **own}, notes)
 
 
 def _job(given: Words, exp: Path, preparation: PreparationOptions) -> dict[str, str]:

@@ -6,14 +6,15 @@
     <exp>/0.raw                               the network before training, made of <exp>/configs/final.config
     <exp>/store/prepared.json                 of which inputs and with which options; written last
 
-The phone language model is made of the phones in the tree directory's alignment. The numerators are made of an alignment at the input frame
-rate, or, where there is none, of that of the tree directory, whose frames are output frames.
+The phone language model is made of the phones in the tree directory's alignment. The numerators are made of lattices or of an alignment at
+the input frame rate, or, where there are none, of the alignment of the tree directory, whose frames are output frames.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from pykaldist.frames.store import FrameStore, Unlabelled, pack
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir, archives
 from pykaldist.hmm.chain.den_graph import denominator_graph, normalization_fst
 from pykaldist.hmm.chain.phone_lm import PhoneLmOptions, estimate_phone_lm
-from pykaldist.hmm.chain.supervision import Normalizer
+from pykaldist.hmm.chain.supervision import Normalizer, PhoneLattice
 from pykaldist.hmm.gmm.model_files import read_transition_model, read_tree, write_model
 from pykaldist.io import provenance
 from pykaldist.io.atomic import copy_file, write_text
@@ -36,7 +37,15 @@ from pykaldist.io.fst import Fst
 from pykaldist.nnet.nnet3.initialise import initialised
 from pykaldist.options import option
 from pykaldist.progress import progress
-from pykaldist.train.chain_data import AlignedPhones, ChunkMaker, ChunkOptions
+from pykaldist.train.chain_data import (
+    AlignedPhones,
+    AlignedSupervisions,
+    ChunkMaker,
+    ChunkOptions,
+    LatticeSupervisions,
+    Supervisions,
+    System,
+)
 from pykaldist.train.chain_experiment import DEN, TRANSITIONS
 
 PREPARED = "prepared.json"
@@ -57,14 +66,19 @@ class PreparationOptions(ChunkOptions):
 
 
 class Preparation:
-    """Makes what chain training in `exp` reads; `ali` is an alignment directory, that of the tree where there is no other."""
+    """Makes what chain training in `exp` reads.
 
-    def __init__(self, data: Path, tree_dir: Path, ali: Path, exp: Path, options: PreparationOptions, phone_lm: PhoneLmOptions) -> None:
+    `ali` is an alignment directory, that of the tree where there is no other; or, where `read_lattices` is given, which reads it, one of
+    lattices.
+    """
+
+    def __init__(self, data: Path, tree_dir: Path, ali: Path, exp: Path, options: PreparationOptions, phone_lm: PhoneLmOptions,
+                 read_lattices: Callable[[Path], Iterable[tuple[str, PhoneLattice]]] | None = None) -> None:
         for folder, name in ((data, "feats.scp"), (tree_dir, "tree"), (tree_dir, "final.mdl"), (exp, "configs/final.config")):
             if not (folder / name).is_file():
                 raise UserError(f"{folder / name} does not exist; run the stage that makes it.")
         self.data, self.tree_dir, self.ali_dir, self.exp = DataDir(data), tree_dir, ali, exp
-        self.options, self.lm_options = options, phone_lm
+        self.options, self.lm_options, self.read_lattices = options, phone_lm, read_lattices
         self.store = exp / "store"
         self.ivectors = IvectorDir(options.online_ivector_dir) if options.online_ivector_dir else None
 
@@ -84,8 +98,9 @@ class Preparation:
         """Everything that the result depends on, as JSON."""
         tables = [*self.data.feats.archives(), *(self.data.cmvn.archives() if self.data.has("cmvn.scp") else [])]
         configs = sorted(path for path in (self.exp / "configs").iterdir() if path.is_file())
+        numerators = archives(self.ali_dir, "lat" if self.read_lattices else "ali")
         files = [*provenance.of_archives(tables), self.data.path / "feats.scp", self.tree_dir / "tree", self.tree_dir / "final.mdl",
-                 *archives(self.tree_dir, "ali"), *archives(self.ali_dir, "ali"), self.ali_dir / "final.mdl", *configs]
+                 *archives(self.tree_dir, "ali"), *numerators, self.ali_dir / "final.mdl", *configs]
         if self.ivectors is not None:
             files.append(self.ivectors.path / "ivector_online.scp")
         return json.dumps({"options": dataclasses.asdict(self.options), "phone_lm": dataclasses.asdict(self.lm_options),
@@ -104,12 +119,11 @@ class Preparation:
             write_text(folder / "cmvn_opts", f"{self.options.cmvn_opts}\n")
             if (self.tree_dir / "phones.txt").is_file():
                 copy_file(self.tree_dir / "phones.txt", folder / "phones.txt")
-        if self.ali_dir != self.tree_dir:
-            phones = AlignedPhones(AlignmentDir(self.ali_dir), factor // self.options.alignment_subsampling_factor)
-        normalizer = Normalizer(normalization)
+        system, normalizer = System(tree, model, self.options), Normalizer(normalization)
+        supervisions = self._supervisions(phones, system)
         for name, utts in self._parts().items():
             store = self._pack(name, utts, model.num_pdfs)
-            manifest = ChunkMaker(store, phones, tree, model, normalizer, self.options, self.ivectors).pack(self.store / f"{name}_chunks")
+            manifest = ChunkMaker(store, supervisions, system, normalizer, self.ivectors).pack(self.store / f"{name}_chunks")
             print(f"{self.store / name}: {store.manifest.num_utts} utterances, {len(store)} frames of {store.manifest.dim}; "
                   f"{manifest.num_chunks} chunks")
             if manifest.skipped:
@@ -117,6 +131,15 @@ class Preparation:
                 print(f"WARNING: {len(manifest.skipped)} utterances or chunks of {name} are left out, such as {first}: "
                       f"{manifest.skipped[first]}; {self.store / f'{name}_chunks/manifest.json'} lists them")
         self._network()
+
+    def _supervisions(self, phones: AlignedPhones, system: System) -> Supervisions:
+        """The numerators of lattices, of an alignment, or of the tree directory's `phones`."""
+        if self.read_lattices is not None:
+            return LatticeSupervisions(dict(self.read_lattices(self.ali_dir)), self.ali_dir, system)
+        if self.ali_dir != self.tree_dir:
+            step = self.options.frame_subsampling_factor // self.options.alignment_subsampling_factor
+            phones = AlignedPhones(AlignmentDir(self.ali_dir), step)
+        return AlignedSupervisions(phones, system)
 
     def _graphs(self, phones: AlignedPhones) -> tuple[Fst, Fst]:
         """Make phone language model, denominator graph and normalisation FST."""
