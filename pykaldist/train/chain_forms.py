@@ -27,7 +27,7 @@ NEEDLESS = (
     "trainer.shuffle_buffer_size", "trainer.deriv_truncate_margin", "trainer.lda.rand_prune", "trainer.lda.max_lda_jobs",
     "trainer.presoftmax_prior_scale_power", "trainer.compute_per_dim_accuracy", "trainer.optimization.shrink_value",
     "trainer.optimization.shrink_saturation_threshold", "trainer.optimization.max_objective_evaluations",
-    "trainer.optimization.combine_sum_to_one_penalty", "trainer.optimization.num_jobs_step", "trainer.optimization.num_jobs_initial",
+    "trainer.optimization.combine_sum_to_one_penalty", "trainer.optimization.num_jobs_step",
     "trainer.optimization.backstitch_training_interval")
 GPU = {"yes": "auto", "true": "auto", "wait": "auto", "no": "cpu", "false": "cpu"}
 COMBINED_SHARE = 0.25  # of an average run's epochs, at most, of which models are combined
@@ -78,7 +78,7 @@ def _real(given: Words, name: str, default: str) -> float:
 
 def _egs_options(text: str, form_notes: list[str]) -> int:
     """Read --egs.opts; returns the number of utterances to hold out (0: as many as by default)."""
-    given = embedded("--egs.opts", text, ("constrained", "online_cmvn"))
+    given = embedded("--egs.opts", text)
     given.refuse("frames_overlap_per_eg", "chunks overlap only where an utterance needs it; leave it at 0.", ("", "0"))
     given.refuse("online_cmvn", "CMVN of what was heard so far is not made here.", ("", "false"))
     if given.take("constrained") == "false":
@@ -130,7 +130,10 @@ def read_chain_form(words: Sequence[str]) -> ChainForm:
     given.refuse("chain_opts", "options of Kaldi's programs have no meaning here; leave it out.")
     if not given.take("trainer.add_option", MEMORY).startswith(MEMORY):
         raise UserError(f"--trainer.add-option {options['trainer.add_option']} has no meaning here; leave it out.")
+    first = given.number("trainer.optimization.num_jobs_initial", "1")
     job = _job(given, exp, preparation)
+    if first != int(job["ngpu"]) > 1:
+        notes.append(f"--trainer.optimization.num-jobs-initial {first}: all {job['ngpu']} workers train from the beginning")
     lattices = (lat_dir / "lat.1.gz").is_file()
     ali_dir = lat_dir
     if not lattices and not (lat_dir / "ali.1.gz").is_file():

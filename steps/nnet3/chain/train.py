@@ -28,7 +28,7 @@ Options of Kaldi's script, with its defaults
   --trainer.optimization.momentum (0.0), --trainer.optimization.do-final-combination (true), --trainer.optimization.max-models-combine (20)
   --use-gpu yes|no|wait                      # yes and wait: where there is one (yes)
   --cmd <command>                            # how to run the jobs (run.pl)
-taken, and change nothing here
+taken, and change nothing here (all workers train from the beginning)
   --stage, --exit-stage, --egs.{cmd,nj,stage}, --cleanup, --cleanup.{remove-egs,preserve-model-interval}, --reporting.{email,interval},
   --trainer.{deriv-truncate-margin,shuffle-buffer-size,samples-per-iter,add-option}, --trainer.optimization.{num-jobs-initial,num-jobs-step,
   shrink-value,shrink-saturation-threshold,backstitch-training-interval,max-objective-evaluations,combine-sum-to-one-penalty},
