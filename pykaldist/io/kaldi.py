@@ -183,6 +183,13 @@ class KaldiWriter:
         else:
             self.stream.write(b"[ " + b"".join(b"%d " % v for v in values) + b"]\n")
 
+    def pair_list(self, pairs: Sequence[tuple[int, int]]) -> None:
+        if self.binary:
+            numbers = [number for pair in pairs for number in pair]
+            self.stream.write(b"\4" + struct.pack(f"<i{len(numbers)}i", len(pairs), *numbers))
+        else:
+            self.stream.write(b"[ " + b"".join(b"%d,%d " % pair for pair in pairs) + b"]\n")
+
     def vector(self, values: np.ndarray) -> None:
         """Write a vector; float64 stays double, all else is written as float."""
         if self.binary:

@@ -139,3 +139,21 @@ class TokenReader:
             values.append(self.integer())
         self.expect("]")
         return values
+
+    def pair_list(self) -> list[tuple[int, int]]:
+        """Read a vector of pairs of int32 (Kaldi's WriteIntegerPairVector) as a list."""
+        if self.binary:
+            if self._take(1) != b"\4":
+                self.pos -= 1
+                raise self.error("expected a vector of pairs of int32")
+            length = max(struct.unpack("<i", self._take(4))[0], 0)
+            values = struct.unpack(f"<{2 * length}i", self._take(8 * length))
+            return list(zip(values[::2], values[1::2], strict=True))
+        self.expect("[")
+        pairs = []
+        while (word := self.token()) != "]":
+            first, comma, second = word.partition(",")
+            if not comma or not all(part.lstrip("-").isdecimal() for part in (first, second)):
+                raise self.error(f"expected pairs of integers as 1,2 and ], found {word!r}")
+            pairs.append((int(first), int(second)))
+        return pairs

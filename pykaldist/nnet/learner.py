@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.nnet.components import GradientRule, outer_product
+from pykaldist.nnet.flat_model import FlatModel
 from pykaldist.nnet.model import Model
 from pykaldist.nnet.objective import Objective
 
@@ -25,7 +26,7 @@ class Learner(ABC):
     `model` holds the flat parameters; `num_totals` is the length of the float64 totals that minibatches add to.
     """
 
-    model: Model
+    model: FlatModel
     num_totals: int
     rate_option = "--learn-rate"  # what a user changes where training diverges
     steady = True  # the mean loss over a few thousand frames is near that over all
@@ -86,6 +87,8 @@ class Supervised(Learner):
 
     `prior_outputs`: the objective's, of the training data.
     """
+
+    model: Model
 
     def __init__(self, model: Model, objective: Objective, prior_outputs: np.ndarray | None = None,
                  rate_option: str = "--learn-rate") -> None:

@@ -17,9 +17,7 @@ parameters at each forward pass; logits are float32.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
-import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -30,31 +28,23 @@ from torch import Tensor
 from pykaldist.errors import UserError
 from pykaldist.frames.packed import Sequences
 from pykaldist.nnet.components import AffineMap, Component, GradientRule, Pass, outer_product
+from pykaldist.nnet.flat_model import FlatModel
 from pykaldist.nnet.gemm import aligned
 
 
-class Model:
+class Model(FlatModel):
     """A network of components in sequence, from (n, input_dim) to (n, output_dim) logits."""
-
-    stack: tuple[int, ...] = ()  # dimensions before that of the parameters, of stacked models
 
     def __init__(self, components: list[Component], device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,
                  compute: torch.dtype | None = None) -> None:
         for before, after in itertools.pairwise(components):
             if before.output_dim != after.input_dim:
                 raise ValueError(f"component of output {before.output_dim} before one of input {after.input_dim}")
-        self.components, self.device = components, torch.device(device)
-        self.shapes = [[spec.shape for spec in c.specs()] for c in components]
-        size = sum(math.prod(s) for shapes in self.shapes for s in shapes)
-        self.params = torch.zeros(*self.stack, size, device=self.device, dtype=dtype)
+        super().__init__(components, device, dtype)
+        self.components = components
         self._activations: Activations
         self.compute_in(compute or dtype)
         self._place: tuple[int, int, int] | None = None  # of the minibatch that left the state that recurrent components carry
-
-    def lie_in(self, params: Tensor) -> None:
-        """Take parameters that lie elsewhere, flat, in place of its own: those of stacked models are rows of one buffer."""
-        self.params = params
-        self.compute_in(self.compute)
 
     def share_activations(self, other: Model) -> None:
         """Use the buffers of a model of the same shape: of the models in one process, one computes at a time."""
@@ -82,23 +72,12 @@ class Model:
         """A flat buffer of `size` values or more, of the type of `like`, for whoever computes with the activations."""
         return self._activations.scratch_of(size, like)
 
-    @property
-    def narrow(self) -> bool:
-        """True where activations and the factors of products are of a narrower type than the parameters."""
-        return self.compute != self.params.dtype
-
     def compute_in(self, dtype: torch.dtype) -> None:
-        """Compute in this type from now on. In that of the parameters, the components show the parameters themselves.
-
-        Raises UserError for a narrower type where a component computes in that of the parameters alone.
-        """
-        self.compute = dtype
+        """As every model's; raises UserError for a narrower type where a component computes in that of the parameters alone."""
         wide = next((component.wide for component in self.components if component.wide), None)
-        if self.narrow and wide:
+        if dtype != self.params.dtype and wide:
             raise UserError(f"--dtype bf16 is not for {wide}, whose sums need more digits; use float32.")
-        self._working = torch.empty_like(self.params, dtype=dtype) if self.narrow else self.params
-        for component, views in zip(self.components, self.views(self._working), strict=True):
-            component.bind(views)
+        super().compute_in(dtype)
         self._activations = Activations(self)
 
     @property
@@ -117,60 +96,12 @@ class Model:
         return sum(component.recurrent for component in self.components)
 
     @property
-    def maps(self) -> list[AffineMap]:
-        """Every component's affine maps, from the input to the output."""
-        return [m for component in self.components for m in component.maps]
-
-    @property
     def input_dim(self) -> int:
         return self.components[0].input_dim
 
     @property
     def output_dim(self) -> int:
         return self.components[-1].output_dim
-
-    def views(self, flat: Tensor) -> list[list[Tensor]]:
-        """The parameters of each component as shaped views of a flat buffer like `params`."""
-        views, start = [], 0
-        for shapes in self.shapes:
-            own = []
-            for shape in shapes:
-                length = math.prod(shape)
-                own.append(self._view(flat, slice(start, start + length), shape))
-                start += length
-            views.append(own)
-        return views
-
-    def _view(self, flat: Tensor, span: slice, shape: tuple[int, ...]) -> Tensor:
-        """A parameter as a shaped view of its span of a flat buffer."""
-        return flat[span].view(shape)
-
-    def map_slices(self) -> list[slice]:
-        """The slice of the flat buffer with the parameters of each affine map."""
-        slices, start = [], 0
-        for component in self.components:
-            places = {}
-            for spec in component.specs():
-                places[spec.name] = slice(start, start := start + math.prod(spec.shape))
-            for m in component.maps:
-                own = [places[name] for name in m.params]
-                assert all(one.stop == other.start for one, other in itertools.pairwise(own)), "a map's parameters are neighbours"
-                slices.append(slice(own[0].start, own[-1].stop))
-        return slices
-
-    def statistics(self) -> list[slice]:
-        """The slices of the flat buffer with parameters that follow the data (`ParameterSpec.statistic`)."""
-        slices, start = [], 0
-        for spec in (spec for component in self.components for spec in component.specs()):
-            stop = start + math.prod(spec.shape)
-            if spec.statistic:
-                slices.append(slice(start, stop))
-            start = stop
-        return slices
-
-    def names(self) -> list[str]:
-        """`<component>.<parameter>` for each view, in order."""
-        return [f"{i}.{spec.name}" for i, c in enumerate(self.components) for spec in c.specs()]
 
     def forward(self, inputs: Tensor, generator: torch.Generator | None = None, sequences: Sequences | None = None,
                 training: bool = False, changed: bool = True) -> Tensor:
@@ -205,12 +136,6 @@ class Model:
                 parts.append(slice(self._starts[i], stop))
                 stop = self._starts[i]
         return [*parts, slice(0, stop)] if stop else parts
-
-    @functools.cached_property
-    def _starts(self) -> list[int]:
-        """Where each component's parameters begin in the flat buffer."""
-        sizes = [sum(math.prod(shape) for shape in shapes) for shapes in self.shapes]
-        return list(itertools.accumulate(sizes, initial=0))[:-1]
 
     def backward(self, dlogits: Tensor, grads: Tensor, beta: float = 0.0, rule: GradientRule = outer_product) -> None:
         """Compute the gradient of the minibatch of the last `forward`, once: grads <- beta grads + gradient.
@@ -286,12 +211,6 @@ class Model:
             if component.recurrent:
                 own = [next(carried) for _ in component.carried()]
                 component.set_carried([None if one is None else tuple(part.to(self.device) for part in one) for one in own])
-
-    def _grad_views(self, grads: Tensor) -> list[list[Tensor]]:
-        cached = getattr(self, "_cached_views", None)
-        if cached is None or cached[0] is not grads:
-            self._cached_views = cached = (grads, self.views(grads))
-        return cached[1]
 
 
 class Activations:

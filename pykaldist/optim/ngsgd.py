@@ -33,9 +33,9 @@ from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.nnet.components import AffineMap
 from pykaldist.nnet.factor import Factor, factor, least, taken_in
+from pykaldist.nnet.flat_model import FlatModel
 from pykaldist.nnet.gemm import accumulate, accumulate_affine, aligned
 from pykaldist.nnet.learner import Learner
-from pykaldist.nnet.model import Model
 from pykaldist.optim.natural_gradient import FIRST_UPDATES, TINY, FisherUpdate, Frames, OnlineNaturalGradient, new_weight
 from pykaldist.optim.optimizer import Optimizer, OptimizerOptions, Parts
 from pykaldist.options import option
@@ -72,19 +72,18 @@ class NgSgdOptions(OptimizerOptions):
 class MapState:
     """The two Fisher models of one affine map, and the columns beside its inputs: ones where it has a bias, then zeros."""
 
-    def __init__(self, map: AffineMap, options: NgSgdOptions, like: Tensor) -> None:
-        shared: dict[str, Any] = {"update_period": options.update_period, "num_samples_history": options.num_samples_history,
-                                  "alpha": options.alpha, "device": like.device, "dtype": like.dtype}
-        rank_in = min(DEFAULT_RANK_IN, (map.input_dim + 1) // 2) if options.rank_in is None else options.rank_in
-        rank_out = min(DEFAULT_RANK_OUT, (map.output_dim + 1) // 2) if options.rank_out is None else options.rank_out
+    def __init__(self, map: AffineMap, ranks: tuple[int, int], alphas: tuple[float, float], update_period: int, num_samples_history: float,
+                 like: Tensor) -> None:
+        shared: dict[str, Any] = {"update_period": update_period, "num_samples_history": num_samples_history, "device": like.device,
+                                  "dtype": like.dtype}
         dim = map.input_dim + map.bias
         self.bias, self.width = map.bias, aligned(map.input_dim + 1)
-        self.input = OnlineNaturalGradient(dim, rank_in, columns=self.width, **shared)
-        self.output = OnlineNaturalGradient(map.output_dim, rank_out, **shared)
+        self.input = OnlineNaturalGradient(dim, ranks[0], alpha=alphas[0], columns=self.width, **shared)
+        self.output = OnlineNaturalGradient(map.output_dim, ranks[1], alpha=alphas[1], **shared)
         self._beside = torch.zeros(0, self.width - map.input_dim)
         self._wide = torch.zeros(0, self.width)
 
-    def with_ones(self, x: Tensor, spent: Tensor | None, model: Model) -> Tensor:
+    def with_ones(self, x: Tensor, spent: Tensor | None, model: FlatModel) -> Tensor:
         """x (n, input dim) with the columns beside it, (n, width), to be written over: `spent` where it is given, else a copy."""
         n, dim = x.shape
         if spent is not None:
@@ -100,25 +99,43 @@ class MapState:
         return torch.cat([x, self._next_to_x], 1, out=self._wide)
 
 
-class NgSgd(Optimizer):
-    """The optimiser NG-SGD; `states[m]` belongs to the model's affine map number m."""
+@dataclass
+class Preconditioned:
+    """A minibatch's inputs and output derivatives at an affine map, preconditioned, and the factor `scale` of their product.
 
-    name = "ngsgd"
-    options: NgSgdOptions
-    fused_step = True
+    The inputs x (n, more than in) have what the column of ones became beside them. `x_norms`, `y_norms` (n,) are the norms of the rows.
+    """
 
-    def __init__(self, learner: Learner, options: NgSgdOptions) -> None:
+    x: Tensor
+    dy: Tensor
+    x_norms: Tensor
+    y_norms: Tensor
+    scale: Factor
+
+    def accumulate(self, map: AffineMap, weight: Tensor, bias: Tensor | None, beta: float, scale: Factor) -> None:
+        """Make the map's gradients: beta times what they were, plus `scale` times the product."""
+        dy, alpha = taken_in(self.dy, scale)
+        if bias is not None:
+            accumulate_affine(weight, bias, dy.t(), self.x, beta, alpha * map.learn_rate_coef, alpha * map.bias_learn_rate_coef)
+        else:
+            accumulate(weight, dy.t(), self.x[:, : map.input_dim], beta, alpha * map.learn_rate_coef)
+
+
+class NaturalGradient(Optimizer):
+    """The base of optimisers with natural gradients of affine maps, whose Fisher models are `states`.
+
+    A subclass says in `_rule` what is made of them, and in its options `average_fisher`.
+    """
+
+    def __init__(self, learner: Learner, options: Any, states: dict[AffineMap, MapState]) -> None:
         super().__init__(learner, options)
-        model = self.model
-        if not model.maps:
-            raise UserError("--optimizer ngsgd: the model has no affine map to take a natural gradient of; use --optimizer sgd.")
-        self.states = [MapState(m, options, model.params) for m in model.maps]
-        self._state_of = dict(zip(model.maps, self.states, strict=True))
+        self.states = [*states.values()]
+        self._state_of = states
         self._sides = [side for state in self.states for side in (state.input, state.output) if side.rank > 0]
-        self.delayed = DelayedUpdates(self._sides) if model.device.type == "cuda" else None
+        self.delayed = DelayedUpdates(self._sides) if self.model.device.type == "cuda" else None
         self._padded: Frames | None = None  # the frames of the minibatch at hand, where it is padded
-        self._count: Factor = factor(model.params.new_zeros(()))
-        self._weight: Factor = factor(model.params.new_zeros(()))
+        self._count: Factor = factor(self.model.params.new_zeros(()))
+        self._weight: Factor = factor(self.model.params.new_zeros(()))
         self._host_count = 0
 
     def local_step(self, minibatch: Minibatch, learn_rate: float, totals: Tensor) -> None:
@@ -141,13 +158,11 @@ class NgSgd(Optimizer):
     def _kind(self) -> int:
         return int(self.states[0].input.collecting)
 
-    def _rule(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float, *,
-              spent: Tensor | None = None, by: Factor = 1.0) -> None:
-        """The gradient rule: the natural gradient, its minibatch's part times `by`."""
-        state, frames = self._state_of[map], self._padded
+    def _precondition(self, state: MapState, x: Tensor, dy: Tensor, spent: Tensor | None) -> Preconditioned:
+        """Precondition a minibatch's inputs x (n, in) and output derivatives dy (n, out), which is written over."""
+        frames = self._padded
         if state.output.calls == 0:
             state.output.start(dy, frames)
-        rows: Factor = x.shape[0] if frames is None else frames.count
         y_norms, y_scale = state.output.precondition(dy, frames)
         x = state.with_ones(x, spent, self.model)
         if frames is not None:
@@ -155,15 +170,7 @@ class NgSgd(Optimizer):
         if state.input.calls == 0:
             state.input.start(x, frames)
         x_norms, x_scale = state.input.precondition(x, frames)
-        scale = x_scale * y_scale
-        if self.options.max_change_per_sample > 0.0:
-            change = factor(torch.dot(x_norms, y_norms)) * self.rate * map.learn_rate_coef
-            scale = least(scale, self.options.max_change_per_sample * rows / (change + TINY))
-        dy, alpha = taken_in(dy, scale * by)
-        if bias is not None:
-            accumulate_affine(weight, bias, dy.t(), x, beta, alpha * map.learn_rate_coef, alpha * map.bias_learn_rate_coef)
-        else:
-            accumulate(weight, dy.t(), x[:, : map.input_dim], beta, alpha * map.learn_rate_coef)
+        return Preconditioned(x, dy, x_norms, y_norms, x_scale * y_scale)
 
     def _before_step(self, minibatch: Minibatch) -> None:
         if self.delayed is not None:
@@ -178,7 +185,7 @@ class NgSgd(Optimizer):
         """Set the number of frames of a padded minibatch, which on a GPU recorded steps read."""
         if count == self._host_count:
             return
-        self._host_count, weight = count, new_weight(count, self.options.num_samples_history)
+        self._host_count, weight = count, new_weight(count, self._sides[0].num_samples_history)
         if isinstance(self._count, Tensor) and isinstance(self._weight, Tensor):
             self._count.fill_(count)
             self._weight.fill_(weight)
@@ -207,6 +214,35 @@ class NgSgd(Optimizer):
             own.output.load_state_dict(saved["output"])
         if self.delayed is not None and state["delayed"] is not None:
             self.delayed.load_state_dict(state["delayed"])
+
+
+class NgSgd(NaturalGradient):
+    """The optimiser NG-SGD; `states[m]` belongs to the model's affine map number m."""
+
+    name = "ngsgd"
+    options: NgSgdOptions
+    fused_step = True
+
+    def __init__(self, learner: Learner, options: NgSgdOptions) -> None:
+        if not learner.model.maps:
+            raise UserError("--optimizer ngsgd: the model has no affine map to take a natural gradient of; use --optimizer sgd.")
+        super().__init__(learner, options, {m: self._state(m, options, learner.model.params) for m in learner.model.maps})
+
+    def _state(self, map: AffineMap, options: NgSgdOptions, like: Tensor) -> MapState:
+        rank_in = min(DEFAULT_RANK_IN, (map.input_dim + 1) // 2) if options.rank_in is None else options.rank_in
+        rank_out = min(DEFAULT_RANK_OUT, (map.output_dim + 1) // 2) if options.rank_out is None else options.rank_out
+        return MapState(map, (rank_in, rank_out), (options.alpha, options.alpha), options.update_period, options.num_samples_history, like)
+
+    def _rule(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float, *,
+              spent: Tensor | None = None, by: Factor = 1.0) -> None:
+        """The gradient rule: the natural gradient, its minibatch's part times `by`."""
+        rows: Factor = x.shape[0] if self._padded is None else self._padded.count
+        found = self._precondition(self._state_of[map], x, dy, spent)
+        scale = found.scale
+        if self.options.max_change_per_sample > 0.0:
+            change = factor(torch.dot(found.x_norms, found.y_norms)) * self.rate * map.learn_rate_coef
+            scale = least(scale, self.options.max_change_per_sample * rows / (change + TINY))
+        found.accumulate(map, weight, bias, beta, scale * by)
 
 
 class DelayedUpdates:

@@ -1,74 +1,143 @@
-"""The natural-gradient updates of nnet3's affine, linear and TDNN components, as Kaldi makes them.
+"""The optimiser `nnet3`: the training of nnet3 networks as Kaldi's nnet3-chain-train and nnet3-train do it.
 
-The gradient of y = W x + b for a minibatch is Y^T [X 1], Y the derivatives with respect to y. Its two factors are preconditioned each by
-its own Fisher model (`natural_gradient.py`), and the step is learning rate x gamma_in gamma_out Yhat^T [X 1]hat. A TdnnComponent is an
-affine map of the inputs at its time offsets, one behind the other. Derivatives are those of an objective that is to grow.
+A minibatch of N sequences gives each affine map m (a NaturalGradientAffine, Affine, Linear or TdnnComponent) the gradient
+    g = f (gamma_in gamma_out Yhat^T [X 1]hat + 2 N l2 W),
+f its learning-rate factor, l2 its `l2-regularize` times --l2-regularize-factor, X its inputs (a TdnnComponent's at its time offsets, one
+behind the other), Y the derivatives of the loss with respect to its outputs, preconditioned by the map's own Fisher models
+(`natural_gradient.py`). With the learning rate r, the momentum u and the velocity v <- u v + g, the step is r (1 - u) v, but
+    of a map no longer than its `max-change`,
+    then of all maps together no longer than --max-param-change; a step that is not finite is not made, and the velocity forgotten.
+After it, a map with `orthonormal-constraint` makes a step towards that (`nnet/nnet3/orthonormal.py`), in every fourth minibatch on average;
+in which ones is drawn from the number of the step, so that all workers that make the same steps draw the same.
+
+Statistics of batch normalisation are s <- c (s + those of the minibatch), c = --batchnorm-stats-scale. Those of rectified linear units
+decay likewise, slower; Kaldi begins them anew in each of its iterations.
+
+Where workers send gradients, g is what they send, so that l2 counts all sequences.
 """
 
 from __future__ import annotations
 
-from typing import cast
+from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from pykaldist.nnet.nnet3.components import Nnet3Component
-from pykaldist.optim.natural_gradient import OnlineNaturalGradient
+from pykaldist.errors import UserError
+from pykaldist.frames.sampler import generator_of
+from pykaldist.nnet.components import AffineMap, outer_product
+from pykaldist.nnet.factor import Factor
+from pykaldist.nnet.learner import Learner
+from pykaldist.nnet.nnet3.layers import Nnet3Map
+from pykaldist.nnet.nnet3.network import Nnet3Network
+from pykaldist.nnet.nnet3.orthonormal import constrain_orthonormal
+from pykaldist.optim.ngsgd import MapState, NaturalGradient
+from pykaldist.options import option
+
+CONSTRAIN_EVERY = 4  # minibatches, on average
+RECTIFIED_SCALE = 0.98  # of the statistics of rectified linear units, a minibatch
+TINY = 1e-30
 
 
-def spliced(x: Tensor, offsets: list[int], sequences: int) -> Tensor:
-    """The inputs at each time offset, one behind the other: (rows, dim) to (output rows, offsets x dim).
+@dataclass
+class Nnet3Options:
+    """The options of the optimiser nnet3, with Kaldi's names and defaults; what differs from component to component is in the network."""
 
-    Rows are frame by frame, in each the sequences; the first frame is that of the first output plus the smallest offset.
-    """
-    frames = x.view(-1, sequences, x.shape[1])
-    first, count = min(offsets), len(frames) - (max(offsets) - min(offsets))
-    return torch.cat([frames[o - first:o - first + count] for o in offsets], 2).flatten(0, 1)
+    momentum: float = option(0.0, "momentum u; a step's total effect does not depend on it")
+    max_param_change: float = option(2.0, "largest change of all parameters in a minibatch; 0: no limit")
+    l2_regularize_factor: float = option(1.0, "factor of the components' l2-regularize; Kaldi gives 1 / jobs where it averages models")
+    batchnorm_stats_scale: float = option(0.8, "factor of the statistics of batch normalisation, after each minibatch")
+    average_fisher: bool = option(False, "average the workers' Fisher matrices at each epoch's end; else each keeps its own")
 
-
-def unspliced(dx: Tensor, offsets: list[int], sequences: int) -> Tensor:
-    """The derivatives with respect to x of those with respect to `spliced(x, offsets, sequences)`."""
-    parts = dx.view(len(dx) // sequences, sequences, -1).chunk(len(offsets), 2)
-    first, count = min(offsets), len(parts[0])
-    total = dx.new_zeros(count + max(offsets) - first, sequences, parts[0].shape[2])
-    for o, part in zip(offsets, parts, strict=True):
-        total[o - first:o - first + count] += part
-    return total.flatten(0, 1)
+    def __post_init__(self) -> None:
+        for name, top in (("momentum", 1.0), ("max_param_change", float("inf")), ("l2_regularize_factor", float("inf"))):
+            if not 0.0 <= getattr(self, name) < top:
+                raise UserError(f"--{name.replace('_', '-')} {getattr(self, name):g} is outside [0, {top:g}).")
+        if not 0.0 <= self.batchnorm_stats_scale <= 1.0:
+            raise UserError(f"--batchnorm-stats-scale {self.batchnorm_stats_scale:g} is outside [0, 1].")
 
 
-class ComponentUpdates:
-    """The updates of a component, whose parameters `linear` (out, in) and `bias` (out,) change in place."""
+class Nnet3(NaturalGradient):
+    """The optimiser nnet3; `steps` counts its updates."""
 
-    def __init__(self, component: Nnet3Component) -> None:
-        values, self.linear = component.values, torch.from_numpy(component.linear)
-        bias = values.get("BiasParams")
-        self.bias = torch.from_numpy(component.array("BiasParams")) if bias is not None and len(component.array("BiasParams")) else None
-        both = cast("list[int] | None", values.get("RankInOut"))
-        rank_in, rank_out = both if both else (int(component.number("RankIn")), int(component.number("RankOut")))
-        alphas = cast("list[float]", values.get("AlphaInOut") or [values.get("Alpha")] * 2)
-        period = int(cast(int, values.get("UpdatePeriod", 4)))  # Kaldi's of a TdnnComponent, whose files do not say it
-        history = component.number("NumSamplesHistory")
-        out_dim, in_dim = self.linear.shape
-        self.input = OnlineNaturalGradient(in_dim + (self.bias is not None), rank_in, period, history, alphas[0])
-        self.output = OnlineNaturalGradient(out_dim, rank_out, period, history, alphas[1])
+    name = "nnet3"
+    options: Nnet3Options
+    model: Nnet3Network
 
-    def step(self, x: Tensor, dy: Tensor, learning_rate: float) -> None:
-        """Update by a minibatch: inputs (n, in; a TdnnComponent's `spliced`) and derivatives with respect to outputs (n, out)."""
-        ones = [] if self.bias is None else [x.new_ones(len(x), 1)]
-        x, dy = torch.cat([x, *ones], 1), dy.clone()  # both are written over
-        rate = learning_rate * _precondition(self.input, x) * _precondition(self.output, dy)
-        columns = self.linear.shape[1]
-        self.linear.addmm_(dy.t(), x[:, :columns], alpha=rate)
-        if self.bias is not None:
-            self.bias.addmv_(dy.t(), x[:, columns], alpha=rate)
+    def __init__(self, learner: Learner, options: Nnet3Options) -> None:
+        if not isinstance(learner.model, Nnet3Network):
+            raise UserError("--optimizer nnet3 trains nnet3 networks (steps/nnet3); use --optimizer ngsgd for this one.")
+        model = learner.model
+        maps = cast("list[Nnet3Map]", model.maps)
+        if len({m.update_period for m in maps if m.ranks}) > 1:
+            raise UserError("the components of the network have different update-periods of their natural gradients; give them one.")
+        super().__init__(learner, options, {m: MapState(m, m.ranks, m.alphas, m.update_period, m.num_samples_history, model.params)
+                                            for m in maps if m.ranks})
+        self.steps = 0
+        params = model.params
+        self._own = {m: params[part][:m.output_dim * m.input_dim].view(m.output_dim, m.input_dim)
+                     for m, part in zip(maps, model.map_slices(), strict=True)}
+        self._biases = {m: params[part][m.output_dim * m.input_dim:] for m, part in zip(maps, model.map_slices(), strict=True)}
+        self._max_changes = torch.tensor([m.max_change or float("inf") for m in maps], dtype=params.dtype, device=params.device)
+        self._scales = [(part, options.batchnorm_stats_scale) for part in model.batchnorm_statistics()] + \
+            [(part, RECTIFIED_SCALE) for part in model.rectified_statistics()]
 
+    @property
+    def additive(self) -> bool:
+        return False
 
-def _precondition(side: OnlineNaturalGradient, x: Tensor) -> float:
-    """Precondition rows in place, and go on to the next minibatch; returns their factor."""
-    if side.calls == 0:
-        side.start(x)
-    _, gamma = side.precondition(x)
-    if side.collecting:
-        side.finish(side.update())
-    side.advance()
-    return float(gamma)
+    def _kind(self) -> int:
+        return int(bool(self._sides) and self._sides[0].collecting)
+
+    def _rule(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float, *,
+              spent: Tensor | None = None, by: Factor = 1.0) -> None:
+        """The gradient rule: the natural gradient and the l2 penalty's."""
+        if map in self._state_of:
+            found = self._precondition(self._state_of[map], x, dy, spent)
+            found.accumulate(map, weight, bias, beta, found.scale * by)
+        else:
+            outer_product(map, x, dy, weight, bias, beta, by=by)
+        assert isinstance(map, Nnet3Map)
+        pull = 2.0 * self.model.num_sequences * map.l2_regularize * self.options.l2_regularize_factor * map.learn_rate_coef
+        if pull:
+            weight.add_(self._own[map], alpha=pull)
+            if bias is not None:
+                bias.add_(self._biases[map], alpha=pull)
+
+    def _follow(self, velocity: Tensor, frames: Factor) -> None:
+        """Update the statistics, whose sums over the minibatch stand in the velocity."""
+        for part, scale in self._scales:
+            self.model.params[part].add_(velocity[part]).mul_(scale)
+            velocity[part].zero_()
+
+    def _update(self, gradient: Tensor, frames: Factor) -> None:
+        """Make the update by the velocity, within the bounds on change, and the steps towards the semi-orthogonal constraint."""
+        parts, rate = self.model.map_slices(), self.rate * (1.0 - self.options.momentum)
+        norms = torch.stack([torch.linalg.vector_norm(gradient[part]) for part in parts]) * rate
+        factors = (self._max_changes / norms.clamp_min(TINY)).clamp_max_(1.0)
+        change = torch.linalg.vector_norm(norms * factors)
+        finite = change.isfinite()
+        if self.options.max_param_change > 0.0:
+            factors = factors * (self.options.max_param_change / change.clamp_min(TINY)).clamp_max_(1.0)
+        gradient.masked_fill_(~finite, 0.0)
+        factors = torch.where(finite, factors * rate, 0.0)
+        for part, step in zip(parts, factors.unbind(), strict=True):
+            self.model.params[part].addcmul_(gradient[part], step, value=-1.0)
+        self._constrain_orthonormal()
+        self.steps += 1
+
+    def _constrain_orthonormal(self) -> None:
+        """Make steps towards the semi-orthogonal constraint, of the maps that are drawn."""
+        constrained = [m for m in cast("list[Nnet3Map]", self.model.maps) if m.orthonormal]
+        drawn = generator_of(self.steps).integers(CONSTRAIN_EVERY, size=len(constrained)) == 0
+        for m, chosen in zip(constrained, drawn, strict=True):
+            if chosen:
+                constrain_orthonormal(self._own[m], m.orthonormal)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "steps": self.steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.steps = state["steps"]

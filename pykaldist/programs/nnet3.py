@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from pykaldist.errors import UserError
+from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.io.archive import read_value
 from pykaldist.io.kaldi import KaldiWriter
 from pykaldist.io.table_streams import RandomAccess, TableWriter, read_table, write_value
-from pykaldist.io.xfilenames import open_wxfilename
+from pykaldist.io.xfilenames import open_rxfilename, open_wxfilename
 from pykaldist.nnet.nnet3.components import Nnet3Component
 from pykaldist.nnet.nnet3.model import Nnet3, Nnet3Model
 from pykaldist.nnet.nnet3.plan import Plan
@@ -32,20 +33,49 @@ def _write(nnet: Nnet3 | Nnet3Model, wxfilename: str, binary: bool) -> None:
         nnet.write_to(KaldiWriter(stream, binary))
 
 
-def _changed(nnet: Nnet3, prepare_for_test: bool, learning_rate: float) -> Nnet3:
-    """The network with another learning rate (times each component's factor; below 0: as it is), and for the test where asked."""
+def _read_text(rxfilename: str) -> str:
+    with open_rxfilename(rxfilename) as stream:
+        return stream.read().decode("utf-8")
+
+
+def _changed(nnet: Nnet3, *, nnet_config: str, learning_rate: float, scale: float, edits_config: str, edits: str,
+             prepare_for_test: bool) -> Nnet3:
+    """The network with what the options of nnet3-copy ask for, in Kaldi's order."""
+    from pykaldist.nnet.nnet3.edits import edit, scaled, set_learning_rate
     from pykaldist.nnet.nnet3.prepare import prepare_for_test as prepare
 
+    if nnet_config:
+        nnet = _made(nnet_config, 0, nnet)
     if learning_rate >= 0:
-        for component in nnet.components.values():
-            if "LearningRate" in component.values:
-                factor = component.number("LearningRateFactor") if "LearningRateFactor" in component.values else 1.0
-                component.values["LearningRate"] = learning_rate * factor
+        set_learning_rate(nnet.components.values(), learning_rate)
+    if scale != 1:
+        nnet = scaled(nnet, scale)
+    if edits_config:
+        nnet = edit(nnet, _read_text(edits_config), edits_config)
+    if edits:
+        nnet = edit(nnet, edits)
     return prepare(nnet) if prepare_for_test else nnet
 
 
+def _made(config: str, seed: int, existing: Nnet3 | None) -> Nnet3:
+    """The network of a config, added to an existing one where it is given; matrices are read from where the program runs."""
+    import torch
+
+    from pykaldist.nnet.nnet3.initialise import initialised
+
+    generator = torch.Generator().manual_seed(seed % 2**63)
+    return initialised(_read_text(config).splitlines(), generator, source=config, existing=existing)
+
+
+def _plan(nnet: Nnet3) -> Plan:
+    """The plan from which a network's context is read, recurrent ones' too."""
+    from pykaldist.nnet.nnet3.edits import without_recurrence
+
+    return Plan(without_recurrence(nnet))
+
+
 def _print_info(nnet: Nnet3) -> None:
-    plan = Plan(nnet)
+    plan = _plan(nnet)
     print(f"left-context: {plan.left_context}\nright-context: {plan.right_context}\nnum-parameters: {nnet.num_params}\n"
           f"modulus: {plan.modulus}")
     for node in nnet.nodes.values():
@@ -102,53 +132,132 @@ def nnet3_am_info(model: str) -> None:
     _print_info(found.nnet)
 
 
-def nnet3_copy(source: str, target: str, *, binary: bool = True, learning_rate: float = -1.0, prepare_for_test: bool = False) -> None:
-    """Copy a raw network.
+def nnet3_init(first: str, second: str, third: str = "", *, binary: bool = True, srand: int = 0) -> None:
+    """Make a raw network of its config lines, with random parameters, or add what a config says to an existing network.
+
+    Usage: nnet3-init [options] [<existing-raw-nnet>] <config> <raw-nnet>
+    e.g.: nnet3-init --srand=1 exp/chain/tdnn/configs/final.config exp/chain/tdnn/0.raw
+
+    Options:
+      --binary: write binary (default: true)
+      --srand: seed of the random parameters (default: 0)
+    """
+    existing, config, target = (_raw(first), second, third) if third else (None, first, second)
+    _write(_made(config, srand, existing), target, binary)
+    say(f"raw network written to {target}")
+
+
+def nnet3_copy(source: str, target: str, *, binary: bool = True, learning_rate: float = -1.0, nnet_config: str = "",
+               edits_config: str = "", edits: str = "", scale: float = 1.0, prepare_for_test: bool = False) -> None:
+    """Copy a raw network, with changes where asked.
 
     Usage: nnet3-copy [options] <raw-nnet> <raw-nnet>
     e.g.: nnet3-copy --binary=false final.raw final.txt
+    e.g.: nnet3-copy --edits='rename-node old-name=output-xent new-name=output; remove-orphans' 0.raw 1.raw
 
     Options:
       --binary: write binary (default: true)
       --learning-rate: the new learning rate, times each component's factor (default: -1: as it is)
+      --nnet-config: config of components and nodes to add, or to put in the place of those of their names
+      --edits-config: file of edits, made after that
+      --edits: edits, with semicolons between them: convert-to-fixed-affine, remove-orphan-nodes, remove-orphan-components,
+               remove-orphans, set-learning-rate, set-learning-rate-factor, rename-node, remove-output-nodes, set-dropout-proportion
+      --scale: scale of the parameters (default: 1)
       --prepare-for-test: batch normalisation and dropout in test mode, affine components behind each other made one (default: false)
     """
-    _write(_changed(_raw(source), prepare_for_test, learning_rate), target, binary)
+    nnet = _changed(_raw(source), nnet_config=nnet_config, learning_rate=learning_rate, scale=scale, edits_config=edits_config,
+                    edits=edits, prepare_for_test=prepare_for_test)
+    _write(nnet, target, binary)
 
 
-def nnet3_am_copy(source: str, target: str, *, binary: bool = True, learning_rate: float = -1.0, prepare_for_test: bool = False,
-                  raw: bool = False) -> None:
-    """Copy a model with an nnet3 network, or its network alone.
+def nnet3_am_copy(source: str, target: str, *, binary: bool = True, raw: bool = False, set_raw_nnet: str = "",
+                  learning_rate: float = -1.0, nnet_config: str = "", edits_config: str = "", edits: str = "", scale: float = 1.0,
+                  prepare_for_test: bool = False) -> None:
+    """Copy a model with an nnet3 network, or its network alone, with changes where asked.
 
     Usage: nnet3-am-copy [options] <model> <model|raw-nnet>
     e.g.: nnet3-am-copy --raw=true final.mdl final.raw
 
     Options:
       --binary: write binary (default: true)
-      --learning-rate: the new learning rate, times each component's factor (default: -1: as it is)
-      --prepare-for-test: batch normalisation and dropout in test mode, affine components behind each other made one (default: false)
       --raw: write the network alone (default: false)
+      --set-raw-nnet: raw network that takes the place of the model's
+      --learning-rate: the new learning rate, times each component's factor (default: -1: as it is)
+      --nnet-config: config of components and nodes to add, or to put in the place of those of their names
+      --edits-config: file of edits, made after that
+      --edits: edits, with semicolons between them (nnet3-copy --help lists them)
+      --scale: scale of the parameters (default: 1)
+      --prepare-for-test: batch normalisation and dropout in test mode, affine components behind each other made one (default: false)
     """
     model = Nnet3Model.parse(kaldi_reader(source))
-    model.nnet = _changed(model.nnet, prepare_for_test, learning_rate)
-    _write(model.nnet if raw else model, target, binary)
+    nnet = _changed(_raw(set_raw_nnet) if set_raw_nnet else model.nnet, nnet_config=nnet_config, learning_rate=learning_rate, scale=scale,
+                    edits_config=edits_config, edits=edits, prepare_for_test=prepare_for_test)
+    if raw:
+        _write(nnet, target, binary)
+        return
+    _check_outputs(model.transition_model.num_pdfs, nnet, source, set_raw_nnet or "the network")
+    plan = _plan(nnet)
+    _write(Nnet3Model(model.transition_model, nnet, plan.left_context, plan.right_context, model.priors), target, binary)
 
 
-def nnet3_am_init(transition_model: str, nnet: str, model: str, *, binary: bool = True) -> None:
-    """Make a model of a transition model and a raw network.
+def nnet3_average(first: str, *others: str, binary: bool = True, weights: str = "", num_threads: int = -1) -> None:
+    """Average raw networks: their parameters, and the statistics of batch normalisation and of nonlinearities.
+
+    Usage: nnet3-average [options] <raw-nnet1> <raw-nnet2> ... <raw-nnet>
+    e.g.: nnet3-average exp/chain/tdnn/1.1.raw exp/chain/tdnn/1.2.raw exp/chain/tdnn/2.raw
+
+    Options:
+      --binary: write binary (default: true)
+      --weights: weights with colons between them, one a network, which are made to sum to one (default: all the same)
+      --num-threads: has no effect: networks are read one behind the other
+    """
+    from pykaldist.nnet.nnet3.edits import weighted_sum
+
+    if not others:
+        raise UserError("expected networks to average, and the file to write, found one name.")
+    *sources, target = [first, *others]
+    try:
+        shares = [float(word) for word in weights.split(":")] if weights else [1.0] * len(sources)
+    except ValueError as error:
+        raise UserError(f"--weights={weights}: expected numbers with colons between them.") from error
+    if len(shares) != len(sources) or not sum(shares) > 0:
+        raise UserError(f"--weights={weights}: expected {len(sources)} weights with a sum above 0, found {len(shares)}.")
+    _write(weighted_sum([_raw(source) for source in sources], [share / sum(shares) for share in shares]), target, binary)
+
+
+def nnet3_am_init(first: str, second: str, third: str, fourth: str = "", *, binary: bool = True) -> None:
+    """Make a model of a transition model (or a tree and a topology) and a raw network.
 
     Usage: nnet3-am-init [options] <transition-model> <raw-nnet> <model>
+    Usage: nnet3-am-init [options] <tree> <topology> <raw-nnet> <model>
     e.g.: nnet3-am-init 0.trans_mdl final.raw final.mdl
+    e.g.: nnet3-am-init exp/chain/tree/tree data/lang_chain/topo 0.raw 0.mdl
 
     Options:
       --binary: write binary (default: true)
     """
-    transitions, network = read_transition_model(transition_model), _raw(nnet)
-    if "output" not in network.nodes or network.dim("output") != transitions.num_pdfs:
-        found = network.dim("output") if "output" in network.nodes else "no"
-        raise UserError(f"{transition_model} has {transitions.num_pdfs} pdfs, the network {nnet} has {found} outputs; give the tree's own.")
-    plan = Plan(network)
-    _write(Nnet3Model(transitions, network, plan.left_context, plan.right_context), model, binary)
+    if fourth:
+        transitions, source, target = _transitions_of(first, second), third, fourth
+    else:
+        transitions, source, target = read_transition_model(first), second, third
+    network = _raw(source)
+    _check_outputs(transitions.num_pdfs, network, first, source)
+    plan = _plan(network)
+    _write(Nnet3Model(transitions, network, plan.left_context, plan.right_context), target, binary)
+
+
+def _transitions_of(tree: str, topology: str) -> TransitionModel:
+    """The transition model of a tree and a topology, with the topology's probabilities."""
+    from pykaldist.hmm.lang.topology import Topology
+    from pykaldist.hmm.tree.tree import ContextDependency
+
+    return TransitionModel.from_tree(ContextDependency.read(kaldi_reader(tree)), Topology.read(kaldi_reader(topology)))
+
+
+def _check_outputs(num_pdfs: int, nnet: Nnet3, transitions: str, source: str) -> None:
+    if "output" not in nnet.nodes or nnet.dim("output") != num_pdfs:
+        found = nnet.dim("output") if "output" in nnet.nodes else "no"
+        raise UserError(f"{transitions} has {num_pdfs} pdfs, the network {source} has {found} outputs; give the tree's own.")
 
 
 def nnet3_compute(nnet: str, feats: str, output: str, *, apply_exp: bool = False, frame_subsampling_factor: int = 1,

@@ -26,7 +26,7 @@ FILES = {
     "word_paths": "linear-to-nbest nbest-to-prons",
     "language_models": "arpa-to-const-arpa lattice-lmrescore lattice-lmrescore-const-arpa",
     "nnet1": "cmvn-to-nnet nnet-concat nnet-copy nnet-info nnet-initialize rbm-convert-to-nnet transf-to-nnet",
-    "nnet3": "nnet3-am-copy nnet3-am-info nnet3-am-init nnet3-compute nnet3-copy nnet3-info",
+    "nnet3": "nnet3-am-copy nnet3-am-info nnet3-am-init nnet3-average nnet3-compute nnet3-copy nnet3-info nnet3-init",
     "nnet_forward": "nnet-forward",
     "vad": "compute-vad select-voiced-frames",
     "prons": "phones-to-prons prons-to-wordali",

@@ -7,16 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from nnet3_learners import Given, minibatch_of
 from torch import Tensor
 
-from pykaldist.errors import UserError
 from pykaldist.io.tables import read_archive
+from pykaldist.nnet.nnet3 import model as files
 from pykaldist.nnet.nnet3.batchnorm import BatchNorm
 from pykaldist.nnet.nnet3.components import Nnet3Component
+from pykaldist.nnet.nnet3.config import parse_node
+from pykaldist.nnet.nnet3.network import Nnet3Network
 from pykaldist.nnet.nnet3.orthonormal import constrain_orthonormal
-from pykaldist.optim.nnet3 import ComponentUpdates, spliced, unspliced
+from pykaldist.optim.nnet3 import Nnet3, Nnet3Options
 
-DEFAULTS = {"NumSamplesHistory": 2000.0, "Alpha": 4.0, "AlphaInOut": [4.0, 4.0], "UpdatePeriod": 4}
+DEFAULTS = {"UseNaturalGradient": True, "NumSamplesHistory": 2000.0, "Alpha": 4.0, "AlphaInOut": [4.0, 4.0], "UpdatePeriod": 4}
 COMPONENTS = {"affine": ("NaturalGradientAffineComponent", [0]), "linear": ("LinearComponent", [0]),
               "tdnn": ("TdnnComponent", [-3, 0, 3]), "tdnn_nobias": ("TdnnComponent", [-1, 0])}
 
@@ -37,32 +40,32 @@ def test_natural_gradient_updates_are_kaldis(kaldis: dict[str, Tensor], name: st
     component = Nnet3Component(name, kind, {**DEFAULTS, **parameters, "TimeOffsets": offsets})
     component.values.update({"RankInOut": ranks} if kind != "NaturalGradientAffineComponent" else
                             {"RankIn": ranks[0], "RankOut": ranks[1]})
-    updates = ComponentUpdates(component)
+    nodes = [f"input-node name=input dim={in_dim // len(offsets)}", f"component-node name=only component={name} input=input",
+             "output-node name=output input=only"]
+    nnet = files.Nnet3({node.name: node for node in map(parse_node, nodes)}, {name: component})
+    network = Nnet3Network(nnet, subsampling=1)
+    learner = Given(network, [kaldis[f"{name}.{i}.x"].view(-1, 4, in_dim // len(offsets)) for i in range(1, 13)],
+                    [kaldis[f"{name}.{i}.dy"] for i in range(1, 13)])
+    optimizer = Nnet3(learner, Nnet3Options(max_param_change=0.0))
     for i in range(1, 13):
-        x, dy = spliced(kaldis[f"{name}.{i}.x"], offsets, 4), kaldis[f"{name}.{i}.dy"]
-        y = x @ updates.linear.t() + (0 if updates.bias is None else updates.bias)
-        torch.testing.assert_close(y, kaldis[f"{name}.{i}.y"], atol=3e-3 if name == "tdnn_nobias" else 1e-4, rtol=1e-4)
-        torch.testing.assert_close(unspliced(dy @ updates.linear, offsets, 4), kaldis[f"{name}.{i}.dx"], atol=2e-3, rtol=1e-3)
-        updates.step(x, dy, 0.05)
-        torch.testing.assert_close(updates.linear, kaldis[f"{name}.p{i}.linear"], atol=5e-4 if name == "tdnn_nobias" else 1e-4, rtol=1e-4)
-        if updates.bias is not None:
-            torch.testing.assert_close(updates.bias, kaldis[f"{name}.p{i}.bias"].ravel(), atol=1e-4, rtol=1e-4)
-    moved = np.abs(component.linear - kaldis[f"{name}.p0.linear"].numpy()).max()
-    assert moved > 0.05  # it is the component's own array that was changed, and not by a trifle
+        optimizer.local_step(minibatch_of(i - 1), 0.05, torch.zeros(1, dtype=torch.float64))
+        torch.testing.assert_close(learner.outputs[-1], kaldis[f"{name}.{i}.y"], atol=3e-3 if name == "tdnn_nobias" else 1e-4, rtol=1e-4)
+        params = network.views(network.params)[0]
+        torch.testing.assert_close(params[0], kaldis[f"{name}.p{i}.linear"], atol=5e-4 if name == "tdnn_nobias" else 1e-4, rtol=1e-4)
+        if len(params) > 1:
+            torch.testing.assert_close(params[1], kaldis[f"{name}.p{i}.bias"].ravel(), atol=1e-4, rtol=1e-4)
+    moved = np.abs(network.to_nnet3().components[name].linear - kaldis[f"{name}.p0.linear"].numpy()).max()
+    assert moved > 0.05  # by no trifle
 
 
 def test_batch_normalisation_is_kaldis(kaldis: dict[str, Tensor]) -> None:
-    norm = BatchNorm(6, target_rms=0.7, epsilon=0.001)
-    with pytest.raises(UserError, match="no statistics yet"):
-        norm.test_scale_offset()
+    norm, statistics = BatchNorm(target_rms=0.7, epsilon=0.001), [torch.zeros(1), torch.zeros(6), torch.zeros(6)]
     for i in range(1, 5):
         one = norm.forward(kaldis[f"batchnorm.{i}.x"])
         torch.testing.assert_close(one.y, kaldis[f"batchnorm.{i}.y"], atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(norm.backward(one, kaldis[f"batchnorm.{i}.dy"]), kaldis[f"batchnorm.{i}.dx"], atol=1e-5, rtol=1e-5)
-        norm.store(one)
-        if i == 2:
-            norm.scale_statistics(0.8)
-    scale, offset = norm.test_scale_offset()
+        statistics = [(0.8 if i == 2 else 1.0) * (old + new) for old, new in zip(statistics, one.statistics(), strict=True)]
+    scale, offset = norm.scale_and_offset(*statistics)
     torch.testing.assert_close(scale, kaldis["batchnorm.test.scale"].ravel(), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(offset, kaldis["batchnorm.test.offset"].ravel(), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(kaldis["batchnorm.test.x"] * scale + offset, kaldis["batchnorm.test.y"], atol=1e-5, rtol=1e-5)

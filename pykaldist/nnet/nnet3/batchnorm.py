@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from pykaldist.errors import UserError
+TINY = 1e-20
 
 
 @dataclass
@@ -27,14 +26,18 @@ class Normalised:
     variance: Tensor  # (dim,), without epsilon
     scale: Tensor  # (dim,)
 
+    def statistics(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The count (1,), the sum and the sum of squares (dim,) of the inputs."""
+        rows = float(len(self.y))
+        return self.mean.new_full((1,), rows), self.mean * rows, (self.variance + self.mean.square()) * rows
 
+
+@dataclass(frozen=True)
 class BatchNorm:
-    """Batch normalisation of `dim` dimensions: `forward`, `backward` and `store` in training, `test` with the statistics stored."""
+    """Batch normalisation to the root mean square `target_rms`; `epsilon` is added to variances."""
 
-    def __init__(self, dim: int, target_rms: float = 1.0, epsilon: float = 1e-3) -> None:
-        self.target_rms, self.epsilon = target_rms, epsilon
-        self.count = 0.0
-        self.sum, self.sum_of_squares = torch.zeros(dim, dtype=torch.float64), torch.zeros(dim, dtype=torch.float64)
+    target_rms: float = 1.0
+    epsilon: float = 1e-3
 
     def forward(self, x: Tensor) -> Normalised:
         """Normalise the rows of x (n, dim) by their own mean and variance."""
@@ -49,24 +52,14 @@ class BatchNorm:
         inner = (dy * one.y).mean(0) / self.target_rms**2
         return one.scale * (dy - dy.mean(0) - one.y * inner)
 
-    def store(self, one: Normalised) -> None:
-        """Add a minibatch to the statistics."""
-        rows, mean = len(one.y), one.mean.double().cpu()
-        self.count += rows
-        self.sum += rows * mean
-        self.sum_of_squares += rows * (one.variance.double().cpu() + mean.square())
-
-    def scale_statistics(self, factor: float) -> None:
-        """Scale the statistics, whose weight against those of minibatches to come is so changed."""
-        self.count *= factor
-        self.sum *= factor
-        self.sum_of_squares *= factor
-
-    def test_scale_offset(self) -> tuple[Tensor, Tensor]:
-        """The scale and the offset (dim,) that normalisation by the statistics comes to; raises UserError where there are none."""
-        if self.count <= 0:
-            raise UserError("batch normalisation has no statistics yet; train the network.")
-        mean = self.sum / self.count
-        variance = (self.sum_of_squares / self.count - mean.square()).clamp_min(0)
+    def scale_and_offset(self, count: Tensor, total: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
+        """The scale and the offset (dim,) that normalisation by the statistics comes to; without any, those of mean and variance 0."""
+        mean, variance = mean_and_variance(count, total, squares)
         scale = self.target_rms * (variance + self.epsilon).rsqrt()
-        return scale.float(), (-mean * scale).float()
+        return scale, -mean * scale
+
+
+def mean_and_variance(count: Tensor, total: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean and the variance (dim,) of count (1,), sum and sum of squares."""
+    mean = total / count.clamp_min(TINY)
+    return mean, (squares / count.clamp_min(TINY) - mean.square()).clamp_min(0)

@@ -13,16 +13,18 @@ import numpy as np
 
 from pykaldist.io.kaldi import KaldiReader, KaldiWriter
 
-Value = int | float | bool | list[int] | list[float] | np.ndarray
+Value = int | float | bool | list[int] | list[float] | list[tuple[int, int]] | np.ndarray
 
 UPDATABLE = "LearningRateFactor:float? IsGradient:bool? MaxChange:float? L2Regularize:float? LearningRate:float "
 NONLINEAR = ("Dim:int BlockDim:int? ValueAvg:vector DerivAvg:vector Count:double OderivRms:vector? OderivCount:double? "
              "NumDimsSelfRepaired:double? NumDimsProcessed:double? SelfRepairLowerThreshold:float? SelfRepairUpperThreshold:float? "
              "SelfRepairScale:float?")
 AFFINE = UPDATABLE + "LinearParams:matrix BiasParams:vector "
+DIMS = "InputDim:int OutputDim:int "
 TYPES = {
     "FixedAffineComponent": "LinearParams:matrix BiasParams:vector",
     "FixedBiasComponent": "Bias:vector",
+    "FixedScaleComponent": "Scales:vector",
     "AffineComponent": AFFINE + "OrthonormalConstraint:float?",
     "NaturalGradientAffineComponent": AFFINE + "RankIn:int RankOut:int OrthonormalConstraint:float? UpdatePeriod:int "
                                                "NumSamplesHistory:float Alpha:float",
@@ -30,16 +32,48 @@ TYPES = {
                                    "NumSamplesHistory:float UpdatePeriod:int",
     "TdnnComponent": UPDATABLE + "TimeOffsets:ints LinearParams:matrix BiasParams:vector OrthonormalConstraint:float "
                                  "UseNaturalGradient:bool NumSamplesHistory:float AlphaInOut:floats2 RankInOut:ints2",
+    "TimeHeightConvolutionComponent": UPDATABLE + "Model:flag ConvolutionModel:flag NumFiltersIn:int NumFiltersOut:int HeightIn:int "
+                                                  "HeightOut:int HeightSubsampleOut:int Offsets:pairs RequiredTimeOffsets:ints "
+                                                  "/ConvolutionModel:flag LinearParams:matrix BiasParams:vector MaxMemoryMb:float "
+                                                  "UseNaturalGradient:bool NumMinibatchesHistory:float AlphaInOut:floats2 "
+                                                  "RankInOut:ints2",
+    "ScaleAndOffsetComponent": UPDATABLE + "Dim:int Scales:vector Offsets:vector UseNaturalGradient:bool Rank:int",
+    "PerElementScaleComponent": UPDATABLE + "Params:vector",
+    "NaturalGradientPerElementScaleComponent": UPDATABLE.replace("IsGradient:bool? ", "") + "Params:vector IsGradient:bool Rank:int "
+                                               "UpdatePeriod:int NumSamplesHistory:float Alpha:float",
+    "PerElementOffsetComponent": UPDATABLE + "Offsets:vector Dim:int UseNaturalGradient:bool",
+    "LstmNonlinearityComponent": UPDATABLE + "Params:matrix ValueAvg:matrix DerivAvg:matrix SelfRepairConfig:vector "
+                                             "SelfRepairProb:vector UseDropout:bool? Count:double",
     "RectifiedLinearComponent": NONLINEAR,
+    "SigmoidComponent": NONLINEAR,
+    "TanhComponent": NONLINEAR,
+    "SoftmaxComponent": NONLINEAR,
     "LogSoftmaxComponent": NONLINEAR,
     "BatchNormComponent": "Dim:int BlockDim:int Epsilon:float TargetRms:float TestMode:bool Count:double StatsMean:vector StatsVar:vector",
+    "NormalizeComponent": "InputDim:int BlockDim:int? TargetRms:float AddLogStddev:bool",
+    "PnormComponent": DIMS,
+    "DropoutComponent": "Dim:int DropoutProportion:float DropoutPerFrame:bool TestMode:bool",
     "GeneralDropoutComponent": "Dim:int BlockDim:int TimePeriod:int DropoutProportion:float SpecAugmentMaxProportion:float? "
                                "SpecAugmentMaxRegions:int? TestMode:flag? Continuous:flag?",
+    "DropoutMaskComponent": "OutputDim:int DropoutProportion:float TestMode:bool Continuous:flag?",
+    "SpecAugmentTimeMaskComponent": "Dim:int ZeroedProportion:float TimeMaskMaxFrames:int TestMode:flag?",
     "NoOpComponent": "Dim:int BackpropScale:float",
+    "PermuteComponent": "ColumnMap:ints",
+    "SumBlockComponent": DIMS + "Scale:float",
+    "ElementwiseProductComponent": DIMS,
+    "BackpropTruncationComponent": "Dim:int Scale:float ClippingThreshold:float ZeroingThreshold:float ZeroingInterval:int "
+                                   "RecurrenceInterval:int NumElementsClipped:double NumElementsZeroed:double "
+                                   "NumElementsProcessed:double NumZeroingBoundaries:double",
+    "RestrictedAttentionComponent": "NumHeads:int KeyDim:int ValueDim:int NumLeftInputs:int NumRightInputs:int TimeStride:int "
+                                    "NumLeftInputsRequired:int NumRightInputsRequired:int OutputContext:bool KeyScale:float "
+                                    "StatsCount:double EntropyStats:vector PosteriorStats:matrix",
+    "StatisticsExtractionComponent": "InputDim:int InputPeriod:int OutputPeriod:int IncludeVarinance:bool",  # Kaldi's spelling
+    "StatisticsPoolingComponent": "InputDim:int InputPeriod:int LeftContext:int RightContext:int NumLogCountFeatures:int "
+                                  "OutputStddevs:bool VarianceFloor:float",
 }
 LAYOUTS: dict[str, dict[str, str]] = {name: dict(cast(tuple[str, str], tuple(f.split(":"))) for f in fields.split())
                                       for name, fields in TYPES.items()}
-OF_ONE_DIM = {"RectifiedLinearComponent", "LogSoftmaxComponent", "BatchNormComponent", "GeneralDropoutComponent", "NoOpComponent"}
+PARAMETERS = ("LinearParams", "BiasParams", "Params", "Scales", "Offsets")  # what training changes, in types that have a learning rate
 
 
 @dataclass
@@ -56,6 +90,9 @@ class Nnet3Component:
     def number(self, token: str) -> float:
         return cast(float, self.values[token])
 
+    def integer(self, token: str) -> int:
+        return int(cast(int, self.values[token]))
+
     @property
     def linear(self) -> np.ndarray:
         """The matrix of a component that multiplies by one."""
@@ -64,48 +101,131 @@ class Nnet3Component:
     @property
     def time_offsets(self) -> list[int]:
         """The frames, counted from that of the output, whose inputs the component takes."""
-        return cast("list[int]", self.values["TimeOffsets"]) if self.type == "TdnnComponent" else [0]
+        match self.type:
+            case "TdnnComponent":
+                return cast("list[int]", self.values["TimeOffsets"])
+            case "TimeHeightConvolutionComponent":
+                return sorted({time for time, _ in self.offsets})
+            case "RestrictedAttentionComponent":
+                stride = self.integer("TimeStride")
+                return list(range(-stride * self.integer("NumLeftInputs"), stride * self.integer("NumRightInputs") + 1, stride))
+            case _:
+                return [0]
+
+    @property
+    def offsets(self) -> list[tuple[int, int]]:
+        """The offsets in time and height of the inputs of a convolution."""
+        return cast("list[tuple[int, int]]", self.values["Offsets"])
 
     @property
     def input_dim(self) -> int:
-        if self.type in OF_ONE_DIM:
-            return int(self.number("Dim"))
-        if self.type == "FixedBiasComponent":
-            return len(self.array("Bias"))
-        return self.linear.shape[1] // len(self.time_offsets)
+        return self._dims[0]
 
     @property
     def output_dim(self) -> int:
-        return self.input_dim if self.type in OF_ONE_DIM or self.type == "FixedBiasComponent" else self.linear.shape[0]
+        return self._dims[1]
+
+    @property
+    def _dims(self) -> tuple[int, int]:
+        """The dimensions of input and output."""
+        match self.type:
+            case "FixedBiasComponent" | "FixedScaleComponent":
+                dim = len(self.array("Bias" if self.type == "FixedBiasComponent" else "Scales"))
+                return dim, dim
+            case "PerElementScaleComponent" | "NaturalGradientPerElementScaleComponent":
+                return len(self.array("Params")), len(self.array("Params"))
+            case "NormalizeComponent":
+                dim = self.integer("InputDim")
+                blocks = dim // max(1, self.integer("BlockDim") if "BlockDim" in self.values else dim)
+                return dim, dim + (blocks if self.values["AddLogStddev"] else 0)
+            case "PermuteComponent":
+                dim = len(cast("list[int]", self.values["ColumnMap"]))
+                return dim, dim
+            case "DropoutMaskComponent":
+                return self.integer("OutputDim"), self.integer("OutputDim")
+            case "TimeHeightConvolutionComponent":
+                return (self.integer("NumFiltersIn") * self.integer("HeightIn"), self.integer("NumFiltersOut") * self.integer("HeightOut"))
+            case "RestrictedAttentionComponent":
+                heads, key, value = self.integer("NumHeads"), self.integer("KeyDim"), self.integer("ValueDim")
+                frames = self.integer("NumLeftInputs") + 1 + self.integer("NumRightInputs")
+                return heads * (2 * key + value + frames), heads * (value + (frames if self.values["OutputContext"] else 0))
+            case "StatisticsExtractionComponent":
+                dim = self.integer("InputDim")
+                return dim, 1 + dim * (2 if self.values["IncludeVarinance"] else 1)
+            case "StatisticsPoolingComponent":
+                return self.integer("InputDim"), self.integer("InputDim") + self.integer("NumLogCountFeatures") - 1
+            case "LstmNonlinearityComponent":
+                cells = self.array("Params").shape[1]
+                return 5 * cells + (3 if self.values.get("UseDropout") else 0), 2 * cells
+        if "OutputDim" in self.values:
+            return self.integer("InputDim"), self.integer("OutputDim")
+        if "Dim" in self.values:
+            return self.integer("Dim"), self.integer("Dim")
+        return self.linear.shape[1] // len(self.time_offsets), self.linear.shape[0]
+
+    @property
+    def parameters(self) -> dict[str, np.ndarray]:
+        """The arrays that training changes, by their tokens."""
+        if "LearningRate" not in LAYOUTS[self.type]:
+            return {}
+        return {token: value for token in PARAMETERS if isinstance(value := self.values.get(token), np.ndarray)}
 
     @property
     def num_params(self) -> int:
         """The number of its parameters that training changes."""
-        if "LearningRate" not in LAYOUTS[self.type]:
-            return 0
-        return self.linear.size + (len(self.array("BiasParams")) if "BiasParams" in self.values else 0)
+        return sum(array.size for array in self.parameters.values())
 
     def check(self) -> None:
         """Raise ValueError where fields are missing or do not fit each other."""
         missing = [f"<{token}>" for token, kind in LAYOUTS[self.type].items() if not kind.endswith("?") and token not in self.values]
         if missing:
             raise ValueError(f"{self.type} {self.name} has no {' '.join(missing)}")
+        if self.type == "TimeHeightConvolutionComponent":
+            self._check_convolution()
         if self.type == "TdnnComponent" and not (self.time_offsets and self.linear.shape[1] % len(self.time_offsets) == 0):
             raise ValueError(f"{self.type} {self.name} has {self.linear.shape[1]} columns for {len(self.time_offsets)} time offsets")
         if min(self.input_dim, self.output_dim) < 1:
             raise ValueError(f"{self.type} {self.name} has input dimension {self.input_dim}, output dimension {self.output_dim}")
         dim = self.output_dim
-        lengths = {"BiasParams": [0, dim] if self.type == "TdnnComponent" else [dim],
+        lengths = {"BiasParams": [len(self.linear)] if "LinearParams" in self.values else [dim],
                    **{token: [0, dim] for token in ("ValueAvg", "DerivAvg", "OderivRms")}}
+        if self.type == "TdnnComponent":
+            lengths["BiasParams"].insert(0, 0)
         if self.type == "BatchNormComponent":
-            block = int(self.number("BlockDim"))
-            if block < 1 or dim % block:
-                raise ValueError(f"{self.type} {self.name} has blocks of {block} in {dim} dimensions")
+            block = self.integer("BlockDim")
             lengths.update({token: [block] if self.number("Count") > 0 else [0, block] for token in ("StatsMean", "StatsVar")})
+        if self.type == "ScaleAndOffsetComponent":
+            lengths["Offsets"] = [len(self.array("Scales"))]
+        if self.type == "LstmNonlinearityComponent":
+            lengths = {}
+        self._check_blocks()
         for token, allowed in lengths.items():
             found = len(self.array(token)) if token in self.values else allowed[-1]
             if found not in allowed:
                 raise ValueError(f"{self.type} {self.name} has <{token}> of {found}, expected {allowed[-1]}")
+
+    def _check_blocks(self) -> None:
+        """Raise ValueError where the parts that an input consists of do not make it."""
+        dim = self.input_dim
+        blocks = {token: self.integer(token) for token in ("BlockDim",) if token in self.values}
+        if self.type in ("ScaleAndOffsetComponent", "PerElementOffsetComponent"):
+            blocks["Offsets"] = len(self.array("Offsets"))
+        if self.type in ("ElementwiseProductComponent", "SumBlockComponent", "PnormComponent"):
+            blocks["OutputDim"] = self.output_dim
+        for token, block in blocks.items():
+            if block < 1 or dim % block:
+                raise ValueError(f"{self.type} {self.name} has blocks of {block} (<{token}>) in {dim} dimensions")
+        if self.type == "PermuteComponent" and sorted(cast("list[int]", self.values["ColumnMap"])) != list(range(dim)):
+            raise ValueError(f"{self.type} {self.name} has columns in <ColumnMap> that are no permutation of 0 to {dim - 1}")
+
+    def _check_convolution(self) -> None:
+        filters, columns = self.integer("NumFiltersOut"), self.integer("NumFiltersIn") * len(self.offsets)
+        if self.linear.shape != (filters, columns):
+            raise ValueError(f"{self.type} {self.name} has parameters {self.linear.shape[0]} x {self.linear.shape[1]}, expected "
+                             f"{filters} x {columns}")
+        required = cast("list[int]", self.values["RequiredTimeOffsets"])
+        if self.offsets != sorted(set(self.offsets)) or not required or not set(required) <= set(self.time_offsets):
+            raise ValueError(f"{self.type} {self.name} has offsets {self.offsets}, of which the times {required} are required")
 
     @classmethod
     def read(cls, reader: KaldiReader) -> Nnet3Component:
@@ -154,6 +274,8 @@ def _read(reader: KaldiReader, kind: str) -> Value:
             return True
         case "ints":
             return reader.int_list()
+        case "pairs":
+            return reader.pair_list()
         case "ints2":
             return [reader.integer(), reader.integer()]
         case "floats2":
@@ -178,6 +300,8 @@ def _write(writer: KaldiWriter, kind: str, value: Value) -> None:
             pass  # its token says it
         case "ints":
             writer.int_list(cast("list[int]", value))
+        case "pairs":
+            writer.pair_list(cast("list[tuple[int, int]]", value))
         case "ints2":
             for one in cast("list[int]", value):
                 writer.integer(one)

@@ -7,12 +7,15 @@ of Kaldi's nnet3 ("Data types in the nnet3 setup").
 
 from __future__ import annotations
 
+import difflib
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 MOST_LEVELS = 50  # of functions in functions, in a file that is not damaged
 WORD = re.compile(r"\s*([A-Za-z_][\w.\-]*|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[(),])")
+PAIR = re.compile(r"""\s+([A-Za-z][\w-]*)=("[^"]*"|'[^']*'|\S*)""")
 NAME = re.compile(r"[A-Za-z_][\w.\-]*")
 # arguments: d a descriptor, i an integer, f a number, v a variable (t or x); + one or more, ? at most one
 FUNCTIONS = {"Append": "d+", "Sum": "d+", "Failover": "dd", "IfDefined": "d", "Offset": "dii?", "Switch": "d+", "Round": "di",
@@ -140,3 +143,69 @@ def parse_node(line: str) -> Node:
         except ValueError as error:
             raise ValueError(f"{kind} {name}, input: {error}") from error
     return Node(kind, name, descriptor, values)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The end of a message about a word that is not known: which it may have been."""
+    names = list(known)
+    near = difflib.get_close_matches(word, names, 3)
+    return f"the nearest {'are' if len(near) > 1 else 'is'} {', '.join(near)}" if near else f"known are {', '.join(names)}"
+
+
+class ConfigLine:
+    """A line of config, `kind key=value ...`: its kind, and its fields, from which each is taken once."""
+
+    def __init__(self, text: str) -> None:
+        self.kind = text.split()[0]
+        self._fields = {key: value.strip("\"'") for key, value in PAIR.findall(text)}
+        self._known: list[str] = []
+        rest = PAIR.sub("", text.removeprefix(self.kind)).strip()
+        if rest:
+            raise ValueError(f"expected fields as key=value, found {rest[:40]!r}")
+
+    def has(self, key: str) -> bool:
+        self._known.append(key)
+        return key in self._fields
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """Take a field; raises ValueError where it is missing and has no default."""
+        self._known.append(key)
+        value = self._fields.pop(key, default)
+        if value is None:
+            raise ValueError(f"it has no {key}=")
+        return value
+
+    def integer(self, key: str, default: int | None = None, least: int = 1) -> int:
+        text = self.text(key, None if default is None else str(default))
+        if not re.fullmatch(r"[-+]?\d+", text) or (int(text) < least and int(text) != default):
+            raise ValueError(f"expected an integer of at least {least} in {key}=, found {text!r}")
+        return int(text)
+
+    def number(self, key: str, default: float | None = None, least: float = -math.inf) -> float:
+        text = self.text(key, None if default is None else repr(default))
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not (math.isfinite(value) and (value >= least or value == default)):
+            raise ValueError(f"expected a number{'' if least == -math.inf else f' of at least {least:g}'} in {key}=, found {text!r}")
+        return value
+
+    def boolean(self, key: str, default: bool) -> bool:
+        text = self.text(key, str(default))
+        if text[:1].lower() not in ("t", "f"):
+            raise ValueError(f"expected true or false in {key}=, found {text!r}")
+        return text[0].lower() == "t"
+
+    def integers(self, key: str, default: list[int] | None = None) -> list[int]:
+        """Take numbers with commas between them, none of them twice."""
+        text = self.text(key, None if default is None else ",".join(map(str, default)))
+        parts = text.split(",")
+        if not all(re.fullmatch(r"[-+]?\d+", part) for part in parts) or len(set(parts)) < len(parts):
+            raise ValueError(f"expected different integers with commas between them in {key}=, found {text!r}")
+        return [int(part) for part in parts]
+
+    def refuse_rest(self) -> None:
+        """Raise ValueError that names a field which nothing has taken, and the nearest that is known."""
+        for key in self._fields:
+            raise ValueError(f"there is no field {key}=; {nearest(key, self._known)}")

@@ -10,13 +10,12 @@ above 1.1, as Kaldi does.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 SPEED = 0.125
 SLOW, SLOWER = 1.02, 1.1  # of tr(P P^T) rows / tr(P)^2
+TINY = 1e-15
 
 
 def constrain_orthonormal(matrix: Tensor, constraint: float) -> None:
@@ -27,12 +26,15 @@ def constrain_orthonormal(matrix: Tensor, constraint: float) -> None:
     if constraint == 0:
         return
     m = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.t()
-    p, speed, square = m @ m.t(), SPEED, constraint * constraint
+    p = m @ m.t()
     if constraint < 0:
-        trace, energy = float(p.trace()), float(p.square().sum())
-        if not (math.isfinite(energy) and trace > 0):
-            return  # a matrix of zeros, or one that has diverged, has no rows to turn
+        trace, energy = p.trace(), p.square().sum()
         square, ratio = energy / trace, energy * len(p) / trace**2
-        speed *= 0.25 if ratio > SLOWER else 0.5 if ratio > SLOW else 1.0
+        speed = SPEED * (1.0 - 0.5 * (ratio > SLOW).to(p.dtype)) * (1.0 - 0.5 * (ratio > SLOWER).to(p.dtype))
+        factor = torch.where(energy.isfinite() & (trace > TINY), 4 * speed / square, 0.0)  # 0 has no rows to turn, infinity is lost
+        square = torch.where(trace > TINY, square, 0.0)
+    else:
+        square = p.new_full((), constraint * constraint)
+        factor = 4 * SPEED / square
     p -= square * torch.eye(len(p), dtype=p.dtype, device=p.device)
-    m.sub_(4 * speed / square * (p @ m))
+    m.sub_(factor * (p @ m))

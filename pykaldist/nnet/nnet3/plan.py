@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
@@ -16,12 +16,13 @@ Span = tuple[float, float]  # first and last frame at which something can be com
 EVERYWHERE = (-math.inf, math.inf)
 
 
-def order_of(nnet: Nnet3, output: str) -> list[str]:
-    """The nodes that `output` needs, each behind those that it takes input from; raises UserError for what cannot be run here."""
-    if output not in nnet.nodes:
-        raise UserError(f"the network has no node {output}; it has {', '.join(nnet.nodes)}.")
+def order_of(nnet: Nnet3, *outputs: str) -> list[str]:
+    """The nodes that `outputs` need, each behind those that it takes input from; raises UserError for what cannot be run here."""
+    for output in outputs:
+        if output not in nnet.nodes:
+            raise UserError(f"the network has no node {output}; it has {', '.join(nnet.nodes)}.")
     graph: dict[str, set[str]] = {}
-    waiting = [output]
+    waiting = [*outputs]
     while waiting:
         name = waiting.pop()
         if name not in graph:
@@ -55,16 +56,16 @@ def functions(descriptor: Descriptor | None) -> Iterator[Descriptor]:
 
 
 class Plan:
-    """The nodes that a network's node `output` needs, in order, and their frames.
+    """The nodes that a network's node `output`, or several such, need, in order, and their frames.
 
     `subsampling` is the number of input frames for each output frame; to shift all frames by a multiple of `modulus` changes nothing.
     `left_context` and `right_context` are the frames before and behind an output frame that the node `input` is needed at, those of
     IfDefined left out. Raises UserError for what cannot be run here.
     """
 
-    def __init__(self, nnet: Nnet3, output: str = "output", subsampling: int = 1) -> None:
-        self._nnet, self._output = nnet, output
-        self.order = order_of(nnet, output)
+    def __init__(self, nnet: Nnet3, output: str | Sequence[str] = "output", subsampling: int = 1) -> None:
+        self._nnet, self._outputs = nnet, [output] if isinstance(output, str) else [*output]
+        self.order = order_of(nnet, *self._outputs)
         self.has_if_defined = any("IfDefined" in str(nnet.nodes[name].input) for name in self.order)
         self.modulus = math.lcm(*(int(part.numbers[0]) for name in self.order for part in functions(nnet.nodes[name].input)
                                   if part.function == "Round" and part.numbers[0] > 0))
@@ -74,9 +75,12 @@ class Plan:
         needed = [self.needed(np.array([t]), required=True).get("input", np.array([t])) - t for t in range(period)]
         return max(0, -int(min(times.min() for times in needed))), max(0, int(max(times.max() for times in needed)))
 
-    def needed(self, times: np.ndarray, required: bool = False) -> dict[str, np.ndarray]:
-        """The frames, in order, at which each node is needed for the output at `times`; `required`: without what IfDefined takes."""
-        wanted: dict[str, list[np.ndarray]] = {self._output: [times]}
+    def needed(self, times: np.ndarray, required: bool = False, spans: dict[str, Span] | None = None) -> dict[str, np.ndarray]:
+        """The frames, in order, at which each node is needed for the output at `times`.
+
+        `required`: without what IfDefined takes; with `spans` it takes only what can be computed.
+        """
+        wanted: dict[str, list[np.ndarray]] = {output: [times] for output in self._outputs}
         found: dict[str, np.ndarray] = {}
 
         def ask(descriptor: Descriptor, at: np.ndarray) -> None:
@@ -85,6 +89,9 @@ class Plan:
             elif descriptor.function in ("Offset", "Round", "ReplaceIndex"):
                 ask(descriptor.parts[0], shift(descriptor, at))
             elif descriptor.function in ("Append", "Sum", "Scale") or (descriptor.function == "IfDefined" and not required):
+                if descriptor.function == "IfDefined" and spans is not None:
+                    low, high = self.span(descriptor.parts[0], spans)
+                    at = at[(at >= low) & (at <= high)]
                 for part in descriptor.parts:
                     ask(part, at)
             elif descriptor.function not in ("Const", "IfDefined"):

@@ -21,6 +21,7 @@ from torch import Tensor
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.frames.stacked import stacked
 from pykaldist.nnet.learner import Supervised
+from pykaldist.nnet.model import Model
 from pykaldist.nnet.stacked import StackedModel
 from pykaldist.optim.stacked import StackedSgd
 from pykaldist.parallel.fabric.worker import Worker
@@ -32,7 +33,7 @@ class Stack:
     def __init__(self, workers: Sequence[Worker], gradients: bool = False) -> None:
         self.workers, learner = workers, workers[0].learner
         assert isinstance(learner, Supervised)
-        model = StackedModel([worker.learner.model for worker in workers])
+        model = StackedModel([cast(Model, worker.learner.model) for worker in workers])
         samplers, self._gather = stacked(workers[0].sampler, [worker.sampler.split for worker in workers])
         for worker, sampler in zip(workers, samplers, strict=True):
             worker.sampler = sampler

@@ -1,0 +1,158 @@
+"""Which frames of a chunk each node of an nnet3 network computes, and where the parts of its input come from: planned once a chunk shape.
+
+A descriptor is a sum of *terms*: a number times some frames of a node, put at some columns of some frames of the input. Append moves
+terms to other columns, Sum and Scale leave them there, Offset, Round and ReplaceIndex choose other frames, IfDefined leaves frames out. A
+TdnnComponent is an affine map of its input at several time offsets, one behind the other, which are terms as well.
+
+As in Kaldi, a TdnnComponent's frames are evenly spaced: where it is needed at the frames 0, 1, 3, 4 it computes frame 2 as well. What is
+computed there has no derivative, but its inputs count in the Fisher matrices of the natural gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pykaldist.errors import UserError
+from pykaldist.nnet.nnet3.config import Descriptor
+from pykaldist.nnet.nnet3.model import Nnet3
+from pykaldist.nnet.nnet3.plan import Plan, Span, shift
+
+Frames = slice | np.ndarray
+
+
+@dataclass(frozen=True)
+class Term:
+    """A part of a node's input: `scale` times the frames `frames` of `source`, at `dim` columns from `column` on of the frames `into`.
+
+    Without a source it is `scale` itself. `add`: there is another term before it in the same place.
+    """
+
+    source: str
+    scale: float
+    column: int
+    dim: int
+    frames: Frames
+    into: Frames
+    add: bool = False
+
+
+@dataclass(frozen=True)
+class Step:
+    """The input of a node: its frames, its dimension, and its terms.
+
+    `partial`: some of its places have no term, or terms that do not cover each other; there zeros are put first.
+    """
+
+    times: np.ndarray
+    dim: int
+    terms: tuple[Term, ...]
+    partial: bool
+
+    @property
+    def same(self) -> str:
+        """The node whose output it is as it is; none: empty."""
+        term = self.terms[0] if len(self.terms) == 1 else Term("", 0.0, 0, 0, slice(0), slice(0))
+        whole = slice(0, len(self.times))
+        as_it_is = term.scale == 1.0 and term.dim == self.dim and isinstance(term.frames, slice) and term.frames == term.into == whole
+        return term.source if as_it_is else ""
+
+
+class ChunkPlan:
+    """The steps of a network for chunks with outputs at `times`, of inputs at the frames from `first` to `last`.
+
+    `times[node]` are the frames that a node computes, in order; `steps[node]` is its input. An input of another name than `input` has one
+    row a sequence.
+    """
+
+    def __init__(self, nnet: Nnet3, plan: Plan, times: np.ndarray, first: int, last: int) -> None:
+        self._nnet, self._plan = nnet, plan
+        self._spans = plan.spans(last - plan.right_context + 1) if plan.has_if_defined else {}
+        needed = plan.needed(times, spans=self._spans if plan.has_if_defined else None)
+        reached = needed.get("input", np.array([first]))
+        if reached[0] < first or reached[-1] > last:
+            raise ValueError(f"the outputs need input frames {reached[0]} to {reached[-1]}, given are {first} to {last}")
+        self.order = [name for name in plan.order if name in needed and len(needed[name])]
+        self.times: dict[str, np.ndarray] = {}
+        self.steps: dict[str, Step] = {}
+        for name in self.order:
+            node = nnet.nodes[name]
+            self.times[name] = self._computed(name, needed[name], first, last)
+            if node.input is None:
+                continue
+            offsets = nnet.components[node.component].time_offsets if node.kind == "component-node" else [0]
+            self.steps[name] = self._step(node.input, self.times[name], offsets, len(offsets) > 1 or offsets != [0])
+
+    def _computed(self, name: str, needed: np.ndarray, first: int, last: int) -> np.ndarray:
+        node = self._nnet.nodes[name]
+        if node.kind == "input-node":
+            if name != "input" and len(needed) > 1:
+                raise UserError(f"the network takes its input {name} at several frames of a chunk; it is trained with one value a chunk "
+                                f"alone, as by ReplaceIndex({name}, t, 0).")
+            return np.arange(first, last + 1) if name == "input" else needed
+        if node.kind == "component-node" and self._nnet.components[node.component].type == "TdnnComponent" and len(needed) > 1:
+            return np.arange(needed[0], needed[-1] + 1, np.gcd.reduce(np.diff(needed)))
+        return needed
+
+    def _step(self, descriptor: Descriptor, times: np.ndarray, offsets: list[int], gaps: bool) -> Step:
+        dim = self._nnet.descriptor_dim(descriptor)
+        everywhere = np.ones(len(times), bool)
+        found = [term for number, offset in enumerate(offsets)
+                 for term in self._terms(descriptor, times + offset, everywhere, number * dim, 1.0, gaps)]
+        covered = np.zeros(dim * len(offsets), int)
+        for column, width in {(term.column, term.dim) for term in found}:
+            covered[column:column + width] += 1
+        partial = bool((covered != 1).any())
+        terms: list[Term] = []
+        for term in found:
+            before = any((other.column, other.dim) == (term.column, term.dim) for other in terms)
+            terms.append(replace(term, add=before))
+            partial |= not before and not (isinstance(term.into, slice) and term.into == slice(0, len(times)))
+        return Step(times, dim * len(offsets), tuple(replace(term, add=term.add or partial) for term in terms), partial)
+
+    def _terms(self, descriptor: Descriptor, at: np.ndarray, defined: np.ndarray, column: int, scale: float, gaps: bool) -> Iterator[Term]:
+        """The terms of a descriptor at the frames `at`, where `defined`; with `gaps` frames that its nodes do not compute are left out."""
+        match descriptor.function:
+            case "":
+                have, dim = self.times[descriptor.node], self._nnet.dim(descriptor.node)
+                rows = np.searchsorted(have, at).clip(0, len(have) - 1)
+                there = have[rows] == at
+                assert gaps or there[defined].all(), f"{descriptor.node} is needed at frames that it does not compute"
+                chosen = np.flatnonzero(there & defined)
+                if len(chosen):
+                    yield Term(descriptor.node, scale, column, dim, _evenly(rows[chosen]), _evenly(chosen))
+            case "Append":
+                for part in descriptor.parts:
+                    yield from self._terms(part, at, defined, column, scale, gaps)
+                    column += self._nnet.descriptor_dim(part)
+            case "Sum":
+                for part in descriptor.parts:
+                    yield from self._terms(part, at, defined, column, scale, gaps)
+            case "Scale":
+                yield from self._terms(descriptor.parts[0], at, defined, column, scale * descriptor.numbers[0], gaps)
+            case "Const":
+                into = _evenly(np.flatnonzero(defined))
+                yield Term("", scale * descriptor.numbers[0], column, int(descriptor.numbers[1]), into, into)
+            case "IfDefined":
+                low, high = self._span(descriptor.parts[0])
+                yield from self._terms(descriptor.parts[0], at, defined & (at >= low) & (at <= high), column, scale, gaps)
+            case _:
+                yield from self._terms(descriptor.parts[0], shift(descriptor, at), defined, column, scale, gaps)
+
+    def _span(self, descriptor: Descriptor) -> Span:
+        return self._plan.span(descriptor, self._spans)
+
+
+def _evenly(frames: np.ndarray) -> Frames:
+    """Frames as a slice, where they are evenly spaced and go up."""
+    if len(frames) == 0:
+        return slice(0, 0)
+    if len(frames) == 1:
+        return slice(int(frames[0]), int(frames[0]) + 1)
+    step = int(frames[1] - frames[0])
+    if step > 0 and (np.diff(frames) == step).all():
+        stop = int(frames[-1]) + 1
+        return slice(int(frames[0]), stop) if step == 1 else slice(int(frames[0]), stop, step)
+    return frames

@@ -1,0 +1,290 @@
+"""An nnet3 network in training: the graph of a Kaldi file over one flat parameter buffer, forward and backward over chunks.
+
+    network = Nnet3Network(Nnet3.read("exp/chain/tdnn/configs/ref.raw"))
+    outputs = network.forward_chunks(feats, ivectors, output_frames=50, sequences=64, training=True, generator=generator)
+    network.backward_chunks({"output": ..., "output-xent": ...}, grads, 0.0, rule)
+    network.to_nnet3().write("final.raw")
+
+A chunk has `output_frames` outputs, at the frames 0, `subsampling`, 2 `subsampling`, ... All tensors have their rows frame by frame: those
+of all sequences of the first frame, of all of the second one, ... Derivatives are those of a *loss*, which is to fall, as everywhere in
+this library; Kaldi's are those of the objective, the same with the other sign.
+
+`params` holds, beside what is trained, the statistics of batch normalisation and of rectified linear units (`layers.py`): a strategy that
+averages parameters averages them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pykaldist.errors import UserError
+from pykaldist.nnet.components import AffineMap, GradientRule, outer_product
+from pykaldist.nnet.flat_model import FlatModel
+from pykaldist.nnet.gemm import aligned
+from pykaldist.nnet.nnet3.chunks import ChunkPlan, Frames, Step, Term
+from pykaldist.nnet.nnet3.components import Nnet3Component
+from pykaldist.nnet.nnet3.layers import BatchNormalised, Dropout, Layer, Rectified, Run, layer_of
+from pykaldist.nnet.nnet3.model import Nnet3
+from pykaldist.nnet.nnet3.plan import Plan
+
+OUTPUTS = ("output", "output-xent")
+
+
+class Nnet3Network(FlatModel):
+    """A network that can be trained, made from one as it stands in a file. `left_context`, `right_context`: frames that an output needs.
+
+    `outputs` are those that training computes: `output`, and `output-xent` where it is there. `subsampling` is the number of input frames
+    for each output frame.
+    """
+
+    def __init__(self, nnet: Nnet3, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,
+                 compute: torch.dtype | None = None, subsampling: int = 3) -> None:
+        self.nnet, self.subsampling = nnet, subsampling
+        self.outputs = [name for name in OUTPUTS if name in nnet.nodes]
+        if "output" not in nnet.nodes:
+            raise UserError(f"the network has no node output to train; it has {', '.join(nnet.nodes)}.")
+        self._plan = Plan(nnet, self.outputs, subsampling)
+        self.left_context, self.right_context = self._plan.left_context, self._plan.right_context
+        self.layers = {name: layer_of(component) for name, component in nnet.components.items()}
+        super().__init__([*self.layers.values()], device, dtype)
+        self._learned = self._needing_derivatives()
+        self._chunk_plans: dict[tuple[int, int], ChunkPlan] = {}
+        self.num_sequences = 0  # of the last minibatch
+        self._buffers = Buffers()
+        self.compute_in(compute or dtype)
+        for layer, views in zip(self.layers.values(), self.views(self.params), strict=True):
+            for view, value in zip(views, layer.initial(), strict=True):
+                view.copy_(torch.from_numpy(value.astype(np.float64)))
+
+    @property
+    def input_dim(self) -> int:
+        return self.nnet.dim("input")
+
+    @property
+    def output_dim(self) -> int:
+        return self.nnet.dim("output")
+
+    @property
+    def stochastic(self) -> bool:
+        """True where training draws random numbers (dropout, self-repair)."""
+        return any(layer.stochastic for layer in self.layers.values())
+
+    def share_activations(self, other: Nnet3Network) -> None:
+        """Use the buffers of a network of the same shape: of the models in one process, one computes at a time."""
+        self._buffers = other._buffers
+
+    def reserve(self, rows: int) -> None:
+        """Note the rows of the largest minibatch; buffers are made as they are needed."""
+        self._buffers.capacity = max(self._buffers.capacity, rows)
+
+    @property
+    def capacity(self) -> int:
+        return self._buffers.capacity
+
+    @property
+    def step_values(self) -> int:
+        return self.capacity * sum(layer.output_dim for layer in self.layers.values())
+
+    def scratch(self, size: int, like: Tensor) -> Tensor:
+        return self._buffers.flat("scratch", size, like.dtype, like.device)
+
+    def set_dropout(self, proportion: float) -> None:
+        """Set the proportion of all dropout, as a schedule asks for."""
+        for layer in self.layers.values():
+            if isinstance(layer, Dropout):
+                layer.proportion = proportion
+
+    def batchnorm_statistics(self) -> list[slice]:
+        """The slices of the flat buffer with the statistics of batch normalisation."""
+        return self._slices_of(BatchNormalised)
+
+    def rectified_statistics(self) -> list[slice]:
+        """The slices of the flat buffer with the statistics of rectified linear units."""
+        return self._slices_of(Rectified)
+
+    def _slices_of(self, kind: type[Layer]) -> list[slice]:
+        ends = [*self._starts[1:], self.params.shape[-1]]
+        return [slice(start, end) for layer, start, end in zip(self.layers.values(), self._starts, ends, strict=True)
+                if isinstance(layer, kind)]
+
+    def products(self) -> list[tuple[AffineMap, int, bool]]:
+        """Each affine map with the rows that it had in the last minibatch, and whether derivatives went on below it."""
+        found = []
+        for name in self._last.order:
+            node = self.nnet.nodes[name]
+            if node.kind == "component-node":
+                below = any(term.source in self._learned for term in self._last.steps[name].terms)
+                found += [(m, len(self._last.times[name]) * self.num_sequences, below) for m in self.layers[node.component].maps]
+        return found
+
+    def to_nnet3(self, learn_rate: float | None = None) -> Nnet3:
+        """The network as it stands in a file, with the parameters and statistics of now; `learn_rate` is noted in it."""
+        components: dict[str, Nnet3Component] = {}
+        for (name, layer), views in zip(self.layers.items(), self.views(self.params.cpu()), strict=True):
+            changed = layer.to_component([view.float().numpy().copy() for view in views], learn_rate)
+            components[name] = replace(layer.component, values={**layer.component.values, **changed})
+        return Nnet3(copy.deepcopy(self.nnet.nodes), components)
+
+    def forward_chunks(self, feats: Tensor, ivectors: Tensor | None, output_frames: int, sequences: int, training: bool = False,
+                       generator: torch.Generator | None = None, changed: bool = True) -> dict[str, Tensor]:
+        """The outputs by their names, (output_frames x sequences, dim), of chunks.
+
+        `feats` (frames x sequences, dim) begin `left_context` frames before the first output frame, and end `right_context` frames or more
+        behind the last. `ivectors` (sequences, dim), where the network has the input `ivector`. `training`: for a gradient; `generator`:
+        for what is random in it. `changed`: the parameters may not be those of the last forward.
+        """
+        frames, rest = divmod(len(feats), sequences)
+        if rest or (ivectors is not None and len(ivectors) != sequences):
+            raise ValueError(f"{len(feats)} rows of features and {0 if ivectors is None else len(ivectors)} i-vectors for {sequences} "
+                             "sequences")
+        plan = self._chunk_plan(frames, output_frames)
+        if changed and self.narrow:
+            self._working.copy_(self.params)
+        inputs = {"input": feats, **({} if ivectors is None else {"ivector": ivectors})}
+        self.num_sequences, self._last = sequences, plan
+        self._values: dict[str, Tensor] = {}
+        self._inputs: dict[str, Tensor] = {}
+        self._runs: dict[str, Run] = {}
+        with torch.no_grad():
+            for name in plan.order:
+                node = self.nnet.nodes[name]
+                if node.kind == "input-node":
+                    if name not in inputs or inputs[name].shape[1] != self.nnet.dim(name):
+                        raise ValueError(f"expected {name} of dimension {self.nnet.dim(name)}, found "
+                                         f"{'none' if name not in inputs else inputs[name].shape[1]}")
+                    self._values[name] = inputs[name].to(self.device, self.compute)
+                    continue
+                x = self._input(name, plan.steps[name], sequences)
+                if node.kind == "component-node":
+                    self._inputs[name] = x
+                    self._runs[name] = run = Run(training, sequences, plan.times[name], generator if training else None)
+                    x = self.layers[node.component].forward(x, run)
+                elif node.kind == "dim-range-node":
+                    start = int(node.values["dim-offset"])
+                    x = x[:, start:start + int(node.values["dim"])].contiguous()
+                self._values[name] = x
+        return {name: self._values[name].to(self.params.dtype) for name in self.outputs}
+
+    def backward_chunks(self, derivatives: Mapping[str, Tensor], grads: Tensor, beta: float = 0.0,
+                        rule: GradientRule = outer_product) -> None:
+        """The gradient of the minibatch of the last `forward_chunks`, once: grads <- beta grads + gradient.
+
+        `derivatives` are those of the loss with respect to the outputs, by their names; an output that is not there has none.
+        """
+        plan, sequences, views = self._last, self.num_sequences, self._grad_views(grads)
+        of_component = dict(zip(self.layers, views, strict=True))
+        betas = dict.fromkeys(self.layers, beta)
+        with torch.no_grad():
+            found = {name: one.to(self.device, self._values[name].dtype, copy=True) for name, one in derivatives.items()}
+            for name in reversed(plan.order):
+                dy, node = found.pop(name, None), self.nnet.nodes[name]
+                if dy is None or node.kind == "input-node":
+                    continue
+                dx: Tensor | None = dy
+                needed = any(term.source in self._learned for term in plan.steps[name].terms)
+                if node.kind == "component-node":
+                    dx = self.layers[node.component].backward(self._inputs[name], self._values[name], dy, self._runs[name], needed,
+                                                              of_component[node.component], betas[node.component], rule)
+                    betas[node.component] = 1.0
+                elif node.kind == "dim-range-node":
+                    start = int(node.values["dim-offset"])
+                    dx = dy.new_zeros(len(dy), plan.steps[name].dim)
+                    dx[:, start:start + dy.shape[1]] = dy
+                if needed and dx is not None:
+                    for term in plan.steps[name].terms:
+                        if term.source in self._learned:
+                            self._give_back(found, term, dx.view(-1, sequences, dx.shape[1]), plan)
+            for name, own in of_component.items():
+                if betas[name] == beta and beta != 1.0:  # had no part in it
+                    for view in own:
+                        view.mul_(beta) if beta else view.zero_()
+
+    def _needing_derivatives(self) -> set[str]:
+        """The nodes with parameters that are trained, in themselves or in what they take input from."""
+        learned: set[str] = set()
+        for name in self._plan.order:
+            node = self.nnet.nodes[name]
+            own = node.kind == "component-node" and bool(self.layers[node.component].maps)
+            if own or (node.input is not None and learned.intersection(node.input.nodes())):
+                learned.add(name)
+        return learned
+
+    def _chunk_plan(self, frames: int, output_frames: int) -> ChunkPlan:
+        key = frames, output_frames
+        if key not in self._chunk_plans:
+            times = np.arange(output_frames) * self.subsampling
+            self._chunk_plans[key] = ChunkPlan(self.nnet, self._plan, times, -self.left_context, frames - self.left_context - 1)
+        return self._chunk_plans[key]
+
+    def _input(self, name: str, step: Step, sequences: int) -> Tensor:
+        """The input of a node (rows, dim); of an affine map in rows with room for a one."""
+        node = self.nnet.nodes[name]
+        has_map = node.kind == "component-node" and bool(self.layers[node.component].maps)
+        if step.same and not has_map:
+            return self._values[step.same]
+        rows, width = len(step.times) * sequences, aligned(step.dim + 1) if has_map else step.dim
+        x = self._buffers.rows(name, rows, width, self.compute, self.device)
+        if step.partial:
+            x[:, :step.dim] = 0.0
+        frames = x.view(-1, sequences, width)
+        for term in step.terms:
+            part = frames[:, :, term.column:term.column + term.dim]
+            if not term.source:
+                _put(part, term, torch.full((), term.scale, dtype=self.compute, device=self.device))
+            else:
+                source = self._values[term.source]
+                value = _frames(source.view(-1, sequences, source.shape[1]), term.frames)
+                _put(part, term, value if term.scale == 1.0 else value * term.scale)
+        return x
+
+    def _give_back(self, found: dict[str, Tensor], term: Term, dx: Tensor, plan: ChunkPlan) -> None:
+        """Add to the derivatives of a term's source what stands in the derivatives dx (frames, sequences, dim) of the input."""
+        value = _frames(dx, term.into)[:, :, term.column:term.column + term.dim]
+        if term.scale != 1.0:
+            value = value * term.scale
+        source = self._values[term.source]
+        if term.source not in found:
+            found[term.source] = torch.zeros_like(source)
+        total = found[term.source].view(-1, dx.shape[1], source.shape[1])
+        if isinstance(term.frames, slice):
+            total[term.frames] += value
+        else:
+            total.index_add_(0, torch.from_numpy(term.frames).to(dx.device), value)
+
+
+class Buffers:
+    """The rows that the inputs of affine maps lie in, by the names of their nodes; kept from one minibatch to the next."""
+
+    def __init__(self) -> None:
+        self.capacity = 0
+        self._flat: dict[str, Tensor] = {}
+
+    def flat(self, name: str, size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """A flat buffer of `size` values or more; zeros at first."""
+        found = self._flat.get(name)
+        if found is None or found.numel() < size or found.dtype != dtype:
+            found = self._flat[name] = torch.zeros(size, dtype=dtype, device=device)
+        return found
+
+    def rows(self, name: str, rows: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """A buffer (rows, width). Columns that nobody writes to are zero."""
+        return self.flat(name, rows * width, dtype, device)[:rows * width].view(rows, width)
+
+
+def _frames(x: Tensor, frames: Frames) -> Tensor:
+    return x[frames] if isinstance(frames, slice) else x.index_select(0, torch.from_numpy(frames).to(x.device))
+
+
+def _put(out: Tensor, term: Term, value: Tensor) -> None:
+    """Put a term's value (frames, sequences, dim) where it belongs in `out`, which has all frames of the input."""
+    if isinstance(term.into, slice):
+        own = out[term.into]
+        own.add_(value) if term.add else own.copy_(value)
+    else:
+        out[torch.from_numpy(term.into).to(out.device)] += value
