@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from pathlib import Path
 
 from pykaldist.cli._job import run_job
@@ -10,17 +11,22 @@ from pykaldist.errors import UserError
 from pykaldist.nnet.init import INITS
 from pykaldist.nnet.kinds import KINDS, PRESETS, default_init
 from pykaldist.nnet.objectives import OBJECTIVES
+from pykaldist.optim.nnet3 import Nnet3
 from pykaldist.optim.registry import OPTIMIZERS, SCHEDULES
 from pykaldist.options import add_options, add_variants, from_args, pick_variant
 from pykaldist.parallel.launch.job import JobOptions
 from pykaldist.parallel.strategies.base.registry import make_strategy, strategies, strategy_options
+from pykaldist.train.chain_experiment import ChainChoices, ChainExperiment, ChainExperimentOptions
 from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.experiment import Choices, Experiment, ExperimentOptions
 from pykaldist.train.trainer import TrainerOptions
 
+DEFAULT_NNET = "dnn"
+CHAIN = "chain"  # the objective of nnet3 networks, whose minibatches, start and result are others
+OF_CHAIN = ("objective", "optimizer", "schedule", "randomizer_seed", "dtype")  # the options of ExperimentOptions that it has too
 VARIANTS = {"nnet": {name: kind.options for name, kind in KINDS.items()},
             "init": INITS,
-            "objective": {name: objective.options_class for name, objective in OBJECTIVES.items()},
+            "objective": {**{name: objective.options_class for name, objective in OBJECTIVES.items()}, CHAIN: ChainExperimentOptions},
             "schedule": {name: options for name, (options, _) in SCHEDULES.items()},
             "optimizer": {name: options for name, (options, _) in OPTIMIZERS.items()},
             "strategy": {name: strategy_options(name) for name in strategies()}}
@@ -29,7 +35,8 @@ VARIANTS = {"nnet": {name: kind.options for name, kind in KINDS.items()},
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("store", type=Path, help="folder with the frame stores train and dev")
     parser.add_argument("exp", type=Path, help="experiment folder to write")
-    parser.add_argument("--nnet", choices=(*KINDS, *PRESETS), default="dnn", help="the network, or a published one (default: dnn)")
+    parser.add_argument("--nnet", choices=(*KINDS, *PRESETS), default=DEFAULT_NNET,
+                        help=f"the network, or a published one (default: {DEFAULT_NNET})")
     for options in (ExperimentOptions, JobOptions, TrainerOptions, DivergenceOptions):
         add_options(parser, options)
     for variants in VARIANTS.values():
@@ -37,6 +44,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    return run_chain(args) if args.objective == CHAIN else run_frames(args)
+
+
+def run_chain(args: argparse.Namespace) -> int:
+    """Train an nnet3 network by the chain objective."""
+    others = [field for field in dataclasses.fields(ExperimentOptions) if field.name not in OF_CHAIN]
+    given = [field.name for field in others if getattr(args, field.name) != field.default]
+    given += [field.name for name in ("nnet", "init") for options in VARIANTS[name].values() for field in dataclasses.fields(options)
+              if hasattr(args, field.name) and field.name not in {f.name for f in dataclasses.fields(ChainExperimentOptions)}]
+    if given or args.nnet != DEFAULT_NNET:
+        raise UserError(f"--{(given or ['nnet'])[0].replace('_', '-')} is not used by --objective chain, whose network is --initial-model; "
+                        "leave it out.")
+    if args.optimizer != Nnet3.name:
+        raise UserError(f"--optimizer {args.optimizer}: --objective chain trains nnet3 networks; add --optimizer nnet3.")
+    optimizer, schedule, strategy, objective = (pick_variant(name, getattr(args, name), VARIANTS[name], args)
+                                                for name in ("optimizer", "schedule", "strategy", "objective"))
+    job = from_args(JobOptions, args)
+    choices = ChainChoices(objective, job, strategy, args.optimizer, optimizer, args.schedule, schedule, args.randomizer_seed, args.dtype,
+                           from_args(TrainerOptions, args), from_args(DivergenceOptions, args))
+    made = make_strategy(job.strategy, strategy)
+    job.settle(made)
+    return run_job(args, job, made.fault_tolerant or job.elastic, lambda: ChainExperiment(args.store, args.exp, choices))
+
+
+def run_frames(args: argparse.Namespace) -> int:
+    """Train a network on frames, sequences or lattices."""
     kind, preset = PRESETS.get(args.nnet, (args.nnet, {}))
     for name, value in preset.items():
         vars(args).setdefault(name, value)

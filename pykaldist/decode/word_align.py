@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -173,6 +174,21 @@ class LexiconAligner(Aligner):
             phones = (*phones, self._phone[tids[begin]])
             if phones not in self._begun and phones not in self._entries:
                 return found, (len(phones), bool(words)) if late else None
+
+
+class PhoneAligner(Aligner):
+    """Aligns lattices on their phones: an arc of the result is a phone, which is its label; words are left out.
+
+    It is Kaldi's lattice-align-phones --replace-output-symbols=true.
+    """
+
+    def _next_arcs(self, kept: _Kept) -> tuple[Sequence[_Arc], _Tried | None]:
+        state, _, tids, *_ = kept
+        end = self._first_phone(tids, 0, state < 0) if tids else -1
+        return ([], _NOTHING) if end < 0 else ([(self._phone[tids[0]], end, False)], None)
+
+    def align(self, lattice: Lattice, max_states: int = 0) -> Lattice:
+        return super().align(replace(lattice, word=np.zeros_like(lattice.word)), max_states)
 
 
 def _without_empty(arcs: list[tuple[int, int, int, float, float, tuple[int, ...]]], final: dict[int, tuple[float, float]]) -> Lattice:

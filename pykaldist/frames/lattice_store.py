@@ -14,7 +14,6 @@ What the arrays are says `frames/lattices.py`; numbers count within an utterance
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,11 +21,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pykaldist.errors import UserError, named, of_the_machine
+from pykaldist.errors import UserError
+from pykaldist.frames.items import Items, ItemsWriter, load_array
 from pykaldist.frames.lattices import Lattices
-from pykaldist.frames.mapped import Manifest, Sink, mapped, read_manifest, verify, write_manifest
-from pykaldist.io.archive import NUMPY_DAMAGE, reason
-from pykaldist.io.atomic import atomic_open, write_text
+from pykaldist.frames.mapped import Manifest, read_manifest, verify, write_manifest
+from pykaldist.io.atomic import write_text
 from pykaldist.io.npy import save_array
 from pykaldist.io.provenance import checksum
 from pykaldist.io.schema import require
@@ -75,31 +74,13 @@ class LatticeStore:
         if not (self.path / "manifest.json").is_file():
             raise UserError(f"{path} is no lattice store (it has no manifest.json); run pykaldist pack-lattices again.")
         self.manifest = read_manifest(self.path / "manifest.json", LatticeManifest, CURE, FORMAT)
-        totals = self.manifest.totals
-        self._arrays = {name: np.asarray(mapped(self.path / f"{name}.bin", np.dtype(dtype), (totals[unit],)))
-                        for name, (unit, dtype) in ARRAYS.items()}
-        self._offsets = {name: self._load(name) for name in OFFSETS}
-        for name, offsets in self._offsets.items():
-            sound = offsets.dtype == np.int64 and offsets.shape == (self.manifest.num_utts + 1,) and offsets[0] == 0
-            if not sound or offsets[-1] != totals[name] or (np.diff(offsets) < 0).any():
-                raise UserError(f"{self.path / name}.npy does not divide the {totals[name]} {name} of the manifest among its "
-                                f"{self.manifest.num_utts} utterances; pack the lattices again.")
-        self.tid2pdf, self.tid2phone = self._load("tid2pdf"), self._load("tid2phone")
+        self._items = Items(self.path, ARRAYS, self.manifest.num_utts, self.manifest.totals, CURE)
+        self.tid2pdf, self.tid2phone = (load_array(self.path / f"{name}.npy", CURE) for name in ("tid2pdf", "tid2phone"))
         self.utts = read_lines(self.path / "utts")
         if len(self.utts) != self.manifest.num_utts:
             raise UserError(f"{self.path / 'utts'} has {len(self.utts)} utterances, the manifest says {self.manifest.num_utts}; pack the "
                             "lattices again.")
         self.number = {utt: number for number, utt in enumerate(self.utts)}
-
-    def _load(self, name: str) -> np.ndarray:
-        path = self.path / f"{name}.npy"
-        try:
-            with named(path):
-                return np.load(path, allow_pickle=False)
-        except NUMPY_DAMAGE as error:
-            if of_the_machine(error):
-                raise
-            raise UserError(f"{path} is missing or damaged ({reason(error)}); pack the lattices again.") from error
 
     def __len__(self) -> int:
         return len(self.utts)
@@ -111,17 +92,12 @@ class LatticeStore:
     def lattices(self, numbers: Sequence[int]) -> tuple[Lattices, np.ndarray]:
         """The lattices of these utterances as one set, and the reference's transition-ids in their frames, (T,)."""
         parts = [self._one(number) for number in numbers]
-        reference = [np.zeros(0, np.int32), *(self._slice("reference", number) for number in numbers)]
+        reference = [np.zeros(0, np.int32), *(self._items.array("reference", number) for number in numbers)]
         return Lattices.joined(parts), np.concatenate(reference)
 
-    def _slice(self, name: str, number: int) -> np.ndarray:
-        offsets = self._offsets[ARRAYS[name][0]]
-        return self._arrays[name][offsets[number] : offsets[number + 1]]
-
     def _one(self, number: int) -> Lattices:
-        states, arcs, cells, frames = (np.array([0, offsets[number + 1] - offsets[number]]) for offsets in
-                                       (self._offsets[name] for name in OFFSETS[:4]))
-        own = {name: self._slice(name, number) for name in ARRAYS}
+        states, arcs, cells, frames = (np.array([0, self._items.size(unit, number)]) for unit in OFFSETS[:4])
+        own = self._items.arrays(number)
         string = np.concatenate([np.zeros(1, np.int64), np.cumsum(own["length"], dtype=np.int64)])
         return Lattices(states, arcs, cells, frames, own["source"], own["target"], own["graph"],
                         own["acoustic"], string, own["entry"], own["frame"], own["transition_id"], own["word"])
@@ -137,18 +113,15 @@ def pack_lattices(utterances: Iterable[tuple[str, Lattices, np.ndarray]], tid2pd
     path = Path(path)
     path.mkdir(parents=True, exist_ok=True)
     (path / "manifest.json").unlink(missing_ok=True)
-    sizes: list[list[int]] = []
     without: list[int] = []
     utts: list[str] = []
-    with contextlib.ExitStack() as stack:
-        sinks = {name: Sink(stack.enter_context(atomic_open(path / f"{name}.bin", "wb"))) for name in ARRAYS}
+    with ItemsWriter(path, ARRAYS, OFFSETS) as writer:
         for utt, lattice, reference in utterances:
             arrays = {**{name: getattr(lattice, name) for name in ARRAYS if name not in ("length", "reference", "word")},
                       "length": np.diff(lattice.string), "reference": reference,
                       "word": np.zeros(len(lattice.source)) if lattice.word is None else lattice.word}
-            for name, array in arrays.items():
-                sinks[name].append(array.astype(ARRAYS[name][1], copy=False))
-            sizes.append([int(lattice.states[-1]), len(lattice.source), len(lattice.frame), len(reference), len(lattice.entry)])
+            writer.append(arrays, {"states": int(lattice.states[-1]), "arcs": len(lattice.source), "cells": len(lattice.frame),
+                                   "frames": len(reference), "entries": len(lattice.entry)})
             utts.append(utt)
             there = np.zeros(len(reference), bool)
             there[lattice.frame[tid2pdf[lattice.transition_id] == tid2pdf[reference[lattice.frame]]]] = True
@@ -156,15 +129,13 @@ def pack_lattices(utterances: Iterable[tuple[str, Lattices, np.ndarray]], tid2pd
         if not utts:
             why = f": {next(iter(skipped.values()))} ({next(iter(skipped))})" if skipped else ""
             raise UserError(f"no utterance has a lattice and a reference alignment{why}; are both of the same data directory?")
-    columns = np.concatenate([np.zeros((1, len(OFFSETS)), np.int64), np.array(sizes)]).cumsum(0)
-    files = {**dict(zip(OFFSETS, columns.T, strict=True)), "tid2pdf": tid2pdf, "tid2phone": tid2phone}
-    checksums = {f"{name}.bin": sink.digest.hexdigest() for name, sink in sinks.items()}
-    for name, array in files.items():
+    checksums = dict(writer.checksums)
+    for name, array in (("tid2pdf", tid2pdf), ("tid2phone", tid2phone)):
         save_array(path / f"{name}.npy", np.ascontiguousarray(array))
         checksums[f"{name}.npy"] = checksum(path / f"{name}.npy")
     write_text(path / "utts", "".join(f"{utt}\n" for utt in utts))
     checksums["utts"] = checksum(path / "utts")
-    manifest = LatticeManifest(len(utts), {name: int(columns[-1, i]) for i, name in enumerate(OFFSETS)}, int(tid2pdf.max()) + 1,
+    manifest = LatticeManifest(len(utts), writer.totals, int(tid2pdf.max()) + 1,
                                list(map(int, silence_phones)), checksums, skipped,
                                {"frames": sum(without), "utterances": sum(map(bool, without))})
     write_manifest(path / "manifest.json", manifest)

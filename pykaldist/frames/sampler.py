@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from pykaldist.errors import UserError
+from pykaldist.frames.chunk_store import Chunks
 from pykaldist.frames.device_frames import DeviceFrames, SharedFrames, stored_arrays, to_device
 from pykaldist.frames.packed import Sequences
 from pykaldist.frames.store import FrameStore
@@ -29,7 +30,7 @@ from pykaldist.pieces import pieces
 Gather = Callable[[torch.Tensor, DeviceFrames], dict[str, Any]]  # makes tensors, by name, from rows of a source
 # Streams of random numbers of one seed, kept apart by the last word of Philox's key.
 Make = Callable[[], dict[str, Any]]  # what makes a minibatch's tensors, by name
-_PARTITION, _BLOCK_ORDER, _FRAME_ORDER, _MINIBATCH, LENGTH_ORDER = range(5)
+_PARTITION, _BLOCK_ORDER, _FRAME_ORDER, _MINIBATCH, LENGTH_ORDER, CUTS = range(6)
 
 
 def generator_of(seed: int, *stream: int) -> np.random.Generator:
@@ -130,8 +131,11 @@ class Minibatch:
     labels: torch.Tensor | None = None  # of whole utterances, in the order of `sequences`, one behind the other, on the host
     label_lengths: torch.Tensor | None = None  # of each, on the host
     utts: list[str] | None = None  # of whole utterances that are not padded, in the order of `sequences`
+    chunks: Chunks | None = None  # of a chain objective: numerators and what else its sequences have
 
     def __len__(self) -> int:
+        if self.chunks is not None:
+            return self.chunks.frames
         return len(self.inputs) if self.sequences is None else self.sequences.frames
 
     def addresses(self) -> tuple[int, ...]:

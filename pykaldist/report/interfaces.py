@@ -19,7 +19,8 @@ from pathlib import Path
 
 RUNNERS = ("run.pl", "queue.pl", "slurm.pl", "ssh.pl", "pbs.pl", "retry.pl")
 LIST_OPTIONS = "PYKALDIST_LIST_OPTIONS"  # set, `--help` prints the names of a script's variables too: parse_options.sh
-_OPTION = re.compile(r"(?<![\w-])--?([a-zA-Z][\w-]*)")
+_OPTION = re.compile(r"(?<![\w-])--?([a-zA-Z][\w-]*(?:\.[\w-]+)*)")
+_SEVERAL = re.compile(r"(--[\w.-]*)\{([\w.,\s-]+)\}")  # --egs.{cmd,nj}: several options that begin alike
 _FLAGS = re.compile(r"^ +(--[\w-]+(?:, --[\w-]+)*) +#", re.MULTILINE)  # options without a value
 _VERB = re.compile(r'pykaldist ([a-z][a-z0-9-]+)\b[^\n]*"\$(?:@|\{options\[@\]\})"')
 _SOURCED = re.compile(r'^\. "\$\(dirname "\$\{BASH_SOURCE\[0\]\}"\)/([^"]+)"', re.MULTILINE)
@@ -85,7 +86,8 @@ class Interfaces:
         sourced = [path.parent / name for name in _SOURCED.findall(text)]
         text += "".join(other.read_text(encoding="utf-8") for other in sourced if other.is_file())
         usage, variables = self._ask(path)
-        named = {name.replace("_", "-") for name in _OPTION.findall(usage)}
+        spelled = _SEVERAL.sub(lambda found: " ".join(found[1] + name.strip() for name in found[2].split(",")), usage)
+        named = {name.replace("_", "-") for name in _OPTION.findall(spelled)}
         arguments = numbers_of_arguments(usage)
         flags = {name: False for line in _FLAGS.findall(usage) for name in _OPTION.findall(line)}
         if variables:

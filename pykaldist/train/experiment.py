@@ -7,10 +7,8 @@ works in a folder.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,6 @@ from pykaldist.frames.sequences import SequenceOptions, SequenceSampler
 from pykaldist.frames.store import FrameStore
 from pykaldist.io import provenance
 from pykaldist.io.atomic import copy_file
-from pykaldist.io.lock import locked
 from pykaldist.nnet.arithmetic import DTYPES, arithmetic
 from pykaldist.nnet.convert import to_nnet1, unrepresentable
 from pykaldist.nnet.dnn import DnnOptions, rate_coefs
@@ -42,13 +39,14 @@ from pykaldist.options import option
 from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.fabric.stack import Stack
 from pykaldist.parallel.fabric.worker import Worker
-from pykaldist.parallel.launch.job import JobOptions, open_job
+from pykaldist.parallel.launch.job import JobOptions
 from pykaldist.parallel.planning.footprint import model_copies
 from pykaldist.parallel.strategies.base.registry import make_strategy
 from pykaldist.train.contract import differing, job_rows, scaling, table
 from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.folder import open_stores, prepared, spliced_mean_and_scale, versions
 from pykaldist.train.memory import META, Ledger, forecast, settled
+from pykaldist.train.run import SERIAL, TrainingRun
 from pykaldist.train.stacking import by_itself, check
 from pykaldist.train.start import Start
 from pykaldist.train.trainer import Trainer, TrainerOptions
@@ -66,8 +64,8 @@ class ExperimentOptions:
 
     splice: int | None = option(None, "frames of context on each side (5; recurrent networks 0)")
     minibatch_size: int | None = option(None, "frames in a minibatch (256); recurrent networks have --num-streams and --chunk")
-    objective: str = option("xent", "cross-entropy with pdfs or posteriors, mean square error from target features, CTC, or those of "
-                            "lattices: MMI, MPE, sMBR", tuple(OBJECTIVES))
+    objective: str = option("xent", "cross-entropy with pdfs or posteriors, mean square error from target features, CTC, those of "
+                            "lattices: MMI, MPE, sMBR; or LF-MMI of nnet3 networks: chain", (*OBJECTIVES, "chain"))
     init: str | None = option(None, "initial weights (nnet1 for sigmoid, he for relu, else glorot)", tuple(INITS))
     layerwise_epochs: int = option(0, "epochs of pretraining with one hidden layer, then two, up to all but one; 0: none")
     layerwise_learn_rate: float | None = option(None, "learning rate of that pretraining (the first one of training)")
@@ -115,11 +113,14 @@ class Choices:
     divergence: DivergenceOptions
 
 
-class Experiment:
+class Experiment(TrainingRun):
     """One training run in `exp`, on the stores `store/train` and `store/dev`: this process's part of it."""
 
+    choices: Choices
+
     def __init__(self, store: Path, exp: Path, choices: Choices) -> None:
-        self.store, self.exp, self.choices, self.options, self.nnet = store, exp, choices, choices.data, choices.nnet
+        super().__init__(store, exp, choices)
+        self.options, self.nnet = choices.data, choices.nnet
         options, nnet = choices.data, choices.nnet
         self.objective = OBJECTIVES[options.objective](choices.objective)
         recurrent = nnet if isinstance(nnet, SequenceOptions) else None
@@ -153,8 +154,7 @@ class Experiment:
                             "utterance, or leave it out.")
         level = choices.job.set_partition_level("utterance" if self.sequences else "frame")
         self.partition = Partition(self.train, choices.job.ngpu, choices.job.blocks, level, options.randomizer_seed)
-        self.job = open_job(choices.job, make_strategy(choices.job.strategy, choices.strategy), exp)
-        self.host, self.device = self.job.host, self.job.device
+        self.open()
         self.dtypes = arithmetic(options.dtype, self.device)
         self._share_frames(self.device)
 
@@ -177,12 +177,6 @@ class Experiment:
             "versions": versions(),
         }
 
-    def run(self) -> None:
-        """Train or resume. Writes final.pt, ali_train_pdf.counts and the system's files to `exp`."""
-        with locked(self.exp) if self.job.first else contextlib.nullcontext(), torch.no_grad():
-            self._run()
-        self.host.close()
-
     def _run(self) -> None:
         c, options = self.choices, self.options
         if prepared(self.job, self.exp, self.config(), {"checkpoints": dataclasses.asdict(c.trainer), "store": str(self.store)}, MADE,
@@ -198,7 +192,7 @@ class Experiment:
             room, memory = settled(self.forecast(transform), self.device, self.host.processes)
             self._share_frames(self.device, room)
         model = self._model(self.nnet, transform)
-        trainer = self._trainer(self.nnet, model, schedule, transform, self.exp, self.host, self._rate_option)
+        trainer = self._trainer(self.nnet, model, schedule, transform, self.exp, self.host, self.rate_option)
         if self.job.first:
             print(self._contract(trainer, schedule, memory), flush=True)
         self.start.apply(model)
@@ -221,7 +215,7 @@ class Experiment:
         schedule = Fixed(FixedOptions("1"))
 
         def trainer(nnet: Any, model: Model, host: Host) -> Trainer:
-            return draft._trainer(nnet, model, schedule, transform, self.exp, host, self._rate_option)
+            return draft._trainer(nnet, model, schedule, transform, self.exp, host, self.rate_option)
 
         model = draft._network(self.nnet, transform)
         trainers, before = [trainer(self.nnet, model, self.host)], list[Tensor]()
@@ -234,11 +228,6 @@ class Experiment:
             trainers.append(trainer(self.nnet, model, Host()))
         copies = model_copies(c.job.strategy, c.strategy, len(self.host.ranks), self.host.size)
         return forecast(trainers, draft.shared, copies, before)
-
-    @property
-    def _rate_option(self) -> str:
-        """The option that gives the learning rate."""
-        return "--learn-rates" if self.options.schedule == "fixed" else "--learn-rate"
 
     def _write(self, network: Network) -> None:
         """Write the trained network in all formats."""
@@ -295,38 +284,25 @@ class Experiment:
         warms_up = self.choices.job.serial_warmup > 0 and self.job.first  # with all of the data
         self.shared["train"].hold(None if warms_up else partition.parts(host.ranks))
         self.shared["dev"].hold(dev.held_out(host.processes.rank, host.processes.size))
-        workers, strategies = [], []
         priors = self.objective.prior_outputs(self.train)
+        workers = []
         for rank in host.ranks:
             own = model if rank == host.ranks[0] else self._network(nnet, transform)
             own.share_activations(model)
-            learner = Supervised(own, self.objective, priors, rate_option)
-            optimizer = make_optimizer(o.optimizer, learner, c.optimizer)
+            optimizer = make_optimizer(o.optimizer, Supervised(own, self.objective, priors, rate_option), c.optimizer)
             if c.optimizer.l2_to_start and self.start.params is not None and nnet is self.nnet:
                 optimizer.pull_to(self.start.params)
             workers.append(Worker(optimizer, sampler.of_split(rank)))
-            strategies.append(make_strategy("local") if alone else make_strategy(c.job.strategy, c.strategy))
         stacks = self.stackable and (c.job.stack_workers == "true"
                                      or by_itself(len(model.params), sampler.minibatch_size, self.job.device))
-        stack = Stack(workers, strategies[0].ships_gradients) if stacks and len(workers) > 1 else None
-        factor = 1.0 if alone else c.job.rate_factor(strategies[0].lr_scale)
-        ramp = strategies[0].asynchronous and factor > 1.0 and not title and not schedule.moves_within(0)
-        return Trainer(host, workers, strategies, schedule, dev, folder, c.trainer, c.divergence,
-                       lambda line: print(title + line, flush=True), factor, ramp, stack)
+        gradients = make_strategy("local" if alone else c.job.strategy).ships_gradients
+        stack = Stack(workers, gradients) if stacks and len(workers) > 1 else None
+        return self.assembled(host, workers, dev, schedule, folder, title, stack)
 
     def _warm_up(self, model: Model, transform: FeatureTransform, learn_rate: float) -> None:
-        """Serial warm-up: one worker trains `serial_warmup` epochs, in a folder of its own. Then all workers get its model."""
-        amount = self.choices.job.serial_warmup
-        epochs = math.ceil(amount)
-        if self.job.first:
-            schedule = Fixed(FixedOptions(",".join([repr(learn_rate)] * epochs)))
-            trainer = self._trainer(self.nnet, model, schedule, transform, self.exp / "serial", Host(), self._rate_option, "one worker, ",
-                                    amount / epochs)
-            with self.job.alone():
-                trainer.run()
-        else:
-            model.params.zero_()
-        self.host.processes.sum(model.params, 1.0)
+        """Serial warm-up of `model`."""
+        self.warm_up(model.params, learn_rate, lambda schedule, fraction: self._trainer(
+            self.nnet, model, schedule, transform, self.exp / "serial", Host(), self.rate_option, SERIAL, fraction))
 
     def _pretrain_layers(self, model: Model, transform: FeatureTransform, learn_rate: float) -> None:
         """Layer-wise discriminative pretraining of all hidden layers of `model` but the last (Seide et al., 2011).
@@ -346,7 +322,7 @@ class Experiment:
         _copy_hidden(before, shallow)
         schedule = Fixed(FixedOptions(",".join([repr(learn_rate)] * self.options.layerwise_epochs)))
         folder = self.exp / "layerwise" / str(layers)
-        option = "--layerwise-learn-rate" if self.options.layerwise_learn_rate else self._rate_option
+        option = "--layerwise-learn-rate" if self.options.layerwise_learn_rate else self.rate_option
         self._trainer(options, shallow, schedule, transform, folder, self.host, option, f"hidden layers {layers}, ").run()
         return shallow.views(shallow.params.clone())  # those of a stack would keep it alive
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -25,7 +25,6 @@ import torch
 import pykaldist
 from pykaldist import deterministic
 from pykaldist.errors import UserError
-from pykaldist.frames.lattice_store import LatticeStore
 from pykaldist.frames.sampler import splice_statistics
 from pykaldist.frames.store import FrameStore
 from pykaldist.io import provenance
@@ -51,6 +50,15 @@ class Config:
     host: str
     commit: str | None
     started: str
+
+
+class Store(Protocol):
+    """A folder of arrays with checksums."""
+
+    path: Path
+
+    def verify(self) -> None:
+        """Compare every file with its checksum."""
 
 
 def read_config(exp: Path) -> Config:
@@ -98,12 +106,12 @@ def spliced_mean_and_scale(job: Job, train: FrameStore, splice: list[int]) -> tu
 
 
 def prepared(job: Job, exp: Path, config: dict[str, Any], notes: dict[str, Any], made: tuple[str, ...], result: str,
-             stores: tuple[FrameStore, ...], lattices: Sequence[LatticeStore] = ()) -> bool:
+             stores: tuple[FrameStore, ...], beside: Sequence[Store] = ()) -> bool:
     """Prepare `exp` and check the stores, in the first process of a job. Returns True in all processes where there is nothing to do.
 
     Afterwards `exp` is empty, or holds the beginning of this very run: of the run with this `config`, or one that differs only in the
     number of workers and has not ended. `notes` are written to config.json, too. `made` are patterns of the files and folders that a run
-    makes, `result` is the last of these.
+    makes, `result` is the last of these. `beside`: stores that are read beside the frame stores.
     """
     ready = False
     if job.first:
@@ -115,9 +123,9 @@ def prepared(job: Job, exp: Path, config: dict[str, Any], notes: dict[str, Any],
             provenance.check(stores[0].path.parent, inputs=not begun)  # a run that has begun goes on, whatever became of the features
             for store in stores:
                 store.verify()
-            for lattice_store in lattices:
-                provenance.check(lattice_store.path, inputs=not begun)
-                lattice_store.verify()
+            for other in beside:
+                provenance.check(other.path, inputs=not begun)
+                other.verify()
     return bool(job.host.total([float(ready)])[0])
 
 

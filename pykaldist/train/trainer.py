@@ -46,6 +46,7 @@ from pykaldist.parallel.strategies.base.strategy import Strategy
 from pykaldist.progress import Progress
 from pykaldist.train.best import BestModel
 from pykaldist.train.checkpoints import TRAINER, Checkpoints, copied
+from pykaldist.train.combine import LastModels
 from pykaldist.train.divergence import EPOCH, HELD_OUT, Detector, Diverged, DivergenceOptions, remedy
 from pykaldist.train.evaluate import evaluate
 from pykaldist.train.history import write_history
@@ -85,12 +86,12 @@ class Trainer:
     """Trains the `workers` of a host, each with its strategy, in folder `exp`. `run` resumes from the newest checkpoint there.
 
     `rate_factor` multiplies the schedule's rates for the workers. With `ramp` it rises from 1 during the first epoch (Goyal et al., 2017;
-    Zhang et al., 2019). `stack`: where the workers compute together.
+    Zhang et al., 2019). `stack`: where the workers compute together. `combine`: the last models of which the best mean is taken at the end.
     """
 
     def __init__(self, host: Host, workers: list[Worker], strategies: list[Strategy], schedule: Schedule, cv: Sampler, exp: Path,
                  options: TrainerOptions, divergence: DivergenceOptions, log: Callable[[str], None] = print,
-                 rate_factor: float = 1.0, ramp: bool = False, stack: Stack | None = None) -> None:
+                 rate_factor: float = 1.0, ramp: bool = False, stack: Stack | None = None, combine: int = 1) -> None:
         self.host, self.workers, self.strategies, self.schedule, self.cv = host, workers, strategies, schedule, cv
         self.exp, self.options, self.divergence, self.rate_factor, self.ramp = exp, options, divergence, rate_factor, ramp
         self.detector, self.stack = Detector(workers[0].learner.steady), stack
@@ -104,6 +105,7 @@ class Trainer:
         self.history: list[dict[str, Any]] = []
         self.accepted = workers[0].params.clone()
         self.best = BestModel(self.accepted, self.learner.patience)
+        self.last = LastModels(combine)
         self.seconds_before = 0.0  # spent on this epoch before it was resumed
         self._last_checkpoint = time.perf_counter()
         self._done = self._saved = (-1, 0)  # what was done at the last checkpoint, and that checkpoint's moment
@@ -172,7 +174,19 @@ class Trainer:
         bounds = self.detector.bounds
         if bounds.best > bounds.priors:
             self.log(f"WARNING: the cross-validation loss, {bounds.best:.3g}, is still above that of the priors alone, {bounds.priors:.3g}")
+        if self.last.count > 1:
+            self._combine()
         self._set_model(self.accepted)
+
+    def _combine(self) -> None:
+        """Take the best mean of the last models in place of the last one."""
+        def loss(params: torch.Tensor) -> float:
+            self._set_model(params)
+            return evaluate(self.learner, self.cv, self.host.processes)["loss"]
+
+        number, least, params = self.last.best_mean(loss)
+        self.accepted.copy_(params)
+        self.log(f"the mean of the last {number} models: cv loss {least:.4f}")
 
     def _train_epoch(self) -> None:
         """Train one epoch, cross-validate, and let the schedule accept or reject the model."""
@@ -212,6 +226,7 @@ class Trainer:
             self.accepted.copy_(self.workers[0].params)
             self.detector.accept(train["loss"], cv["loss"])
             self.best.note(epoch + 1, cv["loss"], self.accepted, cv.get("wer"))
+            self.last.note(self.accepted)
         else:
             self._set_model(self.accepted)
             for strategy in self.strategies:
@@ -453,7 +468,7 @@ class Trainer:
         """What a checkpoint has to hold of the trainer. `seconds`: the time spent on this epoch."""
         return {"workers": self.host.size, "living": self.host.living, "epoch": self.epoch, "history": json.dumps(self.history),
                 "accepted": self.accepted, "seconds": seconds, "schedule": self.schedule.state_dict(), "host": self.host.state_dict(),
-                "divergence": self.detector.state_dict(), "best": self.best.state_dict()}
+                "divergence": self.detector.state_dict(), "best": self.best.state_dict(), "last": self.last.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.epoch, self.history, self.seconds_before = state["epoch"], json.loads(state["history"]), state["seconds"]
@@ -461,3 +476,4 @@ class Trainer:
         self.schedule.load_state_dict(state["schedule"])
         self.detector.load_state_dict(state["divergence"])
         self.best.load_state_dict(state["best"])
+        self.last.load_state_dict(state["last"])

@@ -40,7 +40,7 @@ def test_every_tool_is_a_link_and_shows_its_usage(name, tmp_path):
     assert (ROOT / "utils" / name).resolve() == (ROOT / "utils" / LAUNCHER[name]).resolve()
     tool = tool_named(name)
     helped = run(name, "--help", cwd=tmp_path)
-    assert helped.returncode == 0 and helped.stdout.startswith("Usage: utils/") and " e.g.: " in helped.stdout
+    assert helped.returncode == 0 and helped.stdout.startswith(("Usage: utils/", "Usage: steps/")) and " e.g.: " in helped.stdout
     assert Path(name).name in helped.stdout and tool.usage.splitlines()[0] in helped.stdout
     for option in tool.options:
         assert f"-{option}" in helped.stdout, option

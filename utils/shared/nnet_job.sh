@@ -3,6 +3,7 @@
 #   parse_job <form> <n> "$@"   # options of the command into $options, but for --cmd and --retries; the arguments into $store and $exp,
 #                               # the job's log into $job_log.
 #                               # <n> arguments that name no store are Kaldi's form of the script: the store is packed then (kaldi-form)
+#   parse_chain_job "$@"    # the same of steps/nnet3/chain/train.py, which has options alone; --dir is $exp
 #   retry <retries> <cmd> <log> <command> [<argument> ...] || exit $?
 #   say_result <log> <what>   # the last epoch as the log has it, without its seconds, and what was made; or that it was there already
 # <cmd> runs the command with its output in <log>, as utils/run.pl, queue.pl and slurm.pl do. Where the command died of what another try may mend,
@@ -28,9 +29,7 @@ and
 EOF
 }
 
-parse_job() {
-  local f name=${0##*/} form=$1 number=$2
-  shift 2
+parse_options_of_job() {
   cmd=run.pl retries=2 options=()
   while [[ ${1:-} == --* ]]; do
     case $1 in
@@ -39,10 +38,34 @@ parse_job() {
       --retries=*) retries=${1#*=}; shift; continue ;;
       --*=*) options+=("$1"); shift; continue ;;
     esac
-    [ $# -ge 2 ] || { echo "$name: ERROR: option $1 needs a value." >&2; exit 1; }
+    [ $# -ge 2 ] || { echo "${0##*/}: ERROR: option $1 needs a value." >&2; exit 1; }
     case $1 in --cmd) cmd=$2 ;; --retries) retries=$2 ;; *) options+=("$1" "$2") ;; esac
     shift 2
   done
+  arguments=("$@")
+}
+
+parse_chain_job() {
+  local word name=${0##*/} before=""
+  parse_options_of_job "$@"
+  if [ ${#options[@]} = 0 ] || [ ${#arguments[@]} != 0 ]; then usage >&2; exit 1; fi
+  for word in "${options[@]}"; do
+    case $before in --dir) exp=$word ;; esac
+    case $word in --dir=*) exp=${word#*=} ;; esac
+    before=$word
+  done
+  [ -n "${exp:-}" ] || { echo "$name: ERROR: --dir is needed." >&2; exit 1; }
+  . own_runner.sh
+  . say_what.sh
+  . guard.sh
+  job_log=$exp/log/train.log
+}
+
+parse_job() {
+  local f name=${0##*/} form=$1 number=$2
+  shift 2
+  parse_options_of_job "$@"
+  set -- "${arguments[@]}"
   if [ $# != "$number" ] && { [ $# != 2 ] || [[ $form == train_m* ]]; }; then usage >&2; exit 1; fi  # sequence training has one form
   . own_runner.sh
   . say_what.sh

@@ -112,11 +112,29 @@ class Lexicon:
             arcs += [(phone, cost, (consumed + 1, to)) for phone, cost, to in self._arcs.get((here, words[consumed]), ())]
         return arcs
 
-    def phone_graph(self, words: Sequence[int]) -> PhoneGraph:
-        """Make the graph of all phone sequences of a transcript; raises UserError for a word without a pronunciation."""
+    def _check(self, words: Sequence[int]) -> None:
         missing = next((word for word in words if word not in self.words or word == 0), None)
         if missing is not None:
             raise UserError(f"{self.path} has no pronunciation of word {missing}; run utils/prepare_lang.sh again.")
+
+    def transducer(self, words: Sequence[int]) -> Fst:
+        """Make the transducer of all phone sequences of a transcript, from phones to words; raises UserError as `phone_graph`."""
+        self._check(words)
+        numbers: dict[State, int] = {(0, self.start): 0}
+        states, arcs = [(0, self.start)], []
+        for state in states:  # grows
+            for phone, cost, to in self.leaving(state, words):
+                if to not in numbers:
+                    numbers[to] = len(states)
+                    states.append(to)
+                arcs.append((numbers[state], phone, words[state[0]] if to[0] > state[0] else 0, cost, numbers[to]))
+        final = [self.final.get(here, np.inf) if consumed == len(words) else np.inf for consumed, here in states]
+        columns = [np.array(column) for column in zip(*arcs, strict=True)]  # from, phone, word, cost, to
+        return Fst.from_arcs(0, np.array(final), *columns)
+
+    def phone_graph(self, words: Sequence[int]) -> PhoneGraph:
+        """Make the graph of all phone sequences of a transcript; raises UserError for a word without a pronunciation."""
+        self._check(words)
         nodes: dict[tuple[State, int], int] = {}
         exits: list[dict[State, float]] = []
 
@@ -157,9 +175,15 @@ Window = tuple[int, ...]
 
 
 class GraphCompiler:
-    """Makes training graphs for one language directory, tree and transition model."""
+    """Makes training graphs for one language directory, tree and transition model.
+
+    Raises UserError where self-loops have pdfs of their own: the first frame of a state is another one then, and here it is the last.
+    """
 
     def __init__(self, lang: LangDir, tree: ContextDependency, transition_model: TransitionModel) -> None:
+        if not transition_model.topology.is_hmm:
+            raise UserError("the model has the topology of a chain model, whose self-loops have pdfs of their own; steps/nnet3/align.sh "
+                            "aligns with it, and a GMM wants another language directory.")
         self.lexicon = Lexicon(lang.file("L.fst"), lang.disambig_phones)
         self.tree, self.transition_model = tree, transition_model
         self._number: dict[Window, int] = {}  # window -> its HMM; windows with the same pdfs share one

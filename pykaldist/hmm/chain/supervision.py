@@ -6,6 +6,10 @@ The graph of the phone sequence, without transition probabilities, goes over the
 chunk of frames of it (`frame_range`) begins in any state of its first frame and ends in any of its last. Determinised, it has each sequence
 of pdfs once.
 
+**From a lattice** of a transcript (`supervision_of_lattice`). Its phone sequences are those of the lattice, and a phone is allowed in a
+frame where any arc of it is, with its tolerance. With `lm_scale` a path keeps that share of its cost in the lattice (of pronunciations
+and optional silences), pushed towards the beginning, and the rest, 1 - `lm_scale`, is to come from the normalisation FST.
+
 **From a transcript alone** (flat start). The training graph is taken as it is, self-loops included, and any time is allowed: H. Hadian et
 al., "End-to-end speech recognition using lattice-free MMI", Interspeech 2018.
 
@@ -42,6 +46,7 @@ class SupervisionOptions:
     left_tolerance: int = option(5, "input frames that a phone may begin earlier than in the alignment")
     right_tolerance: int = option(5, "input frames that a phone may end later than in the alignment")
     frame_subsampling_factor: int = option(3, "input frames to an output frame")
+    lm_scale: float = option(0.0, "share of a lattice's costs in its numerator, below 1; the denominator's have the rest")
 
     def __post_init__(self) -> None:
         if self.left_tolerance < 0 or self.right_tolerance < 0 or self.frame_subsampling_factor < 1:
@@ -50,6 +55,19 @@ class SupervisionOptions:
         if self.left_tolerance + self.right_tolerance + 1 < self.frame_subsampling_factor:
             raise UserError(f"--left-tolerance {self.left_tolerance} --right-tolerance {self.right_tolerance}: some phones would have no "
                             f"frame with --frame-subsampling-factor {self.frame_subsampling_factor}; raise the tolerances.")
+        if not 0 <= self.lm_scale < 1:
+            raise UserError(f"--lm-scale {self.lm_scale}: expected a share from 0 to below 1.")
+
+
+@dataclass(frozen=True)
+class PhoneLattice:
+    """Phones in time: an acceptor of phones without epsilons, states in topological order, with costs of pronunciation and language model.
+
+    State s stands behind `times[s]` input frames (int64); those of all final states are equal.
+    """
+
+    acceptor: Fst
+    times: np.ndarray
 
 
 @kernel
@@ -122,18 +140,69 @@ def phone_supervision(phones: Sequence[int], lengths: Sequence[int], tree: Conte
     """
     if not len(phones) or len(phones) != len(lengths) or min(lengths) < 1:
         raise UserError(f"an utterance has {len(phones)} phones and {len(lengths)} lengths; expected as many, each of at least one frame.")
-    ends = np.cumsum(lengths)
-    begins, total, factor = ends - np.asarray(lengths), int(ends[-1]), options.frame_subsampling_factor
-    input_frame = np.arange(0, total, factor)[:, None]
-    near = (input_frame >= begins - options.left_tolerance) & (input_frame < ends + options.right_tolerance)
-    may = np.zeros((len(near), max(model.topology.phones) + 1), np.bool_)
-    frame, place = np.nonzero(near)
-    may[frame, np.asarray(phones)[place]] = True
-    count = len(phones)
-    labels = np.asarray(phones)
+    labels, ends = np.asarray(phones), np.cumsum(lengths)
+    count = len(labels)
     row = Fst.from_arcs(0, np.where(np.arange(count + 1) == count, 0.0, np.inf), np.arange(count), labels, labels, np.zeros(count),
                         np.arange(count) + 1)
-    graph = graph_of_phones(row, tree, model, 0.0, 0.0)
+    return _in_time(row, labels, ends - np.asarray(lengths), ends, tree, model, options, convert_to_pdfs)
+
+
+def supervision_of_lattice(lattice: PhoneLattice, tree: ContextDependency, model: TransitionModel, options: SupervisionOptions,
+                           convert_to_pdfs: bool = True) -> Fst | None:
+    """Make the numerator of a whole utterance from its lattice; its states are sorted by time. Kaldi's --lattice-input=true.
+
+    None where no phone sequence fits into the output frames. Raises UserError for a lattice without phones, or whose paths are not of one
+    length.
+    """
+    fst, times = lattice.acceptor, lattice.times
+    final = np.flatnonzero(fst.final < np.inf)
+    if fst.num_arcs == 0 or not len(final) or (fst.ilabel == 0).any():
+        raise UserError("a phone lattice has no phones, no end, or arcs without a phone; make the lattice again.")
+    if len(set(times[final].tolist())) > 1:
+        raise UserError(f"a phone lattice has paths of {times[final].min()} to {times[final].max()} frames; make the lattice again.")
+    begins, ends = times[fst.source], times[fst.nextstate]
+    sequences = _pushed(from_kaldifst(_compact(to_kaldifst(_scaled(fst, options.lm_scale)))))
+    return _in_time(sequences, fst.ilabel, begins, ends, tree, model, options, convert_to_pdfs)
+
+
+def _scaled(fst: Fst, scale: float) -> Fst:
+    """The acceptor with its costs times `scale`."""
+    final = np.where(fst.final < np.inf, np.float32(scale) * np.where(fst.final < np.inf, fst.final, 0), np.inf).astype(np.float32)
+    return Fst(fst.start, final, fst.offset, fst.ilabel, fst.ilabel, np.float32(scale) * fst.weight, fst.nextstate)
+
+
+def _pushed(fst: Fst) -> Fst:
+    """The acceptor without loops with the same differences of costs between paths, the best of which out of any state costs nothing."""
+    to_end = _costs_to_end(fst.offset, fst.weight.astype(np.float64), fst.nextstate, fst.final.astype(np.float64))
+    return Fst(fst.start, (fst.final - to_end).astype(np.float32), fst.offset, fst.ilabel, fst.olabel,
+               (fst.weight + to_end[fst.nextstate] - to_end[fst.source]).astype(np.float32), fst.nextstate)
+
+
+@kernel
+def _costs_to_end(offset: np.ndarray, weight: np.ndarray, target: np.ndarray, final: np.ndarray) -> np.ndarray:
+    best, changed = final.copy(), True
+    while changed:  # states may stand in any order
+        changed = False
+        for s in range(len(final) - 1, -1, -1):
+            for a in range(offset[s], offset[s + 1]):
+                if weight[a] + best[target[a]] < best[s]:
+                    best[s] = weight[a] + best[target[a]]
+                    changed = True
+    return best
+
+
+def _in_time(sequences: Fst, phones: np.ndarray, begins: np.ndarray, ends: np.ndarray, tree: ContextDependency, model: TransitionModel,
+             options: SupervisionOptions, convert_to_pdfs: bool) -> Fst | None:
+    """The paths of an acceptor of phones over the output frames, by phones that are near in time.
+
+    Phone `phones[i]` is said from input frame `begins[i]` to before `ends[i]`; the last end is the utterance's.
+    """
+    input_frame = np.arange(0, int(ends.max()), options.frame_subsampling_factor)[:, None]
+    near = (input_frame >= begins - options.left_tolerance) & (input_frame < ends + options.right_tolerance)
+    may = np.zeros((len(near), max(*model.topology.phones, int(phones.max())) + 1), np.bool_)
+    frame, place = np.nonzero(near)
+    may[frame, phones[place]] = True
+    graph = graph_of_phones(sequences, tree, model, 0.0, 0.0)
     acceptor = Fst(graph.start, graph.final, graph.offset, graph.ilabel, graph.ilabel, graph.weight, graph.nextstate)
     tids = from_kaldifst(without_epsilons(acceptor))
     found = over_frames(tids, len(near), may[:, model.tid2phone[tids.ilabel]])
@@ -160,10 +229,10 @@ def _compact(fst: Any) -> Any:
 
 
 class Normalizer:
-    """Gives numerators the costs that their paths have in the normalisation FST."""
+    """Gives numerators the costs that their paths have in the normalisation FST, times `scale` (1 - `lm_scale` of lattices)."""
 
-    def __init__(self, normalization: Fst) -> None:
-        self._fst = to_kaldifst(normalization)
+    def __init__(self, normalization: Fst, scale: float = 1.0) -> None:
+        self._fst = to_kaldifst(_scaled(normalization, scale))
         kaldifst.arcsort(self._fst, "ilabel")
 
     def _composed(self, fst: Any) -> Any:

@@ -8,7 +8,7 @@ fMLLR) begins with one for each leaf.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +23,7 @@ from pykaldist.hmm.lang.topology import read_topology
 from pykaldist.hmm.training.iterations import Adaptation, Checkpoint, State, Training, TrainingOptions
 from pykaldist.hmm.tree.build_tree import build_tree, read_roots
 from pykaldist.hmm.tree.context import convert_alignments
-from pykaldist.hmm.tree.questions import all_questions, automatic_questions
+from pykaldist.hmm.tree.questions import all_questions, automatic_questions, kaldi_questions
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import ContextDependency
 from pykaldist.hmm.tree.tree_stats import TreeStats, accumulate_tree_stats
@@ -50,15 +50,23 @@ class TriphoneOptions(TrainingOptions):
 Initial = Callable[[TreeStats, ContextDependency, np.ndarray, np.random.Generator], AmDiagGmm]
 
 
-def grow(stats: TreeStats, lang: LangDir, max_leaves: int, options: TriphoneOptions, log: Callable[[str], None] = print) -> tuple[
-        ContextDependency, TransitionModel]:
-    """Make questions, tree and initial transition model from `stats`, by the topology, roots and extra questions of `lang`."""
+def grow(stats: TreeStats, lang: LangDir, max_leaves: int, cluster_thresh: float, seed: int, log: Callable[[str], None] = print,
+         pdf_classes: Sequence[int] = (), as_kaldi: bool = False) -> tuple[ContextDependency, TransitionModel]:
+    """Make questions, tree and initial transition model from `stats`, by the topology, roots and extra questions of `lang`.
+
+    The questions are of the statistics of `pdf_classes` (none named: 1, or 0 where that is the only one). `as_kaldi`: questions and tree
+    are those that Kaldi makes; `seed` changes nothing then.
+    """
     topology = read_topology(lang.file("topo"))
     num_pdf_classes = max(map(topology.num_pdf_classes, topology.phones))
-    found = automatic_questions(stats, lang.phone_sets, [1] if num_pdf_classes > 1 else [0], np.random.default_rng(options.seed))
+    pdf_classes = pdf_classes or [min(1, num_pdf_classes - 1)]
+    found = (kaldi_questions(stats, lang.phone_sets, pdf_classes) if as_kaldi
+             else automatic_questions(stats, lang.phone_sets, pdf_classes, np.random.default_rng(seed)))
     phone_questions = list(dict.fromkeys([*found, *map(frozenset, lang.int_lists("phones/extra_questions.int"))]))
+    if as_kaldi:
+        phone_questions.sort(key=sorted)
     grown = build_tree(stats, read_roots(lang), all_questions(phone_questions, stats.width, num_pdf_classes), topology.num_pdf_classes,
-                       max_leaves, cluster_thresh=options.cluster_thresh)
+                       max_leaves, cluster_thresh=cluster_thresh, as_kaldi=as_kaldi)
     count = stats.sums[:, 0].sum()
     log(f"tree: {len(phone_questions)} questions about phones, {grown.splits} splits, {grown.merged} leaves merged, "
         f"{grown.tree.num_pdfs} pdfs; log-likelihood a frame {grown.root_log_likelihood / count:.4f} at the roots, "
@@ -97,7 +105,7 @@ def train_triphones(corpus: Corpus, lang: LangDir, tids: np.ndarray, old: Transi
         rng = np.random.default_rng([options.seed, 1])
         stats = accumulate_tree_stats(corpus.feats, tids, corpus.offsets, old, lang.silence_phones, options.context_width,
                                       options.central_position)
-        tree, model = grow(stats, lang, max_leaves, options, log)
+        tree, model = grow(stats, lang, max_leaves, options.cluster_thresh, options.seed, log)
         gmm, occupancy = one_gaussian_each(stats, tree)
         if initial is not None:
             gmm = initial(stats, tree, occupancy, rng)

@@ -21,12 +21,14 @@ from pykaldist.hmm.tree.tree import ContextDependency
 class ContextFrames:
     """The different states in context of an alignment, and the one of every frame.
 
-    The states are `windows` (E, width) int32 and `hmm_state` (E,) int32. Of every frame there is `state`, a row of these (int32, -1
-    where the frame is not aligned), and `transition`, which of the transitions out of its HMM state it takes.
+    The states are `windows` (E, width) int32 and `hmm_state` (E,) int32; where self-loops have pdfs of their own (chain models), the
+    frames of self-loops are states of their own, `self_loop` (E,) bool. Of every frame there is `state`, a row of these (int32, -1 where
+    the frame is not aligned), and `transition`, which of the transitions out of its HMM state it takes.
     """
 
     windows: np.ndarray
     hmm_state: np.ndarray
+    self_loop: np.ndarray
     state: np.ndarray
     transition: np.ndarray
 
@@ -49,8 +51,11 @@ class ContextFrames:
         for column in np.concatenate(parts).T:
             code = code * num_phones + column
         code = np.repeat(code, np.concatenate(repeats)) * num_states + model.tid2hmm_state[tids[aligned]]
+        if not model.topology.is_hmm:
+            code = code * 2 + model.tid_is_self_loop[tids[aligned]]
         different, row = np.unique(code, return_inverse=True)
-        rest, hmm_state = np.divmod(different, num_states)
+        rest, self_loop = np.divmod(different, 2) if not model.topology.is_hmm else (different, np.zeros_like(different))
+        rest, hmm_state = np.divmod(rest, num_states)
         windows = np.empty((len(different), width), dtype=np.int32)
         for place in range(width - 1, -1, -1):
             rest, windows[:, place] = np.divmod(rest, num_phones)
@@ -58,12 +63,13 @@ class ContextFrames:
         state[aligned] = row
         transition = np.zeros(len(tids), dtype=np.int32)
         transition[aligned] = tids[aligned] - model.state2first[model.tid2state[tids[aligned]]]
-        return cls(windows, hmm_state.astype(np.int32), state, transition)
+        return cls(windows, hmm_state.astype(np.int32), self_loop.astype(bool), state, transition)
 
     def pdf_class(self, model: TransitionModel, central: int) -> np.ndarray:
         """The pdf-class of each state in context (E,) int32."""
-        return np.array([model.topology.entry(window[central])[s].forward_pdf_class
-                         for window, s in zip(self.windows.tolist(), self.hmm_state.tolist(), strict=True)], dtype=np.int32)
+        states = (model.topology.entry(phone)[s] for phone, s in zip(self.windows[:, central].tolist(), self.hmm_state, strict=True))
+        return np.array([state.self_loop_pdf_class if loop else state.forward_pdf_class
+                         for state, loop in zip(states, self.self_loop, strict=True)], dtype=np.int32)
 
 
 def convert_alignments(tids: np.ndarray, offsets: np.ndarray, old: TransitionModel, tree: ContextDependency,

@@ -3,11 +3,17 @@
 All phones together are divided in two so that the two Gaussians of the parts are likeliest, each part again, and so on down to single
 phones (or sets of phones that are never parted, such as a phone's places in the word). Every set on the way is a question. Dividing in
 two is a 2-means in which a phone moves to the other side wherever that raises the likelihood, from several random starts.
+
+`kaldi_questions` begins from the same starts as Kaldi, so that trees are Kaldi's to the last question: phone set i k mod n is on side
+i mod 2, where k is the first number that is prime to n, from a number of C's rand() on. The division that gains most is made first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import heapq
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -16,7 +22,8 @@ from pykaldist.hmm.tree.tree import PDF_CLASS
 from pykaldist.hmm.tree.tree_stats import TreeStats
 from pykaldist.kernels import kernel
 
-_STARTS, _SWEEPS = 10, 20
+_STARTS, _SWEEPS, _KALDIS_SWEEPS = 10, 20, 2000
+_SAME_GAIN = 1e-12  # relative; below, two divisions are the same one, added up in another order
 Questions = Mapping[int, list[frozenset[int]]]  # by the tree's key: sets of values
 
 
@@ -38,6 +45,60 @@ def automatic_questions(stats: TreeStats, phone_sets: Sequence[Sequence[int]], p
             side = _best_halves(sums[members], rng)
             stack += [members[side], members[~side]]
     return list(dict.fromkeys(question for question in questions if question))
+
+
+def kaldi_questions(stats: TreeStats, phone_sets: Sequence[Sequence[int]], pdf_classes: Sequence[int]) -> list[frozenset[int]]:
+    """Find sets of phones by the same clustering, from the starts of Kaldi's cluster-phones; each of `phone_sets` is one of them."""
+    wanted = stats.part(np.isin(stats.values[:, PDF_CLASS], pdf_classes))
+    central = wanted.values[:, stats.central]
+    sums = np.stack([wanted.sums[np.isin(central, phones)].sum(axis=0) for phones in phone_sets])
+    random, questions = _c_rand(), []
+    waiting: list[tuple[float, int, np.ndarray, np.ndarray]] = []
+    parts = [np.arange(len(sums))]
+    while parts:
+        for members in parts:
+            questions.append(frozenset(phone for m in members.tolist() for phone in phone_sets[m]))
+            if len(members) > 1:
+                gain, side = _kaldis_halves(sums[members], random)
+                if gain > 0:
+                    heapq.heappush(waiting, (-gain, len(questions), members, side))
+        _, _, members, side = heapq.heappop(waiting) if waiting else (0.0, 0, members[:0], members[:0])
+        parts = [members[~side], members[side]] if len(members) else []
+    return list(dict.fromkeys([*questions, *map(frozenset, phone_sets)]))
+
+
+def _c_rand() -> Iterator[int]:
+    """The numbers that rand() of the GNU C library gives, from the seed 1."""
+    state = [1]
+    for _ in range(30):
+        state.append(16807 * state[-1] % 0x7FFFFFFF)
+    state += state[:3]
+    for discarded in itertools.count():
+        state.append((state[-31] + state[-3]) & 0xFFFFFFFF)
+        del state[0]
+        if discarded >= 310:
+            yield state[-1] >> 1
+
+
+def _kaldis_halves(sums: np.ndarray, random: Iterator[int]) -> tuple[float, np.ndarray]:
+    """What dividing n >= 2 rows in two gains, and the side of each row, bool (n,); rows without statistics stay where they started."""
+    count, found = len(sums), np.flatnonzero(sums[:, 0] > 0)
+    whole = float(log_likelihood(sums.sum(axis=0)))
+    best, best_side = -np.inf, np.zeros(count, dtype=bool)
+    for _ in range(_STARTS):
+        skip = 1 + next(random) % (count - 1)
+        while math.gcd(skip, count) != 1:
+            skip = skip % (count - 1) + 1
+        side = np.zeros(count, dtype=bool)
+        side[np.arange(count) * skip % count] = np.arange(count) % 2 == 1
+        moving = side[found]
+        if moving.any() and not moving.all():
+            _move(sums[found], moving, _KALDIS_SWEEPS)
+            side[found] = moving
+        gain = float(log_likelihood(np.stack([sums[side].sum(axis=0), sums[~side].sum(axis=0)])).sum()) - whole
+        if gain * (1 - _SAME_GAIN) > best:
+            best, best_side = gain, side
+    return best, best_side
 
 
 def all_questions(phone_questions: Sequence[frozenset[int]], width: int, num_pdf_classes: int) -> Questions:

@@ -20,6 +20,7 @@ MODULES = {
     "lexicon": ("add_lex_disambig.pl", "lang/add_lex_disambig.pl", "make_lexicon_fst.pl", "lang/make_lexicon_fst.py",
                 "make_lexicon_fst_silprob.pl", "lang/make_lexicon_fst_silprob.py"),
     "grammar": ("eps2disambig.pl", "s2eps.pl", "remove_oovs.pl", "find_arpa_oovs.pl", "make_unigram_grammar.pl", "map_arpa_lm.pl"),
+    "phones": ("../steps/nnet3/chain/e2e/text_to_phones.py", "../steps/nnet3/chain/e2e/compute_biphone_stats.py"),
     "segmentation": ("segmentation.pl",),
     "storage": ("ln.pl", "make_absolute.sh", "create_split_dir.pl", "create_data_link.pl", "summarize_warnings.pl"),
     "prototypes": ("nnet/make_nnet_proto.py", "nnet/make_cnn_proto.py", "nnet/gen_splice.py", "nnet/gen_dct_mat.py",
@@ -53,7 +54,7 @@ def main(name: str, arguments: list[str]) -> int:
     if tool is None:
         print(f"{name}: ERROR: there is no such tool.", file=sys.stderr)
         return 1
-    usage = f"Usage: utils/{tool.usage.strip()}"
+    usage = f"Usage: {'' if tool.usage.startswith('steps/') else 'utils/'}{tool.usage.strip()}"
     if arguments[:1] in (["--help"], ["-h"]):
         print(usage)
         return 0

@@ -1,0 +1,50 @@
+"""Directories of online i-vectors, as Kaldi makes them.
+
+    ivector_online.scp   a matrix an utterance, with a row every `ivector_period` frames
+    ivector_period       that number
+
+Training takes one row a chunk, at a frame of the chunk that is drawn.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from pykaldist.errors import UserError
+from pykaldist.io.tables import MatrixReader
+
+
+class IvectorDir:
+    """Online i-vectors of a data directory. `dim` is their dimension, `period` the frames from one row to the next.
+
+    Raises UserError where the directory has none, or no period.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        for name in ("ivector_online.scp", "ivector_period"):
+            if not (self.path / name).is_file():
+                raise UserError(f"{self.path / name} does not exist; run steps/online/nnet2/extract_ivectors_online.sh.")
+        text = (self.path / "ivector_period").read_text(encoding="utf-8").strip()
+        if not text.isdecimal() or not int(text):
+            raise UserError(f"{self.path / 'ivector_period'}: expected the frames from one i-vector to the next, found {text[:40]!r}.")
+        self.period, self._table = int(text), MatrixReader(self.path / "ivector_online.scp")
+        self.dim = self[next(iter(self._table))].shape[1] if len(self._table) else 0
+
+    def __getitem__(self, utt: str) -> np.ndarray:
+        """The i-vectors of an utterance, (rows, dim)."""
+        if utt not in self._table:
+            raise UserError(f"{self.path / 'ivector_online.scp'} has no i-vectors of {utt}; extract those of this data directory.")
+        return self._table[utt]
+
+    def at(self, utt: str, frame: int, frames: int) -> np.ndarray:
+        """The i-vector at a frame of an utterance that has so many; raises UserError where the rows are of another period or dimension."""
+        rows = self[utt]
+        if rows.shape[1] != self.dim or len(rows) != -(-frames // self.period):
+            raise UserError(f"{self.path / 'ivector_online.scp'}, {utt}: {len(rows)} i-vectors of dimension {rows.shape[1]}, expected "
+                            f"{-(-frames // self.period)} of {self.dim}, one every {self.period} of {frames} frames; they were extracted "
+                            "with another period or extractor, or of other features.")
+        return rows[frame // self.period]

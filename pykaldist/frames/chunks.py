@@ -1,0 +1,98 @@
+"""The sampler of chunks, for chain objectives: minibatches of sequences of one length, cut from the frame store with their context.
+
+A chunk of F output frames that begins at frame s of its utterance takes the frames s - left to s + factor (F - 1) + right, those beyond the
+utterance replaced by its first or last one. In each epoch its frames are shifted by another one of -1, 0, 1 (for a frame subsampling factor
+of 3) while its outputs stay, so that the network sees all frames; the first shift of a chunk is drawn. An epoch of Kaldi's has all shifts:
+it is `factor` epochs here. Held-out chunks have no shifts.
+
+Minibatches have up to `num_chunks` chunks of one length. Which come together, and their order, is drawn anew for each epoch, from (seed,
+epoch, block, split) alone, as in `frames/sampler.py`. What does not fill a minibatch makes a smaller one: no chunk is left out.
+
+Rows of inputs are frame by frame: all sequences of frame 0, all of frame 1, and so on; so are the outputs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from pykaldist.errors import UserError
+from pykaldist.frames.chunk_store import Chunks, ChunkStore
+from pykaldist.frames.device_frames import SharedFrames, to_device
+from pykaldist.frames.sampler import CUTS, Make, Minibatch, Partition, Sampler, generator_of
+from pykaldist.frames.store import FrameStore
+
+
+class ChunkSampler(Sampler):
+    """Makes minibatches of chunks of one split of a partition at the level utterance; otherwise like its base class.
+
+    `context`: the frames that the network needs before an output's frame, and after it.
+    """
+
+    def __init__(self, store: FrameStore, chunks: ChunkStore, partition: Partition, split: int, num_chunks: int, context: tuple[int, int],
+                 seed: int, device: torch.device, frames: SharedFrames | None = None) -> None:
+        self.chunks, self.num_chunks, self.context = chunks, num_chunks, context
+        self.factor, self._offsets = chunks.manifest.frame_subsampling_factor, store.offsets
+        self._first_shifts = generator_of(seed, CUTS).integers(self.factor, size=len(chunks))
+        mean = float(chunks.frames.mean())
+        plain = torch.zeros(store.manifest.dim), torch.ones(store.manifest.dim)
+        super().__init__(store, partition, split, max(round(num_chunks * mean), 1), [0], *plain, seed, device, frames)
+
+    @property
+    def capacity(self) -> int:
+        return self.num_chunks * (sum(self.context) + int(self.chunks.frames.max()) - self.factor + 1)
+
+    def _take(self, split: int) -> None:
+        self.split = split
+        self._own = [np.flatnonzero(np.isin(self.chunks.utt, self.partition.utts(split, block))) for block in range(self.partition.blocks)]
+        self.sizes = [int(self.chunks.frames[own].sum()) for own in self._own]
+        self.counts = [len(self._groups(own)) for own in self._own]
+        if not sum(self.counts):
+            raise UserError(f"{self.chunks.path} has no chunk for worker {split} of {self.partition.splits}; use fewer workers.")
+
+    def _frames_before(self, block: int, number: int) -> int:
+        return round(self.sizes[block] * number / max(self.counts[block], 1))  # about: chunks are of different lengths
+
+    def _minibatches(self, block: int, epoch: int | None, start: int, step: int = 1) -> Iterator[Make]:
+        own, shifts = self._own[block], np.zeros(len(self.chunks), np.int64)
+        if epoch is None:
+            groups = self._groups(own)
+        else:
+            generator = self._generator(epoch, block)
+            groups = self._groups(generator.permutation(own))
+            groups = [groups[i] for i in generator.permutation(len(groups))]
+            shifts = (self._first_shifts + epoch) % self.factor - (self.factor - 1) // 2
+        for group in groups[start::step]:
+            yield functools.partial(self._gathered, group, shifts[group])
+
+    def _groups(self, order: np.ndarray) -> list[np.ndarray]:
+        """The chunks of minibatches: those of each length in this order."""
+        frames = self.chunks.frames[order]
+        return [own[first:first + self.num_chunks] for length in np.unique(frames)
+                for own in [order[frames == length]] for first in range(0, len(own), self.num_chunks)]
+
+    def _gathered(self, group: np.ndarray, shifts: np.ndarray) -> dict[str, Any]:
+        """The tensors of a minibatch."""
+        begins, ends = self._offsets[self.chunks.utt[group]], self._offsets[self.chunks.utt[group] + 1]
+        length = int(self.chunks.frames[group[0]])
+        relative = np.arange(-self.context[0], length - self.factor + 1 + self.context[1])[:, None]
+        frames = np.clip(begins + self.chunks.first[group] + shifts + relative, begins, ends - 1).ravel()
+        source = self.shared.of(frames)
+        tensors = self.gather(to_device(torch.from_numpy(source.rows(frames)), self.device), source)
+        weights, ivectors = self.chunks.weights(group), self.chunks.ivectors(group)
+        tensors["chunks"] = Chunks(
+            len(group), length // self.factor, length * len(group), self.chunks.numerators(group),
+            to_device(torch.from_numpy(np.ascontiguousarray(weights.T).ravel()), self.device),
+            None if ivectors is None else to_device(torch.from_numpy(ivectors), self.device))
+        return tensors
+
+    def _place(self, minibatch: Minibatch, epoch: int) -> None:
+        assert minibatch.chunks is not None
+        minibatch.chunks.epochs_done = epoch + minibatch.index / self.minibatches
+
+    def held_out(self, part: int, parts: int) -> None:
+        """The frames that `in_order` reads: all, as which chunks come together depends on their lengths."""

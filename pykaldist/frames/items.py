@@ -1,0 +1,104 @@
+"""Items whose arrays are of different lengths, packed one behind the other into flat memory-mapped files.
+
+    <array>.bin   the values of all items
+    <unit>.npy    items + 1, int64: where each item begins in the arrays that count in this unit
+
+A store of items says by a *layout* which arrays there are: the unit and the type of each, by name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from pykaldist.errors import UserError, named, of_the_machine
+from pykaldist.frames.mapped import Sink, mapped
+from pykaldist.io.archive import NUMPY_DAMAGE, reason
+from pykaldist.io.atomic import atomic_open
+from pykaldist.io.npy import save_array
+from pykaldist.io.provenance import checksum
+
+Layout = Mapping[str, tuple[str, Any]]
+
+
+def load_array(path: Path, cure: str) -> np.ndarray:
+    """Read an array; raises UserError, which ends in `cure`, where the file is missing or damaged."""
+    try:
+        with named(path):
+            return np.load(path, allow_pickle=False)
+    except NUMPY_DAMAGE as error:
+        if of_the_machine(error):
+            raise
+        raise UserError(f"{path} is missing or damaged ({reason(error)}); {cure}.") from error
+
+
+class Items:
+    """Packed items of a folder, memory-mapped. `totals`: the length of all items together, by unit.
+
+    Raises UserError, which ends in `cure`, where files do not fit these.
+    """
+
+    def __init__(self, path: Path, layout: Layout, count: int, totals: Mapping[str, int], cure: str) -> None:
+        self._layout = layout
+        self._arrays = {name: np.asarray(mapped(path / f"{name}.bin", np.dtype(dtype), (totals[unit],)))
+                        for name, (unit, dtype) in layout.items()}
+        self._offsets = {unit: load_array(path / f"{unit}.npy", cure) for unit in totals}
+        for unit, offsets in self._offsets.items():
+            sound = offsets.dtype == np.int64 and offsets.shape == (count + 1,) and offsets[0] == 0
+            if not sound or offsets[-1] != totals[unit] or (np.diff(offsets) < 0).any():
+                raise UserError(f"{path / unit}.npy does not divide the {totals[unit]} {unit} of the manifest among its {count} items; "
+                                f"{cure}.")
+
+    def size(self, unit: str, number: int) -> int:
+        """The length of an item, in a unit."""
+        return int(self._offsets[unit][number + 1] - self._offsets[unit][number])
+
+    def array(self, name: str, number: int) -> np.ndarray:
+        """An item's values of an array."""
+        offsets = self._offsets[self._layout[name][0]]
+        return self._arrays[name][offsets[number] : offsets[number + 1]]
+
+    def arrays(self, number: int) -> dict[str, np.ndarray]:
+        """An item's values of all arrays, by name."""
+        return {name: self.array(name, number) for name in self._layout}
+
+
+class ItemsWriter:
+    """Packs items into a folder; `checksums` and `totals` are there when the context is left."""
+
+    def __init__(self, path: Path, layout: Layout, units: Sequence[str]) -> None:
+        self.path, self._layout, self._units = path, layout, units
+        self._sizes: list[list[int]] = []
+        self._stack = contextlib.ExitStack()
+        self.checksums: dict[str, str] = {}
+        self.totals: dict[str, int] = {}
+
+    def __enter__(self) -> ItemsWriter:
+        self._stack.__enter__()
+        self._sinks = {name: Sink(self._stack.enter_context(atomic_open(self.path / f"{name}.bin", "wb"))) for name in self._layout}
+        return self
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def append(self, arrays: Mapping[str, np.ndarray], sizes: Mapping[str, int]) -> None:
+        """Write an item: its values, and its length in each unit."""
+        for name, sink in self._sinks.items():
+            sink.append(arrays[name].astype(self._layout[name][1], copy=False))
+        self._sizes.append([sizes[unit] for unit in self._units])
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.__exit__(kind, error, trace)
+        if kind is not None:
+            return
+        columns = np.concatenate([np.zeros((1, len(self._units)), np.int64), np.array(self._sizes, np.int64).reshape(-1, len(self._units))])
+        self.checksums = {f"{name}.bin": sink.digest.hexdigest() for name, sink in self._sinks.items()}
+        for unit, offsets in zip(self._units, columns.cumsum(0).T, strict=True):
+            save_array(self.path / f"{unit}.npy", np.ascontiguousarray(offsets))
+            self.checksums[f"{unit}.npy"] = checksum(self.path / f"{unit}.npy")
+            self.totals[unit] = int(offsets[-1])

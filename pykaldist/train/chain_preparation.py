@@ -1,0 +1,177 @@
+"""Preparation of chain training: everything that it reads, made in one folder from data, a tree directory and an alignment.
+
+    <exp>/phone_lm.fst, den.fst, normalization.fst, tree, 0.trans_mdl, phones.txt   as Kaldi's steps/nnet3/chain/train.py leaves them
+    <exp>/store/train, dev                    features, packed (`frames/store.py`)
+    <exp>/store/train_chunks, dev_chunks      their chunks with numerators (`frames/chunk_store.py`)
+    <exp>/0.raw                               the network before training, made of <exp>/configs/final.config
+    <exp>/store/prepared.json                 of which inputs and with which options; written last
+
+The phone language model is made of the phones in the tree directory's alignment. The numerators are made of lattices or of an alignment at
+the input frame rate, or, where there are none, of the alignment of the tree directory, whose frames are output frames.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from pykaldist.errors import UserError
+from pykaldist.feats.ivector_dir import IvectorDir
+from pykaldist.feats.pipeline import FeaturePipeline
+from pykaldist.frames.holdout import hold_out
+from pykaldist.frames.store import FrameStore, Unlabelled, pack
+from pykaldist.hmm.alignments.alignment_dir import AlignmentDir, archives
+from pykaldist.hmm.chain.den_graph import denominator_graph, normalization_fst
+from pykaldist.hmm.chain.phone_lm import PhoneLmOptions, estimate_phone_lm
+from pykaldist.hmm.chain.supervision import Normalizer, PhoneLattice
+from pykaldist.hmm.gmm.model_files import read_transition_model, read_tree, write_model
+from pykaldist.io import provenance
+from pykaldist.io.atomic import copy_file, write_text
+from pykaldist.io.datadir import DataDir
+from pykaldist.io.fst import Fst
+from pykaldist.nnet.nnet3.initialise import initialised
+from pykaldist.options import option
+from pykaldist.progress import progress
+from pykaldist.train.chain_data import (
+    AlignedPhones,
+    AlignedSupervisions,
+    ChunkMaker,
+    ChunkOptions,
+    LatticeSupervisions,
+    Supervisions,
+    System,
+)
+from pykaldist.train.chain_experiment import DEN, TRANSITIONS
+
+PREPARED = "prepared.json"
+HELD_OUT, HELD_OUT_PERCENT = 300, 2.5  # utterances, at most, and the share of them in a small corpus
+NO_DELTAS = "--delta-order=0"
+
+
+@dataclass
+class PreparationOptions(ChunkOptions):
+    """How the data of chain training is made."""
+
+    cmvn_opts: str = option("--norm-means=false --norm-vars=false", "CMVN as a string of options")
+    alignment_subsampling_factor: int = option(3, "frames of the alignment to an output frame, where it is not the tree directory's")
+    cv_utts: int = option(0, f"utterances held out, about; 0: {HELD_OUT_PERCENT} %, at most {HELD_OUT}")
+    online_ivector_dir: str = option("", "directory of online i-vectors (none)")
+    srand: int = option(0, "seed of the network's initial weights")
+    store_dtype: str = option("float32", "stored features", ("float32", "float16"))
+
+
+class Preparation:
+    """Makes what chain training in `exp` reads.
+
+    `ali` is an alignment directory, that of the tree where there is no other; or, where `read_lattices` is given, which reads it, one of
+    lattices.
+    """
+
+    def __init__(self, data: Path, tree_dir: Path, ali: Path, exp: Path, options: PreparationOptions, phone_lm: PhoneLmOptions,
+                 read_lattices: Callable[[Path], Iterable[tuple[str, PhoneLattice]]] | None = None) -> None:
+        for folder, name in ((data, "feats.scp"), (tree_dir, "tree"), (tree_dir, "final.mdl"), (exp, "configs/final.config")):
+            if not (folder / name).is_file():
+                raise UserError(f"{folder / name} does not exist; run the stage that makes it.")
+        self.data, self.tree_dir, self.ali_dir, self.exp = DataDir(data), tree_dir, ali, exp
+        self.options, self.lm_options, self.read_lattices = options, phone_lm, read_lattices
+        self.store = exp / "store"
+        self.ivectors = IvectorDir(options.online_ivector_dir) if options.online_ivector_dir else None
+
+    def run(self) -> bool:
+        """Make everything, unless it is there; returns whether something was made."""
+        inputs = self._inputs()
+        path = self.store / PREPARED
+        if path.is_file() and path.read_text(encoding="utf-8") == inputs:
+            return False
+        path.unlink(missing_ok=True)
+        self.store.mkdir(parents=True, exist_ok=True)
+        self._make()
+        write_text(path, inputs)
+        return True
+
+    def _inputs(self) -> str:
+        """Everything that the result depends on, as JSON."""
+        tables = [*self.data.feats.archives(), *(self.data.cmvn.archives() if self.data.has("cmvn.scp") else [])]
+        configs = sorted(path for path in (self.exp / "configs").iterdir() if path.is_file())
+        numerators = archives(self.ali_dir, "lat" if self.read_lattices else "ali")
+        files = [*provenance.of_archives(tables), self.data.path / "feats.scp", self.tree_dir / "tree", self.tree_dir / "final.mdl",
+                 *archives(self.tree_dir, "ali"), *numerators, self.ali_dir / "final.mdl", *configs]
+        if self.ivectors is not None:
+            files.append(self.ivectors.path / "ivector_online.scp")
+        return json.dumps({"options": dataclasses.asdict(self.options), "phone_lm": dataclasses.asdict(self.lm_options),
+                           "inputs": {str(path): provenance.checksum(path) for path in files}}, indent=1) + "\n"
+
+    def _make(self) -> None:
+        tree, model = read_tree(self.tree_dir / "tree"), read_transition_model(self.tree_dir / "final.mdl")
+        in_tree = AlignmentDir(self.tree_dir)
+        factor = self.options.frame_subsampling_factor
+        phones = AlignedPhones(in_tree, factor)
+        den, normalization = self._graphs(phones)
+        for folder in (self.exp, self.store):
+            copy_file(self.tree_dir / "tree", folder / "tree")
+            write_model(folder / TRANSITIONS, model)
+            den.write(folder / DEN)
+            write_text(folder / "cmvn_opts", f"{self.options.cmvn_opts}\n")
+            if (self.tree_dir / "phones.txt").is_file():
+                copy_file(self.tree_dir / "phones.txt", folder / "phones.txt")
+        system, normalizer = System(tree, model, self.options), Normalizer(normalization)
+        supervisions = self._supervisions(phones, system)
+        for name, utts in self._parts().items():
+            store = self._pack(name, utts, model.num_pdfs)
+            manifest = ChunkMaker(store, supervisions, system, normalizer, self.ivectors).pack(self.store / f"{name}_chunks")
+            print(f"{self.store / name}: {store.manifest.num_utts} utterances, {len(store)} frames of {store.manifest.dim}; "
+                  f"{manifest.num_chunks} chunks")
+            if manifest.skipped:
+                first = next(iter(manifest.skipped))
+                print(f"WARNING: {len(manifest.skipped)} utterances or chunks of {name} are left out, such as {first}: "
+                      f"{manifest.skipped[first]}; {self.store / f'{name}_chunks/manifest.json'} lists them")
+        self._network()
+
+    def _supervisions(self, phones: AlignedPhones, system: System) -> Supervisions:
+        """The numerators of lattices, of an alignment, or of the tree directory's `phones`."""
+        if self.read_lattices is not None:
+            return LatticeSupervisions(dict(self.read_lattices(self.ali_dir)), self.ali_dir, system)
+        if self.ali_dir != self.tree_dir:
+            step = self.options.frame_subsampling_factor // self.options.alignment_subsampling_factor
+            phones = AlignedPhones(AlignmentDir(self.ali_dir), step)
+        return AlignedSupervisions(phones, system)
+
+    def _graphs(self, phones: AlignedPhones) -> tuple[Fst, Fst]:
+        """Make phone language model, denominator graph and normalisation FST."""
+        tree, model = read_tree(self.tree_dir / "tree"), read_transition_model(self.tree_dir / "final.mdl")
+        phone_lm = estimate_phone_lm(phones.sequences(), self.lm_options)
+        den = denominator_graph(tree, model, phone_lm)
+        normalization = normalization_fst(den)
+        phone_lm.write(self.exp / "phone_lm.fst")
+        normalization.write(self.exp / "normalization.fst")
+        print(f"{self.exp / DEN}: {den.num_states} states, {den.num_arcs} arcs; {model.num_pdfs} pdfs")
+        return den, normalization
+
+    def _parts(self) -> dict[str, list[str]]:
+        """The utterances to train on, and those held out; perturbed copies of the latter are in neither."""
+        utts, uniq = self.data.utterances(), self.data.utt2uniq
+        originals = sum(utt == uniq[utt] for utt in utts)
+        percent = 100 * self.options.cv_utts / originals if self.options.cv_utts else min(HELD_OUT_PERCENT, 100 * HELD_OUT / originals)
+        held = hold_out(self.data, percent, self.options.seed)
+        return {"train": [utt for utt in utts if uniq[utt] not in held], "dev": [utt for utt in utts if utt in held]}
+
+    def _pack(self, name: str, utts: list[str], num_pdfs: int) -> FrameStore:
+        """Pack the features of utterances."""
+        pipeline = FeaturePipeline.from_options(self.options.cmvn_opts, NO_DELTAS)
+        source = Unlabelled(lambda utt: pipeline.apply(self.data, utt), None, num_pdfs)
+        pack(progress(utts, f"packing {name}", unit="utt"), source.features, source.pdfs, num_pdfs, self.store / name,
+             self.options.store_dtype, {"data": str(self.data.path), "cmvn_opts": self.options.cmvn_opts})
+        return FrameStore(self.store / name)
+
+    def _network(self) -> None:
+        """Make the network before training."""
+        configs = self.exp / "configs"
+        generator = torch.Generator().manual_seed(self.options.srand)
+        text = (configs / "final.config").read_text(encoding="utf-8")
+        nnet = initialised(text.splitlines(), generator, ".", str(configs / "final.config"))
+        nnet.write(self.exp / "0.raw")

@@ -1,0 +1,178 @@
+"""Chain training on six utterances of AN4: preparation from Kaldi's tree and alignments, every strategy, exact resume, final.mdl."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pykaldist.cli import main
+from pykaldist.errors import UserError
+from pykaldist.frames.chunk_store import ChunkStore
+from pykaldist.frames.store import FrameStore
+from pykaldist.hmm.chain.phone_lm import PhoneLmOptions
+from pykaldist.io.kaldi import KaldiWriter
+from pykaldist.io.tables import read_archive, write_int_vectors
+from pykaldist.nnet.nnet3.model import Nnet3Model
+from pykaldist.nnet.nnet3.run import Nnet3Forward
+from pykaldist.parallel.strategies.base.registry import strategies
+from pykaldist.train.chain_preparation import Preparation, PreparationOptions
+from pykaldist.train.checkpoints import Checkpoints
+
+WIDTHS = "90,60"
+QUICK = ("local", "ma", "adpsgd")  # the strategies that each run of the tests tries
+CLUSTER = {"name": "two", "description": "", "nodes": 2, "devices": 1, "compute": {"minibatch_seconds": 0.5, "spread": 0.3},
+           "between": {"bandwidth": 1e6, "latency": 1e-3},
+           "workload": {"network": "small", "parameters": 500, "minibatch_size": 8, "frames": 300}}
+OWN = {"ma": ["--average-period", "2"], "bmuf": ["--average-period", "2"], "easgd": ["--average-period", "2"],
+       "diloco": ["--fragments", "2", "--average-period", "2"]}
+
+
+class Stopped(Exception):
+    """What ends a run at a checkpoint; no part of the program knows it."""
+
+
+def folder_of_an4(golden: Path, folder: Path) -> Path:
+    """A data directory of the six utterances, a tree directory, an alignment directory, and an experiment's configs, all of Kaldi."""
+    chain, data, tree = golden / "chain", folder / "data", folder / "tree"
+    for one in (data, tree, folder / "exp/configs", folder / "ali"):
+        one.mkdir(parents=True)
+    utts = (chain / "utts").read_text().split()
+    feats = dict(read_archive(chain / "feats.ark"))
+    with open(data / "feats.ark", "wb") as stream, open(data / "feats.scp", "w") as scp:
+        for utt in utts:
+            stream.write(f"{utt} ".encode())
+            scp.write(f"{utt} {data}/feats.ark:{stream.tell()}\n")
+            KaldiWriter(stream).matrix(feats[utt])
+    (data / "utt2spk").write_text("".join(f"{utt} {utt}\n" for utt in utts))
+    (data / "spk2utt").write_text("".join(f"{utt} {utt}\n" for utt in utts))
+    (data / "wav.scp").write_text("".join(f"{utt} {utt}.wav\n" for utt in utts))
+    shutil.copy(chain / "tree", tree / "tree")
+    shutil.copy(chain / "0.trans_mdl", tree / "final.mdl")
+    lines = (line.split() for line in (chain / "ali_subsampled.txt").read_text().splitlines())
+    write_int_vectors(tree / "ali.1.gz", ((utt, np.array(tids, np.int32)) for utt, *tids in lines))
+    (tree / "phones.txt").write_text("<eps> 0\n")
+    for name in ("final.mdl", "ali.1.gz", "ali.2.gz"):
+        shutil.copy(golden / "an4_kaldi/tri3_ali" / name, folder / "ali" / name)
+    text = (chain / "net/final.config").read_text()
+    (folder / "exp/configs/final.config").write_text(text.replace("matrix=", f"matrix={chain / 'net'}/"))
+    return folder
+
+
+def prepare(folder: Path, **options: object) -> bool:
+    return Preparation(folder / "data", folder / "tree", folder / "ali", folder / "exp",
+                       PreparationOptions(chunk_width=WIDTHS, cv_utts=1, **options), PhoneLmOptions(num_extra_lm_states=300)).run()
+
+
+@pytest.fixture(scope="module")
+def prepared(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = folder_of_an4(golden, tmp_path_factory.mktemp("chain"))
+    assert prepare(folder)
+    return folder
+
+
+def words(prepared: Path, *more: str) -> list[str]:
+    return ["train", "--objective", "chain", "--optimizer", "nnet3", "--initial-model", str(prepared / "exp/0.raw"),
+            "--leaky-hmm-coefficient", "0.1", "--xent-regularize", "0.1", "--num-chunk-per-minibatch", "2", "--schedule", "exponential",
+            "--learn-rate", "0.01", "--final-learn-rate", "0.002", "--decay-within", "true", "--num-epochs", "2", "--combine-models", "2",
+            "--dropout-schedule", "0,0.2@0.5,0", "--num-threads", "1", "--device", "cpu", *more, str(prepared / "exp/store")]
+
+
+def outcome(exp: Path) -> tuple[list[np.ndarray], list[dict[str, object]]]:
+    nnet = Nnet3Model.read(exp / "final.mdl").nnet
+    arrays = [value for component in nnet.components.values() for value in component.values.values() if isinstance(value, np.ndarray)]
+    lines = [json.loads(line) for line in (exp / "history.jsonl").read_text().splitlines()]
+    return arrays, [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
+
+
+def test_preparation_makes_what_kaldi_has_and_is_not_made_twice(prepared):
+    exp = prepared / "exp"
+    for name in ("den.fst", "normalization.fst", "phone_lm.fst", "tree", "0.trans_mdl", "phones.txt", "cmvn_opts", "0.raw"):
+        assert (exp / name).is_file(), name
+    stores = {name: FrameStore(exp / "store" / name) for name in ("train", "dev")}
+    assert len(stores["train"].utts) == 5 and len(stores["dev"].utts) == 1
+    for name, store in stores.items():
+        chunks = ChunkStore(exp / "store" / f"{name}_chunks", store)
+        assert set(chunks.frames) <= {90, 60} and not chunks.manifest.skipped
+        assert {int(one) for one in chunks.utt} == set(range(len(store.utts)))
+    assert not prepare(prepared)
+
+
+def test_utterances_that_do_not_fit_are_listed(prepared, golden, tmp_path):
+    folder = folder_of_an4(golden, tmp_path)
+    lines = (folder / "data/utt2spk").read_text().split()[::2]
+    (folder / "ali/ali.2.gz").unlink()
+    write_int_vectors(folder / "ali/ali.1.gz", ((utt, np.repeat(np.int32(2), 20)) for utt in lines[:2]))
+    with pytest.raises(UserError, match=r"gives a chunk: .*(frames of features, 20 of the alignment|no alignment)"):
+        prepare(folder)
+
+
+@pytest.mark.parametrize("strategy", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in strategies()])
+def test_every_strategy_trains_and_resumes_bit_for_bit(prepared, tmp_path, monkeypatch, strategy):
+    """In one process: asynchronous strategies on a simulated cluster."""
+    cluster = tmp_path / "two.json"
+    cluster.write_text(json.dumps(CLUSTER))
+    asynchronous = strategy in ("asgd", "adpsgd", "hadpsgd")
+    job = ["--ngpu", "2", "--strategy", strategy, "--lr-scale", "none", *OWN.get(strategy, []),
+           *(["--cluster", str(cluster)] if asynchronous else ["--fabric", "virtual"])]
+    assert main([*words(prepared, *job), str(tmp_path / "whole")]) == 0
+    save, count, moments = Checkpoints.save, 0, random.Random(strategy).sample(range(1, 5), 2)
+
+    def save_and_stop(self, *state):
+        nonlocal count
+        save(self, *state)
+        count += 1
+        if count in moments:
+            self.wait()
+            raise Stopped
+
+    monkeypatch.setattr(Checkpoints, "save", save_and_stop)
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+    stops = 0
+    while True:
+        try:
+            assert main([*words(prepared, *job, "--checkpoint-minutes", "0"), str(tmp_path / "again")]) == 0
+            break
+        except Stopped:
+            stops += 1
+    (whole, history), (again, other) = outcome(tmp_path / "whole"), outcome(tmp_path / "again")
+    assert stops == 2 and history == other
+    assert all(np.array_equal(a, b) for a, b in zip(whole, again, strict=True))
+    assert history[-1]["train_loss"] < history[0]["train_loss"]
+
+
+def test_the_result_is_a_model_for_decoding(prepared, tmp_path):
+    exp = tmp_path / "exp"
+    assert main([*words(prepared), str(exp)]) == 0
+    model = Nnet3Model.read(exp / "final.mdl")
+    store = FrameStore(prepared / "exp/store/dev")
+    outputs = Nnet3Forward(model.nnet, subsampling=3)(np.array(store.feats))
+    assert outputs.shape == (-(-len(store) // 3), 112) and np.isfinite(outputs).all()
+    assert (exp / "frame_subsampling_factor").read_text() == "3\n" and (exp / "cmvn_opts").read_text().startswith("--norm-means=false")
+    for name in ("tree", "den.fst", "phones.txt", "config.json"):
+        assert (exp / name).is_file()
+    line = json.loads((exp / "history.jsonl").read_text().splitlines()[-1])
+    assert list(line)[:8] == ["epoch", "updates", "frames", "learn_rate", "train_loss", "train_xent", "cv_loss", "cv_xent"]
+
+
+@pytest.mark.parametrize(("more", "sentence"), [
+    (["--splice", "3"], "--splice is not used by --objective chain"), (["--hid-dim", "3"], "--hid-dim is not used by --objective chain"),
+    (["--partition-level", "frame"], "--partition-level frame"), (["--stack-workers", "true"], "cannot be stacked"),
+    (["--optimizer", "sgd"], "add --optimizer nnet3"), (["--dropout-schedule", "0.1"], "--dropout-schedule 0.1"),
+    (["--ngpu", "40", "--strategy", "ma"], "too few|no chunk")])
+def test_options_that_have_no_meaning_are_refused(prepared, tmp_path, capsys, more, sentence):
+    assert main([*words(prepared)[:-1], *more, words(prepared)[-1], str(tmp_path / "exp")]) != 0
+    assert re.search(sentence, capsys.readouterr().err)
+
+
+def test_networks_of_other_data_are_refused(prepared, golden, tmp_path, capsys):
+    raw = tmp_path / "other.raw"
+    raw.write_bytes((golden / "chain_an4/final.mdl").read_bytes())
+    assert main([*words(prepared)[:-1], "--initial-model", str(raw), words(prepared)[-1], str(tmp_path / "exp")]) != 0
+    assert "has 248 outputs, the tree 112 pdfs" in capsys.readouterr().err

@@ -1,0 +1,103 @@
+"""The command line of Kaldi's steps/nnet3/chain/train.py: its options in our words, what is refused, all calls in Kaldi's recipes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from pykaldist.errors import UserError
+from pykaldist.train.chain_forms import minibatch_size, read_chain_form
+
+FOLDERS = ["--feat-dir", "data/train", "--tree-dir", "exp/tree", "--lat-dir", "exp/lats", "--dir", "exp/tdnn"]
+AN4 = """--cmd run.pl --feat.online-ivector-dir exp/ivectors --feat.cmvn-opts "--norm-means=false --norm-vars=false"
+  --chain.xent-regularize 0.1 --chain.leaky-hmm-coefficient 0.1 --chain.l2-regularize 0.0005 --chain.apply-deriv-weights false
+  --chain.lm-opts="--num-extra-lm-states=2000" --egs.dir "" --egs.stage -10 --egs.opts "--frames-overlap-per-eg 0 --constrained false"
+  --egs.chunk-width 140,100,160 --trainer.num-chunk-per-minibatch 128,64 --trainer.frames-per-iter 1500000 --trainer.num-epochs 4
+  --trainer.dropout-schedule 0,0@0.20,0.3@0.50,0 --trainer.add-option="--optimization.memory-compression-level=2"
+  --trainer.optimization.num-jobs-initial 2 --trainer.optimization.num-jobs-final 4 --trainer.max-param-change 2.0
+  --trainer.optimization.initial-effective-lrate 0.001 --trainer.optimization.final-effective-lrate 0.0001 --cleanup.remove-egs true
+  --trainer.srand 3 --use-gpu wait --reporting.email me"""
+
+
+def form(text: str = "", *more: str):
+    return read_chain_form([*FOLDERS, *shlex.split(text), *more])
+
+
+def test_a_recipes_call_in_our_words():
+    found = form(AN4)
+    assert found.data == Path("data/train") and found.exp == Path("exp/tdnn") and found.ali_dir == found.tree_dir and not found.lattices
+    own = found.preparation
+    assert (own.widths(), own.online_ivector_dir, own.srand, own.cmvn_opts) == ([141, 102, 162], "exp/ivectors", 3,
+                                                                                "--norm-means=false --norm-vars=false")
+    assert (own.left_tolerance, own.right_tolerance, own.frame_subsampling_factor) == (5, 5, 3)
+    assert found.phone_lm.num_extra_lm_states == 2000
+    wanted = {"ngpu": "4", "strategy": "ma", "average-frames": "1500000", "l2-regularize-factor": "0.25", "num-epochs": "12",
+              "num-chunk-per-minibatch": "128", "learn-rate": "0.001", "final-learn-rate": "0.0001", "decay-within": "true",
+              "leaky-hmm-coefficient": "0.1", "xent-regularize": "0.1", "l2-regularize": "0.0005", "apply-deriv-weights": "false",
+              "dropout-schedule": "0,0@0.20,0.3@0.50,0", "initial-model": "exp/tdnn/0.raw", "device": "auto", "combine-models": "3",
+              "randomizer-seed": "3", "max-param-change": "2.0", "objective": "chain", "optimizer": "nnet3"}
+    assert {name: found.job[name] for name in wanted} == wanted
+    assert any("constrained" in note for note in found.notes) and any("exp/lats" in note for note in found.notes)
+
+
+def test_options_of_the_trainer_go_before_kaldis():
+    found = form(AN4, "--ngpu", "16", "--strategy", "bmuf", "--block-momentum", "0.9")
+    assert found.job["ngpu"] == "16" and found.job["strategy"] == "bmuf" and found.job["block-momentum"] == "0.9"
+    assert "average-frames" not in found.job and "l2-regularize-factor" not in found.job
+    assert form("--trainer.optimization.num-jobs-final 1").job["strategy"] == "local"
+
+
+@pytest.mark.parametrize("kind", ["lat", "ali"])
+def test_numerators_come_from_lat_dir_where_it_has_some(tmp_path, kind):
+    (tmp_path / f"{kind}.1.gz").touch()
+    found = read_chain_form([*FOLDERS[:4], "--lat-dir", str(tmp_path), "--dir", "exp/tdnn"])
+    assert found.ali_dir == tmp_path and found.lattices == (kind == "lat") and not found.notes
+
+
+def test_minibatch_rules():
+    assert minibatch_size("64", 150) == 64 and minibatch_size("256,128,64", 150) == 256 and minibatch_size("1:128", 150) == 128
+    rule = "150=128,64/300=100,64,32/600=50,32,16"
+    assert [minibatch_size(rule, width) for width in (140, 299, 700)] == [128, 100, 50]
+    for wrong in ("", "a", "150=", "0"):
+        with pytest.raises(UserError, match="num-chunk-per-minibatch"):
+            minibatch_size(wrong, 150)
+
+
+@pytest.mark.parametrize(("text", "sentence"), [
+    ("--egs.dir exp/egs", "no examples on disk"), ("--egs.chunk-left-context 40", "recurrent networks"),
+    ("--egs.opts '--frames-overlap-per-eg 30'", "frames-overlap-per-eg 30"), ("--egs.opts '--online-cmvn true'", "online-cmvn"),
+    ("--egs.opts '--foo 1'", "egs.opts: --foo 1"), ("--trainer.optimization.proportional-shrink 10", "l2-regularize"),
+    ("--trainer.optimization.backstitch-training-scale 0.3", "backstitch"), ("--use-gpu maybe", "use-gpu maybe"),
+    ("--chain.lm-opts=--num-states=3", "num-states"), ("--trainer.num-epochs many", "expected a number"),
+    ("--trainer.add-option=--foo", "no meaning"), ("--chain-opts=--x", "chain-opts"), ("data/train", "options alone"),
+    ("--chain.frame-subsampling-factor x", "whole number"), ("--egs.chunk-width 0", "chunk widths")])
+def test_what_has_no_meaning_is_refused_by_name(text, sentence):
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        form(text)
+    with pytest.raises(UserError, match="--tree-dir is needed"):
+        read_chain_form(FOLDERS[:2])
+
+
+@pytest.mark.slow
+def test_all_calls_of_kaldis_tdnn_recipes_are_read():
+    """What is refused there is of one of a few kinds, which the script's usage names."""
+    egs = os.environ.get("KALDI_EGS")
+    if not egs:
+        pytest.skip("KALDI_EGS says where Kaldi's recipes are")
+    calls = 0
+    for script in [*Path(egs).glob("*/*/local/chain/run_tdnn*.sh"), *Path(egs).glob("*/*/local/chain/tuning/run_tdnn*.sh")]:
+        text = script.read_text(errors="replace").replace("\\\n", " ")
+        for call in re.findall(r"steps/nnet3/chain/train\.py (.*)", text):
+            calls += 1
+            values = dict(re.findall(r"^\s*(\w+)=([^\s#$]+)", text, re.MULTILINE))
+            words = [re.sub(r"\$\{?(\w+)\}?", lambda match: values.get(match[1], "1").strip("'\""), word)
+                     for word in shlex.split(call.split("||")[0], comments=True)]
+            try:
+                read_chain_form([word for word in words if word not in (";", "&&", "exit")])
+            except UserError as error:
+                assert re.search(r"recurrent|l2-regularize|backstitch|on disk|overlap|online|takes a|expected|no meaning", str(error)), script
+    assert calls > 100
