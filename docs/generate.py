@@ -24,6 +24,7 @@ from mkdocs.structure.files import File, Files
 from pykaldist.cli import verbs
 from pykaldist.cli.train import VARIANTS
 from pykaldist.io.text_tools.run import tool_named
+from pykaldist.nnet.nnet3.xconfig.layers import LAYERS
 from pykaldist.programs.command import COMMON, Command
 from pykaldist.programs.table import FILES, load
 
@@ -47,6 +48,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
     pages = {"options.md": training_options(), "verbs.md": every_verb(), "scripts.md": every_script(), "programs.md": every_program(),
+             "xconfig.md": every_layer(),
              **{page: moved(ROOT / name) for name, page in ROOT_PAGES.items()},
              **{f"results/{name}.md": path.read_text(encoding="utf-8") for name, path in results().items()},
              "api/index.md": ground(), **{f"api/{name}.md": f"::: pykaldist.{name}\n" for name in rooms()}}
@@ -195,6 +197,18 @@ def every_program() -> str:
             text = Command(name, load(name)).usage().removesuffix(COMMON).rstrip().removesuffix("Options:").rstrip()
             lines += [f"### {name}", "", "```text", text, "```", ""]
     return "\n".join(lines)
+
+
+def every_layer() -> str:
+    """The kinds of layers of xconfig files, with their fields."""
+    lines = ["# Layers of xconfig files", "", "What `steps/nnet3/xconfig_to_configs.py` takes, with defaults; every layer has a `name=` "
+             "too. A field without a default is left out of the config where it is not given.", "", "| layers | what it is | fields |",
+             "| --- | --- | --- |"]
+    for cls in dict.fromkeys(LAYERS.values()):
+        fields = ", ".join(f"`{key}`" if default == "" else f"`{key}={default}`" for key, default in cls.fields.items())
+        about = escaped((cls.__doc__ or "").splitlines()[0])
+        lines.append(f"| {', '.join(f'`{kind}`' for kind in cls.kinds)} | {about} | {fields} |")
+    return "\n".join([*lines, ""])
 
 
 def usage(path: Path) -> str | None:

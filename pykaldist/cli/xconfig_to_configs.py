@@ -6,9 +6,10 @@ import argparse
 import shlex
 
 from pykaldist.errors import UserError
-from pykaldist.io.kaldi import KaldiReader
-from pykaldist.nnet.nnet3.model import Nnet3, Nnet3Model, is_nnet3_model
-from pykaldist.nnet.nnet3.xconfig.convert import write_configs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pykaldist.nnet.nnet3.model import Nnet3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from pykaldist.nnet.nnet3.xconfig.convert import write_configs  # not above: --help waits for no PyTorch
+
     edits = "" if args.nnet_edits in ("None", "null") else args.nnet_edits
     options = {"--xconfig-file": args.xconfig_file, "--config-dir": args.config_dir, "--existing-model": args.existing_model,
                "--nnet-edits": edits}
@@ -30,6 +33,9 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _network(path: str) -> Nnet3:
+    from pykaldist.io.kaldi import KaldiReader
+    from pykaldist.nnet.nnet3.model import Nnet3, Nnet3Model, is_nnet3_model
+
     if not is_nnet3_model(path):
         if KaldiReader.open(path).peek_token() != "<Nnet3>":
             raise UserError(f"{path} is no nnet3 network; give a .raw or .mdl file of one.")

@@ -1,4 +1,4 @@
-"""The beam-search lattice decoder: its options, the preparation of the graph, and one call an utterance.
+"""The beam-search lattice decoder: its options, the preparation of the graph, and utterances, each in one call or part by part.
 
 The search itself is in `search.py`.
 """
@@ -68,6 +68,7 @@ class LatticeDecoder:
         self._start = fst.start
         self._where = np.zeros(fst.num_states, np.int32)
         self._tokens, self._links = np.empty(1 << 16, search.TOKEN), np.empty(1 << 17, search.LINK)
+        self._decoding: Decoding | None = None
         self._beams = np.array([(options.beam, options.lattice_beam, options.max_active, options.min_active, options.prune_interval,
                                  options.beam_delta, 0.1)], search.BEAMS)[0]
 
@@ -77,30 +78,95 @@ class LatticeDecoder:
         `loglikes` is [frames, pdfs]; it is scaled by `acwt` in the search, and unscaled in the lattice. Where no final state was reached,
         every token of the last frame counts as final and `reached_final` is False. Raises UserError for a matrix that does not fit.
         """
-        if loglikes.ndim != 2 or loglikes.shape[1] < self.num_pdfs:
-            raise UserError(f"the log-likelihoods have shape {loglikes.shape} where [frames, at least {self.num_pdfs} pdfs] is expected; "
+        decoding = self.begin()
+        decoding.advance(loglikes)
+        return decoding.lattice()
+
+    def begin(self) -> Decoding:
+        """Begin an utterance that is decoded part by part; one that was begun before cannot go on."""
+        self._decoding = Decoding(self)
+        return self._decoding
+
+
+@dataclass
+class BestPath:
+    """The best path of an utterance so far: its transition-ids, its words, and by how much the best complete path is worse."""
+
+    transition_ids: np.ndarray
+    words: list[int]
+    final_relative_cost: float  # inf where no final state is reached
+
+
+class Decoding:
+    """An utterance on its way through a decoder, whose working memory it uses: see `LatticeDecoder.begin`."""
+
+    def __init__(self, decoder: LatticeDecoder) -> None:
+        self._decoder = d = decoder
+        self.frames = 0
+        self._loglikes: list[np.ndarray] = []
+        self._first_token, self._first_link, self._stale = np.zeros(2, np.int64), np.zeros(2, np.int64), np.ones(1, np.bool_)
+        d._tokens, d._links, self._num_tokens, self._num_links = search.begin(
+            d._states, d._arcs, d._start, d._beams["beam"], d._tokens, d._links, d._where)
+
+    def advance(self, loglikes: np.ndarray) -> None:
+        """Search on over the next frames, `loglikes` [frames, pdfs]; raises UserError for a matrix that does not fit."""
+        d = self._current()
+        if loglikes.ndim != 2 or loglikes.shape[1] < d.num_pdfs:
+            raise UserError(f"the log-likelihoods have shape {loglikes.shape} where [frames, at least {d.num_pdfs} pdfs] is expected; "
                             "is this the graph of another model?")
         loglikes = np.ascontiguousarray(loglikes, np.float32)
-        if len(loglikes) == 0:
-            return None
         if not np.isfinite(loglikes).all():
             raise UserError("the log-likelihoods hold values that are not finite; check the features and the model.")
-        self._tokens, self._links, first_token, first_link, reached = search.search(
-            self._states, self._arcs, self._start, loglikes, np.float32(self.options.acwt), self._beams, self._tokens, self._links,
-            self._where)
-        if first_token[-1] == 0:
+        if len(loglikes) and self._num_tokens:
+            self._make_room(self.frames + len(loglikes))
+            d._tokens, d._links, self._num_tokens, self._num_links = search.advance(
+                d._states, d._arcs, loglikes, self.frames, np.float32(d.options.acwt), d._beams, d._tokens, d._links, d._where,
+                self._first_token, self._first_link, self._stale, self._num_tokens, self._num_links)
+        self._loglikes.append(loglikes)
+        self.frames += len(loglikes)
+
+    def _make_room(self, frames: int) -> None:
+        """Make the arrays of frames long enough for so many."""
+        if frames + 2 > len(self._first_token):
+            more = max(frames + 2, 2 * len(self._first_token)) - len(self._first_token)
+            self._first_token, self._first_link = (np.append(a, np.zeros(more, np.int64)) for a in (self._first_token, self._first_link))
+            self._stale = np.append(self._stale, np.ones(more, np.bool_))
+
+    def best_path(self) -> BestPath | None:
+        """Find the best path so far, whether it ends in a final state or not; None where no path survives the beam."""
+        d = self._current()
+        if not self._num_tokens:
             return None
-        order = search.topological_order(self._tokens, self._links, first_token)
+        last = int(self._first_token[self.frames])
+        arcs, relative = search.best_path(d._states, d._arcs, d._tokens, d._links, last, self._num_tokens)
+        ids, words = d._ilabel[arcs], d._olabel[arcs]
+        return BestPath(ids[ids > 0], words[words > 0].tolist(), float(relative))
+
+    def lattice(self) -> Lattice | None:
+        """End the utterance: its lattice, as `LatticeDecoder.decode` gives it."""
+        d, frames = self._current(), self.frames
+        d._decoding = None
+        if not (frames and self._num_tokens):
+            return None
+        first_token, first_link = self._first_token[:frames + 2], self._first_link[:frames + 2]
+        reached = search.finish(d._states, d._arcs, d._beams["lattice_beam"], d._tokens, d._links, first_token, first_link, frames)
+        order = search.topological_order(d._tokens, d._links, first_token)
         if len(order) < first_token[-1]:
             raise UserError("the decoding graph has a cycle of arcs without input; make it again from a language model and lexicon "
                             "without empty words.")
-        offset, target, arc = search.ordered_links(self._tokens, self._links, order, first_link[-1])
-        frame = np.repeat(np.arange(len(loglikes) + 1, dtype=np.int32), np.diff(first_token))
+        offset, target, arc = search.ordered_links(d._tokens, d._links, order, first_link[-1])
+        loglikes = np.concatenate(self._loglikes)
+        frame = np.repeat(np.arange(frames + 1, dtype=np.int32), np.diff(first_token))
         source_frame = np.repeat(frame, np.diff(offset))
-        graph_arc = self._arcs[arc]
+        graph_arc = d._arcs[arc]
         pdf = graph_arc["pdf"]
-        acoustic = np.where(pdf >= 0, -loglikes[np.minimum(source_frame, len(loglikes) - 1), pdf], np.float32(0))
-        last = frame == len(loglikes)
+        acoustic = np.where(pdf >= 0, -loglikes[np.minimum(source_frame, frames - 1), pdf], np.float32(0))
+        last = frame == frames
         final = np.full(len(order), np.inf, np.float32)
-        final[last] = self._states["final"][self._tokens["state"][order[last]]] if reached else 0
-        return Lattice.from_arcs(offset, self._ilabel[arc], self._olabel[arc], graph_arc["weight"].copy(), acoustic, target, final, reached)
+        final[last] = d._states["final"][d._tokens["state"][order[last]]] if reached else 0
+        return Lattice.from_arcs(offset, d._ilabel[arc], d._olabel[arc], graph_arc["weight"].copy(), acoustic, target, final, reached)
+
+    def _current(self) -> LatticeDecoder:
+        if self._decoder._decoding is not self:
+            raise RuntimeError("this utterance has ended, or its decoder has begun another")
+        return self._decoder

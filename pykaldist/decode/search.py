@@ -350,43 +350,89 @@ def _prune(arcs: np.ndarray, tokens: np.ndarray, links: np.ndarray, first_token:
         _compact(tokens, links, first_token, first_link, low, frame, True)
 
 
-@kernel(nogil=True)
-def search(states: np.ndarray, arcs: np.ndarray, start: int, loglikes: np.ndarray, acwt: np.float32, beams: np.record,
-           tokens: np.ndarray, links: np.ndarray, where: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, bool]:
-    """Decode one utterance, `loglikes` float32 [frames, pdfs]; `tokens`, `links` and `where` are working memory.
-
-    Returns (tokens, links, first_token, first_link, whether a final state was reached): frame f's tokens are
-    `first_token[f]:first_token[f + 1]` for f = 0 .. frames; there is no token at all where every path fell out of the beam.
-    """
-    frames = len(loglikes)
-    first_token = np.zeros(frames + 2, np.int64)
-    first_link = np.zeros(frames + 2, np.int64)
-    stale = np.ones(frames + 1, np.bool_)
-    acoustic = np.empty(loglikes.shape[1], np.float32)
+@kernel
+def begin(states: np.ndarray, arcs: np.ndarray, start: int, beam: np.float32, tokens: np.ndarray, links: np.ndarray,
+          where: np.ndarray) -> tuple[np.ndarray, np.ndarray, int, int]:
+    """Begin an utterance at the graph's state `start`: (tokens, links, number of tokens, of links); the three are working memory."""
     _set_token(tokens, 0, np.float32(0), start)
     where[start] = 0
-    tokens, links, num_tokens, num_links = _epsilon(states, arcs, tokens, links, where, 0, 1, 0, beams.beam)
-    for frame in range(frames):
+    return _epsilon(states, arcs, tokens, links, where, 0, 1, 0, beam)
+
+
+@kernel(nogil=True)
+def advance(states: np.ndarray, arcs: np.ndarray, loglikes: np.ndarray, done: int, acwt: np.float32, beams: np.record, tokens: np.ndarray,
+            links: np.ndarray, where: np.ndarray, first_token: np.ndarray, first_link: np.ndarray, stale: np.ndarray, num_tokens: int,
+            num_links: int) -> tuple[np.ndarray, np.ndarray, int, int]:
+    """Search the next frames of an utterance, `loglikes` float32 [frames, pdfs], of which `done` are searched already.
+
+    Frame f's tokens are `first_token[f]:first_token[f + 1]`, its links likewise. These two arrays have room for two more than there are
+    frames, `stale` for one more; `stale` is all true at the beginning. Returns (tokens, links, number of tokens, of links); there is no
+    token at all where every path fell out of the beam.
+    """
+    frames = done + len(loglikes)
+    acoustic = np.empty(loglikes.shape[1], np.float32)
+    for frame in range(done, frames):
         first_token[frame + 1], first_link[frame + 1] = num_tokens, num_links
         if frame % beams.prune_interval == 0 and frame > 0:
             _prune(arcs, tokens, links, first_token, first_link, stale, frame, beams.lattice_beam,
                    beams.lattice_beam * beams.prune_scale)
             num_tokens, num_links = first_token[frame + 1], first_link[frame + 1]
         for pdf in range(len(acoustic)):
-            acoustic[pdf] = -acwt * loglikes[frame, pdf]
+            acoustic[pdf] = -acwt * loglikes[frame - done, pdf]
         tokens, links, emitted, num_links, cutoff = _emit(
             states, arcs, tokens, links, where, first_token[frame], num_tokens, num_links, acoustic, beams)
         first_link[frame + 1] = num_links
         if emitted == num_tokens:
-            return tokens, links, np.zeros(frames + 2, np.int64), first_link, False
+            return tokens, links, 0, 0
         tokens, links, num_tokens, num_links = _epsilon(
             states, arcs, tokens, links, where, num_tokens, emitted, num_links, cutoff)
     first_token[frames + 1], first_link[frames + 1] = num_tokens, num_links
-    reached = _prune_last_frame(states, arcs, tokens, links, first_token[frames], first_token[frames + 1], beams.lattice_beam)
+    return tokens, links, num_tokens, num_links
+
+
+@kernel(nogil=True)
+def finish(states: np.ndarray, arcs: np.ndarray, lattice_beam: np.float32, tokens: np.ndarray, links: np.ndarray, first_token: np.ndarray,
+           first_link: np.ndarray, frames: int) -> bool:
+    """Prune to the lattice of an utterance of so many frames; returns whether a final state was reached."""
+    reached = _prune_last_frame(states, arcs, tokens, links, first_token[frames], first_token[frames + 1], lattice_beam)
     for f in range(frames - 1, -1, -1):
-        _prune_frame(arcs, tokens, links, first_token[f], first_token[f + 1], beams.lattice_beam, np.float32(0))
+        _prune_frame(arcs, tokens, links, first_token[f], first_token[f + 1], lattice_beam, np.float32(0))
     _compact(tokens, links, first_token, first_link, 0, frames, False)
-    return tokens, links, first_token, first_link, reached
+    return reached
+
+
+@kernel(nogil=True)
+def best_path(states: np.ndarray, arcs: np.ndarray, tokens: np.ndarray, links: np.ndarray, last: int,
+              num_tokens: int) -> tuple[np.ndarray, np.float32]:
+    """The graph arcs, in order, of the best path to one of the last frame's tokens, `last:num_tokens`, without final costs.
+
+    And by how much the best path with final costs is worse; inf where there is none. (Links point forwards: each token is given the
+    one link by which it has its cost.)
+    """
+    lowest = np.full(num_tokens, INF)
+    source = np.zeros(num_tokens, np.int32)
+    by = np.zeros(num_tokens, np.int32)
+    for t in range(num_tokens):
+        n = tokens[t].first
+        while n != NO_LINK:
+            link = links[n]
+            cost = tokens[t].cost + link.acoustic + arcs[link.arc].weight
+            if cost < lowest[link.target]:
+                lowest[link.target], source[link.target], by[link.target] = cost, t, link.arc
+            n = link.next
+    best, best_final = last, INF
+    for t in range(last, num_tokens):
+        if tokens[t].cost < tokens[best].cost:
+            best = t
+        best_final = min(best_final, tokens[t].cost + states[tokens[t].state].final)
+    path = np.empty(num_tokens, np.int32)
+    at = num_tokens
+    t = best
+    while t != 0 and at > 0:  # the first token is that of the start state
+        at -= 1
+        path[at] = by[t]
+        t = source[t]
+    return path[at:], best_final - tokens[best].cost
 
 
 @kernel

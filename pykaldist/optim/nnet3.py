@@ -7,8 +7,12 @@ behind the other), Y the derivatives of the loss with respect to its outputs, pr
 (`natural_gradient.py`). With the learning rate r, the momentum u and the velocity v <- u v + g, the step is r (1 - u) v, but
     of a map no longer than its `max-change`,
     then of all maps together no longer than --max-param-change; a step that is not finite is not made, and the velocity forgotten.
-After it, a map with `orthonormal-constraint` makes a step towards that (`nnet/nnet3/orthonormal.py`), in every fourth minibatch on average;
-in which ones is drawn from the number of the step, so that all workers that make the same steps draw the same.
+After it, a map with `orthonormal-constraint` makes a step towards that (`nnet/nnet3/computing/orthonormal.py`), in every fourth
+minibatch on average; in which ones is drawn from the number of the step, so that all workers that make the same steps draw the same.
+
+A convolution is an affine map of patches, so many that Kaldi preconditions its gradient G = Y^T [X 1] as a whole: first its rows by one
+Fisher model, then its columns by another. Both forget by `num-minibatches-history` minibatches; here they are updated together with the
+others, in every fourth minibatch, by as much as Kaldi's updates of four.
 
 Statistics of batch normalisation are s <- c (s + those of the minibatch), c = --batchnorm-stats-scale. Those of rectified linear units
 decay likewise, slower; Kaldi begins them anew in each of its iterations.
@@ -18,6 +22,7 @@ Where workers send gradients, g is what they send, so that l2 counts all sequenc
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -26,12 +31,12 @@ from torch import Tensor
 
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import generator_of
-from pykaldist.nnet.components import AffineMap, outer_product
+from pykaldist.nnet.components import AffineMap, add_up, outer_product
 from pykaldist.nnet.factor import Factor
 from pykaldist.nnet.learner import Learner
+from pykaldist.nnet.nnet3.computing.orthonormal import constrain_orthonormal
 from pykaldist.nnet.nnet3.layers import Nnet3Map
 from pykaldist.nnet.nnet3.network import Nnet3Network
-from pykaldist.nnet.nnet3.orthonormal import constrain_orthonormal
 from pykaldist.optim.ngsgd import MapState, NaturalGradient
 from pykaldist.options import option
 
@@ -58,6 +63,29 @@ class Nnet3Options:
             raise UserError(f"--batchnorm-stats-scale {self.batchnorm_stats_scale:g} is outside [0, 1].")
 
 
+class GradientState(MapState):
+    """The two Fisher models of a map whose gradient is preconditioned as a whole: of its rows, and of its columns."""
+
+    def __init__(self, map: Nnet3Map, like: Tensor) -> None:
+        assert map.ranks is not None
+        super().__init__(map, map.ranks, map.alphas, map.update_period, map.num_samples_history, like)
+        forgotten = -map.update_period * math.log(1.0 - 1.0 / map.minibatches_history)  # by an update, e^-this is left
+        self.input.num_samples_history = map.output_dim / forgotten
+        self.output.num_samples_history = (map.input_dim + map.bias) / forgotten
+
+    def precondition(self, gradient: Tensor) -> tuple[Tensor, Factor]:
+        """Precondition a gradient (out, in and bias); returns its transpose, and the factor with which it is to be multiplied."""
+        rows = torch.nn.functional.pad(gradient, (0, self.width - gradient.shape[1]))
+        if self.input.calls == 0:
+            self.input.start(rows)
+        _, by_rows = self.input.precondition(rows)
+        columns = rows[:, :gradient.shape[1]].t().contiguous()
+        if self.output.calls == 0:
+            self.output.start(columns)
+        _, by_columns = self.output.precondition(columns)
+        return columns, by_rows * by_columns
+
+
 class Nnet3(NaturalGradient):
     """The optimiser nnet3; `steps` counts its updates."""
 
@@ -72,8 +100,9 @@ class Nnet3(NaturalGradient):
         maps = cast("list[Nnet3Map]", model.maps)
         if len({m.update_period for m in maps if m.ranks}) > 1:
             raise UserError("the components of the network have different update-periods of their natural gradients; give them one.")
-        super().__init__(learner, options, {m: MapState(m, m.ranks, m.alphas, m.update_period, m.num_samples_history, model.params)
-                                            for m in maps if m.ranks})
+        super().__init__(learner, options, {
+            m: GradientState(m, model.params) if m.of_gradient else
+            MapState(m, m.ranks, m.alphas, m.update_period, m.num_samples_history, model.params) for m in maps if m.ranks})
         self.steps = 0
         params = model.params
         self._own = {m: params[part][:m.output_dim * m.input_dim].view(m.output_dim, m.input_dim)
@@ -93,7 +122,15 @@ class Nnet3(NaturalGradient):
     def _rule(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float, *,
               spent: Tensor | None = None, by: Factor = 1.0) -> None:
         """The gradient rule: the natural gradient and the l2 penalty's."""
-        if map in self._state_of:
+        state = self._state_of.get(map)
+        if isinstance(state, GradientState):
+            assert bias is not None  # convolutions have one
+            gradient = weight.new_empty(map.output_dim, map.input_dim), bias.new_empty(map.output_dim)
+            outer_product(map, x, dy, *gradient, 0.0, by=by)
+            columns, scale = state.precondition(torch.cat([gradient[0], gradient[1][:, None]], 1))
+            add_up(weight, columns[:-1].t() * scale, beta)
+            add_up(bias, columns[-1] * scale, beta)
+        elif state is not None:
             found = self._precondition(self._state_of[map], x, dy, spent)
             found.accumulate(map, weight, bias, beta, found.scale * by)
         else:

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from pykaldist.io.tables import read_archive
 from pykaldist.nnet.nnet3 import model as files
-from pykaldist.nnet.nnet3.batchnorm import BatchNorm
 from pykaldist.nnet.nnet3.components import Nnet3Component
+from pykaldist.nnet.nnet3.computing.batchnorm import BatchNorm
+from pykaldist.nnet.nnet3.computing.orthonormal import constrain_orthonormal
 from pykaldist.nnet.nnet3.config import parse_node
 from pykaldist.nnet.nnet3.network import Nnet3Network
-from pykaldist.nnet.nnet3.orthonormal import constrain_orthonormal
 from pykaldist.optim.nnet3 import Nnet3, Nnet3Options
 
 DEFAULTS = {"UseNaturalGradient": True, "NumSamplesHistory": 2000.0, "Alpha": 4.0, "AlphaInOut": [4.0, 4.0], "UpdatePeriod": 4}

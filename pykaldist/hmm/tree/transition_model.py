@@ -8,6 +8,7 @@ Source: Kaldi's hmm/transition-model.h.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -58,7 +59,10 @@ class TransitionModel:
 
     @classmethod
     def from_tree(cls, tree: ContextDependency, topology: Topology) -> TransitionModel:
-        """Make the initial model: every (phone, HMM state) with every pdf it can have in any context; the topology's probabilities."""
+        """Make the initial model: every (phone, HMM state) with every pdf it can have in any context; the topology's probabilities.
+
+        Where self-loops have pdfs of their own (chain models), with every pair of pdfs that a state has in one and the same context.
+        """
         tuples = set()
         for phone in topology.phones:
             for hmm_state, state in enumerate(topology.entry(phone)):
@@ -68,8 +72,9 @@ class TransitionModel:
                 if state.self_loop_pdf_class == state.forward_pdf_class:
                     tuples |= {(phone, hmm_state, pdf, pdf) for pdf in forward}
                 else:
-                    self_loop = tree.possible_pdfs(phone, state.self_loop_pdf_class)
-                    tuples |= {(phone, hmm_state, f, s) for f in forward for s in self_loop}
+                    windows = _windows(topology.phones, phone, tree.width, tree.central)
+                    pairs = np.stack([tree.pdfs(windows, pdf_class) for pdf_class in (state.forward_pdf_class, state.self_loop_pdf_class)])
+                    tuples |= {(phone, hmm_state, f, s) for f, s in np.unique(pairs, axis=1).T.tolist()}
         return cls(topology, np.array(sorted(tuples), dtype=np.int32))
 
     @cached_property
@@ -171,3 +176,9 @@ class TransitionModel:
         writer.end_line()
         writer.token("</TransitionModel>")
         writer.end_line()
+
+
+def _windows(phones: Sequence[int], phone: int, width: int, central: int) -> np.ndarray:
+    """The windows (rows x width) of a phone in all contexts, 0 beyond the edges of an utterance."""
+    places = [[phone] if place == central else [0, *phones] for place in range(width)]
+    return np.stack(np.meshgrid(*places, indexing="ij"), -1).reshape(-1, width)

@@ -169,9 +169,9 @@ def weighted_sum(nnets: Sequence[Nnet3], weights: Sequence[float]) -> Nnet3:
     """
     first = nnets[0]
     for other in nnets[1:]:
-        for name, component in first.components.items():
-            found = other.components.get(name)
-            if found is None or (found.type, _shapes(found)) != (component.type, _shapes(component)):
+        for name in [*first.components, *other.components]:
+            component, found = first.components.get(name), other.components.get(name)
+            if component is None or found is None or (found.type, _shapes(found)) != (component.type, _shapes(component)):
                 raise UserError(f"the networks differ in the component {name}; give networks of one config.")
     components = {name: _summed([nnet.components[name] for nnet in nnets], weights) for name in first.components}
     return Nnet3(dict(first.nodes), components)

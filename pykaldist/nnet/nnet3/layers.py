@@ -25,8 +25,8 @@ from torch import Tensor
 from pykaldist.errors import UserError
 from pykaldist.nnet.components import AffineMap, GradientRule, ParameterSpec, add_up
 from pykaldist.nnet.gemm import affine, product
-from pykaldist.nnet.nnet3.batchnorm import BatchNorm, Normalised, mean_and_variance
 from pykaldist.nnet.nnet3.components import Nnet3Component
+from pykaldist.nnet.nnet3.computing.batchnorm import BatchNorm, Normalised, mean_and_variance
 
 REPAIR_LOWER, REPAIR_UPPER = 0.05, 0.95  # shares of frames above zero
 REPAIR_PROBABILITY = 0.5
@@ -38,7 +38,8 @@ class Nnet3Map(AffineMap):
     """The affine map of a component, with what its file says of its training. `learn_rate_coef` is the learning-rate factor.
 
     `ranks`, `alphas`: of the Fisher matrices of inputs and of output derivatives; None: plain gradients. `orthonormal`: the length of rows
-    that are kept orthogonal, below 0 any, 0: not kept so.
+    that are kept orthogonal, below 0 any, 0: not kept so. `of_gradient`: the natural gradient is one of the minibatch's whole gradient,
+    with Fisher matrices that remember `minibatches_history` minibatches.
     """
 
     ranks: tuple[int, int] | None = None
@@ -48,6 +49,8 @@ class Nnet3Map(AffineMap):
     l2_regularize: float = 0.0
     max_change: float = 0.0
     orthonormal: float = 0.0
+    of_gradient: bool = False
+    minibatches_history: float = 0.0
 
 
 @dataclass
@@ -286,9 +289,6 @@ class Dropout(Layer):
         super().__init__(component)
         self.block, self.period = int(component.number("BlockDim")), int(component.number("TimePeriod"))
         self.proportion, self.continuous = component.number("DropoutProportion"), "Continuous" in component.values
-        if component.values.get("SpecAugmentMaxProportion"):
-            raise UserError(f"component {component.name} masks frequencies (specaugment-max-proportion), which is not trained here; leave "
-                            "out its layer.")
 
     stochastic = True  # its proportion may be changed by a schedule
 
@@ -347,14 +347,6 @@ LAYERS: dict[str, type[Layer]] = {
     "NaturalGradientAffineComponent": Affine, "AffineComponent": Affine, "LinearComponent": Affine, "TdnnComponent": Affine,
     "FixedAffineComponent": Fixed, "FixedBiasComponent": Fixed, "RectifiedLinearComponent": Rectified, "LogSoftmaxComponent": LogSoftmax,
     "BatchNormComponent": BatchNormalised, "GeneralDropoutComponent": Dropout, "NoOpComponent": Same}
-
-
-def layer_of(component: Nnet3Component) -> Layer:
-    """The layer that trains a component; raises UserError for a type that is not trained here."""
-    if component.type not in LAYERS:
-        raise UserError(f"component {component.name} is of the type {component.type}, which is not trained here; trained are "
-                        f"{', '.join(LAYERS)}.")
-    return LAYERS[component.type](component)
 
 
 def gradient_of(like: Tensor, rows: int) -> Tensor:

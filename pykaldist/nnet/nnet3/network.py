@@ -27,9 +27,11 @@ from pykaldist.errors import UserError
 from pykaldist.nnet.components import AffineMap, GradientRule, outer_product
 from pykaldist.nnet.flat_model import FlatModel
 from pykaldist.nnet.gemm import aligned
-from pykaldist.nnet.nnet3.chunks import ChunkPlan, Frames, Step, Term
 from pykaldist.nnet.nnet3.components import Nnet3Component
-from pykaldist.nnet.nnet3.layers import BatchNormalised, Dropout, Layer, Rectified, Run, layer_of
+from pykaldist.nnet.nnet3.computing.chunks import ChunkPlan, Frames, Step, Term
+from pykaldist.nnet.nnet3.computing.kinds import layer_of
+from pykaldist.nnet.nnet3.computing.more_layers import PlainDropout
+from pykaldist.nnet.nnet3.layers import BatchNormalised, Dropout, Layer, Rectified, Run
 from pykaldist.nnet.nnet3.model import Nnet3
 from pykaldist.nnet.nnet3.plan import Plan
 
@@ -97,7 +99,7 @@ class Nnet3Network(FlatModel):
     def set_dropout(self, proportion: float) -> None:
         """Set the proportion of all dropout, as a schedule asks for."""
         for layer in self.layers.values():
-            if isinstance(layer, Dropout):
+            if isinstance(layer, Dropout | PlainDropout):
                 layer.proportion = proportion
 
     def batchnorm_statistics(self) -> list[slice]:

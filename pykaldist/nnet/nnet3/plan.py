@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
@@ -124,7 +124,7 @@ class Plan:
             spans[name] = (low - min(offsets), high - max(offsets))
         return spans
 
-    def span(self, descriptor: Descriptor, spans: dict[str, Span]) -> Span:
+    def span(self, descriptor: Descriptor, spans: Mapping[str, Span]) -> Span:
         if not descriptor.function:
             return spans[descriptor.node]
         parts = [self.span(part, spans) for part in descriptor.parts]

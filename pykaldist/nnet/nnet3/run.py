@@ -8,7 +8,7 @@ Before the first and behind the last frame the input is repeated. Batch normalis
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -16,9 +16,14 @@ from torch import Tensor
 
 from pykaldist.errors import UserError
 from pykaldist.nnet.nnet3.components import Nnet3Component
+from pykaldist.nnet.nnet3.computing.convolution import Patches
+from pykaldist.nnet.nnet3.computing.elementwise import FUNCTIONS
 from pykaldist.nnet.nnet3.config import Descriptor
 from pykaldist.nnet.nnet3.model import Nnet3
-from pykaldist.nnet.nnet3.plan import Plan, shift
+from pykaldist.nnet.nnet3.plan import Plan, Span, shift
+
+#: Of a node by its name, the rows at frames.
+Taken = Callable[[str, np.ndarray], Tensor]
 
 
 class Nnet3Forward:
@@ -28,9 +33,10 @@ class Nnet3Forward:
     """
 
     def __init__(self, nnet: Nnet3, device: str = "cpu", output: str = "output", subsampling: int = 1) -> None:
-        self._nnet, self._device, self._output, self._subsampling = nnet, device, output, subsampling
+        self._nnet, self._device, self.output, self.subsampling = nnet, device, output, subsampling
         self.plan = Plan(nnet, output, subsampling)
         self._order = self.plan.order
+        self.output_dim = nnet.dim(output)
         self.inputs = {name: nnet.dim(name) for name in self._order if nnet.nodes[name].kind == "input-node"}
         self._layers: dict[str, dict[str, Tensor]] = {}
         for name in self._order:
@@ -40,9 +46,9 @@ class Nnet3Forward:
                                                 for key, array in parameters(nnet.components[node.component]).items()}
         self._users = {name: 0 for name in self._order}  # descriptors that take each node
         for name in self._order:
-            if (descriptor := nnet.nodes[name].input) is not None:
-                for source in descriptor.nodes():
-                    self._users[source] += 1
+            for source in self.sources(name):
+                self._users[source] += 1
+
     def __call__(self, feats: np.ndarray, **others: np.ndarray) -> np.ndarray:
         """Compute the output (frames / subsampling, rounded up; dimension) float32 of an utterance `feats` (frames, dimension).
 
@@ -50,16 +56,23 @@ class Nnet3Forward:
         inputs of another dimension, or that are missing.
         """
         inputs = {"input": feats, **others}
+        self.check_inputs(inputs)
+        times = np.arange(0, len(feats), self.subsampling)
+        with torch.no_grad():
+            return self._run(times, {name: inputs[name] for name in self.inputs}, len(feats)).cpu().numpy()
+
+    def check_inputs(self, inputs: Mapping[str, np.ndarray]) -> None:
+        """Raise ValueError where an input is missing, empty, or has another dimension."""
         for name, dim in self.inputs.items():
             if name not in inputs:
                 raise ValueError(f"the network has an input {name}, of dimension {dim}, which is not given")
             if inputs[name].ndim != 2 or inputs[name].shape[1] != dim or not len(inputs[name]):
                 raise ValueError(f"expected {name} of dimension {dim}, found {inputs[name].shape}")
-        if not len(feats):
-            raise ValueError("expected frames, found none")
-        times = np.arange(0, len(feats), self._subsampling)
-        with torch.no_grad():
-            return self._run(times, {name: inputs[name] for name in self.inputs}, len(feats)).cpu().numpy()
+
+    def sources(self, name: str) -> list[str]:
+        """The nodes that a node takes input from."""
+        descriptor = self._nnet.nodes[name].input
+        return list(descriptor.nodes()) if descriptor is not None else []
 
     def _run(self, times: np.ndarray, inputs: Mapping[str, np.ndarray], frames: int) -> Tensor:
         needed = self.plan.needed(times)
@@ -67,50 +80,63 @@ class Nnet3Forward:
         values: dict[str, Tensor] = {}
         users = dict(self._users)
 
-        def value(descriptor: Descriptor, at: np.ndarray) -> Tensor:
-            match descriptor.function:
-                case "":
-                    users[descriptor.node] -= 1
-                    rows = _rows(needed[descriptor.node], at)
-                    source = values[descriptor.node] if users[descriptor.node] else values.pop(descriptor.node)
-                    return source[rows] if isinstance(rows, slice) else source[torch.from_numpy(rows).to(source.device)]
-                case "Append":
-                    return torch.cat([value(part, at) for part in descriptor.parts], 1)
-                case "Sum":
-                    first, *rest = [value(part, at) for part in descriptor.parts]
-                    for part in rest:
-                        first = first + part
-                    return first
-                case "Scale":
-                    return value(descriptor.parts[0], at) * descriptor.numbers[0]
-                case "Const":
-                    return torch.full((len(at), int(descriptor.numbers[1])), descriptor.numbers[0], device=self._device)
-                case "IfDefined":
-                    low, high = self.plan.span(descriptor.parts[0], spans)
-                    defined = torch.from_numpy((at >= low) & (at <= high)).to(self._device)
-                    return torch.where(defined[:, None], value(descriptor.parts[0], at), 0.0)
-                case _:
-                    return value(descriptor.parts[0], shift(descriptor, at))
+        def taken(name: str, at: np.ndarray) -> Tensor:
+            users[name] -= 1
+            return rows_of(values[name] if users[name] else values.pop(name), needed[name], at)
 
         for name in self._order:
-            node = self._nnet.nodes[name]
-            if name not in needed:
-                continue
-            if node.kind == "input-node":
-                rows = needed[name].clip(0, len(inputs[name]) - 1)
-                values[name] = torch.from_numpy(np.require(inputs[name][rows], np.float32, ["C", "W"])).to(self._device)
-                continue
-            assert node.input is not None  # of all other kinds
-            at = self.plan.input_times(name, needed[name])
-            x = value(node.input, at)
-            if node.kind == "component-node":
-                component = self._nnet.components[node.component]
-                x = _component(component, self._layers[node.component], x, at, needed[name])
-            elif node.kind == "dim-range-node":
-                start = int(node.values["dim-offset"])
-                x = x[:, start:start + int(node.values["dim"])]
-            values[name] = x
-        return values[self._output]
+            if name in needed:
+                values[name] = self.node(name, needed[name], inputs, taken, spans)
+        return values[self.output]
+
+    def node(self, name: str, times: np.ndarray, inputs: Mapping[str, np.ndarray], taken: Taken, spans: Mapping[str, Span]) -> Tensor:
+        """Compute a node at the frames `times`; `taken` gives the values of nodes that it takes, `spans` is for IfDefined (`Plan.spans`).
+
+        The first and the last rows of `inputs` are repeated before and behind them.
+        """
+        node = self._nnet.nodes[name]
+        if node.kind == "input-node":
+            rows = times.clip(0, len(inputs[name]) - 1)
+            return torch.from_numpy(np.require(inputs[name][rows], np.float32, ["C", "W"])).to(self._device)
+        assert node.input is not None  # of all other kinds
+        at = self.plan.input_times(name, times)
+        x = self._value(node.input, at, taken, spans)
+        if node.kind == "component-node":
+            return _component(self._nnet.components[node.component], self._layers[node.component], x, at, times)
+        if node.kind == "dim-range-node":
+            start = int(node.values["dim-offset"])
+            return x[:, start:start + int(node.values["dim"])]
+        return x
+
+    def _value(self, descriptor: Descriptor, at: np.ndarray, taken: Taken, spans: Mapping[str, Span]) -> Tensor:
+        """The value of a descriptor at the frames `at`."""
+        match descriptor.function:
+            case "":
+                return taken(descriptor.node, at)
+            case "Append":
+                return torch.cat([self._value(part, at, taken, spans) for part in descriptor.parts], 1)
+            case "Sum":
+                first, *rest = [self._value(part, at, taken, spans) for part in descriptor.parts]
+                for part in rest:
+                    first = first + part
+                return first
+            case "Scale":
+                return self._value(descriptor.parts[0], at, taken, spans) * descriptor.numbers[0]
+            case "Const":
+                return torch.full((len(at), int(descriptor.numbers[1])), descriptor.numbers[0], device=self._device)
+            case "IfDefined":
+                low, high = self.plan.span(descriptor.parts[0], spans)
+                defined = torch.from_numpy((at >= low) & (at <= high)).to(self._device)
+                return torch.where(defined[:, None], self._value(descriptor.parts[0], at, taken, spans), 0.0)
+            case _:
+                return self._value(descriptor.parts[0], shift(descriptor, at), taken, spans)
+
+
+def rows_of(values: Tensor, have: np.ndarray, want: np.ndarray) -> Tensor:
+    """The rows of the frames `want` among those of the frames `have`, which are in order."""
+    rows = _rows(have, want)
+    return values[rows] if isinstance(rows, slice) else values[torch.from_numpy(rows).to(values.device)]
+
 
 def _rows(have: np.ndarray, want: np.ndarray) -> slice | np.ndarray:
     """The rows of the frames `want` among the frames `have`, which are in order: a slice where they are evenly spaced."""
@@ -126,8 +152,12 @@ def _rows(have: np.ndarray, want: np.ndarray) -> slice | np.ndarray:
 def parameters(component: Nnet3Component) -> dict[str, np.ndarray]:
     """The arrays that a component computes with: of batch normalisation the scale and offset that its statistics come to.
 
-    Raises UserError for batch normalisation without statistics.
+    Raises UserError for batch normalisation without statistics, and for a type that is not computed here.
     """
+    def repeated(token: str) -> np.ndarray:
+        """An array of a block, for all of the component's dimensions."""
+        return np.tile(component.array(token), component.output_dim // len(component.array(token)))
+
     match component.type:
         case "BatchNormComponent":
             if component.number("Count") <= 0:
@@ -135,13 +165,32 @@ def parameters(component: Nnet3Component) -> dict[str, np.ndarray]:
             blocks = component.output_dim // int(component.number("BlockDim"))
             scale = component.number("TargetRms") / np.sqrt(component.array("StatsVar") + component.number("Epsilon"))
             return {"scale": np.tile(scale, blocks), "offset": np.tile(-component.array("StatsMean") * scale, blocks)}
+        case "ScaleAndOffsetComponent":
+            return {"scale": repeated("Scales"), "offset": repeated("Offsets")}
+        case "PerElementScaleComponent" | "NaturalGradientPerElementScaleComponent":
+            return {"scale": component.array("Params")}
+        case "FixedScaleComponent":
+            return {"scale": component.array("Scales")}
+        case "PerElementOffsetComponent":
+            return {"offset": repeated("Offsets")}
         case "FixedBiasComponent":
-            return {"bias": component.array("Bias")}
-        case "RectifiedLinearComponent" | "LogSoftmaxComponent" | "GeneralDropoutComponent" | "NoOpComponent":
-            return {}
-        case _:
+            return {"offset": component.array("Bias")}
+        case "DropoutComponent":  # in training what stays is not scaled up
+            return {"scale": np.full(component.output_dim, 1 - component.number("DropoutProportion"), np.float32)}
+        case "TimeHeightConvolutionComponent":
+            return {"weight": component.linear, "bias": component.array("BiasParams")}
+        case type_ if type_ in MAPS:
             bias = component.values.get("BiasParams")
             return {"linear": component.linear, **({"bias": bias} if isinstance(bias, np.ndarray) and len(bias) else {})}
+        case type_ if type_ in WITHOUT_ARRAYS:
+            return {}
+        case _:
+            raise UserError(f"the network's {component.name} is of the type {component.type}, which is not computed here.")
+
+
+MAPS = {"FixedAffineComponent", "AffineComponent", "NaturalGradientAffineComponent", "LinearComponent", "TdnnComponent"}
+WITHOUT_ARRAYS = {"GeneralDropoutComponent", "NoOpComponent", "SpecAugmentTimeMaskComponent", "RectifiedLinearComponent",
+                  "LogSoftmaxComponent", *FUNCTIONS}
 
 
 def _component(component: Nnet3Component, arrays: dict[str, Tensor], x: Tensor, at: np.ndarray, times: np.ndarray) -> Tensor:
@@ -151,17 +200,23 @@ def _component(component: Nnet3Component, arrays: dict[str, Tensor], x: Tensor, 
             return x.clamp_min(0)
         case "LogSoftmaxComponent":
             return x.log_softmax(1)
-        case "BatchNormComponent":
+        case "BatchNormComponent" | "ScaleAndOffsetComponent":
             return torch.addcmul(arrays["offset"], x, arrays["scale"])
-        case "FixedBiasComponent":
-            return x + arrays["bias"]
-        case "GeneralDropoutComponent" | "NoOpComponent":
+        case "GeneralDropoutComponent" | "NoOpComponent" | "SpecAugmentTimeMaskComponent":
             return x
+        case "TimeHeightConvolutionComponent":
+            spliced = torch.cat([rows_of(x, at, times + offset) for offset in component.time_offsets], 1)
+            return Patches(component).forward(spliced, arrays["weight"], arrays["bias"])
+        case type_ if type_ in FUNCTIONS:
+            return FUNCTIONS[type_](component).forward(x)
+        case _ if "scale" in arrays:
+            return x * arrays["scale"]
+        case _ if "offset" in arrays:
+            return x + arrays["offset"]
         case _:
             y = None
             for offset, weights in zip(component.time_offsets, arrays["linear"].split(component.input_dim, 1), strict=True):
-                rows = _rows(at, times + offset)
-                part = x[rows] if isinstance(rows, slice) else x[torch.from_numpy(rows).to(x.device)]
+                part = rows_of(x, at, times + offset)
                 if y is not None:
                     y = torch.addmm(y, part, weights.t())
                 elif "bias" in arrays:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nnet3_lines import LINES, OTHER_LINES, network_of
 
 from pykaldist.errors import UserError
 from pykaldist.io.kaldi import KaldiReader, KaldiWriter
@@ -57,6 +58,45 @@ def test_a_final_mdl_of_kaldis_is_written_byte_for_byte(golden: Path, name: str)
     assert (again.left_context, again.right_context, len(again.priors)) == (model.left_context, model.right_context, 0)
     assert (again.transition_model.tid2pdf == model.transition_model.tid2pdf).all()
     same(again.nnet, model.nnet)
+
+
+@pytest.mark.parametrize("kind", [*LINES, *OTHER_LINES])
+def test_components_are_read_as_they_were_written(kind: str) -> None:
+    nnet = network_of(kind)
+    again = Nnet3.parse(KaldiReader(written(nnet, binary=True), "binary"))
+    same(again, nnet)
+    assert written(again, binary=True) == written(nnet, binary=True)
+    assert (again.dim("one"), again.num_params) == (nnet.dim("one"), nnet.num_params)
+    text = written(nnet, binary=False)
+    same(Nnet3.parse(KaldiReader(text, "text")), nnet)
+    end = text.index(b"</" + nnet.components["one"].type.encode())
+    with pytest.raises(UserError):
+        Nnet3.parse(KaldiReader(text[:end] + text[text.index(b">", end) + 1:], "text"))
+
+
+def test_a_convolution_is_written_as_kaldi_writes_it() -> None:
+    """Its structure in a token of its own, offsets as pairs of time and height; Kaldi's ConvolutionModel::Write."""
+    text = written(network_of("convolution"), binary=False).decode()
+    assert ("<ComponentName> one <TimeHeightConvolutionComponent> <LearningRate> 0.001 <Model> <ConvolutionModel> <NumFiltersIn> 2 "
+            "<NumFiltersOut> 3 <HeightIn> 5 <HeightOut> 3 <HeightSubsampleOut> 2 <Offsets> [ -2,-1 -2,0 -2,1 0,-1 0,0 0,1 1,-1 1,0 1,1 ]\n"
+            "<RequiredTimeOffsets> [ -2 0 1 ]\n</ConvolutionModel> <LinearParams>  [") in text
+    assert ("<MaxMemoryMb> 200 <UseNaturalGradient> T <NumMinibatchesHistory> 4 <AlphaInOut> 4 4 <RankInOut> 10 2 "
+            "</TimeHeightConvolutionComponent> \n</Nnet3>") in text
+
+
+@pytest.mark.parametrize(("kind", "token", "value", "problem"), [
+    ("convolution", "NumFiltersOut", 4, "parameters 3 x 18, expected 4 x 18"),
+    ("convolution", "RequiredTimeOffsets", [3], r"of which the times \[3\] are required"),
+    ("permute", "ColumnMap", [0, 0, 1, 2], "no permutation of 0 to 3"),
+    ("sum-block", "OutputDim", 4, "blocks of 4 .* in 6 dimensions"),
+    ("scale-offset", "Offsets", np.zeros(2, np.float32), "<Offsets> of 2, expected 3"),
+    ("normalize-blocks", "BlockDim", 0, "blocks of 0"),
+])
+def test_components_whose_parts_do_not_fit_are_refused(kind: str, token: str, value: object, problem: str) -> None:
+    nnet = network_of(kind)
+    nnet.components["one"].values[token] = value  # type: ignore[assignment]
+    with pytest.raises(ValueError, match=problem):
+        nnet.components["one"].check()
 
 
 def test_a_final_mdl_is_told_from_a_gmm(golden: Path) -> None:

@@ -370,8 +370,8 @@ def test_what_cannot_be_trained_is_refused() -> None:
     nnet.components["norm"].values["TestMode"] = True
     with pytest.raises(UserError, match="component norm is in test mode"):
         Nnet3Network(nnet)
-    masked = simple("dropped", "GeneralDropoutComponent", 4, SpecAugmentMaxProportion=0.2)
-    with pytest.raises(UserError, match="component dropped masks frequencies"):
+    masked = simple("dropped", "GeneralDropoutComponent", 4, SpecAugmentMaxProportion=0.2, SpecAugmentMaxRegions=2)
+    with pytest.raises(UserError, match="component dropped masks several regions"):
         Nnet3Network(network_of("input-node name=input dim=4\ncomponent-node name=d component=dropped input=input\n"
                                 "output-node name=output input=d", [masked]))
     nodes = ALL_NODES.replace("ReplaceIndex(ivector, t, 0)", "Round(ivector, 10)")
