@@ -14,7 +14,7 @@ from typing import Any
 
 from pykaldist.errors import UserError
 from pykaldist.nnet.kinds import PRESETS
-from pykaldist.optim.registry import OPTIMIZERS
+from pykaldist.optim.registry import FRAME_OPTIMIZERS
 from pykaldist.options import add_options, from_args, numbers, option
 from pykaldist.parallel.planning.gpus import GPUS, count_presets
 from pykaldist.report.predict import render
@@ -38,7 +38,7 @@ class PredictOptions:
     average_period: int = option(10, "minibatches between averages of the models (--strategy ma)")
 
     def __post_init__(self) -> None:
-        for name, known in (("nnets", PRESETS), ("optimizers", OPTIMIZERS), ("dtypes", DTYPES), ("gpus", GPUS)):
+        for name, known in (("nnets", PRESETS), ("optimizers", FRAME_OPTIMIZERS), ("dtypes", DTYPES), ("gpus", GPUS)):
             for one in getattr(self, name).split(","):
                 if one not in known:
                     raise UserError(f"--{name} {getattr(self, name)}: there is no {one!r}; choose among {', '.join(known)}.")

@@ -43,7 +43,9 @@ from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.nnet.components import AffineMap, outer_product
 from pykaldist.nnet.factor import Factor, add_multiple, exponential, factor
+from pykaldist.nnet.flat_model import FlatModel
 from pykaldist.nnet.learner import Learner
+from pykaldist.nnet.model import Model
 from pykaldist.options import option
 
 TINY = 1e-30
@@ -98,13 +100,15 @@ class Optimizer:
     A subclass says what an update is in `_update(gradient, frames)`, which every path goes through but the fused step.
     `fused_step`: the update is params <- params - rate * gradient and nothing else, but for the options that this class knows of; so it
     may be made inside the matrix products, with `_rule`'s own gradient. Not inherited by a class that overrides a part of the update.
+    `trains`: the models that it is for.
 
     `parts`: slices of the parameters, one for each affine map, and for what lies between these. `around(part)` is entered while a step
     changes that part, where `goes_map_by_map`.
     """
 
-    options: Any  # OptimizerOptions or a class derived from them; Cd has its own
+    options: Any  # OptimizerOptions or a class derived from them; Cd and Nnet3 have their own
     fused_step = False
+    trains: ClassVar[type[FlatModel]] = Model
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -18,7 +18,7 @@ from pykaldist.errors import UserError
 from pykaldist.frames.store import FrameStore
 from pykaldist.nnet.dnn import DnnOptions, make_dnn
 from pykaldist.nnet.objectives import OBJECTIVES
-from pykaldist.optim.registry import OPTIMIZERS
+from pykaldist.optim.registry import FRAME_OPTIMIZERS
 from pykaldist.options import option
 from pykaldist.parallel.clusters.cluster import Cluster, Compute, Link, Workload
 from pykaldist.parallel.planning.plan import Prediction, has_period, plan
@@ -53,7 +53,7 @@ class PlanOptions:
     feat_dim: int | None = option(None, "dimension of the features (the store's, or the cluster file's network; else 40)")
     num_pdfs: int | None = option(None, "outputs of the network (the store's, or the cluster file's network; else 3000)")
     cluster: str = option("", "cluster file, or the name of one that is known, in place of measuring this machine")
-    optimizer: str | None = option(None, "what a worker does with a minibatch, for measuring (sgd)", tuple(OPTIMIZERS))
+    optimizer: str | None = option(None, "what a worker does with a minibatch, for measuring (sgd)", tuple(FRAME_OPTIMIZERS))
     device: str | None = option(None, "devices to measure: cpu, cuda, or auto: cuda where there is one (auto)")
     num_threads: int | None = option(None, "CPU threads of a worker, for measuring (1)")
     nodes: int | None = option(None, "machines like this one (1)")

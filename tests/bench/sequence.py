@@ -29,7 +29,7 @@ from pykaldist.nnet.init import init_dnn
 from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.objective import CrossEntropy, Objective
 from pykaldist.nnet.objectives import OBJECTIVES
-from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
+from pykaldist.optim.registry import FRAME_OPTIMIZERS, make_optimizer
 from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.fabric.processes import Processes
 from pykaldist.parallel.fabric.worker import Worker
@@ -58,7 +58,7 @@ class Team:
         shape = DnnOptions(LAYERS, UNITS)
         model = make_dnn(shape, inputs, pdfs)
         init_dnn(model, shape, torch.Generator().manual_seed(0))
-        self.worker = Worker(make_optimizer(args.optimizer, Supervised(model, objective), OPTIMIZERS[args.optimizer][0]()), sampler)
+        self.worker = Worker(make_optimizer(args.optimizer, Supervised(model, objective), FRAME_OPTIMIZERS[args.optimizer][0]()), sampler)
         self.strategy = make_strategy(args.strategy, strategy_options(args.strategy)(average_period=args.average_period))
         self.host.workers = [self.worker]
 
@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--minibatch-utts", type=int, default=1, help="utterances in a minibatch (1)")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--strategy", default="ma", choices=("ma", "bmuf"))
-    parser.add_argument("--optimizer", default="sgd", choices=tuple(OPTIMIZERS))
+    parser.add_argument("--optimizer", default="sgd", choices=tuple(FRAME_OPTIMIZERS))
     parser.add_argument("--average-period", type=int, default=10, help="minibatches between averages (10)")
     parser.add_argument("--frames", type=int, default=60000, help="of each worker")
     parser.add_argument("--runs", type=int, default=5)

@@ -30,7 +30,7 @@ from pykaldist.nnet.dnn import DnnOptions, make_dnn
 from pykaldist.nnet.init import init_dnn
 from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.objective import CrossEntropy
-from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
+from pykaldist.optim.registry import FRAME_OPTIMIZERS, make_optimizer
 from pykaldist.parallel.engines.concurrent import ConcurrentHost
 from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.fabric.processes import Processes
@@ -62,7 +62,7 @@ class Team:
             init_dnn(model, shape, torch.Generator().manual_seed(0))
             if self.workers:
                 model.share_activations(self.workers[0].learner.model)
-            optimizer = make_optimizer(args.optimizer, Supervised(model, CrossEntropy()), OPTIMIZERS[args.optimizer][0]())
+            optimizer = make_optimizer(args.optimizer, Supervised(model, CrossEntropy()), FRAME_OPTIMIZERS[args.optimizer][0]())
             self.workers.append(Worker(optimizer, sampler.of_split(rank)))
             self.strategies.append(make_strategy(args.strategy, options))
         self.host.workers = self.workers
@@ -145,7 +145,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--virtual", type=int, default=32)
     parser.add_argument("--strategy", default="ma", choices=strategies())
-    parser.add_argument("--optimizer", default="sgd", choices=tuple(OPTIMIZERS))
+    parser.add_argument("--optimizer", default="sgd", choices=tuple(FRAME_OPTIMIZERS))
     parser.add_argument("--dtype", default="float32", choices=("float32", "bf16"))
     parser.add_argument("--minibatch-size", type=int, default=256)
     parser.add_argument("--average-period", type=int, default=10)

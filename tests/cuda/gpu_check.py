@@ -43,7 +43,7 @@ from pykaldist.nnet.kinds import KINDS, PRESETS, default_splice, init_nnet, make
 from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.network import Network
 from pykaldist.nnet.objective import CrossEntropy
-from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
+from pykaldist.optim.registry import FRAME_OPTIMIZERS, make_optimizer
 from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.launch.commands import mpiexec
 from pykaldist.parallel.planning.counting import count_step
@@ -122,7 +122,7 @@ def parity(folder: Path, device: str) -> Iterable[Row]:
     """Train networks here and on the CPU: ten minibatches, in which NG-SGD updates its Fisher matrices at once on both."""
     store = stores(folder, [160, 160, 160, 160])
     for name, options in NETWORKS.items():
-        for optimizer in OPTIMIZERS:
+        for optimizer in FRAME_OPTIMIZERS:
             found = [train(store, folder / f"{name}-{optimizer}-{on[:4]}", *options, "--optimizer", optimizer, "--dtype", "float64",
                            "--device", on) for on in ("cpu", device)]
             far = distance(found[1], found[0])
@@ -230,7 +230,7 @@ def throughput(folder: Path, device: str) -> Iterable[Row]:
     for preset, minibatch in SIZES.items():
         kind, changes = PRESETS[preset]
         nnet = KINDS[kind].options(**changes)
-        for optimizer in OPTIMIZERS:
+        for optimizer in FRAME_OPTIMIZERS:
             for dtype in ("float32", "tf32", "bf16"):
                 found = rate(folder, nnet, minibatch, optimizer, dtype, torch.device(device))
                 predicted = ""
@@ -258,7 +258,7 @@ def rate(folder: Path, nnet: Any, minibatch: int, optimizer: str, dtype: str, de
     else:
         sampler = Sampler(store, Partition(store), 0, minibatch, splice, shift, scale, 0, device)
     learner.reserve(sampler.capacity)
-    own = make_optimizer(optimizer, learner, OPTIMIZERS[optimizer][0]())
+    own = make_optimizer(optimizer, learner, FRAME_OPTIMIZERS[optimizer][0]())
     totals = torch.zeros(learner.num_totals, dtype=torch.float64, device=device)
     frames, begun, epoch = 0, 0.0, 0
     with torch.no_grad():

@@ -17,7 +17,7 @@ from pykaldist.nnet.kinds import KINDS
 from pykaldist.nnet.lattice_objective import LatticeObjective
 from pykaldist.nnet.objectives import OBJECTIVES
 from pykaldist.optim.optimizer import _StepGraphs
-from pykaldist.optim.registry import OPTIMIZERS
+from pykaldist.optim.registry import FRAME_OPTIMIZERS
 from pykaldist.parallel.strategies import ssgd
 from pykaldist.parallel.strategies.base.registry import strategies
 
@@ -38,7 +38,7 @@ LATTICES = {name for name, objective in OBJECTIVES.items() if issubclass(objecti
 AS_THEY_ARE = {"ctc"} | LATTICES  # whose steps are not recorded, as no two minibatches have the same shapes
 WAITS = {"ctc"}  # its loss copies lengths to the device, and counts wrong labels on the host
 LENGTHS = [20, 35, 50, 44, 60, 31]
-MATRIX = [combination for combination in itertools.product(KINDS, OBJECTIVES, OPTIMIZERS, strategies())
+MATRIX = [combination for combination in itertools.product(KINDS, OBJECTIVES, FRAME_OPTIMIZERS, strategies())
           if combination[1] != "ctc" or combination[0] in WHOLE]
 
 
@@ -149,7 +149,7 @@ def test_another_device_than_the_first(cuda, make_store, tmp_path):
     """Every kernel is on the current device, where that is not device 0."""
     make_store(LENGTHS, seed=1, name="train")
     store = make_store([30, 40], seed=2, name="dev").path.parent
-    for name in OPTIMIZERS:
+    for name in FRAME_OPTIMIZERS:
         options = [*NETWORKS["dnn"], "--optimizer", name, "--schedule", "fixed", "--learn-rates", "0.01", "--num-threads", "1"]
         for device in ("cuda:0", "cuda:1"):
             torch.cuda.set_device(0)

@@ -21,7 +21,7 @@ from pykaldist.nnet.nnet1 import Nnet1
 from pykaldist.nnet.nnet1_run import Nnet1Forward
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.optimizer import STATISTICS_FRAMES
-from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
+from pykaldist.optim.registry import FRAME_OPTIMIZERS, make_optimizer
 
 FRAMES, BANDS, CHANNELS = 5, 12, 3
 
@@ -89,7 +89,7 @@ def test_running_statistics_are_torchs_and_serve_where_the_network_is_used():
     model = Model([layer], dtype=torch.float64)
     for view, value in zip(model.views(model.params)[0], (1.0, 0.0, 0.0, 1.0), strict=True):
         view.fill_(value)
-    optimizer = make_optimizer("sgd", Supervised(model, CrossEntropy()), OPTIMIZERS["sgd"][0]())
+    optimizer = make_optimizer("sgd", Supervised(model, CrossEntropy()), FRAME_OPTIMIZERS["sgd"][0]())
     mean = square = None
     for step in range(3):
         x = 2.0 * torch.randn(50, 12, dtype=torch.float64) + 1.0
@@ -114,7 +114,7 @@ def parts_of(store_size: int, workers: int) -> list[torch.Tensor]:
         store_size // workers))
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", FRAME_OPTIMIZERS)
 def test_shipped_sums_make_the_statistics_of_all_workers_data(name):
     """As ssgd does it: gradients summed, one step for all frames. The same moments as of one worker with all the data."""
     first = make(batch_norm=True)[0]
@@ -122,7 +122,7 @@ def test_shipped_sums_make_the_statistics_of_all_workers_data(name):
     moments = []
     for workers in (1, 4):
         model, _ = make(batch_norm=True)
-        optimizer = make_optimizer(name, Supervised(model, CrossEntropy()), OPTIMIZERS[name][0](momentum=0.5))
+        optimizer = make_optimizer(name, Supervised(model, CrossEntropy()), FRAME_OPTIMIZERS[name][0](momentum=0.5))
         total = torch.zeros_like(model.params)
         for x in parts_of(40, workers):
             gradient = torch.empty_like(total)

@@ -18,7 +18,7 @@ from pykaldist.nnet.model import Model
 from pykaldist.nnet.objectives import OBJECTIVES
 from pykaldist.nnet.rbm import ContrastiveDivergence, Rbm
 from pykaldist.optim.cd import Cd, CdOptions
-from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
+from pykaldist.optim.registry import FRAME_OPTIMIZERS, make_optimizer
 
 BF16 = torch.bfloat16
 NETWORKS = {
@@ -44,7 +44,7 @@ def steps(minibatches, network, objective, optimizer, compute=None, rate=1e-3, *
     criterion = OBJECTIVES[objective]()
     model = make_nnet(NETWORKS[network], 48, 3 if objective == "mse" else 12, len(SPLICE), "cpu", torch.float32, compute)
     init_nnet(model, NETWORKS[network], torch.Generator().manual_seed(0))
-    own = make_optimizer(optimizer, Supervised(model, criterion), OPTIMIZERS[optimizer][0](**options))
+    own = make_optimizer(optimizer, Supervised(model, criterion), FRAME_OPTIMIZERS[optimizer][0](**options))
     before, totals = model.params.clone(), torch.zeros(criterion.num_totals, dtype=torch.float64)
     for minibatch in minibatches():
         own.local_step(minibatch, rate, totals)
@@ -57,7 +57,7 @@ def distance(one, other):
 
 
 @pytest.mark.parametrize("options", [{}, {"momentum": 0.5, "l2_penalty": 1e-3}], ids=["fused", "with velocity"])
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", FRAME_OPTIMIZERS)
 @pytest.mark.parametrize("objective", ["xent", "mse"])
 @pytest.mark.parametrize("network", NETWORKS)
 def test_what_an_epoch_changes_is_that_of_float32(minibatches, network, objective, optimizer, options):
@@ -69,7 +69,7 @@ def test_what_an_epoch_changes_is_that_of_float32(minibatches, network, objectiv
     assert ours[0].item() == pytest.approx(totals[0].item(), rel=0.02) and ours[-1] == totals[-1]
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", FRAME_OPTIMIZERS)
 def test_steps_too_small_for_bfloat16_are_made(minibatches, optimizer):
     """Of most weights bfloat16 shows no change, and yet they have made theirs."""
     before, found, _ = steps(minibatches, "dnn", "xent", optimizer, BF16, rate=1e-6)
@@ -83,7 +83,7 @@ def test_steps_too_small_for_bfloat16_are_made(minibatches, optimizer):
     LstmOptions(hid_layers=1, hid_dim=24, projection_dim=8, peepholes=True, dropout=0.2, num_streams=4, chunk="10"),
     BlstmOptions(hid_layers=2, hid_dim=24, num_streams=4, chunk="2-10+2"),
     BlstmOptions(hid_layers=1, hid_dim=24, projection_dim=8, peepholes=True, num_streams=4, chunk="2-10+2")])
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", FRAME_OPTIMIZERS)
 def test_recurrent_networks(make_store, options, optimizer):
     store, found = make_store([60, 50, 70, 45, 66], dim=16, num_pdfs=12), []
     for compute in (None, BF16):
@@ -91,7 +91,7 @@ def test_recurrent_networks(make_store, options, optimizer):
                                   torch.device("cpu"))
         model = make_nnet(options, 16, 12, 1, "cpu", torch.float32, compute)
         init_nnet(model, options, torch.Generator().manual_seed(0))
-        own = make_optimizer(optimizer, Supervised(model, OBJECTIVES["xent"]()), OPTIMIZERS[optimizer][0]())
+        own = make_optimizer(optimizer, Supervised(model, OBJECTIVES["xent"]()), FRAME_OPTIMIZERS[optimizer][0]())
         before, totals = model.params.clone(), torch.zeros(3, dtype=torch.float64)
         for minibatch in sampler.epoch(0):
             own.local_step(minibatch, 1e-3, totals)

@@ -12,7 +12,7 @@ from pykaldist.nnet.init import init_dnn
 from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.optimizer import _StepGraphs
-from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
+from pykaldist.optim.registry import FRAME_OPTIMIZERS, make_optimizer
 from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.fabric.worker import Worker
 from pykaldist.parallel.strategies.local import Local
@@ -30,7 +30,7 @@ def train(make_store):
         shape = DnnOptions(2, 64, "sigmoid", dropout=dropout)
         model = make_dnn(shape, 48, 12, device, kind, compute)
         init_dnn(model, shape, torch.Generator().manual_seed(0))
-        optimizer = make_optimizer(name, Supervised(model, CrossEntropy()), OPTIMIZERS[name][0](**options))
+        optimizer = make_optimizer(name, Supervised(model, CrossEntropy()), FRAME_OPTIMIZERS[name][0](**options))
         sampler = Sampler(store, Partition(store), 0, 64, [-1, 0, 1], torch.zeros(48), torch.ones(48), 0, torch.device(device))
         worker, host = Worker(optimizer, sampler), Host()
         for epoch in range(epochs):
@@ -55,7 +55,7 @@ def test_sgd_equals_the_cpu(train, dtype, options):
 
 
 @pytest.mark.parametrize("dtype, tolerance", [("tf32", 1e-3), ("bf16", 1e-2)])
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", FRAME_OPTIMIZERS)
 def test_narrow_arithmetic_comes_near(train, name, dtype, tolerance):
     expected, totals = train(name, "cuda", "float64")
     params, found = train(name, "cuda", dtype)
@@ -80,7 +80,7 @@ def test_delayed_updates_train_as_well_and_the_same_way_twice(train):
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", FRAME_OPTIMIZERS)
 def test_a_recorded_step_is_the_step(train, name, dropout, monkeypatch):
     recorded, totals = train(name, "cuda", dropout=dropout)
     monkeypatch.setattr(_StepGraphs, "LIMIT", 0)
@@ -88,7 +88,7 @@ def test_a_recorded_step_is_the_step(train, name, dropout, monkeypatch):
     assert torch.allclose(recorded, plain, atol=1e-7) and torch.allclose(totals, expected)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", FRAME_OPTIMIZERS)
 def test_no_step_waits_for_the_device(train, name, monkeypatch):
     """The update of NG-SGD's Fisher models between steps may."""
     run, recorded = _StepGraphs.run, []

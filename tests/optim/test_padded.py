@@ -11,7 +11,7 @@ from pykaldist.nnet.kinds import init_nnet, make_nnet
 from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.lstm import BlstmOptions, LstmOptions
 from pykaldist.nnet.objectives import OBJECTIVES
-from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
+from pykaldist.optim.registry import FRAME_OPTIMIZERS, make_optimizer
 
 LENGTHS = [13, 5, 21, 1, 8, 14, 9]
 CUTS = {"whole": ("whole", 3), "chunks": ("chunks", 3, "2-5+4"), "streams": ("streams", 3, "4")}
@@ -27,7 +27,7 @@ def trained(store, kind, cut, optimizer, objective, padded, **options):
                               torch.ones(dim), 3, torch.device("cpu"), padded=padded)
     model = make_nnet(nnet, dim, criterion.output_dim(store), 1, "cpu", torch.float64)
     init_nnet(model, nnet, torch.Generator().manual_seed(0))
-    own = make_optimizer(optimizer, Supervised(model, criterion), OPTIMIZERS[optimizer][0](**options))
+    own = make_optimizer(optimizer, Supervised(model, criterion), FRAME_OPTIMIZERS[optimizer][0](**options))
     totals, minibatches = torch.zeros(criterion.num_totals, dtype=torch.float64), 0
     for minibatch in sampler.epoch(0):
         own.local_step(minibatch, 0.02, totals)
@@ -37,7 +37,7 @@ def trained(store, kind, cut, optimizer, objective, padded, **options):
 
 
 @pytest.mark.parametrize(("kind", "cut"), CASES)
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", FRAME_OPTIMIZERS)
 def test_it_is_training_on_packed_ones(make_store, kind, cut, optimizer):
     store = make_store(LENGTHS, dim=6, num_pdfs=7, extras=("weights", "target_feats") if optimizer == "ngsgd" else ("target_feats",))
     ranks = {"rank_in": 4, "rank_out": 4} if optimizer == "ngsgd" else {}  # fewer than a minibatch's frames: else rounding decides

@@ -26,7 +26,7 @@ from pykaldist.io import container
 from pykaldist.io.atomic import write_text
 from pykaldist.nnet.kinds import KINDS
 from pykaldist.nnet.objectives import OBJECTIVES
-from pykaldist.optim.registry import OPTIMIZERS
+from pykaldist.optim.registry import FRAME_OPTIMIZERS
 from pykaldist.parallel.strategies.base.registry import make_strategy, strategies, strategy_options
 from pykaldist.train.checkpoints import Checkpoints
 
@@ -93,7 +93,7 @@ def matrix() -> list[Case]:
     nnets = [(nnet, objective) for nnet in KINDS for objective in sorted(OBJECTIVES) if objective != "ctc" or nnet in SEQUENCES]
     return [Case(strategy, fabric, nnet, objective, optimizer)
             for strategy in [*strategies(), *(f"{name} asynchronous" for name in ANSWERING)] for fabric in fabrics(strategy)
-            for nnet, objective in nnets for optimizer in sorted(OPTIMIZERS)]
+            for nnet, objective in nnets for optimizer in sorted(FRAME_OPTIMIZERS)]
 
 
 def sample(cases: list[Case], seed: int) -> list[Case]:

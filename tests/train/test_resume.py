@@ -20,7 +20,7 @@ from resuming import REAL, RESULTS, attempt, matrix, sample
 from pykaldist.frames.store import FrameStore
 from pykaldist.nnet.kinds import KINDS
 from pykaldist.nnet.objectives import OBJECTIVES
-from pykaldist.optim.registry import OPTIMIZERS
+from pykaldist.optim.registry import FRAME_OPTIMIZERS
 from pykaldist.parallel.strategies.base.registry import strategies
 
 ALL = matrix()
@@ -44,7 +44,7 @@ def stores(make_store, make_denlats, tmp_path) -> Path:
 
 def test_the_matrix_and_its_sample_have_everything():
     for cases in (ALL, SAMPLE):
-        for field, values in (("nnet", KINDS), ("objective", OBJECTIVES), ("optimizer", OPTIMIZERS), ("strategy", strategies())):
+        for field, values in (("nnet", KINDS), ("objective", OBJECTIVES), ("optimizer", FRAME_OPTIMIZERS), ("strategy", strategies())):
             assert {getattr(case, field) for case in cases} >= set(values)
     assert {case.fabric for case in ALL} == {"virtual", "simulated", "elastic", *REAL} and len(set(ALL)) == len(ALL)
 

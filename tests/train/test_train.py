@@ -24,7 +24,7 @@ from pykaldist.nnet.dnn import make_dnn
 from pykaldist.nnet.init import init_dnn
 from pykaldist.nnet.model import Model
 from pykaldist.nnet.network import Network
-from pykaldist.optim.registry import OPTIMIZERS
+from pykaldist.optim.registry import FRAME_OPTIMIZERS
 from pykaldist.train import trainer as trainer_module
 from pykaldist.train.checkpoints import Checkpoints
 
@@ -107,7 +107,7 @@ def test_layerwise_pretraining_is_what_its_definition_says(store, tmp_path):
     assert not (tmp_path / "two" / "layerwise").exists()
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", FRAME_OPTIMIZERS)
 def test_a_layer_with_coefficient_0_stays_as_it_is(store, tmp_path, optimizer):
     assert train(store, tmp_path / "exp", "--optimizer", optimizer, "--num-epochs", "2", "--learn-rate-coefs", "1,0,1") == 0
     network = Network.load(tmp_path / "exp" / "final.pt")

@@ -68,9 +68,13 @@ class Run:
 
 
 class Layer(ABC):
-    """A component in training: a function of rows (n, input_dim) to rows (n, output_dim)."""
+    """A component in training: a function of rows (n, input_dim) to rows (n, output_dim).
+
+    `wide`: its outputs are of the parameters' type, where activations are of a narrower one.
+    """
 
     stochastic = False
+    wide = False
 
     def __init__(self, component: Nnet3Component) -> None:
         self.component, self.maps = component, cast("list[AffineMap]", [])
@@ -93,6 +97,10 @@ class Layer(ABC):
     @abstractmethod
     def forward(self, x: Tensor, run: Run) -> Tensor:
         """The outputs for x, whose backward needs `run`."""
+
+    def gather(self, y: Tensor, run: Run, grads: list[Tensor], beta: float) -> None:
+        """Put the minibatch's sums into the statistics' places of the gradient."""
+        return  # it has none
 
     @abstractmethod
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
@@ -130,6 +138,7 @@ class Affine(Layer):
 
     def bind(self, params: list[Tensor]) -> None:
         self.weight, self.bias = params[0], params[1] if self.has_bias else None
+        self.dtype = torch.float32 if self.weight.dtype == torch.bfloat16 else self.weight.dtype
 
     def initial(self) -> list[np.ndarray]:
         return [self.component.linear, *([self.component.array("BiasParams")] if self.has_bias else [])]
@@ -140,7 +149,7 @@ class Affine(Layer):
         return {**rate, **dict(zip(names, params, strict=False))}
 
     def forward(self, x: Tensor, run: Run) -> Tensor:
-        y = x.new_empty(len(x), self.output_dim)
+        y = x.new_empty(len(x), self.output_dim, dtype=self.dtype if self.wide else x.dtype)
         if self.bias is None:
             product(x[:, :self.input_dim], self.weight.t(), y)
         else:
@@ -149,6 +158,7 @@ class Affine(Layer):
 
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
                  rule: GradientRule) -> Tensor | None:
+        dy = dy.to(x.dtype)
         dx = product(dy, self.weight, dy.new_empty(len(dy), self.input_dim)) if needed else None
         rule(self.map, x[:, :self.input_dim], dy, grads[0], grads[1] if self.has_bias else None, beta, spent=x)
         return dx
@@ -212,13 +222,14 @@ class Rectified(Layer):
     def forward(self, x: Tensor, run: Run) -> Tensor:
         return x.clamp_min(0)
 
+    def gather(self, y: Tensor, run: Run, grads: list[Tensor], beta: float) -> None:
+        for gradient, value in zip(grads, (torch.full_like(grads[0], len(y)), y.sum(0, dtype=grads[1].dtype),
+                                           y.sign().sum(0, dtype=grads[2].dtype)), strict=True):
+            add_up(gradient, value, beta)
+
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
                  rule: GradientRule) -> Tensor | None:
-        positive = y > 0
-        for gradient, value in zip(grads, (gradient_of(grads[0], len(y)), y.sum(0, dtype=grads[1].dtype),
-                                           positive.sum(0).to(grads[2].dtype)), strict=True):
-            add_up(gradient, value, beta)
-        dx = dy * positive
+        dx = cast(Tensor, torch.ops.aten.threshold_backward(dy, y, 0))
         if self.repair and run.generator is not None:
             dx += self._repair(run.generator).to(dx.dtype)
         return dx
@@ -269,17 +280,17 @@ class BatchNormalised(Layer):
             scale, offset = self.norm.scale_and_offset(*(one.to(torch.float32) if one.dtype == torch.bfloat16 else one
                                                          for one in self.statistics))
             return torch.addcmul(offset, rows, scale).to(x.dtype).view(x.shape)
-        run.memory = self.norm.forward(rows.float() if x.dtype == torch.bfloat16 else rows)
-        return cast(Normalised, run.memory).y.to(x.dtype).view(x.shape)
+        run.memory = self.norm.forward(rows)
+        return cast(Normalised, run.memory).y.view(x.shape)
+
+    def gather(self, y: Tensor, run: Run, grads: list[Tensor], beta: float) -> None:
+        for gradient, value in zip(grads, cast(Normalised, run.memory).statistics(), strict=True):
+            add_up(gradient, value, beta)
 
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
                  rule: GradientRule) -> Tensor | None:
         one = cast(Normalised, run.memory)
-        for gradient, value in zip(grads, one.statistics(), strict=True):
-            add_up(gradient, value, beta)
-        if not needed:
-            return None
-        return self.norm.backward(one, dy.reshape(-1, self.block).to(one.y.dtype)).to(dy.dtype).view(x.shape)
+        return self.norm.backward(one, dy.reshape(-1, self.block)).view(x.shape)
 
 
 class Dropout(Layer):
@@ -336,19 +347,14 @@ class LogSoftmax(Layer):
     """LogSoftmaxComponent."""
 
     def forward(self, x: Tensor, run: Run) -> Tensor:
-        return x.log_softmax(1, dtype=torch.float32 if x.dtype == torch.bfloat16 else x.dtype)
+        return x.log_softmax(1)
 
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
                  rule: GradientRule) -> Tensor | None:
-        return (dy - y.exp() * dy.sum(1, keepdim=True)).to(x.dtype)
+        return cast(Tensor, torch.ops.aten._log_softmax_backward_data(dy, y, 1, y.dtype))
 
 
 LAYERS: dict[str, type[Layer]] = {
     "NaturalGradientAffineComponent": Affine, "AffineComponent": Affine, "LinearComponent": Affine, "TdnnComponent": Affine,
     "FixedAffineComponent": Fixed, "FixedBiasComponent": Fixed, "RectifiedLinearComponent": Rectified, "LogSoftmaxComponent": LogSoftmax,
     "BatchNormComponent": BatchNormalised, "GeneralDropoutComponent": Dropout, "NoOpComponent": Same}
-
-
-def gradient_of(like: Tensor, rows: int) -> Tensor:
-    """A count of rows, as what stands in the place of a count in a gradient."""
-    return torch.full_like(like, float(rows))

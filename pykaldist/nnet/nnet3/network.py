@@ -16,6 +16,8 @@ averages parameters averages them.
 from __future__ import annotations
 
 import copy
+import itertools
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -31,7 +33,7 @@ from pykaldist.nnet.nnet3.components import Nnet3Component
 from pykaldist.nnet.nnet3.computing.chunks import ChunkPlan, Frames, Step, Term
 from pykaldist.nnet.nnet3.computing.kinds import layer_of
 from pykaldist.nnet.nnet3.computing.more_layers import PlainDropout
-from pykaldist.nnet.nnet3.layers import BatchNormalised, Dropout, Layer, Rectified, Run
+from pykaldist.nnet.nnet3.layers import BatchNormalised, Dropout, Layer, LogSoftmax, Rectified, Run
 from pykaldist.nnet.nnet3.model import Nnet3
 from pykaldist.nnet.nnet3.plan import Plan
 
@@ -54,9 +56,12 @@ class Nnet3Network(FlatModel):
         self._plan = Plan(nnet, self.outputs, subsampling)
         self.left_context, self.right_context = self._plan.left_context, self._plan.right_context
         self.layers = {name: layer_of(component) for name, component in nnet.components.items()}
+        self._check_uses()
+        self._widen_ends()
         super().__init__([*self.layers.values()], device, dtype)
         self._learned = self._needing_derivatives()
         self._chunk_plans: dict[tuple[int, int], ChunkPlan] = {}
+        self._indices: dict[bytes, Tensor] = {}  # on the device
         self.num_sequences = 0  # of the last minibatch
         self._buffers = Buffers()
         self.compute_in(compute or dtype)
@@ -171,41 +176,65 @@ class Nnet3Network(FlatModel):
                     start = int(node.values["dim-offset"])
                     x = x[:, start:start + int(node.values["dim"])].contiguous()
                 self._values[name] = x
-        return {name: self._values[name].to(self.params.dtype) for name in self.outputs}
+        outputs = {name: self._values[name].to(self.params.dtype) for name in self.outputs}
+        if not training:
+            self._values, self._inputs, self._runs = {}, {}, {}
+        return outputs
 
     def backward_chunks(self, derivatives: Mapping[str, Tensor], grads: Tensor, beta: float = 0.0,
                         rule: GradientRule = outer_product) -> None:
         """The gradient of the minibatch of the last `forward_chunks`, once: grads <- beta grads + gradient.
 
-        `derivatives` are those of the loss with respect to the outputs, by their names; an output that is not there has none.
+        `derivatives` are those of the loss with respect to the outputs, by their names; those of an output that is not there are 0.
         """
-        plan, sequences, views = self._last, self.num_sequences, self._grad_views(grads)
+        plan, views = self._last, self._grad_views(grads)
         of_component = dict(zip(self.layers, views, strict=True))
-        betas = dict.fromkeys(self.layers, beta)
         with torch.no_grad():
-            found = {name: one.to(self.device, self._values[name].dtype, copy=True) for name, one in derivatives.items()}
+            found = {name: torch.zeros_like(self._values[name]) for name in self.outputs}
+            for name, derivative in derivatives.items():
+                found[name].copy_(derivative)
             for name in reversed(plan.order):
-                dy, node = found.pop(name, None), self.nnet.nodes[name]
+                dy, y, node = found.pop(name, None), self._values.pop(name), self.nnet.nodes[name]
+                x, run = self._inputs.pop(name, y), self._runs.pop(name, None)
+                own = of_component.pop(node.component, []) if run is not None else []
+                if run is not None:
+                    self.layers[node.component].gather(y, run, own, beta)
                 if dy is None or node.kind == "input-node":
                     continue
                 dx: Tensor | None = dy
                 needed = any(term.source in self._learned for term in plan.steps[name].terms)
-                if node.kind == "component-node":
-                    dx = self.layers[node.component].backward(self._inputs[name], self._values[name], dy, self._runs[name], needed,
-                                                              of_component[node.component], betas[node.component], rule)
-                    betas[node.component] = 1.0
+                if run is not None:
+                    dx = self.layers[node.component].backward(x, y, dy, run, needed, own, beta, rule)
                 elif node.kind == "dim-range-node":
                     start = int(node.values["dim-offset"])
                     dx = dy.new_zeros(len(dy), plan.steps[name].dim)
                     dx[:, start:start + dy.shape[1]] = dy
                 if needed and dx is not None:
-                    for term in plan.steps[name].terms:
-                        if term.source in self._learned:
-                            self._give_back(found, term, dx.view(-1, sequences, dx.shape[1]), plan)
-            for name, own in of_component.items():
-                if betas[name] == beta and beta != 1.0:  # had no part in it
-                    for view in own:
-                        view.mul_(beta) if beta else view.zero_()
+                    given = [term for term in plan.steps[name].terms if term.source in self._learned]
+                    for term in given:
+                        self._give_back(found, term, dx, plan, term is given[-1])
+            for view in itertools.chain.from_iterable(of_component.values()):  # of components that have no part in it
+                view.mul_(beta) if beta else view.zero_()
+
+    def _check_uses(self) -> None:
+        """Leave components alone that no output needs; raises UserError where two nodes share one that is trained."""
+        uses = Counter(self.nnet.nodes[name].component for name in self._plan.order if self.nnet.nodes[name].kind == "component-node")
+        for name, layer in self.layers.items():
+            if uses[name] > 1 and layer.specs():
+                raise UserError(f"the network's nodes share the component {name}, which is not trained so here; give each its own.")
+            if not uses[name]:
+                layer.maps = []
+
+    def _widen_ends(self) -> None:
+        """Let the maps whose outputs are the network's, or what these are the log-softmax of, compute them in the parameters' type."""
+        for name in self.outputs:
+            node = self.nnet.nodes[name]
+            while node.input is not None and not node.input.function and self.nnet.nodes[node.input.node].kind == "component-node":
+                node = self.nnet.nodes[node.input.node]
+                layer = self.layers[node.component]
+                layer.wide = bool(layer.maps)
+                if not isinstance(layer, LogSoftmax):
+                    break
 
     def _needing_derivatives(self) -> set[str]:
         """The nodes with parameters that are trained, in themselves or in what they take input from."""
@@ -238,26 +267,54 @@ class Nnet3Network(FlatModel):
         for term in step.terms:
             part = frames[:, :, term.column:term.column + term.dim]
             if not term.source:
-                _put(part, term, torch.full((), term.scale, dtype=self.compute, device=self.device))
+                self._put(part, term, torch.full((), term.scale, dtype=self.compute, device=self.device))
             else:
                 source = self._values[term.source]
-                value = _frames(source.view(-1, sequences, source.shape[1]), term.frames)
-                _put(part, term, value if term.scale == 1.0 else value * term.scale)
+                value = self._frames(source.view(-1, sequences, source.shape[1]), term.frames)
+                self._put(part, term, value if term.scale == 1.0 else value * term.scale)
         return x
 
-    def _give_back(self, found: dict[str, Tensor], term: Term, dx: Tensor, plan: ChunkPlan) -> None:
-        """Add to the derivatives of a term's source what stands in the derivatives dx (frames, sequences, dim) of the input."""
-        value = _frames(dx, term.into)[:, :, term.column:term.column + term.dim]
-        if term.scale != 1.0:
-            value = value * term.scale
+    def _give_back(self, found: dict[str, Tensor], term: Term, dx: Tensor, plan: ChunkPlan, last: bool) -> None:
+        """Add to the derivatives of a term's source what stands in the derivatives dx (rows, dim) of the input.
+
+        After the `last` term nobody reads dx, which may become the source's.
+        """
         source = self._values[term.source]
+        whole = isinstance(term.frames, slice) and term.frames == slice(0, len(plan.times[term.source]))
+        if last and whole and term.source not in found and dx.shape == source.shape and isinstance(term.into, slice):
+            found[term.source] = dx if term.scale == 1.0 else dx.mul_(term.scale)
+            return
+        value = self._frames(dx.view(-1, self.num_sequences, dx.shape[1]), term.into)[:, :, term.column:term.column + term.dim]
         if term.source not in found:
-            found[term.source] = torch.zeros_like(source)
-        total = found[term.source].view(-1, dx.shape[1], source.shape[1])
+            found[term.source] = torch.empty_like(source) if whole else torch.zeros_like(source)
+            total = found[term.source].view(-1, self.num_sequences, source.shape[1])
+            if whole:
+                torch.mul(value, term.scale, out=total) if term.scale != 1.0 else total.copy_(value)
+                return
+        total = found[term.source].view(-1, self.num_sequences, source.shape[1])
         if isinstance(term.frames, slice):
-            total[term.frames] += value
+            total[term.frames].add_(value, alpha=term.scale)
         else:
-            total.index_add_(0, torch.from_numpy(term.frames).to(dx.device), value)
+            total.index_add_(0, self._index(term.frames), value, alpha=term.scale)
+
+    def _index(self, frames: np.ndarray) -> Tensor:
+        """Frames as an index on the device, to which it is copied once."""
+        key = frames.tobytes()
+        if key not in self._indices:
+            self._indices[key] = torch.from_numpy(frames).to(self.device)
+        return self._indices[key]
+
+    def _frames(self, x: Tensor, frames: Frames) -> Tensor:
+        return x[frames] if isinstance(frames, slice) else x.index_select(0, self._index(frames))
+
+    def _put(self, out: Tensor, term: Term, value: Tensor) -> None:
+        """Put a term's value (frames, sequences, dim) where it belongs in `out`, which has all frames of the input."""
+        if not isinstance(term.into, slice):
+            out[self._index(term.into)] += value
+        elif term.add:
+            out[term.into].add_(value)
+        else:
+            out[term.into].copy_(value)
 
 
 class Buffers:
@@ -277,16 +334,3 @@ class Buffers:
     def rows(self, name: str, rows: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """A buffer (rows, width). Columns that nobody writes to are zero."""
         return self.flat(name, rows * width, dtype, device)[:rows * width].view(rows, width)
-
-
-def _frames(x: Tensor, frames: Frames) -> Tensor:
-    return x[frames] if isinstance(frames, slice) else x.index_select(0, torch.from_numpy(frames).to(x.device))
-
-
-def _put(out: Tensor, term: Term, value: Tensor) -> None:
-    """Put a term's value (frames, sequences, dim) where it belongs in `out`, which has all frames of the input."""
-    if isinstance(term.into, slice):
-        own = out[term.into]
-        own.add_(value) if term.add else own.copy_(value)
-    else:
-        out[torch.from_numpy(term.into).to(out.device)] += value

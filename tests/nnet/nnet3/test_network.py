@@ -235,6 +235,18 @@ def test_outputs_and_gradients_are_those_of_the_definition() -> None:
     assert trained == sum(part.stop - part.start for part in network.map_slices()) == network.nnet.num_params
 
 
+def test_batch_normalisation_below_all_that_is_trained_has_statistics() -> None:
+    network = Nnet3Network(network_of("""
+        input-node name=input dim=3
+        component-node name=norm component=norm input=input
+        component-node name=first component=first input=norm
+        output-node name=output input=first""", [simple("norm", "BatchNormComponent", 3), affine("first", 3, 2)]), subsampling=1)
+    x, grads = torch.randn(6, 3), torch.zeros_like(network.params)
+    network.backward_chunks({"output": network.forward_chunks(x, None, 3, 2, True)["output"]}, grads)
+    for found, wanted in zip(network.views(grads)[0], (torch.full((1,), 6.0), x.sum(0), x.square().sum(0)), strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
 def test_an_output_without_derivatives_trains_nothing_of_its_own() -> None:
     network = Nnet3Network(all_components(), dtype=torch.float64)
     feats, ivectors = inputs(network)
@@ -322,7 +334,7 @@ def test_units_that_are_always_off_or_on_are_repaired() -> None:
         assert bias.tolist() in ([0, 0, 0], pytest.approx([-2 * 0.002, 0, 2 * 0.002]))
         repaired += bool(bias.any())
     assert 10 <= repaired <= 30
-    network.forward_chunks(torch.ones(2, 3), None, 1, 2)
+    network.forward_chunks(torch.ones(2, 3), None, 1, 2, training=True)
     network.backward_chunks({"output": torch.zeros(2, 3)}, grads)
     assert not network.views(grads)[0][1].any()
 
@@ -336,7 +348,7 @@ def test_statistics_go_into_the_file_and_come_back() -> None:
     for part in network.statistics():
         network.params[part] += grads[part]
     written = network.to_nnet3(0.25)
-    assert written.components["norm"].number("Count") == len(network._values["norm"])
+    assert written.components["norm"].number("Count") == SEQUENCES * len(network._last.times["norm"])
     assert written.components["first"].number("LearningRate") == 0.25
     again = Nnet3Network(written, dtype=torch.float64)
     torch.testing.assert_close(again.params, network.params, rtol=1e-5, atol=1e-5)
@@ -367,6 +379,9 @@ def test_what_cannot_be_trained_is_refused() -> None:
         network.forward_chunks(feats[1:].flatten(0, 1), ivectors, FRAMES, SEQUENCES)
     with pytest.raises(ValueError, match="expected ivector of dimension 2, found none"):
         network.forward_chunks(feats.flatten(0, 1), None, FRAMES, SEQUENCES)
+    with pytest.raises(UserError, match="nodes share the component project"):
+        Nnet3Network(network_of(ALL_NODES.replace("component=spread", "component=project").replace(
+            "input=Sum(Append(range, range), blocks)", "input=blocks"), [*all_components().components.values()]))
     nnet.components["norm"].values["TestMode"] = True
     with pytest.raises(UserError, match="component norm is in test mode"):
         Nnet3Network(nnet)

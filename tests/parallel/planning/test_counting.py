@@ -18,7 +18,7 @@ from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.lstm import BlstmOptions, LstmOptions
 from pykaldist.nnet.objective import CrossEntropy
 from pykaldist.optim.natural_gradient import FIRST_UPDATES
-from pykaldist.optim.registry import OPTIMIZERS, make_optimizer
+from pykaldist.optim.registry import FRAME_OPTIMIZERS, make_optimizer
 from pykaldist.parallel.planning.counting import Kernel, KernelCounter, count_step, kernels_of, num_bytes, step_kernels
 
 PDFS = 12
@@ -48,7 +48,7 @@ class Trial:
         learner = Supervised(model, CrossEntropy())
         inputs, targets = torch.randn(10, 20, generator=generator), torch.randint(PDFS, (10,), generator=generator)
         learner.reserve(10)
-        return cls(make_optimizer(name, learner, OPTIMIZERS[name][0]()), Minibatch(inputs.to(device), targets.to(device), 0, False))
+        return cls(make_optimizer(name, learner, FRAME_OPTIMIZERS[name][0]()), Minibatch(inputs.to(device), targets.to(device), 0, False))
 
     def step(self) -> None:
         self.optimizer.local_step(self.minibatch, 0.01, torch.zeros(3, dtype=torch.float64, device=self.optimizer.model.device))
@@ -58,7 +58,7 @@ def products(kernels: list[Kernel]) -> int:
     return sum(kernel.flops for kernel in kernels if kernel.name.rstrip("_") in ("mm", "addmm", "bmm", "baddbmm"))
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", FRAME_OPTIMIZERS)
 def test_flops_are_those_of_torchs_counter_and_profiler(optimizer):
     """On the CPU, whose steps are real: NG-SGD's later ones, with statistics and without."""
     trial = Trial.make(optimizer, "cpu")
@@ -127,7 +127,7 @@ def test_bfloat16_moves_half_the_activations():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", FRAME_OPTIMIZERS)
 def test_kernels_are_those_that_a_device_launches(cuda, optimizer):
     """The plain steps of the emulated device, by its own count."""
     if cuda is None:
@@ -137,7 +137,7 @@ def test_kernels_are_those_that_a_device_launches(cuda, optimizer):
     sides = getattr(trial.optimizer, "_sides", [])
     meta = Trial.make(optimizer, "cpu")  # its minibatch has the shapes
     meta.optimizer = make_optimizer(optimizer, Supervised(make_nnet(NETWORKS["dnn"], 20, PDFS, 1, "meta"), CrossEntropy()),
-                                    OPTIMIZERS[optimizer][0]())
+                                    FRAME_OPTIMIZERS[optimizer][0]())
     meta.optimizer.learner.reserve(10)
     meta.minibatch.inputs, meta.minibatch.targets = meta.minibatch.inputs.to("meta"), meta.minibatch.targets.to("meta")
     with torch.no_grad():

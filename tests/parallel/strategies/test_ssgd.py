@@ -9,7 +9,7 @@ import torch
 
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.optim.optimizer import Parts
-from pykaldist.optim.registry import OPTIMIZERS
+from pykaldist.optim.registry import FRAME_OPTIMIZERS
 from pykaldist.parallel.clusters.cluster import Cluster, Compute, Link, Workload
 from pykaldist.parallel.engines.host import Host
 from pykaldist.parallel.engines.side_stream import SideStream
@@ -42,7 +42,7 @@ def test_workers_equal_one_with_all_of_their_frames(make_workers, train, options
         assert all(torch.allclose(worker.optimizer.velocity, one.optimizer.velocity, atol=1e-4) for worker in workers)
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", FRAME_OPTIMIZERS)
 def test_a_part_is_ready_before_those_below_it_are_made(make_workers, optimizer):
     worker, again = make_workers(1, optimizer=optimizer) + make_workers(1, optimizer=optimizer)
     for one in (worker, again):

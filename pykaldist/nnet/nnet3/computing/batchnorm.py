@@ -11,7 +11,9 @@ v are theirs.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
+import torch
 from torch import Tensor
 
 TINY = 1e-20
@@ -19,12 +21,18 @@ TINY = 1e-20
 
 @dataclass
 class Normalised:
-    """A minibatch that was normalised: its outputs, and what its derivatives need."""
+    """A minibatch that was normalised: inputs and outputs (n, dim), and what their derivatives need (dim,).
 
-    y: Tensor  # (n, dim)
-    mean: Tensor  # (dim,)
-    variance: Tensor  # (dim,), without epsilon
-    scale: Tensor  # (dim,)
+    Statistics are of the parameters' type, rows may be of a narrower one.
+    """
+
+    x: Tensor
+    y: Tensor
+    mean: Tensor
+    variance: Tensor  # without epsilon
+    weight: Tensor  # the root mean square of the outputs
+    mean_of_backward: Tensor  # as PyTorch's backward takes them
+    inverse_deviation: Tensor
 
     def statistics(self) -> tuple[Tensor, Tensor, Tensor]:
         """The count (1,), the sum and the sum of squares (dim,) of the inputs."""
@@ -41,16 +49,18 @@ class BatchNorm:
 
     def forward(self, x: Tensor) -> Normalised:
         """Normalise the rows of x (n, dim) by their own mean and variance."""
-        mean = x.mean(0)
-        centred = x - mean
-        variance = centred.square().mean(0)
-        scale = self.target_rms * (variance + self.epsilon).rsqrt()
-        return Normalised(centred * scale, mean, variance, scale)
+        rows, dtype = len(x), torch.float32 if x.dtype == torch.bfloat16 else x.dtype
+        weight, bias, mean, variance = torch.zeros(4, x.shape[1], dtype=dtype, device=x.device).unbind()
+        weight += self.target_rms
+        y, *for_backward = torch.native_batch_norm(x, weight, bias, mean, variance, True, 1.0, self.epsilon)
+        variance = variance * ((rows - 1) / rows) if rows > 1 else bias  # PyTorch's is that of a sample
+        return Normalised(x, y, mean, variance, weight, *for_backward)
 
     def backward(self, one: Normalised, dy: Tensor) -> Tensor:
         """The derivatives with respect to the inputs (n, dim) of those with respect to the outputs."""
-        inner = (dy * one.y).mean(0) / self.target_rms**2
-        return one.scale * (dy - dy.mean(0) - one.y * inner)
+        found = torch.ops.aten.native_batch_norm_backward(dy, one.x, one.weight, None, None, one.mean_of_backward, one.inverse_deviation,
+                                                          True, self.epsilon, [True, False, False])
+        return cast(Tensor, found[0])
 
     def scale_and_offset(self, count: Tensor, total: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
         """The scale and the offset (dim,) that normalisation by the statistics comes to; without any, those of mean and variance 0."""

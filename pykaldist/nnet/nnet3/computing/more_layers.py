@@ -24,7 +24,7 @@ from pykaldist.nnet.nnet3.components import Nnet3Component
 from pykaldist.nnet.nnet3.computing.convolution import Patches
 from pykaldist.nnet.nnet3.computing.elementwise import FUNCTIONS
 from pykaldist.nnet.nnet3.computing.masks import frequency_mask, time_mask
-from pykaldist.nnet.nnet3.layers import PERIOD, REPAIR_PROBABILITY, Affine, Layer, Nnet3Map, Rectified, Run, gradient_of
+from pykaldist.nnet.nnet3.layers import PERIOD, REPAIR_PROBABILITY, Affine, Layer, Nnet3Map, Rectified, Run
 
 HISTORY_OF_SCALES = 2000.0  # samples; Kaldi's of components whose files do not say it
 
@@ -151,13 +151,15 @@ class Squashed(Rectified):
     def forward(self, x: Tensor, run: Run) -> Tensor:
         return self.function.forward(x)
 
-    def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
-                 rule: GradientRule) -> Tensor | None:
-        slopes = self.function.backward(x, y, torch.ones_like(y))
-        for gradient, value in zip(grads, (gradient_of(grads[0], len(y)), y.sum(0, dtype=grads[1].dtype),
+    def gather(self, y: Tensor, run: Run, grads: list[Tensor], beta: float) -> None:
+        slopes = self.function.backward(y, y, torch.ones_like(y))  # which follow from the outputs alone
+        for gradient, value in zip(grads, (torch.full_like(grads[0], len(y)), y.sum(0, dtype=grads[1].dtype),
                                            slopes.sum(0, dtype=grads[2].dtype)), strict=True):
             add_up(gradient, value, beta)
-        dx = dy * slopes
+
+    def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
+                 rule: GradientRule) -> Tensor | None:
+        dx = self.function.backward(x, y, dy)
         if self.repair and run.generator is not None:
             flat = self.derivatives < self.threshold * self.count
             chosen = torch.rand(1, generator=run.generator, device=dy.device) < REPAIR_PROBABILITY

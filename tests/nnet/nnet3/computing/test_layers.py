@@ -212,6 +212,7 @@ def test_flat_units_are_repaired(kind: str) -> None:
         network.forward_chunks(x, None, 4, 2, True, torch.Generator().manual_seed(seed))
         run, y = network._runs["one"], network._values["one"]
         grads = torch.zeros_like(network.params)
+        network.layers["one"].gather(y, run, network.views(grads)[0], 0.0)
         dx = network.layers["one"].backward(x, y, torch.zeros(8, 4), run, True, network.views(grads)[0], 0.0, outer_product)
         assert dx is not None
         pushed.append(dx[0].numpy())
