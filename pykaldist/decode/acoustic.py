@@ -256,12 +256,13 @@ def load_acoustic_model(model_dir: str | os.PathLike[str], model: Path | None = 
     """
     files = files or NetworkFiles()
     named = files != NetworkFiles()
-    if not files.nnet and (Path(model_dir) / "config.json").is_file() and not (Path(model_dir) / "final.pt").is_file():
+    mdl = model or Path(model_dir) / GMM
+    chain = mdl.is_file() and _is_nnet3(mdl)  # which is what training by the chain objective writes last
+    if not files.nnet and (Path(model_dir) / "config.json").is_file() and not (Path(model_dir) / "final.pt").is_file() and not chain:
         raise UserError(f"{model_dir} has a network whose training has not ended; run steps/nnet/train.sh again, which goes on with it.")
     folder, options = Path(model_dir), forwarding or ForwardOptions()
     network = next((name for name in NETWORKS if (folder / name).is_file()), GMM)
-    mdl = model or folder / GMM
-    if network == GMM and not files.nnet and mdl.is_file() and _is_nnet3(mdl):
+    if network == GMM and not files.nnet and chain:
         if named or transform_dir is not None or options.dtype != "float32":
             raise UserError(f"{mdl} is an nnet3 network, for which --nnet, --feature-transform, --class-frame-counts, --transform-dir and "
                             "--dtype say nothing; leave them out.")

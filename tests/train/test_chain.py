@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from pykaldist.cli import main
+from pykaldist.decode.acoustic import load_acoustic_model
 from pykaldist.errors import UserError
 from pykaldist.frames.chunk_store import ChunkStore
 from pykaldist.frames.store import FrameStore
@@ -60,8 +61,12 @@ def folder_of_an4(golden: Path, folder: Path) -> Path:
     (tree / "phones.txt").write_text("<eps> 0\n")
     for name in ("final.mdl", "ali.1.gz", "ali.2.gz"):
         shutil.copy(golden / "an4_kaldi/tri3_ali" / name, folder / "ali" / name)
-    text = (chain / "net/final.config").read_text()
-    (folder / "exp/configs/final.config").write_text(text.replace("matrix=", f"matrix={chain / 'net'}/"))
+    text = (chain / "net/final.config").read_text().replace("matrix=", f"matrix={chain / 'net'}/")
+    below = "component name=batchnorm0 type=BatchNormComponent dim=40\ncomponent-node name=batchnorm0 component=batchnorm0 input=idct\n"
+    text = text.replace("component name=lda", f"{below}component name=lda")  # below all that is trained, as AN4's recipe has it
+    text = text.replace("Append(Offset(idct, -1), idct, Offset(idct, 1))",
+                        "Append(Offset(batchnorm0, -1), batchnorm0, Offset(batchnorm0, 1))")
+    (folder / "exp/configs/final.config").write_text(text)
     return folder
 
 
@@ -109,7 +114,7 @@ def test_utterances_that_do_not_fit_are_listed(prepared, golden, tmp_path):
     lines = (folder / "data/utt2spk").read_text().split()[::2]
     (folder / "ali/ali.2.gz").unlink()
     write_int_vectors(folder / "ali/ali.1.gz", ((utt, np.repeat(np.int32(2), 20)) for utt in lines[:2]))
-    with pytest.raises(UserError, match=r"gives a chunk: .*(frames of features, 20 of the alignment|no alignment)"):
+    with pytest.raises(UserError, match=r"gives a chunk: .*(frames of features, 7 output frames of|no alignment)"):
         prepare(folder)
 
 
@@ -151,6 +156,10 @@ def test_the_result_is_a_model_for_decoding(prepared, tmp_path):
     exp = tmp_path / "exp"
     assert main([*words(prepared), str(exp)]) == 0
     model = Nnet3Model.read(exp / "final.mdl")
+    norms = [component for component in model.nnet.components.values() if component.type == "BatchNormComponent"]
+    assert len(norms) > 5 and all(component.number("Count") > 0 for component in norms)
+    scorer = load_acoustic_model(exp)
+    assert scorer.tid2pdf.max() == 111
     store = FrameStore(prepared / "exp/store/dev")
     outputs = Nnet3Forward(model.nnet, subsampling=3)(np.array(store.feats))
     assert outputs.shape == (-(-len(store) // 3), 112) and np.isfinite(outputs).all()
