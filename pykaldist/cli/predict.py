@@ -33,8 +33,8 @@ class PredictOptions:
     minibatch_size: int = option(1024, "frames in a minibatch; networks of sequences have their own")
     feat_dim: int = option(40, "bands or coefficients of a frame; convolutional networks see them with two deltas")
     num_pdfs: int = option(8806, "outputs")
-    hours: str = option("300,2000", "hours of speech of an epoch, with commas")
-    ngpu: str = option("1,2,4,8,16,32,64", "numbers of GPUs, with commas")
+    hours: str = option("300,10000", "hours of speech of an epoch, with commas")
+    ngpu: str = option("1,8,64,512,4096", "numbers of GPUs, with commas")
     average_period: int = option(10, "minibatches between averages of the models (--strategy ma)")
 
     def __post_init__(self) -> None:

@@ -80,7 +80,7 @@ def _predict(args: argparse.Namespace, chosen: list[str]) -> None:
     for name in ("accuracies", "train_options"):
         if getattr(args, name):
             raise UserError(f"--{name.replace('_', '-')} {getattr(args, name)}: nothing is trained without a store; give one and a folder.")
-    given = {strategy: _parsed(strategy) for strategy in chosen}
+    given = {strategy: parse_strategy(strategy) for strategy in chosen}
     epochs: dict[tuple[str, str, int], float] = {}
     for file in args.clusters.split(","):
         cluster = Cluster.read(file)
@@ -94,7 +94,7 @@ def _predict(args: argparse.Namespace, chosen: list[str]) -> None:
         print(f"plot in {args.plot}; all times are simulated")
 
 
-def _parsed(strategy: str) -> tuple[str, object]:
+def parse_strategy(strategy: str) -> tuple[str, object]:
     """Read a strategy's name and its options from text such as `adpsgd --pattern ring`."""
     name, *words = shlex.split(strategy) or [""]
     if name not in strategies():

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pykaldist.parallel.planning.counting import Step
-from pykaldist.parallel.planning.gpus import FRAMES_AN_HOUR, FROM_HOST, IN_GRAPH, LATENCY, Gpu, epoch_hours
+from pykaldist.parallel.planning.gpus import FRAMES_AN_HOUR, FROM_HOST, IN_GRAPH, LATENCY, Gpu, bound_of, predicted_epoch
+from pykaldist.report.plan import duration
 from pykaldist.report.simulate import markdown
 
 PUBLISHED = "su2015-dnn"  # Su et al. (2015), table 2: an epoch of 300 hours on 32 K20s
@@ -21,8 +22,10 @@ def render(steps: Steps, gpus: Sequence[Gpu], hours: Sequence[float], ngpus: Seq
              "Predicted, thousands of frames a second on one GPU:", _rates(steps, gpus),
              "They rest on", _rests_on(gpus)]
     for amount in hours:
-        parts += [f"Predicted, hours of an epoch of {amount:,g} hours of speech: {optimizer}, {dtype}, model averaging every "
-                  f"{average_period} minibatches, eight GPUs a node", _epochs(steps, gpus, amount, ngpus, average_period)]
+        parts += [f"Predicted, an epoch of {amount:,g} hours of speech: {optimizer}, {dtype}, model averaging every "
+                  f"{average_period} minibatches, eight GPUs a node. Its time, its GPU-hours, and what bounds it, with its share of the "
+                  "time: products (the peak rate), memory, launches (the least time of a kernel), or exchanges",
+                  _epochs(steps, gpus, amount, ngpus, average_period)]
     if any(nnet == PUBLISHED for nnet, _, _ in steps):
         parts += [f"Minutes of an epoch of {PUBLISHED_HOURS:g} hours, {PUBLISHED}: Su et al. (2015) published {PUBLISHED_MINUTES:g} on "
                   f"{PUBLISHED_GPUS} K20s. One GPU: the limit of its products at the peak rate, and predicted", _published(steps, gpus)]
@@ -57,11 +60,16 @@ def _rests_on(gpus: Sequence[Gpu]) -> str:
 
 def _epochs(steps: Steps, gpus: Sequence[Gpu], hours: float, ngpus: Sequence[int], average_period: int) -> str:
     _, optimizer, dtype = list(steps)[-1]
-    rows = [["network", "GPU", *(str(ngpu) for ngpu in ngpus)]]
+    rows = [["network", "GPU", *(f"{ngpu} GPU{'s' * (ngpu > 1)}" for ngpu in ngpus)]]
     for nnet in dict.fromkeys(nnet for nnet, _, _ in steps):
         step = steps[nnet, optimizer, dtype]
         for gpu in gpus:
-            rows.append([nnet, gpu.device, *(f"{epoch_hours(gpu, step, dtype, hours, ngpu, average_period):.3g}" for ngpu in ngpus)])
+            cells = []
+            for ngpu in ngpus:
+                epoch = predicted_epoch(gpu, step, dtype, hours, ngpu, average_period)
+                bound, share = bound_of(gpu, step, dtype, epoch)
+                cells.append(f"{duration(epoch.total)}; {ngpu * epoch.total / 3600:.3g}; {bound} {100 * share:.0f} %")
+            rows.append([nnet, gpu.device, *cells])
     return markdown(rows)
 
 

@@ -54,6 +54,7 @@ from pykaldist.parallel.fabric.interface import (
     WithinGroup,
 )
 from pykaldist.parallel.fabric.processes import Processes, SingleProcess, SplittableProcesses
+from pykaldist.parallel.fabric.ranks import Ranks
 from pykaldist.parallel.fabric.stack import Stack
 from pykaldist.parallel.fabric.worker import Worker
 
@@ -85,7 +86,7 @@ class Host:
         self.bounds = [size * i // count for i in range(count + 1)]
         self.ranks = range(self.bounds[p], self.bounds[p + 1])
         self.fabrics: Sequence[Fabric] = [Fabric(rank, size) for rank in self.ranks]
-        self.living = list(range(size))
+        self.living = Ranks(range(size))
         self._share_living()
         self.essential = range(0)  # workers without which the others cannot go on: those with a parameter server
         self.elastic: Elasticity | None = None  # of a synchronous job that goes on without workers that die

@@ -9,6 +9,7 @@ All that is under way is data: tickets here, and events of the simulation with t
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -54,7 +55,8 @@ class SimulatedCalls:
     def reset(self) -> None:
         """Forget all calls, at the beginning of an epoch."""
         self._tickets: dict[int, Ticket] = {}
-        self._queues: dict[int, list[int]] = {}  # worker that is called in turn -> tickets, first the one that is served now
+        self._issued = 0  # tickets so far
+        self._queues: dict[int, deque[int]] = {}  # worker that is called in turn -> tickets, first the one that is served now
         self.busy = 0.0
 
     @property
@@ -64,7 +66,7 @@ class SimulatedCalls:
 
     def begin(self, time: float, rank: int, request: Call) -> int:
         """Send a call of worker `rank`. Returns its ticket."""
-        number = max(self._tickets, default=-1) + 1
+        number, self._issued = self._issued, self._issued + 1
         self._tickets[number] = Ticket(rank, request.to, request.buffer.clone(), request.value, request.patient, time)
         if request.to not in self._living:
             self._fail(time, number)
@@ -103,20 +105,21 @@ class SimulatedCalls:
         """Note that a worker has died. Returns the events without the calls to this worker; their callers learn that it is dead."""
         gone = {number for number, ticket in self._tickets.items() if ticket.rank == rank}
         for queue in self._queues.values():
-            served = queue[:1]
-            queue[:] = [number for number in queue if number not in gone]
-            if queue and served != queue[:1]:
-                self._admit(time, queue[0])
+            served, left = list(queue)[:1], [number for number in queue if number not in gone]
+            queue.clear()
+            queue.extend(left)
+            if left and served != left[:1]:
+                self._admit(time, left[0])
         for number in gone:
             del self._tickets[number]
-        left = []
+        kept = []
         for event in events:
             kind, number = event[3:] if event[3] != "arrival" else event[4][-2:]
             if kind in ("request", "call") and self._tickets[number].to == rank:
                 self._fail(time, number)
             else:
-                left.append(event)
-        return left
+                kept.append(event)
+        return kept
 
     def _send(self, time: float, sender: int, receiver: int, buffer: Tensor | None, kind: str, number: int, later: float = 0.0) -> None:
         """Send a message of call `number`. Event `kind` comes when all of it has arrived, or `later` seconds after that."""
@@ -130,7 +133,7 @@ class SimulatedCalls:
     def _handle_request_to_send(self, time: float, number: int) -> None:
         """Admit a call to a worker that is called in turn, or put it into the queue, or refuse it."""
         ticket = self._tickets[number]
-        queue = self._queues.setdefault(ticket.to, [])
+        queue = self._queues.setdefault(ticket.to, deque())
         if queue and not ticket.patient:
             ticket.buffer, ticket.value = self._handle(ticket, None)
             self._send(time, ticket.to, ticket.rank, None, "over", number)
@@ -157,9 +160,9 @@ class SimulatedCalls:
         """Handle the arrival of an answer."""
         ticket = self._tickets[number]
         ticket.over = True
-        queue = self._queues.get(ticket.to, [])
+        queue = self._queues.get(ticket.to)
         if queue and queue[0] == number:
-            queue.pop(0)
+            queue.popleft()
             self.busy += time - ticket.admitted
             if queue:
                 self._admit(time, queue[0])
@@ -175,9 +178,11 @@ class SimulatedCalls:
         self._send(time, ticket.to, ticket.rank, None, "over", number)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"tickets": {number: vars(ticket) for number, ticket in self._tickets.items()}, "lines": self._queues, "busy": self.busy}
+        return {"tickets": {number: vars(ticket) for number, ticket in self._tickets.items()}, "issued": self._issued,
+                "lines": {rank: list(queue) for rank, queue in self._queues.items()}, "busy": self.busy}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the calls. No worker waits yet: each is restarted up to the request for which it waits."""
         self._tickets = {number: Ticket(**{**ticket, "waiting": False}) for number, ticket in state["tickets"].items()}
-        self._queues, self.busy = state["lines"], state["busy"]
+        self._queues = {rank: deque(line) for rank, line in state["lines"].items()}
+        self._issued, self.busy = state["issued"], state["busy"]

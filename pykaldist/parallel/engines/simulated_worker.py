@@ -13,6 +13,7 @@ Every random time comes from the counter-based generator of (seed, worker, how m
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, cast
@@ -20,7 +21,7 @@ from typing import Any, cast
 import numpy as np
 from torch import Tensor
 
-from pykaldist.parallel.clusters.cluster import Cluster, Workload
+from pykaldist.parallel.clusters.cluster import Cluster, Pause, Workload
 from pykaldist.parallel.clusters.costs import scaled, work_seconds
 from pykaldist.parallel.fabric.interface import BeginParts, Compute, Fabric, T, num_bytes
 
@@ -60,6 +61,9 @@ class WorkTimes:
     def __init__(self, cluster: Cluster, size: int, sharing: int, seed: int) -> None:
         self.cluster, self.size, self.sharing, self.seed = cluster, size, sharing, seed
         self.seconds = cluster.compute
+        self._pauses: dict[int, list[Pause]] = defaultdict(list)
+        for pause in sorted(cluster.pauses, key=lambda p: p.at):
+            self._pauses[pause.worker].append(pause)
 
     def scale(self, workload: Workload) -> None:
         """Scale the cluster's seconds to a workload."""
@@ -83,7 +87,7 @@ class WorkTimes:
     def end(self, rank: int, begin: float, seconds: float, before: float) -> float:
         """The time when a worker's work ends that begins at `begin`, with its pauses. `before`: seconds of the epochs before."""
         time = begin
-        for pause in sorted((p for p in self.cluster.pauses if p.worker == rank), key=lambda p: p.at):
+        for pause in self._pauses.get(rank, ()):
             start = pause.at - before
             if start >= time + seconds:
                 break

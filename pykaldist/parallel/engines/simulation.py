@@ -56,7 +56,10 @@ CONSENSUS_SAMPLES = 8  # times in an epoch at which the workers' distance from t
 
 
 class Simulation(SimulatedChanges):
-    """Runs all workers of a job in simulated time. `workers` has to be set before the first epoch."""
+    """Runs all workers of a job in simulated time. `workers` has to be set before the first epoch.
+
+    `num_events` counts the events of the epoch. An event costs what its worker does, whatever the number of workers is.
+    """
 
     time = "simulated"
     keeps_time = keeps_dead = True
@@ -95,9 +98,9 @@ class Simulation(SimulatedChanges):
         self._priced.reset()
         self._computing = [False] * n
         self._computed = [(0.0, 0.0)] * n  # when each worker's last computing ends, and how long it takes
-        self._gathered: list[int] = []  # first workers of the groups whose exchange is under way
+        self._gathered: set[int] = set()  # first workers of the groups whose exchange is under way
         self._resting: dict[int, MoreMinibatches] = {}  # workers that wait for more minibatches, or for the epoch's end
-        self._steps = 0
+        self._steps = self.num_events = 0
         self._consensus: list[float] = []
         self._epoch_end = 0.0
         self._reset_changes()
@@ -167,6 +170,7 @@ class Simulation(SimulatedChanges):
                 break
             self._offer_checkpoint()
             time, rank, _, kind, about = heapq.heappop(self._events)
+            self.num_events += 1
             if kind in CALLS:
                 self._on_call(time, rank, kind, about)
             else:
@@ -317,7 +321,7 @@ class Simulation(SimulatedChanges):
         for k in members:
             self.fabrics[k].seconds["wait"] += begin - self._clock[k]
             self.fabrics[k].seconds["exchange"] += seconds
-        self._gathered.append(first)
+        self._gathered.add(first)
         self._add_event(begin + seconds, first, "within", len(members))
 
     def _on_within(self, time: float, rank: int, count: int) -> None:
@@ -389,7 +393,8 @@ class Simulation(SimulatedChanges):
 
     def _take(self, rank: int, request: TakeMinibatch) -> float | None:
         found = self._minibatches.take(rank, request.queue, request.unsettled)
-        self._wake(self._clock[rank])
+        if self._minibatches.over:
+            self._wake(self._clock[rank])
         if found is None:
             return None
         place, fraction = found
@@ -460,9 +465,10 @@ class Simulation(SimulatedChanges):
     def _offer_checkpoint(self) -> None:
         """Take a checkpoint if one is wanted, between two events. No two mere checkpoints have the same count of updates, which names them.
         """
-        if not self.workers or any(self.fabrics[rank].trace is None for rank in self.living):
+        wish = int(self.wish())
+        if not wish or not self.workers or any(self.fabrics[rank].trace is None for rank in self.living):
             return
-        updates, wish = max(self.workers[rank].updates for rank in self.living), int(self.wish())
+        updates = max(self.workers[rank].updates for rank in self.living)
         if wish > CHECKPOINT or (wish and updates != self._saved):
             self._saved = updates
             self.on_safe_point(wish)
@@ -470,13 +476,13 @@ class Simulation(SimulatedChanges):
     def state_dict(self) -> dict[str, Any]:
         more = self._changes_state()
         if not self._running:
-            return {"seconds_before": self._before + self._epoch_end, "living": self.living, **more}
+            return {"seconds_before": self._before + self._epoch_end, "living": list(self.living), **more}
         return {
             **more,
-            "seconds_before": self._before, "living": self.living, "minibatches": self._minibatches.state_dict(), "clock": self._clock,
-            "priced": self._priced.state_dict(), "numbers": self._numbers, "events": [list(e) for e in self._events],
+            "seconds_before": self._before, "living": list(self.living), "minibatches": self._minibatches.state_dict(),
+            "clock": self._clock, "priced": self._priced.state_dict(), "numbers": self._numbers, "events": [list(e) for e in self._events],
             "calls": self._calls.state_dict(), "network": self._network.state_dict(),
-            "computing": self._computing, "gathered": self._gathered, "steps": self._steps,
+            "computing": self._computing, "gathered": sorted(self._gathered), "steps": self._steps,
             "consensus": self._consensus, "disagreement": self.disagreement,
             "traces": [fabric.trace for fabric in self.fabrics], "seconds": [fabric.seconds for fabric in self.fabrics],
             "staleness": [dict(fabric.staleness) for fabric in self.fabrics]}
@@ -492,8 +498,9 @@ class Simulation(SimulatedChanges):
             return None
         state: dict[str, Any] = on_device(self.workers[0].params.device, self._loaded)
         self._loaded = None
-        for name in ("clock", "numbers", "computing", "gathered", "steps", "consensus"):
+        for name in ("clock", "numbers", "computing", "steps", "consensus"):
             setattr(self, f"_{name}", state[name])
+        self._gathered = set(state["gathered"])
         self._minibatches.load_state_dict(state["minibatches"])
         self.disagreement = state["disagreement"]
         self._events = [tuple(event) for event in state["events"]]

@@ -220,7 +220,7 @@ class Fabric:
         self.clock = Clock()
         self.staleness: Counter[int] = Counter()  # staleness of an update -> number of such updates in this epoch
         self.node_size = size  # workers on a node, which have consecutive ranks; 0 where nodes have different numbers of workers
-        self.living = list(range(size))  # ranks of the workers that have not died, as far as this process knows
+        self.living: Sequence[int] = range(size)  # ranks of the workers that have not died, as far as this process knows
         self.handler: Handler | None = None
         self.stacked = False  # the worker computes when the host asks it to, together with others
         self.elastic = False  # rounds are those that `next_round` gives, as workers may die and join

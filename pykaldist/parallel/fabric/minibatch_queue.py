@@ -14,14 +14,45 @@ process 0 (`parallel/engines/work_requests.py`).
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict, deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 from pykaldist.frames.sampler import Minibatch, Sampler
 from pykaldist.parallel.fabric.worker import Worker
 
 MinibatchId = tuple[int, int]  # split, number of the minibatch in it
+
+
+class _MostLeft:
+    """Finds, among some splits, that with most minibatches left; of several the first.
+
+    A heap of (minus what a split had left when it was looked at last, split). What is left only becomes less, so that the heap's first is
+    the one sought as soon as its number is true.
+    """
+
+    def __init__(self, left: Callable[[int], int], splits: Iterable[int]) -> None:
+        self._left = left
+        self._heap = [(-left(k), k) for k in splits]
+        heapq.heapify(self._heap)
+
+    def add(self, split: int) -> None:
+        heapq.heappush(self._heap, (-self._left(split), split))
+
+    def find(self) -> int | None:
+        """The split with most left; None where nothing is left."""
+        heap = self._heap
+        while heap:
+            less, split = heap[0]
+            left = self._left(split)
+            if left == 0:
+                heapq.heappop(heap)
+            elif left < -less:
+                heapq.heapreplace(heap, (-left, split))
+            else:
+                return split
+        return None
 
 
 class MinibatchQueue:
@@ -33,7 +64,17 @@ class MinibatchQueue:
         self._taken = 0
         self._again: deque[MinibatchId] = deque()
         self._held: list[deque[MinibatchId]] = [deque() for _ in counts]  # minibatches that each worker has taken and not settled
+        self._num_held = 0
         self.dead: set[int] = set()
+        self._find_afresh()
+
+    def _find_afresh(self) -> None:
+        self._of_all = _MostLeft(self._left, range(len(self.counts)))
+        self._of_dead = _MostLeft(self._left, self.dead)
+
+    def _left(self, split: int) -> int:
+        """How many minibatches of a split nobody has taken."""
+        return self.counts[split] - self._next[split]
 
     def take(self, rank: int, queue: bool, unsettled: int) -> tuple[MinibatchId, float] | None:
         """Take a worker's next minibatch. Returns (minibatch, fraction of the epoch's, or of its own, minibatches taken before), or None.
@@ -41,10 +82,8 @@ class MinibatchQueue:
         The worker has settled all but the last `unsettled` of the minibatches that it took before.
         """
         self.settle(rank, unsettled)
-        split = rank
-        if self._next[rank] == self.counts[rank]:
-            split = max(self._open(rank, queue), key=lambda k: (self.counts[k] - self._next[k], -k), default=-1)
-        if split >= 0:
+        split = rank if self._left(rank) else (self._of_all if queue else self._of_dead).find()
+        if split is not None:
             minibatch = split, self._next[split]
             fraction = self._taken / self.total if queue or split != rank else minibatch[1] / self.counts[rank]
             self._next[split] += 1
@@ -54,31 +93,31 @@ class MinibatchQueue:
         else:
             return None
         self._held[rank].append(minibatch)
+        self._num_held += 1
         return minibatch, fraction
-
-    def _open(self, rank: int, queue: bool) -> list[int]:
-        """The splits from which worker `rank` may take the next minibatch."""
-        return [k for k, count in enumerate(self.counts) if self._next[k] < count and (queue or k == rank or k in self.dead)]
 
     def settle(self, rank: int, unsettled: int) -> None:
         """Note that worker `rank` has settled all but the last `unsettled` minibatches that it took."""
         held = self._held[rank]
         while len(held) > unsettled:
             held.popleft()
+            self._num_held -= 1
 
     def remove_dead(self, rank: int) -> int:
         """Note that worker `rank` has died. Returns how many of its minibatches have to be done again."""
         if rank in self.dead:
             return 0
         self.dead.add(rank)
+        self._of_dead.add(rank)
         lost = len(self._held[rank])
         self._again.extend(self._held[rank])
         self._held[rank].clear()
+        self._num_held -= lost
         return lost
 
     def more(self, rank: int, queue: bool) -> bool:
         """True where `take` would give worker `rank` a minibatch."""
-        return bool(self._again or self._open(rank, queue))
+        return bool(self._again or self._left(rank) or (self._taken < self.total if queue else self._of_dead.find() is not None))
 
     @property
     def plenty(self) -> bool:
@@ -88,7 +127,7 @@ class MinibatchQueue:
     @property
     def over(self) -> bool:
         """True where all minibatches are taken and settled."""
-        return self._taken == self.total and not self._again and not any(self._held)
+        return self._taken == self.total and not self._again and not self._num_held
 
     def state_dict(self) -> dict[str, Any]:
         return {"next": self._next, "taken": self._taken, "again": list(self._again), "held": [list(held) for held in self._held],
@@ -98,7 +137,9 @@ class MinibatchQueue:
         self._next, self._taken = list(state["next"]), state["taken"]
         self._again = deque((split, number) for split, number in state["again"])
         self._held = [deque((split, number) for split, number in held) for held in state["held"]]
+        self._num_held = sum(map(len, self._held))
         self.dead = set(state["dead"])
+        self._find_afresh()
 
 
 class MinibatchSources:

@@ -29,6 +29,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Sampler
 from pykaldist.optim.optimizer import Optimizer, Parts
 from pykaldist.parallel.clusters.cluster import Cluster, Compute, Link, Workload
@@ -49,10 +50,12 @@ SHAPE = 1024, 8  # of the model's matrix
 
 @dataclass
 class NoData:
-    """A sampler without data: its minibatches are ranges of frame numbers."""
+    """A sampler without data: its minibatches are ranges of frame numbers. All `splits` are alike."""
 
     minibatch_size: int
     minibatches: int
+    splits: int = 1
+    seed: int = 0
 
     @property
     def frames(self) -> int:
@@ -64,6 +67,16 @@ class NoData:
 
     def block_ends(self, epoch: int) -> list[int]:
         return [self.minibatches]
+
+    @property
+    def partition(self) -> NoData:
+        return self
+
+    def of_split(self, split: int) -> NoData:
+        return self
+
+    def frames_between(self, epoch: int, start: int, stop: int) -> int:
+        return self.minibatch_size * (stop - start)
 
 
 class NoSteps:
@@ -104,7 +117,7 @@ class NoSteps:
 def tiny_workers(minibatch_size: int, ngpu: int, minibatches: int, shapes: list[tuple[int, ...]], device: torch.device | str = "cpu",
                  parameters: int = 0) -> list[Worker]:
     """Workers without data. Their models stand for some with so many parameters."""
-    data = cast(Sampler, NoData(minibatch_size, minibatches))
+    data = cast(Sampler, NoData(minibatch_size, minibatches, ngpu))
     workers = [Worker(cast(Optimizer, NoSteps(shapes, device, parameters)), data) for _ in range(ngpu)]
     for worker in workers:
         worker.begin_epoch(0, 0.0)
@@ -271,16 +284,27 @@ def simulated(strategy: str, options: Any, workload: Workload, cluster: Cluster,
     Returns its seconds, and the means over workers of computing, exchanging, waiting and loading. What follows the epoch, such as
     cross-validation, is not in it.
     """
-    small = _shrunk(cluster, workload)
-
     def of(count: int) -> list[float]:
-        host = Simulation(ngpu, small)
-        host.workers = tiny_workers(workload.minibatch_size, ngpu, count, [SHAPE], parameters=workload.parameters)
-        host.begin_epoch()
-        host.run([make_strategy(strategy, options).epoch(w, f) for w, f in zip(host.workers, host.fabrics, strict=True)])
+        host = simulated_epoch(strategy, options, workload, cluster, ngpu, count)
         return [host.elapsed(), *host.spent()]
 
     return _extrapolated(_cycles(strategy, options, workload, ngpu, MINIBATCHES), minibatches, False, of)
+
+
+def simulated_epoch(strategy: str, options: Any, workload: Workload, cluster: Cluster, ngpu: int, minibatches: int) -> Simulation:
+    """Simulate an epoch of so many minibatches of each worker, event by event; returns the simulation at its end.
+
+    Where the cluster lets workers die, synchronous ones are those of an elastic job. Raises UserError for strategies that cannot go on.
+    """
+    host, strategies = Simulation(ngpu, _shrunk(cluster, workload)), [make_strategy(strategy, options) for _ in range(ngpu)]
+    if cluster.failures and not strategies[0].independent:
+        if why := strategies[0].inelastic():
+            raise UserError(f"cluster {cluster.name} lets workers fail: {why}.")
+        host.be_elastic()
+    host.workers = tiny_workers(workload.minibatch_size, ngpu, minibatches, [SHAPE], parameters=workload.parameters)
+    host.begin_epoch()
+    host.run([one.epoch(w, f) for one, w, f in zip(strategies, host.workers, host.fabrics, strict=True)])
+    return host
 
 
 def epoch_seconds(cluster: Cluster, ngpu: int, strategy: str, options: Any = None) -> float:

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from pykaldist.nnet.kinds import KINDS, PRESETS
 from pykaldist.parallel.clusters.cluster import Cluster, Compute, Link, Workload
 from pykaldist.parallel.planning.counting import Step, count_step
-from pykaldist.parallel.planning.plan import predict
+from pykaldist.parallel.planning.plan import Prediction, predict
 
-DEVICES, NODES = 8, 8
+DEVICES = 8  # of a node
+BOUNDS = "products", "memory", "launches"
 LATENCY = 5e-6  # seconds of a message, over NVLink and between nodes. Assumed: it is not in the data sheets
 IN_GRAPH = 2e-6  # seconds of a kernel that has next to nothing to do, in a recorded graph. Assumed
 FRAMES_AN_HOUR = 360_000
@@ -45,20 +46,26 @@ class Gpu:
 
     def seconds(self, step: Step, dtype: str) -> float:
         """Predicted seconds of a minibatch."""
-        total, rate = 0.0, self.rates[dtype]
+        return sum(self.seconds_by(step, dtype).values())
+
+    def seconds_by(self, step: Step, dtype: str) -> dict[str, float]:
+        """The same by what the kernels are bound by: the peak rate of products, the memory's bandwidth, the least time of a kernel."""
+        total, rate = dict.fromkeys(BOUNDS, 0.0), self.rates[dtype]
         for number, (kernel, times) in enumerate(step.kernels):
             least = IN_GRAPH if number >= step.loading else FROM_HOST
-            total += times * max(kernel.flops / rate, kernel.bytes / self.memory_bandwidth, least)
+            seconds, bound = max(zip((kernel.flops / rate, kernel.bytes / self.memory_bandwidth, least), BOUNDS, strict=True))
+            total[bound] += times * seconds
         return total
 
     def limit(self, step: Step, dtype: str) -> float:
         """Seconds of the products of a minibatch at the peak rate: the arithmetic limit."""
         return step.flops / self.rates[dtype]
 
-    def cluster(self, step: Step, dtype: str, workload: Workload) -> Cluster:
-        """A cluster of these, which trains a workload whose minibatches were counted as `step`."""
+    def cluster(self, step: Step, dtype: str, workload: Workload, ngpu: int) -> Cluster:
+        """A cluster of `ngpu` of these or more, which trains a workload whose minibatches were counted as `step`."""
         compute = Compute(self.seconds(step, dtype), memory_bandwidth=self.memory_bandwidth)
-        return Cluster(self.name, f"{NODES} nodes of {DEVICES} {self.device}, predicted", NODES, DEVICES, workload, compute,
+        nodes = -(-ngpu // DEVICES)
+        return Cluster(self.name, f"{nodes} nodes of {DEVICES} {self.device}, predicted", nodes, DEVICES, workload, compute,
                        Link(self.within, LATENCY), Link(self.between, LATENCY))
 
 
@@ -106,9 +113,17 @@ def count_presets(nnets: Sequence[str], optimizers: Sequence[str], dtypes: Seque
     return found
 
 
-def epoch_hours(gpu: Gpu, step: Step, dtype: str, hours: float, ngpu: int, average_period: int) -> float:
-    """Predicted hours of an epoch of so many hours of speech on `ngpu` GPUs that average their models (`ma`)."""
+def predicted_epoch(gpu: Gpu, step: Step, dtype: str, hours: float, ngpu: int, average_period: int) -> Prediction:
+    """An epoch of so many hours of speech on `ngpu` GPUs that average their models (`ma`), predicted."""
     workload = Workload("counted", step.parameters, step.frames, max(1, round(hours * FRAMES_AN_HOUR)))
-    cluster = gpu.cluster(step, dtype, workload)
-    found = predict(workload, cluster, ngpu, "ma" if ngpu > 1 else "local", average_period if ngpu > 1 else None)
-    return found.total / 3600
+    cluster = gpu.cluster(step, dtype, workload, ngpu)
+    return predict(workload, cluster, ngpu, "ma" if ngpu > 1 else "local", average_period if ngpu > 1 else None)
+
+
+def bound_of(gpu: Gpu, step: Step, dtype: str, epoch: Prediction) -> tuple[str, float]:
+    """What most of an epoch goes to, one of BOUNDS or exchanges; and its share of the epoch."""
+    parts = gpu.seconds_by(step, dtype)
+    spent = {bound: epoch.compute * seconds / sum(parts.values()) for bound, seconds in parts.items()}
+    spent["exchanges"] = epoch.exchange + epoch.wait
+    most = max(spent, key=lambda bound: spent[bound])
+    return most, spent[most] / epoch.total

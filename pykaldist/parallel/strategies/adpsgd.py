@@ -33,6 +33,7 @@ At an epoch's end every worker's model is the mean of all.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -76,9 +77,17 @@ def partner(options: AdpsgdOptions, rank: int, living: Sequence[int], round: int
     if options.pattern == "ring":
         return living[(place + 1) % size]
     if options.pattern == "random-ring":
-        ring = _generator(options.pattern_seed, RINGS, round).permutation(size)
-        return living[ring[(int(np.flatnonzero(ring == place)[0]) + 1) % size]]
+        return living[_successors(options.pattern_seed, round, size)[place]]
     return None if place % 2 else living[2 * int(_generator(options.pattern_seed, PARTNERS, rank, round).integers(size // 2)) + 1]
+
+
+@functools.lru_cache(64)  # workers are in a few rounds at a time
+def _successors(seed: int, round: int, size: int) -> list[int]:
+    """Which place of the random ring of a round follows each place."""
+    ring = _generator(seed, RINGS, round).permutation(size)
+    after = np.empty_like(ring)
+    after[ring] = np.roll(ring, -1)
+    return after.tolist()
 
 
 def _generator(*words: int) -> np.random.Generator:
@@ -180,7 +189,7 @@ class Adpsgd(Asynchronous):
 
     def _partner(self, fabric: Fabric, size: int) -> int | None:
         """The learner to begin an exchange with, or None. Each learner has `size` workers."""
-        learners = [rank // size for rank in fabric.living if rank % size == 0]
+        learners = fabric.living if size == 1 else range(fabric.size // size)  # groups do not live on without a worker
         return partner(self.options, fabric.rank // size, learners, self.round)
 
     async def _compute(self, worker: Worker, fabric: Fabric, group: range, fraction: float | None) -> float:

@@ -42,6 +42,35 @@ def test_every_minibatch_is_settled_once_by_those_that_live(data, counts, queue)
     assert not any(held.values()) and not any(minibatches.more(k, True) for k in range(size))
 
 
+def slow_choice(minibatches: MinibatchQueue, rank: int, queue: bool) -> int | None:
+    """The split from which `rank` takes its next minibatch, found by looking at all splits; None where it is one to be done again."""
+    left = {k: count - minibatches._next[k] for k, count in enumerate(minibatches.counts)}
+    if left[rank]:
+        return rank
+    allowed = [k for k in left if left[k] and (queue or k in minibatches.dead)]
+    return max(allowed, key=lambda k: (left[k], -k), default=None)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=6), st.booleans(),
+       st.lists(st.tuples(st.integers(0, 5), st.integers(0, 7)), max_size=60))
+def test_minibatches_come_from_where_a_look_at_all_splits_finds_them(counts, queue, turns):
+    minibatches = MinibatchQueue(counts)
+    for rank, chance in turns:
+        rank %= len(counts)
+        if rank in minibatches.dead:
+            continue
+        if chance == 0 and len(minibatches.dead) < len(counts) - 1:
+            minibatches.remove_dead(rank)
+            continue
+        expected, again = slow_choice(minibatches, rank, queue), list(minibatches._again)
+        found = minibatches.take(rank, queue, chance % 3)
+        if expected is not None:
+            assert found is not None and found[0][0] == expected
+        else:
+            assert (found and found[0]) == (again[0] if again else None)
+
+
 def test_with_a_queue_each_does_its_own_part_and_then_that_with_most_left():
     minibatches = MinibatchQueue([2, 5, 4])
     taken = [minibatches.take(0, True, 0)[0] for _ in range(6)]
