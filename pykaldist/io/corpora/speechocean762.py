@@ -1,8 +1,8 @@
 """speechocean762: English sentences read by 250 speakers of Mandarin, half of them children; 2500 utterances for training, 2500 for tests.
 
 Audio is at 16 kHz. The public layout is {train,test}/{text,utt2spk,spk2age}, WAVE/SPEAKER<number>/<utterance>.WAV, and resource/lexicon.txt
-with ARPAbet phones, whose marks of stress are taken off. A copy may have other formats of audio, such as Ogg Opus. Where it has no test/, the
-test set is test_children/; where it has neither, every tenth of the training speakers is held out.
+with ARPAbet phones, whose marks of stress are taken off. A copy may have other formats of audio, such as Ogg Opus. Where it has no test/,
+the test set is test_children/; where it has neither, every tenth of the training speakers is held out.
 """
 
 from __future__ import annotations
