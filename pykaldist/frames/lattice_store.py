@@ -25,7 +25,7 @@ import numpy as np
 from pykaldist.errors import UserError, named, of_the_machine
 from pykaldist.frames.lattices import Lattices
 from pykaldist.frames.mapped import Manifest, Sink, mapped, read_manifest, verify, write_manifest
-from pykaldist.io.archive import NUMPY_DAMAGE, reason
+from pykaldist.io.archive import numpy_damage, reason
 from pykaldist.io.atomic import atomic_open, write_text
 from pykaldist.io.npy import save_array
 from pykaldist.io.provenance import checksum
@@ -97,7 +97,7 @@ class LatticeStore:
         try:
             with named(path):
                 return np.load(path, allow_pickle=False)
-        except NUMPY_DAMAGE as error:
+        except numpy_damage() as error:
             if of_the_machine(error):
                 raise
             raise UserError(f"{path} is missing or damaged ({reason(error)}); pack the lattices again.") from error
