@@ -98,9 +98,11 @@ def test_compile_reaches_every_kernel(rehearsed: dict[str, list[str]]) -> None:
     assert set(kernels) == reached
 
 
-def test_compile_does_nothing_again(rehearsed: dict[str, list[str]]) -> None:
-    start = time.monotonic()
-    done = subprocess.run([sys.executable, "-m", "pykaldist", "compile"], capture_output=True, text=True, check=True)
+def test_compile_does_nothing_again_but_writes_byte_code(rehearsed: dict[str, list[str]], tmp_path: Path) -> None:
+    """Byte code is written even where Python is told to write none."""
+    start, env = time.monotonic(), {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-m", "pykaldist", "compile"], capture_output=True, text=True, check=True, env=env)
     assert "compiled already" in done.stdout and time.monotonic() - start < 60
+    assert list(tmp_path.rglob("pykaldist/programs/command.*.pyc"))
     recorded = Path(_scan.dispatcher._cache.cache_path) / "kernels.json"
     assert json.loads(recorded.read_text())["kernels"] == rehearsed

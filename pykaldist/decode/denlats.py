@@ -10,6 +10,7 @@ import numpy as np
 from pykaldist.decode.lattice import Lattice, read_decode_dir
 from pykaldist.decode.lattice_arrays import as_arrays
 from pykaldist.decode.pairs import check_decoding
+from pykaldist.decode.reference_path import ReferencePaths
 from pykaldist.errors import UserError
 from pykaldist.frames.lattice_store import LatticeManifest, pack_lattices
 from pykaldist.frames.lattices import Lattices
@@ -17,11 +18,13 @@ from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
 from pykaldist.io import provenance
 
 
-def pack_denlats(ali_dir: Path, denlats: Path, store: Path, silence_phones: Sequence[int]) -> LatticeManifest:
+def pack_denlats(ali_dir: Path, denlats: Path, store: Path, silence_phones: Sequence[int], references: ReferencePaths | None = None,
+                 made_of: Sequence[Path] = ()) -> LatticeManifest:
     """Pack the lattices of `denlats` with the reference alignments of `ali_dir` into `store`.
 
-    An utterance without one of the two, or whose lattice does not fit its alignment, is left out and listed in the manifest. Raises
-    UserError for lattices of another model, and where nothing is left.
+    `references`, which were read from the files `made_of`, complete lattices without their words. An utterance without one of the two, or
+    whose lattice does not fit its alignment, is left out and listed in the manifest. Raises UserError for lattices of another model, and
+    where nothing is left.
     """
     ali = AlignmentDir(ali_dir)
     if ali.model is None or not ali.has_transition_ids:
@@ -35,7 +38,7 @@ def pack_denlats(ali_dir: Path, denlats: Path, store: Path, silence_phones: Sequ
         seen = set()
         for utt, lattice in read_decode_dir(denlats):
             seen.add(utt)
-            arrays = _fitting(lattice, labels.get(utt), ali.model.num_transition_ids if ali.model else 0)
+            arrays = _fitting(utt, lattice, labels.get(utt), ali.model.num_transition_ids if ali.model else 0, references)
             if isinstance(arrays, str):
                 skipped[utt] = arrays
             else:
@@ -43,14 +46,16 @@ def pack_denlats(ali_dir: Path, denlats: Path, store: Path, silence_phones: Sequ
         skipped.update({utt: "no lattice" for utt in labels if utt not in seen})
 
     provenance.forget(store)
-    manifest = pack_lattices(utterances(), ali.model.tid2pdf, ali.model.tid2phone, silence_phones, skipped, store)
+    manifest = pack_lattices(utterances(), ali.model.tid2pdf, ali.model.tid2phone, silence_phones, skipped, store,
+                             references.counts if references else {})
     lattices = sorted(denlats.glob("lat.*.gz"))
-    provenance.record(store, "pykaldist pack-lattices", [*ali.archives, model, *lattices], ["manifest.json"])
+    provenance.record(store, "pykaldist pack-lattices", [*ali.archives, model, *lattices, *made_of], ["manifest.json"])
     return manifest
 
 
-def _fitting(lattice: Lattice, reference: np.ndarray | None, num_transition_ids: int) -> Lattices | str:
-    """The lattice as arrays, or why it cannot be taken."""
+def _fitting(utt: str, lattice: Lattice, reference: np.ndarray | None, num_transition_ids: int,
+             references: ReferencePaths | None) -> Lattices | str:
+    """The lattice as arrays, with the reference if `references` add it, or why it cannot be taken."""
     if reference is None:
         return "no alignment"
     try:
@@ -62,4 +67,6 @@ def _fitting(lattice: Lattice, reference: np.ndarray | None, num_transition_ids:
     highest = int(arrays.transition_id.max(initial=0))
     if highest > num_transition_ids:
         return f"transition-id {highest}, the model has {num_transition_ids}"
-    return arrays
+    if references is None or (fuller := references.completed(utt, lattice, reference)) is lattice:
+        return arrays
+    return as_arrays(fuller)

@@ -18,7 +18,7 @@ import numpy as np
 
 from pykaldist.errors import UserError, named, of_the_machine
 from pykaldist.frames.mapped import Sink, mapped
-from pykaldist.io.archive import NUMPY_DAMAGE, reason
+from pykaldist.io.archive import numpy_damage, reason
 from pykaldist.io.atomic import atomic_open
 from pykaldist.io.npy import save_array
 from pykaldist.io.provenance import checksum
@@ -31,7 +31,7 @@ def load_array(path: Path, cure: str) -> np.ndarray:
     try:
         with named(path):
             return np.load(path, allow_pickle=False)
-    except NUMPY_DAMAGE as error:
+    except numpy_damage() as error:
         if of_the_machine(error):
             raise
         raise UserError(f"{path} is missing or damaged ({reason(error)}); {cure}.") from error

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +51,7 @@ class LatticeManifest(Manifest):
     checksums: dict[str, str]
     skipped: dict[str, str]  # utterance -> why
     without_reference: dict[str, int]  # frames in which no path has the reference's pdf, and utterances with such frames
+    references: dict[str, int] = field(default_factory=dict)  # added to their lattices, not in the graph; empty: none was to be added
     format: int = FORMAT
 
     def __post_init__(self) -> None:
@@ -104,11 +105,12 @@ class LatticeStore:
 
 
 def pack_lattices(utterances: Iterable[tuple[str, Lattices, np.ndarray]], tid2pdf: np.ndarray, tid2phone: np.ndarray,
-                  silence_phones: Sequence[int], skipped: dict[str, str], path: str | os.PathLike[str]) -> LatticeManifest:
+                  silence_phones: Sequence[int], skipped: dict[str, str], path: str | os.PathLike[str],
+                  references: dict[str, int] | None = None) -> LatticeManifest:
     """Pack lattices into a store at `path`; an older store there is replaced.
 
-    `utterances` gives (utterance, its lattice, the transition-ids of its reference); `skipped` says why others are left out, and may grow
-    while these come. Raises UserError where there is none.
+    `utterances` gives (utterance, its lattice, the transition-ids of its reference); `skipped` says why others are left out, `references`
+    how many references were added to lattices; both may grow while these come. Raises UserError where there is none.
     """
     path = Path(path)
     path.mkdir(parents=True, exist_ok=True)
@@ -137,6 +139,6 @@ def pack_lattices(utterances: Iterable[tuple[str, Lattices, np.ndarray]], tid2pd
     checksums["utts"] = checksum(path / "utts")
     manifest = LatticeManifest(len(utts), writer.totals, int(tid2pdf.max()) + 1,
                                list(map(int, silence_phones)), checksums, skipped,
-                               {"frames": sum(without), "utterances": sum(map(bool, without))})
+                               {"frames": sum(without), "utterances": sum(map(bool, without))}, references or {})
     write_manifest(path / "manifest.json", manifest)
     return manifest

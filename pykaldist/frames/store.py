@@ -28,7 +28,7 @@ import numpy as np
 
 from pykaldist.errors import UserError, named, of_the_machine
 from pykaldist.frames.mapped import Manifest, Sink, mapped, read_manifest, verify, write_manifest
-from pykaldist.io.archive import NUMPY_DAMAGE, reason
+from pykaldist.io.archive import numpy_damage, reason
 from pykaldist.io.atomic import atomic_open, write_text
 from pykaldist.io.npy import save_array
 from pykaldist.io.posteriors import Posterior
@@ -121,7 +121,7 @@ class FrameStore:
         try:
             with named(path):
                 offsets = np.load(path, allow_pickle=False)
-        except NUMPY_DAMAGE as error:
+        except numpy_damage() as error:
             if of_the_machine(error):
                 raise
             raise UserError(f"{path} is missing or damaged ({reason(error)}); pack the store again.") from error

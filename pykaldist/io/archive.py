@@ -11,8 +11,6 @@ import io
 import os
 import struct
 import sys
-import tokenize
-import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, TypeVar, cast
@@ -29,8 +27,14 @@ _LONGEST_KEY = 4096
 _SIZED_INT = np.dtype([("size", "i1"), ("value", "<i4")])
 #: what reading bad bytes raises
 DAMAGE = (ValueError, struct.error, EOFError, gzip.BadGzipFile, zlib.error, OverflowError, MemoryError)
-#: what numpy.load raises of them
-NUMPY_DAMAGE = (*DAMAGE, OSError, KeyError, SyntaxError, RuntimeError, tokenize.TokenError, zipfile.BadZipFile)
+
+
+def numpy_damage() -> tuple[type[Exception], ...]:
+    """What numpy.load raises of bad bytes; asked for when something was raised, for programs are not to wait for these modules."""
+    import tokenize
+    import zipfile
+
+    return (*DAMAGE, OSError, KeyError, SyntaxError, RuntimeError, tokenize.TokenError, zipfile.BadZipFile)
 
 
 def reason(error: BaseException) -> str:

@@ -14,7 +14,7 @@ from typing import BinaryIO
 import numpy as np
 
 from pykaldist.errors import UserError
-from pykaldist.io.archive import NUMPY_DAMAGE, reason, take
+from pykaldist.io.archive import numpy_damage, reason, take
 from pykaldist.io.npy import save_array
 
 ROW = np.dtype([("offset", "<i8"), ("length", "<i8"), ("crc", "<u4")])
@@ -47,7 +47,7 @@ class Sums:
             rows = np.load(path, allow_pickle=False)
             if rows.dtype != ROW or rows.ndim != 1 or (np.diff(rows["offset"]) <= 0).any():
                 raise ValueError(f"an array of {rows.dtype}")
-        except NUMPY_DAMAGE as error:
+        except numpy_damage() as error:
             raise UserError(f"{path} is damaged ({reason(error)}); make {archive} again, or remove it to read that unchecked.") from error
         return cls(rows, path)
 

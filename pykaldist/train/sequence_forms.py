@@ -46,6 +46,8 @@ def read_sequence_form(stage: str, words: Sequence[str]) -> SequenceForm:
                  "cv_percent": given.take("cv_percent", "10")}
     if phones := given.take("unkphonelist"):
         form.lattices["unkphonelist"] = phones
+    if truth(given.take("add_reference", "false"), "add-reference"):
+        form.lattices["reference_data"] = str(form.arguments[0])
     nnet = Path(given.take("nnet") or src / "final.nnet")
     transform = src / "final.feature_transform"
     for path in (nnet, transform, src / "ali_train_pdf.counts"):

@@ -33,7 +33,7 @@ def make_recipe(tmp_path: Path, root: Path) -> Callable[..., tuple[Path, Recipe]
 
         def run(*arguments: str, **kwargs: object) -> subprocess.CompletedProcess[str]:
             return subprocess.run([folder / "run.sh", *map(str, arguments)], cwd=tmp_path, capture_output=True, text=True, check=False,
-                                  timeout=900, **kwargs)  # type: ignore[call-overload]  # any of Popen's keywords
+                                  timeout=3600, **kwargs)  # type: ignore[call-overload]  # any of Popen's keywords
 
         return folder, run
 

@@ -86,7 +86,7 @@ done
 
 
 def test_every_stage_on_a_stand_in(make_recipe, speech: Path, tmp_path: Path) -> None:
-    """From the packages to word error rates with both language models, then a run of Switchboard alone."""
+    """From the packages to word error rates with both language models, then Chen & Huo's first table, of Switchboard alone."""
     if not (shutil.which("hubscr.pl") or Path("/usr/lib/sctk/bin/hubscr.pl").exists()):
         pytest.skip("NIST's scoring toolkit (Debian's package sctk) is not installed")
     speakers, each, files = (6, 5, 2) if speech.name == "tones" else (24, 6, 8)
@@ -103,5 +103,11 @@ def test_every_stage_on_a_stand_in(make_recipe, speech: Path, tmp_path: Path) ->
     rates = {decode: float((folder / "exp" / decode / "best_wer").read_text().split()[1]) for decode in (
         f"{system}/decode_eval2000{lm}{part}" for system in ("tri5", "dnn") for lm in ("", "_fg") for part in ("", "/swbd", "/callhm"))}
     assert max(rates.values()) < 75 and rates["tri5/decode_eval2000"] < 60, rates
-    done = run(*options, "--part", "swbd", "--dnn", "exp/swbd", "--stage", "5", "--stop-stage", "5")
-    assert done.returncode == 0 and (folder / "exp/store_swbd/train/manifest.json").is_file(), done.stderr
+    done = tables(folder, "--table", "chen1", "--sets", "eval2000", "--run-opts", " ".join(options[:8]),
+                  "--train-opts", "--hid-layers 1 --hid-dim 16 --blocks 2 --num-threads 1",
+                  "--schedule-opts", "--schedule fixed --learn-rates 0.008")
+    assert done.returncode == 0 and (folder / "exp/store_swbd/train/manifest.json").is_file(), done.stdout[-3000:] + done.stderr
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines() if re.match(r"\| (MA|BMUF|SGD)", line)]
+    assert len(lines) == 7, done.stdout
+    for _, published, obtained, *others in lines:
+        assert 14 < float(published) < 17 and 0 <= float(obtained) <= 200, others

@@ -23,7 +23,7 @@ Made = Callable[..., tuple[Path, Run]]
 
 def tables(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([folder / "local/tables.sh", *arguments], cwd=folder.parent, capture_output=True, text=True, check=False,
-                          timeout=900)
+                          timeout=3600)
 
 
 @pytest.fixture

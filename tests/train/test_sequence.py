@@ -100,8 +100,9 @@ def test_kaldis_command_lines_go_on_from_a_network(store: Path, src: Path, tmp_p
     assert form.job.items() >= {"objective": "mpe", "learn_rates": "1e-05,5e-06,2.5e-06", "acwt": "0.2", "hid_layers": "1", "hid_dim": "16",
                                 "nnet_init": str(src / "final.nnet"), "denlats": str(tmp_path / "exp/denlats"), "nnet": "dnn"}.items()
     assert form.pack == {"cmvn_opts": "--norm-means=false", "delta_opts": "--delta-order=0", "cv_percent": "10"} and not form.lattices
-    mmi = read_sequence_form("train_mmi", ["--boost=0.1", "--unkphonelist", "3:4", *arguments])
-    assert mmi.job["objective"] == "mmi" and mmi.job["boost"] == "0.1" and mmi.lattices == {"unkphonelist": "3:4"}
+    mmi = read_sequence_form("train_mmi", ["--boost=0.1", "--unkphonelist", "3:4", "--add-reference", "true", *arguments])
+    assert mmi.job["objective"] == "mmi" and mmi.job["boost"] == "0.1"
+    assert mmi.lattices == {"unkphonelist": "3:4", "reference_data": arguments[0]}
     words = [f"--{name.replace('_', '-')}={value}" for name, value in form.job.items() if name != "denlats"]
     assert main(["train", *HERE[:4], *words, "--denlats", str(store / "denlats"), str(store), str(tmp_path / "exp")]) == 0
     before, after = (Network.load(exp / "final.pt").model.params for exp in (src, tmp_path / "exp"))

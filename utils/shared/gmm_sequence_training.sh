@@ -36,6 +36,7 @@ $(own_usage)
   --cmd <command>              # how to run the job (run.pl)
   --config <file>              # options, one a line as name=value
 and
+  --add-reference true|false   # to each lattice that has no path with its words, at the cost of <denlats-dir>/dengraph (false)
   --nj <n>                     # threads; nothing depends on it (as many as <alignment-dir> has files of alignments)
   --device <name>              # cpu, cuda, cuda:N, or auto: where likelihoods and statistics are computed (cpu)
 EOF
@@ -47,7 +48,7 @@ for option in "${own[@]}"; do
     drop_frames | one_silence_class) printf -v "$option" false ;;
   esac
 done
-cmd=run.pl acwt=0.1 nj="" device=cpu
+cmd=run.pl acwt=0.1 nj="" device=cpu add_reference=false
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 if [ -n "$ubm" ]; then count=6; else count=5; fi
@@ -60,11 +61,12 @@ done
 [ -n "$nj" ] || nj=$(cat "$ali/num_jobs") || exit 1
 . fewer_jobs.sh
 fewer_jobs "$data" utterances
-options=()
+options=() references=()
+[ "$add_reference" = false ] || references=(--reference-data "$data")
 for option in nj device acwt tau weight_tau stage "${own[@]}"; do options+=("--${option//_/-}=${!option}"); done
 
 if [ "$stage" -le 0 ] || [ ! -f "$exp/denlats/manifest.json" ]; then
-  $cmd "$exp/log/pack.log" pykaldist pack-lattices "$lang" "$ali" "$denlats" "$exp/denlats" || exit 1
+  $cmd "$exp/log/pack.log" pykaldist pack-lattices "${references[@]}" "$lang" "$ali" "$denlats" "$exp/denlats" || exit 1
   echo "$name: $(sed -n 's/^SUMMARY: //p' "$exp/log/pack.log")"
 fi
 $cmd "$exp/log/train.log" pykaldist "$verb" "${options[@]}" $fixed "$data" "$lang" "$ali" ${ubm:+"$4"} "$exp/denlats" "$exp" || exit 1

@@ -19,6 +19,7 @@ $1
   --use-gpu yes|no|optional, --seed <n>
 and
   --cv-percent <percent>           # of the data that is held out; on them the objective is followed (10)
+  --add-reference true|false       # to each lattice that has no path with its words, at the cost of <denlats-dir>/dengraph (false)
   --realign-iters <n>              # align the data again every n iterations, with the network as it is then; 0: never (0)
   --relattice-iters <n>            # make the lattices again every n iterations (0); <exp-dir>/iters<n> has what is trained before
   --denlats-opts <options>         # for steps/nnet/make_denlats.sh then, such as "--beam 15 --lattice-beam 8"

@@ -27,7 +27,7 @@ from pykaldist.hmm.gmm.gmm import AmDiagGmm, split_targets
 from pykaldist.hmm.lang.topology import Topology
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import ContextDependency
-from pykaldist.io.archive import NUMPY_DAMAGE, reason
+from pykaldist.io.archive import numpy_damage, reason
 from pykaldist.io.atomic import atomic_open
 from pykaldist.io.kaldi import KaldiReader, KaldiWriter
 from pykaldist.options import option
@@ -138,7 +138,7 @@ class Checkpoint:
         try:
             with np.load(self.path, allow_pickle=False) as stored:
                 kept = {name: stored[name] for name in stored.files}
-        except NUMPY_DAMAGE as error:
+        except numpy_damage() as error:
             raise UserError(f"{self.path} is damaged ({reason(error)}); {again}.") from error
         if missing := [name for name in ("iteration", "tree", "log_probs", "tids", "retried", "rng", *_GMM) if name not in kept]:
             raise UserError(f"{self.path} is damaged or of another version: it has no {missing[0]}; {again}.")

@@ -1,7 +1,8 @@
 """speechocean762: English sentences read by 250 speakers of Mandarin, half of them children; 2500 utterances for training, 2500 for tests.
 
 Audio is at 16 kHz. The public layout is {train,test}/{text,utt2spk,spk2age}, WAVE/SPEAKER<number>/<utterance>.WAV, and resource/lexicon.txt
-with ARPAbet phones, whose marks of stress are taken off. Where a copy has no test/, every tenth of the training speakers is held out.
+with ARPAbet phones, whose marks of stress are taken off. A copy may have other formats of audio, such as Ogg Opus. Where it has no test/,
+the test set is test_children/; where it has neither, every tenth of the training speakers is held out.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from pykaldist.io.tables import read_map
 TARBALL = Archive(("https://www.openslr.org/resources/101/speechocean762.tar.gz",))  # whose publishers give no checksum
 ADULT = 18  # years
 HELD_OUT = 10  # one speaker of so many
+TESTS = ("test", "test_children")  # the first that is there
+AUDIO = (".WAV", ".wav", ".flac", ".sph", ".opus")
 
 Table = dict[str, str]
 
@@ -49,11 +52,12 @@ def prepare(corpus: str | None, data: str | os.PathLike[str], fetch_dir: str | o
     `speakers` is adults (18 years or older) or all. Raises UserError for an utterance without audio, speaker, age or words.
     """
     folder, data = find_corpus(corpus, fetch_dir), Path(data)
-    audio = find_audio(folder / "WAVE", (".WAV", ".wav", ".flac", ".sph"))
+    audio = find_audio(folder / "WAVE", AUDIO)
     by_name = {stem.rsplit("/", 1)[-1]: path for stem, path in audio.items()}
     train = _read_set(folder, "train", speakers)
-    if (folder / "test/utt2spk").is_file():
-        test = _read_set(folder, "test", speakers)
+    tested = next((part for part in TESTS if (folder / part / "utt2spk").is_file()), None)
+    if tested:
+        test = _read_set(folder, tested, speakers)
     else:
         held_out = set(sorted(set(train.values()))[HELD_OUT - 1::HELD_OUT])
         if not held_out:
@@ -61,7 +65,7 @@ def prepare(corpus: str | None, data: str | os.PathLike[str], fetch_dir: str | o
         test = {utt: speaker for utt, speaker in train.items() if speaker in held_out}
         train = {utt: speaker for utt, speaker in train.items() if speaker not in held_out}
         yield f"{folder} has no test/: {len(held_out)} of its speakers are held out for testing"
-    text = {utt: words for part in ("train", "test") if (folder / part / "text").is_file()
+    text = {utt: words for part in ("train", tested) if part and (folder / part / "text").is_file()
             for utt, words in read_map(folder / part / "text").items()}
     for part, chosen in (("train", train), ("test", test)):
         silent = next((utt for utt in chosen if utt not in by_name or not text.get(utt)), None)

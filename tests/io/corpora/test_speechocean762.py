@@ -8,6 +8,7 @@ import pytest
 import soundfile
 
 from pykaldist.errors import UserError
+from pykaldist.io.audio import read_audio
 from pykaldist.io.corpora import speechocean762
 from pykaldist.io.corpora.fetch import Archive
 from pykaldist.io.datadir import DataDir
@@ -54,6 +55,22 @@ def test_speakers_are_held_out_where_there_is_no_test_set(shared: Path, tmp_path
     assert not set(train.spk2utt) & set(test.spk2utt)
     phones = (tmp_path / "local/dict/nonsilence_phones.txt").read_text().split()
     assert len(phones) == 39 and not any(phone[-1].isdigit() for phone in phones)
+
+
+def test_children_are_the_test_set_of_a_copy_with_no_other(tmp_path: Path) -> None:
+    """Its audio is Ogg Opus, which has other samples but as many."""
+    corpus = small(tmp_path / "c")
+    (corpus / "test").rename(corpus / "test_children")
+    for path in corpus.rglob("*.WAV"):
+        with soundfile.SoundFile(path.with_suffix(".opus"), "w", 16000, 1, format="OGG", subtype="OPUS") as sound:
+            sound.write([0.0, 0.1] * 4000)
+        path.unlink()
+    list(speechocean762.prepare(str(corpus), tmp_path, tmp_path / "fetch", "all"))
+    test = DataDir(tmp_path / "test")
+    assert list(test.spk2utt) == ["5001", "5002", "5003"]
+    for path in (test.wav_scp["05001001"], DataDir(tmp_path / "train").wav_scp["00001001"]):
+        samples, rate = read_audio(path)
+        assert path.endswith(".opus") and (len(samples), rate) == (8000, 16000)
 
 
 def test_a_damaged_copy_ends_in_a_sentence(tmp_path: Path) -> None:

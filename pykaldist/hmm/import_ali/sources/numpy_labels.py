@@ -13,7 +13,7 @@ import numpy as np
 from pykaldist.errors import UserError
 from pykaldist.hmm.import_ali.sources.base import Frames, PlainSource, SourceOptions
 from pykaldist.hmm.import_ali.sources.label_archive import kind_of
-from pykaldist.io.archive import NUMPY_DAMAGE, reason
+from pykaldist.io.archive import numpy_damage, reason
 
 
 def recognises(path: Path) -> bool:
@@ -31,7 +31,7 @@ def read(path: Path, options: SourceOptions) -> PlainSource:
 def _load(path: Path) -> np.ndarray:
     try:
         return np.load(path, allow_pickle=False)
-    except NUMPY_DAMAGE as error:
+    except numpy_damage() as error:
         raise UserError(f"{path} is no readable numpy array ({reason(error)}); write it again with numpy.save.") from error
 
 
@@ -40,7 +40,7 @@ def _npz(path: Path) -> Iterator[tuple[str, np.ndarray]]:
         with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             for utt in arrays.files:
                 yield utt, arrays[utt]
-    except NUMPY_DAMAGE as error:
+    except numpy_damage() as error:
         raise UserError(f"{path} is no readable set of numpy arrays ({reason(error)}); write it again with numpy.savez.") from error
 
 
