@@ -94,7 +94,7 @@ def test_all_calls_of_kaldis_tdnn_recipes_are_read():
         for call in re.findall(r"steps/nnet3/chain/train\.py (.*)", text):
             calls += 1
             values = dict(re.findall(r"^\s*(\w+)=([^\s#$]+)", text, re.MULTILINE))
-            words = [re.sub(r"\$\{?(\w+)\}?", lambda match: values.get(match[1], "1").strip("'\""), word)
+            words = [re.sub(r"\$\{?(\w+)\}?", lambda match, values=values: values.get(match[1], "1").strip("'\""), word)
                      for word in shlex.split(call.split("||")[0], comments=True)]
             try:
                 read_chain_form([word for word in words if word not in (";", "&&", "exit")])
