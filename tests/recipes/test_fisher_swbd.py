@@ -104,7 +104,7 @@ def test_every_stage_on_a_stand_in(make_recipe, speech: Path, tmp_path: Path) ->
         f"{system}/decode_eval2000{lm}{part}" for system in ("tri5", "dnn") for lm in ("", "_fg") for part in ("", "/swbd", "/callhm"))}
     assert max(rates.values()) < 75 and rates["tri5/decode_eval2000"] < 60, rates
     done = tables(folder, "--table", "chen1", "--sets", "eval2000", "--run-opts", " ".join(options[:8]),
-                  "--train-opts", "--hid-layers 1 --hid-dim 16 --blocks 2 --num-threads 1",
+                  "--train-opts", "--hid-layers 1 --hid-dim 16 --blocks 1 --num-threads 1",
                   "--schedule-opts", "--schedule fixed --learn-rates 0.008")
     assert done.returncode == 0 and (folder / "exp/store_swbd/train/manifest.json").is_file(), done.stdout[-3000:] + done.stderr
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines() if re.match(r"\| (MA|BMUF|SGD)", line)]
