@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,12 +96,16 @@ class AlignmentDir:
             raise UserError(f"{data.path}/text, {other[0]}: {len(other)} of {len(found)} transcripts are not those that {self.path} has "
                             f"aligned; align this data, or remove {path} if its audio is the same.")
 
+    def items(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Read all archives, one utterance after the other: (utterance, labels)."""
+        low, high = (1, self.model.num_transition_ids) if self.has_transition_ids and self.model else (0, self.num_pdfs - 1)
+        return read_archives(self.path, "ali" if self.has_transition_ids else "ali_pdf", low, high)
+
     @property
     def labels(self) -> Mapping[str, np.ndarray]:
         """Utterance -> transition_ids where `has_transition_ids`, else pdfs (int32, one a frame)."""
         if self._labels is None:
-            low, high = (1, self.model.num_transition_ids) if self.has_transition_ids and self.model else (0, self.num_pdfs - 1)
-            self._labels = read_archives(self.path, "ali" if self.has_transition_ids else "ali_pdf", low, high)
+            self._labels = dict(self.items())
         return self._labels
 
     def pdfs(self, utt: str) -> np.ndarray | None:
@@ -131,21 +135,21 @@ def archives(path: Path, stem: str) -> list[Path]:
     return sorted(found, key=lambda p: int(p.name.split(".")[1]))
 
 
-def read_archives(path: Path, stem: str, low: int, high: int) -> dict[str, np.ndarray]:
-    """Read utterance -> ids from all `<stem>.<job>.gz`.
+def read_archives(path: Path, stem: str, low: int, high: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Iterate over (utterance, ids) of all `<stem>.<job>.gz`.
 
     Raises UserError where there are none, an utterance has none, or an id is outside low .. high.
     """
-    found = {}
+    found = False
     for archive in archives(path, stem):
         for utt, ids in read_int_vectors(archive):
             check_range(ids, low, high, f"{archive}, {utt}")
             if len(ids) == 0:
                 raise UserError(f"{archive}, {utt}: expected a label for each frame, found none; the file is damaged: align again.")
-            found[utt] = ids
+            found = True
+            yield utt, ids
     if not found:
         raise UserError(f"{path} has no alignments ({stem}.*.gz); align again from the beginning.")
-    return found
 
 
 def clear(path: Path) -> None:
