@@ -75,6 +75,7 @@ def _advise(array: np.ndarray, advice: int) -> None:
     owner: object = array
     while isinstance(owner, np.ndarray):
         whole, owner = owner, owner.base
+    owner = owner.obj if isinstance(owner, memoryview) else owner
     if isinstance(owner, mmap.mmap) and array.size:
         first = array.ctypes.data - whole.ctypes.data
         start = first - first % mmap.PAGESIZE
