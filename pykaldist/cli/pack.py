@@ -112,7 +112,7 @@ def _parts(args: argparse.Namespace, data: DataDir, pipeline: FeaturePipeline, p
         raise UserError(f"--cv-ali {args.cv_ali} is the alignment of --cv-data, beside that of <data>; give all of them, or leave it out.")
 
     def alignment(path: Path | None, of: DataDir) -> AlignmentDir | Unlabelled:
-        return AlignmentDir(path) if path else Unlabelled(lambda utt: pipeline.apply(of, utt), posteriors, args.num_pdfs or 1)
+        return AlignmentDir(path, args.store) if path else Unlabelled(lambda utt: pipeline.apply(of, utt), posteriors, args.num_pdfs or 1)
 
     ali = alignment(args.ali, data)
     if args.cv_data:

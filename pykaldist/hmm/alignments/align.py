@@ -9,19 +9,19 @@ written in that order: of the frames spent in a state the first has the transiti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
 from pykaldist.errors import UserError
+from pykaldist.hmm.alignments.alignment_dir import Labels
 from pykaldist.hmm.alignments.corpus import Corpus, name_some
 from pykaldist.hmm.alignments.graphs import TrainingGraph, TrainingGraphs
 from pykaldist.hmm.gmm.engine import Engine, Scorer
 from pykaldist.hmm.gmm.gmm import AmDiagGmm
 from pykaldist.hmm.tree.transition_model import TransitionModel
-from pykaldist.io.scratch import release
 from pykaldist.kernels import kernel
 from pykaldist.options import option
 from pykaldist.progress import Progress
@@ -67,30 +67,7 @@ class Alignments:
     def labels(self, corpus: Corpus) -> Labels:
         """The transition_ids of the utterances that did not fail."""
         failed = set(self.failed)
-        return Labels({utt: (int(corpus.offsets[number]), int(corpus.offsets[number + 1]))
-                       for number, utt in enumerate(corpus.utts) if utt not in failed}, self.tids)
-
-
-class Labels(Mapping[str, np.ndarray]):
-    """The labels of utterances as rows `rows[utt][0]:rows[utt][1]` of one array, which may be one of io/scratch.py."""
-
-    def __init__(self, rows: dict[str, tuple[int, int]], labels: np.ndarray) -> None:
-        self._rows, self._labels = rows, labels
-
-    def __getitem__(self, utt: str) -> np.ndarray:
-        mine = self._labels[slice(*self._rows[utt])]
-        copy = mine.copy()
-        release(mine)
-        return copy
-
-    def __contains__(self, utt: object) -> bool:
-        return utt in self._rows
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
+        return Labels({utt: number for number, utt in enumerate(corpus.utts) if utt not in failed}, corpus.offsets, self.tids)
 
 
 def align(corpus: Corpus, graphs: Sequence[TrainingGraph], transition_model: TransitionModel, gmm: AmDiagGmm,
