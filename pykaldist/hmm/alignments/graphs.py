@@ -85,7 +85,7 @@ class TrainingGraph:
 class TrainingGraphs(Sequence[TrainingGraph]):
     """The training graphs of a corpus, one behind the other in one array of 4-byte words (io/scratch.py)."""
 
-    limit = 1 << 24  # words in memory
+    limit = 1 << 22  # words in memory
 
     def __init__(self, graphs: Iterable[TrainingGraph], scratch: Path | None = None) -> None:
         rows, ends = RowWriter(self.limit, scratch), array("q", [0])
