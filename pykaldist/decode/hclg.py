@@ -71,11 +71,14 @@ def lexicon_and_grammar(lexicon: Fst, grammar: Fst) -> Fst:
     kaldifst.arcsort(left, "olabel")
     kaldifst.arcsort(right, "ilabel")
     lg = kaldifst.compose(left, right)
+    del left, right  # whatever has been used goes: a large graph is several times as large on the way
     if lg.num_states == 0:
         raise UserError("the lexicon and the language model have no word in common; make G.fst with this lang directory's words.txt.")
     _determinize(lg, "the lexicon with the language model")
     kaldifst.minimize_encoded(lg)
-    return push_special(from_kaldifst(lg))
+    flat = from_kaldifst(lg)
+    del lg
+    return push_special(flat)
 
 
 def decoding_graph(lexicon: Fst, grammar: Fst, disambig: Sequence[int], tree: ContextDependency, model: TransitionModel,
@@ -95,19 +98,26 @@ def decoding_graph(lexicon: Fst, grammar: Fst, disambig: Sequence[int], tree: Co
             from_kaldifst(lg).write(on_the_way / "LG.fst")
             from_kaldifst(clg).write(on_the_way / f"CLG_{tree.width}_{tree.central}.fst")
         bar.update(1, "H o CLG")
+        del lg
         h, disambig_tid = h_transducer(windows, tree, model, options.transition_scale)
         hclg = kaldifst.compose(to_kaldifst(h), clg)
+        del windows, h, clg
         if hclg.num_states == 0:
             raise UserError("the model's phones and the language directory's have nothing in common; use the lang directory of training.")
         bar.update(1, "determinising")
         _determinize(hclg, "the graph")
         bar.update(1, "minimising")
         graph = from_kaldifst(hclg)
+        del hclg
         graph.ilabel[np.isin(graph.ilabel, disambig_tid)] = 0
-        minimal = to_kaldifst(remove_eps_local(graph))
+        graph = remove_eps_local(graph)
+        minimal = to_kaldifst(graph)
+        del graph
         kaldifst.connect(minimal)
         kaldifst.minimize_encoded(minimal)
-        looped = add_self_loops(from_kaldifst(minimal), model, options.self_loop_scale)
+        graph = from_kaldifst(minimal)
+        del minimal
+        looped = add_self_loops(graph, model, options.self_loop_scale)
         bar.update()
     return looped, disambig_tid
 

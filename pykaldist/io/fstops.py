@@ -40,7 +40,8 @@ def to_kaldifst(fst: Fst) -> Any:
     """Convert a transducer to a kaldifst.StdVectorFst."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "fst"
-        path.write_bytes(fst.to_bytes())
+        with path.open("wb") as stream:
+            stream.writelines(fst.vector_parts())
         return kaldifst.StdVectorFst.read(str(path))
 
 
@@ -94,7 +95,7 @@ def _remove_eps_local(start: int, final: np.ndarray, head: np.ndarray, tail: np.
                         removed = _log_plus(removed, weight[b])
                         joined += 1
                         if arcs == len(target):
-                            size = 2 * arcs + 16
+                            size = arcs + arcs // 4 + 16
                             chain, source = _longer(chain, size), _longer(source, size)
                             ilabel, olabel, target = _longer(ilabel, size), _longer(olabel, size), _longer(target, size)
                             weight = _longer(weight, size)
@@ -159,11 +160,11 @@ def remove_eps_local(fst: Fst) -> Fst:
     chain = np.arange(1, fst.num_arcs + 1, dtype=np.int64)
     chain[tail[count > 0]] = -1
     final = fst.final.copy()
-    source, ilabel, olabel, weight, target = _remove_eps_local(
-        fst.start, final, head, tail, chain, fst.source, fst.ilabel.copy(), fst.olabel.copy(), fst.weight.copy(),
-        fst.nextstate.copy())
-    keep = target != _DELETED
-    return Fst.from_arcs(fst.start, final, source[keep], ilabel[keep], olabel[keep], weight[keep], target[keep])
+    columns = _remove_eps_local(fst.start, final, head, tail, chain, fst.source, fst.ilabel.copy(), fst.olabel.copy(), fst.weight.copy(),
+                                fst.nextstate.copy())
+    del head, tail, chain
+    keep = columns[-1] != _DELETED
+    return Fst.from_arcs(fst.start, final, *(column[keep] for column in columns))
 
 
 @kernel
