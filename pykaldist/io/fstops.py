@@ -22,6 +22,7 @@ Kaldi's fstext/push-special.cc.
 
 from __future__ import annotations
 
+import ctypes
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,13 @@ def from_kaldifst(fst: Any) -> Fst:
         path = str(Path(folder) / "fst")
         fst.write(path)
         return Fst.read(path)
+
+
+def give_back() -> None:
+    """Have the memory that kaldifst has freed returned to the system: it lies in many small pieces, which the C library would keep."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+    if trim is not None:
+        trim(0)
 
 
 @kernel
