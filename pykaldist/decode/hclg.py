@@ -119,6 +119,7 @@ def decoding_graph(lexicon: Fst, grammar: Fst, disambig: Sequence[int], tree: Co
         del graph
         kaldifst.connect(minimal)
         kaldifst.minimize_encoded(minimal)
+        give_back()
         graph = from_kaldifst(minimal)
         del minimal
         give_back()

@@ -35,6 +35,7 @@ from pykaldist.io.lang import LangDir, SymbolTable
 from pykaldist.io.lock import locked
 from pykaldist.io.scratch import release
 from pykaldist.progress import Progress
+from pykaldist.usage import usage_line
 
 PathLike = str | os.PathLike[str]
 
@@ -190,9 +191,9 @@ def finish(exp: Path, lang: LangDir, data: DataDir, corpus: Corpus, alignments: 
 
 
 def aligned_line(corpus: Corpus, alignments: Alignments) -> str:
-    """A text of how many utterances were aligned, for the line that says what came out."""
+    """A text of how many utterances were aligned, and what that took, for the line that says what came out."""
     retried = f", {len(alignments.retried)} of them at the second try" if alignments.retried else ""
-    return f"{len(corpus) - len(alignments.failed)} of {len(corpus)} utterances aligned{retried}"
+    return f"{len(corpus) - len(alignments.failed)} of {len(corpus)} utterances aligned{retried}, {usage_line(len(corpus.feats))}"
 
 
 def check_phones(lang: LangDir, src: Path) -> None:
