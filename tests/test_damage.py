@@ -171,7 +171,7 @@ def archives(base: Path) -> dict[str, Sample]:
         write_matrix(stream, rng.random((4, 9)).astype(np.float32))
     write_counts(base / "counts", np.arange(1, 9))
     return samples | {
-        "ali gz": Sample(base / "ali.1.gz", lambda: list(read_archives(base, "ali", 1, 8).items())),
+        "ali gz": Sample(base / "ali.1.gz", lambda: list(read_archives(base, "ali", 1, 8))),
         "ali text": Sample(base / "ali.txt", everything(read_int_vectors, base / "ali.txt")),
         "posteriors": Sample(base / "post.ark", everything(read_posteriors, base / "post.ark")),
         "lattices compact": Sample(base / "lat.1.gz", everything(read_lattices, base / "lat.1.gz")),

@@ -33,6 +33,7 @@ from pykaldist.io.posteriors import Posterior, read_posteriors
 from pykaldist.io.specifiers import read_matrices, read_paths
 from pykaldist.io.tables import MatrixReader, read_lines
 from pykaldist.progress import progress
+from pykaldist.usage import usage_line
 
 SYSTEM_FILES = ("final.mdl", "tree", "phones.txt")  # that decoding needs beside a network
 
@@ -112,7 +113,7 @@ def _parts(args: argparse.Namespace, data: DataDir, pipeline: FeaturePipeline, p
         raise UserError(f"--cv-ali {args.cv_ali} is the alignment of --cv-data, beside that of <data>; give all of them, or leave it out.")
 
     def alignment(path: Path | None, of: DataDir) -> AlignmentDir | Unlabelled:
-        return AlignmentDir(path) if path else Unlabelled(lambda utt: pipeline.apply(of, utt), posteriors, args.num_pdfs or 1)
+        return AlignmentDir(path, args.store) if path else Unlabelled(lambda utt: pipeline.apply(of, utt), posteriors, args.num_pdfs or 1)
 
     ali = alignment(args.ali, data)
     if args.cv_data:
@@ -177,7 +178,7 @@ def _pack(args: argparse.Namespace, pipeline: FeaturePipeline, parts: dict[str, 
         features = partial(pipeline.apply, part.data) if isinstance(part.ali, AlignmentDir) else part.ali.features
         manifest = pack(progress(part.utts, f"packing {name}", unit="utt"), features, part.ali.pdfs, part.ali.num_pdfs,
                         args.store / name, args.store_dtype, origin, extras)
-        print(f"{args.store / name}: {_summary(manifest)}")
+        print(f"{args.store / name}: {_summary(manifest)}; {usage_line(manifest.num_frames)}")
     pipeline.save(args.store, of_network=True)
     for name in SYSTEM_FILES:
         (args.store / name).unlink(missing_ok=True)

@@ -18,7 +18,7 @@ from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.hmm.alignments.align import AlignOptions, align_scored
 from pykaldist.hmm.alignments.alignment_dir import clear, record
 from pykaldist.hmm.alignments.graphs import GraphCompiler
-from pykaldist.hmm.gmm.engine import Engine
+from pykaldist.hmm.gmm.engine import Engine, Scorer
 from pykaldist.hmm.gmm.model_files import read_transition_model, read_tree
 from pykaldist.hmm.training.experiment import aligned_line, check_phones, finish, load_corpus
 from pykaldist.io import provenance
@@ -26,7 +26,7 @@ from pykaldist.io.atomic import copy_file
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir
 from pykaldist.nnet.forwarding import ForwardOptions
-from pykaldist.progress import Progress, progress
+from pykaldist.progress import Progress
 
 
 def align_nnet_dir(data_dir: Path, lang_dir: Path, src: Path, ali: Path, options: AlignOptions, nj: int = 1, device: str = "cpu",
@@ -53,15 +53,15 @@ def align_nnet_dir(data_dir: Path, lang_dir: Path, src: Path, ali: Path, options
     check_phones(lang, src)
     transition_model, tree = read_transition_model(src / "final.mdl"), read_tree(src / "tree")
     compiler = GraphCompiler(lang, tree, transition_model)
-    corpus = load_corpus(data, lang, FeaturePipeline.from_dir(src), nj, log)
+    corpus = load_corpus(data, lang, FeaturePipeline.from_dir(src), nj, log, ali)
     clear(ali)
-    graphs = [compiler.compile(words) for words in progress(corpus.words, "compiling graphs", unit="utt")]
+    graphs = compiler.compile_all(corpus.words, ali)
 
-    def score(first: int, end: int, pdfs: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray(network().loglikes(corpus.feats[first:end])[:, pdfs])
+    def scorer(feats: np.ndarray) -> Scorer:
+        return lambda first, end, pdfs: np.ascontiguousarray(network().loglikes(feats[first:end])[:, pdfs])
 
     with Progress("aligning", len(corpus), "utt") as bar:
-        alignments = align_scored(corpus, graphs, transition_model, score, options, Engine(min(nj, os.cpu_count() or 1)), bar)
+        alignments = align_scored(corpus, graphs, transition_model, scorer, options, Engine(min(nj, os.cpu_count() or 1)), bar)
     alignments.check(corpus, graphs)
     for name in ("tree", "final.mdl", "cmvn_opts", "delta_opts"):
         if (src / name).is_file():

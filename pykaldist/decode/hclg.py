@@ -29,7 +29,7 @@ from pykaldist.hmm.tree.tree import ContextDependency
 from pykaldist.io import provenance
 from pykaldist.io.atomic import copy_file, write_text
 from pykaldist.io.fst import Fst
-from pykaldist.io.fstops import from_kaldifst, push_special, remove_eps_local, to_kaldifst
+from pykaldist.io.fstops import from_kaldifst, give_back, push_special, remove_eps_local, to_kaldifst
 from pykaldist.io.lang import LangDir
 from pykaldist.io.tables import read_lines
 from pykaldist.options import option
@@ -71,18 +71,23 @@ def lexicon_and_grammar(lexicon: Fst, grammar: Fst) -> Fst:
     kaldifst.arcsort(left, "olabel")
     kaldifst.arcsort(right, "ilabel")
     lg = kaldifst.compose(left, right)
+    del left, right
     if lg.num_states == 0:
         raise UserError("the lexicon and the language model have no word in common; make G.fst with this lang directory's words.txt.")
     _determinize(lg, "the lexicon with the language model")
     kaldifst.minimize_encoded(lg)
-    return push_special(from_kaldifst(lg))
+    flat = from_kaldifst(lg)
+    del lg
+    give_back()
+    return push_special(flat)
 
 
 def decoding_graph(lexicon: Fst, grammar: Fst, disambig: Sequence[int], tree: ContextDependency, model: TransitionModel,
                    options: GraphOptions, on_the_way: Path | None = None) -> tuple[Fst, np.ndarray]:
     """Make HCLG, and the labels that stood for disambiguation symbols (`disambig`: the phone symbols #0, #1, ...).
 
-    The folder `on_the_way` gets LG.fst and CLG_<width>_<central>.fst. Raises UserError where L and G do not fit, or cannot be determinised.
+    What has been used is let go of at once, as a graph is several times as large on the way. The folder `on_the_way` gets LG.fst and
+    CLG_<width>_<central>.fst. Raises UserError where L and G do not fit, or cannot be determinised.
     """
     with Progress("making HCLG", 5, "step") as bar:
         bar.update(0, "L o G")
@@ -95,19 +100,30 @@ def decoding_graph(lexicon: Fst, grammar: Fst, disambig: Sequence[int], tree: Co
             from_kaldifst(lg).write(on_the_way / "LG.fst")
             from_kaldifst(clg).write(on_the_way / f"CLG_{tree.width}_{tree.central}.fst")
         bar.update(1, "H o CLG")
+        del lg
         h, disambig_tid = h_transducer(windows, tree, model, options.transition_scale)
         hclg = kaldifst.compose(to_kaldifst(h), clg)
+        del windows, h, clg
+        give_back()
         if hclg.num_states == 0:
             raise UserError("the model's phones and the language directory's have nothing in common; use the lang directory of training.")
         bar.update(1, "determinising")
         _determinize(hclg, "the graph")
         bar.update(1, "minimising")
         graph = from_kaldifst(hclg)
+        del hclg
+        give_back()
         graph.ilabel[np.isin(graph.ilabel, disambig_tid)] = 0
-        minimal = to_kaldifst(remove_eps_local(graph))
+        graph = remove_eps_local(graph)
+        minimal = to_kaldifst(graph)
+        del graph
         kaldifst.connect(minimal)
         kaldifst.minimize_encoded(minimal)
-        looped = add_self_loops(from_kaldifst(minimal), model, options.self_loop_scale)
+        give_back()
+        graph = from_kaldifst(minimal)
+        del minimal
+        give_back()
+        looped = add_self_loops(graph, model, options.self_loop_scale)
         bar.update()
     return looped, disambig_tid
 

@@ -46,7 +46,8 @@ def _mixed(*words: int) -> int:
 class Partition:
     """The division of a store's frames into N splits x M blocks, at `level` frame or utterance.
 
-    `part(split, block)` is an int64 array of frame indices in ascending order; the parts are disjoint and cover the store.
+    `part(split, block)` is an array of frame indices in ascending order: int32, or int64 where the store has too many frames for that. The
+    parts are disjoint and cover the store.
     """
 
     def __init__(self, store: FrameStore, splits: int = 1, blocks: int = 1, level: str = "frame", seed: int = 0) -> None:
@@ -57,10 +58,11 @@ class Partition:
             raise UserError(f"{store.path} has {units} {level}s, too few for {splits} splits x {blocks} blocks; "
                             "use fewer workers or blocks.")
         self.splits, self.blocks, self.level, self.store = splits, blocks, level, store
+        self._dtype = np.int32 if len(store) <= np.iinfo(np.int32).max else np.int64
         if level == "frame":
             self._order: np.ndarray | None = None
             if splits * blocks > 1:
-                self._order = np.arange(len(store), dtype=np.int32 if len(store) <= np.iinfo(np.int32).max else np.int64)
+                self._order = np.arange(len(store), dtype=self._dtype)
                 generator_of(seed, _PARTITION).shuffle(self._order)
         else:
             self._utts = _least_loaded(np.diff(store.offsets), splits * blocks, generator_of(seed, _PARTITION))
@@ -72,10 +74,11 @@ class Partition:
     def part(self, split: int, block: int) -> np.ndarray:
         if self.level == "utterance":
             offsets = self.store.offsets
-            return np.concatenate([np.arange(offsets[u], offsets[u + 1]) for u in self._utts[block * self.splits + split]])
+            return np.concatenate([np.arange(offsets[utt], offsets[utt + 1], dtype=self._dtype)
+                                   for utt in self._utts[block * self.splits + split]])
         if self._order is None:
-            return np.arange(len(self.store))
-        return np.sort(self._order[self._span(split, block)]).astype(np.int64)
+            return np.arange(len(self.store), dtype=self._dtype)
+        return np.sort(self._order[self._span(split, block)])
 
     def parts(self, splits: Iterable[int]) -> list[np.ndarray] | None:
         """The parts of several splits; None for all splits."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -25,6 +25,25 @@ def pipe_command(source: str) -> str | None:
     """The shell command of an entry of `wav.scp`, which ends in `|`; None where the entry is a file."""
     source = source.strip()
     return source[:-1].strip() if source.endswith("|") else None
+
+
+class Transcripts(Mapping[str, list[str]]):
+    """The words of each utterance; they are kept as lines, which take a tenth of the memory of lists of words."""
+
+    def __init__(self, lines: dict[str, str]) -> None:
+        self._lines = lines
+
+    def __getitem__(self, utt: str) -> list[str]:
+        return self._lines[utt].split()
+
+    def __contains__(self, utt: object) -> bool:
+        return utt in self._lines
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._lines)
+
+    def __len__(self) -> int:
+        return len(self._lines)
 
 
 class DataDir:
@@ -60,8 +79,9 @@ class DataDir:
         return speakers
 
     @cached_property
-    def text(self) -> dict[str, list[str]]:
-        return {utt: words.split() for utt, words in self.table("text").items()}
+    def text(self) -> Transcripts:
+        """Utterance -> words."""
+        return Transcripts(self.table("text"))
 
     @cached_property
     def wav_scp(self) -> dict[str, str]:

@@ -7,11 +7,12 @@ lattice archives share with a weight of two floats.
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ _CONST_VERSION = 2  # not aligned
 _CONST_STATE = np.dtype([("final", "<f4"), ("pos", "<u4"), ("narcs", "<u4"), ("ieps", "<u4"), ("oeps", "<u4")])
 _CONST_ARC = np.dtype([("ilabel", "<i4"), ("olabel", "<i4"), ("weight", "<f4"), ("nextstate", "<i4")])
 _SYMBOLS, _ALIGNED = 3, 4  # header flags
+_PIECE = 1 << 18  # states or arcs that are written at a time
 _TRUNCATED = "is truncated or damaged; make it again"
 
 
@@ -68,12 +70,13 @@ class Fst:
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Fst:
         """Read a binary OpenFst file; raises UserError for anything else, and for damage."""
-        with named(path):
-            data = Path(path).read_bytes()
+        with named(path), open(path, "rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            data = mmap.mmap(stream.fileno(), size, access=mmap.ACCESS_READ) if size else b""
         return cls.parse(data, os.fspath(path))
 
     @classmethod
-    def parse(cls, data: bytes, path: str = "the FST") -> Fst:
+    def parse(cls, data: bytes | mmap.mmap, path: str = "the FST") -> Fst:
         """Read the bytes of a binary OpenFst file; `path` is its name in messages."""
         try:
             header = Header.parse(data, 0)
@@ -87,28 +90,47 @@ class Fst:
                 raise ValueError(f"has {len(data) - end} bytes behind its last state; make it again")
         except ValueError as error:
             raise UserError(f"{path} {error}.") from error
-        return cls(start, final[:, 0], offset, labels[:, 0], labels[:, 1], weight[:, 0], nextstate)
+        return cls(start, final[:, 0], offset, np.ascontiguousarray(labels[:, 0]), np.ascontiguousarray(labels[:, 1]), weight[:, 0],
+                   nextstate)
 
     def write(self, path: str | os.PathLike[str], fst_type: str = "vector") -> None:
         """Write a file of type `vector` or `const`, atomically."""
         with atomic_open(path, "wb") as stream:
-            stream.write(self.to_bytes() if fst_type == "vector" else self._const_bytes())
+            stream.writelines(self.vector_parts() if fst_type == "vector" else self._const_parts())
 
-    def _const_bytes(self) -> bytes:
-        narcs = np.diff(self.offset)
-        states = np.zeros(self.num_states, _CONST_STATE)
-        states["final"], states["pos"], states["narcs"] = self.final, self.offset[:-1], narcs
-        for field, labels in (("ieps", self.ilabel), ("oeps", self.olabel)):
-            states[field] = np.bincount(self.source[labels == 0], minlength=self.num_states)
-        arcs = np.zeros(self.num_arcs, _CONST_ARC)
-        for field in _CONST_ARC.names or ():
-            arcs[field] = getattr(self, field)
-        return _header("const", "standard", _CONST_VERSION, EXPANDED, self.start, self.num_states, self.num_arcs) + states.tobytes() + \
-            arcs.tobytes()
+    def vector_parts(self) -> Iterator[bytes]:
+        """The bytes of a `vector` file, a piece after the other."""
+        yield vector_header("standard", EXPANDED_MUTABLE, self.start, self.num_states, self.num_arcs)
+        first = 0
+        while first < self.num_states:
+            end = max(first + 1, min(int(np.searchsorted(self.offset, self.offset[first] + _PIECE, "right")) - 1, first + _PIECE))
+            arcs = slice(int(self.offset[first]), int(self.offset[end]))
+            yield _body(self.final[first:end, None], self.offset[first:end + 1] - self.offset[first],
+                        np.stack([self.ilabel[arcs], self.olabel[arcs]], axis=1), self.weight[arcs, None], self.nextstate[arcs])
+            first = end
+
+    def _const_parts(self) -> Iterator[bytes]:
+        """The bytes of a `const` file, a piece after the other."""
+        yield _header("const", "standard", _CONST_VERSION, EXPANDED, self.start, self.num_states, self.num_arcs)
+        for first in range(0, self.num_states, _PIECE):
+            end = min(first + _PIECE, self.num_states)
+            arcs = slice(int(self.offset[first]), int(self.offset[end]))
+            source = np.repeat(np.arange(end - first), np.diff(self.offset[first:end + 1]))
+            states = np.zeros(end - first, _CONST_STATE)
+            states["final"], states["pos"] = self.final[first:end], self.offset[first:end]
+            states["narcs"] = np.diff(self.offset[first:end + 1])
+            for field, labels in (("ieps", self.ilabel[arcs]), ("oeps", self.olabel[arcs])):
+                states[field] = np.bincount(source[labels == 0], minlength=end - first)
+            yield states.tobytes()
+        for first in range(0, self.num_arcs, _PIECE):
+            piece = slice(first, first + _PIECE)
+            arcs_of = np.zeros(len(self.ilabel[piece]), _CONST_ARC)
+            for field in _CONST_ARC.names or ():
+                arcs_of[field] = getattr(self, field)[piece]
+            yield arcs_of.tobytes()
 
     def to_bytes(self) -> bytes:
-        labels = np.stack([self.ilabel, self.olabel], axis=1)
-        return pack("standard", self.start, self.final[:, None], self.offset, labels, self.weight[:, None], self.nextstate)
+        return b"".join(self.vector_parts())
 
 
 @dataclass
@@ -125,7 +147,7 @@ class Header:
     end: int
 
     @classmethod
-    def parse(cls, data: bytes | memoryview, pos: int) -> Header:
+    def parse(cls, data: bytes | memoryview | mmap.mmap, pos: int) -> Header:
         """Read the head of an OpenFst file; raises ValueError with the rest of a sentence that begins with the file's name."""
         names = []
         try:
@@ -157,7 +179,7 @@ def _check(start: int, nextstate: np.ndarray, num_states: int) -> None:
         raise ValueError("has no start state; make it again")
 
 
-def _parse_const(data: bytes, header: Header) -> Fst:
+def _parse_const(data: bytes | mmap.mmap, header: Header) -> Fst:
     states, arcs = _CONST_STATE, _CONST_ARC
     align = 16 if header.flags & _ALIGNED or header.version == 1 else 1
     pos = -(-header.end // align) * align
@@ -194,15 +216,42 @@ def _scan(words: np.ndarray, num_states: int, floats: int) -> np.ndarray:
     return offset if pos <= len(words) else np.full(1, -1, np.int64)
 
 
-def _places(offset: np.ndarray, floats: int) -> tuple[np.ndarray, np.ndarray]:
-    """Word positions of the states' and of the arcs' records in a `vector` body."""
-    states = np.arange(len(offset) - 1, dtype=np.int64)
-    arcs = np.arange(offset[-1], dtype=np.int64)
-    source = np.repeat(states, np.diff(offset))
-    return (floats + 2) * states + (floats + 3) * offset[:-1], (floats + 2) * (source + 1) + (floats + 3) * arcs
+@kernel
+def _gather(words: np.ndarray, offset: np.ndarray, final: np.ndarray, labels: np.ndarray, weight: np.ndarray,
+            nextstate: np.ndarray) -> None:
+    """Take a `vector` body apart; floats are int32 of the same bits."""
+    pos, floats = 0, final.shape[1]
+    for s in range(len(final)):
+        for i in range(floats):
+            final[s, i] = words[pos + i]
+        pos += floats + 2
+        for a in range(offset[s], offset[s + 1]):
+            labels[a, 0], labels[a, 1] = words[pos], words[pos + 1]
+            for i in range(floats):
+                weight[a, i] = words[pos + 2 + i]
+            nextstate[a] = words[pos + 2 + floats]
+            pos += floats + 3
 
 
-def unpack(data: bytes | memoryview, header: Header, floats: int) -> tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray,
+@kernel
+def _scatter(words: np.ndarray, offset: np.ndarray, final: np.ndarray, labels: np.ndarray, weight: np.ndarray,
+             nextstate: np.ndarray) -> None:
+    """Put a `vector` body together, the inverse of `_gather`."""
+    pos, floats = 0, final.shape[1]
+    for s in range(len(final)):
+        for i in range(floats):
+            words[pos + i] = final[s, i]
+        words[pos + floats], words[pos + floats + 1] = offset[s + 1] - offset[s], 0
+        pos += floats + 2
+        for a in range(offset[s], offset[s + 1]):
+            words[pos], words[pos + 1] = labels[a, 0], labels[a, 1]
+            for i in range(floats):
+                words[pos + 2 + i] = weight[a, i]
+            words[pos + 2 + floats] = nextstate[a]
+            pos += floats + 3
+
+
+def unpack(data: bytes | memoryview | mmap.mmap, header: Header, floats: int) -> tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray,
                                                                            np.ndarray, int]:
     """Read the body of a `vector` FST file with `floats` floats a weight.
 
@@ -212,13 +261,11 @@ def unpack(data: bytes | memoryview, header: Header, floats: int) -> tuple[int, 
     offset = _scan(words, header.num_states, floats)
     if len(offset) != header.num_states + 1 or offset[-1] < 0:
         raise ValueError(_TRUNCATED)
-    state, arc = _places(offset, floats)
-    size = (floats + 2) * header.num_states + (floats + 3) * int(offset[-1])
-    columns = np.arange(floats)
-    final = words[state[:, None] + columns].view(np.float32)
-    labels = words[arc[:, None] + np.arange(2)]
-    weight = words[arc[:, None] + 2 + columns].view(np.float32)
-    nextstate = words[arc + 2 + floats]
+    states, arcs = header.num_states, int(offset[-1])
+    size = (floats + 2) * states + (floats + 3) * arcs
+    final, labels, weight, nextstate = (np.empty(shape, np.int32) for shape in ((states, floats), (arcs, 2), (arcs, floats), arcs))
+    _gather(words, offset, final, labels, weight, nextstate)
+    final, weight = final.view(np.float32), weight.view(np.float32)
     _check(header.start, nextstate, header.num_states)
     if np.isnan(weight).any() or np.isnan(final).any():
         raise ValueError("has weights that are no numbers; make it again")
@@ -233,16 +280,16 @@ def pack(arc_type: str, start: int, final: np.ndarray, offset: np.ndarray, label
 
     `final` is float32 [S, floats], `labels` int32 [A, 2], `weight` float32 [A, floats].
     """
-    num_states, floats = final.shape
-    state, arc = _places(offset, floats)
-    words = np.zeros((floats + 2) * num_states + (floats + 3) * len(nextstate), "<i4")
-    columns = np.arange(floats)
-    words[state[:, None] + columns] = np.ascontiguousarray(final, np.float32).view(np.int32)
-    words[state + floats] = np.diff(offset)
-    words[arc[:, None] + np.arange(2)] = labels
-    words[arc[:, None] + 2 + columns] = np.ascontiguousarray(weight, np.float32).view(np.int32)
-    words[arc + 2 + floats] = nextstate
-    return vector_header(arc_type, EXPANDED_MUTABLE, start, num_states, len(nextstate)) + words.tobytes()
+    return vector_header(arc_type, EXPANDED_MUTABLE, start, len(final), len(nextstate)) + _body(final, offset, labels, weight, nextstate)
+
+
+def _body(final: np.ndarray, offset: np.ndarray, labels: np.ndarray, weight: np.ndarray, nextstate: np.ndarray) -> bytes:
+    """The body of a `vector` file, or that of some of its states, whose arcs begin at `offset` 0."""
+    words = np.empty((final.shape[1] + 2) * len(final) + (final.shape[1] + 3) * len(nextstate), np.int32)
+    _scatter(words, np.ascontiguousarray(offset, np.int64), np.ascontiguousarray(final, np.float32).view(np.int32),
+             np.ascontiguousarray(labels, np.int32), np.ascontiguousarray(weight, np.float32).view(np.int32),
+             np.ascontiguousarray(nextstate, np.int32))
+    return words.tobytes()
 
 
 def vector_header(arc_type: str, properties: int, start: int, num_states: int, num_arcs: int) -> bytes:

@@ -23,7 +23,9 @@ Kaldi's fstext/push-special.cc.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,12 +37,17 @@ from pykaldist.io.fst import Fst
 from pykaldist.kernels import kernel
 
 _DELETED = -1
+_ON_DISK = 100_000  # states from which on a graph that is converted goes over the disk, and not through memory
 _CHECK_EVERY = 5  # steps of the power method between two looks at its error
 
 
 @contextlib.contextmanager
-def _scratch_file() -> Iterator[Path]:
-    """A file of this process alone, in memory: for small graphs, making a file on disk takes longer than all that is done with them."""
+def _scratch_file(states: int) -> Iterator[Path]:
+    """A file of this process alone, for a graph of so many states: in memory for a small one, which is done with before a disk is asked."""
+    if states >= _ON_DISK:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder) / "fst"
+        return
     descriptor = os.memfd_create("fst")
     try:
         yield Path(f"/proc/self/fd/{descriptor}")
@@ -50,16 +57,24 @@ def _scratch_file() -> Iterator[Path]:
 
 def to_kaldifst(fst: Fst) -> Any:
     """Convert a transducer to a kaldifst.StdVectorFst."""
-    with _scratch_file() as path:
-        path.write_bytes(fst.to_bytes())
+    with _scratch_file(fst.num_states) as path:
+        with path.open("wb") as stream:
+            stream.writelines(fst.vector_parts())
         return kaldifst.StdVectorFst.read(str(path))
 
 
 def from_kaldifst(fst: Any) -> Fst:
     """Convert a kaldifst.StdVectorFst to flat arrays; an FST without states has start -1."""
-    with _scratch_file() as path:
+    with _scratch_file(fst.num_states) as path:
         fst.write(str(path))
         return Fst.read(path)
+
+
+def give_back() -> None:
+    """Have the memory that kaldifst has freed returned to the system: it lies in many small pieces, which the C library would keep."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+    if trim is not None:
+        trim(0)
 
 
 @kernel
@@ -104,7 +119,7 @@ def _remove_eps_local(start: int, final: np.ndarray, head: np.ndarray, tail: np.
                         removed = _log_plus(removed, weight[b])
                         joined += 1
                         if arcs == len(target):
-                            size = 2 * arcs + 16
+                            size = arcs + arcs // 4 + 16
                             chain, source = _longer(chain, size), _longer(source, size)
                             ilabel, olabel, target = _longer(ilabel, size), _longer(olabel, size), _longer(target, size)
                             weight = _longer(weight, size)
@@ -169,11 +184,11 @@ def remove_eps_local(fst: Fst) -> Fst:
     chain = np.arange(1, fst.num_arcs + 1, dtype=np.int64)
     chain[tail[count > 0]] = -1
     final = fst.final.copy()
-    source, ilabel, olabel, weight, target = _remove_eps_local(
-        fst.start, final, head, tail, chain, fst.source, fst.ilabel.copy(), fst.olabel.copy(), fst.weight.copy(),
-        fst.nextstate.copy())
-    keep = target != _DELETED
-    return Fst.from_arcs(fst.start, final, source[keep], ilabel[keep], olabel[keep], weight[keep], target[keep])
+    columns = _remove_eps_local(fst.start, final, head, tail, chain, fst.source, fst.ilabel.copy(), fst.olabel.copy(), fst.weight.copy(),
+                                fst.nextstate.copy())
+    del head, tail, chain
+    keep = columns[-1] != _DELETED
+    return Fst.from_arcs(fst.start, final, *(column[keep] for column in columns))
 
 
 @kernel

@@ -93,6 +93,9 @@ class MatrixReader(Mapping[str, np.ndarray]):
         except (*DAMAGE, IsADirectoryError) as error:
             raise UserError(f"{self.path}, {key}: {where} is no readable matrix ({reason(error)}); make the features again.") from error
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._where  # Mapping's own would read the matrix
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._where)
 

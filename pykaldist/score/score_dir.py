@@ -73,7 +73,7 @@ def score_dir(data: DataDir, words: SymbolTable, decode_dir: str | os.PathLike[s
     for old in (*decode_dir.glob(f"{rate}_*_*"), *(decode_dir / name for name in results)):
         old.unlink(missing_ok=True)
     stats: list[WerStats] = []
-    refs = _filtered(data.text, options.ref_filtering_cmd)
+    refs = _filtered(dict(data.text), options.ref_filtering_cmd)
     if lattices is not None:
         decode = partial(mbr_sweep, beam=options.beam) if options.decode_mbr else sweep
         hyps = [_filtered(one, options.hyp_filtering_cmd)

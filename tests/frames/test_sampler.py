@@ -43,6 +43,18 @@ def test_parts_are_disjoint_and_cover_the_store(make_store, lengths, splits, blo
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
+@pytest.mark.parametrize("level", ["frame", "utterance"])
+def test_indices_of_four_bytes_give_the_minibatches_of_eight(make_store, level):
+    store = make_store([30, 50, 21, 9])
+    epochs = []
+    for dtype in (np.int32, np.int64):
+        partition = Partition(store, 2, 2, level)
+        partition._dtype = dtype
+        assert partition.part(0, 0).dtype == (np.int32 if level == "frame" else dtype)
+        epochs.append(torch.cat([m.inputs.clone() for m in sampler(store, partition).epoch(1)]))
+    assert torch.equal(*epochs)
+
+
 @pytest.mark.parametrize("blocks", [1, 3])
 def test_an_epoch_has_every_frame_once_in_a_new_order(make_store, blocks):
     store = make_store([30, 50, 21])

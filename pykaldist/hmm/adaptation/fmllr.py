@@ -11,7 +11,7 @@ Kaldi's transform/fmllr-diag-gmm.cc.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,7 @@ from pykaldist.kernels import kernel
 from pykaldist.options import option
 
 SWEEPS = 40
+NO_SPEECH = "there is no frame of speech to estimate transforms from; check that transcripts and audio belong together."
 UPDATE_TYPES = ("full", "diag", "offset", "none")
 
 
@@ -66,6 +67,9 @@ class FmllrStats:
         dim = feats.shape[1]
         x = np.concatenate([feats, np.ones((len(feats), 1), dtype=feats.dtype)], axis=1)
         return cls(beta, expected[:, :dim].T.astype(np.float64) @ x, (engine or Engine()).outer_products(x, expected[:, dim:]))
+
+    def __add__(self, other: FmllrStats) -> FmllrStats:
+        return FmllrStats(self.beta + other.beta, self.k + other.k, self.g + other.g)
 
     def objective(self, transform: np.ndarray) -> float:
         """The log-likelihood, up to a constant, of all frames under a transform (D, D + 1)."""
@@ -109,54 +113,112 @@ def estimate_fmllr(stats: FmllrStats, options: FmllrOptions) -> np.ndarray:
     return transform if np.isfinite(transform).all() and stats.objective(transform) >= stats.objective(identity(dim)) else identity(dim)
 
 
+@dataclass
+class SpeakerFrames:
+    """Some frames (N, D), aligned by `tids` (0: left out), and the rows of each speaker among them; `ended` have no others after these."""
+
+    feats: np.ndarray
+    tids: np.ndarray
+    rows: Mapping[str, np.ndarray]
+    ended: Container[str]
+
+
+class SpeakerTransforms:
+    """The estimation of a transform for each speaker, whose frames come in parts.
+
+    The statistics of a speaker who has not ended are held from one part to the next. `transforms` are those of the speakers who have, in
+    the order in which they did; `weight` is that of all frames.
+    """
+
+    def __init__(self, options: FmllrOptions, engine: Engine) -> None:
+        self.options, self.engine = options, engine
+        self.transforms: dict[str, np.ndarray] = {}
+        self._open: dict[str, FmllrStats] = {}
+        self._gain = self.weight = 0.0
+
+    def add(self, feats: np.ndarray, expected: np.ndarray, weights: np.ndarray, rows: Mapping[str, np.ndarray],
+            ended: Container[str]) -> None:
+        """Add frames: a speaker's are `rows[speaker]` of `feats` (N, D), `expected` (N, 2 D) and `weights` (N,).
+
+        Those of the speakers in `ended` are their last.
+        """
+        speakers, gains = list(rows), np.zeros(len(rows))
+        transforms: dict[str, np.ndarray] = {}
+
+        def one(number: int) -> None:
+            speaker = speakers[number]
+            mine = rows[speaker]
+            mine = mine[weights[mine] > 0]
+            stats = FmllrStats.of_frames(feats[mine], expected[mine], float(weights[mine].sum(dtype=np.float64)), self.engine)
+            if speaker in self._open:
+                stats = self._open.pop(speaker) + stats
+            if speaker in ended:
+                transforms[speaker] = self.options.estimate(stats)
+                gains[number] = stats.objective(transforms[speaker]) - stats.objective(identity(feats.shape[1]))
+            else:
+                self._open[speaker] = stats
+
+        self.engine.for_each(len(speakers), one)
+        self.transforms.update((speaker, transforms[speaker]) for speaker in speakers if speaker in transforms)
+        self._gain += float(gains.sum())
+        self.weight += float(weights.sum(dtype=np.float64))
+
+    @property
+    def gain(self) -> float:
+        """What the transforms raise the log-likelihood by, a frame (of weight 1)."""
+        return self._gain / max(1.0, self.weight)
+
+
 def estimate_speakers(feats: np.ndarray, expected: np.ndarray, weights: np.ndarray, rows: Mapping[str, np.ndarray], options: FmllrOptions,
                       engine: Engine | None = None) -> tuple[dict[str, np.ndarray], float]:
     """Estimate a transform for each speaker; returns them, and what they raise the log-likelihood by, a frame (of weight 1).
 
     A speaker's frames are `rows[speaker]` of `feats` (N, D), `expected` (N, 2 D) and `weights` (N,).
     """
-    engine = engine or Engine()
-    speakers, transforms, gains = list(rows), {}, np.zeros(len(rows))
-
-    def one(number: int) -> None:
-        mine = rows[speakers[number]]
-        mine = mine[weights[mine] > 0]
-        stats = FmllrStats.of_frames(feats[mine], expected[mine], float(weights[mine].sum(dtype=np.float64)), engine)
-        transforms[speakers[number]] = options.estimate(stats)
-        gains[number] = stats.objective(transforms[speakers[number]]) - stats.objective(identity(feats.shape[1]))
-
-    engine.for_each(len(speakers), one)
-    return {speaker: transforms[speaker] for speaker in speakers}, float(gains.sum() / max(1.0, weights.sum(dtype=np.float64)))
+    found = SpeakerTransforms(options, engine or Engine())
+    found.add(feats, expected, weights, rows, rows)
+    return found.transforms, found.gain
 
 
-def estimate_aligned(gmm: AmDiagGmm, feats: np.ndarray, tids: np.ndarray, model: TransitionModel, silence_phones: Sequence[int],
-                     rows: Mapping[str, np.ndarray], options: FmllrOptions, engine: Engine | None = None,
-                     target: AmDiagGmm | None = None) -> tuple[dict[str, np.ndarray], float]:
-    """Estimate transforms as `estimate_speakers` for frames aligned by `tids` (0: left out), silence weighted by `options.silence_weight`.
+def estimate_aligned(gmm: AmDiagGmm, parts: Iterable[SpeakerFrames], model: TransitionModel, silence_phones: Sequence[int],
+                     options: FmllrOptions, engine: Engine | None = None, target: AmDiagGmm | None = None) -> tuple[
+        dict[str, np.ndarray], float]:
+    """Estimate transforms as `estimate_speakers` for the frames of `parts`, silence weighted by `options.silence_weight`.
 
     The frames are divided among the Gaussians by `gmm`; the transforms are made for `target`, its twin in the adapted space, if given.
+    Raises UserError where no frame has a weight.
     """
     engine = engine or Engine()
-    expected, weights = expected_aligned(gmm, feats, tids, model, silence_phones, options.silence_weight, engine, target)
-    return estimate_speakers(feats, expected, weights, rows, options, engine)
+    found = SpeakerTransforms(options, engine)
+    for part in parts:
+        weights = speech_weights(part.tids, model, silence_phones, options.silence_weight)
+        expected = expected_aligned(gmm, part.feats, part.tids, weights, model, engine, target)
+        found.add(part.feats, expected, weights, part.rows, part.ended)
+    if not found.weight:
+        raise UserError(NO_SPEECH)
+    return found.transforms, found.gain
 
 
-def expected_aligned(gmm: AmDiagGmm, feats: np.ndarray, tids: np.ndarray, model: TransitionModel, silence_phones: Sequence[int],
-                     silence_weight: float, engine: Engine, target: AmDiagGmm | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """The expected parameters (N, 2 D) of frames aligned by `tids` (0: left out), times their weights; and these weights (N,), float32.
-
-    The frames are divided among the Gaussians by `gmm`; the parameters are those of `target`, its twin, if given. Raises UserError where no
-    frame has a weight.
-    """
+def speech_weights(tids: np.ndarray, model: TransitionModel, silence_phones: Sequence[int], silence_weight: float) -> np.ndarray:
+    """The weight of each frame, float32: 0 where `tids` is, `silence_weight` in silence, else 1."""
     weights = (tids > 0).astype(np.float32)
     weights[np.isin(model.tid2phone[tids], silence_phones)] *= silence_weight
+    return weights
+
+
+def expected_aligned(gmm: AmDiagGmm, feats: np.ndarray, tids: np.ndarray, weights: np.ndarray, model: TransitionModel, engine: Engine,
+                     target: AmDiagGmm | None = None) -> np.ndarray:
+    """The expected parameters (N, 2 D) of frames aligned by `tids` (0: left out), times their weights.
+
+    The frames are divided among the Gaussians by `gmm`; the parameters are those of `target`, its twin, if given.
+    """
     if not weights.any():
-        raise UserError("there is no frame of speech to estimate transforms from; check that transcripts and audio belong together.")
+        return np.zeros((len(feats), 2 * gmm.dim), np.float32)
     expected = engine.expected_parameters(gmm, feats, AlignedFrames.group(np.where(weights > 0, tids, 0), model),
                                           None if target is None else target.projection)
-    if 0 < silence_weight < 1:
+    if ((weights > 0) & (weights < 1)).any():
         expected *= weights[:, None]
-    return expected, weights
+    return expected
 
 
 def transformed(feats: np.ndarray, rows: Mapping[str, np.ndarray], transforms: Mapping[str, np.ndarray]) -> np.ndarray:

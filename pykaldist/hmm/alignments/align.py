@@ -9,14 +9,16 @@ written in that order: of the frames spent in a state the first has the transiti
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from pykaldist.errors import UserError
+from pykaldist.hmm.alignments.alignment_dir import Labels
 from pykaldist.hmm.alignments.corpus import Corpus, name_some
-from pykaldist.hmm.alignments.graphs import TrainingGraph
+from pykaldist.hmm.alignments.graphs import TrainingGraph, TrainingGraphs
 from pykaldist.hmm.gmm.engine import Engine, Scorer
 from pykaldist.hmm.gmm.gmm import AmDiagGmm
 from pykaldist.hmm.tree.transition_model import TransitionModel
@@ -62,13 +64,10 @@ class Alignments:
             raise UserError(f"{len(self.failed)} of {len(corpus)} utterances cannot be aligned: {name_some(self.failed)}{why}; check "
                             "that transcripts, audio and model belong together.")
 
-    def of_utterances(self, corpus: Corpus, utts: Sequence[str]) -> Iterator[tuple[str, np.ndarray]]:
-        """Iterate over (utterance, transition_ids) of those of `utts` that did not fail."""
-        failed, numbers = set(self.failed), {utt: number for number, utt in enumerate(corpus.utts)}
-        for utt in utts:
-            if utt not in failed:
-                number = numbers[utt]
-                yield utt, self.tids[corpus.offsets[number]:corpus.offsets[number + 1]]
+    def labels(self, corpus: Corpus) -> Labels:
+        """The transition_ids of the utterances that did not fail."""
+        failed = set(self.failed)
+        return Labels({utt: number for number, utt in enumerate(corpus.utts) if utt not in failed}, corpus.offsets, self.tids)
 
 
 def align(corpus: Corpus, graphs: Sequence[TrainingGraph], transition_model: TransitionModel, gmm: AmDiagGmm,
@@ -82,28 +81,34 @@ def align(corpus: Corpus, graphs: Sequence[TrainingGraph], transition_model: Tra
         pdfs = np.unique(transition_model.tid2pdf[1:][np.isin(transition_model.tid2phone[1:], silence_phones)])
         gmm = gmm.boosted(pdfs, options.boost_silence)
     engine = engine or Engine()
-    return align_scored(corpus, graphs, transition_model, engine.scorer(gmm, corpus.feats), options, engine, bar)
+    return align_scored(corpus, graphs, transition_model, partial(engine.scorer, gmm), options, engine, bar)
 
 
-def align_scored(corpus: Corpus, graphs: Sequence[TrainingGraph], transition_model: TransitionModel, score: Scorer, options: AlignOptions,
-                 engine: Engine, bar: Progress | None = None) -> Alignments:
-    """Align every utterance of `corpus` along its graph, with the log-likelihoods that `score` gives its rows, in the engine's threads."""
+def align_scored(corpus: Corpus, graphs: Sequence[TrainingGraph], transition_model: TransitionModel,
+                 scorer: Callable[[np.ndarray], Scorer], options: AlignOptions, engine: Engine, bar: Progress | None = None) -> Alignments:
+    """Align every utterance of `corpus` along its graph, in the engine's threads.
+
+    `scorer` gets the features of a block of the corpus, and makes the function that scores rows of them.
+    """
     log_probs = transition_model.scaled_log_probs(options.transition_scale, options.self_loop_scale)
-    tids = np.zeros(len(corpus.feats), dtype=np.int32)
+    tids = corpus.new_rows(None, np.int32)
     tries = np.zeros(len(corpus), dtype=np.int8)  # 0: failed
 
-    def one(number: int) -> None:
-        graph = graphs[number].repeated() if options.careful else graphs[number]
-        loglikes = score(corpus.offsets[number], corpus.offsets[number + 1], graph.pdfs)
+    def one(number: int, first: int, part: Corpus, score: Scorer, found: np.ndarray) -> None:
+        graph = graphs[first + number].repeated() if options.careful else graphs[first + number]
+        loglikes = score(part.offsets[number], part.offsets[number + 1], graph.pdfs)
         arc_scores = log_probs[graph.tid] - graph.cost
-        result = tids[corpus.offsets[number]:corpus.offsets[number + 1]]
+        result = found[part.offsets[number]:part.offsets[number + 1]]
         for attempt, beam in enumerate((options.beam, options.retry_beam), 1):
             if viterbi(graph.offsets, graph.source, graph.destination, graph.tid, graph.column, arc_scores, graph.start_states,
                        graph.start_costs, transition_model.tid_is_self_loop, loglikes, options.acoustic_scale, beam, result):
-                tries[number] = attempt
+                tries[first + number] = attempt
                 return
 
-    engine.for_each(len(corpus), one, bar)
+    for (first, _), (part, found) in zip(corpus.blocks(), corpus.parts(tids), strict=True):
+        engine.for_each(len(part), partial(one, first=first, part=part, score=scorer(part.feats), found=found), bar)
+        if isinstance(graphs, TrainingGraphs):
+            graphs.release()
     return Alignments(tids, [corpus.utts[n] for n in np.flatnonzero(tries == 2)],
                       [corpus.utts[n] for n in np.flatnonzero(tries == 0)])
 
@@ -111,15 +116,18 @@ def align_scored(corpus: Corpus, graphs: Sequence[TrainingGraph], transition_mod
 def equal_alignments(corpus: Corpus, graphs: Sequence[TrainingGraph], transition_model: TransitionModel,
                      rng: np.random.Generator, attempts: int = 10) -> Alignments:
     """The alignments of a flat start: each utterance is divided evenly among the states of a random path (Kaldi's align-equal-compiled)."""
-    tids = np.zeros(len(corpus.feats), dtype=np.int32)
+    tids = corpus.new_rows(None, np.int32)
     failed = []
-    for number, graph in enumerate(graphs):
-        result = tids[corpus.offsets[number]:corpus.offsets[number + 1]]
-        draws = rng.random((attempts, len(result) + 1))
-        if len(result) < graph.min_frames or not equal_path(
-                graph.offsets, graph.destination, graph.tid, graph.start_states, transition_model.tid_is_self_loop,
-                transition_model.state2self_loop[transition_model.tid2state], draws, result):
-            failed.append(corpus.utts[number])
+    for (first, _), (part, found) in zip(corpus.blocks(), corpus.parts(tids), strict=True):
+        for number, utt in enumerate(part.utts):
+            graph, result = graphs[first + number], found[part.offsets[number]:part.offsets[number + 1]]
+            draws = rng.random((attempts, len(result) + 1))
+            if len(result) < graph.min_frames or not equal_path(
+                    graph.offsets, graph.destination, graph.tid, graph.start_states, transition_model.tid_is_self_loop,
+                    transition_model.state2self_loop[transition_model.tid2state], draws, result):
+                failed.append(utt)
+        if isinstance(graphs, TrainingGraphs):
+            graphs.release()
     return Alignments(tids, failed=failed)
 
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import zlib
-from collections.abc import Mapping
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,12 +29,14 @@ from pykaldist.io import provenance
 from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.schema import read_json
+from pykaldist.io.scratch import RowWriter, release
 from pykaldist.io.tables import read_int_vectors, read_lines, write_int_vectors
 
 PathLike = str | os.PathLike[str]
 
 #: what an alignment directory may hold that belongs to one alignment
 TEXTS = "texts.crc"
+_IN_MEMORY = 1 << 18  # labels
 FILES = ("final.mdl", "tree", "phones.txt", "cmvn_opts", "splice_opts", "delta_opts", "final.mat", "full.mat", "final.alimdl", "num_jobs",
          "num_pdfs", "provenance.json", "resume.npz", TEXTS, provenance.FILE)
 
@@ -51,17 +54,53 @@ class Imported:
     report: dict[str, Any]
 
 
+class Labels(Mapping[str, np.ndarray]):
+    """The labels of utterances in one array, which may be one of io/scratch.py.
+
+    Utterance number n = `numbers[utt]` has the rows `offsets[n]:offsets[n + 1]`.
+    """
+
+    def __init__(self, numbers: dict[str, int], offsets: Sequence[int] | np.ndarray, labels: np.ndarray) -> None:
+        self._numbers, self._offsets, self._labels = numbers, offsets, labels
+
+    @classmethod
+    def read(cls, items: Iterable[tuple[str, np.ndarray]], scratch: Path) -> Labels:
+        """Read labels; many of them lie in a nameless file in the folder `scratch`."""
+        rows, numbers, ends = RowWriter(_IN_MEMORY, scratch), dict[str, int](), array("q", [0])
+        for number, (utt, labels) in enumerate(items):
+            numbers[utt] = number
+            rows.append(labels)
+            ends.append(rows.count)
+        return cls(numbers, ends, rows.array())
+
+    def __getitem__(self, utt: str) -> np.ndarray:
+        number = self._numbers[utt]
+        mine = self._labels[self._offsets[number]:self._offsets[number + 1]]
+        copy = mine.copy()
+        release(mine)
+        return copy
+
+    def __contains__(self, utt: object) -> bool:
+        return utt in self._numbers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+
 class AlignmentDir:
-    """A directory of alignments; archives are read when first asked for.
+    """A directory of alignments; archives are read when first asked for, and many labels kept in a nameless file in `scratch`, if given.
 
     `model` is the transition model, or None; `num_pdfs` the number of pdfs that frames can have. Raises UserError where the directory
     holds no alignments, or archives and model are of different systems.
     """
 
-    def __init__(self, path: PathLike) -> None:
-        self.path = Path(path)
+    def __init__(self, path: PathLike, scratch: Path | None = None) -> None:
+        self.path, self.scratch = Path(path), scratch
         provenance.check(path)
-        self._labels: dict[str, np.ndarray] | None = None
+        self._labels: Mapping[str, np.ndarray] | None = None
         self.model = read_transition_model(self.path / "final.mdl") if (self.path / "final.mdl").is_file() else None
         self.archives = archives(self.path, "ali")
         self.has_transition_ids = bool(self.archives)
@@ -96,12 +135,16 @@ class AlignmentDir:
             raise UserError(f"{data.path}/text, {other[0]}: {len(other)} of {len(found)} transcripts are not those that {self.path} has "
                             f"aligned; align this data, or remove {path} if its audio is the same.")
 
+    def items(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Read all archives, one utterance after the other: (utterance, labels)."""
+        low, high = (1, self.model.num_transition_ids) if self.has_transition_ids and self.model else (0, self.num_pdfs - 1)
+        return read_archives(self.path, "ali" if self.has_transition_ids else "ali_pdf", low, high)
+
     @property
     def labels(self) -> Mapping[str, np.ndarray]:
         """Utterance -> transition_ids where `has_transition_ids`, else pdfs (int32, one a frame)."""
         if self._labels is None:
-            low, high = (1, self.model.num_transition_ids) if self.has_transition_ids and self.model else (0, self.num_pdfs - 1)
-            self._labels = read_archives(self.path, "ali" if self.has_transition_ids else "ali_pdf", low, high)
+            self._labels = dict(self.items()) if self.scratch is None else Labels.read(self.items(), self.scratch)
         return self._labels
 
     def pdfs(self, utt: str) -> np.ndarray | None:
@@ -131,21 +174,21 @@ def archives(path: Path, stem: str) -> list[Path]:
     return sorted(found, key=lambda p: int(p.name.split(".")[1]))
 
 
-def read_archives(path: Path, stem: str, low: int, high: int) -> dict[str, np.ndarray]:
-    """Read utterance -> ids from all `<stem>.<job>.gz`.
+def read_archives(path: Path, stem: str, low: int, high: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Iterate over (utterance, ids) of all `<stem>.<job>.gz`.
 
     Raises UserError where there are none, an utterance has none, or an id is outside low .. high.
     """
-    found = {}
+    found = False
     for archive in archives(path, stem):
         for utt, ids in read_int_vectors(archive):
             check_range(ids, low, high, f"{archive}, {utt}")
             if len(ids) == 0:
                 raise UserError(f"{archive}, {utt}: expected a label for each frame, found none; the file is damaged: align again.")
-            found[utt] = ids
+            found = True
+            yield utt, ids
     if not found:
         raise UserError(f"{path} has no alignments ({stem}.*.gz); align again from the beginning.")
-    return found
 
 
 def clear(path: Path) -> None:

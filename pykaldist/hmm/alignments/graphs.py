@@ -13,8 +13,11 @@ from __future__ import annotations
 import functools
 import heapq
 import os
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import overload
 
 import numpy as np
 
@@ -23,6 +26,11 @@ from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import ContextDependency
 from pykaldist.io.fst import Fst
 from pykaldist.io.lang import LangDir
+from pykaldist.io.scratch import RowWriter, release
+from pykaldist.progress import progress
+
+_COSTS = ("cost", "start_costs")
+_ARRAYS = ("offsets", "source", "destination", "tid", *_COSTS, "column", "pdfs", "start_states")
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,46 @@ class TrainingGraph:
         arc, source = arc[order], source[order]
         return replace(self, offsets=np.searchsorted(source, np.arange(2 * states + 1)).astype(np.int32), source=source.astype(np.int32),
                        destination=destination[order].astype(np.int32), tid=self.tid[arc], cost=cost[order], column=self.column[arc])
+
+
+class TrainingGraphs(Sequence[TrainingGraph]):
+    """The training graphs of a corpus, one behind the other in one array of 4-byte words (io/scratch.py)."""
+
+    limit = 1 << 22  # words in memory
+
+    def __init__(self, graphs: Iterable[TrainingGraph], scratch: Path | None = None) -> None:
+        rows, ends = RowWriter(self.limit, scratch), array("q", [0])
+        for graph in graphs:
+            fields = [getattr(graph, name) for name in _ARRAYS]
+            head = np.array([graph.min_frames, *map(len, fields)], dtype=np.int32)
+            rows.append(np.concatenate([head, *(field.view(np.int32) for field in fields)]))
+            ends.append(rows.count)
+        self._words, self._ends = rows.array(), ends
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    @overload
+    def __getitem__(self, number: int) -> TrainingGraph: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> list[TrainingGraph]: ...
+
+    def __getitem__(self, number: int | slice) -> TrainingGraph | list[TrainingGraph]:
+        if isinstance(number, slice):
+            return [self[n] for n in range(*number.indices(len(self)))]
+        words = self._words[self._ends[range(len(self))[number]]:self._ends[range(len(self))[number] + 1]]
+        head = words[:1 + len(_ARRAYS)].tolist()
+        fields, first = {}, len(head)
+        for name, length in zip(_ARRAYS, head[1:], strict=True):
+            field = words[first:first + length]
+            fields[name] = field.view(np.float32) if name in _COSTS else field
+            first += length
+        return TrainingGraph(**fields, min_frames=head[0])
+
+    def release(self) -> None:
+        """Let go of the memory of the graphs that were used."""
+        release(self._words)
 
 
 State = tuple[int, int]  # words consumed, state of L
@@ -283,6 +331,10 @@ class GraphCompiler:
                              np.array(costs, dtype=np.float32), column.astype(np.int32), pdfs.astype(np.int32),
                              np.array([base[node] for node, _ in phones.start], dtype=np.int32),
                              np.array([cost for _, cost in phones.start], dtype=np.float32), self._min_frames(phones))
+
+    def compile_all(self, transcripts: Sequence[Sequence[int]], scratch: Path | None = None) -> TrainingGraphs:
+        """Make the training graphs of all transcripts of a corpus."""
+        return TrainingGraphs((self.compile(words) for words in progress(transcripts, "compiling graphs", unit="utt")), scratch)
 
     def _min_frames(self, phones: PhoneGraph) -> int:
         """The least number of frames from start to end (Dijkstra)."""

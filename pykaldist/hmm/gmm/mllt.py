@@ -10,26 +10,38 @@ Markov models", IEEE Trans. Speech and Audio Processing 7 (1999); Kaldi's transf
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
+from pykaldist.errors import UserError
 from pykaldist.hmm.gmm.aligned_frames import AlignedFrames
 from pykaldist.hmm.gmm.engine import Engine
-from pykaldist.hmm.gmm.gmm import AmDiagGmm
+from pykaldist.hmm.gmm.gmm import AmDiagGmm, GmmStats
 from pykaldist.kernels import kernel
 
 SWEEPS = 200
 
 
-def mllt_stats(gmm: AmDiagGmm, feats: np.ndarray, frames: AlignedFrames, engine: Engine | None = None) -> tuple[np.ndarray, float]:
-    """The statistics (G, beta) of MLLT: G is (D, D, D) float64, beta the number of frames."""
+def mllt_stats(gmm: AmDiagGmm, parts: Iterable[tuple[np.ndarray, AlignedFrames]], engine: Engine | None = None) -> tuple[
+        np.ndarray, float]:
+    """The statistics (G, beta) of MLLT: G is (D, D, D) float64, beta the number of frames.
+
+    `parts` are features (N, D), and which of their frames are aligned with what.
+    """
     engine = engine or Engine()
-    stats, _ = engine.accumulate(gmm, feats, frames)
-    weights = engine.expected_parameters(gmm, feats, frames)[:, gmm.dim:]
+    stats, products = gmm.new_stats(), np.zeros((gmm.dim,) * 3)
+    for feats, frames in parts:
+        mine, _ = engine.accumulate(gmm, feats, frames)
+        stats = GmmStats(stats.occupancy + mine.occupancy, stats.x + mine.x, stats.x2 + mine.x2)
+        products += engine.outer_products(feats, engine.expected_parameters(gmm, feats, frames)[:, gmm.dim:])
+    if not stats.occupancy.any():
+        raise UserError("there is no frame of speech to estimate MLLT from; check that transcripts and audio belong together.")
     inv_vars = gmm.inv_vars.astype(np.float64)
     means = gmm.means_invvars / inv_vars
     cross = np.stack([(stats.x * inv_vars[:, d:d + 1]).T @ means for d in range(gmm.dim)])
     squares = np.stack([(means * (stats.occupancy * inv_vars[:, d])[:, None]).T @ means for d in range(gmm.dim)])
-    return engine.outer_products(feats, weights) - cross - cross.transpose(0, 2, 1) + squares, float(stats.occupancy.sum())
+    return products - cross - cross.transpose(0, 2, 1) + squares, float(stats.occupancy.sum())
 
 
 def estimate_mllt(stats: np.ndarray, beta: float) -> tuple[np.ndarray, float]:

@@ -6,7 +6,7 @@ the model `final.alimdl` for features that are not adapted, and `trans.<job>`, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,14 +17,20 @@ from pykaldist.feats.pipeline import FeaturePipeline, check_dim
 from pykaldist.feats.splice import SpliceOptions
 from pykaldist.feats.transforms import read_speaker_transforms, write_speaker_transforms
 from pykaldist.hmm.adaptation.basis_fmllr import estimate_basis, gradients_at_identity, write_basis
-from pykaldist.hmm.adaptation.fmllr import FmllrOptions, estimate_aligned, expected_aligned, transformed
+from pykaldist.hmm.adaptation.fmllr import (
+    NO_SPEECH,
+    FmllrOptions,
+    estimate_aligned,
+    expected_aligned,
+    speech_weights,
+    transformed,
+)
 from pykaldist.hmm.alignments.align import AlignOptions, align
 from pykaldist.hmm.alignments.alignment_dir import archives, clear, read_archives, record, write_labels
-from pykaldist.hmm.alignments.corpus import Corpus
 from pykaldist.hmm.alignments.graphs import GraphCompiler
-from pykaldist.hmm.gmm.aligned_frames import AlignedFrames
 from pykaldist.hmm.gmm.make_engine import make_engine
 from pykaldist.hmm.gmm.model_files import read_model, read_tree, write_model
+from pykaldist.hmm.training.accumulate import accumulate
 from pykaldist.hmm.training.experiment import (
     PathLike,
     aligned_line,
@@ -39,7 +45,7 @@ from pykaldist.hmm.training.experiment import (
 )
 from pykaldist.hmm.training.lda_mllt import LdaMlltOptions, train_lda_mllt
 from pykaldist.hmm.training.quick import QuickOptions, train_quick
-from pykaldist.hmm.training.sat import SatOptions, Transforms, speaker_rows, train_sat
+from pykaldist.hmm.training.sat import SatOptions, Transforms, adapted, speaker_frames, speaker_rows, train_sat, unadapted_twin
 from pykaldist.io import provenance
 from pykaldist.io.atomic import atomic_open, copy_file
 from pykaldist.io.conf import parse_conf
@@ -57,7 +63,7 @@ def train_lda_mllt_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike
     pipeline, engine = FeaturePipeline.from_options(cmvn_opts, "--delta-order=0"), make_engine(device, nj)
     splicing = parse_conf(SpliceOptions, splice_opts, "--splice-opts")
     with replacing(exp, ali):
-        corpus = load_corpus(data, lang, pipeline, nj, log)
+        corpus = load_corpus(data, lang, pipeline, nj, log, exp)
         tids, old = read_start(ali, lang, corpus)
         checkpoint = begin(exp, stage)
         system, matrix, full = train_lda_mllt(corpus, lang, tids, old, max_leaves, totgauss, splicing, options, align_options, engine, log,
@@ -78,15 +84,14 @@ def train_sat_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp
     data, lang, ali, exp = DataDir(data_dir), LangDir(lang_dir), Path(ali_dir), Path(exp_dir)
     pipeline, engine = FeaturePipeline.from_dir(ali), make_engine(device, nj)
     with replacing(exp, ali):
-        corpus = load_corpus(data, lang, pipeline, nj, log)
+        corpus = load_corpus(data, lang, pipeline, nj, log, exp)
         tids, old = read_start(ali, lang, corpus)
-        rows = speaker_rows(corpus, data.utt2spk)
         if any(ali.glob("trans.*")):
-            start = _read_transforms(ali, rows)
+            start = _read_transforms(ali, data)
         else:
             gmm = read_model(ali / "final.mdl")[1]
             check_dim(gmm.dim, corpus.feats, str(data.path), ali / "final.mdl")
-            start, gain = estimate_aligned(gmm, corpus.feats, tids, old, lang.silence_phones, rows, fmllr_options, engine)
+            start, gain = estimate_aligned(gmm, speaker_frames(corpus, tids, data.utt2spk), old, lang.silence_phones, fmllr_options, engine)
             log(f"first transforms of {len(start)} speakers by the model in {ali}: + {gain:.4f} a frame of speech")
         checkpoint = begin(exp, stage)
         system, unadapted, transforms = train_sat(corpus, data.utt2spk, lang, tids, old, start, max_leaves, totgauss, options,
@@ -109,21 +114,20 @@ def train_quick_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, e
     data, lang, ali, exp = DataDir(data_dir), LangDir(lang_dir), Path(ali_dir), Path(exp_dir)
     pipeline, engine = FeaturePipeline.from_dir(ali), make_engine(device, nj)
     with replacing(exp, ali):
-        corpus = load_corpus(data, lang, pipeline, nj, log)
+        corpus = load_corpus(data, lang, pipeline, nj, log, exp)
         tids, old = read_start(ali, lang, corpus)
         gmm, tree = read_model(ali / "final.mdl")[1], read_tree(ali / "tree")
         check_dim(gmm.dim, corpus.feats, str(data.path), ali / "final.mdl")
-        rows = speaker_rows(corpus, data.utt2spk)
-        transforms = _read_transforms(ali, rows) if any(ali.glob("trans.*")) else {}
-        adapted = replace(corpus, feats=transformed(corpus.feats, rows, transforms)) if transforms else corpus
+        transforms = _read_transforms(ali, data) if any(ali.glob("trans.*")) else {}
+        with_transforms = replace(corpus, feats=adapted(corpus, data.utt2spk, transforms)) if transforms else corpus
         checkpoint = begin(exp, stage)
-        system = train_quick(adapted, lang, tids, old, tree, gmm, max_leaves, totgauss, options, align_options, engine, log, checkpoint)
+        system = train_quick(with_transforms, lang, tids, old, tree, gmm, max_leaves, totgauss, options, align_options, engine, log,
+                             checkpoint)
         if (ali / "full.mat").is_file():
             copy_file(ali / "full.mat", exp / "full.mat")
         if transforms:
             _write_transforms(exp, data, transforms, nj)
-            stats, _ = engine.accumulate(system.gmm, system.feats, system.frames, other=corpus.feats)
-            write_model(exp / "final.alimdl", system.transition_model, system.gmm.updated(stats, remove_low_count=False))
+            write_model(exp / "final.alimdl", system.transition_model, unadapted_twin(system, corpus, engine))
         return finish_training("steps/train_quick.sh", exp, lang, data, corpus, pipeline, system, nj, log, checkpoint)
 
 
@@ -146,34 +150,33 @@ def align_fmllr_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, a
     check_phones(lang, src)
     with replacing(ali, src):
         compiler = GraphCompiler(lang, tree, model)
-        corpus = load_corpus(data, lang, pipeline, nj, log)
+        corpus = load_corpus(data, lang, pipeline, nj, log, ali)
         check_dim(gmm.dim, corpus.feats, str(data.path), src / "final.mdl")
-        rows = speaker_rows(corpus, data.utt2spk)
         tids, transforms = np.zeros(0, np.int32), {}
         if stage < 2:
             clear(ali)
         elif stage == 2:
             tids = of_corpus(read_archives(ali, "pre_ali", 1, model.num_transition_ids), corpus, ali)
         else:
-            transforms = _read_transforms(ali, rows)
+            transforms = _read_transforms(ali, data)
         (ali / "final.mdl").unlink(missing_ok=True)
         provenance.forget(ali)
-        graphs = [compiler.compile(words) for words in progress(corpus.words, "compiling graphs", unit="utt")]
+        graphs = compiler.compile_all(corpus.words, ali)
         with Progress("aligning", (2 if stage < 2 else 1) * len(corpus), "utt") as bar:
             if stage < 2:
                 first = align(corpus, graphs, model, unadapted, options, [lang.optional_silence], engine, bar)
                 first.check(corpus, graphs)
-                write_labels(ali, data, dict(first.of_utterances(corpus, corpus.utts)), nj, stem="pre_ali")
+                write_labels(ali, data, first.labels(corpus), nj, stem="pre_ali")
                 tids = first.tids
             if stage < 3:
-                transforms, gain = estimate_aligned(unadapted, corpus.feats, tids, model, lang.silence_phones, rows, fmllr_options, engine,
-                                                    target=gmm)
+                transforms, gain = estimate_aligned(unadapted, speaker_frames(corpus, tids, data.utt2spk), model, lang.silence_phones,
+                                                    fmllr_options, engine, target=gmm)
                 log(f"fMLLR of {len(transforms)} speakers: + {gain:.4f} a frame of speech")
             _write_transforms(ali, data, transforms, nj)
-            adapted = Corpus(corpus.utts, transformed(corpus.feats, rows, transforms), corpus.offsets, corpus.words, corpus.unknown)
-            alignments = align(adapted, graphs, model, gmm, options, [lang.optional_silence], engine, bar)
+            with_transforms = replace(corpus, feats=adapted(corpus, data.utt2spk, transforms))
+            alignments = align(with_transforms, graphs, model, gmm, options, [lang.optional_silence], engine, bar)
         alignments.check(corpus, graphs)
-        log_likelihood = engine.accumulate(gmm, adapted.feats, AlignedFrames.group(alignments.tids, model))[1]
+        log_likelihood = accumulate(engine, gmm, with_transforms, alignments.tids, model).log_likelihood
         pipeline.save(ali)
         for name in ("tree", "full.mat", "final.alimdl"):
             if (src / name).is_file():
@@ -201,8 +204,11 @@ def get_fmllr_basis_dir(data_dir: PathLike, lang_dir: PathLike, exp_dir: PathLik
     check_dim(gmm.dim, corpus.feats, str(data.path), exp / "final.mdl")
     speakers, feats = speaker_rows(corpus, data.utt2spk), corpus.feats
     if any(exp.glob("trans.*")):
-        feats = transformed(feats, speakers, _read_transforms(exp, speakers))
-    expected, weights = expected_aligned(gmm, feats, tids, model, lang.silence_phones, silence_weight, engine)
+        feats = transformed(feats, speakers, _read_transforms(exp, data))
+    weights = speech_weights(tids, model, lang.silence_phones, silence_weight)
+    if not weights.any():
+        raise UserError(NO_SPEECH)
+    expected = expected_aligned(gmm, feats, tids, weights, model, engine)
     rows = [np.arange(*corpus.offsets[n : n + 2]) for n in range(len(corpus))] if per_utt else list(speakers.values())
     found = gradients_at_identity(corpus.feats, expected, weights, progress(rows, "gradients", unit="utt" if per_utt else "speaker"))
     basis, gain = estimate_basis(gmm, *found)
@@ -210,10 +216,10 @@ def get_fmllr_basis_dir(data_dir: PathLike, lang_dir: PathLike, exp_dir: PathLik
     return f"{len(basis)} matrices from {len(rows)} {'utterances' if per_utt else 'speakers'}, log-likelihood up to + {gain:.3f} a frame"
 
 
-def _read_transforms(path: Path, rows: Mapping[str, np.ndarray]) -> Transforms:
-    """The transforms in a folder; raises UserError where it lacks one of the speakers of `rows`."""
+def _read_transforms(path: Path, data: DataDir) -> Transforms:
+    """The transforms in a folder; raises UserError where it lacks one of the speakers of `data`."""
     transforms = read_speaker_transforms(path)
-    missing = sorted(set(rows) - set(transforms))
+    missing = sorted(set(data.spk2utt) - set(transforms))
     if missing:
         raise UserError(f"{path} has no transform of speaker {missing[0]}; align the same data (steps/align_fmllr.sh).")
     return transforms

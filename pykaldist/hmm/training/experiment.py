@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +21,9 @@ from pykaldist.hmm.alignments.align import MOST_FAILED, Alignments, AlignOptions
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir, clear, record, write_labels
 from pykaldist.hmm.alignments.corpus import Corpus, name_some
 from pykaldist.hmm.alignments.graphs import GraphCompiler
-from pykaldist.hmm.gmm.aligned_frames import AlignedFrames
 from pykaldist.hmm.gmm.make_engine import make_engine
 from pykaldist.hmm.gmm.model_files import read_model, read_tree, write_model, write_tree
+from pykaldist.hmm.training.accumulate import accumulate
 from pykaldist.hmm.training.iterations import Checkpoint, State
 from pykaldist.hmm.training.mono import MonoOptions, train_mono
 from pykaldist.hmm.training.triphones import TriphoneOptions, train_triphones
@@ -33,7 +33,9 @@ from pykaldist.io.atomic import copy_file
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir, SymbolTable
 from pykaldist.io.lock import locked
-from pykaldist.progress import Progress, progress
+from pykaldist.io.scratch import release
+from pykaldist.progress import Progress
+from pykaldist.usage import usage_line
 
 PathLike = str | os.PathLike[str]
 
@@ -47,7 +49,7 @@ def train_mono_dir(data_dir: PathLike, lang_dir: PathLike, exp_dir: PathLike, op
     """
     data, lang, exp = DataDir(data_dir), LangDir(lang_dir), Path(exp_dir)
     pipeline, engine = FeaturePipeline.from_options(cmvn_opts, delta_opts), make_engine(device, nj)
-    corpus = load_corpus(data, lang, pipeline, nj, log)
+    corpus = load_corpus(data, lang, pipeline, nj, log, exp)
     with locked(exp):
         checkpoint = begin(exp, stage)
         system = train_mono(corpus, lang, options, align_options, engine, log, checkpoint)
@@ -61,7 +63,7 @@ def train_deltas_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, 
     data, lang, ali, exp = DataDir(data_dir), LangDir(lang_dir), Path(ali_dir), Path(exp_dir)
     pipeline, engine = FeaturePipeline.from_options(cmvn_opts, delta_opts), make_engine(device, nj)
     with replacing(exp, ali):
-        corpus = load_corpus(data, lang, pipeline, nj, log)
+        corpus = load_corpus(data, lang, pipeline, nj, log, exp)
         tids, old = read_start(ali, lang, corpus)
         checkpoint = begin(exp, stage)
         system = train_triphones(corpus, lang, tids, old, max_leaves, totgauss, options, align_options, engine, None, log, checkpoint)
@@ -79,14 +81,14 @@ def align_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir
     (transition_model, gmm), tree = read_model(src / "final.mdl"), read_tree(src / "tree")
     check_phones(lang, src)
     compiler = GraphCompiler(lang, tree, transition_model)
-    corpus = load_corpus(data, lang, pipeline, nj, log)
+    corpus = load_corpus(data, lang, pipeline, nj, log, ali)
     check_dim(gmm.dim, corpus.feats, str(data.path), src / "final.mdl")
     clear(ali)
-    graphs = [compiler.compile(words) for words in progress(corpus.words, "compiling graphs", unit="utt")]
+    graphs = compiler.compile_all(corpus.words, ali)
     with Progress("aligning", len(corpus), "utt") as bar:
         alignments = align(corpus, graphs, transition_model, gmm, options, [lang.optional_silence], engine, bar)
     alignments.check(corpus, graphs)
-    log_likelihood = engine.accumulate(gmm, corpus.feats, AlignedFrames.group(alignments.tids, transition_model))[1]
+    log_likelihood = accumulate(engine, gmm, corpus, alignments.tids, transition_model).log_likelihood
     pipeline.save(ali)
     for name in ("tree", "full.mat"):
         if (src / name).is_file():
@@ -117,23 +119,27 @@ def read_start(ali_dir: PathLike, lang: LangDir, corpus: Corpus) -> tuple[np.nda
     if not ali.has_transition_ids or ali.model is None:
         raise UserError(f"{ali_dir} has pdfs, which do not say what phones they are of; align with a model (steps/align_si.sh).")
     check_phones(lang, ali.path)
-    return of_corpus(ali.labels, corpus, ali.path), ali.model
+    return of_corpus(ali.items(), corpus, ali.path), ali.model
 
 
-def of_corpus(labels: Mapping[str, np.ndarray], corpus: Corpus, where: Path) -> np.ndarray:
+def of_corpus(labels: Iterable[tuple[str, np.ndarray]], corpus: Corpus, where: Path) -> np.ndarray:
     """The labels of all frames of `corpus` in one array, 0 where there are none.
 
     Raises UserError where they do not fit, or lack more than a tenth of the utterances.
     """
-    tids, missing = np.zeros(len(corpus.feats), dtype=np.int32), []
-    for number, utt in enumerate(corpus.utts):
-        if utt not in labels:
-            missing.append(utt)
+    tids, numbers, found = corpus.new_rows(None, np.int32), {utt: number for number, utt in enumerate(corpus.utts)}, set()
+    for utt, ids in labels:
+        number = numbers.get(utt)
+        if number is None:
             continue
-        if len(labels[utt]) != corpus.num_frames(number):
-            raise UserError(f"{where}, {utt}: the alignment has {len(labels[utt])} frames, the features {corpus.num_frames(number)}; align "
-                            "the same data again.")
-        tids[corpus.offsets[number]:corpus.offsets[number + 1]] = labels[utt]
+        if len(ids) != corpus.num_frames(number):
+            raise UserError(f"{where}, {utt}: the alignment has {len(ids)} frames, the features {corpus.num_frames(number)}; align the "
+                            "same data again.")
+        mine = tids[corpus.offsets[number]:corpus.offsets[number + 1]]
+        mine[:] = ids
+        release(mine)
+        found.add(number)
+    missing = [utt for number, utt in enumerate(corpus.utts) if number not in found]
     if len(missing) > MOST_FAILED * len(corpus):
         raise UserError(f"{where} has no alignment of {len(missing)} of {len(corpus)} utterances: {name_some(missing)}; align this data.")
     return tids
@@ -160,15 +166,16 @@ def finish_training(made_by: str, exp: Path, lang: LangDir, data: DataDir, corpu
             f"{aligned_line(corpus, system.alignments)}")
 
 
-def load_corpus(data: DataDir, lang: LangDir, pipeline: FeaturePipeline, nj: int, log: Callable[[str], None]) -> Corpus:
-    """Read the corpus of a data directory; warns of words that the lexicon lacks.
+def load_corpus(data: DataDir, lang: LangDir, pipeline: FeaturePipeline, nj: int, log: Callable[[str], None],
+                scratch: Path | None = None) -> Corpus:
+    """Read the corpus of a data directory, beyond a block into nameless files in `scratch`; warns of words that the lexicon lacks.
 
     Raises UserError for a number of jobs without sense.
     """
     provenance.check(lang.path)
     if not 1 <= nj <= len(data.utterances()):
         raise UserError(f"--nj: expected a number from 1 to {len(data.utterances())}, the utterances of {data.path}; found {nj}.")
-    corpus = Corpus.load(data, lang, pipeline)
+    corpus = Corpus.load(data, lang, pipeline, scratch)
     if corpus.unknown:
         log(f"WARNING: {data.path}: {corpus.unknown_words()}")
     return corpus
@@ -180,13 +187,13 @@ def finish(exp: Path, lang: LangDir, data: DataDir, corpus: Corpus, alignments: 
     if alignments.failed:
         log(f"WARNING: {len(alignments.failed)} utterances of {data.path} have no alignment: {name_some(alignments.failed)}.")
     copy_file(lang.file("phones.txt"), exp / "phones.txt")
-    write_labels(exp, data, dict(alignments.of_utterances(corpus, corpus.utts)), nj)
+    write_labels(exp, data, alignments.labels(corpus), nj)
 
 
 def aligned_line(corpus: Corpus, alignments: Alignments) -> str:
-    """A text of how many utterances were aligned, for the line that says what came out."""
+    """A text of how many utterances were aligned, and what that took, for the line that says what came out."""
     retried = f", {len(alignments.retried)} of them at the second try" if alignments.retried else ""
-    return f"{len(corpus) - len(alignments.failed)} of {len(corpus)} utterances aligned{retried}"
+    return f"{len(corpus) - len(alignments.failed)} of {len(corpus)} utterances aligned{retried}, {usage_line(len(corpus.feats))}"
 
 
 def check_phones(lang: LangDir, src: Path) -> None:

@@ -11,7 +11,7 @@ import io
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,15 +21,16 @@ from pykaldist.errors import Terminated, UserError
 from pykaldist.hmm.alignments.align import Alignments, AlignOptions, align
 from pykaldist.hmm.alignments.corpus import Corpus
 from pykaldist.hmm.alignments.graphs import TrainingGraph
-from pykaldist.hmm.gmm.aligned_frames import AlignedFrames
 from pykaldist.hmm.gmm.engine import Engine
 from pykaldist.hmm.gmm.gmm import AmDiagGmm, split_targets
 from pykaldist.hmm.lang.topology import Topology
+from pykaldist.hmm.training.accumulate import accumulate
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import ContextDependency
 from pykaldist.io.archive import numpy_damage, reason
 from pykaldist.io.atomic import atomic_open
 from pykaldist.io.kaldi import KaldiReader, KaldiWriter
+from pykaldist.io.scratch import release
 from pykaldist.options import option
 from pykaldist.progress import Progress
 
@@ -76,10 +77,7 @@ class Adaptation(Protocol):
 
 @dataclass
 class State:
-    """A system in training: its model, features and alignments.
-
-    `feats` (N, D) are the features in the space of the model, `frames` those that `alignments` aligns.
-    """
+    """A system in training: its model, alignments, and the features (N, D) in the space of the model."""
 
     tree: ContextDependency
     transition_model: TransitionModel
@@ -88,15 +86,6 @@ class State:
     feats: np.ndarray
     rng: np.random.Generator
     log_likelihood: float = 0.0
-    frames: AlignedFrames = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.aligned(self.alignments)
-
-    def aligned(self, alignments: Alignments) -> None:
-        """Replace the alignments."""
-        self.alignments = alignments
-        self.frames = AlignedFrames.group(alignments.tids, self.transition_model)
 
 
 class Checkpoint:
@@ -122,6 +111,7 @@ class Checkpoint:
             np.savez(stream, iteration=iteration, tree=np.frombuffer(tree.getvalue(), np.uint8), log_probs=state.transition_model.log_probs,
                      tids=state.alignments.tids, retried=np.array(state.alignments.retried, dtype=str),
                      rng=json.dumps(state.rng.bit_generator.state), **{name: getattr(state.gmm, name) for name in _GMM}, **learned)
+        release(state.alignments.tids)
         self._last, self.stage = time.monotonic(), iteration
         return True
 
@@ -213,22 +203,23 @@ class Training:
             options = self.align_options
             if iteration == 1 and self.initial_beam is not None:
                 options = replace(options, beam=self.initial_beam)
-            state.aligned(align(replace(self.corpus, feats=state.feats), self.graphs, model, state.gmm, options, [self.optional_silence],
-                                self.engine))
+            state.alignments = align(replace(self.corpus, feats=state.feats), self.graphs, model, state.gmm, options,
+                                     [self.optional_silence], self.engine)
             note = f", aligned ({len(state.alignments.retried)} retried, {len(state.alignments.failed)} failed)"
         if self.adaptation is not None:
             state.gmm, state.feats, adapted = self.adaptation.update(iteration, state.gmm, state.feats, state.alignments.tids, model)
             note += adapted
-        stats, state.log_likelihood = self.engine.accumulate(state.gmm, state.feats, state.frames)
+        stats = accumulate(self.engine, state.gmm, replace(self.corpus, feats=state.feats), state.alignments.tids, model)
+        state.log_likelihood = stats.log_likelihood
         if not np.isfinite(state.log_likelihood):
             raise UserError(f"iteration {iteration}: the log-likelihood is {state.log_likelihood}{unscored(self.corpus, state)}.")
-        self.log(f"iteration {iteration}: log-likelihood {state.log_likelihood:.4f} a frame, {state.frames.num_frames} frames, "
+        self.log(f"iteration {iteration}: log-likelihood {state.log_likelihood:.4f} a frame, {stats.num_frames} frames, "
                  f"{state.gmm.num_gauss} Gaussians{note}")
-        model.update(state.frames.transition_counts)
+        model.update(stats.transition_counts)
         num_gauss = self.first_gauss + self._step * min(max(0, iteration - 1), self.options.max_iter_inc)
-        targets = split_targets(state.gmm.pdf_occupancy(stats), num_gauss, self.options.power)
+        targets = split_targets(state.gmm.pdf_occupancy(stats.gmm), num_gauss, self.options.power)
         # A flat start gives some phones few frames at first; they shall not lose their Gaussians.
-        state.gmm = state.gmm.updated(stats, min_gaussian_occupancy=10.0 if iteration else 3.0).split(targets, state.rng)
+        state.gmm = state.gmm.updated(stats.gmm, min_gaussian_occupancy=10.0 if iteration else 3.0).split(targets, state.rng)
 
     def check(self, state: State) -> None:
         """Name the utterances without an alignment; raises UserError where they are more than a tenth."""

@@ -6,7 +6,7 @@ diagonal covariances fit better, and the Gaussians' means with it. The product o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -47,20 +47,30 @@ class Spliced:
     def dim(self) -> int:
         return self.corpus.feats.shape[1] * (self.options.left_context + 1 + self.options.right_context)
 
-    def utterance(self, number: int) -> np.ndarray:
-        return splice(self.corpus.utterance_feats(number), self.options.left_context, self.options.right_context)
+    def _utterances(self, part: Corpus) -> Iterator[np.ndarray]:
+        for number in range(len(part)):
+            yield splice(part.utterance_feats(number), self.options.left_context, self.options.right_context)
 
-    def lda(self, pdfs: np.ndarray, num_pdfs: int) -> np.ndarray:
-        """Estimate LDA's full matrix (dim, dim) float64 for the pdf of every frame, below 0 where the frame does not count."""
-        stats, offsets = LdaStats(self.dim, num_pdfs), self.corpus.offsets
-        for number in range(len(self.corpus)):
-            mine = pdfs[offsets[number]:offsets[number + 1]]
-            stats.add(self.utterance(number)[mine >= 0], mine[mine >= 0])
+    def lda(self, tids: np.ndarray, pdfs: Callable[[np.ndarray], np.ndarray], num_pdfs: int) -> np.ndarray:
+        """Estimate LDA's full matrix (dim, dim) float64.
+
+        `pdfs` gives the pdf of every frame from its transition_id in `tids`, below 0 where the frame does not count.
+        """
+        stats = LdaStats(self.dim, num_pdfs)
+        for part, mine in self.corpus.parts(tids):
+            classes = pdfs(mine)
+            for number, spliced in enumerate(self._utterances(part)):
+                own = classes[part.offsets[number]:part.offsets[number + 1]]
+                stats.add(spliced[own >= 0], own[own >= 0])
         return stats.transform(self.dim)[1]
 
     def through(self, matrix: np.ndarray) -> np.ndarray:
         """Multiply all frames by a matrix (D, dim): (N, D) float32."""
-        return np.concatenate([apply_transform(self.utterance(number), matrix, "LDA") for number in range(len(self.corpus))])
+        result = self.corpus.new_rows(len(matrix), np.float32)
+        for part, mine in self.corpus.parts(result):
+            for number, spliced in enumerate(self._utterances(part)):
+                mine[part.offsets[number]:part.offsets[number + 1]] = apply_transform(spliced, matrix, "LDA")
+        return result
 
 
 @dataclass
@@ -89,13 +99,22 @@ class Mllt:
             AmDiagGmm, np.ndarray, str]:
         if iteration not in self.iters:
             return gmm, feats, ""
-        speech = np.where(np.isin(model.tid2phone[tids], self.silence_phones), 0, tids)
-        change, gain = estimate_mllt(*mllt_stats(gmm, feats, AlignedFrames.group(speech, model), self.engine))
+        change, gain = estimate_mllt(*mllt_stats(gmm, self._speech(feats, tids, model), self.engine))
         self.turn = change @ self.turn
         return gmm.with_means_transformed(change), self._turned(), f", MLLT + {gain:.4f} a frame of speech"
 
+    def _speech(self, feats: np.ndarray, tids: np.ndarray, model: TransitionModel) -> Iterator[tuple[np.ndarray, AlignedFrames]]:
+        """The features of each block, and its aligned frames without silence."""
+        for part, mine in replace(self.spliced.corpus, feats=feats).parts(tids):
+            speech = np.where(np.isin(model.tid2phone[mine], self.silence_phones), 0, mine)
+            if speech.any():
+                yield part.feats, AlignedFrames.group(speech, model)
+
     def _turned(self) -> np.ndarray:
-        return self.reduced @ self.turn.T.astype(np.float32)
+        result = self.spliced.corpus.new_rows(len(self.turn), np.float32)
+        for part, mine in replace(self.spliced.corpus, feats=self.reduced).parts(result):
+            np.matmul(part.feats, self.turn.T.astype(np.float32), out=mine)
+        return result
 
     def state(self) -> dict[str, np.ndarray]:
         return {"turn": self.turn}
@@ -115,9 +134,12 @@ def train_lda_mllt(corpus: Corpus, lang: LangDir, tids: np.ndarray, old: Transit
     engine, spliced = engine or Engine(), Spliced(corpus, splicing)
     if not 1 <= options.dim <= spliced.dim:
         raise UserError(f"--dim must be 1 to {spliced.dim}, the dimensions of the spliced features; found {options.dim}.")
-    speech = (tids > 0) & ~np.isin(old.tid2phone[tids], lang.silence_phones)
+
+    def pdfs(mine: np.ndarray) -> np.ndarray:
+        return np.where((mine > 0) & ~np.isin(old.tid2phone[mine], lang.silence_phones), old.tid2pdf[mine], -1)
+
     mllt = Mllt(iterations("mllt-iters", options.mllt_iters), lang.silence_phones, engine, spliced,
-                spliced.lda(np.where(speech, old.tid2pdf[tids], -1), old.num_pdfs), np.eye(options.dim))
+                spliced.lda(tids, pdfs, old.num_pdfs), np.eye(options.dim))
     system = train_triphones(replace(corpus, feats=mllt.reduced), lang, tids, old, max_leaves, totgauss, options, align_options, engine,
                              mllt, log, checkpoint)
     return system, mllt.matrix, mllt.full

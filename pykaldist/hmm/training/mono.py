@@ -25,8 +25,9 @@ from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import monophone_tree
 from pykaldist.io.lang import LangDir
 from pykaldist.options import option
-from pykaldist.progress import Progress, progress
+from pykaldist.progress import Progress
 
+_PIECE = 1 << 14  # frames in double precision at a time
 START_ITERS = 6  # by then a start that took silence for speech is behind by about a nat a frame
 
 
@@ -48,6 +49,20 @@ class MonoOptions(TrainingOptions):
             raise UserError(f"--totgauss and --num-starts must be at least 1, found {self.totgauss} and {self.num_starts}.")
 
 
+def moments(corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
+    """The mean and the variance (D,) float64 of all frames: sums of one frame after the other, as numpy's mean and var make them."""
+    def mean(of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        total = np.zeros((1, corpus.feats.shape[1]))
+        for part, in corpus.parts():
+            for start in range(0, len(part.feats), _PIECE):
+                piece = of(part.feats[start:start + _PIECE].astype(np.float64))
+                total = np.concatenate([total, piece]).sum(axis=0, keepdims=True)
+        return total[0] / len(corpus.feats)
+
+    middle = mean(lambda x: x)
+    return middle, mean(lambda x: (x - middle) ** 2)
+
+
 def train_mono(corpus: Corpus, lang: LangDir, options: MonoOptions, align_options: AlignOptions, engine: Engine | None = None,
                log: Callable[[str], None] = print, checkpoint: Checkpoint | None = None) -> State:
     """Train a monophone system; `log` gets a line an iteration. The alignments are those of the last realignment, as in Kaldi.
@@ -60,10 +75,10 @@ def train_mono(corpus: Corpus, lang: LangDir, options: MonoOptions, align_option
     sets = lang.phone_sets if options.shared_phones else [[phone] for phone in sorted(p for one in lang.phone_sets for p in one)]
     tree = monophone_tree(sets, topology.num_pdf_classes)
     transition_model = TransitionModel.from_tree(tree, topology)
-    flat = AmDiagGmm.flat_start(transition_model.num_pdfs, corpus.feats.mean(axis=0, dtype=np.float64),
-                                np.maximum(corpus.feats.var(axis=0, dtype=np.float64), 1e-3))
+    mean, variance = moments(corpus)
+    flat = AmDiagGmm.flat_start(transition_model.num_pdfs, mean, np.maximum(variance, 1e-3))
     compiler = GraphCompiler(lang, tree, transition_model)
-    graphs = [compiler.compile(words) for words in progress(corpus.words, "compiling graphs", unit="utt")]
+    graphs = compiler.compile_all(corpus.words, corpus.scratch)
     training = Training(corpus, graphs, lang.optional_silence, options, align_options, flat.num_pdfs, options.totgauss, engine,
                         initial_beam=options.initial_beam, log=log)
 

@@ -29,7 +29,7 @@ from pykaldist.hmm.tree.tree import ContextDependency
 from pykaldist.hmm.tree.tree_stats import TreeStats, accumulate_tree_stats
 from pykaldist.io.lang import LangDir
 from pykaldist.options import option
-from pykaldist.progress import Progress, progress
+from pykaldist.progress import Progress
 
 
 @dataclass
@@ -103,17 +103,20 @@ def train_triphones(corpus: Corpus, lang: LangDir, tids: np.ndarray, old: Transi
         state, first = checkpoint.load(corpus, read_topology(lang.file("topo")), adaptation), checkpoint.stage
     else:
         rng = np.random.default_rng([options.seed, 1])
-        stats = accumulate_tree_stats(corpus.feats, tids, corpus.offsets, old, lang.silence_phones, options.context_width,
-                                      options.central_position)
+        stats = TreeStats.joined(accumulate_tree_stats(part.feats, mine, part.offsets, old, lang.silence_phones, options.context_width,
+                                                       options.central_position) for part, mine in corpus.parts(tids))
         tree, model = grow(stats, lang, max_leaves, options.cluster_thresh, options.seed, log)
         gmm, occupancy = one_gaussian_each(stats, tree)
         if initial is not None:
             gmm = initial(stats, tree, occupancy, rng)
         elif adaptation is None:
             gmm = gmm.split(split_targets(occupancy, max_leaves, options.power), rng)
-        state = State(tree, model, gmm, Alignments(convert_alignments(tids, corpus.offsets, old, tree, model)), corpus.feats, rng)
+        converted = corpus.new_rows(None, np.int32)
+        for part, before, after in corpus.parts(tids, converted):
+            after[:] = convert_alignments(before, part.offsets, old, tree, model)
+        state = State(tree, model, gmm, Alignments(converted), corpus.feats, rng)
     compiler = GraphCompiler(lang, state.tree, state.transition_model)
-    graphs = [compiler.compile(words) for words in progress(corpus.words, "compiling graphs", unit="utt")]
+    graphs = compiler.compile_all(corpus.words, corpus.scratch)
     training = Training(corpus, graphs, lang.optional_silence, options, align_options, first_gauss or max_leaves, totgauss, engine,
                         adaptation, log=log)
     with Progress("training triphones", options.num_iters - first, "iteration") as bar:

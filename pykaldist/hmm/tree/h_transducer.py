@@ -112,8 +112,8 @@ def add_self_loops(fst: Fst, model: TransitionModel, self_loop_scale: float = 0.
     of its own, with an epsilon to the old one.
     """
     num_states = fst.num_states
-    kind = model.tid2state[fst.ilabel].astype(np.int64)
-    lowest, highest = np.full(num_states, np.iinfo(np.int64).max), np.full(num_states, -1, np.int64)
+    kind = model.tid2state[fst.ilabel].astype(np.int32)
+    lowest, highest = np.full(num_states, np.iinfo(np.int32).max, np.int32), np.full(num_states, -1, np.int32)
     np.minimum.at(lowest, fst.nextstate, kind)
     np.maximum.at(highest, fst.nextstate, kind)
     lowest[fst.start] = 0
@@ -124,18 +124,27 @@ def add_self_loops(fst: Fst, model: TransitionModel, self_loop_scale: float = 0.
     old_state, entrance_kind = np.divmod(entrances, len(model.tuples) + 1)
     nextstate = fst.nextstate.copy()
     nextstate[mixed] = num_states + index
+    del kind, mixed, pairs, index
     state_kind = np.concatenate([np.where(lowest == highest, highest, 0), entrance_kind])
     state_kind[state_kind < 0] = 0
     escape = (-self_loop_scale * model.non_self_loop_log_probs())[state_kind]
     loop_tid = model.state2self_loop[state_kind]
     looped = np.flatnonzero(loop_tid)
     final = np.concatenate([fst.final, np.full(len(entrances), np.inf, np.float32)]) + escape
-    source = np.concatenate([fst.source, num_states + np.arange(len(entrances)), looped])
-    zeros = np.zeros(len(entrances), np.int32)
-    weight = np.concatenate([fst.weight, zeros]) + escape[source[: fst.num_arcs + len(entrances)]]
-    return Fst.from_arcs(
-        fst.start, final, source,
-        np.concatenate([fst.ilabel, zeros, loop_tid[looped]]),
-        np.concatenate([fst.olabel, zeros, np.zeros(len(looped), np.int32)]),
-        np.concatenate([weight, -self_loop_scale * model.log_probs[loop_tid[looped]]]),
-        np.concatenate([nextstate, old_state, looped]))
+    # The arcs of a state: its own, then its self-loop; behind the old states come those of the entrances, an arc each.
+    count = np.concatenate([np.diff(fst.offset), np.ones(len(entrances), np.int64)])
+    loops = np.concatenate([[0], np.cumsum(loop_tid > 0)])
+    offset = np.concatenate([[0], np.cumsum(count)]) + loops
+    place = np.repeat(loops[:-1], count)
+    place += np.arange(len(place))
+    behind = offset[looped + 1] - 1
+
+    def column(dtype: type, own: np.ndarray, entering: np.ndarray | int, of_loops: np.ndarray | int) -> np.ndarray:
+        made = np.empty(offset[-1], dtype)
+        made[place[:fst.num_arcs]], made[place[fst.num_arcs:]], made[behind] = own, entering, of_loops
+        return made
+
+    weight = column(np.float32, fst.weight + np.repeat(escape[:num_states], count[:num_states]), escape[num_states:],
+                    -self_loop_scale * model.log_probs[loop_tid[looped]])
+    return Fst(fst.start, final.astype(np.float32), offset, column(np.int32, fst.ilabel, 0, loop_tid[looped]),
+               column(np.int32, fst.olabel, 0, 0), weight, column(np.int32, nextstate, old_state, looped))

@@ -82,7 +82,7 @@ def test_viterbi_finds_the_best_path(compiler: GraphCompiler, toy_corpus: Corpus
     found = align(toy_corpus, graphs, model, gmm, UNPRUNED)
     assert not found.failed and not found.retried
     log_probs = model.scaled_log_probs(UNPRUNED.transition_scale, UNPRUNED.self_loop_scale)
-    for number, (graph, (_, tids)) in enumerate(zip(graphs, found.of_utterances(toy_corpus, toy_corpus.utts), strict=True)):
+    for number, (graph, (_, tids)) in enumerate(zip(graphs, found.labels(toy_corpus).items(), strict=True)):
         arc_scores = log_probs[graph.tid] - graph.cost
         loglikes = gmm.loglikes(toy_corpus.utterance_feats(number), graph.pdfs).astype(float)
         best = slow_viterbi(graph, arc_scores, loglikes, UNPRUNED.acoustic_scale)
@@ -109,7 +109,7 @@ def test_beams(compiler: GraphCompiler, toy_corpus: Corpus, graphs: list[Trainin
         if utt in retried.retried:
             np.testing.assert_array_equal(retried.tids[part], wide.tids[part])
         assert (utt in failed.failed) == (not failed.tids[part].any())
-    assert len(list(failed.of_utterances(toy_corpus, toy_corpus.utts))) == len(toy_corpus) - len(failed.failed)
+    assert len(list(failed.labels(toy_corpus))) == len(toy_corpus) - len(failed.failed)
     with pytest.raises(UserError, match="of 60 utterances cannot be aligned: utt"):
         failed.check(toy_corpus, graphs)
     wide.check(toy_corpus, graphs)
@@ -155,7 +155,7 @@ def test_equal_alignments(compiler: GraphCompiler, toy_corpus: Corpus, graphs: l
     made = equal_alignments(toy_corpus, graphs, model, np.random.default_rng(0))
     assert not made.failed
     silences = 0
-    for number, (_, tids) in enumerate(made.of_utterances(toy_corpus, toy_corpus.utts)):
+    for number, (_, tids) in enumerate(made.labels(toy_corpus).items()):
         graph = graphs[number]
         zeros = np.zeros((len(tids), len(graph.pdfs)))
         assert path_score(graph, loops_before(tids, model.tid_is_self_loop), np.zeros(len(graph.tid)), zeros, 1.0) > -np.inf

@@ -1,0 +1,104 @@
+"""Arrays larger than memory: they lie in nameless files, which no crash leaves behind, and are mapped, so that pages come when used.
+
+The arrays are ordinary numpy arrays. `release` lets go of the pages of a part that is done with (they stay in the file, and come back when
+they are used again), `prefetch` asks for those of a part that will be used. On arrays that lie in memory both do nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, cast
+
+import numpy as np
+
+from pykaldist.errors import UserError
+
+
+class RowWriter:
+    """Collects the rows of an array, a few at a time: in memory up to `limit` rows, beyond that in a nameless file in `folder`.
+
+    Without a folder they stay in memory.
+    """
+
+    def __init__(self, limit: int, folder: Path | None = None) -> None:
+        self.limit, self.folder, self.count = limit, folder, 0
+        self._parts: list[np.ndarray] = []
+        self._stream: IO[bytes] | None = None
+
+    def append(self, rows: np.ndarray) -> None:
+        """Add rows, which have the type and the width of those before."""
+        self.count += len(rows)
+        self._parts.append(rows)
+        if self.folder is not None and self.count > self.limit:
+            if self._stream is None:
+                self._stream = _nameless(self.folder)
+            with _room(self.folder, sum(part.nbytes for part in self._parts)):
+                for part in self._parts:
+                    self._stream.write(np.ascontiguousarray(part).data)
+            self._parts = [np.zeros_like(rows[:0])]
+
+    def array(self) -> np.ndarray:
+        """All rows; nothing may be added any more."""
+        if self._stream is None or self.folder is None:
+            return np.concatenate(self._parts) if self._parts else np.zeros(0)
+        with _room(self.folder, 0):
+            self._stream.flush()
+        return _mapped(self._stream, (self.count, *self._parts[0].shape[1:]), self._parts[0].dtype)
+
+
+def scratch_array(shape: tuple[int, ...], dtype: np.dtype | type, limit: int, folder: Path | None = None) -> np.ndarray:
+    """An array of zeros: in memory with up to `limit` rows, or without a folder; else in a nameless file in `folder`."""
+    if folder is None or shape[0] <= limit:
+        return np.zeros(shape, dtype)
+    stream, size = _nameless(folder), int(np.prod(shape)) * np.dtype(dtype).itemsize
+    with _room(folder, size):
+        os.posix_fallocate(stream.fileno(), 0, size)  # so that a full disk is found here, not when a page is written
+    return _mapped(stream, shape, np.dtype(dtype))
+
+
+def prefetch(array: np.ndarray) -> None:
+    """Have the pages of a part of a scratch array read, while something else goes on."""
+    _advise(array, mmap.MADV_WILLNEED)
+
+
+def release(array: np.ndarray) -> None:
+    """Let go of the memory that a part of a scratch array has."""
+    _advise(array, mmap.MADV_DONTNEED)
+
+
+def _advise(array: np.ndarray, advice: int) -> None:
+    owner: object = array
+    while isinstance(owner, np.ndarray):
+        whole, owner = owner, owner.base
+    owner = owner.obj if isinstance(owner, memoryview) else owner
+    if isinstance(owner, mmap.mmap) and array.size:
+        first = array.ctypes.data - whole.ctypes.data
+        start = first - first % mmap.PAGESIZE
+        owner.madvise(advice, start, first + array.nbytes - start)
+
+
+def _nameless(folder: Path) -> IO[bytes]:
+    folder.mkdir(parents=True, exist_ok=True)
+    return cast("IO[bytes]", tempfile.TemporaryFile(dir=folder))
+
+
+def _mapped(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """The array that a file holds; the mapping keeps the file when the stream is closed."""
+    with stream:
+        mapping = mmap.mmap(stream.fileno(), int(np.prod(shape)) * dtype.itemsize)
+    return np.frombuffer(mapping, dtype).reshape(shape)
+
+
+@contextlib.contextmanager
+def _room(folder: Path, size: int) -> Iterator[None]:
+    """Say in which folder there is no room for `size` more bytes, where there is none."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{folder}: no room for {size / 1e6:.1f} MB more of what the stage keeps there while it runs ({error.strerror}); "
+                        "make room on that disk, or choose another folder.") from error

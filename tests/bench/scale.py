@@ -1,0 +1,360 @@
+"""Time, CPU, peak memory and disk of stages on more and more data, with the exponents of their growth.
+
+    tests/bench/run.sh scale --recipe egs/an4/s5 --hours 0.2 1 [--stages train_mono align_si]
+
+Needs a recipe whose GMMs are trained (exp/mono to exp/tri3). Its training data are copied until there are H hours, of as many new speakers
+as that takes: short utterances of a speaker are joined to longer ones, and each copy's features get a little noise. The recipe's own models
+align the copies, so that a stage is measured without those before it. make_mfcc reads joined recordings. mkgraph and train_lm have sizes of
+their own: texts of so many thousand words (--lm-kwords) over a lexicon of random pronunciations (--vocabulary); validate and fix are of
+data directories of so many thousand utterances without features (--kutts).
+
+Peak memory is that of all processes of a stage together, looked at 20 times a second, and at least that of the largest one; disk is what
+the stage leaves, scratch what it needed in nameless files meanwhile. With exponent p a quantity grows as size^p (least squares of the
+logarithms). An hour of features takes 20 MB, an hour of audio 115 MB, the scratch files up to 150 MB. So for 100 h choose a folder with
+room, and a few stages: `--hours 10 100 --stages train_sat align_fmllr --work /scratch/scale`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+import wave
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+
+from pykaldist.io.audio import read_audio
+from pykaldist.io.datadir import DataDir, write_spk2utt, write_table
+from pykaldist.io.tables import MatrixWriter, read_lines
+
+ROOT = Path(__file__).resolve().parents[2]
+FRAMES_AN_HOUR = 360_000
+ARCHIVE = 500  # utterances
+NOISE = 0.05  # standard deviations
+
+
+@dataclass
+class Usage:
+    """What a stage took: seconds of wall clock and of CPU, and MB of memory, of nameless files and of what it left."""
+
+    wall: float
+    cpu: float
+    memory: float
+    scratch: float = 0.0
+    disk: float = 0.0
+
+
+class Watch(threading.Thread):
+    """Looks at a process and all that it starts, until `over` is set; `memory` and `scratch` are the most that was seen (bytes)."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self.pid, self.memory, self.scratch, self.over = pid, 0, 0, threading.Event()
+
+    def run(self) -> None:
+        while not self.over.wait(0.05):
+            pids = family(self.pid)
+            self.memory = max(self.memory, *memory(pids))
+            self.scratch = max(self.scratch, sum(nameless(pids).values()))
+
+
+def family(root: int) -> list[int]:
+    """A process, and all that descend from it."""
+    parents: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):  # it has ended
+                parents.setdefault(int((entry / "stat").read_text().rpartition(")")[2].split()[1]), []).append(int(entry.name))
+    found = [root]
+    for pid in found:
+        found += parents.get(pid, [])
+    return found
+
+
+def memory(pids: list[int]) -> tuple[int, int]:
+    """The bytes of memory that processes have together, and the most that one of them ever had."""
+    now, most = 0, 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+            now += 1024 * int(fields.get("VmRSS", "0").split()[0])
+            most = max(most, 1024 * int(fields.get("VmHWM", "0").split()[0]))
+    return now, most
+
+
+def nameless(pids: list[int]) -> dict[int, int]:
+    """The bytes on disk of the open files without a name, by inode."""
+    found = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for fd in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    if os.readlink(fd).endswith("(deleted)"):
+                        state = fd.stat()
+                        found[state.st_ino] = 512 * state.st_blocks
+    return found
+
+
+def measure(command: list[object], work: Path, out: Path) -> Usage:
+    """Run a stage, which leaves the folder `out`; ends with its log where it fails."""
+    text = [str(word) for word in command]
+    start = time.perf_counter()
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(text, cwd=work, stdout=log, stderr=subprocess.STDOUT)
+        watch = Watch(process.pid)
+        watch.start()
+        _, status, used = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+        watch.over.set()
+        watch.join()
+        if process.returncode:
+            log.seek(0)
+            raise SystemExit(f"{' '.join(text)}\n{log.read()}scale.py: ERROR: that stage failed.")
+    left = sum(512 * path.stat().st_blocks for path in out.rglob("*") if path.is_file()) if out.is_dir() else out.stat().st_size
+    return Usage(wall, used.ru_utime + used.ru_stime, watch.memory / 1e6, watch.scratch / 1e6, left / 1e6)
+
+
+def copies(data: DataDir, seconds: float, joined: float) -> Iterator[tuple[str, str, list[str]]]:
+    """Utterances (name, speaker, what is joined in them) of `seconds` in all and `joined` each, of copies of all speakers in turn."""
+    lengths = {utt: float(length) for utt, length in data.table("utt2dur").items()}
+    for copy in count():
+        for speaker, utts in data.spk2utt.items():
+            name, parts, number = f"c{copy:05d}-{speaker}", [], 0
+            for utt in utts:
+                parts.append(utt)
+                if sum(lengths[part] for part in parts) >= joined or utt == utts[-1]:
+                    yield f"{name}-{number:04d}", name, parts
+                    seconds -= sum(lengths[part] for part in parts)
+                    parts, number = [], number + 1
+                    if seconds <= 0:
+                        return
+
+
+def write_tables(folder: Path, data: DataDir, utts: list[tuple[str, str, list[str]]]) -> None:
+    """Write the transcripts and speakers of copies."""
+    write_table(folder / "utt2spk", {utt: speaker for utt, speaker, _ in utts})
+    write_table(folder / "text", {utt: " ".join(word for part in parts for word in data.text[part]) for utt, _, parts in utts})
+    write_spk2utt(DataDir(folder))
+
+
+def make_features(source: DataDir, folder: Path, hours: float, joined: float) -> None:
+    """Make a data directory of `hours` of features."""
+    folder.mkdir(parents=True)
+    utts, rng = list(copies(source, 3600 * hours, joined)), np.random.default_rng(0)
+    noise = np.float32(NOISE * source.feats[next(iter(source.feats))].std(axis=0))
+    for number, first in enumerate(range(0, len(utts), ARCHIVE)):
+        with MatrixWriter(folder / f"feats.{number:05d}.ark", folder / f"feats.{number:05d}.scp") as writer:
+            for utt, _, parts in utts[first:first + ARCHIVE]:
+                feats = np.concatenate([source.feats[part] for part in parts])
+                writer.write(utt, feats + noise * rng.standard_normal(feats.shape, dtype=np.float32))
+    lines = [line for path in sorted(folder.glob("feats.*.scp")) for line in read_lines(path)]
+    write_table(folder / "feats.scp", dict(line.split(maxsplit=1) for line in lines))
+    write_tables(folder, source, utts)
+
+
+def make_audio(source: DataDir, folder: Path, hours: float, joined: float) -> None:
+    """Make a data directory of `hours` of recordings."""
+    folder.mkdir(parents=True)
+    utts, audio = list(copies(source, 3600 * hours, joined)), {}
+    for utt, path in source.wav_scp.items():
+        audio[utt], rate = read_audio(path, pipes=True)
+    for utt, _, parts in utts:
+        with wave.open(str(folder / f"{utt}.wav"), "wb") as stream:
+            stream.setparams((1, 2, rate, 0, "NONE", ""))
+            stream.writeframes(np.concatenate([audio[part] for part in parts]).astype("<i2").tobytes())
+    write_table(folder / "wav.scp", {utt: str(folder / f"{utt}.wav") for utt, _, _ in utts})
+    write_tables(folder, source, utts)
+
+
+def make_tables(folder: Path, utts: int) -> None:
+    """Make a data directory of `utts` utterances of 30 words that has neither audio nor features."""
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    names = [f"speaker{n // 100:07d}-utterance{n:09d}" for n in range(utts)]
+    write_table(folder / "utt2spk", {utt: utt.split("-")[0] for utt in names})
+    write_table(folder / "text", {utt: " ".join(f"word{n}" for n in rng.integers(0, 20_000, 30)) for utt in names})
+    write_table(folder / "wav.scp", {utt: f"/corpora/audio/{utt.split('-')[0]}/{utt}.flac" for utt in names})
+    write_spk2utt(DataDir(folder))
+
+
+def make_lexicon(recipe: Path, folder: Path, words: int) -> list[str]:
+    """Make a dictionary directory of `words` random pronunciations with the recipe's phones; returns the words."""
+    shutil.copytree(recipe / "data/local/dict", folder)
+    rng = np.random.default_rng(0)
+    phones = read_lines(folder / "nonsilence_phones.txt")
+    rest = [line for line in read_lines(folder / "lexicon.txt") if line.startswith("<")]
+    names = [f"W{n:06d}" for n in range(words)]
+    spoken = [f"{name} {' '.join(rng.choice(phones, rng.integers(3, 10)))}" for name in names]
+    (folder / "lexicon.txt").write_text("\n".join([*rest, *spoken]) + "\n", encoding="utf-8")
+    return names
+
+
+def make_text(path: Path, words: list[str], length: int) -> None:
+    """Write `length` words in sentences of 20: half of them one of the word before's 20 usual followers, the others by Zipf's law."""
+    rng = np.random.default_rng(1)
+    share = 1.0 / (np.arange(len(words)) + 10.0)
+    chosen = rng.choice(len(words), length, p=share / share.sum())
+    usual = rng.random(length) < 0.5
+    follower = rng.integers(0, 20, length)
+    for n in range(1, length):
+        if usual[n]:
+            chosen[n] = (chosen[n - 1] * 7919 + follower[n] * 104_729) % len(words)
+    with path.open("w", encoding="utf-8") as stream:
+        for n in range(0, length, 20):
+            stream.write(f"s{n:010d} {' '.join(words[w] for w in chosen[n:n + 20])}\n")
+
+
+def exponent(sizes: list[float], values: list[float]) -> float | None:
+    """The exponent p of the power law values ~ sizes^p that fits best; None where there is nothing to fit."""
+    if len(sizes) < 2 or min(values) <= 0:
+        return None
+    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
+
+
+class Scale:
+    """The measurements: `stages` of the recipe on copies of its data, in the folder `work`; each prints a line as soon as it is over."""
+
+    def __init__(self, args: argparse.Namespace, work: Path) -> None:
+        self.args, self.work, self.recipe = args, work, args.recipe.resolve()
+        self.source = DataDir(self.recipe / "data/train")
+        self.rows: dict[str, list[tuple[float, str, Usage]]] = {}
+        for name in ("steps", "utils"):
+            (work / name).symlink_to(ROOT / name)
+
+    def add(self, stage: str, size: float, unit: str, usage: Usage) -> None:
+        self.rows.setdefault(stage, []).append((size, unit, usage))
+        print(f"{stage:15s} {size:9.4g} {unit:10s} {usage.wall:8.1f} {usage.cpu:8.1f} {usage.memory:8.0f} {usage.scratch:8.1f} "
+              f"{usage.disk:8.1f}", flush=True)
+
+    def hours(self, hours: float) -> None:
+        """The stages whose size is hours of speech."""
+        work, recipe, nj = self.work / f"{hours:g}h", self.recipe, self.args.nj
+        exp, lang, jobs = recipe / "exp", recipe / "data/lang", ("--nj", nj)
+        training = (*jobs, *(("--num-iters", self.args.num_iters) if self.args.num_iters else ()))
+        size = (self.args.num_leaves, self.args.tot_gauss)
+        stages: dict[str, tuple[list[object], Path]] = {
+            "make_mfcc": (["steps/make_mfcc.sh", *jobs, "--mfcc-config", recipe / "conf/mfcc.conf", work / "audio", work / "log",
+                           work / "mfcc"], work / "mfcc"),
+            "cmvn": (["steps/compute_cmvn_stats.sh", work / "data", work / "log", work / "cmvn"], work / "cmvn"),
+            "train_mono": (["steps/train_mono.sh", *training, work / "data", lang, work / "mono"], work / "mono"),
+            "align_mono": (["steps/align_si.sh", *jobs, work / "data", lang, exp / "mono", work / "mono_ali"], work / "mono_ali"),
+            "train_deltas": (["steps/train_deltas.sh", *training, *size, work / "data", lang, work / "mono_ali", work / "tri1"],
+                             work / "tri1"),
+            "align_si": (["steps/align_si.sh", *jobs, work / "data", lang, exp / "tri1", work / "tri1_ali"], work / "tri1_ali"),
+            "train_lda_mllt": (["steps/train_lda_mllt.sh", *training, *size, work / "data", lang, work / "tri1_ali", work / "tri2"],
+                               work / "tri2"),
+            "align_lda": (["steps/align_si.sh", *jobs, work / "data", lang, exp / "tri2", work / "tri2_ali"], work / "tri2_ali"),
+            "train_sat": (["steps/train_sat.sh", *training, *size, work / "data", lang, work / "tri2_ali", work / "tri3"], work / "tri3"),
+            "align_fmllr": (["steps/align_fmllr.sh", *jobs, work / "data", lang, exp / "tri3", work / "tri3_ali"], work / "tri3_ali"),
+            "pack": (["steps/nnet/pack.sh", work / "data", work / "tri3_ali", work / "store"], work / "store")}
+        wanted = [name for name in stages if name in self.args.stages]
+        needed = {*wanted, *(NEEDS[name] for name in wanted if name in NEEDS)}
+        if needed - {"make_mfcc"}:
+            make_features(self.source, work / "data", hours, self.args.joined)
+            needed.add("cmvn")
+        if "make_mfcc" in needed:
+            make_audio(self.source, work / "audio", hours, self.args.joined)
+        for name, (command, out) in stages.items():
+            if name in needed:
+                self.add(name, hours, "h", measure(command, self.work, out))
+        if not self.args.keep:
+            shutil.rmtree(work)
+
+    def language(self, kwords: float) -> None:
+        """train_lm by its n-grams, mkgraph by the arcs of its graph, for a text of `kwords` thousand words."""
+        from pykaldist.io.fst import Fst
+
+        work = self.work / f"{kwords:g}k"
+        work.mkdir()
+        words = make_lexicon(self.recipe, work / "dict", self.args.vocabulary)
+        make_text(work / "text", words, round(1000 * kwords))
+        usage = measure(["utils/train_lm.sh", "--order", 3, work / "text", work / "dict/lexicon.txt", work / "lm.arpa"], self.work,
+                        work / "lm.arpa")
+        with (work / "lm.arpa").open(encoding="utf-8") as stream:
+            head = [line for line, _ in zip(stream, range(8), strict=False)]
+        self.add("train_lm", sum(int(line.split("=")[1]) for line in head if line.startswith("ngram ")) / 1e6, "M n-grams", usage)
+        if "mkgraph" in self.args.stages:
+            phones = self.recipe / "data/lang/phones.txt"
+            measure(["utils/prepare_lang.sh", "--phone-symbol-table", phones, work / "dict", "<UNK>", work / "tmp", work / "lang"],
+                    self.work, work / "lang")
+            measure(["utils/format_lm.sh", work / "lang", work / "lm.arpa", work / "dict/lexicon.txt", work / "lang_test"], self.work,
+                    work / "lang_test")
+            usage = measure(["utils/mkgraph.sh", work / "lang_test", self.recipe / "exp/tri1", work / "graph"], self.work, work / "graph")
+            self.add("mkgraph", Fst.read(work / "graph/HCLG.fst").num_arcs / 1e6, "M arcs", usage)
+        if not self.args.keep:
+            shutil.rmtree(work)
+
+    def tables(self, kutts: float) -> None:
+        """validate and fix, for `kutts` thousand utterances."""
+        work = self.work / f"{kutts:g}k_utts"
+        make_tables(work, round(1000 * kutts))
+        for name, command in (("validate", ["utils/validate_data_dir.sh", "--no-feats", work]), ("fix", ["utils/fix_data_dir.sh", work])):
+            if name in self.args.stages:
+                self.add(name, kutts / 1000, "M utts", measure(command, self.work, work))
+        if not self.args.keep:
+            shutil.rmtree(work)
+
+    def exponents(self) -> None:
+        """Print how wall clock, CPU, memory and disk grow."""
+        print("\nstage          sizes                  exponents of: wall      CPU   memory     disk")
+        for stage, rows in self.rows.items():
+            sizes = [size for size, _, _ in rows]
+            found = [exponent(sizes, [getattr(usage, name) for _, _, usage in rows]) for name in ("wall", "cpu", "memory", "disk")]
+            if found[0] is not None:
+                print(f"{stage:14s} {f'{min(sizes):.3g} to {max(sizes):.3g} {rows[0][1]}':30s} "
+                      + " ".join(f"{p:8.2f}" if p is not None else " " * 8 for p in found))
+
+
+NEEDS = {"train_deltas": "align_mono", "train_lda_mllt": "align_si", "train_sat": "align_lda", "pack": "align_fmllr"}
+STAGES = ("make_mfcc", "train_mono", "align_mono", "train_deltas", "align_si", "train_lda_mllt", "align_lda", "train_sat", "align_fmllr",
+          "pack", "train_lm", "mkgraph", "validate", "fix")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipe", type=Path, default=ROOT / "egs/an4/s5", help="recipe that has run (default: egs/an4/s5)")
+    parser.add_argument("--hours", type=float, nargs="+", default=[0.2, 1.0], help="hours of speech (default: 0.2 1)")
+    parser.add_argument("--lm-kwords", type=float, nargs="+", default=[20.0, 100.0], help="thousands of words of text (default: 20 100)")
+    parser.add_argument("--vocabulary", type=int, default=5000, help="words of the lexicon for mkgraph and train_lm (default: 5000)")
+    parser.add_argument("--kutts", type=float, nargs="+", default=[20.0, 100.0], help="thousands of utterances (default: 20 100)")
+    parser.add_argument("--joined", type=float, default=12.0, help="seconds to which utterances are joined (default: 12)")
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES, help="stages to measure (default: all)")
+    parser.add_argument("--nj", type=int, default=1, help="jobs (default: 1)")
+    parser.add_argument("--num-iters", type=int, help="iterations of each training (default: all; a few show memory and the time of one)")
+    parser.add_argument("--num-leaves", type=int, default=1800, help="leaves of the trees, at most (default: 1800)")
+    parser.add_argument("--tot-gauss", type=int, default=9000, help="Gaussians of each system of triphones (default: 9000)")
+    parser.add_argument("--work", type=Path, help="folder for data and systems, which has to be new (default: a temporary one)")
+    parser.add_argument("--keep", action="store_true", help="leave them there")
+    args = parser.parse_args()
+    if not (args.recipe / "exp/tri3/final.mdl").is_file():
+        raise SystemExit(f"scale.py: ERROR: {args.recipe}/exp/tri3/final.mdl does not exist; run its run.sh --stop-stage 2 first.")
+    with contextlib.ExitStack() as stack:
+        if args.work:
+            args.work.mkdir(parents=True)
+        work = (args.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))).resolve()
+        scale = Scale(args, work)
+        print("stage                size               wall, s   CPU, s memory,MB scratch,MB disk,MB")
+        for hours in args.hours:
+            if set(args.stages) - {"train_lm", "mkgraph", "validate", "fix"}:
+                scale.hours(hours)
+        for kwords in args.lm_kwords:
+            if {"train_lm", "mkgraph"} & set(args.stages):
+                scale.language(kwords)
+        for kutts in args.kutts:
+            if {"validate", "fix"} & set(args.stages):
+                scale.tables(kutts)
+        scale.exponents()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Arrays in nameless files hold what was written, with and without their pages, and say where there is no room."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykaldist.errors import UserError
+from pykaldist.io.scratch import RowWriter, prefetch, release, scratch_array
+
+
+@given(st.lists(st.integers(0, 7), max_size=12), st.integers(0, 20), st.booleans())
+def test_rows_are_those_that_were_appended(tmp_path_factory: pytest.TempPathFactory, lengths: list[int], limit: int, on_disk: bool) -> None:
+    folder = tmp_path_factory.mktemp("scratch")
+    rng, rows = np.random.default_rng(0), RowWriter(limit, folder if on_disk else None)
+    parts = [rng.standard_normal((length, 3)).astype(np.float32) for length in lengths]
+    for part in parts:
+        rows.append(part)
+    found = rows.array()
+    assert len(found) == rows.count == sum(lengths) and not list(folder.iterdir())
+    if parts:
+        np.testing.assert_array_equal(found, np.concatenate(parts))
+
+
+def test_pages_that_were_released_come_back(tmp_path: Path) -> None:
+    array = scratch_array((10_000, 5), np.int32, 100, tmp_path / "new")
+    assert not list((tmp_path / "new").iterdir()) and not array.any()
+    expected = np.arange(50_000, dtype=np.int32).reshape(10_000, 5)
+    for first in range(0, 10_000, 1_000):
+        mine = array[first:first + 1_000]
+        mine[:] = expected[first:first + 1_000]
+        release(mine)
+    prefetch(array)
+    np.testing.assert_array_equal(array, expected)
+
+
+def test_released_pages_are_no_memory_of_the_process(tmp_path: Path) -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    array = scratch_array((1 << 23,), np.int64, 0, tmp_path)
+    array[:] = 1
+    full = resident()
+    release(array)
+    assert resident() < full - 50_000_000 and array[-1] == 1
+
+
+def test_small_arrays_and_those_without_a_folder_lie_in_memory(tmp_path: Path) -> None:
+    for array in (scratch_array((10, 2), np.float32, 10, tmp_path), scratch_array((10, 2), np.float32, 5)):
+        array[3] = 7
+        release(array)  # which does nothing to them
+        prefetch(array[2:4])
+        assert array.sum() == 14
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(UserError, match=rf"{tmp_path}: no room for 4.0 MB .*No space left on device"):
+        scratch_array((1_000_000,), np.float32, 10, tmp_path)
