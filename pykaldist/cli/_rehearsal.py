@@ -137,13 +137,22 @@ def _of_lattices() -> None:
 
 
 def _chain() -> None:
-    """The chain objective: its graphs, and a minibatch of one sequence."""
+    """The chain objective: its graphs, numerators of an alignment and of a lattice, and a minibatch of one sequence."""
     import torch
 
     from pykaldist.hmm.chain.den_graph import denominator_graph, normalization_fst
     from pykaldist.hmm.chain.phone_lm import PhoneLmOptions, estimate_phone_lm
-    from pykaldist.hmm.chain.supervision import Normalizer, SupervisionOptions, frame_range, phone_supervision
+    from pykaldist.hmm.chain.supervision import (
+        Normalizer,
+        PhoneLattice,
+        SupervisionOptions,
+        frame_range,
+        phone_supervision,
+        supervision_of_lattice,
+    )
     from pykaldist.hmm.gmm.model_files import read_transition_model, read_tree
+    from pykaldist.hmm.tree.subsample import subsampled_lengths
+    from pykaldist.io.fst import Fst
     from pykaldist.nnet.chain_denominator import Denominator
     from pykaldist.nnet.chain_objective import ChainOptions, chain_objective, numerator
 
@@ -154,6 +163,11 @@ def _chain() -> None:
     assert whole is not None
     chunk = Normalizer(normalization_fst(den)).chunk(frame_range(whole, 1, 18))
     assert chunk is not None
+    labels, costs = np.array(phones, np.int32), np.zeros(3, np.float32)
+    acceptor = Fst(0, np.array([np.inf, np.inf, 0.0], np.float32), np.array([0, 1, 2, 2]), labels, labels, costs[:2],
+                   np.array([1, 2], np.int32))
+    supervision_of_lattice(PhoneLattice(acceptor, np.array([0, 30, 60])), tree, model, SupervisionOptions())
+    subsampled_lengths(np.array([30, 30]), np.array([1, 1]), 3, 0)
     pdfs = model.num_pdfs
     chain_objective(torch.zeros(18, pdfs), [numerator(chunk, pdfs)], Denominator(den, pdfs, 0.1), ChainOptions())
 
