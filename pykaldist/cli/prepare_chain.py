@@ -8,12 +8,6 @@ from __future__ import annotations
 
 import argparse
 
-from pykaldist.decode.phone_align import read_phone_lattices
-from pykaldist.io.atomic import write_text
-from pykaldist.io.lock import locked
-from pykaldist.train.chain_forms import read_chain_form
-from pykaldist.train.chain_preparation import Preparation
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("script", choices=("train",), help="the script")
@@ -21,6 +15,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from pykaldist.decode.phone_align import read_phone_lattices
+    from pykaldist.io.atomic import write_text
+    from pykaldist.io.lock import locked
+    from pykaldist.train.chain_forms import read_chain_form
+    from pykaldist.train.chain_preparation import Preparation
+
     form = read_chain_form(args.words)
     with locked(form.exp / "store"):
         preparation = Preparation(form.data, form.tree_dir, form.ali_dir, form.exp, form.preparation, form.phone_lm,

@@ -29,8 +29,6 @@ if [ $# != 4 ]; then usage >&2; exit 1; fi
 data=$1 lang=$2 src=$3 dir=$4
 . nnet3_alignment.sh
 
-. transcript_lattices.sh
-
-copy_model
 rm -f "$dir"/ali.*.gz
+copy_model
 align_transcripts alignments --model "$src/$iter.mdl" --device "$device" --alignments alone --beam="$beam" --retry-beam="$retry_beam" $scale_opts

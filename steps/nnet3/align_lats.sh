@@ -30,7 +30,6 @@ extra_left_context_initial=-1 extra_right_context_final=-1
 if [ $# != 4 ]; then usage >&2; exit 1; fi
 data=$1 lang=$2 src=$3 dir=$4
 . nnet3_alignment.sh
-. transcript_lattices.sh
 
 copy_model
 align_transcripts lattices --model "$src/$iter.mdl" --device "$device" --beam="$beam" --acoustic-scale="$acoustic_scale" \

@@ -22,6 +22,7 @@ from pykaldist.io.kaldi import KaldiWriter
 from pykaldist.io.tables import read_archive, write_int_vectors
 from pykaldist.nnet.nnet3.model import Nnet3Model
 from pykaldist.nnet.nnet3.run import Nnet3Forward
+from pykaldist.parallel.strategies import local
 from pykaldist.parallel.strategies.base.registry import strategies
 from pykaldist.train.chain_preparation import Preparation, PreparationOptions
 from pykaldist.train.checkpoints import Checkpoints
@@ -124,6 +125,7 @@ def test_every_strategy_trains_and_resumes_bit_for_bit(prepared, tmp_path, monke
     cluster = tmp_path / "two.json"
     cluster.write_text(json.dumps(CLUSTER))
     asynchronous = strategy in ("asgd", "adpsgd", "hadpsgd")
+    monkeypatch.setattr(local, "SAFE_POINT_PERIOD", 1)  # an epoch has four minibatches
     job = ["--ngpu", "2", "--strategy", strategy, "--lr-scale", "none", *OWN.get(strategy, []),
            *(["--cluster", str(cluster)] if asynchronous else ["--fabric", "virtual"])]
     assert main([*words(prepared, *job), str(tmp_path / "whole")]) == 0

@@ -14,6 +14,7 @@ case $(cat "$src/frame_subsampling_factor" 2>/dev/null)/$scale_opts in
   [2-9]/*--self-loop-scale=0.1*)
     echo "$name: WARNING: $src has a frame_subsampling_factor, as chain models have; these want all scales at 1.0 (see its usage)." >&2 ;;
 esac
+. transcript_lattices.sh
 . fewer_jobs.sh
 fewer_jobs "$data" utterances
 

@@ -6,6 +6,7 @@ order; those marked `?` may be missing, as Kaldi leaves them out where they say 
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -234,7 +235,9 @@ class Nnet3Component:
         name, marker = reader.token(), reader.token()
         type_ = marker.strip("<>")
         if marker != f"<{type_}>" or type_ not in LAYOUTS:
-            raise reader.error(f"component {name} is of the type {marker}, which is not known here; known are {', '.join(LAYOUTS)}")
+            nearest = difflib.get_close_matches(type_, LAYOUTS, 1)
+            raise reader.error(f"component {name!r:.60} is of the type {marker!r:.60}, which is not known here"
+                               + (f"; the nearest that is known is <{nearest[0]}>" if nearest else ""))
         component, layout = cls(name, type_), LAYOUTS[type_]
         while (token := reader.token()) != f"</{type_}>":
             key = token.strip("<>")

@@ -237,11 +237,11 @@ class Nnet3Network(FlatModel):
                     break
 
     def _needing_derivatives(self) -> set[str]:
-        """The nodes with parameters that are trained, or statistics, in themselves or in what they take input from."""
+        """The nodes with parameters that are trained, in themselves or in what they take input from."""
         learned: set[str] = set()
         for name in self._plan.order:
             node = self.nnet.nodes[name]
-            own = node.kind == "component-node" and bool(self.layers[node.component].specs())
+            own = node.kind == "component-node" and bool(self.layers[node.component].maps)
             if own or (node.input is not None and learned.intersection(node.input.nodes())):
                 learned.add(name)
         return learned

@@ -33,6 +33,7 @@ from torch import Tensor
 from pykaldist.errors import UserError
 from pykaldist.optim.optimizer import Parts
 from pykaldist.parallel.engines.elastic.membership import Elasticity, Join
+from pykaldist.parallel.engines.ranks import Ranks
 from pykaldist.parallel.engines.side_stream import SideStream
 from pykaldist.parallel.fabric.clock import Clock, clock_of
 from pykaldist.parallel.fabric.interface import (
@@ -54,7 +55,6 @@ from pykaldist.parallel.fabric.interface import (
     WithinGroup,
 )
 from pykaldist.parallel.fabric.processes import Processes, SingleProcess, SplittableProcesses
-from pykaldist.parallel.fabric.ranks import Ranks
 from pykaldist.parallel.fabric.stack import Stack
 from pykaldist.parallel.fabric.worker import Worker
 

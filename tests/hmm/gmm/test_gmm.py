@@ -184,4 +184,5 @@ def test_the_two_gaussians_that_are_alike_are_merged() -> None:
 def test_mixtures_are_taken_from_pdfs() -> None:
     gmm = random_gmm(np.random.default_rng(3), [2, 1, 3])
     feats = np.random.default_rng(4).standard_normal((6, 5)).astype(np.float32)
-    np.testing.assert_array_equal(gmm.taken(np.array([2, 0, 2])).loglikes(feats), gmm.loglikes(feats)[:, [2, 0, 2]])
+    taken = gmm.taken(np.array([2, 0, 2])).loglikes(feats)
+    np.testing.assert_allclose(taken, gmm.loglikes(feats)[:, [2, 0, 2]], rtol=1e-6)  # products of other shapes are rounded in other ways

@@ -43,21 +43,15 @@ class Term:
 class Step:
     """The input of a node: its frames, its dimension, and its terms.
 
-    `partial`: some of its places have no term, or terms that do not cover each other; there zeros are put first.
+    `partial`: some of its places have no term, or terms that do not cover each other; there zeros are put first. `same`: the node whose
+    output it is as it is; none: empty.
     """
 
     times: np.ndarray
     dim: int
     terms: tuple[Term, ...]
     partial: bool
-
-    @property
-    def same(self) -> str:
-        """The node whose output it is as it is; none: empty."""
-        term = self.terms[0] if len(self.terms) == 1 else Term("", 0.0, 0, 0, slice(0), slice(0))
-        whole = slice(0, len(self.times))
-        as_it_is = term.scale == 1.0 and term.dim == self.dim and isinstance(term.frames, slice) and term.frames == term.into == whole
-        return term.source if as_it_is else ""
+    same: str
 
 
 class ChunkPlan:
@@ -110,7 +104,14 @@ class ChunkPlan:
             before = any((other.column, other.dim) == (term.column, term.dim) for other in terms)
             terms.append(replace(term, add=before))
             partial |= not before and not (isinstance(term.into, slice) and term.into == slice(0, len(times)))
-        return Step(times, dim * len(offsets), tuple(replace(term, add=term.add or partial) for term in terms), partial)
+        same = terms[0].source if len(terms) == 1 and self._is_whole(terms[0], times, dim * len(offsets)) else ""
+        return Step(times, dim * len(offsets), tuple(replace(term, add=term.add or partial) for term in terms), partial, same)
+
+    def _is_whole(self, term: Term, times: np.ndarray, dim: int) -> bool:
+        """True where a term is all that its source computes, as it is."""
+        whole = slice(0, len(times))
+        return (bool(term.source) and len(self.times[term.source]) == len(times) and term.scale == 1.0 and term.dim == dim
+                and isinstance(term.frames, slice) and isinstance(term.into, slice) and term.frames == term.into == whole)
 
     def _terms(self, descriptor: Descriptor, at: np.ndarray, defined: np.ndarray, column: int, scale: float, gaps: bool) -> Iterator[Term]:
         """The terms of a descriptor at the frames `at`, where `defined`; with `gaps` frames that its nodes do not compute are left out."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykaldist.parallel.fabric.ranks import Ranks
+from pykaldist.parallel.engines.ranks import Ranks
 
 
 @given(st.sets(st.integers(0, 30)), st.integers(-2, 32), st.integers(0, 12), st.integers(0, 12))
