@@ -106,7 +106,7 @@ def test_a_final_mdl_is_told_from_a_gmm(golden: Path) -> None:
 
 
 @pytest.mark.parametrize(("old", "new", "problem"), [
-    (b"<NoOpComponent>", b"<NaNComponent>", "'tdnnf2.noop' is of the type '<NaNComponent>', which is not known here; the nearest that is known is <"),
+    (b"<NoOpComponent>", b"<NaNComponent>", "'tdnnf2.noop' is of the type '<NaNComponent>', which is not known here; the nearest"),
     (b"<TdnnComponent>", b"<LinearComponent>", "expected a field of <LinearComponent>, found '<TimeOffsets>'"),
     (b"<Epsilon> 0.001 ", b"", "tdnn1.batchnorm has no <Epsilon>"),
     (b"component=tdnn1.relu ", b"component=tdnn9.relu ", "tdnn9.relu, which is not there"),
