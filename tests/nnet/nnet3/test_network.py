@@ -393,3 +393,23 @@ def test_what_cannot_be_trained_is_refused() -> None:
     with pytest.raises(UserError, match="takes its input ivector at several frames"):
         Nnet3Network(network_of(nodes, [*all_components().components.values()])).forward_chunks(
             torch.zeros(200, 4), torch.zeros(2, 2), 25, 2)
+
+
+def test_frames_that_nothing_needs_change_nothing() -> None:
+    """Features that go on behind those that the outputs need, into a component without parameters."""
+    nodes = """
+input-node name=input dim=3
+component-node name=relu component=relu input=input
+component-node name=affine component=affine input=relu
+output-node name=output input=affine objective=linear
+"""
+    network = Nnet3Network(network_of(nodes, [simple("relu", "RectifiedLinearComponent", 3), tdnn("affine", 3, 2, [-1, 0, 1])]))
+    needed = 3 * (FRAMES - 1) + 1 + 2
+    x, derivative = torch.from_numpy(random(needed + 1, SEQUENCES, 3)), torch.from_numpy(random(FRAMES * SEQUENCES, 2))
+    found = []
+    for frames in (needed, needed + 1):
+        grads = torch.zeros_like(network.params)
+        outputs = network.forward_chunks(x[:frames].flatten(0, 1), None, FRAMES, SEQUENCES, training=True)["output"]
+        network.backward_chunks({"output": derivative}, grads)
+        found.append((outputs, grads))
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
