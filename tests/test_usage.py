@@ -19,8 +19,10 @@ print(usage_line(720_000))
 
 
 def test_a_stage_says_what_it_took() -> None:
+    ours = bytearray(400_000_000)  # of the process that starts it, which do not count
+    ours[::4096] = b"x" * len(ours[::4096])
     said = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True).stdout
     found = re.fullmatch(r"2 h of speech in (\d+) s, (\d+) s of CPU, (\d+) MB of memory\n", said)
     assert found is not None, said
     wall, cpu, memory = map(int, found.groups())
-    assert 1 <= wall < 300 and 1 <= cpu <= 20 and 200 <= memory < 900
+    assert 1 <= wall < 300 and 1 <= cpu <= 20 and 200 <= memory < 350
