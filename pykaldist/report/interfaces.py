@@ -80,7 +80,7 @@ class Interfaces:
     def _find(self, path: Path) -> Interface:
         if path.name in RUNNERS or path.name in ("parse_options.sh", "setup_venv.sh") or not os.access(path, os.X_OK):
             return Interface(any_option=True)  # conf/queue.conf says which options a queue has; setup_venv.sh sets up at once
-        if path.name in self.tools:
+        if path.is_symlink() and path.name in self.tools:  # the file of all tools; a script of steps may have the same name
             return self.tools[path.name]
         text = path.read_text(encoding="utf-8")
         sourced = [path.parent / name for name in _SOURCED.findall(text)]

@@ -76,6 +76,7 @@ def test_numbers_of_arguments_are_in_the_usage_text(usage, expected):
     ("utils/validate_data_dir.sh", {"no-feats", "no-text"}, (1, 1)),
     ("utils/filter_scp.pl", {"exclude", "f"}, (1, 2)),
     ("utils/data/copy_data_dir.sh", {"utt-prefix"}, (2, 2)),
+    ("steps/online/nnet2/copy_data_dir.sh", {"utts-per-spk-max"}, (2, 2)),
     ("utils/mkgraph.sh", {"self-loop-scale", "mono", "remove-oov"}, (3, 3)),
 ])
 def test_what_scripts_take_is_found_out_from_them(interfaces, name, options, arguments):
