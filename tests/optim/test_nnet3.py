@@ -29,17 +29,44 @@ def kaldis(golden: Path) -> dict[str, Tensor]:
     return {key: torch.from_numpy(np.array(value)) for key, value in read_archive(golden / "chain/components.ark.gz")}
 
 
+def component_at(kaldis: dict[str, Tensor], name: str, update: int) -> Nnet3Component:
+    """A component with the parameters that it has after so many updates."""
+    kind, offsets = COMPONENTS[name]
+    linear, bias = kaldis[f"{name}.p{update}.linear"].numpy().copy(), np.zeros(0, np.float32)
+    if f"{name}.p{update}.bias" in kaldis:
+        bias = kaldis[f"{name}.p{update}.bias"].numpy().ravel().copy()
+    ranks = [min(20, (linear.shape[1] + 1) // 2), min(80, (linear.shape[0] + 1) // 2)]
+    parameters = {"Params": linear} if kind == "LinearComponent" else {"LinearParams": linear, "BiasParams": bias}
+    of_ranks = {"RankIn": ranks[0], "RankOut": ranks[1]} if kind == "NaturalGradientAffineComponent" else {"RankInOut": ranks}
+    return Nnet3Component(name, kind, {**DEFAULTS, **parameters, **of_ranks, "TimeOffsets": offsets})
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_derivatives_of_inputs_are_kaldis(kaldis: dict[str, Tensor], name: str) -> None:
+    """They are those of the outputs of a component below, which is the identity."""
+    for i in range(1, 13):
+        component, offsets = component_at(kaldis, name, i - 1), COMPONENTS[name][1]
+        dim = component.linear.shape[1] // len(offsets)
+        below = Nnet3Component("below", "LinearComponent", {**DEFAULTS, "Params": np.eye(dim, dtype=np.float32), "RankInOut": [2, 2]})
+        nodes = [f"input-node name=input dim={dim}", "component-node name=below component=below input=input",
+                 f"component-node name=above component={name} input=below", "output-node name=output input=above"]
+        nnet = files.Nnet3({node.name: node for node in map(parse_node, nodes)}, {"below": below, name: component})
+        network, seen = Nnet3Network(nnet, subsampling=1), list[Tensor]()
+
+        def rule(map: object, x: Tensor, dy: Tensor, *others: object, seen: list[Tensor] = seen, **more: object) -> None:
+            seen.append(dy.clone())
+
+        dy = kaldis[f"{name}.{i}.dy"]
+        network.forward_chunks(kaldis[f"{name}.{i}.x"], None, len(dy) // 4, 4, True)
+        network.backward_chunks({"output": dy.clone()}, torch.zeros_like(network.params), rule=rule)
+        torch.testing.assert_close(seen[-1], kaldis[f"{name}.{i}.dx"], atol=2e-3, rtol=1e-3)
+
+
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_natural_gradient_updates_are_kaldis(kaldis: dict[str, Tensor], name: str) -> None:
-    kind, offsets = COMPONENTS[name]
-    linear = kaldis[f"{name}.p0.linear"].numpy().copy()
-    bias = kaldis[f"{name}.p0.bias"].numpy().ravel().copy() if f"{name}.p0.bias" in kaldis else np.zeros(0, np.float32)
-    out_dim, in_dim = linear.shape
-    ranks = [min(20, (in_dim + 1) // 2), min(80, (out_dim + 1) // 2)]
-    parameters = {"Params": linear} if kind == "LinearComponent" else {"LinearParams": linear, "BiasParams": bias}
-    component = Nnet3Component(name, kind, {**DEFAULTS, **parameters, "TimeOffsets": offsets})
-    component.values.update({"RankInOut": ranks} if kind != "NaturalGradientAffineComponent" else
-                            {"RankIn": ranks[0], "RankOut": ranks[1]})
+    offsets = COMPONENTS[name][1]
+    component = component_at(kaldis, name, 0)
+    in_dim = component.linear.shape[1]
     nodes = [f"input-node name=input dim={in_dim // len(offsets)}", f"component-node name=only component={name} input=input",
              "output-node name=output input=only"]
     nnet = files.Nnet3({node.name: node for node in map(parse_node, nodes)}, {name: component})

@@ -184,5 +184,8 @@ def test_the_two_gaussians_that_are_alike_are_merged() -> None:
 def test_mixtures_are_taken_from_pdfs() -> None:
     gmm = random_gmm(np.random.default_rng(3), [2, 1, 3])
     feats = np.random.default_rng(4).standard_normal((6, 5)).astype(np.float32)
-    taken = gmm.taken(np.array([2, 0, 2])).loglikes(feats)
-    np.testing.assert_allclose(taken, gmm.loglikes(feats)[:, [2, 0, 2]], rtol=1e-6)  # products of other shapes are rounded in other ways
+    taken, gaussians = gmm.taken(np.array([2, 0, 2])), [3, 4, 5, 0, 1, 3, 4, 5]
+    for name in ("weights", "means_invvars", "inv_vars", "gconsts"):
+        np.testing.assert_array_equal(getattr(taken, name), getattr(gmm, name)[gaussians])
+    # Products of other shapes may be rounded in other ways.
+    np.testing.assert_allclose(taken.loglikes(feats), gmm.loglikes(feats)[:, [2, 0, 2]], rtol=1e-6)
