@@ -155,9 +155,9 @@ def main() -> None:
         restore = objective.numerator_forward_backward
         objective.numerator_forward_backward = clock.timed("numerator", restore)
         learner.denominator = Timed(denominator, clock)
-        optimizer._precondition = clock.timed("natural gradient", optimizer._precondition)  # type: ignore[method-assign]
-        optimizer._after_step = clock.timed("natural gradient", optimizer._after_step)  # type: ignore[method-assign]
-        optimizer._update = clock.timed("update", optimizer._update)  # type: ignore[method-assign]
+        optimizer._precondition = clock.timed("natural gradient", optimizer._precondition)  # type: ignore[method-assign]  # timed from here on
+        optimizer._after_step = clock.timed("natural gradient", optimizer._after_step)  # type: ignore[method-assign]  # likewise
+        optimizer._update = clock.timed("update", optimizer._update)  # type: ignore[method-assign]  # likewise
         seconds = []
         for index in range(args.steps + 12):
             if index == 12:  # Fisher matrices are updated in each of the first minibatches
@@ -180,7 +180,7 @@ class Timed(Denominator):
 
     def __init__(self, denominator: Denominator, clock: Clock) -> None:
         self.__dict__.update(denominator.__dict__)
-        self.forward_backward = clock.timed("denominator", super().forward_backward)  # type: ignore[method-assign]
+        self.forward_backward = clock.timed("denominator", super().forward_backward)  # type: ignore[method-assign]  # timed
 
 
 if __name__ == "__main__":

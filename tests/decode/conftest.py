@@ -24,12 +24,17 @@ def succeed(recipe: Path, *command: str) -> str:
     return result.stdout
 
 
-def make_recipe(folder: Path, root: Path, shared: Path, kaldis: Path, system: str, files: Sequence[str],
-                utts_of_speaker: int | None) -> Path:
-    """Some utterances of the first two test speakers with features, the model `files` of `kaldis` as exp/<system>, and its graph."""
+def link_scripts(folder: Path, root: Path) -> None:
+    """Make a folder a recipe's, without data or models."""
     for name in ("steps", "utils"):
         (folder / name).symlink_to(root / name)
     (folder / "path.sh").write_text(f". {root}/path.sh\n")
+
+
+def make_recipe(folder: Path, root: Path, shared: Path, kaldis: Path, system: str, files: Sequence[str],
+                utts_of_speaker: int | None) -> Path:
+    """Some utterances of the first two test speakers with features, the model `files` of `kaldis` as exp/<system>, and its graph."""
+    link_scripts(folder, root)
     (folder / "exp" / system).mkdir(parents=True)
     for name in files:
         shutil.copyfile(kaldis / name, folder / "exp" / system / name)

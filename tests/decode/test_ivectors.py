@@ -18,7 +18,7 @@ from pykaldist.nnet.nnet3.config import parse_node
 from pykaldist.nnet.nnet3.model import Nnet3Model
 from pykaldist.nnet.nnet3.run import Nnet3Forward
 
-from .conftest import run, succeed
+from .conftest import link_scripts, run, succeed
 
 DIM = 3
 
@@ -42,9 +42,7 @@ def with_ivectors(path: Path) -> Nnet3Model:
 def recipe(root: Path, golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two utterances, the model with and without i-vectors in exp/iv and exp/plain, and i-vectors of zeros in exp/zeros."""
     folder, chain = tmp_path_factory.mktemp("s5"), golden / "chain_an4"
-    for name in ("steps", "utils"):
-        (folder / name).symlink_to(root / name)
-    (folder / "path.sh").write_text(f". {root}/path.sh\n")
+    link_scripts(folder, root)
     (folder / "exp/graph").mkdir(parents=True)
     shutil.copyfile(chain / "HCLG.fst", folder / "exp/graph/HCLG.fst")
     shutil.copyfile(chain / "decode/words.txt", folder / "exp/graph/words.txt")

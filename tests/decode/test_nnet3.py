@@ -22,7 +22,7 @@ from pykaldist.io.fst import Fst
 from pykaldist.io.lang import LangDir
 from pykaldist.io.tables import MatrixWriter, read_archive
 
-from .conftest import succeed
+from .conftest import link_scripts, succeed
 
 
 def words_of(path: Path) -> dict[str, list[str]]:
@@ -34,9 +34,7 @@ def words_of(path: Path) -> dict[str, list[str]]:
 def recipe(root: Path, golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The model in exp/tdnn, its graph, and the test set's features, which are normalised already: data/test, and six of it in data/six."""
     folder, chain = tmp_path_factory.mktemp("s5"), golden / "chain_an4"
-    for name in ("steps", "utils"):
-        (folder / name).symlink_to(root / name)
-    (folder / "path.sh").write_text(f". {root}/path.sh\n")
+    link_scripts(folder, root)
     (folder / "exp/tdnn/graph").mkdir(parents=True)
     shutil.copyfile(chain / "final.mdl", folder / "exp/tdnn/final.mdl")
     (folder / "exp/tdnn/frame_subsampling_factor").write_text("3\n")

@@ -22,6 +22,7 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, chosen: Callable[[int], bool]) -> N
         save(self, *state)
         count += 1
         if chosen(count):
+            self.wait()
             raise Interrupted
 
     monkeypatch.setattr(Checkpoints, "save", save_and_stop)

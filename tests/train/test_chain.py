@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from stopping import Interrupted, stop_at
 
 from pykaldist.cli import main
 from pykaldist.decode.acoustic import load_acoustic_model
@@ -25,7 +26,6 @@ from pykaldist.nnet.nnet3.run import Nnet3Forward
 from pykaldist.parallel.strategies import local
 from pykaldist.parallel.strategies.base.registry import strategies
 from pykaldist.train.chain_preparation import Preparation, PreparationOptions
-from pykaldist.train.checkpoints import Checkpoints
 
 WIDTHS = "90,60"
 QUICK = ("local", "ma", "adpsgd")  # the strategies that each run of the tests tries
@@ -34,10 +34,6 @@ CLUSTER = {"name": "two", "description": "", "nodes": 2, "devices": 1, "compute"
            "workload": {"network": "small", "parameters": 500, "minibatch_size": 8, "frames": 300}}
 OWN = {"ma": ["--average-period", "2"], "bmuf": ["--average-period", "2"], "easgd": ["--average-period", "2"],
        "diloco": ["--fragments", "2", "--average-period", "2"]}
-
-
-class Stopped(Exception):
-    """What ends a run at a checkpoint; no part of the program knows it."""
 
 
 def folder_of_an4(golden: Path, folder: Path) -> Path:
@@ -129,24 +125,15 @@ def test_every_strategy_trains_and_resumes_bit_for_bit(prepared, tmp_path, monke
     job = ["--ngpu", "2", "--strategy", strategy, "--lr-scale", "none", *OWN.get(strategy, []),
            *(["--cluster", str(cluster)] if asynchronous else ["--fabric", "virtual"])]
     assert main([*words(prepared, *job), str(tmp_path / "whole")]) == 0
-    save, count, moments = Checkpoints.save, 0, random.Random(strategy).sample(range(1, 5), 2)
-
-    def save_and_stop(self, *state):
-        nonlocal count
-        save(self, *state)
-        count += 1
-        if count in moments:
-            self.wait()
-            raise Stopped
-
-    monkeypatch.setattr(Checkpoints, "save", save_and_stop)
+    moments = random.Random(strategy).sample(range(1, 5), 2)
+    stop_at(monkeypatch, lambda count: count in moments)
     monkeypatch.setattr(os, "fsync", lambda file: None)
     stops = 0
     while True:
         try:
             assert main([*words(prepared, *job, "--checkpoint-minutes", "0"), str(tmp_path / "again")]) == 0
             break
-        except Stopped:
+        except Interrupted:
             stops += 1
     (whole, history), (again, other) = outcome(tmp_path / "whole"), outcome(tmp_path / "again")
     assert stops == 2 and history == other
