@@ -466,7 +466,7 @@ class Trainer:
 
     def state_dict(self, seconds: float = 0.0) -> dict[str, Any]:
         """What a checkpoint has to hold of the trainer. `seconds`: the time spent on this epoch."""
-        return {"workers": self.host.size, "living": self.host.living, "epoch": self.epoch, "history": json.dumps(self.history),
+        return {"workers": self.host.size, "living": list(self.host.living), "epoch": self.epoch, "history": json.dumps(self.history),
                 "accepted": self.accepted, "seconds": seconds, "schedule": self.schedule.state_dict(), "host": self.host.state_dict(),
                 "divergence": self.detector.state_dict(), "best": self.best.state_dict(), "last": self.last.state_dict()}
 
