@@ -1,13 +1,14 @@
 """The watch: it ends a job of several processes in which a process hangs, so that the others do not wait for it for ever.
 
 In each process a thread writes a record of one line, about once a second, to <exp>/.ranks/<process>: that the process lives, its progress,
-and whether it computes or waits for an exchange. Progress grows with each minibatch. Between epochs, where long phases have no steps
-(checksums, loading, cross-validation, the serial warm-up of another process), it grows with the time in which the process does not wait for
-others. Whether it waits is read from the main thread's stack, at no cost to that thread.
+whether it computes or waits for an exchange, and how far its workers are, for those who look on (`pykaldist watch`). Progress grows with
+each minibatch. Between epochs, where long phases have no steps (checksums, loading, cross-validation, the serial warm-up of another
+process), it grows with the time in which the process does not wait for others. Whether it waits is read from the main thread's stack, at no
+cost to that thread.
 
 A process without progress for a tenth of the timeout begins to read the others' records. When no process has made progress for the timeout,
 the first of the processes that still write names those at fault (those that write no more; else those that do not wait) and ends. Whatever
-has started the processes then ends the rest.
+has started the processes then ends the rest. The only process of a job waits for nobody, so that it is never ended.
 
 The launcher asks for an early end by the file <exp>/.ranks/stop, which reaches processes on all hosts. They then act as upon SIGTERM.
 """
@@ -56,6 +57,7 @@ class Pulse:
         self.steps = 0
         self.in_steps = False
         self.terminating = False  # SIGTERM has arrived
+        self.tell: Callable[[], dict[str, Any] | None] = lambda: None  # how far this process's workers are: a `Training`, as a dictionary
 
     @contextlib.contextmanager
     def stepping(self) -> Iterator[None]:
@@ -89,8 +91,34 @@ def activity(frame: FrameType | None) -> str:
 
 
 @dataclass
+class Training:
+    """How far the workers of a process are in an epoch.
+
+    `first` is the number of its first worker, `epoch` counts from 1, `epochs` are all that there may be. Of each worker, in order:
+    `minibatches` that are done in this epoch, `of` how many, and the `losses` a frame of the epoch so far, as they were last read.
+    `frames` are those of all of them. `seconds` of the epoch so far, of all of them: compute, exchange, wait and load; `elapsed` by the
+    clock, or in a simulation by the simulated one, which `time` says; `at` is when this was told, in seconds of a clock of the process.
+    """
+
+    first: int
+    epoch: int
+    epochs: int
+    minibatches: list[int]
+    of: list[int]
+    losses: list[float | None]
+    frames: int
+    seconds: dict[str, float]
+    elapsed: float
+    time: str
+    at: float
+
+
+@dataclass
 class Record:
-    """What a process writes of itself: the job's number, where it runs, how often it wrote, its progress, and what it does."""
+    """What a process writes of itself.
+
+    The job's number, where it runs, how often it wrote, its progress, what it does, and how far its workers are while they train.
+    """
 
     job: int
     host: str
@@ -98,6 +126,7 @@ class Record:
     beat: int
     progress: int
     state: str
+    training: Training | None = None
 
 
 def read_records(folder: Path) -> dict[int, dict[str, Any]]:
@@ -150,7 +179,7 @@ class Watch:
             self._beat()
             self._check_stop_request()
             idle = time.monotonic() - self._last
-            if idle > self.timeout / 10.0:
+            if self.size > 1 and idle > self.timeout / 10.0:
                 self._check_others(idle)
             else:
                 self._seen = {}
@@ -163,6 +192,8 @@ class Watch:
         record["state"] = activity(sys._current_frames().get(self._main or 0))
         self._stepless += not pulse.in_steps and record["state"] != WAITING
         record["progress"] = pulse.steps + self._stepless
+        with contextlib.suppress(LookupError, RuntimeError, ValueError):  # the main thread may be changing what is read; then as before
+            record["training"] = pulse.tell()
         if record["progress"] != before:
             self._last = time.monotonic()
         self._write()
