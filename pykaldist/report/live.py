@@ -4,9 +4,9 @@
 records in `.ranks`, which each of them writes about once a second (`pykaldist/parallel/launch/watch.py`). So it works from any machine that
 sees the folder, and a training is no slower when somebody looks.
 
-The speed is that between the first look at an epoch and the last one, by the clock of the first process. What is left of the run is what is left of
-this epoch at that speed, and as much for each epoch that may follow as a whole one takes at that speed. A schedule that ends by itself may
-end earlier.
+The speed is that between the first look at an epoch and the last one, by the clock of the first process. What is left of the run is what is
+left of this epoch at that speed, and as much for each epoch that may follow as a whole one takes. A schedule that ends by itself may end
+earlier.
 """
 
 from __future__ import annotations
