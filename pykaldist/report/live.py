@@ -1,8 +1,8 @@
 """A training that runs, seen from outside: what its workers do, how fast it is, and when it will be done.
 
-`Onlooker.look` reads what the processes of a training leave in its folder, and touches nothing: `history.jsonl`, a line an epoch, and their
-records in `.ranks`, which each of them writes about once a second (`pykaldist/parallel/launch/watch.py`). So it works from any machine that
-sees the folder, and a training is no slower when somebody looks.
+`Onlooker.look` reads what the processes of a training leave in its folder, and touches nothing: `history.jsonl`, a line an epoch, and the
+records in `.ranks`, which each of them writes about once a second (`pykaldist/parallel/launch/records.py`). So it works from any machine
+that sees the folder, and a training is no slower when somebody looks.
 
 The speed is that between the first look at an epoch and the last one, by the clock of the first process. What is left of the run is what is
 left of this epoch at that speed, and as much for each epoch that may follow as a whole one takes. A schedule that ends by itself may end
@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from pykaldist.errors import UserError
+from pykaldist.parallel.launch.records import WAITING, read_records
 from pykaldist.parallel.launch.supervisor import FOLDER
-from pykaldist.parallel.launch.watch import WAITING, read_records
-from pykaldist.train.folder import read_config
+from pykaldist.train.config import read_config
 from pykaldist.train.history import read_history
 
 RUNNING, ENDED, STOPPED = "running", "ended", "stopped"

@@ -15,7 +15,7 @@ import urllib.request
 import pytest
 
 from pykaldist.errors import UserError
-from pykaldist.parallel.launch.watch import WAITING
+from pykaldist.parallel.launch.records import WAITING
 from pykaldist.report.live import ENDED, RUNNING, STOPPED, Onlooker, View, bar, duration, render_view, sparkline
 from pykaldist.report.live_server import LiveServer
 

@@ -38,9 +38,10 @@ from pykaldist.io.atomic import write_text
 from pykaldist.io.lock import locked
 from pykaldist.parallel.launch.commands import Command, commands, num_processes
 from pykaldist.parallel.launch.job import JobOptions
+from pykaldist.parallel.launch.records import read_records
 from pykaldist.parallel.launch.rendezvous import host_name
 from pykaldist.parallel.launch.supervisor import DONE, FINISHED, FOLDER, die_with_parent
-from pykaldist.parallel.launch.watch import CAME, DIED, LAST_WORDS, MET, STOP, read_records
+from pykaldist.parallel.launch.watch import CAME, DIED, LAST_WORDS, MET, STOP
 
 GO_ON = "the last checkpoint is whole: run the same command again to go on."
 LOST = "lost its connection to another process"  # in the error of a process that ended because another one had died

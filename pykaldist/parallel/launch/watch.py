@@ -16,7 +16,6 @@ The launcher asks for an early end by the file <exp>/.ranks/stop, which reaches 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import random
@@ -26,16 +25,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
 import pykaldist
-from pykaldist.errors import UserError
 from pykaldist.io.atomic import write_text
-from pykaldist.io.schema import read_json
 from pykaldist.parallel.fabric.processes import Processes
+from pykaldist.parallel.launch.records import WAITING, read_records
 from pykaldist.parallel.launch.supervisor import FOLDER
 from pykaldist.parallel.transport.door import Guest
 
@@ -44,7 +41,6 @@ CAME = "came-"  # prefix of the file in which a process tells its launcher that 
 MET = "met"  # file by which process 0 says that all have met
 STOP = "stop"  # file in which the launcher asks its processes to end; it holds their PYKALDIST_JOB
 DIED = 75  # exit status of a job that died of a cause that another try may not meet (EX_TEMPFAIL)
-WAITING = "waiting for an exchange"
 PACKAGE = os.path.dirname(os.path.abspath(pykaldist.__file__)) + os.sep
 EXCHANGING = ("parallel/fabric/mpi.py", "parallel/fabric/torch_distributed.py", "parallel/fabric/processes.py", "parallel/engines/host.py",
               "parallel/engines/concurrent.py", "parallel/engines/elastic/", "parallel/engines/live_group.py", "parallel/transport/")
@@ -88,54 +84,6 @@ def activity(frame: FrameType | None) -> str:
     if file.startswith(EXCHANGING):
         return WAITING
     return f"computing (pykaldist/{file}:{line})" if file else "computing"
-
-
-@dataclass
-class Training:
-    """How far the workers of a process are in an epoch.
-
-    `first` is the number of its first worker, `epoch` counts from 1, `epochs` are all that there may be. Of each worker, in order:
-    `minibatches` that are done in this epoch, `of` how many, and the `losses` a frame of the epoch so far, as they were last read.
-    `frames` are those of all of them. `seconds` of the epoch so far, of all of them: compute, exchange, wait and load; `elapsed` by the
-    clock, or in a simulation by the simulated one, which `time` says; `at` is when this was told, in seconds of a clock of the process.
-    """
-
-    first: int
-    epoch: int
-    epochs: int
-    minibatches: list[int]
-    of: list[int]
-    losses: list[float | None]
-    frames: int
-    seconds: dict[str, float]
-    elapsed: float
-    time: str
-    at: float
-
-
-@dataclass
-class Record:
-    """What a process writes of itself.
-
-    The job's number, where it runs, how often it wrote, its progress, what it does, and how far its workers are while they train.
-    """
-
-    job: int
-    host: str
-    pid: int
-    beat: int
-    progress: int
-    state: str
-    training: Training | None = None
-
-
-def read_records(folder: Path) -> dict[int, dict[str, Any]]:
-    """The records in <exp>/.ranks, by process. Records that cannot be read, or do not fit, are left out."""
-    found = {}
-    for path in folder.glob("[0-9]*"):
-        with contextlib.suppress(OSError, ValueError, UserError):
-            found[int(path.name)] = dataclasses.asdict(read_json(path, Record, "its process writes it again"))
-    return found
 
 
 class Watch:
