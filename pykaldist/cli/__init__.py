@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import difflib
 import importlib
 import os
 import signal
@@ -67,6 +68,10 @@ class _Parser(argparse.ArgumentParser):
     """A parser that reports an error in one sentence, as all errors are reported."""
 
     def error(self, message: str) -> NoReturn:
+        unknown = message.removeprefix("unrecognized arguments: ") if message.startswith("unrecognized arguments: --") else ""
+        near = difflib.get_close_matches(unknown.split(" ")[0].split("=")[0], self._option_string_actions, 1) if unknown else []
+        if near:
+            message = f"there is no option {unknown.split(' ')[0].split('=')[0]}, the nearest is {near[0]}"
         self.exit(2, f"{self.prog}: ERROR: {message.removeprefix('argument ')}; {self.prog} --help lists the options.\n")
 
 
