@@ -3,13 +3,13 @@
 # which a recipe does something are skipped and shown, with their arguments; what run.sh itself computes goes on. A command whose last
 # argument, which is what it makes, exists already is marked.
 would_run() {
-  local words word line
+  local word line
   case $1 in
     *" > "* | *" < "*) printf '  %s\n' "$1"; return 1 ;;  # files that may not be there yet
     steps/* | utils/* | local/* | pykaldist\ *) ;;
     *) return 0 ;;
   esac
-  eval "words=($1)"
+  declare -a words="($1)"  # expands the recipe's own words, as running the command would
   for word in "${words[@]}"; do
     case $word in "" | *[!A-Za-z0-9_./,=:+@%-]*) word="\"$word\"" ;; esac
     line+=" $word"
