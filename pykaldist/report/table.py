@@ -25,6 +25,7 @@ class System:
     """
 
     name: str
+    decode_dir: Path
     wer: float
     errors: int
     words: int
@@ -37,12 +38,25 @@ class System:
     train_seconds: float | None = None
     time: str = "measured"  # or simulated
 
+    @property
+    def per_utt(self) -> Path:
+        """The file with what was recognised in each utterance."""
+        return self.decode_dir / "scoring_kaldi/wer_details/per_utt"
+
 
 def systems(exp: Path) -> list[System]:
-    """Find every scored decode directory below `exp`, GMMs and then networks, in order of folders.
+    """Find every scored decode directory below `exp`; raises UserError where there is none or one can not be read."""
+    found = scored(exp)
+    if not found:
+        raise UserError(f"{exp} holds no scored system (no decode*/best_wer); run the decoding and scoring stages first.")
+    return found
+
+
+def scored(exp: Path) -> list[System]:
+    """The scored decode directories below `exp`, GMMs and then networks, in order of folders; none where there is none.
 
     A development set's is not one of them, it stands with the system whose LMWT and penalty it has chosen (`decode_dev` with `decode`).
-    Raises UserError where there is none or one can not be read.
+    Raises UserError where one can not be read.
     """
     found = []
     for best in sorted(exp.glob("**/decode*/best_wer")):
@@ -50,17 +64,15 @@ def systems(exp: Path) -> list[System]:
         if best.parent.name.endswith("_dev"):
             continue
         name, match = str(best.parent.relative_to(exp)), _wer_line(chosen if chosen.is_file() else best)
-        system = System(name, float(match["wer"]), int(match["errors"]), int(match["words"]), int(match["lmwt"]), float(match["wip"]))
+        system = System(name, best.parent, float(match["wer"]), int(match["errors"]), int(match["words"]), int(match["lmwt"]),
+                        float(match["wip"]))
         dev = best.parent.with_name(f"{best.parent.name}_dev") / "best_wer"
         if chosen.is_file() and dev.is_file():
             system.dev_wer = float(_wer_line(dev)["wer"])
-        details = best.parent / "scoring_kaldi/wer_details/per_utt"
-        if details.is_file():
+        if (details := system.per_utt).is_file():
             system.counts = read_counts(details)
         _add_training(system, best.parent.parent)
         found.append(system)
-    if not found:
-        raise UserError(f"{exp} holds no scored system (no decode*/best_wer); run the decoding and scoring stages first.")
     return sorted(found, key=lambda system: system.epochs is not None)
 
 
