@@ -26,6 +26,7 @@ FORMS: dict[str, dict[str, Any]] = {
 TYPES = {"opus": "audio/ogg", "wav": "audio/wav"}
 OPUS_RATES = (8000, 12000, 16000, 24000, 48000)
 BYTES_PER_SECOND = {"opus": 3000, "wav": 20000}  # in the page, at the least
+BESIDE = 24  # bytes of an utterance's number, length and punctuation in the page
 
 
 @dataclass
@@ -66,7 +67,7 @@ def sounds(data: DataDir, utts: Sequence[str], form: str, room: int, seconds: Ma
             made[utt] = encoded(samples, rate, form)
     if problem:
         print(f"WARNING: utterances of {data.path} without audio in the page; the first: {problem}", file=sys.stderr)
-    kept = _within([utt for utt in utts if utt in made], {utt: len(one.uri) for utt, one in made.items()}, room)
+    kept = _within([utt for utt in utts if utt in made], {utt: len(one.uri) + BESIDE for utt, one in made.items()}, room)
     return {utt: made[utt] for utt in kept}
 
 

@@ -67,9 +67,14 @@ def write_page(roots: Sequence[Path], options: PageOptions, target: Path) -> Non
           f"{target.stat().st_size / MEGABYTE:.1f} MB; open it in a browser")
 
 
+def as_json(content: dict[str, Any]) -> str:
+    """The content of a page as it stands there: without spaces, and without a character that begins markup."""
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
 def html_page(content: dict[str, Any]) -> str:
     """Put the content of a page into its template."""
-    data = json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    data = as_json(content)
     page = (HERE / "page.html").read_text(encoding="utf-8")
     parts = {"TITLE": escape(content["title"]), "CSS": (HERE / "page.css").read_text(encoding="utf-8"),
              "JS": (HERE / "page.js").read_text(encoding="utf-8"), "DATA": data}
@@ -190,8 +195,7 @@ def _test_set(test: TestSet) -> dict[str, Any]:
 def _add_sounds(page: dict[str, Any], sets: Sequence[TestSet], alignments: Sequence[dict[str, Pairs]], places: Sequence[int | None],
                 options: PageOptions) -> None:
     """Put audio into a page, as much as it has room for; in each test set, utterances with the most errors of all systems first."""
-    size = len(json.dumps(page, ensure_ascii=False).encode()) + sum((HERE / name).stat().st_size for name in ("page.css", "page.js"))
-    room = int(options.max_megabytes * MEGABYTE) - size
+    room = int(options.max_megabytes * MEGABYTE) - len(html_page(page).encode())
     for number, test in enumerate(sets):
         if test.data is None or not test.data.has("wav.scp"):
             continue
