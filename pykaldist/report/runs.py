@@ -60,6 +60,11 @@ class Run:
         return self.config.options.get(name) if self.config else None
 
     @property
+    def objective(self) -> str:
+        """What is trained for: the objective, or the likelihood of RBMs."""
+        return self.option("objective") or "RBM"
+
+    @property
     def seconds(self) -> float:
         """The seconds of all epochs."""
         return float(sum(line["seconds"]["total"] for line in self.history))

@@ -14,12 +14,15 @@ from pykaldist.score.score_dir import DEV_CHOSEN
 from pykaldist.train.history import read_history
 
 SEED = 0  # of the bootstrap
-_WER = re.compile(r"%WER +(?P<wer>[\d.]+) +\[ (?P<errors>\d+) / (?P<words>\d+), .*\].*wer_(?P<lmwt>\d+)_(?P<wip>[\d.]+)")
+_WER = re.compile(r"%WER +(?P<wer>[\d.]+) +\[ (?P<errors>\d+) / (?P<words>\d+), (?P<ins>\d+) ins, (?P<dels>\d+) del, (?P<subs>\d+) sub \]"
+                  r".*wer_(?P<lmwt>\d+)_(?P<wip>-?[\d.]+)")
 
 
 @dataclass
 class System:
     """One decoded system and its word error rate: `wer` in %, over `words` reference words, at `lmwt` and `wip`.
+
+    `edits` are the numbers of substitutions, insertions and deletions.
 
     These two were best on a development set, whose WER is `dev_wer`, else best here.
     """
@@ -29,6 +32,7 @@ class System:
     wer: float
     errors: int
     words: int
+    edits: tuple[int, int, int]
     lmwt: int
     wip: float
     dev_wer: float | None = None
@@ -64,7 +68,8 @@ def scored(exp: Path) -> list[System]:
         if best.parent.name.endswith("_dev"):
             continue
         name, match = str(best.parent.relative_to(exp)), _wer_line(chosen if chosen.is_file() else best)
-        system = System(name, best.parent, float(match["wer"]), int(match["errors"]), int(match["words"]), int(match["lmwt"]),
+        edits = int(match["subs"]), int(match["ins"]), int(match["dels"])
+        system = System(name, best.parent, float(match["wer"]), int(match["errors"]), int(match["words"]), edits, int(match["lmwt"]),
                         float(match["wip"]))
         dev = best.parent.with_name(f"{best.parent.name}_dev") / "best_wer"
         if chosen.is_file() and dev.is_file():

@@ -232,7 +232,7 @@ function summary() {
   const one = system(), set = page.sets[one.set], seconds = (set?.seconds ?? []).filter((value) => value != null).reduce((a, b) => a + b, 0);
   const cards = [card(`${fixed(one.wer)} %`, `WER of ${one.name}${one.interval ? `, ${fixed(one.interval[0])} to ${fixed(one.interval[1])}` : ""}`),
     card(`${whole(one.errors)} / ${whole(one.words)}`, "errors / words")];
-  if (one.sums) cards.push(card(`${one.sums[1]} · ${one.sums[2]} · ${one.sums[3]}`, "substitutions · insertions · deletions"));
+  cards.push(card(one.edits.join(" · "), "substitutions · insertions · deletions"));
   if (set) {
     cards.push(card(percent(one.wrongUtterances / set.utterances.length), `of ${whole(set.utterances.length)} utterances have an error`));
     const speakers = set.maps.speaker ? `, ${new Set(set.maps.speaker).size} speakers` : "";
@@ -277,7 +277,7 @@ function resultTable() {
       cell: (one) => { const found = beside(one); return found ? el("span", { class: found.difference < 0 ? "good" : found.difference > 0 ? "bad" : null }, signed(found.difference)) : ""; } },
     { name: "p", number: true, value: (one) => beside(one)?.p, cell: (one) => pValue(beside(one)?.p) },
     { name: "better", number: true, value: (one) => beside(one)?.better, cell: (one) => percent(beside(one)?.better) },
-    { name: "sub", number: true, value: (one) => one.sums?.[1] }, { name: "ins", number: true, value: (one) => one.sums?.[2] }, { name: "del", number: true, value: (one) => one.sums?.[3] },
+    { name: "sub", number: true, value: (one) => one.edits[0] }, { name: "ins", number: true, value: (one) => one.edits[1] }, { name: "del", number: true, value: (one) => one.edits[2] },
     { name: "words", number: true, value: (one) => one.words },
     { name: "LMWT", number: true, value: (one) => one.lmwt }, { name: "penalty", number: true, value: (one) => one.penalty, cell: (one) => fixed(one.penalty, 1) },
     { name: "dev WER %", number: true, value: (one) => one.devWer, cell: (one) => fixed(one.devWer) },
@@ -346,18 +346,19 @@ function drawTraining() {
 
   function draw() {
     const places = page.runs.map(axes[select.value]);
-    const series = (name, value, dashed = false, suffix = "") => page.runs.map((run, i) => ({ name: run.name + suffix, colour: i, dashed,
-      points: run.history.map((line, k) => ({ x: places[i][k], y: value(line), rejected: !line.accepted, note: line.accepted ? "" : " (rejected)" })) }));
-    const hundred = (value) => (value == null ? NaN : 100 * value);
-    const both = (key, scale) => [...series(key, (line) => scale(line[`train_${key}`]), false, ", training"), ...series(key, (line) => scale(line[`cv_${key}`]), true, ", held out")];
-    const same = (value) => (value == null ? NaN : value);
+    const series = (value, { dashed = false, suffix = "", only = () => true } = {}) => page.runs.map((run, i) => ({ name: run.name + suffix, colour: i, dashed,
+      points: only(run) ? run.history.map((line, k) => ({ x: places[i][k], y: value(line), rejected: !line.accepted, note: line.accepted ? "" : " (rejected)" })) : [] }));
+    const both = (key, factor, only) => [...series((line) => factor * (line[`train_${key}`] ?? NaN), { suffix: ", training", only }),
+      ...series((line) => factor * (line[`cv_${key}`] ?? NaN), { dashed: true, suffix: ", held out", only })];
+    const objectives = [...new Set(page.runs.map((run) => run.objective))];
     const charts = [
-      { title: "Loss", series: both("loss", same) }, { title: "Frame accuracy", yName: "%", series: both("acc", hundred) },
-      { title: "Word error rate on lattices", yName: "%", series: both("wer", hundred) },
-      { title: "Learning rate", log: true, series: series("rate", (line) => line.learn_rate) },
-      { title: "Disagreement between workers", yName: "relative distance of their models", log: true, series: series("d", (line) => (line.disagreement > 0 ? line.disagreement : NaN)) },
-      { title: "Staleness", yName: "mean number of updates", series: series("s", (line) => staleness(line) ?? NaN) },
-      { title: "Frames a second", yName: "all workers", series: series("f", (line) => line.frames / line.seconds.total) },
+      ...objectives.map((objective) => ({ title: "Loss", yName: objective, series: both("loss", 1, (run) => run.objective === objective) })),
+      { title: "Frame accuracy", yName: "%", series: both("acc", 100) },
+      { title: "Word error rate on lattices", yName: "%", series: both("wer", 100) },
+      { title: "Learning rate", log: true, series: series((line) => line.learn_rate) },
+      { title: "Disagreement between workers", yName: "relative distance of their models", log: true, series: series((line) => (line.disagreement > 0 ? line.disagreement : NaN)) },
+      { title: "Staleness", yName: "mean number of updates", series: series((line) => staleness(line) ?? NaN) },
+      { title: "Frames a second", yName: "all workers", series: series((line) => line.frames / line.seconds.total) },
     ];
     holder.replaceChildren(...charts.map((one) => lineChart({ xName: select.value, ...one })).filter(Boolean));
   }
@@ -559,7 +560,7 @@ function utteranceTable(one, set, found, order, limit, redraw) {
       el("td", { class: "number" }, fixed(row.seconds, 1)), el("td", {}, alignment(row.pairs)));
     let opened = null;
     function toggle() {
-      if (opened) { opened.remove(); opened = null; } else { opened = el("tr", {}, el("td", { class: "detail", colspan: columns.length }, ...detail(one, set, row))); line.after(opened); }
+      if (opened) { opened.remove(); opened = null; } else { opened = el("tr", {}, el("td", { class: "detail", colspan: columns.length }, el("div", {}, ...detail(one, set, row)))); line.after(opened); }
       button.setAttribute("aria-expanded", String(Boolean(opened)));
     }
     return line;
@@ -577,9 +578,9 @@ function detail(one, set, row) {
   const parts = [], found = one.recognised?.[row.i], uri = set.sounds[row.i];
   if (uri) {
     const audio = el("audio", { controls: true, preload: "metadata", src: uri, "aria-label": `Audio of ${row.name}` });
-    parts.push(audio, picture(audio, uri, found, row));
+    parts.push(audio, picture(audio, uri, found, row, set.rate));
   } else if (found?.words.length) {
-    parts.push(picture(null, null, found, row));
+    parts.push(picture(null, null, found, row, 0));
   }
   const others = scored.filter((other) => other.set === one.set && other.aligned);
   parts.push(el("h4", {}, others.length > 1 ? "All systems" : "Reference and hypothesis"), ...others.map((other) => {
@@ -596,17 +597,17 @@ function detail(one, set, row) {
 
 /* ---------- Sound in pictures ---------- */
 
-const RATE = 16000, FFT = 512, FRAME = 400, SHIFT = 80, PIXELS_PER_SECOND = 130;
+const FFT = 512, WINDOW = 0.025, SHIFT = 0.005, PIXELS_PER_SECOND = 130; // seconds
 
 // The spectrogram of an utterance, with its words and phones in time below it; a press on a word plays it.
-function picture(audio, uri, found, row) {
+function picture(audio, uri, found, row, sampling) {
   const ends = [...every(found?.words ?? [], 3), ...every(found?.phones ?? [], 3)].map((timed) => timed[1] / 100);
   const seconds = Math.max(row.seconds ?? 0, ...ends, 0.1);
-  const canvas = el("canvas", { width: 10, height: FFT / 2, role: "img", "aria-label": `Spectrogram of ${row.name}, 0 to ${RATE / 2000} kHz` });
+  const canvas = el("canvas", { width: 10, height: FFT / 2, role: "img", "aria-label": `Spectrogram of ${row.name}, 0 to ${sampling / 2000} kHz` });
   const cursor = el("div", { class: "cursor", style: "left:0" });
   const tier = (timed, kind) => el("div", { class: "tier", role: "group", "aria-label": kind === "word" ? "Words in time" : "Phones in time" }, ...every(timed, 3).map(([begin, end, what]) => {
     const style = `left:${begin / seconds}%;width:${(end - begin) / seconds}%`, title = `${symbol(what)}, ${fixed(begin / 100)} to ${fixed(end / 100)} s`;
-    return kind === "word" && audio ? el("button", { type: "button", style, title, onclick: () => play(begin / 100, end / 100) }, symbol(what)) : el("span", { class: kind, style, title }, symbol(what));
+    return kind === "word" && audio ? el("button", { type: "button", style, title, onclick: () => play(begin / 100, end / 100) }, symbol(what)) : el("span", { class: kind, style, title }, kind === "phone" ? symbol(what).replace(/_[BIES]$/, "") : symbol(what));
   }));
   const tiers = found ? [found.phones.length ? tier(found.phones, "phone") : null, found.words.length ? tier(found.words, "word") : null] : [];
   const whole = el("div", { class: "picture", style: `min-width:${Math.round(seconds * PIXELS_PER_SECOND)}px` }, uri ? canvas : null, ...tiers, audio ? cursor : null);
@@ -624,7 +625,7 @@ function picture(audio, uri, found, row) {
     };
     audio.addEventListener("play", follow);
     audio.addEventListener("seeked", follow);
-    spectrogram(uri, canvas).catch((error) => { canvas.replaceWith(el("p", { class: "note" }, `This browser cannot decode the audio (${error.message}).`)); });
+    spectrogram(uri, canvas, sampling).catch((error) => { canvas.replaceWith(el("p", { class: "note" }, `This browser cannot decode the audio (${error.message}).`)); });
   }
   return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "times of words and phones" }, whole);
 }
@@ -633,18 +634,19 @@ function every(flat, size) {
   return Array.from({ length: flat.length / size }, (_, i) => flat.slice(i * size, (i + 1) * size));
 }
 
-async function spectrogram(uri, canvas) {
+async function spectrogram(uri, canvas, sampling) {
   const bytes = Uint8Array.from(atob(uri.slice(uri.indexOf(",") + 1)), (letter) => letter.charCodeAt(0));
-  const sound = await new OfflineAudioContext(1, 1, RATE).decodeAudioData(bytes.buffer);
-  const samples = sound.getChannelData(0), frames = Math.max(1, Math.floor((samples.length - FRAME) / SHIFT) + 1), bins = FFT / 2;
-  const levels = new Float32Array(frames * bins), taper = Float32Array.from({ length: FRAME }, (_, i) => 0.5 - 0.5 * Math.cos((2 * Math.PI * i) / (FRAME - 1)));
+  const sound = await new OfflineAudioContext(1, 1, sampling).decodeAudioData(bytes.buffer);
+  const samples = sound.getChannelData(0), width = Math.min(FFT, Math.round(WINDOW * sampling)), shift = Math.round(SHIFT * sampling), bins = FFT / 2;
+  const frames = Math.max(1, Math.floor((samples.length - width) / shift) + 1), levels = new Float32Array(frames * bins);
+  const taper = Float32Array.from({ length: width }, (_, i) => 0.5 - 0.5 * Math.cos((2 * Math.PI * i) / (width - 1)));
   const real = new Float32Array(FFT), imaginary = new Float32Array(FFT);
   let top = -Infinity;
   for (let t = 0; t < frames; t++) {
     real.fill(0);
     imaginary.fill(0);
-    for (let i = 0; i < FRAME; i++) { // with preemphasis, as features have it
-      const at = t * SHIFT + i;
+    for (let i = 0; i < width; i++) { // with preemphasis, as features have it
+      const at = t * shift + i;
       real[i] = ((samples[at] ?? 0) - 0.97 * (samples[at - 1] ?? 0)) * taper[i];
     }
     fourier(real, imaginary);

@@ -31,15 +31,16 @@ BESIDE = 24  # bytes of an utterance's number, length and punctuation in the pag
 
 @dataclass
 class Sound:
-    """The audio of an utterance: a data URI, and its seconds."""
+    """The audio of an utterance: a data URI, its seconds, and the sampling rate in Hz that it was recorded with."""
 
     uri: str
     seconds: float
+    rate: int
 
 
 def encoded(samples: np.ndarray, rate: int, form: str) -> Sound:
     """Encode samples (16-bit scale); Opus has sampling rates of its own, so that others are changed to the next higher one."""
-    seconds = len(samples) / rate
+    seconds, recorded = len(samples) / rate, rate
     audio = samples / np.float32(INT16_SCALE)
     if form == "opus" and rate not in OPUS_RATES:
         from scipy.signal import resample_poly
@@ -48,7 +49,7 @@ def encoded(samples: np.ndarray, rate: int, form: str) -> Sound:
         audio, rate = np.asarray(resample_poly(audio, above, rate), np.float32), above
     stream = io.BytesIO()
     soundfile.write(stream, np.clip(audio, -1, 1), rate, **FORMS[form])
-    return Sound(f"data:{TYPES[form]};base64,{base64.b64encode(stream.getvalue()).decode('ascii')}", seconds)
+    return Sound(f"data:{TYPES[form]};base64,{base64.b64encode(stream.getvalue()).decode('ascii')}", seconds, recorded)
 
 
 def sounds(data: DataDir, utts: Sequence[str], form: str, room: int, seconds: Mapping[str, float]) -> dict[str, Sound]:

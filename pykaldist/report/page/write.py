@@ -131,10 +131,12 @@ def _run(run: Run) -> dict[str, Any]:
         config = run.config
         facts += [("workers", f"{config.ngpu} on {config.device}"), ("began", config.started), ("host", config.host),
                   ("commit", config.commit or ""), ("versions", ", ".join(map(" ".join, config.versions.items()))), *_data_facts(run)]
-    return {"name": run.name, "workers": run.workers, "strategy": run.option("strategy"), "facts": [fact for fact in facts if fact[1]],
-            "layers": model.layers if model else "", "history": run.history, "simulated": run.simulated,
-            "framesPerSecond": run.frames_per_second, "seconds": run.seconds,
-            "options": [[one.name, one.value, one.default, one.help, one.changed] for one in run.options]}
+    return {
+        "name": run.name, "workers": run.workers, "strategy": run.option("strategy"), "objective": run.objective,
+        "facts": [fact for fact in facts if fact[1]], "layers": model.layers if model else "", "history": run.history,
+        "simulated": run.simulated, "framesPerSecond": run.frames_per_second, "seconds": run.seconds,
+        "options": [[one.name, one.value, one.default, one.help, one.changed] for one in run.options],
+    }
 
 
 def _data_facts(run: Run) -> list[tuple[str, str]]:
@@ -156,11 +158,11 @@ def _system(system: System, aligned: dict[str, Pairs], test: TestSet | None, pla
     """A scored system for the page."""
     model = model_facts(system.decode_dir.parent)
     counts = [systems.counted(pairs) for pairs in aligned.values()]
-    shown = {
+    shown: dict[str, Any] = {
         "name": system.name, "set": place, "wer": system.wer, "errors": system.errors, "words": system.words, "lmwt": system.lmwt,
         "penalty": system.wip, "devWer": system.dev_wer, "interval": systems.interval(system), "model": str(model) if model else "",
         "epochs": system.epochs, "frameAccuracy": system.cv_acc, "trainSeconds": system.train_seconds, "time": system.time,
-        "sums": [sum(column) for column in zip(*counts, strict=True)] if counts else None,
+        "edits": system.edits,
         "wrongUtterances": sum(sum(row[1:]) > 0 for row in counts), "sweep": dataclasses.asdict(systems.read_sweep(system.decode_dir)),
     }
     if test is not None:
@@ -189,7 +191,7 @@ def _test_set(test: TestSet) -> dict[str, Any]:
     seconds = test.seconds()
     maps = test.maps()
     return {"name": test.name, "utterances": test.utts, "sounds": {}, "seconds": [seconds.get(utt) for utt in test.utts],
-            "maps": {name: [table.get(utt) for utt in test.utts] for name, table in maps.items()}, "missing": 0}
+            "maps": {name: [table.get(utt) for utt in test.utts] for name, table in maps.items()}, "missing": 0, "rate": 0}
 
 
 def _add_sounds(page: dict[str, Any], sets: Sequence[TestSet], alignments: Sequence[dict[str, Pairs]], places: Sequence[int | None],
@@ -214,4 +216,5 @@ def _add_sounds(page: dict[str, Any], sets: Sequence[TestSet], alignments: Seque
         page["sets"][number]["sounds"] = {str(index[utt]): one.uri for utt, one in heard.items()}
         for utt, one in heard.items():
             page["sets"][number]["seconds"][index[utt]] = one.seconds
+            page["sets"][number]["rate"] = one.rate
         page["sets"][number]["missing"] = len(test.utts) - len(heard)

@@ -75,7 +75,7 @@ def test_utterances_and_groups_have_the_errors_of_an_independent_count(shown: di
         pairs = [(shown["symbols"][a] if a >= 0 else None, shown["symbols"][b] if b >= 0 else None) for a, b in grouped(flat, 2)]
         assert [ref for ref, _ in pairs if ref] == data.text[utt] and [hyp for _, hyp in pairs if hyp] == hypotheses[utt]
         assert sum(ref != hyp for ref, hyp in pairs) == errors[utt]
-    assert wide["errors"] == sum(errors.values()) == sum(wide["sums"][1:])
+    assert wide["errors"] == sum(errors.values()) == sum(wide["edits"])
     assert wide["wrongUtterances"] == sum(count > 0 for count in errors.values())
     for name, table in (("speaker", data.utt2spk), ("gender", {utt: spk[0] for utt, spk in data.utt2spk.items()})):
         for group, count, words, *edits in wide["groups"][name]:
