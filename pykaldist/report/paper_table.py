@@ -18,7 +18,7 @@ from typing import Any
 
 from pykaldist.errors import UserError
 from pykaldist.io.corpora.rules import read_columns
-from pykaldist.report.simulate import markdown
+from pykaldist.report.text import markdown
 from pykaldist.train.history import read_history
 
 SPEEDUP = "speedup"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pykaldist.parallel.planning.counting import Step
 from pykaldist.parallel.planning.gpus import FRAMES_AN_HOUR, FROM_HOST, IN_GRAPH, LATENCY, Gpu, bound_of, predicted_epoch
 from pykaldist.report.plan import duration
-from pykaldist.report.simulate import markdown
+from pykaldist.report.text import markdown
 
 PUBLISHED = "su2015-dnn"  # Su et al. (2015), table 2: an epoch of 300 hours on 32 K20s
 PUBLISHED_MINUTES, PUBLISHED_GPUS, PUBLISHED_HOURS = 15.24, 32, 300.0

@@ -16,6 +16,7 @@ from pykaldist.nnet.objectives import OBJECTIVES
 from pykaldist.optim.registry import OPTIMIZERS, SCHEDULES
 from pykaldist.parallel.launch.job import JobOptions
 from pykaldist.parallel.strategies.base.registry import strategies, strategy_options
+from pykaldist.report.table import System, scored
 from pykaldist.train.chain_experiment import ChainExperimentOptions
 from pykaldist.train.dbn import DbnOptions
 from pykaldist.train.divergence import DivergenceOptions
@@ -88,6 +89,14 @@ def named_folders(roots: Sequence[Path], found: Iterable[Path]) -> dict[str, Pat
     return {os.path.relpath(path, base): path for path in found}
 
 
+def named_systems(roots: Sequence[Path]) -> list[System]:
+    """The scored systems below folders, with names as `named_folders` gives them."""
+    found = [system for root in roots for system in scored(root)]
+    for system, name in zip(found, named_folders(roots, [system.decode_dir for system in found]), strict=True):
+        system.name = name
+    return found
+
+
 def runs(roots: Sequence[Path]) -> list[Run]:
     """Find every training below the folders; raises UserError for a folder that does not exist, or a record that is damaged."""
     for root in roots:
@@ -147,8 +156,14 @@ def _classes(options: dict[str, Any]) -> list[type]:
 
 
 def differing_options(found: Sequence[Run]) -> list[tuple[str, list[Any]]]:
-    """The options, and the number of workers, in which trainings differ: (name, the value of each; None where it has no such option)."""
-    names = dict.fromkeys(name for run in found if run.config for name in run.config.options)
-    rows: list[tuple[str, list[Any]]] = [("ngpu", [run.workers for run in found])]
-    rows += [(name, [run.option(name) for run in found]) for name in names]
-    return [(name, values) for name, values in rows if any(value != values[0] for value in values)]
+    """The options, and the number of workers, in which trainings differ: (name, the value of each; None where it has no such option).
+
+    An option that only some have counts where one of these has not left it at its default.
+    """
+    rows: list[tuple[str, list[Any]]] = [("ngpu", [run.workers for run in found])] if len({run.workers for run in found}) > 1 else []
+    changed = {one.name for run in found for one in run.options if one.changed}
+    for name in dict.fromkeys(one.name for run in found for one in run.options):
+        having = [run.option(name) for run in found if run.config and name in run.config.options]
+        if any(value != having[0] for value in having) or (len(having) < len(found) and name in changed):
+            rows.append((name, [run.option(name) for run in found]))
+    return rows

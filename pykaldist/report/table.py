@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from pykaldist.errors import UserError
+from pykaldist.report.text import markdown, without_empty_columns
 from pykaldist.score.bootstrap import UtteranceCounts, probability_of_improvement, read_counts, wer_interval
 from pykaldist.score.score_dir import DEV_CHOSEN
 from pykaldist.train.history import read_history
@@ -111,16 +112,7 @@ def render(found: list[System]) -> str:
                      "" if s.dev_wer is None else f"{s.dev_wer:.2f}", "" if s.cv_acc is None else f"{100 * s.cv_acc:.2f}",
                      "" if s.epochs is None else str(s.epochs),
                      "" if s.train_seconds is None else f"{s.train_seconds:.0f}" + " simulated" * (s.time == "simulated")])
-    return "\n".join([_table(rows), "", *_notes(found)])
-
-
-def _table(rows: list[list[str]]) -> str:
-    """Write rows, the first of them the head, as a table without the columns that are empty."""
-    kept = [i for i in range(len(rows[0])) if any(row[i] for row in rows[1:])]
-    rows = [[row[i] for i in kept] for row in rows]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    rows.insert(1, ["-" * w for w in widths])
-    return "\n".join("| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in rows)
+    return "\n".join([markdown(without_empty_columns(rows)), "", *_notes(found)])
 
 
 def render_spread(runs: list[list[System]]) -> str:
@@ -134,7 +126,7 @@ def render_spread(runs: list[list[System]]) -> str:
         wers = np.array([system.wer for system in found])
         sd = f"{wers.std(ddof=1):.2f}" if len(wers) > 1 else ""
         rows.append([name, f"{wers.mean():.2f}", sd, f"{wers.min():.2f} to {wers.max():.2f}", str(len(wers)), str(found[0].words)])
-    return _table(rows)
+    return markdown(without_empty_columns(rows))
 
 
 def _improvement(above: System | None, system: System) -> str:

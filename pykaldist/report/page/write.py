@@ -27,8 +27,8 @@ from pykaldist.report.page import sound, systems, utterances
 from pykaldist.report.page.options import PageOptions
 from pykaldist.report.page.systems import Pairs
 from pykaldist.report.page.utterances import Recognised, TestSet
-from pykaldist.report.runs import Run, differing_options, named_folders, runs
-from pykaldist.report.table import System, scored
+from pykaldist.report.runs import Run, differing_options, named_systems, runs
+from pykaldist.report.table import System
 from pykaldist.score.wer import GAP
 
 HERE = Path(__file__).parent
@@ -52,9 +52,7 @@ class Symbols:
 
 def write_page(roots: Sequence[Path], options: PageOptions, target: Path) -> None:
     """Write the HTML page of the trainings and scored systems below folders; raises UserError where there is neither."""
-    found = [system for root in roots for system in scored(root)]
-    for name, path in named_folders(roots, [system.decode_dir for system in found]).items():
-        next(system for system in found if system.decode_dir == path).name = name
+    found = named_systems(roots)
     trained = runs(roots)
     if not found and not trained:
         raise UserError(f"{' '.join(map(str, roots))}: there is no training (history.jsonl) and no scored system (decode*/best_wer) below; "
