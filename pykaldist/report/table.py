@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -115,25 +116,50 @@ def render(found: list[System]) -> str:
     return "\n".join([markdown(without_empty_columns(rows)), "", *_notes(found)])
 
 
-def render_spread(runs: list[list[System]]) -> str:
-    """Write the table of systems that were run several times, with other seeds: mean WER, its standard deviation and its range."""
+def as_rows(found: list[System]) -> list[dict[str, Any]]:
+    """Systems for JSON: what `render` shows; `better` is the share of drawn test sets, in [0, 1]."""
+    rows = []
+    for s, above in zip(found, [None, *found], strict=False):
+        interval = None if s.counts is None else wer_interval(s.counts, np.random.default_rng(SEED))
+        rows.append({
+            "system": s.name, "wer": s.wer, "interval": interval, "better": _better(above, s), "errors": s.errors, "words": s.words,
+            "utterances": None if s.counts is None else len(s.counts.utts), "lmwt": s.lmwt, "penalty": s.wip, "dev_wer": s.dev_wer,
+            "frame_accuracy": s.cv_acc, "epochs": s.epochs, "train_seconds": s.train_seconds, "time": s.time})
+    return rows
+
+
+def spread(runs: list[list[System]]) -> list[dict[str, Any]]:
+    """The word error rates of systems that were run several times, with other seeds: mean, standard deviation and range."""
     by_name: dict[str, list[System]] = {}
     for run in runs:
         for system in run:
             by_name.setdefault(system.name, []).append(system)
-    rows = [["system", "mean WER %", "sd", "min to max", "runs", "words"]]
+    rows = []
     for name, found in by_name.items():
         wers = np.array([system.wer for system in found])
-        sd = f"{wers.std(ddof=1):.2f}" if len(wers) > 1 else ""
-        rows.append([name, f"{wers.mean():.2f}", sd, f"{wers.min():.2f} to {wers.max():.2f}", str(len(wers)), str(found[0].words)])
+        rows.append({"system": name, "mean": wers.mean(), "sd": wers.std(ddof=1) if len(wers) > 1 else None, "least": wers.min(),
+                     "most": wers.max(), "runs": len(wers), "words": found[0].words})
+    return rows
+
+
+def render_spread(runs: list[list[System]]) -> str:
+    """Write the table of systems that were run several times, with other seeds."""
+    rows = [["system", "mean WER %", "sd", "min to max", "runs", "words"]]
+    rows += [[one["system"], f"{one['mean']:.2f}", "" if one["sd"] is None else f"{one['sd']:.2f}",
+              f"{one['least']:.2f} to {one['most']:.2f}", str(one["runs"]), str(one["words"])] for one in spread(runs)]
     return markdown(without_empty_columns(rows))
 
 
-def _improvement(above: System | None, system: System) -> str:
-    """The percentage of the drawn test sets in which a system makes fewer errors than the one above it."""
+def _better(above: System | None, system: System) -> float | None:
+    """The share of the drawn test sets in which a system makes fewer errors than the one above it."""
     if above is None or above.counts is None or system.counts is None or set(above.counts.utts) != set(system.counts.utts):
-        return ""
-    return f"{100 * probability_of_improvement(above.counts, system.counts, np.random.default_rng(SEED)):.1f} %"
+        return None
+    return probability_of_improvement(above.counts, system.counts, np.random.default_rng(SEED))
+
+
+def _improvement(above: System | None, system: System) -> str:
+    share = _better(above, system)
+    return "" if share is None else f"{100 * share:.1f} %"
 
 
 def _notes(found: list[System]) -> list[str]:

@@ -65,7 +65,8 @@ def test_every_experiment_is_listed_once(exp: Path) -> None:
 
 @pytest.mark.parametrize(("conditions", "names"), [
     (["wer<25"], ["net"]), (["wer<=25"], ["mono", "net"]), (["workers>=2", "workers!=4"], ["rbms"]), (["strategy=ma"], ["net"]),
-    (["name~N"], ["mono", "net"]), (["learn-rate > 0.01"], ["net"]), (["decay_within=true"], ["net"]), (["wer>99"], []), ([], ["mono", "net", "rbms"]),
+    (["name~N"], ["mono", "net"]), (["learn-rate > 0.01"], ["net"]), (["decay_within=true"], ["net"]), (["wer>99"], []),
+    ([], ["mono", "net", "rbms"]),
 ])
 def test_conditions(exp: Path, conditions: list[str], names: list[str]) -> None:
     assert [one.name for one in chosen(experiments([exp]), conditions)] == names
@@ -79,7 +80,9 @@ def test_the_order(exp: Path) -> None:
 
 
 @pytest.mark.parametrize(("condition", "said"), [
-    ("wer", "expected a name, one of"), ("werr<1", "do you mean wer"), ("qqq=1", "the columns are name, state"), ("wer<low", "expected a number")])
+    ("wer", "expected a name, one of"), ("werr<1", "do you mean wer"), ("qqq=1", "the columns are name, state"),
+    ("wer<low", "expected a number"),
+])
 def test_conditions_that_are_none_are_refused(exp: Path, condition: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
         chosen(experiments([exp]), [condition])
