@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pykaldist.errors import UserError
-from pykaldist.hmm.alignments.corpus import Corpus
+from pykaldist.hmm.alignments.corpus import Corpus, block_task
 from pykaldist.hmm.gmm.aligned_frames import AlignedFrames
 from pykaldist.hmm.gmm.engine import Engine
 from pykaldist.hmm.gmm.gmm import AmDiagGmm, GmmStats
@@ -27,6 +27,11 @@ class CorpusStats:
     num_frames: int
     log_likelihood: float
 
+    def __add__(self, other: CorpusStats) -> CorpusStats:
+        frames = self.num_frames + other.num_frames
+        return CorpusStats(self.gmm + other.gmm, self.transition_counts + other.transition_counts, frames,
+                           (self.log_likelihood * self.num_frames + other.log_likelihood * other.num_frames) / frames)
+
 
 def accumulate(engine: Engine, gmm: AmDiagGmm, corpus: Corpus, tids: np.ndarray, model: TransitionModel,
                other: np.ndarray | None = None) -> CorpusStats:
@@ -34,21 +39,17 @@ def accumulate(engine: Engine, gmm: AmDiagGmm, corpus: Corpus, tids: np.ndarray,
 
     With `other` (N, D) the statistics are of these features, as in `Engine.accumulate`. Raises UserError where no frame is aligned.
     """
-    found = []
-    for part, mine, *others in corpus.parts(tids, *([] if other is None else [other])):
-        if mine.any():
-            frames = AlignedFrames.group(mine, model)
-            stats, average = engine.accumulate(gmm, part.feats, frames, *others)
-            found.append(CorpusStats(stats, frames.transition_counts, frames.num_frames, average))
-            if len(found) == 2:
-                found = [_sum(*found)]
-    if not found:
+    found = corpus.total(_accumulate, engine, tids, *([] if other is None else [other]), gmm=gmm, model=model)
+    if found is None:
         raise UserError("no utterance could be aligned; check that transcripts and audio belong together.")
-    return found[0]
+    return found
 
 
-def _sum(one: CorpusStats, two: CorpusStats) -> CorpusStats:
-    frames = one.num_frames + two.num_frames
-    return CorpusStats(GmmStats(one.gmm.occupancy + two.gmm.occupancy, one.gmm.x + two.gmm.x, one.gmm.x2 + two.gmm.x2),
-                       one.transition_counts + two.transition_counts, frames,
-                       (one.log_likelihood * one.num_frames + two.log_likelihood * two.num_frames) / frames)
+@block_task()
+def _accumulate(part: Corpus, engine: Engine, tids: np.ndarray, *other: np.ndarray, gmm: AmDiagGmm,
+                model: TransitionModel) -> CorpusStats | None:
+    if not tids.any():
+        return None
+    frames = AlignedFrames.group(tids, model)
+    stats, average = engine.accumulate(gmm, part.feats, frames, *other)
+    return CorpusStats(stats, frames.transition_counts, frames.num_frames, average)

@@ -156,7 +156,10 @@ class Checkpoint:
         if gmm.dim != feats.shape[1]:
             raise UserError(f"--stage {self.stage}: {exp} was left with features of dimension {gmm.dim}, now they have {feats.shape[1]}; "
                             f"use the same options, or {again}.")
-        return State(tree, model, gmm, Alignments(kept["tids"], kept["retried"].tolist()), feats, rng)
+        tids = corpus.new_rows(None, np.int32)
+        for part, mine in corpus.parts(tids):
+            mine[:] = kept["tids"][part.first_frame:part.first_frame + len(mine)]
+        return State(tree, model, gmm, Alignments(tids, kept["retried"].tolist()), feats, rng)
 
     def done(self) -> None:
         """Remove the checkpoint: the training has ended."""
@@ -223,8 +226,8 @@ class Training:
 
     def check(self, state: State) -> None:
         """Name the utterances without an alignment; raises UserError where they are more than a tenth."""
-        tids, offsets = state.alignments.tids, self.corpus.offsets
-        state.alignments.failed = [utt for number, utt in enumerate(self.corpus.utts) if not tids[offsets[number]]]
+        state.alignments.failed = [utt for part, tids in self.corpus.parts(state.alignments.tids)
+                                   for utt, first in zip(part.utts, part.offsets[:-1].tolist(), strict=True) if not tids[first]]
         state.alignments.check(self.corpus, self.graphs)
 
 

@@ -15,8 +15,7 @@ import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.hmm.alignments.align import AlignOptions, equal_alignments
-from pykaldist.hmm.alignments.corpus import Corpus
-from pykaldist.hmm.alignments.graphs import GraphCompiler
+from pykaldist.hmm.alignments.corpus import Corpus, block_task
 from pykaldist.hmm.gmm.engine import Engine
 from pykaldist.hmm.gmm.gmm import AmDiagGmm
 from pykaldist.hmm.lang.topology import read_topology
@@ -49,18 +48,20 @@ class MonoOptions(TrainingOptions):
             raise UserError(f"--totgauss and --num-starts must be at least 1, found {self.totgauss} and {self.num_starts}.")
 
 
-def moments(corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
-    """The mean and the variance (D,) float64 of all frames: sums of one frame after the other, as numpy's mean and var make them."""
-    def mean(of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        total = np.zeros((1, corpus.feats.shape[1]))
-        for part, in corpus.parts():
-            for start in range(0, len(part.feats), _PIECE):
-                piece = of(part.feats[start:start + _PIECE].astype(np.float64))
-                total = np.concatenate([total, piece]).sum(axis=0, keepdims=True)
-        return total[0] / len(corpus.feats)
+def moments(corpus: Corpus, engine: Engine | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """The mean and the variance (D,) float64 of all frames."""
+    frames, engine = len(corpus.feats), engine or Engine()
+    mean = corpus.total(_sum_powers, engine, about=np.zeros(corpus.feats.shape[1]), power=1) / frames
+    return mean, corpus.total(_sum_powers, engine, about=mean, power=2) / frames
 
-    middle = mean(lambda x: x)
-    return middle, mean(lambda x: (x - middle) ** 2)
+
+@block_task()
+def _sum_powers(part: Corpus, engine: Engine, about: np.ndarray, power: int) -> np.ndarray:
+    """The sum of the frames' differences to `about` (D,), each to the power of 1 or 2."""
+    total = np.zeros((1, len(about)))
+    for start in range(0, len(part.feats), _PIECE):  # the sum of one frame after the other, as numpy's mean makes it
+        total = np.concatenate([total, (part.feats[start:start + _PIECE] - about) ** power]).sum(axis=0, keepdims=True)
+    return total[0]
 
 
 def train_mono(corpus: Corpus, lang: LangDir, options: MonoOptions, align_options: AlignOptions, engine: Engine | None = None,
@@ -75,16 +76,15 @@ def train_mono(corpus: Corpus, lang: LangDir, options: MonoOptions, align_option
     sets = lang.phone_sets if options.shared_phones else [[phone] for phone in sorted(p for one in lang.phone_sets for p in one)]
     tree = monophone_tree(sets, topology.num_pdf_classes)
     transition_model = TransitionModel.from_tree(tree, topology)
-    mean, variance = moments(corpus)
+    mean, variance = moments(corpus, engine)
     flat = AmDiagGmm.flat_start(transition_model.num_pdfs, mean, np.maximum(variance, 1e-3))
-    compiler = GraphCompiler(lang, tree, transition_model)
-    graphs = compiler.compile_all(corpus.words, corpus.scratch)
+    graphs = corpus.graphs(lang, tree, transition_model)
     training = Training(corpus, graphs, lang.optional_silence, options, align_options, flat.num_pdfs, options.totgauss, engine,
                         initial_beam=options.initial_beam, log=log)
 
     def begin(start: int) -> State:
         rng = np.random.default_rng([options.seed, start] if start else options.seed)
-        return State(tree, TransitionModel.from_tree(tree, topology), flat, equal_alignments(corpus, graphs, transition_model, rng),
+        return State(tree, TransitionModel.from_tree(tree, topology), flat, equal_alignments(corpus, graphs, transition_model, rng, engine),
                      corpus.feats, rng)
 
     if checkpoint is not None and checkpoint.stage:
