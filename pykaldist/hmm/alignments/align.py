@@ -9,7 +9,7 @@ written in that order: of the frames spent in a state the first has the transiti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +47,12 @@ class AlignOptions:
             if not getattr(self, name) > 0:
                 raise UserError(f"--{name.replace('_', '-')} must be above 0, found {getattr(self, name):g}.")
 
+    def with_silence(self, gmm: AmDiagGmm, model: TransitionModel, silence_phones: Sequence[int]) -> AmDiagGmm:
+        """The model to align with: `gmm` with the likelihoods of `silence_phones` raised by `boost_silence`."""
+        if self.boost_silence == 1.0:
+            return gmm
+        return gmm.boosted(np.unique(model.tid2pdf[1:][np.isin(model.tid2phone[1:], silence_phones)]), self.boost_silence)
+
 
 @dataclass
 class Alignments:
@@ -55,6 +61,12 @@ class Alignments:
     tids: np.ndarray
     retried: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of_tries(cls, corpus: Corpus, tids: np.ndarray, tries: Sequence[np.ndarray]) -> Alignments:
+        """The alignments `tids` that were made with the tries (`align_part`) of all utterances."""
+        attempt = np.concatenate(tries)
+        return cls(tids, [corpus.utts[n] for n in np.flatnonzero(attempt == 2)], [corpus.utts[n] for n in np.flatnonzero(attempt == 0)])
 
     def check(self, corpus: Corpus, graphs: Sequence[TrainingGraph]) -> None:
         """Check that enough utterances were aligned; raises UserError where more than a tenth of them failed."""
@@ -78,12 +90,10 @@ def align(corpus: Corpus, graphs: Sequence[TrainingGraph], transition_model: Tra
 
     `silence_phones` are those whose likelihoods `options.boost_silence` raises. `bar` counts utterances.
     """
-    if options.boost_silence != 1.0:
-        pdfs = np.unique(transition_model.tid2pdf[1:][np.isin(transition_model.tid2phone[1:], silence_phones)])
-        gmm = gmm.boosted(pdfs, options.boost_silence)
+    gmm = options.with_silence(gmm, transition_model, silence_phones)
     tids = corpus.new_rows(None, np.int32)
-    tries = corpus.each(_align_block, engine or Engine(), graphs, tids, bar=bar, gmm=gmm, model=transition_model, options=options)
-    return _alignments(corpus, tids, tries)
+    tries = corpus.each(align_block, engine or Engine(), graphs, tids, bar=bar, gmm=gmm, model=transition_model, options=options)
+    return Alignments.of_tries(corpus, tids, list(tries))
 
 
 def align_scored(corpus: Corpus, graphs: Sequence[TrainingGraph], transition_model: TransitionModel,
@@ -95,18 +105,13 @@ def align_scored(corpus: Corpus, graphs: Sequence[TrainingGraph], transition_mod
     tids = corpus.new_rows(None, np.int32)
     tries = [align_part(part, mine, transition_model, scorer(part.feats), options, engine, found, bar)
              for part, mine, found in corpus.parts(graphs, tids)]
-    return _alignments(corpus, tids, tries)
-
-
-def _alignments(corpus: Corpus, tids: np.ndarray, tries: Iterable[np.ndarray]) -> Alignments:
-    attempt = np.concatenate(list(tries))
-    return Alignments(tids, [corpus.utts[n] for n in np.flatnonzero(attempt == 2)],
-                      [corpus.utts[n] for n in np.flatnonzero(attempt == 0)])
+    return Alignments.of_tries(corpus, tids, tries)
 
 
 @block_task(outputs=1)
-def _align_block(part: Corpus, engine: Engine, graphs: Sequence[TrainingGraph], found: np.ndarray, gmm: AmDiagGmm, model: TransitionModel,
-                 options: AlignOptions, bar: Progress | None = None) -> np.ndarray:
+def align_block(part: Corpus, engine: Engine, graphs: Sequence[TrainingGraph], found: np.ndarray, gmm: AmDiagGmm, model: TransitionModel,
+                options: AlignOptions, bar: Progress | None = None) -> np.ndarray:
+    """Align the utterances of a block with a GMM, as `align_part`."""
     return align_part(part, graphs, model, engine.scorer(gmm, part.feats), options, engine, found, bar)
 
 

@@ -122,8 +122,6 @@ class Mllt:
 
     def update(self, iteration: int, gmm: AmDiagGmm, feats: np.ndarray, tids: np.ndarray, model: TransitionModel) -> tuple[
             AmDiagGmm, np.ndarray, str]:
-        if iteration not in self.iters:
-            return gmm, feats, ""
         sums = replace(self.spliced.corpus, feats=feats).total(_mllt_sums, self.spliced.engine, tids, gmm=gmm, model=model,
                                                                silence_phones=list(self.silence_phones))
         change, gain = estimate_mllt(*mllt_stats(gmm, sums))

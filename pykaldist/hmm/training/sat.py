@@ -63,8 +63,6 @@ class Fmllr:
 
     def update(self, iteration: int, gmm: AmDiagGmm, feats: np.ndarray, tids: np.ndarray, model: TransitionModel) -> tuple[
             AmDiagGmm, np.ndarray, str]:
-        if iteration not in self.iters:
-            return gmm, feats, ""
         changes, gain = estimate_aligned(replace(self.corpus, feats=feats), self.utt2spk, tids, gmm, model, self.silence_phones,
                                          self.options, self.engine)
         self.transforms = {speaker: compose(change, self.transforms[speaker]) for speaker, change in changes.items()}

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pykaldist.errors import UserError
 from pykaldist.hmm.adaptation.fmllr import FmllrOptions
 from pykaldist.hmm.alignments.align import AlignOptions
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
@@ -39,19 +38,18 @@ def jobs_cmd(root: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize("sizes", [[1], [3], [2, 2], [1, 3, 4], [5, 1, 2]])
 def test_sums_do_not_depend_on_who_made_them(sizes: list[int]) -> None:
     values = [None if n % 5 == 2 else np.float32(10.0) ** (n - 3) for n in range(sum(sizes))]
-    one, many, block = PairwiseSum(), PairwiseSum(), 0
-    for value in values:
+    one, many = PairwiseSum(), PairwiseSum()
+    for block, value in enumerate(values):
         one.add(0, block, value)
-        block += 1
-    block = 0
+    first = 0
     for size in sizes:
         part = PairwiseSum()
-        for _ in range(size):
+        for block in range(first, first + size):
             part.add(0, block, values[block])
-            block += 1
         assert len(part.nodes) <= 2 * size.bit_length()
         for node in part.nodes:
             many.add(*node)
+        first += size
     assert one.nodes == many.nodes and one.result() == many.result() == pytest.approx(sum(v for v in values if v is not None))
 
 
