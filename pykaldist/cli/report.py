@@ -1,4 +1,4 @@
-"""Print a table of every scored system below a folder: WER with its interval, frame accuracy, training time; or of several runs' spread."""
+"""Print tables of the scored systems below a folder, with WER, interval, accuracy, time, and of what stages took; or of runs' spread."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from pykaldist.io.atomic import write_text
+from pykaldist.report.stages import render_stages, stages
 from pykaldist.report.table import render, render_spread, systems
 
 
@@ -19,7 +20,7 @@ def run(args: argparse.Namespace) -> None:
         print(render_spread([systems(exp) for exp in args.exp]))
         return
     exp, = args.exp
-    table = render(systems(exp))
+    table = "\n\n".join(filter(None, [render(systems(exp)), render_stages(stages(exp))]))
     write_text(exp / "report.md", table + "\n")
     print(table)
     print(f"report: {exp / 'report.md'}")

@@ -94,10 +94,10 @@ def render(found: list[System]) -> str:
                      "" if s.dev_wer is None else f"{s.dev_wer:.2f}", "" if s.cv_acc is None else f"{100 * s.cv_acc:.2f}",
                      "" if s.epochs is None else str(s.epochs),
                      "" if s.train_seconds is None else f"{s.train_seconds:.0f}" + " simulated" * (s.time == "simulated")])
-    return "\n".join([_table(rows), "", *_notes(found)])
+    return "\n".join([table(rows), "", *_notes(found)])
 
 
-def _table(rows: list[list[str]]) -> str:
+def table(rows: list[list[str]]) -> str:
     """Write rows, the first of them the head, as a table without the columns that are empty."""
     kept = [i for i in range(len(rows[0])) if any(row[i] for row in rows[1:])]
     rows = [[row[i] for i in kept] for row in rows]
@@ -117,7 +117,7 @@ def render_spread(runs: list[list[System]]) -> str:
         wers = np.array([system.wer for system in found])
         sd = f"{wers.std(ddof=1):.2f}" if len(wers) > 1 else ""
         rows.append([name, f"{wers.mean():.2f}", sd, f"{wers.min():.2f} to {wers.max():.2f}", str(len(wers)), str(found[0].words)])
-    return _table(rows)
+    return table(rows)
 
 
 def _improvement(above: System | None, system: System) -> str:

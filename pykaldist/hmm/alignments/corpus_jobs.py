@@ -29,6 +29,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from pykaldist import usage
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.hmm.alignments.corpus import BLOCK, TASKS, BlockTask, Corpus, Own, PairwiseSum, block_task, read_transcripts
@@ -42,6 +43,8 @@ from pykaldist.io.durations import utt2num_frames
 from pykaldist.io.lang import LangDir
 from pykaldist.io.messages import read_message, write_message
 from pykaldist.progress import Progress, progress
+
+LEAST = 1 << 14  # frames of a block, 2.7 minutes, which take not much less than a job's start
 
 
 @dataclass
@@ -90,7 +93,8 @@ class Jobs:
         log = self.logs / f"{name}.{number}.JOB.log"
         command = [*shlex.split(self.command), f"JOB=1:{len(shares)}", str(log), "pykaldist", "gmm-job", str(self.folder), number, "JOB"]
         with Progress(f"{name}: {len(shares)} jobs", 1, "array") as bar:
-            status = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
+            with usage.others():
+                status = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
             bar.update()
         if status:
             raise UserError(f"jobs of the array {name}.{number} have failed (status {status}); {self.logs}/{name}.{number}.*.log say why, "
@@ -201,14 +205,14 @@ class JobCorpus(Corpus):
 
     @classmethod
     def read(cls, data: DataDir, lang: LangDir, pipeline: FeaturePipeline, jobs: Jobs, block: int = 0) -> JobCorpus:
-        """Have jobs read the features of `data` through `pipeline`; a block has `block` frames (0: as many as a job, `BLOCK` at most).
+        """Have jobs read the features of `data` through `pipeline`; a block has `block` frames (0: as many as a job, from `LEAST` to `BLOCK`).
 
         Raises UserError as `Corpus.load`.
         """
         utts, words, unknown = read_transcripts(data, lang)
         lengths = utt2num_frames(data)
         offsets = np.concatenate([[0], np.cumsum([lengths[utt] for utt in utts])]).astype(np.int64)
-        block = block or max(1, min(BLOCK, -(-int(offsets[-1]) // jobs.count)))
+        block = block or max(LEAST, min(BLOCK, -(-int(offsets[-1]) // jobs.count)))
         made = cls(utts, np.zeros(0), offsets, words, unknown, block=block, jobs=jobs)
         made.feats = made.new_rows(pipeline.apply(data, utts[0]).shape[1], np.float32)
         (jobs.folder / "blocks").mkdir()
@@ -295,6 +299,7 @@ def _compiler(lang: str, tree: ContextDependency, model: TransitionModel) -> Gra
 
 def run_job(folder: Path, number: int, job: int, classes: Iterable[type], engine_of: Callable[[str], Engine]) -> None:
     """Carry out a job of a task; `engine_of` makes the engine of a device."""
+    usage.stage()
     call, mine = read_message(folder / f"call.{number}", classes), read_message(folder / f"call.{number}.{job}", classes)
     task, engine = TASKS[call["task"]], engine_of(call["device"])
     sums, results = PairwiseSum(), []

@@ -15,7 +15,7 @@ from pykaldist.hmm.adaptation.basis_fmllr import BasisFmllr, BasisFmllrOptions
 from pykaldist.hmm.adaptation.fmllr import FmllrOptions, FmllrStats, SpeakerSums
 from pykaldist.hmm.alignments.align import AlignOptions
 from pykaldist.hmm.alignments.corpus import BLOCK, Corpus
-from pykaldist.hmm.alignments.corpus_jobs import JobCorpus, Jobs, run_job
+from pykaldist.hmm.alignments.corpus_jobs import LEAST, JobCorpus, Jobs, run_job
 from pykaldist.hmm.gmm.gmm import AmDiagGmm, GmmStats
 from pykaldist.hmm.gmm.make_engine import make_engine
 from pykaldist.hmm.gmm.mllt import MlltSums
@@ -43,7 +43,7 @@ class JobsOptions:
     jobs_cmd: str = option("", "command that runs an array of jobs, such as \"slurm.pl --mem 2G\": each of --nj jobs is a process, "
                            "here or on another machine (none: --nj threads)")
     block_frames: int = option(0, f"frames that are summed up together; sums, and so models, have the same bits with the same blocks (0: "
-                               f"{BLOCK}, with --jobs-cmd no more than a job has)")
+                               f"{BLOCK}; with --jobs-cmd no more than a job has, but {LEAST} at least)")
 
     def __post_init__(self) -> None:
         if self.block_frames < 0:
