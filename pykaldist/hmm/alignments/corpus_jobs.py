@@ -205,7 +205,7 @@ class JobCorpus(Corpus):
 
     @classmethod
     def read(cls, data: DataDir, lang: LangDir, pipeline: FeaturePipeline, jobs: Jobs, block: int = 0) -> JobCorpus:
-        """Have jobs read the features of `data` through `pipeline`; a block has `block` frames (0: as many as a job, from `LEAST` to `BLOCK`).
+        """Have jobs read the features of `data` through `pipeline`; a block has `block` frames (0: a job's, from `LEAST` to `BLOCK`).
 
         Raises UserError as `Corpus.load`.
         """

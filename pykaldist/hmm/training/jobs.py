@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from pykaldist import deterministic
 from pykaldist.errors import UserError
 from pykaldist.feats.cmvn import CmvnOptions
 from pykaldist.feats.deltas import DeltaOptions
@@ -53,7 +54,8 @@ class JobsOptions:
         """Read a corpus, whose files beyond memory are in `exp`, or have jobs read it."""
         if not self.jobs_cmd or exp is None:
             return Corpus.load(data, lang, pipeline, exp, self.block_frames)
-        return JobCorpus.read(data, lang, pipeline, Jobs(exp / FOLDER, self.jobs_cmd, nj, exp / "log", device, CLASSES), self.block_frames)
+        block = self.block_frames or (BLOCK if deterministic.enabled() else 0)  # the same numbers with any --nj
+        return JobCorpus.read(data, lang, pipeline, Jobs(exp / FOLDER, self.jobs_cmd, nj, exp / "log", device, CLASSES), block)
 
 
 def carry_out(folder: Path, number: int, job: int) -> None:
