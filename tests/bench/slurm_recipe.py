@@ -2,8 +2,8 @@
 
     tests/bench/run.sh slurm_recipe --out DIR --nj 50 -- --corpus /corpora/an4     # what stands behind -- is run.sh's
 
-SLURM has two nodes of one core each, both this machine, so that of an array of 50 jobs 48 wait. It needs root, slurm-wlm and munge. DIR, which
-may be there already (run.sh --stage goes on), gets the recipe's folder, its log and slurm.md.
+SLURM has two nodes of one core each, both this machine, so that of an array of 50 jobs 48 wait. It needs root, slurm-wlm and munge. DIR,
+which may be there already (run.sh --stage goes on), gets the recipe's folder, its log and slurm.md.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -21,10 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/parallel"))
 
-from slurm import lacking, slurm  # type: ignore[import-not-found]
-
-STEP = re.compile(r"^(?P<what>.*), (?P<seconds>\d+) s$", re.MULTILINE)
-
+from slurm import lacking, slurm  # noqa: E402  # tests/parallel is on sys.path only after the line above
 
 def arrays(folder: Path) -> list[int]:
     """The number of jobs of each array or single job that slurm.pl submitted below a folder."""
