@@ -22,6 +22,7 @@ sys.path.insert(0, str(ROOT / "tests/parallel"))
 
 from slurm import lacking, slurm  # noqa: E402  # tests/parallel is on sys.path only after the line above
 
+
 def arrays(folder: Path) -> list[int]:
     """The number of jobs of each array or single job that slurm.pl submitted below a folder."""
     return [len(json.loads(path.read_text())["numbers"]) for path in sorted(folder.glob("**/q/*.json"))]
