@@ -14,7 +14,7 @@ Options:
   --cmd <command>           # how to run the jobs (run.pl)
   --jobs <kind>             # threads: --nj of one job; array: --nj jobs, each a process; auto: an array on a cluster (auto)
   --block-frames <n>        # frames summed up together; the same blocks give models of the same bits, whatever --nj and --jobs
-                            # (0: 262144; in an array no more than a job has, and 16384 at least)
+                            # (0: 262144; in an array no more than a job has, and 65536 at least)
   --device <name>           # cpu, cuda, cuda:N, or auto: where likelihoods and statistics are computed (cpu)
   --stage <n>               # iteration to go on with, as the log of an interrupted training names it; below 1: begin (-5)
   --num-iters <n>           # iterations ($num_iters)

@@ -44,7 +44,7 @@ from pykaldist.io.lang import LangDir
 from pykaldist.io.messages import read_message, write_message
 from pykaldist.progress import Progress, progress
 
-LEAST = 1 << 14  # frames of a block, 2.7 minutes, which take not much less than a job's start
+LEAST = 1 << 16  # frames of a block, 11 minutes, for a job with less takes longer to start than to work
 
 
 @dataclass

@@ -21,8 +21,9 @@ from pykaldist.hmm.gmm.gmm import AmDiagGmm, GmmStats
 from pykaldist.hmm.gmm.make_engine import make_engine
 from pykaldist.hmm.gmm.mllt import MlltSums
 from pykaldist.hmm.lang.topology import HmmState, Topology
-from pykaldist.hmm.training import lda_mllt, mono, sat  # noqa: F401 their tasks, which a job finds by their names
+from pykaldist.hmm.training import lda_mllt, sat  # noqa: F401 their tasks, which a job finds by their names
 from pykaldist.hmm.training.accumulate import CorpusStats, Realigned
+from pykaldist.hmm.training.mono import Moments
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import Constant, ContextDependency, Split, Table
 from pykaldist.hmm.tree.tree_stats import TreeStats
@@ -32,8 +33,8 @@ from pykaldist.options import option
 
 #: what goes between a stage and its jobs
 CLASSES = (AlignOptions, AmDiagGmm, BasisFmllr, BasisFmllrOptions, CmvnOptions, Constant, ContextDependency, CorpusStats, DeltaOptions,
-           FeaturePipeline, FmllrOptions, FmllrStats, GmmStats, HmmState, LdaStats, MlltSums, Realigned, SpeakerSums, SpliceOptions, Split,
-           Table, Topology, TransitionModel, TreeStats)
+           FeaturePipeline, FmllrOptions, FmllrStats, GmmStats, HmmState, LdaStats, MlltSums, Moments, Realigned, SpeakerSums,
+           SpliceOptions, Split, Table, Topology, TransitionModel, TreeStats)
 FOLDER = "jobs"
 
 

@@ -48,19 +48,38 @@ class MonoOptions(TrainingOptions):
             raise UserError(f"--totgauss and --num-starts must be at least 1, found {self.totgauss} and {self.num_starts}.")
 
 
+@dataclass
+class Moments:
+    """The number of frames, their mean (D,), and the sum of their squared differences to it, float64."""
+
+    count: int
+    mean: np.ndarray
+    squares: np.ndarray
+
+    def __add__(self, other: Moments) -> Moments:
+        count, apart = self.count + other.count, other.mean - self.mean
+        share = other.count / count
+        return Moments(count, self.mean + share * apart, self.squares + other.squares + self.count * share * apart**2)
+
+
 def moments(corpus: Corpus, engine: Engine | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """The mean and the variance (D,) float64 of all frames."""
-    frames, engine = len(corpus.feats), engine or Engine()
-    mean = corpus.total(_sum_powers, engine, about=np.zeros(corpus.feats.shape[1]), power=1) / frames
-    return mean, corpus.total(_sum_powers, engine, about=mean, power=2) / frames
+    """The mean and the variance (D,) float64 of all frames; blocks are combined by the formula of Chan, Golub and LeVeque (1979)."""
+    found: Moments = corpus.total(_moments, engine or Engine())
+    return found.mean, found.squares / found.count
 
 
 @block_task()
-def _sum_powers(part: Corpus, engine: Engine, about: np.ndarray, power: int) -> np.ndarray:
-    """The sum of the frames' differences to `about` (D,), each to the power of 1 or 2."""
-    total = np.zeros((1, len(about)))
-    for start in range(0, len(part.feats), _PIECE):  # the sum of one frame after the other, as numpy's mean makes it
-        total = np.concatenate([total, (part.feats[start:start + _PIECE] - about) ** power]).sum(axis=0, keepdims=True)
+def _moments(part: Corpus, engine: Engine) -> Moments:
+    mean = _sum(part.feats, lambda x: x) / len(part.feats)
+    return Moments(len(part.feats), mean, _sum(part.feats, lambda x: (x - mean) ** 2))
+
+
+def _sum(feats: np.ndarray, of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """The sum of one frame after the other, a few in double precision at a time, as numpy's mean and var make it."""
+    total = np.zeros((1, feats.shape[1]))
+    for start in range(0, len(feats), _PIECE):
+        piece = of(feats[start:start + _PIECE].astype(np.float64))
+        total = np.concatenate([total, piece]).sum(axis=0, keepdims=True)
     return total[0]
 
 
