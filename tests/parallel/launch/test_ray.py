@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -65,10 +66,11 @@ def cluster() -> Iterator[dict[str, str]]:
         pytest.skip("ray is not installed: pip install ray")
     code = ("import ray, sys; made = ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False); "
             "print('ADDRESS', made.address_info['gcs_address'], flush=True); sys.stdin.read()")
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as held:
+    env = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0"}
+    with subprocess.Popen([sys.executable, "-c", code], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as held:
         assert held.stdin is not None and held.stdout is not None
         address = next(line.split()[1] for line in held.stdout if line.startswith("ADDRESS"))
-        yield {**os.environ, "RAY_ADDRESS": address}
+        yield {**env, "RAY_ADDRESS": address}
         held.stdin.close()
 
 
