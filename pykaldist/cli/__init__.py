@@ -18,8 +18,9 @@ import textwrap
 from pathlib import Path
 from typing import NoReturn
 
-from pykaldist import __version__, deterministic, interrupts, scheduling
+from pykaldist import __version__, deterministic, interrupts, scheduling, usage
 from pykaldist.errors import Terminated, UserError, missing_package_sentence, os_error_sentence, out_of_memory_sentence
+from pykaldist.jobs.guard import STARTED_BY
 from pykaldist.programs.command import run as run_program
 from pykaldist.programs.table import PROGRAMS
 from pykaldist.programs.table import load as load_program
@@ -119,7 +120,11 @@ def main(argv: list[str] | None = None, told: bool = False) -> int:
         signal.signal(signal.SIGHUP, _hung_up)
     try:
         with interrupts.Working():
-            return int(module.run(args) or 0)
+            status = int(module.run(args) or 0)
+        taken = usage.ending(verb)
+        if taken is not None and STARTED_BY in os.environ:
+            print(taken, file=sys.stderr, flush=True)
+        return status
     except UserError as error:
         message = str(error)
     except Terminated as error:

@@ -1,4 +1,4 @@
-"""Print a table of every scored system below a folder: WER with its interval, frame accuracy, training time; or of several runs' spread.
+"""Print tables of the scored systems below a folder, with WER, interval, accuracy, time, and of what stages took; or of runs' spread.
 
   pykaldist report exp                            # the table, also in exp/report.md
   pykaldist report exp --html report.html         # a page for a browser: curves, sweeps, utterances with audio, significance
@@ -15,6 +15,7 @@ from pykaldist.errors import UserError
 from pykaldist.io.atomic import write_text
 from pykaldist.options import add_options, from_args
 from pykaldist.report.page.options import PageOptions
+from pykaldist.report.stages import render_stages, stages
 from pykaldist.report.table import as_rows, render, render_spread, spread, systems
 
 DEFAULTS = PageOptions()
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
         print(render_spread(found))
         return
     exp, = args.exp
-    table = render(found[0])
+    table = "\n\n".join(filter(None, [render(found[0]), render_stages(stages(exp))]))
     write_text(exp / "report.md", table + "\n")
     print(table)
     print(f"report: {exp / 'report.md'}")

@@ -50,6 +50,7 @@ from pykaldist.train.combine import LastModels
 from pykaldist.train.divergence import EPOCH, HELD_OUT, Detector, Diverged, DivergenceOptions, remedy
 from pykaldist.train.evaluate import evaluate
 from pykaldist.train.history import write_history
+from pykaldist.usage import heard
 
 LOSS_CHECK_INTERVAL = 50  # minibatches between two readings of the loss; each reading waits for the device
 TIMES = ("compute", "exchange", "wait", "load")
@@ -219,6 +220,7 @@ class Trainer:
         train = self.learner.metrics(totals)
         frames, new_frames, *spent = host.total([sum(w.frames for w in living), sum(w.frames for w in living) - frames_before,
                                                    *host.spent()])
+        heard(sum(w.frames for w in living) - frames_before)
         updates = int(host.largest([float(worker.updates) for worker in self.workers]))
         self.detector.check(EPOCH, train["loss"], updates, int(frames))
         cv = evaluate(self.learner, self.cv, host.processes)

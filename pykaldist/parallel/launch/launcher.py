@@ -5,6 +5,7 @@
                                    host by MPICH's gforker, if it is there, which opens no port; hydra listens on all interfaces
     by srun                        within a SLURM allocation; the processes then meet at a server of their own (`rendezvous.py`)
     as processes of its own        with --fabric gloo and nccl on one machine
+    by Ray                         with --launcher ray, as tasks of a cluster (`on_ray.py`)
 Under torchrun, or in a step of srun or mpiexec that the user has made, each process just takes part.
 
 The launcher passes on what the processes print, without the noise that MPI prints about an end. Last, and once, it says what ended the job.
