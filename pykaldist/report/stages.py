@@ -62,5 +62,5 @@ def render_stages(found: list[Stage]) -> str:
     rows += [[s.name, str(s.processes), f"{s.hours:.3g}", f"{s.wall:.0f}", f"{s.cpu:.0f}", f"{s.memory:.0f}", f"{s.read:.0f}",
               f"{s.written:.0f}"] for s in [*found, total]]
     return "\n".join([markdown(without_empty_columns(rows)), "",
-                      "wall and memory: those of the longest, and the largest, of a stage's processes; the wall of all is the sum of these. "
-                      "Hours count each time that speech was gone through. Mapped files are not counted as read."])
+                      "wall and memory: those of the longest, and the largest, of a stage's processes; the wall of all is the sum of "
+                      "these. Hours count each time that speech was gone through. Mapped files are not counted as read."])
