@@ -50,6 +50,7 @@ from pykaldist.train.combine import LastModels
 from pykaldist.train.divergence import EPOCH, HELD_OUT, Detector, Diverged, DivergenceOptions, remedy
 from pykaldist.train.evaluate import evaluate
 from pykaldist.train.history import write_history
+from pykaldist.train.writers import Writer, names_in, open_writers
 from pykaldist.usage import heard
 
 LOSS_CHECK_INTERVAL = 50  # minibatches between two readings of the loss; each reading waits for the device
@@ -58,12 +59,15 @@ TIMES = ("compute", "exchange", "wait", "load")
 
 @dataclass
 class TrainerOptions:
-    """Checkpoints."""
+    """Checkpoints, and who else gets the curves."""
 
     checkpoint_minutes: float = option(5.0, "minutes between checkpoints within an epoch")
     keep_checkpoints: int = option(2, "checkpoints kept")
+    log_to: str = option("", "programs that get the curves too: tensorboard, mlflow or both, with a comma between; their packages are not "
+                             "installed by default")
 
     def __post_init__(self) -> None:
+        names_in(self.log_to)
         if self.checkpoint_minutes < 0 or self.keep_checkpoints < 1:
             raise UserError(f"--checkpoint-minutes {self.checkpoint_minutes:g} --keep-checkpoints {self.keep_checkpoints}: expected no "
                             "less than 0 minutes and 1 checkpoint.")
@@ -111,6 +115,7 @@ class Trainer:
         self._last_checkpoint = time.perf_counter()
         self._done = self._saved = (-1, 0)  # what was done at the last checkpoint, and that checkpoint's moment
         self._bar: Progress | None = None
+        self._writers: list[Writer] = []
         self._losses: dict[int, float] = {}  # a frame, of the epoch so far, by worker, as they were last read
         self._stop = self._enters = False  # whether this process comes into an epoch that has begun
 
@@ -136,6 +141,8 @@ class Trainer:
             worker.on_step = lambda: None
             worker.draw_from(iter(()))
         pulse.tell = lambda: None
+        for writer in self._writers:
+            writer.close()
         self.host.forget()
 
     def _run(self) -> None:
@@ -155,6 +162,8 @@ class Trainer:
             self.best.start(cv["loss"], self.accepted, cv.get("wer"))
             self.log(f"before training: cv {described(cv)}; loss of the priors alone {priors:.4f}")
         self._write_history()
+        if self.first:
+            self._writers = open_writers(self.options.log_to, self.exp, len(self.history))
         for rank, worker in zip(self.host.ranks, self.workers, strict=True):
             worker.on_step = partial(self._on_step, rank, worker)
         pulse.tell = self._told
@@ -246,6 +255,8 @@ class Trainer:
             "accepted": accepted, "seconds": {**seconds, "total": total + self.seconds_before},
             "time": host.time, "disagreement": host.disagreement, **notes})
         self._write_history()
+        for writer in self._writers:
+            writer.write(self.history[-1])
         verdict = "" if accepted else " (rejected)"
         shares = {"compute": "computing", "exchange": "exchanging", "wait": "waiting", "load": "loading"}
         several = "" if host.size == 1 else f"; disagreement {host.disagreement:.2g}{_asynchrony(notes)}"
