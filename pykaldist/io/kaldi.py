@@ -19,8 +19,9 @@ from typing import IO
 import numpy as np
 
 from pykaldist.errors import UserError, named
-from pykaldist.io.archive import open_archive, reason
-from pykaldist.io.compressed import KINDS, read_compressed
+from pykaldist.io.compressed import read_compressed
+from pykaldist.io.entries import open_archive, reason
+from pykaldist.io.raw_values import COMPRESSED
 from pykaldist.io.tokens import TokenReader
 
 
@@ -85,7 +86,7 @@ class KaldiReader(TokenReader):
                 raise self.error(f"expected matrix rows of equal length, found {min(widths)} and {max(widths)} columns")
             return values.reshape(len(widths), -1) if widths else values.reshape(0, 0)
         kind, end = self._word()
-        if kind in KINDS:
+        if kind in COMPRESSED:
             self.pos = end + 1
             try:
                 return read_compressed(kind, self._take)
