@@ -24,9 +24,10 @@ import numpy as np
 from pykaldist.errors import UserError
 from pykaldist.io import provenance
 from pykaldist.io.atomic import copy_file, copy_tree
+from pykaldist.io.entries import open_archive
 from pykaldist.io.fst import Fst
 from pykaldist.io.fstops import from_kaldifst, remove_eps_local, to_kaldifst
-from pykaldist.io.tables import open_archive, read_lines, read_map
+from pykaldist.io.tables import read_lines, read_map
 
 
 @dataclass

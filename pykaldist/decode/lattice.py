@@ -17,7 +17,7 @@ import numpy as np
 
 from pykaldist.decode.compact import ARC_TYPE, pack_compact, unpack_compact
 from pykaldist.errors import UserError
-from pykaldist.io.archive import open_archive
+from pykaldist.io.entries import open_archive
 from pykaldist.io.fst import Header, unpack
 from pykaldist.io.tables import output_archive
 from pykaldist.kernels import kernel

@@ -16,7 +16,7 @@ import numpy as np
 from pykaldist import kernels
 from pykaldist.decode.lattice import Lattice, lattices_in
 from pykaldist.errors import UserError
-from pykaldist.io.archive import DAMAGE, reason
+from pykaldist.io.entries import DAMAGE, reason
 from pykaldist.io.fst import pack
 from pykaldist.io.table_streams import archive_sources, read_table
 from pykaldist.io.xfilenames import open_rxfilename

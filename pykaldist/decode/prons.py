@@ -23,9 +23,9 @@ from pykaldist.hmm.alignments.alignment_dir import archives, check_range
 from pykaldist.hmm.alignments.corpus import name_some
 from pykaldist.hmm.gmm.model_files import read_transition_model
 from pykaldist.hmm.tree.transition_model import TransitionModel
-from pykaldist.io.archive import DAMAGE, reason
 from pykaldist.io.atomic import atomic_open, write_text
 from pykaldist.io.datadir import DataDir
+from pykaldist.io.entries import DAMAGE, reason
 from pykaldist.io.lang import EPSILON, LangDir
 from pykaldist.io.tables import read_int_vectors
 

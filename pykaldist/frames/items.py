@@ -18,8 +18,8 @@ import numpy as np
 
 from pykaldist.errors import UserError, named, of_the_machine
 from pykaldist.frames.mapped import Sink, mapped
-from pykaldist.io.archive import numpy_damage, reason
 from pykaldist.io.atomic import atomic_open
+from pykaldist.io.entries import numpy_damage, reason
 from pykaldist.io.npy import save_array
 from pykaldist.io.provenance import checksum
 

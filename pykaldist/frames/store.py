@@ -28,8 +28,8 @@ import numpy as np
 
 from pykaldist.errors import UserError, named, of_the_machine
 from pykaldist.frames.mapped import Manifest, Sink, mapped, read_manifest, verify, write_manifest
-from pykaldist.io.archive import numpy_damage, reason
 from pykaldist.io.atomic import atomic_open, write_text
+from pykaldist.io.entries import numpy_damage, reason
 from pykaldist.io.npy import save_array
 from pykaldist.io.posteriors import Posterior
 from pykaldist.io.provenance import checksum

@@ -8,13 +8,11 @@ Source: Kaldi's matrix/compressed-matrix.cc.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 
 import numpy as np
 
-KINDS = ("CM", "CM2", "CM3")
-_HEADER = struct.Struct("<ffii")
+from pykaldist.io.raw_values import COMPRESSED_HEADER
 
 
 def read_compressed(kind: str, take: Callable[[int], bytes]) -> np.ndarray:
@@ -22,7 +20,7 @@ def read_compressed(kind: str, take: Callable[[int], bytes]) -> np.ndarray:
 
     Raises ValueError for dimensions that no matrix has.
     """
-    least, span, rows, cols = _HEADER.unpack(take(_HEADER.size))
+    least, span, rows, cols = COMPRESSED_HEADER.unpack(take(COMPRESSED_HEADER.size))
     if rows < 0 or cols < 0 or (rows == 0) != (cols == 0):
         raise ValueError(f"a matrix of {rows} x {cols}")
     if kind != "CM":

@@ -19,8 +19,9 @@ from typing import IO
 import numpy as np
 
 from pykaldist.errors import UserError, named
-from pykaldist.io.archive import open_archive, reason
-from pykaldist.io.compressed import KINDS, read_compressed
+from pykaldist.io.compressed import read_compressed
+from pykaldist.io.entries import open_archive
+from pykaldist.io.raw_values import COMPRESSED
 from pykaldist.io.tokens import TokenReader
 
 
@@ -85,7 +86,7 @@ class KaldiReader(TokenReader):
                 raise self.error(f"expected matrix rows of equal length, found {min(widths)} and {max(widths)} columns")
             return values.reshape(len(widths), -1) if widths else values.reshape(0, 0)
         kind, end = self._word()
-        if kind in KINDS:
+        if kind in COMPRESSED:
             self.pos = end + 1
             try:
                 return read_compressed(kind, self._take)
@@ -115,27 +116,16 @@ class KaldiReader(TokenReader):
         return result
 
     def _kind(self, letter: str, what: str) -> np.dtype:
-        found, end = self._word()
-        if found not in ("F" + letter, "D" + letter):
-            raise self.error(f"expected a {what} of float or double, found {found!r}")
-        self.pos = end + 1
-        return np.dtype("<f4" if found[0] == "F" else "<f8")
+        return np.dtype(f"<f{self._width(letter, what)}")
 
     def _bracketed(self, dtype: type) -> tuple[np.ndarray, list[int]]:
         """The numbers between `[` and `]` of a text file, and how many each line has that has any."""
-        self._skip_space()
-        start = self.pos
-        end = self.data.find(b"]", start)
-        if self.data[start:start + 1] != b"[" or end < 0:
-            raise self.error("expected numbers in [ ]")
-        rows = [row for row in (line.split() for line in self.data[start + 1:end].split(b"\n")) if row]
-        try:
-            values = np.array([float(x) for row in rows for x in row], dtype=np.float64)
-        except ValueError as error:
-            raise self.error(f"expected numbers in [ ] ({reason(error)})") from error
+        begin = self.pos
+        rows = self.bracketed()
+        values = np.array([value for row in rows for value in row], dtype=np.float64)
         if dtype is np.int32 and not ((values == np.floor(values)) & (values >= -(2**31)) & (values < 2**31)).all():
+            self.pos = begin
             raise self.error("expected integers in [ ]")
-        self.pos = end + 1
         with np.errstate(over="ignore"):
             return values.astype(dtype), [len(row) for row in rows]
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pykaldist.io.archive import read_entries, take
+from pykaldist.io.entries import read_entries, take
 from pykaldist.io.tables import output_archive
 
 _NO_FRAMES = "expected frames, found none"

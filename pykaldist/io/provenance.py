@@ -65,7 +65,7 @@ def checksum(path: PathLike) -> str:
 
 def of_archives(paths: Iterable[PathLike]) -> list[Path]:
     """Files that stand for archives: their checksums, which change with them and are small; an archive itself where it has none."""
-    return [sums if (sums := sums_path(path)).is_file() else Path(path) for path in paths]
+    return [sums if (sums := Path(sums_path(path))).is_file() else Path(path) for path in paths]
 
 
 def _stamp(path: Path) -> Stamp:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pykaldist.errors import UserError, named
-from pykaldist.io.archive import reason
+from pykaldist.io.entries import reason
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import soundfile
 
 from pykaldist.errors import UserError
-from pykaldist.io.archive import reason
+from pykaldist.io.entries import reason
 
 PROGRAM = "tools/sph2pipe_v2.5/sph2pipe"
 FORMATS = {"wav": "WAV", "rif": "WAV", "aif": "AIFF", "sph": "NIST", "raw": "RAW"}

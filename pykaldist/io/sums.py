@@ -6,36 +6,44 @@ archive without such a file, as Kaldi writes it, is read unchecked.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
+import struct
 import zlib
-from pathlib import Path
-from typing import BinaryIO
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import BinaryIO, TypeVar, cast
 
-import numpy as np
+from pykaldist.errors import UserError, named
+from pykaldist.io.entries import DAMAGE, open_archive, reason, take
 
-from pykaldist.errors import UserError
-from pykaldist.io.archive import numpy_damage, reason, take
-from pykaldist.io.npy import save_array
+T = TypeVar("T")
 
-ROW = np.dtype([("offset", "<i8"), ("length", "<i8"), ("crc", "<u4")])
-
-
+COLUMNS = [("offset", "<i8"), ("length", "<i8"), ("crc", "<u4")]
 SUFFIX = ".sums"
+_ROW = struct.Struct("<qqI")
 
 
-def sums_path(archive: str | os.PathLike[str]) -> Path:
+def sums_path(archive: str | os.PathLike[str]) -> str:
     """The file with the checksums of an archive."""
-    return Path(f"{os.fspath(archive)}{SUFFIX}")
+    return f"{os.fspath(archive)}{SUFFIX}"
+
+
+def forget_sums(archive: str | os.PathLike[str]) -> None:
+    """Remove the checksums of an older archive of that name."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(sums_path(archive))
 
 
 class Sums:
     """The checksums of one archive's entries."""
 
-    def __init__(self, rows: np.ndarray, path: Path) -> None:
-        self._rows, self.path = rows, path
+    def __init__(self, rows: bytes, path: str) -> None:
+        self._rows, self._count, self.path = rows, len(rows) // _ROW.size, path
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return self._count
 
     @classmethod
     def of(cls, archive: str) -> Sums | None:
@@ -44,23 +52,61 @@ class Sums:
         if not os.path.isfile(path):
             return None
         try:
-            rows = np.load(path, allow_pickle=False)
-            if rows.dtype != ROW or rows.ndim != 1 or (np.diff(rows["offset"]) <= 0).any():
-                raise ValueError(f"an array of {rows.dtype}")
-        except numpy_damage() as error:
+            with open(path, "rb") as stream:
+                content = stream.read()
+            return cls(_rows_of(content), path)
+        except (*DAMAGE, OSError) as error:
             raise UserError(f"{path} is damaged ({reason(error)}); make {archive} again, or remove it to read that unchecked.") from error
-        return cls(rows, path)
 
     def read(self, stream: BinaryIO, offset: int) -> bytes:
         """Read the bytes of the entry at `offset`; raises ValueError where they are not those that were written."""
-        row = int(np.searchsorted(self._rows["offset"], offset))
-        if row == len(self._rows) or int(self._rows["offset"][row]) != offset:
-            raise ValueError(f"by {self.path.name} no entry begins there")
+        number = bisect_left(range(self._count), offset, key=lambda i: self._row(i)[0])
+        if number == self._count or self._row(number)[0] != offset:
+            raise ValueError(f"by {os.path.basename(self.path)} no entry begins there")
+        _, length, crc = self._row(number)
         stream.seek(offset)
-        content = take(stream, int(self._rows["length"][row]))
-        if zlib.crc32(content) != int(self._rows["crc"][row]):
-            raise ValueError(f"its checksum is not that of {self.path.name}: the archive was damaged or replaced")
+        content = take(stream, length)
+        if zlib.crc32(content) != crc:
+            raise ValueError(f"its checksum is not that of {os.path.basename(self.path)}: the archive was damaged or replaced")
         return content
+
+    def _row(self, number: int) -> tuple[int, int, int]:
+        return cast("tuple[int, int, int]", _ROW.unpack_from(self._rows, _ROW.size * number))
+
+
+def _rows_of(content: bytes) -> bytes:
+    """The rows of a file of checksums; raises ValueError for another file."""
+    begin = 10 + int.from_bytes(content[8:10], "little")
+    header, rows = content[10:begin], content[begin:]
+    expected = f"{{'descr': {COLUMNS}, 'fortran_order': False, 'shape': ({len(rows) // _ROW.size},), }}"
+    if content[:8] != b"\x93NUMPY\1\0" or header.rstrip() != expected.encode() or len(rows) % _ROW.size:
+        raise ValueError("no array of checksums")
+    before = -1
+    for offset, _, _ in _ROW.iter_unpack(rows):
+        if offset <= before:
+            raise ValueError(f"an entry at {offset} behind one at {before}")
+        before = offset
+    return rows
+
+
+def read_at(path: str, offset: int, read: Callable[[io.BufferedReader], T], sums: dict[str, Sums | None]) -> T:
+    """Read the value at a byte of an archive, checked where the archive has checksums; `sums` keeps these from one call to the next.
+
+    Raises ValueError and the like (entries.DAMAGE) where there is none.
+    """
+    if path not in sums:
+        sums[path] = Sums.of(path)
+    known = sums[path]
+    with named(path), open_archive(path) as stream:
+        if known is not None:
+            return read(checked(known, stream, offset))
+        stream.seek(offset)
+        return read(stream)
+
+
+def checked(sums: Sums, stream: BinaryIO, offset: int) -> io.BufferedReader:
+    """The bytes of the value at `offset` as a stream; raises ValueError where they are not those that were written."""
+    return io.BufferedReader(cast(io.RawIOBase, io.BytesIO(sums.read(stream, offset))))
 
 
 class SumsWriter:
@@ -75,4 +121,8 @@ class SumsWriter:
 
     def write(self, archive: str | os.PathLike[str]) -> None:
         """Write the file beside the archive."""
-        save_array(sums_path(archive), np.array(self._rows, ROW))
+        import numpy as np  # here and not above: programs that only read start faster without it
+
+        from pykaldist.io.npy import save_array
+
+        save_array(sums_path(archive), np.array(self._rows, COLUMNS))

@@ -16,16 +16,15 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import IO, Generic, TypeVar, cast
-
-import numpy as np
+from typing import IO, TYPE_CHECKING, Generic, TypeVar
 
 from pykaldist.errors import UserError
-from pykaldist.io.archive import DAMAGE, read_key, read_value, reason
-from pykaldist.io.kaldi import KaldiWriter
-from pykaldist.io.sums import SUFFIX, Sums, sums_path
-from pykaldist.io.tables import int_vector_bytes, load_matrix, read_map, write_matrix
+from pykaldist.io.entries import DAMAGE, cut, location, read_key, reason
+from pykaldist.io.sums import SUFFIX, Sums, forget_sums, read_at
 from pykaldist.io.xfilenames import is_pipe, open_rxfilename, open_wxfilename
+
+if TYPE_CHECKING:
+    import numpy as np
 
 T = TypeVar("T")
 Read = Callable[[io.BufferedReader], T]
@@ -130,10 +129,9 @@ def _value_at(where: str, read: Read[T], sums: dict[str, Sums | None], entry: st
     if is_pipe(where):
         raise UserError(f"{entry}: a pipe in an scp file is not run but for sound; write the values to an archive.")
     try:
-        if read is read_value:
-            return cast(T, load_matrix(where, sums))  # which is what `read` gives
-        with open_rxfilename(where) as stream:
-            return read(stream)
+        path, offset, ranges = location(where)
+        value = read_at(path, offset, read, sums)
+        return cut(value, ranges) if ranges else value
     except FileNotFoundError as error:
         raise UserError(f"{entry}: {where} does not exist; make it again.") from error
     except (*DAMAGE, IsADirectoryError) as error:
@@ -193,6 +191,8 @@ class TableWriter(Generic[T]):
         self._places: dict[str, str] | None = None
         self._ark, self._scp = target, ""
         if kinds == ["scp"]:
+            from pykaldist.io.tables import read_map  # here and below not above: programs that need no numpy start faster without it
+
             self._places = read_map(target)
         elif kinds == ["ark", "scp"]:
             self._ark, comma, self._scp = target.partition(",")
@@ -232,13 +232,16 @@ class TableWriter(Generic[T]):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if kind is None and not is_pipe(self._ark) and os.path.isfile(self._ark):
-            sums_path(self._ark).unlink(missing_ok=True)  # of an older archive
+            forget_sums(self._ark)
         self._open.__exit__(kind, error, trace)
 
 
 def write_value(stream: IO[bytes], value: np.ndarray, binary: bool) -> None:
     """Write a matrix, a vector, or a vector of integers."""
-    if value.dtype == np.int32:
+    from pykaldist.io.kaldi import KaldiWriter
+    from pykaldist.io.tables import int_vector_bytes
+
+    if value.dtype == "int32":
         stream.write(b"\0B" + int_vector_bytes(value) if binary else b"".join(b"%d " % v for v in value.tolist()) + b"\n")
         return
     writer = KaldiWriter(stream, binary)
@@ -247,6 +250,8 @@ def write_value(stream: IO[bytes], value: np.ndarray, binary: bool) -> None:
 
 def compressing(method: int) -> Write[np.ndarray]:
     """A writer of matrices by one of Kaldi's compression methods; as text they are whole."""
+    from pykaldist.io.tables import write_matrix
+
     def write(stream: IO[bytes], value: np.ndarray, binary: bool) -> None:
         if binary and value.ndim == 2:
             write_matrix(stream, value, method)
@@ -257,8 +262,10 @@ def compressing(method: int) -> Write[np.ndarray]:
 
 def read_ints(stream: io.BufferedReader) -> np.ndarray:
     """Read a vector of integers; raises ValueError for values of another kind."""
+    from pykaldist.io.archive import read_value
+
     value = read_value(stream)
-    if value.dtype != np.int32:
+    if value.dtype != "int32":
         raise ValueError(f"expected a vector of integers, found {'a matrix' if value.ndim == 2 else 'other numbers'}")
     return value
 

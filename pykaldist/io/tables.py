@@ -10,22 +10,20 @@ import contextlib
 import gzip
 import io
 import os
-import re
 import struct
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, BinaryIO, cast
+from typing import IO, Any, cast
 
 import numpy as np
 
 from pykaldist.errors import UserError, named
-from pykaldist.io.archive import DAMAGE, open_archive, read_entries, read_value, reason
+from pykaldist.io.archive import read_value
 from pykaldist.io.atomic import atomic_open, write_text
-from pykaldist.io.sums import Sums, SumsWriter, sums_path
-
-_LOCATION = re.compile(r"(?P<path>.+?)(:(?P<offset>\d+))?(\[(?P<range>[\d:,]*)\])?")
+from pykaldist.io.entries import DAMAGE, cut, location, read_entries, reason
+from pykaldist.io.sums import Sums, SumsWriter, checked, forget_sums, read_at
 
 
 def read_lines(path: str | os.PathLike[str]) -> list[str]:
@@ -104,8 +102,7 @@ class MatrixReader(Mapping[str, np.ndarray]):
 
     def archives(self) -> list[str]:
         """The archives that the matrices are in, each once."""
-        matches = (_LOCATION.fullmatch(where) for where in self._where.values())
-        return list(dict.fromkeys(match["path"] for match in matches if match is not None))
+        return list(dict.fromkeys(location(where)[0] for where in self._where.values() if where))
 
 
 def load_matrix(where: str, sums: dict[str, Sums | None]) -> np.ndarray:
@@ -113,29 +110,11 @@ def load_matrix(where: str, sums: dict[str, Sums | None]) -> np.ndarray:
 
     The ranges are of rows and columns; Kaldi's ranges include the last. `sums` keeps the checksums of archives, from one call to the next.
 
-    Raises ValueError and the like (archive.DAMAGE) where there is none.
+    Raises ValueError and the like (entries.DAMAGE) where there is none.
     """
-    match = _LOCATION.fullmatch(where)
-    if match is None:
-        raise ValueError("expected path:offset")
-    path, offset = match["path"], int(match["offset"] or 0)
-    if path not in sums:
-        sums[path] = Sums.of(path)
-    known = sums[path]
-    with named(path), open_archive(path) as stream:
-        if known is not None:
-            value = read_value(_checked(known, stream, offset))
-        else:
-            stream.seek(offset)
-            value = read_value(stream)
-    if match["range"]:
-        for axis, part in enumerate(match["range"].split(",")):
-            if part not in ("", ":"):
-                first, last = (int(n) for n in part.split(":"))
-                if axis >= value.ndim or not first <= last < value.shape[axis]:
-                    raise ValueError(f"range [{match['range']}] of an array of shape {value.shape}")
-                value = value[(slice(None),) * axis + (slice(first, last + 1),)]
-    return value
+    path, offset, ranges = location(where)
+    value = read_at(path, offset, read_value, sums)
+    return cut(value, ranges) if ranges else value
 
 
 def read_archive(path: str | os.PathLike[str]) -> Iterator[tuple[str, np.ndarray]]:
@@ -148,16 +127,11 @@ def read_archive(path: str | os.PathLike[str]) -> Iterator[tuple[str, np.ndarray
         yield from read_entries(path, read_value)
         return
     count = 0
-    for entry in read_entries(path, lambda stream: read_value(_checked(sums, stream, stream.tell()))):
+    for entry in read_entries(path, lambda stream: read_value(checked(sums, stream, stream.tell()))):
         count += 1
         yield entry
     if count != len(sums):
-        raise UserError(f"{path} has {count} entries, by {sums.path.name} there were {len(sums)}; make it again.")
-
-
-def _checked(sums: Sums, stream: BinaryIO, offset: int) -> io.BufferedReader:
-    """The bytes of the value at `offset` as a stream; raises ValueError where they are not those that were written."""
-    return io.BufferedReader(cast(io.RawIOBase, io.BytesIO(sums.read(stream, offset))))
+        raise UserError(f"{path} has {count} entries, by {os.path.basename(sums.path)} there were {len(sums)}; make it again.")
 
 
 def read_int_vectors(path: str | os.PathLike[str]) -> Iterator[tuple[str, np.ndarray]]:
@@ -196,7 +170,7 @@ class MatrixWriter:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> Any:
         if kind is None:
-            sums_path(self.ark).unlink(missing_ok=True)  # of an older archive
+            forget_sums(self.ark)
         result = self._context.__exit__(kind, error, trace)
         if kind is None:
             self._sums.write(self.ark)
@@ -235,7 +209,7 @@ def output_archive(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         yield sys.stdout.buffer
         return
     with atomic_open(path, "wb") as raw:
-        sums_path(path).unlink(missing_ok=True)  # of an older archive
+        forget_sums(path)
         if not str(path).endswith(".gz"):
             yield raw
             return

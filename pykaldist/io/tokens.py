@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 
 from pykaldist.errors import UserError
+from pykaldist.io.entries import reason
 
 _SPACE = b" \t\r\n"
 _LONGEST_TOKEN = 128
@@ -157,3 +158,47 @@ class TokenReader:
                 raise self.error(f"expected pairs of integers as 1,2 and ], found {word!r}")
             pairs.append((int(first), int(second)))
         return pairs
+
+    def skip_vector(self) -> int:
+        """Read over a vector of floats or doubles; returns its length."""
+        if not self.binary:
+            return sum(map(len, self.bracketed()))
+        width = self._width("V", "vector")
+        length = self.count("elements", width)
+        self._take(length * width)
+        return length
+
+    def skip_matrix(self) -> tuple[int, int]:
+        """Read over a matrix of floats or doubles; returns its rows and columns."""
+        if not self.binary:
+            rows = self.bracketed()
+            if len(set(map(len, rows))) > 1:
+                raise self.error("expected matrix rows of equal length")
+            return len(rows), len(rows[0]) if rows else 0
+        width = self._width("M", "matrix")
+        dims = self.integer(), self.integer()
+        if min(dims) < 0 or (dims[0] == 0) != (dims[1] == 0):
+            raise self.error(f"expected the dimensions of a matrix, found {dims[0]} x {dims[1]}")
+        self._take(dims[0] * dims[1] * width)
+        return dims
+
+    def _width(self, letter: str, what: str) -> int:
+        """Read the token before a vector, matrix or packed matrix; returns the bytes of an element."""
+        found, end = self._word()
+        if found not in ("F" + letter, "D" + letter):
+            raise self.error(f"expected a {what} of float or double, found {found!r}")
+        self.pos = end + 1
+        return 4 if found[0] == "F" else 8
+
+    def bracketed(self) -> list[list[float]]:
+        """Read the numbers between `[` and `]` of a text file, line by line, without the lines that have none."""
+        self._skip_space()
+        end = self.data.find(b"]", self.pos)
+        if self.data[self.pos:self.pos + 1] != b"[" or end < 0:
+            raise self.error("expected numbers in [ ]")
+        try:
+            rows = [[float(word) for word in line.split()] for line in self.data[self.pos + 1:end].split(b"\n")]
+        except ValueError as error:
+            raise self.error(f"expected numbers in [ ] ({reason(error)})") from error
+        self.pos = end + 1
+        return [row for row in rows if row]

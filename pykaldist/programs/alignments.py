@@ -16,7 +16,7 @@ from pykaldist.io.lang import SymbolTable
 from pykaldist.io.posteriors import Posterior, posterior_bytes, read_posterior
 from pykaldist.io.table_streams import RandomAccess, TableWriter, read_ints, read_table, read_token, write_value
 from pykaldist.io.xfilenames import open_wxfilename
-from pykaldist.programs.matrices import say
+from pykaldist.programs.command import say
 from pykaldist.programs.models import read_transition_model
 
 HALF_FRAME = 0.5

@@ -16,7 +16,7 @@ from pykaldist.errors import UserError
 from pykaldist.io.audio import AudioError, cut_segment, decode_audio, read_channels
 from pykaldist.io.table_streams import TableWriter, archive_sources, is_table, read_scp, read_table, write_token, write_value
 from pykaldist.io.xfilenames import open_rxfilename, open_wxfilename
-from pykaldist.programs.matrices import say
+from pykaldist.programs.command import say
 
 Wave = tuple[np.ndarray, int]  # samples [number, channels] in 16-bit scale, sampling rate in Hz
 _UNKNOWN = (0, 0x7FFFFFFF, 0x7FFFF000, 0x80000000, 0xFFFFFFFF)  # sizes in headers of programs that write into pipes

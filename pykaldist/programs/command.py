@@ -51,6 +51,11 @@ class Command:
         return text + ("\nOptions:\n" if "\nOptions:" not in text else "") + COMMON
 
 
+def say(text: str) -> None:
+    """Write a line to the log, which is stderr."""
+    print(text, file=sys.stderr)
+
+
 def values_of(command: Command, argv: list[str]) -> tuple[list[str], dict[str, Any], bool]:
     """The arguments, the options' values, and whether the command line is to be printed; raises UserError for what is no option."""
     values = dict(command.options)

@@ -19,7 +19,7 @@ from pykaldist.io.fst import Fst
 from pykaldist.io.lang import SymbolTable
 from pykaldist.io.table_streams import TableWriter, read_table, write_value
 from pykaldist.io.xfilenames import open_rxfilename
-from pykaldist.programs.matrices import say
+from pykaldist.programs.command import say
 from pykaldist.programs.models import read_model, read_transition_model
 
 NO_LIMIT = 2147483647  # Kaldi's default of --max-active

@@ -8,7 +8,7 @@ from pykaldist.errors import UserError
 from pykaldist.io.archive import read_value
 from pykaldist.io.table_streams import RandomAccess, TableWriter, is_table, read_object, read_table, read_token, write_value
 from pykaldist.io.xfilenames import open_wxfilename
-from pykaldist.programs.matrices import say
+from pykaldist.programs.command import say
 
 
 def add_deltas(feats: str, target: str, *, delta_order: int = 2, delta_window: int = 2, truncate: int = 0) -> int:

@@ -14,7 +14,7 @@ from pykaldist.errors import UserError
 from pykaldist.io.lang import SymbolTable
 from pykaldist.io.table_streams import TableWriter, write_value
 from pykaldist.io.xfilenames import open_rxfilename
-from pykaldist.programs.matrices import say
+from pykaldist.programs.command import say
 
 
 def scale_of(acoustic_scale: float, inv_acoustic_scale: float) -> float:

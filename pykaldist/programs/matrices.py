@@ -1,8 +1,7 @@
-"""Programs on tables and files of matrices, vectors and integers: copies, sizes, sums."""
+"""Programs on the numbers of matrices and vectors: copies that change them, sums."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -13,21 +12,14 @@ from pykaldist.io.table_streams import (
     RandomAccess,
     TableWriter,
     Write,
-    compressing,
     is_table,
-    read_ints,
     read_object,
     read_table,
     read_token,
-    write_token,
     write_value,
 )
 from pykaldist.io.xfilenames import open_wxfilename
-
-
-def say(text: str) -> None:
-    """Write a line to the log, which is stderr."""
-    print(text, file=sys.stderr)
+from pykaldist.programs.command import say
 
 
 def _copy(source: str, target: str, what: str, write: Write[np.ndarray], binary: bool,
@@ -47,34 +39,6 @@ def _copy(source: str, target: str, what: str, write: Write[np.ndarray], binary:
 
 def _scaled(value: np.ndarray, scale: float) -> np.ndarray:
     return value if scale == 1 else value * value.dtype.type(scale)
-
-
-def copy_feats(feats: str, target: str, *, compress: bool = False, compression_method: int = 1, binary: bool = True, htk_in: bool = False,
-               sphinx_in: bool = False, write_num_frames: str = "") -> int:
-    """Copy features, or other matrices, between archives, scp files and text.
-
-    Usage: copy-feats [options] <feats-rspecifier> <feats-wspecifier>
-    e.g.: copy-feats scp:data/train/feats.scp ark,t:-
-
-    Options:
-      --compress: one or two bytes a value, in binary archives (default: false)
-      --compression-method: Kaldi's number of the method, 1 to 7 (default: 1, which is 2 here: one byte a value, speech features)
-      --binary: for two files instead of tables: write binary (default: true)
-      --htk-in: not here
-      --sphinx-in: not here
-      --write-num-frames: wspecifier for each utterance's number of frames
-    """
-    if htk_in or sphinx_in:
-        raise UserError("--htk-in and --sphinx-in: files of HTK and Sphinx are not read here; convert them with another program.")
-    write = compressing(2 if compression_method == 1 else compression_method) if compress else write_value
-    if not write_num_frames:
-        return _copy(feats, target, "matrices", write, binary)
-    with TableWriter(target, write) as out, TableWriter(write_num_frames, write_token) as lengths:
-        for key, value in read_table(feats, read_value):
-            out.write(key, value)
-            lengths.write(key, len(value))
-    say(f"{out.count} matrices copied")
-    return 0 if out.count else 1
 
 
 def copy_matrix(source: str, target: str, *, binary: bool = True, scale: float = 1.0, apply_log: bool = False,
@@ -119,76 +83,6 @@ def copy_vector(source: str, target: str, *, binary: bool = True, scale: float =
         return value if change_dim < 0 else np.pad(value[:change_dim], (0, max(change_dim - len(value), 0)))
 
     return _copy(source, target, "vectors", write_value, binary, changed)
-
-
-def copy_int_vector(source: str, target: str, *, binary: bool = True) -> int:
-    """Copy vectors of integers, such as alignments, from a table to a table or from a file to a file.
-
-    Usage: copy-int-vector [options] <rspecifier> <wspecifier> or copy-int-vector [options] <file> <file>
-    e.g.: copy-int-vector "ark:gunzip -c exp/mono/ali.1.gz|" ark,t:-
-
-    Options:
-      --binary: write a file in binary form; a table says so itself (default: true)
-    """
-    if not is_table(source):
-        return _copy(source, target, "vectors", write_value, binary)
-    with TableWriter(target, write_value) as out:
-        for key, value in read_table(source, read_ints):
-            out.write(key, value)
-    say(f"{out.count} vectors copied")
-    return 0 if out.count else 1
-
-
-def feat_to_dim(feats: str, output: str = "-") -> int:
-    """Print the dimension of features, of the first utterance, or of each to a table.
-
-    Usage: feat-to-dim [options] <feats-rspecifier> (<file>|<wspecifier>)
-    e.g.: feat-to-dim scp:data/train/feats.scp -
-    """
-    if is_table(output):
-        with TableWriter(output, write_token) as out:
-            for key, value in read_table(feats, read_value):
-                out.write(key, value.shape[1])
-        return 0 if out.count else 1
-    item = next(read_table(feats, read_value), None)
-    if item is None:
-        raise UserError(f"{feats} has no features; check that the stage that makes them has run.")
-    with open_wxfilename(output) as stream:
-        stream.write(b"%d\n" % item[1].shape[1])
-    return 0
-
-
-def feat_to_len(feats: str, output: str = "") -> int:
-    """Print the number of frames of all features together, or of each utterance to a table.
-
-    Usage: feat-to-len [options] <feats-rspecifier> [<lengths-wspecifier>]
-    e.g.: feat-to-len scp:data/train/feats.scp ark,t:feats.len
-    """
-    if not output:
-        print(sum(len(value) for _, value in read_table(feats, read_value)))
-        return 0
-    with TableWriter(output, write_token) as out:
-        for key, value in read_table(feats, read_value):
-            out.write(key, len(value))
-    return 0 if out.count else 1
-
-
-def matrix_dim(source: str, target: str = "", *, read_speaker: bool = False) -> int:
-    """Print the rows and columns of a matrix, or of each of a table.
-
-    Usage: matrix-dim [options] <file>|<rspecifier> [<wspecifier>]
-    e.g.: matrix-dim final.mat
-
-    Options:
-      --read-speaker: has no effect
-    """
-    if not is_table(source):
-        print(*read_object(source, read_value).shape)
-        return 0
-    with TableWriter(target or "ark,t:-", write_token) as out:
-        for key, value in read_table(source, read_value):
-            out.write(key, " ".join(map(str, value.shape)))
-    return 0 if out.count else 1
 
 
 def matrix_sum(first: str, *others: str, binary: bool = True, average: bool = False, scale1: float = 1.0, scale2: float = 1.0) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pykaldist.hmm.gmm.mixture_sizes import read_sizes
+from pykaldist.hmm.tree.transition_states import TransitionStates
 from pykaldist.hmm.tree.tree import ContextDependency
 from pykaldist.io.tokens import TokenReader
 from pykaldist.io.xfilenames import open_rxfilename, open_wxfilename
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 def kaldi_reader(rxfilename: str) -> KaldiReader:
     """Open what an rxfilename names as one of Kaldi's files."""
-    from pykaldist.io.kaldi import KaldiReader  # here and below not at the top: tree-info needs no numpy, and starts faster so
+    from pykaldist.io.kaldi import KaldiReader  # here and below not at the top: tree-info and others need no numpy, and start faster so
 
     with open_rxfilename(rxfilename) as stream:
         return KaldiReader(stream.read(), rxfilename)
@@ -47,9 +49,15 @@ def _write(wxfilename: str, binary: bool, *parts: Any) -> None:
             part.write(writer)
 
 
-def _facts(model: TransitionModel) -> None:
-    print(f"number of phones {len(set(model.tuples[:, 0].tolist()))}\nnumber of pdfs {model.num_pdfs}\n"
-          f"number of transition-ids {model.num_transition_ids}\nnumber of transition-states {len(model.tuples)}")
+def _show_states(model: str) -> TokenReader:
+    """Print what a transition model has; returns the reader, which stands behind it."""
+    with open_rxfilename(model) as stream:
+        reader = TokenReader(stream.read(), model)
+    states = TransitionStates.read(reader)
+    states.skip_probabilities(reader)
+    print(f"number of phones {states.num_phones}\nnumber of pdfs {states.num_pdfs}\n"
+          f"number of transition-ids {states.num_transition_ids}\nnumber of transition-states {len(states.tuples)}")
+    return reader
 
 
 def tree_info(tree: str) -> None:
@@ -69,7 +77,7 @@ def hmm_info(model: str) -> None:
     Usage: hmm-info <model>
     e.g.: hmm-info exp/tri1/final.mdl | grep pdfs
     """
-    _facts(read_transition_model(model))
+    _show_states(model)
 
 
 def am_info(model: str) -> None:
@@ -78,7 +86,7 @@ def am_info(model: str) -> None:
     Usage: am-info <model>
     e.g.: am-info exp/tri1/final.mdl
     """
-    _facts(read_transition_model(model))
+    _show_states(model)
 
 
 def gmm_info(model: str) -> None:
@@ -87,9 +95,8 @@ def gmm_info(model: str) -> None:
     Usage: gmm-info <model>
     e.g.: gmm-info exp/tri1/final.mdl
     """
-    transitions, gmm = read_model(model)
-    _facts(transitions)
-    print(f"feature dimension {gmm.dim}\nnumber of gaussians {len(gmm.weights)}")
+    dim, number = read_sizes(_show_states(model))
+    print(f"feature dimension {dim}\nnumber of gaussians {number}")
 
 
 def gmm_copy(source: str, target: str, *, binary: bool = True, copy_am: bool = True, copy_tm: bool = True) -> None:

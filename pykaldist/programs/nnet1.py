@@ -11,7 +11,7 @@ from pykaldist.io.archive import read_value
 from pykaldist.io.table_streams import read_object
 from pykaldist.io.xfilenames import is_pipe, open_rxfilename, open_wxfilename
 from pykaldist.nnet.nnet1 import Nnet1, Nnet1Component
-from pykaldist.programs.matrices import say
+from pykaldist.programs.command import say
 from pykaldist.programs.models import kaldi_reader
 
 

@@ -13,7 +13,7 @@ from pykaldist.io.xfilenames import open_rxfilename, open_wxfilename
 from pykaldist.nnet.nnet3.components import Nnet3Component
 from pykaldist.nnet.nnet3.model import Nnet3, Nnet3Model
 from pykaldist.nnet.nnet3.plan import Plan
-from pykaldist.programs.matrices import say
+from pykaldist.programs.command import say
 from pykaldist.programs.models import kaldi_reader, read_transition_model
 
 

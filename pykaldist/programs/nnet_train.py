@@ -30,8 +30,8 @@ from pykaldist.nnet.rbm import ContrastiveDivergence, Rbm
 from pykaldist.optim.cd import Cd, CdOptions
 from pykaldist.optim.optimizer import Optimizer
 from pykaldist.optim.sgd import Sgd, SgdOptions
+from pykaldist.programs.command import say
 from pykaldist.programs.devices import device_of
-from pykaldist.programs.matrices import say
 from pykaldist.programs.nnet1 import read_nnet, read_rbm, write_nnet
 
 RECONSTRUCTIONS = 25  # points of an iteration's progress

@@ -10,12 +10,12 @@ import kaldifst
 import numpy as np
 
 from pykaldist.errors import UserError
-from pykaldist.io.archive import take
+from pykaldist.io.entries import take
 from pykaldist.io.openfst import read_fst
 from pykaldist.io.table_streams import RandomAccess, TableWriter, read_ints, read_table, write_value
 from pykaldist.io.tables import int_vector_bytes
 from pykaldist.programs.alignments import write_pairs
-from pykaldist.programs.matrices import say
+from pykaldist.programs.command import say
 
 Prons = list[list[int]]  # of each word its number, and its phones behind it
 

@@ -78,7 +78,7 @@ def align_text(first: str, second: str, target: str, *, special_symbol: str = "<
       --special-symbol: what stands where a word has no partner (default: <eps>)
       --separator: what stands between pairs (default: ;)
     """
-    from pykaldist.score.wer import GAP, align
+    from pykaldist.score.alignment import GAP, align
 
     texts, others, done, missing = _sentences(first), _sentences(second), 0, 0
     with TableWriter(target, write_token) as out, interpreted_where(_comparisons(texts, others) < LITTLE):

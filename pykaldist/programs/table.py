@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 FILES = {
-    "matrices": "copy-feats copy-matrix copy-vector copy-int-vector feat-to-dim feat-to-len matrix-dim matrix-sum matrix-sum-rows "
-                "vector-scale vector-sum",
+    "copies": "copy-feats copy-int-vector feat-to-dim feat-to-len matrix-dim",
+    "matrices": "copy-matrix copy-vector matrix-sum matrix-sum-rows vector-scale vector-sum",
     "features": "add-deltas apply-cmvn apply-cmvn-sliding compute-cmvn-stats modify-cmvn-stats paste-feats select-feats "
                 "splice-feats subsample-feats transform-feats",
     "audio": "compute-fbank-feats compute-mfcc-feats compute-plp-feats extract-segments wav-copy wav-to-duration",

@@ -8,7 +8,7 @@ from pykaldist.errors import UserError
 from pykaldist.feats.vad import voiced_frames
 from pykaldist.io.archive import read_value
 from pykaldist.io.table_streams import RandomAccess, TableWriter, read_table, write_value
-from pykaldist.programs.matrices import say
+from pykaldist.programs.command import say
 
 
 def compute_vad(feats: str, vad: str, *, vad_energy_threshold: float = 5.0, vad_energy_mean_scale: float = 0.5,

@@ -12,8 +12,8 @@ from pykaldist.errors import UserError
 from pykaldist.io.lang import SymbolTable
 from pykaldist.io.table_streams import RandomAccess, TableWriter, read_ints, write_token, write_value
 from pykaldist.io.xfilenames import open_rxfilename, open_wxfilename
+from pykaldist.programs.command import say
 from pykaldist.programs.lattices import changed, scale_of
-from pykaldist.programs.matrices import say
 
 
 def lattice_mbr_decode(source: str, words: str = "", risks: str = "", sausages: str = "", times: str = "", *, acoustic_scale: float = 1.0,

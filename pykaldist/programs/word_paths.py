@@ -10,7 +10,7 @@ from pykaldist.errors import UserError
 from pykaldist.hmm.tree.phone_segments import phone_segments
 from pykaldist.io.table_streams import RandomAccess, TableWriter, read_ints, read_table, read_token
 from pykaldist.io.xfilenames import open_wxfilename
-from pykaldist.programs.matrices import say
+from pykaldist.programs.command import say
 from pykaldist.programs.models import read_transition_model
 
 

@@ -27,10 +27,10 @@ from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import EPSILON, LangDir
 from pykaldist.io.tables import read_lines
 from pykaldist.progress import Progress
+from pykaldist.score.alignment import GAP
 from pykaldist.score.details import operation_details, speaker_details, utterance_details
 from pykaldist.score.edits import Edit, edits_of, non_scored_words
 from pykaldist.score.good_segments import SegmentOptions, good_segments
-from pykaldist.score.wer import GAP
 
 
 def decoded(data: DataDir, utts: list[str], lang: LangDir, graphs: BiasedGraphs, acoustic: AcousticModel, timer: WordTimer,

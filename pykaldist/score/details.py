@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from pykaldist.score.wer import GAP
+from pykaldist.score.alignment import GAP
 
 NAMES = {"C": "correct", "S": "substitution", "I": "insertion", "D": "deletion"}
 WIDEST = 16  # column of words

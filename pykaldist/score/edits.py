@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from pykaldist.decode.ctm import Spoken
 from pykaldist.io.lang import EPSILON, LangDir
-from pykaldist.score.wer import align_places
+from pykaldist.score.alignment import align_places
 
 LONGEST_REPETITION = 3  # words
 ERRORS = ("sub", "ins", "del")

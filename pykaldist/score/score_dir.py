@@ -24,10 +24,11 @@ from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import SymbolTable
 from pykaldist.options import option
 from pykaldist.progress import progress
+from pykaldist.score.alignment import align
 from pykaldist.score.bootstrap import bootstrap_lines, count_errors
 from pykaldist.score.details import operation_details, speaker_details, utterance_details
 from pykaldist.score.sweep import Point, Sentences, SweepOptions, mbr_sweep, sweep
-from pykaldist.score.wer import WerStats, align, compute_wer
+from pykaldist.score.wer import WerStats, compute_wer
 
 DEV_CHOSEN = "dev_chosen_wer"
 """The file of the WER at the point that a development set has chosen."""

@@ -1,21 +1,18 @@
-"""Word error rate with the semantics, ties and formats of Kaldi's compute-wer, align-text and wer_per_*_details.pl.
+"""Word error rate with the semantics, ties and formats of Kaldi's compute-wer.
 
 The number of errors is the Levenshtein distance. Where several alignments reach it, how they split into insertions, deletions and
 substitutions is a matter of preference: compute-wer takes a substitution (or match) only where it is strictly better than both others,
-and a deletion only where strictly better than an insertion; align-text prefers a match or substitution, then a deletion.
+and a deletion only where strictly better than an insertion; align-text (alignment.py) has another preference.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from typing import Any
 
 from pykaldist.errors import UserError
-from pykaldist.kernels import kernel
-
-GAP = "***"
+from pykaldist.kernels import kernel, python_of
 
 
 @dataclass
@@ -51,83 +48,49 @@ class WerStats:
 
 
 @kernel
-def _edit_counts(ref: np.ndarray, hyp: np.ndarray) -> tuple[int, int, int]:
-    """Count (insertions, deletions, substitutions) as Kaldi's LevenshteinEditDistance does."""
+def _edit_counts(ref: Any, hyp: Any, row: Any) -> tuple[int, int, int]:
+    """Count (insertions, deletions, substitutions) as Kaldi's LevenshteinEditDistance does.
+
+    `row` is memory: for each prefix of `ref` its total, insertions, deletions and substitutions; an array, or lists where Python runs this.
+    """
     n = len(ref)
-    row = np.zeros((n + 1, 4), np.int64)  # total, insertions, deletions, substitutions for each prefix of ref
     for i in range(n + 1):
-        row[i, 0] = row[i, 2] = i
+        row[i][0] = row[i][2] = i
     for h in hyp:
         diagonal = row[0].copy()
-        row[0, 0] += 1
-        row[0, 1] += 1
+        row[0][0] += 1
+        row[0][1] += 1
         for i in range(1, n + 1):
             above = row[i].copy()
-            insertion, deletion = above[0] + 1, row[i - 1, 0] + 1
+            insertion, deletion = above[0] + 1, row[i - 1][0] + 1
             substitution = diagonal[0] + (ref[i - 1] != h)
             if substitution < insertion and substitution < deletion:
-                row[i] = diagonal
-                row[i, 3] += ref[i - 1] != h
-                row[i, 0] = substitution
+                row[i][:] = diagonal
+                row[i][3] += ref[i - 1] != h
+                row[i][0] = substitution
             elif deletion < insertion:
-                row[i] = row[i - 1]
-                row[i, 2] += 1
-                row[i, 0] = deletion
+                row[i][:] = row[i - 1]
+                row[i][2] += 1
+                row[i][0] = deletion
             else:
-                row[i, 1] += 1
-                row[i, 0] = insertion
+                row[i][1] += 1
+                row[i][0] = insertion
             diagonal = above
-    return row[n, 1], row[n, 2], row[n, 3]
-
-
-@kernel
-def _alignment(ref: np.ndarray, hyp: np.ndarray) -> np.ndarray:
-    """Align as Kaldi's LevenshteinAlignment: positions in ref and hyp of each aligned pair, -1 for a gap; int64 [length, 2]."""
-    m, n = len(ref), len(hyp)
-    cost = np.zeros((m + 1, n + 1), np.int64)
-    for i in range(m + 1):
-        cost[i, 0] = i
-    for j in range(n + 1):
-        cost[0, j] = j
-    for i in range(1, m + 1):
-        for j in range(1, n + 1):
-            cost[i, j] = min(cost[i - 1, j - 1] + (ref[i - 1] != hyp[j - 1]), cost[i - 1, j] + 1, cost[i, j - 1] + 1)
-    pairs = np.full((m + n, 2), -1, np.int64)
-    k, i, j = m + n, m, n
-    while i > 0 or j > 0:
-        k -= 1
-        if i > 0 and j > 0 and cost[i - 1, j - 1] + (ref[i - 1] != hyp[j - 1]) <= min(cost[i - 1, j], cost[i, j - 1]) + 1:
-            i, j = i - 1, j - 1
-            pairs[k, 0], pairs[k, 1] = i, j
-        elif j == 0 or (i > 0 and cost[i - 1, j] <= cost[i, j - 1]):
-            i -= 1
-            pairs[k, 0] = i
-        else:
-            j -= 1
-            pairs[k, 1] = j
-    return pairs[k:]
-
-
-def _numbers(*sentences: Sequence[str]) -> list[np.ndarray]:
-    ids: dict[str, int] = {}
-    return [np.array([ids.setdefault(word, len(ids)) for word in words], np.int64) for words in sentences]
+    return row[n][1], row[n][2], row[n][3]
 
 
 def edit_counts(ref: Sequence[str], hyp: Sequence[str]) -> tuple[int, int, int]:
     """Count (insertions, deletions, substitutions) that turn `ref` into `hyp`, as compute-wer counts."""
-    ins, dels, subs = _edit_counts(*_numbers(ref, hyp))
+    python = python_of(_edit_counts, False)
+    if python is not None:
+        return python(ref, hyp, [[0, 0, 0, 0] for _ in range(len(ref) + 1)])
+    import numpy as np  # here and not above: a program that scores a few sentences starts faster without it
+
+    from pykaldist.score.alignment import numbers
+
+    first, second = numbers(ref, hyp)
+    ins, dels, subs = _edit_counts(first, second, np.zeros((len(ref) + 1, 4), np.int64))
     return int(ins), int(dels), int(subs)
-
-
-def align(ref: Sequence[str], hyp: Sequence[str]) -> list[tuple[str, str]]:
-    """Align words as align-text does: pairs, with `***` in a gap."""
-    pairs = align_places(ref, hyp)
-    return [(ref[i] if i >= 0 else GAP, hyp[j] if j >= 0 else GAP) for i, j in pairs]
-
-
-def align_places(ref: Sequence[str], hyp: Sequence[str]) -> list[tuple[int, int]]:
-    """Align words as `align` does: pairs of places in `ref` and in `hyp`, -1 in a gap."""
-    return [(i, j) for i, j in _alignment(*_numbers(ref, hyp)).tolist()]
 
 
 def compute_wer(refs: Mapping[str, Sequence[str]], hyps: Mapping[str, Sequence[str]], mode: str = "present") -> WerStats:

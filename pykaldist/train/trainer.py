@@ -34,7 +34,7 @@ import torch
 from pykaldist.errors import Abandoned, Terminated, UserError, out_of_memory_sentence
 from pykaldist.frames.outliers import outlier
 from pykaldist.frames.sampler import Sampler
-from pykaldist.io.archive import reason
+from pykaldist.io.entries import reason
 from pykaldist.io.schema import Misfit, same_form
 from pykaldist.optim.schedules import Schedule
 from pykaldist.options import option

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from pykaldist.errors import UserError
-from pykaldist.io.archive import DAMAGE, read_key, read_value
+from pykaldist.io.archive import read_value
+from pykaldist.io.entries import DAMAGE, read_key
 from pykaldist.io.kaldi import KaldiReader
 from pykaldist.io.tables import MatrixReader, MatrixWriter, read_archive, read_int_vectors, write_int_vectors
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pykaldist.cli import main
-from pykaldist.io.archive import read_entries
+from pykaldist.io.entries import read_entries
 from pykaldist.programs.prons import read_prons, write_prons
 
 ROOT = Path(__file__).resolve().parents[2]

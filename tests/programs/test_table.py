@@ -100,3 +100,10 @@ assert start(["tree-info", "tree"]) == 0
     done = subprocess.run([sys.executable, "-c", code + numpy], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
                           capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "0\t1\t1\t1\n0\t1\t2\t2\n1\t0.5\n" + TREE), done.stderr
+
+
+@pytest.mark.parametrize("file", ["copies", "models", "openfst", "fstbin"])
+def test_programs_that_look_at_no_matrix_wait_for_no_numpy(file: str) -> None:
+    """It takes two thirds of their time."""
+    code = f"import sys, pykaldist.programs.{file}; sys.exit('numpy' in sys.modules or 'pathlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykaldist.errors import UserError
+from pykaldist.score.alignment import GAP, align
 from pykaldist.score.details import operation_details, speaker_details, utterance_details
-from pykaldist.score.wer import GAP, align, compute_wer, edit_counts
+from pykaldist.score.wer import compute_wer, edit_counts
 
 sentences = st.lists(st.sampled_from("abcd"), max_size=9)
 

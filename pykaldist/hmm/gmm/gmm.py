@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pykaldist.feats.pipeline import check_dim
+from pykaldist.hmm.gmm.mixture_sizes import MATRICES, begin_mixture, next_part
 from pykaldist.hmm.tree.gauss_stats import VARIANCE_FLOOR
 from pykaldist.io.kaldi import KaldiReader, KaldiWriter
 from pykaldist.kernels import kernel
@@ -306,13 +307,10 @@ class AmDiagGmm:
 
 def _read_mixture(reader: KaldiReader, dim: int | None = None) -> _Mixture:
     """The weights, means_invvars, inv_vars and gconsts (None where there are none) of one `<DiagGMM>`, of dimension `dim` if given."""
-    if reader.token() not in ("<DiagGMM>", "<DiagGMMBegin>"):
-        raise reader.error("expected <DiagGMM>; only models of diagonal Gaussians are read")
+    begin_mixture(reader)
     arrays = {}
-    while (token := reader.token()) not in ("</DiagGMM>", "<DiagGMMEnd>"):
-        if token not in ("<GCONSTS>", "<WEIGHTS>", "<MEANS_INVVARS>", "<INV_VARS>"):
-            raise reader.error(f"expected part of a mixture, found {token!r}")
-        arrays[token] = reader.matrix() if token in ("<MEANS_INVVARS>", "<INV_VARS>") else reader.vector()
+    while token := next_part(reader):
+        arrays[token] = reader.matrix() if token in MATRICES else reader.vector()
     weights, means, variances = (arrays.get(k, np.empty(0)) for k in ("<WEIGHTS>", "<MEANS_INVVARS>", "<INV_VARS>"))
     gconsts = arrays.get("<GCONSTS>", np.zeros(len(weights)))
     dim = means.shape[-1] if dim is None else dim

@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from pykaldist.errors import UserError
-from pykaldist.io.kaldi import KaldiReader, KaldiWriter
+from pykaldist.io.tokens import TokenReader
+
+if TYPE_CHECKING:
+    from pykaldist.io.kaldi import KaldiWriter
 
 NO_PDF = -1
 
@@ -69,12 +71,12 @@ class Topology:
         return self._min_lengths[self.phone_entry[phone]]
 
     @classmethod
-    def read(cls, reader: KaldiReader) -> Topology:
+    def read(cls, reader: TokenReader) -> Topology:
         """Read `<Topology> ... </Topology>`, binary or text."""
         reader.expect("<Topology>")
         if not reader.binary:
             return cls(*_read_text(reader), reader.name)
-        phones, phone_entry = reader.int_vector(), reader.int_vector()
+        phones, phone_entry = reader.int_list(), reader.int_list()
         count = reader.integer()
         is_hmm = count != -1  # -1 stands before the count where self-loops have pdf-classes of their own
         if not is_hmm:
@@ -91,7 +93,7 @@ class Topology:
         reader.expect("</Topology>")
         if any(not (0 <= p < len(phone_entry) and 0 <= phone_entry[p] < len(entries)) for p in phones):
             raise reader.error("the topology has phones without an entry")
-        return cls(entries, {int(p): int(phone_entry[p]) for p in phones}, reader.name)
+        return cls(entries, {p: phone_entry[p] for p in phones}, reader.name)
 
     def write(self, writer: KaldiWriter) -> None:
         """Write the topology as Kaldi does."""
@@ -106,11 +108,8 @@ class Topology:
         writer.end_line()
 
     def _write_binary(self, writer: KaldiWriter) -> None:
-        phones = np.array(self.phones, dtype=np.int32)
-        index = np.full(phones.max() + 1, -1, dtype=np.int32)
-        index[phones] = list(self.phone_entry.values())
-        writer.int_vector(phones)
-        writer.int_vector(index)
+        writer.int_list(self.phones)
+        writer.int_list([self.phone_entry.get(phone, -1) for phone in range(max(self.phones) + 1)])
         if not self.is_hmm:
             writer.integer(-1)
         writer.integer(len(self.entries))
@@ -178,7 +177,7 @@ def _min_length(entry: Entry) -> int:
     return best[-1]
 
 
-def _read_text(reader: KaldiReader) -> tuple[list[Entry], dict[int, int]]:
+def _read_text(reader: TokenReader) -> tuple[list[Entry], dict[int, int]]:
     entries: list[Entry] = []
     phone_entry: dict[int, int] = {}
     while reader.peek_token() != "</Topology>":
@@ -201,7 +200,7 @@ def _read_text(reader: KaldiReader) -> tuple[list[Entry], dict[int, int]]:
     return entries, phone_entry
 
 
-def _read_text_state(reader: KaldiReader) -> HmmState:
+def _read_text_state(reader: TokenReader) -> HmmState:
     forward = self_loop = NO_PDF
     transitions = []
     while (token := reader.token()) != "</State>":
@@ -220,6 +219,8 @@ def _read_text_state(reader: KaldiReader) -> HmmState:
 
 def read_topology(path: str | os.PathLike[str]) -> Topology:
     """Read the `topo` file of a language directory."""
+    from pykaldist.io.kaldi import KaldiReader  # here and not above: programs that only show a model start faster without numpy
+
     return Topology.read(KaldiReader.open(path))
 
 

@@ -27,8 +27,8 @@ from pykaldist.hmm.lang.topology import Topology
 from pykaldist.hmm.training.accumulate import accumulate, align_and_accumulate
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import ContextDependency
-from pykaldist.io.archive import numpy_damage, reason
 from pykaldist.io.atomic import atomic_open
+from pykaldist.io.entries import numpy_damage, reason
 from pykaldist.io.kaldi import KaldiReader, KaldiWriter
 from pykaldist.io.scratch import release
 from pykaldist.options import option

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from pykaldist.hmm.lang.topology import NO_PDF, Topology
+from pykaldist.hmm.tree.transition_states import TransitionStates
 from pykaldist.hmm.tree.tree import ContextDependency
 from pykaldist.io.kaldi import KaldiReader, KaldiWriter
 
@@ -130,28 +131,12 @@ class TransitionModel:
     @classmethod
     def read(cls, reader: KaldiReader) -> TransitionModel:
         """Read `<TransitionModel> ... </TransitionModel>`, binary or text."""
-        reader.expect("<TransitionModel>")
-        topology = Topology.read(reader)
-        kind = reader.token()
-        if kind not in ("<Triples>", "<Tuples>"):
-            raise reader.error(f"expected <Triples> or <Tuples>, found {kind!r}")
-        width = 3 if kind == "<Triples>" else 4
-        rows = [[reader.integer() for _ in range(width)] for _ in range(reader.count("transition-states", 2 * width))]
-        if not rows:
-            raise reader.error("the transition model has no states")
-        tuples = np.array(rows, dtype=np.int32)
-        tuples = np.concatenate([tuples, tuples[:, 2:]], axis=1) if width == 3 else tuples
-        reader.expect(kind.replace("<", "</"), "<LogProbs>")
+        states = TransitionStates.read(reader)
+        reader.expect("<LogProbs>")
         log_probs = reader.vector().astype(np.float32)
-        for phone, hmm_state, forward, self_loop in tuples.tolist():
-            if phone not in topology.phone_entry or not 0 <= hmm_state < len(topology.entry(phone)) - 1 or \
-                    min(forward, self_loop) < 0:
-                raise reader.error(f"transition-state (phone {phone}, state {hmm_state}, pdf {forward}) is not in the topology")
-        model = cls(topology, tuples, log_probs)
-        if len(log_probs) != model.num_transition_ids + 1:
-            raise reader.error(f"expected {model.num_transition_ids + 1} transition probabilities, found {len(log_probs)}")
+        states.check_count(reader, len(log_probs))
         reader.expect("</LogProbs>", "</TransitionModel>")
-        return model
+        return cls(states.topology, np.array(states.tuples, dtype=np.int32), log_probs)
 
     def write(self, writer: KaldiWriter) -> None:
         """Write the model as Kaldi does: `<Triples>` where self-loops have the pdf of the forward transition, else `<Tuples>`."""

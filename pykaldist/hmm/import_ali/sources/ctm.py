@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pykaldist.errors import UserError
 from pykaldist.hmm.import_ali.sources.base import Interval, PlainSource, SourceOptions, Times
-from pykaldist.io.archive import DAMAGE, open_archive
+from pykaldist.io.entries import DAMAGE, open_archive
 
 _LINES_LOOKED_AT = 50
 

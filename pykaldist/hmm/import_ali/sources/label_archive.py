@@ -13,7 +13,7 @@ import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.hmm.import_ali.sources.base import Frames, PlainSource, SourceOptions
-from pykaldist.io.archive import DAMAGE, open_archive
+from pykaldist.io.entries import DAMAGE, open_archive
 from pykaldist.io.tables import read_int_vectors
 
 _SUFFIXES = (".ark", ".txt", ".gz", ".ali")

@@ -13,7 +13,7 @@ import numpy as np
 from pykaldist.errors import UserError
 from pykaldist.hmm.import_ali.sources.base import Frames, PlainSource, SourceOptions
 from pykaldist.hmm.import_ali.sources.label_archive import kind_of
-from pykaldist.io.archive import numpy_damage, reason
+from pykaldist.io.entries import numpy_damage, reason
 
 
 def recognises(path: Path) -> bool:
