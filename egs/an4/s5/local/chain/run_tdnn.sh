@@ -16,7 +16,7 @@ Options:
   --ngpu <n>               # workers in training (1)
   --strategy <name>        # what they exchange (ma)
   --seed <n>               # of the network's weights and the order of chunks (0)
-  --num-epochs <n>         # each over the data three times, with another frame shift (12)
+  --num-epochs <n>         # each over the data three times, with another frame shift (12; of three speeds 3)
   --train-opts <options>   # more for steps/nnet3/chain/train.py, such as "--average-period 10 --dtype bf16"
   --use-gpu yes|no         # where there is one (yes)
   --nj <n>, --cmd <command>
@@ -25,15 +25,14 @@ EOF
 
 cd "$(dirname "$0")/../.." || exit 1
 . ./cmd.sh
-stage=0 speeds=false ivectors=false cmvn_opts="" dir="" ngpu=1 strategy=ma seed=0 num_epochs=12 train_opts="" use_gpu=yes nj=$(nproc)
+stage=0 speeds=false ivectors=false cmvn_opts="" dir="" ngpu=1 strategy=ma seed=0 num_epochs="" train_opts="" use_gpu=yes nj=$(nproc)
 . ./path.sh
 . parse_options.sh || exit 1
 [ $# = 0 ] || { usage >&2; exit 1; }
 set -e
-train=train affix="" lang=data/lang_chain ali=exp/tri3_ali
-[ "$speeds$ivectors" = falsefalse ] || train=train_sp affix=_sp ali=exp/tri3_ali_train_sp
-tree=exp/chain/tree$affix norm=true
-spliced="Append(-1,0,1)" heard="" heard_test=""
+train=train affix="" lang=data/lang_chain ali=exp/tri3_ali norm=true epochs=12
+[ "$speeds$ivectors" = falsefalse ] || train=train_sp affix=_sp ali=exp/tri3_ali_train_sp epochs=3
+tree=exp/chain/tree$affix spliced="Append(-1,0,1)" heard="" heard_test=""
 if [ "$ivectors" = true ]; then
   affix=_ivector norm=false spliced="Append(-1,0,1, Scale(0.4, ReplaceIndex(ivector, t, 0)))"
   heard=exp/nnet3/ivectors_train_sp_hires heard_test=exp/nnet3/ivectors_test_hires
@@ -92,7 +91,7 @@ if [ "$stage" -le 3 ]; then
     --chain.xent-regularize 0.1 --chain.leaky-hmm-coefficient 0.1 --chain.l2-regularize 0.0 --chain.apply-deriv-weights false \
     --chain.lm-opts="--num-extra-lm-states=2000" \
     --egs.chunk-width 150,110,90,60 --egs.opts "--frames-overlap-per-eg 0" \
-    --trainer.num-epochs "$num_epochs" --trainer.frames-per-iter 250000 --trainer.num-chunk-per-minibatch 32,16 \
+    --trainer.num-epochs "${num_epochs:-$epochs}" --trainer.frames-per-iter 250000 --trainer.num-chunk-per-minibatch 32,16 \
     --trainer.optimization.num-jobs-initial "$ngpu" --trainer.optimization.num-jobs-final "$ngpu" \
     --trainer.optimization.initial-effective-lrate 0.002 --trainer.optimization.final-effective-lrate 0.0002 \
     --trainer.max-param-change 2.0 --trainer.dropout-schedule "0,0@0.20,0.3@0.50,0" \
