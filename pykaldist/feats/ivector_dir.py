@@ -2,6 +2,7 @@
 
     ivector_online.scp   a matrix an utterance, with a row every `ivector_period` frames
     ivector_period       that number
+    final.ie.id          a checksum of the extractor
 
 Training takes one row a chunk, at a frame of the chunk that is drawn.
 """
@@ -15,6 +16,8 @@ import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.io.tables import MatrixReader
+
+EXTRACTOR_ID = "final.ie.id"
 
 
 class IvectorDir:
@@ -39,6 +42,10 @@ class IvectorDir:
         if utt not in self._table:
             raise UserError(f"{self.path / 'ivector_online.scp'} has no i-vectors of {utt}; extract those of this data directory.")
         return self._table[utt]
+
+    def archives(self) -> list[str]:
+        """The archives that the i-vectors are in, each once."""
+        return self._table.archives()
 
     def at(self, utt: str, frame: int, frames: int) -> np.ndarray:
         """The i-vector at a frame of an utterance that has so many; raises UserError where the rows are of another period or dimension."""

@@ -3,6 +3,7 @@
     <exp>/phone_lm.fst, den.fst, normalization.fst, tree, 0.trans_mdl, phones.txt   as Kaldi's steps/nnet3/chain/train.py leaves them
     <exp>/store/train, dev                    features, packed (`frames/store.py`)
     <exp>/store/train_chunks, dev_chunks      their chunks with numerators (`frames/chunk_store.py`)
+    <exp>/final.ie.id                         which extractor the i-vectors are of, where the network takes some
     <exp>/0.raw                               the network before training, made of <exp>/configs/final.config
     <exp>/store/prepared.json                 of which inputs and with which options; written last
 
@@ -21,7 +22,7 @@ from pathlib import Path
 import torch
 
 from pykaldist.errors import UserError
-from pykaldist.feats.ivector_dir import IvectorDir
+from pykaldist.feats.ivector_dir import EXTRACTOR_ID, IvectorDir
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.frames.holdout import hold_out
 from pykaldist.frames.store import FrameStore, Unlabelled, pack
@@ -102,7 +103,7 @@ class Preparation:
         files = [*provenance.of_archives(tables), self.data.path / "feats.scp", self.tree_dir / "tree", self.tree_dir / "final.mdl",
                  *archives(self.tree_dir, "ali"), *numerators, self.ali_dir / "final.mdl", *configs]
         if self.ivectors is not None:
-            files.append(self.ivectors.path / "ivector_online.scp")
+            files += [self.ivectors.path / "ivector_online.scp", *provenance.of_archives(self.ivectors.archives())]
         return json.dumps({"options": dataclasses.asdict(self.options), "phone_lm": dataclasses.asdict(self.lm_options),
                            "inputs": {str(path): provenance.checksum(path) for path in files}}, indent=1) + "\n"
 
@@ -119,6 +120,9 @@ class Preparation:
             write_text(folder / "cmvn_opts", f"{self.options.cmvn_opts}\n")
             if (self.tree_dir / "phones.txt").is_file():
                 copy_file(self.tree_dir / "phones.txt", folder / "phones.txt")
+        (self.exp / EXTRACTOR_ID).unlink(missing_ok=True)
+        if self.ivectors is not None and (self.ivectors.path / EXTRACTOR_ID).is_file():
+            copy_file(self.ivectors.path / EXTRACTOR_ID, self.exp / EXTRACTOR_ID)
         system, normalizer = System(tree, model, self.options), Normalizer(normalization)
         supervisions = self._supervisions(phones, system)
         for name, utts in self._parts().items():

@@ -14,9 +14,11 @@ Options:
   --scale-opts <options>    # of alignment ("--transition-scale=1.0 --acoustic-scale=0.1 --self-loop-scale=0.1"; chain models: all 1.0)
   --beam <beam>, --retry-beam <beam>   # of the alignment, and where an utterance does not reach its end (10, 40)
   --iter <iteration>        # <iteration>.mdl in place of final.mdl
-  --frames-per-chunk, --extra-left-context, --extra-right-context, --extra-left-context-initial, --extra-right-context-final <n>   # taken,
+  --online-ivector-dir <dir>  # i-vectors of <data-dir> (extract_ivectors_online.sh), for a network that takes them
+  --frames-per-chunk <n>    # frames of features that share an i-vector (50)
+  --extra-left-context, --extra-right-context, --extra-left-context-initial, --extra-right-context-final <n>   # taken,
                             # and change nothing: an utterance goes through the network as a whole
-Not here: --online-ivector-dir, --graphs-scp.
+Not here: --graphs-scp.
 EOF
 }
 
@@ -31,4 +33,4 @@ data=$1 lang=$2 src=$3 dir=$4
 
 rm -f "$dir"/ali.*.gz
 copy_model
-align_transcripts alignments --model "$src/$iter.mdl" --device "$device" --alignments alone --beam="$beam" --retry-beam="$retry_beam" $scale_opts
+align_transcripts alignments "${network[@]}" --alignments alone --beam="$beam" --retry-beam="$retry_beam" $scale_opts

@@ -15,10 +15,12 @@ Options:
   --beam <beam>             # of the search and of the lattices (20)
   --iter <iteration>        # <iteration>.mdl in place of final.mdl
   --generate-ali-from-lats true|false  # write the best paths as ali.*.gz, too (false)
-  --frames-per-chunk, --extra-left-context, --extra-right-context, --extra-left-context-initial, --extra-right-context-final <n>   # taken,
+  --online-ivector-dir <dir>  # i-vectors of <data-dir> (extract_ivectors_online.sh), for a network that takes them
+  --frames-per-chunk <n>    # frames of features that share an i-vector (50)
+  --extra-left-context, --extra-right-context, --extra-left-context-initial, --extra-right-context-final <n>   # taken,
                             # and change nothing: an utterance goes through the network as a whole
   --stage <n>               # taken; all of it is one step
-Not here: --online-ivector-dir, --graphs-scp.
+Not here: --graphs-scp.
 EOF
 }
 
@@ -32,5 +34,5 @@ data=$1 lang=$2 src=$3 dir=$4
 . nnet3_alignment.sh
 
 copy_model
-align_transcripts lattices --model "$src/$iter.mdl" --device "$device" --beam="$beam" --acoustic-scale="$acoustic_scale" \
+align_transcripts lattices "${network[@]}" --beam="$beam" --acoustic-scale="$acoustic_scale" \
   --alignments "$(of_lattices "$generate_ali_from_lats")" $scale_opts

@@ -11,8 +11,9 @@ import pytest
 from pykaldist.decode.acoustic import IvectorOptions, load_acoustic_model
 from pykaldist.decode.ivectors import ChunkedForward, OnlineIvectors
 from pykaldist.errors import UserError
+from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
 from pykaldist.io.datadir import DataDir, write_datadir
-from pykaldist.io.tables import MatrixWriter, read_archive
+from pykaldist.io.tables import MatrixReader, MatrixWriter, read_archive
 from pykaldist.nnet.nnet3.components import Nnet3Component
 from pykaldist.nnet.nnet3.config import parse_node
 from pykaldist.nnet.nnet3.model import Nnet3Model
@@ -49,8 +50,10 @@ def recipe(root: Path, golden: Path, tmp_path_factory: pytest.TempPathFactory) -
     for name in ("iv", "plain"):
         (folder / "exp" / name).mkdir()
         (folder / "exp" / name / "frame_subsampling_factor").write_text("3\n")
+        shutil.copyfile(chain / "decode/tree", folder / "exp" / name / "tree")
     shutil.copyfile(chain / "final.mdl", folder / "exp/plain/final.mdl")
     with_ivectors(chain / "final.mdl").write(folder / "exp/iv/final.mdl")
+    shutil.copytree(golden / "an4_kaldi/lang", folder / "data/lang")
     test, utts = DataDir(golden / "an4_kaldi/data/test"), (chain / "decode/utts").read_text().split()[:2]
     write_datadir(folder / "data/two", {u: test.wav_scp[u] for u in utts}, {u: " ".join(test.text[u]) for u in utts},
                   {u: test.utt2spk[u] for u in utts})
@@ -103,6 +106,27 @@ def test_the_script_decodes_with_ivectors(recipe: Path) -> None:
     for arguments, said in (((), "takes i-vectors; extract them"), (("--ivector-scale", "0.5", *options), "i-vectors are not scaled here")):
         done = run(recipe, "steps/nnet3/decode.sh", *arguments, "exp/graph", "data/two", "exp/iv/decode_not")
         assert done.returncode == 1 and said in done.stderr
+
+
+def test_the_scripts_align_with_ivectors(recipe: Path) -> None:
+    """Beside the network without i-vectors: zeros change nothing, others do."""
+    of_frames = {utt: -(-len(x) // 10) for utt, x in MatrixReader(recipe / "data/two/feats.scp").items()}
+    rng = np.random.default_rng(2)
+    write_ivectors(recipe / "exp/random", {utt: rng.normal(0, 3, (rows, DIM)).astype(np.float32) for utt, rows in of_frames.items()})
+    scales = ("--nj", "1", "--use-gpu", "false", "--scale-opts", "--transition-scale=1.0 --self-loop-scale=1.0 --acoustic-scale=1.0")
+    for name, model, options in (("ali", "plain", ()), ("ali_zeros", "iv", ("--online-ivector-dir", "exp/zeros")),
+                                 ("ali_random", "iv", ("--online-ivector-dir", "exp/random", "--frames-per-chunk", "30"))):
+        succeed(recipe, "steps/nnet3/align.sh", *scales, *options, "data/two", "data/lang", f"exp/{model}", f"exp/{name}")
+    plain, zeros, random = ({utt: tids.tolist() for utt, tids in AlignmentDir(recipe / "exp" / name).labels.items()}
+                            for name in ("ali", "ali_zeros", "ali_random"))
+    assert len(plain) == 2 and zeros == plain and random != plain
+    options = ("--acoustic-scale", "1.0", "--generate-ali-from-lats", "true", "--online-ivector-dir", "exp/zeros")
+    succeed(recipe, "steps/nnet3/align_lats.sh", *scales[:4], "--scale-opts", "--transition-scale=1.0 --self-loop-scale=1.0", *options,
+            "data/two", "data/lang", "exp/iv", "exp/lats")
+    assert {utt: tids.tolist() for utt, tids in AlignmentDir(recipe / "exp/lats").labels.items()} == plain
+    done = run(recipe, "steps/nnet3/align.sh", *scales, "data/two", "data/lang", "exp/iv", "exp/ali_not")
+    said = done.stderr + (recipe / "exp/ali_not/log/align_alignments.1.log").read_text()
+    assert done.returncode == 1 and "takes i-vectors; extract them" in said
 
 
 def test_what_does_not_fit_is_named(recipe: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from pykaldist.frames.chunk_store import ChunkStore
 from pykaldist.frames.store import FrameStore
 from pykaldist.hmm.chain.phone_lm import PhoneLmOptions
 from pykaldist.io.kaldi import KaldiWriter
-from pykaldist.io.tables import read_archive, write_int_vectors
+from pykaldist.io.tables import MatrixReader, MatrixWriter, read_archive, write_int_vectors
 from pykaldist.nnet.nnet3.model import Nnet3Model
 from pykaldist.nnet.nnet3.run import Nnet3Forward
 from pykaldist.parallel.strategies import local
@@ -104,6 +104,31 @@ def test_preparation_makes_what_kaldi_has_and_is_not_made_twice(prepared):
         assert set(chunks.frames) <= {90, 60} and not chunks.manifest.skipped
         assert {int(one) for one in chunks.utt} == set(range(len(store.utts)))
     assert not prepare(prepared)
+
+
+def test_what_ivectors_are_of_is_kept(prepared, tmp_path):
+    """A chunk has a row of its utterance's i-vectors; others in the same file are noticed, and another extractor's checksum is taken."""
+    folder, ivectors = tmp_path / "chain", tmp_path / "ivectors"
+    shutil.copytree(prepared, folder, ignore=shutil.ignore_patterns("store"))
+    ivectors.mkdir()
+    (ivectors / "ivector_period").write_text("10\n")
+    frames = {utt: len(x) for utt, x in MatrixReader(folder / "data/feats.scp").items()}
+
+    def extracted(first: float, extractor: str) -> None:
+        with MatrixWriter(ivectors / "ivector_online.1.ark", ivectors / "ivector_online.scp") as writer:
+            for number, (utt, count) in enumerate(frames.items()):
+                writer.write(utt, np.full((-(-count // 10), 2), first + number, np.float32))
+        (ivectors / "final.ie.id").write_text(extractor)
+
+    for first, extractor in ((0.0, "one"), (10.0, "two")):
+        extracted(first, extractor)
+        assert prepare(folder, online_ivector_dir=str(ivectors)) and not prepare(folder, online_ivector_dir=str(ivectors))
+        assert (folder / "exp/final.ie.id").read_text() == extractor
+        store = FrameStore(folder / "exp/store/train")
+        chunks = ChunkStore(folder / "exp/store/train_chunks", store)
+        expected = [first + list(frames).index(store.utts[utt]) for utt in chunks.utt]
+        assert (chunks.ivectors(np.arange(len(chunks.utt))) == np.array(expected)[:, None]).all()
+    assert prepare(folder) and not (folder / "exp/final.ie.id").exists()
 
 
 def test_utterances_that_do_not_fit_are_listed(prepared, golden, tmp_path):

@@ -1,12 +1,11 @@
-# Sourced by steps/nnet3/{align,align_lats}.sh when their options are read: checks these and the files, and sets device and nj.
+# Sourced by steps/nnet3/{align,align_lats}.sh when their options are read: checks these and the files, and sets nj and
+# network, the options that say which network scores the frames, and how.
 name=${0##*/}
 [ -z "$graphs_scp" ] || { echo "$name: ERROR: --graphs-scp $graphs_scp: graphs are made of the transcripts here; leave it out." >&2; exit 1; }
-if [ -n "$online_ivector_dir" ]; then
-  echo "$name: ERROR: --online-ivector-dir $online_ivector_dir: networks that take i-vectors do not align here yet." >&2
-  exit 1
-fi
 device=cpu
 [ "$use_gpu" = false ] || device=auto
+network=(--model "$src/$iter.mdl" --device "$device" --frames-per-chunk "$frames_per_chunk")
+[ -z "$online_ivector_dir" ] || network+=(--online-ivector-dir "$online_ivector_dir")
 for f in "$data/feats.scp" "$data/text" "$lang/L.fst" "$src/$iter.mdl" "$src/tree"; do
   [ -f "$f" ] || { echo "$name: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
 done

@@ -8,12 +8,14 @@ from what is written. Source: Kaldi's online2/online-ivector-feature.cc, as ivec
 matrix/optimization.cc.
 
 An i-vector's statistics are those of the few Gaussians of its frames. Each Gaussian's are summed up first and then multiplied once by its
-maps, so that most of the time goes into reading the maps U_i.
+maps U_i and S_i^-1 M_i in float32, for several i-vectors at once, since most of the time goes into reading the maps. The sums over time
+are float64.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -26,6 +28,8 @@ from pykaldist.hmm.ivector.posteriors import PosteriorOptions, Posteriors, frame
 from pykaldist.kernels import kernel
 from pykaldist.options import option
 
+_IVECTORS_AT_ONCE = 32  # whose statistics are added up together; they stay in a core's cache
+_ENOUGH = 1e-12  # squared residual; an i-vector is 1e-6 near to the solution, for no eigenvalue of the matrix is below the prior's, 1
 _FASTMATH = {"reassoc", "contract"}  # sums in any order, but infinities and NaN are what they are
 
 
@@ -126,11 +130,15 @@ class OnlineExtractor:
 
     def _estimated(self, feats: np.ndarray, posteriors: Posteriors, stats: OnlineStats, period: int) -> np.ndarray:
         result = np.zeros((-(-len(feats) // period), self.extractor.dim))
-        _estimate(feats.astype(np.float64), posteriors.gauss, posteriors.weight.astype(np.float64), self.extractor.linear_maps,
-                  self.extractor.quadratic_maps, self.extractor.prior_offset, self.options.max_count, period, self.options.num_cg_iters,
-                  stats.linear, stats.quadratic, stats.count, result)
+        _estimate(feats, posteriors.gauss, posteriors.weight, *self._maps, self.extractor.prior_offset, self.options.max_count, period,
+                  self.options.num_cg_iters, stats.linear, stats.quadratic, stats.count, result)
         result[:, 0] -= self.extractor.prior_offset
         return result.astype(np.float32)
+
+    @cached_property
+    def _maps(self) -> tuple[np.ndarray, np.ndarray]:
+        """The extractor's maps in float32: half the memory to read."""
+        return self.extractor.linear_maps.astype(np.float32), self.extractor.quadratic_maps.astype(np.float32)
 
 
 @kernel(nogil=True, fastmath=_FASTMATH)
@@ -138,84 +146,131 @@ def _estimate(feats: np.ndarray, gauss: np.ndarray, weight: np.ndarray, linear_m
               prior_offset: float, max_count: float, period: int, num_cg_iters: int, linear: np.ndarray, quadratic: np.ndarray,
               count: np.ndarray, ivectors: np.ndarray) -> None:
     """Add the frames to the statistics, and write an i-vector to `ivectors` after frames 0, `period`, 2 `period`, ..."""
-    num_gauss, feat_dim, dim = linear_maps.shape
-    occupancy, present = np.zeros(num_gauss), np.zeros(num_gauss, np.bool_)
-    sums, order = np.zeros((num_gauss, feat_dim)), np.empty(num_gauss, np.int64)
-    matrix, ivector = np.empty((dim, dim)), np.zeros(dim)
+    dim = len(linear)
+    ivector = np.zeros(dim)
     ivector[0] = prior_offset
-    first = 0
-    for number in range(len(ivectors)):
-        last, seen, total = number * period, 0, 0.0
-        for t in range(first, last + 1):
-            for n in range(gauss.shape[1]):
-                w, g = weight[t, n], gauss[t, n]
-                if w == 0.0:
-                    continue
-                if not present[g]:
-                    present[g] = True
-                    order[seen] = g
-                    seen += 1
-                occupancy[g] += w
-                total += w
-                for d in range(feat_dim):
-                    sums[g, d] += w * feats[t, d]
-        first = last + 1
-        for n in range(seen):
-            g = order[n]
-            w = occupancy[g]
+    size = min(_IVECTORS_AT_ONCE, len(ivectors))
+    linears, quadratics = np.empty((size, dim), np.float32), np.empty((size, len(quadratic)), np.float32)
+    totals = np.empty(size)
+    for begin in range(0, len(ivectors), size):
+        end = min(begin + size, len(ivectors))
+        frames = slice(max(0, (begin - 1) * period + 1), (end - 1) * period + 1)
+        # frame t counts from i-vector t / period on, rounded up
+        numbers = (np.arange(frames.start, frames.stop) + period - 1) // period - begin
+        _statistics(feats[frames], gauss[frames], weight[frames], numbers, linear_maps, quadratic_maps, linears, quadratics, totals)
+        for number in range(begin, end):
+            total = totals[number - begin]
+            for k in range(dim):
+                linear[k] += linears[number - begin, k]
             for k in range(len(quadratic)):
-                quadratic[k] += w * quadratic_maps[g, k]
-            for d in range(feat_dim):
-                s = sums[g, d]
+                quadratic[k] += quadratics[number - begin, k]
+            if max_count > 0.0:
+                change = (max(count[0] + total, max_count) - max(count[0], max_count)) / max_count
+                linear[0] += prior_offset * change
                 for k in range(dim):
-                    linear[k] += s * linear_maps[g, d, k]
-                sums[g, d] = 0.0
-            occupancy[g], present[g] = 0.0, False
-        if max_count > 0.0:
-            change = (max(count[0] + total, max_count) - max(count[0], max_count)) / max_count
-            linear[0] += prior_offset * change
-            for k in range(dim):
-                quadratic[k * (k + 3) // 2] += change
-        count[0] += total
-        if count[0] > 0.0:
-            place = 0
-            for k in range(dim):
-                for j in range(k + 1):
-                    matrix[k, j] = matrix[j, k] = quadratic[place]
-                    place += 1
-            if ivector[0] == 0.0:
+                    quadratic[k * (k + 3) // 2] += change
+            count[0] += total
+            if count[0] > 0.0:
+                if ivector[0] == 0.0:
+                    ivector[0] = prior_offset
+                _solve(quadratic, linear, ivector, num_cg_iters)
+            else:
+                ivector[:] = 0.0
                 ivector[0] = prior_offset
-            _solve(matrix, linear, ivector, num_cg_iters)
-        else:
-            ivector[:] = 0.0
-            ivector[0] = prior_offset
-        ivectors[number] = ivector
+            ivectors[number] = ivector
 
 
 @kernel(nogil=True, fastmath=_FASTMATH)
-def _solve(matrix: np.ndarray, target: np.ndarray, x: np.ndarray, steps: int) -> None:
-    """Take `steps` steps of conjugate gradients from x to the solution of `matrix` x = `target`.
+def _statistics(feats: np.ndarray, gauss: np.ndarray, weight: np.ndarray, numbers: np.ndarray, linear_maps: np.ndarray,
+                quadratic_maps: np.ndarray, linears: np.ndarray, quadratics: np.ndarray, totals: np.ndarray) -> None:
+    """Write to `linears`, `quadratics` and `totals` what frames add to the statistics; frame t to the row `numbers`[t], which rise.
 
+    Gaussian by Gaussian, so that the maps of each, which are most of what is read, are read once.
+    """
+    num_gauss, feat_dim, dim = linear_maps.shape
+    most = min(weight.size, len(linears) * num_gauss)  # parts: the frames of one Gaussian and one row
+    sums, occupancy = np.empty((most, feat_dim), np.float32), np.zeros(most, np.float32)
+    row, gaussian = np.empty(most, np.int64), np.empty(most, np.int64)
+    part_of, parts = np.full(num_gauss, -1), 0
+    linears[:], quadratics[:], totals[:] = 0.0, 0.0, 0.0
+    for t in range(len(feats)):
+        for n in range(gauss.shape[1]):
+            w, g = weight[t, n], gauss[t, n]
+            if w == 0.0:
+                continue
+            part = part_of[g]
+            if part < 0 or row[part] != numbers[t]:
+                part = part_of[g] = parts
+                row[part], gaussian[part], sums[part] = numbers[t], g, 0.0
+                parts += 1
+            occupancy[part] += w
+            totals[numbers[t]] += w
+            for d in range(feat_dim):
+                sums[part, d] += w * feats[t, d]
+    for part in np.argsort(gaussian[:parts], kind="mergesort"):
+        g, w, r = gaussian[part], occupancy[part], row[part]
+        for k in range(quadratics.shape[1]):
+            quadratics[r, k] += w * quadratic_maps[g, k]
+        for d in range(feat_dim):
+            s = sums[part, d]
+            for k in range(dim):
+                linears[r, k] += s * linear_maps[g, d, k]
+
+
+@kernel(nogil=True, fastmath=_FASTMATH)
+def _solve(quadratic: np.ndarray, target: np.ndarray, x: np.ndarray, steps: int) -> None:
+    """Take `steps` steps of conjugate gradients from x to the solution of Q x = `target`, with the matrix Q packed in `quadratic`.
+
+    The products of the steps are float32, which is as if Q were rounded where it maps what x is still away from the solution.
     Where the residual has grown by them, x becomes the exact solution.
     """
-    residual = np.dot(matrix, x) - target
-    direction = -residual
-    start = now = checked = np.dot(residual, residual)
-    for _ in range(min(steps, len(x) + 5)):
-        product = np.dot(matrix, direction)
-        curvature = np.dot(direction, product)
+    dim = len(x)
+    matrix, residual = np.empty((dim, dim), np.float32), np.empty(dim)
+    direction, product = np.empty(dim, np.float32), np.empty(dim, np.float32)
+    place = 0
+    for k in range(dim):
+        row = quadratic[place:place + k + 1]
+        for j in range(k + 1):
+            matrix[k, j] = row[j]
+        for j in range(k):
+            matrix[j, k] = row[j]
+        place += k + 1
+    start = now = checked = _residual(quadratic, target, x, residual)
+    for k in range(dim):
+        direction[k] = -residual[k]
+    for _ in range(min(steps, dim + 5)):
+        np.dot(matrix, direction, product)
+        curvature, slope = 0.0, 0.0
+        for k in range(dim):
+            curvature += direction[k] * product[k]
+            slope += direction[k] * residual[k]
         if curvature <= 0.0:
             break
-        alpha = -np.dot(direction, residual) / curvature
-        x += alpha * direction
-        residual += alpha * product
-        following = np.dot(residual, residual)
+        alpha, following = -slope / curvature, 0.0
+        for k in range(dim):
+            x[k] += alpha * direction[k]
+            residual[k] += alpha * product[k]
+            following += residual[k] * residual[k]
         if following < 1e-4 * checked or following > 1e4 * checked:  # computed anew, for rounding has its part in it by now
-            residual = np.dot(matrix, x) - target
-            following = checked = np.dot(residual, residual)
-        if following <= 1e-300:
+            following = checked = _residual(quadratic, target, x, residual)
+        if following <= _ENOUGH:
             break
-        direction = following / now * direction - residual
+        for k in range(dim):
+            direction[k] = following / now * direction[k] - residual[k]
         now = following
     if now > start and now > start + 1e-10 * np.dot(target, target):
-        x[:] = np.linalg.solve(matrix, target)
+        x[:] = np.linalg.solve(matrix.astype(np.float64), target)
+
+
+@kernel(nogil=True, fastmath=_FASTMATH)
+def _residual(quadratic: np.ndarray, target: np.ndarray, x: np.ndarray, residual: np.ndarray) -> float:
+    """Write Q x - `target` to `residual`, with Q packed in `quadratic`; returns its squared norm."""
+    place = 0
+    for k in range(len(x)):
+        row, own, total = quadratic[place:place + k], x[k], 0.0
+        for j in range(k):
+            total += row[j] * x[j]
+            residual[j] += row[j] * own
+        residual[k] = total + quadratic[place + k] * own - target[k]
+        place += k + 1
+    return np.dot(residual, residual)

@@ -57,8 +57,4 @@ EOF
 [ "$stage" -gt 0 ] || $cmd JOB=1:"$nj" "$dir/log/extract_ivectors.JOB.log" pykaldist extract-ivectors --job JOB --nj "$nj" \
   --ivector-period "$ivector_period" --num-gselect "$num_gselect" --min-post "$min_post" --posterior-scale "$posterior_scale" \
   --max-count "$max_count" --compress "$compress" --use-vad "$use_vad" "$data" "$src" "$dir" || exit 1
-for job in $(seq "$nj"); do
-  cat "$dir/ivector_online.$job.scp" || exit 1
-done > "$dir/ivector_online.scp.new" || exit 1
-echo "$ivector_period" > "$dir/ivector_period" && echo "$id" > "$dir/final.ie.id" && mv "$dir/ivector_online.scp"{.new,} || exit 1
-echo "extract_ivectors_online.sh: i-vectors of $(wc -l < "$dir/ivector_online.scp") utterances in $dir/ivector_online.scp"
+. list_ivectors.sh

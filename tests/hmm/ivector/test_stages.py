@@ -72,6 +72,29 @@ def test_the_files_are_kaldis(recipe: Path) -> None:
     assert "--online-cmvn-iextractor" not in conf
 
 
+def test_offline_ivectors_are_one_a_speaker(recipe: Path, tmp_path: Path) -> None:
+    data, lang = DataDir(recipe / "data/train"), tmp_path / "lang/phones"
+    lang.mkdir(parents=True)
+    (lang / "silence.int").write_text("1\n")
+    script(recipe, "extract_ivectors.sh", "--nj", "2", "--compress", "false", "data/train", str(lang.parent), "exp/extractor",
+           str(tmp_path / "iv"))
+    found = MatrixReader(tmp_path / "iv/ivector_online.scp")
+    assert list(found) == data.utterances() and (tmp_path / "iv/ivector_period").read_text() == "10\n"
+    assert (tmp_path / "iv/final.ie.id").read_text() == (recipe / "exp/extractor/final.ie.id").read_text()
+    of_speaker = {spk: found[utts[0]][0] for spk, utts in data.spk2utt.items()}
+    assert len({row.tobytes() for row in of_speaker.values()}) == 4
+    for utt, x in data.feats.items():
+        assert len(found[utt]) == -(-len(x) // 10) and (found[utt] == of_speaker[data.utt2spk[utt]]).all()
+
+    with MatrixWriter(tmp_path / "weights.ark", tmp_path / "weights.scp") as writer:
+        for utt, x in data.feats.items():
+            writer.write(utt, np.zeros(len(x), np.float32))
+    script(recipe, "extract_ivectors.sh", "--nj", "1", "--compress", "false", "data/train", str(lang.parent), "exp/extractor",
+           str(tmp_path / "weights.ark"), str(tmp_path / "none"))
+    nothing = MatrixReader(tmp_path / "none/ivector_online.scp")
+    assert all((np.abs(matrix) < 1e-6).all() for matrix in nothing.values())  # the prior's mean
+
+
 def test_ivectors_are_those_of_the_library_and_tell_speakers_apart(recipe: Path) -> None:
     data, found = DataDir(recipe / "data/train"), MatrixReader(recipe / "exp/ivectors/ivector_online.scp")
     assert list(found) == data.utterances()
