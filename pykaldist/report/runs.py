@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pykaldist.errors import UserError
+from pykaldist.frames.sequences import SequenceOptions
 from pykaldist.nnet.init import INITS
 from pykaldist.nnet.kinds import KINDS, default_init
 from pykaldist.nnet.objectives import OBJECTIVES
@@ -58,7 +59,7 @@ class Run:
 
     def option(self, name: str) -> Any:
         """The value of an option, None where the training has no such option."""
-        return self.config.options.get(name) if self.config else None
+        return next((one.value for one in self.options if one.name == name), None)
 
     @property
     def objective(self) -> str:
@@ -122,6 +123,7 @@ def described_options(options: dict[str, Any]) -> list[Option]:
     known = {f.name: f for cls in _classes(options) for f in dataclasses.fields(cls)}
     found = []
     for name, value in options.items():
+        value = value["name"] if name == "cluster" and isinstance(value, dict) else value  # not all that its file says
         help_text = str(known[name].metadata.get("help", "")) if name in known else ""
         found.append(Option(name, value, _default(name, known, options), help_text))
     return sorted(found, key=lambda one: not one.changed)
@@ -131,12 +133,21 @@ def _default(name: str, known: dict[str, Any], options: dict[str, Any]) -> Any:
     """The default of an option as a run of these options has it."""
     if name == "nnet":
         return "dnn"
+    if name == "partition_level":
+        return "utterance" if _on_sequences(options) else "frame"
     if name == "init" and options.get("nnet") in KINDS:
         return default_init(KINDS[options["nnet"]].options(**{f.name: options[f.name]
                                                               for f in dataclasses.fields(KINDS[options["nnet"]].options)
                                                               if f.name in options}))
     default = known[name].default if name in known else None
     return None if default is dataclasses.MISSING else default
+
+
+def _on_sequences(options: dict[str, Any]) -> bool:
+    """Whether a training's minibatches are of sequences, not of frames."""
+    nnet, objective = options.get("nnet"), options.get("objective")
+    return (objective == CHAIN or (nnet in KINDS and issubclass(KINDS[nnet].options, SequenceOptions))
+            or (objective in OBJECTIVES and OBJECTIVES[objective].whole_utterances))
 
 
 def _classes(options: dict[str, Any]) -> list[type]:
@@ -163,7 +174,7 @@ def differing_options(found: Sequence[Run]) -> list[tuple[str, list[Any]]]:
     rows: list[tuple[str, list[Any]]] = [("ngpu", [run.workers for run in found])] if len({run.workers for run in found}) > 1 else []
     changed = {one.name for run in found for one in run.options if one.changed}
     for name in dict.fromkeys(one.name for run in found for one in run.options):
-        having = [run.option(name) for run in found if run.config and name in run.config.options]
+        having = [one.value for run in found for one in run.options if one.name == name]
         if any(value != having[0] for value in having) or (len(having) < len(found) and name in changed):
             rows.append((name, [run.option(name) for run in found]))
     return rows

@@ -147,7 +147,8 @@ def _data_facts(run: Run) -> list[tuple[str, str]]:
             manifest = read_json(store / "manifest.json", StoreManifest, "pack the store again")
             facts.append((name, f"{manifest.num_utts:,} utterances, {manifest.num_frames:,} frames "
                                 f"({manifest.num_frames / FRAMES_PER_HOUR:.2f} h) of dimension {manifest.dim}, {manifest.num_pdfs:,} pdfs"))
-            facts += [(name, f"{manifest.provenance[of]}") for of in ("data", "ali") if part == "train" and of in manifest.provenance]
+            origin = manifest.provenance if part == "train" else {}
+            facts += [(what, str(origin[of])) for of, what in (("data", "data directory"), ("ali", "alignments")) if of in origin]
     return facts
 
 

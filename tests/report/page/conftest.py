@@ -32,7 +32,7 @@ def write_training(folder: Path, ngpu: int, strategy: str = "local", epochs: int
     """config.json and history.jsonl of a training; workers share the frames, and take a tenth of the time for exchanges."""
     parts = (ExperimentOptions(init="nnet1"), strategy_options(strategy)(), DnnOptions(), INITS["nnet1"](), OPTIMIZERS["sgd"][0](),
              SCHEDULES["newbob"][0](), DivergenceOptions())
-    options = {**JobOptions(strategy=strategy).result_options(), "nnet": "dnn"}
+    options = {**JobOptions(strategy=strategy, partition_level="frame").result_options(), "nnet": "dnn"}
     for part in parts:
         options.update(dataclasses.asdict(part))
     assert changed.keys() <= options.keys()
