@@ -128,7 +128,7 @@ def _run(run: Run) -> dict[str, Any]:
     if run.config:
         config = run.config
         facts += [("workers", f"{config.ngpu} on {config.device}"), ("began", config.started), ("host", config.host),
-                  ("commit", config.commit or ""), ("versions", ", ".join(map(" ".join, config.versions.items()))), *_data_facts(run)]
+                  ("commit", config.commit or ""), ("versions", ", ".join(map(" ".join, config.versions.items()))), *data_facts(run)]
     return {
         "name": run.name, "workers": run.workers, "strategy": run.option("strategy"), "objective": run.objective,
         "facts": [fact for fact in facts if fact[1]], "layers": model.layers if model else "", "history": run.history,
@@ -137,7 +137,7 @@ def _run(run: Run) -> dict[str, Any]:
     }
 
 
-def _data_facts(run: Run) -> list[tuple[str, str]]:
+def data_facts(run: Run) -> list[tuple[str, str]]:
     """The training and held-out data of a training, where its frame store is still there."""
     facts = []
     for part, name in (("train", "training data"), ("dev", "held-out data")):
