@@ -5,9 +5,9 @@ usage() {
   cat <<EOF
 Usage: steps/export_vosk.sh [options] <model-dir> <vosk-dir>
  e.g.: steps/export_vosk.sh --mfcc-config conf/mfcc_hires.conf exp/chain/tdnn exp/chain/tdnn_vosk
-Writes <vosk-dir>/am/final.mdl, conf/{mfcc,model}.conf, graph/{HCLG.fst,words.txt,phones/word_boundary.int}, and ivector/ where the
-network takes i-vectors. Folders of an earlier export are replaced. Vosk normalises nothing: train on MFCCs as they are (no CMVN), or name
-the training data with --mean-of.
+Writes <vosk-dir>/am/final.mdl, conf/{mfcc,model}.conf, graph/{HCLG.fst,words.txt,phones/word_boundary.int}, ivector/ where the
+network takes i-vectors, and README.md, a model card. What was written is run once (pykaldist export). Folders of an earlier export are
+replaced. Vosk normalises nothing: train on MFCCs as they are (no CMVN), or name the training data with --mean-of.
 Options:
   --graph-dir <dir>        # graph (<model-dir>/graph)
   --mfcc-config <file>     # options of the MFCCs, as in training ($mfcc_config)
@@ -25,7 +25,7 @@ if [ $# != 2 ]; then usage >&2; exit 1; fi
 for file in "$1/final.mdl" "${graph_dir:-$1/graph}/words.txt" "$mfcc_config"; do
   [ -f "$file" ] || { echo "export_vosk.sh: ERROR: $file does not exist." >&2; exit 1; }
 done
-pykaldist export-vosk ${graph_dir:+--graph-dir "$graph_dir"} --mfcc-config "$mfcc_config" ${extractor:+--extractor "$extractor"} \
+pykaldist export --to vosk ${graph_dir:+--graph-dir "$graph_dir"} --mfcc-config "$mfcc_config" ${extractor:+--extractor "$extractor"} \
   ${mean_of:+--mean-of "$mean_of"} --beam "$beam" --lattice-beam "$lattice_beam" --max-active "$max_active" --min-active "$min_active" \
   --acwt "$acwt" "$1" "$2" || exit 1
 echo "export_vosk.sh: Vosk model of $1 in $2"

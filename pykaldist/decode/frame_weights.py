@@ -29,7 +29,8 @@ def frame_weights(source: str | os.PathLike[str], silence: Iterable[int], silenc
     if path.is_file():
         return {utt: np.asarray(weights, np.float32).reshape(-1) for utt, weights in read_archive(path)}
     if (path / "ali.1.gz").is_file():
-        folder, paths = path, (entry for archive in archives(path, "ali") for entry in read_int_vectors(archive))
+        folder = path
+        paths: Iterator[tuple[str, np.ndarray]] = (entry for archive in archives(path, "ali") for entry in read_int_vectors(archive))
     elif (path / "lat.1.gz").is_file():
         folder, paths = path.parent, _best_paths(path, acwt)
     else:

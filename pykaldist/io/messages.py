@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from pykaldist.errors import UserError
-from pykaldist.io.archive import numpy_damage, reason
 from pykaldist.io.atomic import atomic_open
+from pykaldist.io.entries import numpy_damage, reason
 
 
 def write_message(path: str | os.PathLike[str], value: Any) -> None:

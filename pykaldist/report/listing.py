@@ -79,7 +79,7 @@ def _experiment(name: str, path: Path, run: Run | None, systems: Sequence[System
         found.objective, found.strategy, found.workers = run.objective, run.option("strategy"), run.workers
         found.epochs, found.seconds = len(run.history), round(run.seconds, 1)
         found.frame_accuracy = round(100 * accepted[-1]["cv_acc"], 2) if accepted and "cv_acc" in accepted[-1] else None
-        found.options = dict(run.config.options) if run.config else {}
+        found.options = {one.name: one.value for one in run.options}
     if systems:
         best = min(systems, key=lambda system: system.wer)
         found.wer, found.decoded = best.wer, best.decode_dir.name

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pykaldist.errors import UserError
+from pykaldist.frames.sequences import SequenceOptions
 from pykaldist.nnet.init import INITS
 from pykaldist.nnet.kinds import KINDS, default_init
 from pykaldist.nnet.objectives import OBJECTIVES
@@ -58,7 +59,7 @@ class Run:
 
     def option(self, name: str) -> Any:
         """The value of an option, None where the training has no such option."""
-        return self.config.options.get(name) if self.config else None
+        return next((one.value for one in self.options if one.name == name), None)
 
     @property
     def objective(self) -> str:
@@ -119,24 +120,44 @@ def _run(name: str, path: Path) -> Run:
 
 def described_options(options: dict[str, Any]) -> list[Option]:
     """The options of a training with their defaults and help, those that differ from their defaults first."""
-    known = {f.name: f for cls in _classes(options) for f in dataclasses.fields(cls)}
+    owners = {f.name: (cls, f) for cls in _classes(options) for f in dataclasses.fields(cls)}
     found = []
     for name, value in options.items():
-        help_text = str(known[name].metadata.get("help", "")) if name in known else ""
-        found.append(Option(name, value, _default(name, known, options), help_text))
+        value = value["name"] if name == "cluster" and isinstance(value, dict) else value  # not all that its file says
+        help_text = str(owners[name][1].metadata.get("help", "")) if name in owners else ""
+        found.append(Option(name, value, _default(name, owners, options), help_text))
     return sorted(found, key=lambda one: not one.changed)
 
 
-def _default(name: str, known: dict[str, Any], options: dict[str, Any]) -> Any:
-    """The default of an option as a run of these options has it."""
+def _default(name: str, owners: dict[str, tuple[type, Any]], options: dict[str, Any]) -> Any:
+    """The default of an option as a run with these other options has it; None where none is known."""
     if name == "nnet":
         return "dnn"
+    if name == "partition_level":
+        return "utterance" if _on_sequences(options) else "frame"
+    if name not in owners:
+        return None
+    owner, own = owners[name]
     if name == "init" and options.get("nnet") in KINDS:
-        return default_init(KINDS[options["nnet"]].options(**{f.name: options[f.name]
-                                                              for f in dataclasses.fields(KINDS[options["nnet"]].options)
-                                                              if f.name in options}))
-    default = known[name].default if name in known else None
-    return None if default is dataclasses.MISSING else default
+        return default_init(_made(KINDS[options["nnet"]].options, options))
+    if own.default is not None:
+        return None if own.default is dataclasses.MISSING else own.default
+    try:
+        return getattr(_made(owner, {**options, name: None}), name)  # as it follows from the others
+    except (UserError, TypeError):
+        return None
+
+
+def _made(cls: type, options: dict[str, Any]) -> Any:
+    """The dataclass of options with those of a training that it has."""
+    return cls(**{f.name: options[f.name] for f in dataclasses.fields(cls) if f.name in options})
+
+
+def _on_sequences(options: dict[str, Any]) -> bool:
+    """Whether a training's minibatches are of sequences, not of frames."""
+    nnet, objective = options.get("nnet"), options.get("objective")
+    return (objective == CHAIN or (nnet in KINDS and issubclass(KINDS[nnet].options, SequenceOptions))
+            or (objective in OBJECTIVES and OBJECTIVES[objective].whole_utterances))
 
 
 def _classes(options: dict[str, Any]) -> list[type]:
@@ -163,7 +184,7 @@ def differing_options(found: Sequence[Run]) -> list[tuple[str, list[Any]]]:
     rows: list[tuple[str, list[Any]]] = [("ngpu", [run.workers for run in found])] if len({run.workers for run in found}) > 1 else []
     changed = {one.name for run in found for one in run.options if one.changed}
     for name in dict.fromkeys(one.name for run in found for one in run.options):
-        having = [run.option(name) for run in found if run.config and name in run.config.options]
+        having = [one.value for run in found for one in run.options if one.name == name]
         if any(value != having[0] for value in having) or (len(having) < len(found) and name in changed):
             rows.append((name, [run.option(name) for run in found]))
     return rows

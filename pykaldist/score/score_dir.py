@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,11 +24,11 @@ from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import SymbolTable
 from pykaldist.options import option
-from pykaldist.progress import progress
+from pykaldist.progress import notice, progress
 from pykaldist.score.alignment import align
 from pykaldist.score.bootstrap import bootstrap_lines, count_errors
 from pykaldist.score.details import operation_details, speaker_details, utterance_details
-from pykaldist.score.sweep import Point, Sentences, SweepOptions, mbr_sweep, sweep
+from pykaldist.score.sweep import WIDENINGS, Point, Sentences, SweepOptions, around, beyond, extent, mbr_sweep, sweep
 from pykaldist.score.wer import WerStats, compute_wer
 
 DEV_CHOSEN = "dev_chosen_wer"
@@ -45,6 +46,7 @@ class ScoreOptions(SweepOptions):
     stage: int = option(0, "0: hypotheses from the lattices, and all; from 1: errors of hypotheses that are there")
     unit: str = option("word", "whose errors are counted", choices=("word", "char"))
     stats: bool = option(True, "write the details of the best point")
+    widen: bool = option(True, "go on beyond an edge of the sweep where the lowest error rate stands there")
     decode_mbr: bool = option(False, "hypotheses with the least expected number of errors, in place of best paths")
     beam: float = option(6.0, "of lattices, with --decode-mbr")
     ref_filtering_cmd: str = option("", "command that the references go through: <utterance> <word>... a line, in and out")
@@ -63,52 +65,88 @@ def score_dir(data: DataDir, words: SymbolTable, decode_dir: str | os.PathLike[s
 
     Writes `wer_<lmwt>_<wip>`, `best_wer`, and in `scoring_kaldi/` the references, the hypotheses at each point, and for the returned one
     `wer_details/{lmwt,wip,per_utt,per_spk,ops,wer_bootci}`; of characters, `cer` in place of `wer`. With `dev_dir`, the scored decode
-    directory of a development set by the same system, the point is the best one there, and `dev_chosen_wer` has the WER at it. Results of
-    an earlier scoring are removed. Raises UserError where lattices, hypotheses or references are missing, or a filter fails.
+    directory of a development set by the same system, the point is the best one there, and `dev_chosen_wer` has the WER at it. Without,
+    the sweep goes on beyond an edge where its lowest error rate stands, unless the options say otherwise. Results of an earlier scoring are
+    removed. Raises UserError where lattices, hypotheses or references are missing, or a filter fails.
     """
     decode_dir, points = Path(decode_dir), options.points()
     chosen = best_point(dev_dir) if dev_dir is not None else None
     if chosen is not None and chosen not in points:
-        raise UserError(f"{dev_dir} was scored best at LMWT {chosen[0]} and insertion penalty {chosen[1]}, which is not in this sweep; "
-                        "score both with the same options.")
+        if not options.widen:
+            raise UserError(f"{dev_dir} was scored best at LMWT {chosen[0]} and insertion penalty {chosen[1]}, which is not in this sweep; "
+                            "score both with the same options.")
+        points += around(points, chosen)
     rate, details = options.rate, decode_dir / "scoring_kaldi"
-    lattices = read_decode_dir(decode_dir) if options.stage <= 0 else None
+    lattices = _Lattices(decode_dir, words, options, len(data.text)) if options.stage <= 0 else None
     results = (f"best_{rate}", DEV_CHOSEN, f"scoring_kaldi/best_{rate}")
     for old in (*decode_dir.glob(f"{rate}_*_*"), *(decode_dir / name for name in results)):
         old.unlink(missing_ok=True)
-    stats: list[WerStats] = []
     refs = _filtered(dict(data.text), options.ref_filtering_cmd)
-    if lattices is not None:
-        decode = partial(mbr_sweep, beam=options.beam) if options.decode_mbr else sweep
-        hyps = [_filtered(one, options.hyp_filtering_cmd)
-                for one in decode(progress(lattices, "scoring", total=len(refs), unit="utt"), words, points)]
-        stats = [compute_wer(refs, one) for one in hyps]
-        for (lmwt, wip), one in zip(points, hyps, strict=True):
-            write_text(details / f"penalty_{wip}" / f"{lmwt}.txt", _text(one))
-    else:
-        hyps = [_read(details / f"penalty_{wip}" / f"{lmwt}.txt") for lmwt, wip in points]
+    units = _characters if options.unit == "char" else lambda sentences, _: sentences
+    counted = units(refs, options)
     write_text(details / "test_filt.txt", _text(refs))
-    provenance.record(details, "steps/score_kaldi.sh", [data.path / name for name in DATA_FILES])
     if options.unit == "char":
-        refs, hyps = _characters(refs, options), [_characters(one, options) for one in hyps]
-        write_text(details / "test_filt.chars.txt", _text(refs))
-        for (lmwt, wip), one in zip(points, hyps, strict=True):
-            write_text(details / f"penalty_{wip}" / f"{lmwt}.chars.txt", _text(one))
-    if lattices is None or options.unit == "char":
-        stats = [compute_wer(refs, one) for one in hyps]
-    for (lmwt, wip), counted in zip(points, stats, strict=True):
-        write_text(decode_dir / f"{rate}_{lmwt}_{wip}", str(counted))
-    best = min(range(len(points)), key=lambda i: stats[i].errors)  # the first of equals
-    index = best if chosen is None else points.index(chosen)
-    lines = [f"{stats[i].wer_line()} {decode_dir / f'{rate}_{points[i][0]}_{points[i][1]}'}\n" for i in (best, index)]
+        write_text(details / "test_filt.chars.txt", _text(counted))
+    provenance.record(details, "steps/score_kaldi.sh", [data.path / name for name in DATA_FILES])
+    hyps: dict[Point, Sentences] = {}
+    stats: dict[Point, WerStats] = {}
+
+    def score(some: list[Point]) -> None:
+        """Score the hypotheses of points: those of the lattices, or those that are there."""
+        if lattices is not None:
+            found = lattices.hypotheses(some)
+        else:
+            found = [_read(details / f"penalty_{wip}" / f"{lmwt}.txt") for lmwt, wip in some]
+        for point, hyp in zip(some, found, strict=True):
+            lmwt, wip = point
+            hyps[point] = units(hyp, options)
+            stats[point] = compute_wer(counted, hyps[point])
+            if lattices is not None:
+                write_text(details / f"penalty_{wip}" / f"{lmwt}.txt", _text(hyp))
+            if options.unit == "char":
+                write_text(details / f"penalty_{wip}" / f"{lmwt}.chars.txt", _text(hyps[point]))
+            write_text(decode_dir / f"{rate}_{lmwt}_{wip}", str(stats[point]))
+
+    score(points)
+    if chosen is None:
+        _beyond_edges(stats, score, options.widen and lattices is not None)
+    best = min(stats, key=lambda point: stats[point].errors)  # the first of equals
+    reported = best if chosen is None else chosen
+    lines = [f"{stats[point].wer_line()} {decode_dir / f'{rate}_{point[0]}_{point[1]}'}\n" for point in (best, reported)]
     if options.stats:
-        _write_details(details / f"{rate}_details", points[index], refs, hyps[index], data.utt2spk, rate)
+        _write_details(details / f"{rate}_details", reported, counted, hyps[reported], data.utt2spk, rate)
     for path in (details / f"best_{rate}", decode_dir / f"best_{rate}"):
         write_text(path, lines[0])
     if chosen is not None:
         write_text(decode_dir / DEV_CHOSEN, lines[1])
-    lmwt, wip = points[index]
-    return stats[index], decode_dir / f"{rate}_{lmwt}_{wip}"
+    return stats[reported], decode_dir / f"{rate}_{reported[0]}_{reported[1]}"
+
+
+class _Lattices:
+    """The lattices of a decode directory, which give hypotheses at any points; raises UserError where there are none."""
+
+    def __init__(self, decode_dir: Path, words: SymbolTable, options: ScoreOptions, total: int) -> None:
+        read_decode_dir(decode_dir)
+        self._decode_dir, self._words, self._options, self._total = decode_dir, words, options, total
+
+    def hypotheses(self, points: list[Point]) -> list[Sentences]:
+        """The hypotheses at points, as the recipe's filter leaves them."""
+        decode = partial(mbr_sweep, beam=self._options.beam) if self._options.decode_mbr else sweep
+        lattices = progress(read_decode_dir(self._decode_dir), "scoring", total=self._total, unit="utt")
+        return [_filtered(one, self._options.hyp_filtering_cmd) for one in decode(lattices, self._words, points)]
+
+
+def _beyond_edges(stats: dict[Point, WerStats], score: Callable[[list[Point]], None], widen: bool) -> None:
+    """Say that the lowest error rate stands at an edge of the sweep, and score points beyond it, some at a time, until it does not."""
+    for _ in range(WIDENINGS if widen else 0):
+        more, where = beyond({point: one.errors for point, one in stats.items()})
+        if not more:
+            return
+        score(more)
+        notice(f"the lowest error rate stands at the edge of the sweep ({where}), which goes on to {extent(stats)}")
+    more, where = beyond({point: one.errors for point, one in stats.items()})
+    if more:
+        notice(f"WARNING: the lowest error rate stands at the edge of the sweep ({where}); score with a wider one.")
 
 
 def best_point(decode_dir: str | os.PathLike[str]) -> Point:

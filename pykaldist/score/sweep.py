@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +16,8 @@ from pykaldist.errors import UserError
 from pykaldist.io.lang import SymbolTable
 from pykaldist.options import option
 
+WIDENINGS = 4  # times that a sweep goes on beyond its edges
+MORE_LMWTS, MORE_PENALTIES = 5, 2  # each time
 Point = tuple[int, str]
 """A language model weight and a word insertion penalty, which stands as the user wrote it, for it names files."""
 Sentences = dict[str, list[str]]
@@ -38,6 +41,58 @@ class SweepOptions:
             if not re.fullmatch(r"-?\d+(\.\d+)?", p):
                 raise UserError(f"expected numbers with commas between for --word-ins-penalty, found {self.word_ins_penalty!r}.")
         return [(lmwt, wip) for wip in penalties for lmwt in range(self.min_lmwt, self.max_lmwt + 1)]
+
+
+def _axes(points: Iterable[Point]) -> tuple[list[int], list[str]]:
+    """The weights and the penalties of a sweep, from the lowest to the highest."""
+    return sorted({lmwt for lmwt, _ in points}), sorted({wip for _, wip in points}, key=float)
+
+
+def extent(points: Iterable[Point]) -> str:
+    """The lowest and the highest weight and penalty of a sweep, in words."""
+    lmwts, penalties = _axes(list(points))
+    return f"LMWT {lmwts[0]} to {lmwts[-1]}, penalty {penalties[0]} to {penalties[-1]}"
+
+
+def around(points: Sequence[Point], point: Point) -> list[Point]:
+    """The points that a sweep lacks so that it has `point`: of the weights up to its own, and of its penalty."""
+    lmwts, penalties = _axes(points)
+    wider = range(min(lmwts[0], point[0]), max(lmwts[-1], point[0]) + 1)
+    return [one for one in itertools.product(wider, dict.fromkeys([*penalties, point[1]])) if one not in points]
+
+
+def beyond(errors: Mapping[Point, int]) -> tuple[list[Point], str]:
+    """The points with which a sweep goes on beyond the edges where its lowest number of errors stands, and which edges these are.
+
+    There are none where a point within has as few errors. A weight of 1 and a penalty of 0 are no edges, and a sweep of one weight or one
+    penalty has none in that direction.
+    """
+    lmwts, penalties = _axes(errors)
+    least = min(errors.values())
+    best_lmwts, best_penalties = _axes([point for point, count in errors.items() if count == least])
+    where: list[str] = []
+    wider, heavier = list(lmwts), list(penalties)
+    if len(lmwts) > 1:
+        if best_lmwts[0] == lmwts[-1]:
+            wider += range(lmwts[-1] + 1, lmwts[-1] + 1 + MORE_LMWTS)
+            where.append(f"LMWT {lmwts[-1]}")
+        elif best_lmwts[-1] == lmwts[0] > 1:
+            wider += range(max(1, lmwts[0] - MORE_LMWTS), lmwts[0])
+            where.append(f"LMWT {lmwts[0]}")
+    if len(penalties) > 1:
+        if best_penalties[0] == penalties[-1]:
+            heavier += _further(penalties[-1], penalties[-2])
+            where.append(f"penalty {penalties[-1]}")
+        elif best_penalties[-1] == penalties[0] and float(penalties[0]) > 0:
+            heavier += [wip for wip in _further(penalties[0], penalties[1]) if float(wip) >= 0]
+            where.append(f"penalty {penalties[0]}")
+    return [point for point in itertools.product(wider, heavier) if point not in errors], " and ".join(where)
+
+
+def _further(edge: str, before: str) -> list[str]:
+    """The next penalties behind an edge, in the steps in which it was reached, and with as many decimals."""
+    step, digits = float(edge) - float(before), max(len(text.partition(".")[2]) for text in (edge, before))
+    return [f"{float(edge) + step * n:.{digits}f}" for n in range(1, 1 + MORE_PENALTIES)]
 
 
 def sweep(lattices: Iterable[tuple[str, Lattice]], words: SymbolTable, points: list[Point]) -> list[Sentences]:

@@ -50,12 +50,12 @@ def test_every_end_has_its_status_and_sentence(monkeypatch, capsys, work, status
     assert words in error and "Traceback" not in error
 
 
-def test_a_verb_whose_package_is_missing_is_one_sentence(monkeypatch, capsys):
+def test_a_verb_whose_package_is_missing_is_one_sentence(monkeypatch, capsys, tmp_path):
     monkeypatch.setitem(sys.modules, "onnx", None)
-    for module in ("pykaldist.cli.export_onnx", "pykaldist.nnet.onnx_export"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
-    assert cli.main(["export-onnx", "exp/dnn", "dnn.onnx"]) == 1
-    assert capsys.readouterr().err == (f"pykaldist export-onnx: ERROR: this needs the package onnx, which {sys.executable} does not have; "
+    monkeypatch.delitem(sys.modules, "pykaldist.nnet.onnx_export", raising=False)
+    (tmp_path / "exp").mkdir()
+    assert cli.main(["export", str(tmp_path / "exp"), str(tmp_path / "out"), "--to", "onnx"]) == 1
+    assert capsys.readouterr().err == (f"pykaldist export: ERROR: this needs the package onnx, which {sys.executable} does not have; "
                                        f"install it with: {sys.executable} -m pip install onnx\n")
 
 

@@ -19,7 +19,7 @@ from pykaldist.io.lang import SymbolTable
 from pykaldist.io.tables import read_archive
 from pykaldist.score.bootstrap import read_counts
 from pykaldist.score.score_dir import ScoreOptions, _characters, score_dir
-from pykaldist.score.sweep import SweepOptions, sweep
+from pykaldist.score.sweep import SweepOptions, beyond, sweep
 from pykaldist.score.wer import compute_wer
 
 
@@ -105,9 +105,47 @@ def test_a_development_set_chooses_the_point(scored: tuple[Path, Path], tmp_path
     details = decode_dir / "scoring_kaldi/wer_details"
     assert (details / "lmwt").read_text() == "14\n" and read_counts(details / "per_utt").errors.sum() == stats.errors
     with pytest.raises(UserError, match=r"was scored best at LMWT 14 and insertion penalty 1\.0, which is not in this sweep"):
-        score_dir(DataDir(lattices), words, decode_dir, ScoreOptions(4, 13), dev.parent.parent)
+        score_dir(DataDir(lattices), words, decode_dir, ScoreOptions(4, 13, widen=False), dev.parent.parent)
+    wider, _ = score_dir(DataDir(lattices), words, decode_dir, ScoreOptions(4, 13, "0.0"), dev.parent.parent)
+    assert wider == stats and (decode_dir / "wer_14_0.0").is_file() and not (decode_dir / "wer_15_0.0").exists()
     score_dir(DataDir(lattices), words, decode_dir, ScoreOptions(4, 15))
     assert not (decode_dir / "dev_chosen_wer").exists()
+
+
+@pytest.mark.parametrize(("errors", "where", "more"), [
+    ({(7, "0.0"): 3, (8, "0.0"): 2, (9, "0.0"): 4}, "", None),  # one within; one penalty has no edge
+    ({(7, "0.0"): 3, (8, "0.0"): 2, (9, "0.0"): 2}, "", None),  # as good as one within
+    ({(7, "0.0"): 3, (8, "0.0"): 2}, "LMWT 8", {(lmwt, "0.0") for lmwt in range(9, 14)}),
+    ({(3, "0.0"): 1, (4, "0.0"): 2}, "LMWT 3", {(1, "0.0"), (2, "0.0")}),
+    ({(1, "0.0"): 1, (2, "0.0"): 2}, "", None),  # there is nothing below 1
+    ({(7, "0.0"): 1, (8, "0.0"): 0, (9, "0.0"): 1, (7, "0.5"): 1, (8, "0.5"): 1, (9, "0.5"): 1}, "", None),  # a penalty of 0 is no edge
+    ({(5, "0.0"): 3, (5, "0.25"): 2}, "penalty 0.25", {(5, "0.50"), (5, "0.75")}),
+    ({(5, "1.0"): 1, (5, "2.0"): 2}, "penalty 1.0", {(5, "0.0")}),
+    ({(7, "0.0"): 9, (8, "0.0"): 9, (7, "1"): 9, (8, "1"): 1}, "LMWT 8 and penalty 1", {
+        *((lmwt, wip) for lmwt in range(9, 14) for wip in ("0.0", "1", "2.0", "3.0")),
+        *((lmwt, wip) for lmwt in (7, 8) for wip in ("2.0", "3.0"))}),
+])
+def test_a_sweep_goes_on_beyond_its_edges(errors: dict[tuple[int, str], int], where: str, more: set[tuple[int, str]] | None) -> None:
+    found, named = beyond(errors)
+    assert (set(found), named) == (more or set(), where) and len(found) == len(set(found))
+
+
+def test_a_sweep_is_widened_until_the_lowest_rate_is_within(scored: tuple[Path, Path], tmp_path: Path,
+                                                           capsys: pytest.CaptureFixture[str]) -> None:
+    decode_dir, data = tmp_path / "decode", DataDir(scored[0] / "data")
+    shutil.copytree(scored[0], decode_dir)
+    words = SymbolTable.read(data.path / "words.txt")
+    before, _ = score_dir(data, words, decode_dir, ScoreOptions(19, 20, "0.0", widen=False))
+    assert "WARNING: the lowest error rate stands at the edge of the sweep (LMWT 19); score with a wider one" in capsys.readouterr().err
+    assert len(list(decode_dir.glob("wer_*_*"))) == 2
+    after, file = score_dir(data, words, decode_dir, ScoreOptions(19, 20, "0.0"))
+    said = capsys.readouterr().err
+    assert "the edge of the sweep (LMWT 19), which goes on to LMWT 14 to 20, penalty 0.0 to 0.0" in said and "WARNING" not in said
+    rates = {int(path.name.split("_")[1]): int(path.read_text().split()[3]) for path in decode_dir.glob("wer_*_*")}
+    assert after.errors == min(rates.values()) < before.errors and rates[min(rates)] > after.errors < rates[20]
+    assert rates[int(file.name.split("_")[1])] == after.errors
+    again, _ = score_dir(data, words, decode_dir, ScoreOptions(19, 20, "0.0", stage=1))  # hypotheses that are there are of the sweep alone
+    assert again == before and "WARNING" in capsys.readouterr().err
 
 
 def test_best_wer_sh_takes_the_first_of_the_lowest(root: Path) -> None:

@@ -21,6 +21,7 @@ Options:
   --decode-mbr true|false        # hypotheses with the least expected number of errors, in place of best paths (false)
   --beam <beam>                  # of lattices, with --decode-mbr (6)
   --stats true|false             # write the details of the best point (true)
+  --widen true|false             # where the lowest error rate stands at an edge of the sweep, go on beyond it, and say so (true)
   --ref-filtering-cmd, --hyp-filtering-cmd <command>   # filters other than those of local/
 EOF
   if [ $unit = word ]; then cat <<EOF
@@ -33,7 +34,7 @@ EOF
   fi
 }
 
-cmd=run.pl stage=0 min_lmwt=7 max_lmwt=17 word_ins_penalty=0.0,0.5,1.0 stats=true decode_mbr=false beam=6 iter=final dev_dir=""
+cmd=run.pl stage=0 min_lmwt=7 max_lmwt=17 word_ins_penalty=0.0,0.5,1.0 stats=true widen=true decode_mbr=false beam=6 iter=final dev_dir=""
 ref_filtering_cmd="" hyp_filtering_cmd="" character_tokenizer=""
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
@@ -52,7 +53,8 @@ ref_filtering_cmd=$(filter_of ref "$ref_filtering_cmd") hyp_filtering_cmd=$(filt
 [ ! -x local/character_tokenizer ] || character_tokenizer=local/character_tokenizer
 
 $cmd "$dir/scoring_kaldi/log/score_$rate.log" pykaldist score --unit $unit --stage "$stage" --min-lmwt "$min_lmwt" --max-lmwt "$max_lmwt" \
-  --word-ins-penalty="$word_ins_penalty" --stats="$stats" --decode-mbr="$decode_mbr" --beam "$beam" ${dev_dir:+--dev-dir "$dev_dir"} \
+  --word-ins-penalty="$word_ins_penalty" --stats="$stats" --widen="$widen" --decode-mbr="$decode_mbr" --beam "$beam" \
+  ${dev_dir:+--dev-dir "$dev_dir"} \
   ${ref_filtering_cmd:+--ref-filtering-cmd "$ref_filtering_cmd"} ${hyp_filtering_cmd:+--hyp-filtering-cmd "$hyp_filtering_cmd"} \
   ${character_tokenizer:+--character-tokenizer "$character_tokenizer"} "$data" "$graph" "$dir" || exit 1
 best=$dir/best_$rate

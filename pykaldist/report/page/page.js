@@ -117,6 +117,8 @@ function lineChart({ title, xName, yName, series, log = false }) {
   const drawn = series.map((one) => ({ ...one, points: one.points.filter((point) => Number.isFinite(point.y) && (!log || point.y > 0)) }))
     .filter((one) => one.points.length);
   if (!drawn.length) return null;
+  const values = drawn.flatMap((one) => one.points.map((point) => point.y));
+  log &&= Math.max(...values) > 8 * Math.min(...values); // a logarithmic scale has no good marks within less
   const height = (y) => (log ? Math.log10(y) : y);
   const xs = drawn.flatMap((one) => one.points.map((point) => point.x)), ys = drawn.flatMap((one) => one.points.map((point) => height(point.y)));
   const whole = xs.every(Number.isInteger);

@@ -12,9 +12,9 @@ import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.report.table import SEED, System
+from pykaldist.score.alignment import GAP
 from pykaldist.score.bootstrap import probability_of_improvement, wer_interval
 from pykaldist.score.significance import matched_pairs
-from pykaldist.score.wer import GAP
 
 CONFUSIONS = 200  # pairs of words that are shown
 Pairs = list[tuple[str, str]]

@@ -24,7 +24,7 @@ from pykaldist.io.lang import LangDir
 from pykaldist.progress import progress
 from pykaldist.report.page.systems import Pairs
 from pykaldist.report.table import System
-from pykaldist.score.wer import GAP
+from pykaldist.score.alignment import GAP
 
 NUMBERS = ("utt2dur", "utt2num_frames", "utt2uniq")  # maps of utterances that are no groups
 Timed = list[tuple[float, float, str]]

@@ -29,7 +29,7 @@ from pykaldist.report.page.systems import Pairs
 from pykaldist.report.page.utterances import Recognised, TestSet
 from pykaldist.report.runs import Run, differing_options, named_systems, runs
 from pykaldist.report.table import System
-from pykaldist.score.wer import GAP
+from pykaldist.score.alignment import GAP
 
 HERE = Path(__file__).parent
 MEGABYTE = 1_000_000
@@ -128,7 +128,7 @@ def _run(run: Run) -> dict[str, Any]:
     if run.config:
         config = run.config
         facts += [("workers", f"{config.ngpu} on {config.device}"), ("began", config.started), ("host", config.host),
-                  ("commit", config.commit or ""), ("versions", ", ".join(map(" ".join, config.versions.items()))), *_data_facts(run)]
+                  ("commit", config.commit or ""), ("versions", ", ".join(map(" ".join, config.versions.items()))), *data_facts(run)]
     return {
         "name": run.name, "workers": run.workers, "strategy": run.option("strategy"), "objective": run.objective,
         "facts": [fact for fact in facts if fact[1]], "layers": model.layers if model else "", "history": run.history,
@@ -137,7 +137,7 @@ def _run(run: Run) -> dict[str, Any]:
     }
 
 
-def _data_facts(run: Run) -> list[tuple[str, str]]:
+def data_facts(run: Run) -> list[tuple[str, str]]:
     """The training and held-out data of a training, where its frame store is still there."""
     facts = []
     for part, name in (("train", "training data"), ("dev", "held-out data")):
@@ -147,7 +147,8 @@ def _data_facts(run: Run) -> list[tuple[str, str]]:
             manifest = read_json(store / "manifest.json", StoreManifest, "pack the store again")
             facts.append((name, f"{manifest.num_utts:,} utterances, {manifest.num_frames:,} frames "
                                 f"({manifest.num_frames / FRAMES_PER_HOUR:.2f} h) of dimension {manifest.dim}, {manifest.num_pdfs:,} pdfs"))
-            facts += [(name, f"{manifest.provenance[of]}") for of in ("data", "ali") if part == "train" and of in manifest.provenance]
+            origin = manifest.provenance if part == "train" else {}
+            facts += [(what, str(origin[of])) for of, what in (("data", "data directory"), ("ali", "alignments")) if of in origin]
     return facts
 
 

@@ -8,10 +8,9 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from pykaldist.cli import main
 from pykaldist.errors import UserError
 from pykaldist.nnet.nnet3.model import Nnet3Model
-from pykaldist.nnet.nnet3.onnx_export import export_nnet3_onnx
+from pykaldist.nnet.nnet3.onnx_export import export_nnet3_onnx, quantised
 from pykaldist.nnet.nnet3.run import Nnet3Forward
 
 from .test_stream import IF_DEFINED, IVECTOR, PLAIN, network
@@ -44,29 +43,25 @@ output-node name=output input=b
             np.testing.assert_allclose(found, forward(feats, **others) - np.log(priors), atol=1e-5)
 
 
-def test_kaldis_model_is_exported_by_the_command(golden: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "final.mdl").symlink_to((golden / "chain_an4/final.mdl").resolve())
-    (tmp_path / "frame_subsampling_factor").write_text("3\n")
-    assert main(["export-onnx", str(tmp_path / "final.mdl"), str(tmp_path / "float.onnx")]) == 0
-    assert "float.onnx: feats (frames, dim) -> loglikes (frames / 3, pdfs)" in capsys.readouterr().out
+def test_kaldis_model_is_exported(golden: Path, tmp_path: Path) -> None:
+    model = Nnet3Model.read(golden / "chain_an4/final.mdl")
+    export_nnet3_onnx(model.nnet, tmp_path / "float.onnx", 3, model.priors)
     shifted = Nnet3Model.read(golden / "chain_an4/final_global_mean.mdl").nnet
     export_nnet3_onnx(shifted, tmp_path / "shifted.onnx", 3)
     feats = np.random.default_rng(1).normal(size=(100, 40)).astype(np.float32) * 8
     np.testing.assert_allclose(outputs(tmp_path / "shifted.onnx", feats=feats), Nnet3Forward(shifted, subsampling=3)(feats), atol=1e-4)
-    assert main(["export-onnx", "--int8", "true", str(tmp_path / "final.mdl"), str(tmp_path / "int8.onnx")]) == 0
-    expected = Nnet3Forward(Nnet3Model.read(golden / "chain_an4/final.mdl").nnet, subsampling=3)(feats)
+    export_nnet3_onnx(model.nnet, tmp_path / "int8.onnx", 3, model.priors, quantised)
+    expected = Nnet3Forward(model.nnet, subsampling=3)(feats)
     np.testing.assert_allclose(outputs(tmp_path / "float.onnx", feats=feats), expected, atol=1e-4)
     small = outputs(tmp_path / "int8.onnx", feats=feats)
     assert 0 < np.abs(small - expected).mean() < 0.05 * np.abs(expected).mean()
     assert (tmp_path / "int8.onnx").stat().st_size < (tmp_path / "float.onnx").stat().st_size / 3
 
 
-def test_what_is_not_exported_is_named(tmp_path: Path, golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_exported_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"the network's descriptor IfDefined\(Offset\(a, -4\)\) is not exported"):
         export_nnet3_onnx(IF_DEFINED, tmp_path / "x.onnx")
     other = network("input-node name=feats dim=4\noutput-node name=output input=feats")
     with pytest.raises(UserError, match="the network takes feats; what is exported"):
         export_nnet3_onnx(other, tmp_path / "x.onnx")
-    assert main(["export-onnx", str(golden / "chain_an4/decode/0.trans_mdl"), str(tmp_path / "x.onnx")]) == 1
-    assert "is neither a final.pt nor a model with an nnet3 network" in capsys.readouterr().err
     assert not (tmp_path / "x.onnx").exists()

@@ -32,7 +32,7 @@ def write_training(folder: Path, ngpu: int, strategy: str = "local", epochs: int
     """config.json and history.jsonl of a training; workers share the frames, and take a tenth of the time for exchanges."""
     parts = (ExperimentOptions(init="nnet1"), strategy_options(strategy)(), DnnOptions(), INITS["nnet1"](), OPTIMIZERS["sgd"][0](),
              SCHEDULES["newbob"][0](), DivergenceOptions())
-    options = {**JobOptions(strategy=strategy).result_options(), "nnet": "dnn"}
+    options = {**JobOptions(strategy=strategy, partition_level="frame").result_options(), "nnet": "dnn"}
     for part in parts:
         options.update(dataclasses.asdict(part))
     assert changed.keys() <= options.keys()
@@ -63,7 +63,8 @@ def experiment(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
                          {utt: known.utt2spk[utt] for utt in audio})
     write_text(data.path / "spk2gender", "".join(f"{speaker} {speaker[0]}\n" for speaker in sorted(data.spk2utt)))
     write_text(data.path / "utt2dur", "".join(f"{utt} 0.25\n" for utt in sorted(audio)))
-    for name, ngpu, options in (("wide", 1, ScoreOptions(min_lmwt=4, max_lmwt=15)), ("narrow", 4, ScoreOptions(min_lmwt=1, max_lmwt=2))):
+    wide, narrow = (ScoreOptions(min_lmwt=first, max_lmwt=last, widen=False) for first, last in ((4, 15), (1, 2)))
+    for name, ngpu, options in (("wide", 1, wide), ("narrow", 4, narrow)):
         model, decode = recipe / "exp" / name, recipe / "exp" / name / "decode"
         decode.mkdir(parents=True)
         shutil.copy(an4 / "tri3_ali/final.mdl", model)
