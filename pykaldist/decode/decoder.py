@@ -87,6 +87,24 @@ class LatticeDecoder:
         self._decoding = Decoding(self)
         return self._decoding
 
+    def _begin(self) -> tuple[int, int]:
+        """Begin the search; returns the numbers of tokens and of links."""
+        self._tokens, self._links, tokens, links = search.begin(
+            self._states, self._arcs, self._start, self._beams["beam"], self._tokens, self._links, self._where)
+        return tokens, links
+
+    def _advance(self, loglikes: np.ndarray, done: int, first_token: np.ndarray, first_link: np.ndarray, stale: np.ndarray, num_tokens: int,
+                 num_links: int) -> tuple[int, int]:
+        """Search the next frames, as `search.advance`; returns the numbers of tokens and of links."""
+        self._tokens, self._links, tokens, links = search.advance(
+            self._states, self._arcs, loglikes, done, np.float32(self.options.acwt), self._beams, self._tokens, self._links, self._where,
+            first_token, first_link, stale, num_tokens, num_links)
+        return tokens, links
+
+    def _labels(self, arcs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The transition-ids and the words of arcs of the search."""
+        return self._ilabel[arcs], self._olabel[arcs]
+
 
 @dataclass
 class BestPath:
@@ -101,12 +119,11 @@ class Decoding:
     """An utterance on its way through a decoder, whose working memory it uses: see `LatticeDecoder.begin`."""
 
     def __init__(self, decoder: LatticeDecoder) -> None:
-        self._decoder = d = decoder
+        self._decoder = decoder
         self.frames = 0
         self._loglikes: list[np.ndarray] = []
         self._first_token, self._first_link, self._stale = np.zeros(2, np.int64), np.zeros(2, np.int64), np.ones(1, np.bool_)
-        d._tokens, d._links, self._num_tokens, self._num_links = search.begin(
-            d._states, d._arcs, d._start, d._beams["beam"], d._tokens, d._links, d._where)
+        self._num_tokens, self._num_links = decoder._begin()
 
     def advance(self, loglikes: np.ndarray) -> None:
         """Search on over the next frames, `loglikes` [frames, pdfs]; raises UserError for a matrix that does not fit."""
@@ -119,9 +136,8 @@ class Decoding:
             raise UserError("the log-likelihoods hold values that are not finite; check the features and the model.")
         if len(loglikes) and self._num_tokens:
             self._make_room(self.frames + len(loglikes))
-            d._tokens, d._links, self._num_tokens, self._num_links = search.advance(
-                d._states, d._arcs, loglikes, self.frames, np.float32(d.options.acwt), d._beams, d._tokens, d._links, d._where,
-                self._first_token, self._first_link, self._stale, self._num_tokens, self._num_links)
+            self._num_tokens, self._num_links = d._advance(loglikes, self.frames, self._first_token, self._first_link, self._stale,
+                                                           self._num_tokens, self._num_links)
         self._loglikes.append(loglikes)
         self.frames += len(loglikes)
 
@@ -139,7 +155,7 @@ class Decoding:
             return None
         last = int(self._first_token[self.frames])
         arcs, relative = search.best_path(d._states, d._arcs, d._tokens, d._links, last, self._num_tokens)
-        ids, words = d._ilabel[arcs], d._olabel[arcs]
+        ids, words = d._labels(arcs)
         return BestPath(ids[ids > 0], words[words > 0].tolist(), float(relative))
 
     def lattice(self) -> Lattice | None:
@@ -164,7 +180,7 @@ class Decoding:
         last = frame == frames
         final = np.full(len(order), np.inf, np.float32)
         final[last] = d._states["final"][d._tokens["state"][order[last]]] if reached else 0
-        return Lattice.from_arcs(offset, d._ilabel[arc], d._olabel[arc], graph_arc["weight"].copy(), acoustic, target, final, reached)
+        return Lattice.from_arcs(offset, *d._labels(arc), graph_arc["weight"].copy(), acoustic, target, final, reached)
 
     def _current(self) -> LatticeDecoder:
         if self._decoder._decoding is not self:
