@@ -17,6 +17,7 @@ from pykaldist.decode.kept import KeptLattices, fingerprint
 from pykaldist.decode.lazy_graph import BiglmDecoder
 from pykaldist.decode.pairs import check_graph, record_decoding
 from pykaldist.decode.run import decode_all
+from pykaldist.decode.search_graph import read_search_graph
 from pykaldist.errors import UserError
 from pykaldist.io import provenance
 from pykaldist.io.atomic import write_text
@@ -89,7 +90,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _decoder(args: argparse.Namespace, tid2pdf: np.ndarray, words: SymbolTable) -> LatticeDecoder:
     """The decoder of the graph; with another language model, the one that puts its costs on while it searches."""
-    graph, options = Fst.read(args.graph_dir / "HCLG.fst"), from_args(DecoderOptions, args)
+    graph, options = read_search_graph(args.graph_dir, tid2pdf), from_args(DecoderOptions, args)
     if args.new_lm is None:
         return LatticeDecoder(graph, tid2pdf, options)
     if "#0" not in words:
@@ -124,7 +125,8 @@ def _key(args: argparse.Namespace, folder: Path, mdl: Path, data: DataDir, utts:
     if args.online_ivector_dir is not None:
         table = args.online_ivector_dir / "ivector_online.scp"
         ivectors = [args.online_ivector_dir / "ivector_period", *provenance.of_archives(MatrixReader(table).archives())]
-    named = [path for path in (args.nnet, args.feature_transform, args.class_frame_counts, args.fmpe, args.old_lm, args.new_lm) if path is not None]
+    options = (args.nnet, args.feature_transform, args.class_frame_counts, args.fmpe, args.old_lm, args.new_lm)
+    named = [path for path in options if path is not None]
     transforms = sorted(args.transform_dir.glob("trans.*")) if args.transform_dir is not None else []
     files = [mdl, args.graph_dir / "HCLG.fst", *(folder / name for name in own), *named, *transforms, *ivectors, data.path / "cmvn.scp",
              *provenance.of_archives(data.feats.archives())]

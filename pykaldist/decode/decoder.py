@@ -1,4 +1,4 @@
-"""The beam-search lattice decoder: its options, the preparation of the graph, and utterances, each in one call or part by part.
+"""The beam-search lattice decoder: its options, and utterances, each in one call or part by part.
 
 The search itself is in `search.py`.
 """
@@ -11,6 +11,7 @@ import numpy as np
 
 from pykaldist.decode import search
 from pykaldist.decode.lattice import Lattice
+from pykaldist.decode.search_graph import SearchGraph
 from pykaldist.errors import UserError
 from pykaldist.io.fst import Fst
 from pykaldist.options import option
@@ -42,31 +43,17 @@ class DecoderOptions:
 class LatticeDecoder:
     """Decodes utterances on one graph; it keeps its working memory from one to the next. Not for use from two threads at once.
 
-    `tid2pdf` maps transition-ids, the graph's input labels, to pdfs (index 0 is not used). Raises UserError where the graph has labels
-    that the model has not.
+    `tid2pdf` maps transition-ids, the graph's input labels, to pdfs (index 0 is not used). Several decoders may have one search graph, in
+    threads of their own: the search lets them compute at the same time. Raises UserError where the graph has labels that the model has not.
     """
 
-    def __init__(self, fst: Fst, tid2pdf: np.ndarray, options: DecoderOptions) -> None:
+    def __init__(self, graph: Fst | SearchGraph, tid2pdf: np.ndarray, options: DecoderOptions) -> None:
         options.check()
-        if fst.num_states == 0:
-            raise UserError("the decoding graph is empty; make it again with utils/mkgraph.sh.")
-        if fst.num_arcs and not 0 <= fst.ilabel.min() <= fst.ilabel.max() < len(tid2pdf):
-            raise UserError(f"the decoding graph has transition-ids up to {fst.ilabel.max()} where the model has {len(tid2pdf) - 1}; "
-                            "make the graph for this model with utils/mkgraph.sh.")
-        self.options = options
-        source = fst.source
-        order = np.lexsort((fst.ilabel != 0, source))  # stable: epsilons first, else the file's order
-        epsilons = np.bincount(source[fst.ilabel == 0], minlength=fst.num_states)
-        pdf = np.where(fst.ilabel == 0, -1, tid2pdf[fst.ilabel]).astype(np.int32)
-        self._states = np.empty(fst.num_states, search.STATE)
-        self._states["begin"], self._states["end"], self._states["final"] = fst.offset[:-1], fst.offset[1:], fst.final
-        self._states["emit"] = fst.offset[:-1] + epsilons
-        self._arcs = np.empty(fst.num_arcs, search.ARC)
-        self._arcs["nextstate"], self._arcs["weight"], self._arcs["pdf"] = fst.nextstate[order], fst.weight[order], pdf[order]
-        self.num_pdfs = int(pdf.max(initial=-1)) + 1
-        self._ilabel, self._olabel = fst.ilabel[order], fst.olabel[order]
-        self._start = fst.start
-        self._where = np.zeros(fst.num_states, np.int32)
+        graph = SearchGraph.of(graph, tid2pdf) if isinstance(graph, Fst) else graph
+        self.options, self.num_pdfs = options, graph.num_pdfs
+        self._states, self._arcs, self._ilabel, self._olabel = graph.states, graph.arcs, graph.ilabel, graph.olabel
+        self._start = graph.start
+        self._where = np.zeros(len(graph.states), np.int32)
         self._tokens, self._links = np.empty(1 << 16, search.TOKEN), np.empty(1 << 17, search.LINK)
         self._decoding: Decoding | None = None
         self._beams = np.array([(options.beam, options.lattice_beam, options.max_active, options.min_active, options.prune_interval,

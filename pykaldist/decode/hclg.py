@@ -20,7 +20,9 @@ from pathlib import Path
 import kaldifst
 import numpy as np
 
+from pykaldist.decode import search_graph
 from pykaldist.decode.pairs import LANG_FILES, transition_facts, tree_facts
+from pykaldist.decode.search_graph import SearchGraph
 from pykaldist.errors import UserError
 from pykaldist.hmm.gmm.model_files import read_transition_model, read_tree
 from pykaldist.hmm.tree.h_transducer import add_self_loops, h_transducer
@@ -38,7 +40,8 @@ from pykaldist.io.tables import read_lines
 from pykaldist.options import option
 from pykaldist.progress import Progress
 
-OWN_FILES = ("HCLG.fst", "words.txt", "phones.txt", "phones/word_boundary.int", "phones/align_lexicon.int", "phones/silence.csl")
+OWN_FILES = ("HCLG.fst", search_graph.FILE, "words.txt", "phones.txt", "phones/word_boundary.int",
+             "phones/align_lexicon.int", "phones/silence.csl")
 
 
 @dataclass
@@ -121,7 +124,9 @@ def decoding_graph(lexicon: Fst, grammar: Fst, disambig: Sequence[int], tree: Co
 
 def make_graph(lang: str | os.PathLike[str], model_dir: str | os.PathLike[str], graph_dir: str | os.PathLike[str],
                options: GraphOptions, keep: bool = False) -> Fst:
-    """Write `graph_dir` (HCLG.fst, words.txt, phones.txt, phones/, num_pdfs, disambig_tid.int) as Kaldi's mkgraph.sh; returns HCLG.
+    """Write `graph_dir` as Kaldi's mkgraph.sh; returns HCLG.
+
+    It has HCLG.fst, HCLG.search (see `search_graph`), words.txt, phones.txt, phones/, num_pdfs and disambig_tid.int.
 
     `keep`: LG and CLG stay in `lang`/tmp, where recipes look for them; nothing here reads them. Not where that cannot be written.
     """
@@ -146,7 +151,8 @@ def make_graph(lang: str | os.PathLike[str], model_dir: str | os.PathLike[str], 
     graph, disambig_tid = decoding_graph(Fst.read(lang / "L_disambig.fst"), grammar, disambig, tree, model, options, on_the_way)
     (graph_dir / "phones").mkdir(parents=True, exist_ok=True)
     provenance.forget(graph_dir)
-    (graph_dir / "HCLG.fst").unlink(missing_ok=True)
+    for name in ("HCLG.fst", search_graph.FILE):
+        (graph_dir / name).unlink(missing_ok=True)
     for name in ("words.txt", "phones.txt", "phones/silence.csl", "phones/disambig.int", "phones/disambig.txt",
                  "phones/word_boundary.int", "phones/word_boundary.txt", "phones/align_lexicon.int", "phones/align_lexicon.txt"):
         if (lang / name).is_file():
@@ -154,6 +160,7 @@ def make_graph(lang: str | os.PathLike[str], model_dir: str | os.PathLike[str], 
     write_text(graph_dir / "num_pdfs", f"{model.num_pdfs}\n")
     write_text(graph_dir / "disambig_tid.int", "".join(f"{tid}\n" for tid in disambig_tid))
     graph.write(graph_dir / "HCLG.fst", "const")
+    SearchGraph.of(graph, model.tid2pdf).write(graph_dir / search_graph.FILE, model.tid2pdf)
     provenance.record(graph_dir, "utils/mkgraph.sh", [*(lang / name for name in LANG_FILES), model_dir / "tree", model_dir / "final.mdl"],
                       OWN_FILES, {**transition_facts(model), **tree_facts(tree)}, [lang])
     return graph

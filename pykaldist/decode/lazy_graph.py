@@ -20,6 +20,7 @@ import numpy as np
 
 from pykaldist.decode import search
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
+from pykaldist.decode.search_graph import SearchGraph
 from pykaldist.errors import UserError
 from pykaldist.io.fst import Fst
 from pykaldist.io.fst_compose import longer, slot_of, sort_arcs, twice_as_large
@@ -30,7 +31,7 @@ _UNMADE = -1  # where a state's arcs would begin
 
 
 class BackoffModel(NamedTuple):
-    """An n-gram model as arrays. A state is a history: its words are sorted, and if it lacks one, the model goes on at its `backoff` state."""
+    """An n-gram model as arrays. A state is a history, its words sorted; for one it lacks, it backs off to another state."""
 
     offset: np.ndarray  # int64 [S + 1]
     word: np.ndarray  # int32 [A]
@@ -219,8 +220,9 @@ class BiglmDecoder(LatticeDecoder):
     Both are G.fst of the graph's words.txt, with the number of #0 as `backoff_label`. Raises UserError where they are no n-gram models.
     """
 
-    def __init__(self, fst: Fst, tid2pdf: np.ndarray, options: DecoderOptions, old: Fst, new: Fst, backoff_label: int) -> None:
-        super().__init__(fst, tid2pdf, options)
+    def __init__(self, graph: Fst | SearchGraph, tid2pdf: np.ndarray, options: DecoderOptions, old: Fst, new: Fst,
+                 backoff_label: int) -> None:
+        super().__init__(graph, tid2pdf, options)
         self._graph, self._graph_start = (self._states, self._arcs, self._olabel), self._start
         first, second = (backoff_model(model, backoff_label, f"the {what} language model") for model, what in ((old, "old"), (new, "new")))
         self._models = tuple(first), tuple(second)

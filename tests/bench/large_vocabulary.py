@@ -34,12 +34,13 @@ def languages(recipe: Path, work: Path, vocabulary: int, kwords: float, prune: f
     for name, order in (("large", 3), ("unigram", 1)):
         measure(["utils/train_lm.sh", "--order", order, "--oov", "<UNK>", work / "text", lexicon, work / f"lm_{name}.arpa"], work,
                 work / f"lm_{name}.arpa")
-    measure([ROOT / "src/bin/ngram", "-order", 3, "-lm", work / "lm_large.arpa", "-prune", prune, "-write-lm", work / "lm_pruned.arpa"], work,
-            work / "lm_pruned.arpa")
+    pruned = work / "lm_pruned.arpa"
+    measure([ROOT / "src/bin/ngram", "-order", 3, "-lm", work / "lm_large.arpa", "-prune", prune, "-write-lm", pruned], work, pruned)
     measure(["utils/prepare_lang.sh", "--phone-symbol-table", recipe / "data/lang/phones.txt", work / "dict", "<UNK>", work / "tmp",
              work / "lang"], work, work / "lang")
     for name in ("large", "unigram", "pruned"):
-        measure(["utils/format_lm.sh", work / "lang", work / f"lm_{name}.arpa", lexicon, work / f"lang_{name}"], work, work / f"lang_{name}")
+        lang = work / f"lang_{name}"
+        measure(["utils/format_lm.sh", work / "lang", work / f"lm_{name}.arpa", lexicon, lang], work, lang)
     measure(["utils/build_const_arpa_lm.sh", work / "lm_large.arpa", work / "lang", work / "lang_carpa"], work, work / "lang_carpa")
 
 
@@ -76,8 +77,9 @@ def main() -> None:
                        folder]
         row(name, files, command, work, folder)
     files = [work / "tri1/graph_pruned/HCLG.fst", work / "lang_carpa/G.carpa"]
-    row("pruned, lattices rescored", files, ["steps/lmrescore_const_arpa.sh", work / "lang_pruned", work / "lang_carpa", test,
-                                             work / "tri1/decode_pruned", work / "tri1/decode_rescored"], work, work / "tri1/decode_rescored")
+    first, folder = work / "tri1/decode_pruned", work / "tri1/decode_rescored"
+    rescoring = ["steps/lmrescore_const_arpa.sh", work / "lang_pruned", work / "lang_carpa", test, first, folder]
+    row("pruned, lattices rescored", files, rescoring, work, folder)
 
 
 def row(name: str, files: list[Path], command: list[object], work: Path, folder: Path) -> None:
