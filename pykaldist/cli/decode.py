@@ -14,8 +14,10 @@ import numpy as np
 from pykaldist.decode.acoustic import AcousticModel, IvectorOptions, NetworkFiles, load_acoustic_model, read_subsampling
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.kept import KeptLattices, fingerprint
+from pykaldist.decode.lazy_graph import BiglmDecoder
 from pykaldist.decode.pairs import check_graph, record_decoding
 from pykaldist.decode.run import decode_all
+from pykaldist.decode.search_graph import read_search_graph
 from pykaldist.errors import UserError
 from pykaldist.io import provenance
 from pykaldist.io.atomic import write_text
@@ -49,6 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--online-ivector-dir", type=Path, help="directory with the i-vectors of the data, for an nnet3 network that takes "
                         "them (default: none)")
     parser.add_argument("--frames-per-chunk", type=int, default=50, help="frames that share an i-vector (default: 50)")
+    parser.add_argument("--old-lm", type=Path, help="G.fst of the graph, whose costs are taken off in the search; with --new-lm")
+    parser.add_argument("--new-lm", type=Path, help="G.fst, of the same words, whose costs are put on in its place (default: neither)")
     add_options(parser, DecoderOptions)
     add_options(parser, ForwardOptions)
 
@@ -56,6 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if not args.post_decode_acwt > 0:
         raise UserError(f"--post-decode-acwt {args.post_decode_acwt}: expected a number above 0.")
+    if (args.old_lm is None) != (args.new_lm is None):
+        raise UserError("--old-lm and --new-lm belong together: the graph's G.fst and the one that takes its place.")
     folder = args.srcdir or args.decode_dir.parent
     mdl = args.model or folder / "final.mdl"
     check_graph(args.graph_dir, mdl)
@@ -69,10 +75,10 @@ def run(args: argparse.Namespace) -> None:
         failed = f", {len(kept.failed)} have failed" * bool(kept.failed)
         print(f"{len(kept.done)} of {len(utts)} utterances have their lattices already{failed}")
     if args.job == 1:
-        record_decoding(args.decode_dir, args.graph_dir, mdl, [args.fmpe] if args.fmpe else [])
+        record_decoding(args.decode_dir, args.graph_dir, mdl, [path for path in (args.fmpe, args.old_lm, args.new_lm) if path])
     if kept is None or not kept.finished:
-        decoder = LatticeDecoder(Fst.read(args.graph_dir / "HCLG.fst"), model.tid2pdf, from_args(DecoderOptions, args))
         words = SymbolTable.read(args.graph_dir / "words.txt")
+        decoder = _decoder(args, model.tid2pdf, words)
         left = utts if kept is None else kept.left(utts)
         print(decode_all(decoder, _scored(model, data, left, kept), args.decode_dir / f"lat.{args.job}.gz", words, len(left), kept,
                          args.post_decode_acwt, read_subsampling(folder)))
@@ -80,6 +86,21 @@ def run(args: argparse.Namespace) -> None:
         if not kept.finished:
             kept.finish()
         write_text(args.decode_dir / f"failed.{args.job}", "".join(f"{utt} {why}\n" for utt, why in kept.failed.items()))
+
+
+def _decoder(args: argparse.Namespace, tid2pdf: np.ndarray, words: SymbolTable) -> LatticeDecoder:
+    """The decoder of the graph; with another language model, the one that puts its costs on while it searches."""
+    graph, options = read_search_graph(args.graph_dir, tid2pdf), from_args(DecoderOptions, args)
+    if args.new_lm is None:
+        return LatticeDecoder(graph, tid2pdf, options)
+    if "#0" not in words:
+        raise UserError(f"{args.graph_dir}/words.txt has no #0, which back-off arcs of language models take; make the graph again.")
+    models = Fst.read(args.old_lm), Fst.read(args.new_lm)
+    for path, fst in zip((args.old_lm, args.new_lm), models, strict=True):
+        if fst.num_arcs and fst.ilabel.max() >= len(words):
+            raise UserError(f"{path} has words up to number {fst.ilabel.max()} where {args.graph_dir}/words.txt has {len(words)}; make it "
+                            "with the words.txt of the graph.")
+    return BiglmDecoder(graph, tid2pdf, options, *models, words["#0"])
 
 
 def _scored(model: AcousticModel, data: DataDir, utts: Sequence[str], kept: KeptLattices | None) -> Iterator[tuple[str, np.ndarray]]:
@@ -104,7 +125,8 @@ def _key(args: argparse.Namespace, folder: Path, mdl: Path, data: DataDir, utts:
     if args.online_ivector_dir is not None:
         table = args.online_ivector_dir / "ivector_online.scp"
         ivectors = [args.online_ivector_dir / "ivector_period", *provenance.of_archives(MatrixReader(table).archives())]
-    named = [path for path in (args.nnet, args.feature_transform, args.class_frame_counts, args.fmpe) if path is not None]
+    options = (args.nnet, args.feature_transform, args.class_frame_counts, args.fmpe, args.old_lm, args.new_lm)
+    named = [path for path in options if path is not None]
     transforms = sorted(args.transform_dir.glob("trans.*")) if args.transform_dir is not None else []
     files = [mdl, args.graph_dir / "HCLG.fst", *(folder / name for name in own), *named, *transforms, *ivectors, data.path / "cmvn.scp",
              *provenance.of_archives(data.feats.archives())]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from pykaldist.errors import UserError
@@ -28,7 +29,7 @@ def run(args: argparse.Namespace) -> None:
     vocabulary = {word for word in first_column if word[0] not in "<!#"}
     if args.oov and args.oov not in first_column:
         raise UserError(f"--oov {args.oov} is not in {args.vocabulary}; add it, or name a word that is.")
-    sentences = [line.split()[0 if args.plain else 1 :] for line in read_lines(args.text)]
+    sentences = [list(map(sys.intern, line.split()[0 if args.plain else 1 :])) for line in read_lines(args.text)]  # a word is there once
     total = sum(map(len, sentences))
     replaced = 0
     if args.oov:

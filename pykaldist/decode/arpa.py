@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import kaldifst
 import kaldilm
 import numpy as np
 
@@ -26,8 +25,11 @@ from pykaldist.io import provenance
 from pykaldist.io.atomic import copy_file, copy_tree
 from pykaldist.io.entries import open_archive
 from pykaldist.io.fst import Fst
-from pykaldist.io.fstops import from_kaldifst, remove_eps_local, to_kaldifst
+from pykaldist.io.fst_compose import sort_arcs, trimmed
+from pykaldist.io.fstops import remove_eps_local
 from pykaldist.io.tables import read_lines, read_map
+
+_CHUNK = 100_000  # n-grams whose histories are looked up at once
 
 
 @dataclass
@@ -39,13 +41,16 @@ class ArpaSummary:
     outside_words: list[str]
 
 
-def read_arpa_lines(path: str | os.PathLike[str]) -> list[str]:
-    """The lines of an ARPA file, gzipped if it ends in `.gz`; raises UserError where it cannot be read."""
+def read_arpa_lines(path: str | os.PathLike[str]) -> Iterator[str]:
+    """The lines of an ARPA file one by one, gzipped if it ends in `.gz`; raises UserError where it cannot be read."""
+    before = 0  # bytes of the lines before
     try:
         with open_archive(path) as stream:
-            return stream.read().decode("utf-8").splitlines()
+            for line in stream:
+                yield line.decode("utf-8").rstrip("\r\n")
+                before += len(line)
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text (byte {error.start}); convert it with iconv.") from error
+        raise UserError(f"{path} is not UTF-8 text (byte {before + error.start}); convert it with iconv.") from error
     except EOFError as error:
         raise UserError(f"{path} is truncated; make it or fetch it again.") from error
     except (gzip.BadGzipFile, zlib.error) as error:
@@ -58,57 +63,118 @@ def check_arpa(path: str | os.PathLike[str], vocabulary: set[str]) -> ArpaSummar
     Errors are: a missing section, counts that do not hold, a number that is none or is impossible, an n-gram of the wrong length or given
     twice, one whose history (all but its last word) is no n-gram, and the want of <s> or </s>.
     """
-    lines = read_arpa_lines(path)
+    last = 0
+
+    def numbered() -> Iterator[tuple[int, str]]:
+        nonlocal last
+        for last, line in enumerate(read_arpa_lines(path), 1):
+            if text := line.strip():
+                yield last, text
 
     def wrong(number: int, what: str) -> UserError:
         return UserError(f"{path}, line {number}: {what}.")
 
-    numbered = [(n, line.strip()) for n, line in enumerate(lines, 1)]
-    begin = next((i for i, (_, line) in enumerate(numbered) if line == "\\data\\"), None)
-    if begin is None:
+    items = numbered()
+    if not any(line == "\\data\\" for _, line in items):
         raise UserError(f"{path} is no ARPA language model: it has no \\data\\ section.")
-    items = iter([(n, line) for n, line in numbered[begin + 1 :] if line])
-    number, line = next(items, (len(lines), ""))
+    number, line = next(items, (last, ""))
     counts: list[int] = []
     while line.startswith("ngram "):
         order_text, _, count_text = line[6:].partition("=")
         if order_text.strip() != str(len(counts) + 1) or not count_text.strip().isdigit():
             raise wrong(number, f"expected `ngram {len(counts) + 1}=COUNT`, found {line!r}")
         counts.append(int(count_text))
-        number, line = next(items, (len(lines), ""))
+        number, line = next(items, (last, ""))
     if not counts:
         raise wrong(number, f"expected `ngram 1=COUNT` after \\data\\, found {line!r}")
-    outside, strange = 0, set()
-    shorter: set[tuple[str, ...]] = {()}
+    sections = _Sections(vocabulary, wrong)
     for order, count in enumerate(counts, 1):
         if line != f"\\{order}-grams:":
             raise wrong(number, f"expected the section \\{order}-grams:, found {line or 'the end of the file'!r}")
-        seen: set[tuple[str, ...]] = set()
+        found = 0
         for number, line in items:
             if line.startswith("\\"):
                 break
-            ngram = _ngram(line, order, wrong, number)
-            if ngram in seen:
-                raise wrong(number, f"the {order}-gram {' '.join(ngram)!r} is given twice")
-            if ngram[:-1] not in shorter:
-                raise wrong(number, f"the history {' '.join(ngram[:-1])!r} of this {order}-gram is not among the {order - 1}-grams, "
-                                    "so it has no back-off")
-            seen.add(ngram)
-            unknown = [word for word in ngram if word not in vocabulary and word not in ("<s>", "</s>")]
-            outside += bool(unknown)
-            strange.update(unknown)
+            sections.add(number, line, order)
+            found += 1
         else:
-            number, line = len(lines), ""
-        if len(seen) != count:
-            raise wrong(number, f"\\data\\ promises {count} {order}-grams, and {len(seen)} are there")
+            number, line = last, ""
+        sections.end(order)
+        if found != count:
+            raise wrong(number, f"\\data\\ promises {count} {order}-grams, and {found} are there")
         if order == 1:
             for word in ("<s>", "</s>"):
-                if (word,) not in seen:
+                if word not in sections.number:
                     raise wrong(number, f"the unigrams lack {word}")
-        shorter = seen
     if line != "\\end\\":
         raise wrong(number, f"expected \\end\\, found {line or 'the end of the file'!r}")
-    return ArpaSummary(counts, outside, sorted(strange))
+    return ArpaSummary(counts, sections.outside, sorted(sections.strange))
+
+
+class _Sections:
+    """The n-grams of an ARPA file, section by section; what is kept are sorted keys: place of the history among the shorter ones, word."""
+
+    def __init__(self, vocabulary: set[str], wrong: Callable[[int, str], UserError]) -> None:
+        self.number: dict[str, int] = {}  # of each word
+        self.outside = 0  # n-grams with a word outside the vocabulary
+        self.strange: set[str] = set()  # these words
+        self._vocabulary, self._wrong = vocabulary | {"<s>", "</s>"}, wrong
+        self._shorter: list[np.ndarray] = []  # sorted keys of each order that is complete
+        self._keys: list[np.ndarray] = []
+        self._lines: list[np.ndarray] = []
+        self._words: list[list[int]] = []
+        self._at: list[int] = []
+
+    def add(self, number: int, line: str, order: int) -> None:
+        """Take the n-gram of a line; raises UserError for one that is none."""
+        try:
+            ngram = _ngram(line, order, self._wrong, number)
+        except UserError:
+            self._flush()  # an earlier line's error comes first
+            raise
+        unknown = [word for word in ngram if word not in self._vocabulary]
+        self.outside += bool(unknown)
+        self.strange.update(unknown)
+        self._words.append([self.number.setdefault(word, len(self.number)) for word in ngram])
+        self._at.append(number)
+        if len(self._at) == _CHUNK:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Make keys of the lines that wait."""
+        if not self._at:
+            return
+        words, lines = np.array(self._words, np.int64), np.array(self._at, np.int64)
+        history = np.zeros(len(words), np.int64)
+        for shorter, word in zip(self._shorter, words.T, strict=False):
+            wanted = (history << 32) | word
+            history = np.minimum(np.searchsorted(shorter, wanted), len(shorter) - 1)
+            missing = np.flatnonzero(shorter[history] != wanted) if len(shorter) else np.zeros(1, np.int64)
+            if len(missing):
+                order, names = words.shape[1], list(self.number)
+                raise self._wrong(int(lines[missing[0]]), f"the history {' '.join(names[w] for w in words[missing[0], :-1])!r} of this "
+                                  f"{order}-gram is not among the {order - 1}-grams, so it has no back-off")
+        self._keys.append((history << 32) | words[:, -1])
+        self._lines.append(lines.astype(np.uint32))
+        self._words, self._at = [], []
+
+    def end(self, order: int) -> None:
+        """End a section; raises UserError for an n-gram that is given twice."""
+        self._flush()
+        keys = np.concatenate([np.empty(0, np.int64), *self._keys])
+        self._keys = []
+        in_order = np.sort(keys)
+        twins = in_order[1:][in_order[1:] == in_order[:-1]]
+        if len(twins):
+            at = np.concatenate(self._lines)
+            number, twin = min((int(np.sort(at[keys == twin])[1]), int(twin)) for twin in twins[:1000])
+            names, words = list(self.number), []
+            for shorter in [*self._shorter[::-1], None]:
+                words.append(names[twin & 0xFFFFFFFF])
+                twin = int(shorter[twin >> 32]) if shorter is not None else 0
+            raise self._wrong(number, f"the {order}-gram {' '.join(reversed(words))!r} is given twice")
+        self._lines = []
+        self._shorter.append(in_order)
 
 
 def _ngram(line: str, order: int, wrong: Callable[[int, str], UserError], number: int) -> tuple[str, ...]:
@@ -161,10 +227,9 @@ def grammar(arpa: str | os.PathLike[str], words: str | os.PathLike[str]) -> tupl
     # A history from which one can only back off needs no state of its own.
     lone = (np.diff(fst.offset) == 1) & np.isinf(fst.final)
     fst.ilabel[lone[fst.source] & (fst.ilabel == int(symbols["#0"]))] = 0
-    trimmed = to_kaldifst(remove_eps_local(fst))
-    kaldifst.connect(trimmed)
-    kaldifst.arcsort(trimmed, "ilabel")
-    return from_kaldifst(trimmed), summary
+    fst = trimmed(remove_eps_local(fst))
+    sort_arcs(fst.offset, fst.ilabel, fst.olabel, fst.weight, fst.nextstate)
+    return fst, summary
 
 
 def format_lm(lang: str | os.PathLike[str], arpa: str | os.PathLike[str], lexicon: str | os.PathLike[str],

@@ -1,4 +1,4 @@
-"""The beam-search lattice decoder: its options, the preparation of the graph, and utterances, each in one call or part by part.
+"""The beam-search lattice decoder: its options, and utterances, each in one call or part by part.
 
 The search itself is in `search.py`.
 """
@@ -11,6 +11,7 @@ import numpy as np
 
 from pykaldist.decode import search
 from pykaldist.decode.lattice import Lattice
+from pykaldist.decode.search_graph import SearchGraph
 from pykaldist.errors import UserError
 from pykaldist.io.fst import Fst
 from pykaldist.options import option
@@ -42,31 +43,17 @@ class DecoderOptions:
 class LatticeDecoder:
     """Decodes utterances on one graph; it keeps its working memory from one to the next. Not for use from two threads at once.
 
-    `tid2pdf` maps transition-ids, the graph's input labels, to pdfs (index 0 is not used). Raises UserError where the graph has labels
-    that the model has not.
+    `tid2pdf` maps transition-ids, the graph's input labels, to pdfs (index 0 is not used). Several decoders may have one search graph, in
+    threads of their own: the search lets them compute at the same time. Raises UserError where the graph has labels that the model has not.
     """
 
-    def __init__(self, fst: Fst, tid2pdf: np.ndarray, options: DecoderOptions) -> None:
+    def __init__(self, graph: Fst | SearchGraph, tid2pdf: np.ndarray, options: DecoderOptions) -> None:
         options.check()
-        if fst.num_states == 0:
-            raise UserError("the decoding graph is empty; make it again with utils/mkgraph.sh.")
-        if fst.num_arcs and not 0 <= fst.ilabel.min() <= fst.ilabel.max() < len(tid2pdf):
-            raise UserError(f"the decoding graph has transition-ids up to {fst.ilabel.max()} where the model has {len(tid2pdf) - 1}; "
-                            "make the graph for this model with utils/mkgraph.sh.")
-        self.options = options
-        source = fst.source
-        order = np.lexsort((fst.ilabel != 0, source))  # stable: epsilons first, else the file's order
-        epsilons = np.bincount(source[fst.ilabel == 0], minlength=fst.num_states)
-        pdf = np.where(fst.ilabel == 0, -1, tid2pdf[fst.ilabel]).astype(np.int32)
-        self._states = np.empty(fst.num_states, search.STATE)
-        self._states["begin"], self._states["end"], self._states["final"] = fst.offset[:-1], fst.offset[1:], fst.final
-        self._states["emit"] = fst.offset[:-1] + epsilons
-        self._arcs = np.empty(fst.num_arcs, search.ARC)
-        self._arcs["nextstate"], self._arcs["weight"], self._arcs["pdf"] = fst.nextstate[order], fst.weight[order], pdf[order]
-        self.num_pdfs = int(pdf.max(initial=-1)) + 1
-        self._ilabel, self._olabel = fst.ilabel[order], fst.olabel[order]
-        self._start = fst.start
-        self._where = np.zeros(fst.num_states, np.int32)
+        graph = SearchGraph.of(graph, tid2pdf) if isinstance(graph, Fst) else graph
+        self.options, self.num_pdfs = options, graph.num_pdfs
+        self._states, self._arcs, self._ilabel, self._olabel = graph.states, graph.arcs, graph.ilabel, graph.olabel
+        self._start = graph.start
+        self._where = np.zeros(len(graph.states), np.int32)
         self._tokens, self._links = np.empty(1 << 16, search.TOKEN), np.empty(1 << 17, search.LINK)
         self._decoding: Decoding | None = None
         self._beams = np.array([(options.beam, options.lattice_beam, options.max_active, options.min_active, options.prune_interval,
@@ -87,6 +74,24 @@ class LatticeDecoder:
         self._decoding = Decoding(self)
         return self._decoding
 
+    def _begin(self) -> tuple[int, int]:
+        """Begin the search; returns the numbers of tokens and of links."""
+        self._tokens, self._links, tokens, links = search.begin(
+            self._states, self._arcs, self._start, self._beams["beam"], self._tokens, self._links, self._where)
+        return tokens, links
+
+    def _advance(self, loglikes: np.ndarray, done: int, first_token: np.ndarray, first_link: np.ndarray, stale: np.ndarray, num_tokens: int,
+                 num_links: int) -> tuple[int, int]:
+        """Search the next frames, as `search.advance`; returns the numbers of tokens and of links."""
+        self._tokens, self._links, tokens, links = search.advance(
+            self._states, self._arcs, loglikes, done, np.float32(self.options.acwt), self._beams, self._tokens, self._links, self._where,
+            first_token, first_link, stale, num_tokens, num_links)
+        return tokens, links
+
+    def _labels(self, arcs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The transition-ids and the words of arcs of the search."""
+        return self._ilabel[arcs], self._olabel[arcs]
+
 
 @dataclass
 class BestPath:
@@ -101,12 +106,11 @@ class Decoding:
     """An utterance on its way through a decoder, whose working memory it uses: see `LatticeDecoder.begin`."""
 
     def __init__(self, decoder: LatticeDecoder) -> None:
-        self._decoder = d = decoder
+        self._decoder = decoder
         self.frames = 0
         self._loglikes: list[np.ndarray] = []
         self._first_token, self._first_link, self._stale = np.zeros(2, np.int64), np.zeros(2, np.int64), np.ones(1, np.bool_)
-        d._tokens, d._links, self._num_tokens, self._num_links = search.begin(
-            d._states, d._arcs, d._start, d._beams["beam"], d._tokens, d._links, d._where)
+        self._num_tokens, self._num_links = decoder._begin()
 
     def advance(self, loglikes: np.ndarray) -> None:
         """Search on over the next frames, `loglikes` [frames, pdfs]; raises UserError for a matrix that does not fit."""
@@ -119,9 +123,8 @@ class Decoding:
             raise UserError("the log-likelihoods hold values that are not finite; check the features and the model.")
         if len(loglikes) and self._num_tokens:
             self._make_room(self.frames + len(loglikes))
-            d._tokens, d._links, self._num_tokens, self._num_links = search.advance(
-                d._states, d._arcs, loglikes, self.frames, np.float32(d.options.acwt), d._beams, d._tokens, d._links, d._where,
-                self._first_token, self._first_link, self._stale, self._num_tokens, self._num_links)
+            self._num_tokens, self._num_links = d._advance(loglikes, self.frames, self._first_token, self._first_link, self._stale,
+                                                           self._num_tokens, self._num_links)
         self._loglikes.append(loglikes)
         self.frames += len(loglikes)
 
@@ -139,7 +142,7 @@ class Decoding:
             return None
         last = int(self._first_token[self.frames])
         arcs, relative = search.best_path(d._states, d._arcs, d._tokens, d._links, last, self._num_tokens)
-        ids, words = d._ilabel[arcs], d._olabel[arcs]
+        ids, words = d._labels(arcs)
         return BestPath(ids[ids > 0], words[words > 0].tolist(), float(relative))
 
     def lattice(self) -> Lattice | None:
@@ -164,7 +167,7 @@ class Decoding:
         last = frame == frames
         final = np.full(len(order), np.inf, np.float32)
         final[last] = d._states["final"][d._tokens["state"][order[last]]] if reached else 0
-        return Lattice.from_arcs(offset, d._ilabel[arc], d._olabel[arc], graph_arc["weight"].copy(), acoustic, target, final, reached)
+        return Lattice.from_arcs(offset, *d._labels(arc), graph_arc["weight"].copy(), acoustic, target, final, reached)
 
     def _current(self) -> LatticeDecoder:
         if self._decoder._decoding is not self:

@@ -4,9 +4,9 @@ The operations and their order are those of Kaldi's mkgraph.sh:
 
     LG = push(min(det(L o G)));  CLG = C o LG;  HCLG = self-loops(min(local epsilon removal(det(H o CLG) without disambiguation)))
 
-Composition, determinisation (in the log semiring, removing epsilons) and minimisation (of weights rounded to 1/1024) are kaldifst's;
-pushing and epsilon removal are in `io/fstops.py`, the H transducer and the self-loops in `hmm/tree/h_transducer.py`. The graph is Kaldi's
-arc by arc, up to the numbering of states.
+Composition is in `io/fst_compose.py`, determinisation (in the log semiring, removing epsilons) in `io/fst_determinize.py`, minimisation (of
+weights rounded to 1/1024) in `io/fst_minimize.py`, pushing and epsilon removal in `io/fstops.py`, the H transducer and the self-loops in
+`hmm/tree/h_transducer.py`; composition with the context is kaldifst's. The graph is Kaldi's arc by arc, up to the numbering of states.
 Source: M. Mohri, F. Pereira, M. Riley, "Speech recognition with weighted finite-state transducers", 2008.
 """
 
@@ -20,7 +20,9 @@ from pathlib import Path
 import kaldifst
 import numpy as np
 
+from pykaldist.decode import search_graph
 from pykaldist.decode.pairs import LANG_FILES, transition_facts, tree_facts
+from pykaldist.decode.search_graph import SearchGraph
 from pykaldist.errors import UserError
 from pykaldist.hmm.gmm.model_files import read_transition_model, read_tree
 from pykaldist.hmm.tree.h_transducer import add_self_loops, h_transducer
@@ -29,13 +31,17 @@ from pykaldist.hmm.tree.tree import ContextDependency
 from pykaldist.io import provenance
 from pykaldist.io.atomic import copy_file, write_text
 from pykaldist.io.fst import Fst
+from pykaldist.io.fst_compose import compose, trimmed
+from pykaldist.io.fst_determinize import determinize
+from pykaldist.io.fst_minimize import minimize
 from pykaldist.io.fstops import from_kaldifst, give_back, push_special, remove_eps_local, to_kaldifst
 from pykaldist.io.lang import LangDir
 from pykaldist.io.tables import read_lines
 from pykaldist.options import option
 from pykaldist.progress import Progress
 
-OWN_FILES = ("HCLG.fst", "words.txt", "phones.txt", "phones/word_boundary.int", "phones/align_lexicon.int", "phones/silence.csl")
+OWN_FILES = ("HCLG.fst", search_graph.FILE, "words.txt", "phones.txt", "phones/word_boundary.int",
+             "phones/align_lexicon.int", "phones/silence.csl")
 
 
 @dataclass
@@ -47,11 +53,14 @@ class GraphOptions:
     remove_oov: bool = option(False, "leave out the paths with the word for unknown words (oov.int)")
 
 
-def _determinize(fst: kaldifst.StdVectorFst, what: str) -> None:
+def _determinized(fst: Fst, what: str) -> Fst:
     limit = max(1_000_000, 20 * fst.num_states)
-    if kaldifst.determinize_star(fst, max_states=limit, use_log=True):
-        raise UserError(f"{what} cannot be determinised (more than {limit} states): words that sound alike, or language model back-offs, "
-                        "lack disambiguation symbols; make the language directory again with utils/prepare_lang.sh and format_lm.sh.")
+    try:
+        return determinize(fst, limit)
+    except ValueError as error:
+        raise UserError(f"{what} cannot be determinised (it {error}; the limit is {limit}): words that sound alike, or language model "
+                        "back-offs, lack disambiguation symbols; make the language directory again with utils/prepare_lang.sh and "
+                        "format_lm.sh.") from error
 
 
 def without_word(grammar: Fst, word: int) -> Fst:
@@ -67,19 +76,10 @@ def without_word(grammar: Fst, word: int) -> Fst:
 
 def lexicon_and_grammar(lexicon: Fst, grammar: Fst) -> Fst:
     """Make LG from L_disambig and G: composed, determinised, minimised, pushed."""
-    left, right = to_kaldifst(lexicon), to_kaldifst(grammar)
-    kaldifst.arcsort(left, "olabel")
-    kaldifst.arcsort(right, "ilabel")
-    lg = kaldifst.compose(left, right)
-    del left, right
+    lg = compose(lexicon, grammar)
     if lg.num_states == 0:
         raise UserError("the lexicon and the language model have no word in common; make G.fst with this lang directory's words.txt.")
-    _determinize(lg, "the lexicon with the language model")
-    kaldifst.minimize_encoded(lg)
-    flat = from_kaldifst(lg)
-    del lg
-    give_back()
-    return push_special(flat)
+    return push_special(minimize(trimmed(_determinized(lg, "the lexicon with the language model"))))
 
 
 def decoding_graph(lexicon: Fst, grammar: Fst, disambig: Sequence[int], tree: ContextDependency, model: TransitionModel,
@@ -101,27 +101,21 @@ def decoding_graph(lexicon: Fst, grammar: Fst, disambig: Sequence[int], tree: Co
             from_kaldifst(clg).write(on_the_way / f"CLG_{tree.width}_{tree.central}.fst")
         bar.update(1, "H o CLG")
         del lg
+        flat = from_kaldifst(clg)
+        del clg
         h, disambig_tid = h_transducer(windows, tree, model, options.transition_scale)
-        hclg = kaldifst.compose(to_kaldifst(h), clg)
-        del windows, h, clg
+        del windows
         give_back()
-        if hclg.num_states == 0:
+        graph = compose(h, flat)
+        del h, flat
+        if graph.num_states == 0:
             raise UserError("the model's phones and the language directory's have nothing in common; use the lang directory of training.")
         bar.update(1, "determinising")
-        _determinize(hclg, "the graph")
+        graph = _determinized(graph, "the graph")
+        give_back()
         bar.update(1, "minimising")
-        graph = from_kaldifst(hclg)
-        del hclg
-        give_back()
         graph.ilabel[np.isin(graph.ilabel, disambig_tid)] = 0
-        graph = remove_eps_local(graph)
-        minimal = to_kaldifst(graph)
-        del graph
-        kaldifst.connect(minimal)
-        kaldifst.minimize_encoded(minimal)
-        give_back()
-        graph = from_kaldifst(minimal)
-        del minimal
+        graph = minimize(trimmed(remove_eps_local(graph)))
         give_back()
         looped = add_self_loops(graph, model, options.self_loop_scale)
         bar.update()
@@ -130,7 +124,9 @@ def decoding_graph(lexicon: Fst, grammar: Fst, disambig: Sequence[int], tree: Co
 
 def make_graph(lang: str | os.PathLike[str], model_dir: str | os.PathLike[str], graph_dir: str | os.PathLike[str],
                options: GraphOptions, keep: bool = False) -> Fst:
-    """Write `graph_dir` (HCLG.fst, words.txt, phones.txt, phones/, num_pdfs, disambig_tid.int) as Kaldi's mkgraph.sh; returns HCLG.
+    """Write `graph_dir` as Kaldi's mkgraph.sh; returns HCLG.
+
+    It has HCLG.fst, HCLG.search (see `search_graph`), words.txt, phones.txt, phones/, num_pdfs and disambig_tid.int.
 
     `keep`: LG and CLG stay in `lang`/tmp, where recipes look for them; nothing here reads them. Not where that cannot be written.
     """
@@ -155,7 +151,8 @@ def make_graph(lang: str | os.PathLike[str], model_dir: str | os.PathLike[str], 
     graph, disambig_tid = decoding_graph(Fst.read(lang / "L_disambig.fst"), grammar, disambig, tree, model, options, on_the_way)
     (graph_dir / "phones").mkdir(parents=True, exist_ok=True)
     provenance.forget(graph_dir)
-    (graph_dir / "HCLG.fst").unlink(missing_ok=True)
+    for name in ("HCLG.fst", search_graph.FILE):
+        (graph_dir / name).unlink(missing_ok=True)
     for name in ("words.txt", "phones.txt", "phones/silence.csl", "phones/disambig.int", "phones/disambig.txt",
                  "phones/word_boundary.int", "phones/word_boundary.txt", "phones/align_lexicon.int", "phones/align_lexicon.txt"):
         if (lang / name).is_file():
@@ -163,6 +160,7 @@ def make_graph(lang: str | os.PathLike[str], model_dir: str | os.PathLike[str], 
     write_text(graph_dir / "num_pdfs", f"{model.num_pdfs}\n")
     write_text(graph_dir / "disambig_tid.int", "".join(f"{tid}\n" for tid in disambig_tid))
     graph.write(graph_dir / "HCLG.fst", "const")
+    SearchGraph.of(graph, model.tid2pdf).write(graph_dir / search_graph.FILE, model.tid2pdf)
     provenance.record(graph_dir, "utils/mkgraph.sh", [*(lang / name for name in LANG_FILES), model_dir / "tree", model_dir / "final.mdl"],
                       OWN_FILES, {**transition_facts(model), **tree_facts(tree)}, [lang])
     return graph

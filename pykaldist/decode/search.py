@@ -5,7 +5,7 @@ WFST framework", ICASSP 2012, section 3), so that hypotheses and lattices agree:
 
 * a *token* is a (frame, graph state) with the cost of the best path to it; a *link* is a graph arc between two tokens;
 * `_cutoff` bounds a frame's tokens by the beam, narrowed so that about `max_active` survive and widened to keep `min_active`;
-* `_emit` takes the surviving tokens one frame on, `_epsilon` then follows arcs without input in the same frame;
+* `_emit` takes the surviving tokens one frame on, `follow_epsilons` then follows arcs without input in the same frame;
 * every `prune_interval` frames `_prune` works out, from the newest frame backwards, by how much the best path through each link is worse
   than the best path overall (as far as it is known), and removes what is worse by more than `lattice_beam`.
 
@@ -170,7 +170,7 @@ def _set_link(links: np.ndarray, n: int, target: int, arc: int, acoustic: np.flo
 
 
 @kernel
-def _epsilon(states: np.ndarray, arcs: np.ndarray, tokens: np.ndarray, links: np.ndarray, where: np.ndarray, begin: int,
+def follow_epsilons(states: np.ndarray, arcs: np.ndarray, tokens: np.ndarray, links: np.ndarray, where: np.ndarray, begin: int,
              num_tokens: int, num_links: int, cutoff: np.float32) -> tuple[np.ndarray, np.ndarray, int, int]:
     """Follow arcs without input from the tokens from `begin` on; returns (tokens, links, number of tokens, of links)."""
     queue = np.empty(num_tokens - begin + 64, np.int32)
@@ -356,7 +356,7 @@ def begin(states: np.ndarray, arcs: np.ndarray, start: int, beam: np.float32, to
     """Begin an utterance at the graph's state `start`: (tokens, links, number of tokens, of links); the three are working memory."""
     _set_token(tokens, 0, np.float32(0), start)
     where[start] = 0
-    return _epsilon(states, arcs, tokens, links, where, 0, 1, 0, beam)
+    return follow_epsilons(states, arcs, tokens, links, where, 0, 1, 0, beam)
 
 
 @kernel(nogil=True)
@@ -372,22 +372,34 @@ def advance(states: np.ndarray, arcs: np.ndarray, loglikes: np.ndarray, done: in
     frames = done + len(loglikes)
     acoustic = np.empty(loglikes.shape[1], np.float32)
     for frame in range(done, frames):
-        first_token[frame + 1], first_link[frame + 1] = num_tokens, num_links
-        if frame % beams.prune_interval == 0 and frame > 0:
-            _prune(arcs, tokens, links, first_token, first_link, stale, frame, beams.lattice_beam,
-                   beams.lattice_beam * beams.prune_scale)
-            num_tokens, num_links = first_token[frame + 1], first_link[frame + 1]
         for pdf in range(len(acoustic)):
             acoustic[pdf] = -acwt * loglikes[frame - done, pdf]
-        tokens, links, emitted, num_links, cutoff = _emit(
-            states, arcs, tokens, links, where, first_token[frame], num_tokens, num_links, acoustic, beams)
-        first_link[frame + 1] = num_links
+        tokens, links, num_tokens, emitted, num_links, cutoff = emit_frame(
+            states, arcs, tokens, links, where, first_token, first_link, stale, frame, num_tokens, num_links, acoustic, beams)
         if emitted == num_tokens:
             return tokens, links, 0, 0
-        tokens, links, num_tokens, num_links = _epsilon(
+        tokens, links, num_tokens, num_links = follow_epsilons(
             states, arcs, tokens, links, where, num_tokens, emitted, num_links, cutoff)
     first_token[frames + 1], first_link[frames + 1] = num_tokens, num_links
     return tokens, links, num_tokens, num_links
+
+
+@kernel
+def emit_frame(states: np.ndarray, arcs: np.ndarray, tokens: np.ndarray, links: np.ndarray, where: np.ndarray, first_token: np.ndarray,
+               first_link: np.ndarray, stale: np.ndarray, frame: int, num_tokens: int, num_links: int, acoustic: np.ndarray,
+               beams: np.record) -> tuple[np.ndarray, np.ndarray, int, int, int, np.float32]:
+    """Prune the frames before where it is time to, and take the tokens of `frame` to the next at cost `acoustic[pdf]`.
+
+    Returns (tokens, links, number of tokens before, and with the new ones, number of links, cut-off for what follows).
+    """
+    first_token[frame + 1], first_link[frame + 1] = num_tokens, num_links
+    if frame % beams.prune_interval == 0 and frame > 0:
+        _prune(arcs, tokens, links, first_token, first_link, stale, frame, beams.lattice_beam, beams.lattice_beam * beams.prune_scale)
+        num_tokens, num_links = first_token[frame + 1], first_link[frame + 1]
+    tokens, links, emitted, num_links, cutoff = _emit(
+        states, arcs, tokens, links, where, first_token[frame], num_tokens, num_links, acoustic, beams)
+    first_link[frame + 1] = num_links
+    return tokens, links, num_tokens, emitted, num_links, cutoff
 
 
 @kernel(nogil=True)

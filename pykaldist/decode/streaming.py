@@ -19,13 +19,13 @@ from pykaldist.decode.endpoint import Endpointing
 from pykaldist.decode.lattice import Lattice
 from pykaldist.decode.pairs import check_graph
 from pykaldist.decode.paths import best_path
+from pykaldist.decode.search_graph import read_search_graph
 from pykaldist.decode.unnormalised import for_plain_features
 from pykaldist.errors import UserError
 from pykaldist.feats.extract import Extractor
 from pykaldist.feats.stream import FeatureStream
 from pykaldist.hmm.ivector.online import OnlineExtractor, SpeakerState
 from pykaldist.hmm.ivector.stream import IvectorStream
-from pykaldist.io.fst import Fst
 from pykaldist.io.lang import SymbolTable
 from pykaldist.options import option
 
@@ -94,7 +94,8 @@ class Recogniser:
         self.log_priors = np.log(found.priors) if len(found.priors) else np.float32(0)
         self.tid2phone = found.transition_model.tid2phone
         self.words = SymbolTable.read(graph_dir / "words.txt")
-        self.decoder = LatticeDecoder(Fst.read(graph_dir / "HCLG.fst"), found.transition_model.tid2pdf, decoding)
+        tid2pdf = found.transition_model.tid2pdf
+        self.decoder = LatticeDecoder(read_search_graph(graph_dir, tid2pdf), tid2pdf, decoding)
         self.endpointing = endpointing
         self.frame_shift = extractor.options.frame_shift / 1000 * subsampling
 

@@ -34,6 +34,7 @@ import kaldifst
 import numpy as np
 
 from pykaldist.io.fst import Fst
+from pykaldist.io.fst_compose import longer
 from pykaldist.kernels import kernel
 
 _DELETED = -1
@@ -78,7 +79,7 @@ def give_back() -> None:
 
 
 @kernel
-def _log_plus(a: np.float32, b: np.float32) -> np.float32:
+def log_plus(a: np.float32, b: np.float32) -> np.float32:
     """The cost of two paths together: -log(exp(-a) + exp(-b))."""
     low, high = min(a, b), max(a, b)
     return low if high == np.inf else np.float32(low - np.log1p(np.exp(np.float64(low - high))))
@@ -116,13 +117,13 @@ def _remove_eps_local(start: int, final: np.ndarray, head: np.ndarray, tail: np.
             while b >= 0:
                 if target[b] != _DELETED:
                     if (ilabel[a] == 0 or ilabel[b] == 0) and (olabel[a] == 0 or olabel[b] == 0):
-                        removed = _log_plus(removed, weight[b])
+                        removed = log_plus(removed, weight[b])
                         joined += 1
                         if arcs == len(target):
                             size = arcs + arcs // 4 + 16
-                            chain, source = _longer(chain, size), _longer(source, size)
-                            ilabel, olabel, target = _longer(ilabel, size), _longer(olabel, size), _longer(target, size)
-                            weight = _longer(weight, size)
+                            chain, source = longer(chain, size), longer(source, size)
+                            ilabel, olabel, target = longer(ilabel, size), longer(olabel, size), longer(target, size)
+                            weight = longer(weight, size)
                         source[arcs] = s
                         ilabel[arcs] = ilabel[a] if ilabel[a] != 0 else ilabel[b]
                         olabel[arcs] = olabel[a] if olabel[a] != 0 else olabel[b]
@@ -139,11 +140,11 @@ def _remove_eps_local(start: int, final: np.ndarray, head: np.ndarray, tail: np.
                             target[b] = _DELETED
                         arcs += 1
                     else:
-                        kept = _log_plus(kept, weight[b])
+                        kept = log_plus(kept, weight[b])
                 b = chain[b]
             if final[t] < inf:
                 if ilabel[a] == 0 and olabel[a] == 0:
-                    removed = _log_plus(removed, final[t])
+                    removed = log_plus(removed, final[t])
                     joined += 1
                     ways_out[s] += final[s] == inf
                     final[s] = min(final[s], weight[a] + final[t])
@@ -151,14 +152,14 @@ def _remove_eps_local(start: int, final: np.ndarray, head: np.ndarray, tail: np.
                         ways_out[t] -= 1
                         final[t] = inf
                 else:
-                    kept = _log_plus(kept, final[t])
+                    kept = log_plus(kept, final[t])
             if joined > 0:
                 if kept == inf:
                     ways_out[s] -= 1
                     ways_in[t] -= 1
                     target[a] = _DELETED
                 else:
-                    shift = kept - _log_plus(removed, kept)
+                    shift = kept - log_plus(removed, kept)
                     weight[a] += shift
                     final[t] -= shift
                     b = head[t]
@@ -167,13 +168,6 @@ def _remove_eps_local(start: int, final: np.ndarray, head: np.ndarray, tail: np.
                         b = chain[b]
             a = chain[a]
     return source[:arcs], ilabel[:arcs], olabel[:arcs], weight[:arcs], target[:arcs]
-
-
-@kernel
-def _longer(x: np.ndarray, size: int) -> np.ndarray:
-    y = np.empty(size, x.dtype)
-    y[: len(x)] = x
-    return y
 
 
 def remove_eps_local(fst: Fst) -> Fst:

@@ -6,7 +6,7 @@ import gzip
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from pykaldist.lm.model import BOS, EOS, NgramModel, Order
 from pykaldist.lm.texts import read_text
 
 LOG10 = math.log(10.0)
+_PART = 100_000  # n-grams that are written at a time
 _LEAST = -99.0  # what stands for the logarithm of zero
 
 
@@ -147,35 +148,42 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def arpa_bytes(model: NgramModel) -> bytes:
-    """The ARPA file of a model."""
-    parts = ["\n\\data\\\n", *(f"ngram {n}={len(order)}\n" for n, order in enumerate(model.orders, 1))]
-    texts: Sequence[str] = [""]
+def arpa_parts(model: NgramModel) -> Iterator[bytes]:
+    """The ARPA file of a model, in parts of so many n-grams."""
+    yield "".join(["\\data\\\n", *(f"ngram {n}={len(order)}\n" for n, order in enumerate(model.orders, 1))]).encode("utf-8")
+    names = np.array(model.words, object)
     for n, order in enumerate(model.orders, 1):
-        last = [model.words[i] for i in order.word.tolist()]
-        texts = last if n == 1 else [f"{texts[h]} {word}" for h, word in zip(order.history.tolist(), last, strict=True)]
-        logprob = np.maximum(order.logprob / LOG10, _LEAST)
-        lines = list(map("%.7g\t%s".__mod__, zip(logprob.tolist(), texts, strict=True)))
+        goes_on = order.backoff != 0
         if n < model.order:
-            goes_on = np.zeros(len(order), bool)
             goes_on[model.orders[n].history] = True
-            weights = (order.backoff / LOG10).tolist()
-            for i in np.flatnonzero(goes_on | (order.backoff != 0)).tolist():
-                lines[i] += f"\t{weights[i]:.7g}"
-        parts.append(f"\n\\{n}-grams:\n" + "\n".join(lines) + "\n")
-    parts.append("\n\\end\\\n")
-    return "".join(parts)[1:].encode("utf-8")
+        else:
+            goes_on[:] = False
+        yield f"\n\\{n}-grams:\n".encode()
+        for first in range(0, len(order), _PART):
+            part = slice(first, first + _PART)
+            words, history = [order.word[part]], order.history[part]
+            for shorter in model.orders[:n - 1][::-1]:
+                words.insert(0, shorter.word[history])
+                history = shorter.history[history]
+            texts = map(" ".join, zip(*(names[column].tolist() for column in words), strict=True))
+            logprob, backoff = np.maximum(order.logprob[part] / LOG10, _LEAST).tolist(), (order.backoff[part] / LOG10).tolist()
+            yield "".join([f"{p:.7g}\t{text}\t{b:.7g}\n" if more else f"{p:.7g}\t{text}\n"
+                           for p, text, b, more in zip(logprob, texts, backoff, goes_on[part].tolist(), strict=True)]).encode("utf-8")
+    yield b"\n\\end\\\n"
 
 
 def write_arpa(model: NgramModel, path: str | os.PathLike[str]) -> None:
     """Write the ARPA file of a model; gzipped where the name ends in `.gz`, to standard output for `-`."""
-    content = arpa_bytes(model)
     if os.fspath(path) == "-":
-        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.writelines(arpa_parts(model))
         sys.stdout.buffer.flush()
     elif os.fspath(path).startswith("/dev/"):
-        with open(path, "wb") as stream:
-            stream.write(content)
+        with open(path, "wb") as device:
+            device.writelines(arpa_parts(model))
     else:
         with atomic_open(path, "wb") as stream:
-            stream.write(gzip.compress(content, mtime=0) if str(path).endswith(".gz") else content)
+            if str(path).endswith(".gz"):
+                with gzip.GzipFile("", "wb", fileobj=stream, mtime=0) as packed:
+                    packed.writelines(arpa_parts(model))
+            else:
+                stream.writelines(arpa_parts(model))

@@ -19,6 +19,7 @@ from pykaldist.errors import UserError
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import ContextDependency
 from pykaldist.io.fst import Fst
+from pykaldist.kernels import kernel
 
 
 def _hmms(windows: np.ndarray, tree: ContextDependency, model: TransitionModel) -> tuple[np.ndarray, dict[int, tuple[int, ...]]]:
@@ -129,22 +130,38 @@ def add_self_loops(fst: Fst, model: TransitionModel, self_loop_scale: float = 0.
     state_kind[state_kind < 0] = 0
     escape = (-self_loop_scale * model.non_self_loop_log_probs())[state_kind]
     loop_tid = model.state2self_loop[state_kind]
-    looped = np.flatnonzero(loop_tid)
     final = np.concatenate([fst.final, np.full(len(entrances), np.inf, np.float32)]) + escape
-    # The arcs of a state: its own, then its self-loop; behind the old states come those of the entrances, an arc each.
-    count = np.concatenate([np.diff(fst.offset), np.ones(len(entrances), np.int64)])
-    loops = np.concatenate([[0], np.cumsum(loop_tid > 0)])
-    offset = np.concatenate([[0], np.cumsum(count)]) + loops
-    place = np.repeat(loops[:-1], count)
-    place += np.arange(len(place))
-    behind = offset[looped + 1] - 1
+    loop_cost = -self_loop_scale * model.log_probs[loop_tid]
+    offset, *columns = _with_loops(fst.offset, fst.ilabel, fst.olabel, fst.weight, nextstate, escape, loop_tid.astype(np.int32), loop_cost,
+                                   old_state)
+    return Fst(fst.start, final.astype(np.float32), offset, *columns)
 
-    def column(dtype: type, own: np.ndarray, entering: np.ndarray | int, of_loops: np.ndarray | int) -> np.ndarray:
-        made = np.empty(offset[-1], dtype)
-        made[place[:fst.num_arcs]], made[place[fst.num_arcs:]], made[behind] = own, entering, of_loops
-        return made
 
-    weight = column(np.float32, fst.weight + np.repeat(escape[:num_states], count[:num_states]), escape[num_states:],
-                    -self_loop_scale * model.log_probs[loop_tid[looped]])
-    return Fst(fst.start, final.astype(np.float32), offset, column(np.int32, fst.ilabel, 0, loop_tid[looped]),
-               column(np.int32, fst.olabel, 0, 0), weight, column(np.int32, nextstate, old_state, looped))
+@kernel
+def _with_loops(offset: np.ndarray, ilabel: np.ndarray, olabel: np.ndarray, weight: np.ndarray, nextstate: np.ndarray, escape: np.ndarray,
+                loop_tid: np.ndarray, loop_cost: np.ndarray, old_state: np.ndarray) -> tuple[
+                    np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The arcs (offset, ilabel, olabel, weight, nextstate) of all states, and behind them those of the entrances, one to each `old_state`.
+
+    Behind a state's own arcs, which are given its `escape` cost, comes its self-loop, where `loop_tid` is not 0.
+    """
+    states, entrances = len(offset) - 1, len(old_state)
+    arcs = len(ilabel) + entrances
+    for s in range(states + entrances):
+        arcs += loop_tid[s] != 0
+    new_offset, to = np.zeros(states + entrances + 1, np.int64), 0
+    new_in, new_out, new_weight, new_next = np.zeros(arcs, np.int32), np.zeros(arcs, np.int32), np.empty(arcs, np.float32), np.empty(
+        arcs, np.int32)
+    for s in range(states + entrances):
+        if s < states:
+            for a in range(offset[s], offset[s + 1]):
+                new_in[to], new_out[to], new_weight[to], new_next[to] = ilabel[a], olabel[a], weight[a] + escape[s], nextstate[a]
+                to += 1
+        else:
+            new_weight[to], new_next[to] = escape[s], old_state[s - states]
+            to += 1
+        if loop_tid[s] != 0:
+            new_in[to], new_weight[to], new_next[to] = loop_tid[s], loop_cost[s], s
+            to += 1
+        new_offset[s + 1] = to
+    return new_offset, new_in, new_out, new_weight, new_next
