@@ -22,6 +22,7 @@ import torch
 
 from pykaldist.errors import UserError
 from pykaldist.frames.chunk_store import Chunks
+from pykaldist.frames.compressed import expand
 from pykaldist.frames.device_frames import DeviceFrames, SharedFrames, stored_arrays, to_device
 from pykaldist.frames.packed import Sequences
 from pykaldist.frames.store import FrameStore
@@ -58,7 +59,7 @@ class Partition:
             raise UserError(f"{store.path} has {units} {level}s, too few for {splits} splits x {blocks} blocks; "
                             "use fewer workers or blocks.")
         self.splits, self.blocks, self.level, self.store = splits, blocks, level, store
-        self._dtype = np.int32 if len(store) <= np.iinfo(np.int32).max else np.int64
+        self._dtype = np.int32 if len(store.feats) <= np.iinfo(np.int32).max else np.int64
         if level == "frame":
             self._order: np.ndarray | None = None
             if splits * blocks > 1:
@@ -341,11 +342,16 @@ class SpliceGather:
     def __call__(self, rows: torch.Tensor, source: DeviceFrames, first: int = 0) -> dict[str, Any]:
         n, width, made = len(rows), len(self._splice), self.places(len(rows), first)
         assert first + n <= self.capacity, f"{first + n} rows in buffers for {self.capacity}"
-        spliced = rows[:, None] + torch.clamp(self._splice, source.before[rows, None], source.after[rows, None])
+        rows = rows.long()
+        utt = torch.searchsorted(source.starts, rows, right=True) - 1
+        spliced = torch.clamp(rows[:, None] + self._splice, source.starts[utt, None], source.lasts[utt, None])
         gathered = self._rows[first * width : (first + n) * width]
         torch.index_select(source.feats, 0, spliced.view(-1), out=gathered)
         inputs = made["inputs"]
-        if self._rows.dtype != torch.float32:
+        if source.scales is not None and source.scale_rows is not None:
+            scales = source.scales[source.scale_rows[utt]].transpose(0, 1)[:, :, None]
+            expand(gathered.view(n, width, -1), scales, inputs.view(n, width, -1))
+        elif self._rows.dtype != torch.float32:
             inputs.copy_(gathered.view(n, -1))
         for (part,) in pieces(inputs):
             part.sub_(self._shift).mul_(self._scale)
@@ -357,31 +363,6 @@ class SpliceGather:
 def splice_statistics(store: FrameStore, splice: list[int], floor: float = 1e-10) -> tuple[torch.Tensor, torch.Tensor]:
     """The global mean and 1 / standard deviation of the spliced features, float32 (len(splice) x dim,) each.
 
-    As nnet1's feature transform: accumulated in float64 over every frame with its edges repeated; variance floored at `floor`.
-    The sums over shifted frames are those over all frames, corrected at the utterances' edges.
+    As nnet1's feature transform: over every frame with its edges repeated; variance floored at `floor`.
     """
-    feats = store.feats
-    starts, ends = store.offsets[:-1], store.offsets[1:] - 1
-    dim = store.manifest.dim
-    total, square = np.zeros(dim), np.zeros(dim)
-    for first in range(0, len(store), 1 << 18):
-        rows = np.asarray(feats[first : first + (1 << 18)], dtype=np.float64)
-        total += rows.sum(axis=0)
-        square += np.einsum("td,td->d", rows, rows)
-    means, variances = [], []
-    for offset in splice:
-        one, two = total.copy(), square.copy()
-        for step in range(1, abs(offset) + 1):
-            # Shifted by one more frame, each utterance loses a row at one edge and repeats the one at the other.
-            lost = starts + step - 1 if offset > 0 else ends - step + 1
-            kept = np.minimum(lost, ends) if offset > 0 else np.maximum(lost, starts)
-            gained = ends if offset > 0 else starts
-            out, back = np.asarray(feats[kept], np.float64), np.asarray(feats[gained], np.float64)
-            one += (back - out).sum(axis=0)
-            two += (back**2 - out**2).sum(axis=0)
-        mean = one / len(store)
-        means.append(mean)
-        variances.append(np.maximum(two / len(store) - mean**2, floor))
-    shift = torch.from_numpy(np.concatenate(means)).float()
-    scale = torch.from_numpy(1.0 / np.sqrt(np.concatenate(variances))).float()
-    return shift, scale
+    return store.statistics(max(map(abs, splice))).mean_and_scale(splice, len(store), floor)
