@@ -59,9 +59,9 @@ class DeviceFrames:
         put = torch.from_numpy if mapped else self._put
         self.feats = put(store.feats)
         self.stored = {name: put(array) for name, array in stored_arrays(store).items()}
-        parts = self._runs.split(store.offsets)
-        parts = parts.ordered()
-        self.starts, self.lasts = (to_device(torch.from_numpy(rows), device) for rows in (parts.row, parts.row + parts.end - parts.first - 1))
+        parts = self._runs.split(store.offsets).ordered()
+        self.starts = to_device(torch.from_numpy(parts.row), device)
+        self.lasts = to_device(torch.from_numpy(parts.row + parts.end - parts.first - 1), device)
         self.scales = self.scale_rows = None
         if store.scales is not None:
             rows = store.scale_rows[np.searchsorted(store.offsets, parts.first, side="right") - 1]

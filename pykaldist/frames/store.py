@@ -99,8 +99,8 @@ class StoreManifest(Manifest):
             require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
         require(self.num_pdfs <= MAX_PDFS, "num_pdfs", self.num_pdfs, f"at most {MAX_PDFS}")
         require(self.dtype in STORE_DTYPES, "dtype", repr(self.dtype), f"one of {', '.join(STORE_DTYPES)}")
-        files = [*([] if self.shards else self.arrays()), *["pieces.npy"] * bool(self.shards), "offsets.npy", "utts", "statistics.npy",
-                 *["label_offsets.npy"] * (self.num_labels > 0)]
+        arrays = ["pieces.npy"] if self.shards else [] if self.empty else self.arrays()
+        files = [*arrays, "offsets.npy", "utts", "statistics.npy", *["label_offsets.npy"] * (self.num_labels > 0)]
         require(sorted(self.checksums) == sorted(files), "checksums", f"of {', '.join(self.checksums) or 'nothing'}",
                 f"those of {', '.join(files)}")
 
@@ -174,12 +174,15 @@ class FrameStore:
             return np.array([[0, 0, self.manifest.num_utts, 0]])
         path = self.path / "pieces.npy"
         pieces = load_array(path, CURE)
-        known = np.array([(shard.num_utts, shard.num_frames) for shard in shards])
-        sound = pieces.dtype == np.int64 and pieces.ndim == 2 and pieces.shape[1] == 4 and len(pieces) and (pieces >= 0).all() and \
-            pieces[:, 0].max() < len(shards) and (pieces[:, 1] < pieces[:, 2]).all() and (pieces[:, 2] <= known[pieces[:, 0], 0]).all() and \
-            (pieces[:, 2] - pieces[:, 1]).sum() == self.manifest.num_utts
-        lengths = np.diff(self.offsets[np.cumsum(np.append(0, pieces[:, 2] - pieces[:, 1]))]) if sound else np.zeros(0)
-        if not sound or (pieces[:, 3] + lengths > known[pieces[:, 0], 1]).any():
+        sound = pieces.dtype == np.int64 and pieces.ndim == 2 and pieces.shape[1] == 4 and len(pieces) > 0
+        if sound:
+            shard, first, end, frame = pieces.T
+            sound = (pieces >= 0).all() and shard.max() < len(shards) and (first < end).all() and (end - first).sum() == len(self.offsets) - 1
+        if sound:
+            lengths = np.diff(self.offsets[np.cumsum(np.append(0, end - first))])
+            utts, frames = (np.array([getattr(one, name) for one in shards])[shard] for name in ("num_utts", "num_frames"))
+            sound = (end <= utts).all() and (frame + lengths <= frames).all()
+        if not sound:
             raise UserError(f"{path} does not divide the manifest's {self.manifest.num_utts} utterances among its {len(shards)} shards; "
                             "combine them again.")
         return pieces
@@ -359,7 +362,9 @@ def pack(utts: Iterable[str], features: Callable[[str], np.ndarray], alignment: 
     path.mkdir(parents=True, exist_ok=True)
     for old in ("manifest.json", "label_offsets.npy", *DTYPES):
         (path / old).unlink(missing_ok=True)
-    offsets, label_offsets, kept, skipped, trimmed = [0], [0], [], {}, 0
+    offsets, label_offsets, trimmed = [0], [0], 0
+    kept: list[str] = []
+    skipped: dict[str, str] = {}
     dim = target_dim = 0
     statistics = Statistics.empty(0)
     num_posteriors = extras.num_posteriors()
@@ -424,12 +429,13 @@ def pack(utts: Iterable[str], features: Callable[[str], np.ndarray], alignment: 
 def write_index(path: Path, utts: Sequence[str], offsets: np.ndarray, label_offsets: np.ndarray | None,
                 statistics: Statistics) -> dict[str, str]:
     """Write the small files of a store; returns their checksums, by name."""
-    arrays = {"offsets.npy": offsets, "label_offsets.npy": label_offsets, "statistics.npy": statistics.limbs}
-    written = [name for name, array in arrays.items() if array is not None]
-    for name in written:
-        save_array(path / name, arrays[name])
+    arrays = {"offsets.npy": offsets, "statistics.npy": statistics.limbs}
+    if label_offsets is not None:
+        arrays["label_offsets.npy"] = label_offsets
+    for name, array in arrays.items():
+        save_array(path / name, array)
     write_text(path / "utts", "".join(f"{utt}\n" for utt in utts))
-    return {name: checksum(path / name) for name in (*written, "utts")}
+    return {name: checksum(path / name) for name in (*arrays, "utts")}
 
 
 def _stored(utt: str, feats: np.ndarray, dtype: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
