@@ -8,6 +8,7 @@ trained on it.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,9 @@ from pykaldist.frames.statistics import Statistics, of_utterances
 from pykaldist.frames.store import FrameStore, Shard, StoreManifest, read_store_manifest, write_index
 from pykaldist.io.npy import save_array
 from pykaldist.io.provenance import checksum
+from pykaldist.io.tables import read_lines
 
+SHARDS = "shards"  # the folder of a store's own shards
 SAME = ("dim", "num_pdfs", "num_posteriors", "target_dim", "dtype", "num_tokens", "weighted")  # in all shards of a store
 _ARRAYS = ("feats.bin", "targets.bin", "scales.bin", "weights.bin", "posterior_pdfs.bin", "posterior_probs.bin", "target_feats.bin",
            "labels.bin")
@@ -52,6 +55,49 @@ def combine(path: str | os.PathLike[str], sources: Sequence[str | os.PathLike[st
         statistics.merge(store.statistics(0))
     return _write(Path(path), [_Part(store, np.arange(len(store.utts))) for store in stores], statistics, skipped,
                   sum(manifest.trimmed for manifest in manifests), provenance or {})
+
+
+def shard_name(batch: int, job: int) -> str:
+    """The folder of a job's shard: `1.<job>` of those that a store is first packed into, `2.<job>` of what is appended, and so on."""
+    return f"{batch}.{job}"
+
+
+def next_batch(path: Path) -> int:
+    """The number that the shards have which are appended next to a store; the shards of a store that is whole count as its first."""
+    shards = read_store_manifest(path).shards
+    return 1 + max((int(Path(shard.path).name.split(".")[0]) for shard in shards if Path(shard.path).parent.name == SHARDS), default=1)
+
+
+def join(path: Path, batch: int, jobs: int, provenance: dict[str, Any] | None = None) -> StoreManifest:
+    """Make the store at `path` of the shards of all jobs; those of a later batch are appended to what it has.
+
+    Shards whose utterances it has already are left out, as when the same is appended again. Raises UserError where one is missing.
+    """
+    folders = [path / SHARDS / shard_name(batch, job) for job in range(1, jobs + 1)]
+    if missing := [job for job, folder in enumerate(folders, 1) if not (folder / "manifest.json").is_file()]:
+        raise UserError(f"{path} lacks the shard of job {missing[0]} of {jobs} ({len(missing)} are missing); run pack with --nj {jobs} "
+                        f"--job {missing[0]} again, then without --job.")
+    if batch == 1:
+        made = combine(path, folders, provenance)
+        for old in set((path / SHARDS).iterdir()) - set(folders):
+            shutil.rmtree(old)  # of an older store
+        return made
+    known = set(read_lines(path / "utts"))
+    fresh = [folder for folder in folders if not known.issuperset(read_lines(folder / "utts"))]
+    return combine(path, [_as_shard(path), *fresh], provenance) if fresh else read_store_manifest(path)
+
+
+def _as_shard(path: Path) -> Path:
+    """What a store is combined of beside others: itself, or, where it has arrays of its own, these in the folder of its first shard."""
+    manifest = read_store_manifest(path)
+    if manifest.shards:
+        return path
+    shard = path / SHARDS / shard_name(1, 1)
+    shard.mkdir(parents=True, exist_ok=True)
+    for name in (*manifest.checksums, "manifest.json"):
+        (shard / name).unlink(missing_ok=True)
+        os.link(path / name, shard / name)
+    return shard
 
 
 def subset(path: str | os.PathLike[str], store: FrameStore, utts: Collection[str],

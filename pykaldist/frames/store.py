@@ -177,7 +177,8 @@ class FrameStore:
         sound = pieces.dtype == np.int64 and pieces.ndim == 2 and pieces.shape[1] == 4 and len(pieces) > 0
         if sound:
             shard, first, end, frame = pieces.T
-            sound = (pieces >= 0).all() and shard.max() < len(shards) and (first < end).all() and (end - first).sum() == len(self.offsets) - 1
+            sound = (pieces >= 0).all() and shard.max() < len(shards) and (first < end).all() and \
+                (end - first).sum() == self.manifest.num_utts
         if sound:
             lengths = np.diff(self.offsets[np.cumsum(np.append(0, end - first))])
             utts, frames = (np.array([getattr(one, name) for one in shards])[shard] for name in ("num_utts", "num_frames"))
@@ -289,6 +290,7 @@ class Extras:
     max_posteriors: int = 0  # pdfs of a frame's soft target that are kept; 0: all
     labels: Mapping[str, np.ndarray] | None = None  # label sequences for CTC, of 1 .. num_tokens - 1
     num_tokens: int = 0
+    most_posteriors: int | None = None  # pairs of the frame that has most, where `posteriors` are not all that there are
 
     def of(self, utt: str) -> dict[str, np.ndarray | Posterior | None]:
         """The optional contents of an utterance, by their names in words."""
@@ -299,8 +301,15 @@ class Extras:
         """The largest number of pairs of a frame, within the limit; 0 without soft targets."""
         if self.posteriors is None:
             return 0
-        most = max((int(np.diff(p.offsets).max(initial=1)) for p in self.posteriors.values()), default=1)
+        most = self.most_posteriors
+        if most is None:
+            most = max(map(most_pairs, self.posteriors.values()), default=1)
         return min(most, self.max_posteriors or most)
+
+
+def most_pairs(posterior: Posterior) -> int:
+    """The number of pairs of the frame that has most, at least 1."""
+    return int(np.diff(posterior.offsets).max(initial=1))
 
 
 def padded(posterior: Posterior, frames: int, width: int) -> tuple[np.ndarray, np.ndarray]:
@@ -331,7 +340,7 @@ class Unlabelled:
     provenance: Mapping[str, Any] = {}
 
     def __init__(self, features: Callable[[str], np.ndarray], posteriors: Mapping[str, Posterior] | None, num_pdfs: int) -> None:
-        self._make, self._posteriors, self.num_pdfs = features, posteriors, num_pdfs
+        self._make, self.posteriors, self.num_pdfs = features, posteriors, num_pdfs
         self._last: tuple[str, np.ndarray] | None = None
 
     def features(self, utt: str) -> np.ndarray:
@@ -342,9 +351,9 @@ class Unlabelled:
 
     def pdfs(self, utt: str) -> np.ndarray | None:
         """The pdf of each frame (T,), int32; None where the utterance has no soft target, though others have."""
-        if self._posteriors is None:
+        if self.posteriors is None:
             return np.zeros(len(self.features(utt)), np.int32)
-        posterior = self._posteriors.get(utt)
+        posterior = self.posteriors.get(utt)
         return None if posterior is None else padded(posterior, len(posterior), 1)[0][:, 0]
 
 
@@ -360,7 +369,7 @@ def pack(utts: Iterable[str], features: Callable[[str], np.ndarray], alignment: 
     """
     path, extras = Path(path), extras or Extras()
     path.mkdir(parents=True, exist_ok=True)
-    for old in ("manifest.json", "label_offsets.npy", *DTYPES):
+    for old in ("manifest.json", "label_offsets.npy", "pieces.npy", *DTYPES):
         (path / old).unlink(missing_ok=True)
     offsets, label_offsets, trimmed = [0], [0], 0
     kept: list[str] = []
