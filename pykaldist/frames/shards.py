@@ -19,7 +19,7 @@ import numpy as np
 from pykaldist.errors import UserError
 from pykaldist.frames.mapped import write_manifest
 from pykaldist.frames.statistics import Statistics, of_utterances
-from pykaldist.frames.store import FrameStore, Shard, StoreManifest, read_store_manifest, write_index
+from pykaldist.frames.store import FrameStore, Shard, StoreManifest, count, no_counts, read_store_manifest, write_index
 from pykaldist.io.npy import save_array
 from pykaldist.io.provenance import checksum
 from pykaldist.io.tables import read_lines
@@ -135,7 +135,7 @@ def _write(path: Path, parts: list[_Part], statistics: Statistics, skipped: dict
         labels = np.cumsum(np.concatenate([[0], *(np.diff(part.store.label_offsets)[part.utts] for part in parts
                                                   if part.store.label_offsets is not None)]))
     path.mkdir(parents=True, exist_ok=True)
-    checksums = write_index(path, utts, offsets, labels, statistics)
+    checksums = write_index(path, utts, offsets, labels, statistics, _counts(parts))
     save_array(path / "pieces.npy", pieces)
     like = parts[0].store.manifest
     manifest = StoreManifest(num_frames=int(offsets[-1]), num_utts=len(utts), skipped=skipped, trimmed=trimmed, provenance=provenance,
@@ -145,6 +145,21 @@ def _write(path: Path, parts: list[_Part], statistics: Statistics, skipped: dict
     for name in _ARRAYS:
         (path / name).unlink(missing_ok=True)  # of an older store with arrays of its own
     return manifest
+
+
+def _counts(parts: list[_Part]) -> np.ndarray:
+    """The counts of pdfs of all parts; sums of fractions are made anew, frame by frame in the new order."""
+    if all(len(part.utts) == len(part.store.utts) and part.store.counts().dtype == np.int64 for part in parts):
+        return sum((part.store.counts() for part in parts[1:]), parts[0].store.counts())
+    manifest = parts[0].store.manifest
+    counts = no_counts(manifest.num_pdfs, manifest.weighted, manifest.num_posteriors > 0)
+    for part in parts:
+        store = part.store
+        pdfs = store.targets if store.posterior_pdfs is None else store.posterior_pdfs
+        for start, length in zip(store.starts[part.utts], np.diff(store.offsets)[part.utts], strict=True):
+            chosen = slice(start, start + length)
+            count(counts, pdfs[chosen], *(array if array is None else array[chosen] for array in (store.weights, store.posterior_probs)))
+    return counts
 
 
 def _pieces(path: Path, parts: list[_Part]) -> tuple[list[Shard], np.ndarray]:

@@ -5,6 +5,7 @@
     offsets.npy    utterances + 1, int64: utterance u is frames offsets[u]:offsets[u + 1]
     utts           one utterance a line
     statistics.npy sums over the features (frames/statistics.py)
+    counts.npy     num_pdfs, int64 or float64: frames of each pdf, as weights and soft targets count them
     manifest.json  counts, dims, checksums, provenance; written last: a folder without it is no store
 and where they were packed with it
     scales.bin           utterances x 4 x dim, float32: what features in 8 bits stand for (frames/compressed.py)
@@ -55,7 +56,6 @@ MAX_PDFS = 10_000_000  # more are damage
 DTYPES = {"targets.bin": np.int32, "weights.bin": np.float32, "posterior_pdfs.bin": np.int32, "posterior_probs.bin": np.float32,
           "target_feats.bin": np.float32, "labels.bin": np.int32, "scales.bin": np.float32}  # of the files besides the features
 STORE_DTYPES = ("float32", "float16", "uint8")  # of the features
-COUNTED = 1 << 20  # frames whose pdfs are counted at once
 TRIM_TOLERANCE = 5  # frames by which features and alignment may differ (nnet1's default)
 
 
@@ -100,7 +100,7 @@ class StoreManifest(Manifest):
         require(self.num_pdfs <= MAX_PDFS, "num_pdfs", self.num_pdfs, f"at most {MAX_PDFS}")
         require(self.dtype in STORE_DTYPES, "dtype", repr(self.dtype), f"one of {', '.join(STORE_DTYPES)}")
         arrays = ["pieces.npy"] if self.shards else [] if self.empty else self.arrays()
-        files = [*arrays, "offsets.npy", "utts", "statistics.npy", *["label_offsets.npy"] * (self.num_labels > 0)]
+        files = [*arrays, "offsets.npy", "utts", "statistics.npy", "counts.npy", *["label_offsets.npy"] * (self.num_labels > 0)]
         require(sorted(self.checksums) == sorted(files), "checksums", f"of {', '.join(self.checksums) or 'nothing'}",
                 f"those of {', '.join(files)}")
 
@@ -261,23 +261,36 @@ class FrameStore:
             for folder in self.shard_folders():
                 verify(folder, read_store_manifest(folder).checksums)
 
+    def files(self) -> list[Path]:
+        """All files that have checksums, those of shards too."""
+        own = [self.path / name for name in self.manifest.checksums]
+        shards = self.shard_folders() if self.manifest.shards else []
+        return own + [folder / name for folder in shards for name in read_store_manifest(folder).checksums]
+
     def counts(self) -> np.ndarray:
-        """The number of frames of each pdf, (num_pdfs,), from which priors are made.
+        """The number of frames of each pdf, (num_pdfs,), from which priors are made: int64, or float64 where they are no whole numbers.
 
         Soft targets and frame weights count where the store has them.
         """
-        pdfs = self.targets if self.posterior_pdfs is None else self.posterior_pdfs
-        plain = self.weights is None and self.posterior_probs is None
-        counts = np.zeros(self.manifest.num_pdfs, np.int64 if plain else np.float64)
-        step = Runs.whole(len(self)).split(np.arange(COUNTED, len(self), COUNTED))  # all numbers at once would take more than the store
-        for chosen, _ in self.runs.slices(step):
-            if plain:
-                counts += np.bincount(pdfs[chosen].ravel(), minlength=len(counts))
-                continue
-            amounts = np.ones((len(pdfs[chosen]), 1)) if self.weights is None else self.weights[chosen, None].astype(np.float64)
-            amounts = amounts if self.posterior_probs is None else amounts * self.posterior_probs[chosen]
-            np.add.at(counts, pdfs[chosen].ravel(), amounts.ravel())
+        counts = load_array(self.path / "counts.npy", CURE)
+        if counts.shape != (self.manifest.num_pdfs,) or counts.dtype not in (np.int64, np.float64):
+            raise UserError(f"{self.path / 'counts.npy'} is {counts.dtype} {counts.shape}, the manifest has {self.manifest.num_pdfs} pdfs; "
+                            f"{CURE}.")
         return counts
+
+
+def no_counts(num_pdfs: int, weighted: bool, soft: bool) -> np.ndarray:
+    """Counts of pdfs before any frame: whole numbers, unless frames are weighted or targets soft."""
+    return np.zeros(num_pdfs, np.float64 if weighted or soft else np.int64)
+
+
+def count(counts: np.ndarray, pdfs: np.ndarray, weights: np.ndarray | None, probs: np.ndarray | None) -> None:
+    """Add the pdfs of frames, (T,) or (T, number), to counts, one frame after the other."""
+    if weights is None and probs is None:
+        counts += np.bincount(pdfs.ravel(), minlength=len(counts))
+        return
+    amounts = np.ones((len(pdfs), 1)) if weights is None else weights[:, None].astype(np.float64)
+    np.add.at(counts, pdfs.ravel(), (amounts if probs is None else amounts * probs).ravel())
 
 
 @dataclass
@@ -375,7 +388,7 @@ def pack(utts: Iterable[str], features: Callable[[str], np.ndarray], alignment: 
     kept: list[str] = []
     skipped: dict[str, str] = {}
     dim = target_dim = 0
-    statistics = Statistics.empty(0)
+    statistics, counts = Statistics.empty(0), no_counts(num_pdfs, extras.frame_weights is not None, extras.posteriors is not None)
     num_posteriors = extras.num_posteriors()
     with contextlib.ExitStack() as stack:
         sinks: dict[str, Sink] = {}
@@ -414,10 +427,13 @@ def pack(utts: Iterable[str], features: Callable[[str], np.ndarray], alignment: 
                 statistics = Statistics.empty(dim)
             if length:
                 statistics.add(as_read)
+            arrays = {name: array.astype(DTYPES[name], copy=False) for name, array in arrays.items()}
+            soft = arrays.get("posterior_probs.bin")
+            count(counts, arrays["targets.bin"] if soft is None else arrays["posterior_pdfs.bin"], arrays.get("weights.bin"), soft)
             for name, array in {**stored, **arrays}.items():
                 if name not in sinks:
                     sinks[name] = Sink(stack.enter_context(atomic_open(path / name, "wb")))
-                sinks[name].append(array if name in stored else array.astype(DTYPES[name], copy=False))
+                sinks[name].append(array)
             offsets.append(offsets[-1] + length)
             label_offsets.append(label_offsets[-1] + len(arrays.get("labels.bin", ())))
             kept.append(utt)
@@ -426,7 +442,7 @@ def pack(utts: Iterable[str], features: Callable[[str], np.ndarray], alignment: 
             raise UserError(f"no utterance of the data has both features and an alignment{reason}; are they of the same data directory?")
     labelled = np.asarray(label_offsets, np.int64) if label_offsets[-1] else None
     checksums = {name: sink.digest.hexdigest() for name, sink in sinks.items()}
-    checksums |= write_index(path, kept, np.asarray(offsets, np.int64), labelled, statistics)
+    checksums |= write_index(path, kept, np.asarray(offsets, np.int64), labelled, statistics, counts)
     manifest = StoreManifest(num_frames=offsets[-1], num_utts=len(kept), dim=dim, num_pdfs=num_pdfs, num_posteriors=num_posteriors,
                              target_dim=target_dim, dtype=dtype, checksums=checksums, provenance=provenance or {}, skipped=skipped,
                              trimmed=trimmed, num_labels=label_offsets[-1], num_tokens=extras.num_tokens,
@@ -435,10 +451,10 @@ def pack(utts: Iterable[str], features: Callable[[str], np.ndarray], alignment: 
     return manifest
 
 
-def write_index(path: Path, utts: Sequence[str], offsets: np.ndarray, label_offsets: np.ndarray | None,
-                statistics: Statistics) -> dict[str, str]:
+def write_index(path: Path, utts: Sequence[str], offsets: np.ndarray, label_offsets: np.ndarray | None, statistics: Statistics,
+                counts: np.ndarray) -> dict[str, str]:
     """Write the small files of a store; returns their checksums, by name."""
-    arrays = {"offsets.npy": offsets, "statistics.npy": statistics.limbs}
+    arrays = {"offsets.npy": offsets, "statistics.npy": statistics.limbs, "counts.npy": counts}
     if label_offsets is not None:
         arrays["label_offsets.npy"] = label_offsets
     for name, array in arrays.items():

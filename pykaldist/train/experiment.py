@@ -171,7 +171,7 @@ class Experiment(TrainingRun):
                         **{name: value for part in (c.data, c.strategy, c.nnet, c.init, c.optimizer, c.schedule, c.objective, c.divergence)
                            for name, value in dataclasses.asdict(part).items()}},
             "ngpu": c.job.ngpu,
-            "inputs": {**{name: s.manifest.checksums for name, s in (("train", self.train), ("dev", self.dev))},
+            "inputs": {**{name: s.manifest.identity() for name, s in (("train", self.train), ("dev", self.dev))},
                        **{s.path.name: s.manifest.checksums for s in self.objective.stores()}, **self.start.inputs},
             "device": self.device.type,
             "versions": versions(),
@@ -179,11 +179,13 @@ class Experiment(TrainingRun):
 
     def _run(self) -> None:
         c, options = self.choices, self.options
-        if prepared(self.job, self.exp, self.config(), {"checkpoints": dataclasses.asdict(c.trainer), "store": str(self.store)}, MADE,
-                    "final.pt", (self.train, self.dev), self.objective.stores()):
+        notes = {"checkpoints": dataclasses.asdict(c.trainer), "store": str(self.store)}
+        verification = prepared(self.job, self.exp, self.config(), notes, MADE, "final.pt", (self.train, self.dev), self.objective.stores())
+        if verification is None:
             if self.job.first and not (self.exp / provenance.FILE).exists():  # of a run that was ended between its last two files
                 self._record()
             return
+        self.verification = verification
         transform = self.start.transform or \
             FeatureTransform(self.splice, *spliced_mean_and_scale(self.job, self.train, self.splice))
         schedule = make_schedule(options.schedule, c.schedule)
@@ -202,6 +204,7 @@ class Experiment(TrainingRun):
             self._warm_up(model, transform, schedule.learn_rate(0))
         trainer.run()
         self.host.processes.barrier()  # each has written its last checkpoint: an error of one of them comes before final.pt
+        verification.finish()
         if self.job.first:
             model.compute_in(model.params.dtype)
             counts = self.objective.counts(self.train)

@@ -110,6 +110,7 @@ class Trainer:
         self._last_checkpoint = time.perf_counter()
         self._done = self._saved = (-1, 0)  # what was done at the last checkpoint, and that checkpoint's moment
         self._bar: Progress | None = None
+        self.watch: Callable[[], None] = lambda: None  # called every few minibatches; what it raises ends the run
         self._stop = self._enters = False  # whether this process comes into an epoch that has begun
 
     def run(self) -> None:
@@ -318,6 +319,7 @@ class Trainer:
         """Count a step of a worker, and read its loss from time to time."""
         pulse.steps += 1
         if worker.index % LOSS_CHECK_INTERVAL == 0:
+            self.watch()
             totals = worker.totals.tolist()
             self.detector.look(rank, worker, totals)
             self._show(f"loss {worker.learner.metrics(totals)['loss']:.3f}")
