@@ -101,11 +101,13 @@ class SharedFrames:
 
     `hold` loads what the process needs; `pieces` cuts a run of minibatches so that the frames of each piece are there, or can be; `of`
     gives a piece's frames. `room`: bytes that they may take on a GPU; None: no limit. `readers`: workers that read pieces by turns.
+    `group`: frames of the groups in which they come (frames/block_sampler.py), so that none are held; 0: they do not.
     """
 
     def __init__(self, store: FrameStore, device: torch.device, reach: tuple[int, int], room: int | None = None, readers: int = 1,
-                 copied: bool = False) -> None:
+                 copied: bool = False, group: int = 0) -> None:
         self.store, self.device, self.reach, self.room, self.readers, self.copied = store, device, reach, room, readers, copied
+        self.group = group
         self._in_place = device.type == "cpu" and not copied
         self._held: DeviceFrames | None = None
         self._needed: np.ndarray | None = None  # of each frame whether it is held with all that splicing needs; None: all are
@@ -120,6 +122,8 @@ class SharedFrames:
 
         Too many are left to come in pieces. Nothing is loaded again where all of them are there.
         """
+        if self.group:
+            return
         needed = None if parts is None or self._in_place else self._marked(parts)
         if self._held is not None and (self._needed is None or (needed is not None and not (needed & ~self._needed).any())):
             return
@@ -129,6 +133,10 @@ class SharedFrames:
             kept = needed = None
         if self._in_place or self.room is None or self.bytes(len(self.store) if kept is None else len(kept)) <= self.room:
             self._held, self._needed = DeviceFrames(self.store, self.device, kept, self.copied), needed
+
+    def group_bytes(self) -> int:
+        """What the groups take that are there at once: of each reader one, and the one that is loaded meanwhile."""
+        return 2 * self.readers * self.bytes(min(self.group, len(self.store)))
 
     def bytes(self, rows: int) -> int:
         """What so many frames take."""
@@ -143,6 +151,10 @@ class SharedFrames:
         if self._holds(frames):
             assert self._held is not None
             return self._held
+        return self.loaded(frames)
+
+    def loaded(self, frames: np.ndarray) -> DeviceFrames:
+        """These of a store's frames, with those around them, copied."""
         return DeviceFrames(self.store, self.device, Runs.around(frames, self.reach, len(self.store)), self.copied)
 
     def pieces(self, frames: np.ndarray, size: int) -> Iterator[slice]:

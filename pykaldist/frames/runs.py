@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +47,7 @@ class Runs:
         """The number of frames."""
         return int((self.end - self.first).sum())
 
-    @property
+    @functools.cached_property
     def in_place(self) -> bool:
         """Whether each frame lies in the row of its own number."""
         return bool((self.first == self.row).all())
@@ -78,6 +80,11 @@ class Runs:
         begins, ends = np.maximum(self.first, first - shift), np.minimum(self.end, end - shift)
         inside = begins < ends
         return Runs(begins[inside], ends[inside], (begins + shift)[inside])
+
+    def frames(self, first: int, end: int, dtype: Any = np.int64) -> np.ndarray:
+        """The frames in rows `first` to `end` - 1; rows ascend with the frames."""
+        own = self.of_rows(first, end)
+        return np.concatenate([np.arange(0, dtype=dtype), *(np.arange(a, b, dtype=dtype) for a, b in zip(own.first, own.end, strict=True))])
 
     def slices(self, to: Runs) -> Iterator[tuple[slice, slice]]:
         """Pairs of slices: rows of these runs, and the rows in which `to` has the same frames. All frames of these are in `to`."""

@@ -90,8 +90,9 @@ class Verification:
 
     def _noted(self) -> dict[str, tuple[int, int]] | None:
         """The sizes and times of the files that were compared; None where the note is missing or damaged."""
+        if self._note is None:
+            return None
         with suppress(OSError, ValueError, AttributeError, TypeError):
-            assert self._note is not None
             found = json.loads(self._note.read_text(encoding="utf-8"))
             return {path: (int(size), int(changed)) for path, (size, changed) in found.items()}
         return None
