@@ -230,3 +230,27 @@ def test_utterances_are_appended(folder, capsys, jobs):
     assert "was packed with other --cmvn-opts" in capsys.readouterr().err
     assert main(["pack", "--append", "true", *words("cv2", "two", "nothing")]) == 1
     assert "there is no store in" in capsys.readouterr().err
+
+
+def test_stores_are_combined_and_cut_without_a_copy(folder, capsys):
+    data = DataDir(folder / "data")
+    restrict(data, ["s1-a", "s2-a"], folder / "one")
+    restrict(data, ["s1-b", "s2-b"], folder / "two")
+    restrict(data, ["s1-a", "s1-b"], folder / "cv_data")
+    for name, held_out in (("one", "s2-a"), ("two", "s2-b"), ("data", "s2-a\ns2-b")):
+        (folder / "cv").write_text(held_out + "\n")
+        words = ["--cmvn-opts=--norm-means=false", "--cv-utts", str(folder / "cv"), str(folder / name), str(folder / "ali")]
+        assert main(["pack", *words, str(folder / f"{name}_store")]) == 0
+    capsys.readouterr()
+    assert main(["combine-stores", str(folder / "all"), str(folder / "one_store"), str(folder / "two_store")]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"{folder}/all/train: 2 utterances, 21 frames in 2 shards"
+    for part in ("train", "dev"):
+        same_frames(FrameStore(folder / "all" / part), FrameStore(folder / "data_store" / part))
+    assert not list((folder / "all").rglob("*.bin")) and (folder / "all" / "cmvn_opts").is_file()
+    (folder / "list").write_text("s1-b and more\n")
+    assert main(["subset-store", str(folder / "all"), str(folder / "list"), str(folder / "some")]) == 0
+    assert FrameStore(folder / "some/train").utts == ["s1-b"] and FrameStore(folder / "some/dev").utts == ["s2-a", "s2-b"]
+    (folder / "two_store" / "cmvn_opts").write_text("--norm-vars=true\n")
+    (folder / "two_store" / "inputs.json").unlink()
+    assert main(["combine-stores", str(folder / "all"), str(folder / "one_store"), str(folder / "two_store")]) == 1
+    assert "two_store/cmvn_opts is not that of" in capsys.readouterr().err
