@@ -1,7 +1,7 @@
 """Make a folder of frame stores of some utterances of another, without a copy of their frames.
 
-The store train of <out> has those utterances of <store>/train that are in the list, in the order of <store>. Its dev has all of <store>/dev,
-or, with --dev-utt-list, those in that list. The frames stay where they are.
+The store train of <out> has those utterances of <store>/train that are in the list, in the order of <store>. Its dev has all of
+<store>/dev, or, with --dev-utt-list, those in that list. The frames stay where they are.
 """
 
 from __future__ import annotations
