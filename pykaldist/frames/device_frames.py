@@ -38,7 +38,7 @@ def stored_arrays(store: FrameStore) -> dict[str, np.ndarray]:
 
 def frame_bytes(store: FrameStore) -> int:
     """The bytes that a frame takes on a device."""
-    scales = 0 if store.scales is None else -(-store.scales[0].nbytes * store.manifest.num_utts // len(store))
+    scales = 0 if store.scales is None else -(-4 * 4 * store.manifest.dim * store.manifest.num_utts // len(store))
     return sum(a.itemsize * int(np.prod(a.shape[1:])) for a in (store.feats, *stored_arrays(store).values())) + scales
 
 
@@ -54,7 +54,7 @@ class DeviceFrames:
 
     def __init__(self, store: FrameStore, device: torch.device, kept: Runs | None = None, copied: bool = False) -> None:
         self._device, self._store = device, store
-        mapped = device.type == "cpu" and kept is None and not copied
+        mapped = device.type == "cpu" and kept is None and not copied and not store.remote
         self._runs = store.runs if mapped else Runs.whole(len(store)) if kept is None else kept
         put = torch.from_numpy if mapped else self._put
         self.feats = put(store.feats)
@@ -108,7 +108,7 @@ class SharedFrames:
                  copied: bool = False, group: int = 0) -> None:
         self.store, self.device, self.reach, self.room, self.readers, self.copied = store, device, reach, room, readers, copied
         self.group = group
-        self._in_place = device.type == "cpu" and not copied
+        self._in_place = device.type == "cpu" and not copied and not store.remote
         self._held: DeviceFrames | None = None
         self._needed: np.ndarray | None = None  # of each frame whether it is held with all that splicing needs; None: all are
 

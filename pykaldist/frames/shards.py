@@ -19,9 +19,10 @@ import numpy as np
 from pykaldist.errors import UserError
 from pykaldist.frames.mapped import write_manifest
 from pykaldist.frames.statistics import Statistics, of_utterances
-from pykaldist.frames.store import FrameStore, Shard, StoreManifest, count, no_counts, read_store_manifest, write_index
+from pykaldist.frames.store import FrameStore, Place, Shard, StoreManifest, count, index_of, no_counts, read_store_manifest, write_index
 from pykaldist.io.npy import save_array
 from pykaldist.io.provenance import checksum
+from pykaldist.io.remote import is_remote
 from pykaldist.io.tables import read_lines
 
 SHARDS = "shards"  # the folder of a store's own shards
@@ -42,10 +43,13 @@ def combine(path: str | os.PathLike[str], sources: Sequence[str | os.PathLike[st
             provenance: dict[str, Any] | None = None) -> StoreManifest:
     """Make a store at `path` of the utterances of others, in this order; those without utterances add what they have skipped.
 
+    A source may be the address of a remote store (io/remote.py), whose frames stay where they are.
+
     Raises UserError where two have the same utterance, or are of different systems.
     """
-    manifests = [read_store_manifest(Path(source)) for source in sources]
-    stores = [FrameStore(source) for source, manifest in zip(sources, manifests, strict=True) if not manifest.empty]
+    places = [(index_of(str(source)), str(source)) if is_remote(source) else (Path(source), "") for source in sources]
+    manifests = [read_store_manifest(folder) for folder, _ in places]
+    stores = [FrameStore(*place) for place, manifest in zip(places, manifests, strict=True) if not manifest.empty]
     if not stores:
         raise UserError(f"none of {', '.join(map(str, sources))} has an utterance; are the features and alignments of the same data?")
     skipped = {utt: why for manifest in manifests for utt, why in manifest.skipped.items()}
@@ -164,7 +168,7 @@ def _counts(parts: list[_Part]) -> np.ndarray:
 
 def _pieces(path: Path, parts: list[_Part]) -> tuple[list[Shard], np.ndarray]:
     """The shards that parts of stores lie in, as seen from `path`, and the pieces."""
-    numbers: dict[Path, int] = {}
+    numbers: dict[Place, int] = {}
     shards: list[Shard] = []
     pieces = []
     for part in parts:
@@ -174,12 +178,13 @@ def _pieces(path: Path, parts: list[_Part]) -> tuple[list[Shard], np.ndarray]:
         number = first[piece] + part.utts - edges[piece]  # within the shard
         frames = frame[piece] + part.store.offsets[part.utts] - part.store.offsets[edges[piece]]
         begins = np.flatnonzero(np.concatenate([[True], (np.diff(part.utts) != 1) | (np.diff(piece) != 0)]))
-        folders = [folder.absolute() for folder in part.store.shard_folders()]
+        folders = [folder.absolute() if isinstance(folder, Path) else folder for folder in part.store.shard_folders()]
         for begin, last in zip(begins, np.append(begins[1:], len(part.utts)) - 1, strict=True):
             folder = folders[shard[piece[begin]]]
             if folder not in numbers:
                 numbers[folder] = len(numbers)
-                known = read_store_manifest(folder)
-                shards.append(Shard(os.path.relpath(folder, path.absolute()), known.checksum, known.num_frames, known.num_utts))
+                known = read_store_manifest(folder if isinstance(folder, Path) else index_of(folder))
+                where = os.path.relpath(folder, path.absolute()) if isinstance(folder, Path) else folder
+                shards.append(Shard(where, known.checksum, known.num_frames, known.num_utts))
             pieces.append((numbers[folder], number[begin], number[last] + 1, frames[begin]))
     return shards, np.array(pieces, np.int64)

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,12 +42,14 @@ from pykaldist.errors import UserError
 from pykaldist.frames.compressed import compress, expanded
 from pykaldist.frames.items import load_array
 from pykaldist.frames.mapped import Manifest, Sink, aligned_starts, mapped, mapped_together, read_manifest, verify, write_manifest
+from pykaldist.frames.remote_array import RemoteArray
 from pykaldist.frames.runs import Runs
 from pykaldist.frames.statistics import Statistics, of_utterances
 from pykaldist.io.atomic import atomic_open, write_text
 from pykaldist.io.npy import save_array
 from pykaldist.io.posteriors import Posterior
 from pykaldist.io.provenance import checksum
+from pykaldist.io.remote import beside, cache_folder, is_remote, part_cache, read_remote
 from pykaldist.io.schema import require
 from pykaldist.io.tables import read_lines
 
@@ -130,6 +133,23 @@ class StoreManifest(Manifest):
         return {**self.checksums, **{f"{shard.path}/manifest.json": shard.checksum for shard in self.shards}}
 
 
+Place = Path | str  # a folder of this machine, or the address of a remote one
+
+
+def index_of(url: str) -> Path:
+    """A folder with the small files of a remote store, which are read from there now."""
+    folder = cache_folder() / "stores" / hashlib.blake2b(url.encode(), digest_size=16).hexdigest()
+    names = ["manifest.json"]
+    for name in names:
+        with atomic_open(folder / name, "wb") as stream:
+            stream.write(read_remote(f"{url}/{name}"))
+        if name == "manifest.json":
+            small = {name: value for name, value in read_store_manifest(folder).checksums.items() if not name.endswith(".bin")}
+            names += small
+    verify(folder, small)
+    return folder
+
+
 def read_store_manifest(path: Path) -> StoreManifest:
     """Read the manifest of the store in a folder; raises UserError where there is none."""
     if not (path / "manifest.json").is_file():
@@ -143,17 +163,20 @@ class FrameStore:
     `feats` (rows, dim) and `targets` (rows,) are numpy arrays over the files, and so are `weights`, `posterior_pdfs`, `posterior_probs`
     and `target_feats`, or None. `offsets` (utterances + 1,): the frames of each utterance; `runs`: the rows of frames, `starts`
     (utterances,): those of utterances' first frames. `scales`: of features in 8 bits, of the rows `scale_rows` (utterances,).
+    `remote`: frames are on other machines, and slices of the arrays are read when asked for (frames/remote_array.py). `origin`: the address
+    of a remote store whose small files are in the folder.
     Raises UserError where the folder is no finished store or a file has not the size that the manifest states.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | os.PathLike[str], origin: str = "") -> None:
+        self.path, self._origin = Path(path), origin
         self.manifest = manifest = read_store_manifest(self.path)
         if manifest.empty:
             raise UserError(f"{path} is a shard without utterances; train on the store that it belongs to.")
         self.offsets = self._offsets("offsets.npy", manifest.num_frames, "frames")
         self.pieces = self._pieces()
-        arrays = self._joined() if manifest.shards else \
+        self.remote = any(map(is_remote, self.shard_folders()))
+        arrays = self._joined() if manifest.shards or self.remote else \
             {name: mapped(self.path / name, *form) for name, form in manifest.arrays().items()}
         self.feats, self.targets = arrays["feats.bin"], arrays["targets.bin"]
         self.weights, self.target_feats, self.scales = (arrays.get(f"{name}.bin") for name in ("weights", "target_feats", "scales"))
@@ -188,18 +211,23 @@ class FrameStore:
                             "combine them again.")
         return pieces
 
-    def _joined(self) -> dict[str, np.ndarray]:
+    def _joined(self) -> dict[str, Any]:
         """The arrays of all shards, by name, each as one; labels lie in memory, in the order of the store's utterances."""
-        shards, folders = self.manifest.shards, self.shard_folders()
+        whole = Shard("", self.manifest.checksum, self.manifest.num_frames, self.manifest.num_utts)
+        shards, folders = self.manifest.shards or [whole], self.shard_folders()
         for folder, shard in zip(folders, shards, strict=True):
-            if read_store_manifest(folder).checksum != shard.checksum:
+            if isinstance(folder, Path) and read_store_manifest(folder).checksum != shard.checksum:
                 raise UserError(f"{folder} was packed again, with another result, since {self.path} was made of it; combine them again.")
-        arrays = {}
+        arrays: dict[str, Any] = {}
         for name, (dtype, shape) in self.manifest.arrays().items():
             if name != "labels.bin":
                 rows = [shard.num_utts if name == "scales.bin" else shard.num_frames for shard in shards]
-                arrays[name] = mapped_together([(folder / name, n) for folder, n in zip(folders, rows, strict=True)], dtype, shape[1:])
+                files: list[tuple[Place, int]] = [(_within(folder, name), n) for folder, n in zip(folders, rows, strict=True)]
+                arrays[name] = RemoteArray(files, dtype, shape[1:], part_cache()) if self.remote else \
+                    mapped_together([(Path(file), n) for file, n in files], dtype, shape[1:])
         if self.manifest.num_labels:
+            if self.remote:
+                raise UserError(f"{self.path} has label sequences, and shards on other machines; copy these here.")
             shards_labels = [FrameStore(folder).labels_of for folder in folders]
             arrays["labels.bin"] = np.concatenate([shards_labels[n](first, end) for n, first, end in self.pieces[:, :3].tolist()])
         return arrays
@@ -218,9 +246,12 @@ class FrameStore:
                             f"{self.manifest.num_utts} utterances; pack the store again.")
         return offsets
 
-    def shard_folders(self) -> list[Path]:
-        """The folders of the shards; its own where it has none."""
-        return [Path(os.path.normpath(self.path / shard.path)) for shard in self.manifest.shards] or [self.path]
+    def shard_folders(self) -> list[Place]:
+        """The folders of the shards, or their addresses; its own where it has none."""
+        if self._origin:
+            return [beside(self._origin, shard.path) for shard in self.manifest.shards] or [self._origin]
+        return [shard.path if is_remote(shard.path) else Path(os.path.normpath(self.path / shard.path)) for shard in self.manifest.shards] \
+            or [self.path]
 
     @functools.cached_property
     def runs(self) -> Runs:
@@ -255,16 +286,19 @@ class FrameStore:
         return np.asarray(feats, np.float32) if self.scales is None else expanded(feats, self.scales[self.scale_rows[utt]])
 
     def verify(self) -> None:
-        """Compare every file with its checksum, those of shards too; raises UserError at the first that differs."""
+        """Compare every file with its checksum, those of shards on this machine too; raises UserError at the first that differs."""
         verify(self.path, self.manifest.checksums)
         if self.manifest.shards:
-            for folder in self.shard_folders():
+            for folder in self._own_shards():
                 verify(folder, read_store_manifest(folder).checksums)
+
+    def _own_shards(self) -> list[Path]:
+        return [folder for folder in self.shard_folders() if isinstance(folder, Path)]
 
     def files(self) -> list[Path]:
         """All files that have checksums, those of shards too."""
         own = [self.path / name for name in self.manifest.checksums]
-        shards = self.shard_folders() if self.manifest.shards else []
+        shards = self._own_shards() if self.manifest.shards else []
         return own + [folder / name for folder in shards for name in read_store_manifest(folder).checksums]
 
     def counts(self) -> np.ndarray:
@@ -277,6 +311,10 @@ class FrameStore:
             raise UserError(f"{self.path / 'counts.npy'} is {counts.dtype} {counts.shape}, the manifest has {self.manifest.num_pdfs} pdfs; "
                             f"{CURE}.")
         return counts
+
+
+def _within(folder: Place, name: str) -> Place:
+    return folder / name if isinstance(folder, Path) else f"{folder}/{name}"
 
 
 def no_counts(num_pdfs: int, weighted: bool, soft: bool) -> np.ndarray:
