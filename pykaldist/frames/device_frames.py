@@ -15,8 +15,10 @@ from torch import Tensor
 
 from pykaldist.frames.runs import Runs
 from pykaldist.frames.store import FrameStore
+from pykaldist.io.scratch import prefetch
 
 CHUNK_BYTES = 1 << 26  # of a store on their way to a GPU
+READ_TOGETHER = 1 << 15  # bytes of a run of frames that are worth a request of their own
 PIECE = 64  # minibatches of a piece of frames that nobody said were needed
 EXTRAS = ("targets", "weights", "posterior_pdfs", "posterior_probs", "target_feats")
 
@@ -88,8 +90,11 @@ class DeviceFrames:
         for first in range(0, rows, max(step, 1)):
             piece = placed[first : first + step]
             host = piece if self._device.type == "cpu" else torch.empty_like(piece, device="cpu")
-            target = host.numpy()
-            for there, here in self._runs.of_rows(first, first + len(piece)).slices(self._store.runs):
+            target, slices = host.numpy(), list(self._runs.of_rows(first, first + len(piece)).slices(self._store.runs))
+            for _, here in slices if isinstance(array, np.ndarray) else ():
+                if (here.stop - here.start) * array[:1].nbytes >= READ_TOGETHER:
+                    prefetch(array[here])  # all of them are asked for at once: page by page, a disk would wait for the next request
+            for there, here in slices:
                 target[there.start - first : there.stop - first] = array[here]
             if host is not piece:
                 piece.copy_(_sendable(host, self._device), non_blocking=True)
