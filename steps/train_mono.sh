@@ -7,8 +7,11 @@ Usage: steps/train_mono.sh [options] <data-dir> <lang-dir> <exp-dir>
  e.g.: steps/train_mono.sh --nj 2 --cmd "\$train_cmd" data/train data/lang exp/mono
 Writes final.mdl, tree, the alignments ali.*.gz, and log/train.log with a line an iteration.
 Options:
-  --nj <n>                  # threads, and files of alignments, no more than utterances; nothing else depends on it (4)
-  --cmd <command>           # how to run the job (run.pl)
+  --nj <n>                  # jobs, and files of alignments, no more than utterances (4)
+  --cmd <command>           # how to run the jobs (run.pl)
+  --jobs <kind>             # threads: --nj of one job; array: --nj jobs, each a process; auto: an array on a cluster (auto)
+  --block-frames <n>        # frames summed up together; the same blocks give models of the same bits, whatever --nj and --jobs
+                            # (0: 262144; in an array no more than a job has, and 65536 at least)
   --totgauss <n>            # Gaussians in all (1000)
   --device <name>           # cpu, cuda, cuda:N, or auto: where likelihoods and statistics are computed (cpu)
   --stage <n>               # iteration to go on with, as the log of an interrupted training names it; below 1: begin (-4)
@@ -29,7 +32,7 @@ Options:
 EOF
 }
 
-nj=4 cmd=run.pl device=cpu stage=-4 totgauss=1000 num_iters=40 max_iter_inc=30 initial_beam=6 regular_beam=10 retry_beam=40
+nj=4 cmd=run.pl jobs=auto block_frames=0 device=cpu stage=-4 totgauss=1000 num_iters=40 max_iter_inc=30 initial_beam=6 regular_beam=10 retry_beam=40
 careful=false boost_silence=1.0 scale_opts="" power=0.25 shared_phones=true num_starts=1 cmvn_opts="" delta_opts="" seed=0
 realign_iters="1 2 3 4 5 6 7 8 9 10 12 14 16 18 20 23 26 29 32 35 38"
 [ -f path.sh ] && . ./path.sh
@@ -41,13 +44,15 @@ for f in "$data/feats.scp" "$data/text" "$lang/L.fst" "$lang/topo"; do
 done
 
 . fewer_jobs.sh
+. gmm_jobs.sh
 fewer_jobs "$data" utterances
 options=(--beam "$regular_beam")
-for option in nj device stage totgauss num_iters max_iter_inc realign_iters initial_beam retry_beam careful boost_silence power \
-  shared_phones num_starts cmvn_opts delta_opts seed; do
+for option in nj device block_frames stage totgauss num_iters max_iter_inc realign_iters initial_beam retry_beam careful boost_silence \
+  power shared_phones num_starts cmvn_opts delta_opts seed; do
   options+=("--${option//_/-}=${!option}")
 done
 
-$cmd "$dir/log/train.log" pykaldist train-mono "${options[@]}" $scale_opts "$@" || exit 1
+gmm_jobs
+$stage_cmd "$dir/log/train.log" pykaldist train-mono "${options[@]}" $scale_opts "$@" || exit 1
 grep '^WARNING:' "$dir/log/train.log" | sed 's/^/train_mono.sh: /' >&2
 echo "train_mono.sh: $(sed -n 's/^SUMMARY: //p' "$dir/log/train.log"); model in $dir"

@@ -10,7 +10,8 @@ import pytest
 
 from pykaldist.cli import verbs
 
-ROOMS = ["io", "lm", "feats", "hmm", "frames", "nnet", "optim", "parallel", "train", "decode", "score", "report", "programs", "cli"]
+ROOMS = ["io", "lm", "feats", "hmm", "frames", "nnet", "optim", "parallel", "train", "decode", "score", "serve", "report",
+         "programs", "cli"]
 FOLDERS = {
     "parallel": ["fabric", "clusters", "strategies", "transport", "engines", "planning", "launch"],
     "hmm": ["lang", "tree", "gmm", "adaptation", "ivector", "alignments", "training", "import_ali", "chain"],

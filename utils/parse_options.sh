@@ -8,6 +8,24 @@ __show_usage() {
   if declare -F usage >/dev/null; then usage; else printf '%s\n' "${help_message:-"$0: no help"}"; fi
   [ -z "${PYKALDIST_LIST_OPTIONS:-}" ] || { echo; echo "variables:"; compgen -v; }  # for check_recipe.sh
 }
+# The option in the usage text that is nearest to an unknown one, by edits, where no more than a third of its letters are others.
+__nearest_option() {
+  __show_usage 2>&1 | grep -oE -- '--[a-z][a-zA-Z0-9._-]*' | sort -u | awk -v word="$1" '
+    function least(a, b, c) { return a < b ? (a < c ? a : c) : (b < c ? b : c) }
+    { n = length(word); m = length($0)
+      for (j = 0; j <= m; j++) row[j] = j
+      for (i = 1; i <= n; i++) {
+        diagonal = row[0]; row[0] = i
+        for (j = 1; j <= m; j++) {
+          above = row[j]
+          row[j] = least(above + 1, row[j - 1] + 1, diagonal + (substr(word, i, 1) != substr($0, j, 1)))
+          diagonal = above
+        }
+      }
+      if (3 * row[m] <= n - 2 && (best == "" || row[m] < edits)) { best = $0; edits = row[m] }
+    }
+    END { print best }'
+}
 while true; do
   case "${1:-}" in
     --help | -h) __show_usage; exit 0 ;;
@@ -26,7 +44,8 @@ while true; do
   fi
   [ "$__name" != deterministic ] || deterministic=${deterministic:-false}
   if ! [[ $__name =~ ^[a-zA-Z][a-zA-Z0-9_]*$ ]] || [ -z "${!__name+set}" ]; then
-    echo "$0: ERROR: there is no option $__option; $0 --help lists them." >&2; exit 1
+    __nearest=$(__nearest_option "$__option")
+    echo "$0: ERROR: there is no option $__option${__nearest:+, the nearest is $__nearest}; $0 --help lists them." >&2; exit 1
   fi
   case "$__name=${!__name}" in
     nj=* | ngpu=*) __kind="a number from 1 up" __form='^[1-9][0-9]*$' ;;

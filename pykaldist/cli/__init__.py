@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import difflib
 import importlib
 import os
 import signal
@@ -17,8 +18,9 @@ import textwrap
 from pathlib import Path
 from typing import NoReturn
 
-from pykaldist import __version__, deterministic, interrupts, scheduling
+from pykaldist import __version__, deterministic, interrupts, scheduling, usage
 from pykaldist.errors import Terminated, UserError, missing_package_sentence, os_error_sentence, out_of_memory_sentence
+from pykaldist.jobs.guard import STARTED_BY
 from pykaldist.programs.command import run as run_program
 from pykaldist.programs.table import PROGRAMS
 from pykaldist.programs.table import load as load_program
@@ -67,6 +69,10 @@ class _Parser(argparse.ArgumentParser):
     """A parser that reports an error in one sentence, as all errors are reported."""
 
     def error(self, message: str) -> NoReturn:
+        unknown = message.removeprefix("unrecognized arguments: ") if message.startswith("unrecognized arguments: --") else ""
+        near = difflib.get_close_matches(unknown.split(" ")[0].split("=")[0], self._option_string_actions, 1) if unknown else []
+        if near:
+            message = f"there is no option {unknown.split(' ')[0].split('=')[0]}, the nearest is {near[0]}"
         self.exit(2, f"{self.prog}: ERROR: {message.removeprefix('argument ')}; {self.prog} --help lists the options.\n")
 
 
@@ -114,7 +120,11 @@ def main(argv: list[str] | None = None, told: bool = False) -> int:
         signal.signal(signal.SIGHUP, _hung_up)
     try:
         with interrupts.Working():
-            return int(module.run(args) or 0)
+            status = int(module.run(args) or 0)
+        taken = usage.ending(verb)
+        if taken is not None and STARTED_BY in os.environ:
+            print(taken, file=sys.stderr, flush=True)
+        return status
     except UserError as error:
         message = str(error)
     except Terminated as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pykaldist.hmm.alignments.align import AlignOptions
+from pykaldist.hmm.training.jobs import JobsOptions
 from pykaldist.options import add_options
 
 
@@ -35,3 +36,4 @@ def add_training_arguments(parser: argparse.ArgumentParser, options: type, of_al
     add_stage(parser)
     add_options(parser, options)
     add_options(parser, AlignOptions)
+    add_options(parser, JobsOptions)

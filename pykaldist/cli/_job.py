@@ -34,7 +34,9 @@ def run_job(args: argparse.Namespace, options: JobOptions, fault_tolerant: bool,
     if needs_launcher(options) and not replaces:
         return Launcher(options, args.argv, args.exp, fault_tolerant).run()
     if started_by() is None and not replaces:
-        make().run()
+        alone = make()
+        with Watch(alone.job.host.processes, args.exp, options.timeout, print):
+            alone.run()
         return 0
     join_launched(args.exp / FOLDER)
     status, prefix, trace = 1, f"pykaldist {args.argv[0]}: ", ""
@@ -42,14 +44,11 @@ def run_job(args: argparse.Namespace, options: JobOptions, fault_tolerant: bool,
     try:
         experiment = make()
         processes = experiment.job.host.processes
-        if processes.size == 1:
+        with Watch(processes, args.exp, options.timeout,
+                   lambda sentence: end_now(f"{prefix}ERROR: {sentence}; {GO_ON}\n", args.exp / FOLDER)):
             experiment.run()
-        else:
-            with Watch(processes, args.exp, options.timeout,
-                       lambda sentence: end_now(f"{prefix}ERROR: {sentence}; {GO_ON}\n", args.exp / FOLDER)):
-                experiment.run()
-                if fault_tolerant and "PYKALDIST_JOB" in os.environ:
-                    _leave(experiment.job, args.exp)
+            if fault_tolerant and processes.size > 1 and "PYKALDIST_JOB" in os.environ:
+                _leave(experiment.job, args.exp)
         return 0
     except Terminated:
         return _end(128 + signal.SIGTERM, f"{prefix}terminated; run the same command again to go on.", args.exp)

@@ -13,6 +13,7 @@ from pykaldist.cli._gmm import add_device
 from pykaldist.hmm.adaptation.fmllr import FmllrOptions
 from pykaldist.hmm.alignments.align import AlignOptions
 from pykaldist.hmm.training.adapted_experiment import align_fmllr_dir
+from pykaldist.hmm.training.jobs import JobsOptions
 from pykaldist.options import add_options, from_args
 
 
@@ -26,11 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stage", type=int, default=0, help="what to go on with of an interrupted alignment: 2: its first alignment, 3: "
                         "its transforms; below: neither (default: 0)")
     add_options(parser, AlignOptions)
+    add_options(parser, JobsOptions)
     add_options(parser, FmllrOptions)
     add_basis(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     made = align_fmllr_dir(args.data, args.lang, args.src, args.ali, from_args(AlignOptions, args), fmllr_options(args, Path(args.src)),
-                           args.nj, device=args.device, stage=args.stage)
+                           args.nj, device=args.device, stage=args.stage, jobs=from_args(JobsOptions, args))
     print(f"SUMMARY: {made}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pykaldist.cli._json import add_json, print_json
 from pykaldist.errors import UserError
 from pykaldist.io.corpora.counts import compare, report
 
@@ -17,11 +18,15 @@ from pykaldist.io.corpora.counts import compare, report
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("expected", type=Path, help="table: directory, what is counted, number, tolerance, source, with tabs between")
     parser.add_argument("data", type=Path, help="folder of the directories")
+    add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     counts = compare(args.expected, args.data)
-    print(report(counts))
+    if args.json:
+        print_json(counts)
+    else:
+        print(report(counts))
     differing = [one for one in counts if one.differs]
     if differing:
         first = differing[0]

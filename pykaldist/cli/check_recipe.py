@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from pykaldist.cli import verbs
+from pykaldist.cli._json import add_json, print_json
 from pykaldist.io.text_tools.run import MODULES, tool_named
 from pykaldist.options import boolean
 from pykaldist.report.check_recipe import check_recipe, lines, table
@@ -19,13 +20,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recipes", nargs="+", type=Path, metavar="run.sh", help="a recipe's run.sh")
     parser.add_argument("--only-run", type=boolean, default=False, help="leave the scripts of local/ out (default: false)")
     parser.add_argument("--table", type=boolean, default=False, help="a Markdown table of the recipes only (default: false)")
+    add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     root = Path(os.environ.get("PYKALDIST_ROOT") or Path(__file__).parents[2])
     interfaces = Interfaces(root, verbs(), verb_options, tool_interfaces())
     found = [check_recipe(path, interfaces, args.only_run) for path in args.recipes]
-    print("\n".join(table(found) if args.table else (line for checked in found for line in lines(checked))))
+    if args.json:
+        print_json([{"recipe": checked.recipe, "calls": checked.calls} for checked in found])
+    else:
+        print("\n".join(table(found) if args.table else (line for checked in found for line in lines(checked))))
     return 0 if all(checked.number("accepted") == len(checked.calls) for checked in found) else 1
 
 

@@ -18,6 +18,7 @@ from pykaldist.errors import UserError
 from pykaldist.io.fst import Fst
 from pykaldist.io.tables import read_map
 from pykaldist.progress import progress
+from pykaldist.usage import heard
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +50,7 @@ def run(args: argparse.Namespace) -> None:
     def rescored() -> Iterator[tuple[str, Lattice]]:
         for utt, lattice in read_lattices(args.lattice_dir / name):
             made = lm_rescored(lattice, [(old, -1.0), (new, 1.0)], f"{args.lattice_dir / name}, {utt}")
+            heard(made.num_frames)
             yield utt, pruned(made, args.lattice_beam, args.acwt) if args.lattice_beam else made
 
     print(f"rescored {write_lattices(args.decode_dir / name, progress(rescored(), 'rescoring', None, 'utt'))} lattices")

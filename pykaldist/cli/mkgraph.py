@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pykaldist import usage
 from pykaldist.decode.hclg import GraphOptions, make_graph
+from pykaldist.io.atomic import write_text
 from pykaldist.options import add_options, from_args
 
 
@@ -21,4 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     graph = make_graph(args.lang, args.model_dir, args.graph_dir, from_args(GraphOptions, args), keep=True)
+    usage.stage()
+    write_text(args.graph_dir / "log/mkgraph.log", f"{usage.ending('mkgraph')}\n")
     print(f"{args.graph_dir}/HCLG.fst: {graph.num_states} states, {graph.num_arcs} arcs")

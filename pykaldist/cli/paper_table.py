@@ -10,6 +10,7 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
+from pykaldist.cli._json import add_json, print_json
 from pykaldist.options import add_options, from_args, option
 
 
@@ -24,15 +25,18 @@ class PaperTableOptions:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tables", type=Path, help="folder with runs.tsv and tables.tsv")
     parser.add_argument("exp", type=Path, help="folder of the runs")
+    add_json(parser)
     add_options(parser, PaperTableOptions)
 
 
 def run(args: argparse.Namespace) -> None:
-    from pykaldist.report.paper_table import read_table, render  # not above: --help answers without PyTorch
+    from pykaldist.report.paper_table import as_rows, read_table, render  # not above: --help answers without PyTorch
 
     options = from_args(PaperTableOptions, args)
     cells, runs = read_table(args.tables, options.table)
-    if options.runs:
+    if args.json:
+        print_json(list(runs.values()) if options.runs else as_rows(cells, args.exp))
+    elif options.runs:
         for one in runs.values():
             print("\t".join([one.name, str(one.ngpu), str(one.rbm).lower(), one.schedule_opts, one.train_opts]))
     else:

@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import argparse
 
+from pykaldist.cli._json import add_json, print_json
 from pykaldist.options import add_options, from_args
-from pykaldist.report.plan import render
+from pykaldist.report.plan import as_dict, render
 from pykaldist.train.plan import PlanOptions, make_plan
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_json(parser)
     add_options(parser, PlanOptions)
 
 
 def run(args: argparse.Namespace) -> None:
-    print(render(make_plan(from_args(PlanOptions, args))))
+    plan = make_plan(from_args(PlanOptions, args))
+    if args.json:
+        print_json(as_dict(plan))
+    else:
+        print(render(plan))

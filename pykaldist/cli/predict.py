@@ -12,12 +12,13 @@ import argparse
 from dataclasses import dataclass
 from typing import Any
 
+from pykaldist.cli._json import add_json, print_json
 from pykaldist.errors import UserError
 from pykaldist.nnet.kinds import PRESETS
 from pykaldist.optim.registry import FRAME_OPTIMIZERS
 from pykaldist.options import add_options, from_args, numbers, option
 from pykaldist.parallel.planning.gpus import GPUS, count_presets
-from pykaldist.report.predict import render
+from pykaldist.report.predict import as_dict, render
 
 DTYPES = ("float32", "tf32", "bf16")
 
@@ -51,6 +52,7 @@ class PredictOptions:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_json(parser)
     add_options(parser, PredictOptions)
 
 
@@ -58,5 +60,9 @@ def run(args: argparse.Namespace) -> None:
     options: Any = from_args(PredictOptions, args)
     steps = count_presets(options.nnets.split(","), options.optimizers.split(","), options.dtypes.split(","), options.minibatch_size,
                           options.feat_dim, options.num_pdfs)
-    print(render(steps, [GPUS[name] for name in options.gpus.split(",")], numbers("hours", options.hours),
-                 [int(n) for n in numbers("ngpu", options.ngpu)], options.average_period))
+    predicted = (steps, [GPUS[name] for name in options.gpus.split(",")], numbers("hours", options.hours),
+                 [int(n) for n in numbers("ngpu", options.ngpu)], options.average_period)
+    if args.json:
+        print_json(as_dict(*predicted))
+    else:
+        print(render(*predicted))

@@ -18,15 +18,17 @@ import contextlib
 import re
 import shlex
 import signal
+import sys
 from pathlib import Path
 
 from pykaldist import cli
+from pykaldist.cli._json import add_json, print_json
 from pykaldist.errors import Terminated, UserError
 from pykaldist.options import add_options, from_args, numbers
 from pykaldist.parallel.clusters.cluster import Cluster
 from pykaldist.parallel.planning.dry_run import epoch_seconds
 from pykaldist.parallel.strategies.base.registry import strategies, strategy_options
-from pykaldist.report.simulate import Run, draw_epochs, read_run, render, render_epochs, write
+from pykaldist.report.simulate import Run, draw_epochs, read_run, render, render_epochs, times, write
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--accuracies", default="", help="held-out frame accuracies, in %%, the time to which is wanted")
     parser.add_argument("--train-options", default="", help="of `pykaldist train`, for all runs")
     parser.add_argument("--plot", type=Path, help="without a store: PNG to draw the speed-ups into")
+    add_json(parser)
     parser.add_argument("store", type=Path, nargs="?", help="folder with the frame stores train and dev")
     parser.add_argument("folder", type=Path, nargs="?", help="folder to write")
 
@@ -57,7 +60,8 @@ def run(args: argparse.Namespace) -> None:
     runs: list[Run] = []
     for number, (cluster, strategy, ngpu) in enumerate(combinations, 1):
         exp = args.folder / re.sub(r"[^\w.]+", "-", f"{Path(cluster).stem} {strategy} {ngpu}")
-        print(f"{number} of {len(combinations)}: {strategy}, {ngpu} workers on {cluster}, in {exp}", flush=True)
+        said = f"{number} of {len(combinations)}: {strategy}, {ngpu} workers on {cluster}, in {exp}"
+        print(said, flush=True, file=sys.stderr if args.json else sys.stdout)
         exp.mkdir(parents=True, exist_ok=True)
         words = ["--strategy", *shlex.split(strategy), "--ngpu", str(ngpu), "--cluster", cluster, *shlex.split(args.train_options)]
         with open(exp / "train.log", "w", encoding="utf-8") as log, contextlib.redirect_stdout(log):
@@ -70,8 +74,11 @@ def run(args: argparse.Namespace) -> None:
         runs.append(found if status == 0 else Run(found.cluster, strategy, ngpu, []))
     if not any(run.lines for run in runs):
         raise UserError("no run ended well; what went wrong stands above.")
-    print(render(runs, accuracies))
     write(runs, accuracies, args.folder)
+    if args.json:
+        print_json(times(runs, accuracies))
+        return
+    print(render(runs, accuracies))
     print(f"in {args.folder}: curves.csv, times.csv, curves.png; all times are simulated")
 
 
@@ -88,9 +95,14 @@ def _predict(args: argparse.Namespace, chosen: list[str]) -> None:
         for ngpu in sorted(set(map(int, args.ngpus.split(","))) - {1}):
             for strategy, (name, options) in given.items():
                 epochs[cluster.name, strategy, ngpu] = epoch_seconds(cluster, ngpu, name, options)
-    print(render_epochs(epochs))
     if args.plot is not None:
         draw_epochs(epochs, args.plot)
+    if args.json:
+        print_json([{"cluster": cluster, "strategy": strategy, "ngpu": ngpu, "epoch": seconds}
+                    for (cluster, strategy, ngpu), seconds in epochs.items()])
+        return
+    print(render_epochs(epochs))
+    if args.plot is not None:
         print(f"plot in {args.plot}; all times are simulated")
 
 

@@ -10,6 +10,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # --nj says how many threads
 from pykaldist.cli._gmm import add_training_arguments
 from pykaldist.hmm.alignments.align import AlignOptions
 from pykaldist.hmm.training.adapted_experiment import train_lda_mllt_dir
+from pykaldist.hmm.training.jobs import JobsOptions
 from pykaldist.hmm.training.lda_mllt import LdaMlltOptions
 from pykaldist.options import from_args
 
@@ -23,5 +24,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     made = train_lda_mllt_dir(args.data, args.lang, args.ali, args.exp, args.num_leaves, args.tot_gauss, from_args(LdaMlltOptions, args),
                               from_args(AlignOptions, args), args.cmvn_opts, args.splice_opts, args.nj,
-                              device=args.device, stage=args.stage)
+                              device=args.device, stage=args.stage, jobs=from_args(JobsOptions, args))
     print(f"SUMMARY: {made}")

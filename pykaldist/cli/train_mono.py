@@ -10,6 +10,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # --nj says how many threads
 from pykaldist.cli._gmm import add_device, add_stage
 from pykaldist.hmm.alignments.align import AlignOptions
 from pykaldist.hmm.training.experiment import train_mono_dir
+from pykaldist.hmm.training.jobs import JobsOptions
 from pykaldist.hmm.training.mono import MonoOptions
 from pykaldist.options import add_options, from_args
 
@@ -25,9 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_stage(parser)
     add_options(parser, MonoOptions)
     add_options(parser, AlignOptions)
+    add_options(parser, JobsOptions)
 
 
 def run(args: argparse.Namespace) -> None:
     made = train_mono_dir(args.data, args.lang, args.exp, from_args(MonoOptions, args), from_args(AlignOptions, args),
-                          args.cmvn_opts, args.delta_opts, args.nj, device=args.device, stage=args.stage)
+                          args.cmvn_opts, args.delta_opts, args.nj, device=args.device, stage=args.stage, jobs=from_args(JobsOptions, args))
     print(f"SUMMARY: {made}")

@@ -33,6 +33,11 @@ class LdaStats:
             self.count += np.bincount(classes, minlength=len(self.count))
             self.squares += x.T @ x
 
+    def __add__(self, other: LdaStats) -> LdaStats:
+        both = LdaStats(len(self.squares), len(self.count))
+        both.count, both.sums, both.squares = self.count + other.count, self.sums + other.sums, self.squares + other.squares
+        return both
+
     def transform(self, dim: int) -> tuple[np.ndarray, np.ndarray]:
         """Estimate LDA: the first `dim` rows of the transform, and the whole of it (D, D), float64.
 

@@ -21,6 +21,7 @@ from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir, write_table
 from pykaldist.io.tables import MatrixReader, MatrixWriter, read_lines, read_map
 from pykaldist.progress import Progress, progress
+from pykaldist.usage import heard
 
 MAX_LOST = 0.01
 PITCH = "_pitch"  # behind the kind of features that have it
@@ -96,6 +97,7 @@ def extract_part(data: DataDir, feat_dir: str | os.PathLike[str], config: str | 
                                          "32768: convert the audio again."))
                     continue
                 writer.write(utt, feats)
+                heard(len(feats))
                 done.append(f"{utt} {len(feats)} {len(audio) / options.sample_frequency:.4f}\n")
             bar.update(len(batch))
     write_text(f"{base}.lost", "".join(f"{utt} {reason}\n" for utt, reason in lost.items()))

@@ -27,6 +27,7 @@ from pykaldist.io.atomic import atomic_open, write_text
 from pykaldist.io.conf import format_conf, parse_conf, read_conf
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.kaldi import KaldiWriter
+from pykaldist.usage import heard
 
 
 @dataclass
@@ -94,6 +95,7 @@ class FeaturePipeline:
                             "make the features again.")
         if not np.isfinite(x).all():
             raise UserError(f"{data.path}, {utt}: features are not finite; look at its audio, and make features and CMVN again.")
+        heard(len(x))
         x = self._normalise(x, data, utt)
         if self.lda is not None:
             x = apply_transform(splice(x, self.splice.left_context, self.splice.right_context), self.lda, f"{data.path}, {utt}, final.mat")

@@ -9,6 +9,7 @@ epoch, `hours` of the whole training, or `cv_loss`, the loss on the held-out dat
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from typing import Any
 
 from pykaldist.errors import UserError
 from pykaldist.io.corpora.rules import read_columns
-from pykaldist.report.simulate import markdown
+from pykaldist.report.text import markdown
 from pykaldist.train.history import read_history
 
 SPEEDUP = "speedup"
@@ -93,6 +94,14 @@ def obtained(cell: Cell, exp: Path) -> str:
 def _epoch_seconds(exp: Path) -> float:
     history = read_history(exp)
     return sum(line["seconds"]["total"] for line in history) / len(history) if history else 0.0
+
+
+def as_rows(cells: list[Cell], exp: Path) -> list[dict[str, Any]]:
+    """The cells of a table for JSON: the numbers as text, None where there is none."""
+    def number(text: str) -> str | None:
+        return None if text == NONE else text
+
+    return [{**dataclasses.asdict(cell), "published": number(cell.published), "obtained": number(obtained(cell, exp))} for cell in cells]
 
 
 def render(cells: list[Cell], exp: Path) -> str:

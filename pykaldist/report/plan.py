@@ -5,6 +5,9 @@ Each time says where it is from.
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 from pykaldist.parallel.clusters.costs import allreduce_seconds, scaled
 from pykaldist.parallel.planning.plan import Prediction, recommend
 from pykaldist.train.plan import Plan
@@ -68,6 +71,16 @@ def _row(p: Prediction) -> list[str]:
 def _table(heads: tuple[str, ...], rows: list[list[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     return ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in (heads, *rows)]
+
+
+def as_dict(plan: Plan) -> dict[str, Any]:
+    """A plan for JSON: seconds of an epoch by their parts, what they rest on, and the recommendation."""
+    best, reasons = recommend(plan.predictions, plan.workload)
+    predictions = [{**dataclasses.asdict(p), "total": p.total, "speed_up": p.speed_up, "efficiency": p.efficiency}
+                   for p in plan.predictions]
+    return {"cluster": plan.cluster.as_json(), "workload": plan.workload, "rests_on": rests_on(plan), "predictions": predictions,
+            "recommended": None if best is None else {"ngpu": best.ngpu, "strategy": best.strategy, "average_period": best.period},
+            "reasons": list(reasons), "notes": list(plan.notes), "advice": list(plan.advice)}
 
 
 def render(plan: Plan) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from typing import Any
 
 from pykaldist.parallel.planning.counting import Step
 from pykaldist.parallel.planning.gpus import FRAMES_AN_HOUR, FROM_HOST, IN_GRAPH, LATENCY, Gpu, bound_of, predicted_epoch
 from pykaldist.report.plan import duration
-from pykaldist.report.simulate import markdown
+from pykaldist.report.text import markdown
 
 PUBLISHED = "su2015-dnn"  # Su et al. (2015), table 2: an epoch of 300 hours on 32 K20s
 PUBLISHED_MINUTES, PUBLISHED_GPUS, PUBLISHED_HOURS = 15.24, 32, 300.0
@@ -30,6 +32,26 @@ def render(steps: Steps, gpus: Sequence[Gpu], hours: Sequence[float], ngpus: Seq
         parts += [f"Minutes of an epoch of {PUBLISHED_HOURS:g} hours, {PUBLISHED}: Su et al. (2015) published {PUBLISHED_MINUTES:g} on "
                   f"{PUBLISHED_GPUS} K20s. One GPU: the limit of its products at the peak rate, and predicted", _published(steps, gpus)]
     return "\n\n".join(parts)
+
+
+def as_dict(steps: Steps, gpus: Sequence[Gpu], hours: Sequence[float], ngpus: Sequence[int], average_period: int) -> dict[str, Any]:
+    """The predictions for JSON: counted steps, frames a second of each on each GPU, and epochs of the last optimiser and arithmetic."""
+    _, optimizer, dtype = list(steps)[-1]
+    epochs = []
+    for (nnet, *how), step in steps.items():
+        for gpu, amount, ngpu in itertools.product(gpus, hours, ngpus) if how == [optimizer, dtype] else ():
+            epoch = predicted_epoch(gpu, step, dtype, amount, ngpu, average_period)
+            bound, share = bound_of(gpu, step, dtype, epoch)
+            epochs.append({"nnet": nnet, "gpu": gpu.device, "hours": amount, "ngpu": ngpu, "seconds": epoch.total,
+                           "gpu_hours": ngpu * epoch.total / 3600, "bound": bound, "share": share})
+    return {
+        "steps": [{"nnet": nnet, "optimizer": how, "dtype": one, "parameters": step.parameters, "frames": step.frames, "flops": step.flops,
+                   "bytes": step.bytes, "kernels": step.num_kernels} for (nnet, how, one), step in steps.items()],
+        "frames_per_second": [
+            {"nnet": nnet, "optimizer": how, "dtype": one, "gpu": gpu.device, "value": step.frames / gpu.seconds(step, one)}
+            for (nnet, how, one), step in steps.items() for gpu in gpus],
+        "epochs": epochs,
+    }
 
 
 def _steps(steps: Steps) -> str:

@@ -13,6 +13,7 @@ from pykaldist.errors import UserError
 from pykaldist.io.atomic import write_text
 from pykaldist.report.figures import pyplot, save
 from pykaldist.report.plan import duration
+from pykaldist.report.text import markdown
 from pykaldist.train.history import FILE, read_history
 
 CURVES, TIMES, PICTURE = "curves.csv", "times.csv", "curves.png"
@@ -107,13 +108,6 @@ def render_epochs(epochs: dict[tuple[str, str, int], float]) -> str:
         gain = epochs[cluster, "local", 1] / seconds
         table.append([cluster, strategy, str(ngpu), duration(seconds), f"{gain:.2f}", f"{gain / ngpu:.2f}"])
     return markdown(table)
-
-
-def markdown(table: list[list[str]]) -> str:
-    """Write rows, of which the first is the head, as a Markdown table."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = [table[0], ["-" * w for w in widths], *table[1:]]
-    return "\n".join("| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in lines)
 
 
 def write(runs: Sequence[Run], accuracies: Sequence[float], folder: Path) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 
 from pykaldist.decode.lattice import read_decode_dir
 from pykaldist.errors import UserError
+from pykaldist.io import provenance
 from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import SymbolTable
@@ -30,6 +31,8 @@ from pykaldist.score.wer import WerStats, align, compute_wer
 
 DEV_CHOSEN = "dev_chosen_wer"
 """The file of the WER at the point that a development set has chosen."""
+DATA_FILES = ("text", "utt2spk")
+"""The files of the data directory that a scoring is of; `scoring_kaldi/inputs.json` says where they are."""
 WHOLE = re.compile(r"\[.*\]|<.*>|!SIL")
 """Words that are one character: noises and the like."""
 
@@ -84,6 +87,7 @@ def score_dir(data: DataDir, words: SymbolTable, decode_dir: str | os.PathLike[s
     else:
         hyps = [_read(details / f"penalty_{wip}" / f"{lmwt}.txt") for lmwt, wip in points]
     write_text(details / "test_filt.txt", _text(refs))
+    provenance.record(details, "steps/score_kaldi.sh", [data.path / name for name in DATA_FILES])
     if options.unit == "char":
         refs, hyps = _characters(refs, options), [_characters(one, options) for one in hyps]
         write_text(details / "test_filt.chars.txt", _text(refs))

@@ -240,7 +240,7 @@ class DbnExperiment:
         schedule = Fixed(FixedOptions(",".join([repr(rate)] * epochs)))
         trainer = Trainer(self.host, workers, strategies, schedule, dev, self.exp / f"rbm{layer}", self.trainer, self.divergence,
                           lambda line: print(f"rbm {layer}: {line}", flush=True), job.rate_factor(strategies[0].lr_scale))
-        trainer.watch = self.verification.check
+        trainer.check_stores = self.verification.check
         return trainer
 
     def forecast(self, transform: FeatureTransform) -> Ledger:

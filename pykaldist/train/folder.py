@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,35 +28,10 @@ from pykaldist.frames.sampler import splice_statistics
 from pykaldist.frames.store import FrameStore
 from pykaldist.io import provenance
 from pykaldist.io.atomic import write_text
-from pykaldist.io.schema import read_json
 from pykaldist.parallel.launch.job import Job
+from pykaldist.train.config import FORMAT, Config, read_config
 from pykaldist.train.verification import FILE as VERIFIED
 from pykaldist.train.verification import Store, Verification
-
-FORMAT = 1  # of an experiment's folder: config.json and history.jsonl
-
-
-@dataclass
-class Config:
-    """What `config.json` holds: of a run, and of where and when it began."""
-
-    format: int
-    options: dict[str, Any]
-    ngpu: int
-    inputs: dict[str, Any]
-    device: str
-    versions: dict[str, str]
-    checkpoints: dict[str, Any]
-    store: str
-    host: str
-    commit: str | None
-    started: str
-
-
-def read_config(exp: Path) -> Config:
-    """Read config.json of an experiment's folder; raises UserError where it does not fit."""
-    cure = f"restore it; or, to begin again, remove {exp / 'ckpt'}, {exp / 'final.pt'} and this file"
-    return read_json(exp / "config.json", Config, cure, FORMAT)
 
 
 def commit() -> str | None:

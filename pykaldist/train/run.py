@@ -95,7 +95,7 @@ class TrainingRun(ABC):
         ramp = strategies[0].asynchronous and factor > 1.0 and not title and not schedule.moves_within(0)
         trainer = Trainer(host, workers, strategies, schedule, dev, folder, c.trainer, c.divergence,
                           lambda line: print(title + line, flush=True), factor, ramp, stack, combine)
-        trainer.watch = self.verification.check
+        trainer.check_stores = self.verification.check
         return trainer
 
     def warm_up(self, params: Tensor, learn_rate: float, trainer: Callable[[Schedule, float], Trainer]) -> None:

@@ -50,6 +50,7 @@ from pykaldist.train.combine import LastModels
 from pykaldist.train.divergence import EPOCH, HELD_OUT, Detector, Diverged, DivergenceOptions, remedy
 from pykaldist.train.evaluate import evaluate
 from pykaldist.train.history import write_history
+from pykaldist.usage import heard
 
 LOSS_CHECK_INTERVAL = 50  # minibatches between two readings of the loss; each reading waits for the device
 TIMES = ("compute", "exchange", "wait", "load")
@@ -110,7 +111,8 @@ class Trainer:
         self._last_checkpoint = time.perf_counter()
         self._done = self._saved = (-1, 0)  # what was done at the last checkpoint, and that checkpoint's moment
         self._bar: Progress | None = None
-        self.watch: Callable[[], None] = lambda: None  # called every few minibatches; what it raises ends the run
+        self.check_stores: Callable[[], None] = lambda: None  # called every few minibatches; what it raises ends the run
+        self._losses: dict[int, float] = {}  # a frame, of the epoch so far, by worker, as they were last read
         self._stop = self._enters = False  # whether this process comes into an epoch that has begun
 
     def run(self) -> None:
@@ -134,6 +136,7 @@ class Trainer:
         for worker in self.workers:
             worker.on_step = lambda: None
             worker.draw_from(iter(()))
+        pulse.tell = lambda: None
         self.host.forget()
 
     def _run(self) -> None:
@@ -155,6 +158,7 @@ class Trainer:
         self._write_history()
         for rank, worker in zip(self.host.ranks, self.workers, strict=True):
             worker.on_step = partial(self._on_step, rank, worker)
+        pulse.tell = self._told
         self.host.wish, self.host.on_safe_point, self.host.log = self._wish, self._on_safe_point, self.log
         self.host.workers, self.host.cv_frames = self.workers, self.cv.frames
         self.host.state_of, self.host.join, self.host.job_state = self._state_of, self._join, self._job_state
@@ -195,6 +199,7 @@ class Trainer:
         if not self._enters:
             self._agree()  # a resumed run may already have found divergence in this epoch
         self._enters = False
+        self._losses.clear()
         for worker in self.workers:
             worker.begin_epoch(epoch, self._rate(), self._rate_within())
         host.begin_epoch()
@@ -216,6 +221,7 @@ class Trainer:
         train = self.learner.metrics(totals)
         frames, new_frames, *spent = host.total([sum(w.frames for w in living), sum(w.frames for w in living) - frames_before,
                                                    *host.spent()])
+        heard(sum(w.frames for w in living) - frames_before)
         updates = int(host.largest([float(worker.updates) for worker in self.workers]))
         self.detector.check(EPOCH, train["loss"], updates, int(frames))
         cv = evaluate(self.learner, self.cv, host.processes)
@@ -319,10 +325,23 @@ class Trainer:
         """Count a step of a worker, and read its loss from time to time."""
         pulse.steps += 1
         if worker.index % LOSS_CHECK_INTERVAL == 0:
-            self.watch()
+            self.check_stores()
             totals = worker.totals.tolist()
             self.detector.look(rank, worker, totals)
-            self._show(f"loss {worker.learner.metrics(totals)['loss']:.3f}")
+            self._losses[rank] = loss = worker.learner.metrics(totals)["loss"]
+            self._show(f"loss {loss:.3f}")
+
+    def _told(self) -> dict[str, Any]:
+        """How far the workers of this process are, for its record; the watch's thread asks for it. Nothing is read from a device."""
+        names = range(self.host.ranks.start, self.host.ranks.start + len(self.workers))
+        losses = [self._losses.get(rank) for rank in names]
+        return {"first": names.start, "epoch": self.epoch + 1, "epochs": self.schedule.num_epochs,
+                "minibatches": [worker.index for worker in self.workers],
+                "of": [worker.index + worker.remaining for worker in self.workers],
+                "losses": [loss if loss is not None and math.isfinite(loss) else None for loss in losses],
+                "frames": sum(worker.frames for worker in self.workers), "time": self.host.time, "elapsed": self.host.now(),
+                "at": time.monotonic(),
+                "seconds": dict(zip(TIMES, self.host.spent_so_far(), strict=True))}
 
     def _show(self, note: str = "") -> None:
         """Update the progress bar."""

@@ -127,8 +127,8 @@ def main() -> None:
             print(f"{dtype}, {'in two levels' if blocks else 'all shuffled'}: a minibatch {load:.3f} ms, a step {step:.1f} ms: loading "
                   f"{100 * load / (load + step):.2f} %", flush=True)
         frames, of_cpu, rate, plain = from_disk(store)
-        print(f"{dtype}, groups from the disk: {frames / 1e6:.2f} M frames/s, {rate:.0f} MB/s; {of_cpu / 1e6:.2f} M frames a second of CPU; "
-              f"its files from end to end {plain:.0f} MB/s", flush=True)
+        print(f"{dtype}, groups from the disk: {frames / 1e6:.2f} M frames/s, {rate:.0f} MB/s; {of_cpu / 1e6:.2f} M frames a second of "
+              f"CPU; its files from end to end {plain:.0f} MB/s", flush=True)
 
 
 if __name__ == "__main__":

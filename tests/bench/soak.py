@@ -45,7 +45,7 @@ from scipy.stats import theilslopes
 from pykaldist.frames.store import pack
 from pykaldist.io import container
 from pykaldist.report.figures import pyplot, save
-from pykaldist.report.simulate import markdown
+from pykaldist.report.text import markdown
 
 DIM, PDFS, UTT = 13, 50, 512
 PER_WORKER = 30  # minibatches in an epoch

@@ -11,13 +11,14 @@ import torch.distributed as dist
 from pykaldist.cli import _job
 from pykaldist.errors import ProcessLostError
 from pykaldist.parallel.fabric import torch_distributed
+from pykaldist.parallel.fabric.processes import SingleProcess
 from pykaldist.parallel.launch.watch import DIED
 
 
 class Failing:
     """An experiment of a process that is alone, which ends with an error."""
 
-    job = SimpleNamespace(host=SimpleNamespace(processes=SimpleNamespace(size=1)))
+    job = SimpleNamespace(host=SimpleNamespace(processes=SingleProcess()))
 
     def __init__(self, error: Exception) -> None:
         self._error = error

@@ -71,7 +71,8 @@ def test_a_module_of_our_own_that_is_missing_is_a_fault(monkeypatch):
 
 def test_wrong_arguments_are_one_sentence(capsys):
     for arguments, words in ((["train-lm", "--order", "x", "a", "b", "c"], "--order: invalid int value: 'x'"), (["train-lm"], "required"),
-                             (["report", "--bogus", "exp"], "unrecognized arguments: --bogus")):
+                             (["report", "--bogus", "exp"], "unrecognized arguments: --bogus"),
+                             (["watch", "--intervall=3", "exp"], "there is no option --intervall, the nearest is --interval;")):
         with pytest.raises(SystemExit) as stopped:
             cli.main(arguments)
         error = capsys.readouterr().err

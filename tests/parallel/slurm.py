@@ -37,8 +37,8 @@ SelectTypeParameters=CR_Core
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 KillWait={kill_wait}
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 RealMemory=1000
-NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 RealMemory=1000
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs={cpus} RealMemory=1000
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs={cpus} RealMemory=1000
 PartitionName=all Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP OverTimeLimit=0
 """
 
@@ -52,8 +52,8 @@ def lacking() -> str:
 
 
 @contextlib.contextmanager
-def slurm() -> Iterator[dict[str, str]]:
-    """The environment in which srun and the others use a SLURM of two nodes, n1 and n2, of two cores each."""
+def slurm(cpus: int = 2) -> Iterator[dict[str, str]]:
+    """The environment in which srun and the others use a SLURM of two nodes, n1 and n2, of `cpus` cores each."""
     folder = Path(tempfile.mkdtemp(prefix="pykaldist-slurm-"))
     folder.chmod(0o755)
     with contextlib.ExitStack() as stack:
@@ -61,7 +61,7 @@ def slurm() -> Iterator[dict[str, str]]:
         ports = [one.getsockname()[1] for one in sockets]
     host = socket.gethostname().partition(".")[0]
     conf = folder / "slurm.conf"
-    conf.write_text(CONF.format(folder=folder, host=host, ports=ports, kill_wait=KILL_WAIT_S))
+    conf.write_text(CONF.format(folder=folder, host=host, ports=ports, kill_wait=KILL_WAIT_S, cpus=cpus))
     for name in ("state", "spool-n1", "spool-n2"):
         (folder / name).mkdir()
     key = folder / "munge.key"

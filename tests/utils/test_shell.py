@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -87,6 +88,37 @@ def test_recipes_print_help_from_anywhere_and_refuse_unknown_options(recipe, tmp
         assert word in helped.stdout
     wrong = subprocess.run([recipe, "--sage", "3"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert wrong.returncode == 1 and "there is no option --sage" in wrong.stderr
+
+
+@pytest.mark.parametrize(("given", "nearest"), [("--bost-silence", "--boost-silence"), ("--njj", "--nj"), ("--totgaus", "--totgauss"),
+                                                ("--frobnicate", ""), ("--x", "")])
+def test_an_unknown_option_and_the_nearest_one(given, nearest, tmp_path):
+    done = bash(f"'{ROOT}/steps/train_mono.sh' {given} 1 a b c", tmp_path)
+    words = f"there is no option {given}" + f", the nearest is {nearest}" * bool(nearest) + ";"
+    assert done.returncode == 1 and words in done.stderr
+
+
+DRY_COMMANDS = re.compile(r"(?m)^  (steps|utils|local)/\S+|^  pykaldist ")
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda p: f"{p.parent.parent.name}")
+def test_a_dry_run_shows_every_stage_and_runs_nothing(recipe, tmp_path):
+    """In a copy of the recipe, where nothing is made; what is there already is marked."""
+    if "shared/recipe.sh" not in recipe.read_text():
+        pytest.skip(f"{recipe} has stages of its own")
+    copy = tmp_path / "egs" / recipe.parent.parent.name / recipe.parent.name
+    shutil.copytree(recipe.parent, copy, ignore=shutil.ignore_patterns("steps", "utils", "exp", "data*", "corpus", "mfcc", "fmllr"))
+    for name in ("steps", "utils"):
+        (copy / name).symlink_to(ROOT / name)
+    (copy / "path.sh").write_text(f". '{ROOT}/path.sh'\n")
+    (copy / "data/lang").mkdir(parents=True)
+    before = sorted(copy.rglob("*"))
+    more = ["--language", "tr"] * ("commonvoice" in str(recipe))
+    done = subprocess.run([copy / "run.sh", "--dry-run", "true", "--corpus", "/corpus", *more], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "ERROR" not in done.stderr and "No such file" not in done.stderr, done.stderr
+    assert [line[:11] for line in done.stdout.splitlines() if line.startswith("== ")] == [f"== stage {n}:" for n in range(9)]
+    assert len(DRY_COMMANDS.findall(done.stdout)) >= 15 and done.stdout.endswith("where it was.\n")
+    assert re.search(r"utils/prepare_lang\.sh .* data/lang   # data/lang is there\n", done.stdout) and sorted(copy.rglob("*")) == before
 
 
 OPTIONS = "nj=4 stage=0 flag=false name=''; . parse_options.sh || exit 1; echo \"$nj $flag <$name> $*\""

@@ -29,6 +29,7 @@ EOF
   --device <name>                 # cpu, cuda, cuda:N or auto (auto)
   --deterministic true|false      # the same numbers on every machine, with any --nj and number of threads (false)
   --cmd <command>                 # how to run jobs (see cmd.sh)
+  --dry-run true|false            # print what would be run, and run nothing (false)
 EOF
 }
 
@@ -36,7 +37,7 @@ cd "$(dirname "$0")" || exit 1
 . ./cmd.sh
 stage=0 stop_stage=8 corpus="" ali_dir="" ali_opts="" rbm=${default_rbm:-true} rbm_ngpu=1 nj=$(nproc) train_opts=""
 ngpu=${default_ngpu:-1} strategy=${default_strategy:-ma}
-seed="" device=auto deterministic=${PYKALDIST_DETERMINISTIC:-false}
+seed="" device=auto dry_run=false deterministic=${PYKALDIST_DETERMINISTIC:-false}
 . ./path.sh
 . parse_options.sh || exit 1
 [ $# = 0 ] || { usage >&2; exit 1; }
@@ -49,6 +50,29 @@ dbn=exp/dbn warmup=1
 $rbm || dbn=""
 [ "$ngpu" != 1 ] || warmup=""
 set -e
+
+# want N "what": true if stage N is to be run, and says so
+want() { [ "$stage" -le "$1" ] && [ "$stop_stage" -ge "$1" ] && echo "== stage $1: $2"; }
+
+# with_rbms: true if the network starts from RBMs; says so where it does not
+with_rbms() { $rbm || { echo "run.sh: without --rbm true, the network starts from random weights"; return 1; } }
+
+# say_next GRAPH [TEST]: how long it took, and what to try next; GRAPH is the network's decoding graph, TEST a data directory (data/test)
+say_next() {
+  local graph=$1 audio
+  audio=$(sed -n '1s/^[^ ]* //p' "${2:-data/test}/wav.scp")
+  [ -f "$audio" ] || audio=recording.wav
+  cat <<EOF
+
+The whole took $((SECONDS / 60)) min $((SECONDS % 60)) s. To try next, in $PWD:
+  ./run.sh --stage 5 --ngpu 32                   # the network again, by 32 workers
+  ./run.sh --stage 5 --ngpu 4 --strategy easgd   # by another strategy (./run.sh --help lists them)
+  steps/transcribe.sh $graph exp/dnn FILE.wav    # a recording of your own, or one of the test set:
+  steps/transcribe.sh $graph exp/dnn $audio
+EOF
+}
+
+if $dry_run; then . dry_run.sh; return; fi
 
 # tell: what stages print on stdout goes through it: a script's line gets the seconds that it took; that fix_data_dir.sh had nothing to mend
 # is not said
@@ -73,27 +97,6 @@ tell=$!
 # At the end what stages have printed is waited for; not long, as after a signal they go on until the guard ends them, which then waits for this.
 trap 'exec >&"$terminal"; for ((i = 0; i < 20; i++)); do kill -0 $tell 2>/dev/null || break; sleep 0.02; done' EXIT
 
-# want N "what": true if stage N is to be run, and says so
-want() { [ "$stage" -le "$1" ] && [ "$stop_stage" -ge "$1" ] && echo "== stage $1: $2"; }
-
 # Kernels are compiled while the first stages run; nothing is done where they have been.
 mkdir -p exp/log
 PYKALDIST_PROGRESS_FD=3 nice -n 5 pykaldist compile --background 3>&2 > exp/log/compile.log 2>&1 {terminal}>&- &
-
-# with_rbms: true if the network starts from RBMs; says so where it does not
-with_rbms() { $rbm || { echo "run.sh: without --rbm true, the network starts from random weights"; return 1; } }
-
-# say_next GRAPH [TEST]: how long it took, and what to try next; GRAPH is the network's decoding graph, TEST a data directory (data/test)
-say_next() {
-  local graph=$1 audio
-  audio=$(sed -n '1s/^[^ ]* //p' "${2:-data/test}/wav.scp")
-  [ -f "$audio" ] || audio=recording.wav
-  cat <<EOF
-
-The whole took $((SECONDS / 60)) min $((SECONDS % 60)) s. To try next, in $PWD:
-  ./run.sh --stage 5 --ngpu 32                   # the network again, by 32 workers
-  ./run.sh --stage 5 --ngpu 4 --strategy easgd   # by another strategy (./run.sh --help lists them)
-  steps/transcribe.sh $graph exp/dnn FILE.wav    # a recording of your own, or one of the test set:
-  steps/transcribe.sh $graph exp/dnn $audio
-EOF
-}

@@ -10,8 +10,11 @@ ${features:+$features
 }Writes $writes,
 and log/train.log with the tree and a line an iteration.
 Options:
-  --nj <n>                  # threads, and files of alignments, no more than utterances; nothing else depends on it (4)
-  --cmd <command>           # how to run the job (run.pl)
+  --nj <n>                  # jobs, and files of alignments, no more than utterances (4)
+  --cmd <command>           # how to run the jobs (run.pl)
+  --jobs <kind>             # threads: --nj of one job; array: --nj jobs, each a process; auto: an array on a cluster (auto)
+  --block-frames <n>        # frames summed up together; the same blocks give models of the same bits, whatever --nj and --jobs
+                            # (0: 262144; in an array no more than a job has, and 65536 at least)
   --device <name>           # cpu, cuda, cuda:N, or auto: where likelihoods and statistics are computed (cpu)
   --stage <n>               # iteration to go on with, as the log of an interrupted training names it; below 1: begin (-5)
   --num-iters <n>           # iterations ($num_iters)
@@ -30,7 +33,7 @@ $own_usage
 EOF
 }
 
-nj=4 cmd=run.pl device=cpu stage=-5 beam=10 retry_beam=40 careful=false
+nj=4 cmd=run.pl jobs=auto block_frames=0 device=cpu stage=-5 beam=10 retry_beam=40 careful=false
 boost_silence=1.0 scale_opts="" cluster_thresh=-1 context_opts="" seed=0
 num_iters=35 max_iter_inc=25 realign_iters="10 20 30"
 [ "$verb" != train-quick ] || { num_iters=20 max_iter_inc=15 realign_iters="10 15"; }
@@ -42,13 +45,15 @@ for f in "$data/feats.scp" "$data/text" "$lang"/{L.fst,topo,phones/roots.int} "$
   [ -f "$f" ] || { echo "$name: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
 done
 . fewer_jobs.sh
+. gmm_jobs.sh
 fewer_jobs "$data" utterances
 options=()
-for option in nj device stage num_iters max_iter_inc realign_iters beam retry_beam careful boost_silence power cluster_thresh seed \
-  "${own[@]}"; do
+for option in nj block_frames device stage num_iters max_iter_inc realign_iters beam retry_beam careful boost_silence power cluster_thresh \
+  seed "${own[@]}"; do
   options+=("--${option//_/-}=${!option}")
 done
 
-$cmd "$dir/log/train.log" pykaldist "$verb" "${options[@]}" $scale_opts $context_opts "$@" || exit 1
+gmm_jobs
+$stage_cmd "$dir/log/train.log" pykaldist "$verb" "${options[@]}" $scale_opts $context_opts "$@" || exit 1
 grep '^WARNING:' "$dir/log/train.log" | sed "s/^/$name: /" >&2
 echo "$name: $(sed -n 's/^SUMMARY: //p' "$dir/log/train.log"); model in $dir"

@@ -114,59 +114,71 @@ def estimate_fmllr(stats: FmllrStats, options: FmllrOptions) -> np.ndarray:
 
 
 @dataclass
-class SpeakerFrames:
-    """Some frames (N, D), aligned by `tids` (0: left out), and the rows of each speaker among them; `ended` have no others after these."""
+class SpeakerSums:
+    """What some frames say of their speakers.
 
-    feats: np.ndarray
-    tids: np.ndarray
-    rows: Mapping[str, np.ndarray]
-    ended: Container[str]
-
-
-class SpeakerTransforms:
-    """The estimation of a transform for each speaker, whose frames come in parts.
-
-    The statistics of a speaker who has not ended are held from one part to the next. `transforms` are those of the speakers who have, in
-    the order in which they did; `weight` is that of all frames.
+    `transforms` are those of speakers who have no other frames, `gain` what these raise the log-likelihood by; `sums` are the statistics of
+    the other speakers, of whom those in `ended` have no frames after these; `weight` is that of all frames.
     """
 
-    def __init__(self, options: FmllrOptions, engine: Engine) -> None:
-        self.options, self.engine = options, engine
-        self.transforms: dict[str, np.ndarray] = {}
-        self._open: dict[str, FmllrStats] = {}
-        self._gain = self.weight = 0.0
+    transforms: dict[str, np.ndarray]
+    gain: float
+    sums: dict[str, FmllrStats]
+    ended: list[str]
+    weight: float
 
-    def add(self, feats: np.ndarray, expected: np.ndarray, weights: np.ndarray, rows: Mapping[str, np.ndarray],
-            ended: Container[str]) -> None:
-        """Add frames: a speaker's are `rows[speaker]` of `feats` (N, D), `expected` (N, 2 D) and `weights` (N,).
+    @classmethod
+    def of_frames(cls, feats: np.ndarray, expected: np.ndarray, weights: np.ndarray, rows: Mapping[str, np.ndarray],
+                  begun: Container[str], ended: Container[str], options: FmllrOptions, engine: Engine) -> SpeakerSums:
+        """Sum up frames: a speaker's are `rows[speaker]` of `feats` (N, D), `expected` (N, 2 D) and `weights` (N,).
 
-        Those of the speakers in `ended` are their last.
+        Speakers in `begun` have none before these, those in `ended` none after.
         """
         speakers, gains = list(rows), np.zeros(len(rows))
         transforms: dict[str, np.ndarray] = {}
+        sums: dict[str, FmllrStats] = {}
 
         def one(number: int) -> None:
             speaker = speakers[number]
             mine = rows[speaker]
             mine = mine[weights[mine] > 0]
-            stats = FmllrStats.of_frames(feats[mine], expected[mine], float(weights[mine].sum(dtype=np.float64)), self.engine)
-            if speaker in self._open:
-                stats = self._open.pop(speaker) + stats
-            if speaker in ended:
-                transforms[speaker] = self.options.estimate(stats)
-                gains[number] = stats.objective(transforms[speaker]) - stats.objective(identity(feats.shape[1]))
+            stats = FmllrStats.of_frames(feats[mine], expected[mine], float(weights[mine].sum(dtype=np.float64)), engine)
+            if speaker in begun and speaker in ended:
+                transforms[speaker], gains[number] = _estimate(stats, options)
             else:
-                self._open[speaker] = stats
+                sums[speaker] = stats
 
-        self.engine.for_each(len(speakers), one)
-        self.transforms.update((speaker, transforms[speaker]) for speaker in speakers if speaker in transforms)
-        self._gain += float(gains.sum())
-        self.weight += float(weights.sum(dtype=np.float64))
+        engine.for_each(len(speakers), one)
+        return cls({speaker: transforms[speaker] for speaker in speakers if speaker in transforms}, float(gains.sum()),
+                   {speaker: sums[speaker] for speaker in speakers if speaker in sums},
+                   [speaker for speaker in speakers if speaker in sums and speaker in ended], float(weights.sum(dtype=np.float64)))
 
-    @property
-    def gain(self) -> float:
-        """What the transforms raise the log-likelihood by, a frame (of weight 1)."""
-        return self._gain / max(1.0, self.weight)
+
+def _estimate(stats: FmllrStats, options: FmllrOptions) -> tuple[np.ndarray, float]:
+    """A speaker's transform, and what it raises the log-likelihood by."""
+    transform = options.estimate(stats)
+    return transform, stats.objective(transform) - stats.objective(identity(len(stats.k)))
+
+
+def estimate_parts(parts: Iterable[SpeakerSums], options: FmllrOptions) -> tuple[dict[str, np.ndarray], float]:
+    """Make a transform for each speaker of what the parts of a corpus say; of speakers in several parts the statistics are added up.
+
+    Returns them, and what they raise the log-likelihood by, a frame (of weight 1). Raises UserError where no frame has a weight.
+    """
+    transforms: dict[str, np.ndarray] = {}
+    sums: dict[str, FmllrStats] = {}
+    gain = weight = 0.0
+    for part in parts:
+        transforms.update(part.transforms)
+        gain, weight = gain + part.gain, weight + part.weight
+        for speaker, stats in part.sums.items():
+            sums[speaker] = sums[speaker] + stats if speaker in sums else stats
+        for speaker in part.ended:
+            transforms[speaker], more = _estimate(sums.pop(speaker), options)
+            gain += more
+    if not weight:
+        raise UserError(NO_SPEECH)
+    return transforms, gain / max(1.0, weight)
 
 
 def estimate_speakers(feats: np.ndarray, expected: np.ndarray, weights: np.ndarray, rows: Mapping[str, np.ndarray], options: FmllrOptions,
@@ -175,28 +187,8 @@ def estimate_speakers(feats: np.ndarray, expected: np.ndarray, weights: np.ndarr
 
     A speaker's frames are `rows[speaker]` of `feats` (N, D), `expected` (N, 2 D) and `weights` (N,).
     """
-    found = SpeakerTransforms(options, engine or Engine())
-    found.add(feats, expected, weights, rows, rows)
-    return found.transforms, found.gain
-
-
-def estimate_aligned(gmm: AmDiagGmm, parts: Iterable[SpeakerFrames], model: TransitionModel, silence_phones: Sequence[int],
-                     options: FmllrOptions, engine: Engine | None = None, target: AmDiagGmm | None = None) -> tuple[
-        dict[str, np.ndarray], float]:
-    """Estimate transforms as `estimate_speakers` for the frames of `parts`, silence weighted by `options.silence_weight`.
-
-    The frames are divided among the Gaussians by `gmm`; the transforms are made for `target`, its twin in the adapted space, if given.
-    Raises UserError where no frame has a weight.
-    """
-    engine = engine or Engine()
-    found = SpeakerTransforms(options, engine)
-    for part in parts:
-        weights = speech_weights(part.tids, model, silence_phones, options.silence_weight)
-        expected = expected_aligned(gmm, part.feats, part.tids, weights, model, engine, target)
-        found.add(part.feats, expected, weights, part.rows, part.ended)
-    if not found.weight:
-        raise UserError(NO_SPEECH)
-    return found.transforms, found.gain
+    found = SpeakerSums.of_frames(feats, expected, weights, rows, rows, rows, options, engine or Engine())
+    return found.transforms, found.gain / max(1.0, found.weight)
 
 
 def speech_weights(tids: np.ndarray, model: TransitionModel, silence_phones: Sequence[int], silence_weight: float) -> np.ndarray:

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from typing import Any
 
 import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.hmm.alignments.alignment_dir import Labels
-from pykaldist.hmm.alignments.corpus import Corpus, name_some
-from pykaldist.hmm.alignments.graphs import TrainingGraph, TrainingGraphs
+from pykaldist.hmm.alignments.corpus import Corpus, block_task, name_some
+from pykaldist.hmm.alignments.graphs import TrainingGraph
 from pykaldist.hmm.gmm.engine import Engine, Scorer
 from pykaldist.hmm.gmm.gmm import AmDiagGmm
 from pykaldist.hmm.tree.transition_model import TransitionModel
@@ -26,6 +26,7 @@ from pykaldist.kernels import kernel
 from pykaldist.options import option
 from pykaldist.progress import Progress
 
+_EQUAL_ATTEMPTS = 10
 MOST_FAILED = 0.1  # share of the utterances; beyond it something is wrong with the data
 
 
@@ -46,6 +47,12 @@ class AlignOptions:
             if not getattr(self, name) > 0:
                 raise UserError(f"--{name.replace('_', '-')} must be above 0, found {getattr(self, name):g}.")
 
+    def with_silence(self, gmm: AmDiagGmm, model: TransitionModel, silence_phones: Sequence[int]) -> AmDiagGmm:
+        """The model to align with: `gmm` with the likelihoods of `silence_phones` raised by `boost_silence`."""
+        if self.boost_silence == 1.0:
+            return gmm
+        return gmm.boosted(np.unique(model.tid2pdf[1:][np.isin(model.tid2phone[1:], silence_phones)]), self.boost_silence)
+
 
 @dataclass
 class Alignments:
@@ -54,6 +61,12 @@ class Alignments:
     tids: np.ndarray
     retried: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of_tries(cls, corpus: Corpus, tids: np.ndarray, tries: Sequence[np.ndarray]) -> Alignments:
+        """The alignments `tids` that were made with the tries (`align_part`) of all utterances."""
+        attempt = np.concatenate(tries)
+        return cls(tids, [corpus.utts[n] for n in np.flatnonzero(attempt == 2)], [corpus.utts[n] for n in np.flatnonzero(attempt == 0)])
 
     def check(self, corpus: Corpus, graphs: Sequence[TrainingGraph]) -> None:
         """Check that enough utterances were aligned; raises UserError where more than a tenth of them failed."""
@@ -77,11 +90,10 @@ def align(corpus: Corpus, graphs: Sequence[TrainingGraph], transition_model: Tra
 
     `silence_phones` are those whose likelihoods `options.boost_silence` raises. `bar` counts utterances.
     """
-    if options.boost_silence != 1.0:
-        pdfs = np.unique(transition_model.tid2pdf[1:][np.isin(transition_model.tid2phone[1:], silence_phones)])
-        gmm = gmm.boosted(pdfs, options.boost_silence)
-    engine = engine or Engine()
-    return align_scored(corpus, graphs, transition_model, partial(engine.scorer, gmm), options, engine, bar)
+    gmm = options.with_silence(gmm, transition_model, silence_phones)
+    tids = corpus.new_rows(None, np.int32)
+    tries = corpus.each(align_block, engine or Engine(), graphs, tids, bar=bar, gmm=gmm, model=transition_model, options=options)
+    return Alignments.of_tries(corpus, tids, list(tries))
 
 
 def align_scored(corpus: Corpus, graphs: Sequence[TrainingGraph], transition_model: TransitionModel,
@@ -90,45 +102,67 @@ def align_scored(corpus: Corpus, graphs: Sequence[TrainingGraph], transition_mod
 
     `scorer` gets the features of a block of the corpus, and makes the function that scores rows of them.
     """
-    log_probs = transition_model.scaled_log_probs(options.transition_scale, options.self_loop_scale)
     tids = corpus.new_rows(None, np.int32)
-    tries = np.zeros(len(corpus), dtype=np.int8)  # 0: failed
+    tries = [align_part(part, mine, transition_model, scorer(part.feats), options, engine, found, bar)
+             for part, mine, found in corpus.parts(graphs, tids)]
+    return Alignments.of_tries(corpus, tids, tries)
 
-    def one(number: int, first: int, part: Corpus, score: Scorer, found: np.ndarray) -> None:
-        graph = graphs[first + number].repeated() if options.careful else graphs[first + number]
+
+@block_task(outputs=1)
+def align_block(part: Corpus, engine: Engine, graphs: Sequence[TrainingGraph], found: np.ndarray, gmm: AmDiagGmm, model: TransitionModel,
+                options: AlignOptions, bar: Progress | None = None) -> np.ndarray:
+    """Align the utterances of a block with a GMM, as `align_part`."""
+    return align_part(part, graphs, model, engine.scorer(gmm, part.feats), options, engine, found, bar)
+
+
+def align_part(part: Corpus, graphs: Sequence[TrainingGraph], transition_model: TransitionModel, score: Scorer, options: AlignOptions,
+               engine: Engine, found: np.ndarray, bar: Progress | None = None) -> np.ndarray:
+    """Align the utterances of a block; `found` gets the transition_ids of its frames.
+
+    Returns with which try each one was (int8): 1 or 2, 0 where it failed.
+    """
+    log_probs = transition_model.scaled_log_probs(options.transition_scale, options.self_loop_scale)
+    tries = np.zeros(len(part), dtype=np.int8)
+
+    def one(number: int) -> None:
+        graph = graphs[number].repeated() if options.careful else graphs[number]
         loglikes = score(part.offsets[number], part.offsets[number + 1], graph.pdfs)
         arc_scores = log_probs[graph.tid] - graph.cost
         result = found[part.offsets[number]:part.offsets[number + 1]]
         for attempt, beam in enumerate((options.beam, options.retry_beam), 1):
             if viterbi(graph.offsets, graph.source, graph.destination, graph.tid, graph.column, arc_scores, graph.start_states,
                        graph.start_costs, transition_model.tid_is_self_loop, loglikes, options.acoustic_scale, beam, result):
-                tries[first + number] = attempt
+                tries[number] = attempt
                 return
 
-    for (first, _), (part, found) in zip(corpus.blocks(), corpus.parts(tids), strict=True):
-        engine.for_each(len(part), partial(one, first=first, part=part, score=scorer(part.feats), found=found), bar)
-        if isinstance(graphs, TrainingGraphs):
-            graphs.release()
-    return Alignments(tids, [corpus.utts[n] for n in np.flatnonzero(tries == 2)],
-                      [corpus.utts[n] for n in np.flatnonzero(tries == 0)])
+    engine.for_each(len(part), one, bar)
+    return tries
 
 
 def equal_alignments(corpus: Corpus, graphs: Sequence[TrainingGraph], transition_model: TransitionModel,
-                     rng: np.random.Generator, attempts: int = 10) -> Alignments:
+                     rng: np.random.Generator, engine: Engine | None = None) -> Alignments:
     """The alignments of a flat start: each utterance is divided evenly among the states of a random path (Kaldi's align-equal-compiled)."""
     tids = corpus.new_rows(None, np.int32)
-    failed = []
-    for (first, _), (part, found) in zip(corpus.blocks(), corpus.parts(tids), strict=True):
-        for number, utt in enumerate(part.utts):
-            graph, result = graphs[first + number], found[part.offsets[number]:part.offsets[number + 1]]
-            draws = rng.random((attempts, len(result) + 1))
-            if len(result) < graph.min_frames or not equal_path(
-                    graph.offsets, graph.destination, graph.tid, graph.start_states, transition_model.tid_is_self_loop,
-                    transition_model.state2self_loop[transition_model.tid2state], draws, result):
-                failed.append(utt)
-        if isinstance(graphs, TrainingGraphs):
-            graphs.release()
-    return Alignments(tids, failed=failed)
+    failed = corpus.each(_align_block_equally, engine or Engine(), graphs, tids, model=transition_model, state=rng.bit_generator.state)
+    rng.bit_generator.advance(_EQUAL_ATTEMPTS * (int(corpus.offsets[-1]) + len(corpus)))  # type: ignore[attr-defined]
+    return Alignments(tids, failed=[utt for utts in failed for utt in utts])
+
+
+@block_task(outputs=1)
+def _align_block_equally(part: Corpus, engine: Engine, graphs: Sequence[TrainingGraph], found: np.ndarray, model: TransitionModel,
+                         state: dict[str, Any]) -> list[str]:
+    """Draw the paths of a block; `state` is that of the random numbers before the first block. Returns the utterances that failed."""
+    bits, failed = np.random.PCG64(), []
+    bits.state = state  # type: ignore[assignment]
+    rng = np.random.Generator(bits.advance(_EQUAL_ATTEMPTS * (part.first_frame + part.first)))
+    for number, utt in enumerate(part.utts):
+        graph, result = graphs[number], found[part.offsets[number]:part.offsets[number + 1]]
+        draws = rng.random((_EQUAL_ATTEMPTS, len(result) + 1))
+        if len(result) < graph.min_frames or not equal_path(
+                graph.offsets, graph.destination, graph.tid, graph.start_states, model.tid_is_self_loop,
+                model.state2self_loop[model.tid2state], draws, result):
+            failed.append(utt)
+    return failed
 
 
 @kernel(nogil=True)

@@ -1,13 +1,15 @@
 """The data of training and alignment: the features of all utterances in one matrix, and their transcripts as numbers.
 
-A corpus is gone through in blocks of whole utterances, so that what a stage holds in memory does not grow with it.
+A corpus is gone through in blocks of whole utterances, so that what a stage holds in memory does not grow with it. Work on a block is a
+`BlockTask`, a function that says in its arguments all that it needs, so that blocks can be other processes' (corpus_jobs.py). Sums over
+blocks are made in pairs, which depend on the blocks' numbers alone (`PairwiseSum`): whoever has added them up, they have the same bits.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -17,12 +19,75 @@ import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
+from pykaldist.hmm.alignments.graphs import GraphCompiler
+from pykaldist.hmm.gmm.engine import Engine
+from pykaldist.hmm.tree.transition_model import TransitionModel
+from pykaldist.hmm.tree.tree import ContextDependency
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir
 from pykaldist.io.scratch import RowWriter, prefetch, release, scratch_array
 from pykaldist.progress import Progress
 
 BLOCK = 1 << 18  # frames, 44 minutes
+#: what says of a block what a task needs beside what it needs of all
+Own = Callable[["Corpus"], dict[str, Any]]
+
+
+class BlockTask:
+    """A function of a block, an engine, the block's rows of some arrays, and named values that all blocks have, or each its own.
+
+    It writes the last `outputs` of the arrays. What it returns is a value that io/messages.py takes.
+    """
+
+    def __init__(self, function: Callable[..., Any], outputs: int) -> None:
+        self.function, self.outputs, self.name = function, outputs, f"{function.__module__}.{function.__qualname__}"
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        return self.function(*args, **named)
+
+
+#: every task of the modules that have been imported, by its name
+TASKS: dict[str, BlockTask] = {}
+
+
+def block_task(outputs: int = 0) -> Callable[[Callable[..., Any]], BlockTask]:
+    """Make a function a task, which jobs find by its name."""
+    def decorate(function: Callable[..., Any]) -> BlockTask:
+        task = BlockTask(function, outputs)
+        return TASKS.setdefault(task.name, task)
+    return decorate
+
+
+class PairwiseSum:
+    """The sum of what blocks 0, 1, 2 ... give, or of those of a range of them: 0 + 1, 2 + 3, then these two, and so on.
+
+    `nodes` are (level, number, value): the sum of the 2^level blocks from number * 2^level on, which may be nothing (None).
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[tuple[int, int, Any]] = []
+
+    def add(self, level: int, number: int, value: Any) -> None:
+        """Add the next node; a block has level 0."""
+        self.nodes.append((level, number, value))
+        while len(self.nodes) > 1 and self._pair():
+            (level, number, one), (_, _, two) = self.nodes[-2:]
+            self.nodes[-2:] = [(level + 1, number // 2, _sum(one, two))]
+
+    def _pair(self) -> bool:
+        (level, number, _), (other, following, _) = self.nodes[-2:]
+        return level == other and number % 2 == 0 and following == number + 1
+
+    def result(self) -> Any:
+        """The sum of all; None where there is nothing."""
+        total = None
+        for _, _, value in reversed(self.nodes):
+            total = _sum(value, total)
+        return total
+
+
+def _sum(one: Any, two: Any) -> Any:
+    return two if one is None else one if two is None else one + two
 
 
 class WordLists(Sequence[list[int]]):
@@ -58,29 +123,27 @@ class Corpus:
 
     `unknown` counts the words that the lexicon lacks; they stand in `words` as the language directory's OOV word. What has a row for each
     frame of a corpus of several blocks lies in nameless files in the folder `scratch` (io/scratch.py), if one is given; who goes through
-    all frames does so in `parts`, so that memory holds one block.
+    all frames does so in `parts`, so that memory holds one block. A block begins with utterance `first` and frame `first_frame` of the
+    corpus; it has `block` frames or a few more (0: `BLOCK`).
     """
 
     utts: list[str]
-    feats: np.ndarray
+    feats: Any  # an array, or the like whose blocks lie in files (corpus_jobs.py)
     offsets: np.ndarray
     words: Sequence[list[int]]
     unknown: Counter[str]
     scratch: Path | None = None
+    first: int = 0
+    first_frame: int = 0
+    block: int = 0
 
     @classmethod
-    def load(cls, data: DataDir, lang: LangDir, pipeline: FeaturePipeline, scratch: Path | None = None) -> Corpus:
+    def load(cls, data: DataDir, lang: LangDir, pipeline: FeaturePipeline, scratch: Path | None = None, block: int = 0) -> Corpus:
         """Read the features of `data` through `pipeline`, and its transcripts.
 
         Raises UserError for an utterance without features, with features that are not finite, or without a transcript.
         """
-        data.validate(text=True, wav=False, feats=True)
-        words, unknown = WordLists(), Counter[str]()
-        utts = data.utterances()
-        for utt in utts:
-            ids, missing = lang.word_ids(data.text[utt])
-            words.append(ids)
-            unknown.update(missing)
+        utts, words, unknown = read_transcripts(data, lang)
         rows, lengths, dims = RowWriter(BLOCK, scratch), np.zeros(len(utts) + 1, np.int64), set()
         with Progress("reading features", len(utts), "utt") as bar:
             for number, utt in enumerate(utts, 1):
@@ -91,17 +154,17 @@ class Corpus:
                 rows.append(feats)
                 lengths[number] = len(feats)
                 bar.update()
-        return cls(utts, rows.array(), np.cumsum(lengths), words, unknown, scratch)
+        return cls(utts, rows.array(), np.cumsum(lengths), words, unknown, scratch, block=block)
 
     def blocks(self) -> list[tuple[int, int]]:
-        """The first and the end utterance of each block: as few utterances as have BLOCK frames together, or what is left of them."""
-        bounds = [0]
+        """The first and the end utterance of each block: as few utterances as have the block's frames together, or what is left of them."""
+        bounds, frames = [0], self.block or BLOCK
         while bounds[-1] < len(self):
-            bounds.append(min(len(self), int(np.searchsorted(self.offsets, self.offsets[bounds[-1]] + BLOCK))))
+            bounds.append(min(len(self), int(np.searchsorted(self.offsets, self.offsets[bounds[-1]] + frames))))
         return list(pairwise(bounds))
 
-    def parts(self, *arrays: np.ndarray) -> Iterator[tuple[Any, ...]]:
-        """Iterate over the blocks, each a corpus of its own, with its rows of `arrays`.
+    def parts(self, *arrays: Any) -> Iterator[tuple[Any, ...]]:
+        """Iterate over the blocks, each a corpus of its own, with its rows of `arrays`, or its graphs.
 
         Memory lets go of a block when the next one is asked for, which is read meanwhile. A corpus of one block is its only part.
         """
@@ -113,13 +176,49 @@ class Corpus:
         rows_of = [slice(int(self.offsets[first]), int(self.offsets[end])) for first, end in blocks]
         for (first, end), rows, ahead in zip(blocks, rows_of, [*rows_of[1:], slice(0, 0)], strict=True):
             for whole in everything:
-                prefetch(whole[ahead])
+                if isinstance(whole, np.ndarray):
+                    prefetch(whole[ahead])
             yield (Corpus(self.utts[first:end], self.feats[rows], self.offsets[first:end + 1] - self.offsets[first], self.words[first:end],
-                          self.unknown), *(whole[rows] for whole in arrays))
+                          self.unknown, first=first, first_frame=rows.start),
+                   *(whole[rows] if isinstance(whole, np.ndarray) else whole.part(first, end) for whole in arrays))
             for whole in everything:
-                release(whole[rows])
+                if isinstance(whole, np.ndarray):
+                    release(whole[rows])
+                else:
+                    whole.release()
 
-    def new_rows(self, width: int | None, dtype: np.dtype | type) -> np.ndarray:
+    def each(self, task: BlockTask, engine: Engine, *arrays: Any, own: Own | None = None, bar: Progress | None = None,
+             **shared: Any) -> Iterator[Any]:
+        """Iterate over what a task gives of each block, in their order; `own` makes the named values that each block has for itself.
+
+        A `bar` is the task's, which counts on it.
+        """
+        for part, *mine in self.parts(*arrays):
+            yield self._one(task, engine, part, mine, own, bar, shared)
+
+    def run(self, task: BlockTask, engine: Engine, *arrays: Any, own: Own | None = None, **shared: Any) -> None:
+        """Carry out a task that gives nothing on each block."""
+        for _ in self.each(task, engine, *arrays, own=own, **shared):
+            pass
+
+    def total(self, task: BlockTask, engine: Engine, *arrays: Any, own: Own | None = None, **shared: Any) -> Any:
+        """The sum of what a task gives of each block, a kind of value that has `+`; None where it gives nothing (None) of any."""
+        sums = PairwiseSum()
+        for number, (part, *mine) in enumerate(self.parts(*arrays)):
+            sums.add(0, number, self._one(task, engine, part, mine, own, None, shared))
+        return sums.result()
+
+    @staticmethod
+    def _one(task: BlockTask, engine: Engine, part: Corpus, arrays: Sequence[Any], own: Own | None, bar: Progress | None,
+             shared: dict[str, Any]) -> Any:
+        counted = {} if bar is None else {"bar": bar}
+        return task(part, engine, *arrays, **shared, **(own(part) if own else {}), **counted)
+
+    def graphs(self, lang: LangDir, tree: ContextDependency, model: TransitionModel) -> Any:
+        """The training graphs of the transcripts."""
+        return GraphCompiler(lang, tree, model).compile_all(self.words, self.scratch)
+
+    def new_rows(self, width: int | None, dtype: np.dtype | type) -> Any:
         """An array of zeros with a row of `width` numbers for each frame, or with one number where `width` is None."""
         return scratch_array((len(self.feats),) if width is None else (len(self.feats), width), dtype, BLOCK, self.scratch)
 
@@ -139,6 +238,18 @@ class Corpus:
         named = ", ".join(f"{word} ({count})" for word, count in self.unknown.most_common(10))
         more = f" and {len(self.unknown) - 10} more" if len(self.unknown) > 10 else ""
         return f"{self.unknown.total()} words of the transcripts are not in the lexicon and count as OOV: {named}{more}."
+
+
+def read_transcripts(data: DataDir, lang: LangDir) -> tuple[list[str], WordLists, Counter[str]]:
+    """The utterances of a data directory with features, their words as numbers, and how often there are words that the lexicon lacks."""
+    data.validate(text=True, wav=False, feats=True)
+    words, unknown = WordLists(), Counter[str]()
+    utts = data.utterances()
+    for utt in utts:
+        ids, missing = lang.word_ids(data.text[utt])
+        words.append(ids)
+        unknown.update(missing)
+    return utts, words, unknown
 
 
 def name_some(names: Sequence[str], limit: int = 5) -> str:

@@ -24,6 +24,7 @@ import numpy as np
 from pykaldist.errors import UserError
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import ContextDependency
+from pykaldist.io.atomic import atomic_open
 from pykaldist.io.fst import Fst
 from pykaldist.io.lang import LangDir
 from pykaldist.io.scratch import RowWriter, release
@@ -94,7 +95,29 @@ class TrainingGraphs(Sequence[TrainingGraph]):
             head = np.array([graph.min_frames, *map(len, fields)], dtype=np.int32)
             rows.append(np.concatenate([head, *(field.view(np.int32) for field in fields)]))
             ends.append(rows.count)
-        self._words, self._ends = rows.array(), ends
+        self._words, self._ends = rows.array(), np.frombuffer(ends, np.int64)
+
+    @classmethod
+    def read(cls, path: Path) -> TrainingGraphs:
+        """The graphs that `write` has left in a file, which is mapped."""
+        made = cls.__new__(cls)
+        with path.open("rb") as stream:
+            made._ends = np.load(stream, allow_pickle=False)
+            at = stream.tell()
+        made._words = np.memmap(path, np.int32, "r", at, (int(made._ends[-1]),)) if made._ends[-1] else np.zeros(0, np.int32)
+        return made
+
+    def write(self, path: Path) -> None:
+        """Write the graphs to a file."""
+        with atomic_open(path, "wb") as stream:
+            np.save(stream, self._ends - self._ends[0])
+            stream.write(np.ascontiguousarray(self._words[self._ends[0]:self._ends[-1]]).data)
+
+    def part(self, first: int, end: int) -> TrainingGraphs:
+        """The graphs `first` to `end`, in the same memory."""
+        made = type(self).__new__(type(self))
+        made._words, made._ends = self._words, self._ends[first:end + 1]
+        return made
 
     def __len__(self) -> int:
         return len(self._ends) - 1

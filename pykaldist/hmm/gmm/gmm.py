@@ -33,6 +33,9 @@ class GmmStats:
     x: np.ndarray
     x2: np.ndarray
 
+    def __add__(self, other: GmmStats) -> GmmStats:
+        return GmmStats(self.occupancy + other.occupancy, self.x + other.x, self.x2 + other.x2)
+
 
 class AmDiagGmm:
     """The Gaussian mixtures of all pdfs: Gaussians `offsets[p]` to `offsets[p + 1]` belong to pdf p.

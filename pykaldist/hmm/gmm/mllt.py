@@ -10,7 +10,7 @@ Markov models", IEEE Trans. Speech and Audio Processing 7 (1999); Kaldi's transf
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,25 +23,32 @@ from pykaldist.kernels import kernel
 SWEEPS = 200
 
 
-def mllt_stats(gmm: AmDiagGmm, parts: Iterable[tuple[np.ndarray, AlignedFrames]], engine: Engine | None = None) -> tuple[
-        np.ndarray, float]:
-    """The statistics (G, beta) of MLLT: G is (D, D, D) float64, beta the number of frames.
+@dataclass
+class MlltSums:
+    """What is summed up over frames for MLLT: the Gaussians' statistics, and the weighted sums of x x^T, (D, D, D) float64."""
 
-    `parts` are features (N, D), and which of their frames are aligned with what.
-    """
-    engine = engine or Engine()
-    stats, products = gmm.new_stats(), np.zeros((gmm.dim,) * 3)
-    for feats, frames in parts:
-        mine, _ = engine.accumulate(gmm, feats, frames)
-        stats = GmmStats(stats.occupancy + mine.occupancy, stats.x + mine.x, stats.x2 + mine.x2)
-        products += engine.outer_products(feats, engine.expected_parameters(gmm, feats, frames)[:, gmm.dim:])
-    if not stats.occupancy.any():
+    gmm: GmmStats
+    products: np.ndarray
+
+    @classmethod
+    def of_frames(cls, gmm: AmDiagGmm, feats: np.ndarray, frames: AlignedFrames, engine: Engine) -> MlltSums:
+        """Sum up features (N, D), of which `frames` are aligned."""
+        return cls(engine.accumulate(gmm, feats, frames)[0],
+                   engine.outer_products(feats, engine.expected_parameters(gmm, feats, frames)[:, gmm.dim:]))
+
+    def __add__(self, other: MlltSums) -> MlltSums:
+        return MlltSums(self.gmm + other.gmm, self.products + other.products)
+
+
+def mllt_stats(gmm: AmDiagGmm, sums: MlltSums | None) -> tuple[np.ndarray, float]:
+    """The statistics (G, beta) of MLLT: G is (D, D, D) float64, beta the number of frames. Raises UserError where there are none."""
+    if sums is None or not sums.gmm.occupancy.any():
         raise UserError("there is no frame of speech to estimate MLLT from; check that transcripts and audio belong together.")
-    inv_vars = gmm.inv_vars.astype(np.float64)
+    stats, inv_vars = sums.gmm, gmm.inv_vars.astype(np.float64)
     means = gmm.means_invvars / inv_vars
     cross = np.stack([(stats.x * inv_vars[:, d:d + 1]).T @ means for d in range(gmm.dim)])
     squares = np.stack([(means * (stats.occupancy * inv_vars[:, d])[:, None]).T @ means for d in range(gmm.dim)])
-    return products - cross - cross.transpose(0, 2, 1) + squares, float(stats.occupancy.sum())
+    return sums.products - cross - cross.transpose(0, 2, 1) + squares, float(stats.occupancy.sum())
 
 
 def estimate_mllt(stats: np.ndarray, beta: float) -> tuple[np.ndarray, float]:

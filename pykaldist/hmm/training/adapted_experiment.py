@@ -20,18 +20,17 @@ from pykaldist.hmm.adaptation.basis_fmllr import estimate_basis, gradients_at_id
 from pykaldist.hmm.adaptation.fmllr import (
     NO_SPEECH,
     FmllrOptions,
-    estimate_aligned,
     expected_aligned,
     speech_weights,
     transformed,
 )
 from pykaldist.hmm.alignments.align import AlignOptions, align
 from pykaldist.hmm.alignments.alignment_dir import archives, clear, read_archives, record, write_labels
-from pykaldist.hmm.alignments.graphs import GraphCompiler
 from pykaldist.hmm.gmm.make_engine import make_engine
 from pykaldist.hmm.gmm.model_files import read_model, read_tree, write_model
 from pykaldist.hmm.training.accumulate import accumulate
 from pykaldist.hmm.training.experiment import (
+    THREADS,
     PathLike,
     aligned_line,
     begin,
@@ -43,9 +42,10 @@ from pykaldist.hmm.training.experiment import (
     read_start,
     replacing,
 )
+from pykaldist.hmm.training.jobs import JobsOptions
 from pykaldist.hmm.training.lda_mllt import LdaMlltOptions, train_lda_mllt
 from pykaldist.hmm.training.quick import QuickOptions, train_quick
-from pykaldist.hmm.training.sat import SatOptions, Transforms, adapted, speaker_frames, speaker_rows, train_sat, unadapted_twin
+from pykaldist.hmm.training.sat import SatOptions, Transforms, adapted, estimate_aligned, speaker_rows, train_sat, unadapted_twin
 from pykaldist.io import provenance
 from pykaldist.io.atomic import atomic_open, copy_file
 from pykaldist.io.conf import parse_conf
@@ -57,13 +57,14 @@ from pykaldist.progress import Progress, progress
 
 def train_lda_mllt_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp_dir: PathLike, max_leaves: int, totgauss: int,
                        options: LdaMlltOptions, align_options: AlignOptions, cmvn_opts: str = "", splice_opts: str = "", nj: int = 1,
-                       log: Callable[[str], None] = print, device: str = "cpu", stage: int = 0) -> str:
+                       log: Callable[[str], None] = print, device: str = "cpu", stage: int = 0,
+                       jobs: JobsOptions = THREADS) -> str:
     """Train a context-dependent system on LDA+MLLT features, from an alignment; returns a line that says what came out."""
     data, lang, ali, exp = DataDir(data_dir), LangDir(lang_dir), Path(ali_dir), Path(exp_dir)
     pipeline, engine = FeaturePipeline.from_options(cmvn_opts, "--delta-order=0"), make_engine(device, nj)
     splicing = parse_conf(SpliceOptions, splice_opts, "--splice-opts")
     with replacing(exp, ali):
-        corpus = load_corpus(data, lang, pipeline, nj, log, exp)
+        corpus = load_corpus(data, lang, pipeline, nj, log, exp, jobs, device)
         tids, old = read_start(ali, lang, corpus)
         checkpoint = begin(exp, stage)
         system, matrix, full = train_lda_mllt(corpus, lang, tids, old, max_leaves, totgauss, splicing, options, align_options, engine, log,
@@ -76,7 +77,8 @@ def train_lda_mllt_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike
 
 def train_sat_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp_dir: PathLike, max_leaves: int, totgauss: int,
                   options: SatOptions, align_options: AlignOptions, fmllr_options: FmllrOptions, nj: int = 1,
-                  log: Callable[[str], None] = print, device: str = "cpu", stage: int = 0) -> str:
+                  log: Callable[[str], None] = print, device: str = "cpu", stage: int = 0,
+                       jobs: JobsOptions = THREADS) -> str:
     """Train a speaker-adapted system on the features of `ali_dir`, from its alignment, and its transforms where it has them.
 
     Returns a line that says what came out.
@@ -84,14 +86,14 @@ def train_sat_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp
     data, lang, ali, exp = DataDir(data_dir), LangDir(lang_dir), Path(ali_dir), Path(exp_dir)
     pipeline, engine = FeaturePipeline.from_dir(ali), make_engine(device, nj)
     with replacing(exp, ali):
-        corpus = load_corpus(data, lang, pipeline, nj, log, exp)
+        corpus = load_corpus(data, lang, pipeline, nj, log, exp, jobs, device)
         tids, old = read_start(ali, lang, corpus)
         if any(ali.glob("trans.*")):
             start = _read_transforms(ali, data)
         else:
             gmm = read_model(ali / "final.mdl")[1]
             check_dim(gmm.dim, corpus.feats, str(data.path), ali / "final.mdl")
-            start, gain = estimate_aligned(gmm, speaker_frames(corpus, tids, data.utt2spk), old, lang.silence_phones, fmllr_options, engine)
+            start, gain = estimate_aligned(corpus, data.utt2spk, tids, gmm, old, lang.silence_phones, fmllr_options, engine)
             log(f"first transforms of {len(start)} speakers by the model in {ali}: + {gain:.4f} a frame of speech")
         checkpoint = begin(exp, stage)
         system, unadapted, transforms = train_sat(corpus, data.utt2spk, lang, tids, old, start, max_leaves, totgauss, options,
@@ -106,7 +108,8 @@ def train_sat_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp
 
 def train_quick_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp_dir: PathLike, max_leaves: int, totgauss: int,
                     options: QuickOptions, align_options: AlignOptions, nj: int = 1, log: Callable[[str], None] = print,
-                    device: str = "cpu", stage: int = 0) -> str:
+                    device: str = "cpu", stage: int = 0,
+                    jobs: JobsOptions = THREADS) -> str:
     """Train a context-dependent system that begins with the mixtures of the system which aligned, on its features and transforms.
 
     Returns a line that says what came out.
@@ -114,12 +117,12 @@ def train_quick_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, e
     data, lang, ali, exp = DataDir(data_dir), LangDir(lang_dir), Path(ali_dir), Path(exp_dir)
     pipeline, engine = FeaturePipeline.from_dir(ali), make_engine(device, nj)
     with replacing(exp, ali):
-        corpus = load_corpus(data, lang, pipeline, nj, log, exp)
+        corpus = load_corpus(data, lang, pipeline, nj, log, exp, jobs, device)
         tids, old = read_start(ali, lang, corpus)
         gmm, tree = read_model(ali / "final.mdl")[1], read_tree(ali / "tree")
         check_dim(gmm.dim, corpus.feats, str(data.path), ali / "final.mdl")
         transforms = _read_transforms(ali, data) if any(ali.glob("trans.*")) else {}
-        with_transforms = replace(corpus, feats=adapted(corpus, data.utt2spk, transforms)) if transforms else corpus
+        with_transforms = replace(corpus, feats=adapted(corpus, data.utt2spk, transforms, engine)) if transforms else corpus
         checkpoint = begin(exp, stage)
         system = train_quick(with_transforms, lang, tids, old, tree, gmm, max_leaves, totgauss, options, align_options, engine, log,
                              checkpoint)
@@ -133,7 +136,7 @@ def train_quick_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, e
 
 def align_fmllr_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir: PathLike, options: AlignOptions,
                     fmllr_options: FmllrOptions, nj: int = 1, log: Callable[[str], None] = print, device: str = "cpu",
-                    stage: int = 0) -> str:
+                    stage: int = 0, jobs: JobsOptions = THREADS) -> str:
     """Align a data directory with a speaker-adapted system; returns a line that says what came out.
 
     Features that are not adapted are aligned with `final.alimdl` (`final.mdl` where there is none), transforms are estimated, and the
@@ -149,8 +152,7 @@ def align_fmllr_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, a
         raise UserError(f"{src}: final.alimdl and final.mdl have different Gaussians; they must be of one training (steps/train_sat.sh).")
     check_phones(lang, src)
     with replacing(ali, src):
-        compiler = GraphCompiler(lang, tree, model)
-        corpus = load_corpus(data, lang, pipeline, nj, log, ali)
+        corpus = load_corpus(data, lang, pipeline, nj, log, ali, jobs, device)
         check_dim(gmm.dim, corpus.feats, str(data.path), src / "final.mdl")
         tids, transforms = np.zeros(0, np.int32), {}
         if stage < 2:
@@ -161,7 +163,7 @@ def align_fmllr_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, a
             transforms = _read_transforms(ali, data)
         (ali / "final.mdl").unlink(missing_ok=True)
         provenance.forget(ali)
-        graphs = compiler.compile_all(corpus.words, ali)
+        graphs = corpus.graphs(lang, tree, model)
         with Progress("aligning", (2 if stage < 2 else 1) * len(corpus), "utt") as bar:
             if stage < 2:
                 first = align(corpus, graphs, model, unadapted, options, [lang.optional_silence], engine, bar)
@@ -169,11 +171,11 @@ def align_fmllr_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, a
                 write_labels(ali, data, first.labels(corpus), nj, stem="pre_ali")
                 tids = first.tids
             if stage < 3:
-                transforms, gain = estimate_aligned(unadapted, speaker_frames(corpus, tids, data.utt2spk), model, lang.silence_phones,
-                                                    fmllr_options, engine, target=gmm)
+                transforms, gain = estimate_aligned(corpus, data.utt2spk, tids, unadapted, model, lang.silence_phones, fmllr_options,
+                                                    engine, target=gmm)
                 log(f"fMLLR of {len(transforms)} speakers: + {gain:.4f} a frame of speech")
             _write_transforms(ali, data, transforms, nj)
-            with_transforms = replace(corpus, feats=adapted(corpus, data.utt2spk, transforms))
+            with_transforms = replace(corpus, feats=adapted(corpus, data.utt2spk, transforms, engine))
             alignments = align(with_transforms, graphs, model, gmm, options, [lang.optional_silence], engine, bar)
         alignments.check(corpus, graphs)
         log_likelihood = accumulate(engine, gmm, with_transforms, alignments.tids, model).log_likelihood

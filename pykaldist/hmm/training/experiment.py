@@ -20,11 +20,11 @@ from pykaldist.feats.pipeline import FeaturePipeline, check_dim
 from pykaldist.hmm.alignments.align import MOST_FAILED, Alignments, AlignOptions, align
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir, clear, record, write_labels
 from pykaldist.hmm.alignments.corpus import Corpus, name_some
-from pykaldist.hmm.alignments.graphs import GraphCompiler
 from pykaldist.hmm.gmm.make_engine import make_engine
 from pykaldist.hmm.gmm.model_files import read_model, read_tree, write_model, write_tree
 from pykaldist.hmm.training.accumulate import accumulate
 from pykaldist.hmm.training.iterations import Checkpoint, State
+from pykaldist.hmm.training.jobs import JobsOptions
 from pykaldist.hmm.training.mono import MonoOptions, train_mono
 from pykaldist.hmm.training.triphones import TriphoneOptions, train_triphones
 from pykaldist.hmm.tree.transition_model import TransitionModel
@@ -38,18 +38,19 @@ from pykaldist.progress import Progress
 from pykaldist.usage import usage_line
 
 PathLike = str | os.PathLike[str]
+THREADS = JobsOptions()
 
 
 def train_mono_dir(data_dir: PathLike, lang_dir: PathLike, exp_dir: PathLike, options: MonoOptions, align_options: AlignOptions,
                    cmvn_opts: str = "", delta_opts: str = "", nj: int = 1, log: Callable[[str], None] = print, device: str = "cpu",
-                   stage: int = 0) -> str:
+                   stage: int = 0, jobs: JobsOptions = THREADS) -> str:
     """Train a monophone system on a data directory; returns a line that says what came out.
 
     `stage` is the iteration that an interrupted training goes on with, up to 0 for one from its beginning.
     """
     data, lang, exp = DataDir(data_dir), LangDir(lang_dir), Path(exp_dir)
     pipeline, engine = FeaturePipeline.from_options(cmvn_opts, delta_opts), make_engine(device, nj)
-    corpus = load_corpus(data, lang, pipeline, nj, log, exp)
+    corpus = load_corpus(data, lang, pipeline, nj, log, exp, jobs, device)
     with locked(exp):
         checkpoint = begin(exp, stage)
         system = train_mono(corpus, lang, options, align_options, engine, log, checkpoint)
@@ -58,12 +59,13 @@ def train_mono_dir(data_dir: PathLike, lang_dir: PathLike, exp_dir: PathLike, op
 
 def train_deltas_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp_dir: PathLike, max_leaves: int, totgauss: int,
                      options: TriphoneOptions, align_options: AlignOptions, cmvn_opts: str = "", delta_opts: str = "", nj: int = 1,
-                     log: Callable[[str], None] = print, device: str = "cpu", stage: int = 0) -> str:
+                     log: Callable[[str], None] = print, device: str = "cpu", stage: int = 0,
+                     jobs: JobsOptions = THREADS) -> str:
     """Train a context-dependent system on features with deltas, from an alignment; returns a line that says what came out."""
     data, lang, ali, exp = DataDir(data_dir), LangDir(lang_dir), Path(ali_dir), Path(exp_dir)
     pipeline, engine = FeaturePipeline.from_options(cmvn_opts, delta_opts), make_engine(device, nj)
     with replacing(exp, ali):
-        corpus = load_corpus(data, lang, pipeline, nj, log, exp)
+        corpus = load_corpus(data, lang, pipeline, nj, log, exp, jobs, device)
         tids, old = read_start(ali, lang, corpus)
         checkpoint = begin(exp, stage)
         system = train_triphones(corpus, lang, tids, old, max_leaves, totgauss, options, align_options, engine, None, log, checkpoint)
@@ -71,7 +73,7 @@ def train_deltas_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, 
 
 
 def align_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir: PathLike, options: AlignOptions, nj: int = 1,
-              log: Callable[[str], None] = print, device: str = "cpu") -> str:
+              log: Callable[[str], None] = print, device: str = "cpu", jobs: JobsOptions = THREADS) -> str:
     """Align a data directory with the model in `src_dir`; returns a line that says what came out."""
     data, lang, src, ali = DataDir(data_dir), LangDir(lang_dir), Path(src_dir), Path(ali_dir)
     if src.resolve() == ali.resolve():
@@ -80,11 +82,10 @@ def align_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir
     pipeline, engine = FeaturePipeline.from_dir(src), make_engine(device, nj)
     (transition_model, gmm), tree = read_model(src / "final.mdl"), read_tree(src / "tree")
     check_phones(lang, src)
-    compiler = GraphCompiler(lang, tree, transition_model)
-    corpus = load_corpus(data, lang, pipeline, nj, log, ali)
+    corpus = load_corpus(data, lang, pipeline, nj, log, ali, jobs, device)
     check_dim(gmm.dim, corpus.feats, str(data.path), src / "final.mdl")
     clear(ali)
-    graphs = compiler.compile_all(corpus.words, ali)
+    graphs = corpus.graphs(lang, tree, transition_model)
     with Progress("aligning", len(corpus), "utt") as bar:
         alignments = align(corpus, graphs, transition_model, gmm, options, [lang.optional_silence], engine, bar)
     alignments.check(corpus, graphs)
@@ -167,15 +168,15 @@ def finish_training(made_by: str, exp: Path, lang: LangDir, data: DataDir, corpu
 
 
 def load_corpus(data: DataDir, lang: LangDir, pipeline: FeaturePipeline, nj: int, log: Callable[[str], None],
-                scratch: Path | None = None) -> Corpus:
-    """Read the corpus of a data directory, beyond a block into nameless files in `scratch`; warns of words that the lexicon lacks.
+                scratch: Path | None = None, jobs: JobsOptions = THREADS, device: str = "cpu") -> Corpus:
+    """Read the corpus of a data directory, beyond a block into files in `scratch`; warns of words that the lexicon lacks.
 
     Raises UserError for a number of jobs without sense.
     """
     provenance.check(lang.path)
     if not 1 <= nj <= len(data.utterances()):
         raise UserError(f"--nj: expected a number from 1 to {len(data.utterances())}, the utterances of {data.path}; found {nj}.")
-    corpus = Corpus.load(data, lang, pipeline, scratch)
+    corpus = jobs.corpus(data, lang, pipeline, nj, scratch, device)
     if corpus.unknown:
         log(f"WARNING: {data.path}: {corpus.unknown_words()}")
     return corpus

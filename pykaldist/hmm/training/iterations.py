@@ -24,7 +24,7 @@ from pykaldist.hmm.alignments.graphs import TrainingGraph
 from pykaldist.hmm.gmm.engine import Engine
 from pykaldist.hmm.gmm.gmm import AmDiagGmm, split_targets
 from pykaldist.hmm.lang.topology import Topology
-from pykaldist.hmm.training.accumulate import accumulate
+from pykaldist.hmm.training.accumulate import accumulate, align_and_accumulate
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import ContextDependency
 from pykaldist.io.archive import numpy_damage, reason
@@ -54,7 +54,9 @@ class TrainingOptions:
 
 
 class Adaptation(Protocol):
-    """A transform of the features that is learned along with the Gaussians."""
+    """A transform of the features that is learned along with the Gaussians, in the iterations `iters`."""
+
+    iters: set[int]
 
     def update(self, iteration: int, gmm: AmDiagGmm, feats: np.ndarray, tids: np.ndarray, model: TransitionModel) -> tuple[
             AmDiagGmm, np.ndarray, str]:
@@ -156,7 +158,10 @@ class Checkpoint:
         if gmm.dim != feats.shape[1]:
             raise UserError(f"--stage {self.stage}: {exp} was left with features of dimension {gmm.dim}, now they have {feats.shape[1]}; "
                             f"use the same options, or {again}.")
-        return State(tree, model, gmm, Alignments(kept["tids"], kept["retried"].tolist()), feats, rng)
+        tids = corpus.new_rows(None, np.int32)
+        for part, mine in corpus.parts(tids):
+            mine[:] = kept["tids"][part.first_frame:part.first_frame + len(mine)]
+        return State(tree, model, gmm, Alignments(tids, kept["retried"].tolist()), feats, rng)
 
     def done(self) -> None:
         """Remove the checkpoint: the training has ended."""
@@ -198,18 +203,24 @@ class Training:
             raise type(error)(*([checkpoint.how_to_go_on] if checkpoint is not None else [])) from error
 
     def _iterate(self, state: State, iteration: int) -> None:
-        note, model = "", state.transition_model
+        note, model, stats = "", state.transition_model, None
+        adapts = self.adaptation is not None and iteration in self.adaptation.iters
         if iteration in self._realign_iters and iteration > 0:
             options = self.align_options
             if iteration == 1 and self.initial_beam is not None:
                 options = replace(options, beam=self.initial_beam)
-            state.alignments = align(replace(self.corpus, feats=state.feats), self.graphs, model, state.gmm, options,
-                                     [self.optional_silence], self.engine)
+            corpus = replace(self.corpus, feats=state.feats)
+            if adapts:
+                state.alignments = align(corpus, self.graphs, model, state.gmm, options, [self.optional_silence], self.engine)
+            else:
+                state.alignments, stats = align_and_accumulate(self.engine, state.gmm, corpus, self.graphs, model, options,
+                                                               [self.optional_silence])
             note = f", aligned ({len(state.alignments.retried)} retried, {len(state.alignments.failed)} failed)"
-        if self.adaptation is not None:
+        if self.adaptation is not None and adapts:
             state.gmm, state.feats, adapted = self.adaptation.update(iteration, state.gmm, state.feats, state.alignments.tids, model)
             note += adapted
-        stats = accumulate(self.engine, state.gmm, replace(self.corpus, feats=state.feats), state.alignments.tids, model)
+        if stats is None:
+            stats = accumulate(self.engine, state.gmm, replace(self.corpus, feats=state.feats), state.alignments.tids, model)
         state.log_likelihood = stats.log_likelihood
         if not np.isfinite(state.log_likelihood):
             raise UserError(f"iteration {iteration}: the log-likelihood is {state.log_likelihood}{unscored(self.corpus, state)}.")
@@ -223,8 +234,8 @@ class Training:
 
     def check(self, state: State) -> None:
         """Name the utterances without an alignment; raises UserError where they are more than a tenth."""
-        tids, offsets = state.alignments.tids, self.corpus.offsets
-        state.alignments.failed = [utt for number, utt in enumerate(self.corpus.utts) if not tids[offsets[number]]]
+        state.alignments.failed = [utt for part, tids in self.corpus.parts(state.alignments.tids)
+                                   for utt, first in zip(part.utts, part.offsets[:-1].tolist(), strict=True) if not tids[first]]
         state.alignments.check(self.corpus, self.graphs)
 
 

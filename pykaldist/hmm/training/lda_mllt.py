@@ -16,11 +16,11 @@ from pykaldist.feats.lda import LdaStats
 from pykaldist.feats.splice import SpliceOptions, splice
 from pykaldist.feats.transforms import apply_transform
 from pykaldist.hmm.alignments.align import AlignOptions
-from pykaldist.hmm.alignments.corpus import Corpus
+from pykaldist.hmm.alignments.corpus import Corpus, block_task
 from pykaldist.hmm.gmm.aligned_frames import AlignedFrames
 from pykaldist.hmm.gmm.engine import Engine
 from pykaldist.hmm.gmm.gmm import AmDiagGmm
-from pykaldist.hmm.gmm.mllt import estimate_mllt, mllt_stats
+from pykaldist.hmm.gmm.mllt import MlltSums, estimate_mllt, mllt_stats
 from pykaldist.hmm.training.iterations import Checkpoint, State, iterations
 from pykaldist.hmm.training.triphones import TriphoneOptions, train_triphones
 from pykaldist.hmm.tree.transition_model import TransitionModel
@@ -42,35 +42,61 @@ class Spliced:
 
     corpus: Corpus
     options: SpliceOptions
+    engine: Engine
 
     @property
     def dim(self) -> int:
         return self.corpus.feats.shape[1] * (self.options.left_context + 1 + self.options.right_context)
 
-    def _utterances(self, part: Corpus) -> Iterator[np.ndarray]:
-        for number in range(len(part)):
-            yield splice(part.utterance_feats(number), self.options.left_context, self.options.right_context)
-
-    def lda(self, tids: np.ndarray, pdfs: Callable[[np.ndarray], np.ndarray], num_pdfs: int) -> np.ndarray:
+    def lda(self, tids: np.ndarray, pdfs: np.ndarray, num_pdfs: int) -> np.ndarray:
         """Estimate LDA's full matrix (dim, dim) float64.
 
-        `pdfs` gives the pdf of every frame from its transition_id in `tids`, below 0 where the frame does not count.
+        `pdfs` has the pdf of each transition_id, below 0 where its frames do not count.
         """
-        stats = LdaStats(self.dim, num_pdfs)
-        for part, mine in self.corpus.parts(tids):
-            classes = pdfs(mine)
-            for number, spliced in enumerate(self._utterances(part)):
-                own = classes[part.offsets[number]:part.offsets[number + 1]]
-                stats.add(spliced[own >= 0], own[own >= 0])
+        stats = self.corpus.total(_lda_stats, self.engine, tids, options=self.options, pdfs=pdfs, num_pdfs=num_pdfs)
         return stats.transform(self.dim)[1]
 
     def through(self, matrix: np.ndarray) -> np.ndarray:
         """Multiply all frames by a matrix (D, dim): (N, D) float32."""
         result = self.corpus.new_rows(len(matrix), np.float32)
-        for part, mine in self.corpus.parts(result):
-            for number, spliced in enumerate(self._utterances(part)):
-                mine[part.offsets[number]:part.offsets[number + 1]] = apply_transform(spliced, matrix, "LDA")
+        self.corpus.run(_splice_through, self.engine, result, options=self.options, matrix=matrix)
         return result
+
+
+def _spliced(part: Corpus, options: SpliceOptions) -> Iterator[tuple[slice, np.ndarray]]:
+    """The rows of each utterance of a block, and its spliced features."""
+    for number in range(len(part)):
+        yield (slice(int(part.offsets[number]), int(part.offsets[number + 1])),
+               splice(part.utterance_feats(number), options.left_context, options.right_context))
+
+
+@block_task()
+def _lda_stats(part: Corpus, engine: Engine, tids: np.ndarray, options: SpliceOptions, pdfs: np.ndarray, num_pdfs: int) -> LdaStats:
+    stats = LdaStats(part.feats.shape[1] * (options.left_context + 1 + options.right_context), num_pdfs)
+    classes = pdfs[tids]
+    for rows, spliced in _spliced(part, options):
+        own = classes[rows]
+        stats.add(spliced[own >= 0], own[own >= 0])
+    return stats
+
+
+@block_task(outputs=1)
+def _splice_through(part: Corpus, engine: Engine, result: np.ndarray, options: SpliceOptions, matrix: np.ndarray) -> None:
+    for rows, spliced in _spliced(part, options):
+        result[rows] = apply_transform(spliced, matrix, "LDA")
+
+
+@block_task()
+def _mllt_sums(part: Corpus, engine: Engine, tids: np.ndarray, gmm: AmDiagGmm, model: TransitionModel,
+               silence_phones: list[int]) -> MlltSums | None:
+    """The sums over the frames of a block that are aligned with speech."""
+    speech = np.where(np.isin(model.tid2phone[tids], silence_phones), 0, tids)
+    return MlltSums.of_frames(gmm, part.feats, AlignedFrames.group(speech, model), engine) if speech.any() else None
+
+
+@block_task(outputs=1)
+def _turn(part: Corpus, engine: Engine, result: np.ndarray, turn: np.ndarray) -> None:
+    np.matmul(part.feats, turn.T.astype(np.float32), out=result)
 
 
 @dataclass
@@ -82,7 +108,6 @@ class Mllt:
 
     iters: set[int]
     silence_phones: Sequence[int]
-    engine: Engine
     spliced: Spliced
     full: np.ndarray
     turn: np.ndarray
@@ -97,23 +122,16 @@ class Mllt:
 
     def update(self, iteration: int, gmm: AmDiagGmm, feats: np.ndarray, tids: np.ndarray, model: TransitionModel) -> tuple[
             AmDiagGmm, np.ndarray, str]:
-        if iteration not in self.iters:
-            return gmm, feats, ""
-        change, gain = estimate_mllt(*mllt_stats(gmm, self._speech(feats, tids, model), self.engine))
+        sums = replace(self.spliced.corpus, feats=feats).total(_mllt_sums, self.spliced.engine, tids, gmm=gmm, model=model,
+                                                               silence_phones=list(self.silence_phones))
+        change, gain = estimate_mllt(*mllt_stats(gmm, sums))
         self.turn = change @ self.turn
         return gmm.with_means_transformed(change), self._turned(), f", MLLT + {gain:.4f} a frame of speech"
 
-    def _speech(self, feats: np.ndarray, tids: np.ndarray, model: TransitionModel) -> Iterator[tuple[np.ndarray, AlignedFrames]]:
-        """The features of each block, and its aligned frames without silence."""
-        for part, mine in replace(self.spliced.corpus, feats=feats).parts(tids):
-            speech = np.where(np.isin(model.tid2phone[mine], self.silence_phones), 0, mine)
-            if speech.any():
-                yield part.feats, AlignedFrames.group(speech, model)
-
     def _turned(self) -> np.ndarray:
         result = self.spliced.corpus.new_rows(len(self.turn), np.float32)
-        for part, mine in replace(self.spliced.corpus, feats=self.reduced).parts(result):
-            np.matmul(part.feats, self.turn.T.astype(np.float32), out=mine)
+        reduced = replace(self.spliced.corpus, feats=self.reduced)
+        reduced.run(_turn, self.spliced.engine, result, turn=self.turn)
         return result
 
     def state(self) -> dict[str, np.ndarray]:
@@ -131,15 +149,14 @@ def train_lda_mllt(corpus: Corpus, lang: LangDir, tids: np.ndarray, old: Transit
 
     Returns the system, the matrix from spliced features to its space (dim, D), and LDA's full matrix (D, D), both float64.
     """
-    engine, spliced = engine or Engine(), Spliced(corpus, splicing)
+    engine = engine or Engine()
+    spliced = Spliced(corpus, splicing, engine)
     if not 1 <= options.dim <= spliced.dim:
         raise UserError(f"--dim must be 1 to {spliced.dim}, the dimensions of the spliced features; found {options.dim}.")
-
-    def pdfs(mine: np.ndarray) -> np.ndarray:
-        return np.where((mine > 0) & ~np.isin(old.tid2phone[mine], lang.silence_phones), old.tid2pdf[mine], -1)
-
-    mllt = Mllt(iterations("mllt-iters", options.mllt_iters), lang.silence_phones, engine, spliced,
-                spliced.lda(tids, pdfs, old.num_pdfs), np.eye(options.dim))
+    pdfs = np.where(np.isin(old.tid2phone, lang.silence_phones), -1, old.tid2pdf)
+    pdfs[0] = -1
+    mllt = Mllt(iterations("mllt-iters", options.mllt_iters), lang.silence_phones, spliced, spliced.lda(tids, pdfs, old.num_pdfs),
+                np.eye(options.dim))
     system = train_triphones(replace(corpus, feats=mllt.reduced), lang, tids, old, max_leaves, totgauss, options, align_options, engine,
                              mllt, log, checkpoint)
     return system, mllt.matrix, mllt.full

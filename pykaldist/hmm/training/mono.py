@@ -15,8 +15,7 @@ import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.hmm.alignments.align import AlignOptions, equal_alignments
-from pykaldist.hmm.alignments.corpus import Corpus
-from pykaldist.hmm.alignments.graphs import GraphCompiler
+from pykaldist.hmm.alignments.corpus import Corpus, block_task
 from pykaldist.hmm.gmm.engine import Engine
 from pykaldist.hmm.gmm.gmm import AmDiagGmm
 from pykaldist.hmm.lang.topology import read_topology
@@ -49,18 +48,39 @@ class MonoOptions(TrainingOptions):
             raise UserError(f"--totgauss and --num-starts must be at least 1, found {self.totgauss} and {self.num_starts}.")
 
 
-def moments(corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
-    """The mean and the variance (D,) float64 of all frames: sums of one frame after the other, as numpy's mean and var make them."""
-    def mean(of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        total = np.zeros((1, corpus.feats.shape[1]))
-        for part, in corpus.parts():
-            for start in range(0, len(part.feats), _PIECE):
-                piece = of(part.feats[start:start + _PIECE].astype(np.float64))
-                total = np.concatenate([total, piece]).sum(axis=0, keepdims=True)
-        return total[0] / len(corpus.feats)
+@dataclass
+class Moments:
+    """The number of frames, their mean (D,), and the sum of their squared differences to it, float64."""
 
-    middle = mean(lambda x: x)
-    return middle, mean(lambda x: (x - middle) ** 2)
+    count: int
+    mean: np.ndarray
+    squares: np.ndarray
+
+    def __add__(self, other: Moments) -> Moments:
+        count, apart = self.count + other.count, other.mean - self.mean
+        share = other.count / count
+        return Moments(count, self.mean + share * apart, self.squares + other.squares + self.count * share * apart**2)
+
+
+def moments(corpus: Corpus, engine: Engine | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """The mean and the variance (D,) float64 of all frames; blocks are combined by the formula of Chan, Golub and LeVeque (1979)."""
+    found: Moments = corpus.total(_moments, engine or Engine())
+    return found.mean, found.squares / found.count
+
+
+@block_task()
+def _moments(part: Corpus, engine: Engine) -> Moments:
+    mean = _sum(part.feats, lambda x: x) / len(part.feats)
+    return Moments(len(part.feats), mean, _sum(part.feats, lambda x: (x - mean) ** 2))
+
+
+def _sum(feats: np.ndarray, of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """The sum of one frame after the other, a few in double precision at a time, as numpy's mean and var make it."""
+    total = np.zeros((1, feats.shape[1]))
+    for start in range(0, len(feats), _PIECE):
+        piece = of(feats[start:start + _PIECE].astype(np.float64))
+        total = np.concatenate([total, piece]).sum(axis=0, keepdims=True)
+    return total[0]
 
 
 def train_mono(corpus: Corpus, lang: LangDir, options: MonoOptions, align_options: AlignOptions, engine: Engine | None = None,
@@ -75,16 +95,15 @@ def train_mono(corpus: Corpus, lang: LangDir, options: MonoOptions, align_option
     sets = lang.phone_sets if options.shared_phones else [[phone] for phone in sorted(p for one in lang.phone_sets for p in one)]
     tree = monophone_tree(sets, topology.num_pdf_classes)
     transition_model = TransitionModel.from_tree(tree, topology)
-    mean, variance = moments(corpus)
+    mean, variance = moments(corpus, engine)
     flat = AmDiagGmm.flat_start(transition_model.num_pdfs, mean, np.maximum(variance, 1e-3))
-    compiler = GraphCompiler(lang, tree, transition_model)
-    graphs = compiler.compile_all(corpus.words, corpus.scratch)
+    graphs = corpus.graphs(lang, tree, transition_model)
     training = Training(corpus, graphs, lang.optional_silence, options, align_options, flat.num_pdfs, options.totgauss, engine,
                         initial_beam=options.initial_beam, log=log)
 
     def begin(start: int) -> State:
         rng = np.random.default_rng([options.seed, start] if start else options.seed)
-        return State(tree, TransitionModel.from_tree(tree, topology), flat, equal_alignments(corpus, graphs, transition_model, rng),
+        return State(tree, TransitionModel.from_tree(tree, topology), flat, equal_alignments(corpus, graphs, transition_model, rng, engine),
                      corpus.feats, rng)
 
     if checkpoint is not None and checkpoint.stage:

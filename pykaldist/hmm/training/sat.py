@@ -9,14 +9,23 @@ speaker-adaptive training", ICSLP 1996; Gales, 1998 (fmllr.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from pykaldist.hmm.adaptation.fmllr import FmllrOptions, SpeakerFrames, compose, estimate_aligned, transformed
+from pykaldist.hmm.adaptation.fmllr import (
+    FmllrOptions,
+    SpeakerSums,
+    compose,
+    estimate_parts,
+    expected_aligned,
+    speech_weights,
+    transformed,
+)
 from pykaldist.hmm.alignments.align import AlignOptions
-from pykaldist.hmm.alignments.corpus import Corpus
+from pykaldist.hmm.alignments.corpus import Corpus, block_task
 from pykaldist.hmm.gmm.engine import Engine
 from pykaldist.hmm.gmm.gmm import AmDiagGmm
 from pykaldist.hmm.training.accumulate import accumulate
@@ -54,19 +63,17 @@ class Fmllr:
 
     def update(self, iteration: int, gmm: AmDiagGmm, feats: np.ndarray, tids: np.ndarray, model: TransitionModel) -> tuple[
             AmDiagGmm, np.ndarray, str]:
-        if iteration not in self.iters:
-            return gmm, feats, ""
-        parts = speaker_frames(replace(self.corpus, feats=feats), tids, self.utt2spk)
-        changes, gain = estimate_aligned(gmm, parts, model, self.silence_phones, self.options, self.engine)
+        changes, gain = estimate_aligned(replace(self.corpus, feats=feats), self.utt2spk, tids, gmm, model, self.silence_phones,
+                                         self.options, self.engine)
         self.transforms = {speaker: compose(change, self.transforms[speaker]) for speaker, change in changes.items()}
-        return gmm, adapted(self.corpus, self.utt2spk, self.transforms), f", fMLLR + {gain:.4f} a frame of speech"
+        return gmm, adapted(self.corpus, self.utt2spk, self.transforms, self.engine), f", fMLLR + {gain:.4f} a frame of speech"
 
     def state(self) -> dict[str, np.ndarray]:
         return {"transforms": np.stack([self.transforms[speaker] for speaker in self._speakers()])}
 
     def restore(self, state: dict[str, np.ndarray]) -> np.ndarray:
         self.transforms = dict(zip(self._speakers(), state["transforms"], strict=True))
-        return adapted(self.corpus, self.utt2spk, self.transforms)
+        return adapted(self.corpus, self.utt2spk, self.transforms, self.engine)
 
     def _speakers(self) -> list[str]:
         return list(dict.fromkeys(self.utt2spk[utt] for utt in self.corpus.utts))
@@ -80,20 +87,52 @@ def speaker_rows(corpus: Corpus, utt2spk: Mapping[str, str]) -> dict[str, np.nda
     return {speaker: np.concatenate(mine) for speaker, mine in parts.items()}
 
 
-def speaker_frames(corpus: Corpus, tids: np.ndarray, utt2spk: Mapping[str, str]) -> Iterator[SpeakerFrames]:
-    """The frames of each block of `corpus`, by speakers; `tids` is the alignment of all."""
-    last = {utt2spk[utt]: number for number, utt in enumerate(corpus.utts)}
-    for (_, end), (part, mine) in zip(corpus.blocks(), corpus.parts(tids), strict=True):
-        rows = speaker_rows(part, utt2spk)
-        yield SpeakerFrames(part.feats, mine, rows, {speaker for speaker in rows if last[speaker] < end})
+def estimate_aligned(corpus: Corpus, utt2spk: Mapping[str, str], tids: np.ndarray, gmm: AmDiagGmm, model: TransitionModel,
+                     silence_phones: Sequence[int], options: FmllrOptions, engine: Engine | None = None,
+                     target: AmDiagGmm | None = None) -> tuple[Transforms, float]:
+    """Estimate a transform for each speaker from the alignment `tids` of all frames (0: left out), silence having its own weight.
+
+    The frames are divided among the Gaussians by `gmm`; the transforms are made for `target`, its twin in the adapted space, if given.
+    Returns them, and what they raise the log-likelihood by, a frame (of weight 1). Raises UserError where no frame has a weight.
+    """
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for number, utt in enumerate(corpus.utts):
+        first.setdefault(utt2spk[utt], number)
+        last[utt2spk[utt]] = number
+
+    def speakers(part: Corpus) -> dict[str, Any]:
+        mine = {utt: utt2spk[utt] for utt in part.utts}
+        return {"utt2spk": mine, "begun": {speaker for speaker in mine.values() if first[speaker] >= part.first},
+                "ended": {speaker for speaker in mine.values() if last[speaker] < part.first + len(part)}}
+
+    return estimate_parts(corpus.each(_speaker_sums, engine or Engine(), tids, own=speakers, gmm=gmm, model=model,
+                                      silence_phones=list(silence_phones), options=options, target=target), options)
 
 
-def adapted(corpus: Corpus, utt2spk: Mapping[str, str], transforms: Transforms) -> np.ndarray:
+@block_task()
+def _speaker_sums(part: Corpus, engine: Engine, tids: np.ndarray, gmm: AmDiagGmm, model: TransitionModel, silence_phones: list[int],
+                  options: FmllrOptions, target: AmDiagGmm | None, utt2spk: dict[str, str], begun: set[str],
+                  ended: set[str]) -> SpeakerSums:
+    weights = speech_weights(tids, model, silence_phones, options.silence_weight)
+    expected = expected_aligned(gmm, part.feats, tids, weights, model, engine, target)
+    return SpeakerSums.of_frames(part.feats, expected, weights, speaker_rows(part, utt2spk), begun, ended, options, engine)
+
+
+def adapted(corpus: Corpus, utt2spk: Mapping[str, str], transforms: Transforms, engine: Engine | None = None) -> np.ndarray:
     """The features of `corpus`, each frame through the transform of its speaker: (N, D) float32."""
+    def speakers(part: Corpus) -> dict[str, Any]:
+        mine = {utt: utt2spk[utt] for utt in part.utts}
+        return {"utt2spk": mine, "transforms": {speaker: transforms[speaker] for speaker in dict.fromkeys(mine.values())}}
+
     result = corpus.new_rows(corpus.feats.shape[1], np.float32)
-    for part, mine in corpus.parts(result):
-        mine[:] = transformed(part.feats, speaker_rows(part, utt2spk), transforms)
+    corpus.run(_adapt, engine or Engine(), result, own=speakers)
     return result
+
+
+@block_task(outputs=1)
+def _adapt(part: Corpus, engine: Engine, result: np.ndarray, utt2spk: dict[str, str], transforms: Transforms) -> None:
+    result[:] = transformed(part.feats, speaker_rows(part, utt2spk), transforms)
 
 
 def train_sat(corpus: Corpus, utt2spk: Mapping[str, str], lang: LangDir, tids: np.ndarray, old: TransitionModel, start: Transforms,
@@ -108,7 +147,7 @@ def train_sat(corpus: Corpus, utt2spk: Mapping[str, str], lang: LangDir, tids: n
     """
     engine = engine or Engine()
     fmllr = Fmllr(iterations("fmllr-iters", options.fmllr_iters), corpus, utt2spk, start, lang.silence_phones, fmllr_options, engine)
-    system = train_triphones(replace(corpus, feats=adapted(corpus, utt2spk, start)), lang, tids, old, max_leaves, totgauss, options,
+    system = train_triphones(replace(corpus, feats=adapted(corpus, utt2spk, start, engine)), lang, tids, old, max_leaves, totgauss, options,
                              align_options, engine, fmllr, log, checkpoint)
     return system, unadapted_twin(system, corpus, engine), fmllr.transforms
 

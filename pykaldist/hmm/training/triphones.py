@@ -15,8 +15,7 @@ import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.hmm.alignments.align import Alignments, AlignOptions
-from pykaldist.hmm.alignments.corpus import Corpus
-from pykaldist.hmm.alignments.graphs import GraphCompiler
+from pykaldist.hmm.alignments.corpus import Corpus, block_task
 from pykaldist.hmm.gmm.engine import Engine
 from pykaldist.hmm.gmm.gmm import AmDiagGmm, split_targets
 from pykaldist.hmm.lang.topology import read_topology
@@ -84,6 +83,18 @@ def one_gaussian_each(stats: TreeStats, tree: ContextDependency) -> tuple[AmDiag
     return AmDiagGmm.from_sums(np.where(sums[:, :1] > 0, sums, stats.sums.sum(axis=0))), sums[:, 0]
 
 
+@block_task()
+def _tree_stats(part: Corpus, engine: Engine, tids: np.ndarray, model: TransitionModel, ci_phones: list[int], width: int,
+                central: int) -> TreeStats:
+    return accumulate_tree_stats(part.feats, tids, part.offsets, model, ci_phones, width, central)
+
+
+@block_task(outputs=1)
+def _convert(part: Corpus, engine: Engine, before: np.ndarray, after: np.ndarray, old: TransitionModel, tree: ContextDependency,
+             model: TransitionModel) -> None:
+    after[:] = convert_alignments(before, part.offsets, old, tree, model)
+
+
 def train_triphones(corpus: Corpus, lang: LangDir, tids: np.ndarray, old: TransitionModel, max_leaves: int, totgauss: int,
                     options: TriphoneOptions, align_options: AlignOptions, engine: Engine | None = None,
                     adaptation: Adaptation | None = None, log: Callable[[str], None] = print,
@@ -103,8 +114,8 @@ def train_triphones(corpus: Corpus, lang: LangDir, tids: np.ndarray, old: Transi
         state, first = checkpoint.load(corpus, read_topology(lang.file("topo")), adaptation), checkpoint.stage
     else:
         rng = np.random.default_rng([options.seed, 1])
-        stats = TreeStats.joined(accumulate_tree_stats(part.feats, mine, part.offsets, old, lang.silence_phones, options.context_width,
-                                                       options.central_position) for part, mine in corpus.parts(tids))
+        stats = corpus.total(_tree_stats, engine, tids, model=old, ci_phones=lang.silence_phones, width=options.context_width,
+                             central=options.central_position)
         tree, model = grow(stats, lang, max_leaves, options.cluster_thresh, options.seed, log)
         gmm, occupancy = one_gaussian_each(stats, tree)
         if initial is not None:
@@ -112,11 +123,9 @@ def train_triphones(corpus: Corpus, lang: LangDir, tids: np.ndarray, old: Transi
         elif adaptation is None:
             gmm = gmm.split(split_targets(occupancy, max_leaves, options.power), rng)
         converted = corpus.new_rows(None, np.int32)
-        for part, before, after in corpus.parts(tids, converted):
-            after[:] = convert_alignments(before, part.offsets, old, tree, model)
+        corpus.run(_convert, engine, tids, converted, old=old, tree=tree, model=model)
         state = State(tree, model, gmm, Alignments(converted), corpus.feats, rng)
-    compiler = GraphCompiler(lang, state.tree, state.transition_model)
-    graphs = compiler.compile_all(corpus.words, corpus.scratch)
+    graphs = corpus.graphs(lang, state.tree, state.transition_model)
     training = Training(corpus, graphs, lang.optional_silence, options, align_options, first_gauss or max_leaves, totgauss, engine,
                         adaptation, log=log)
     with Progress("training triphones", options.num_iters - first, "iteration") as bar:

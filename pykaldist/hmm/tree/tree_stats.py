@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,23 +31,13 @@ class TreeStats:
     def width(self) -> int:
         return self.values.shape[1] - 1
 
-    @classmethod
-    def joined(cls, parts: Iterable[TreeStats]) -> TreeStats:
-        """The statistics of all parts of a corpus, summed; of one part they are its own."""
-        whole: TreeStats | None = None
-        for part in parts:
-            if whole is None:
-                whole = part
-                continue
-            both = np.concatenate([whole.values, part.values])
-            values, first, event = np.unique(both, axis=0, return_index=True, return_inverse=True)
-            sums = np.zeros((len(values), part.sums.shape[1]))
-            for one, events in ((whole, event[:len(whole.values)]), (part, event[len(whole.values):])):
-                np.add.at(sums, events, one.sums)
-            whole = cls(values, np.concatenate([whole.in_context, part.in_context])[first], sums, part.central)
-        if whole is None:
-            raise ValueError("there are no parts")
-        return whole
+    def __add__(self, other: TreeStats) -> TreeStats:
+        """The statistics of both, whose events stand in the order of their values."""
+        values, first, event = np.unique(np.concatenate([self.values, other.values]), axis=0, return_index=True, return_inverse=True)
+        sums = np.zeros((len(values), self.sums.shape[1]))
+        for one, events in ((self, event[:len(self.values)]), (other, event[len(self.values):])):
+            np.add.at(sums, events, one.sums)
+        return TreeStats(values, np.concatenate([self.in_context, other.in_context])[first], sums, self.central)
 
     def part(self, events: np.ndarray) -> TreeStats:
         """A part of the events, given by their numbers or by a mask."""

@@ -153,9 +153,19 @@ class Host:
         """Seconds since the epoch began."""
         return time.perf_counter() - self._start
 
+    def now(self) -> float:
+        """Seconds since the epoch began, while it lasts; in a simulation, simulated ones."""
+        return self.elapsed()
+
     def spent(self) -> list[float]:
         """Seconds of this process's workers in this epoch: computing, exchanging, waiting, loading."""
         self.clock.settle()
+        for worker in self.workers:
+            worker.clock.settle()
+        return self.spent_so_far()
+
+    def spent_so_far(self) -> list[float]:
+        """As `spent`, without those seconds of a GPU that are not known yet: nobody waits for it."""
         load = sum(worker.load_seconds for worker in self.workers)
         compute, exchange, wait = (sum(fabric.seconds[name] for fabric in self.fabrics) for name in ("compute", "exchange", "wait"))
         return [compute - load, exchange, wait, load]

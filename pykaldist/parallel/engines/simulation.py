@@ -131,7 +131,13 @@ class Simulation(SimulatedChanges):
     def elapsed(self) -> float:
         return self._epoch_end
 
+    def now(self) -> float:
+        return self._latest()
+
     def spent(self) -> list[float]:
+        return self.spent_so_far()
+
+    def spent_so_far(self) -> list[float]:
         """Seconds in this epoch, as means over workers: computing, exchanging, waiting, loading."""
         return [sum(fabric.seconds[name] for fabric in self.fabrics) / self.size for name in ("compute", "exchange", "wait", "load")]
 

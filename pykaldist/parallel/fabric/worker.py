@@ -43,8 +43,7 @@ class Worker:
 
     @property
     def load_seconds(self) -> float:
-        """Seconds of this epoch in which minibatches were made."""
-        self.clock.settle()
+        """Seconds of this epoch in which minibatches were made, as far as `clock` has settled them."""
         return self._seconds["load"]
 
     @property

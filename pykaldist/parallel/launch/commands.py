@@ -15,6 +15,7 @@ from pathlib import Path
 from pykaldist.devices import num_visible, parse_device
 from pykaldist.errors import UserError
 from pykaldist.parallel.launch.job import JobOptions, free_port, has_nccl, local_cores, started_by
+from pykaldist.parallel.launch.on_ray import load_ray
 from pykaldist.parallel.launch.placement import Seen, place
 from pykaldist.parallel.launch.supervisor import REPLACEMENTS
 from pykaldist.parallel.transport.addresses import LOOPBACK, LOOPBACK_INTERFACE, is_here, variables
@@ -73,6 +74,8 @@ def num_processes(options: JobOptions) -> int:
         return 1
     if options.nproc:
         return options.nproc
+    if options.launcher == "ray":
+        return options.ngpu  # Ray knows what room there is
     if options.hosts:
         room = sum(slots or devices_here(options) for _, slots in parse_hosts(options.hosts))
     elif under_slurm():
@@ -110,6 +113,11 @@ def commands(options: JobOptions, argv: list[str], supervised: Path | None = Non
     count = num_processes(options)
     verb = [sys.executable, "-m", "pykaldist", *argv]
     several = several_hosts(options)
+    if options.launcher == "ray":
+        load_ray()
+        gpu = parse_device(options.device)[0] == "cuda" or options.fabric == "nccl"
+        return [Command([sys.executable, "-m", "pykaldist.parallel.launch.on_ray", str(count), str(int(gpu)), *verb],
+                        variables(options.interface))]
     env = variables(options.interface if several else LOOPBACK_INTERFACE)
     supervise = [sys.executable, "-m", "pykaldist.parallel.launch.supervisor", str(supervised)] if supervised is not None else []
     if options.elastic:

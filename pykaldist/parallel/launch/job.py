@@ -68,6 +68,8 @@ class JobOptions:
                                       "each process has a GPU of its own, else mpi; virtual where there is one device or core)", FABRICS)
     nproc: int = option(0, "processes; several workers share one where there are fewer; 0: one a device, or a CPU core, up to --ngpu")
     hosts: str = option("", "hosts, as node1,node2:4 (processes on each), or a file with one a line")
+    launcher: str = option("auto", "who starts the processes: ray, on a Ray cluster, to meet by gloo or nccl; auto: srun in an allocation "
+                                   "of SLURM, else mpiexec or this process", ("auto", "ray"))
     interface: str = option("", "network interface, eth0 say, by which processes of several hosts reach each other (found out by itself "
                                 "where this is left out); on one host they use loopback")
     hierarchical_allreduce: bool = option(False, "sums within each node first, then between one process of each node")
@@ -112,6 +114,11 @@ class JobOptions:
                 raise UserError(f"--cluster {self.cluster} simulates all workers in one process: leave out --hosts and --nproc, and any "
                                 "--fabric but virtual.")
             self.fabric = "virtual"
+        if self.launcher == "ray":
+            if self.fabric in ("mpi", "virtual") or self.hosts or self.elastic:
+                found = f"--fabric {self.fabric}" if self.fabric in ("mpi", "virtual") else "--hosts" if self.hosts else "--elastic true"
+                raise UserError(f"--launcher ray {found}: Ray places the processes, which meet by gloo or nccl; leave one of the two out.")
+            self.fabric = self.fabric or "gloo"
         if self.hierarchical_allreduce and (self.deterministic or self.fabric == "virtual"):
             why = "--deterministic true: those sums go in the order of workers" if self.deterministic else \
                 "--fabric virtual: one process has nobody to sum with"

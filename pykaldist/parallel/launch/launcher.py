@@ -5,6 +5,7 @@
                                    host by MPICH's gforker, if it is there, which opens no port; hydra listens on all interfaces
     by srun                        within a SLURM allocation; the processes then meet at a server of their own (`rendezvous.py`)
     as processes of its own        with --fabric gloo and nccl on one machine
+    by Ray                         with --launcher ray, as tasks of a cluster (`on_ray.py`)
 Under torchrun, or in a step of srun or mpiexec that the user has made, each process just takes part.
 
 The launcher passes on what the processes print, without the noise that MPI prints about an end. Last, and once, it says what ended the job.
@@ -38,9 +39,10 @@ from pykaldist.io.atomic import write_text
 from pykaldist.io.lock import locked
 from pykaldist.parallel.launch.commands import Command, commands, num_processes
 from pykaldist.parallel.launch.job import JobOptions
+from pykaldist.parallel.launch.records import read_records
 from pykaldist.parallel.launch.rendezvous import host_name
 from pykaldist.parallel.launch.supervisor import DONE, FINISHED, FOLDER, die_with_parent
-from pykaldist.parallel.launch.watch import CAME, DIED, LAST_WORDS, MET, STOP, read_records
+from pykaldist.parallel.launch.watch import CAME, DIED, LAST_WORDS, MET, STOP
 
 GO_ON = "the last checkpoint is whole: run the same command again to go on."
 LOST = "lost its connection to another process"  # in the error of a process that ended because another one had died

@@ -1,13 +1,14 @@
 """The watch: it ends a job of several processes in which a process hangs, so that the others do not wait for it for ever.
 
 In each process a thread writes a record of one line, about once a second, to <exp>/.ranks/<process>: that the process lives, its progress,
-and whether it computes or waits for an exchange. Progress grows with each minibatch. Between epochs, where long phases have no steps
-(checksums, loading, cross-validation, the serial warm-up of another process), it grows with the time in which the process does not wait for
-others. Whether it waits is read from the main thread's stack, at no cost to that thread.
+whether it computes or waits for an exchange, and how far its workers are, for those who look on (`pykaldist watch`). Progress grows with
+each minibatch. Between epochs, where long phases have no steps (checksums, loading, cross-validation, the serial warm-up of another
+process), it grows with the time in which the process does not wait for others. Whether it waits is read from the main thread's stack, at no
+cost to that thread.
 
 A process without progress for a tenth of the timeout begins to read the others' records. When no process has made progress for the timeout,
 the first of the processes that still write names those at fault (those that write no more; else those that do not wait) and ends. Whatever
-has started the processes then ends the rest.
+has started the processes then ends the rest. The only process of a job waits for nobody, so that it is never ended.
 
 The launcher asks for an early end by the file <exp>/.ranks/stop, which reaches processes on all hosts. They then act as upon SIGTERM.
 """
@@ -15,7 +16,6 @@ The launcher asks for an early end by the file <exp>/.ranks/stop, which reaches 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import random
@@ -25,16 +25,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
 import pykaldist
-from pykaldist.errors import UserError
 from pykaldist.io.atomic import write_text
-from pykaldist.io.schema import read_json
 from pykaldist.parallel.fabric.processes import Processes
+from pykaldist.parallel.launch.records import WAITING, read_records
 from pykaldist.parallel.launch.supervisor import FOLDER
 from pykaldist.parallel.transport.door import Guest
 
@@ -43,7 +41,6 @@ CAME = "came-"  # prefix of the file in which a process tells its launcher that 
 MET = "met"  # file by which process 0 says that all have met
 STOP = "stop"  # file in which the launcher asks its processes to end; it holds their PYKALDIST_JOB
 DIED = 75  # exit status of a job that died of a cause that another try may not meet (EX_TEMPFAIL)
-WAITING = "waiting for an exchange"
 PACKAGE = os.path.dirname(os.path.abspath(pykaldist.__file__)) + os.sep
 EXCHANGING = ("parallel/fabric/mpi.py", "parallel/fabric/torch_distributed.py", "parallel/fabric/processes.py", "parallel/engines/host.py",
               "parallel/engines/concurrent.py", "parallel/engines/elastic/", "parallel/engines/live_group.py", "parallel/transport/")
@@ -56,6 +53,7 @@ class Pulse:
         self.steps = 0
         self.in_steps = False
         self.terminating = False  # SIGTERM has arrived
+        self.tell: Callable[[], dict[str, Any] | None] = lambda: None  # how far this process's workers are: a `Training`, as a dictionary
 
     @contextlib.contextmanager
     def stepping(self) -> Iterator[None]:
@@ -86,27 +84,6 @@ def activity(frame: FrameType | None) -> str:
     if file.startswith(EXCHANGING):
         return WAITING
     return f"computing (pykaldist/{file}:{line})" if file else "computing"
-
-
-@dataclass
-class Record:
-    """What a process writes of itself: the job's number, where it runs, how often it wrote, its progress, and what it does."""
-
-    job: int
-    host: str
-    pid: int
-    beat: int
-    progress: int
-    state: str
-
-
-def read_records(folder: Path) -> dict[int, dict[str, Any]]:
-    """The records in <exp>/.ranks, by process. Records that cannot be read, or do not fit, are left out."""
-    found = {}
-    for path in folder.glob("[0-9]*"):
-        with contextlib.suppress(OSError, ValueError, UserError):
-            found[int(path.name)] = dataclasses.asdict(read_json(path, Record, "its process writes it again"))
-    return found
 
 
 class Watch:
@@ -150,7 +127,7 @@ class Watch:
             self._beat()
             self._check_stop_request()
             idle = time.monotonic() - self._last
-            if idle > self.timeout / 10.0:
+            if self.size > 1 and idle > self.timeout / 10.0:
                 self._check_others(idle)
             else:
                 self._seen = {}
@@ -163,6 +140,8 @@ class Watch:
         record["state"] = activity(sys._current_frames().get(self._main or 0))
         self._stepless += not pulse.in_steps and record["state"] != WAITING
         record["progress"] = pulse.steps + self._stepless
+        with contextlib.suppress(LookupError, RuntimeError, ValueError):  # the main thread may be changing what is read; then as before
+            record["training"] = pulse.tell()
         if record["progress"] != before:
             self._last = time.monotonic()
         self._write()

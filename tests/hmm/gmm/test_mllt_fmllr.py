@@ -13,7 +13,7 @@ from pykaldist.hmm.adaptation.fmllr import FmllrOptions, FmllrStats, compose, es
 from pykaldist.hmm.gmm.aligned_frames import AlignedFrames
 from pykaldist.hmm.gmm.engine import Engine
 from pykaldist.hmm.gmm.gmm import AmDiagGmm
-from pykaldist.hmm.gmm.mllt import estimate_mllt, mllt_stats
+from pykaldist.hmm.gmm.mllt import MlltSums, estimate_mllt, mllt_stats
 
 from .test_gmm import random_gmm
 
@@ -112,7 +112,7 @@ def test_mllt_statistics_and_estimate(gmm: AmDiagGmm) -> None:
     turn = np.eye(DIM) + 0.3 * np.random.default_rng(1).normal(size=(DIM, DIM))
     feats, frames = drawn(gmm, 400, 4)
     feats = (feats @ turn.T).astype(np.float32)
-    stats, beta = mllt_stats(gmm, [(feats, frames)], Engine(2))
+    stats, beta = mllt_stats(gmm, MlltSums.of_frames(gmm, feats, frames, Engine(2)))
     expected = np.zeros((DIM, DIM, DIM))
     for x, gamma, mean, precision in triples(gmm, feats, frames):
         expected += gamma * precision[:, None, None] * np.outer(x - mean, x - mean)
@@ -134,7 +134,7 @@ def test_mllt_gain_is_the_likelihoods(gmm: AmDiagGmm) -> None:
     one = AmDiagGmm(np.arange(gmm.num_gauss + 1), np.ones(gmm.num_gauss), gmm.means_invvars, gmm.inv_vars)
     feats, frames = drawn(one, 500, 6)
     feats = (feats @ (np.eye(DIM) + 0.2 * np.ones((DIM, DIM))).T).astype(np.float32)
-    matrix, gain = estimate_mllt(*mllt_stats(one, [(feats, frames)]))
+    matrix, gain = estimate_mllt(*mllt_stats(one, MlltSums.of_frames(one, feats, frames, Engine())))
     before, after = Engine().accumulate(one, feats, frames)[1], Engine().accumulate(one.with_means_transformed(matrix),
                                                                   feats @ matrix.T.astype(np.float32), frames)[1]
     assert after + np.linalg.slogdet(matrix)[1] - before == pytest.approx(gain, abs=1e-3)

@@ -123,4 +123,6 @@ def test_the_seconds_of_loading_are_the_devices(device, make_workers):
     worker.draw_from(source())
     worker.step()
     worker.step()
-    assert device.now < 0.1 and worker.load_seconds == pytest.approx(6.0, abs=0.01)
+    assert device.now < 0.1
+    worker.clock.settle()
+    assert worker.load_seconds == pytest.approx(6.0, abs=0.01)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -46,6 +47,25 @@ def hosts():
 
 def on_host(name: str, number: int, *command: str) -> list[str]:
     return ["ip", "netns", "exec", name, "unshare", "--uts", "sh", "-c", f'hostname node{number}; exec "$@"', "sh", *command]
+
+
+APART = """set -e
+mount --make-rprivate /
+mkdir "$1.node$3" && mount -t tmpfs node "$1.node$3"
+mkdir -p "$1.node$3/${2#/tmp/}" "$1.node$3/${1#/tmp/}"
+mount --bind "$1" "$1.node$3/${1#/tmp/}"
+cp -r "$2/." "$1.node$3/${2#/tmp/}"
+mount --move "$1.node$3" /tmp
+mount -t tmpfs shm /dev/shm
+hostname "node$3"; shift 3
+exec "$@"
+"""
+
+
+def on_host_apart(name: str, number: int, shared: Path, store: Path, *command: str) -> list[str]:
+    """A command on a host with /tmp and /dev/shm of its own; of others' files there is the folder `shared`, and a copy of the store."""
+    return ["ip", "netns", "exec", name, "unshare", "--uts", "--mount", "sh", "-c", APART, "sh", str(shared), str(store), str(number),
+            *command]
 
 
 def train(store: Path, exp: Path, *options: str) -> list[str]:
@@ -171,3 +191,46 @@ def test_a_machine_that_is_gone(hosts, root, named):
         assert [process.communicate(timeout=60)[0] for process in running] == ["[1]\n", "[0]\n"]
     finally:
         ip("-n", names[0], "link", "set", links[0], "up")
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """The one folder that hosts with file systems of their own have in common."""
+    if not tmp_path.is_relative_to("/tmp"):
+        pytest.skip("tests' folders are not in /tmp, which hosts replace by their own")
+    (tmp_path / "shared").mkdir()
+    return tmp_path / "shared"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fabric", ["gloo", "mpi"])
+def test_two_hosts_of_two_tasks_share_the_experiment_alone(hosts, store, tmp_path, shared, root, fabric):
+    """Four processes on two hosts, each with its own file systems, end with the model of virtual workers."""
+    names, links = hosts
+    options = ["--strategy", "bmuf", "--average-period", "2"]
+    env = {**os.environ, "PYTHONPATH": str(root)}
+    if fabric == "mpi":
+        shell = shared / "ssh"
+        words = [on_host_apart(name, n, shared, store) for n, name in enumerate(names, 1)]
+        shell.write_text(f"""#!/bin/sh
+while [ "${{1#-}}" != "$1" ]; do shift; done
+number=${{1##*.}}; shift
+case $number in 1) {shlex.join([*on_host(names[0], 1), "sh", "-c"])} "$*" ;; *) {shlex.join([*words[1], "sh", "-c"])} "$*" ;; esac
+""")
+        shell.chmod(0o755)
+        env.update(HYDRA_LAUNCHER="ssh", HYDRA_LAUNCHER_EXEC=str(shell))
+        commands = [[*words[0], *train(store, shared / "exp", *options, "--hosts", "10.77.0.1:2,10.77.0.2:2")]]
+        own: list[dict[str, str]] = [{}]
+    else:
+        commands = [on_host_apart(name, n + 1, shared, store, sys.executable, "-m", "torch.distributed.run", "--nnodes", "2",
+                                  "--nproc-per-node", "2", "--node-rank", str(n), "--master-addr", "10.77.0.1", "--master-port", "29512",
+                                  *train(store, shared / "exp", *options, "--fabric", "gloo")[1:]) for n, name in enumerate(names)]
+        own = [{"GLOO_SOCKET_IFNAME": link} for link in links]
+    running = [subprocess.Popen(command, env={**env, **mine}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+               for command, mine in zip(commands, own, strict=True)]
+    outputs = [process.communicate(timeout=180) for process in running]
+    assert not any(process.returncode for process in running), outputs
+    assert f"4 processes on 2 hosts over {fabric}" in outputs[0][0]
+    subprocess.run(train(store, tmp_path / "virtual", "--fabric", "virtual", *options), check=True, capture_output=True,
+                   env={**os.environ, "PYTHONPATH": str(root)})
+    assert torch.equal(params(shared / "exp"), params(tmp_path / "virtual"))

@@ -1,0 +1,341 @@
+"""A corpus whose blocks are worked on by jobs, which `$cmd JOB=1:$nj` starts on this machine or on others.
+
+One process trains. For each task it submits an array of jobs, waits for it, and reads what it has left. All that they share is files in a
+folder, of which each is written by one process, whole or not at all:
+
+    blocks/<block>           the block's utterances, words and offsets
+    <rows>/<block>.npy       the block's rows of an array: features, alignments
+    graphs.<n>/<block>       its training graphs
+    call.<n>                 a task: its name, its arrays, what is named for all blocks
+    call.<n>.<job>           the blocks of a job, and what is named for each of them
+    result.<n>.<job>         what the task gave, of each block, or sums (`PairwiseSum`)
+
+A corpus in one process that is divided into the same blocks gives the same bits.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import shlex
+import shutil
+import subprocess
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from pykaldist import usage
+from pykaldist.errors import UserError
+from pykaldist.feats.pipeline import FeaturePipeline
+from pykaldist.hmm.alignments.corpus import BLOCK, TASKS, BlockTask, Corpus, Own, PairwiseSum, block_task, read_transcripts
+from pykaldist.hmm.alignments.graphs import GraphCompiler, TrainingGraph, TrainingGraphs
+from pykaldist.hmm.gmm.engine import Engine
+from pykaldist.hmm.tree.transition_model import TransitionModel
+from pykaldist.hmm.tree.tree import ContextDependency
+from pykaldist.io.atomic import atomic_open
+from pykaldist.io.datadir import DataDir
+from pykaldist.io.durations import utt2num_frames
+from pykaldist.io.lang import LangDir
+from pykaldist.io.messages import read_message, write_message
+from pykaldist.progress import Progress, progress
+
+LEAST = 1 << 16  # frames of a block, 11 minutes, for a job with less takes longer to start than to work
+
+
+@dataclass
+class Jobs:
+    """How jobs are run, and where their files are.
+
+    `command` is that of the stage (`slurm.pl --mem 2G`), `count` the number of jobs, `logs` the folder of their logs; `device` is where
+    they compute. `classes` are those of the objects that go to and from them.
+    """
+
+    folder: Path
+    command: str
+    count: int
+    logs: Path
+    device: str
+    classes: Sequence[type]
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1), repr=False)
+
+    def __post_init__(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+
+    def new(self, kind: str) -> Path:
+        """A name in the folder that no other file has."""
+        return self.folder / f"{kind}.{next(self._numbers)}"
+
+    def blocks_of(self, blocks: int) -> list[range]:
+        """The blocks of each job: contiguous, and numbers as equal as possible; no job has none."""
+        count = min(self.count, blocks)
+        return [range(job * blocks // count, (job + 1) * blocks // count) for job in range(count)]
+
+    def call(self, task: BlockTask, blocks: int, arrays: Sequence[Any], own: list[dict[str, Any]] | None, shared: dict[str, Any],
+             summed: bool) -> Iterator[list[Any]]:
+        """Run a task on all blocks; gives what the jobs gave, in their order. Raises UserError where one failed."""
+        for array in arrays:
+            array.close()
+        path = self.new("call")
+        number, shares = path.suffix[1:], self.blocks_of(blocks)
+        write_message(path, {"task": task.name, "arrays": [array.described for array in arrays], "shared": shared, "sum": summed,
+                             "device": self.device})
+        for job, share in enumerate(shares, 1):
+            mine = {"first": share.start, "end": share.stop, "own": None if own is None else own[share.start:share.stop]}
+            write_message(self.folder / f"call.{number}.{job}", mine)
+        name = task.name.rpartition(".")[2].strip("_")
+        log = self.logs / f"{name}.{number}.JOB.log"
+        command = [*shlex.split(self.command), f"JOB=1:{len(shares)}", str(log), "pykaldist", "gmm-job", str(self.folder), number, "JOB"]
+        with Progress(f"{name}: {len(shares)} jobs", 1, "array") as bar:
+            with usage.others():
+                status = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
+            bar.update()
+        if status:
+            raise UserError(f"jobs of the array {name}.{number} have failed (status {status}); {self.logs}/{name}.{number}.*.log say why, "
+                            "and which ones stands above.")
+        path.unlink()
+        for job in range(1, len(shares) + 1):
+            result = self.folder / f"result.{number}.{job}"
+            if not result.is_file():
+                raise UserError(f"{result} does not exist, though job {job} has ended well; all machines have to see this folder.")
+            yield read_message(result, self.classes)
+            result.unlink()
+            (self.folder / f"call.{number}.{job}").unlink()
+
+
+class RowFiles:
+    """An array with a row for each frame of a corpus, whose blocks lie in files; a block that has none yet is zeros.
+
+    `bounds` are the blocks' first frames, and the number of all. A slice of frames of one block can be read and written.
+    """
+
+    def __init__(self, folder: Path, bounds: np.ndarray, width: int | None, dtype: np.dtype) -> None:
+        self.folder, self.bounds, self.width, self.dtype = folder, bounds, width, dtype
+        self._open: tuple[int, np.ndarray] | None = None
+        folder.mkdir()
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+
+    def __len__(self) -> int:
+        return int(self.bounds[-1])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return _shape(len(self), self.width)
+
+    @property
+    def described(self) -> list[Any]:
+        """What a job needs, to find it."""
+        return [str(self.folder), self.width, self.dtype.name]
+
+    def block(self, number: int) -> np.ndarray:
+        """The rows of a block, which may be written until another block is asked for, or `close`."""
+        if self._open is None or self._open[0] != number:
+            self.close()
+            path = self.folder / f"{number}.npy"
+            if not path.is_file():
+                _write_rows(path, np.zeros(_shape(int(self.bounds[number + 1] - self.bounds[number]), self.width), self.dtype))
+            self._open = number, np.load(path, "r+", allow_pickle=False)
+        return self._open[1]
+
+    def close(self) -> None:
+        """Have what was written to the last block on disk, where jobs see it."""
+        if self._open is not None:
+            mapped, self._open = self._open[1], None
+            if isinstance(mapped, np.memmap):
+                mapped.flush()
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        number = int(np.searchsorted(self.bounds, rows.start, "right")) - 1
+        first, end = self.bounds[number:number + 2].tolist()
+        if rows.stop > end:
+            raise IndexError(f"rows {rows.start} to {rows.stop} are of several blocks")
+        return self.block(number)[rows.start - first:rows.stop - first]
+
+    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
+        return np.concatenate([self.block(number).copy() for number in range(len(self.bounds) - 1)])
+
+
+class GraphFiles(Sequence[TrainingGraph]):
+    """The training graphs of a corpus, whose blocks lie in files; `blocks` are the first and the end utterance of each."""
+
+    def __init__(self, folder: Path, blocks: list[tuple[int, int]]) -> None:
+        self.folder, self.blocks = folder, blocks
+        folder.mkdir()
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+
+    @property
+    def described(self) -> list[Any]:
+        """What a job needs, to find them."""
+        return [str(self.folder)]
+
+    def close(self) -> None:
+        """Nothing to do: graphs are written by jobs."""
+
+    def block(self, number: int) -> TrainingGraphs:
+        """The graphs of a block."""
+        return TrainingGraphs.read(self.folder / str(number))
+
+    def __len__(self) -> int:
+        return self.blocks[-1][1]
+
+    @overload
+    def __getitem__(self, number: int) -> TrainingGraph: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> list[TrainingGraph]: ...
+
+    def __getitem__(self, number: int | slice) -> TrainingGraph | list[TrainingGraph]:
+        if isinstance(number, slice):
+            return [self[n] for n in range(*number.indices(len(self)))]
+        block = next(n for n, (_, end) in enumerate(self.blocks) if number < end)
+        return self.block(block)[number - self.blocks[block][0]]
+
+
+@dataclass
+class JobCorpus(Corpus):
+    """A corpus whose blocks are worked on by jobs; its arrays are `RowFiles`, its graphs `GraphFiles`."""
+
+    jobs: Jobs | None = None
+
+    @classmethod
+    def read(cls, data: DataDir, lang: LangDir, pipeline: FeaturePipeline, jobs: Jobs, block: int = 0) -> JobCorpus:
+        """Have jobs read the features of `data` through `pipeline`; a block has `block` frames (0: a job's, from `LEAST` to `BLOCK`).
+
+        Raises UserError as `Corpus.load`.
+        """
+        utts, words, unknown = read_transcripts(data, lang)
+        lengths = utt2num_frames(data)
+        offsets = np.concatenate([[0], np.cumsum([lengths[utt] for utt in utts])]).astype(np.int64)
+        block = block or max(LEAST, min(BLOCK, -(-int(offsets[-1]) // jobs.count)))
+        made = cls(utts, np.zeros(0), offsets, words, unknown, block=block, jobs=jobs)
+        made.feats = made.new_rows(pipeline.apply(data, utts[0]).shape[1], np.float32)
+        (jobs.folder / "blocks").mkdir()
+        for number, (first, end) in enumerate(made.blocks()):
+            write_message(jobs.folder / f"blocks/{number}",
+                          {"utts": utts[first:end], "words": list(words[first:end]), "offsets": offsets[first:end + 1] - offsets[first],
+                           "first": first, "first_frame": int(offsets[first])})
+        made.run(_read_features, Engine(), made.feats, data=str(data.path), pipeline=pipeline)
+        return made
+
+    @property
+    def _jobs(self) -> Jobs:
+        if self.jobs is None:
+            raise ValueError("a corpus of jobs has none")
+        return self.jobs
+
+    def _bounds(self) -> np.ndarray:
+        return self.offsets[[0, *(end for _, end in self.blocks())]]
+
+    def new_rows(self, width: int | None, dtype: np.dtype | type) -> RowFiles:
+        return RowFiles(self._jobs.new("rows"), self._bounds(), width, np.dtype(dtype))
+
+    def graphs(self, lang: LangDir, tree: ContextDependency, model: TransitionModel) -> GraphFiles:
+        made = GraphFiles(self._jobs.new("graphs"), self.blocks())
+        files = {first: str(made.folder / str(number)) for number, (first, _) in enumerate(self.blocks())}
+        self.run(_compile, Engine(), lang=str(lang.path), tree=tree, model=model, own=lambda part: {"file": files[part.first]})
+        return made
+
+    def parts(self, *arrays: Any) -> Iterator[tuple[Any, ...]]:
+        for number, part in enumerate(self._parts()):
+            part.feats = self.feats.block(number)
+            yield part, *(array.block(number) for array in arrays)
+
+    def _parts(self) -> Iterator[Corpus]:
+        """The blocks without their features."""
+        for first, end in self.blocks():
+            yield Corpus(self.utts[first:end], np.zeros(0), self.offsets[first:end + 1] - self.offsets[first], self.words[first:end],
+                         self.unknown, first=first, first_frame=int(self.offsets[first]))
+
+    def each(self, task: BlockTask, engine: Engine, *arrays: Any, own: Own | None = None, bar: Progress | None = None,
+             **shared: Any) -> Iterator[Any]:
+        for results in self._call(task, arrays, own, shared, summed=False):
+            yield from results
+        if bar is not None:
+            bar.update(len(self))
+
+    def total(self, task: BlockTask, engine: Engine, *arrays: Any, own: Own | None = None, **shared: Any) -> Any:
+        sums = PairwiseSum()
+        for nodes in self._call(task, arrays, own, shared, summed=True):
+            for node in nodes:
+                sums.add(*node)
+        return sums.result()
+
+    def _call(self, task: BlockTask, arrays: Sequence[Any], own: Own | None, shared: dict[str, Any], summed: bool) -> Iterator[list[Any]]:
+        mine = None if own is None else [own(part) for part in self._parts()]
+        return self._jobs.call(task, len(self.blocks()), [self.feats, *arrays], mine, shared, summed)
+
+
+@block_task(outputs=1)
+def _read_features(part: Corpus, engine: Engine, feats: np.ndarray, data: str, pipeline: FeaturePipeline) -> None:
+    source = _data(data)
+    for number, utt in enumerate(part.utts):
+        found, expected = pipeline.apply(source, utt), (part.num_frames(number), feats.shape[1])
+        if found.shape != expected:
+            raise UserError(f"{data}, {utt}: expected features of {expected[0]} frames and {expected[1]} dimensions, found {found.shape}; "
+                            "make all with the same options, and utt2num_frames with them.")
+        feats[part.offsets[number]:part.offsets[number + 1]] = found
+
+
+@block_task()
+def _compile(part: Corpus, engine: Engine, lang: str, tree: ContextDependency, model: TransitionModel, file: str) -> None:
+    _compiler(lang, tree, model).compile_all(part.words).write(Path(file))
+
+
+@functools.lru_cache(maxsize=1)
+def _data(path: str) -> DataDir:
+    return DataDir(path)
+
+
+@functools.lru_cache(maxsize=1)
+def _compiler(lang: str, tree: ContextDependency, model: TransitionModel) -> GraphCompiler:
+    return GraphCompiler(LangDir(lang), tree, model)
+
+
+def run_job(folder: Path, number: int, job: int, classes: Iterable[type], engine_of: Callable[[str], Engine]) -> None:
+    """Carry out a job of a task; `engine_of` makes the engine of a device."""
+    usage.stage()
+    call, mine = read_message(folder / f"call.{number}", classes), read_message(folder / f"call.{number}.{job}", classes)
+    task, engine = TASKS[call["task"]], engine_of(call["device"])
+    sums, results = PairwiseSum(), []
+    blocks = range(mine["first"], mine["end"])
+    for block, own in zip(progress(blocks, task.name.rpartition(".")[2], unit="block"), mine["own"] or itertools.repeat({}), strict=False):
+        part = _read_block(folder, block)
+        arrays = [_read_array(where, block, int(part.offsets[-1])) for where in call["arrays"]]
+        results_from = len(arrays) - task.outputs
+        outputs = [np.array(array) for array in arrays[results_from:]]
+        part.feats = arrays[0]
+        result = task(part, engine, *arrays[1:results_from], *outputs, **call["shared"], **own)
+        for (where, *_), output in zip(call["arrays"][results_from:], outputs, strict=True):
+            _write_rows(Path(where) / f"{block}.npy", output)
+        sums.add(0, block, result) if call["sum"] else results.append(result)
+    write_message(folder / f"result.{number}.{job}", sums.nodes if call["sum"] else results)
+
+
+def _read_block(folder: Path, block: int) -> Corpus:
+    """A block of a corpus, as `JobCorpus.read` has written it, without its features."""
+    kept = read_message(folder / f"blocks/{block}")
+    return Corpus(kept["utts"], np.zeros(0), kept["offsets"], kept["words"], Counter(), first=kept["first"],
+                  first_frame=kept["first_frame"])
+
+
+def _read_array(described: list[Any], block: int, rows: int) -> Any:
+    folder = Path(described[0])
+    if len(described) == 1:
+        return TrainingGraphs.read(folder / str(block))
+    path, (width, dtype) = folder / f"{block}.npy", described[1:]
+    return np.load(path, "r", allow_pickle=False) if path.is_file() else np.zeros(_shape(rows, width), dtype)
+
+
+def _write_rows(path: Path, rows: np.ndarray) -> None:
+    with atomic_open(path, "wb") as stream:
+        np.save(stream, rows, allow_pickle=False)
+
+
+def _shape(rows: int, width: int | None) -> tuple[int, ...]:
+    return (rows,) if width is None else (rows, width)

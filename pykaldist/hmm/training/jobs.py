@@ -1,0 +1,66 @@
+"""Jobs of trainings and alignments: whether a stage has them, and what goes between them and the stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pykaldist import deterministic
+from pykaldist.errors import UserError
+from pykaldist.feats.cmvn import CmvnOptions
+from pykaldist.feats.deltas import DeltaOptions
+from pykaldist.feats.lda import LdaStats
+from pykaldist.feats.pipeline import FeaturePipeline
+from pykaldist.feats.splice import SpliceOptions
+from pykaldist.hmm.adaptation.basis_fmllr import BasisFmllr, BasisFmllrOptions
+from pykaldist.hmm.adaptation.fmllr import FmllrOptions, FmllrStats, SpeakerSums
+from pykaldist.hmm.alignments.align import AlignOptions
+from pykaldist.hmm.alignments.corpus import BLOCK, Corpus
+from pykaldist.hmm.alignments.corpus_jobs import LEAST, JobCorpus, Jobs, run_job
+from pykaldist.hmm.gmm.gmm import AmDiagGmm, GmmStats
+from pykaldist.hmm.gmm.make_engine import make_engine
+from pykaldist.hmm.gmm.mllt import MlltSums
+from pykaldist.hmm.lang.topology import HmmState, Topology
+from pykaldist.hmm.training import lda_mllt, sat  # noqa: F401 their tasks, which a job finds by their names
+from pykaldist.hmm.training.accumulate import CorpusStats, Realigned
+from pykaldist.hmm.training.mono import Moments
+from pykaldist.hmm.tree.transition_model import TransitionModel
+from pykaldist.hmm.tree.tree import Constant, ContextDependency, Split, Table
+from pykaldist.hmm.tree.tree_stats import TreeStats
+from pykaldist.io.datadir import DataDir
+from pykaldist.io.lang import LangDir
+from pykaldist.options import option
+
+#: what goes between a stage and its jobs
+CLASSES = (AlignOptions, AmDiagGmm, BasisFmllr, BasisFmllrOptions, CmvnOptions, Constant, ContextDependency, CorpusStats, DeltaOptions,
+           FeaturePipeline, FmllrOptions, FmllrStats, GmmStats, HmmState, LdaStats, MlltSums, Moments, Realigned, SpeakerSums,
+           SpliceOptions, Split, Table, Topology, TransitionModel, TreeStats)
+FOLDER = "jobs"
+
+
+@dataclass
+class JobsOptions:
+    """Options that say how the work on a corpus is divided."""
+
+    jobs_cmd: str = option("", "command that runs an array of jobs, such as \"slurm.pl --mem 2G\": each of --nj jobs is a process, "
+                           "here or on another machine (none: --nj threads)")
+    block_frames: int = option(0, f"frames that are summed up together; sums, and so models, have the same bits with the same blocks (0: "
+                               f"{BLOCK}; with --jobs-cmd no more than a job has, but {LEAST} at least)")
+
+    def __post_init__(self) -> None:
+        if self.block_frames < 0:
+            raise UserError(f"--block-frames must be 0 or more, found {self.block_frames}.")
+
+    def corpus(self, data: DataDir, lang: LangDir, pipeline: FeaturePipeline, nj: int, exp: Path | None, device: str) -> Corpus:
+        """Read a corpus, whose files beyond memory are in `exp`, or have jobs read it."""
+        if not self.jobs_cmd or exp is None:
+            return Corpus.load(data, lang, pipeline, exp, self.block_frames)
+        block = self.block_frames or (BLOCK if deterministic.enabled() else 0)  # the same numbers with any --nj
+        return JobCorpus.read(data, lang, pipeline, Jobs(exp / FOLDER, self.jobs_cmd, nj, exp / "log", device, CLASSES), block)
+
+
+def carry_out(folder: Path, number: int, job: int) -> None:
+    """Be job `job` of the task `number` of the stage whose files are in `folder`."""
+    if not (folder / f"call.{number}.{job}").is_file():
+        raise UserError(f"{folder} has no job {job} of task {number}; stages start their jobs by themselves (--jobs array).")
+    run_job(folder, number, job, CLASSES, make_engine)

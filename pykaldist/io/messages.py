@@ -1,0 +1,80 @@
+"""Values between the processes of a stage, as files: numbers, text, arrays, lists, dictionaries, and objects of classes that are named.
+
+A file is one of numpy's archives of arrays; the array `value` has the structure as JSON, which refers to the other arrays by their numbers.
+Reading runs nothing: an object is made of its attributes, and only where the reader has named its class.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from pykaldist.errors import UserError
+from pykaldist.io.archive import numpy_damage, reason
+from pykaldist.io.atomic import atomic_open
+
+
+def write_message(path: str | os.PathLike[str], value: Any) -> None:
+    """Write a value to a file. Raises TypeError for what is none of the kinds that the module names."""
+    arrays: list[np.ndarray] = []
+    structure = json.dumps(_encoded(value, arrays))
+    named: dict[str, Any] = {f"a{n}": array for n, array in enumerate(arrays)}
+    with atomic_open(path, "wb") as stream:
+        np.savez(stream, value=np.frombuffer(structure.encode(), np.uint8), **named)
+
+
+def read_message(path: str | os.PathLike[str], classes: Iterable[type] = ()) -> Any:
+    """Read a value whose objects are of `classes`; raises UserError where the file is damaged, or has an object of another class."""
+    known = {_name(one): one for one in classes}
+    damage: tuple[type[Exception], ...] = (TypeError, *numpy_damage())
+    try:
+        with open(path, "rb") as stream:
+            content = io.BytesIO(stream.read())
+        with np.load(content, allow_pickle=False) as stored:
+            return _decoded(json.loads(stored["value"].tobytes()), stored, known)
+    except damage as error:
+        raise UserError(f"{os.fspath(path)} is damaged ({reason(error)}); run the stage again.") from error
+
+
+def _name(one: type) -> str:
+    return f"{one.__module__}.{one.__qualname__}"
+
+
+def _encoded(value: Any, arrays: list[np.ndarray]) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        arrays.append(value)
+        return {"array": len(arrays) - 1}
+    for kind in (list, tuple, set, frozenset):
+        if type(value) is kind:
+            return {kind.__name__: [_encoded(one, arrays) for one in value]}
+    if type(value) is dict:
+        return {"dict": [[_encoded(key, arrays), _encoded(one, arrays)] for key, one in value.items()]}
+    if not type(value).__module__.startswith("pykaldist."):
+        raise TypeError(f"{type(value)} does not go into a message")
+    return {"object": _name(type(value)), "of": _encoded(dict(vars(value)), arrays)}
+
+
+def _decoded(value: Any, arrays: Any, known: dict[str, type]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "array" in value:
+        return arrays[f"a{value['array']}"]
+    if "dict" in value:
+        return {_decoded(key, arrays, known): _decoded(one, arrays, known) for key, one in value["dict"]}
+    if "object" in value:
+        made: Any = object.__new__(known[value["object"]])
+        made.__dict__.update(_decoded(value["of"], arrays, known))
+        return made
+    for kind in (list, tuple, set, frozenset):
+        if kind.__name__ in value:
+            return kind(_decoded(one, arrays, known) for one in value[kind.__name__])
+    raise KeyError(str(next(iter(value), "nothing")))

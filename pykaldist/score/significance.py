@@ -1,0 +1,37 @@
+"""Whether two systems differ by more than chance, by the matched-pairs test on utterances.
+
+Both systems recognise the same utterances. The difference of their errors in an utterance has, if neither is better, the mean 0; its mean
+over n utterances, over the standard error of that mean, is then about normally distributed (Gillick & Cox, "Some statistical issues in the
+comparison of speech recognition algorithms", ICASSP 1989). An utterance is a segment: errors of one do not depend on those of others.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from pykaldist.errors import UserError
+from pykaldist.score.bootstrap import UtteranceCounts
+
+
+@dataclass
+class MatchedPairs:
+    """The outcome of a test: `difference` is the WER of the second system less that of the first, in points; `p` is two-sided."""
+
+    difference: float
+    z: float
+    p: float
+
+
+def matched_pairs(first: UtteranceCounts, second: UtteranceCounts) -> MatchedPairs:
+    """Test whether `second` makes more or fewer errors than `first`; raises UserError where they were scored on different utterances."""
+    errors = dict(zip(first.utts, first.errors.tolist(), strict=True))
+    if errors.keys() != set(second.utts):
+        raise UserError("two systems were scored on different utterances, so that they cannot be compared.")
+    differences = second.errors - np.array([errors[utt] for utt in second.utts])
+    total, n = int(differences.sum()), len(differences)
+    spread = float(differences.std(ddof=1)) * math.sqrt(n) if n > 1 else 0.0
+    z = total / spread if spread else 0.0 if total == 0 else math.copysign(math.inf, total)
+    return MatchedPairs(100 * total / max(int(second.words.sum()), 1), z, math.erfc(abs(z) / math.sqrt(2)))

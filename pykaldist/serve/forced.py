@@ -1,0 +1,299 @@
+"""Forced alignment: when each word and phone of recordings was said, by a finished model and what is said in them.
+
+The recordings become a data directory, which goes the way of any: features, an alignment as the model's stage script makes it (steps/
+align_si.sh, align_fmllr.sh or nnet/align.sh; a network on adapted features gets the transforms that its GMM system estimates on the
+transcripts), words from phones by the lexicon.
+
+A phone's score says how well the frames that it was given fit it:
+
+    score = 1/T sum_t (log p(x_t | state of the alignment at t) - max over all states of log p(x_t | state)),
+
+which is at most 0, and 0 where no other state fits any frame better. It is the goodness of pronunciation of Witt & Young (Phone-level
+pronunciation scoring, Speech Communication 30, 2000) with the best state of each frame in place of the best path of phones, so that it is
+a little lower. A word's score is the mean over its frames, a recording's over those of its words. A recording whose transcript is
+wrong stands at the head of scores.csv.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pykaldist.decode.acoustic import NETWORKS, AcousticModel, GmmModel, load_acoustic_model
+from pykaldist.decode.align import align_nnet_dir
+from pykaldist.decode.ctm import WordTimer
+from pykaldist.decode.transcribe import adapting_gmm, samples_of
+from pykaldist.errors import UserError
+from pykaldist.feats.make import collect_parts, extract_part, speaker_cmvn, transform_part
+from pykaldist.feats.pipeline import FeaturePipeline
+from pykaldist.hmm.adaptation.fmllr import FmllrOptions
+from pykaldist.hmm.alignments.align import AlignOptions
+from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
+from pykaldist.hmm.import_ali.sources.base import Interval
+from pykaldist.hmm.training.adapted_experiment import align_fmllr_dir
+from pykaldist.hmm.training.experiment import align_dir
+from pykaldist.hmm.tree.phone_segments import phone_segments
+from pykaldist.hmm.tree.transition_model import TransitionModel
+from pykaldist.io.atomic import write_text
+from pykaldist.io.conf import read_conf
+from pykaldist.io.datadir import DataDir, write_datadir
+from pykaldist.io.lang import LangDir
+from pykaldist.nnet.forwarding import ForwardOptions
+from pykaldist.options import option
+from pykaldist.progress import progress
+from pykaldist.serve.recipe import feats_config_of, lang_of
+from pykaldist.serve.spoken_files import SpokenFile, named, read_corpus, spelled
+from pykaldist.serve.textgrid import text_grid
+
+FRAME_SHIFT = 0.01  # seconds
+MIN_COUNT = 100.0  # frames of speech for a speaker's transform, where align_fmllr.sh wants 500: here speakers may say little
+POSITION = re.compile("_[BEIS]$")
+FORMATS = ("textgrid", "ctm", "json")
+
+
+@dataclass
+class ForcedOptions:
+    """Options of the alignment of recordings."""
+
+    lang: str = option("", "language directory that the model was trained with (default: data/lang of its recipe)")
+    kind: str = option("mfcc", "features that the model was trained on", choices=("mfcc", "plp", "fbank"))
+    feats_config: str | None = option(None, "their options, one --option=value a line, as in training (default: the recipe's "
+                                            "conf/KIND.conf)")
+    channel: int = option(-1, "channel to read, from 0; -1 expects mono")
+    speaker_characters: int = option(0, "characters at the beginning of a recording's name that say who speaks; 0: its folder says so")
+    formats: str = option("textgrid,ctm,json", "what to write: textgrid, ctm and json, with commas between")
+    adapt_model: str | None = option(None, "speaker-adapted GMM system whose fMLLR features a network takes; none: as the "
+                                           "network's frame store says")
+    device: str = option("cpu", "where a network computes: cpu, cuda, cuda:N or auto")
+
+    def __post_init__(self) -> None:
+        unknown = set(self.wanted) - set(FORMATS)
+        if unknown or not self.wanted:
+            raise UserError(f"--formats {self.formats}: expected one or more of {', '.join(FORMATS)}, with commas between.")
+        if self.speaker_characters < 0:
+            raise UserError(f"--speaker-characters {self.speaker_characters}: expected 0 or more.")
+
+    @property
+    def wanted(self) -> list[str]:
+        return [name for name in self.formats.lower().split(",") if name]
+
+
+@dataclass
+class Said:
+    """A word or phone: its first frame, its number of frames, and its score; a word's phones; whether a phone is optional silence."""
+
+    label: str
+    start: int
+    frames: int
+    score: float
+    phones: list[Said] | None = None
+    silent: bool = False
+
+
+@dataclass
+class AlignedFile:
+    """A recording with its words in time, silence left out, and all its phones; `seconds` is how long it is."""
+
+    file: SpokenFile
+    seconds: float
+    words: list[Said]
+    phones: list[Said]
+
+    @property
+    def score(self) -> float:
+        """The mean over the frames of the words."""
+        frames = sum(word.frames for word in self.words)
+        return sum(word.score * word.frames for word in self.words) / max(frames, 1)
+
+
+def force_align(model_dir: Path, corpus: Path, out: Path, work: Path, options: ForcedOptions, align_options: AlignOptions,
+                log: Callable[[str], None] = print) -> str:
+    """Align the recordings below `corpus` and write what `options.formats` names below `out`; returns a line that says what came out.
+
+    `work` is an empty folder for what is made on the way. Raises UserError for a model, language directory or recording that is not there
+    or does not fit, and where nothing could be aligned.
+    """
+    adapting = adapting_gmm(model_dir, Path(options.adapt_model) if options.adapt_model else None)
+    lang = lang_of(model_dir, Path(options.lang) if options.lang else None)
+    found = read_corpus(corpus, options.speaker_characters)
+    for sentence in found.left_out():
+        log(f"WARNING: {corpus}: {sentence}")
+    unknown: Counter[str] = Counter()
+    files, words, failed = dict[str, SpokenFile](), dict[str, list[tuple[str, str]]](), list[str]()
+    for number, file in enumerate(found.files):
+        utt = f"{file.speaker}-{number:06d}"
+        files[utt], words[utt] = file, spelled(file, lang.words, lang.oov, unknown)
+        if not words[utt]:  # punctuation alone
+            failed.append(file.name)
+            del files[utt], words[utt]
+    if not files:
+        raise UserError(f"{corpus}: no transcript has a word; write what is said in the recordings.")
+    if unknown:
+        log(f"WARNING: {sum(unknown.values())} words are not in {lang.path}, and aligned as {lang.oov}: {named(unknown)}")
+    data = _features(files, words, model_dir, work, options)
+    ali, data = _align(data, lang, model_dir, adapting, work, options, align_options, log)
+    model = _model(ali, model_dir, adapting, options)
+    aligned = []
+    for file, result in _results(data, lang, ali, model, files, words):
+        if result is None:
+            failed.append(file.name)
+            continue
+        aligned.append(result)
+        _write(out, result, options.wanted)
+    if not aligned:
+        raise UserError(f"{corpus}: no recording could be aligned; check that transcripts and recordings belong together.")
+    aligned.sort(key=lambda one: one.file.name)
+    if "ctm" in options.wanted:
+        _write_ctms(out, aligned)
+    _write_scores(out, aligned)
+    if failed:
+        log(f"WARNING: {len(failed)} recordings could not be aligned: {named(failed)}")
+    return (f"{len(aligned)} of {len(found.files)} recordings aligned, {sum(len(one.words) for one in aligned)} words, "
+            f"{sum(one.seconds for one in aligned) / 3600:.2f} h; mean score {np.mean([one.score for one in aligned]):.2f}; in {out}")
+
+
+def _features(files: dict[str, SpokenFile], words: dict[str, list[tuple[str, str]]], model_dir: Path, work: Path,
+              options: ForcedOptions) -> DataDir:
+    """The data directory of the recordings, with features and CMVN statistics."""
+    import soundfile
+
+    from pykaldist.feats.extract import FbankOptions, MfccOptions, PlpOptions
+
+    config = feats_config_of(model_dir, options.kind, options.feats_config)
+    kinds: dict[str, type[MfccOptions | PlpOptions | FbankOptions]] = {"mfcc": MfccOptions, "plp": PlpOptions, "fbank": FbankOptions}
+    rate = int(read_conf(kinds[options.kind], config).sample_frequency)
+    (work / "audio").mkdir()
+    wav = {}
+    for utt, file in progress(files.items(), "reading audio", len(files), unit="recording"):
+        wav[utt] = str(work / "audio" / f"{utt}.wav".replace("/", "_"))
+        soundfile.write(wav[utt], samples_of(str(file.audio), options.channel, rate) / 32768, rate, subtype="FLOAT")
+    text = {utt: " ".join(form for form, _ in found) for utt, found in words.items()}
+    data = write_datadir(work / "data", wav, text, {utt: file.speaker for utt, file in files.items()})
+    extract_part(data, work / "feats", config, options.kind, 1, 1)
+    collect_parts(data, work / "feats", options.kind, 1)
+    speaker_cmvn(data, work / "feats")
+    return DataDir(data.path)
+
+
+def _align(data: DataDir, lang: LangDir, model_dir: Path, adapting: Path | None, work: Path, options: ForcedOptions,
+           align_options: AlignOptions, log: Callable[[str], None]) -> tuple[Path, DataDir]:
+    """Align the data directory; returns the alignments' directory, and the data as the model has seen it."""
+    is_network = any((model_dir / name).is_file() for name in NETWORKS)
+    ali = work / "ali"
+    if adapting is not None:
+        adapted = ali if not is_network else work / "adapting_ali"
+        align_fmllr_dir(data.path, lang.path, adapting, adapted, align_options, FmllrOptions(fmllr_min_count=MIN_COUNT), log=log)
+        if not is_network:
+            return ali, data
+        seen = write_datadir(work / "adapted", data.wav_scp, data.table("text"), data.utt2spk)
+        transform_part(data, seen, FeaturePipeline.from_dir(adapting, adapted), work / "fmllr", 1, 1)
+        collect_parts(seen, work / "fmllr", "fmllr", 1)
+        data = DataDir(seen.path)
+    if is_network:
+        align_nnet_dir(data.path, lang.path, model_dir, ali, align_options, device=options.device, log=log)
+    else:
+        align_dir(data.path, lang.path, model_dir, ali, align_options, log=log)
+    return ali, data
+
+
+def _model(ali: Path, model_dir: Path, adapting: Path | None, options: ForcedOptions) -> AcousticModel:
+    """The model that has aligned, with the speakers' transforms where it adapts."""
+    if any((model_dir / name).is_file() for name in NETWORKS):
+        return load_acoustic_model(model_dir, forwarding=ForwardOptions(device=options.device))
+    return GmmModel(model_dir, None, ali if adapting is not None else None)
+
+
+def _results(data: DataDir, lang: LangDir, ali: Path, model: AcousticModel, files: dict[str, SpokenFile],
+             words: dict[str, list[tuple[str, str]]]) -> Iterator[tuple[SpokenFile, AlignedFile | None]]:
+    """Each recording with its words and phones in time; None where it has no alignment, or its phones do not spell its words."""
+    labels = AlignmentDir(ali)
+    assert labels.model is not None
+    timer, seconds = WordTimer(lang, labels.model), data.table("utt2dur")
+    for utt in progress(data.utterances(), "words and phones", unit="recording"):
+        tids = labels.labels.get(utt)
+        if tids is None:
+            yield files[utt], None
+            continue
+        try:
+            said = _said(files[utt], float(seconds[utt]), words[utt], tids, labels.model, timer, lang, scores(model, data, utt, tids))
+        except UserError:
+            yield files[utt], None
+            continue
+        yield files[utt], said
+
+
+def scores(model: AcousticModel, data: DataDir, utt: str, tids: np.ndarray) -> np.ndarray:
+    """Of each frame, the log-likelihood of its state in the alignment minus that of the best state, at most 0."""
+    loglikes = model.loglikes(model.features(data, utt))
+    return np.asarray(loglikes[np.arange(len(tids)), model.tid2pdf[tids]] - loglikes.max(1))
+
+
+def _said(file: SpokenFile, seconds: float, words: list[tuple[str, str]], tids: np.ndarray, model: TransitionModel, timer: WordTimer,
+          lang: LangDir, scores: np.ndarray) -> AlignedFile:
+    """The words and phones of a recording from its alignment."""
+    def plain(phone: int) -> str:
+        return POSITION.sub("", lang.phones.symbol(phone)) if lang.word_boundary is not None else lang.phones.symbol(phone)
+
+    phones = [Said(plain(phone), int(start), int(frames), float(scores[start : start + frames].mean()),
+                   silent=phone == lang.optional_silence)
+              for phone, start, frames in zip(*phone_segments(tids, model), strict=True)]
+    found, written = [], iter(written for _, written in words)
+    for part in timer.spoken([lang.words[form] for form, _ in words], tids):
+        if part.word:
+            own = [phone for phone in phones if part.start <= phone.start < part.start + part.frames]
+            found.append(Said(next(written), part.start, part.frames, float(scores[part.start : part.start + part.frames].mean()), own))
+    return AlignedFile(file, seconds, found, phones)
+
+
+def _interval(said: Said) -> Interval:
+    return Interval(FRAME_SHIFT * said.start, FRAME_SHIFT * (said.start + said.frames), said.label)
+
+
+def _write(out: Path, one: AlignedFile, formats: list[str]) -> None:
+    """Write a recording's own files."""
+    target = out / one.file.name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    end = max(one.seconds, FRAME_SHIFT * max(phone.start + phone.frames for phone in one.phones))
+    if "textgrid" in formats:
+        tiers = {"words": [_interval(word) for word in one.words], "phones": [_interval(phone) for phone in one.phones if not phone.silent]}
+        write_text(target.with_name(target.name + ".TextGrid"), text_grid(tiers, end))
+    if "json" in formats:
+        write_text(target.with_name(target.name + ".json"), json.dumps({
+            "file": str(one.file.audio), "speaker": one.file.speaker, "seconds": one.seconds, "score": round(one.score, 3),
+            "words": [_as_json(word) for word in one.words], "phones": [_as_json(phone) for phone in one.phones]}, ensure_ascii=False,
+            indent=1) + "\n")
+
+
+def _as_json(said: Said) -> dict[str, object]:
+    interval = _interval(said)
+    found: dict[str, object] = {"label": said.label, "begin": round(interval.start, 3), "end": round(interval.end, 3),
+                                "score": round(said.score, 3)}
+    return found | ({} if said.phones is None else {"phones": [_as_json(phone) for phone in said.phones]})
+
+
+def _write_ctms(out: Path, aligned: list[AlignedFile]) -> None:
+    """words.ctm and phones.ctm: `file channel begin seconds label`."""
+    for name in ("words", "phones"):
+        lines = [f"{one.file.name.replace(' ', '_')} 1 {FRAME_SHIFT * said.start:.2f} {FRAME_SHIFT * said.frames:.2f} {said.label}\n"
+                 for one in aligned for said in getattr(one, name)]
+        write_text(out / f"{name}.ctm", "".join(lines))
+
+
+def _write_scores(out: Path, aligned: list[AlignedFile]) -> None:
+    """scores.csv: the recordings, the one that fits its transcript worst first, each with its word that fits worst."""
+    stream = io.StringIO()
+    table = csv.writer(stream, lineterminator="\n")
+    table.writerow(["file", "speaker", "seconds", "words", "score", "worst_word", "its_begin", "its_score"])
+    for one in sorted(aligned, key=lambda one: one.score):
+        worst = min(one.words, key=lambda word: word.score, default=None)
+        more = ["", "", ""] if worst is None else [worst.label, f"{FRAME_SHIFT * worst.start:.2f}", f"{worst.score:.3f}"]
+        table.writerow([one.file.name, one.file.speaker, f"{one.seconds:.2f}", len(one.words), f"{one.score:.3f}", *more])
+    write_text(out / "scores.csv", stream.getvalue())

@@ -1,0 +1,115 @@
+"""Recordings with their transcripts beside them, as the Montreal Forced Aligner wants a corpus.
+
+    corpus/<speaker>/<name>.wav (or .flac, .sph, .mp3, .ogg, .opus)      corpus/<speaker>/<name>.lab (or .txt): what is said in it
+
+The speaker is the name of the folder in which a recording lies, or the first so many characters of its own name. A transcript is plain
+text. Its words are looked up in the lexicon as they stand; else without punctuation around them; else in capitals or small letters. What is
+still not there is the lexicon's word for unknown words.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pykaldist.errors import UserError
+from pykaldist.io.audio import find_audio
+
+AUDIO = (".wav", ".flac", ".sph", ".mp3", ".ogg", ".opus")
+TEXTS = (".lab", ".txt")
+SOME = 5  # names in a message
+
+
+@dataclass
+class SpokenFile:
+    """A recording: `name` is its path below the corpus without suffix, `written` the words of its transcript as they stand there."""
+
+    name: str
+    audio: Path
+    speaker: str
+    written: list[str]
+
+
+@dataclass
+class SpokenFiles:
+    """The recordings of a corpus that have transcripts, and the names of those without, and of transcripts without recordings."""
+
+    files: list[SpokenFile]
+    without_text: list[str] = field(default_factory=list)
+    without_audio: list[str] = field(default_factory=list)
+
+    def left_out(self) -> list[str]:
+        """Sentences that say what is left out."""
+        found = ((self.without_text, "recordings have no transcript (.lab or .txt) beside them"),
+                 (self.without_audio, "transcripts have no recording beside them"))
+        return [f"{len(names)} {what}: {named(names)}" for names, what in found if names]
+
+
+def named(names: Collection[str]) -> str:
+    """The first names, and a word that there are more."""
+    first = sorted(names)[:SOME]
+    return ", ".join(first) + ", ..." * (len(names) > SOME)
+
+
+def read_corpus(corpus: Path, speaker_characters: int = 0) -> SpokenFiles:
+    """Find the recordings of a corpus and read their transcripts; `speaker_characters`: of a name, that say who speaks.
+
+    Raises UserError where there are none, or a transcript is empty or no UTF-8 text.
+    """
+    if not corpus.is_dir():
+        raise UserError(f"{corpus} is no folder; give one with recordings and, beside each, a .lab or .txt file of what is said in it.")
+    audio = find_audio(corpus, AUDIO)
+    texts = {path.relative_to(corpus).with_suffix("").as_posix(): path for suffix in reversed(TEXTS) for path in corpus.rglob(f"*{suffix}")}
+    both = sorted(audio.keys() & texts.keys())
+    if not both:
+        raise UserError(f"{corpus} has {len(audio)} recordings ({', '.join(AUDIO)}) and {len(texts)} transcripts ({', '.join(TEXTS)}), "
+                        "and no two of one name; put a transcript beside each recording.")
+    files = [SpokenFile(name, audio[name], _speaker(name, speaker_characters), _words(texts[name])) for name in both]
+    return SpokenFiles(files, sorted(audio.keys() - texts.keys()), sorted(texts.keys() - audio.keys()))
+
+
+def _speaker(name: str, characters: int) -> str:
+    path = Path(name)
+    speaker = path.name[:characters] if characters else path.parent.name or "speaker"
+    return "_".join(speaker.split())
+
+
+def _words(path: Path) -> list[str]:
+    try:
+        words = path.read_text(encoding="utf-8-sig").split()
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is no UTF-8 text; convert it with iconv.") from error
+    if not words:
+        raise UserError(f"{path} is empty; write what is said in the recording, or remove both.")
+    return words
+
+
+def in_lexicon(word: str, lexicon: Collection[str]) -> str | None:
+    """The form of a written word that the lexicon has; None where it has none, empty where the word is punctuation alone."""
+    bare = word
+    while bare and _is_punctuation(bare[0]):
+        bare = bare[1:]
+    while bare and _is_punctuation(bare[-1]):
+        bare = bare[:-1]
+    forms = (word, bare, bare.upper(), bare.lower(), bare.capitalize())
+    return next((form for form in forms if form in lexicon and form), None if bare else "")
+
+
+def _is_punctuation(character: str) -> bool:
+    return unicodedata.category(character).startswith("P")
+
+
+def spelled(file: SpokenFile, lexicon: Collection[str], unknown_word: str, unknown: Counter[str]) -> list[tuple[str, str]]:
+    """(word of the lexicon, word as it is written) of a recording's transcript; counts words that the lexicon lacks in `unknown`."""
+    found = []
+    for word in file.written:
+        form = in_lexicon(word, lexicon)
+        if form is None:
+            unknown[word] += 1
+            form = unknown_word
+        if form:
+            found.append((form, word))
+    return found

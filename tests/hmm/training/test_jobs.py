@@ -1,0 +1,99 @@
+"""Systems that are trained by jobs, each a process of its own, are those of one process on the same blocks, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pykaldist.hmm.adaptation.fmllr import FmllrOptions
+from pykaldist.hmm.alignments.align import AlignOptions
+from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
+from pykaldist.hmm.alignments.corpus import PairwiseSum
+from pykaldist.hmm.training.adapted_experiment import align_fmllr_dir, train_lda_mllt_dir, train_sat_dir
+from pykaldist.hmm.training.experiment import align_dir, train_deltas_dir, train_mono_dir
+from pykaldist.hmm.training.jobs import JobsOptions
+from pykaldist.hmm.training.lda_mllt import LdaMlltOptions
+from pykaldist.hmm.training.mono import MonoOptions
+from pykaldist.hmm.training.sat import SatOptions
+from pykaldist.hmm.training.triphones import TriphoneOptions
+from pykaldist.io.datadir import DataDir
+from pykaldist.io.lang import LangDir
+
+BLOCK = 900
+
+
+def silent(line: str) -> None:
+    pass
+
+
+@pytest.fixture
+def jobs_cmd(root: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("PATH", f"{root}/src/bin:{root}/utils", prepend=":")
+    return "run.pl"
+
+
+@pytest.mark.parametrize("sizes", [[1], [3], [2, 2], [1, 3, 4], [5, 1, 2]])
+def test_sums_do_not_depend_on_who_made_them(sizes: list[int]) -> None:
+    values = [None if n % 5 == 2 else np.float32(10.0) ** (n - 3) for n in range(sum(sizes))]
+    one, many = PairwiseSum(), PairwiseSum()
+    for block, value in enumerate(values):
+        one.add(0, block, value)
+    first = 0
+    for size in sizes:
+        part = PairwiseSum()
+        for block in range(first, first + size):
+            part.add(0, block, values[block])
+        assert len(part.nodes) <= 2 * size.bit_length()
+        for node in part.nodes:
+            many.add(*node)
+        first += size
+    assert one.nodes == many.nodes and one.result() == many.result() == pytest.approx(sum(v for v in values if v is not None))
+
+
+def test_nothing_has_no_sum() -> None:
+    sums = PairwiseSum()
+    assert sums.result() is None
+    sums.add(0, 0, None)
+    assert sums.result() is None
+
+
+def systems(work: Path, data: DataDir, lang: LangDir, jobs: JobsOptions, nj: int, stages: str) -> None:
+    """Train systems and align with them; each stage is named by a word of `stages`."""
+    short = {"num_iters": 4, "max_iter_inc": 3, "realign_iters": "2"}
+    made: dict[str, Callable[[], str]] = {
+        "mono": lambda: train_mono_dir(data.path, lang.path, work / "mono", MonoOptions(num_iters=2, realign_iters="1", totgauss=30),
+                                       AlignOptions(), nj=nj, log=silent, jobs=jobs),
+        "ali": lambda: align_dir(data.path, lang.path, work / "mono", work / "ali", AlignOptions(), nj, silent, jobs=jobs),
+        "deltas": lambda: train_deltas_dir(data.path, lang.path, work / "ali", work / "deltas", 20, 40, TriphoneOptions(**short),
+                                           AlignOptions(), nj=nj, log=silent, jobs=jobs),
+        "lda": lambda: train_lda_mllt_dir(data.path, lang.path, work / "ali", work / "lda", 20, 40,
+                                          LdaMlltOptions(**short, dim=6, mllt_iters="2"), AlignOptions(), splice_opts="--left-context=1",
+                                          nj=nj, log=silent, jobs=jobs),
+        "sat": lambda: train_sat_dir(data.path, lang.path, work / "ali", work / "sat", 20, 40, SatOptions(**short, fmllr_iters="2"),
+                                     AlignOptions(), FmllrOptions(fmllr_min_count=50), nj, silent, jobs=jobs),
+        "sat_ali": lambda: align_fmllr_dir(data.path, lang.path, work / "sat", work / "sat_ali", AlignOptions(),
+                                           FmllrOptions(fmllr_min_count=50), nj, silent, jobs=jobs)}
+    for stage in stages.split():
+        made[stage]()
+
+
+def same(one: Path, other: Path) -> None:
+    """Compare the models, alignments and transforms of two folders."""
+    for path in sorted(one.iterdir()):
+        if path.name.split(".")[0] in ("final", "tree", "trans", "full"):
+            assert path.read_bytes() == (other / path.name).read_bytes(), path.name
+    labels = AlignmentDir(other).labels
+    assert all(np.array_equal(ids, labels[utt]) for utt, ids in AlignmentDir(one).items())
+
+
+@pytest.mark.parametrize("stages", ["mono", pytest.param("mono ali deltas lda sat sat_ali", marks=pytest.mark.slow)])
+def test_jobs_train_the_same_systems(tmp_path: Path, toy_data: DataDir, toy_lang: LangDir, jobs_cmd: str, stages: str) -> None:
+    for name, jobs in (("threads", JobsOptions("", BLOCK)), ("array", JobsOptions(jobs_cmd, BLOCK))):
+        (tmp_path / name).mkdir()
+        systems(tmp_path / name, toy_data, toy_lang, jobs, 2, stages)
+    for stage in stages.split():
+        same(tmp_path / "threads" / stage, tmp_path / "array" / stage)
+        assert not (tmp_path / "array" / stage / "jobs").exists()
