@@ -35,6 +35,7 @@ ALLOWED = {
     ("io/corpora/fetch.py", "subprocess.Popen"): "git, with an address and a commit of our own",
     ("jobs/cluster.py", "os.system"): "qdel or scancel, with a number",
     ("jobs/cluster.py", "subprocess.run"): "qsub, sbatch and their like, as the recipe's configuration has them",
+    ("frames/mapped.py", "CDLL"): "the C library",
     ("io/fstops.py", "CDLL"): "the C library",
     ("jobs/guard.py", "CDLL"): "the C library",
     ("jobs/local.py", "os.execvpe"): "the command of a job of utils/run.pl, as the script gives it",

@@ -122,6 +122,10 @@ class ChunkStore:
         """Compare every file with its checksum; raises UserError at the first that differs."""
         verify(self.path, self.manifest.checksums)
 
+    def files(self) -> list[Path]:
+        """All files that have checksums."""
+        return [self.path / name for name in self.manifest.checksums]
+
     def numerators(self, chunks: np.ndarray) -> list[Lattices]:
         """The numerators of chunks, lattices of one sequence each, whose transition-ids are pdfs."""
         return [self._numerator(chunk) for chunk in chunks]

@@ -13,9 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pykaldist.frames.runs import Runs
 from pykaldist.frames.store import FrameStore
+from pykaldist.io.scratch import prefetch
 
 CHUNK_BYTES = 1 << 26  # of a store on their way to a GPU
+READ_TOGETHER = 1 << 15  # bytes of a run of frames that are worth a request of their own
 PIECE = 64  # minibatches of a piece of frames that nobody said were needed
 EXTRAS = ("targets", "weights", "posterior_pdfs", "posterior_probs", "target_feats")
 
@@ -37,58 +40,65 @@ def stored_arrays(store: FrameStore) -> dict[str, np.ndarray]:
 
 def frame_bytes(store: FrameStore) -> int:
     """The bytes that a frame takes on a device."""
-    return sum(a.itemsize * int(np.prod(a.shape[1:])) for a in (store.feats, *stored_arrays(store).values())) + 2 * 2  # before, after
+    scales = 0 if store.scales is None else -(-4 * 4 * store.manifest.dim * store.manifest.num_utts // len(store))
+    return sum(a.itemsize * int(np.prod(a.shape[1:])) for a in (store.feats, *stored_arrays(store).values())) + scales
 
 
 class DeviceFrames:
-    """Frames of a store as rows of tensors on a device: those numbered `kept`, ascending, or all.
+    """Frames of a store as rows of tensors on a device: those of `kept`, runs whose rows are packed, or all.
 
-    `feats` (rows, dim), and `stored`, what the store has beside them, by name. `before` and `after` (rows,) say how many frames of its
-    utterance stand before and after a row's, at most `reach` of them; `before` is negative. They hold where `kept` has all of these.
+    `feats` (rows, dim), and `stored`, what the store has beside them, by name. `starts` and `lasts`: the first and the last row of each
+    utterance, ascending, from which follows where a row's utterance begins and ends. They hold for a row where `kept` has all frames that
+    splicing reaches from it. `scales`: of features in 8 bits, those of utterance n in row `scale_rows[n]`.
 
     `copied`: the arrays are copied, also on a CPU, where they would stay memory-mapped.
     """
 
-    def __init__(self, store: FrameStore, device: torch.device, reach: tuple[int, int], kept: np.ndarray | None = None,
-                 copied: bool = False) -> None:
-        self._device, self._kept = device, kept
-        self._mapped = device.type == "cpu" and kept is None and not copied
-        self.feats = self._put(store.feats)
-        self.stored = {name: self._put(array) for name, array in stored_arrays(store).items()}
-        offsets = store.offsets if kept is None else np.searchsorted(kept, store.offsets)
-        self.before, self.after = (to_device(torch.from_numpy(edge), device) for edge in _edges(offsets, reach))
+    def __init__(self, store: FrameStore, device: torch.device, kept: Runs | None = None, copied: bool = False) -> None:
+        self._device, self._store = device, store
+        mapped = device.type == "cpu" and kept is None and not copied and not store.remote
+        self._runs = store.runs if mapped else Runs.whole(len(store)) if kept is None else kept
+        put = torch.from_numpy if mapped else self._put
+        self.feats = put(store.feats)
+        self.stored = {name: put(array) for name, array in stored_arrays(store).items()}
+        parts = self._runs.split(store.offsets).ordered()
+        self.starts = to_device(torch.from_numpy(parts.row), device)
+        self.lasts = to_device(torch.from_numpy(parts.row + parts.end - parts.first - 1), device)
+        self.scales = self.scale_rows = None
+        if store.scales is not None:
+            rows = store.scale_rows[np.searchsorted(store.offsets, parts.first, side="right") - 1]
+            scales = store.scales
+            if not mapped:
+                own, rows = np.unique(rows, return_inverse=True)
+                scales = scales[own]
+            self.scales, self.scale_rows = torch.from_numpy(scales).to(device), to_device(torch.from_numpy(rows), device)
 
     def __len__(self) -> int:
         return len(self.feats)
 
     def rows(self, frames: np.ndarray) -> np.ndarray:
         """The rows of frames, by their numbers in the store."""
-        return frames if self._kept is None else np.searchsorted(self._kept, frames)
+        return self._runs.rows(frames)
 
     def _put(self, array: np.ndarray) -> Tensor:
-        """An array's rows on the device. They go there a piece at a time, so that the host has no second copy."""
-        if self._mapped:
-            return torch.from_numpy(array)
-        rows = len(array) if self._kept is None else len(self._kept)
+        """The rows of an array of the store on the device. They go there a piece at a time, so that the host has no second copy."""
+        rows = len(self._runs)
         placed = torch.from_numpy(array[:0]).new_empty((rows, *array.shape[1:]), device=self._device)
-        step = max(1, CHUNK_BYTES // max(1, array.itemsize * int(np.prod(array.shape[1:]))))
-        for first in range(0, 0 if placed.is_meta else rows, step):
-            chosen = slice(first, first + step) if self._kept is None else self._kept[first : first + step]
-            placed[first : first + step].copy_(_sendable(torch.from_numpy(array[chosen]), self._device), non_blocking=True)
+        if placed.is_meta:
+            return placed
+        step = rows if self._device.type == "cpu" else max(1, CHUNK_BYTES // max(1, array.itemsize * int(np.prod(array.shape[1:]))))
+        for first in range(0, rows, max(step, 1)):
+            piece = placed[first : first + step]
+            host = piece if self._device.type == "cpu" else torch.empty_like(piece, device="cpu")
+            target, slices = host.numpy(), list(self._runs.of_rows(first, first + len(piece)).slices(self._store.runs))
+            for _, here in slices if isinstance(array, np.ndarray) else ():
+                if (here.stop - here.start) * array[:1].nbytes >= READ_TOGETHER:
+                    prefetch(array[here])  # all of them are asked for at once: page by page, a disk would wait for the next request
+            for there, here in slices:
+                target[there.start - first : there.stop - first] = array[here]
+            if host is not piece:
+                piece.copy_(_sendable(host, self._device), non_blocking=True)
         return placed
-
-
-def _edges(offsets: np.ndarray, reach: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """How many frames of its utterance stand before and after each, int16, at most `reach` of them; those before are negative."""
-    starts, ends = offsets[:-1], offsets[1:]
-    before, after = np.full(offsets[-1], -reach[0], np.int16), np.full(offsets[-1], reach[1], np.int16)
-    for near in reversed(range(reach[0])):
-        rows = starts + near
-        before[rows[rows < ends]] = -near
-    for near in reversed(range(reach[1])):
-        rows = ends - 1 - near
-        after[rows[rows >= starts]] = near
-    return before, after
 
 
 class SharedFrames:
@@ -96,12 +106,14 @@ class SharedFrames:
 
     `hold` loads what the process needs; `pieces` cuts a run of minibatches so that the frames of each piece are there, or can be; `of`
     gives a piece's frames. `room`: bytes that they may take on a GPU; None: no limit. `readers`: workers that read pieces by turns.
+    `group`: frames of the groups in which they come (frames/block_sampler.py), so that none are held; 0: they do not.
     """
 
     def __init__(self, store: FrameStore, device: torch.device, reach: tuple[int, int], room: int | None = None, readers: int = 1,
-                 copied: bool = False) -> None:
+                 copied: bool = False, group: int = 0) -> None:
         self.store, self.device, self.reach, self.room, self.readers, self.copied = store, device, reach, room, readers, copied
-        self._in_place = device.type == "cpu" and not copied
+        self.group = group
+        self._in_place = device.type == "cpu" and not copied and not store.remote
         self._held: DeviceFrames | None = None
         self._needed: np.ndarray | None = None  # of each frame whether it is held with all that splicing needs; None: all are
 
@@ -115,15 +127,21 @@ class SharedFrames:
 
         Too many are left to come in pieces. Nothing is loaded again where all of them are there.
         """
+        if self.group:
+            return
         needed = None if parts is None or self._in_place else self._marked(parts)
         if self._held is not None and (self._needed is None or (needed is not None and not (needed & ~self._needed).any())):
             return
         self._held = self._needed = None  # freed first: there is never a second copy
-        kept = None if needed is None else self._around(needed)
+        kept = None if needed is None else Runs.marked(self._around(needed))
         if kept is not None and len(kept) == len(self.store):
             kept = needed = None
         if self._in_place or self.room is None or self.bytes(len(self.store) if kept is None else len(kept)) <= self.room:
-            self._held, self._needed = DeviceFrames(self.store, self.device, self.reach, kept, self.copied), needed
+            self._held, self._needed = DeviceFrames(self.store, self.device, kept, self.copied), needed
+
+    def group_bytes(self) -> int:
+        """What the groups take that are there at once: of each reader one, and the one that is loaded meanwhile."""
+        return 2 * self.readers * self.bytes(min(self.group, len(self.store)))
 
     def bytes(self, rows: int) -> int:
         """What so many frames take."""
@@ -131,19 +149,18 @@ class SharedFrames:
 
     def with_context(self, parts: Sequence[np.ndarray] | None) -> int:
         """The number of frames that `hold` would load."""
-        return len(self.store) if parts is None else len(self._around(self._marked(parts)))
+        return len(self.store) if parts is None else int(self._around(self._marked(parts)).sum())
 
     def of(self, frames: np.ndarray) -> DeviceFrames:
         """A store's frames, of which these may be asked for: those that are held, or a piece of them."""
         if self._holds(frames):
             assert self._held is not None
             return self._held
-        if len(frames) * (sum(self.reach) + 1) < len(self.store):  # a small piece: no pass over the whole store
-            around = frames[:, None] + np.arange(-self.reach[0], self.reach[1] + 1)
-            kept = np.unique(around.clip(0, len(self.store) - 1))
-        else:
-            kept = self._around(self._marked([frames]))
-        return DeviceFrames(self.store, self.device, self.reach, kept, self.copied)
+        return self.loaded(frames)
+
+    def loaded(self, frames: np.ndarray) -> DeviceFrames:
+        """These of a store's frames, with those around them, copied."""
+        return DeviceFrames(self.store, self.device, Runs.around(frames, self.reach, len(self.store)), self.copied)
 
     def pieces(self, frames: np.ndarray, size: int) -> Iterator[slice]:
         """Cut the frames of a run of minibatches, `size` in each, into pieces: one, where they are held or fit together."""
@@ -153,7 +170,7 @@ class SharedFrames:
         count = PIECE * size
         if self.room is not None and self.streamed:
             limit = self.room // (self.readers + 1) // frame_bytes(self.store)  # one piece is loaded while each reader has its own
-            together = self.with_context([frames]) <= limit
+            together = len(Runs.around(frames, self.reach, len(self.store))) <= limit
             count = max(1, len(frames)) if together else max(1, limit // (size * (sum(self.reach) + 1))) * size
         for first in range(0, len(frames), count):
             yield slice(first, first + count)
@@ -169,10 +186,10 @@ class SharedFrames:
         return marked
 
     def _around(self, marked: np.ndarray) -> np.ndarray:
-        """The numbers of the marked frames and of those around them. Where that crosses an utterance's edge, a few are too many."""
+        """The marks of the marked frames and of those around them. Where that crosses an utterance's edge, a few are too many."""
         wide = marked.copy()
         for step in range(1, self.reach[0] + 1):
             wide[:-step] |= marked[step:]
         for step in range(1, self.reach[1] + 1):
             wide[step:] |= marked[:-step]
-        return np.flatnonzero(wide)
+        return wide

@@ -90,6 +90,10 @@ class LatticeStore:
         """Compare every file with its checksum; raises UserError at the first that differs."""
         verify(self.path, self.manifest.checksums)
 
+    def files(self) -> list[Path]:
+        """All files that have checksums."""
+        return [self.path / name for name in self.manifest.checksums]
+
     def lattices(self, numbers: Sequence[int]) -> tuple[Lattices, np.ndarray]:
         """The lattices of these utterances as one set, and the reference's transition-ids in their frames, (T,)."""
         parts = [self._one(number) for number in numbers]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Callable
 
 import numpy as np
 
@@ -13,10 +13,13 @@ FACTOR = 1000.0  # how many times the median of the utterances' largest values i
 
 def outlier(store: FrameStore) -> str:
     """A description of the utterance with by far the largest values of features, target features or weights; empty where there is none."""
-    for name, array in (("features", store.feats), ("target features", store.target_feats), ("frame weights", store.weights)):
-        if array is None:
-            continue
-        largest = np.array([np.abs(array[first:end]).max(initial=0.0) for first, end in itertools.pairwise(store.offsets)], np.float64)
+    def beside(array: np.ndarray) -> Callable[[int], np.ndarray]:
+        return lambda utt: array[store.starts[utt] : store.starts[utt] + store.offsets[utt + 1] - store.offsets[utt]]
+
+    found = {"features": store.features, **{name: beside(array) for name, array in (("target features", store.target_feats),
+                                                                                    ("frame weights", store.weights)) if array is not None}}
+    for name, values in found.items():
+        largest = np.array([np.abs(values(utt)).max(initial=0.0) for utt in range(len(store.utts))], np.float64)
         worst, usual = int(largest.argmax()), float(np.median(largest))  # argmax takes a value that is no number for the largest
         if not largest[worst] <= FACTOR * usual:
             return f"{store.path}, {store.utts[worst]}: {name} up to {largest[worst]:.3g}, where those of others reach about {usual:.3g}"

@@ -22,15 +22,17 @@ import torch
 
 from pykaldist.errors import UserError
 from pykaldist.frames.chunk_store import Chunks
+from pykaldist.frames.compressed import expand
 from pykaldist.frames.device_frames import DeviceFrames, SharedFrames, stored_arrays, to_device
 from pykaldist.frames.packed import Sequences
+from pykaldist.frames.runs import Runs
 from pykaldist.frames.store import FrameStore
 from pykaldist.pieces import pieces
 
 Gather = Callable[[torch.Tensor, DeviceFrames], dict[str, Any]]  # makes tensors, by name, from rows of a source
 # Streams of random numbers of one seed, kept apart by the last word of Philox's key.
 Make = Callable[[], dict[str, Any]]  # what makes a minibatch's tensors, by name
-_PARTITION, _BLOCK_ORDER, _FRAME_ORDER, _MINIBATCH, LENGTH_ORDER, CUTS = range(6)
+_PARTITION, _BLOCK_ORDER, _FRAME_ORDER, _MINIBATCH, LENGTH_ORDER, CUTS, GROUP_ORDER = range(7)
 
 
 def generator_of(seed: int, *stream: int) -> np.random.Generator:
@@ -47,22 +49,23 @@ class Partition:
     """The division of a store's frames into N splits x M blocks, at `level` frame or utterance.
 
     `part(split, block)` is an array of frame indices in ascending order: int32, or int64 where the store has too many frames for that. The
-    parts are disjoint and cover the store.
+    parts are disjoint and cover the store. `run`: frames are dealt out in runs of so many consecutive ones, which are read together.
     """
 
-    def __init__(self, store: FrameStore, splits: int = 1, blocks: int = 1, level: str = "frame", seed: int = 0) -> None:
+    def __init__(self, store: FrameStore, splits: int = 1, blocks: int = 1, level: str = "frame", seed: int = 0, run: int = 1) -> None:
         if level not in ("frame", "utterance"):
             raise ValueError(f"level is frame or utterance, found {level!r}")
-        units = len(store) if level == "frame" else store.manifest.num_utts
+        units = -(-len(store) // run) if level == "frame" else store.manifest.num_utts
         if units < splits * blocks:
-            raise UserError(f"{store.path} has {units} {level}s, too few for {splits} splits x {blocks} blocks; "
-                            "use fewer workers or blocks.")
-        self.splits, self.blocks, self.level, self.store = splits, blocks, level, store
-        self._dtype = np.int32 if len(store) <= np.iinfo(np.int32).max else np.int64
+            what = f"{level}s" if run == 1 else f"blocks of {run} frames"
+            raise UserError(f"{store.path} has {units} {what}, too few for {splits} splits x {blocks} blocks; use fewer workers or "
+                            f"blocks{', or smaller ones' * (run > 1)}.")
+        self.splits, self.blocks, self.level, self.store, self.run = splits, blocks, level, store, run
+        self.dtype = np.int32 if len(store.feats) <= np.iinfo(np.int32).max else np.int64
         if level == "frame":
             self._order: np.ndarray | None = None
             if splits * blocks > 1:
-                self._order = np.arange(len(store), dtype=self._dtype)
+                self._order = np.arange(units, dtype=self.dtype)
                 generator_of(seed, _PARTITION).shuffle(self._order)
         else:
             self._utts = _least_loaded(np.diff(store.offsets), splits * blocks, generator_of(seed, _PARTITION))
@@ -72,13 +75,20 @@ class Partition:
         return np.array(self._utts[block * self.splits + split], np.int64)
 
     def part(self, split: int, block: int) -> np.ndarray:
+        if self.level == "frame" and self.run == 1 and self._order is not None:
+            return np.sort(self._order[self._span(split, block)])
+        runs = self.runs(split, block)
+        return runs.frames(0, len(runs), self.dtype)
+
+    def runs(self, split: int, block: int) -> Runs:
+        """The runs of a part's frames, with packed rows."""
         if self.level == "utterance":
-            offsets = self.store.offsets
-            return np.concatenate([np.arange(offsets[utt], offsets[utt + 1], dtype=self._dtype)
-                                   for utt in self._utts[block * self.splits + split]])
+            utts = self.utts(split, block)
+            return Runs.packed(self.store.offsets[utts], self.store.offsets[utts + 1])
         if self._order is None:
-            return np.arange(len(self.store), dtype=self._dtype)
-        return np.sort(self._order[self._span(split, block)])
+            return Runs.whole(len(self.store))
+        first = np.sort(self._order[self._span(split, block)]).astype(np.int64) * self.run
+        return Runs.packed(first, np.minimum(first + self.run, len(self.store)))
 
     def parts(self, splits: Iterable[int]) -> list[np.ndarray] | None:
         """The parts of several splits; None for all splits."""
@@ -90,12 +100,15 @@ class Partition:
         if self.level == "utterance":
             utts = self.utts(split, block)
             return int((self.store.offsets[utts + 1] - self.store.offsets[utts]).sum())
+        if self.run > 1:
+            return len(self.runs(split, block))
         span = self._span(split, block)
         return int(span.stop - span.start)
 
     def _span(self, split: int, block: int) -> slice:
-        """Where a part of frames stands in their order."""
-        number, bounds = block * self.splits + split, np.linspace(0, len(self.store), self.splits * self.blocks + 1).astype(np.int64)
+        """Where a part of frames, or of runs of them, stands in their order."""
+        units = -(-len(self.store) // self.run)
+        number, bounds = block * self.splits + split, np.linspace(0, units, self.splits * self.blocks + 1).astype(np.int64)
         return slice(bounds[number], bounds[number + 1])
 
 
@@ -259,10 +272,13 @@ class Sampler:
             self._generator(epoch, block).shuffle(frames)
         frames = self._every(step, frames[start * self.minibatch_size :])
         for piece in self.shared.pieces(frames, self.minibatch_size):
-            source = self.shared.of(frames[piece])
-            rows = to_device(torch.from_numpy(source.rows(frames[piece])), self.device)
-            for first in range(0, len(rows), self.minibatch_size):
-                yield functools.partial(self.gather, rows[first : first + self.minibatch_size], source)
+            chosen = frames[piece]
+            source = self.shared.of(chosen)
+            step = self.minibatch_size if self.device.type == "cpu" else max(len(chosen), 1)  # a GPU gets all numbers at once
+            for begin in range(0, len(chosen), step):
+                rows = to_device(torch.from_numpy(source.rows(chosen[begin : begin + step])), self.device)
+                for first in range(0, len(rows), self.minibatch_size):
+                    yield functools.partial(self.gather, rows[first : first + self.minibatch_size], source)
 
     def _every(self, step: int, frames: np.ndarray) -> np.ndarray:
         """The frames of every `step`-th minibatch of a run of them, from the first on; none but the last is smaller than the rest."""
@@ -341,11 +357,16 @@ class SpliceGather:
     def __call__(self, rows: torch.Tensor, source: DeviceFrames, first: int = 0) -> dict[str, Any]:
         n, width, made = len(rows), len(self._splice), self.places(len(rows), first)
         assert first + n <= self.capacity, f"{first + n} rows in buffers for {self.capacity}"
-        spliced = rows[:, None] + torch.clamp(self._splice, source.before[rows, None], source.after[rows, None])
+        rows = rows.long()
+        utt = torch.searchsorted(source.starts, rows, right=True) - 1
+        spliced = torch.clamp(rows[:, None] + self._splice, source.starts[utt, None], source.lasts[utt, None])
         gathered = self._rows[first * width : (first + n) * width]
         torch.index_select(source.feats, 0, spliced.view(-1), out=gathered)
         inputs = made["inputs"]
-        if self._rows.dtype != torch.float32:
+        if source.scales is not None and source.scale_rows is not None:
+            scales = source.scales[source.scale_rows[utt]].transpose(0, 1)[:, :, None]
+            expand(gathered.view(n, width, -1), scales, inputs.view(n, width, -1))
+        elif self._rows.dtype != torch.float32:
             inputs.copy_(gathered.view(n, -1))
         for (part,) in pieces(inputs):
             part.sub_(self._shift).mul_(self._scale)
@@ -357,31 +378,6 @@ class SpliceGather:
 def splice_statistics(store: FrameStore, splice: list[int], floor: float = 1e-10) -> tuple[torch.Tensor, torch.Tensor]:
     """The global mean and 1 / standard deviation of the spliced features, float32 (len(splice) x dim,) each.
 
-    As nnet1's feature transform: accumulated in float64 over every frame with its edges repeated; variance floored at `floor`.
-    The sums over shifted frames are those over all frames, corrected at the utterances' edges.
+    As nnet1's feature transform: over every frame with its edges repeated; variance floored at `floor`.
     """
-    feats = store.feats
-    starts, ends = store.offsets[:-1], store.offsets[1:] - 1
-    dim = store.manifest.dim
-    total, square = np.zeros(dim), np.zeros(dim)
-    for first in range(0, len(store), 1 << 18):
-        rows = np.asarray(feats[first : first + (1 << 18)], dtype=np.float64)
-        total += rows.sum(axis=0)
-        square += np.einsum("td,td->d", rows, rows)
-    means, variances = [], []
-    for offset in splice:
-        one, two = total.copy(), square.copy()
-        for step in range(1, abs(offset) + 1):
-            # Shifted by one more frame, each utterance loses a row at one edge and repeats the one at the other.
-            lost = starts + step - 1 if offset > 0 else ends - step + 1
-            kept = np.minimum(lost, ends) if offset > 0 else np.maximum(lost, starts)
-            gained = ends if offset > 0 else starts
-            out, back = np.asarray(feats[kept], np.float64), np.asarray(feats[gained], np.float64)
-            one += (back - out).sum(axis=0)
-            two += (back**2 - out**2).sum(axis=0)
-        mean = one / len(store)
-        means.append(mean)
-        variances.append(np.maximum(two / len(store) - mean**2, floor))
-    shift = torch.from_numpy(np.concatenate(means)).float()
-    scale = torch.from_numpy(1.0 / np.sqrt(np.concatenate(variances))).float()
-    return shift, scale
+    return store.statistics(max(map(abs, splice))).mean_and_scale(splice, len(store), floor)

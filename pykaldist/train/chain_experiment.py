@@ -135,7 +135,7 @@ class ChainExperiment(TrainingRun):
                         **{name: value for part in (c.objective, c.strategy, c.optimizer, c.schedule, c.divergence)
                            for name, value in dataclasses.asdict(part).items()}},
             "ngpu": c.job.ngpu,
-            "inputs": {"train": self.train.manifest.checksums, "dev": self.dev.manifest.checksums,
+            "inputs": {"train": self.train.manifest.identity(), "dev": self.dev.manifest.identity(),
                        "train_chunks": self.train_chunks.manifest.checksums, "dev_chunks": self.dev_chunks.manifest.checksums,
                        **{name: provenance.checksum(self.store / name) for name in (DEN, TRANSITIONS)},
                        "initial_model": provenance.checksum(self.options.initial_model)},
@@ -145,9 +145,12 @@ class ChainExperiment(TrainingRun):
 
     def _run(self) -> None:
         c = self.choices
-        if prepared(self.job, self.exp, self.config(), {"checkpoints": dataclasses.asdict(c.trainer), "store": str(self.store)}, MADE,
-                    RESULT, (self.train, self.dev), (self.train_chunks, self.dev_chunks)):
+        notes = {"checkpoints": dataclasses.asdict(c.trainer), "store": str(self.store)}
+        verification = prepared(self.job, self.exp, self.config(), notes, MADE, RESULT, (self.train, self.dev),
+                                (self.train_chunks, self.dev_chunks))
+        if verification is None:
             return
+        self.verification = verification
         schedule = make_schedule(c.schedule_name, c.schedule)
         model = self._network()
         context = model.left_context + self.factor, model.right_context + self.factor  # with the shifts
@@ -160,6 +163,7 @@ class ChainExperiment(TrainingRun):
                          lambda serial, fraction: self._trainer(model, serial, self.exp / "serial", Host(), SERIAL, fraction))
         trainer.run()
         self.host.processes.barrier()  # each has written its last checkpoint: an error of one of them comes before the result
+        verification.finish()
         if self.job.first:
             worker = trainer.workers[0]
             assert isinstance(worker.learner, ChainLearner)

@@ -47,6 +47,7 @@ from pykaldist.train.history import write_history
 from pykaldist.train.memory import META, Ledger, forecast, settled
 from pykaldist.train.start import check_transform
 from pykaldist.train.trainer import Trainer, TrainerOptions
+from pykaldist.train.verification import Verification
 
 FULL_CORPUS_FRAMES, FULL_CORPUS_PERIOD = 108_000_000, 500_000  # frames of 300 hours, and frames of a step of the momentum there
 DTYPES = ("float32", "tf32", "bf16")
@@ -110,7 +111,7 @@ class DbnExperiment:
     def __init__(self, store: Path, exp: Path, options: DbnOptions, job: JobOptions, strategy: Any, trainer: TrainerOptions,
                  divergence: DivergenceOptions) -> None:
         self.store, self.exp, self.options, self.job_options, self.strategy, self.trainer = store, exp, options, job, strategy, trainer
-        self.divergence = divergence
+        self.divergence, self.verification = divergence, Verification()
         if job.stack_workers == "true":
             raise UserError("--stack-workers true: RBMs cannot be stacked; leave it at auto.")
         self.level = job.set_partition_level("frame")
@@ -136,7 +137,7 @@ class DbnExperiment:
         return {"options": {**self.job_options.result_options(), **dataclasses.asdict(self.options), **dataclasses.asdict(self.strategy),
                             **dataclasses.asdict(self.divergence)},
                 "ngpu": self.job_options.ngpu, "device": self.device.type, "versions": versions(),
-                "inputs": {**{name: s.manifest.checksums for name, s in (("train", self.train), ("dev", self.dev))},
+                "inputs": {**{name: s.manifest.identity() for name, s in (("train", self.train), ("dev", self.dev))},
                            **({"feature_transform": provenance.checksum(self.options.feature_transform)} if self.transform else {})}}
 
     def run(self) -> None:
@@ -147,9 +148,11 @@ class DbnExperiment:
 
     def _run(self) -> None:
         notes = {"checkpoints": dataclasses.asdict(self.trainer), "store": str(self.store)}
-        if prepared(self.job, self.exp, self.config(), notes, MADE, "dbn.pt", (self.train, self.dev)):
+        verification = prepared(self.job, self.exp, self.config(), notes, MADE, "dbn.pt", (self.train, self.dev))
+        if verification is None:
             self._remove_layers()  # of a run that was killed while it removed them
             return
+        self.verification = verification
         dbn = Dbn(self.transform or FeatureTransform(self.splice, *spliced_mean_and_scale(self.job, self.train, self.splice)), [])
         memory = ""
         if self.device.type == "cuda":
@@ -161,6 +164,7 @@ class DbnExperiment:
         for layer in range(1, self.options.hid_layers + 1):
             self._train_layer(layer, dbn, history)
         self.host.processes.barrier()  # each has written its last checkpoints, which go now
+        verification.finish()
         if self.job.first:
             for name in FEATURE_OPTIONS:  # with which a network that starts from the DBN makes its features
                 if (self.store / name).is_file():
@@ -234,8 +238,10 @@ class DbnExperiment:
             frames = train.frames * (n if strategies[0].ships_gradients else 1)  # from which an epoch's updates are made
             workers.append(Worker(Cd(of_worker, o.update(frames)), train.of_split(rank)))
         schedule = Fixed(FixedOptions(",".join([repr(rate)] * epochs)))
-        return Trainer(self.host, workers, strategies, schedule, dev, self.exp / f"rbm{layer}", self.trainer, self.divergence,
-                       lambda line: print(f"rbm {layer}: {line}", flush=True), job.rate_factor(strategies[0].lr_scale))
+        trainer = Trainer(self.host, workers, strategies, schedule, dev, self.exp / f"rbm{layer}", self.trainer, self.divergence,
+                          lambda line: print(f"rbm {layer}: {line}", flush=True), job.rate_factor(strategies[0].lr_scale))
+        trainer.check_stores = self.verification.check
+        return trainer
 
     def forecast(self, transform: FeatureTransform) -> Ledger:
         """Forecast what this process takes on its device at most, in one layer or another, before any of it is there."""

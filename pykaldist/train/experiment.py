@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from pykaldist.errors import UserError
+from pykaldist.frames.block_sampler import BLOCK, BlockSampler
 from pykaldist.frames.device_frames import SharedFrames
 from pykaldist.frames.sampler import Partition, Sampler, reach
 from pykaldist.frames.sequences import SequenceOptions, SequenceSampler
@@ -75,6 +76,9 @@ class ExperimentOptions:
     nnet_init: str = option("", "nnet1 network to start from, of the same shape")
     seed: int = option(777, "seed of the initial weights")
     randomizer_seed: int = option(777, "seed of the order of frames")
+    randomizer_size: int = option(0, "frames that are shuffled together, for stores larger than memory: blocks come in a new order each "
+                                  "epoch, and are shuffled in groups of so many frames; 0: all frames")
+    randomizer_block: int | None = option(None, f"frames of such a block, which are read together ({BLOCK})")
     optimizer: str = option("sgd", "what a worker does with a minibatch", tuple(OPTIMIZERS))
     schedule: str = option("newbob", "how the rate moves", tuple(SCHEDULES))
     dtype: str = option("float32", "arithmetic: float64 for checks; bf16 for the factors of matrix products, on a GPU and on a CPU that "
@@ -83,7 +87,9 @@ class ExperimentOptions:
     def __post_init__(self) -> None:
         if self.minibatch_size is not None and self.minibatch_size < 1:
             raise UserError(f"--minibatch-size {self.minibatch_size} is not positive.")
-        for name in ("splice", "layerwise_epochs"):
+        if self.randomizer_block is not None and (self.randomizer_block < 1 or not self.randomizer_size):
+            raise UserError(f"--randomizer-block {self.randomizer_block}: expected a positive number of frames, and --randomizer-size.")
+        for name in ("splice", "layerwise_epochs", "randomizer_size"):
             if (getattr(self, name) or 0) < 0:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)} is negative.")
         if self.layerwise_learn_rate is not None and (not self.layerwise_epochs or self.layerwise_learn_rate <= 0):
@@ -91,6 +97,11 @@ class ExperimentOptions:
         starts = [f"--{name.replace('_', '-')}" for name in ("dbn", "layerwise_epochs", "nnet_init") if getattr(self, name)]
         if len(starts) > 1:
             raise UserError(f"{' and '.join(starts)} exclude each other: either is where the hidden layers start from.")
+
+    @property
+    def block(self) -> int:
+        """The frames of a block, given or by default."""
+        return self.randomizer_block or BLOCK
 
 
 @dataclass
@@ -152,8 +163,11 @@ class Experiment(TrainingRun):
             which = f"--nnet {kind_of(nnet)}" if recurrent else f"--objective {options.objective}"
             raise UserError(f"--partition-level frame: {which} trains on sequences, which are parts of utterances; use --partition-level "
                             "utterance, or leave it out.")
+        if self.sequences and options.randomizer_size:
+            raise UserError(f"--randomizer-size {options.randomizer_size}: utterances are what is shuffled here; leave it out.")
         level = choices.job.set_partition_level("utterance" if self.sequences else "frame")
-        self.partition = Partition(self.train, choices.job.ngpu, choices.job.blocks, level, options.randomizer_seed)
+        self.run_frames = options.block if options.randomizer_size and level == "frame" else 1
+        self.partition = Partition(self.train, choices.job.ngpu, choices.job.blocks, level, options.randomizer_seed, self.run_frames)
         self.open()
         self.dtypes = arithmetic(options.dtype, self.device)
         self._share_frames(self.device)
@@ -161,7 +175,8 @@ class Experiment(TrainingRun):
     def _share_frames(self, device: torch.device, room: int | None = None) -> None:
         """Set the frames that all samplers of this process share: one copy of each store, of what its workers need, in so many bytes."""
         how = device, reach(self.splice)
-        self.shared = {"train": SharedFrames(self.train, *how, room, len(self.host.ranks)), "dev": SharedFrames(self.dev, *how)}
+        self.shared = {"train": SharedFrames(self.train, *how, room, len(self.host.ranks), group=self.options.randomizer_size),
+                       "dev": SharedFrames(self.dev, *how)}
 
     def config(self) -> dict[str, Any]:
         """Everything that the result depends on. A run in the same folder with an equal config is the same run."""
@@ -171,7 +186,7 @@ class Experiment(TrainingRun):
                         **{name: value for part in (c.data, c.strategy, c.nnet, c.init, c.optimizer, c.schedule, c.objective, c.divergence)
                            for name, value in dataclasses.asdict(part).items()}},
             "ngpu": c.job.ngpu,
-            "inputs": {**{name: s.manifest.checksums for name, s in (("train", self.train), ("dev", self.dev))},
+            "inputs": {**{name: s.manifest.identity() for name, s in (("train", self.train), ("dev", self.dev))},
                        **{s.path.name: s.manifest.checksums for s in self.objective.stores()}, **self.start.inputs},
             "device": self.device.type,
             "versions": versions(),
@@ -179,17 +194,21 @@ class Experiment(TrainingRun):
 
     def _run(self) -> None:
         c, options = self.choices, self.options
-        if prepared(self.job, self.exp, self.config(), {"checkpoints": dataclasses.asdict(c.trainer), "store": str(self.store)}, MADE,
-                    "final.pt", (self.train, self.dev), self.objective.stores()):
+        notes = {"checkpoints": dataclasses.asdict(c.trainer), "store": str(self.store)}
+        verification = prepared(self.job, self.exp, self.config(), notes, MADE, "final.pt", (self.train, self.dev), self.objective.stores())
+        if verification is None:
             if self.job.first and not (self.exp / provenance.FILE).exists():  # of a run that was ended between its last two files
                 self._record()
             return
+        self.verification = verification
         transform = self.start.transform or \
             FeatureTransform(self.splice, *spliced_mean_and_scale(self.job, self.train, self.splice))
         schedule = make_schedule(options.schedule, c.schedule)
         memory = ""
         if self.device.type == "cuda":
             room, memory = settled(self.forecast(transform), self.device, self.host.processes)
+            if room is not None and options.randomizer_size:
+                raise UserError(f"{memory}: groups of --randomizer-size {options.randomizer_size} frames do not fit; lower it.")
             self._share_frames(self.device, room)
         model = self._model(self.nnet, transform)
         trainer = self._trainer(self.nnet, model, schedule, transform, self.exp, self.host, self.rate_option)
@@ -202,6 +221,7 @@ class Experiment(TrainingRun):
             self._warm_up(model, transform, schedule.learn_rate(0))
         trainer.run()
         self.host.processes.barrier()  # each has written its last checkpoint: an error of one of them comes before final.pt
+        verification.finish()
         if self.job.first:
             model.compute_in(model.params.dtype)
             counts = self.objective.counts(self.train)
@@ -267,7 +287,10 @@ class Experiment(TrainingRun):
         how = (transform.splice, transform.shift, transform.scale, o.randomizer_seed, self.device, shared)
         if self.sequences:
             return SequenceSampler(store, partition, 0, self.sequences, *how, padded=False if self.objective.whole_utterances else None)
-        return Sampler(store, partition, 0, o.minibatch_size or MINIBATCH_SIZE, *how)
+        arguments = (store, partition, 0, o.minibatch_size or MINIBATCH_SIZE, *how)
+        if not o.randomizer_size or shared is not self.shared["train"]:
+            return Sampler(*arguments)
+        return BlockSampler(*arguments, randomizer_size=o.randomizer_size, block=o.block)
 
     def _trainer(self, nnet: Any, model: Model, schedule: Schedule, transform: FeatureTransform, folder: Path, host: Host,
                  rate_option: str, title: str = "", fraction: float = 1.0) -> Trainer:
@@ -279,10 +302,11 @@ class Experiment(TrainingRun):
         alone = host is not self.host
         level = "utterance" if self.sequences else "frame"
         dev = self._sampler(self.dev, self.shared["dev"], Partition(self.dev, level=level), transform)
-        partition = Partition(self.train, level=level) if alone else self.partition
+        partition = Partition(self.train, level=level, run=self.run_frames) if alone else self.partition
         sampler = self._sampler(self.train, self.shared["train"], partition, transform).of_fraction(fraction)
         warms_up = self.choices.job.serial_warmup > 0 and self.job.first  # with all of the data
-        self.shared["train"].hold(None if warms_up else partition.parts(host.ranks))
+        if not o.randomizer_size:
+            self.shared["train"].hold(None if warms_up else partition.parts(host.ranks))
         self.shared["dev"].hold(dev.held_out(host.processes.rank, host.processes.size))
         priors = self.objective.prior_outputs(self.train)
         workers = []
@@ -349,6 +373,8 @@ class Experiment(TrainingRun):
                              f"{', reached at the end of the first epoch' * trainer.ramp})"),
                 ("rates of maps", f"x {', '.join(f'{v:g}' for v in rate_coefs(d))}; of their biases x {d.bias_learn_rate_coef:g}"),
                 ("seeds", f"weights {o.seed}, frames {o.randomizer_seed}"),
+                *([("order", f"blocks of {o.block} frames, of which about {o.randomizer_size} frames are shuffled together")]
+                  if o.randomizer_size else []),
                 *([("memory", memory)] if memory else [])]
         return table(rows)
 

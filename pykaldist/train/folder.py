@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,15 +30,8 @@ from pykaldist.io import provenance
 from pykaldist.io.atomic import write_text
 from pykaldist.parallel.launch.job import Job
 from pykaldist.train.config import FORMAT, Config, read_config
-
-
-class Store(Protocol):
-    """A folder of arrays with checksums."""
-
-    path: Path
-
-    def verify(self) -> None:
-        """Compare every file with its checksum."""
+from pykaldist.train.verification import FILE as VERIFIED
+from pykaldist.train.verification import Store, Verification
 
 
 def commit() -> str | None:
@@ -80,14 +73,17 @@ def spliced_mean_and_scale(job: Job, train: FrameStore, splice: list[int]) -> tu
 
 
 def prepared(job: Job, exp: Path, config: dict[str, Any], notes: dict[str, Any], made: tuple[str, ...], result: str,
-             stores: tuple[FrameStore, ...], beside: Sequence[Store] = ()) -> bool:
-    """Prepare `exp` and check the stores, in the first process of a job. Returns True in all processes where there is nothing to do.
+             stores: tuple[FrameStore, ...], beside: Sequence[Store] = ()) -> Verification | None:
+    """Prepare `exp`, in the first process of a job. Returns None in all processes where there is nothing to do.
+
+    Otherwise it returns the comparison of the stores with their checksums, which has begun, in the first process; it is to be finished
+    before the result is written.
 
     Afterwards `exp` is empty, or holds the beginning of this very run: of the run with this `config`, or one that differs only in the
     number of workers and has not ended. `notes` are written to config.json, too. `made` are patterns of the files and folders that a run
     makes, `result` is the last of these. `beside`: stores that are read beside the frame stores.
     """
-    ready = False
+    ready, verification = False, Verification()
     if job.first:
         begun = _prepare_folder(exp, config, notes, made, result)
         ready = (exp / result).is_file()
@@ -95,12 +91,11 @@ def prepared(job: Job, exp: Path, config: dict[str, Any], notes: dict[str, Any],
             print(f"{exp}/{result} is already there, made with these options; nothing to do.")
         else:
             provenance.check(stores[0].path.parent, inputs=not begun)  # a run that has begun goes on, whatever became of the features
-            for store in stores:
-                store.verify()
             for other in beside:
                 provenance.check(other.path, inputs=not begun)
-                other.verify()
-    return bool(job.host.total([float(ready)])[0])
+            verification = Verification((*stores, *beside), exp / VERIFIED)
+            verification.start()
+    return None if job.host.total([float(ready)])[0] else verification
 
 
 def _prepare_folder(exp: Path, config: dict[str, Any], notes: dict[str, Any], made: tuple[str, ...], result: str) -> bool:
@@ -115,7 +110,7 @@ def _prepare_folder(exp: Path, config: dict[str, Any], notes: dict[str, Any], ma
             print(f"{exp} holds a run of {before['ngpu']} workers; going on with {config['ngpu']}.", file=sys.stderr)
         else:
             print(f"{exp} holds a run with other options or data; starting clean.", file=sys.stderr)
-            for old in (p for pattern in made for p in exp.glob(pattern)):
+            for old in (p for pattern in (*made, VERIFIED) for p in exp.glob(pattern)):
                 if old.is_dir():
                     shutil.rmtree(old)
                 else:

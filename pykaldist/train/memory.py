@@ -118,6 +118,7 @@ def forecast(trainers: Sequence[Trainer], shared: dict[str, SharedFrames], copie
     partition = workers[0].sampler.partition
     order = sum(max(partition.size(worker.sampler.split, block) for block in range(partition.blocks)) for worker in workers)
     params = workers[0].params
+    ledger.entries[FRAMES] += shared["train"].group_bytes()
     ledger.entries["order of frames"] = order * torch.long.itemsize
     ledger.entries["strategy"] += round(copies * params.numel() * params.itemsize)
     ledger.entries["a step"] = max(2 * trainer.workers[0].learner.step_values * params.itemsize for trainer in trainers)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,6 +26,7 @@ from pykaldist.parallel.launch.job import JobOptions, open_job
 from pykaldist.parallel.strategies.base.registry import make_strategy
 from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.trainer import Trainer, TrainerOptions
+from pykaldist.train.verification import Verification
 
 SERIAL = "one worker, "  # the title of a serial warm-up
 
@@ -42,10 +43,15 @@ class RunChoices(Protocol):
 
 
 class TrainingRun(ABC):
-    """One training run in `exp`: this process's part of it. `job`, `host` and `device` are there after `open`."""
+    """One training run in `exp`: this process's part of it. `job`, `host` and `device` are there after `open`.
+
+    `verification`: the comparison of the stores with their checksums, where that goes on beside training.
+    """
 
     def __init__(self, store: Path, exp: Path, choices: RunChoices) -> None:
         self.store, self.exp, self.choices = store, exp, choices
+
+    verification = Verification()
 
     def open(self) -> None:
         """Meet the other processes of the job."""
@@ -55,9 +61,18 @@ class TrainingRun(ABC):
 
     def run(self) -> None:
         """Train or resume; writes the network and what belongs to it to `exp`."""
-        with locked(self.exp) if self.job.first else contextlib.nullcontext(), torch.no_grad():
+        with locked(self.exp) if self.job.first else contextlib.nullcontext(), torch.no_grad(), self._blaming_damage():
             self._run()
         self.host.close()
+
+    @contextlib.contextmanager
+    def _blaming_damage(self) -> Iterator[None]:
+        """Say of an error that is none of a user's, where a store is damaged, that this is why."""
+        try:
+            yield
+        except (ArithmeticError, LookupError, RuntimeError, ValueError):
+            self.verification.finish()
+            raise
 
     @abstractmethod
     def _run(self) -> None:
@@ -78,8 +93,10 @@ class TrainingRun(ABC):
         strategies = [make_strategy("local") if alone else make_strategy(c.job.strategy, c.strategy) for _ in workers]
         factor = 1.0 if alone else c.job.rate_factor(strategies[0].lr_scale)
         ramp = strategies[0].asynchronous and factor > 1.0 and not title and not schedule.moves_within(0)
-        return Trainer(host, workers, strategies, schedule, dev, folder, c.trainer, c.divergence,
-                       lambda line: print(title + line, flush=True), factor, ramp, stack, combine)
+        trainer = Trainer(host, workers, strategies, schedule, dev, folder, c.trainer, c.divergence,
+                          lambda line: print(title + line, flush=True), factor, ramp, stack, combine)
+        trainer.check_stores = self.verification.check
+        return trainer
 
     def warm_up(self, params: Tensor, learn_rate: float, trainer: Callable[[Schedule, float], Trainer]) -> None:
         """Serial warm-up: one worker trains `serial_warmup` epochs, in a folder of its own. Then all workers get its model, `params`.

@@ -116,6 +116,7 @@ class Trainer:
         self._done = self._saved = (-1, 0)  # what was done at the last checkpoint, and that checkpoint's moment
         self._bar: Progress | None = None
         self._writers: list[Writer] = []
+        self.check_stores: Callable[[], None] = lambda: None  # called every few minibatches; what it raises ends the run
         self._losses: dict[int, float] = {}  # a frame, of the epoch so far, by worker, as they were last read
         self._stop = self._enters = False  # whether this process comes into an epoch that has begun
 
@@ -335,6 +336,7 @@ class Trainer:
         """Count a step of a worker, and read its loss from time to time."""
         pulse.steps += 1
         if worker.index % LOSS_CHECK_INTERVAL == 0:
+            self.check_stores()
             totals = worker.totals.tolist()
             self.detector.look(rank, worker, totals)
             self._losses[rank] = loss = worker.learner.metrics(totals)["loss"]

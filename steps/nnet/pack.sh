@@ -6,6 +6,7 @@ usage() {
 Usage: steps/nnet/pack.sh [options] <data> <ali-dir> <store-dir>
  e.g.: steps/nnet/pack.sh --cv-percent 10 data-fbank/train exp/mono_ali exp/dnn/store
 <ali-dir> is one of steps/align_si.sh, steps/import_ali.sh, or Kaldi.
+       steps/nnet/pack.sh --nj 100 --cmd slurm.pl data-fbank/train exp/tri4_ali exp/dnn/store
 Writes <store-dir>/train and <store-dir>/dev: features after CMVN, and the pdf of each frame (and what the options below add).
 Options:
   --cv-percent <n>         # percentage of utterances held out for cross-validation (10); whole speakers where there are ten or more
@@ -13,7 +14,9 @@ Options:
   --cv-data <data>, --cv-ali <ali-dir>   # or: another data directory, and its alignment (<ali-dir>)
   --cmvn-opts <string>     # CMVN ("--norm-vars=true")
   --delta-opts <string>    # deltas ("--delta-order=0": none)
-  --store-dtype <type>     # float32 (default) or float16
+  --store-dtype <type>     # float32 (default), float16, or uint8: 8 bits a value, as in Kaldi's compressed matrices
+  --nj <n>                 # jobs; each packs a shard of the stores (1)
+  --append true            # add to the stores in <store-dir>; --cv-percent 0 then holds out nothing more
   --frame-weights <r>      # weight of each frame in training: vectors, scp:FILE or ark:FILE
   --posteriors <r>         # soft targets in place of the alignment: posteriors of pdfs, ark:FILE; of those of a frame
   --max-posteriors <n>     # the n likeliest are kept (all)
@@ -25,7 +28,7 @@ EOF
 }
 
 cv_percent=10 cv_utts="" cv_data="" cv_ali="" cmvn_opts="--norm-vars=true" delta_opts="--delta-order=0" store_dtype=float32 seed=777 cmd=run.pl
-frame_weights="" posteriors="" max_posteriors="" target_feats="" ctc=""
+nj=1 append=false frame_weights="" posteriors="" max_posteriors="" target_feats="" ctc=""
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 [ $# = 3 ] || { usage >&2; exit 1; }
@@ -34,11 +37,17 @@ for f in "$data/feats.scp" "$ali"; do
   [ -e "$f" ] || { echo "pack.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
 done
 
-# shellcheck disable=SC2086
-$cmd "$store/log/pack.log" pykaldist pack --cv-percent "$cv_percent" ${cv_utts:+--cv-utts "$cv_utts"} \
-  ${cv_data:+--cv-data "$cv_data"} ${cv_ali:+--cv-ali "$cv_ali"} --cmvn-opts="$cmvn_opts" \
-  --delta-opts="$delta_opts" --store-dtype "$store_dtype" --seed "$seed" \
-  ${frame_weights:+--frame-weights "$frame_weights"} ${posteriors:+--posteriors "$posteriors"} \
-  ${max_posteriors:+--max-posteriors "$max_posteriors"} ${target_feats:+--target-feats "$target_feats"} \
-  ${ctc:+--ctc "$ctc"} "$data" "$ali" "$store" || exit 1
+pack() { # <how to run, with options of the job>
+  $cmd "$@" --append "$append" --cv-percent "$cv_percent" ${cv_utts:+--cv-utts "$cv_utts"} \
+    ${cv_data:+--cv-data "$cv_data"} ${cv_ali:+--cv-ali "$cv_ali"} --cmvn-opts="$cmvn_opts" \
+    --delta-opts="$delta_opts" --store-dtype "$store_dtype" --seed "$seed" \
+    ${frame_weights:+--frame-weights "$frame_weights"} ${posteriors:+--posteriors "$posteriors"} \
+    ${max_posteriors:+--max-posteriors "$max_posteriors"} ${target_feats:+--target-feats "$target_feats"} \
+    ${ctc:+--ctc "$ctc"} "$data" "$ali" "$store"
+}
+
+if [ "$nj" -gt 1 ]; then
+  pack JOB=1:"$nj" "$store/log/pack.JOB.log" pykaldist pack --nj "$nj" --job JOB || exit 1
+fi
+pack "$store/log/pack.log" pykaldist pack --nj "$nj" || exit 1
 grep "^$store/" "$store/log/pack.log" | sed 's/^/pack.sh: /'

@@ -165,3 +165,92 @@ def test_without_an_alignment(folder, capsys):
     assert train.manifest.num_pdfs == 4 and train.posterior_probs.shape == (28, 2)
     assert main(["pack", *plain, "--ctc", "phones", str(folder / "data"), str(folder / "store")]) == 1
     assert "--ctc phones needs an alignment" in capsys.readouterr().err
+
+
+def files(path):
+    return {p.relative_to(path): p.read_bytes() for p in sorted(path.rglob("*")) if p.is_file() and ".lock" not in p.name}
+
+
+def same_frames(one, other):
+    assert one.utts == other.utts and one.manifest.checksums["statistics.npy"] == other.manifest.checksums["statistics.npy"]
+    for utt in range(len(one.utts)):
+        assert np.array_equal(one.features(utt), other.features(utt))
+    assert np.array_equal(one.counts(), other.counts())
+
+
+@pytest.mark.parametrize("extra", [[], ["--ctc", "chars", "--store-dtype", "uint8"]])
+def test_jobs_pack_what_one_packs(folder, root, capsys, extra):
+    (folder / "data" / "text").write_text("".join(f"{utt} A B\n" for utt in FRAMES))
+    words = [*options(folder), *extra, str(folder / "data"), str(folder / "ali")]
+    assert main(["pack", *words, str(folder / "whole")]) == 0
+    subprocess.run([str(root / "steps/nnet/pack.sh"), "--nj", "2", *words, str(folder / "store")], cwd=root, check=True)
+    for name in ("train", "dev"):
+        whole, joined = FrameStore(folder / "whole" / name), FrameStore(folder / "store" / name)
+        joined.verify()
+        same_frames(joined, whole)
+        assert len(joined.manifest.shards) == (2 if name == "train" else 1)
+    assert (folder / "store/cmvn_opts").read_text() == (folder / "whole/cmvn_opts").read_text()
+    before = files(folder / "store" / "train")
+    assert main(["pack", "--nj", "2", "--job", "2", *words, str(folder / "store")]) == 0  # again
+    assert files(folder / "store" / "train") == before
+    FrameStore(folder / "store" / "train").verify()
+    capsys.readouterr()
+    shutil.rmtree(folder / "store" / "train" / "shards" / "1.2")
+    assert main(["pack", "--nj", "2", *words, str(folder / "store")]) == 1
+    assert "lacks the shard of job 2 of 2 (1 are missing); run pack with --nj 2 --job 2 again" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_utterances_are_appended(folder, capsys, jobs):
+    data = DataDir(folder / "data")
+    restrict(data, ["s1-a", "s1-b"], folder / "one")
+    restrict(data, ["s2-a", "s2-b"], folder / "two")
+    (folder / "cv").write_text("s1-b\ns2-b\n")
+    (folder / "cv1").write_text("s1-b\n")
+    (folder / "cv2").write_text("s2-b\n")
+
+    def words(cv, part, store):
+        return ["--cmvn-opts=--norm-means=false", "--cv-utts", *(str(folder / name) for name in (cv, part, "ali", store))]
+
+    def pack(*more):
+        parts = [["--job", str(job)] for job in range(1, jobs + 1)] if jobs > 1 else []
+        return max(main(["pack", "--nj", str(jobs), *part, *more]) for part in (*parts, []))
+
+    assert pack(*words("cv", "data", "whole")) == pack(*words("cv1", "one", "store")) == 0
+    assert pack("--append", "true", *words("cv2", "two", "store")) == 0
+    before = {name: FrameStore(folder / "store" / name).manifest for name in ("train", "dev")}
+    for name in ("train", "dev"):
+        same_frames(FrameStore(folder / "store" / name), FrameStore(folder / "whole" / name))
+        FrameStore(folder / "store" / name).verify()
+    assert pack("--append", "true", *words("cv2", "two", "store")) == 0  # the same again: it has them already
+    assert {name: FrameStore(folder / "store" / name).manifest for name in ("train", "dev")} == before
+    capsys.readouterr()
+    other = [word.replace("norm-means=false", "norm-vars=true") for word in words("cv2", "two", "store")]
+    assert pack("--append", "true", *other) == 1
+    assert "was packed with other --cmvn-opts" in capsys.readouterr().err
+    assert main(["pack", "--append", "true", *words("cv2", "two", "nothing")]) == 1
+    assert "there is no store in" in capsys.readouterr().err
+
+
+def test_stores_are_combined_and_cut_without_a_copy(folder, capsys):
+    data = DataDir(folder / "data")
+    restrict(data, ["s1-a", "s2-a"], folder / "one")
+    restrict(data, ["s1-b", "s2-b"], folder / "two")
+    restrict(data, ["s1-a", "s1-b"], folder / "cv_data")
+    for name, held_out in (("one", "s2-a"), ("two", "s2-b"), ("data", "s2-a\ns2-b")):
+        (folder / "cv").write_text(held_out + "\n")
+        words = ["--cmvn-opts=--norm-means=false", "--cv-utts", str(folder / "cv"), str(folder / name), str(folder / "ali")]
+        assert main(["pack", *words, str(folder / f"{name}_store")]) == 0
+    capsys.readouterr()
+    assert main(["combine-stores", str(folder / "all"), str(folder / "one_store"), str(folder / "two_store")]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"{folder}/all/train: 2 utterances, 21 frames in 2 shards"
+    for part in ("train", "dev"):
+        same_frames(FrameStore(folder / "all" / part), FrameStore(folder / "data_store" / part))
+    assert not list((folder / "all").rglob("*.bin")) and (folder / "all" / "cmvn_opts").is_file()
+    (folder / "list").write_text("s1-b and more\n")
+    assert main(["subset-store", str(folder / "all"), str(folder / "list"), str(folder / "some")]) == 0
+    assert FrameStore(folder / "some/train").utts == ["s1-b"] and FrameStore(folder / "some/dev").utts == ["s2-a", "s2-b"]
+    (folder / "two_store" / "cmvn_opts").write_text("--norm-vars=true\n")
+    (folder / "two_store" / "inputs.json").unlink()
+    assert main(["combine-stores", str(folder / "all"), str(folder / "one_store"), str(folder / "two_store")]) == 1
+    assert "two_store/cmvn_opts is not that of" in capsys.readouterr().err

@@ -49,7 +49,7 @@ def test_indices_of_four_bytes_give_the_minibatches_of_eight(make_store, level):
     epochs = []
     for dtype in (np.int32, np.int64):
         partition = Partition(store, 2, 2, level)
-        partition._dtype = dtype
+        partition.dtype = dtype
         assert partition.part(0, 0).dtype == (np.int32 if level == "frame" else dtype)
         epochs.append(torch.cat([m.inputs.clone() for m in sampler(store, partition).epoch(1)]))
     assert torch.equal(*epochs)

@@ -15,6 +15,7 @@ from stopping import Interrupted, stop_at
 from pykaldist.cli import main
 from pykaldist.decode.acoustic import load_acoustic_model
 from pykaldist.errors import UserError
+from pykaldist.frames.shards import combine
 from pykaldist.frames.store import Extras, FrameStore, pack
 from pykaldist.io import container
 from pykaldist.io.lock import locked
@@ -43,6 +44,7 @@ VARIANTS = {
                   "--learn-rate-coefs", "1,0.5,1,2", "--bias-learn-rate-coef", "0.5", "--init", "glorot",
                   "--glorot-distribution", "uniform"],
     "weights and soft targets": ["--schedule", "exponential", "--num-epochs", "4", "--momentum", "0.5"],
+    "blocks": ["--schedule", "exponential", "--num-epochs", "3", "--randomizer-size", "80", "--randomizer-block", "20"],
     "mse": ["--objective", "mse", "--num-epochs", "4", "--activation", "tanh", "--learn-rate", "0.005"],
 }
 
@@ -184,6 +186,21 @@ def test_stopped_and_resumed_equals_undisturbed(make_store, tmp_path, name, monk
             assert same[0] == same[1] and len(same[0]) == 1
 
 
+@pytest.mark.parametrize("options", [["--ngpu", "2", "--fabric", "virtual", "--strategy", "ma"],
+                                     ["--randomizer-size", "80", "--randomizer-block", "20"]])
+def test_a_store_in_shards_gives_the_model_of_the_whole_one(store, tmp_path, options):
+    whole = FrameStore(store / "train")
+    for shard, utts in (("1", range(3)), ("2", range(3, 7))):
+        pdfs = {whole.utts[n]: whole.targets[whole.offsets[n] : whole.offsets[n + 1]] for n in utts}
+        feats = {whole.utts[n]: whole.features(n) for n in utts}
+        pack(pdfs, feats.__getitem__, pdfs.get, whole.manifest.num_pdfs, tmp_path / "shards" / shard)
+    combine(tmp_path / "joined" / "train", [tmp_path / "shards" / "1", tmp_path / "shards" / "2"])
+    (tmp_path / "joined" / "dev").symlink_to(store / "dev")
+    command = ["train", *COMMON, "--schedule", "exponential", "--num-epochs", "2", *options]
+    assert main([*command, str(store), str(tmp_path / "one")]) == main([*command, str(tmp_path / "joined"), str(tmp_path / "two")]) == 0
+    assert (tmp_path / "one" / "final.nnet").read_bytes() == (tmp_path / "two" / "final.nnet").read_bytes()
+
+
 def test_a_damaged_checkpoint_is_passed_over(store, tmp_path, capsys):
     assert train(store, tmp_path / "exp", *VARIANTS["exponential"]) == 0
     expected = outcome(tmp_path / "exp")
@@ -230,6 +247,8 @@ def test_other_options_start_clean(store, tmp_path, capsys):
     (["--strategy", "ma", "--block-momentum", "0.5"], "--block-momentum belongs to --strategy bmuf"),
     (["--strategy", "ma", "--reduce-type", "butterfly", "--ngpu", "3", "--fabric", "virtual"], "a power of two of workers, found 3"),
     (["--momentum", "1.5"], "--momentum 1.5"),
+    (["--randomizer-block", "20"], "--randomizer-block 20: expected a positive number of frames, and --randomizer-size"),
+    (["--randomizer-size", "20", "--randomizer-block", "5"], "as many frames as a minibatch (32)"),
     (["--device", "abacus"], "--device abacus"),
     (["--learn-rate", "1e30", "--activation", "relu"], "lower --learn-rate"),
     (["--learn-rate", "1e3"], "for 4 lower rates too; lower --learn-rate (was 1000)"),
@@ -246,6 +265,11 @@ def test_what_it_cannot_do_is_said_in_words(store, tmp_path, capsys, options, wo
     assert train(store, tmp_path / "exp", *options) == 1
     assert words in capsys.readouterr().err
     assert not (tmp_path / "exp" / "final.pt").exists()
+
+
+def test_frames_are_not_shuffled_in_groups_where_sequences_are(store, tmp_path, capsys):
+    assert main(["train", "--nnet", "lstm", "--randomizer-size", "100", "--device", "cpu", str(store), str(tmp_path / "exp")]) == 1
+    assert "--randomizer-size 100: utterances are what is shuffled here" in capsys.readouterr().err
 
 
 def test_a_damaged_store_is_not_trained_on(store, tmp_path, capsys):

@@ -15,7 +15,7 @@ import dataclasses
 import os
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,12 +93,13 @@ class Labels(Mapping[str, np.ndarray]):
 class AlignmentDir:
     """A directory of alignments; archives are read when first asked for, and many labels kept in a nameless file in `scratch`, if given.
 
-    `model` is the transition model, or None; `num_pdfs` the number of pdfs that frames can have. Raises UserError where the directory
-    holds no alignments, or archives and model are of different systems.
+    `model` is the transition model, or None; `num_pdfs` the number of pdfs that frames can have. `only`: the utterances that are kept of
+    those in the archives; all without. Raises UserError where the directory holds no alignments, or archives and model are of different
+    systems.
     """
 
-    def __init__(self, path: PathLike, scratch: Path | None = None) -> None:
-        self.path, self.scratch = Path(path), scratch
+    def __init__(self, path: PathLike, scratch: Path | None = None, only: Collection[str] | None = None) -> None:
+        self.path, self.scratch, self.only = Path(path), scratch, only
         provenance.check(path)
         self._labels: Mapping[str, np.ndarray] | None = None
         self.model = read_transition_model(self.path / "final.mdl") if (self.path / "final.mdl").is_file() else None
@@ -144,7 +145,8 @@ class AlignmentDir:
     def labels(self) -> Mapping[str, np.ndarray]:
         """Utterance -> transition_ids where `has_transition_ids`, else pdfs (int32, one a frame)."""
         if self._labels is None:
-            self._labels = dict(self.items()) if self.scratch is None else Labels.read(self.items(), self.scratch)
+            items = ((utt, labels) for utt, labels in self.items() if self.only is None or utt in self.only)
+            self._labels = dict(items) if self.scratch is None else Labels.read(items, self.scratch)
         return self._labels
 
     def pdfs(self, utt: str) -> np.ndarray | None:

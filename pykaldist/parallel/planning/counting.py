@@ -28,7 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pykaldist.frames.device_frames import DeviceFrames
 from pykaldist.frames.packed import Sequences
-from pykaldist.frames.sampler import Minibatch, SpliceGather, reach
+from pykaldist.frames.sampler import Minibatch, SpliceGather
 from pykaldist.frames.sequences import SequenceOptions
 from pykaldist.frames.store import FrameStore, pack
 from pykaldist.nnet.kinds import default_splice, make_nnet
@@ -244,4 +244,4 @@ def _gather(path: Path, dim: int, splice: list[int], rows: int, num_pdfs: int) -
     pack(["utt"], lambda _: np.zeros((1, dim), np.float32), lambda _: np.zeros(1, np.int32), num_pdfs, path)
     store = FrameStore(path)
     flat = torch.zeros(len(splice) * dim, device=META)
-    return SpliceGather(store, splice, flat, flat, rows, META), DeviceFrames(store, META, reach(splice))
+    return SpliceGather(store, splice, flat, flat, rows, META), DeviceFrames(store, META)

@@ -1,0 +1,158 @@
+"""Files on servers and in object stores, of which parts are read: over HTTP by urllib3, all else by fsspec and the package for it.
+
+    https://host/path   s3://bucket/path (s3fs)   gs://bucket/path (gcsfs)   and what else fsspec knows
+
+Parts that were read stay in a folder of this machine, up to a limit; the ones that were used longest ago go first. The folder is
+$PYKALDIST_CACHE, else ~/.cache/pykaldist; the limit in GB is $PYKALDIST_CACHE_GB, else 10. Processes of a machine share it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import posixpath
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pykaldist.errors import UserError
+from pykaldist.io.atomic import atomic_open
+
+PART = 1 << 20  # bytes
+RETRIES = 5
+
+
+def is_remote(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is an address such as https://host/path."""
+    return "://" in os.fspath(path)
+
+
+def read_remote(url: str, first: int = 0, end: int | None = None) -> bytes:
+    """The bytes `first` to `end` - 1 of a remote file, or all; raises UserError where there are none."""
+    if url.startswith(("http://", "https://")):
+        found = _read_http(url, first, end)
+    else:
+        filesystem, path = _filesystem(url)
+        try:
+            found = filesystem.cat_file(path, start=first, end=end)
+        except Exception as error:  # those of all kinds of file systems
+            why = str(error) or type(error).__name__
+            raise UserError(f"{url} cannot be read ({why}); look at the address and at who may read it.") from error
+    if end is not None and len(found) != end - first:
+        raise UserError(f"{url} has {first + len(found)} bytes or less, expected {end}; it was changed or is cut.")
+    return found
+
+
+def exists_remote(url: str) -> bool:
+    """Whether there is a remote file."""
+    if not url.startswith(("http://", "https://")):
+        filesystem, path = _filesystem(url)
+        return bool(filesystem.exists(path))
+    response = _pool().request("HEAD", url)
+    if response.status not in (200, 403, 404):  # an object store says 403 where one may not list what there is
+        raise UserError(f"{url} cannot be read (HTTP status {response.status}); look at the address and at who may read it.")
+    return bool(response.status == 200)
+
+
+def _read_http(url: str, first: int, end: int | None) -> bytes:
+    import urllib3
+
+    headers = {} if end is None else {"Range": f"bytes={first}-{end - 1}"}
+    try:
+        response = _pool().request("GET", url, headers=headers)
+    except urllib3.exceptions.HTTPError as error:
+        raise UserError(f"{url} cannot be read ({error}); look at the address and at the network.") from error
+    if end is not None and response.status == 200:
+        raise UserError(f"{url}: this server gives no parts of files (it does not know Range); use another, or copy the store.")
+    if response.status not in (200, 206):
+        raise UserError(f"{url} cannot be read (HTTP status {response.status}); look at the address and at who may read it.")
+    return response.data
+
+
+@functools.cache
+def _pool() -> Any:
+    import urllib3
+
+    return urllib3.PoolManager(retries=urllib3.Retry(RETRIES, backoff_factor=0.5, status_forcelist=(429, 500, 502, 503, 504),
+                                                     raise_on_status=False), timeout=urllib3.Timeout(connect=10, read=60))
+
+
+@functools.cache
+def _file_system_of(protocol: str, url: str) -> Any:
+    import fsspec
+
+    try:
+        return fsspec.filesystem(protocol)
+    except (ImportError, ValueError) as error:
+        raise UserError(f"{url}: {error}.") from error
+
+
+def _filesystem(url: str) -> tuple[Any, str]:
+    filesystem = _file_system_of(url.partition("://")[0], url)
+    return filesystem, filesystem._strip_protocol(url)
+
+
+class PartCache:
+    """The parts of remote files that lie in a folder, up to `limit` bytes of them."""
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        self.folder, self.limit, self._writing = folder, limit, threading.Lock()
+
+    def read(self, url: str, size: int, first: int, end: int) -> bytes:
+        """The bytes `first` to `end` - 1 of a file of `size` bytes."""
+        numbers = range(first // PART, -(-end // PART))
+        whole = b"".join(self._part(url, number, min(PART, size - number * PART)) for number in numbers)
+        return whole[first - numbers.start * PART : end - numbers.start * PART]
+
+    def _part(self, url: str, number: int, size: int) -> bytes:
+        """A part of a file, from the folder or from its server."""
+        path = self.folder / f"{hashlib.blake2b(f'{url} {number}'.encode(), digest_size=16).hexdigest()}.part"
+        with suppress(OSError):
+            found = path.read_bytes()
+            if len(found) == size:
+                os.utime(path)  # used now
+                return found
+        found = read_remote(url, number * PART, number * PART + size)
+        with self._writing:
+            self._make_room(size)
+            with atomic_open(path, "wb") as stream:
+                stream.write(found)
+        return found
+
+    def _make_room(self, size: int) -> None:
+        """Remove the parts that were used longest ago, until there is room for so many bytes."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        parts = []
+        for path in self.folder.glob("*.part"):
+            with suppress(OSError):  # another process has removed it
+                state = path.stat()
+                parts.append((state.st_mtime_ns, state.st_size, path))
+        total = sum(one for _, one, _ in parts)
+        for _, one, path in sorted(parts):
+            if total + size <= self.limit:
+                break
+            path.unlink(missing_ok=True)
+            total -= one
+
+
+def beside(url: str, path: str) -> str:
+    """The address of a path that is relative to a remote folder; of an address, itself."""
+    protocol, _, rest = url.partition("://")
+    return path if is_remote(path) else f"{protocol}://{posixpath.normpath(f'{rest}/{path}')}"
+
+
+def cache_folder() -> Path:
+    """The folder of this machine in which parts of remote files are kept."""
+    return Path(os.environ.get("PYKALDIST_CACHE") or Path.home() / ".cache" / "pykaldist")
+
+
+def part_cache() -> PartCache:
+    """The cache of this machine's user; raises UserError where its limit is no number."""
+    text = os.environ.get("PYKALDIST_CACHE_GB") or "10"
+    try:
+        limit = float(text) * 1e9
+    except ValueError as error:
+        raise UserError(f"PYKALDIST_CACHE_GB is {text!r}, expected a number of GB.") from error
+    return PartCache(cache_folder(), int(limit))

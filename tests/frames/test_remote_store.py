@@ -1,0 +1,164 @@
+"""Stores on other machines: the minibatches of a store on this one, read by parts, which are kept up to a limit."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import re
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pykaldist.cli import main
+from pykaldist.errors import UserError
+from pykaldist.frames.block_sampler import BlockSampler
+from pykaldist.frames.device_frames import SharedFrames
+from pykaldist.frames.sampler import Partition, Sampler, splice_statistics
+from pykaldist.frames.shards import combine, subset
+from pykaldist.frames.store import FrameStore, pack
+from pykaldist.io import remote
+from pykaldist.io.remote import PartCache, exists_remote, read_remote
+
+CPU, SPLICE, PDFS = torch.device("cpu"), [-1, 0, 1], 4
+OPTIONS = ["--hid-layers", "1", "--hid-dim", "8", "--splice", "1", "--minibatch-size", "16", "--num-threads", "1", "--device", "cpu",
+           "--schedule", "fixed", "--learn-rates", "0.01,0.01"]
+
+
+class Parts(http.server.SimpleHTTPRequestHandler):
+    """Answers requests for files and for parts of them, as object stores do; `broken`: answers to come that are errors."""
+
+    def do_GET(self):
+        self.server.asked.append(self.path)
+        wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        if self.server.broken:
+            self.server.broken -= 1
+            self.send_error(503)
+        elif wanted is None or not self.server.knows_range:
+            super().do_GET()
+        else:
+            content = Path(self.translate_path(self.path)).read_bytes()[int(wanted[1]) : int(wanted[2]) + 1]
+            self.send_response(206)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """A server of the folder `there`; parts are cached in the folder `cache`."""
+    monkeypatch.setenv("PYKALDIST_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "there").mkdir()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Parts, directory=tmp_path / "there")) as found:
+        found.asked, found.broken, found.knows_range = [], 0, True
+        found.url = f"http://127.0.0.1:{found.server_port}"
+        thread = threading.Thread(target=found.serve_forever, daemon=True)
+        thread.start()
+        yield found
+        found.shutdown()
+        thread.join()
+
+
+def make(path, names, dtype="float32"):
+    rng = np.random.default_rng(sum(map(ord, "".join(names))))
+    feats = {utt: rng.standard_normal((30 + 5 * n, 3), np.float32) for n, utt in enumerate(names)}
+    pdfs = {utt: rng.integers(PDFS, size=len(f)) for utt, f in feats.items()}
+    pack(feats, feats.__getitem__, pdfs.get, PDFS, path, dtype)
+    return path
+
+
+def inputs(store, size):
+    plain = splice_statistics(store, SPLICE)
+    shared = SharedFrames(store, CPU, (1, 1), group=size)
+    shared.hold()
+    arguments = (store, Partition(store, run=8 if size else 1), 0, 7, SPLICE, *plain, 3, CPU, shared)
+    sampler = BlockSampler(*arguments, randomizer_size=size, block=8) if size else Sampler(*arguments)
+    return [(m.inputs.clone(), m.targets.clone()) for m in sampler.epoch(0)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+@pytest.mark.parametrize("size", [0, 40])
+def test_a_remote_store_gives_the_minibatches_of_one_that_is_here(server, tmp_path, dtype, size):
+    for name, utts in (("a", "ab"), ("b", "cde")):
+        make(tmp_path / "there" / name, list(utts), dtype)
+    combine(tmp_path / "there" / "both", [tmp_path / "there" / "a", tmp_path / "there" / "b"])
+    combine(tmp_path / "here", [tmp_path / "there" / "a", tmp_path / "there" / "b"])
+    combine(tmp_path / "one", [f"{server.url}/a", f"{server.url}/b"])
+    combine(tmp_path / "two", [f"{server.url}/both"])  # shards of a remote store
+    combine(tmp_path / "mixed", [f"{server.url}/a", tmp_path / "there" / "b"])
+    expected = inputs(FrameStore(tmp_path / "here"), size)
+    for name in ("one", "two", "mixed"):
+        found = FrameStore(tmp_path / name)
+        found.verify()
+        assert found.remote and not list((tmp_path / name).rglob("*.bin"))
+        for (a, b), (c, d) in zip(inputs(found, size), expected, strict=True):
+            assert torch.equal(a, c) and torch.equal(b, d)
+    subset(tmp_path / "part", FrameStore(tmp_path / "one"), ["b", "d"])
+    subset(tmp_path / "own", FrameStore(tmp_path / "here"), ["b", "d"])
+    assert torch.equal(inputs(FrameStore(tmp_path / "part"), size)[0][0], inputs(FrameStore(tmp_path / "own"), size)[0][0])
+
+
+def test_a_network_is_trained_on_a_remote_store(server, tmp_path, capsys):
+    for part, utts in (("train", "abcd"), ("dev", "efg")):
+        make(tmp_path / "there/store" / part, list(utts))
+    (tmp_path / "there/store/cmvn_opts").write_text("--norm-vars=true\n")
+    assert main(["combine-stores", str(tmp_path / "here"), f"{server.url}/store"]) == 0
+    assert (tmp_path / "here/cmvn_opts").read_text() == "--norm-vars=true\n" and not (tmp_path / "here/tree").exists()
+    options = [*OPTIONS, "--randomizer-size", "40", "--randomizer-block", "10"]
+    assert main(["train", *options, str(tmp_path / "here"), str(tmp_path / "one")]) == 0
+    assert main(["train", *options, str(tmp_path / "there/store"), str(tmp_path / "two")]) == 0
+    assert (tmp_path / "one/final.nnet").read_bytes() == (tmp_path / "two/final.nnet").read_bytes()
+
+
+def test_parts_are_read_once_and_those_used_longest_ago_go_first(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(remote, "PART", 100)
+    content = np.random.default_rng(0).bytes(1050)
+    (tmp_path / "there/file").write_bytes(content)
+    cache = PartCache(tmp_path / "cache", 350)
+    for first, end in ((0, 250), (120, 130), (1000, 1050), (90, 110), (400, 700), (0, 1050)):
+        assert cache.read(f"{server.url}/file", 1050, first, end) == content[first:end]
+        assert sum(path.stat().st_size for path in (tmp_path / "cache").glob("*.part")) <= 350
+    server.asked.clear()
+    assert cache.read(f"{server.url}/file", 1050, 800, 1050) == content[800:] and server.asked == []
+    cache.read(f"{server.url}/file", 1050, 900, 1000)
+    cache.read(f"{server.url}/file", 1050, 0, 100)
+    server.asked.clear()
+    cache.read(f"{server.url}/file", 1050, 900, 1000)  # was used after 800
+    assert server.asked == []
+
+
+def test_what_cannot_be_read_is_a_sentence(server, tmp_path, monkeypatch):
+    (tmp_path / "there/file").write_bytes(b"0123456789")
+    server.broken = 2  # a server that is overloaded is asked again
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    assert read_remote(f"{server.url}/file", 2, 5) == b"234"
+    with pytest.raises(UserError, match="HTTP status 404"):
+        read_remote(f"{server.url}/none")
+    for url, words in ((f"{server.url}/file", "has 10 bytes or less, expected 20"), ("memory://none", "memory://none cannot be read"),
+                       ("nothing://a/b", "nothing://a/b: Protocol not known")):
+        with pytest.raises(UserError, match=words):
+            read_remote(url, 0, 20)
+    server.knows_range = False
+    with pytest.raises(UserError, match="this server gives no parts of files"):
+        read_remote(f"{server.url}/file", 2, 5)
+    monkeypatch.setenv("PYKALDIST_CACHE_GB", "much")
+    with pytest.raises(UserError, match="PYKALDIST_CACHE_GB is 'much', expected a number of GB"):
+        remote.part_cache()
+
+
+def test_other_file_systems_are_those_of_fsspec(tmp_path, monkeypatch):
+    import fsspec
+
+    monkeypatch.setenv("PYKALDIST_CACHE", str(tmp_path / "cache"))
+    make(tmp_path / "store", ["a", "b"])
+    memory = fsspec.filesystem("memory")
+    memory.put(str(tmp_path / "store"), "/bucket/store", recursive=True)
+    assert exists_remote("memory://bucket/store/utts") and not exists_remote("memory://bucket/store/none")
+    combine(tmp_path / "here", ["memory://bucket/store"])
+    for (a, _), (b, _) in zip(inputs(FrameStore(tmp_path / "here"), 0), inputs(FrameStore(tmp_path / "store"), 0), strict=True):
+        assert torch.equal(a, b)
