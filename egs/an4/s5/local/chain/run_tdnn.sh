@@ -13,6 +13,7 @@ Options:
   --strategy <name>        # what they exchange (ma)
   --seed <n>               # of the network's weights and the order of chunks (0)
   --num-epochs <n>         # each over the data three times, with another frame shift (12)
+  --cmvn-opts <options>    # normalisation of features ("--norm-means=true --norm-vars=false"); --norm-means=false for use in Vosk
   --train-opts <options>   # more for steps/nnet3/chain/train.py, such as "--average-period 10 --dtype bf16"
   --use-gpu yes|no         # where there is one (yes)
   --nj <n>, --cmd <command>
@@ -22,6 +23,7 @@ EOF
 cd "$(dirname "$0")/../.." || exit 1
 . ./cmd.sh
 stage=0 dir=exp/chain/tdnn ngpu=1 strategy=ma seed=0 num_epochs=12 train_opts="" use_gpu=yes nj=$(nproc)
+cmvn_opts="--norm-means=true --norm-vars=false"
 . ./path.sh
 . parse_options.sh || exit 1
 [ $# = 0 ] || { usage >&2; exit 1; }
@@ -73,7 +75,7 @@ fi
 if [ "$stage" -le 3 ]; then
   steps/nnet3/chain/train.py --cmd "$cmd" \
     --feat-dir data/train_hires --tree-dir $tree --lat-dir $ali --dir "$dir" \
-    --feat.cmvn-opts "--norm-means=true --norm-vars=false" \
+    --feat.cmvn-opts "$cmvn_opts" \
     --chain.xent-regularize 0.1 --chain.leaky-hmm-coefficient 0.1 --chain.l2-regularize 0.0 --chain.apply-deriv-weights false \
     --chain.lm-opts="--num-extra-lm-states=2000" \
     --egs.chunk-width 150,110,90,60 --egs.opts "--frames-overlap-per-eg 0" \
