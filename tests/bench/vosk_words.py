@@ -61,9 +61,9 @@ def of_ours(model: Path, samples: dict[str, np.ndarray], options: DecoderOptions
         lattice = decoder.decode(forward(extractor.extract([(utt, one)])[0]))
         if lattice is None:
             raise SystemExit(f"{utt}: nothing was found")
-        best[utt] = [words.symbol(word) for word in best_path(lattice, 1.0, GRAPH_SCALE).words]
-        found = mbr_decode(determinize(lattice, 1.0, options.lattice_beam), 1.0, GRAPH_SCALE).words
-        least[utt] = [words.symbol(word) for word in found]
+        first = best_path(lattice, 1.0, GRAPH_SCALE).words
+        found = mbr_decode(determinize(lattice, 1.0, options.lattice_beam), 1.0, GRAPH_SCALE, words=first).words  # of ties what `first` has
+        best[utt], least[utt] = ([words.symbol(word) for word in way] for way in (first, found))
     return best, least
 
 
