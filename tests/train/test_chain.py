@@ -151,15 +151,17 @@ def test_every_strategy_trains_over_mpi(prepared, tmp_path, strategy):
     asynchronous = strategy in ("asgd", "adpsgd", "hadpsgd")
     job = ["--ngpu", "4", "--strategy", strategy, "--lr-scale", "none", *OWN.get(strategy, []),
            *([] if asynchronous else ["--deterministic", "true"])]
-    over_mpi = [*words(prepared, *job, "--nproc", "2", "--fabric", "mpi"), str(tmp_path / "mpi")]
-    done = subprocess.run([sys.executable, "-m", "pykaldist", *over_mpi], capture_output=True, text=True, env=environment(),
-                          timeout=PATIENCE_S)
-    assert (done.returncode, done.stderr) == (0, "")
-    found, history = outcome(tmp_path / "mpi")
+
+    def trained(name: str, *how: str) -> tuple[list[np.ndarray], list[dict[str, object]]]:
+        command = [sys.executable, "-m", "pykaldist", *words(prepared, *job, *how), str(tmp_path / name)]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=PATIENCE_S)
+        assert (done.returncode, done.stderr) == (0, "")
+        return outcome(tmp_path / name)
+
+    found, history = trained("mpi", "--nproc", "2", "--fabric", "mpi")
     assert history[-1]["train_loss"] < history[0]["train_loss"]
     if not asynchronous:
-        assert main([*words(prepared, *job, "--fabric", "virtual"), str(tmp_path / "virtual")]) == 0
-        virtual, same = outcome(tmp_path / "virtual")
+        virtual, same = trained("virtual", "--fabric", "virtual")
         assert all(np.array_equal(a, b) for a, b in zip(found, virtual, strict=True)) and history == same
 
 
