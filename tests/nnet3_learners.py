@@ -13,7 +13,7 @@ from pykaldist.nnet.components import GradientRule, outer_product
 from pykaldist.nnet.learner import Learner
 from pykaldist.nnet.nnet3.network import Nnet3Network
 
-CONTEXT_OF_EGS, XENT_REGULARIZE = 6, 0.1
+CONTEXT_OF_EGS, XENT_REGULARIZE, ULP = 6, 0.1, 2.0**-23
 
 
 class Untested(Learner):
@@ -46,9 +46,13 @@ class Given(Untested):
 
 
 class Chain(Untested):
-    """The objective of nnet3-chain-train on minibatches of Kaldi's examples; its totals: objf, l2 term, xent, frames."""
+    """The objective of nnet3-chain-train on minibatches of Kaldi's examples; its totals: objf, l2 term, xent, frames.
+
+    Where `rounding` is given, each derivative of the output is multiplied by 1 + or - 2^-23, drawn from it.
+    """
 
     num_totals = 4
+    rounding: torch.Generator | None = None
 
     def __init__(self, network: Nnet3Network, egs: list[MergedEgs], denominator: Denominator, options: ChainOptions,
                  apply_deriv_weights: bool) -> None:
@@ -62,6 +66,8 @@ class Chain(Untested):
         found = chain_objective(outputs["output"], egs.numerators, self.denominator, self.options)
         xent = (found.posterior * outputs["output-xent"]).sum()
         totals += torch.stack([found.objf, found.l2_term, xent, torch.tensor(found.weight)])
+        if self.rounding is not None:
+            found.derivative.mul_(1.0 + ULP * (2.0 * torch.randint(2, found.derivative.shape, generator=self.rounding) - 1.0))
         weights = egs.deriv_weights[:, None] if self.apply_deriv_weights else 1.0
         self.model.backward_chunks({"output": -found.derivative * weights, "output-xent": -XENT_REGULARIZE * found.posterior * weights},
                                    grads, beta, rule)

@@ -7,10 +7,13 @@ import os
 import random
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from jobs import PATIENCE_S, environment
 from stopping import Interrupted, stop_at
 
 from pykaldist.cli import main
@@ -164,6 +167,27 @@ def test_every_strategy_trains_and_resumes_bit_for_bit(prepared, tmp_path, monke
     assert stops == 2 and history == other
     assert all(np.array_equal(a, b) for a, b in zip(whole, again, strict=True))
     assert history[-1]["train_loss"] < history[0]["train_loss"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", strategies())
+def test_every_strategy_trains_over_mpi(prepared, tmp_path, strategy):
+    """Four workers on two processes: in step to the bit as virtual ones."""
+    asynchronous = strategy in ("asgd", "adpsgd", "hadpsgd")
+    job = ["--ngpu", "4", "--strategy", strategy, "--lr-scale", "none", *OWN.get(strategy, []),
+           *([] if asynchronous else ["--deterministic", "true"])]
+
+    def trained(name: str, *how: str) -> tuple[list[np.ndarray], list[dict[str, object]]]:
+        command = [sys.executable, "-m", "pykaldist", *words(prepared, *job, *how), str(tmp_path / name)]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=PATIENCE_S)
+        assert (done.returncode, done.stderr) == (0, "")
+        return outcome(tmp_path / name)
+
+    found, history = trained("mpi", "--nproc", "2", "--fabric", "mpi")
+    assert history[-1]["train_loss"] < history[0]["train_loss"]
+    if not asynchronous:
+        virtual, same = trained("virtual", "--fabric", "virtual")
+        assert all(np.array_equal(a, b) for a, b in zip(found, virtual, strict=True)) and history == same
 
 
 def test_the_result_is_a_model_for_decoding(prepared, tmp_path):

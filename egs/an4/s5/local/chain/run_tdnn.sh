@@ -11,7 +11,7 @@ Options:
   --stage <n>              # first stage to run (0)
   --speeds true|false      # train on three speeds (false)
   --ivectors true|false    # give the network online i-vectors, and train it on three speeds (false)
-  --cmvn-opts <options>    # of the network's features (without i-vectors "--norm-means=true --norm-vars=false", with them none)
+  --cmvn-opts <options>    # of the network's features (without i-vectors "--norm-means=true --norm-vars=false"; with them none, as Vosk needs)
   --dir <dir>              # the experiment's folder (exp/chain/tdnn, with _sp for three speeds, _ivector for i-vectors)
   --ngpu <n>               # workers in training (1)
   --strategy <name>        # what they exchange (ma)
