@@ -15,7 +15,7 @@ from pykaldist.optim.nnet3 import Nnet3
 from pykaldist.optim.registry import OPTIMIZERS, SCHEDULES
 from pykaldist.options import add_options, add_variants, from_args, pick_variant
 from pykaldist.parallel.launch.job import JobOptions
-from pykaldist.parallel.strategies.base.registry import make_strategy, strategies, strategy_options
+from pykaldist.parallel.strategies.base.registry import make_strategy, strategies, strategy_options, take_preset
 from pykaldist.train.chain_experiment import ChainChoices, ChainExperiment, ChainExperimentOptions
 from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.experiment import Choices, Experiment, ExperimentOptions
@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    take_preset(vars(args))
     return run_chain(args) if args.objective == CHAIN else run_frames(args)
 
 

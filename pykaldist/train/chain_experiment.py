@@ -184,7 +184,7 @@ class ChainExperiment(TrainingRun):
         dev = self._sampler(self.dev, self.dev_chunks, self.shared["dev"], Partition(self.dev, level="utterance"), model)
         sampler = self._sampler(self.train, self.train_chunks, self.shared["train"], partition, model).of_fraction(fraction)
         warms_up = c.job.serial_warmup > 0 and self.job.first  # with all of the data
-        self.shared["train"].hold(None if warms_up else partition.parts(host.ranks))
+        self.shared["train"].hold(None if warms_up or self.reads_all else partition.parts(host.ranks))
         self.shared["dev"].hold()
         workers = []
         for rank in host.ranks:
@@ -198,7 +198,7 @@ class ChainExperiment(TrainingRun):
         """The table at the start of a run: what is trained, and what does not depend on the number of workers."""
         c, manifest = self.choices, self.train_chunks.manifest
         ivectors = f" and i-vectors of {manifest.ivector_dim}" * bool(manifest.ivector_dim)
-        factor = trainer.rate_factor
+        factor = trainer.rate_factor * trainer.strategies[0].initial_share(self.host.size)
         rows = [("network", f"nnet3, {self.train.manifest.dim} features{ivectors} to {self.transitions.num_pdfs} pdfs, context "
                             f"{model.left_context} and {model.right_context} frames, {self.nnet.num_params:,} parameters, {c.dtype}"),
                 ("start", self.options.initial_model),

@@ -1,9 +1,10 @@
 """The command line of Kaldi's steps/nnet3/chain/train.py, in the words of this project.
 
-The data is prepared first (`chain_preparation.py`), then `pykaldist train --objective chain` trains on it. Jobs are workers: as many as
---trainer.optimization.num-jobs-final says, which average their models after --trainer.frames-per-iter frames each, unless options of
-`pykaldist train` (--ngpu, --strategy ...) that stand beside Kaldi's say otherwise. An epoch of Kaldi's has every frame shift, and so is
---chain.frame-subsampling-factor epochs of the trainer. Defaults are Kaldi's. What the trainer has no meaning for raises UserError.
+The data is prepared first (`chain_preparation.py`), then `pykaldist train --objective chain` trains on it. Jobs are workers: at first as
+many as --trainer.optimization.num-jobs-initial says, in the end as --trainer.optimization.num-jobs-final. They average their models after
+--trainer.frames-per-iter frames each, unless options of `pykaldist train` (--ngpu, --strategy ...) that stand beside Kaldi's say otherwise.
+An epoch of Kaldi's has every frame shift, and so is --chain.frame-subsampling-factor epochs of the trainer. Defaults are Kaldi's. What the
+trainer has no meaning for raises UserError.
 """
 
 from __future__ import annotations
@@ -130,10 +131,7 @@ def read_chain_form(words: Sequence[str]) -> ChainForm:
     given.refuse("chain_opts", "options of Kaldi's programs have no meaning here; leave it out.")
     if not given.take("trainer.add_option", MEMORY).startswith(MEMORY):
         raise UserError(f"--trainer.add-option {options['trainer.add_option']} has no meaning here; leave it out.")
-    first = given.number("trainer.optimization.num_jobs_initial", "1")
-    job = _job(given, exp, preparation)
-    if first != int(job["ngpu"]) > 1:
-        notes.append(f"--trainer.optimization.num-jobs-initial {first}: all {job['ngpu']} workers train from the beginning")
+    job = _job(given, exp, preparation, notes)
     lattices = (lat_dir / "lat.1.gz").is_file()
     ali_dir = lat_dir
     if not lattices and not (lat_dir / "ali.1.gz").is_file():
@@ -144,10 +142,11 @@ def read_chain_form(words: Sequence[str]) -> ChainForm:
     return ChainForm(data, tree_dir, ali_dir, lattices, exp, preparation, phone_lm, {**job, **own}, notes)
 
 
-def _job(given: Words, exp: Path, preparation: PreparationOptions) -> dict[str, str]:
-    """The options of `pykaldist train`."""
+def _job(given: Words, exp: Path, preparation: PreparationOptions, notes: list[str]) -> dict[str, str]:
+    """The options of `pykaldist train`; what is not just as in Kaldi goes to `notes`."""
     width = parse_widths(preparation.chunk_width, preparation.frame_subsampling_factor)[0]
     workers = int(given.rest.get("ngpu") or given.number("trainer.optimization.num_jobs_final", "8"))
+    first = given.number("trainer.optimization.num_jobs_initial", "1")
     given.take("trainer.optimization.num_jobs_final")
     frames = given.number("trainer.frames_per_iter", "800000")
     strategy = given.rest.get("strategy", "ma" if workers > 1 else "local")
@@ -174,6 +173,10 @@ def _job(given: Words, exp: Path, preparation: PreparationOptions) -> dict[str, 
         "randomizer-seed": str(preparation.srand)}
     if schedule := given.take("trainer.dropout_schedule"):
         job["dropout-schedule"] = schedule
-    if strategy == "ma":
+    if strategy in ("ma", "kaldi"):
         job |= {"average-frames": str(frames), "l2-regularize-factor": repr(1.0 / workers)}
+    if strategy in ("ma", "kaldi") and 0 < first < workers:
+        job["initial-workers"] = str(first)
+    elif first != workers > 1:
+        notes.append(f"--trainer.optimization.num-jobs-initial {first}: all {workers} workers train from the beginning")
     return job

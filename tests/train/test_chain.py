@@ -28,11 +28,12 @@ from pykaldist.parallel.strategies.base.registry import strategies
 from pykaldist.train.chain_preparation import Preparation, PreparationOptions
 
 WIDTHS = "90,60"
-QUICK = ("local", "ma", "adpsgd")  # the strategies that each run of the tests tries
+QUICK = ("local", "kaldi", "adpsgd")  # the strategies that each run of the tests tries
 CLUSTER = {"name": "two", "description": "", "nodes": 2, "devices": 1, "compute": {"minibatch_seconds": 0.5, "spread": 0.3},
            "between": {"bandwidth": 1e6, "latency": 1e-3},
            "workload": {"network": "small", "parameters": 500, "minibatch_size": 8, "frames": 300}}
-OWN = {"ma": ["--average-period", "2"], "bmuf": ["--average-period", "2"], "easgd": ["--average-period", "2"],
+OWN = {"kaldi": ["--average-frames", "120", "--lr-scale", "linear"], "ma": ["--average-period", "2"], "bmuf": ["--average-period", "2"],
+       "easgd": ["--average-period", "2"],
        "diloco": ["--fragments", "2", "--average-period", "2"]}
 
 
@@ -115,7 +116,8 @@ def test_utterances_that_do_not_fit_are_listed(prepared, golden, tmp_path):
         prepare(folder)
 
 
-@pytest.mark.parametrize("strategy", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in strategies()])
+@pytest.mark.parametrize("strategy", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
+                                      for name in [*strategies(), "kaldi"]])
 def test_every_strategy_trains_and_resumes_bit_for_bit(prepared, tmp_path, monkeypatch, strategy):
     """In one process: asynchronous strategies on a simulated cluster."""
     cluster = tmp_path / "two.json"

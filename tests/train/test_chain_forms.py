@@ -35,8 +35,8 @@ def test_a_recipes_call_in_our_words():
                                                                                 "--norm-means=false --norm-vars=false")
     assert (own.left_tolerance, own.right_tolerance, own.frame_subsampling_factor) == (5, 5, 3)
     assert found.phone_lm.num_extra_lm_states == 2000
-    wanted = {"ngpu": "4", "strategy": "ma", "average-frames": "1500000", "l2-regularize-factor": "0.25", "num-epochs": "12",
-              "num-chunk-per-minibatch": "128", "learn-rate": "0.001", "final-learn-rate": "0.0001", "decay-within": "true",
+    wanted = {"ngpu": "4", "strategy": "ma", "average-frames": "1500000", "l2-regularize-factor": "0.25", "initial-workers": "2",
+              "num-epochs": "12", "num-chunk-per-minibatch": "128", "learn-rate": "0.001", "final-learn-rate": "0.0001", "decay-within": "true",
               "leaky-hmm-coefficient": "0.1", "xent-regularize": "0.1", "l2-regularize": "0.0005", "apply-deriv-weights": "false",
               "dropout-schedule": "0,0@0.20,0.3@0.50,0", "initial-model": "exp/tdnn/0.raw", "device": "auto", "combine-models": "3",
               "randomizer-seed": "3", "max-param-change": "2.0", "objective": "chain", "optimizer": "nnet3"}
@@ -47,7 +47,10 @@ def test_a_recipes_call_in_our_words():
 def test_options_of_the_trainer_go_before_kaldis():
     found = form(AN4, "--ngpu", "16", "--strategy", "bmuf", "--block-momentum", "0.9")
     assert found.job["ngpu"] == "16" and found.job["strategy"] == "bmuf" and found.job["block-momentum"] == "0.9"
+    assert any("num-jobs-initial 2: all 16 workers" in note for note in found.notes) and "initial-workers" not in found.job
     assert "average-frames" not in found.job and "l2-regularize-factor" not in found.job
+    same = form(AN4, "--trainer.optimization.num-jobs-initial", "4")
+    assert "initial-workers" not in same.job and not any("num-jobs" in note for note in same.notes)
     assert form("--trainer.optimization.num-jobs-final 1").job["strategy"] == "local"
 
 
