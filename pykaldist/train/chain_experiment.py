@@ -16,6 +16,7 @@ from pykaldist.errors import UserError
 from pykaldist.frames.chunk_store import ChunkStore
 from pykaldist.frames.chunks import ChunkSampler
 from pykaldist.frames.device_frames import SharedFrames
+from pykaldist.frames.minibatch_rule import MinibatchRule
 from pykaldist.frames.sampler import Partition
 from pykaldist.frames.store import FrameStore
 from pykaldist.hmm.gmm.model_files import read_transition_model
@@ -51,7 +52,7 @@ class ChainExperimentOptions(ChainTrainingOptions):
     """The options of `--objective chain`: the network, minibatches and the objective."""
 
     initial_model: str = option("", "nnet3 network to start from: a raw one, or a model whose network is taken")
-    num_chunk_per_minibatch: int = option(128, "chunks in a minibatch")
+    num_chunk_per_minibatch: str = option("128", "chunks in a minibatch; or rules by their length, as 150=128/300=64")
     combine_models: int = option(1, "models of the last epochs, of which the best mean on held-out data is the result; 1: the last model")
 
     def __post_init__(self) -> None:
@@ -59,9 +60,13 @@ class ChainExperimentOptions(ChainTrainingOptions):
         if not self.initial_model:
             raise UserError("--objective chain needs --initial-model, an nnet3 network; make one with nnet3-init, or train with "
                             "steps/nnet3/chain/train.py, which does that.")
-        for name in ("num_chunk_per_minibatch", "combine_models"):
-            if getattr(self, name) < 1:
-                raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)} is not positive.")
+        if self.combine_models < 1:
+            raise UserError(f"--combine-models {self.combine_models} is not positive.")
+        self.rule()
+
+    def rule(self) -> MinibatchRule:
+        """How many chunks a minibatch has."""
+        return MinibatchRule(self.num_chunk_per_minibatch)
 
 
 @dataclass
@@ -79,6 +84,11 @@ class ChainChoices:
     dtype: str
     trainer: TrainerOptions
     divergence: DivergenceOptions
+
+
+def _some(widths: list[int]) -> str:
+    """The lengths of chunks in words; many by the least and the greatest."""
+    return ", ".join(map(str, widths)) if len(widths) < 6 else f"{len(widths)} lengths from {min(widths)} to {max(widths)}"
 
 
 def read_network(path: str) -> Nnet3:
@@ -173,7 +183,7 @@ class ChainExperiment(TrainingRun):
     def _sampler(self, store: FrameStore, chunks: ChunkStore, shared: SharedFrames, partition: Partition,
                  model: Nnet3Network) -> ChunkSampler:
         """Make the sampler of a store."""
-        return ChunkSampler(store, chunks, partition, 0, self.options.num_chunk_per_minibatch, (model.left_context, model.right_context),
+        return ChunkSampler(store, chunks, partition, 0, self.options.rule(), (model.left_context, model.right_context),
                             self.choices.randomizer_seed, self.device, shared)
 
     def _trainer(self, model: Nnet3Network, schedule: Schedule, folder: Path, host: Host, title: str = "",
@@ -203,7 +213,7 @@ class ChainExperiment(TrainingRun):
                             f"{model.left_context} and {model.right_context} frames, {self.nnet.num_params:,} parameters, {c.dtype}"),
                 ("start", self.options.initial_model),
                 ("objective", f"chain, {differing(self.options)}"),
-                ("chunks", f"{len(self.train_chunks):,} of {', '.join(map(str, manifest.widths))} frames, "
+                ("chunks", f"{len(self.train_chunks):,} of {_some(manifest.widths)} frames, "
                            f"{self.options.num_chunk_per_minibatch} in a minibatch; every {self.factor}. frame has an output"),
                 *job_rows(self.job, c.job, c.strategy, trainer, int(self.train_chunks.frames.sum()), int(self.dev_chunks.frames.sum())),
                 ("optimizer", f"{c.optimizer_name}, {differing(c.optimizer)}"),

@@ -7,7 +7,8 @@
     <exp>/store/prepared.json                 of which inputs and with which options; written last
 
 The phone language model is made of the phones in the tree directory's alignment. The numerators are made of lattices or of an alignment at
-the input frame rate, or, where there are none, of the alignment of the tree directory, whose frames are output frames.
+the input frame rate, or, where there are none, of the alignment of the tree directory, whose frames are output frames. Flat start, where
+both are made of transcripts alone, is in `flat_start.py`.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from pykaldist.nnet.nnet3.initialise import initialised
 from pykaldist.options import option
 from pykaldist.progress import progress
 from pykaldist.train.chain_data import (
+    AlignedChunks,
     AlignedPhones,
     AlignedSupervisions,
     ChunkMaker,
@@ -98,20 +100,22 @@ class Preparation:
         """Everything that the result depends on, as JSON."""
         tables = [*self.data.feats.archives(), *(self.data.cmvn.archives() if self.data.has("cmvn.scp") else [])]
         configs = sorted(path for path in (self.exp / "configs").iterdir() if path.is_file())
-        numerators = archives(self.ali_dir, "lat" if self.read_lattices else "ali")
         files = [*provenance.of_archives(tables), self.data.path / "feats.scp", self.tree_dir / "tree", self.tree_dir / "final.mdl",
-                 *archives(self.tree_dir, "ali"), *numerators, self.ali_dir / "final.mdl", *configs]
+                 *self._sources(), *configs]
         if self.ivectors is not None:
             files.append(self.ivectors.path / "ivector_online.scp")
         return json.dumps({"options": dataclasses.asdict(self.options), "phone_lm": dataclasses.asdict(self.lm_options),
                            "inputs": {str(path): provenance.checksum(path) for path in files}}, indent=1) + "\n"
 
+    def _sources(self) -> list[Path]:
+        """The files that the phone language model and the numerators are made of."""
+        numerators = archives(self.ali_dir, "lat" if self.read_lattices else "ali")
+        return [*archives(self.tree_dir, "ali"), *numerators, self.ali_dir / "final.mdl"]
+
     def _make(self) -> None:
         tree, model = read_tree(self.tree_dir / "tree"), read_transition_model(self.tree_dir / "final.mdl")
-        in_tree = AlignmentDir(self.tree_dir)
-        factor = self.options.frame_subsampling_factor
-        phones = AlignedPhones(in_tree, factor)
-        den, normalization = self._graphs(phones)
+        system = System(tree, model, self.options)
+        den, normalization = self._graphs(system)
         for folder in (self.exp, self.store):
             copy_file(self.tree_dir / "tree", folder / "tree")
             write_model(folder / TRANSITIONS, model)
@@ -119,11 +123,10 @@ class Preparation:
             write_text(folder / "cmvn_opts", f"{self.options.cmvn_opts}\n")
             if (self.tree_dir / "phones.txt").is_file():
                 copy_file(self.tree_dir / "phones.txt", folder / "phones.txt")
-        system, normalizer = System(tree, model, self.options), Normalizer(normalization)
-        supervisions = self._supervisions(phones, system)
+        maker = self._maker(system, Normalizer(normalization))
         for name, utts in self._parts().items():
             store = self._pack(name, utts, model.num_pdfs)
-            manifest = ChunkMaker(store, supervisions, system, normalizer, self.ivectors).pack(self.store / f"{name}_chunks")
+            manifest = maker(store).pack(self.store / f"{name}_chunks")
             print(f"{self.store / name}: {store.manifest.num_utts} utterances, {len(store)} frames of {store.manifest.dim}; "
                   f"{manifest.num_chunks} chunks")
             if manifest.skipped:
@@ -132,24 +135,36 @@ class Preparation:
                       f"{manifest.skipped[first]}; {self.store / f'{name}_chunks/manifest.json'} lists them")
         self._network()
 
-    def _supervisions(self, phones: AlignedPhones, system: System) -> Supervisions:
-        """The numerators of lattices, of an alignment, or of the tree directory's `phones`."""
+    def _maker(self, system: System, normalizer: Normalizer) -> Callable[[FrameStore], ChunkMaker]:
+        """What makes the chunks of a store."""
+        supervisions = self._supervisions(system)
+        return lambda store: AlignedChunks(store, supervisions, system, normalizer, self.ivectors)
+
+    def _phones(self) -> AlignedPhones:
+        """The phones of the tree directory's alignment."""
+        return AlignedPhones(AlignmentDir(self.tree_dir), self.options.frame_subsampling_factor)
+
+    def _phone_lm(self) -> Fst:
+        """Make the phone language model."""
+        return estimate_phone_lm(self._phones().sequences(), self.lm_options)
+
+    def _supervisions(self, system: System) -> Supervisions:
+        """The numerators of lattices, of an alignment, or of the tree directory's."""
         if self.read_lattices is not None:
             return LatticeSupervisions(dict(self.read_lattices(self.ali_dir)), self.ali_dir, system)
-        if self.ali_dir != self.tree_dir:
-            step = self.options.frame_subsampling_factor // self.options.alignment_subsampling_factor
-            phones = AlignedPhones(AlignmentDir(self.ali_dir), step)
-        return AlignedSupervisions(phones, system)
+        if self.ali_dir == self.tree_dir:
+            return AlignedSupervisions(self._phones(), system)
+        step = self.options.frame_subsampling_factor // self.options.alignment_subsampling_factor
+        return AlignedSupervisions(AlignedPhones(AlignmentDir(self.ali_dir), step), system)
 
-    def _graphs(self, phones: AlignedPhones) -> tuple[Fst, Fst]:
+    def _graphs(self, system: System) -> tuple[Fst, Fst]:
         """Make phone language model, denominator graph and normalisation FST."""
-        tree, model = read_tree(self.tree_dir / "tree"), read_transition_model(self.tree_dir / "final.mdl")
-        phone_lm = estimate_phone_lm(phones.sequences(), self.lm_options)
-        den = denominator_graph(tree, model, phone_lm)
+        phone_lm = self._phone_lm()
+        den = denominator_graph(system.tree, system.model, phone_lm)
         normalization = normalization_fst(den)
         phone_lm.write(self.exp / "phone_lm.fst")
         normalization.write(self.exp / "normalization.fst")
-        print(f"{self.exp / DEN}: {den.num_states} states, {den.num_arcs} arcs; {model.num_pdfs} pdfs")
+        print(f"{self.exp / DEN}: {den.num_states} states, {den.num_arcs} arcs; {system.model.num_pdfs} pdfs")
         return den, normalization
 
     def _parts(self) -> dict[str, list[str]]:

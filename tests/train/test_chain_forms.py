@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pykaldist.errors import UserError
-from pykaldist.train.chain_forms import minibatch_size, read_chain_form
+from pykaldist.train.chain_forms import read_chain_form
 
 FOLDERS = ["--feat-dir", "data/train", "--tree-dir", "exp/tree", "--lat-dir", "exp/lats", "--dir", "exp/tdnn"]
 AN4 = """--cmd run.pl --feat.online-ivector-dir exp/ivectors --feat.cmvn-opts "--norm-means=false --norm-vars=false"
@@ -36,7 +36,8 @@ def test_a_recipes_call_in_our_words():
     assert (own.left_tolerance, own.right_tolerance, own.frame_subsampling_factor) == (5, 5, 3)
     assert found.phone_lm.num_extra_lm_states == 2000
     wanted = {"ngpu": "4", "strategy": "ma", "average-frames": "1500000", "l2-regularize-factor": "0.25", "initial-workers": "2",
-              "num-epochs": "12", "num-chunk-per-minibatch": "128", "learn-rate": "0.001", "final-learn-rate": "0.0001", "decay-within": "true",
+              "num-epochs": "12", "num-chunk-per-minibatch": "128,64",
+              "learn-rate": "0.001", "final-learn-rate": "0.0001", "decay-within": "true",
               "leaky-hmm-coefficient": "0.1", "xent-regularize": "0.1", "l2-regularize": "0.0005", "apply-deriv-weights": "false",
               "dropout-schedule": "0,0@0.20,0.3@0.50,0", "initial-model": "exp/tdnn/0.raw", "device": "auto", "combine-models": "3",
               "randomizer-seed": "3", "max-param-change": "2.0", "objective": "chain", "optimizer": "nnet3"}
@@ -61,16 +62,8 @@ def test_numerators_come_from_lat_dir_where_it_has_some(tmp_path, kind):
     assert found.ali_dir == tmp_path and found.lattices == (kind == "lat") and not any("lat-dir" in note for note in found.notes)
 
 
-def test_minibatch_rules():
-    assert minibatch_size("64", 150) == 64 and minibatch_size("256,128,64", 150) == 256 and minibatch_size("1:128", 150) == 128
-    rule = "150=128,64/300=100,64,32/600=50,32,16"
-    assert [minibatch_size(rule, width) for width in (140, 299, 700)] == [128, 100, 50]
-    for wrong in ("", "a", "150=", "0"):
-        with pytest.raises(UserError, match="num-chunk-per-minibatch"):
-            minibatch_size(wrong, 150)
-
-
 @pytest.mark.parametrize(("text", "sentence"), [
+    ("--trainer.num-chunk-per-minibatch a", "num-chunk-per-minibatch a"),
     ("--egs.dir exp/egs", "no examples on disk"), ("--egs.chunk-left-context 40", "recurrent networks"),
     ("--egs.opts '--frames-overlap-per-eg 30'", "frames-overlap-per-eg 30"), ("--egs.opts '--online-cmvn true'", "online-cmvn"),
     ("--egs.opts '--foo 1'", "egs.opts: --foo 1"), ("--trainer.optimization.proportional-shrink 10", "l2-regularize"),

@@ -4,6 +4,7 @@
 #                               # the job's log into $job_log.
 #                               # <n> arguments that name no store are Kaldi's form of the script: the store is packed then (kaldi-form)
 #   parse_chain_job "$@"    # the same of steps/nnet3/chain/train.py, which has options alone; --dir is $exp
+#   train_chain train|train_e2e   # what follows it: preparation in the words of that script (prepare-chain), and training
 #   retry <retries> <cmd> <log> <command> [<argument> ...] || exit $?
 #   say_result <log> <what>   # the last epoch as the log has it, without its seconds, and what was made; or that it was there already
 # <cmd> runs the command with its output in <log>, as utils/run.pl, queue.pl and slurm.pl do. Where the command died of what another try may mend,
@@ -59,6 +60,15 @@ parse_chain_job() {
   . say_what.sh
   . guard.sh
   job_log=$exp/log/train.log
+}
+
+train_chain() {
+  local name=${0##*/}
+  $cmd "$exp/log/prepare.log" pykaldist prepare-chain "$1" "${options[@]}" || exit $?
+  sed -n "s/^\(NOTE\|WARNING\): /$name: &/p; s|^$exp/.*|$name: &|p" "$exp/log/prepare.log"
+  mapfile -t options < "$exp/train_options"
+  retry "$retries" "$cmd" "$job_log" pykaldist train "${options[@]}" "$exp/store" "$exp" || exit $?
+  say_result "$job_log" "model in $exp/final.mdl"
 }
 
 parse_job() {

@@ -41,8 +41,4 @@ EOF
 [ -f path.sh ] && . ./path.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../../../utils/shared/nnet_job.sh"
 parse_chain_job "$@"
-$cmd "$exp/log/prepare.log" pykaldist prepare-chain train "${options[@]}" || exit $?
-sed -n "s/^\(NOTE\|WARNING\): /train.py: &/p; s|^$exp/.*|train.py: &|p" "$exp/log/prepare.log"
-mapfile -t options < "$exp/train_options"
-retry "$retries" "$cmd" "$job_log" pykaldist train "${options[@]}" "$exp/store" "$exp" || exit $?
-say_result "$job_log" "model in $exp/final.mdl"
+train_chain train
