@@ -122,5 +122,3 @@ def test_the_command_line_has_no_alignment():
     assert found.job["num-chunk-per-minibatch"] == "150=64/300=32" and found.job["initial-workers"] == "2"
     with pytest.raises(UserError, match="--tree-dir is needed"):
         read_chain_form(options[:2], FLAT_START)
-    with pytest.raises(UserError, match="lat-dir"):
-        read_chain_form([*options, "--lat-dir", "exp/lats"], FLAT_START)
