@@ -16,9 +16,10 @@ from pykaldist.optim.registry import OPTIMIZERS, SCHEDULES
 from pykaldist.options import add_options, add_variants, from_args, pick_variant
 from pykaldist.parallel.launch.job import JobOptions
 from pykaldist.parallel.strategies.base.registry import make_strategy, strategies, strategy_options, take_preset
-from pykaldist.train.chain_experiment import ChainChoices, ChainExperiment, ChainExperimentOptions
+from pykaldist.train.chain_experiment import ChainExperiment, ChainExperimentOptions
 from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.experiment import Choices, Experiment, ExperimentOptions
+from pykaldist.train.nnet3_experiment import Nnet3Choices
 from pykaldist.train.trainer import TrainerOptions
 
 DEFAULT_NNET = "dnn"
@@ -62,7 +63,7 @@ def run_chain(args: argparse.Namespace) -> int:
     optimizer, schedule, strategy, objective = (pick_variant(name, getattr(args, name), VARIANTS[name], args)
                                                 for name in ("optimizer", "schedule", "strategy", "objective"))
     job = from_args(JobOptions, args)
-    choices = ChainChoices(objective, job, strategy, args.optimizer, optimizer, args.schedule, schedule, args.randomizer_seed, args.dtype,
+    choices = Nnet3Choices(objective, job, strategy, args.optimizer, optimizer, args.schedule, schedule, args.randomizer_seed, args.dtype,
                            from_args(TrainerOptions, args), from_args(DivergenceOptions, args))
     made = make_strategy(job.strategy, strategy)
     job.settle(made)

@@ -25,7 +25,7 @@ from pykaldist.errors import UserError
 from pykaldist.frames.chunk_store import Chunks, ChunkStore
 from pykaldist.frames.device_frames import SharedFrames, to_device
 from pykaldist.frames.minibatch_rule import MinibatchRule
-from pykaldist.frames.sampler import CUTS, Make, Minibatch, Partition, Sampler, generator_of
+from pykaldist.frames.sampler import CUTS, Make, Partition, Sampler, generator_of
 from pykaldist.frames.store import FrameStore
 
 
@@ -92,10 +92,6 @@ class ChunkSampler(Sampler):
             to_device(torch.from_numpy(np.ascontiguousarray(weights.T).ravel()), self.device),
             None if ivectors is None else to_device(torch.from_numpy(ivectors), self.device))
         return tensors
-
-    def _place(self, minibatch: Minibatch, epoch: int) -> None:
-        assert minibatch.chunks is not None
-        minibatch.chunks.epochs_done = epoch + minibatch.index / self.minibatches
 
     def held_out(self, part: int, parts: int) -> None:
         """The frames that `in_order` reads: all, as which chunks come together depends on their lengths."""

@@ -62,7 +62,7 @@ def test_each_chunk_comes_once_an_epoch_and_in_another_order_in_the_next(packed,
     for split in range(splits):
         one = sampler(packed, splits, split, blocks)
         for epoch in range(2):
-            minibatches = [(numbers(m), len(m), m.last, m.chunks.epochs_done) for m in one.epoch(epoch)]
+            minibatches = [(numbers(m), len(m), m.last, m.epochs_done) for m in one.epoch(epoch)]
             assert len(minibatches) == one.minibatches == one.block_ends(epoch)[-1]
             assert sum(count for _, count, _, _ in minibatches) == sum(one.sizes) == one.frames_between(epoch, 0, one.minibatches)
             assert [last for _, _, last, _ in minibatches] == [False] * (len(minibatches) - 1) + [True]
