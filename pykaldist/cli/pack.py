@@ -11,7 +11,7 @@ Without <ali> the store is for RBMs, which look at no target: all utterances are
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from pykaldist.errors import UserError
+from pykaldist.feats.ivector_dir import IvectorDir
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.frames.holdout import hold_out
 from pykaldist.frames.store import Extras, StoreManifest, Unlabelled, pack
@@ -57,6 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-posteriors", type=int, default=0, help="likeliest pdfs of a frame that are kept; 0: all (default: 0)")
     parser.add_argument("--target-feats", help="features to be trained towards with --objective mse: matrices, scp:FILE or ark:FILE "
                                                "(an archive is read into memory)")
+    parser.add_argument("--online-ivector-dir", type=Path, help="directory of online i-vectors, which go behind the features of "
+                                                                "each frame, for nnet3 networks with the input ivector (default: none)")
     parser.add_argument("--ctc", choices=("phones", "chars"), help="pack label sequences too, for --objective ctc: the alignment's phones, "
                                                                    "or the transcripts' characters")
 
@@ -69,9 +72,11 @@ def run(args: argparse.Namespace) -> None:
     posteriors = _posteriors(args.posteriors)
     parts = _parts(args, data, pipeline, posteriors)
     alignment = next(iter(parts.values())).ali
+    ivectors = IvectorDir(args.online_ivector_dir) if args.online_ivector_dir else None
     origin = {"data": str(args.data), "ali": str(args.ali) if args.ali else None, "cmvn_opts": args.cmvn_opts,
               "delta_opts": args.delta_opts, "alignment": alignment.provenance, "frame_weights": args.frame_weights,
               "posteriors": args.posteriors, "max_posteriors": args.max_posteriors, "target_feats": args.target_feats,
+              "online_ivector_dir": str(args.online_ivector_dir) if args.online_ivector_dir else None,
               **({"cv_data": str(args.cv_data), "cv_ali": str(args.cv_ali or args.ali)} if args.cv_data else {})}
     extras = Extras(_table(args.frame_weights), posteriors, _table(args.target_feats), args.max_posteriors)
     if args.ctc:
@@ -88,7 +93,7 @@ def run(args: argparse.Namespace) -> None:
             write_text(args.store / "tokens.txt", "".join(f"{name} {number}\n" for name, number in tokens.items()))
         else:
             (args.store / "tokens.txt").unlink(missing_ok=True)
-        _pack(args, pipeline, parts, extras, origin)
+        _pack(args, pipeline, parts, extras, origin, ivectors)
 
 
 @dataclass
@@ -173,9 +178,12 @@ def _posteriors(rspecifier: str | None) -> Mapping[str, Posterior] | None:
     return None if rspecifier is None else dict(item for path in read_paths(rspecifier) for item in read_posteriors(path))
 
 
-def _pack(args: argparse.Namespace, pipeline: FeaturePipeline, parts: dict[str, _Part], extras: Extras, origin: dict[str, object]) -> None:
+def _pack(args: argparse.Namespace, pipeline: FeaturePipeline, parts: dict[str, _Part], extras: Extras, origin: dict[str, object],
+          ivectors: IvectorDir | None) -> None:
     for name, part in parts.items():
         features = partial(pipeline.apply, part.data) if isinstance(part.ali, AlignmentDir) else part.ali.features
+        if ivectors is not None:
+            features = partial(_with_ivectors, features, ivectors)
         manifest = pack(progress(part.utts, f"packing {name}", unit="utt"), features, part.ali.pdfs, part.ali.num_pdfs,
                         args.store / name, args.store_dtype, origin, extras)
         print(f"{args.store / name}: {_summary(manifest)}; {usage_line(manifest.num_frames)}")
@@ -191,6 +199,12 @@ def _pack(args: argparse.Namespace, pipeline: FeaturePipeline, parts: dict[str, 
                   for path in (*ali.archives, ali.path / "final.mdl")]
     provenance.record(args.store, "steps/nnet/pack.sh", [*provenance.of_archives(read), *alignments],
                       ("train/manifest.json", "dev/manifest.json", "tokens.txt", "cmvn_opts", "delta_opts", *SYSTEM_FILES))
+
+
+def _with_ivectors(features: Callable[[str], np.ndarray], ivectors: IvectorDir, utt: str) -> np.ndarray:
+    """The features of an utterance (T, dim), with each frame's i-vector behind it."""
+    x = features(utt)
+    return np.concatenate([x, ivectors.at_each(utt, len(x))], axis=1)
 
 
 def _summary(manifest: StoreManifest) -> str:

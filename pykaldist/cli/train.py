@@ -19,12 +19,13 @@ from pykaldist.parallel.strategies.base.registry import make_strategy, strategie
 from pykaldist.train.chain_experiment import ChainExperiment, ChainExperimentOptions
 from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.experiment import Choices, Experiment, ExperimentOptions
-from pykaldist.train.nnet3_experiment import Nnet3Choices
+from pykaldist.train.frame_experiment import FrameExperiment, FrameExperimentOptions
+from pykaldist.train.nnet3_experiment import Nnet3Choices, Nnet3Experiment
 from pykaldist.train.trainer import TrainerOptions
 
 DEFAULT_NNET = "dnn"
-CHAIN = "chain"  # the objective of nnet3 networks, whose minibatches, start and result are others
-OF_CHAIN = ("objective", "optimizer", "schedule", "randomizer_seed", "dtype")  # the options of ExperimentOptions that it has too
+CHAIN, FRAMES = "chain", "xent"  # the objectives of nnet3 networks, whose minibatches, start and result are others
+OF_NNET3 = ("objective", "optimizer", "schedule", "randomizer_seed", "dtype")  # the options of ExperimentOptions that they have too
 VARIANTS = {"nnet": {name: kind.options for name, kind in KINDS.items()},
             "init": INITS,
             "objective": {**{name: objective.options_class for name, objective in OBJECTIVES.items()}, CHAIN: ChainExperimentOptions},
@@ -46,28 +47,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     take_preset(vars(args))
-    return run_chain(args) if args.objective == CHAIN else run_frames(args)
+    if args.objective == CHAIN:
+        return run_nnet3(args, ChainExperiment, VARIANTS["objective"])
+    if args.objective == FRAMES and args.optimizer == Nnet3.name:
+        return run_nnet3(args, FrameExperiment, {**VARIANTS["objective"], FRAMES: FrameExperimentOptions})
+    return run_frames(args)
 
 
-def run_chain(args: argparse.Namespace) -> int:
-    """Train an nnet3 network by the chain objective."""
-    others = [field for field in dataclasses.fields(ExperimentOptions) if field.name not in OF_CHAIN]
-    given = [field.name for field in others if getattr(args, field.name) != field.default]
+def run_nnet3(args: argparse.Namespace, experiment: type[Nnet3Experiment], objectives: dict[str, type]) -> int:
+    """Train an nnet3 network by an objective; `objectives` are the options of all objectives by their names."""
+    own = {field.name for field in dataclasses.fields(objectives[args.objective])}
+    others = [field for field in dataclasses.fields(ExperimentOptions) if field.name not in OF_NNET3]
+    given = [field.name for field in others if getattr(args, field.name) != field.default and field.name not in own]
     given += [field.name for name in ("nnet", "init") for options in VARIANTS[name].values() for field in dataclasses.fields(options)
-              if hasattr(args, field.name) and field.name not in {f.name for f in dataclasses.fields(ChainExperimentOptions)}]
+              if hasattr(args, field.name) and field.name not in own]
     if given or args.nnet != DEFAULT_NNET:
-        raise UserError(f"--{(given or ['nnet'])[0].replace('_', '-')} is not used by --objective chain, whose network is --initial-model; "
-                        "leave it out.")
+        raise UserError(f"--{(given or ['nnet'])[0].replace('_', '-')} is not used by --objective {args.objective} with an nnet3 network, "
+                        "which is --initial-model; leave it out.")
     if args.optimizer != Nnet3.name:
-        raise UserError(f"--optimizer {args.optimizer}: --objective chain trains nnet3 networks; add --optimizer nnet3.")
-    optimizer, schedule, strategy, objective = (pick_variant(name, getattr(args, name), VARIANTS[name], args)
+        raise UserError(f"--optimizer {args.optimizer}: --objective {args.objective} trains nnet3 networks; add --optimizer nnet3.")
+    if args.minibatch_size is None:
+        del args.minibatch_size  # the objective's default
+    variants = {**VARIANTS, "objective": objectives}
+    optimizer, schedule, strategy, objective = (pick_variant(name, getattr(args, name), variants[name], args)
                                                 for name in ("optimizer", "schedule", "strategy", "objective"))
     job = from_args(JobOptions, args)
     choices = Nnet3Choices(objective, job, strategy, args.optimizer, optimizer, args.schedule, schedule, args.randomizer_seed, args.dtype,
                            from_args(TrainerOptions, args), from_args(DivergenceOptions, args))
     made = make_strategy(job.strategy, strategy)
     job.settle(made)
-    return run_job(args, job, made.fault_tolerant or job.elastic, lambda: ChainExperiment(args.store, args.exp, choices))
+    return run_job(args, job, made.fault_tolerant or job.elastic, lambda: experiment(args.store, args.exp, choices))
 
 
 def run_frames(args: argparse.Namespace) -> int:

@@ -59,7 +59,7 @@ class ChainExperiment(Nnet3Experiment):
         self.denominator = denominator_on(Fst.read(store / DEN), self.transitions.num_pdfs, self.options.leaky_hmm_coefficient, self.device)
 
     def open_data(self) -> None:
-        self.chunks = {part: ChunkStore(self.store / f"{part}_chunks", frames) for part, frames in (("train", self.train), ("dev", self.dev))}
+        self.chunks = {name: ChunkStore(self.store / f"{name}_chunks", part) for name, part in (("train", self.train), ("dev", self.dev))}
         self.factor = self.chunks["train"].manifest.frame_subsampling_factor
 
     def stores(self) -> Sequence[ChunkStore]:

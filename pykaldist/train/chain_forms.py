@@ -16,24 +16,12 @@ from pathlib import Path
 from pykaldist.errors import UserError
 from pykaldist.frames.minibatch_rule import MinibatchRule
 from pykaldist.hmm.chain.phone_lm import PhoneLmOptions
-from pykaldist.options import boolean
 from pykaldist.train.chain_preparation import PreparationOptions
 from pykaldist.train.kaldi_forms import Words, embedded, split
+from pykaldist.train.nnet3_forms import common_job, real, take_common
 
 FOLDERS = ("feat_dir", "tree_dir", "lat_dir", "dir")
 TRAIN, FLAT_START = "train", "train_e2e"  # the scripts
-# About examples on disk, models on the way, mails and recurrent networks, none of which are here; and steps of the script.
-NEEDLESS = (
-    "cmd", "stage", "exit_stage", "cleanup", "cleanup.remove_egs", "cleanup.preserve_model_interval", "reporting.email",
-    "reporting.interval", "egs.cmd", "egs.nj", "egs.stage", "chain.left_deriv_truncate", "trainer.samples_per_iter",
-    "trainer.shuffle_buffer_size", "trainer.deriv_truncate_margin", "trainer.lda.rand_prune", "trainer.lda.max_lda_jobs",
-    "trainer.presoftmax_prior_scale_power", "trainer.compute_per_dim_accuracy", "trainer.optimization.shrink_value",
-    "trainer.optimization.shrink_saturation_threshold", "trainer.optimization.max_objective_evaluations",
-    "trainer.optimization.combine_sum_to_one_penalty", "trainer.optimization.num_jobs_step",
-    "trainer.optimization.backstitch_training_interval")
-GPU = {"yes": "auto", "true": "auto", "wait": "auto", "no": "cpu", "false": "cpu"}
-COMBINED_SHARE = 0.25  # of an average run's epochs, at most, of which models are combined
-MEMORY = "--optimization.memory-compression-level"
 
 
 @dataclass
@@ -53,14 +41,6 @@ class ChainForm:
     phone_lm: PhoneLmOptions
     job: dict[str, str]
     notes: list[str] = field(default_factory=list)
-
-
-def _real(given: Words, name: str, default: str) -> float:
-    text = given.take(name, default)
-    try:
-        return float(text)
-    except ValueError as error:
-        raise UserError(f"--{name.replace('_', '-')} {text}: expected a number.") from error
 
 
 def _egs_options(text: str, form_notes: list[str]) -> int:
@@ -97,22 +77,13 @@ def read_chain_form(words: Sequence[str], script: str = TRAIN) -> ChainForm:
     if missing:
         raise UserError(f"--{missing[0].replace('_', '-')} is needed.")
     data, tree_dir, exp = folders["feat_dir"], folders["tree_dir"], folders["dir"]
-    for name in NEEDLESS:
-        given.take(name)
+    take_common(given, options)
+    given.take("trainer.samples_per_iter")
     if script == FLAT_START:
         given.take("egs.chunk_width")  # an utterance is a chunk
     preparation = _preparation(given, notes)
     phone_lm = _phone_lm(given.take("chain.lm_opts"))
-    given.refuse("egs.dir", "chunks are cut from the frame store, and there are no examples on disk; leave it out.")
-    for name in ("egs.chunk_left_context", "egs.chunk_right_context", "egs.chunk_left_context_initial", "egs.chunk_right_context_final"):
-        given.refuse(name, "context beyond the network's own is for recurrent networks, which are not trained here; leave it at 0.",
-                     ("", "0", "-1"))
-    given.refuse("trainer.optimization.proportional_shrink", "parameters are not shrunk here; give layers an l2-regularize.",
-                 ("", "0", "0.0"))
-    given.refuse("trainer.optimization.backstitch_training_scale", "backstitch is not here; leave it at 0.", ("", "0", "0.0"))
     given.refuse("chain_opts", "options of Kaldi's programs have no meaning here; leave it out.")
-    if not given.take("trainer.add_option", MEMORY).startswith(MEMORY):
-        raise UserError(f"--trainer.add-option {options['trainer.add_option']} has no meaning here; leave it out.")
     job = _job(given, exp, preparation, notes)
     ali_dir, lattices = _numerators(folders["lat_dir"], tree_dir, notes) if script == TRAIN else (None, False)
     own = {name.replace("_", "-"): value for name, value in given.rest.items()}
@@ -143,38 +114,13 @@ def _numerators(lat_dir: Path, tree_dir: Path, notes: list[str]) -> tuple[Path, 
 def _job(given: Words, exp: Path, preparation: PreparationOptions, notes: list[str]) -> dict[str, str]:
     """The options of `pykaldist train`; what is not just as in Kaldi goes to `notes`."""
     rule = MinibatchRule(given.take("trainer.num_chunk_per_minibatch", "128"), "--trainer.num-chunk-per-minibatch")
-    workers = int(given.rest.get("ngpu") or given.number("trainer.optimization.num_jobs_final", "8"))
-    first = given.number("trainer.optimization.num_jobs_initial", "1")
-    given.take("trainer.optimization.num_jobs_final")
-    frames = given.number("trainer.frames_per_iter", "800000")
-    strategy = given.rest.get("strategy", "ma" if workers > 1 else "local")
-    gpu = given.take("use_gpu", "yes")
-    if gpu not in GPU:
-        raise UserError(f"--use-gpu {gpu}: expected {', '.join(GPU)}.")
-    epochs = max(1, round(_real(given, "trainer.num_epochs", "10") * preparation.frame_subsampling_factor))
-    combined = min(given.number("trainer.optimization.max_models_combine", "20"), max(1, round(COMBINED_SHARE * epochs)))
-    if not boolean(given.take("trainer.optimization.do_final_combination", "true")):
-        combined = 1
-    job = {
-        "objective": "chain", "optimizer": "nnet3", "schedule": "exponential", "decay-within": "true",
-        "ngpu": str(workers), "strategy": strategy, "device": GPU[gpu],
+    epochs = max(1, round(real(given, "trainer.num_epochs", "10") * preparation.frame_subsampling_factor))
+    return {
+        **common_job(given, epochs, given.number("trainer.frames_per_iter", "800000"), notes), "objective": "chain",
         "initial-model": given.take("trainer.input_model") or str(exp / "0.raw"),
-        "num-epochs": str(epochs), "combine-models": str(combined),
         "learn-rate": given.take("trainer.optimization.initial_effective_lrate", "0.0002"),
         "final-learn-rate": given.take("trainer.optimization.final_effective_lrate", "0.00002"),
-        "momentum": given.take("trainer.optimization.momentum", "0.0"),
-        "max-param-change": given.take("trainer.max_param_change", "2.0"),
         "num-chunk-per-minibatch": str(rule),
         "leaky-hmm-coefficient": given.take("chain.leaky_hmm_coefficient", "0.00001"),
         "l2-regularize": given.take("chain.l2_regularize", "0.0"), "xent-regularize": given.take("chain.xent_regularize", "0.0"),
-        "apply-deriv-weights": given.take("chain.apply_deriv_weights", "true"),
-        "randomizer-seed": str(preparation.srand)}
-    if schedule := given.take("trainer.dropout_schedule"):
-        job["dropout-schedule"] = schedule
-    if strategy in ("ma", "kaldi"):
-        job |= {"average-frames": str(frames), "l2-regularize-factor": repr(1.0 / workers)}
-    if strategy in ("ma", "kaldi") and 0 < first < workers:
-        job["initial-workers"] = str(first)
-    elif first != workers > 1:
-        notes.append(f"--trainer.optimization.num-jobs-initial {first}: all {workers} workers train from the beginning")
-    return job
+        "apply-deriv-weights": given.take("chain.apply_deriv_weights", "true"), "randomizer-seed": str(preparation.srand)}

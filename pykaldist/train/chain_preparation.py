@@ -3,6 +3,7 @@
     <exp>/phone_lm.fst, den.fst, normalization.fst, tree, 0.trans_mdl, phones.txt   as Kaldi's steps/nnet3/chain/train.py leaves them
     <exp>/store/train, dev                    features, packed (`frames/store.py`)
     <exp>/store/train_chunks, dev_chunks      their chunks with numerators (`frames/chunk_store.py`)
+    <exp>/configs/lda.mat                     where <exp>/configs/init.config asks for it (`input_transform.py`)
     <exp>/0.raw                               the network before training, made of <exp>/configs/final.config
     <exp>/store/prepared.json                 of which inputs and with which options; written last
 
@@ -15,16 +16,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from pykaldist.errors import UserError
 from pykaldist.feats.ivector_dir import IvectorDir
 from pykaldist.feats.pipeline import FeaturePipeline
-from pykaldist.frames.holdout import hold_out
+from pykaldist.frames.chunk_store import ChunkStore
+from pykaldist.frames.holdout import HELD_OUT, HELD_OUT_PERCENT, held_out_percent, hold_out
 from pykaldist.frames.store import FrameStore, Unlabelled, pack
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir, archives
 from pykaldist.hmm.chain.den_graph import denominator_graph, normalization_fst
@@ -49,9 +52,9 @@ from pykaldist.train.chain_data import (
     System,
 )
 from pykaldist.train.chain_experiment import DEN, TRANSITIONS
+from pykaldist.train.input_transform import LDA, PRIOR_SCALE, LabelledUtterance, asks_for_transform, write_input_transform
 
 PREPARED = "prepared.json"
-HELD_OUT, HELD_OUT_PERCENT = 300, 2.5  # utterances, at most, and the share of them in a small corpus
 NO_DELTAS = "--delta-order=0"
 
 
@@ -99,7 +102,8 @@ class Preparation:
     def _inputs(self) -> str:
         """Everything that the result depends on, as JSON."""
         tables = [*self.data.feats.archives(), *(self.data.cmvn.archives() if self.data.has("cmvn.scp") else [])]
-        configs = sorted(path for path in (self.exp / "configs").iterdir() if path.is_file())
+        made = {LDA, PRIOR_SCALE} if asks_for_transform(self.exp / "configs") else {PRIOR_SCALE}
+        configs = sorted(path for path in (self.exp / "configs").iterdir() if path.is_file() and path.name not in made)
         files = [*provenance.of_archives(tables), self.data.path / "feats.scp", self.tree_dir / "tree", self.tree_dir / "final.mdl",
                  *self._sources(), *configs]
         if self.ivectors is not None:
@@ -133,7 +137,7 @@ class Preparation:
                 first = next(iter(manifest.skipped))
                 print(f"WARNING: {len(manifest.skipped)} utterances or chunks of {name} are left out, such as {first}: "
                       f"{manifest.skipped[first]}; {self.store / f'{name}_chunks/manifest.json'} lists them")
-        self._network()
+        self._network(model.num_pdfs)
 
     def _maker(self, system: System, normalizer: Normalizer) -> Callable[[FrameStore], ChunkMaker]:
         """What makes the chunks of a store."""
@@ -170,9 +174,7 @@ class Preparation:
     def _parts(self) -> dict[str, list[str]]:
         """The utterances to train on, and those held out; perturbed copies of the latter are in neither."""
         utts, uniq = self.data.utterances(), self.data.utt2uniq
-        originals = sum(utt == uniq[utt] for utt in utts)
-        percent = 100 * self.options.cv_utts / originals if self.options.cv_utts else min(HELD_OUT_PERCENT, 100 * HELD_OUT / originals)
-        held = hold_out(self.data, percent, self.options.seed)
+        held = hold_out(self.data, held_out_percent(self.data, self.options.cv_utts), self.options.seed)
         return {"train": [utt for utt in utts if uniq[utt] not in held], "dev": [utt for utt in utts if utt in held]}
 
     def _pack(self, name: str, utts: list[str], num_pdfs: int) -> FrameStore:
@@ -183,9 +185,29 @@ class Preparation:
              self.options.store_dtype, {"data": str(self.data.path), "cmvn_opts": self.options.cmvn_opts})
         return FrameStore(self.store / name)
 
-    def _network(self) -> None:
+    def _labelled(self) -> Iterator[LabelledUtterance]:
+        """The utterances to train on with the pdfs of their numerators: in each output frame, all in equal parts."""
+        store = FrameStore(self.store / "train")
+        chunks, factor = ChunkStore(self.store / "train_chunks", store), self.options.frame_subsampling_factor
+        for utt in np.unique(chunks.utt):
+            begin, end = store.offsets[utt], store.offsets[utt + 1]
+            own, ivector = np.flatnonzero(chunks.utt == utt), chunks.ivectors(np.flatnonzero(chunks.utt == utt)[:1])
+            outputs, pdfs, weights = [], [], []
+            for chunk, numerator in zip(own, chunks.numerators(own), strict=True):
+                place = chunks.first[chunk] // factor + numerator.frame
+                there = place < -(-(end - begin) // factor)
+                outputs.append(place[there])
+                pdfs.append(numerator.transition_id[there])
+                weights.append((1.0 / np.bincount(numerator.frame)[numerator.frame])[there])
+            yield LabelledUtterance(np.array(store.feats[begin:end], np.float32), None if ivector is None else ivector[0],
+                                    np.concatenate(outputs), np.concatenate(pdfs), np.concatenate(weights))
+
+    def _network(self, num_pdfs: int) -> None:
         """Make the network before training."""
         configs = self.exp / "configs"
+        if asks_for_transform(configs):
+            frames = write_input_transform(configs, self._labelled(), num_pdfs, self.options.frame_subsampling_factor)
+            print(f"{configs / LDA}: made of {frames} output frames")
         generator = torch.Generator().manual_seed(self.options.srand)
         text = (configs / "final.config").read_text(encoding="utf-8")
         nnet = initialised(text.splitlines(), generator, ".", str(configs / "final.config"))

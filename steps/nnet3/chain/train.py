@@ -40,5 +40,5 @@ EOF
 
 [ -f path.sh ] && . ./path.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../../../utils/shared/nnet_job.sh"
-parse_chain_job "$@"
-train_chain train
+parse_nnet3_job "$@"
+train_nnet3 prepare-chain train
