@@ -10,22 +10,26 @@ from pykaldist.cli._job import run_job
 from pykaldist.errors import UserError
 from pykaldist.nnet.init import INITS
 from pykaldist.nnet.kinds import KINDS, PRESETS, default_init
+from pykaldist.nnet.nnet3.presets import PRESETS as NETWORKS
+from pykaldist.nnet.nnet3.presets import PresetOptions
 from pykaldist.nnet.objectives import OBJECTIVES
 from pykaldist.optim.nnet3 import Nnet3
 from pykaldist.optim.registry import OPTIMIZERS, SCHEDULES
 from pykaldist.options import add_options, add_variants, from_args, pick_variant
-from pykaldist.parallel.launch.job import JobOptions
+from pykaldist.parallel.launch.job import JobOptions, started_by
 from pykaldist.parallel.strategies.base.registry import make_strategy, strategies, strategy_options, take_preset
 from pykaldist.train.chain_experiment import ChainExperiment, ChainExperimentOptions
 from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.experiment import Choices, Experiment, ExperimentOptions
 from pykaldist.train.frame_experiment import FrameExperiment, FrameExperimentOptions
 from pykaldist.train.nnet3_experiment import Nnet3Choices, Nnet3Experiment
+from pykaldist.train.preset_network import preset_network_of, write_preset_network
 from pykaldist.train.trainer import TrainerOptions
 
 DEFAULT_NNET = "dnn"
 CHAIN, FRAMES = "chain", "xent"  # the objectives of nnet3 networks, whose minibatches, start and result are others
 OF_NNET3 = ("objective", "optimizer", "schedule", "randomizer_seed", "dtype")  # the options of ExperimentOptions that they have too
+OF_PRESETS = ("hid_layers", "hid_dim", "bottleneck_dim", "xent_regularize")  # the options of networks by name; the last is training's, too
 VARIANTS = {"nnet": {name: kind.options for name, kind in KINDS.items()},
             "init": INITS,
             "objective": {**{name: objective.options_class for name, objective in OBJECTIVES.items()}, CHAIN: ChainExperimentOptions},
@@ -37,8 +41,8 @@ VARIANTS = {"nnet": {name: kind.options for name, kind in KINDS.items()},
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("store", type=Path, help="folder with the frame stores train and dev")
     parser.add_argument("exp", type=Path, help="experiment folder to write")
-    parser.add_argument("--nnet", choices=(*KINDS, *PRESETS), default=DEFAULT_NNET,
-                        help=f"the network, or a published one (default: {DEFAULT_NNET})")
+    parser.add_argument("--nnet", choices=(*KINDS, *PRESETS, *NETWORKS), default=DEFAULT_NNET,
+                        help=f"the network, or a published one; of --objective chain: {', '.join(NETWORKS)} (default: {DEFAULT_NNET})")
     for options in (ExperimentOptions, JobOptions, TrainerOptions, DivergenceOptions):
         add_options(parser, options)
     for variants in VARIANTS.values():
@@ -57,6 +61,8 @@ def run(args: argparse.Namespace) -> int:
 def run_nnet3(args: argparse.Namespace, experiment: type[Nnet3Experiment], objectives: dict[str, type]) -> int:
     """Train an nnet3 network by an objective; `objectives` are the options of all objectives by their names."""
     own = {field.name for field in dataclasses.fields(objectives[args.objective])}
+    if args.objective == CHAIN and args.nnet in NETWORKS:
+        _take_network(args)
     others = [field for field in dataclasses.fields(ExperimentOptions) if field.name not in OF_NNET3]
     given = [field.name for field in others if getattr(args, field.name) != field.default and field.name not in own]
     given += [field.name for name in ("nnet", "init") for options in VARIANTS[name].values() for field in dataclasses.fields(options)
@@ -79,8 +85,23 @@ def run_nnet3(args: argparse.Namespace, experiment: type[Nnet3Experiment], objec
     return run_job(args, job, made.fault_tolerant or job.elastic, lambda: experiment(args.store, args.exp, choices))
 
 
+def _take_network(args: argparse.Namespace) -> None:
+    """Make the network of a preset, and put it in the place of the preset's name and options."""
+    if hasattr(args, "initial_model"):
+        raise UserError(f"--nnet {args.nnet} --initial-model {args.initial_model}: either is the network; leave one out.")
+    options = PresetOptions(**{name: getattr(args, name) for name in OF_PRESETS if hasattr(args, name)})
+    path = write_preset_network(args.nnet, options, args.store, args.exp, args.seed) if started_by() is None else \
+        preset_network_of(args.nnet, args.exp)
+    for name in OF_PRESETS[:-1]:
+        vars(args).pop(name, None)
+    args.initial_model, args.nnet, args.seed = str(path), DEFAULT_NNET, ExperimentOptions.seed
+
+
 def run_frames(args: argparse.Namespace) -> int:
     """Train a network on frames, sequences or lattices."""
+    if args.nnet in NETWORKS:
+        raise UserError(f"--nnet {args.nnet} is a network of chain training; add --objective chain --optimizer nnet3, or choose among "
+                        f"{', '.join((*KINDS, *PRESETS))}.")
     kind, preset = PRESETS.get(args.nnet, (args.nnet, {}))
     for name, value in preset.items():
         vars(args).setdefault(name, value)

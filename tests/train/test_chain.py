@@ -161,7 +161,21 @@ def test_the_result_is_a_model_for_decoding(prepared, tmp_path):
     assert list(line)[:8] == ["epoch", "updates", "frames", "learn_rate", "train_loss", "train_xent", "cv_loss", "cv_xent"]
 
 
+def test_a_network_by_its_name(prepared, tmp_path):
+    exp = tmp_path / "exp"
+    own = words(prepared, "--nnet", "tdnnf", "--hid-layers", "3", "--hid-dim", "24", "--bottleneck-dim", "6", "--num-epochs", "1")
+    start = own.index("--initial-model")
+    own = [*own[:start], *own[start + 2:]]
+    assert main([*own, str(exp)]) == 0
+    nnet = Nnet3Model.read(exp / "final.mdl").nnet
+    assert nnet.dim("output") == nnet.dim("output-xent") == 112 and nnet.components["tdnn1.affine"].output_dim == 24
+    assert "tdnnf2.affine" in nnet.components and "tdnnf4.affine" not in nnet.components
+    before = (exp / "0.raw").read_bytes()
+    assert main([*own, str(exp)]) == 0 and (exp / "0.raw").read_bytes() == before  # it is finished
+
+
 @pytest.mark.parametrize(("more", "sentence"), [
+    (["--nnet", "tdnnf"], "either is the network"),
     (["--splice", "3"], "--splice is not used by --objective chain"), (["--hid-dim", "3"], "--hid-dim is not used by --objective chain"),
     (["--partition-level", "frame"], "--partition-level frame"), (["--stack-workers", "true"], "cannot be stacked"),
     (["--optimizer", "sgd"], "add --optimizer nnet3"), (["--dropout-schedule", "0.1"], "--dropout-schedule 0.1"),

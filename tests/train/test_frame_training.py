@@ -147,7 +147,8 @@ def test_a_whole_run_with_workers_that_grow(folder, tmp_path):
 
 def test_networks_of_other_data_are_refused(folder, tmp_path, capsys):
     initialised(SMALL, torch.Generator()).write(tmp_path / "small.raw")
-    assert main(["pack", "--cmvn-opts=--norm-means=false", "--cv-percent", "20", str(folder / "data"), str(folder / "ali"), str(tmp_path / "store")]) == 0
+    pack = ["pack", "--cmvn-opts=--norm-means=false", "--cv-percent", "20"]
+    assert main([*pack, str(folder / "data"), str(folder / "ali"), str(tmp_path / "store")]) == 0
     job = ["train", "--objective", "xent", "--optimizer", "nnet3", "--device", "cpu"]
     assert main([*job, "--initial-model", str(tmp_path / "small.raw"), str(tmp_path / "store"), str(tmp_path / "exp")]) != 0
     assert "takes features of dimension 3 and i-vectors of 2" in capsys.readouterr().err
@@ -189,7 +190,8 @@ def test_all_calls_of_kaldis_recipes_are_read():
         for call in re.findall(r"steps/nnet3/train_dnn\.py (.*)", text):
             calls += 1
             values = dict(re.findall(r"^\s*(\w+)=([^\s#$]+)", text, re.MULTILINE))
-            words = [re.sub(r"\$\{?(\w+)\}?", lambda match, values=values: values.get(match[1], "" if "egs" in match[1] else "1").strip("'\""), word)
+            known = {name: value.strip("'\"") for name, value in values.items()}
+            words = [re.sub(r"\$\{?(\w+)\}?", lambda found, known=known: known.get(found[1], "" if "egs" in found[1] else "1"), word)
                      for word in shlex.split(call.split("||")[0], comments=True)]
             try:
                 read_frame_form([word for word in words if word not in (";", "&&", "exit")])
