@@ -15,10 +15,13 @@ from pykaldist.frames.minibatch_rule import MinibatchRule
 from pykaldist.options import boolean
 from pykaldist.train.kaldi_forms import Words, embedded, split
 
-# About examples on disk, models on the way, mails and recurrent networks, none of which are here; and steps of the script.
+# About examples on disk, models on the way, mails and recurrent networks, none of which are here, and steps of the script. Context of
+# chunks
+# beyond the network's own changes no output of one that is not recurrent.
 NEEDLESS = (
     "cmd", "stage", "exit_stage", "cleanup", "cleanup.remove_egs", "cleanup.preserve_model_interval", "reporting.email",
-    "reporting.interval", "egs.cmd", "egs.nj", "egs.stage", "chain.left_deriv_truncate",
+    "reporting.interval", "egs.cmd", "egs.nj", "egs.stage", "egs.chunk_left_context", "egs.chunk_right_context",
+    "egs.chunk_left_context_initial", "egs.chunk_right_context_final", "chain.left_deriv_truncate",
     "trainer.shuffle_buffer_size", "trainer.deriv_truncate_margin", "trainer.lda.rand_prune", "trainer.lda.max_lda_jobs",
     "trainer.presoftmax_prior_scale_power", "trainer.compute_per_dim_accuracy", "trainer.optimization.shrink_value",
     "trainer.optimization.shrink_saturation_threshold", "trainer.optimization.max_objective_evaluations",
@@ -45,9 +48,6 @@ def take_common(given: Words, options: Mapping[str, str]) -> None:
     for name in NEEDLESS:
         given.take(name)
     given.refuse("egs.dir", "chunks are cut from the frame store, and there are no examples on disk; leave it out.")
-    for name in ("egs.chunk_left_context", "egs.chunk_right_context", "egs.chunk_left_context_initial", "egs.chunk_right_context_final"):
-        given.refuse(name, "context beyond the network's own is for recurrent networks, which are not trained here; leave it at 0.",
-                     ("", "0", "-1"))
     given.refuse("trainer.optimization.proportional_shrink", "parameters are not shrunk here; give layers an l2-regularize.",
                  ("", "0", "0.0"))
     given.refuse("trainer.optimization.backstitch_training_scale", "backstitch is not here; leave it at 0.", ("", "0", "0.0"))

@@ -31,8 +31,9 @@ Options of Kaldi's script, with its defaults
 taken, and change nothing here
   --stage, --exit-stage, --egs.{cmd,nj,stage}, --cleanup, --cleanup.{remove-egs,preserve-model-interval}, --reporting.{email,interval},
   --trainer.{deriv-truncate-margin,shuffle-buffer-size,samples-per-iter,add-option}, --trainer.optimization.{num-jobs-step,shrink-value,shrink-saturation-threshold,backstitch-training-interval,max-objective-evaluations,combine-sum-to-one-penalty},
-  --trainer.lda.{rand-prune,max-lda-jobs}, --chain.left-deriv-truncate
-Not here: --egs.dir, context of chunks, --trainer.optimization.{proportional-shrink,backstitch-training-scale}, --chain-opts.
+  --trainer.lda.{rand-prune,max-lda-jobs}, --chain.left-deriv-truncate, --egs.chunk-left-context, --egs.chunk-right-context,
+  --egs.chunk-left-context-initial, --egs.chunk-right-context-final   # which change no output of a network that is not recurrent
+Not here: --egs.dir, --trainer.optimization.{proportional-shrink,backstitch-training-scale}, --chain-opts.
 Options of \`pykaldist train\` that Kaldi has not can be given, too, and go before: --strategy, --average-period, --ngpu, --dtype ...
 EOF
   job_usage '  --lr-scale none|linear|sqrt, --blocks, --serial-warmup <epochs>'
