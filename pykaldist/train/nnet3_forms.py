@@ -15,8 +15,7 @@ from pykaldist.frames.minibatch_rule import MinibatchRule
 from pykaldist.options import boolean
 from pykaldist.train.kaldi_forms import Words, embedded, split
 
-# About examples on disk, models on the way, mails and recurrent networks, none of which are here, and steps of the script. Context of
-# chunks
+# About examples on disk, models on the way, mails and recurrent networks, none of which are here, and steps of the script. Chunks' context
 # beyond the network's own changes no output of one that is not recurrent.
 NEEDLESS = (
     "cmd", "stage", "exit_stage", "cleanup", "cleanup.remove_egs", "cleanup.preserve_model_interval", "reporting.email",
