@@ -19,7 +19,7 @@ from pykaldist.errors import UserError
 from pykaldist.frames.chunk_store import ChunkStore
 from pykaldist.frames.store import FrameStore
 from pykaldist.hmm.chain.phone_lm import PhoneLmOptions
-from pykaldist.io.kaldi import KaldiWriter
+from pykaldist.io.kaldi import KaldiReader, KaldiWriter
 from pykaldist.io.tables import read_archive, write_int_vectors
 from pykaldist.nnet.nnet3.model import Nnet3Model
 from pykaldist.nnet.nnet3.run import Nnet3Forward
@@ -114,6 +114,22 @@ def test_utterances_that_do_not_fit_are_listed(prepared, golden, tmp_path):
     write_int_vectors(folder / "ali/ali.1.gz", ((utt, np.repeat(np.int32(2), 20)) for utt in lines[:2]))
     with pytest.raises(UserError, match=r"gives a chunk: .*(frames of features, 7 output frames of|no alignment)"):
         prepare(folder)
+
+
+def test_the_matrix_of_the_first_layer_is_made_where_configs_ask_for_it(golden, tmp_path):
+    folder = folder_of_an4(golden, tmp_path)
+    configs = folder / "exp/configs"
+    (configs / "init.config").write_text("input-node name=input dim=40\noutput-node name=output input=Append(Offset(input, -1), input)\n")
+    assert prepare(folder) and not prepare(folder)
+    matrix = KaldiReader.open(configs / "lda.mat").matrix()
+    assert matrix.shape == (80, 81) and np.linalg.svd(matrix[:, :80])[1].max() <= 5.001
+    feats = np.concatenate([np.concatenate([x[:1], x[:-1]])[::3] for x in parts(folder)]), np.concatenate([x[::3] for x in parts(folder)])
+    assert np.abs((np.concatenate(feats, axis=1) @ matrix[:, :80].T + matrix[:, 80]).mean(axis=0)).max() < 0.15  # chunks leave some out
+
+
+def parts(folder: Path) -> list[np.ndarray]:
+    store = FrameStore(folder / "exp/store/train")
+    return [np.array(store.feats[a:b]) for a, b in zip(store.offsets[:-1], store.offsets[1:], strict=True)]
 
 
 @pytest.mark.parametrize("strategy", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
