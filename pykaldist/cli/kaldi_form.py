@@ -60,8 +60,8 @@ def _of_lattices(form: SequenceForm) -> None:
     """Pack the frames and the lattices of a sequence training, and write its options."""
     data, lang, _, ali, denlats, exp = map(str, form.arguments)
     check_phones(LangDir(lang), Path(ali))
-    _once(pack, [*words(form.pack), data, ali, f"{exp}/store"], ("train/manifest.json", "dev/manifest.json"))
-    _once(pack_lattices, [*words(form.lattices), lang, ali, denlats, f"{exp}/denlats"], ("manifest.json",))
+    once(pack, [*words(form.pack), data, ali, f"{exp}/store"], ("train/manifest.json", "dev/manifest.json"))
+    once(pack_lattices, [*words(form.lattices), lang, ali, denlats, f"{exp}/denlats"], ("manifest.json",))
     write_text(Path(exp) / "options", "".join(f"{word}\n" for word in words(form.job)))
 
 
@@ -73,10 +73,10 @@ def _pack(form: Form, stage: str, store: Path) -> None:
         command = [*words({**form.pack, **held_out}), data, *([ali] if form.labelled else []), str(store)]
     else:
         command = [*words(form.pack), str(form.arguments[0]), str(store)]
-    _once(pack, command, ("train/manifest.json", "dev/manifest.json"))
+    once(pack, command, ("train/manifest.json", "dev/manifest.json"))
 
 
-def _once(verb: ModuleType, command: list[str], files: tuple[str, ...]) -> None:
+def once(verb: ModuleType, command: list[str], files: tuple[str, ...]) -> None:
     """Run a verb that makes the folder named last, unless its `files` are there already, made of the same files and options."""
     store, said = Path(command[-1]), "".join(f"{word}\n" for word in command)
     made = store / "packed_by"

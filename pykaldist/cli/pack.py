@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from pykaldist.errors import UserError
+from pykaldist.feats.ivector_dir import IvectorDir
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.frames.holdout import hold_out
 from pykaldist.frames.shards import SHARDS, join, next_batch, shard_name
@@ -67,6 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-posteriors", type=int, default=0, help="likeliest pdfs of a frame that are kept; 0: all (default: 0)")
     parser.add_argument("--target-feats", help="features to be trained towards with --objective mse: matrices, scp:FILE or ark:FILE "
                                                "(an archive is read into memory)")
+    parser.add_argument("--online-ivector-dir", type=Path, help="directory of online i-vectors, which go behind the features of "
+                                                                "each frame, for nnet3 networks with the input ivector (default: none)")
     parser.add_argument("--ctc", choices=("phones", "chars"), help="pack label sequences too, for --objective ctc: the alignment's phones, "
                                                                    "or the transcripts' characters")
 
@@ -80,11 +83,13 @@ def run(args: argparse.Namespace) -> None:
     batch = next_batch(args.store / "train") if args.append == "true" else 1
     parts = _parts(args, data, pipeline)
     alignment = next(iter(parts.values())).ali
+    ivectors = IvectorDir(args.online_ivector_dir) if args.online_ivector_dir else None
     origin = {"data": str(args.data), "ali": str(args.ali) if args.ali else None, "cmvn_opts": args.cmvn_opts,
               "delta_opts": args.delta_opts, "alignment": alignment.provenance, "frame_weights": args.frame_weights,
               "posteriors": args.posteriors, "max_posteriors": args.max_posteriors, "target_feats": args.target_feats,
+              "online_ivector_dir": str(args.online_ivector_dir) if args.online_ivector_dir else None,
               **({"cv_data": str(args.cv_data), "cv_ali": str(args.cv_ali or args.ali)} if args.cv_data else {})}
-    packing = _Packing(args, pipeline, parts, origin, batch)
+    packing = _Packing(args, pipeline, parts, origin, batch, ivectors)
     if batch > 1:
         packing.check_same_system()
     if args.job:
@@ -228,6 +233,7 @@ class _Packing:
     parts: dict[str, _Part]
     origin: dict[str, object]
     batch: int
+    ivectors: IvectorDir | None = None
 
     def pack_whole(self) -> None:
         """Pack both stores."""
@@ -288,6 +294,8 @@ class _Packing:
             features: Callable[[str], np.ndarray] = partial(self.pipeline.apply, part.data)
             if isinstance(part.ali, Unlabelled):
                 part.ali.posteriors, features = extras.posteriors, part.ali.features
+            if self.ivectors is not None:
+                features = partial(_with_ivectors, features, self.ivectors)
             yield name, pack(progress(part.utts, f"packing {name}", unit="utt"), features, part.ali.pdfs, part.ali.num_pdfs,
                              folders[name], self.args.store_dtype, self.origin, extras, may_be_empty)
 
@@ -314,6 +322,12 @@ class _Packing:
 
     def _report(self, path: Path, manifest: StoreManifest) -> None:
         print(f"{path}: {_summary(manifest)}; {usage_line(manifest.num_frames)}")
+
+
+def _with_ivectors(features: Callable[[str], np.ndarray], ivectors: IvectorDir, utt: str) -> np.ndarray:
+    """The features of an utterance (T, dim), with each frame's i-vector behind it."""
+    x = features(utt)
+    return np.concatenate([x, ivectors.at_each(utt, len(x))], axis=1)
 
 
 def _summary(manifest: StoreManifest) -> str:

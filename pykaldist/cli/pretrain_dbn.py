@@ -8,7 +8,7 @@ from pathlib import Path
 from pykaldist.cli._job import run_job
 from pykaldist.options import add_options, add_variants, from_args, pick_variant
 from pykaldist.parallel.launch.job import JobOptions
-from pykaldist.parallel.strategies.base.registry import make_strategy, strategies, strategy_options
+from pykaldist.parallel.strategies.base.registry import make_strategy, strategies, strategy_options, take_preset
 from pykaldist.train.dbn import DbnExperiment, DbnOptions
 from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.trainer import TrainerOptions
@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    take_preset(vars(args))
     job = from_args(JobOptions, args)
     options, strategy = from_args(DbnOptions, args), pick_variant("strategy", args.strategy, STRATEGIES, args)
     made = make_strategy(job.strategy, strategy)

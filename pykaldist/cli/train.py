@@ -10,20 +10,26 @@ from pykaldist.cli._job import run_job
 from pykaldist.errors import UserError
 from pykaldist.nnet.init import INITS
 from pykaldist.nnet.kinds import KINDS, PRESETS, default_init
+from pykaldist.nnet.nnet3.presets import PRESETS as NETWORKS
+from pykaldist.nnet.nnet3.presets import PresetOptions
 from pykaldist.nnet.objectives import OBJECTIVES
 from pykaldist.optim.nnet3 import Nnet3
 from pykaldist.optim.registry import OPTIMIZERS, SCHEDULES
 from pykaldist.options import add_options, add_variants, from_args, pick_variant
-from pykaldist.parallel.launch.job import JobOptions
-from pykaldist.parallel.strategies.base.registry import make_strategy, strategies, strategy_options
-from pykaldist.train.chain_experiment import ChainChoices, ChainExperiment, ChainExperimentOptions
+from pykaldist.parallel.launch.job import JobOptions, started_by
+from pykaldist.parallel.strategies.base.registry import make_strategy, strategies, strategy_options, take_preset
+from pykaldist.train.chain_experiment import ChainExperiment, ChainExperimentOptions
 from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.experiment import Choices, Experiment, ExperimentOptions
+from pykaldist.train.frame_experiment import FrameExperiment, FrameExperimentOptions
+from pykaldist.train.nnet3_experiment import Nnet3Choices, Nnet3Experiment
+from pykaldist.train.preset_network import preset_network_of, write_preset_network
 from pykaldist.train.trainer import TrainerOptions
 
 DEFAULT_NNET = "dnn"
-CHAIN = "chain"  # the objective of nnet3 networks, whose minibatches, start and result are others
-OF_CHAIN = ("objective", "optimizer", "schedule", "randomizer_seed", "dtype")  # the options of ExperimentOptions that it has too
+CHAIN, FRAMES = "chain", "xent"  # the objectives of nnet3 networks, whose minibatches, start and result are others
+OF_NNET3 = ("objective", "optimizer", "schedule", "randomizer_seed", "dtype")  # the options of ExperimentOptions that they have too
+OF_PRESETS = ("hid_layers", "hid_dim", "bottleneck_dim", "xent_regularize")  # the options of networks by name; the last is training's, too
 VARIANTS = {"nnet": {name: kind.options for name, kind in KINDS.items()},
             "init": INITS,
             "objective": {**{name: objective.options_class for name, objective in OBJECTIVES.items()}, CHAIN: ChainExperimentOptions},
@@ -35,8 +41,8 @@ VARIANTS = {"nnet": {name: kind.options for name, kind in KINDS.items()},
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("store", type=Path, help="folder with the frame stores train and dev")
     parser.add_argument("exp", type=Path, help="experiment folder to write")
-    parser.add_argument("--nnet", choices=(*KINDS, *PRESETS), default=DEFAULT_NNET,
-                        help=f"the network, or a published one (default: {DEFAULT_NNET})")
+    parser.add_argument("--nnet", choices=(*KINDS, *PRESETS, *NETWORKS), default=DEFAULT_NNET,
+                        help=f"the network, or a published one; of --objective chain: {', '.join(NETWORKS)} (default: {DEFAULT_NNET})")
     for options in (ExperimentOptions, JobOptions, TrainerOptions, DivergenceOptions):
         add_options(parser, options)
     for variants in VARIANTS.values():
@@ -44,32 +50,58 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    return run_chain(args) if args.objective == CHAIN else run_frames(args)
+    take_preset(vars(args))
+    if args.objective == CHAIN:
+        return run_nnet3(args, ChainExperiment, VARIANTS["objective"])
+    if args.objective == FRAMES and args.optimizer == Nnet3.name:
+        return run_nnet3(args, FrameExperiment, {**VARIANTS["objective"], FRAMES: FrameExperimentOptions})
+    return run_frames(args)
 
 
-def run_chain(args: argparse.Namespace) -> int:
-    """Train an nnet3 network by the chain objective."""
-    others = [field for field in dataclasses.fields(ExperimentOptions) if field.name not in OF_CHAIN]
-    given = [field.name for field in others if getattr(args, field.name) != field.default]
+def run_nnet3(args: argparse.Namespace, experiment: type[Nnet3Experiment], objectives: dict[str, type]) -> int:
+    """Train an nnet3 network by an objective; `objectives` are the options of all objectives by their names."""
+    own = {field.name for field in dataclasses.fields(objectives[args.objective])}
+    if args.objective == CHAIN and args.nnet in NETWORKS:
+        _take_network(args)
+    others = [field for field in dataclasses.fields(ExperimentOptions) if field.name not in OF_NNET3]
+    given = [field.name for field in others if getattr(args, field.name) != field.default and field.name not in own]
     given += [field.name for name in ("nnet", "init") for options in VARIANTS[name].values() for field in dataclasses.fields(options)
-              if hasattr(args, field.name) and field.name not in {f.name for f in dataclasses.fields(ChainExperimentOptions)}]
+              if hasattr(args, field.name) and field.name not in own]
     if given or args.nnet != DEFAULT_NNET:
-        raise UserError(f"--{(given or ['nnet'])[0].replace('_', '-')} is not used by --objective chain, whose network is --initial-model; "
-                        "leave it out.")
+        raise UserError(f"--{(given or ['nnet'])[0].replace('_', '-')} is not used by --objective {args.objective} with an nnet3 network, "
+                        "which is --initial-model; leave it out.")
     if args.optimizer != Nnet3.name:
-        raise UserError(f"--optimizer {args.optimizer}: --objective chain trains nnet3 networks; add --optimizer nnet3.")
-    optimizer, schedule, strategy, objective = (pick_variant(name, getattr(args, name), VARIANTS[name], args)
+        raise UserError(f"--optimizer {args.optimizer}: --objective {args.objective} trains nnet3 networks; add --optimizer nnet3.")
+    if args.minibatch_size is None:
+        del args.minibatch_size  # the objective's default
+    variants = {**VARIANTS, "objective": objectives}
+    optimizer, schedule, strategy, objective = (pick_variant(name, getattr(args, name), variants[name], args)
                                                 for name in ("optimizer", "schedule", "strategy", "objective"))
     job = from_args(JobOptions, args)
-    choices = ChainChoices(objective, job, strategy, args.optimizer, optimizer, args.schedule, schedule, args.randomizer_seed, args.dtype,
+    choices = Nnet3Choices(objective, job, strategy, args.optimizer, optimizer, args.schedule, schedule, args.randomizer_seed, args.dtype,
                            from_args(TrainerOptions, args), from_args(DivergenceOptions, args))
     made = make_strategy(job.strategy, strategy)
     job.settle(made)
-    return run_job(args, job, made.fault_tolerant or job.elastic, lambda: ChainExperiment(args.store, args.exp, choices))
+    return run_job(args, job, made.fault_tolerant or job.elastic, lambda: experiment(args.store, args.exp, choices))
+
+
+def _take_network(args: argparse.Namespace) -> None:
+    """Make the network of a preset, and put it in the place of the preset's name and options."""
+    if hasattr(args, "initial_model"):
+        raise UserError(f"--nnet {args.nnet} --initial-model {args.initial_model}: either is the network; leave one out.")
+    options = PresetOptions(**{name: getattr(args, name) for name in OF_PRESETS if hasattr(args, name)})
+    path = write_preset_network(args.nnet, options, args.store, args.exp, args.seed) if started_by() is None else \
+        preset_network_of(args.nnet, args.exp)
+    for name in OF_PRESETS[:-1]:
+        vars(args).pop(name, None)
+    args.initial_model, args.nnet, args.seed = str(path), DEFAULT_NNET, ExperimentOptions.seed
 
 
 def run_frames(args: argparse.Namespace) -> int:
     """Train a network on frames, sequences or lattices."""
+    if args.nnet in NETWORKS:
+        raise UserError(f"--nnet {args.nnet} is a network of chain training; add --objective chain --optimizer nnet3, or choose among "
+                        f"{', '.join((*KINDS, *PRESETS))}.")
     kind, preset = PRESETS.get(args.nnet, (args.nnet, {}))
     for name, value in preset.items():
         vars(args).setdefault(name, value)

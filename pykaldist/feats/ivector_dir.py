@@ -49,9 +49,17 @@ class IvectorDir:
 
     def at(self, utt: str, frame: int, frames: int) -> np.ndarray:
         """The i-vector at a frame of an utterance that has so many; raises UserError where the rows are of another period or dimension."""
+        return self._checked(utt, frames)[frame // self.period]
+
+    def at_each(self, utt: str, frames: int) -> np.ndarray:
+        """The i-vectors at all frames of an utterance that has so many, (frames, dim); raises UserError like `at`."""
+        return np.repeat(self._checked(utt, frames), self.period, axis=0)[:frames]
+
+    def _checked(self, utt: str, frames: int) -> np.ndarray:
+        """The i-vectors of an utterance of so many frames."""
         rows = self[utt]
         if rows.shape[1] != self.dim or len(rows) != -(-frames // self.period):
             raise UserError(f"{self.path / 'ivector_online.scp'}, {utt}: {len(rows)} i-vectors of dimension {rows.shape[1]}, expected "
                             f"{-(-frames // self.period)} of {self.dim}, one every {self.period} of {frames} frames; they were extracted "
                             "with another period or extractor, or of other features.")
-        return rows[frame // self.period]
+        return rows

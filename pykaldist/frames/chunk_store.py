@@ -79,7 +79,7 @@ class Chunks:
     """What a minibatch of chunks has beside its inputs: `sequences` chunks of `output_frames` frames after subsampling.
 
     `weights` (output_frames x sequences,): what each output frame counts, frame by frame. `ivectors` (sequences, dim) or None.
-    `frames`: input frames, without context. `epochs_done`: the epochs of the run before this minibatch, with fractions.
+    `frames`: input frames, without context.
     """
 
     sequences: int
@@ -88,7 +88,6 @@ class Chunks:
     numerators: list[Lattices]
     weights: Tensor
     ivectors: Tensor | None = None
-    epochs_done: float = 0.0
 
 
 class ChunkStore:

@@ -5,8 +5,9 @@ utterance replaced by its first or last one. In each epoch its frames are shifte
 of 3) while its outputs stay, so that the network sees all frames; the first shift of a chunk is drawn. An epoch of Kaldi's has all shifts:
 it is `factor` epochs here. Held-out chunks have no shifts.
 
-Minibatches have up to `num_chunks` chunks of one length. Which come together, and their order, is drawn anew for each epoch, from (seed,
-epoch, block, split) alone, as in `frames/sampler.py`. What does not fill a minibatch makes a smaller one: no chunk is left out.
+Minibatches have chunks of one length, as many as `minibatch_rule.py` says at most. Which come together, and their order, is drawn anew for
+each epoch, from (seed, epoch, block, split) alone, as in `frames/sampler.py`. What does not fill a minibatch makes a smaller one: no chunk
+is left out.
 
 Rows of inputs are frame by frame: all sequences of frame 0, all of frame 1, and so on; so are the outputs.
 """
@@ -23,7 +24,8 @@ import torch
 from pykaldist.errors import UserError
 from pykaldist.frames.chunk_store import Chunks, ChunkStore
 from pykaldist.frames.device_frames import SharedFrames, to_device
-from pykaldist.frames.sampler import CUTS, Make, Minibatch, Partition, Sampler, generator_of
+from pykaldist.frames.minibatch_rule import MinibatchRule
+from pykaldist.frames.sampler import CUTS, Make, Partition, Sampler, generator_of
 from pykaldist.frames.store import FrameStore
 
 
@@ -33,18 +35,19 @@ class ChunkSampler(Sampler):
     `context`: the frames that the network needs before an output's frame, and after it.
     """
 
-    def __init__(self, store: FrameStore, chunks: ChunkStore, partition: Partition, split: int, num_chunks: int, context: tuple[int, int],
-                 seed: int, device: torch.device, frames: SharedFrames | None = None) -> None:
-        self.chunks, self.num_chunks, self.context = chunks, num_chunks, context
+    def __init__(self, store: FrameStore, chunks: ChunkStore, partition: Partition, split: int, rule: MinibatchRule,
+                 context: tuple[int, int], seed: int, device: torch.device, frames: SharedFrames | None = None) -> None:
+        self.chunks, self.rule, self.context = chunks, rule, context
         self.factor, self._offsets = chunks.manifest.frame_subsampling_factor, store.offsets
         self._first_shifts = generator_of(seed, CUTS).integers(self.factor, size=len(chunks))
         mean = float(chunks.frames.mean())
         plain = torch.zeros(store.manifest.dim), torch.ones(store.manifest.dim)
-        super().__init__(store, partition, split, max(round(num_chunks * mean), 1), [0], *plain, seed, device, frames)
+        super().__init__(store, partition, split, max(round(rule.chunks(round(mean)) * mean), 1), [0], *plain, seed, device, frames)
 
     @property
     def capacity(self) -> int:
-        return self.num_chunks * (sum(self.context) + int(self.chunks.frames.max()) - self.factor + 1)
+        around = sum(self.context) - self.factor + 1
+        return max(self.rule.chunks(length) * (length + around) for length in np.unique(self.chunks.frames).tolist())
 
     def _take(self, split: int) -> None:
         self.split = split
@@ -72,8 +75,8 @@ class ChunkSampler(Sampler):
     def _groups(self, order: np.ndarray) -> list[np.ndarray]:
         """The chunks of minibatches: those of each length in this order."""
         frames = self.chunks.frames[order]
-        return [own[first:first + self.num_chunks] for length in np.unique(frames)
-                for own in [order[frames == length]] for first in range(0, len(own), self.num_chunks)]
+        return [own[first:first + size] for length in np.unique(frames).tolist() for size in [self.rule.chunks(length)]
+                for own in [order[frames == length]] for first in range(0, len(own), size)]
 
     def _gathered(self, group: np.ndarray, shifts: np.ndarray) -> dict[str, Any]:
         """The tensors of a minibatch."""
@@ -89,10 +92,6 @@ class ChunkSampler(Sampler):
             to_device(torch.from_numpy(np.ascontiguousarray(weights.T).ravel()), self.device),
             None if ivectors is None else to_device(torch.from_numpy(ivectors), self.device))
         return tensors
-
-    def _place(self, minibatch: Minibatch, epoch: int) -> None:
-        assert minibatch.chunks is not None
-        minibatch.chunks.epochs_done = epoch + minibatch.index / self.minibatches
 
     def held_out(self, part: int, parts: int) -> None:
         """The frames that `in_order` reads: all, as which chunks come together depends on their lengths."""

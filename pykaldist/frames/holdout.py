@@ -7,7 +7,17 @@ import random
 from pykaldist.errors import UserError
 from pykaldist.io.datadir import DataDir
 
+HELD_OUT, HELD_OUT_PERCENT = 300, 2.5  # utterances, at most, and the share of them in a small corpus
 MIN_SPEAKERS = 10  # with fewer, whole speakers are too coarse a unit
+
+
+def held_out_percent(data: DataDir, number: int = 0) -> float:
+    """The share of a data directory's utterances that makes about `number`; without one, `HELD_OUT_PERCENT`, and no more than `HELD_OUT`.
+
+    It is that of Kaldi's nnet3 scripts, which hold out 300 utterances. Perturbed copies do not count.
+    """
+    originals = sum(utt == uniq for utt, uniq in data.utt2uniq.items())
+    return 100 * number / originals if number else min(HELD_OUT_PERCENT, 100 * HELD_OUT / originals)
 
 
 def hold_out(data: DataDir, percent: float, seed: int) -> set[str]:

@@ -138,6 +138,7 @@ class Minibatch:
     targets: torch.Tensor
     index: int  # within the epoch, from 0
     last: bool  # the epoch's last
+    epochs_done: float = 0.0  # epochs of the run before it, with fractions
     seed: int = 0  # of its own random numbers (dropout, Gibbs sampling): the same whenever the minibatch is asked for
     weights: torch.Tensor | None = None
     posterior_pdfs: torch.Tensor | None = None
@@ -248,7 +249,7 @@ class Sampler:
                     return
                 if index >= start:
                     seed = _mixed(self.seed, _MINIBATCH, epoch, self.split, index)
-                    minibatch = Minibatch(**make(), index=index, last=index == total - 1, seed=seed)
+                    minibatch = Minibatch(**make(), index=index, last=index == total - 1, epochs_done=epoch + index / total, seed=seed)
                     self._place(minibatch, epoch)
                     start = (yield minibatch) or start
                 index += 1

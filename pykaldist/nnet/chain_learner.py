@@ -8,17 +8,12 @@ share (`apply_deriv_weights`). A random half of the minibatches has the penalty 
 Losses are means over output frames, with the sign that falls: that of the chain objective, without its l2 term, is `loss`, that of
 cross-entropy `xent`. Held-out chunks go through the network with its statistics of batch normalisation; before there are any, with those of
 their minibatch.
-
-Dropout follows a *schedule* over the whole training, as Kaldi writes it: `0,0@0.20,0.3@0.50,0` is 0 up to a fifth of the training, rises to
-0.3 in its midst, and falls to 0 at its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,45 +23,26 @@ from pykaldist.frames.sampler import Minibatch
 from pykaldist.nnet.chain_denominator import Denominator
 from pykaldist.nnet.chain_objective import ChainObjective, ChainOptions, chain_objective
 from pykaldist.nnet.components import GradientRule, outer_product
-from pykaldist.nnet.learner import Learner
 from pykaldist.nnet.nnet3.network import Nnet3Network
+from pykaldist.nnet.nnet3_learner import DropoutOptions, Nnet3Learner
 from pykaldist.options import option
-
-MIDST = 0.5  # of the training: where a value of a dropout schedule stands that does not say where
 
 
 @dataclass
-class ChainTrainingOptions(ChainOptions):
+class ChainTrainingOptions(DropoutOptions, ChainOptions):
     """The options of chain training."""
 
     xent_regularize: float = option(0.0, "weight of cross-entropy at output-xent (0.1 in recipes)")
     apply_deriv_weights: bool = option(True, "frames that several chunks share count less")
-    dropout_schedule: str = option("", "dropout over the training, as 0,0@0.20,0.3@0.50,0 (as the network has it)")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        DropoutOptions.__post_init__(self)
+        ChainOptions.__post_init__(self)
         if self.xent_regularize < 0:
             raise UserError(f"--xent-regularize {self.xent_regularize:g} is negative.")
-        if self.dropout_schedule:
-            parse_dropout_schedule(self.dropout_schedule)
 
 
-def parse_dropout_schedule(text: str) -> tuple[list[float], list[float]]:
-    """Read a dropout schedule: (fractions of the training, proportions), between which it is linear; raises UserError where it is none."""
-    parts = [part.partition("@") for part in text.split(",")]
-    try:
-        values = [float(value) for value, _, _ in parts]
-        places = [float(place) if at else MIDST for _, at, place in parts[1:-1]]
-    except ValueError:
-        values, places = [], []
-    fractions = [0.0, *places, 1.0]
-    if len(parts) < 2 or parts[0][1] or parts[-1][1] or not values or sorted(fractions) != fractions or not all(0 <= v < 1 for v in values):
-        raise UserError(f"--dropout-schedule {text}: expected proportions in [0, 1), the first at the beginning, the last at the end, "
-                        "those between at rising fractions of the training, as 0,0@0.20,0.3@0.50,0.")
-    return fractions, values
-
-
-class ChainLearner(Learner):
+class ChainLearner(Nnet3Learner):
     """Trains an nnet3 network by the chain objective with a denominator graph, over `num_epochs` epochs (for the dropout schedule).
 
     Totals: minus the objective, minus its l2 term, minus that of cross-entropy, output frames.
@@ -79,16 +55,14 @@ class ChainLearner(Learner):
         if model.nnet.dim("output") != denominator.num_pdfs:
             raise UserError(f"the network has {model.nnet.dim('output')} outputs, the denominator graph {denominator.num_pdfs} pdfs; make "
                             "the network's configs with the number of pdfs of this tree (tree-info).")
-        self.model: Nnet3Network = model
-        self.denominator, self.options, self.num_epochs, self.rate_option = denominator, options, num_epochs, rate_option
-        self._dropout = parse_dropout_schedule(options.dropout_schedule) if options.dropout_schedule else None
+        super().__init__(model, options, num_epochs, rate_option)
+        self.denominator, self.options = denominator, options
         self._has_xent = "output-xent" in model.outputs
 
     def gradient(self, minibatch: Minibatch, grads: Tensor, beta: float, totals: Tensor, rule: GradientRule = outer_product) -> None:
         chunks = minibatch.chunks
         assert chunks is not None
-        if self._dropout is not None:
-            self.model.set_dropout(float(np.interp(chunks.epochs_done / self.num_epochs, *self._dropout)))
+        self.set_dropout(minibatch)
         generator = self.training_generator(minibatch)
         penalize = bool(torch.rand((), generator=torch.Generator().manual_seed(minibatch.seed)) < 0.5)
         outputs = self.model.forward_chunks(minibatch.inputs, chunks.ivectors, chunks.output_frames, chunks.sequences, True, generator)
@@ -115,24 +89,8 @@ class ChainLearner(Learner):
         chunks = minibatch.chunks
         assert chunks is not None
         outputs = self.model.forward_chunks(minibatch.inputs, chunks.ivectors, chunks.output_frames, chunks.sequences,
-                                            training=not self._has_statistics())
+                                            training=not self.has_statistics())
         self._objective(outputs, chunks, totals, False)
-
-    def _has_statistics(self) -> bool:
-        """Whether all batch normalisation has seen data; the count stands first."""
-        return all(float(self.model.params[part.start]) > 0 for part in self.model.batchnorm_statistics())
-
-    def gather_statistics(self, minibatches: Iterable[Minibatch]) -> None:
-        """Make the statistics of batch normalisation anew, from these minibatches, for the parameters as they are now."""
-        model, own = self.model, self.model.batchnorm_statistics()
-        grads, totals = torch.empty_like(model.params), torch.zeros(self.num_totals, dtype=torch.float64, device=model.device)
-        sums = [torch.zeros_like(model.params[part]) for part in own]
-        for minibatch in minibatches:
-            self.gradient(minibatch, grads, 0.0, totals)
-            for total, part in zip(sums, own, strict=True):
-                total += grads[part]
-        for total, part in zip(sums, own, strict=True):
-            model.params[part] = total
 
     def score_priors(self, minibatch: Minibatch, totals: Tensor) -> None:
         chunks = minibatch.chunks

@@ -17,6 +17,7 @@ others, in every fourth minibatch, by as much as Kaldi's updates of four.
 Statistics of batch normalisation are s <- c (s + those of the minibatch), c = --batchnorm-stats-scale. Those of rectified linear units
 decay likewise, slower; Kaldi begins them anew in each of its iterations.
 
+Where n of N workers train, which take n / N of the rate, --l2-regularize-factor counts N / n times: it is 1 / n of Kaldi's n jobs then.
 Where workers send gradients, g is what they send, so that l2 counts all sequences.
 """
 
@@ -138,7 +139,7 @@ class Nnet3(NaturalGradient):
         else:
             outer_product(map, x, dy, weight, bias, beta, by=by)
         assert isinstance(map, Nnet3Map)
-        pull = 2.0 * self.model.num_sequences * map.l2_regularize * self.options.l2_regularize_factor * map.learn_rate_coef
+        pull = 2.0 * self.model.num_sequences * map.l2_regularize * self.options.l2_regularize_factor / self.share * map.learn_rate_coef
         if pull:
             weight.add_(self._own[map], alpha=pull)
             if bias is not None:

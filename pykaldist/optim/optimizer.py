@@ -100,7 +100,7 @@ class Optimizer:
     A subclass says what an update is in `_update(gradient, frames)`, which every path goes through but the fused step.
     `fused_step`: the update is params <- params - rate * gradient and nothing else, but for the options that this class knows of; so it
     may be made inside the matrix products, with `_rule`'s own gradient. Not inherited by a class that overrides a part of the update.
-    `trains`: the models that it is for.
+    `trains`: the models that it is for. `share`: the part of the learning rate that its worker takes.
 
     `parts`: slices of the parameters, one for each affine map, and for what lies between these. `around(part)` is entered while a step
     changes that part, where `goes_map_by_map`.
@@ -108,6 +108,7 @@ class Optimizer:
 
     options: Any  # OptimizerOptions or a class derived from them; Cd and Nnet3 have their own
     fused_step = False
+    share = 1.0
     trains: ClassVar[type[FlatModel]] = Model
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

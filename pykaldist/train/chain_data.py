@@ -7,15 +7,18 @@ they come from lattices of the transcript (steps/align_fmllr_lats.sh), which hav
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+
 from pykaldist.errors import UserError
 from pykaldist.feats.ivector_dir import IvectorDir
 from pykaldist.frames.chunk_store import ChunkManifest, PackedChunk, pack_chunks
-from pykaldist.frames.chunk_widths import UtteranceSplitter, parse_widths
+from pykaldist.frames.chunk_widths import ChunkSpan, UtteranceSplitter, parse_widths
 from pykaldist.frames.sampler import CUTS, generator_of
 from pykaldist.frames.store import FrameStore
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
@@ -125,14 +128,18 @@ class LatticeSupervisions:
         return whole or "no phone sequence of its lattice fits into the output frames"
 
 
-class ChunkMaker:
-    """Cuts utterances of a frame store into chunks with numerators; `skipped` says which are left out, and why."""
+class ChunkMaker(ABC):
+    """Cuts utterances of a frame store into chunks with numerators; `skipped` says which are left out, and why.
 
-    def __init__(self, store: FrameStore, supervisions: Supervisions, system: System, normalizer: Normalizer,
-                 ivectors: IvectorDir | None = None) -> None:
-        self.store, self.supervisions, self.system, self.normalizer, self.ivectors = store, supervisions, system, normalizer, ivectors
+    `widths` are the lengths of chunks, `source` is the folder that the numerators are made of.
+    """
+
+    widths: list[int]
+    source: Path
+
+    def __init__(self, store: FrameStore, system: System, normalizer: Normalizer, ivectors: IvectorDir | None) -> None:
+        self.store, self.system, self.normalizer, self.ivectors = store, system, normalizer, ivectors
         self.options, self.factor = system.options, system.options.frame_subsampling_factor
-        self.splitter = UtteranceSplitter(self.options.widths(), self.factor)
         self.skipped: dict[str, str] = {}
 
     def chunks(self) -> Iterator[PackedChunk]:
@@ -140,30 +147,51 @@ class ChunkMaker:
         for number, utt in enumerate(progress(self.store.utts, f"numerators of {self.store.path.name}", unit="utt")):
             yield from self._of_utterance(number, utt)
 
+    @abstractmethod
     def _of_utterance(self, number: int, utt: str) -> Iterator[PackedChunk]:
-        frames = int(self.store.offsets[number + 1] - self.store.offsets[number])
-        whole = self.supervisions.of(utt)
+        """Iterate over the chunks of an utterance."""
+
+    def _frames(self, number: int) -> int:
+        """The frames of an utterance."""
+        return int(self.store.offsets[number + 1] - self.store.offsets[number])
+
+    def _ivector(self, utt: str, span: ChunkSpan, frames: int, generator: np.random.Generator) -> np.ndarray | None:
+        """The i-vector of an utterance of so many frames at a frame of a chunk that is drawn, where there are i-vectors."""
+        frame = min(span.first + int(generator.integers(span.frames)), frames - 1)
+        return None if self.ivectors is None else self.ivectors.at(utt, frame, frames)
+
+    def pack(self, path: Path) -> ChunkManifest:
+        """Pack all chunks into a chunk store."""
+        return pack_chunks(self.chunks(), self.store, self.system.model.num_pdfs, self.factor, self.widths, self.skipped, path,
+                           {"alignment": str(self.source), "seed": self.options.seed})
+
+
+class AlignedChunks(ChunkMaker):
+    """Chunks of a few lengths, of utterances whose phones have their times."""
+
+    def __init__(self, store: FrameStore, supervisions: Supervisions, system: System, normalizer: Normalizer,
+                 ivectors: IvectorDir | None = None) -> None:
+        super().__init__(store, system, normalizer, ivectors)
+        self.supervisions, self.source = supervisions, supervisions.path
+        self.splitter = UtteranceSplitter(self.options.widths(), self.factor)
+        self.widths = self.splitter.widths
+
+    def _of_utterance(self, number: int, utt: str) -> Iterator[PackedChunk]:
+        frames, whole = self._frames(number), self.supervisions.of(utt)
         if isinstance(whole, str):
             self.skipped[utt] = whole
             return
         outputs = int(state_times(whole)[-1])
         if abs(outputs - -(-frames // self.factor)) > LENGTH_TOLERANCE:
-            self.skipped[utt] = f"{frames} frames of features, {outputs} output frames of {self.supervisions.path}"
+            self.skipped[utt] = f"{frames} frames of features, {outputs} output frames of {self.source}"
             return
         generator = generator_of(self.options.seed, CUTS, number)
         spans = self.splitter.chunks(min(frames, outputs * self.factor), generator)
         if not spans:
-            self.skipped[utt] = f"{frames} frames, fewer than the shortest chunk's {min(self.splitter.widths)}"
+            self.skipped[utt] = f"{frames} frames, fewer than the shortest chunk's {min(self.widths)}"
         for span in spans:
             fst = self.normalizer.chunk(frame_range(whole, span.first // self.factor, span.frames // self.factor))
             if fst is None:
                 self.skipped[f"{utt}-{span.first}"] = "the denominator graph has no path of this chunk"
                 continue
-            frame = min(span.first + int(generator.integers(span.frames)), frames - 1)
-            ivector = None if self.ivectors is None else self.ivectors.at(utt, frame, frames)
-            yield PackedChunk(number, span, numerator(fst, self.system.model.num_pdfs), ivector)
-
-    def pack(self, path: Path) -> ChunkManifest:
-        """Pack all chunks into a chunk store."""
-        return pack_chunks(self.chunks(), self.store, self.system.model.num_pdfs, self.factor, self.splitter.widths, self.skipped, path,
-                           {"alignment": str(self.supervisions.path), "seed": self.options.seed})
+            yield PackedChunk(number, span, numerator(fst, self.system.model.num_pdfs), self._ivector(utt, span, frames, generator))

@@ -4,27 +4,31 @@
     <exp>/store/train, dev                    features, packed (`frames/store.py`)
     <exp>/store/train_chunks, dev_chunks      their chunks with numerators (`frames/chunk_store.py`)
     <exp>/final.ie.id                         which extractor the i-vectors are of, where the network takes some
+    <exp>/configs/lda.mat                     where <exp>/configs/init.config asks for it (`input_transform.py`)
     <exp>/0.raw                               the network before training, made of <exp>/configs/final.config
     <exp>/store/prepared.json                 of which inputs and with which options; written last
 
 The phone language model is made of the phones in the tree directory's alignment. The numerators are made of lattices or of an alignment at
-the input frame rate, or, where there are none, of the alignment of the tree directory, whose frames are output frames.
+the input frame rate, or, where there are none, of the alignment of the tree directory, whose frames are output frames. Flat start, where
+both are made of transcripts alone, is in `flat_start.py`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from pykaldist.errors import UserError
 from pykaldist.feats.ivector_dir import EXTRACTOR_ID, IvectorDir
 from pykaldist.feats.pipeline import FeaturePipeline
-from pykaldist.frames.holdout import hold_out
+from pykaldist.frames.chunk_store import ChunkStore
+from pykaldist.frames.holdout import HELD_OUT, HELD_OUT_PERCENT, held_out_percent, hold_out
 from pykaldist.frames.store import FrameStore, Unlabelled, pack
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir, archives
 from pykaldist.hmm.chain.den_graph import denominator_graph, normalization_fst
@@ -39,6 +43,7 @@ from pykaldist.nnet.nnet3.initialise import initialised
 from pykaldist.options import option
 from pykaldist.progress import progress
 from pykaldist.train.chain_data import (
+    AlignedChunks,
     AlignedPhones,
     AlignedSupervisions,
     ChunkMaker,
@@ -48,9 +53,9 @@ from pykaldist.train.chain_data import (
     System,
 )
 from pykaldist.train.chain_experiment import DEN, TRANSITIONS
+from pykaldist.train.input_transform import LDA, PRIOR_SCALE, LabelledUtterance, asks_for_transform, write_input_transform
 
 PREPARED = "prepared.json"
-HELD_OUT, HELD_OUT_PERCENT = 300, 2.5  # utterances, at most, and the share of them in a small corpus
 NO_DELTAS = "--delta-order=0"
 
 
@@ -98,21 +103,24 @@ class Preparation:
     def _inputs(self) -> str:
         """Everything that the result depends on, as JSON."""
         tables = [*self.data.feats.archives(), *(self.data.cmvn.archives() if self.data.has("cmvn.scp") else [])]
-        configs = sorted(path for path in (self.exp / "configs").iterdir() if path.is_file())
-        numerators = archives(self.ali_dir, "lat" if self.read_lattices else "ali")
+        made = {LDA, PRIOR_SCALE} if asks_for_transform(self.exp / "configs") else {PRIOR_SCALE}
+        configs = sorted(path for path in (self.exp / "configs").iterdir() if path.is_file() and path.name not in made)
         files = [*provenance.of_archives(tables), self.data.path / "feats.scp", self.tree_dir / "tree", self.tree_dir / "final.mdl",
-                 *archives(self.tree_dir, "ali"), *numerators, self.ali_dir / "final.mdl", *configs]
+                 *self._sources(), *configs]
         if self.ivectors is not None:
             files += [self.ivectors.path / "ivector_online.scp", *provenance.of_archives(self.ivectors.archives())]
         return json.dumps({"options": dataclasses.asdict(self.options), "phone_lm": dataclasses.asdict(self.lm_options),
                            "inputs": {str(path): provenance.checksum(path) for path in files}}, indent=1) + "\n"
 
+    def _sources(self) -> list[Path]:
+        """The files that the phone language model and the numerators are made of."""
+        numerators = archives(self.ali_dir, "lat" if self.read_lattices else "ali")
+        return [*archives(self.tree_dir, "ali"), *numerators, self.ali_dir / "final.mdl"]
+
     def _make(self) -> None:
         tree, model = read_tree(self.tree_dir / "tree"), read_transition_model(self.tree_dir / "final.mdl")
-        in_tree = AlignmentDir(self.tree_dir)
-        factor = self.options.frame_subsampling_factor
-        phones = AlignedPhones(in_tree, factor)
-        den, normalization = self._graphs(phones)
+        system = System(tree, model, self.options)
+        den, normalization = self._graphs(system)
         for folder in (self.exp, self.store):
             copy_file(self.tree_dir / "tree", folder / "tree")
             write_model(folder / TRANSITIONS, model)
@@ -123,45 +131,54 @@ class Preparation:
         (self.exp / EXTRACTOR_ID).unlink(missing_ok=True)
         if self.ivectors is not None and (self.ivectors.path / EXTRACTOR_ID).is_file():
             copy_file(self.ivectors.path / EXTRACTOR_ID, self.exp / EXTRACTOR_ID)
-        system, normalizer = System(tree, model, self.options), Normalizer(normalization)
-        supervisions = self._supervisions(phones, system)
+        maker = self._maker(system, Normalizer(normalization))
         for name, utts in self._parts().items():
             store = self._pack(name, utts, model.num_pdfs)
-            manifest = ChunkMaker(store, supervisions, system, normalizer, self.ivectors).pack(self.store / f"{name}_chunks")
+            manifest = maker(store).pack(self.store / f"{name}_chunks")
             print(f"{self.store / name}: {store.manifest.num_utts} utterances, {len(store)} frames of {store.manifest.dim}; "
                   f"{manifest.num_chunks} chunks")
             if manifest.skipped:
                 first = next(iter(manifest.skipped))
                 print(f"WARNING: {len(manifest.skipped)} utterances or chunks of {name} are left out, such as {first}: "
                       f"{manifest.skipped[first]}; {self.store / f'{name}_chunks/manifest.json'} lists them")
-        self._network()
+        self._network(model.num_pdfs)
 
-    def _supervisions(self, phones: AlignedPhones, system: System) -> Supervisions:
-        """The numerators of lattices, of an alignment, or of the tree directory's `phones`."""
+    def _maker(self, system: System, normalizer: Normalizer) -> Callable[[FrameStore], ChunkMaker]:
+        """What makes the chunks of a store."""
+        supervisions = self._supervisions(system)
+        return lambda store: AlignedChunks(store, supervisions, system, normalizer, self.ivectors)
+
+    def _phones(self) -> AlignedPhones:
+        """The phones of the tree directory's alignment."""
+        return AlignedPhones(AlignmentDir(self.tree_dir), self.options.frame_subsampling_factor)
+
+    def _phone_lm(self) -> Fst:
+        """Make the phone language model."""
+        return estimate_phone_lm(self._phones().sequences(), self.lm_options)
+
+    def _supervisions(self, system: System) -> Supervisions:
+        """The numerators of lattices, of an alignment, or of the tree directory's."""
         if self.read_lattices is not None:
             return LatticeSupervisions(dict(self.read_lattices(self.ali_dir)), self.ali_dir, system)
-        if self.ali_dir != self.tree_dir:
-            step = self.options.frame_subsampling_factor // self.options.alignment_subsampling_factor
-            phones = AlignedPhones(AlignmentDir(self.ali_dir), step)
-        return AlignedSupervisions(phones, system)
+        if self.ali_dir == self.tree_dir:
+            return AlignedSupervisions(self._phones(), system)
+        step = self.options.frame_subsampling_factor // self.options.alignment_subsampling_factor
+        return AlignedSupervisions(AlignedPhones(AlignmentDir(self.ali_dir), step), system)
 
-    def _graphs(self, phones: AlignedPhones) -> tuple[Fst, Fst]:
+    def _graphs(self, system: System) -> tuple[Fst, Fst]:
         """Make phone language model, denominator graph and normalisation FST."""
-        tree, model = read_tree(self.tree_dir / "tree"), read_transition_model(self.tree_dir / "final.mdl")
-        phone_lm = estimate_phone_lm(phones.sequences(), self.lm_options)
-        den = denominator_graph(tree, model, phone_lm)
+        phone_lm = self._phone_lm()
+        den = denominator_graph(system.tree, system.model, phone_lm)
         normalization = normalization_fst(den)
         phone_lm.write(self.exp / "phone_lm.fst")
         normalization.write(self.exp / "normalization.fst")
-        print(f"{self.exp / DEN}: {den.num_states} states, {den.num_arcs} arcs; {model.num_pdfs} pdfs")
+        print(f"{self.exp / DEN}: {den.num_states} states, {den.num_arcs} arcs; {system.model.num_pdfs} pdfs")
         return den, normalization
 
     def _parts(self) -> dict[str, list[str]]:
         """The utterances to train on, and those held out; perturbed copies of the latter are in neither."""
         utts, uniq = self.data.utterances(), self.data.utt2uniq
-        originals = sum(utt == uniq[utt] for utt in utts)
-        percent = 100 * self.options.cv_utts / originals if self.options.cv_utts else min(HELD_OUT_PERCENT, 100 * HELD_OUT / originals)
-        held = hold_out(self.data, percent, self.options.seed)
+        held = hold_out(self.data, held_out_percent(self.data, self.options.cv_utts), self.options.seed)
         return {"train": [utt for utt in utts if uniq[utt] not in held], "dev": [utt for utt in utts if utt in held]}
 
     def _pack(self, name: str, utts: list[str], num_pdfs: int) -> FrameStore:
@@ -172,9 +189,29 @@ class Preparation:
              self.options.store_dtype, {"data": str(self.data.path), "cmvn_opts": self.options.cmvn_opts})
         return FrameStore(self.store / name)
 
-    def _network(self) -> None:
+    def _labelled(self) -> Iterator[LabelledUtterance]:
+        """The utterances to train on with the pdfs of their numerators: in each output frame, all in equal parts."""
+        store = FrameStore(self.store / "train")
+        chunks, factor = ChunkStore(self.store / "train_chunks", store), self.options.frame_subsampling_factor
+        for utt in np.unique(chunks.utt):
+            begin, end = store.offsets[utt], store.offsets[utt + 1]
+            own, ivector = np.flatnonzero(chunks.utt == utt), chunks.ivectors(np.flatnonzero(chunks.utt == utt)[:1])
+            outputs, pdfs, weights = [], [], []
+            for chunk, numerator in zip(own, chunks.numerators(own), strict=True):
+                place = chunks.first[chunk] // factor + numerator.frame
+                there = place < -(-(end - begin) // factor)
+                outputs.append(place[there])
+                pdfs.append(numerator.transition_id[there])
+                weights.append((1.0 / np.bincount(numerator.frame)[numerator.frame])[there])
+            yield LabelledUtterance(np.array(store.feats[begin:end], np.float32), None if ivector is None else ivector[0],
+                                    np.concatenate(outputs), np.concatenate(pdfs), np.concatenate(weights))
+
+    def _network(self, num_pdfs: int) -> None:
         """Make the network before training."""
         configs = self.exp / "configs"
+        if asks_for_transform(configs):
+            frames = write_input_transform(configs, self._labelled(), num_pdfs, self.options.frame_subsampling_factor)
+            print(f"{configs / LDA}: made of {frames} output frames")
         generator = torch.Generator().manual_seed(self.options.srand)
         text = (configs / "final.config").read_text(encoding="utf-8")
         nnet = initialised(text.splitlines(), generator, ".", str(configs / "final.config"))

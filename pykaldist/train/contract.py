@@ -20,6 +20,8 @@ def differing(options: Any) -> str:
 def scaling(options: JobOptions, strategy: Strategy) -> str:
     """How the learning rate depends on the number of workers, in words."""
     scale = options.lr_scale or strategy.lr_scale
+    if strategy.reads_all:
+        return "x the workers that train, linear"
     return {"none": "not scaled", "linear": f"x {options.ngpu}, linear", "sqrt": f"x {options.ngpu ** 0.5:.3g}, sqrt"}[scale]
 
 

@@ -227,7 +227,7 @@ class DbnExperiment:
             for name, store, partition in (
                 ("train", self.train, Partition(self.train, n, job.blocks, self.level, seed)), ("dev", self.dev, Partition(self.dev)),
                 ("train", self.train, Partition(self.train, max(1, len(self.train) // len(self.dev)), seed=seed))))
-        own = train.partition.parts(self.host.ranks)
+        own = None if make_strategy(job.strategy, self.strategy).reads_all else train.partition.parts(self.host.ranks)
         self.shared["train"].hold(own and [*own, *(sample.partition.parts([0]) or [np.arange(len(self.train))])])
         self.shared["dev"].hold(dev.held_out(processes.rank, processes.size))
         learner = ContrastiveDivergence(Rbm(*shape), below, o.cd_steps, sample)

@@ -306,7 +306,7 @@ class Experiment(TrainingRun):
         sampler = self._sampler(self.train, self.shared["train"], partition, transform).of_fraction(fraction)
         warms_up = self.choices.job.serial_warmup > 0 and self.job.first  # with all of the data
         if not o.randomizer_size:
-            self.shared["train"].hold(None if warms_up else partition.parts(host.ranks))
+            self.shared["train"].hold(None if warms_up or self.reads_all else partition.parts(host.ranks))
         self.shared["dev"].hold(dev.held_out(host.processes.rank, host.processes.size))
         priors = self.objective.prior_outputs(self.train)
         workers = []
@@ -355,7 +355,7 @@ class Experiment(TrainingRun):
         c, o, d, n = self.choices, self.options, self.nnet, self.host.size
         worker = trainer.workers[0]
         model = worker.learner.model
-        dbn = self.start.dbn
+        dbn, rate = self.start.dbn, trainer.rate_factor * trainer.strategies[0].initial_share(n) * schedule.learn_rate(0)
         start = f"network {o.nnet_init}" if o.nnet_init else f"{o.init}, {differing(c.init)}"
         start = f"DBN {o.dbn}, layers {len(dbn.layers)}" if dbn else start
         layerwise = f"; layer-wise pretraining, {o.layerwise_epochs} epochs a layer" * bool(o.layerwise_epochs)
@@ -368,7 +368,7 @@ class Experiment(TrainingRun):
                 *([("sequences", self.sequences.cut())] if self.sequences else []),
                 *job_rows(self.job, c.job, c.strategy, trainer, len(self.train), len(self.dev)),
                 ("optimizer", f"{o.optimizer}, {differing(c.optimizer)}"),
-                ("schedule", f"{o.schedule}, at most {schedule.num_epochs} epochs; rate {trainer.rate_factor * schedule.learn_rate(0):g} "
+                ("schedule", f"{o.schedule}, at most {schedule.num_epochs} epochs; rate {rate:g} "
                              f"at first ({'not scaled' if n == 1 else scaling(c.job, trainer.strategies[0])}"
                              f"{', reached at the end of the first epoch' * trainer.ramp})"),
                 ("rates of maps", f"x {', '.join(f'{v:g}' for v in rate_coefs(d))}; of their biases x {d.bias_learn_rate_coef:g}"),

@@ -83,6 +83,11 @@ class TrainingRun(ABC):
         """The option that gives the learning rate."""
         return "--learn-rates" if isinstance(self.choices.schedule, FixedOptions) else "--learn-rate"
 
+    @property
+    def reads_all(self) -> bool:
+        """True where workers train on parts of the data beside their own."""
+        return bool(make_strategy(self.choices.job.strategy, self.choices.strategy).reads_all)
+
     def assembled(self, host: Host, workers: list[Worker], dev: Sampler, schedule: Schedule, folder: Path, title: str = "",
                   stack: Stack | None = None, combine: int = 1) -> Trainer:
         """Make the trainer of workers of `host`, in `folder`; `title` stands before each of its messages.

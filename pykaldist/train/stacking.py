@@ -37,6 +37,8 @@ def obstacle(job: JobOptions, strategy: Strategy, nnet: Any, objective: str, dty
         return f"the workers of --cluster {job.cluster} compute when their simulated time has come"
     if strategy.independent:
         return f"the workers of --strategy {job.strategy} do not compute in step"
+    if strategy.reads_all:
+        return "of a growing number of workers not all have minibatches"
     if job.deterministic:
         return "--deterministic true takes the sums of one model's products in an order of its own"
     if not isinstance(nnet, DnnOptions):

@@ -103,6 +103,8 @@ class Trainer:
         self.first = host.processes.rank == 0
         self.log = log if self.first else lambda line: None
         self.learner = workers[0].learner
+        for worker in workers:
+            worker.num_epochs = schedule.num_epochs
         for worker in workers:  # while steps are recorded as CUDA graphs, and after that, no buffer may move
             worker.learner.reserve(max(worker.sampler.training_capacity, cv.capacity))
         self.checkpoints = Checkpoints(exp / "ckpt", options.keep_checkpoints)
@@ -236,7 +238,7 @@ class Trainer:
         cv = evaluate(self.learner, self.cv, host.processes)
         self.detector.check(HELD_OUT, cv["loss"], updates, self.cv.frames)
         self._average_matrices()
-        rate = self._rate(self._end())
+        rate = self._rate(self._end()) * self.workers[0].share
         accepted = schedule.end_epoch(epoch, cv)
         if accepted:
             self.accepted.copy_(self.workers[0].params)

@@ -14,7 +14,8 @@ Writes <exp-dir>/final.pt, ali_train_pdf.counts, history.jsonl, config.json, ckp
 
 With two arguments, options are those of \`pykaldist train\` (\`pykaldist train --help\` lists all), the first ones being
   --nnet dnn|cnn|lstm|blstm, or a published network (pykaldist nnet-info NAME shows it): su2015-dnn, chen2016-dnn, chen2016-dblstm,
-                           # chan2015-cnn, chan2015-rnn, ibm2019-lstm; each with -small behind it for two cores
+                           # chan2015-cnn, chan2015-rnn, ibm2019-lstm; each with -small behind it for two cores;
+                           # of chain training tdnnf, tdnnf-1k, cnn-tdnn, with --objective chain --optimizer nnet3
   --hid-layers, --hid-dim, --activation, --splice, --dropout, --bottleneck-dim
   --conv 8x8x64/3,3x4x64 (frames x bands x filters, bands pooled), --channels, --batch-norm (cnn)
   --sequences whole|chunks|streams, --num-streams, --chunk 21-64+21, --projection-dim, --peepholes, --cell-clip, --diff-clip,

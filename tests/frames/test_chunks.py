@@ -15,6 +15,7 @@ from pykaldist.frames.chunk_store import ChunkStore, PackedChunk, pack_chunks
 from pykaldist.frames.chunk_widths import ChunkSpan, UtteranceSplitter
 from pykaldist.frames.chunks import ChunkSampler
 from pykaldist.frames.lattices import Lattices
+from pykaldist.frames.minibatch_rule import MinibatchRule
 from pykaldist.frames.sampler import Partition
 from pykaldist.frames.store import FrameStore, pack
 from pykaldist.io.tables import read_archive
@@ -47,7 +48,8 @@ def packed(make_store, tmp_path: Path) -> tuple[FrameStore, ChunkStore]:
 
 def sampler(packed: tuple[FrameStore, ChunkStore], splits: int = 1, split: int = 0, blocks: int = 1, num_chunks: int = 3) -> ChunkSampler:
     store, chunks = packed
-    return ChunkSampler(store, chunks, Partition(store, splits, blocks, "utterance"), split, num_chunks, CONTEXT, 5, CPU)
+    rule = MinibatchRule(str(num_chunks))
+    return ChunkSampler(store, chunks, Partition(store, splits, blocks, "utterance"), split, rule, CONTEXT, 5, CPU)
 
 
 def numbers(minibatch) -> list[int]:
@@ -60,7 +62,7 @@ def test_each_chunk_comes_once_an_epoch_and_in_another_order_in_the_next(packed,
     for split in range(splits):
         one = sampler(packed, splits, split, blocks)
         for epoch in range(2):
-            minibatches = [(numbers(m), len(m), m.last, m.chunks.epochs_done) for m in one.epoch(epoch)]
+            minibatches = [(numbers(m), len(m), m.last, m.epochs_done) for m in one.epoch(epoch)]
             assert len(minibatches) == one.minibatches == one.block_ends(epoch)[-1]
             assert sum(count for _, count, _, _ in minibatches) == sum(one.sizes) == one.frames_between(epoch, 0, one.minibatches)
             assert [last for _, _, last, _ in minibatches] == [False] * (len(minibatches) - 1) + [True]
@@ -115,7 +117,7 @@ def test_a_worker_without_chunks_is_refused(make_store, tmp_path):
     chunks = ChunkStore(tmp_path / "c", store)
     with pytest.raises(UserError, match="has no chunk for worker"):
         for split in range(3):
-            ChunkSampler(store, chunks, Partition(store, 3, 1, "utterance"), split, 2, CONTEXT, 1, CPU)
+            ChunkSampler(store, chunks, Partition(store, 3, 1, "utterance"), split, MinibatchRule("2"), CONTEXT, 1, CPU)
 
 
 def test_minibatches_are_those_that_kaldi_makes_of_its_examples(golden: Path, tmp_path: Path):
@@ -132,7 +134,7 @@ def test_minibatches_are_those_that_kaldi_makes_of_its_examples(golden: Path, tm
                          for n, (utt, first) in enumerate(own)]
         pack_chunks(packed_chunks, store, 112, FACTOR, [FACTOR * count], {}, tmp_path / key)
         chunks = ChunkStore(tmp_path / key, store)
-        one = ChunkSampler(store, chunks, Partition(store, level="utterance"), 0, 6, (6, 6), 1, CPU)
+        one = ChunkSampler(store, chunks, Partition(store, level="utterance"), 0, MinibatchRule("6"), (6, 6), 1, CPU)
         [minibatch] = one.in_order()
         ours = minibatch.inputs.view(-1, 6, store.manifest.dim)
         np.testing.assert_allclose(ours, merged.feats[:len(ours)], atol=0.02 * float(merged.feats.abs().max()))  # egs are compressed

@@ -22,7 +22,7 @@ from pykaldist.errors import UserError
 from pykaldist.frames.chunk_store import ChunkStore
 from pykaldist.frames.store import FrameStore
 from pykaldist.hmm.chain.phone_lm import PhoneLmOptions
-from pykaldist.io.kaldi import KaldiWriter
+from pykaldist.io.kaldi import KaldiReader, KaldiWriter
 from pykaldist.io.tables import MatrixReader, MatrixWriter, read_archive, write_int_vectors
 from pykaldist.nnet.nnet3.model import Nnet3Model
 from pykaldist.nnet.nnet3.run import Nnet3Forward
@@ -31,11 +31,12 @@ from pykaldist.parallel.strategies.base.registry import strategies
 from pykaldist.train.chain_preparation import Preparation, PreparationOptions
 
 WIDTHS = "90,60"
-QUICK = ("local", "ma", "adpsgd")  # the strategies that each run of the tests tries
+QUICK = ("local", "kaldi", "adpsgd")  # the strategies that each run of the tests tries
 CLUSTER = {"name": "two", "description": "", "nodes": 2, "devices": 1, "compute": {"minibatch_seconds": 0.5, "spread": 0.3},
            "between": {"bandwidth": 1e6, "latency": 1e-3},
            "workload": {"network": "small", "parameters": 500, "minibatch_size": 8, "frames": 300}}
-OWN = {"ma": ["--average-period", "2"], "bmuf": ["--average-period", "2"], "easgd": ["--average-period", "2"],
+OWN = {"kaldi": ["--average-frames", "120", "--lr-scale", "linear"], "ma": ["--average-period", "2"], "bmuf": ["--average-period", "2"],
+       "easgd": ["--average-period", "2"],
        "diloco": ["--fragments", "2", "--average-period", "2"]}
 
 
@@ -143,7 +144,24 @@ def test_utterances_that_do_not_fit_are_listed(prepared, golden, tmp_path):
         prepare(folder)
 
 
-@pytest.mark.parametrize("strategy", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in strategies()])
+def test_the_matrix_of_the_first_layer_is_made_where_configs_ask_for_it(golden, tmp_path):
+    folder = folder_of_an4(golden, tmp_path)
+    configs = folder / "exp/configs"
+    (configs / "init.config").write_text("input-node name=input dim=40\noutput-node name=output input=Append(Offset(input, -1), input)\n")
+    assert prepare(folder) and not prepare(folder)
+    matrix = KaldiReader.open(configs / "lda.mat").matrix()
+    assert matrix.shape == (80, 81) and np.linalg.svd(matrix[:, :80])[1].max() <= 5.001
+    feats = np.concatenate([np.concatenate([x[:1], x[:-1]])[::3] for x in parts(folder)]), np.concatenate([x[::3] for x in parts(folder)])
+    assert np.abs((np.concatenate(feats, axis=1) @ matrix[:, :80].T + matrix[:, 80]).mean(axis=0)).max() < 0.15  # chunks leave some out
+
+
+def parts(folder: Path) -> list[np.ndarray]:
+    store = FrameStore(folder / "exp/store/train")
+    return [np.array(store.feats[a:b]) for a, b in zip(store.offsets[:-1], store.offsets[1:], strict=True)]
+
+
+@pytest.mark.parametrize("strategy", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
+                                      for name in [*strategies(), "kaldi"]])
 def test_every_strategy_trains_and_resumes_bit_for_bit(prepared, tmp_path, monkeypatch, strategy):
     """In one process: asynchronous strategies on a simulated cluster."""
     cluster = tmp_path / "two.json"
@@ -208,7 +226,21 @@ def test_the_result_is_a_model_for_decoding(prepared, tmp_path):
     assert list(line)[:8] == ["epoch", "updates", "frames", "learn_rate", "train_loss", "train_xent", "cv_loss", "cv_xent"]
 
 
+def test_a_network_by_its_name(prepared, tmp_path):
+    exp = tmp_path / "exp"
+    own = words(prepared, "--nnet", "tdnnf", "--hid-layers", "3", "--hid-dim", "24", "--bottleneck-dim", "6", "--num-epochs", "1")
+    start = own.index("--initial-model")
+    own = [*own[:start], *own[start + 2:]]
+    assert main([*own, str(exp)]) == 0
+    nnet = Nnet3Model.read(exp / "final.mdl").nnet
+    assert nnet.dim("output") == nnet.dim("output-xent") == 112 and nnet.components["tdnn1.affine"].output_dim == 24
+    assert "tdnnf2.affine" in nnet.components and "tdnnf4.affine" not in nnet.components
+    before = (exp / "0.raw").read_bytes()
+    assert main([*own, str(exp)]) == 0 and (exp / "0.raw").read_bytes() == before  # it is finished
+
+
 @pytest.mark.parametrize(("more", "sentence"), [
+    (["--nnet", "tdnnf"], "either is the network"),
     (["--splice", "3"], "--splice is not used by --objective chain"), (["--hid-dim", "3"], "--hid-dim is not used by --objective chain"),
     (["--partition-level", "frame"], "--partition-level frame"), (["--stack-workers", "true"], "cannot be stacked"),
     (["--optimizer", "sgd"], "add --optimizer nnet3"), (["--dropout-schedule", "0.1"], "--dropout-schedule 0.1"),

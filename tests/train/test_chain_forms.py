@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pykaldist.errors import UserError
-from pykaldist.train.chain_forms import minibatch_size, read_chain_form
+from pykaldist.train.chain_forms import read_chain_form
 
 FOLDERS = ["--feat-dir", "data/train", "--tree-dir", "exp/tree", "--lat-dir", "exp/lats", "--dir", "exp/tdnn"]
 AN4 = """--cmd run.pl --feat.online-ivector-dir exp/ivectors --feat.cmvn-opts "--norm-means=false --norm-vars=false"
@@ -35,8 +35,9 @@ def test_a_recipes_call_in_our_words():
                                                                                 "--norm-means=false --norm-vars=false")
     assert (own.left_tolerance, own.right_tolerance, own.frame_subsampling_factor) == (5, 5, 3)
     assert found.phone_lm.num_extra_lm_states == 2000
-    wanted = {"ngpu": "4", "strategy": "ma", "average-frames": "1500000", "l2-regularize-factor": "0.25", "num-epochs": "12",
-              "num-chunk-per-minibatch": "128", "learn-rate": "0.001", "final-learn-rate": "0.0001", "decay-within": "true",
+    wanted = {"ngpu": "4", "strategy": "ma", "average-frames": "1500000", "l2-regularize-factor": "0.25", "initial-workers": "2",
+              "num-epochs": "12", "num-chunk-per-minibatch": "128,64",
+              "learn-rate": "0.001", "final-learn-rate": "0.0001", "decay-within": "true",
               "leaky-hmm-coefficient": "0.1", "xent-regularize": "0.1", "l2-regularize": "0.0005", "apply-deriv-weights": "false",
               "dropout-schedule": "0,0@0.20,0.3@0.50,0", "initial-model": "exp/tdnn/0.raw", "device": "auto", "combine-models": "3",
               "randomizer-seed": "3", "max-param-change": "2.0", "objective": "chain", "optimizer": "nnet3"}
@@ -47,7 +48,11 @@ def test_a_recipes_call_in_our_words():
 def test_options_of_the_trainer_go_before_kaldis():
     found = form(AN4, "--ngpu", "16", "--strategy", "bmuf", "--block-momentum", "0.9")
     assert found.job["ngpu"] == "16" and found.job["strategy"] == "bmuf" and found.job["block-momentum"] == "0.9"
+    assert any("num-jobs-initial 2: all 16 workers" in note for note in found.notes) and "initial-workers" not in found.job
     assert "average-frames" not in found.job and "l2-regularize-factor" not in found.job
+    same = form(AN4, "--trainer.optimization.num-jobs-initial", "4")
+    assert "initial-workers" not in same.job and not any("num-jobs" in note for note in same.notes)
+    assert form("--egs.chunk-left-context 40 --egs.chunk-right-context-final=0").notes == form().notes
     assert form("--trainer.optimization.num-jobs-final 1").job["strategy"] == "local"
 
 
@@ -58,17 +63,9 @@ def test_numerators_come_from_lat_dir_where_it_has_some(tmp_path, kind):
     assert found.ali_dir == tmp_path and found.lattices == (kind == "lat") and not any("lat-dir" in note for note in found.notes)
 
 
-def test_minibatch_rules():
-    assert minibatch_size("64", 150) == 64 and minibatch_size("256,128,64", 150) == 256 and minibatch_size("1:128", 150) == 128
-    rule = "150=128,64/300=100,64,32/600=50,32,16"
-    assert [minibatch_size(rule, width) for width in (140, 299, 700)] == [128, 100, 50]
-    for wrong in ("", "a", "150=", "0"):
-        with pytest.raises(UserError, match="num-chunk-per-minibatch"):
-            minibatch_size(wrong, 150)
-
-
 @pytest.mark.parametrize(("text", "sentence"), [
-    ("--egs.dir exp/egs", "no examples on disk"), ("--egs.chunk-left-context 40", "recurrent networks"),
+    ("--trainer.num-chunk-per-minibatch a", "num-chunk-per-minibatch a"),
+    ("--egs.dir exp/egs", "no examples on disk"),
     ("--egs.opts '--frames-overlap-per-eg 30'", "frames-overlap-per-eg 30"), ("--egs.opts '--online-cmvn true'", "online-cmvn"),
     ("--egs.opts '--foo 1'", "egs.opts: --foo 1"), ("--trainer.optimization.proportional-shrink 10", "l2-regularize"),
     ("--trainer.optimization.backstitch-training-scale 0.3", "backstitch"), ("--use-gpu maybe", "use-gpu maybe"),
@@ -99,6 +96,6 @@ def test_all_calls_of_kaldis_tdnn_recipes_are_read():
             try:
                 read_chain_form([word for word in words if word not in (";", "&&", "exit")])
             except UserError as error:
-                kinds = r"recurrent|l2-regularize|backstitch|on disk|overlap|online|takes a|expected|no meaning"
+                kinds = r"l2-regularize|backstitch|on disk|overlap|online|takes a|expected|no meaning"
                 assert re.search(kinds, str(error)), script
     assert calls > 100

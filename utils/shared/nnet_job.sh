@@ -3,7 +3,8 @@
 #   parse_job <form> <n> "$@"   # options of the command into $options, but for --cmd and --retries; the arguments into $store and $exp,
 #                               # the job's log into $job_log.
 #                               # <n> arguments that name no store are Kaldi's form of the script: the store is packed then (kaldi-form)
-#   parse_chain_job "$@"    # the same of steps/nnet3/chain/train.py, which has options alone; --dir is $exp
+#   parse_nnet3_job "$@"    # the same of steps/nnet3/chain/train.py and others, which have options alone; --dir is $exp
+#   train_nnet3 <verb> <script>   # what follows it: preparation by a verb in the words of that script, and training
 #   retry <retries> <cmd> <log> <command> [<argument> ...] || exit $?
 #   say_result <log> <what>   # the last epoch as the log has it, without its seconds, and what was made; or that it was there already
 # <cmd> runs the command with its output in <log>, as utils/run.pl, queue.pl and slurm.pl do. Where the command died of what another try may mend,
@@ -45,7 +46,7 @@ parse_options_of_job() {
   arguments=("$@")
 }
 
-parse_chain_job() {
+parse_nnet3_job() {
   local word name=${0##*/} before=""
   parse_options_of_job "$@"
   if [ ${#options[@]} = 0 ] || [ ${#arguments[@]} != 0 ]; then usage >&2; exit 1; fi
@@ -59,6 +60,15 @@ parse_chain_job() {
   . say_what.sh
   . guard.sh
   job_log=$exp/log/train.log
+}
+
+train_nnet3() {
+  local name=${0##*/}
+  $cmd "$exp/log/prepare.log" pykaldist "$1" "$2" "${options[@]}" || exit $?
+  sed -n "s/^\(NOTE\|WARNING\): /$name: &/p; s|^$exp/.*|$name: &|p" "$exp/log/prepare.log"
+  mapfile -t options < "$exp/train_options"
+  retry "$retries" "$cmd" "$job_log" pykaldist train "${options[@]}" "$exp/store" "$exp" || exit $?
+  say_result "$job_log" "model in $exp/final.mdl"
 }
 
 parse_job() {

@@ -22,13 +22,14 @@ COUNTERS = ("epoch", "index", "frames", "frames_since_sync", "updates")
 class Worker:
     """One replica of the model. `index` counts the minibatches that are done in this epoch, `updates` those of the whole run.
 
-    `on_step` is called after each minibatch.
+    `on_step` is called after each minibatch. `num_epochs`: those of the run, at most. `share`: the part of the learning rate that this
+    worker takes; less than 1 where not all workers train (`strategies/base/growth.py`).
     """
 
     def __init__(self, optimizer: Optimizer, sampler: Sampler) -> None:
         self.learner, self.optimizer, self.sampler = optimizer.learner, optimizer, sampler
         self._totals = torch.zeros(self.learner.num_totals, dtype=torch.float64, device=self.learner.model.device)
-        self.learn_rate = 0.0
+        self.learn_rate, self.share, self.num_epochs = 0.0, 1.0, 1
         self._rate_at: Callable[[float], float] | None = None
         self.epoch = self.index = self.frames = self.frames_since_sync = self.updates = 0
         self.on_step: Callable[[], None] = lambda: None
@@ -113,6 +114,10 @@ class Worker:
             own = done + (1.0 - done) * (self.index - index) / left
             self.learn_rate = self._rate_at(own if fraction is None else fraction)
 
+    def set_share(self, share: float) -> None:
+        """Set the part of the learning rate that this worker takes."""
+        self.share = self.optimizer.share = share
+
     def _done(self, minibatch: Minibatch) -> None:
         self.index += 1
         self.frames += len(minibatch)
@@ -126,7 +131,7 @@ class Worker:
         """
         self.set_rate(fraction)
         minibatch = self.next_minibatch()
-        self.optimizer.local_step(minibatch, self.learn_rate, self._totals)
+        self.optimizer.local_step(minibatch, self.share * self.learn_rate, self._totals)
         self.stepped(minibatch)
 
     def stepped(self, minibatch: Minibatch) -> None:

@@ -40,7 +40,7 @@ from pykaldist.parallel.launch.placement import Placement, Seen, place
 from pykaldist.parallel.launch.rendezvous import Rendezvous
 from pykaldist.parallel.launch.supervisor import FOLDER, REPLACES
 from pykaldist.parallel.launch.watch import MET
-from pykaldist.parallel.strategies.base.registry import make_strategy, strategies
+from pykaldist.parallel.strategies.base.registry import PRESETS, make_strategy, strategies
 from pykaldist.parallel.strategies.base.strategy import Strategy
 from pykaldist.parallel.transport.addresses import LOOPBACK_INTERFACE, listening_address, machine_card, variables, variables_of_gloo
 from pykaldist.parallel.transport.door import Guest
@@ -63,7 +63,7 @@ class JobOptions:
     """Who computes, and where."""
 
     ngpu: int = option(1, "workers")
-    strategy: str = option("local", "what workers exchange", tuple(strategies()))
+    strategy: str = option("local", "what workers exchange; kaldi: ma with Kaldi's schedule of parallel jobs", (*strategies(), *PRESETS))
     fabric: str | None = option(None, "between processes by mpi, nccl or gloo; or virtual, all workers in one process (nccl where "
                                       "each process has a GPU of its own, else mpi; virtual where there is one device or core)", FABRICS)
     nproc: int = option(0, "processes; several workers share one where there are fewer; 0: one a device, or a CPU core, up to --ngpu")
@@ -134,6 +134,9 @@ class JobOptions:
             raise UserError(f"--strategy {self.strategy} --hierarchical-allreduce true: its workers do not sum all together; leave it out.")
         if self.elastic and (why := self._inelastic(strategy)):
             raise UserError(f"--elastic true: {why}.")
+        if strategy.reads_all and (self.lr_scale or strategy.lr_scale) != "linear":
+            raise UserError(f"--lr-scale {self.lr_scale}: with --initial-workers the rate is that of one worker times those that train; "
+                            "leave it at linear.")
         if not strategy.asynchronous:
             return
         if self.fabric == "virtual":

@@ -22,10 +22,13 @@ distance from the mean is removed one period late. An epoch's last exchange does
 With `reduce_content all` the momentum is averaged with the model (all-reduce only).
 
 With `exchange_dtype bf16` the workers send their moves from the last mean, in bfloat16 (`base/rounding.py`; all-reduce only).
+
+With `initial_workers` not all workers train at first, but more and more of them over the run (`base/growth.py`; all-reduce only).
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import torch
@@ -35,8 +38,9 @@ from pykaldist.errors import UserError
 from pykaldist.options import option
 from pykaldist.parallel.fabric.interface import Fabric
 from pykaldist.parallel.fabric.worker import Worker
+from pykaldist.parallel.strategies.base.growth import iterations, take
 from pykaldist.parallel.strategies.base.rounding import ExchangeOptions, Remainders, average, rounded_mean
-from pykaldist.parallel.strategies.base.strategy import PeriodOptions, Strategy
+from pykaldist.parallel.strategies.base.strategy import PeriodOptions, Round, Strategy
 
 PIECE = 1 << 20  # values that are exchanged at a time; a worker also holds the other's values
 REDUCE_TYPES = ("allreduce", "butterfly", "ring", "hoppingring")
@@ -49,9 +53,15 @@ class MaOptions(ExchangeOptions, PeriodOptions):
     reduce_type: str = option("allreduce", "who averages with whom", REDUCE_TYPES)
     reduce_content: str = option("model", "what is averaged: the model, or all: the momentum too", ("model", "all"))
     overlap: bool = option(False, "train on while models are averaged: the mean arrives a period late")
+    initial_workers: int = option(0, "workers that train at first; their number grows to all over the run; 0: all from the beginning")
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.initial_workers < 0:
+            raise UserError(f"--initial-workers {self.initial_workers} is negative.")
+        if self.initial_workers and (self.overlap or self.reduce_type != "allreduce" or not (self.average_period or self.average_frames)):
+            raise UserError(f"--initial-workers {self.initial_workers}: the number of workers grows from one average to the next of all "
+                            "models, by --reduce-type allreduce without --overlap, with a period.")
         if self.overlap and (self.reduce_content == "all" or self.reduce_type != "allreduce"):
             raise UserError("--overlap true: only models are averaged meanwhile, by --reduce-type allreduce --reduce-content model.")
         if self.reduce_content == "all" and self.reduce_type != "allreduce":
@@ -73,15 +83,16 @@ class Ma(Strategy):
     """Model averaging. `exchanges` counts the exchanges of the run.
 
     `sent`: model, or move, and weight that were sent to the average under way. With bfloat16: `common`, the last mean, and `remainders`.
+    `dealt`: the minibatches of this epoch that were dealt out, where the number of workers grows.
     """
 
     options: MaOptions
     lr_scale = "linear"
-    remembers = ("exchanges", "sent", "common", "remainders")
+    remembers = ("exchanges", "sent", "common", "remainders", "dealt")
 
     def __init__(self, options: MaOptions) -> None:
         super().__init__(options)
-        self.exchanges = 0
+        self.exchanges = self.dealt = 0
         self.ticket = 0  # ticket of the average under way
         self.rejected()
 
@@ -93,12 +104,42 @@ class Ma(Strategy):
     def inelastic(self) -> str:
         if self.options.reduce_type != "allreduce":
             return f"--reduce-type {self.options.reduce_type} averages pairs of workers, whose numbers change when one dies; use allreduce"
+        if self.options.initial_workers:
+            return f"--initial-workers {self.options.initial_workers} says in which round how many workers train"
         return self.options.inelastic()
 
     @property
     def keeps_mean(self) -> bool:
         """Whether exchanges keep the mean of any models; in bfloat16, of those that have moved from a common one."""
         return self.options.exchange_dtype == "float32"
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether workers train on parts of the data beside their own."""
+        return self.options.initial_workers > 0
+
+    def initial_share(self, workers: int) -> float:
+        return min(1.0, (self.options.initial_workers or workers) / workers)
+
+    def contract(self, workers: int, minibatch_size: int) -> list[tuple[str, str]]:
+        grows = [("growth", f"{self.options.initial_workers} workers train at first, all {workers} at the end; the rate follows")]
+        return super().contract(workers, minibatch_size) + grows * self.reads_all
+
+    async def _rounds(self, worker: Worker, fabric: Fabric) -> AsyncIterator[Round]:
+        """The rounds of an epoch: those of any strategy, or those of a number of workers that grows."""
+        o, period = self.options, self.options.minibatches(worker.sampler.minibatch_size)
+        if not o.initial_workers:
+            async for round in self.rounds(worker, fabric, period):
+                yield round
+            return
+        if o.initial_workers > fabric.size:
+            raise UserError(f"--initial-workers {o.initial_workers} --ngpu {fabric.size}: more workers at first than in all.")
+        for iteration in iterations(worker, o.initial_workers, fabric.size, period, self.dealt):
+            number = take(worker, fabric.rank, iteration, fabric.size)
+            self.dealt = 0 if iteration.last else iteration.end
+            yield Round(number, iteration.begin / iteration.total, iteration.last)
+            if not iteration.last:
+                await fabric.safe_point()
 
     async def epoch(self, worker: Worker, fabric: Fabric) -> None:
         o, params = self.options, worker.params
@@ -109,7 +150,7 @@ class Ma(Strategy):
             self.common = params.clone()
         if self.sent is not None:  # an average was under way when the run was stopped
             self.ticket = await self._begin(fabric, *self.sent)
-        async for round in self.rounds(worker, fabric, o.minibatches(worker.sampler.minibatch_size)):
+        async for round in self._rounds(worker, fabric):
             for _ in range(round.minibatches):
                 await fabric.compute(worker.step)
             if self.sent is not None:

@@ -23,17 +23,17 @@ Options of Kaldi's script, with its defaults
   --trainer.num-chunk-per-minibatch <n>      # or 128,64: the largest; or rules as 150=128/300=64 (128)
   --trainer.frames-per-iter <n>              # frames of a worker between two averages (800000)
   --trainer.max-param-change (2.0), --trainer.dropout-schedule <schedule>, --trainer.srand (0)
-  --trainer.optimization.num-jobs-final <n>  # workers (8)
+  --trainer.optimization.num-jobs-initial <n>, --trainer.optimization.num-jobs-final <n>   # workers at first (1), in the end (8)
   --trainer.optimization.initial-effective-lrate (0.0002), --trainer.optimization.final-effective-lrate (0.00002)   # times the workers
   --trainer.optimization.momentum (0.0), --trainer.optimization.do-final-combination (true), --trainer.optimization.max-models-combine (20)
   --use-gpu yes|no|wait                      # yes and wait: where there is one (yes)
   --cmd <command>                            # how to run the jobs (run.pl)
-taken, and change nothing here (all workers train from the beginning)
+taken, and change nothing here
   --stage, --exit-stage, --egs.{cmd,nj,stage}, --cleanup, --cleanup.{remove-egs,preserve-model-interval}, --reporting.{email,interval},
-  --trainer.{deriv-truncate-margin,shuffle-buffer-size,samples-per-iter,add-option}, --trainer.optimization.{num-jobs-initial,num-jobs-step,
-  shrink-value,shrink-saturation-threshold,backstitch-training-interval,max-objective-evaluations,combine-sum-to-one-penalty},
-  --trainer.lda.{rand-prune,max-lda-jobs}, --chain.left-deriv-truncate
-Not here: --egs.dir, context of chunks, --trainer.optimization.{proportional-shrink,backstitch-training-scale}, --chain-opts.
+  --trainer.{deriv-truncate-margin,shuffle-buffer-size,samples-per-iter,add-option}, --trainer.optimization.{num-jobs-step,shrink-value,shrink-saturation-threshold,backstitch-training-interval,max-objective-evaluations,combine-sum-to-one-penalty},
+  --trainer.lda.{rand-prune,max-lda-jobs}, --chain.left-deriv-truncate, --egs.chunk-left-context, --egs.chunk-right-context,
+  --egs.chunk-left-context-initial, --egs.chunk-right-context-final   # which change no output of a network that is not recurrent
+Not here: --egs.dir, --trainer.optimization.{proportional-shrink,backstitch-training-scale}, --chain-opts.
 Options of \`pykaldist train\` that Kaldi has not can be given, too, and go before: --strategy, --average-period, --ngpu, --dtype ...
 EOF
   job_usage '  --lr-scale none|linear|sqrt, --blocks, --serial-warmup <epochs>'
@@ -41,9 +41,5 @@ EOF
 
 [ -f path.sh ] && . ./path.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../../../utils/shared/nnet_job.sh"
-parse_chain_job "$@"
-$cmd "$exp/log/prepare.log" pykaldist prepare-chain train "${options[@]}" || exit $?
-sed -n "s/^\(NOTE\|WARNING\): /train.py: &/p; s|^$exp/.*|train.py: &|p" "$exp/log/prepare.log"
-mapfile -t options < "$exp/train_options"
-retry "$retries" "$cmd" "$job_log" pykaldist train "${options[@]}" "$exp/store" "$exp" || exit $?
-say_result "$job_log" "model in $exp/final.mdl"
+parse_nnet3_job "$@"
+train_nnet3 prepare-chain train

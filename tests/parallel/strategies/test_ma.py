@@ -14,7 +14,7 @@ from pykaldist.parallel.strategies.ssgd import Ssgd
 
 PAIRWISE = [(kind, n) for kind in REDUCE_TYPES[1:] for n in (2, 3, 4, 5, 8, 16) if kind != "butterfly" or n & (n - 1) == 0]
 
-NOTHING = {"sent": None, "common": None, "remainders": None}  # under way
+NOTHING = {"sent": None, "common": None, "remainders": None, "dealt": 0}  # under way
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])

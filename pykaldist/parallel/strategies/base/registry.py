@@ -8,6 +8,9 @@ from typing import Any
 
 from pykaldist.parallel.strategies.base.strategy import Strategy
 
+# Published ways of training, by name: (the strategy, its options where the user does not say).
+PRESETS: dict[str, tuple[str, dict[str, Any]]] = {"kaldi": ("ma", {"initial_workers": 1, "average_frames": 800_000})}
+
 
 def strategies() -> list[str]:
     """The names of all strategies."""
@@ -32,3 +35,10 @@ def strategy_options(name: str) -> type:
 def make_strategy(name: str, options: Any = None) -> Strategy:
     """Make a strategy, by its name; without `options`, with its default options."""
     return strategy_class(name)(strategy_options(name)() if options is None else options)
+
+
+def take_preset(chosen: dict[str, Any]) -> None:
+    """Put a strategy and its options in the place of a preset's name, in options by their names; those that are given stay."""
+    chosen["strategy"], own = PRESETS.get(chosen["strategy"], (chosen["strategy"], {}))
+    for name, value in own.items():
+        chosen.setdefault(name, value)

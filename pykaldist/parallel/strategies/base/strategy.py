@@ -83,6 +83,7 @@ class Strategy(ABC):
     asynchronous = False  # a gradient may belong to an older model than the one that it changes
     one_model = True  # after each exchange all workers have the same model
     keeps_mean: Any = False  # exchanges do not change the mean of the workers' models
+    reads_all: Any = False  # workers train on parts of the data beside their own
     advice = ""  # what a user should know, beside its costs, when a plan recommends it
 
     independent: Any = False  # each worker makes its own requests, whatever the others do
@@ -143,6 +144,10 @@ class Strategy(ABC):
     def cycle(self, workers: int, minibatch_size: int) -> int:
         """Minibatches of a worker after which the exchanges between so many workers repeat, for a dry run."""
         return (self.options.minibatches(minibatch_size) if hasattr(self.options, "minibatches") else 0) or 1
+
+    def initial_share(self, workers: int) -> float:
+        """The part of the workers' learning rate that they take at first."""
+        return 1.0
 
     def contract(self, workers: int, minibatch_size: int) -> list[tuple[str, str]]:
         """What the strategy means for a run of so many workers, as rows (name, text) of the table at the start of a run."""

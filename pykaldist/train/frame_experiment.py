@@ -1,0 +1,79 @@
+"""An experiment of cross-entropy training of an nnet3 network on frames, as Kaldi's steps/nnet3/train_dnn.py does it.
+
+The folder is a frame store of steps/nnet/pack.sh, with pdfs, the model and the tree of the alignment, and, where the network has the input
+`ivector`, i-vectors behind the features of each frame. `final.mdl` has the network and, as priors, its mean posteriors over training data.
+Otherwise as in `nnet3_experiment.py`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from pykaldist.errors import UserError
+from pykaldist.frames.sampler import Partition, Sampler
+from pykaldist.nnet.nnet3.network import Nnet3Network
+from pykaldist.nnet.nnet3_learner import DropoutOptions, FrameLearner
+from pykaldist.options import option
+from pykaldist.parallel.fabric.worker import Worker
+from pykaldist.train.nnet3_experiment import Nnet3Experiment, Nnet3StartOptions
+
+PRIOR_FRAMES = 20_000  # of which the priors are made; Kaldi's --trainer.prior-subset-size
+
+
+@dataclass
+class FrameExperimentOptions(DropoutOptions, Nnet3StartOptions):
+    """The options of cross-entropy training of an nnet3 network: its start, minibatches and dropout."""
+
+    minibatch_size: int = option(512, "frames in a minibatch")
+
+    def __post_init__(self) -> None:
+        DropoutOptions.__post_init__(self)
+        Nnet3StartOptions.__post_init__(self)
+        if self.minibatch_size < 1:
+            raise UserError(f"--minibatch-size {self.minibatch_size} is not positive.")
+
+
+class FrameExperiment(Nnet3Experiment):
+    """One run of cross-entropy training in `exp` on the frame stores in `store`: this process's part of it."""
+
+    name, level, script, transitions_file = "xent", "frame", "steps/nnet3/train_dnn.py", "final.mdl"
+    system_files = ("tree", "phones.txt", "cmvn_opts", "delta_opts")
+
+    def open_data(self) -> None:
+        self.counts = self.train.counts()
+
+    def check(self) -> None:
+        path, dims = self.options.initial_model, {name: self.nnet.dim(name) for name in self.nnet.nodes}
+        inputs = dims["input"] + dims.get("ivector", 0)
+        if inputs != self.train.manifest.dim:
+            raise UserError(f"{path} takes features of dimension {dims['input']} and i-vectors of {dims.get('ivector', 0)}, "
+                            f"{self.train.path} has {self.train.manifest.dim} in all; make the network's configs for these features, and "
+                            "pack them with its i-vectors.")
+        if dims["output"] != self.train.manifest.num_pdfs:
+            raise UserError(f"{path} has {dims['output']} outputs, {self.train.path} {self.train.manifest.num_pdfs} pdfs; make the "
+                            "network's configs with the alignment's num-pdfs.")
+
+    def sampler(self, part: str, partition: Partition, model: Nnet3Network) -> Sampler:
+        splice = [*range(-model.left_context, model.right_context + 1)]
+        plain = torch.zeros(len(splice) * self.train.manifest.dim)
+        return Sampler(partition.store, partition, 0, self.options.minibatch_size, splice, plain, plain + 1.0, self.choices.randomizer_seed,
+                       self.device, self.shared[part])
+
+    def learner(self, model: Nnet3Network, num_epochs: int) -> FrameLearner:
+        log_priors = np.log(np.maximum(self.counts, 0.5) / self.counts.sum()).astype(np.float32)
+        return FrameLearner(model, self.options, log_priors, num_epochs, self.rate_option)
+
+    def rows(self) -> list[tuple[str, str]]:
+        return []
+
+    def frames(self, part: str) -> int:
+        return len(self.train if part == "train" else self.dev)
+
+    def priors(self, worker: Worker) -> np.ndarray:
+        assert isinstance(worker.learner, FrameLearner)
+        minibatches = itertools.islice(worker.sampler.epoch(0), -(-PRIOR_FRAMES // self.options.minibatch_size))
+        return worker.learner.mean_posterior(minibatches)

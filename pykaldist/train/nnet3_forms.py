@@ -1,0 +1,133 @@
+"""The command lines of Kaldi's scripts that train nnet3 networks, in our words: what all have, and that of steps/nnet3/train_dnn.py.
+
+Jobs are workers, as `chain_forms.py` says. Of train_dnn.py an epoch has every frame once, as one of the trainer has. Defaults are Kaldi's.
+What the trainer has no meaning for raises UserError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pykaldist.errors import UserError
+from pykaldist.frames.minibatch_rule import MinibatchRule
+from pykaldist.options import boolean
+from pykaldist.train.kaldi_forms import Words, embedded, split
+
+# About examples on disk, models on the way, mails and recurrent networks, none of which are here, and steps of the script. Chunks' context
+# beyond the network's own changes no output of one that is not recurrent.
+NEEDLESS = (
+    "cmd", "stage", "exit_stage", "cleanup", "cleanup.remove_egs", "cleanup.preserve_model_interval", "reporting.email",
+    "reporting.interval", "egs.cmd", "egs.nj", "egs.stage", "egs.chunk_left_context", "egs.chunk_right_context",
+    "egs.chunk_left_context_initial", "egs.chunk_right_context_final", "chain.left_deriv_truncate",
+    "trainer.shuffle_buffer_size", "trainer.deriv_truncate_margin", "trainer.lda.rand_prune", "trainer.lda.max_lda_jobs",
+    "trainer.presoftmax_prior_scale_power", "trainer.compute_per_dim_accuracy", "trainer.optimization.shrink_value",
+    "trainer.optimization.shrink_saturation_threshold", "trainer.optimization.max_objective_evaluations",
+    "trainer.optimization.combine_sum_to_one_penalty", "trainer.optimization.num_jobs_step",
+    "trainer.optimization.backstitch_training_interval")
+GPU = {"yes": "auto", "true": "auto", "wait": "auto", "no": "cpu", "false": "cpu"}
+COMBINED_SHARE = 0.25  # of an average run's epochs, at most, of which models are combined
+MEMORY = "--optimization.memory-compression-level"
+
+FOLDERS = ("feat_dir", "ali_dir", "lang", "dir")
+
+
+def real(given: Words, name: str, default: str) -> float:
+    """Take an option that is a number."""
+    text = given.take(name, default)
+    try:
+        return float(text)
+    except ValueError as error:
+        raise UserError(f"--{name.replace('_', '-')} {text}: expected a number.") from error
+
+
+def take_common(given: Words, options: Mapping[str, str]) -> None:
+    """Take the options that change nothing here; raises UserError for those of all scripts that have no meaning."""
+    for name in NEEDLESS:
+        given.take(name)
+    given.refuse("egs.dir", "chunks are cut from the frame store, and there are no examples on disk; leave it out.")
+    given.refuse("trainer.optimization.proportional_shrink", "parameters are not shrunk here; give layers an l2-regularize.",
+                 ("", "0", "0.0"))
+    given.refuse("trainer.optimization.backstitch_training_scale", "backstitch is not here; leave it at 0.", ("", "0", "0.0"))
+    if not given.take("trainer.add_option", MEMORY).startswith(MEMORY):
+        raise UserError(f"--trainer.add-option {options['trainer.add_option']} has no meaning here; leave it out.")
+
+
+def common_job(given: Words, epochs: int, frames: int, notes: list[str]) -> dict[str, str]:
+    """The options of `pykaldist train` that all scripts have; what is not just as in Kaldi goes to `notes`.
+
+    `frames`: those of a worker in one of Kaldi's iterations.
+    """
+    workers = int(given.rest.get("ngpu") or given.number("trainer.optimization.num_jobs_final", "8"))
+    first = given.number("trainer.optimization.num_jobs_initial", "1")
+    given.take("trainer.optimization.num_jobs_final")
+    strategy = given.rest.get("strategy", "ma" if workers > 1 else "local")
+    gpu = given.take("use_gpu", "yes")
+    if gpu not in GPU:
+        raise UserError(f"--use-gpu {gpu}: expected {', '.join(GPU)}.")
+    combined = min(given.number("trainer.optimization.max_models_combine", "20"), max(1, round(COMBINED_SHARE * epochs)))
+    if not boolean(given.take("trainer.optimization.do_final_combination", "true")):
+        combined = 1
+    job = {"optimizer": "nnet3", "schedule": "exponential", "decay-within": "true", "ngpu": str(workers), "strategy": strategy,
+           "device": GPU[gpu], "num-epochs": str(epochs), "combine-models": str(combined),
+           "momentum": given.take("trainer.optimization.momentum", "0.0"),
+           "max-param-change": given.take("trainer.max_param_change", "2.0")}
+    if schedule := given.take("trainer.dropout_schedule"):
+        job["dropout-schedule"] = schedule
+    if strategy in ("ma", "kaldi"):
+        job |= {"average-frames": str(frames), "l2-regularize-factor": repr(1.0 / workers)}
+    if strategy in ("ma", "kaldi") and 0 < first < workers:
+        job["initial-workers"] = str(first)
+    elif first != workers > 1:
+        notes.append(f"--trainer.optimization.num-jobs-initial {first}: all {workers} workers train from the beginning")
+    return job
+
+
+@dataclass
+class FrameForm:
+    """A command line of train_dnn.py in the project's words: options of `pykaldist pack` and of `pykaldist train`, by name.
+
+    `cv_utts`: utterances that are held out, about; 0 for as many as by default. `notes`: what is not just as in Kaldi.
+    """
+
+    data: Path
+    ali: Path
+    lang: Path
+    exp: Path
+    srand: int
+    cv_utts: int
+    pack: dict[str, str]
+    job: dict[str, str]
+    notes: list[str] = field(default_factory=list)
+
+
+def read_frame_form(words: Sequence[str]) -> FrameForm:
+    """Read the command line of steps/nnet3/train_dnn.py."""
+    options, arguments = split(words)
+    if arguments:
+        raise UserError(f"expected options alone, found {arguments[0]!r}.")
+    given, notes = Words("train_dnn.py", options), list[str]()
+    data, ali, lang, exp = (Path(given.take(name)) for name in FOLDERS)
+    if missing := [name for name in FOLDERS if not options.get(name)]:
+        raise UserError(f"--{missing[0].replace('_', '-')} is needed.")
+    take_common(given, options)
+    for name in ("egs.frames_per_eg", "trainer.prior_subset_size", "trainer.num_jobs_compute_prior"):
+        given.take(name)
+    egs = embedded("--egs.opts", given.take("egs.opts"))
+    held_out = egs.number("num_utts_subset", "0")
+    egs.take("generate_egs_scp")
+    egs.done()
+    pack = {"cmvn-opts": given.take("feat.cmvn_opts", "--norm-means=false --norm-vars=false")}
+    if ivectors := given.take("feat.online_ivector_dir"):
+        pack["online-ivector-dir"] = ivectors
+    srand = given.number("trainer.srand", "0")
+    epochs = max(1, round(real(given, "trainer.num_epochs", "8")))
+    size = MinibatchRule(given.take("trainer.optimization.minibatch_size", "512"), "--trainer.optimization.minibatch-size").chunks(1)
+    job = {**common_job(given, epochs, given.number("trainer.samples_per_iter", "400000"), notes), "objective": "xent",
+           "initial-model": given.take("trainer.input_model") or str(exp / "0.raw"),
+           "learn-rate": given.take("trainer.optimization.initial_effective_lrate", "0.0003"),
+           "final-learn-rate": given.take("trainer.optimization.final_effective_lrate", "0.00003"),
+           "minibatch-size": str(size), "randomizer-seed": str(srand)}
+    own = {name.replace("_", "-"): value for name, value in given.rest.items()}
+    return FrameForm(data, ali, lang, exp, srand, held_out, pack, {**job, **own}, notes)
