@@ -54,8 +54,8 @@ def usage_line(frames: int) -> str:
     cpu = times.user + times.system + _cpu_of_children() - _of_others
     memory = max(_most_memory(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
     read, written = _bytes()
-    return (f"{frames / FRAMES_AN_HOUR:.3g} h of speech in {_seconds(_since_start())} s, {_seconds(cpu)} s of CPU, {memory / 1e6:.0f} MB of memory, "
-            f"{read / 1e6:.0f} MB read, {written / 1e6:.0f} MB written")
+    return (f"{frames / FRAMES_AN_HOUR:.3g} h of speech in {_seconds(_since_start())} s, {_seconds(cpu)} s of CPU, "
+            f"{memory / 1e6:.0f} MB of memory, {read / 1e6:.0f} MB read, {written / 1e6:.0f} MB written")
 
 
 def _seconds(seconds: float) -> str:

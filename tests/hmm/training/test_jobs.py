@@ -109,7 +109,7 @@ def test_a_job_that_fails_ends_the_stage(tmp_path: Path, toy_data: DataDir, toy_
         systems(tmp_path, toy_data, toy_lang, JobsOptions(jobs_cmd, 10_000), 1, "mono")
     log = (tmp_path / "mono/log/read_features.2.1.log").read_text()
     assert "utt07: expected features of" in log and "Traceback" not in log
-    assert sorted(path.name for path in (tmp_path / "mono").iterdir()) == ["log"]
+    assert sorted(path.name for path in (tmp_path / "mono").iterdir()) == [".lock", "log"]
 
 
 def test_rows_in_files_are_an_array(tmp_path: Path) -> None:
