@@ -54,8 +54,12 @@ def usage_line(frames: int) -> str:
     cpu = times.user + times.system + _cpu_of_children() - _of_others
     memory = max(_most_memory(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
     read, written = _bytes()
-    return (f"{frames / FRAMES_AN_HOUR:.3g} h of speech in {_since_start():.0f} s, {cpu:.0f} s of CPU, {memory / 1e6:.0f} MB of memory, "
-            f"{read / 1e6:.0f} MB read, {written / 1e6:.0f} MB written")
+    return (f"{frames / FRAMES_AN_HOUR:.3g} h of speech in {_seconds(_since_start())} s, {_seconds(cpu)} s of CPU, "
+            f"{memory / 1e6:.0f} MB of memory, {read / 1e6:.0f} MB read, {written / 1e6:.0f} MB written")
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f}" if seconds < 9.95 else f"{seconds:.0f}"
 
 
 def _cpu_of_children() -> float:

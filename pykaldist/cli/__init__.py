@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from pykaldist import __version__, deterministic, interrupts, scheduling, usage
 from pykaldist.errors import Terminated, UserError, missing_package_sentence, os_error_sentence, out_of_memory_sentence
-from pykaldist.jobs.guard import STARTED_BY
+from pykaldist.jobs.guard import LOG
 from pykaldist.programs.command import run as run_program
 from pykaldist.programs.table import PROGRAMS
 from pykaldist.programs.table import load as load_program
@@ -122,7 +122,7 @@ def main(argv: list[str] | None = None, told: bool = False) -> int:
         with interrupts.Working():
             status = int(module.run(args) or 0)
         taken = usage.ending(verb)
-        if taken is not None and STARTED_BY in os.environ:
+        if taken is not None and LOG in os.environ:
             print(taken, file=sys.stderr, flush=True)
         return status
     except UserError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from pykaldist import usage
 from pykaldist.errors import UserError
 
 
@@ -15,6 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    usage.stage()
     from pykaldist.feats.make import speaker_cmvn
     from pykaldist.io.datadir import DataDir
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pykaldist import usage
 from pykaldist.decode.pairs import check_decoding
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import SymbolTable
@@ -21,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    usage.stage()
     check_decoding(args.decode_dir, args.graph_dir)
     best, path = score_dir(DataDir(args.data), SymbolTable.read(args.graph_dir / "words.txt"), args.decode_dir,
                            from_args(ScoreOptions, args), args.dev_dir)

@@ -50,7 +50,7 @@ def _encoded(value: Any, arrays: list[np.ndarray]) -> Any:
         return value
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         arrays.append(value)
         return {"array": len(arrays) - 1}
     for kind in (list, tuple, set, frozenset):

@@ -21,6 +21,7 @@ TYPE_CHECKING = False  # typing, re and dataclasses would take longer to import 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+LOG = "PYKALDIST_LOG"  # the log of the job that a process belongs to
 STARTED_BY = "PYKALDIST_STARTED_BY"  # the marks of the scripts that have started a process, the outermost first, with colons between
 GRACE_S = 10.0  # from SIGTERM to SIGKILL; in this time a training writes its checkpoint
 GIVE_UP_S = 60.0  # after which the guard leaves what not even SIGKILL ends

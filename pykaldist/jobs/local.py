@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 
-from pykaldist.jobs.guard import ENDS, GRACE_S, STARTED_BY, send, send_at_parents_end, start_guard
+from pykaldist.jobs.guard import ENDS, GRACE_S, LOG, STARTED_BY, send, send_at_parents_end, start_guard
 from pykaldist.jobs.wrapper import Wanted, now, picked, say_failed
 
 TYPE_CHECKING = False  # typing, re and dataclasses would take longer to import than all the rest
@@ -56,7 +56,7 @@ class Job:
 
     def _become(self, mark: str, terminal: int | None, parent: int) -> NoReturn:
         """Be the command, in the new process."""
-        env = {**os.environ, STARTED_BY: mark}
+        env = {**os.environ, STARTED_BY: mark, LOG: os.path.abspath(self.log)}
         env.pop("PYKALDIST_PROGRESS_FD", None)
         if self.held is not None:
             os.dup2(self.held, 0)

@@ -9,7 +9,7 @@ from pathlib import Path
 from pykaldist.report.text import markdown, without_empty_columns
 from pykaldist.usage import MARK
 
-_LINE = re.compile(rf"^{MARK}(?P<verb>[\w-]+): (?P<hours>[\d.e+-]+) h of speech in (?P<wall>\d+) s, (?P<cpu>\d+) s of CPU, "
+_LINE = re.compile(rf"^{MARK}(?P<verb>[\w-]+): (?P<hours>[\d.e+-]+) h of speech in (?P<wall>[\d.]+) s, (?P<cpu>[\d.]+) s of CPU, "
                    r"(?P<memory>\d+) MB of memory, (?P<read>\d+) MB read, (?P<written>\d+) MB written$", re.MULTILINE)
 TAIL = 1 << 16  # bytes of a log's end that are looked at
 
@@ -42,11 +42,11 @@ class Stage:
 def stages(exp: Path) -> list[Stage]:
     """The stages whose logs are below a folder, in the order of folders and verbs; those without such a line are left out."""
     found: dict[tuple[str, str], Stage] = {}
-    for log in sorted(exp.glob("**/log/*.log")):
+    for log in sorted(exp.glob("**/*.log")):
         with log.open("rb") as stream:
             stream.seek(max(0, log.stat().st_size - TAIL))
             text = stream.read().decode(errors="replace")
-        folder = str(log.parent.parent.relative_to(exp))
+        folder = str((log.parent.parent if log.parent.name == "log" else log.parent).relative_to(exp))
         for line in _LINE.finditer(text):
             found.setdefault((folder, line["verb"]), Stage(f"{folder}: {line['verb']}")).add(line)
     return [found[key] for key in sorted(found)]

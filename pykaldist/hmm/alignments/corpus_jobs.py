@@ -15,6 +15,7 @@ A corpus in one process that is divided into the same blocks gives the same bits
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import shlex
@@ -44,6 +45,7 @@ from pykaldist.io.lang import LangDir
 from pykaldist.io.messages import read_message, write_message
 from pykaldist.progress import Progress, progress
 
+LOOK_S = 1.0  # between two looks at how many jobs have ended
 LEAST = 1 << 16  # frames of a block, 11 minutes, for a job with less takes longer to start than to work
 
 
@@ -92,10 +94,8 @@ class Jobs:
         name = task.name.rpartition(".")[2].strip("_")
         log = self.logs / f"{name}.{number}.JOB.log"
         command = [*shlex.split(self.command), f"JOB=1:{len(shares)}", str(log), "pykaldist", "gmm-job", str(self.folder), number, "JOB"]
-        with Progress(f"{name}: {len(shares)} jobs", 1, "array") as bar:
-            with usage.others():
-                status = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
-            bar.update()
+        with usage.others():
+            status = self._wait(command, name, [self.folder / f"result.{number}.{job}" for job in range(1, len(shares) + 1)])
         if status:
             raise UserError(f"jobs of the array {name}.{number} have failed (status {status}); {self.logs}/{name}.{number}.*.log say why, "
                             "and which ones stands above.")
@@ -107,6 +107,20 @@ class Jobs:
             yield read_message(result, self.classes)
             result.unlink()
             (self.folder / f"call.{number}.{job}").unlink()
+
+    @staticmethod
+    def _wait(command: list[str], name: str, results: list[Path]) -> int:
+        """Run the command of an array to its end, and count the jobs that have left their results; returns its exit status."""
+        with Progress(name, len(results), "job") as bar, subprocess.Popen(command, stdin=subprocess.DEVNULL) as array:
+            try:
+                while array.poll() is None:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        array.wait(LOOK_S)
+                    bar.update(sum(result.is_file() for result in results) - bar.count)
+            except BaseException:
+                array.terminate()  # which ends its jobs
+                raise
+        return array.returncode
 
 
 class RowFiles:

@@ -245,6 +245,13 @@ Hmm = list[list[tuple[int, int]]]  # for each emitting HMM state its (destinatio
 Window = tuple[int, ...]
 
 
+def check_hmm(model: TransitionModel) -> None:
+    """Check that self-loops have their states' pdfs; raises UserError where they have not, as in chain models."""
+    if not model.topology.is_hmm:
+        raise UserError("the model has the topology of a chain model, whose self-loops have pdfs of their own; steps/nnet3/align.sh "
+                        "aligns with it, and a GMM wants another language directory.")
+
+
 class GraphCompiler:
     """Makes training graphs for one language directory, tree and transition model.
 
@@ -252,9 +259,7 @@ class GraphCompiler:
     """
 
     def __init__(self, lang: LangDir, tree: ContextDependency, transition_model: TransitionModel) -> None:
-        if not transition_model.topology.is_hmm:
-            raise UserError("the model has the topology of a chain model, whose self-loops have pdfs of their own; steps/nnet3/align.sh "
-                            "aligns with it, and a GMM wants another language directory.")
+        check_hmm(transition_model)
         self.lexicon = Lexicon(lang.file("L.fst"), lang.disambig_phones)
         self.tree, self.transition_model = tree, transition_model
         self._number: dict[Window, int] = {}  # window -> its HMM; windows with the same pdfs share one

@@ -26,6 +26,7 @@ from pykaldist.hmm.adaptation.fmllr import (
 )
 from pykaldist.hmm.alignments.align import AlignOptions, align
 from pykaldist.hmm.alignments.alignment_dir import archives, clear, read_archives, record, write_labels
+from pykaldist.hmm.alignments.graphs import check_hmm
 from pykaldist.hmm.gmm.make_engine import make_engine
 from pykaldist.hmm.gmm.model_files import read_model, read_tree, write_model
 from pykaldist.hmm.training.accumulate import accumulate
@@ -150,6 +151,7 @@ def align_fmllr_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, a
     unadapted = read_model(src / "final.alimdl")[1] if (src / "final.alimdl").is_file() else gmm
     if not np.array_equal(unadapted.offsets, gmm.offsets):
         raise UserError(f"{src}: final.alimdl and final.mdl have different Gaussians; they must be of one training (steps/train_sat.sh).")
+    check_hmm(model)
     check_phones(lang, src)
     with replacing(ali, src):
         corpus = load_corpus(data, lang, pipeline, nj, log, ali, jobs, device)

@@ -20,6 +20,7 @@ from pykaldist.feats.pipeline import FeaturePipeline, check_dim
 from pykaldist.hmm.alignments.align import MOST_FAILED, Alignments, AlignOptions, align
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir, clear, record, write_labels
 from pykaldist.hmm.alignments.corpus import Corpus, name_some
+from pykaldist.hmm.alignments.graphs import check_hmm
 from pykaldist.hmm.gmm.make_engine import make_engine
 from pykaldist.hmm.gmm.model_files import read_model, read_tree, write_model, write_tree
 from pykaldist.hmm.training.accumulate import accumulate
@@ -50,8 +51,8 @@ def train_mono_dir(data_dir: PathLike, lang_dir: PathLike, exp_dir: PathLike, op
     """
     data, lang, exp = DataDir(data_dir), LangDir(lang_dir), Path(exp_dir)
     pipeline, engine = FeaturePipeline.from_options(cmvn_opts, delta_opts), make_engine(device, nj)
-    corpus = load_corpus(data, lang, pipeline, nj, log, exp, jobs, device)
     with locked(exp):
+        corpus = load_corpus(data, lang, pipeline, nj, log, exp, jobs, device)
         checkpoint = begin(exp, stage)
         system = train_mono(corpus, lang, options, align_options, engine, log, checkpoint)
         return finish_training("steps/train_mono.sh", exp, lang, data, corpus, pipeline, system, nj, log, checkpoint)
@@ -81,22 +82,24 @@ def align_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir
     provenance.check(src, inputs=False)
     pipeline, engine = FeaturePipeline.from_dir(src), make_engine(device, nj)
     (transition_model, gmm), tree = read_model(src / "final.mdl"), read_tree(src / "tree")
+    check_hmm(transition_model)
     check_phones(lang, src)
-    corpus = load_corpus(data, lang, pipeline, nj, log, ali, jobs, device)
-    check_dim(gmm.dim, corpus.feats, str(data.path), src / "final.mdl")
-    clear(ali)
-    graphs = corpus.graphs(lang, tree, transition_model)
-    with Progress("aligning", len(corpus), "utt") as bar:
-        alignments = align(corpus, graphs, transition_model, gmm, options, [lang.optional_silence], engine, bar)
-    alignments.check(corpus, graphs)
-    log_likelihood = accumulate(engine, gmm, corpus, alignments.tids, transition_model).log_likelihood
-    pipeline.save(ali)
-    for name in ("tree", "full.mat"):
-        if (src / name).is_file():
-            copy_file(src / name, ali / name)
-    finish(ali, lang, data, corpus, alignments, nj, log)
-    write_model(ali / "final.mdl", transition_model, gmm)
-    record(ali, "steps/align_si.sh", data)
+    with locked(ali):
+        corpus = load_corpus(data, lang, pipeline, nj, log, ali, jobs, device)
+        check_dim(gmm.dim, corpus.feats, str(data.path), src / "final.mdl")
+        clear(ali)
+        graphs = corpus.graphs(lang, tree, transition_model)
+        with Progress("aligning", len(corpus), "utt") as bar:
+            alignments = align(corpus, graphs, transition_model, gmm, options, [lang.optional_silence], engine, bar)
+        alignments.check(corpus, graphs)
+        log_likelihood = accumulate(engine, gmm, corpus, alignments.tids, transition_model).log_likelihood
+        pipeline.save(ali)
+        for name in ("tree", "full.mat"):
+            if (src / name).is_file():
+                copy_file(src / name, ali / name)
+        finish(ali, lang, data, corpus, alignments, nj, log)
+        write_model(ali / "final.mdl", transition_model, gmm)
+        record(ali, "steps/align_si.sh", data)
     return f"log-likelihood {log_likelihood:.2f} a frame, {aligned_line(corpus, alignments)}"
 
 

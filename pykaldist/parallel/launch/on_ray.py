@@ -50,7 +50,8 @@ def process(words: list[str], env: dict[str, str]) -> Iterator[str | int]:
                              text=True, errors="replace")
     try:
         assert child.stdout is not None
-        yield from child.stdout
+        for line in child.stdout:  # noqa: UP028  Ray sends to generators, which a file does not take
+            yield line
         yield child.wait()
     finally:
         if child.poll() is None:
@@ -108,7 +109,7 @@ def run(count: int, gpus: int, words: list[str]) -> int:
                 else:
                     print(line, end="", flush=True)
         except ray.exceptions.RayError as error:
-            print(f"Ray has lost a process: {str(error).splitlines()[0]}", file=sys.stderr, flush=True)
+            print(f"Ray has lost a process: {str(error).splitlines()[-1]}", file=sys.stderr, flush=True)
         statuses.append(status)
         if status or len(statuses) == count:
             ended.set()

@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pykaldist.errors import UserError
 from pykaldist.hmm.adaptation.fmllr import FmllrOptions
 from pykaldist.hmm.alignments.align import AlignOptions
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
 from pykaldist.hmm.alignments.corpus import PairwiseSum
+from pykaldist.hmm.alignments.corpus_jobs import Jobs, RowFiles
 from pykaldist.hmm.training.adapted_experiment import align_fmllr_dir, train_lda_mllt_dir, train_sat_dir
 from pykaldist.hmm.training.experiment import align_dir, train_deltas_dir, train_mono_dir
 from pykaldist.hmm.training.jobs import JobsOptions
@@ -19,7 +21,7 @@ from pykaldist.hmm.training.lda_mllt import LdaMlltOptions
 from pykaldist.hmm.training.mono import MonoOptions
 from pykaldist.hmm.training.sat import SatOptions
 from pykaldist.hmm.training.triphones import TriphoneOptions
-from pykaldist.io.datadir import DataDir
+from pykaldist.io.datadir import DataDir, write_table
 from pykaldist.io.lang import LangDir
 
 BLOCK = 900
@@ -97,3 +99,37 @@ def test_jobs_train_the_same_systems(tmp_path: Path, toy_data: DataDir, toy_lang
     for stage in stages.split():
         same(tmp_path / "threads" / stage, tmp_path / "array" / stage)
         assert not (tmp_path / "array" / stage / "jobs").exists()
+
+
+def test_a_job_that_fails_ends_the_stage(tmp_path: Path, toy_data: DataDir, toy_lang: LangDir, jobs_cmd: str) -> None:
+    """The sentence names the logs, which have the cause; nothing of the stage is left but these."""
+    lengths = {utt: len(toy_data.feats[utt]) + (utt == "utt07") for utt in toy_data.utterances()}
+    write_table(toy_data.path / "utt2num_frames", {utt: str(length) for utt, length in lengths.items()})
+    with pytest.raises(UserError, match=r"jobs of the array read_features\.2 have failed \(status 1\); .*log/read_features\.2\.\*\.log"):
+        systems(tmp_path, toy_data, toy_lang, JobsOptions(jobs_cmd, 10_000), 1, "mono")
+    log = (tmp_path / "mono/log/read_features.2.1.log").read_text()
+    assert "utt07: expected features of" in log and "Traceback" not in log
+    assert sorted(path.name for path in (tmp_path / "mono").iterdir()) == [".lock", "log"]
+
+
+def test_rows_in_files_are_an_array(tmp_path: Path) -> None:
+    """Blocks that nobody has written are zeros; what is written is there for another process once the array is closed."""
+    rows = RowFiles(tmp_path / "rows", np.array([0, 3, 5]), 2, np.dtype(np.float32))
+    assert rows.shape == (5, 2) and len(rows) == 5 and not np.asarray(rows).any()
+    rows[3:5][:] = 7
+    rows[1:2][:] = 1
+    with pytest.raises(IndexError, match="rows 2 to 4 are of several blocks"):
+        rows[2:4]
+    rows.close()
+    assert np.load(tmp_path / "rows/1.npy").tolist() == [[7, 7], [7, 7]]
+    np.testing.assert_array_equal(np.asarray(rows)[:, 0], [0, 1, 0, 7, 7])
+    folder = rows.folder
+    del rows
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(("count", "blocks"), [(1, 1), (3, 7), (50, 4), (4, 4)])
+def test_each_job_has_blocks(tmp_path: Path, count: int, blocks: int) -> None:
+    shares = Jobs(tmp_path / "jobs", "run.pl", count, tmp_path, "cpu", ()).blocks_of(blocks)
+    assert [block for share in shares for block in share] == list(range(blocks)) and len(shares) == min(count, blocks)
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1

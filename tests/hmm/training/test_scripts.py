@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +38,8 @@ def test_from_lexicon_to_alignments(root: Path, work: Path, recording_python: tu
     assert mono.returncode == 0, mono.stderr
     assert mono.stdout.startswith("train_mono.sh: 15 pdfs, ") and mono.stdout.endswith("; model in exp/mono\n")
     assert "1 words of the transcripts are not in the lexicon and count as OOV: whatsit (1)." in mono.stderr
-    assert (work / "exp/mono/log/train.log").read_text().count("iteration ") == 10
+    log = (work / "exp/mono/log/train.log").read_text()
+    assert log.count("iteration ") == 10 and re.search(r"^USAGE: train-mono: \S+ h of speech in ", log, re.MULTILINE)
     ali = bash(root, "align_si.sh --nj 3 --use-graphs true --boost-silence 1.25 --scale-opts --acoustic-scale=0.2 "
                "data lang exp/mono exp/ali", work)
     assert ali.returncode == 0, ali.stderr
