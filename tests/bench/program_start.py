@@ -57,7 +57,8 @@ def main() -> None:
                            "f.txt": "u  [\n 1 2 ]\n", "model": MODEL, "ali": "u 1 1 2\n", "lat": "u \n0 1 3 1,2,4_5\n1 0,0,\n\n",
                            "proto": "<Sigmoid> <InputDim> 2 <OutputDim> 2\n"}.items():
             (Path(folder) / name).write_text(text, encoding="utf-8")
-        for line in ("fstcompile a.txt a.fst", "nnet-initialize proto n", "copy-feats ark:f.txt ark:f", *LINES.values()):  # once, unmeasured
+        made = "fstcompile a.txt a.fst", "nnet-initialize proto n", "copy-feats ark:f.txt ark:f"
+        for line in (*made, *LINES.values()):  # once, unmeasured
             subprocess.run(["sh", "-c", line], cwd=folder, env=env, check=True, capture_output=True)
         for _ in range(runs):
             for what, line in LINES.items():
