@@ -1,4 +1,4 @@
-r"""Values of archives as their bytes, with kind and shape: what needs no numbers (sizes, copies, checks) needs no numpy, and starts fast.
+r"""Binary values of archives as their bytes, with kind and shape: read without numpy.
 
 A binary value is `\0B`, then for integers a sized count and sized elements, else a token (`FM `, `DV `, `CM2 `, ...), sized dimensions
 and the elements. What a file says about lengths is not believed: memory grows only with what is read.
@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import io
 import struct
-from typing import IO, TYPE_CHECKING, Any, BinaryIO
+from typing import BinaryIO
 
 from pykaldist.io.entries import take
-
-if TYPE_CHECKING:
-    import numpy as np
 
 INTEGERS = "integers"
 COMPRESSED_HEADER = struct.Struct("<ffii")  # the least value, the range, rows, columns
@@ -31,43 +28,9 @@ class RawValue:
         self.kind, self.shape, self.content = kind, shape, content
         self.ndim = len(shape)
 
-    @classmethod
-    def of(cls, value: np.ndarray) -> RawValue:
-        """The value of an array: int32, float64, or else float32."""
-        from pykaldist.io.table_streams import write_value
-
-        stream = io.BytesIO()
-        write_value(stream, value, True)
-        stream.seek(0)
-        return read_raw(io.BufferedReader(stream))
-
-    def array(self) -> np.ndarray:
-        """The value as float32, float64 or int32."""
-        from pykaldist.io.archive import array_of
-
-        return array_of(self)
-
-    def __getitem__(self, index: Any) -> RawValue:
-        return RawValue.of(self.array()[index])
-
-    def integers(self) -> list[int]:
-        """The numbers of a vector of integers."""
-        return [value for value, in struct.iter_unpack("<xi", self.content)]
-
-    def binary(self) -> bytes:
-        r"""Its binary form, from `\0B` on; a compressed matrix becomes one of floats."""
-        if self.kind in COMPRESSED:
-            return RawValue.of(self.array()).binary()
-        dims = b"".join(struct.pack("<bi", 4, dim) for dim in self.shape)
-        return b"\0B" + (b"" if self.kind == INTEGERS else self.kind.encode() + b" ") + dims + self.content
-
 
 def read_raw(stream: io.BufferedReader) -> RawValue:
-    """Read the value at the stream's position, binary or text. Raises one of DAMAGE."""
-    if stream.peek(1)[:1] != b"\0":
-        from pykaldist.io.archive import read_value
-
-        return RawValue.of(read_value(stream))
+    """Read the binary value at the stream's position. Raises one of DAMAGE."""
     if take(stream, 2) != b"\0B":
         raise ValueError("expected \\0B before a binary value")
     if stream.peek(1)[:1] == b"\4":
@@ -108,32 +71,3 @@ def _sized_int(stream: BinaryIO) -> int:
     if take(stream, 1) != b"\4":
         raise ValueError("expected a sized int32")
     return int(struct.unpack("<i", take(stream, 4))[0])
-
-
-def write_raw(stream: IO[bytes], value: RawValue, binary: bool) -> None:
-    """Write a matrix, a vector, or a vector of integers."""
-    if binary:
-        stream.write(value.binary())
-    elif value.kind == INTEGERS:
-        stream.write(b"".join(b"%d " % number for number in value.integers()) + b"\n")
-    else:
-        from pykaldist.io.table_streams import write_value
-
-        write_value(stream, value.array(), False)
-
-
-def read_raw_ints(stream: io.BufferedReader) -> RawValue:
-    """Read a vector of integers, binary or text; raises ValueError for values of another kind."""
-    if stream.peek(1)[:1] not in (b"\0", b"["):
-        line = stream.readline()
-        if not line.endswith(b"\n"):
-            raise EOFError("its last line has no end")
-        try:
-            numbers = [int(field) for field in line.split()]
-            return RawValue(INTEGERS, (len(numbers),), b"".join(struct.pack("<bi", 4, number) for number in numbers))
-        except (ValueError, struct.error) as error:
-            raise ValueError("expected a vector of integers, found other numbers") from error
-    value = read_raw(stream)
-    if value.kind != INTEGERS:
-        raise ValueError(f"expected a vector of integers, found {'a matrix' if value.ndim == 2 else 'other numbers'}")
-    return value

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pykaldist.errors import UserError
-from pykaldist.io.raw_values import RawValue, read_raw, read_raw_ints, write_raw
+from pykaldist.io.lazy_values import LazyValue, read_lazy, read_lazy_ints, write_lazy
 from pykaldist.io.table_streams import Read, TableWriter, Write, is_table, read_object, read_table, write_token
 from pykaldist.io.xfilenames import open_wxfilename
 from pykaldist.programs.command import say
 
 
-def copy_raw(source: str, target: str, what: str, read: Read[RawValue], write: Write[RawValue], binary: bool) -> int:
+def _copy(source: str, target: str, what: str, read: Read[LazyValue], write: Write[LazyValue], binary: bool) -> int:
     """Copy a table to a table, or a file to a file; returns the exit status."""
     if is_table(source) != is_table(target):
         raise UserError(f"{source!r} and {target!r}: expected two tables (ark:, scp:) or two files.")
@@ -42,18 +42,18 @@ def copy_feats(feats: str, target: str, *, compress: bool = False, compression_m
     """
     if htk_in or sphinx_in:
         raise UserError("--htk-in and --sphinx-in: files of HTK and Sphinx are not read here; convert them with another program.")
-    write = _compressing(2 if compression_method == 1 else compression_method) if compress else write_raw
+    write = _compressing(2 if compression_method == 1 else compression_method) if compress else write_lazy
     if not write_num_frames:
-        return copy_raw(feats, target, "matrices", read_raw, write, binary)
+        return _copy(feats, target, "matrices", read_lazy, write, binary)
     with TableWriter(target, write) as out, TableWriter(write_num_frames, write_token) as lengths:
-        for key, value in read_table(feats, read_raw):
+        for key, value in read_table(feats, read_lazy):
             out.write(key, value)
             lengths.write(key, value.shape[0])
     say(f"{out.count} matrices copied")
     return 0 if out.count else 1
 
 
-def _compressing(method: int) -> Write[RawValue]:
+def _compressing(method: int) -> Write[LazyValue]:
     """A writer of matrices by one of Kaldi's compression methods."""
     from pykaldist.io.table_streams import compressing
 
@@ -70,7 +70,7 @@ def copy_int_vector(source: str, target: str, *, binary: bool = True) -> int:
     Options:
       --binary: write a file in binary form; a table says so itself (default: true)
     """
-    return copy_raw(source, target, "vectors", read_raw_ints, write_raw, binary)
+    return _copy(source, target, "vectors", read_lazy_ints, write_lazy, binary)
 
 
 def feat_to_dim(feats: str, output: str = "-") -> int:
@@ -81,10 +81,10 @@ def feat_to_dim(feats: str, output: str = "-") -> int:
     """
     if is_table(output):
         with TableWriter(output, write_token) as out:
-            for key, value in read_table(feats, read_raw):
+            for key, value in read_table(feats, read_lazy):
                 out.write(key, value.shape[1])
         return 0 if out.count else 1
-    item = next(read_table(feats, read_raw), None)
+    item = next(read_table(feats, read_lazy), None)
     if item is None:
         raise UserError(f"{feats} has no features; check that the stage that makes them has run.")
     with open_wxfilename(output) as stream:
@@ -99,10 +99,10 @@ def feat_to_len(feats: str, output: str = "") -> int:
     e.g.: feat-to-len scp:data/train/feats.scp ark,t:feats.len
     """
     if not output:
-        print(sum(value.shape[0] for _, value in read_table(feats, read_raw)))
+        print(sum(value.shape[0] for _, value in read_table(feats, read_lazy)))
         return 0
     with TableWriter(output, write_token) as out:
-        for key, value in read_table(feats, read_raw):
+        for key, value in read_table(feats, read_lazy):
             out.write(key, value.shape[0])
     return 0 if out.count else 1
 
@@ -117,9 +117,9 @@ def matrix_dim(source: str, target: str = "", *, read_speaker: bool = False) -> 
       --read-speaker: has no effect
     """
     if not is_table(source):
-        print(*read_object(source, read_raw).shape)
+        print(*read_object(source, read_lazy).shape)
         return 0
     with TableWriter(target or "ark,t:-", write_token) as out:
-        for key, value in read_table(source, read_raw):
+        for key, value in read_table(source, read_lazy):
             out.write(key, " ".join(map(str, value.shape)))
     return 0 if out.count else 1
