@@ -26,6 +26,9 @@ def for_plain_features(model_dir: Path, nnet: Nnet3, mean_data: Path | None) -> 
     """
     pipeline = FeaturePipeline.from_dir(model_dir, nnet3=True)
     cmvn = pipeline.cmvn
+    if pipeline.online is not None:
+        raise UserError(f"{model_dir}/online_cmvn: features with online CMVN are not made of audio as it comes here; train a network on "
+                        "features as they are.")
     if pipeline.lda is not None or pipeline.deltas.delta_order or cmvn.norm_vars or cmvn.sliding:
         raise UserError(f"{model_dir} takes features with deltas, final.mat, variance or sliding normalisation, none of which is made of "
                         "audio as it comes; train a network on features as they are.")

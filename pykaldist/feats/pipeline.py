@@ -7,6 +7,8 @@ no `cmvn_opts` beside a `final.nnet`, or an nnet3 network's `final.mdl`, there i
 A directory with `final.mat` has LDA (+MLLT) in place of deltas: frames spliced as `splice_opts` says (absent or empty: 4 on each
 side), then multiplied by that matrix. fMLLR transforms, a matrix a speaker, are applied last; they belong to data as much as to a
 model, so that they are named (`transform_dir`), not found.
+An nnet3 network's directory with a file `online_cmvn` has online CMVN: by what was heard of the speaker until each frame, in this and in
+earlier utterances, filled up by `global_cmvn.stats`; its `cmvn_opts` are those of Kaldi's apply-cmvn-online, or name a file of them.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from pykaldist.errors import UserError
-from pykaldist.feats.cmvn import CmvnOptions, apply_cmvn, sliding_cmvn
+from pykaldist.feats.cmvn import CmvnOptions, OnlineCmvnOptions, apply_cmvn, cmvn_stats, online_cmvn, sliding_cmvn
 from pykaldist.feats.deltas import DeltaOptions, add_deltas
 from pykaldist.feats.splice import SpliceOptions, splice
 from pykaldist.feats.transforms import apply_transform, read_matrix, read_speaker_transforms
@@ -30,11 +32,54 @@ from pykaldist.io.kaldi import KaldiWriter
 from pykaldist.usage import heard
 
 
+class OnlineCmvn:
+    """CMVN by what was heard until each frame, over the utterances of a speaker in the order of spk2utt.
+
+    The statistics of earlier utterances are kept, so that each is read once more at most.
+    """
+
+    def __init__(self, options: OnlineCmvnOptions, global_stats: np.ndarray) -> None:
+        self._options, self._global_stats = options, global_stats
+        self._heard: dict[tuple[Path, str], np.ndarray] = {}
+
+    @classmethod
+    def from_dir(cls, path: Path) -> OnlineCmvn:
+        """Read `cmvn_opts` and `global_cmvn.stats` of a network's directory."""
+        conf, stats = path / "cmvn_opts", path / "global_cmvn.stats"
+        if not stats.is_file():
+            raise UserError(f"{stats} does not exist, which online CMVN needs; copy it from where the network was trained.")
+        text = conf.read_text(encoding="utf-8") if conf.is_file() else ""
+        named = [word.partition("=")[2] for word in text.replace("--config ", "--config=").split() if word.startswith("--config=")]
+        options = read_conf(OnlineCmvnOptions, named[0]) if named else parse_conf(OnlineCmvnOptions, text, str(conf))
+        return cls(options, read_matrix(stats).astype(np.float64))
+
+    def apply(self, x: np.ndarray, data: DataDir, utt: str) -> np.ndarray:
+        """Normalise the stored features `x` of an utterance."""
+        utts = data.spk2utt[data.utt2spk[utt]]
+        earlier = [other for other in utts[:utts.index(utt)] if other in data.feats]
+        try:
+            return online_cmvn(x, self._global_stats, self._options, self._until(data, earlier))
+        except UserError as error:
+            raise UserError(f"{data.path}, {utt}: {error}") from error
+
+    def _until(self, data: DataDir, utts: list[str]) -> np.ndarray | None:
+        """The statistics of a speaker's first utterances, None for none of them."""
+        total = None
+        for utt in utts:
+            key = data.path, utt
+            if key not in self._heard:
+                own = cmvn_stats([data.feats[utt]])
+                self._heard[key] = own if total is None else total + own
+            total = self._heard[key]
+        return total
+
+
 @dataclass
 class FeaturePipeline:
     """The steps from stored features to a model's input.
 
-    They are CMVN; then deltas, or splicing and the matrix `lda`; then the matrix of the speaker in `fmllr` (speaker -> matrix).
+    They are CMVN, `online` in place of `cmvn` where it is given;
+    then deltas, or splicing and the matrix `lda`; then the matrix of the speaker in `fmllr` (speaker -> matrix).
     """
 
     cmvn: CmvnOptions = field(default_factory=CmvnOptions)
@@ -42,6 +87,7 @@ class FeaturePipeline:
     splice: SpliceOptions = field(default_factory=SpliceOptions)
     lda: np.ndarray | None = field(default=None, compare=False)
     fmllr: Mapping[str, np.ndarray] | None = field(default=None, compare=False)
+    online: OnlineCmvn | None = field(default=None, compare=False)
 
     @classmethod
     def from_options(cls, cmvn_opts: str = "", delta_opts: str = "") -> FeaturePipeline:
@@ -61,14 +107,15 @@ class FeaturePipeline:
         cmvn, deltas, splicing = path / "cmvn_opts", path / "delta_opts", path / "splice_opts"
         kaldi_gmm = (path / "final.mdl").is_file() and not (path / "final.nnet").is_file() and not nnet3
         kaldi_nnet = nnet3 or ((path / "final.nnet").is_file() and not (path / "final.pt").is_file())
-        for online in ("online_cmvn_opts", "online_cmvn"):  # nnet1's and nnet3's
-            if kaldi_nnet and (path / online).is_file():
-                raise UserError(f"{path}/{online}: CMVN of what was heard so far is not made here; take a network without.")
-        return cls(read_conf(CmvnOptions, cmvn) if cmvn.is_file() else CmvnOptions(norm_means=not kaldi_nnet),
+        if kaldi_nnet and (path / "online_cmvn_opts").is_file():  # nnet1's
+            raise UserError(f"{path}/online_cmvn_opts: CMVN of what was heard so far is not made for nnet1; take a network without.")
+        online = OnlineCmvn.from_dir(path) if nnet3 and (path / "online_cmvn").is_file() else None
+        of_speakers = CmvnOptions(norm_means=not kaldi_nnet)
+        return cls(read_conf(CmvnOptions, cmvn) if cmvn.is_file() and online is None else of_speakers,
                    read_conf(DeltaOptions, deltas) if deltas.is_file() else DeltaOptions(2 if kaldi_gmm else 0),
                    read_conf(SpliceOptions, splicing) if splicing.is_file() else SpliceOptions(),
                    read_matrix(path / "final.mat") if (path / "final.mat").is_file() else None,
-                   read_speaker_transforms(transform_dir) if transform_dir is not None else None)
+                   read_speaker_transforms(transform_dir) if transform_dir is not None else None, online)
 
     def save(self, exp_dir: str | os.PathLike[str], of_network: bool = False) -> None:
         """Write the files that `from_dir` reads, without the fMLLR transforms.
@@ -114,6 +161,8 @@ class FeaturePipeline:
         return apply_transform(x, fmllr[speaker], f"{where}, fMLLR transform of {speaker}")
 
     def _normalise(self, x: np.ndarray, data: DataDir, utt: str) -> np.ndarray:
+        if self.online is not None:
+            return self.online.apply(x, data, utt)
         options = self.cmvn
         if options.sliding:
             return sliding_cmvn(x, options.cmn_window, options.min_cmn_window, options.center, options.norm_vars)

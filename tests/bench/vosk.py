@@ -59,8 +59,8 @@ def main() -> None:
         (Path(folder) / "audio").mkdir()
         theirs = vosks_words(Path(folder) / "vosk", samples, Path(folder) / "audio")
     ivectors = read_extractor(args.extractor, OnlineOptions(max_count=100), PosteriorOptions()) if args.extractor else None  # as Vosk's
-    extractor, decoding = Extractor(read_conf(MfccOptions, args.config)), DecoderOptions(15.0, 8.0, 7000, 200, 1.0)
-    recogniser = Recogniser(args.model, args.graph, extractor, decoding, None, ivectors=ivectors)
+    features, decoding = Extractor(read_conf(MfccOptions, args.config)), DecoderOptions(15.0, 8.0, 7000, 200, 1.0)
+    recogniser = Recogniser(args.model, args.graph, features, decoding, None, ivectors=ivectors)
     ours = {}
     for utt in progress(samples, "recognising", unit="utt"):
         lattice = FirstUtterance(recogniser, CHUNK).decode(samples[utt])

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from pykaldist.errors import UserError
-from pykaldist.feats.cmvn import CmvnOptions, apply_cmvn, cmvn_stats
+from pykaldist.feats.cmvn import CmvnOptions, OnlineCmvnOptions, apply_cmvn, cmvn_stats, online_cmvn
 from pykaldist.feats.deltas import add_deltas
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.io.datadir import DataDir, write_datadir
+from pykaldist.io.kaldi import KaldiWriter
 from pykaldist.io.tables import MatrixWriter
 
 
@@ -71,6 +72,24 @@ def test_kaldis_own_directories(golden: Path, tmp_path: Path) -> None:
     (tmp_path / "online_cmvn_opts").touch()
     with pytest.raises(UserError, match="online_cmvn_opts"):
         FeaturePipeline.from_dir(tmp_path)
+
+
+@pytest.mark.parametrize("order", [("a-1", "a-2", "b-1"), ("b-1", "a-2", "a-1")])
+@pytest.mark.parametrize("in_file", [False, True])
+def test_online_cmvn_goes_on_over_a_speakers_utterances(data: DataDir, tmp_path: Path, order: tuple[str, ...], in_file: bool) -> None:
+    options = OnlineCmvnOptions(cmn_window=9, speaker_frames=7, global_frames=3)
+    text = "--cmn-window=9 --speaker-frames=7 --global-frames=3\n"
+    (tmp_path / "online.conf").write_text("# of the i-vectors, too\n" + text)
+    (tmp_path / "cmvn_opts").write_text(f"--config={tmp_path}/online.conf\n" if in_file else text)
+    (tmp_path / "online_cmvn").touch()
+    with pytest.raises(UserError, match=r"global_cmvn.stats does not exist, which online CMVN needs"):
+        FeaturePipeline.from_dir(tmp_path, nnet3=True)
+    stats = cmvn_stats([data.feats["b-1"] + 1])
+    with open(tmp_path / "global_cmvn.stats", "wb") as stream:
+        KaldiWriter(stream, binary=False).matrix(stats)
+    pipeline, earlier = FeaturePipeline.from_dir(tmp_path, nnet3=True), {"a-2": cmvn_stats([data.feats["a-1"]])}
+    for utt in order:
+        np.testing.assert_allclose(pipeline.apply(data, utt), online_cmvn(data.feats[utt], stats, options, earlier.get(utt)), atol=1e-5)
 
 
 @pytest.mark.parametrize(("cmvn", "delta", "files"), [
