@@ -108,6 +108,7 @@ def decoding_graph(lexicon: Fst, grammar: Fst, disambig: Sequence[int], tree: Co
         give_back()
         graph = compose(h, flat)
         del h, flat
+        give_back()
         if graph.num_states == 0:
             raise UserError("the model's phones and the language directory's have nothing in common; use the lang directory of training.")
         bar.update(1, "determinising")
