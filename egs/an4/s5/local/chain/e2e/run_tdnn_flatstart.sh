@@ -31,11 +31,11 @@ set -o pipefail
 tree=exp/chain/e2e_tree_$type lang=data/lang_e2e
 
 if [ "$stage" -le 0 ]; then
-  for set in train test; do
-    utils/copy_data_dir.sh data/$set data/${set}_hires
-    steps/make_mfcc.sh --nj "$nj" --cmd "$cmd" --mfcc-config conf/mfcc_hires.conf data/${set}_hires exp/make_hires/$set mfcc_hires
-    utils/fix_data_dir.sh data/${set}_hires
-    steps/compute_cmvn_stats.sh data/${set}_hires exp/make_hires/$set mfcc_hires
+  for part in train test; do
+    hires=data/${part}_hires
+    utils/copy_data_dir.sh data/$part $hires
+    steps/make_mfcc.sh --mfcc-config conf/mfcc_hires.conf --nj "$nj" --cmd "$cmd" $hires exp/make_hires/$part mfcc_hires
+    steps/compute_cmvn_stats.sh $hires exp/make_hires/$part mfcc_hires
   done
 fi
 
@@ -52,22 +52,19 @@ fi
 if [ "$stage" -le 2 ]; then
   pdfs=$(tree-info "$tree/tree" | sed -n 's/^num-pdfs //p')
   mkdir -p "$dir/configs"
-  tdnnf="l2-regularize=0.03 dropout-proportion=0.0 bypass-scale=0.66"
-  cat > "$dir/configs/network.xconfig" <<EOF
-input dim=40 name=input
-idct-layer name=idct input=input dim=40 cepstral-lifter=22 affine-transform-file=$dir/configs/idct.mat
-batchnorm-component name=batchnorm0 input=idct
-relu-batchnorm-dropout-layer name=tdnn1 input=Append(-1,0,1) l2-regularize=0.03 dropout-proportion=0.0 dropout-per-dim-continuous=true dim=256
-tdnnf-layer name=tdnnf2 $tdnnf dim=256 bottleneck-dim=64 time-stride=1
-tdnnf-layer name=tdnnf3 $tdnnf dim=256 bottleneck-dim=64 time-stride=1
-tdnnf-layer name=tdnnf4 $tdnnf dim=256 bottleneck-dim=64 time-stride=0
-tdnnf-layer name=tdnnf5 $tdnnf dim=256 bottleneck-dim=64 time-stride=3
-tdnnf-layer name=tdnnf6 $tdnnf dim=256 bottleneck-dim=64 time-stride=3
-tdnnf-layer name=tdnnf7 $tdnnf dim=256 bottleneck-dim=64 time-stride=3
-linear-component name=prefinal-l l2-regularize=0.03 orthonormal-constraint=-1.0 dim=64
-prefinal-layer name=prefinal-chain input=prefinal-l l2-regularize=0.03 small-dim=64 big-dim=256
-output-layer name=output include-log-softmax=false dim=$pdfs l2-regularize=0.015
-EOF
+  l2="l2-regularize=0.03"
+  {
+    echo "input dim=40 name=input"
+    echo "idct-layer name=idct input=input dim=40 cepstral-lifter=22 affine-transform-file=$dir/configs/idct.mat"
+    echo "batchnorm-component name=batchnorm0 input=idct"
+    echo "relu-batchnorm-dropout-layer name=tdnn1 input=Append(-1,0,1) $l2 dropout-proportion=0.0 dropout-per-dim-continuous=true dim=256"
+    for layer in 2:1 3:1 4:0 5:3 6:3 7:3; do  # its number, and the frames between those that it takes
+      echo "tdnnf-layer name=tdnnf${layer%:*} $l2 dropout-proportion=0.0 bypass-scale=0.66 dim=256 bottleneck-dim=64 time-stride=${layer#*:}"
+    done
+    echo "linear-component name=prefinal-l $l2 orthonormal-constraint=-1.0 dim=64"
+    echo "prefinal-layer name=prefinal-chain input=prefinal-l $l2 small-dim=64 big-dim=256"
+    echo "output-layer name=output include-log-softmax=false dim=$pdfs l2-regularize=0.015"
+  } > "$dir/configs/network.xconfig"
   steps/nnet3/xconfig_to_configs.py --xconfig-file "$dir/configs/network.xconfig" --config-dir "$dir/configs"
 fi
 
