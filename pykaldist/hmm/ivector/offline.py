@@ -48,7 +48,8 @@ def sub_speakers(utts: list[str], count_of: Callable[[str], float], least: float
     """Split a speaker's utterances, in their order, into parts that each count at least `least`; 0: one part."""
     if not least:
         return [utts]
-    parts, counts = [[]], [count_of(utt) for utt in utts]
+    parts: list[list[str]] = [[]]
+    counts = [count_of(utt) for utt in utts]
     left, own = sum(counts), 0.0
     for utt, count in zip(utts, counts, strict=True):
         if own >= least and left >= least:
