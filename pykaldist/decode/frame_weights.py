@@ -5,6 +5,7 @@ They are for what should tell speakers apart, as i-vectors do. An archive of wei
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -29,10 +30,9 @@ def frame_weights(source: str | os.PathLike[str], silence: Iterable[int], silenc
     if path.is_file():
         return {utt: np.asarray(weights, np.float32).reshape(-1) for utt, weights in read_archive(path)}
     if (path / "ali.1.gz").is_file():
-        folder = path
-        paths: Iterator[tuple[str, np.ndarray]] = (entry for archive in archives(path, "ali") for entry in read_int_vectors(archive))
+        folder, paths = path, itertools.chain.from_iterable(read_int_vectors(archive) for archive in archives(path, "ali"))
     elif (path / "lat.1.gz").is_file():
-        folder, paths = path.parent, _best_paths(path, acwt)
+        folder, paths = path.parent, itertools.chain(_best_paths(path, acwt))
     else:
         raise UserError(f"{path}: expected an alignment directory (ali.1.gz), a decode directory (lat.1.gz) or an archive of weights.")
     phones = read_transition_model(folder / f"{model}.mdl").tid2phone

@@ -17,9 +17,10 @@ from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
 from pykaldist.hmm.gmm.model_files import read_transition_model
 from pykaldist.hmm.tree.phone_segments import phone_segments
 from pykaldist.hmm.tree.transition_model import TransitionModel
+from pykaldist.io.archive import read_value
 from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.lang import LangDir
-from pykaldist.io.table_streams import read_table, read_value
+from pykaldist.io.table_streams import read_table
 from pykaldist.io.tables import MatrixWriter
 
 RECOGNISED = ("mjwl-an392-mjwl-b", "mjwl-cen6-mjwl-b")  # of Kaldi's six, at scale 1 without an error and with the same silences

@@ -21,9 +21,10 @@ from pykaldist.hmm.tree.subsample import Converter
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import monophone_tree
 from pykaldist.hmm.tree.tree_stats import accumulate_tree_stats
+from pykaldist.io.archive import read_value
 from pykaldist.io.datadir import write_datadir
 from pykaldist.io.lang import LangDir
-from pykaldist.io.table_streams import read_table, read_value
+from pykaldist.io.table_streams import read_table
 from pykaldist.io.tables import MatrixWriter
 
 
