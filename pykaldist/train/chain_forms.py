@@ -175,5 +175,6 @@ def _job(given: Words, exp: Path, preparation: PreparationOptions) -> dict[str, 
     if schedule := given.take("trainer.dropout_schedule"):
         job["dropout-schedule"] = schedule
     if strategy == "ma":
-        job |= {"average-frames": str(frames), "l2-regularize-factor": repr(1.0 / workers)}
+        period = {} if "average_period" in given.rest else {"average-frames": str(frames)}
+        job |= {**period, "l2-regularize-factor": repr(1.0 / workers)}
     return job

@@ -48,6 +48,8 @@ def test_options_of_the_trainer_go_before_kaldis():
     found = form(AN4, "--ngpu", "16", "--strategy", "bmuf", "--block-momentum", "0.9")
     assert found.job["ngpu"] == "16" and found.job["strategy"] == "bmuf" and found.job["block-momentum"] == "0.9"
     assert "average-frames" not in found.job and "l2-regularize-factor" not in found.job
+    averaging = form(AN4, "--average-period", "10").job  # in place of --trainer.frames-per-iter
+    assert averaging["average-period"] == "10" and "average-frames" not in averaging
     assert form("--trainer.optimization.num-jobs-final 1").job["strategy"] == "local"
 
 
