@@ -76,7 +76,8 @@ def common_job(given: Words, epochs: int, frames: int, notes: list[str]) -> dict
     if schedule := given.take("trainer.dropout_schedule"):
         job["dropout-schedule"] = schedule
     if strategy in ("ma", "kaldi"):
-        job |= {"average-frames": str(frames), "l2-regularize-factor": repr(1.0 / workers)}
+        period = {} if "average_period" in given.rest else {"average-frames": str(frames)}
+        job |= {**period, "l2-regularize-factor": repr(1.0 / workers)}
     if strategy in ("ma", "kaldi") and 0 < first < workers:
         job["initial-workers"] = str(first)
     elif first != workers > 1:

@@ -53,6 +53,8 @@ def test_options_of_the_trainer_go_before_kaldis():
     same = form(AN4, "--trainer.optimization.num-jobs-initial", "4")
     assert "initial-workers" not in same.job and not any("num-jobs" in note for note in same.notes)
     assert form("--egs.chunk-left-context 40 --egs.chunk-right-context-final=0").notes == form().notes
+    averaging = form(AN4, "--average-period", "10").job  # in place of --trainer.frames-per-iter
+    assert averaging["average-period"] == "10" and "average-frames" not in averaging
     assert form("--trainer.optimization.num-jobs-final 1").job["strategy"] == "local"
 
 

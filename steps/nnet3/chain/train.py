@@ -21,7 +21,7 @@ Options of Kaldi's script, with its defaults
   --trainer.input-model <file>               # the network to start from, in place of that of configs/
   --trainer.num-epochs <n>                   # each over the data --chain.frame-subsampling-factor times, once with each shift (10)
   --trainer.num-chunk-per-minibatch <n>      # or 128,64: the largest; or rules as 150=128/300=64 (128)
-  --trainer.frames-per-iter <n>              # frames of a worker between two averages (800000)
+  --trainer.frames-per-iter <n>              # frames of a worker between two averages (800000), where --average-period is not given
   --trainer.max-param-change (2.0), --trainer.dropout-schedule <schedule>, --trainer.srand (0)
   --trainer.optimization.num-jobs-initial <n>, --trainer.optimization.num-jobs-final <n>   # workers at first (1), in the end (8)
   --trainer.optimization.initial-effective-lrate (0.0002), --trainer.optimization.final-effective-lrate (0.00002)   # times the workers
