@@ -20,7 +20,7 @@ import torch
 
 from pykaldist.errors import UserError
 from pykaldist.frames.ahead import ahead
-from pykaldist.frames.device_frames import DeviceFrames, to_device
+from pykaldist.frames.device_frames import DeviceFrames
 from pykaldist.frames.sampler import GROUP_ORDER, Make, Sampler, generator_of
 
 BLOCK = 4096  # frames
@@ -66,7 +66,7 @@ class BlockSampler(Sampler):
                 end += len(frames[-1])
             chosen = np.concatenate(frames)
             source = self.shared.loaded(chosen)
-            return to_device(torch.from_numpy(source.rows(chosen)), self.device), source
+            return source.numbers(chosen), source
 
         asked = [number for number in range(len(groups)) if edges[number + 1] > max(edges[number], start * self.minibatch_size)]
         for rows, source in ahead(functools.partial(load, number) for number in asked):

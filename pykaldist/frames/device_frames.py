@@ -47,9 +47,10 @@ def frame_bytes(store: FrameStore) -> int:
 class DeviceFrames:
     """Frames of a store as rows of tensors on a device: those of `kept`, runs whose rows are packed, or all.
 
-    `feats` (rows, dim), and `stored`, what the store has beside them, by name. `starts` and `lasts`: the first and the last row of each
-    utterance, ascending, from which follows where a row's utterance begins and ends. They hold for a row where `kept` has all frames that
-    splicing reaches from it. `scales`: of features in 8 bits, those of utterance n in row `scale_rows[n]`.
+    `feats` (rows, dim), and `stored`, what the store has beside them, by name. `starts` (utterances,): the first row of each utterance,
+    ascending. `edges` (1 + utterances, 2): a row of zeros, then the first and last row of each. So where n of `starts` are not above a row,
+    its utterance has `edges[n]`; that holds where `kept` has all frames that splicing reaches from it. `scales`: of features in 8 bits, in
+    row `scale_rows[n]`.
 
     `copied`: the arrays are copied, also on a CPU, where they would stay memory-mapped.
     """
@@ -62,8 +63,9 @@ class DeviceFrames:
         self.feats = put(store.feats)
         self.stored = {name: put(array) for name, array in stored_arrays(store).items()}
         parts = self._runs.split(store.offsets).ordered()
-        self.starts = to_device(torch.from_numpy(parts.row), device)
-        self.lasts = to_device(torch.from_numpy(parts.row + parts.end - parts.first - 1), device)
+        edges = np.stack([parts.row, parts.row + parts.end - parts.first - 1], 1)
+        self.starts, self.edges = (to_device(torch.from_numpy(array), device)
+                                   for array in (parts.row, np.concatenate([np.zeros((1, 2), np.int64), edges])))
         self.scales = self.scale_rows = None
         if store.scales is not None:
             rows = store.scale_rows[np.searchsorted(store.offsets, parts.first, side="right") - 1]
@@ -71,7 +73,7 @@ class DeviceFrames:
             if not mapped:
                 own, rows = np.unique(rows, return_inverse=True)
                 scales = scales[own]
-            self.scales, self.scale_rows = torch.from_numpy(scales).to(device), to_device(torch.from_numpy(rows), device)
+            self.scales, self.scale_rows = torch.from_numpy(scales).to(device), to_device(torch.from_numpy(np.append(0, rows)), device)
 
     def __len__(self) -> int:
         return len(self.feats)
@@ -79,6 +81,11 @@ class DeviceFrames:
     def rows(self, frames: np.ndarray) -> np.ndarray:
         """The rows of frames, by their numbers in the store."""
         return self._runs.rows(frames)
+
+    def numbers(self, frames: np.ndarray) -> Tensor:
+        """The same on the device; on a GPU in the type in which they are used there."""
+        rows = torch.from_numpy(self.rows(frames))
+        return rows if self._device.type == "cpu" else to_device(rows.long(), self._device)
 
     def _put(self, array: np.ndarray) -> Tensor:
         """The rows of an array of the store on the device. They go there a piece at a time, so that the host has no second copy."""

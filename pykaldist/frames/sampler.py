@@ -23,7 +23,7 @@ import torch
 from pykaldist.errors import UserError
 from pykaldist.frames.chunk_store import Chunks
 from pykaldist.frames.compressed import expand
-from pykaldist.frames.device_frames import DeviceFrames, SharedFrames, stored_arrays, to_device
+from pykaldist.frames.device_frames import DeviceFrames, SharedFrames, stored_arrays
 from pykaldist.frames.packed import Sequences
 from pykaldist.frames.runs import Runs
 from pykaldist.frames.store import FrameStore
@@ -277,7 +277,7 @@ class Sampler:
             source = self.shared.of(chosen)
             step = self.minibatch_size if self.device.type == "cpu" else max(len(chosen), 1)  # a GPU gets all numbers at once
             for begin in range(0, len(chosen), step):
-                rows = to_device(torch.from_numpy(source.rows(chosen[begin : begin + step])), self.device)
+                rows = source.numbers(chosen[begin : begin + step])
                 for first in range(0, len(rows), self.minibatch_size):
                     yield functools.partial(self.gather, rows[first : first + self.minibatch_size], source)
 
@@ -359,8 +359,9 @@ class SpliceGather:
         n, width, made = len(rows), len(self._splice), self.places(len(rows), first)
         assert first + n <= self.capacity, f"{first + n} rows in buffers for {self.capacity}"
         rows = rows.long()
-        utt = torch.searchsorted(source.starts, rows, right=True) - 1
-        spliced = torch.clamp(rows[:, None] + self._splice, source.starts[utt, None], source.lasts[utt, None])
+        utt = torch.searchsorted(source.starts, rows, right=True)
+        edges = source.edges[utt]
+        spliced = torch.clamp(rows[:, None] + self._splice, edges[:, :1], edges[:, 1:])
         gathered = self._rows[first * width : (first + n) * width]
         torch.index_select(source.feats, 0, spliced.view(-1), out=gathered)
         inputs = made["inputs"]

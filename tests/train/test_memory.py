@@ -62,8 +62,8 @@ def on_device(monkeypatch):
 
     def switch(room=None):
         class Copied(SharedFrames):
-            def __init__(self, store, device, reach, _=None, readers=1):
-                super().__init__(store, device, reach, room if store.path.name == "train" else None, readers, device.type == "cpu")
+            def __init__(self, store, device, reach, _=None, readers=1, group=0):
+                super().__init__(store, device, reach, room if store.path.name == "train" else None, readers, device.type == "cpu", group)
 
         for module in (experiment, dbn):
             monkeypatch.setattr(module, "SharedFrames", Copied)
@@ -102,7 +102,7 @@ def test_a_run_takes_what_was_forecast(store, tmp_path, monkeypatch, on_device, 
     finally:
         gc.enable()
     (ledger,) = ledgers
-    edges = 24 * 2 * 8  # of utterances, in rows
+    edges = 24 * 8 + 25 * 2 * 8  # of utterances, in rows
     assert ledger.entries[FRAMES] == 2400 * frame_bytes(FrameStore(store / "train")) + edges and copies and set(copies) == {1}
     assert 0.7 * ledger.total < live.peak <= ledger.total, (ledger.described(), live.peak)
 
