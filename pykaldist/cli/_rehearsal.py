@@ -68,6 +68,7 @@ def _mono() -> None:
 def _decode() -> None:
     _verb("mkgraph lang_test mono mono/graph")
     _verb("decode mono/graph data mono/decode")
+    _verb("decode --old-lm lang_test/G.fst --new-lm lang_test/G.fst mono/graph data mono/decode_biglm")
     _verb("score data mono/graph mono/decode")
     _best_path_so_far()
 
