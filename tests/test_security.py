@@ -34,6 +34,7 @@ ALLOWED = {
     ("io/corpora/debian.py", "subprocess.run"): "apt-get, with words of our own",
     ("io/corpora/fetch.py", "subprocess.Popen"): "git, with an address and a commit of our own",
     ("jobs/cluster.py", "os.system"): "qdel or scancel, with a number",
+    ("report/doctor.py", "subprocess.run"): "sinfo and qstat, with words of our own",
     ("jobs/cluster.py", "subprocess.run"): "qsub, sbatch and their like, as the recipe's configuration has them",
     ("frames/mapped.py", "CDLL"): "the C library",
     ("io/fstops.py", "CDLL"): "the C library",
