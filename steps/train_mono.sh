@@ -9,10 +9,10 @@ Writes final.mdl, tree, the alignments ali.*.gz, and log/train.log with a line a
 Options:
   --nj <n>                  # jobs, and files of alignments, no more than utterances (4)
   --cmd <command>           # how to run the jobs (run.pl)
+  --totgauss <n>            # Gaussians in all (1000)
   --jobs <kind>             # threads: --nj of one job; array: --nj jobs, each a process; auto: an array on a cluster (auto)
   --block-frames <n>        # frames summed up together; the same blocks give models of the same bits, whatever --nj and --jobs
                             # (0: 262144; in an array no more than a job has, and 65536 at least)
-  --totgauss <n>            # Gaussians in all (1000)
   --device <name>           # cpu, cuda, cuda:N, or auto: where likelihoods and statistics are computed (cpu)
   --stage <n>               # iteration to go on with, as the log of an interrupted training names it; below 1: begin (-4)
   --num-iters <n>           # iterations (40)

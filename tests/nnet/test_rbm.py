@@ -198,7 +198,7 @@ def test_an_rbm_learns_a_distribution():
     inputs, errors = patterns.repeat(10, 1), []
     for step in range(600):
         totals = torch.zeros(5, dtype=torch.float64)
-        optimizer.local_step(Minibatch(inputs, torch.zeros(len(inputs), dtype=torch.int32), step, False, step), 1.0, totals)
+        optimizer.local_step(Minibatch(inputs, torch.zeros(len(inputs), dtype=torch.int32), step, False, seed=step), 1.0, totals)
         errors.append(learner.metrics(totals.tolist())["loss"])
     assert sum(errors[-50:]) < 0.05 * sum(errors[:50])
     assert log_likelihood(rbm, patterns) > -1.25 * math.log(len(patterns))

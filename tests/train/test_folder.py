@@ -107,7 +107,7 @@ def test_records_of_processes_and_kernels_that_are_damaged_do_not_count(tmp_path
     sound = {"job": 1, "host": "a", "pid": 2, "beat": 3, "progress": 4, "state": "computing"}
     for name, content in enumerate((json.dumps(sound), "[]", "{", json.dumps({**sound, "beat": "3"}), '{"job": 1}')):
         (tmp_path / str(name)).write_text(content)
-    assert read_records(tmp_path) == {0: sound}
+    assert read_records(tmp_path) == {0: {**sound, "training": None}}
     for content, found in (('{"of": {"numba": "1"}, "kernels": {"a": ["x"]}}', {"numba": "1"}), ("{}", {}), ("", {})):
         (tmp_path / "kernels.json").write_text(content)
         assert _compiled_before(tmp_path / "kernels.json") == found

@@ -10,10 +10,10 @@ Writes $writes, to <ali-dir>.
 Options:
   --nj <n>                  # jobs, and files of alignments, no more than utterances (4)
   --cmd <command>           # how to run the jobs (run.pl)
+  --device <name>           # cpu, cuda, cuda:N, or auto: where likelihoods and statistics are computed (cpu)
   --jobs <kind>             # threads: --nj of one job; array: --nj jobs, each a process; auto: an array on a cluster (auto)
   --block-frames <n>        # frames summed up together; the same blocks give models of the same bits, whatever --nj and --jobs
                             # (0: 262144; in an array no more than a job has, and 65536 at least)
-  --device <name>           # cpu, cuda, cuda:N, or auto: where likelihoods and statistics are computed (cpu)
   --use-graphs true|false   # taken as Kaldi takes it, and changes nothing: trainings store no graphs, and alignment compiles the same
                             # ones again, in about a millisecond an utterance
   --beam <beam>             # of the alignment (10)
@@ -33,8 +33,8 @@ data=$1 lang=$2 src=$3 dir=$4
 for f in "$data/feats.scp" "$data/text" "$lang/L.fst" "$src/final.mdl" "$src/tree"; do
   [ -f "$f" ] || { echo "$name: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
 done
-. fewer_jobs.sh
 . gmm_jobs.sh
+. fewer_jobs.sh
 fewer_jobs "$data" utterances
 options=()
 for option in nj block_frames device beam retry_beam careful boost_silence "${own[@]}"; do options+=("--${option//_/-}=${!option}"); done
