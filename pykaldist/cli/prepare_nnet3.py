@@ -10,11 +10,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pykaldist.frames.store import FrameStore
-from pykaldist.train.input_transform import LabelledUtterance
+
+if TYPE_CHECKING:
+    from pykaldist.train.input_transform import LabelledUtterance
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,6 +69,8 @@ def _make_network(exp: Path, store: FrameStore, srand: int) -> None:
 
 def _labelled(store: FrameStore, dim: int) -> Iterator[LabelledUtterance]:
     """The utterances of a store with their pdfs; behind the `dim` features of a frame is its i-vector, where there are some."""
+    from pykaldist.train.input_transform import LabelledUtterance
+
     for begin, end in zip(store.offsets[:-1], store.offsets[1:], strict=True):
         feats = np.array(store.feats[begin:end], np.float32)
         ivector = feats[len(feats) // 2, dim:] if feats.shape[1] > dim else None

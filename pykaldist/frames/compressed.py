@@ -10,8 +10,12 @@ with the slopes a, b, d of the three parts. An utterance's *scales* are p0, a, b
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 
 def compress(feats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -27,6 +31,8 @@ def compress(feats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def expand(values: torch.Tensor, scales: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     """Bytes (..., dim) as the numbers that they stand for, in `out`, float32; scales (4, ..., dim) broadcast against them."""
+    import torch  # two seconds that those who pack do not need
+
     torch.clamp(values, max=64, out=(low := torch.empty_like(values)))
     torch.addcmul(scales[0], low, scales[1], out=out)
     out.addcmul_(values.clamp(64, 192) - 64, scales[2])
@@ -35,5 +41,7 @@ def expand(values: torch.Tensor, scales: torch.Tensor, out: torch.Tensor) -> tor
 
 def expanded(values: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """An utterance's bytes (T, dim) as the numbers that they stand for, float32; its scales (4, dim)."""
+    import torch
+
     found = torch.empty(values.shape, dtype=torch.float32)
     return expand(torch.from_numpy(np.array(values)), torch.from_numpy(np.array(scales)), found).numpy()

@@ -14,9 +14,12 @@ do not depend on the order of the utterances, nor on how these are divided into 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 REACH = 16  # frames to either side that a splice may have
 _SHIFTS = (124, 93, 62, 31, 0)  # of the units, above 2^-62
@@ -52,6 +55,8 @@ class Statistics:
 
     def mean_and_scale(self, splice: Sequence[int], frames: int, floor: float = 1e-10) -> tuple[torch.Tensor, torch.Tensor]:
         """The mean and 1 / standard deviation of so many spliced frames, float32 (len(splice) x dim,) each; variances have a floor."""
+        import torch  # two seconds that those who pack do not need
+
         sums = self.limbs.astype(object) @ np.array([1 << shift for shift in _SHIFTS], object)
         total, first, last = sums[0], sums[1 : 1 + self.reach], sums[1 + self.reach :]
         means, variances = [], []

@@ -16,7 +16,7 @@ from pykaldist.cli import verbs
 ROOT = Path(__file__).resolve().parent.parent.parent
 HEAVY = ("torch", "numba", "lhotse", "scipy", "matplotlib", "onnx", "mpi4py")
 #: Verbs whose options are those of networks and strategies, which are declared beside code that needs torch.
-NETWORKS = {"combine-stores", "kaldi-form", "pack", "plan", "predict", "prepare-nnet3", "pretrain-dbn", "simulate", "subset-store", "train"}
+NETWORKS = {"plan", "predict", "pretrain-dbn", "simulate", "train"}
 RECIPE = "egs/yesno/s5"
 # What users call; the others are sourced, or read what another command writes, or run one.
 OTHERS = ("best_wer.sh", "parse_options.sh", "setup_venv.sh")
