@@ -63,7 +63,7 @@ class ChunkPlan:
 
     def __init__(self, nnet: Nnet3, plan: Plan, times: np.ndarray, first: int, last: int) -> None:
         self._nnet, self._plan = nnet, plan
-        self._spans = plan.spans(last - plan.right_context + 1) if plan.has_if_defined else {}
+        self._spans = plan.spans(first, last) if plan.has_if_defined else {}
         needed = plan.needed(times, spans=self._spans if plan.has_if_defined else None)
         reached = needed.get("input", np.array([first]))
         if reached[0] < first or reached[-1] > last:

@@ -1,0 +1,47 @@
+"""Recurrent nnet3 networks: their outputs beside a reference that computes each node at each frame, and through files."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from recurrent_lines import INPUTS, XCONFIGS, recurrent, slow_outputs
+
+from pykaldist.errors import UserError
+from pykaldist.io.kaldi import KaldiReader, KaldiWriter
+from pykaldist.nnet.nnet3.model import Nnet3
+from pykaldist.nnet.nnet3.onnx_export import export_nnet3_onnx
+from pykaldist.nnet.nnet3.run import Nnet3Forward
+from pykaldist.nnet.nnet3.stream import Nnet3Stream
+
+
+@pytest.mark.parametrize("name", XCONFIGS)
+@pytest.mark.parametrize(("subsampling", "around"), [(1, (0, 0)), (3, (7, 4))])
+def test_outputs_are_those_of_frame_by_frame(name: str, subsampling: int, around: tuple[int, int]) -> None:
+    nnet, feats = recurrent(name), np.random.default_rng(1).normal(size=(20, INPUTS)).astype(np.float32)
+    forward = Nnet3Forward(nnet, subsampling=subsampling, around=around)
+    first, last = -forward.plan.left_context - around[0], len(feats) - 1 + forward.plan.right_context + around[1]
+    expected = slow_outputs(nnet, feats, first, last, [*range(0, len(feats), subsampling)])
+    np.testing.assert_allclose(forward(feats), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("name", XCONFIGS)
+def test_files_keep_the_network(name: str, binary: bool) -> None:
+    nnet, feats, stream = recurrent(name), np.random.default_rng(1).normal(size=(9, INPUTS)).astype(np.float32), io.BytesIO()
+    nnet.write_to(KaldiWriter(stream, binary))
+    again = Nnet3.parse(KaldiReader(stream.getvalue(), "made"))
+    np.testing.assert_allclose(Nnet3Forward(again)(feats), Nnet3Forward(nnet)(feats), atol=0 if binary else 1e-4)
+    second = io.BytesIO()
+    again.write_to(KaldiWriter(second, binary))
+    assert second.getvalue() == stream.getvalue()
+
+
+def test_uses_without_recurrent_networks_say_so(tmp_path: Path) -> None:
+    nnet = recurrent("fast lstmp")
+    with pytest.raises(UserError, match="recurrent"):
+        Nnet3Stream(Nnet3Forward(nnet))
+    with pytest.raises(UserError, match="recurrent"):
+        export_nnet3_onnx(nnet, tmp_path / "model.onnx", 3)
