@@ -13,11 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from pykaldist.errors import UserError
 from pykaldist.io.tables import MatrixReader
-from pykaldist.nnet.nnet3.run import Nnet3Forward, rows_of
+from pykaldist.nnet.nnet3.run import Nnet3Forward
 
 MOST_MISSING = 50  # frames at an utterance's end for which an i-vector may be missing, as in Kaldi
 
@@ -76,26 +75,11 @@ class ChunkedForward:
 
     def __call__(self, feats: np.ndarray, ivectors: np.ndarray) -> np.ndarray:
         """Compute the outputs (frames / subsampling, rounded up; dimension) of features, each of whose frames has its row of `ivectors`."""
-        step = self._forward.subsampling
-        self._forward.check_inputs({"input": feats, "ivector": ivectors})
-        outputs = []
-        with torch.no_grad():
-            for first in range(0, len(feats), self._chunk):
-                times = np.arange(first, min(first + self._chunk, len(feats)), step)
-                middle = (times[0] + times[-1]) // 2
-                outputs.append(self._chunk_outputs(times, {"input": feats, "ivector": ivectors[middle:middle + 1]}))
-            return torch.cat(outputs).cpu().numpy()
-
-    def _chunk_outputs(self, times: np.ndarray, inputs: dict[str, np.ndarray]) -> Tensor:
-        plan, values = self._forward.plan, dict[str, Tensor]()
-        needed = plan.needed(times)
-        spans = {name: (low + times[0], high + times[0]) for name, (low, high) in plan.spans(int(times[-1] - times[0]) + 1).items()} \
-            if plan.has_if_defined else {}
-
-        def taken(name: str, at: np.ndarray) -> Tensor:
-            return rows_of(values[name], needed[name], at)
-
-        for name in plan.order:
-            if name in needed:
-                values[name] = self._forward.node(name, needed[name], inputs, taken, spans)
-        return values[self._forward.output]
+        forward, outputs = self._forward, []
+        forward.check_inputs({"input": feats, "ivector": ivectors})
+        for begin in range(0, len(feats), self._chunk):
+            times = np.arange(begin, min(begin + self._chunk, len(feats)), forward.subsampling)
+            middle = (times[0] + times[-1]) // 2
+            first, last = int(times[0]) - forward.plan.left_context, int(times[-1]) + forward.plan.right_context
+            outputs.append(forward.outputs_at(times, {"input": feats, "ivector": ivectors[middle:middle + 1]}, first, last))
+        return torch.cat(outputs).cpu().numpy()

@@ -87,7 +87,7 @@ def _frame(component: Nnet3Component, x: np.ndarray) -> np.ndarray:
 
 
 def slow_outputs(nnet: Nnet3, feats: np.ndarray, first: int, last: int, times: list[int]) -> np.ndarray:
-    """The node `output` at `times`: each node at each frame by its definition, from input frames `first` to `last`, repeated at the ends."""
+    """The node `output` at `times`: each node at each frame by its definition; of input frames `first` to `last`, repeated at the ends."""
 
     @functools.cache
     def value(name: str, t: int) -> np.ndarray | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.nnet.nnet3.config import Descriptor
-from pykaldist.nnet.nnet3.loops import Loop, ordered
+from pykaldist.nnet.nnet3.loops import ordered
 from pykaldist.nnet.nnet3.model import Nnet3
 
 Span = tuple[float, float]  # first and last frame at which something can be computed

@@ -64,9 +64,9 @@ class Nnet3Forward:
         """
         inputs = {"input": feats, **others}
         self.check_inputs(inputs)
-        times = np.arange(0, len(feats), self.subsampling)
-        with torch.no_grad():
-            return self._run(times, {name: inputs[name] for name in self.inputs}, len(feats)).cpu().numpy()
+        times, around = np.arange(0, len(feats), self.subsampling), self._around
+        first, last = -self.plan.left_context - around[0], len(feats) - 1 + self.plan.right_context + around[1]
+        return self.outputs_at(times, {name: inputs[name] for name in self.inputs}, first, last).cpu().numpy()
 
     def check_inputs(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Raise ValueError where an input is missing, empty, or has another dimension."""
@@ -81,8 +81,9 @@ class Nnet3Forward:
         descriptor = self._nnet.taken_by(name)
         return list(descriptor.nodes()) if descriptor is not None else []
 
-    def _run(self, times: np.ndarray, inputs: Mapping[str, np.ndarray], frames: int) -> Tensor:
-        first, last = -self.plan.left_context - self._around[0], frames - 1 + self.plan.right_context + self._around[1]
+    @torch.no_grad()
+    def outputs_at(self, times: np.ndarray, inputs: Mapping[str, np.ndarray], first: int, last: int) -> Tensor:
+        """The outputs at some frames, of the frames of input from `first` to `last` alone where it matters (IfDefined)."""
         spans = self.plan.spans(first, last) if self.plan.has_if_defined else {}
         needed = self.plan.needed(times, spans=spans if self.plan.loops else None)
         values: dict[str, Tensor] = {}

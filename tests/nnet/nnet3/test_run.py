@@ -80,7 +80,7 @@ def test_descriptors_are_what_they_say() -> None:
 
 def test_what_cannot_be_run_is_named(golden: Path) -> None:
     square = np.eye(2)
-    for feedback, message in (("a", "node a needs itself at its own frame"), ("Offset(a, -1)", "takes a at another frame without IfDefined"),
+    for feedback, message in (("a", "node a needs itself at its own frame"), ("Offset(a, -1)", "a at another frame without IfDefined"),
                               ("Sum(IfDefined(Offset(a, -1)), IfDefined(Offset(a, 2)))", "goes to -1 and 2 frames")):
         loop = make("input-node name=input dim=2", f"component-node name=a component=a input=Sum(input, {feedback})",
                     "output-node name=output input=a", a=square)
