@@ -114,7 +114,7 @@ class Layer(ABC):
 
     @abstractmethod
     def derivative(self, x: Tensor, y: Tensor, dy: Tensor, run: Run) -> Tensor:
-        """The derivatives with respect to x of those with respect to y, some rows of a minibatch; where it has no map, it may write over dy."""
+        """The derivatives with respect to x of those with respect to y, of some rows; where the layer has no map, it may write over dy."""
 
     def accumulate(self, x: Tensor, dy: Tensor, run: Run, grads: list[Tensor], beta: float, rule: GradientRule) -> None:
         """Make the parameters' gradients of all rows of a minibatch, after their derivatives; it may write over x and dy."""

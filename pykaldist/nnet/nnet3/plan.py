@@ -100,9 +100,13 @@ class Plan:
 
     def input_times(self, name: str, times: np.ndarray) -> np.ndarray:
         """The frames at which a node needs its descriptor for its own `times`."""
-        node = self._nnet.nodes[name]
-        offsets = self._nnet.components[node.component].time_offsets if node.kind == "component-node" else [0]
+        offsets = self.time_offsets(name)
         return times if offsets == [0] else np.unique(np.add.outer(np.array(offsets), times))
+
+    def time_offsets(self, name: str) -> list[int]:
+        """The frames of its descriptor that a node takes, counted from its own."""
+        node = self._nnet.nodes[name]
+        return self._nnet.components[node.component].time_offsets if node.kind == "component-node" else [0]
 
     def spans(self, first: int, last: int) -> dict[str, Span]:
         """The first and last frame at which each node can be computed from the input's frames from `first` to `last`."""
@@ -113,8 +117,7 @@ class Plan:
                 spans[name] = (first, last) if name == "input" else EVERYWHERE
                 continue
             low, high = self.span(descriptor, spans)
-            node = self._nnet.nodes[name]
-            offsets = self._nnet.components[node.component].time_offsets if node.kind == "component-node" else [0]
+            offsets = self.time_offsets(name)
             spans[name] = (low - min(offsets), high - max(offsets))
         return spans
 

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from recurrent_lines import INPUTS, XCONFIGS, recurrent, slow_outputs
+import torch
+from recurrent_lines import INPUTS, PDFS, XCONFIGS, recurrent, slow_outputs
 
 from pykaldist.errors import UserError
 from pykaldist.io.kaldi import KaldiReader, KaldiWriter
 from pykaldist.nnet.nnet3.model import Nnet3
+from pykaldist.nnet.nnet3.network import Nnet3Network
 from pykaldist.nnet.nnet3.onnx_export import export_nnet3_onnx
 from pykaldist.nnet.nnet3.run import Nnet3Forward
 from pykaldist.nnet.nnet3.stream import Nnet3Stream
@@ -45,3 +47,43 @@ def test_uses_without_recurrent_networks_say_so(tmp_path: Path) -> None:
         Nnet3Stream(Nnet3Forward(nnet))
     with pytest.raises(UserError, match="recurrent"):
         export_nnet3_onnx(nnet, tmp_path / "model.onnx", 3)
+
+
+@pytest.mark.parametrize("name", XCONFIGS)
+def test_training_computes_what_files_say(name: str) -> None:
+    nnet, sequences, frames = recurrent(name), 2, 4
+    network = Nnet3Network(nnet, dtype=torch.float64, around=(5, 3))
+    length = 3 * (frames - 1) + 1 + sum(network.window)
+    feats = torch.randn(length * sequences, INPUTS, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    found = network.forward_chunks(feats, None, frames, sequences)["output"].view(frames, sequences, -1)
+    for n in range(sequences):
+        chunk = feats.view(length, sequences, -1)[:, n].numpy()
+        times = [network.window[0] + 3 * k for k in range(frames)]
+        expected = slow_outputs(nnet, chunk, 0, length - 1, times)
+        np.testing.assert_allclose(found[:, n], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", XCONFIGS)
+def test_gradients_are_differences(name: str) -> None:
+    network = Nnet3Network(recurrent(name, trained=False), dtype=torch.float64, around=(5, 3))
+    sequences, frames, generator = 2, 3, torch.Generator().manual_seed(1)
+    rows = (3 * (frames - 1) + 1 + sum(network.window)) * sequences
+    feats = torch.randn(rows, INPUTS, dtype=torch.float64, generator=generator)
+    direction = torch.randn(frames * sequences, PDFS, dtype=torch.float64, generator=generator)
+
+    def loss() -> float:
+        return float((network.forward_chunks(feats, None, frames, sequences, True)["output"] * direction).sum())
+
+    loss()
+    grads = torch.empty_like(network.params)
+    network.backward_chunks({"output": direction.clone()}, grads)
+    for part in network.map_slices():
+        for place in range(part.start, part.stop, max(1, (part.stop - part.start) // 7)):
+            step = torch.zeros_like(network.params)
+            step[place] = 1e-5
+            network.params += step
+            above = loss()
+            network.params -= 2 * step
+            below = loss()
+            network.params += step
+            np.testing.assert_allclose(grads[place], (above - below) / 2e-5, rtol=1e-5, atol=1e-7)

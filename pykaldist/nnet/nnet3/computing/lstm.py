@@ -52,3 +52,20 @@ def gates_and_cells(x: Tensor, peepholes: Tensor) -> GatesAndCells:
     c = kept * masks[1] + new * masks[0] if masks else kept + new
     o = (a_o + peepholes[2] * c).sigmoid()
     return GatesAndCells(i, f, g, o, c.tanh(), c, before, masks)
+
+
+def backward(found: GatesAndCells, peepholes: Tensor, dy: Tensor, repair: Tensor | None = None) -> tuple[Tensor, ...]:
+    """The derivatives of a_i, a_f, a_c, a_o and of the cells before, of those of the outputs; `repair` (5, C) are the constants."""
+    masks = found.masks or (1.0, 1.0, 1.0)
+    dc, dm = dy.split(peepholes.shape[1], 1)
+    p_o = found.slope("o") * (found.h * dm * masks[2])
+    dh = found.slope("h") * (found.o * dm * masks[2])
+    if repair is not None:
+        p_o, dh = p_o + repair[3] * (2 * found.o - 1), dh + repair[4] * found.h
+    dc = dc + dh + p_o * peepholes[2]
+    p_f, p_i = found.slope("f") * (dc * masks[1] * found.before), found.slope("i") * (dc * masks[0] * found.g)
+    p_c = found.slope("g") * (dc * masks[0] * found.i)
+    if repair is not None:
+        p_i, p_f = p_i + repair[0] * (2 * found.i - 1), p_f + repair[1] * (2 * found.f - 1)
+        p_c = p_c + repair[2] * found.g
+    return p_i, p_f, p_c, p_o, peepholes[0] * p_i + peepholes[1] * p_f + found.f * masks[1] * dc

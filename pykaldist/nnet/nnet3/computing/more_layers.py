@@ -192,7 +192,7 @@ class Masked(Layer):
 
 
 class PlainDropout(Masked):
-    """DropoutComponent: zeros with a probability, of elements or of whole frames; what stays is not scaled up."""
+    """DropoutComponent: zeros with a probability, of elements or of whole frames; what stays is not scaled up, but all down in the test."""
 
     def __init__(self, component: Nnet3Component) -> None:
         super().__init__(component)
@@ -200,6 +200,9 @@ class PlainDropout(Masked):
 
     def to_component(self, params: list[np.ndarray], learn_rate: float | None) -> dict[str, Any]:
         return {"DropoutProportion": self.proportion}
+
+    def forward(self, x: Tensor, run: Run) -> Tensor:
+        return super().forward(x, run) if run.training else x * (1 - self.proportion)
 
     def mask(self, x: Tensor, run: Run, generator: torch.Generator) -> Tensor | None:
         shape = (*x.shape[:2], 1) if self.per_frame else tuple(x.shape)
