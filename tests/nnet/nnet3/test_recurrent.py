@@ -12,6 +12,9 @@ from recurrent_lines import INPUTS, PDFS, XCONFIGS, recurrent, slow_outputs
 
 from pykaldist.errors import UserError
 from pykaldist.io.kaldi import KaldiReader, KaldiWriter
+from pykaldist.nnet.nnet3.computing.kinds import layer_of
+from pykaldist.nnet.nnet3.initialise import initialised_component
+from pykaldist.nnet.nnet3.layers import Layer, Run
 from pykaldist.nnet.nnet3.model import Nnet3
 from pykaldist.nnet.nnet3.network import Nnet3Network
 from pykaldist.nnet.nnet3.onnx_export import export_nnet3_onnx
@@ -87,3 +90,50 @@ def test_gradients_are_differences(name: str) -> None:
             below = loss()
             network.params += step
             np.testing.assert_allclose(grads[place], (above - below) / 2e-5, rtol=1e-5, atol=1e-7)
+
+
+def layer(text: str) -> Layer:
+    return layer_of(initialised_component(f"component name=one {text}", torch.Generator().manual_seed(0)))
+
+
+def test_long_derivatives_are_shortened_and_those_at_the_end_of_an_interval_are_not_there() -> None:
+    truncated = layer("type=BackpropTruncationComponent dim=2 scale=0.5 clipping-threshold=4 zeroing-threshold=3 zeroing-interval=5 "
+                      "recurrence-interval=2")
+    times, sequences = np.arange(-4, 12), 3
+    run = Run(True, sequences, times)
+    x = torch.ones(len(times) * sequences, 2)
+    np.testing.assert_array_equal(truncated.forward(x, run), 0.5 * x)
+    lengths = torch.tensor([1.0, 3.5, 8.0]).repeat(len(times) * sequences)[:len(x)]  # of derivatives, after the scale
+    dy = torch.stack([1.2 * lengths, 1.6 * lengths], 1)
+    found = truncated.derivative(x, x, dy, run).view(len(times), sequences, 2)
+    for row, (t, n) in enumerate((t, n) for t in times for n in range(sequences)):
+        length = float(lengths[row])
+        crossed = any((s - n) % 5 == 0 for s in range(t - 1, t + 1))  # a boundary between this frame and the one two before it
+        expected = 0.0 if crossed and length > 3 else min(length, 4.0)
+        np.testing.assert_allclose(found[row // sequences, n], [0.6 * expected, 0.8 * expected], atol=1e-6)
+
+
+def test_masks_of_gates_leave_one_of_two() -> None:
+    mask = layer("type=DropoutMaskComponent output-dim=3 dropout-proportion=0.3")
+    empty, generator = torch.empty(20000, 0), torch.Generator().manual_seed(1)
+    drawn = mask.forward(empty, Run(True, 1, np.arange(20000), generator))
+    assert set(drawn.unique().tolist()) == {0.0, 1.0}
+    assert bool((drawn[:, :2].sum(1) >= 1).all())
+    np.testing.assert_allclose(drawn.mean(0), 0.7, atol=0.01)
+    np.testing.assert_allclose(mask.forward(empty, Run(False, 1, np.arange(20000))), 0.7, atol=1e-6)
+
+
+def test_derivatives_end_so_many_frames_beyond_the_outputs() -> None:
+    def gradient(truncation: int, around: int) -> torch.Tensor:
+        """The gradient of a chunk with so many frames before it."""
+        network = Nnet3Network(recurrent("fast lstmp"), dtype=torch.float64, around=(around, 0), truncation=truncation)
+        feats = torch.randn(19, INPUTS, dtype=torch.float64, generator=torch.Generator().manual_seed(1))[12 - around:]
+        network.forward_chunks(feats, None, 3, 1, True)
+        grads = torch.empty_like(network.params)
+        network.backward_chunks({"output": torch.randn(3, PDFS, dtype=torch.float64, generator=torch.Generator().manual_seed(2))}, grads)
+        return grads
+
+    whole = gradient(-1, 12)
+    assert torch.equal(gradient(12, 12), whole)
+    assert not torch.allclose(gradient(3, 12), whole, atol=1e-6)
+    assert torch.equal(gradient(3, 3), gradient(-1, 3))

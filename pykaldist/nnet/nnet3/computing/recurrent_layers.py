@@ -41,20 +41,22 @@ class LstmCells(Layer):
 
     def specs(self) -> list[ParameterSpec]:
         return [ParameterSpec("peepholes", (3, self.cells)), ParameterSpec("count", (1,), True),
-                ParameterSpec("values", (len(GATES), self.cells), True), ParameterSpec("slopes", (len(GATES), self.cells), True)]
+                ParameterSpec("values", (len(GATES) * self.cells,), True), ParameterSpec("slopes", (len(GATES) * self.cells,), True)]
 
     def bind(self, params: list[Tensor]) -> None:
-        self.peepholes, self.count, _, self.slopes = params
+        self.peepholes, self.count, _, slopes = params
+        self.slopes = slopes.view(-1, self.cells)
 
     def initial(self) -> list[np.ndarray]:
         count = self.component.number("Count")
-        sums = (self.component.array(token) * count for token in ("ValueAvg", "DerivAvg"))
+        sums = (self.component.array(token).reshape(-1) * count for token in ("ValueAvg", "DerivAvg"))
         return [self.component.array("Params"), np.full(1, count), *sums]
 
     def to_component(self, params: list[np.ndarray], learn_rate: float | None) -> dict[str, Any]:
         rate = {} if learn_rate is None else {"LearningRate": learn_rate * self.map.learn_rate_coef}
         count = float(params[1][0])
-        means = {token: value / max(count, 1.0) for token, value in (("ValueAvg", params[2]), ("DerivAvg", params[3]))}
+        means = {token: sums.reshape(-1, self.cells) / max(count, 1.0)
+                 for token, sums in (("ValueAvg", params[2]), ("DerivAvg", params[3]))}
         return {**rate, **means, "Params": params[0], "Count": max(count, 0.0)}
 
     def forward(self, x: Tensor, run: Run) -> Tensor:
@@ -71,8 +73,8 @@ class LstmCells(Layer):
         found = gates_and_cells(_wide(x[:, :self.input_dim]), peepholes)
         p_i, p_f, _, p_o, _ = backward(found, peepholes, _wide(dy), self._repair(run))
         gradient = torch.stack([(found.before * p_i).sum(0), (found.before * p_f).sum(0), (found.c * p_o).sum(0)]).to(grads[0].dtype)
-        sums = (torch.full_like(grads[1], len(x)), torch.stack([getattr(found, gate).sum(0) for gate in GATES]),
-                torch.stack([found.slope(gate).sum(0) for gate in GATES]))
+        sums = (torch.full_like(grads[1], len(x)), torch.cat([getattr(found, gate).sum(0) for gate in GATES]),
+                torch.cat([found.slope(gate).sum(0) for gate in GATES]))
         for statistic, value in zip(grads[1:], sums, strict=True):
             add_up(statistic, value.to(statistic.dtype), beta)
         rule(self.map, gradient, torch.eye(3, dtype=gradient.dtype, device=gradient.device), grads[0], None, beta)
