@@ -16,6 +16,7 @@ import torch
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Partition, Sampler
 from pykaldist.nnet.nnet3.network import Nnet3Network
+from pykaldist.nnet.nnet3.plan import Plan
 from pykaldist.nnet.nnet3_learner import DropoutOptions, FrameLearner
 from pykaldist.options import option
 from pykaldist.parallel.fabric.worker import Worker
@@ -47,6 +48,8 @@ class FrameExperiment(Nnet3Experiment):
         self.counts = self.train.counts()
 
     def check(self) -> None:
+        if Plan(self.nnet).loops:
+            raise UserError(f"{self.options.initial_model} is recurrent; train it with steps/nnet3/train_rnn.py.")
         path, dims = self.options.initial_model, {name: self.nnet.dim(name) for name in self.nnet.nodes}
         inputs = dims["input"] + dims.get("ivector", 0)
         if inputs != self.train.manifest.dim:

@@ -15,15 +15,13 @@ from pykaldist.frames.minibatch_rule import MinibatchRule
 from pykaldist.options import boolean
 from pykaldist.train.kaldi_forms import Words, embedded, split
 
-# About examples on disk, models on the way, mails and recurrent networks, none of which are here, and steps of the script. Chunks' context
-# beyond the network's own changes no output of one that is not recurrent.
+# About examples on disk, models on the way and mails, none of which are here, and steps of the script.
 NEEDLESS = (
     "cmd", "stage", "exit_stage", "cleanup", "cleanup.remove_egs", "cleanup.preserve_model_interval", "reporting.email",
-    "reporting.interval", "egs.cmd", "egs.nj", "egs.stage", "egs.chunk_left_context", "egs.chunk_right_context",
-    "egs.chunk_left_context_initial", "egs.chunk_right_context_final", "chain.left_deriv_truncate",
-    "trainer.shuffle_buffer_size", "trainer.deriv_truncate_margin", "trainer.lda.rand_prune", "trainer.lda.max_lda_jobs",
-    "trainer.presoftmax_prior_scale_power", "trainer.compute_per_dim_accuracy", "trainer.optimization.shrink_value",
-    "trainer.optimization.shrink_saturation_threshold", "trainer.optimization.max_objective_evaluations",
+    "reporting.interval", "egs.cmd", "egs.nj", "egs.stage", "chain.left_deriv_truncate", "trainer.shuffle_buffer_size",
+    "trainer.lda.rand_prune", "trainer.lda.max_lda_jobs",
+    "trainer.presoftmax_prior_scale_power", "trainer.compute_per_dim_accuracy", "trainer.optimization.shrink_saturation_threshold",
+    "trainer.optimization.max_objective_evaluations",
     "trainer.optimization.combine_sum_to_one_penalty", "trainer.optimization.num_jobs_step",
     "trainer.optimization.backstitch_training_interval")
 GPU = {"yes": "auto", "true": "auto", "wait": "auto", "no": "cpu", "false": "cpu"}
@@ -72,7 +70,7 @@ def common_job(given: Words, epochs: int, frames: int, notes: list[str]) -> dict
     job = {"optimizer": "nnet3", "schedule": "exponential", "decay-within": "true", "ngpu": str(workers), "strategy": strategy,
            "device": GPU[gpu], "num-epochs": str(epochs), "combine-models": str(combined),
            "momentum": given.take("trainer.optimization.momentum", "0.0"),
-           "max-param-change": given.take("trainer.max_param_change", "2.0")}
+           "max-param-change": given.take("trainer.max_param_change", "2.0"), **_recurrent(given, notes)}
     if schedule := given.take("trainer.dropout_schedule"):
         job["dropout-schedule"] = schedule
     if strategy in ("ma", "kaldi"):
@@ -82,6 +80,22 @@ def common_job(given: Words, epochs: int, frames: int, notes: list[str]) -> dict
         job["initial-workers"] = str(first)
     elif first != workers > 1:
         notes.append(f"--trainer.optimization.num-jobs-initial {first}: all {workers} workers train from the beginning")
+    return job
+
+
+def _recurrent(given: Words, notes: list[str]) -> dict[str, str]:
+    """The options of recurrent networks: what they go through around a chunk, how far derivatives go."""
+    job = {name.replace("_", "-"): value for name in ("chunk_left_context", "chunk_right_context") if (value := given.take(f"egs.{name}"))}
+    for name, first in (("chunk_left_context_initial", "first"), ("chunk_right_context_final", "last")):
+        usual = job.get(name.rpartition("_")[0].replace("_", "-"), "0")
+        if (value := given.take(f"egs.{name}", "-1")) not in ("-1", usual):
+            notes.append(f"--egs.{name.replace('_', '-')} {value}: an utterance's {first} chunk has {usual} frames around it as all have, "
+                         f"copies of its {first} frame")
+    if margin := given.take("trainer.deriv_truncate_margin"):
+        job["deriv-truncate-margin"] = margin
+    if (value := given.take("trainer.optimization.shrink_value", "1.0")) not in ("1", "1.0"):
+        notes.append(f"--trainer.optimization.shrink-value {value}: parameters are not shrunk where gates are saturated; their units are "
+                     "repaired alone")
     return job
 
 

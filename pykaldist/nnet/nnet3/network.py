@@ -41,6 +41,13 @@ from pykaldist.nnet.nnet3.plan import Plan
 OUTPUTS = ("output", "output-xent")
 
 
+def trained_outputs(nnet: Nnet3) -> list[str]:
+    """The output nodes of a network that are trained; raises UserError where there is none."""
+    if "output" not in nnet.nodes:
+        raise UserError(f"the network has no node output to train; it has {', '.join(nnet.nodes)}.")
+    return [name for name in OUTPUTS if name in nnet.nodes]
+
+
 class Nnet3Network(FlatModel):
     """A network that can be trained, made from one as it stands in a file. `left_context`, `right_context`: frames that an output needs.
 
@@ -52,9 +59,7 @@ class Nnet3Network(FlatModel):
     def __init__(self, nnet: Nnet3, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,
                  compute: torch.dtype | None = None, subsampling: int = 3, around: tuple[int, int] = (0, 0), truncation: int = -1) -> None:
         self.nnet, self.subsampling, self.truncation = nnet, subsampling, truncation
-        self.outputs = [name for name in OUTPUTS if name in nnet.nodes]
-        if "output" not in nnet.nodes:
-            raise UserError(f"the network has no node output to train; it has {', '.join(nnet.nodes)}.")
+        self.outputs = trained_outputs(nnet)
         self._plan = Plan(nnet, self.outputs, subsampling)
         self.left_context, self.right_context = self._plan.left_context, self._plan.right_context
         self.window = self.left_context + around[0], self.right_context + around[1]  # frames before and behind an output in a chunk
