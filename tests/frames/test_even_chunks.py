@@ -20,9 +20,8 @@ def test_each_frame_is_trained_on_once_with_its_neighbours(make_store, splits, w
     trained = np.zeros(len(store), int)
     for split in range(splits):
         sampler = first.of_split(split)
-        minibatches = [*sampler.epoch(2)]
-        assert len(minibatches) == sampler.minibatches
-        for minibatch in minibatches:
+        assert len([*sampler.epoch(2)]) == sampler.minibatches
+        for minibatch in sampler.epoch(2):
             inputs = minibatch.inputs.view(LEFT + WIDTH + RIGHT, -1, store.manifest.dim).numpy()
             sequences = inputs.shape[1]
             assert sequences <= 3 and len(minibatch.inputs) <= sampler.capacity
