@@ -72,8 +72,8 @@ def folder_of_an4(golden: Path, folder: Path) -> Path:
     return folder
 
 
-def prepare(folder: Path, **options: object) -> bool:
-    return Preparation(folder / "data", folder / "tree", folder / "ali", folder / "exp",
+def prepare(folder: Path, exp: Path | None = None, **options: object) -> bool:
+    return Preparation(folder / "data", folder / "tree", folder / "ali", exp or folder / "exp",
                        PreparationOptions(chunk_width=WIDTHS, cv_utts=1, **options), PhoneLmOptions(num_extra_lm_states=300)).run()
 
 
@@ -109,6 +109,15 @@ def test_preparation_makes_what_kaldi_has_and_is_not_made_twice(prepared):
         assert set(chunks.frames) <= {90, 60} and not chunks.manifest.skipped
         assert {int(one) for one in chunks.utt} == set(range(len(store.utts)))
     assert not prepare(prepared)
+
+
+def test_a_copy_of_what_was_prepared_is_not_made_again(prepared, tmp_path):
+    shutil.copytree(prepared / "exp", tmp_path / "exp")
+    assert "configs/final.config" in json.loads((tmp_path / "exp/store/prepared.json").read_text())["inputs"]
+    assert not prepare(prepared, tmp_path / "exp")
+    with open(tmp_path / "exp/configs/final.config", "a") as stream:
+        stream.write("# another\n")
+    assert prepare(prepared, tmp_path / "exp")
 
 
 def test_what_ivectors_are_of_is_kept(prepared, tmp_path):

@@ -216,9 +216,8 @@ def test_a_recipes_call_for_a_recurrent_network_in_our_words():
               "chunk-left-context": "40", "chunk-right-context": "20", "deriv-truncate-margin": "10", "num-epochs": "6"}
     assert {name: found.job[name] for name in wanted} == wanted and "minibatch-size" not in found.job
     assert [note.split()[0] for note in found.notes] == ["--egs.chunk-width", "--egs.chunk-left-context-initial"]
-    for text, sentence in (("--egs.chunk-width x", "chunk-width x: expected frames"), ("--egs.frames-per-eg 8", "frames-per-eg")):
-        with pytest.raises(UserError, match=re.escape(sentence)):
-            read_frame_form([*FOLDERS, *shlex.split(text)], "train_rnn")
+    with pytest.raises(UserError, match="chunk-width x: expected frames"):
+        read_frame_form([*FOLDERS, "--egs.chunk-width", "x"], "train_rnn")
 
 
 @pytest.mark.slow
