@@ -10,13 +10,14 @@ write next, N(s), and those that g reads have none in common, no path from (s, g
 *Weights are pushed.* The cost of a word would be paid where HCLr writes it, at its end, and the beam would see too late that a word is
 unlikely. With the potential
 
-    v(s, g) = min over the arcs of g that read a word of N(s) of their cost (over g's final cost too, where s may end without a word),
+    v(s, g) = -log of the probabilities, summed, of the arcs of g that read a word of N(s) (and of g's end, where s may end without a word),
 
-which is what is least to be paid on any way on, an arc from (s, g) to (t, h) of weight w weighs w + v(t, h) - v(s, g), and a final state
-f - v(s, g) + v(start). Along a path the potentials cancel each other, so that every path costs what it cost; but the cost of a word is paid
-bit by bit while its beginning is heard, and in a state with one word left it is paid already. (OpenFst takes the sum of probabilities in
-place of the best one; that would not change a path's cost either.) Minima over the intervals come from minima of blocks of 32 and of 1,024
-arcs, so that the many arcs of the single words' state are not looked at one by one.
+what a part of a word costs in all that it may become, an arc from (s, g) to (t, h) of weight w weighs w + v(t, h) - v(s, g), and a final
+state f - v(s, g) + v(start). Along a path the potentials cancel each other, so that every path costs what it cost; but the cost of a word
+is paid bit by bit while its beginning is heard, and where one word is left it is paid already. Any potential would do. The sum is what a
+static graph has, whose weights are pushed likewise; with the best word in its place fewer good paths were found in a beam of one width.
+Sums over the intervals come from sums of blocks of 32 and of 1,024 arcs, so that the many arcs of the single words' state are not looked
+at one by one.
 
 States are made when they are reached, and kept for the frames and utterances that follow, as in `lazy_graph.py`.
 Source: C. Allauzen, M. Riley, J. Schalkwyk, "A generalized composition algorithm for weighted finite-state transducers", Interspeech 2009.
@@ -36,55 +37,56 @@ from pykaldist.decode.lookahead_graph import LookaheadGraph, is_lookahead
 from pykaldist.decode.search_graph import read_search_graph
 from pykaldist.io.fst import Fst
 from pykaldist.io.fst_compose import first_at_least, longer, number_of, slot_of, trimmed
+from pykaldist.io.fstops import log_plus
 from pykaldist.kernels import kernel
 
-_BLOCK = 32  # arcs, or blocks, whose minimum is kept
+_BLOCK = 32  # arcs, or blocks, whose sum is kept
 
 
-def block_minima(values: np.ndarray) -> np.ndarray:
-    """The minimum of each block of 32 values."""
-    return np.minimum.reduceat(values, np.arange(0, len(values), _BLOCK)) if len(values) else values
+def block_sums(values: np.ndarray) -> np.ndarray:
+    """The cost of each block of 32 arcs together, which weigh `values`."""
+    return -np.logaddexp.reduceat(-values, np.arange(0, len(values), _BLOCK)) if len(values) else values
 
 
 @kernel
-def lowest(values: np.ndarray, blocks: np.ndarray, large: np.ndarray, begin: int, end: int) -> Any:
-    """The minimum of the values begin:end, by way of those of blocks and of blocks of blocks."""
-    best = np.float32(np.inf)
+def together(values: np.ndarray, blocks: np.ndarray, large: np.ndarray, begin: int, end: int) -> Any:
+    """The cost of the arcs begin:end together, which weigh `values`, by way of sums of blocks and of blocks of blocks."""
+    cost = np.float32(np.inf)
     while begin < end:
         if begin % (_BLOCK * _BLOCK) == 0 and begin + _BLOCK * _BLOCK <= end:
-            best = min(best, large[begin // (_BLOCK * _BLOCK)])
+            cost = log_plus(cost, large[begin // (_BLOCK * _BLOCK)])
             begin += _BLOCK * _BLOCK
         elif begin % _BLOCK == 0 and begin + _BLOCK <= end:
-            best = min(best, blocks[begin // _BLOCK])
+            cost = log_plus(cost, blocks[begin // _BLOCK])
             begin += _BLOCK
         else:
-            best = min(best, values[begin])
+            cost = log_plus(cost, values[begin])
             begin += 1
-    return best
+    return cost
 
 
 @kernel
 def potential(next_words: tuple[np.ndarray, ...], grammar: tuple[np.ndarray, ...], s: int, g: int) -> Any:
-    """The least that is to be paid on any way on from (s, g): v(s, g), infinite where there is none."""
+    """What all ways on from (s, g) cost together: v(s, g), infinite where there is none."""
     set_offset, set_begin, set_end, may_end = next_words
     offset, label, _, weight, _, final, blocks, large = grammar
-    best = final[g] if may_end[s] else np.float32(np.inf)
+    cost = final[g] if may_end[s] else np.float32(np.inf)
     arc, end = offset[g], offset[g + 1]
     first, last = set_offset[s], set_offset[s + 1]
     if end - arc < last - first:
         for a in range(arc, end):
             i = first_at_least(set_end, first, last, label[a] + 1)
             if i < last and set_begin[i] <= label[a]:
-                best = min(best, weight[a])
-        return best
+                cost = log_plus(cost, weight[a])
+        return cost
     for i in range(first, last):
         arc = first_at_least(label, arc, end, set_begin[i])
         beyond = first_at_least(label, arc, end, set_end[i])
-        best = min(best, lowest(weight, blocks, large, arc, beyond))
+        cost = log_plus(cost, together(weight, blocks, large, arc, beyond))
         arc = beyond
         if arc == end:
             break
-    return best
+    return cost
 
 
 @kernel
@@ -124,15 +126,15 @@ def expand(wanted: np.ndarray, lexicon: tuple[np.ndarray, ...], next_words: tupl
                 slot = slot_of(table, keys, key)
                 n = np.int64(table[slot])
                 if n < 0:
-                    least = potential(next_words, grammar, l_arcs[a].nextstate, h)
-                    if least == np.inf:
+                    ahead = potential(next_words, grammar, l_arcs[a].nextstate, h)
+                    if ahead == np.inf:
                         continue
                     keys, table, n = number_of(keys, table, counts[0], key)
                     counts[0] += 1
                     if n == len(states):
                         states, values = more_states(states), longer(values, 2 * n)
-                    states[n].begin, values[n] = UNMADE, least
-                    states[n].final = l_states[l_arcs[a].nextstate].final + g_final[h] - least + start_potential
+                    states[n].begin, values[n] = UNMADE, ahead
+                    states[n].final = l_states[l_arcs[a].nextstate].final + g_final[h] - ahead + start_potential
                 if to == len(arcs):
                     arcs, lexicon_arc, word = more_arcs(arcs, to, 2 * to), longer(lexicon_arc, 2 * to), longer(word, 2 * to)
                 weight = l_arcs[a].weight + values[n] - value
@@ -186,10 +188,10 @@ class LookaheadDecoder(LatticeDecoder):
         own, sets, g = graph.lexicon, graph.next_words, graph.grammar
         self._lexicon = own.states, own.arcs, own.olabel
         self._next_words = sets.offset, sets.begin, sets.end, sets.may_end()
-        blocks = block_minima(g.weight)
-        self._grammar = g.offset, g.ilabel, g.olabel, g.weight, g.nextstate, g.final, blocks, block_minima(blocks)
+        blocks = block_sums(g.weight)
+        self._grammar = g.offset, g.ilabel, g.olabel, g.weight, g.nextstate, g.final, blocks, block_sums(blocks)
         self._first = np.int64(g.start) * len(own.states) + own.start
-        self._least = np.float32(potential(self._next_words, self._grammar, own.start, g.start))
+        self._start_potential = np.float32(potential(self._next_words, self._grammar, own.start, g.start))
         self._first_final = own.states["final"][own.start] + g.final[g.start]
         self._counts = np.zeros(2, np.int64)  # states and arcs that have been made
         self._start = 0
@@ -199,11 +201,15 @@ class LookaheadDecoder(LatticeDecoder):
         """Keep no state but the start."""
         states, keys, table = np.empty(1024, search.STATE), np.empty(1024, np.int64), np.full(4096, -1, np.int32)
         values = np.empty(1024, np.float32)
-        states["begin"][0], states["final"][0], keys[0], values[0] = UNMADE, self._first_final, self._first, self._least
+        states["begin"][0], states["final"][0], keys[0], values[0] = UNMADE, self._first_final, self._first, self._start_potential
         table[slot_of(table, keys, keys[0])] = 0
         self._counts[:] = 1, 0
         self._kept: tuple[np.ndarray, ...] = (states, np.empty(4096, search.ARC), np.empty(4096, np.int32), np.empty(4096, np.int32), keys,
                                               values, table)
+
+    def _expanded(self, wanted: np.ndarray) -> tuple[np.ndarray, ...]:
+        """What is kept, with the arcs of states `wanted`."""
+        return expand(wanted, self._lexicon, self._next_words, self._grammar, self._kept, self._counts, self._start_potential)
 
     def whole(self) -> Fst:
         """The graph of both, every state that can be reached: as large as a graph that was made ahead."""
@@ -211,7 +217,7 @@ class LookaheadDecoder(LatticeDecoder):
         while done < self._counts[0]:
             wanted = np.arange(done, self._counts[0], dtype=np.int32)
             done = int(self._counts[0])
-            self._kept = expand(wanted, self._lexicon, self._next_words, self._grammar, self._kept, self._counts, self._least)
+            self._kept = self._expanded(wanted)
         states, arcs = self._kept[0][:done], self._kept[1]
         counts = states["end"] - states["begin"]
         offset = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
@@ -221,7 +227,7 @@ class LookaheadDecoder(LatticeDecoder):
     def _begin(self) -> tuple[int, int]:
         if self._counts[1] > MOST_ARCS:
             self._forget()
-        self._kept = expand(np.zeros(1, np.int32), self._lexicon, self._next_words, self._grammar, self._kept, self._counts, self._least)
+        self._kept = self._expanded(np.zeros(1, np.int32))
         self._states, self._arcs = self._kept[:2]
         if len(self._where) < len(self._states):
             self._where = np.zeros(len(self._states), np.int32)
@@ -230,7 +236,7 @@ class LookaheadDecoder(LatticeDecoder):
     def _advance(self, loglikes: np.ndarray, done: int, first_token: np.ndarray, first_link: np.ndarray, stale: np.ndarray, num_tokens: int,
                  num_links: int) -> tuple[int, int]:
         self._kept, self._where, self._tokens, self._links, tokens, links = advance(
-            self._lexicon, self._next_words, self._grammar, self._kept, self._counts, self._least, loglikes, done,
+            self._lexicon, self._next_words, self._grammar, self._kept, self._counts, self._start_potential, loglikes, done,
             np.float32(self.options.acwt), self._beams, self._tokens, self._links, self._where, first_token, first_link, stale, num_tokens,
             num_links)
         self._states, self._arcs = self._kept[:2]

@@ -3,10 +3,12 @@
 HCLr is the lexicon with context and HMMs; it has the words but not the language model, so its size does not grow with that one. It is made
 by Kaldi's steps of utils/mkgraph_lookahead.sh:
 
-    HCLr = self-loops(min(det(H o (C o det(L))))),  its words renumbered so that those below a state are few intervals (io/lookahead_fst.py)
+    HCLr = self-loops(min(local epsilon removal(det(H o (C o det(L))) without disambiguation)))
 
-Gr is the language model with the new numbers as input, and the old ones as output. Disambiguation symbols stay in HCLr, where #0 is what
-Gr's back-off arcs match; the decoder takes them for no input. Determinisation is in the tropical semiring: the lexicon is no distribution,
+with the words renumbered so that those below a state are few intervals (io/lookahead_fst.py). Gr is the language model with the new numbers
+as input, and the old ones as output; its back-off arcs read #0, as one of HCLr's words. (Kaldi's HCLr keeps the input labels of
+disambiguation symbols, which are listed in disambig_tid.int; here they have done what they are for when H o CL is determinised, and their
+arcs go. Kaldi's own HCLr is read too.) Determinisation is in the tropical semiring: the lexicon is no distribution,
 and sums over the words below an arc would make arcs with many words cheap.
 
 H o CL is determinised, and minimised, as an acceptor of pairs (input, output). As a transducer it cannot be where the model knows the phone
@@ -40,7 +42,7 @@ from pykaldist.io.atomic import copy_file, write_text
 from pykaldist.io.fst import Fst
 from pykaldist.io.fst_compose import compose, sort_arcs, trimmed
 from pykaldist.io.fst_minimize import minimize
-from pykaldist.io.fstops import from_kaldifst, give_back, to_kaldifst
+from pykaldist.io.fstops import from_kaldifst, give_back, remove_eps_local, to_kaldifst
 from pykaldist.io.lang import LangDir
 from pykaldist.io.lookahead_fst import NextLabels, next_labels, read_lookahead, write_lookahead
 from pykaldist.io.tables import read_lines
@@ -114,9 +116,11 @@ def lexicon_half(lexicon: Fst, disambig: Sequence[int], tree: ContextDependency,
         pairs, code = np.unique((graph.ilabel.astype(np.int64) << 32) | graph.olabel, return_inverse=True)
         first = int(pairs[0] > 0)  # code 0 is for arcs that neither read nor write
         graph.ilabel, graph.olabel = (code + first).astype(np.int32), np.zeros(graph.num_arcs, np.int32)
-        graph = minimize(trimmed(determinized(graph, "the lexicon with its HMMs", tropical=True)))
+        graph = determinized(graph, "the lexicon with its HMMs", tropical=True)
         ilabel, olabel = (np.concatenate([np.zeros(first, np.int64), half]) for half in np.divmod(pairs, 1 << 32))
         graph.ilabel, graph.olabel = ilabel[graph.ilabel].astype(np.int32), olabel[graph.ilabel].astype(np.int32)
+        graph.ilabel[np.isin(graph.ilabel, disambig_tid)] = 0
+        graph = minimize(trimmed(remove_eps_local(graph)))
         bar.update()
     return add_self_loops(graph, model, options.self_loop_scale), disambig_tid
 
