@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from pykaldist.decode.acoustic import read_subsampling
-from pykaldist.decode.decoder import DecoderOptions, Decoding, LatticeDecoder
+from pykaldist.decode.decoder import DecoderOptions, Decoding
 from pykaldist.decode.determinize import determinize
 from pykaldist.decode.endpoint import Endpointing
 from pykaldist.decode.lattice import Lattice
+from pykaldist.decode.lookahead import read_decoder
 from pykaldist.decode.pairs import check_graph
 from pykaldist.decode.paths import best_path
-from pykaldist.decode.search_graph import read_search_graph
 from pykaldist.decode.unnormalised import for_plain_features
 from pykaldist.errors import UserError
 from pykaldist.feats.extract import Extractor
@@ -95,7 +95,7 @@ class Recogniser:
         self.tid2phone = found.transition_model.tid2phone
         self.words = SymbolTable.read(graph_dir / "words.txt")
         tid2pdf = found.transition_model.tid2pdf
-        self.decoder = LatticeDecoder(read_search_graph(graph_dir, tid2pdf), tid2pdf, decoding)
+        self.decoder = read_decoder(graph_dir, tid2pdf, decoding)
         self.endpointing = endpointing
         self.frame_shift = extractor.options.frame_shift / 1000 * subsampling
 
