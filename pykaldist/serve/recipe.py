@@ -57,6 +57,9 @@ class Scales:
     penalty: float
     source: str
 
+    def __str__(self) -> str:
+        return f"{self.source} (acoustic scale {self.acoustic:.3g}, penalty {self.penalty:g})"
+
 
 def recipe_of(model_dir: Path) -> Path:
     """The recipe's folder of a model in `exp/<name>`, or deeper: the folder that holds `exp`; else the folder above the model's."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pykaldist.feats.extract import FbankOptions, MfccOptions, PlpOptions
 
 KINDS = ("mfcc", "plp", "fbank")
+MOST_UNPACKED_MB = 256.0  # of an upload
 
 
 def feature_options(kind: str, config: str) -> MfccOptions | PlpOptions | FbankOptions:
@@ -45,19 +47,20 @@ def samples_of(path: str, channel: int, rate: int) -> np.ndarray:
 def samples_of_upload(content: bytes, name: str, rate: int, longest: float) -> np.ndarray:
     """The samples at `rate` Hz of a file's content, channels mixed.
 
-    Raises UserError where it is damaged, or longer than `longest` seconds, which is known before its samples are read: a few bytes may
-    stand for hours.
+    Raises UserError where it is damaged, longer than `longest` seconds, or takes too much memory, which is known before its samples are
+    read: a few bytes may stand for hours.
     """
     import soundfile
 
-    try:
-        with soundfile.SoundFile(io.BytesIO(content)) as sound:
-            seconds = sound.frames / sound.samplerate
-            check_rate(name, sound.samplerate, rate)
-    except (soundfile.LibsndfileError, RuntimeError, ValueError):
-        seconds = 0.0  # decode_audio says what is wrong with it
+    seconds = megabytes = 0.0
+    with suppress(soundfile.LibsndfileError, RuntimeError, ValueError), soundfile.SoundFile(io.BytesIO(content)) as sound:
+        seconds, megabytes = sound.frames / sound.samplerate, sound.frames * sound.channels * 4 / 1e6
+        check_rate(name, sound.samplerate, rate)
     if seconds > longest:
         raise UserError(f"{name} has {seconds / 60:.0f} minutes, at most {longest / 60:g} are taken; cut it.")
+    if megabytes > MOST_UNPACKED_MB:
+        raise UserError(f"{name} takes {megabytes:.0f} MB of memory unpacked, at most {MOST_UNPACKED_MB:g} are taken; make it mono, at "
+                        f"{rate} Hz, or cut it.")
     samples, found = decode_audio(content, name)
     return resampled(samples.mean(1), found, rate)
 

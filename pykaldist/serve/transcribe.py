@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -97,6 +98,19 @@ class WordReader:
                 for name, part, p in zip(names, said, sure, strict=True)]
 
 
+class Transcribing(Protocol):
+    """What recognises whole recordings, at a sampling rate of its own; `parts` says of what it was made."""
+
+    rate: int
+
+    @property
+    def parts(self) -> str: ...
+
+    def transcribe(self, recordings: Sequence[tuple[str, np.ndarray]]) -> Iterator[Transcript]:
+        """Transcribe recordings, (name, samples at `rate`); raises UserError, naming the recording, where one cannot be recognised."""
+        ...
+
+
 class Transcriber:
     """A finished model with its graph, and what else it takes to recognise utterances that have ended.
 
@@ -127,18 +141,14 @@ class Transcriber:
     def parts(self) -> str:
         """What was found, in words."""
         adapted = f", adapted by {self.adapting}" if self.adapting else ""
-        return (f"graph {self.graph_dir}, features {self.kind} by {self.config}{adapted}, words chosen by {self.scales.source} "
-                f"(acoustic scale {self.scales.acoustic:.3g}, penalty {self.scales.penalty:g})")
+        return (f"graph {self.graph_dir}, features {self.kind} by {self.config}{adapted}, words chosen by {self.scales}")
 
     def transcribe(self, recordings: Sequence[tuple[str, np.ndarray]]) -> Iterator[Transcript]:
-        """Transcribe recordings, (name, samples at `rate`); raises UserError, naming the recording, where one cannot be recognised."""
+        """As `Transcribing` says."""
         utterances: dict[str, tuple[float, float]] = {}
         samples: dict[str, np.ndarray] = {}
         for number, (_, whole) in enumerate(recordings):
-            seconds = len(whole) / self.rate
-            longest = self._options.longest
-            places = [(0.0, seconds)] if seconds <= longest else utterances_of(whole, self.rate, longest)
-            for place, (begin, end) in enumerate(places):
+            for place, (begin, end) in enumerate(places_of(whole, self.rate, self._options.longest)):
                 utt = f"{number:06d}-{place:06d}"
                 utterances[utt], samples[utt] = (begin, end), whole[round(begin * self.rate):round(end * self.rate)]
         speakers = {utt: "speaker" if self._options.one_speaker else utt.partition("-")[0] for utt in utterances}
@@ -178,6 +188,12 @@ class Transcriber:
         return DataDir(adapted.path), self._model
 
 
+def places_of(samples: np.ndarray, rate: int, longest: float) -> list[tuple[float, float]]:
+    """Begin and end of a recording's utterances in seconds: the whole where it is not longer than `longest` seconds."""
+    seconds = len(samples) / rate
+    return [(0.0, seconds)] if seconds <= longest else utterances_of(samples, rate, longest)
+
+
 def _fits(model: AcousticModel, kind: str, config: str) -> bool:
     """Whether a model takes features of these options, which is tried on half a second of noise."""
     rate = int(feature_options(kind, config).sample_frequency)
@@ -191,7 +207,7 @@ def _fits(model: AcousticModel, kind: str, config: str) -> bool:
     return True
 
 
-def transcribe_files(paths: Sequence[str], transcriber: Transcriber, options: TranscribeOptions) -> Iterator[Transcript]:
+def transcribe_files(paths: Sequence[str], transcriber: Transcribing, options: TranscribeOptions) -> Iterator[Transcript]:
     """Transcribe files: of one speaker all together, else one after the other, so that memory holds one."""
     if options.one_speaker:
         yield from transcriber.transcribe([(path, samples_of(path, options.channel, transcriber.rate)) for path in paths])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pykaldist.errors import UserError
@@ -31,6 +31,13 @@ class Utterance:
     end: float
     words: list[Word] | None
 
+    def later(self, seconds: float) -> Utterance:
+        """The same so many seconds later."""
+        words = None if self.words is None else [
+            replace(word, begin=word.begin + seconds, end=word.end + seconds) if word.begin is not None and word.end is not None else word
+            for word in self.words]
+        return Utterance(self.begin + seconds, self.end + seconds, words)
+
     @property
     def text(self) -> str:
         return " ".join(word.word for word in self.words or ())
@@ -43,6 +50,10 @@ class Transcript:
     file: str
     seconds: float
     utterances: list[Utterance]
+
+    def later(self, seconds: float) -> Transcript:
+        """The same so many seconds later, as a part of a longer recording."""
+        return replace(self, utterances=[one.later(seconds) for one in self.utterances])
 
     @property
     def text(self) -> str:

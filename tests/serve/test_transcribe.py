@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,47 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykaldist.cli import main
-from pykaldist.decode.pairs import record_decoding
 from pykaldist.errors import UserError
-from pykaldist.io.audio import read_audio
-from pykaldist.io.datadir import DataDir
 from pykaldist.serve.recipe import graph_of, scales_of
 from pykaldist.serve.recordings import ResampleStream, resampled, samples_of_upload
 from pykaldist.serve.segments import utterances_of
 from pykaldist.serve.transcript import FORMATS, Transcript, Utterance, Word
 
-RATE = 16000
-UTTS = ("fcaw-an406-fcaw-b", "fcaw-an407-fcaw-b")
-
-
-@pytest.fixture(scope="module")
-def recipe(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Kaldi's chain model of AN4 as a recipe has it: its graph in another directory, which only a decoding's record leads to."""
-    folder, chain, kaldis = tmp_path_factory.mktemp("my s5"), golden / "chain_an4", golden / "an4_kaldi"
-    model, graph = folder / "exp/chain/tdnn", folder / "exp/trees/words"
-    (graph / "phones").mkdir(parents=True)
-    (folder / "conf").mkdir()
-    (model / "decode").mkdir(parents=True)
-    shutil.copyfile(chain / "final_global_mean.mdl", model / "final.mdl")
-    (model / "frame_subsampling_factor").write_text("3\n")
-    shutil.copyfile(chain / "HCLG.fst", graph / "HCLG.fst")
-    for name in ("words.txt", "phones.txt"):
-        shutil.copyfile(kaldis / "lang" / name, graph / name)
-    for name in ("silence.csl", "align_lexicon.int", "word_boundary.int"):
-        shutil.copyfile(kaldis / "lang/phones" / name, graph / "phones" / name)
-    (folder / "conf/mfcc.conf").write_text("--use-energy=false\n")
-    shutil.copyfile(chain / "mfcc_hires.conf", folder / "conf/mfcc_hires.conf")
-    record_decoding(model / "decode", graph, model / "final.mdl")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def audio(golden: Path, shared: Path) -> list[np.ndarray]:
-    test = DataDir(golden / "an4_kaldi/data/test")
-    return [read_audio(str(shared / test.wav_scp[utt]))[0] for utt in UTTS]
-
-
-SAID = ["RUBOUT G M E F THIRTY NINE", "ERASE C Q Q F SEVEN"]
+from .conftest import RATE, SAID
 
 
 def test_all_that_it_takes_is_found_in_the_recipe(recipe: Path, audio: list[np.ndarray], tmp_path: Path,
@@ -98,8 +63,12 @@ def test_what_cannot_be_is_a_sentence(recipe: Path, tmp_path: Path, capsys: pyte
     for more, words in ((["--format", "srt", "a.wav", "b.wav"], "name a folder for them with --out"),
                         (["--out", str(tmp_path), "a.wav", "b/a.mp3"], "would both be written to"),
                         (["--graph", str(tmp_path), "a.wav"], "has no HCLG.fst"),
-                        (["--stream", "--format", "json", "a.wav"], "--format, --out"),
-                        (["none.wav"], "none.wav does not exist"), ([str(tmp_path / "low.wav")], "expected 16000 Hz or more, found 8000 Hz"),
+                        (["--stream", "--format", "json", "a.wav"], "--format, --out"), ([], "no recording is named"),
+                        (["--port", "1", "a.wav"], "--port is about the server; add --serve true"),
+                        (["--serve", "true", "a.wav"], "takes audio from its clients"),
+                        (["--extractor", "x", "a.wav"], "takes no i-vectors; leave out --extractor"),
+                        (["none.wav"], "none.wav does not exist"),
+                        ([str(tmp_path / "low.wav")], "expected 16000 Hz or more, found 8000 Hz"),
                         (["--kind", "plp", "a.wav"], "has no options of features (plp.conf)")):
         assert main(["transcribe", model, *more]) == 1
         assert words in capsys.readouterr().err
