@@ -26,6 +26,7 @@ from pykaldist.serve.transcript import Utterance
 LONGEST = 20.0  # seconds of an utterance, as by endpointing's last rule
 LOOK_EVERY = 0.3  # seconds of audio between looks for a pause
 QUIET_KEPT = 1.0  # seconds of quiet before an utterance that are kept
+MOST_WAITING = 1.0  # seconds of audio that wait while other clients are served
 RISE = 0.05  # of the level of noise in a second, in log energy, where it is heard no more
 
 
@@ -51,6 +52,11 @@ class Places:
         for _ in range(count):
             self._free.put(np.zeros(states, np.int32))
 
+    @property
+    def busy(self) -> bool:
+        """Whether who takes a place would have to wait."""
+        return self._free.empty()
+
     @contextmanager
     def take(self) -> Iterator[np.ndarray]:
         """A place, waited for where there is none."""
@@ -62,25 +68,35 @@ class Places:
 
 
 class StreamedSession:
-    """A recording that is recognised while it comes."""
+    """A recording that is recognised while it comes.
+
+    A step has a price of its own, however few samples it takes. Where all places are busy, samples wait until a second of them has come: a
+    step a second takes a third of the time of ten, so that more clients are served, and words come up to a second later.
+    """
 
     def __init__(self, recogniser: Recogniser, reader: WordReader, places: Places) -> None:
         self._reader, self._places, self.partial = reader, places, ""
+        self._waiting = np.zeros(0, np.float32)
+        self._most = round(MOST_WAITING * recogniser.extractor.options.sample_frequency)
         with places.take() as where:
             self._decoder = recogniser.another_decoder(where)
             self._recognition = Recognition(recogniser, decoder=self._decoder)
 
     def accept(self, samples: np.ndarray) -> list[Utterance]:
-        return self._step(samples)
+        self._waiting = np.concatenate([self._waiting, samples])
+        return [] if self._places.busy and len(self._waiting) < self._most else self._step(False)
 
     def finish(self) -> list[Utterance]:
-        return self._step(None)
+        return self._step(True)
 
-    def _step(self, samples: np.ndarray | None) -> list[Utterance]:
+    def _step(self, last: bool) -> list[Utterance]:
+        """Recognise what waits; returns the utterances that ended."""
         ended = []
         with self._places.take() as where:
             self._decoder.lend(where)
-            for heard in self._recognition.finish() if samples is None else self._recognition.accept(samples):
+            found = self._recognition.accept(self._waiting)
+            self._waiting = np.zeros(0, np.float32)
+            for heard in found + (self._recognition.finish() if last else []):
                 self.partial = "" if heard.lattice is not None else " ".join(heard.words)
                 if heard.lattice is not None:
                     ended.append(Utterance(heard.begin, heard.end, self._reader.read(heard.lattice, heard.begin)))
