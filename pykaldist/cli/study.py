@@ -1,0 +1,46 @@
+"""Do the trainings that a study lacks, and write its page (what egs/study/run.sh runs).
+
+  pykaldist study --corpora an4=DIR egs/study exp        # until nothing is missing; can be stopped and run again
+  pykaldist study --dry-run true egs/study exp           # what is missing, and what it will cost
+
+<study> has claims/*.json, corpora.json and results/; what is found goes to results/ and RESULTS.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+from pykaldist.errors import UserError
+from pykaldist.options import add_options, from_args, option
+
+
+@dataclass
+class StudyOptions:
+    """Which part of a study, and how much of it now."""
+
+    corpora: str = option("", "folders of corpora: an4=DIR,speechocean762=DIR; claims on others are left out")
+    claim: str = option("", "claims to examine, with commas between (all)")
+    jobs: int = option(1, "trainings at a time, each on one core")
+    max_minutes: float = option(1e9, "begin no training after so many minutes (no limit)")
+    dry_run: bool = option(False, "say what is missing and what it will cost, and do nothing")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("study", type=Path, help="folder of the study, such as egs/study")
+    parser.add_argument("exp", type=Path, help="folder for stores, logs and trainings under way")
+    add_options(parser, StudyOptions)
+
+
+def run(args: argparse.Namespace) -> None:
+    from pykaldist.study.campaign import Campaign  # not above: --help answers without PyTorch
+
+    options = from_args(StudyOptions, args)
+    if options.jobs < 1:
+        raise UserError(f"--jobs {options.jobs}: expected 1 or more.")
+    campaign = Campaign(args.study, args.exp, options.claim.split(",") if options.claim else [], options.corpora)
+    if options.dry_run:
+        print(campaign.described())
+    else:
+        campaign.run(options.jobs, options.max_minutes)
