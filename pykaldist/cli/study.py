@@ -22,7 +22,7 @@ class StudyOptions:
 
     corpora: str = option("", "folders of corpora: an4=DIR,speechocean762=DIR; claims on others are left out")
     claim: str = option("", "claims to examine, with commas between (all)")
-    jobs: int = option(1, "trainings at a time, each on one core")
+    nj: int = option(1, "trainings at a time, each on one core")
     max_minutes: float = option(1e9, "begin no training after so many minutes (no limit)")
     dry_run: bool = option(False, "say what is missing and what it will cost, and do nothing")
 
@@ -37,10 +37,10 @@ def run(args: argparse.Namespace) -> None:
     from pykaldist.study.campaign import Campaign  # not above: --help answers without PyTorch
 
     options = from_args(StudyOptions, args)
-    if options.jobs < 1:
-        raise UserError(f"--jobs {options.jobs}: expected 1 or more.")
+    if options.nj < 1:
+        raise UserError(f"--nj {options.nj}: expected 1 or more.")
     campaign = Campaign(args.study, args.exp, options.claim.split(",") if options.claim else [], options.corpora)
     if options.dry_run:
         print(campaign.described())
     else:
-        campaign.run(options.jobs, options.max_minutes)
+        campaign.run(options.nj, options.max_minutes)

@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 from pykaldist.errors import UserError
+from pykaldist.io.atomic import write_text
 from pykaldist.io.lock import locked
 from pykaldist.study.claims import chosen, read_claims
 from pykaldist.study.corpora import Prepared, missing, prepare, read_corpora
+from pykaldist.study.page import missing_table, render
 from pykaldist.study.results import Results
 from pykaldist.study.runner import run_missing
 
@@ -19,7 +21,8 @@ class Campaign:
     def __init__(self, study: Path, exp: Path, claims: list[str], corpora: str) -> None:
         """Read all. Raises UserError for an unknown claim or corpus; a corpus that is not whole is left out, with a warning."""
         self.study, self.exp = study, exp
-        self.claims = chosen(read_claims(study / "claims"), claims)
+        self.all_claims = read_claims(study / "claims")
+        self.claims = chosen(self.all_claims, claims)
         self.results = Results(study / "results")
         self.specs = read_corpora(study / "corpora.json")
         self.sources: dict[str, Path] = {}
@@ -32,17 +35,24 @@ class Campaign:
             else:
                 self.sources[name] = Path(folder)
 
-    def run(self, jobs: int, max_minutes: float) -> None:
+    def run(self, nj: int, max_minutes: float) -> None:
         """Do what is missing. Raises UserError where no corpus is here, and where trainings failed."""
         if not self.sources:
             raise UserError(f"no corpus of the study is here; name one by --corpora NAME=DIR ({', '.join(self.specs)}).")
         with locked(self.exp):
             ready: dict[str, Prepared] = {name: prepare(self.specs[name], source, self.exp / "corpora" / name)
                                           for name, source in self.sources.items()}
-            failed = run_missing(self.claims, ready, self.results, self.exp, jobs, max_minutes)
+            failed = run_missing(self.claims, ready, self.results, self.exp, nj, max_minutes, after=self.write_page)
+            self.write_page()
         if failed:
             raise UserError(f"{len(failed)} trainings failed; the next call tries them again. The first: {next(iter(failed.values()))}")
 
+    def write_page(self) -> None:
+        """Write RESULTS.md, of all claims."""
+        write_text(self.study / "RESULTS.md", render(self.all_claims, self.results))
+
     def described(self) -> str:
-        """What is missing."""
-        return ""
+        """What is missing, what it will cost, and which corpora are not here."""
+        absent = [name for name in self.specs if name not in self.sources]
+        lines = [f"{name} is not here, so that nothing of it will be done; give --corpora {name}=DIR." for name in absent]
+        return "\n\n".join([missing_table(self.claims, self.results), *lines])

@@ -98,7 +98,7 @@ class Claim:
 
 
 def read_claims(folder: Path) -> list[Claim]:
-    """Read every claim of a folder, in the order of their files' names. Raises UserError for one that is damaged, and where there is none."""
+    """Read every claim of a folder, in the order of their files' names. Raises UserError where one is damaged, and where there is none."""
     paths = sorted(folder.glob("*.json"))
     if not paths:
         raise UserError(f"{folder} has no claim, which is a file that ends in .json; name the folder of a study's claims.")

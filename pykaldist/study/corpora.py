@@ -14,15 +14,15 @@ from pathlib import Path
 from pykaldist.errors import UserError
 from pykaldist.io.atomic import copy_file
 from pykaldist.io.schema import build
-from pykaldist.study.verbs import verb
+from pykaldist.study.verbs import run_verbs
 
 
 @dataclass(frozen=True)
 class Corpus:
     """What a corpus's folder has, paths relative to it, and the options of packing and scoring.
 
-    Without `train_feats` and `test_feats`, archives, the data directories have features of their own. `cv_utts` lists the held-out utterances.
-    The language model weight is fixed, for the best one of each training would be chosen by the test set.
+    Without `train_feats` and `test_feats`, archives, the data directories have features of their own. `cv_utts` lists the held-out
+    utterances. The language model weight is fixed, for the best one of each training would be chosen by the test set.
     """
 
     about: str
@@ -62,7 +62,7 @@ def missing(spec: Corpus, source: Path) -> list[str]:
 def prepare(spec: Corpus, source: Path, out: Path) -> Prepared:
     """Pack a corpus's frames into folder `out`, and give its test set features, as far as that has not been done."""
     if lacking := missing(spec, source):
-        raise UserError(f"{source} has no {lacking[0]}; name a folder that was prepared (egs/study/run.sh without options says how).")
+        raise UserError(f"{source} has no {lacking[0]}; name a folder that was prepared (egs/study/corpora.json says what it holds).")
     ready = Prepared(spec, out / "store", out / "test" if spec.test_feats else source / spec.test, source / spec.graph)
     if (ready.store / "dev" / "manifest.json").is_file():
         return ready
@@ -72,7 +72,7 @@ def prepare(spec: Corpus, source: Path, out: Path) -> Prepared:
     if spec.test_feats:
         _with_features(source / spec.test, source / spec.test_feats, out / "test")
     held_out = ["--cv-utts", str(source / spec.cv_utts)] if spec.cv_utts else []
-    verb(out / "pack.log", "pack", *spec.pack.split(), *held_out, train, source / spec.ali, ready.store)
+    run_verbs(out / "pack.log", ["pack", *spec.pack.split(), *held_out, train, source / spec.ali, ready.store])
     return ready
 
 
@@ -81,5 +81,5 @@ def _with_features(data: Path, archive: Path, out: Path) -> Path:
     out.mkdir(parents=True, exist_ok=True)
     for name in ("text", "utt2spk", "spk2utt"):
         copy_file(data / name, out / name)
-    verb(out / "feats.log", "copy-feats", f"ark:{archive}", f"ark,scp:{out}/feats.ark,{out}/feats.scp")
+    run_verbs(out / "feats.log", ["copy-feats", f"ark:{archive}", f"ark,scp:{out}/feats.ark,{out}/feats.scp"])
     return out

@@ -1,7 +1,7 @@
 """The order in which trainings are done: what is begun is finished before anything else begins.
 
-For each claim on each of its corpora, in the order of the claims: first the rates of its decisive cells, then their first seeds. Where the
-first seeds do not settle its contrasts, the cells of those that are open get more seeds, up to the claim's most, before another claim gets its
+For each claim on each of its corpora, in the order of the claims: first the rates of its decisive cells, then their first seeds. Where
+these do not settle its contrasts, the cells of those that are open get more seeds, up to the claim's most, before another claim gets its
 first. The cells that stand in no contrast come when every claim has had its turn.
 """
 
@@ -31,11 +31,16 @@ def options_at(cell: Cell, rate: float) -> str:
     return " ".join(word for name, values in sorted(pairs.items()) for word in (name, *values))
 
 
-def search_of(cell: Cell, corpus: str, results: Results) -> Search:
-    """Where the search for a cell's learning rate stands."""
+def tries(cell: Cell, corpus: str, results: Results) -> dict[float, Result]:
+    """The trainings that were made to find a cell's rate, by the rate."""
     rates = [rate_at(cell.first_rate, step) for step in range(-TRIES, TRIES + 1)]
     found = {rate: results.get(Trial(corpus, options_at(cell, rate), TUNING_SEED)) for rate in rates}
-    return search(cell.first_rate, {rate: result.loss for rate, result in found.items() if result is not None})
+    return {rate: result for rate, result in found.items() if result is not None}
+
+
+def search_of(cell: Cell, corpus: str, results: Results) -> Search:
+    """Where the search for a cell's learning rate stands."""
+    return search(cell.first_rate, {rate: result.loss for rate, result in tries(cell, corpus, results).items()})
 
 
 @dataclass(frozen=True)
@@ -64,11 +69,21 @@ class Examined:
         """Whether more seeds could still tell something of a contrast's word error rate."""
         return not settled(self.estimates(contrast)[0], contrast.margin, self.claim.fewest_seeds)
 
+    def lacking(self, name: str) -> int:
+        """The number of trainings until a cell has its first seeds, if the search for its rate takes all its tries."""
+        cell = self.claim.cells[name]
+        if search_of(cell, self.corpus, self.results).next is None:
+            return max(self.claim.fewest_seeds - len(self.seeds_of(name)), 0)
+        return TRIES - len(self.tries_of(name)) + self.claim.fewest_seeds
+
+    def tries_of(self, name: str) -> list[Result]:
+        """The trainings that were made to find a cell's rate."""
+        return list(tries(self.claim.cells[name], self.corpus, self.results).values())
+
     @property
     def begun(self) -> bool:
-        """Whether a decisive cell has a training of its own: a try for its rate, or a result."""
-        return any(self.seeds_of(name) or search_of(self.claim.cells[name], self.corpus, self.results).best is not None
-                   for name in self.claim.decisive)
+        """Whether a decisive cell has a training."""
+        return any(self.tries_of(name) for name in self.claim.decisive)
 
     def missing(self, names: Iterable[str], seeds: int) -> Iterator[Trial]:
         """The trainings that cells lack until they have so many seeds: the tries for their rates, then seed by seed."""

@@ -1,7 +1,7 @@
 """The results of a study: a training each, a JSON object a line, in one file a corpus that is kept with the project.
 
-A training is known by its corpus, its options, rate included, and its seed: claims share it, and nothing is trained twice. Lines are sorted,
-so that those of two machines can be merged. `tuned_only` trainings find a rate, and are not decoded.
+A training is known by its corpus, its options, rate included, and its seed. Claims share it, and nothing is trained twice. Lines are
+sorted, so that those of two machines can be merged. A training with the seed `TUNING_SEED` finds a rate, and is not decoded.
 """
 
 from __future__ import annotations

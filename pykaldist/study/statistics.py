@@ -1,11 +1,12 @@
 """What results say: means with intervals, contrasts of cells, and whether an effect is resolved.
 
-Seeds. A seed gives the same initial weights and order of frames to every cell, so a contrast (a weighted sum of cells) is computed within each
-seed. With n seeds of mean m and standard deviation s, the effect lies with 95 % confidence in  m +- t s / sqrt(n),  t the quantile of
+Seeds. A seed gives the same initial weights and order of frames to every cell. So a contrast (a weighted sum of cells) is computed within
+each seed. With n seeds of mean m and standard deviation s, the effect lies with 95 % confidence in  m +- t s / sqrt(n),  t the quantile of
 Student's distribution with n - 1 degrees of freedom (a paired test over seeds, where the contrast is a difference).
 
-Utterances. More seeds do not make the test set larger. The contrast of an utterance's errors, the mean over seeds, has a standard error over
-utterances, u (Gillick & Cox, 1989; `score.significance`). What another test set and other seeds would give lies in  m +- t sqrt(s^2/n + u^2).
+Utterances. More seeds do not make the test set larger. The contrast of an utterance's errors, the mean over seeds, has a standard error
+over utterances, u (Gillick & Cox, 1989; `score.significance`). What another test set and other seeds would give lies in
+m +- t sqrt(s^2/n + u^2).
 
 An effect is resolved where that interval leaves out zero. Otherwise it is smaller than the interval's farther end. The smallest effect that
 such data resolve in four of five studies is  (t + t') sqrt(s^2/n + u^2),  with t' the quantile of 0.8.
