@@ -1,8 +1,8 @@
 """The order in which trainings are done: what is begun is finished before anything else begins.
 
-For each claim on each of its corpora, in the order of the claims: first the rates of its decisive cells, then their first seeds. Where
-these do not settle its contrasts, the cells of those that are open get more seeds, up to the claim's most, before another claim gets its
-first. The cells that stand in no contrast come when every claim has had its turn.
+For each claim on each corpus, in the order of the claims: for one contrast after the other, the rates of its cells, then their first
+seeds. Where these do not settle them, the cells of those that are open get more seeds, up to the claim's most, before another claim
+gets its first. The cells that stand in no contrast come when every claim has had its turn.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def in_order(claims: Sequence[Claim], corpora: Collection[str], results: Results
     """The trainings that are missing, the most urgent one first; those of corpora that are not here are left out."""
     examined = [Examined(claim, corpus, results) for claim in claims for corpus in claim.corpora if corpus in corpora]
     for one in sorted(examined, key=lambda one: not one.begun):  # stable: in the order of the claims else
-        first = list(one.missing(one.claim.decisive, one.claim.fewest_seeds))
+        first = dict.fromkeys(trial for contrast in one.claim.contrasts for trial in one.missing(contrast.weights, one.claim.fewest_seeds))
         yield from first or one.more_seeds()
     for one in examined:
         yield from one.missing((name for name in one.claim.cells if name not in one.claim.decisive), one.claim.fewest_seeds)

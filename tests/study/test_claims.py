@@ -14,6 +14,7 @@ from pykaldist.errors import UserError
 from pykaldist.study.claims import chosen, read_claims
 from pykaldist.study.corpora import read_corpora
 from pykaldist.study.order import options_at
+from pykaldist.study.runner import HERE
 
 STUDY = Path(__file__).resolve().parents[2] / "egs" / "study"
 
@@ -62,11 +63,13 @@ def test_unknown_names_and_folders_without_claims_are_refused(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("claim", read_claims(STUDY / "claims"), ids=lambda claim: claim.name)
-def test_training_takes_the_options_of_every_cell(claim) -> None:
+def test_training_takes_the_options_of_every_cell(claim, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train, "run_job", lambda *_: 0)
     parser = argparse.ArgumentParser()
     train.add_arguments(parser)
     assert set(claim.corpora) <= set(read_corpora(STUDY / "corpora.json"))
     for cell in claim.cells.values():
         options = options_at(cell, cell.first_rate).replace("{seed}", "1").replace("{dbn}", "dbn")
         assert "{" not in options, cell
-        parser.parse_args([*options.split(), "store", "exp"])
+        args = parser.parse_args([*map(str, HERE), *options.split(), "store", "exp"])
+        assert train.run(args) == 0, cell

@@ -31,7 +31,8 @@ def test_the_order_in_which_results_come_leaves_no_trace(tmp_path: Path) -> None
         results = Results(tmp_path / folder)
         for result in some:
             results.add(result)
-    assert [(tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes() for name in ("toy.jsonl", "other.jsonl")] == [True] * 2
+    for name in ("toy.jsonl", "other.jsonl"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
 def test_numbers_are_kept_with_six_digits(tmp_path: Path) -> None:
@@ -42,5 +43,5 @@ def test_numbers_are_kept_with_six_digits(tmp_path: Path) -> None:
 
 def test_a_damaged_line_is_refused(tmp_path: Path) -> None:
     (tmp_path / "toy.jsonl").write_text('{"corpus": "toy"}\n')
-    with pytest.raises(UserError, match="toy.jsonl, line 1.*options"):
+    with pytest.raises(UserError, match=r"toy.jsonl, line 1.*options"):
         Results(tmp_path)

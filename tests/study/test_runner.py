@@ -85,12 +85,14 @@ def test_no_training_begins_after_the_time_is_over(tmp_path: Path) -> None:
     assert run_missing([a_claim("one")], HERE, Results(tmp_path), tmp_path, 1, 0.0, Work()) == {} and not Results(tmp_path)
 
 
-def test_a_rate_is_tried_by_a_training(make_store, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rate", ["0.005", "100"])
+def test_a_rate_is_tried_by_a_training(make_store, tmp_path: Path, rate: str) -> None:
     make_store([30, 40], seed=1, name="dev")
     corpus = SimpleNamespace(store=make_store([60, 80, 50]).path.parent)
-    trial = Trial("toy", "--final-learn-rate 0.01 --hid-dim 4 --hid-layers 1 --learn-rate 0.1 --num-epochs 2 --schedule exponential --splice 0", TUNING_SEED)
+    trial = Trial("toy", f"--hid-dim 4 --hid-layers 1 --learn-rates {rate},{rate} --schedule fixed --splice 0", TUNING_SEED)
     result = carry_out(trial, corpus, tmp_path)  # type: ignore[arg-type]  # no more of a corpus is needed
-    assert result.trial == trial and 0 < result.loss < 10 and result.cpu_seconds > 0 and result.wer is None
+    assert result.trial == trial and result.wer is None
+    assert result.diverged if rate == "100" else 0 < result.loss < 10 and result.cpu_seconds > 0
     assert not folder_of(trial, tmp_path).exists() and list((tmp_path / "log").iterdir())
 
 
