@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 
@@ -23,8 +23,8 @@ word error rate holds for other seeds and other utterances, so that a small test
 the smallest difference that such data resolve in four of five studies."""
 
 
-def render(claims: Sequence[Claim], results: Results) -> str:
-    """Write the page."""
+def render(claims: Sequence[Claim], results: Results, pictures: Mapping[tuple[str, str], str] | None = None) -> str:
+    """Write the page; `pictures` are addresses of those that `plot` drew, by claim and corpus."""
     examined = [Examined(claim, corpus, results) for claim in claims for corpus in claim.corpora]
     left = sum(one.lacking(name) for one in examined for name in one.claim.cells)
     parts = [INTRODUCTION, f"{len(results)} trainings are done; at most {left} are missing until every cell has its first seeds."]
@@ -32,6 +32,8 @@ def render(claims: Sequence[Claim], results: Results) -> str:
         parts += [f"## {claim.title}", f"{claim.source}. {claim.published}."]
         for one in (one for one in examined if one.claim is claim):
             parts += _section(one)
+            if picture := (pictures or {}).get((claim.name, one.corpus)):
+                parts.append(f"![Word error rate and held-out loss of each cell on {one.corpus}]({picture})")
         parts += [claim.explanation] if claim.explanation else []
     return "\n\n".join(parts) + "\n"
 
