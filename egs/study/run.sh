@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Does the trainings that the study of claims lacks, the most urgent ones first, and writes its page, RESULTS.md.
-an4="" speechocean762="" claim="" nj=1 max_minutes="" dry_run=false dir=exp
+an4="" speechocean762="" claim="" nj=1 max_minutes="" dry_run=false evidence=false dir=exp
 
 usage() {
   cat <<EOF
@@ -16,6 +16,7 @@ Options:
   --nj <n>                  # trainings at a time, each on one core ($nj)
   --max-minutes <n>         # begin no training after so many minutes (no limit)
   --dry-run true|false      # say what is missing and what it will cost, and do nothing ($dry_run)
+  --evidence true|false     # train ten cells again, and compare them with the results that there are; 15 minutes ($evidence)
   --dir <dir>               # for frame stores, logs and trainings under way ($dir)
 EOF
 }
@@ -31,4 +32,5 @@ for name in an4 speechocean762; do
   folder=${!name}
   [ -z "$folder" ] || corpora+=",$name=$(cd "$here" && realpath -m "$folder")"
 done
-pykaldist study --corpora "${corpora#,}" --claim "$claim" --nj "$nj" ${max_minutes:+--max-minutes "$max_minutes"} --dry-run "$dry_run" . "$dir"
+pykaldist study --corpora "${corpora#,}" --claim "$claim" --nj "$nj" ${max_minutes:+--max-minutes "$max_minutes"} --dry-run "$dry_run" \
+  --evidence "$evidence" . "$dir"

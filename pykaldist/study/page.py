@@ -12,7 +12,7 @@ from pykaldist.report.text import markdown, without_empty_columns
 from pykaldist.study.claims import Claim, Contrast
 from pykaldist.study.order import Examined, search_of
 from pykaldist.study.results import Result, Results
-from pykaldist.study.statistics import Estimate, over_seeds, verdict
+from pykaldist.study.statistics import over_seeds, verdict, written
 
 INTRODUCTION = """# Claims examined
 
@@ -74,12 +74,6 @@ def over(results: Sequence[Result], value: Callable[[Result], float], digits: in
     """The mean of a value with its interval over seeds; empty where there is none, or all are 0."""
     values = [value(result) for result in results]
     return written(over_seeds(values), digits) if any(values) else ""
-
-
-def written(estimate: Estimate, digits: int, sign: str = "") -> str:
-    """A mean ± half of its interval, which one seed has not."""
-    half = f" ± {estimate.half:.{digits}f}" if math.isfinite(estimate.half) else ""
-    return f"{estimate.mean:{sign}.{digits}f}{half}"
 
 
 def _contrast(one: Examined, contrast: Contrast) -> list[str]:

@@ -106,6 +106,12 @@ def contrast_of_losses(weights: Mapping[str, float], cells: Mapping[str, Mapping
     return over_seeds([sum(weight * cells[name][seed].loss for name, weight in weights.items()) for seed in seeds]) if seeds else None
 
 
+def written(estimate: Estimate, digits: int, sign: str = "") -> str:
+    """A mean ± half of its interval, which one seed has not."""
+    half = f" ± {estimate.half:.{digits}f}" if math.isfinite(estimate.half) else ""
+    return f"{estimate.mean:{sign}.{digits}f}{half}"
+
+
 def verdict(estimate: Estimate, expected: str, fewest: int, unit: str, digits: int = 2) -> str:
     """What an estimate says of a claim which expects `more`, `less` or `alike`, in words."""
     if estimate.n < fewest:
