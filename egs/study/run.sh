@@ -32,5 +32,5 @@ for name in an4 speechocean762; do
   folder=${!name}
   [ -z "$folder" ] || corpora+=",$name=$(cd "$here" && realpath -m "$folder")"
 done
-pykaldist study --corpora "${corpora#,}" --claim "$claim" --nj "$nj" ${max_minutes:+--max-minutes "$max_minutes"} --dry-run "$dry_run" \
+exec pykaldist study --corpora "${corpora#,}" --claim "$claim" --nj "$nj" ${max_minutes:+--max-minutes "$max_minutes"} --dry-run "$dry_run" \
   --evidence "$evidence" . "$dir"

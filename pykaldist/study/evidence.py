@@ -65,7 +65,8 @@ def chosen(groups: Mapping[str, Sequence[Result]], most: int, most_seconds: floa
         kind = " ".join(words[words.index(name) + 1] for name in ("--strategy", "--ngpu") if name in words)
         order.append((kinds.setdefault(kind, 0), options))
         kinds[kind] += 1
-    found, seconds = [], 0.0
+    found: list[str] = []
+    seconds = 0.0
     for _, options in sorted(order, key=lambda pair: pair[0]):
         seconds += _cost(groups[options])
         if len(found) < most and seconds <= most_seconds:

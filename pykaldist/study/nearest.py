@@ -6,11 +6,12 @@ logarithms (base 2) of their numbers of workers, periods and minibatches say; an
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pykaldist.parallel.strategies.base.registry import strategies, strategy_options
+from pykaldist.parallel.strategies.base.registry import strategy_options
 from pykaldist.report.text import markdown, without_empty_columns
 from pykaldist.study.evidence import by_options
 from pykaldist.study.results import Result, Results
@@ -51,8 +52,8 @@ def pairs(options: str) -> dict[str, str]:
 
 def alone(options: dict[str, str]) -> dict[str, str]:
     """What is left of a cell's options for one worker: those of its strategy and its rate do not count."""
-    strategy = options.get("--strategy", "")
-    own = {f"--{name.replace('_', '-')}" for name in strategy_options(strategy).__dataclass_fields__} if strategy in strategies() else set()
+    strategy = options.get("--strategy", "local")
+    own = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(strategy_options(strategy))}
     return {name: value for name, value in options.items() if name not in OF_JOBS | OF_RATES | own}
 
 

@@ -8,7 +8,7 @@ import pytest
 from study_claims import a_result
 
 from pykaldist.errors import UserError
-from pykaldist.study.nearest import alone, pairs, render, known_cells, risks
+from pykaldist.study.nearest import alone, known_cells, pairs, render, risks
 from pykaldist.study.results import TUNING_SEED, Results, Trial
 
 SHAPE = "--hid-dim 8"
