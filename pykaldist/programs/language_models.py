@@ -38,7 +38,8 @@ def arpa_to_const_arpa(arpa: str, target: str, *, bos_symbol: int = -1, eos_symb
         lines = stream.read().decode("utf-8").splitlines()
     symbols = {"<s>": bos_symbol, "</s>": eos_symbol}
     order = 0
-    for number, line in enumerate(lines):
+    begin = next((number for number, line in enumerate(lines) if line.strip() == "\\data\\"), 0)  # what stands before may be any text
+    for number, line in enumerate(lines[begin:], begin):
         if line.startswith("\\"):
             text = line.strip()[1:].partition("-grams:")
             order = int(text[0]) if text[1] and text[0].isdecimal() else 0
