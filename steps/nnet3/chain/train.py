@@ -35,6 +35,7 @@ taken, and change nothing here
   --stage, --exit-stage, --egs.{cmd,nj,stage}, --cleanup, --cleanup.{remove-egs,preserve-model-interval}, --reporting.{email,interval},
   --trainer.{shuffle-buffer-size,samples-per-iter,add-option}, --trainer.lda.{rand-prune,max-lda-jobs}, --chain.left-deriv-truncate,
   --trainer.optimization.{num-jobs-step,shrink-saturation-threshold,backstitch-training-interval,max-objective-evaluations,combine-sum-to-one-penalty}
+  --trainer.optimization.shrink-value (with a NOTE)
 Not here: --egs.dir, --trainer.optimization.{proportional-shrink,backstitch-training-scale}, --chain-opts.
 Options of \`pykaldist train\` that Kaldi has not can be given, too, and go before: --strategy, --average-period, --ngpu, --dtype ...
 EOF
