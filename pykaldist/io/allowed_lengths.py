@@ -50,7 +50,8 @@ def allowed_lengths(seconds: Iterable[float], options: LengthOptions) -> dict[in
                 return duration
         raise UserError(f"a share of {options.left_out:g} % left out at each end leaves no utterance; give less.")
 
-    found, duration, longest = {}, max(bound(durations), SHORTEST), bound(reversed(durations))
+    found: dict[int, float] = {}
+    duration, longest = max(bound(durations), SHORTEST), bound(reversed(durations))
     while duration < longest:
         frames = (int(duration * 1000) - options.window_ms) / options.shift_ms + 1
         length = max(int(frames // options.subsampling), max(found, default=0) // options.subsampling + 1) * options.subsampling

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def test_copies_have_allowed_lengths_or_are_made_longer(data: DataDir, tmp_path:
     lengths = [int(line) for line in (tmp_path / "new/allowed_lengths.txt").read_text().split()]
     durations = [float(line) for line in (tmp_path / "new/allowed_durs.txt").read_text().split()]
     assert len(durations) == len(lengths) and all(length % 3 == 0 for length in lengths[1:])
-    assert all(1.05 < b / a < 1.15 for a, b in zip(lengths, lengths[1:], strict=False))
+    assert all(1.05 < b / a < 1.15 for a, b in itertools.pairwise(lengths))
     found = frames(made)
     for utt, count in found.items():
         if utt.startswith("pv3-"):
@@ -58,7 +59,8 @@ def test_copies_have_allowed_lengths_or_are_made_longer(data: DataDir, tmp_path:
 
 def test_without_speeds_there_is_one_copy(data: DataDir, tmp_path: Path) -> None:
     script = ROOT / "utils/data/perturb_speed_to_allowed_lengths.py"
-    done = subprocess.run([script, "--speed-perturb", "false", "12", data.path, tmp_path / "new"], capture_output=True, text=True, check=False)
+    words = [script, "--speed-perturb", "false", "12", data.path, tmp_path / "new"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     made = DataDir(tmp_path / "new")
     assert {utt[:4] for utt in made.utt2spk} == {"pv3-"} and not made.has("reco2speed")
