@@ -45,7 +45,7 @@ Options:
   --post-decode-acwt <scale>   # of the lattices' acoustic costs: 10.0 for chain models, decoded with --acwt 1.0 (default $post_decode_acwt)
   --model <file>               # GMM to decode with, such as exp/tri3/final.alimdl, or the transition model beside a network
   --iter <iteration>           # or: <iteration>.mdl of the model's directory, in place of final.mdl
-  --num-threads <n>            # taken, as Kaldi's scripts do; here a job decodes by one thread: give more jobs
+  --num-threads <n>            # of a job, which search over one graph in memory (default $num_threads)
   --srcdir <dir>               # directory of the model, in place of the parent of <decode-dir>
   --nnet <file>, --feature-transform <file>, --class-frame-counts <file>   # of a network, in place of the directory's own
   --transform-dir <dir>        # speakers' fMLLR transforms (trans.*) for a GMM's features
@@ -84,8 +84,10 @@ if [ "$stage" -le 0 ]; then
     rm -f "$dir"/{lat.*.gz,lat.*.part,lat.*.done,failed.*} || exit 1
   fi
   echo "$nj" > "$dir/num_jobs" || exit 1
-  $cmd JOB=1:"$nj" "$dir/log/decode.JOB.log" pykaldist decode --job JOB --nj "$nj" --beam "$beam" --lattice-beam "$lattice_beam" \
-    --max-active "$max_active" --min-active "$min_active" --acwt "$acwt" --post-decode-acwt "$post_decode_acwt" ${model:+--model "$model"} \
+  threads=()
+  [ "$num_threads" = 1 ] || threads=(--num-threads "$num_threads")
+  $cmd "${threads[@]}" JOB=1:"$nj" "$dir/log/decode.JOB.log" pykaldist decode "${threads[@]}" --job JOB --nj "$nj" --beam "$beam" \
+    --lattice-beam "$lattice_beam" --max-active "$max_active" --min-active "$min_active" --acwt "$acwt" --post-decode-acwt "$post_decode_acwt" ${model:+--model "$model"} \
     ${srcdir:+--srcdir "$srcdir"} ${nnet:+--nnet "$nnet"} ${feature_transform:+--feature-transform "$feature_transform"} \
     ${class_frame_counts:+--class-frame-counts "$class_frame_counts"} \
     ${transform_dir:+--transform-dir "$transform_dir"} ${fmpe:+--fmpe "$fmpe" --ngselect "$ngselect"} --device "$device" \

@@ -197,6 +197,12 @@ class LookaheadDecoder(LatticeDecoder):
         self._start = 0
         self._forget()
 
+    def another(self) -> LookaheadDecoder:
+        other = super().another()
+        other._counts = np.zeros_like(self._counts)
+        other._forget()
+        return other
+
     def _forget(self) -> None:
         """Keep no state but the start."""
         states, keys, table = np.empty(1024, search.STATE), np.empty(1024, np.int64), np.full(4096, -1, np.int32)

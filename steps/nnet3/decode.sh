@@ -21,8 +21,9 @@ Options:
   --online-ivector-dir <dir>               # i-vectors of <data-dir> (extract_ivectors_online.sh), for a network that takes them
   --lookahead true|false                   # compose HCLr.fst and Gr.fst of <graph-dir> while decoding, although it has HCLG.fst (false)
   --frames-per-chunk <n>                   # frames of features that share an i-vector ($frames_per_chunk)
-  --num-threads, --queue-opt, --extra-left-context, --extra-right-context, --extra-left-context-initial, --extra-right-context-final,
-  --minimize, --skip-diagnostics <value>   # taken, and change nothing: a job has one thread, and without i-vectors an utterance goes
+  --num-threads <n>                        # of a job, which search over one graph in memory (1)
+  --queue-opt, --extra-left-context, --extra-right-context, --extra-left-context-initial, --extra-right-context-final,
+  --minimize, --skip-diagnostics <value>   # taken, and change nothing: without i-vectors an utterance goes
                                            # through the network as a whole
 EOF
 }
@@ -47,7 +48,7 @@ esac
 
 options=()
 for option in nj cmd acwt post_decode_acwt beam lattice_beam max_active min_active iter stage skip_scoring scoring_opts device \
-  online_ivector_dir frames_per_chunk lookahead; do
+  online_ivector_dir frames_per_chunk lookahead num_threads; do
   [ -z "${!option}" ] || options+=("--${option//_/-}" "${!option}")
 done
 exec "$(dirname "${BASH_SOURCE[0]}")/../decode.sh" "${options[@]}" "$@"
