@@ -69,12 +69,13 @@ if [ $# != 3 ]; then usage >&2; exit 1; fi
 graph=$1 data=$2 dir=$3
 . score_decoded.sh
 . fewer_jobs.sh
+. graph_fst.sh
 [ -z "$iter" ] || [ -n "$model" ] || model=${srcdir:-$(dirname "$dir")}/$iter.mdl
 [ -z "$model" ] || [ -f "$model" ] || { echo "decode.sh: ERROR: $model does not exist." >&2; exit 1; }
 
-fst=HCLG.fst
-if [ "$lookahead" = true ] || [[ -f $graph/HCLr.fst && ! -f $graph/HCLG.fst ]]; then fst=HCLr.fst; fi
-for file in "$graph"/{$fst,words.txt} "$data/feats.scp"; do
+fst=$(graph_fst "$graph")
+[ "$lookahead" = false ] || fst=$graph/HCLr.fst
+for file in "$fst" "$graph/words.txt" "$data/feats.scp"; do
   [ -f "$file" ] || { echo "decode.sh: ERROR: $file does not exist." >&2; exit 1; }
 done
 if [ "$stage" -le 0 ]; then

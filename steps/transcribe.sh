@@ -27,8 +27,9 @@ EOF
 feats=mfcc feats_config="" channel=-1 one_speaker=false adapt_model="" device=auto beam=13.0 acwt=0.083333 stream=false stream_opts=""
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
+. graph_fst.sh
 if [ $# -lt 3 ]; then usage >&2; exit 1; fi
-for file in "$1"/{HCLG.fst,words.txt} "$2/final.mdl" "${feats_config:-conf/$feats.conf}"; do
+for file in "$(graph_fst "$1")" "$1/words.txt" "$2/final.mdl" "${feats_config:-conf/$feats.conf}"; do
   [ -f "$file" ] || { echo "transcribe.sh: ERROR: $file does not exist." >&2; exit 1; }
 done
 exec pykaldist transcribe --stream="$stream" $stream_opts --kind "$feats" ${feats_config:+--feats-config "$feats_config"} --channel "$channel" \

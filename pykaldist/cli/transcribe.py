@@ -22,7 +22,7 @@ STREAMED = StreamOptions()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("graph_dir", type=Path, help="directory with HCLG.fst and words.txt")
+    parser.add_argument("graph_dir", type=Path, help="directory with HCLG.fst, or HCLr.fst and Gr.fst, and words.txt")
     parser.add_argument("model_dir", type=Path, help="directory of a GMM or network, such as exp/dnn")
     parser.add_argument("recordings", nargs="+", help="audio files: wav, flac, sphere, ...; a sampling rate above the model's is fine; "
                                                       "with --stream, - for 16-bit samples at the model's rate on standard input")

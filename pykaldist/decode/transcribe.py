@@ -22,6 +22,7 @@ from pykaldist.decode.acoustic import AcousticModel, GmmModel, load_acoustic_mod
 from pykaldist.decode.adapt import transforms_from_lattices
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.lattice import Lattice, write_lattices
+from pykaldist.decode.lookahead import read_decoder
 from pykaldist.decode.pairs import check_graph
 from pykaldist.decode.paths import best_path
 from pykaldist.decode.streaming import Heard, Recogniser, recognise
@@ -33,7 +34,6 @@ from pykaldist.hmm.adaptation.fmllr import FmllrOptions
 from pykaldist.io.audio import AudioError, read_audio
 from pykaldist.io.conf import read_conf
 from pykaldist.io.datadir import DataDir, write_datadir
-from pykaldist.io.fst import Fst
 from pykaldist.io.lang import LangDir, SymbolTable
 from pykaldist.io.schema import read_json
 from pykaldist.nnet.forwarding import ForwardOptions
@@ -73,12 +73,12 @@ def transcribe(paths: Sequence[str], graph_dir: Path, model_dir: Path, work: Pat
     adapting = adapting_gmm(model_dir, Path(options.adapt_model) if options.adapt_model else None)
     data = make_features(paths, work, options)
     check_graph(graph_dir, model_dir / "final.mdl")
-    words, graph = SymbolTable.read(graph_dir / "words.txt"), Fst.read(graph_dir / "HCLG.fst")
+    words = SymbolTable.read(graph_dir / "words.txt")
     model: AcousticModel
     if adapting is None:
         model = load_acoustic_model(model_dir, forwarding=ForwardOptions(device=options.device))
     else:
-        transforms = adapt(data, graph, graph_dir, adapting, work, decoding)
+        transforms = adapt(data, graph_dir, adapting, work, decoding)
         if adapting == model_dir:
             model = GmmModel(model_dir, None, transforms)
         else:
@@ -87,7 +87,7 @@ def transcribe(paths: Sequence[str], graph_dir: Path, model_dir: Path, work: Pat
             transform_part(data, adapted, FeaturePipeline.from_dir(adapting, transforms), work / "fmllr", 1, 1)
             collect_parts(adapted, work / "fmllr", "fmllr", 1)
             data = DataDir(adapted.path)
-    decoder = LatticeDecoder(graph, model.tid2pdf, decoding)
+    decoder = read_decoder(graph_dir, model.tid2pdf, decoding)
     for path, utt in progress(list(zip(paths, data.utterances(), strict=True)), "transcribing", unit="recording"):
         try:
             lattice = decoder.decode(model.loglikes(model.features(data, utt)))
@@ -219,7 +219,7 @@ def resampled(samples: np.ndarray, found: int, rate: int) -> np.ndarray:
     return samples if ratio == 1 else np.asarray(resample_poly(samples, ratio.numerator, ratio.denominator), np.float32)
 
 
-def adapt(data: DataDir, graph: Fst, graph_dir: Path, gmm: Path, work: Path, decoding: DecoderOptions) -> Path:
+def adapt(data: DataDir, graph_dir: Path, gmm: Path, work: Path, decoding: DecoderOptions) -> Path:
     """Make the folder with fMLLR transforms of the recordings' speakers, by the speaker-adapted system `gmm`."""
     colons = LangDir(graph_dir).file("phones/silence.csl").read_text(encoding="utf-8").strip()
     silence, utts = [int(phone) for phone in colons.split(":")], data.utterances()
@@ -230,7 +230,7 @@ def adapt(data: DataDir, graph: Fst, graph_dir: Path, gmm: Path, work: Path, dec
     transforms: Path | None = None
     for name, search, aligner, beam in (("first", first, alimdl, LATTICE_BEAM), ("second", second, None, SECOND_LATTICE_BEAM)):
         model = GmmModel(gmm, aligner, transforms)
-        decoder = LatticeDecoder(graph, model.tid2pdf, search)
+        decoder = read_decoder(graph_dir, model.tid2pdf, search)
 
         def lattices(model: GmmModel = model, decoder: LatticeDecoder = decoder, name: str = name) -> Iterator[tuple[str, Lattice]]:
             for utt in progress(utts, f"{name} transforms", unit="recording"):
