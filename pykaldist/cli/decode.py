@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pykaldist.decode.acoustic import AcousticModel, IvectorOptions, NetworkFiles, load_acoustic_model, read_subsampling
+from pykaldist.cli._nnet3_chunks import add_nnet3_options, nnet3_options
+from pykaldist.decode.acoustic import AcousticModel, NetworkFiles, load_acoustic_model, read_subsampling
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.kept import KeptLattices, fingerprint
 from pykaldist.decode.lazy_graph import BiglmDecoder
@@ -50,9 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "utterances without a lattice (default: false)")
     parser.add_argument("--post-decode-acwt", type=float, default=1.0,
                         help="factor of the lattices' acoustic costs; 10 for chain models, which are decoded with --acwt 1 (default: 1)")
-    parser.add_argument("--online-ivector-dir", type=Path, help="directory with the i-vectors of the data, for an nnet3 network that takes "
-                        "them (default: none)")
-    parser.add_argument("--frames-per-chunk", type=int, default=50, help="frames that share an i-vector (default: 50)")
+    add_nnet3_options(parser)
     parser.add_argument("--old-lm", type=Path, help="G.fst of the graph, whose costs are taken off in the search; with --new-lm")
     parser.add_argument("--new-lm", type=Path, help="G.fst, of the same words, whose costs are put on in its place (default: neither)")
     parser.add_argument("--num-threads", type=int, default=1, help="utterances that are searched at a time, over one graph in memory "
@@ -78,7 +77,7 @@ def run(args: argparse.Namespace) -> None:
     check_graph(args.graph_dir, mdl)
     files = NetworkFiles(args.nnet, args.feature_transform, args.class_frame_counts)
     model = load_acoustic_model(folder, args.model, args.transform_dir, from_args(ForwardOptions, args), args.job, files,
-                                args.fmpe, args.ngselect, IvectorOptions(args.online_ivector_dir, args.frames_per_chunk))
+                                args.fmpe, args.ngselect, nnet3_options(args))
     data = DataDir(args.data)
     utts, kept = data.part(args.job, args.nj), None
     if args.resume:

@@ -34,7 +34,7 @@ from pykaldist.decode import search
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.lazy_graph import MOST_ARCS, UNMADE, more_arcs, more_states
 from pykaldist.decode.lookahead_graph import LookaheadGraph, is_lookahead
-from pykaldist.decode.search_graph import read_search_graph
+from pykaldist.decode.search_graph import SearchGraph, read_search_graph
 from pykaldist.io.fst import Fst
 from pykaldist.io.fst_compose import first_at_least, longer, number_of, slot_of, trimmed
 from pykaldist.io.fstops import log_plus
@@ -203,6 +203,14 @@ class LookaheadDecoder(LatticeDecoder):
         other._forget()
         return other
 
+    @property
+    def lent_states(self) -> int:
+        """0: the working memory of this decoder grows with the states that it has made, and is its own."""
+        return 0
+
+    def lend(self, where: np.ndarray) -> None:
+        """Take nothing: see `lent_states`."""
+
     def _forget(self) -> None:
         """Keep no state but the start."""
         states, keys, table = np.empty(1024, search.STATE), np.empty(1024, np.int64), np.full(4096, -1, np.int32)
@@ -252,9 +260,22 @@ class LookaheadDecoder(LatticeDecoder):
         return self._ilabel[self._kept[2][arcs]], self._kept[3][arcs]
 
 
+def read_graph(graph_dir: str | os.PathLike[str], tid2pdf: np.ndarray, lookahead: bool = False) -> SearchGraph | LookaheadGraph:
+    """The graph of a directory: HCLG.fst; or HCLr.fst and Gr.fst where there is no HCLG.fst, or `lookahead` says so."""
+    if lookahead or is_lookahead(graph_dir):
+        return LookaheadGraph.read(graph_dir, tid2pdf)
+    return read_search_graph(graph_dir, tid2pdf)
+
+
+def make_decoder(graph: SearchGraph | LookaheadGraph, tid2pdf: np.ndarray, options: DecoderOptions,
+                 where: np.ndarray | None = None) -> LatticeDecoder:
+    """A decoder on a graph of either kind; `where` is working memory that a `LatticeDecoder` is lent."""
+    if isinstance(graph, LookaheadGraph):
+        return LookaheadDecoder(graph, tid2pdf, options)
+    return LatticeDecoder(graph, tid2pdf, options, where)
+
+
 def read_decoder(graph_dir: str | os.PathLike[str], tid2pdf: np.ndarray, options: DecoderOptions,
                  lookahead: bool = False) -> LatticeDecoder:
-    """The decoder of a graph directory: of HCLG.fst; of HCLr.fst and Gr.fst where there is no HCLG.fst, or `lookahead` says so."""
-    if lookahead or is_lookahead(graph_dir):
-        return LookaheadDecoder(LookaheadGraph.read(graph_dir, tid2pdf), tid2pdf, options)
-    return LatticeDecoder(read_search_graph(graph_dir, tid2pdf), tid2pdf, options)
+    """The decoder on the graph of a directory, which `read_graph` reads."""
+    return make_decoder(read_graph(graph_dir, tid2pdf, lookahead), tid2pdf, options)
