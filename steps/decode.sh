@@ -22,10 +22,11 @@ skip_scoring=false
 scoring_opts=
 device=auto
 online_ivector_dir=
-frames_per_chunk=50
+frames_per_chunk=50 extra_left_context=0 extra_right_context=0 extra_left_context_initial=-1 extra_right_context_final=-1
 forward_opts=
 stage=0
 resume=false
+lookahead=false
 
 usage() {
   cat <<EOF
@@ -51,8 +52,11 @@ Options:
   --fmpe <file>, --ngselect <n>   # fMMI's transform of a GMM's features, and Gaussians in a frame (2); steps/decode_fmmi.sh gives it
   --device <name>              # where a network computes: cpu, cuda, cuda:N or auto (default $device); jobs take GPUs in turn
   --forward-opts <options>     # how utterances go through a network: "--dtype bf16", "--dtype int8"; "--forward chunks", "--forward latency-controlled"
-  --online-ivector-dir <dir>, --frames-per-chunk <n>   # of an nnet3 network that takes i-vectors; see steps/nnet3/decode.sh
+  --online-ivector-dir <dir>, --frames-per-chunk <n>   # of an nnet3 network that takes i-vectors, or is recurrent; see steps/nnet3/decode.sh
+  --extra-left-context, --extra-right-context, --extra-left-context-initial, --extra-right-context-final <n>
   --stage <n>                  # above 0: the lattices are there, and scored again (default $stage)
+  --lookahead true|false       # compose HCLr.fst and Gr.fst of <graph-dir> (utils/mkgraph_lookahead.sh) while decoding, although it has
+                               # HCLG.fst (default $lookahead); where it has none, that is done anyway
   --resume true|false          # go on where a run of the same was ended, at the next utterance; <decode-dir>/failed.JOB lists utterances
                                # without a lattice (default $resume)
   --skip-scoring true|false    # lattices only (default $skip_scoring)
@@ -69,7 +73,9 @@ graph=$1 data=$2 dir=$3
 [ -z "$iter" ] || [ -n "$model" ] || model=${srcdir:-$(dirname "$dir")}/$iter.mdl
 [ -z "$model" ] || [ -f "$model" ] || { echo "decode.sh: ERROR: $model does not exist." >&2; exit 1; }
 
-for file in "$graph"/{HCLG.fst,words.txt} "$data/feats.scp"; do
+fst=HCLG.fst
+if [ "$lookahead" = true ] || [[ -f $graph/HCLr.fst && ! -f $graph/HCLG.fst ]]; then fst=HCLr.fst; fi
+for file in "$graph"/{$fst,words.txt} "$data/feats.scp"; do
   [ -f "$file" ] || { echo "decode.sh: ERROR: $file does not exist." >&2; exit 1; }
 done
 if [ "$stage" -le 0 ]; then
@@ -84,8 +90,10 @@ if [ "$stage" -le 0 ]; then
     ${srcdir:+--srcdir "$srcdir"} ${nnet:+--nnet "$nnet"} ${feature_transform:+--feature-transform "$feature_transform"} \
     ${class_frame_counts:+--class-frame-counts "$class_frame_counts"} \
     ${transform_dir:+--transform-dir "$transform_dir"} ${fmpe:+--fmpe "$fmpe" --ngselect "$ngselect"} --device "$device" \
-    ${online_ivector_dir:+--online-ivector-dir "$online_ivector_dir"} --frames-per-chunk "$frames_per_chunk" --resume "$resume" \
-    $forward_opts "$graph" "$data" "$dir" || exit 1
+    ${online_ivector_dir:+--online-ivector-dir "$online_ivector_dir"} --frames-per-chunk "$frames_per_chunk" \
+    --extra-left-context "$extra_left_context" --extra-right-context "$extra_right_context" \
+    --extra-left-context-initial "$extra_left_context_initial" --extra-right-context-final "$extra_right_context_final" --resume "$resume" \
+    --lookahead "$lookahead" $forward_opts "$graph" "$data" "$dir" || exit 1
 fi
 if [ "$skip_scoring" = false ] && [ -f "$data/text" ]; then
   score_decoded --cmd "$cmd" $scoring_opts "$data" "$graph" "$dir" || exit 1

@@ -69,6 +69,8 @@ def _decode() -> None:
     _verb("mkgraph lang_test mono mono/graph")
     _verb("decode mono/graph data mono/decode")
     _verb("decode --old-lm lang_test/G.fst --new-lm lang_test/G.fst mono/graph data mono/decode_biglm")
+    _verb("mkgraph-lookahead --compose-graph true lang_test mono mono/lgraph")
+    _verb("decode --lookahead true mono/lgraph data mono/decode_lookahead")
     _verb("score data mono/graph mono/decode")
     _best_path_so_far()
 

@@ -402,6 +402,15 @@ def emit_frame(states: np.ndarray, arcs: np.ndarray, tokens: np.ndarray, links: 
     return tokens, links, num_tokens, emitted, num_links, cutoff
 
 
+@kernel
+def states_of(tokens: np.ndarray, begin: int, end: int) -> np.ndarray:
+    """The graph states of tokens begin:end."""
+    states = np.empty(end - begin, np.int32)
+    for t in range(begin, end):
+        states[t - begin] = tokens[t].state
+    return states
+
+
 @kernel(nogil=True)
 def finish(states: np.ndarray, arcs: np.ndarray, lattice_beam: np.float32, tokens: np.ndarray, links: np.ndarray, first_token: np.ndarray,
            first_link: np.ndarray, frames: int) -> bool:

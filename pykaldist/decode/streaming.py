@@ -17,9 +17,9 @@ from pykaldist.decode.decoder import DecoderOptions, Decoding, LatticeDecoder
 from pykaldist.decode.determinize import determinize
 from pykaldist.decode.endpoint import Endpointing
 from pykaldist.decode.lattice import Lattice
+from pykaldist.decode.lookahead import make_decoder, read_graph
 from pykaldist.decode.pairs import check_graph
 from pykaldist.decode.paths import best_path
-from pykaldist.decode.search_graph import read_search_graph
 from pykaldist.decode.unnormalised import for_plain_features
 from pykaldist.errors import UserError
 from pykaldist.feats.extract import Extractor
@@ -62,10 +62,11 @@ class Heard:
 
 
 class Recogniser:
-    """A chain model, or another nnet3 network on features as they are, with its graph; it recognises one recording at a time.
+    """A chain model, or another nnet3 network on features as they are, with its graph.
 
-    `ivectors` extracts those of a network that takes i-vectors, `mean_data` is the training data of one that takes features less each
-    speaker's mean, `model` a file in place of the directory's final.mdl. Raises UserError where the parts do not fit.
+    It recognises one recording at a time, more where each has a decoder of its own (`another_decoder`). `ivectors` extracts those of a
+    network that takes i-vectors, `mean_data` is the training data of one that takes features less each speaker's mean, `model` a file in
+    place of the directory's final.mdl. Raises UserError where the parts do not fit.
     """
 
     def __init__(self, model_dir: Path, graph_dir: Path, extractor: Extractor, decoding: DecoderOptions, endpointing: Endpointing | None,
@@ -94,10 +95,15 @@ class Recogniser:
         self.log_priors = np.log(found.priors) if len(found.priors) else np.float32(0)
         self.tid2phone = found.transition_model.tid2phone
         self.words = SymbolTable.read(graph_dir / "words.txt")
-        tid2pdf = found.transition_model.tid2pdf
-        self.decoder = LatticeDecoder(read_search_graph(graph_dir, tid2pdf), tid2pdf, decoding)
+        self.graph_dir, self._tid2pdf = graph_dir, found.transition_model.tid2pdf
+        self.graph = read_graph(graph_dir, self._tid2pdf)
+        self.decoder = make_decoder(self.graph, self._tid2pdf, decoding)
         self.endpointing = endpointing
         self.frame_shift = extractor.options.frame_shift / 1000 * subsampling
+
+    def another_decoder(self, where: np.ndarray) -> LatticeDecoder:
+        """One more decoder on the graph; `where` is what it is lent."""
+        return make_decoder(self.graph, self._tid2pdf, self.decoder.options, where)
 
     def _check_ivectors(self, path: Path, ivectors: OnlineExtractor | None) -> None:
         found = {} if ivectors is None else {"ivector": ivectors.extractor.dim}
@@ -114,18 +120,19 @@ class Recognition:
     """One recording on its way through a recogniser: `accept` takes the next samples, `finish` ends it; both give what is new.
 
     That is each utterance that ended, and last what is known of the one that goes on, if any of it is searched. `speaker` is what earlier
-    recordings told of the speaker for i-vectors; it goes on to the next.
+    recordings told of the speaker for i-vectors; it goes on to the next. With `decoder`, others may be on their way, in other threads.
     """
 
-    def __init__(self, recogniser: Recogniser, speaker: SpeakerState | None = None) -> None:
+    def __init__(self, recogniser: Recogniser, speaker: SpeakerState | None = None, decoder: LatticeDecoder | None = None) -> None:
         from pykaldist.nnet.nnet3.stream import Nnet3Stream
 
-        self._recogniser = recogniser
-        self._features, self._network = FeatureStream(recogniser.extractor), Nnet3Stream(recogniser.forward)
+        self._recogniser, self._decoder = recogniser, decoder or recogniser.decoder
+        extractor = recogniser.extractor if decoder is None else Extractor(recogniser.extractor.options)  # which has buffers
+        self._features, self._network = FeatureStream(extractor), Nnet3Stream(recogniser.forward)
         self._ivectors: IvectorStream | None = None
         if recogniser.ivectors is not None:
             self._ivectors = IvectorStream(recogniser.ivectors, speaker or recogniser.ivectors.new_speaker())
-        self._decoding: Decoding = recogniser.decoder.begin()
+        self._decoding: Decoding = self._decoder.begin()
         self._begin = 0  # the utterance's first frame
 
     def accept(self, samples: np.ndarray) -> list[Heard]:
@@ -163,7 +170,7 @@ class Recognition:
         own, times = self._recogniser, self._times()
         lattice = self._decoding.lattice()
         self._begin += self._decoding.frames
-        self._decoding = own.decoder.begin()
+        self._decoding = self._decoder.begin()
         if lattice is None:
             return []
         options = own.decoder.options  # of words that sound alike, the determinised lattice has the one that decoding's would have

@@ -30,9 +30,8 @@ import numpy as np
 from pykaldist.decode.acoustic import NETWORKS, AcousticModel, GmmModel, load_acoustic_model
 from pykaldist.decode.align import align_nnet_dir
 from pykaldist.decode.ctm import WordTimer
-from pykaldist.decode.transcribe import adapting_gmm, samples_of
 from pykaldist.errors import UserError
-from pykaldist.feats.make import collect_parts, extract_part, speaker_cmvn, transform_part
+from pykaldist.feats.make import collect_parts, transform_part
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.hmm.adaptation.fmllr import FmllrOptions
 from pykaldist.hmm.alignments.align import AlignOptions
@@ -43,15 +42,16 @@ from pykaldist.hmm.training.experiment import align_dir
 from pykaldist.hmm.tree.phone_segments import phone_segments
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.io.atomic import write_text
-from pykaldist.io.conf import read_conf
 from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.lang import LangDir
 from pykaldist.nnet.forwarding import ForwardOptions
 from pykaldist.options import option
 from pykaldist.progress import progress
 from pykaldist.serve.recipe import feats_config_of, lang_of
+from pykaldist.serve.recordings import feature_options, make_features, samples_of
 from pykaldist.serve.spoken_files import SpokenFile, named, read_corpus, spelled
 from pykaldist.serve.textgrid import text_grid
+from pykaldist.serve.transcribe import adapting_gmm
 
 FRAME_SHIFT = 0.01  # seconds
 MIN_COUNT = 100.0  # frames of speech for a speaker's transform, where align_fmllr.sh wants 500: here speakers may say little
@@ -163,24 +163,12 @@ def force_align(model_dir: Path, corpus: Path, out: Path, work: Path, options: F
 def _features(files: dict[str, SpokenFile], words: dict[str, list[tuple[str, str]]], model_dir: Path, work: Path,
               options: ForcedOptions) -> DataDir:
     """The data directory of the recordings, with features and CMVN statistics."""
-    import soundfile
-
-    from pykaldist.feats.extract import FbankOptions, MfccOptions, PlpOptions
-
     config = feats_config_of(model_dir, options.kind, options.feats_config)
-    kinds: dict[str, type[MfccOptions | PlpOptions | FbankOptions]] = {"mfcc": MfccOptions, "plp": PlpOptions, "fbank": FbankOptions}
-    rate = int(read_conf(kinds[options.kind], config).sample_frequency)
-    (work / "audio").mkdir()
-    wav = {}
-    for utt, file in progress(files.items(), "reading audio", len(files), unit="recording"):
-        wav[utt] = str(work / "audio" / f"{utt}.wav".replace("/", "_"))
-        soundfile.write(wav[utt], samples_of(str(file.audio), options.channel, rate) / 32768, rate, subtype="FLOAT")
+    rate = int(feature_options(options.kind, config).sample_frequency)
+    samples = ((utt, samples_of(str(file.audio), options.channel, rate))
+               for utt, file in progress(files.items(), "reading audio", len(files), unit="recording"))
     text = {utt: " ".join(form for form, _ in found) for utt, found in words.items()}
-    data = write_datadir(work / "data", wav, text, {utt: file.speaker for utt, file in files.items()})
-    extract_part(data, work / "feats", config, options.kind, 1, 1)
-    collect_parts(data, work / "feats", options.kind, 1)
-    speaker_cmvn(data, work / "feats")
-    return DataDir(data.path)
+    return make_features(samples, {utt: file.speaker for utt, file in files.items()}, work, options.kind, config, text)
 
 
 def _align(data: DataDir, lang: LangDir, model_dir: Path, adapting: Path | None, work: Path, options: ForcedOptions,

@@ -173,12 +173,12 @@ def test_the_command_prints_what_it_hears(system: Path, golden: Path, samples: n
     command = ["transcribe", "--feats-config", str(golden / "chain_an4/mfcc_hires.conf"), "--acwt", "1.0"]
     raw = samples.astype("<i2").tobytes() + b"\0"
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(raw)))
-    assert main([*command, "--stream", str(system / "graph"), str(system), "-"]) == 0
+    assert main([*command, "--stream", str(system), "-"]) == 0
     *partial, last = capsys.readouterr().out.splitlines()
     assert last == "- 0.00-3.99 RUBOUT G M E F THIRTY NINE"  # of 398 frames, every third
     assert len(partial) > 5 and all(line.startswith("- 0.00-") and line.endswith(" ...") for line in partial)
     for option in (["-"], ["--chunk-length", "0.2", "x.wav"], ["--endpoint.rule5.min-utterance-length", "9", "x.wav"]):
-        assert main([*command, str(system / "graph"), str(system), *option]) == 1
+        assert main([*command, str(system), *option]) == 1
         assert "is for recognition while the audio comes; add --stream" in capsys.readouterr().err
 
 
