@@ -37,9 +37,25 @@ def test_intervals_hold_the_effect_in_95_of_100_studies_and_tests_are_wrong_in_5
     assert [one.resolved for one in studies] == [one.p < 0.05 for one in studies]
 
 
-def made_up(generator: np.random.Generator, effect: float, seeds: int, utts: int) -> dict[str, dict[int, object]]:
+def test_an_error_that_utterances_make_has_their_degrees_of_freedom() -> None:
+    assert Estimate(1.0, 3, 0.2, 0.0, 100).freedom == pytest.approx(2) and Estimate(1.0, 3, 0.0, 0.2, 100).freedom == pytest.approx(99)
+    assert Estimate(1.0, 3, 0.3, 0.3, 3).freedom == pytest.approx(4)  # two equal errors of two degrees each
+    assert Estimate(1.0, 3, 0.0, 0.2, 10**6).half == pytest.approx(1.95996 * 0.2, rel=1e-4)
+
+
+def test_intervals_of_error_rates_hold_the_effect_for_other_seeds_and_other_utterances() -> None:
+    generator = np.random.default_rng(4)
+    held = []
+    for _ in range(400):  # three seeds, 60 utterances; the effect is 0.1 of 2 errors an utterance, in 5 words
+        cells = made_up(generator, 0.1, 3, 60, mean=2.0)
+        found = contrast_of_wers(DIFFERENCE, cells)
+        held.append(abs(found.mean - 100 * 0.1 * 2 / 5) <= found.half)
+    assert 0.92 < np.mean(held) < 0.99
+
+
+def made_up(generator: np.random.Generator, effect: float, seeds: int, utts: int, mean: float = 0.5) -> dict[str, dict[int, object]]:
     """Two cells: errors of utterances, some harder than others, and some seeds worse than others in both cells."""
-    hard = generator.gamma(0.5, 1.0, utts)
+    hard = generator.gamma(0.5, 2 * mean, utts)
     cells: dict[str, dict[int, object]] = {"a": {}, "b": {}}
     for seed in range(seeds):
         luck = generator.gamma(20.0, 1 / 20.0)
