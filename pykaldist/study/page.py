@@ -19,8 +19,9 @@ INTRODUCTION = """# Claims examined
 Claims of papers on training by many workers, each examined by many small trainings. `egs/study/run.sh` does what is missing, and writes
 this page from `egs/study/results/`. Each cell has its own learning rate, found by the same search in at most five tries, by the held-out
 loss of one seed that is used for nothing else. Differences are computed within seeds; ± is half of a 95 % interval. That of differences in
-word error rate holds for other seeds and other utterances, so that a small test set widens it however many seeds there are. "Resolves" is
-the smallest difference that such data resolve in four of five studies."""
+word error rate holds for other seeds and other utterances, so that a small test set widens it however many seeds there are. A difference
+is resolved where p < 0.0142: adding seeds until it is then finds one that is not there in 5 of 100 cases, so that of many differences on
+this page some are not there. "Resolves" is the smallest difference that such data resolve in four of five studies."""
 
 
 def render(claims: Sequence[Claim], results: Results, pictures: Mapping[tuple[str, str], str] | None = None) -> str:

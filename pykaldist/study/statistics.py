@@ -9,8 +9,10 @@ over utterances, u (Gillick & Cox, 1989; `score.significance`). What another tes
 m +- t sqrt(s^2/n + u^2).  Both errors are estimates: t has the degrees of freedom of Welch and Satterthwaite, with U utterances
 (s^2/n + u^2)^2 / ((s^2/n)^2 / (n - 1) + u^4 / (U - 1)),  which lie between n - 1, where seeds make the error, and n + U - 2.
 
-An effect is resolved where that interval leaves out zero. Otherwise it is smaller than the interval's farther end. The smallest effect that
-such data resolve in four of five studies is  (t + t') sqrt(s^2/n + u^2),  with t' the quantile of 0.8.
+Looks. Seeds are added until an effect is resolved, from three to eight of them, so that there are up to six tests of one effect. It is
+resolved where p < 0.0142: then all six together find an effect that is not there in 5 of 100 studies (Pocock, "Group sequential methods
+in the design and analysis of clinical trials", Biometrika 1977). Otherwise it is smaller than the farther end of the 95 % interval. The
+smallest effect that such data resolve in four of five studies is  (t + t') sqrt(s^2/n + u^2),  t the quantile for 0.0142, t' that of 0.8.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from pykaldist.score.significance import matched_differences
 from pykaldist.study.results import Result
 
 LEVEL, POWER = 0.95, 0.8
+RESOLVED = 0.0142  # p below which an effect is resolved
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,8 @@ class Estimate:
 
     @property
     def resolved(self) -> bool:
-        """Whether the interval leaves out zero."""
-        return abs(self.mean) > self.half
+        """Whether there is an effect, whatever the number of looks at it."""
+        return self.p < RESOLVED
 
     @property
     def bound(self) -> float:
@@ -82,7 +85,7 @@ class Estimate:
     @property
     def smallest(self) -> float:
         """The smallest effect that such data resolve in four of five studies."""
-        return self.half + self.quantile(POWER) * self.error if self.n > 1 else math.inf
+        return (self.quantile(1 - RESOLVED / 2) + self.quantile(POWER)) * self.error if self.n > 1 else math.inf
 
 
 def over_seeds(values: Sequence[float], utterances_error: float = 0.0, utterances: int = 0) -> Estimate:
