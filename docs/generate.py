@@ -1,4 +1,4 @@
-"""Pages of the site that are made from the code when it is built: options, verbs, scripts, API, results.
+"""Pages of the site that are made from the code when it is built: options, verbs, scripts, API, results, the study of claims.
 
 A hook of mkdocs (mkdocs.yml). Options are read from the parsers of `pykaldist <verb>`, which are made of the options' dataclasses, so that
 the pages say what the programs do.
@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,10 @@ from pykaldist.io.text_tools.run import tool_named
 from pykaldist.nnet.nnet3.xconfig.layers import LAYERS
 from pykaldist.programs.command import COMMON, Command
 from pykaldist.programs.table import FILES, load
+from pykaldist.study.claims import read_claims
+from pykaldist.study.order import Examined
+from pykaldist.study.page import plot, render
+from pykaldist.study.results import Results
 
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = {"nnet": "Network", "init": "Initial weights", "objective": "Objective", "schedule": "Schedule", "optimizer": "Optimiser",
@@ -54,7 +59,24 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
              "api/index.md": ground(), **{f"api/{name}.md": f"::: pykaldist.{name}\n" for name in rooms()}}
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
+    for name, content in study().items():
+        files.append(File.generated(config, name, content=content))
     return files
+
+
+def study() -> dict[str, str | bytes]:
+    """The page of the study of claims, and its pictures."""
+    claims, found = read_claims(ROOT / "egs/study/claims"), Results(ROOT / "egs/study/results")
+    pictures: dict[str, str | bytes] = {}
+    addresses = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for claim in claims:
+            for corpus in claim.corpora:
+                path = Path(folder) / f"{claim.name}-{corpus}.png"
+                if plot(Examined(claim, corpus, found), path):
+                    addresses[claim.name, corpus] = f"images/study/{path.name}"
+                    pictures[addresses[claim.name, corpus]] = path.read_bytes()
+    return {"study.md": render(claims, found, addresses), **pictures}
 
 
 def rooms() -> list[str]:

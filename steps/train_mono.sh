@@ -7,23 +7,15 @@ Usage: steps/train_mono.sh [options] <data-dir> <lang-dir> <exp-dir>
  e.g.: steps/train_mono.sh --nj 2 --cmd "\$train_cmd" data/train data/lang exp/mono
 Writes final.mdl, tree, the alignments ali.*.gz, and log/train.log with a line an iteration.
 Options:
-  --nj <n>                  # jobs, and files of alignments, no more than utterances (4)
-  --cmd <command>           # how to run the jobs (run.pl)
+$(gmm_job_usage)
   --totgauss <n>            # Gaussians in all (1000)
-  --jobs <kind>             # threads: --nj of one job; array: --nj jobs, each a process; auto: an array on a cluster (auto)
-  --block-frames <n>        # frames summed up together; the same blocks give models of the same bits, whatever --nj and --jobs
-                            # (0: 262144; in an array no more than a job has, and 65536 at least)
-  --device <name>           # cpu, cuda, cuda:N, or auto: where likelihoods and statistics are computed (cpu)
   --stage <n>               # iteration to go on with, as the log of an interrupted training names it; below 1: begin (-4)
   --num-iters <n>           # iterations (40)
   --max-iter-inc <n>        # last iteration in which the number of Gaussians grows (30)
   --realign-iters <list>    # iterations that align first (1 2 3 ... 38, as Kaldi)
   --initial-beam <beam>     # of the first alignment (6)
   --regular-beam <beam>     # of the others (10)
-  --retry-beam <beam>       # where an utterance does not reach its end (40)
-  --careful true|false      # let an utterance fail that fits its transcript better said again, in part, than said once (false)
-  --boost-silence <factor>  # on the likelihoods of silence in alignment (1.0)
-  --scale-opts <options>    # of alignment ("--transition-scale=1.0 --acoustic-scale=0.1 --self-loop-scale=0.1")
+$(gmm_alignment_usage)
   --power <p>               # exponent of occupancy in a pdf's share of the Gaussians (0.25)
   --shared-phones true|false  # phones that differ only in their place in the word share their pdfs (true)
   --cmvn-opts, --delta-opts <options>  # as in Kaldi, such as "--norm-vars=true"
@@ -36,6 +28,7 @@ nj=4 cmd=run.pl jobs=auto block_frames=0 device=cpu stage=-4 totgauss=1000 num_i
 careful=false boost_silence=1.0 scale_opts="" power=0.25 shared_phones=true num_starts=1 cmvn_opts="" delta_opts="" seed=0
 realign_iters="1 2 3 4 5 6 7 8 9 10 12 14 16 18 20 23 26 29 32 35 38"
 [ -f path.sh ] && . ./path.sh
+. gmm_jobs.sh
 . parse_options.sh || exit 1
 if [ $# != 3 ]; then usage >&2; exit 1; fi
 data=$1 lang=$2 dir=$3
@@ -44,7 +37,6 @@ for f in "$data/feats.scp" "$data/text" "$lang/L.fst" "$lang/topo"; do
 done
 
 . fewer_jobs.sh
-. gmm_jobs.sh
 fewer_jobs "$data" utterances
 options=(--beam "$regular_beam")
 for option in nj device block_frames stage totgauss num_iters max_iter_inc realign_iters initial_beam retry_beam careful boost_silence \

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in path.sh, and before numpy is loaded
+
 import emulated_cuda
 import numpy as np
 import pytest

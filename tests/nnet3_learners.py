@@ -61,7 +61,7 @@ class Chain(Untested):
 
     def gradient(self, minibatch: Minibatch, grads: Tensor, beta: float, totals: Tensor, rule: GradientRule = outer_product) -> None:
         egs = self.egs[minibatch.index % len(self.egs)]
-        feats = egs.feats[CONTEXT_OF_EGS - self.model.left_context:].flatten(0, 1).to(self.model.params)
+        feats = egs.feats[CONTEXT_OF_EGS - self.model.window[0]:].flatten(0, 1).to(self.model.params)
         outputs = self.model.forward_chunks(feats, None, egs.frames, egs.feats.shape[1], True, self.training_generator(minibatch))
         found = chain_objective(outputs["output"], egs.numerators, self.denominator, self.options)
         xent = (found.posterior * outputs["output-xent"]).sum()

@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
-# Runs the tests: tests/run.sh [--all] [pytest arguments]. --all adds the slow ones. --gpu checks this machine's GPUs in ten minutes instead, and ends with status 77 where there is none. Sets up .venv where it is missing.
+# Runs the tests: tests/run.sh [--all] [pytest arguments]. --all adds the slow ones. --gpu checks this machine's GPUs in ten minutes instead, --evidence trains ten cells of egs/study again and compares them with its results, in 15; each ends with status 77 where what it needs is not there. Sets up .venv where it is missing.
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 . "$root/path.sh"
 cd "$root" || exit 1
 case "${1:-}" in
   --help | -h) sed -n '2s/^# //p' tests/run.sh; exit 0 ;;
   --gpu) exec "${PYKALDIST_PYTHON:-python}" tests/cuda/gpu_check.py ;;
+  --evidence)
+    an4=${PYKALDIST_SHARED:-$root/shared}/golden/an4_kaldi
+    [ -d "$an4" ] || { echo "run.sh: $an4 is not here, so that no cell of the study can be trained." >&2; exit 77; }
+    exec egs/study/run.sh --an4 "$an4" --evidence true ;;
   --all) shift; select=() ;;
   *) select=(-m "not slow") ;;
 esac

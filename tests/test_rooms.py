@@ -10,8 +10,8 @@ import pytest
 
 from pykaldist.cli import verbs
 
-ROOMS = ["io", "lm", "feats", "hmm", "frames", "nnet", "optim", "parallel", "train", "decode", "score", "report", "serve", "programs",
-         "cli"]
+ROOMS = ["io", "lm", "feats", "hmm", "frames", "nnet", "optim", "parallel", "train", "decode", "score", "report", "study", "serve",
+         "programs", "cli"]
 FOLDERS = {
     "parallel": ["fabric", "clusters", "strategies", "transport", "engines", "planning", "launch"],
     "hmm": ["lang", "tree", "gmm", "adaptation", "ivector", "alignments", "training", "import_ali", "chain"],

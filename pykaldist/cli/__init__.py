@@ -138,8 +138,7 @@ def main(argv: list[str] | None = None, told: bool = False) -> int:
         print(interrupts.line(verb, str(error)), end="", file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        raise  # see `entry` of __main__.py
     except OSError as error:
         message = os_error_sentence(error)
     except RuntimeError as error:

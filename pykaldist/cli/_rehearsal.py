@@ -69,6 +69,8 @@ def _decode() -> None:
     _verb("mkgraph lang_test mono mono/graph")
     _verb("decode mono/graph data mono/decode")
     _verb("decode --old-lm lang_test/G.fst --new-lm lang_test/G.fst mono/graph data mono/decode_biglm")
+    _verb("mkgraph-lookahead --compose-graph true lang_test mono mono/lgraph")
+    _verb("decode --lookahead true mono/lgraph data mono/decode_lookahead")
     _verb("score data mono/graph mono/decode")
     _best_path_so_far()
 
@@ -183,6 +185,7 @@ def _sums_of_bf16() -> None:
     from pykaldist.nnet.lstm import LstmOptions
 
     x, sums = torch.ones(4, 4, dtype=torch.bfloat16), torch.zeros(4, 4)
+    gemm.accumulate(sums, x, x, 1.0)
     gemm.accumulate_affine(sums[:, :3].contiguous(), sums[0], x, x, 1.0, 1.0, 1.0)
     gemm.accumulate_sums(sums[0], x, 1.0)
     gemm.affine(x, x, x[0], sums.clone())

@@ -11,10 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from pykaldist.decode.acoustic import AcousticModel, IvectorOptions, NetworkFiles, load_acoustic_model, read_subsampling
+from pykaldist.cli._nnet3_chunks import add_nnet3_options, nnet3_options
+from pykaldist.decode.acoustic import AcousticModel, NetworkFiles, load_acoustic_model, read_subsampling
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.kept import KeptLattices, fingerprint
 from pykaldist.decode.lazy_graph import BiglmDecoder
+from pykaldist.decode.lookahead import read_decoder
+from pykaldist.decode.lookahead_graph import graph_files, is_lookahead
 from pykaldist.decode.pairs import check_graph, record_decoding
 from pykaldist.decode.run import decode_all
 from pykaldist.decode.search_graph import read_search_graph
@@ -30,7 +33,7 @@ from pykaldist.options import add_options, boolean, from_args
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("graph_dir", type=Path, help="directory with HCLG.fst and words.txt")
+    parser.add_argument("graph_dir", type=Path, help="directory with HCLG.fst, or HCLr.fst and Gr.fst, and words.txt")
     parser.add_argument("data", type=Path, help="data directory with features")
     parser.add_argument("decode_dir", type=Path, help="where lat.JOB.gz goes")
     parser.add_argument("--job", type=int, default=1, help="this job, from 1 (default: 1)")
@@ -48,11 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "utterances without a lattice (default: false)")
     parser.add_argument("--post-decode-acwt", type=float, default=1.0,
                         help="factor of the lattices' acoustic costs; 10 for chain models, which are decoded with --acwt 1 (default: 1)")
-    parser.add_argument("--online-ivector-dir", type=Path, help="directory with the i-vectors of the data, for an nnet3 network that takes "
-                        "them (default: none)")
-    parser.add_argument("--frames-per-chunk", type=int, default=50, help="frames that share an i-vector (default: 50)")
+    add_nnet3_options(parser)
     parser.add_argument("--old-lm", type=Path, help="G.fst of the graph, whose costs are taken off in the search; with --new-lm")
     parser.add_argument("--new-lm", type=Path, help="G.fst, of the same words, whose costs are put on in its place (default: neither)")
+    parser.add_argument("--num-threads", type=int, default=1, help="utterances that are searched at a time, over one graph in memory "
+                        "(default: 1)")
+    parser.add_argument("--lookahead", type=boolean, default=False, help="compose HCLr.fst and Gr.fst in the search, although there is an "
+                        "HCLG.fst (default: false)")
     add_options(parser, DecoderOptions)
     add_options(parser, ForwardOptions)
 
@@ -60,14 +65,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if not args.post_decode_acwt > 0:
         raise UserError(f"--post-decode-acwt {args.post_decode_acwt}: expected a number above 0.")
+    if args.num_threads < 1:
+        raise UserError(f"--num-threads {args.num_threads}: expected a positive number.")
     if (args.old_lm is None) != (args.new_lm is None):
         raise UserError("--old-lm and --new-lm belong together: the graph's G.fst and the one that takes its place.")
+    if args.new_lm is not None and (args.lookahead or is_lookahead(args.graph_dir)):
+        raise UserError(f"--old-lm and --new-lm go with HCLG.fst, and {args.graph_dir} is composed with Gr.fst in the search; make a graph "
+                        "of the old language model with utils/mkgraph.sh.")
     folder = args.srcdir or args.decode_dir.parent
     mdl = args.model or folder / "final.mdl"
     check_graph(args.graph_dir, mdl)
     files = NetworkFiles(args.nnet, args.feature_transform, args.class_frame_counts)
     model = load_acoustic_model(folder, args.model, args.transform_dir, from_args(ForwardOptions, args), args.job, files,
-                                args.fmpe, args.ngselect, IvectorOptions(args.online_ivector_dir, args.frames_per_chunk))
+                                args.fmpe, args.ngselect, nnet3_options(args))
     data = DataDir(args.data)
     utts, kept = data.part(args.job, args.nj), None
     if args.resume:
@@ -79,9 +89,10 @@ def run(args: argparse.Namespace) -> None:
     if kept is None or not kept.finished:
         words = SymbolTable.read(args.graph_dir / "words.txt")
         decoder = _decoder(args, model.tid2pdf, words)
+        others = [decoder.another() for _ in range(args.num_threads - 1)]
         left = utts if kept is None else kept.left(utts)
         print(decode_all(decoder, _scored(model, data, left, kept), args.decode_dir / f"lat.{args.job}.gz", words, len(left), kept,
-                         args.post_decode_acwt, read_subsampling(folder)))
+                         args.post_decode_acwt, read_subsampling(folder), others))
     if kept is not None:
         if not kept.finished:
             kept.finish()
@@ -90,9 +101,10 @@ def run(args: argparse.Namespace) -> None:
 
 def _decoder(args: argparse.Namespace, tid2pdf: np.ndarray, words: SymbolTable) -> LatticeDecoder:
     """The decoder of the graph; with another language model, the one that puts its costs on while it searches."""
-    graph, options = read_search_graph(args.graph_dir, tid2pdf), from_args(DecoderOptions, args)
+    options = from_args(DecoderOptions, args)
     if args.new_lm is None:
-        return LatticeDecoder(graph, tid2pdf, options)
+        return read_decoder(args.graph_dir, tid2pdf, options, args.lookahead)
+    graph = read_search_graph(args.graph_dir, tid2pdf)
     if "#0" not in words:
         raise UserError(f"{args.graph_dir}/words.txt has no #0, which back-off arcs of language models take; make the graph again.")
     models = Fst.read(args.old_lm), Fst.read(args.new_lm)
@@ -128,7 +140,7 @@ def _key(args: argparse.Namespace, folder: Path, mdl: Path, data: DataDir, utts:
     options = (args.nnet, args.feature_transform, args.class_frame_counts, args.fmpe, args.old_lm, args.new_lm)
     named = [path for path in options if path is not None]
     transforms = sorted(args.transform_dir.glob("trans.*")) if args.transform_dir is not None else []
-    files = [mdl, args.graph_dir / "HCLG.fst", *(folder / name for name in own), *named, *transforms, *ivectors, data.path / "cmvn.scp",
+    files = [mdl, *graph_files(args.graph_dir), *(folder / name for name in own), *named, *transforms, *ivectors, data.path / "cmvn.scp",
              *provenance.of_archives(data.feats.archives())]
     return fingerprint(files, utts, from_args(DecoderOptions, args), from_args(ForwardOptions, args), args.ngselect, args.post_decode_acwt,
-                       args.frames_per_chunk)
+                       args.frames_per_chunk, args.lookahead)

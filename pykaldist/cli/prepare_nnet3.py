@@ -1,6 +1,6 @@
-"""Prepare cross-entropy training of an nnet3 network from the command line of Kaldi's steps/nnet3/train_dnn.py, which runs this.
+"""Prepare cross-entropy training of an nnet3 network from the command line of Kaldi's train_dnn.py or train_rnn.py, which run this.
 
-The words after `train_dnn` are those of that script. Writes the frame stores to <dir>/store, the network before training, <dir>/0.raw,
+The words after the script's name are its options. Writes the frame stores to <dir>/store, the network before training, <dir>/0.raw,
 with configs/lda.mat where configs/init.config asks for it, and <dir>/train_options, the options of `pykaldist train` for what follows, one
 a line.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("script", choices=("train_dnn",), help="the script")
+    parser.add_argument("script", choices=("train_dnn", "train_rnn"), help="the script")
     parser.add_argument("words", nargs=argparse.REMAINDER, help="its options")
 
 
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> None:
     from pykaldist.io.lang import LangDir
     from pykaldist.train.nnet3_forms import read_frame_form
 
-    form = read_frame_form(args.words)
+    form = read_frame_form(args.words, args.script)
     if not (form.exp / "configs/final.config").is_file():
         raise UserError(f"{form.exp / 'configs/final.config'} does not exist; run steps/nnet3/xconfig_to_configs.py.")
     check_phones(LangDir(form.lang), form.ali)

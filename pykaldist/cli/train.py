@@ -21,12 +21,18 @@ from pykaldist.parallel.strategies.base.registry import make_strategy, strategie
 from pykaldist.train.chain_experiment import ChainExperiment, ChainExperimentOptions
 from pykaldist.train.divergence import DivergenceOptions
 from pykaldist.train.experiment import Choices, Experiment, ExperimentOptions
-from pykaldist.train.frame_experiment import FrameExperiment, FrameExperimentOptions
+from pykaldist.train.frame_experiment import (
+    FrameExperiment,
+    FrameExperimentOptions,
+    RecurrentExperiment,
+    RecurrentExperimentOptions,
+)
 from pykaldist.train.nnet3_experiment import Nnet3Choices, Nnet3Experiment
 from pykaldist.train.preset_network import preset_network_of, write_preset_network
 from pykaldist.train.trainer import TrainerOptions
 
 DEFAULT_NNET = "dnn"
+RECURRENT = "xent of recurrent nnet3 networks"
 CHAIN, FRAMES = "chain", "xent"  # the objectives of nnet3 networks, whose minibatches, start and result are others
 OF_NNET3 = ("objective", "optimizer", "schedule", "randomizer_seed", "dtype")  # the options of ExperimentOptions that they have too
 OF_PRESETS = ("hid_layers", "hid_dim", "bottleneck_dim", "xent_regularize")  # the options of networks by name; the last is training's, too
@@ -45,8 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help=f"the network, or a published one; of --objective chain: {', '.join(NETWORKS)} (default: {DEFAULT_NNET})")
     for options in (ExperimentOptions, JobOptions, TrainerOptions, DivergenceOptions):
         add_options(parser, options)
-    for variants in VARIANTS.values():
-        add_variants(parser, variants)
+    for name, variants in VARIANTS.items():
+        add_variants(parser, {**variants, RECURRENT: RecurrentExperimentOptions} if name == "objective" else variants)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -54,7 +60,9 @@ def run(args: argparse.Namespace) -> int:
     if args.objective == CHAIN:
         return run_nnet3(args, ChainExperiment, VARIANTS["objective"])
     if args.objective == FRAMES and args.optimizer == Nnet3.name:
-        return run_nnet3(args, FrameExperiment, {**VARIANTS["objective"], FRAMES: FrameExperimentOptions})
+        recurrent = hasattr(args, "chunk_width")
+        experiment, options = (RecurrentExperiment, RecurrentExperimentOptions) if recurrent else (FrameExperiment, FrameExperimentOptions)
+        return run_nnet3(args, experiment, {**VARIANTS["objective"], FRAMES: options})
     return run_frames(args)
 
 

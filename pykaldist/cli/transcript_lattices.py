@@ -8,7 +8,7 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from pykaldist.decode.acoustic import IvectorOptions
+from pykaldist.cli._nnet3_chunks import add_nnet3_options, nnet3_options
 from pykaldist.decode.transcript_lattices import (
     TranscriptLatticeOptions,
     TranscriptLattices,
@@ -32,15 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cpu", help="where a network computes: cpu, cuda, cuda:N or auto (default: cpu)")
     parser.add_argument("--alignments", choices=("none", "too", "alone"), default="none", help="write the best paths as ali.<job>.gz, "
                         "beside the lattices or without them (default: none)")
-    parser.add_argument("--online-ivector-dir", type=Path, help="directory with the i-vectors of the data, for an nnet3 network that takes "
-                        "them (default: none)")
-    parser.add_argument("--frames-per-chunk", type=int, default=50, help="frames of features that share an i-vector (default: 50)")
+    add_nnet3_options(parser)
     add_options(parser, TranscriptLatticeOptions)
 
 
 def run(args: argparse.Namespace) -> None:
     maker = TranscriptLattices(LangDir(args.lang), args.src, from_args(TranscriptLatticeOptions, args), args.model, args.transform_dir,
-                               args.device, IvectorOptions(args.online_ivector_dir, args.frames_per_chunk))
+                               args.device, nnet3_options(args))
     args.out.mkdir(parents=True, exist_ok=True)
     data = DataDir(args.data)
     if args.alignments == "alone":

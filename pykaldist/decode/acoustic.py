@@ -149,14 +149,24 @@ class Nnet1Model:
 
 @dataclass
 class IvectorOptions:
-    """Where a network's i-vectors are (None: it takes none), and the frames that share one."""
+    """Where a network's i-vectors are (None: it takes none), the frames of a chunk, which share one, and those around it.
+
+    Frames around chunks are those that a recurrent network goes through beside; below 0 at an utterance's ends: as elsewhere.
+    """
 
     online_ivector_dir: Path | None = None
     frames_per_chunk: int = 50
+    extra_left_context: int = 0
+    extra_right_context: int = 0
+    extra_left_context_initial: int = -1
+    extra_right_context_final: int = -1
 
     def __post_init__(self) -> None:
         if self.frames_per_chunk < 1:
             raise UserError(f"--frames-per-chunk must be at least 1, found {self.frames_per_chunk}.")
+        for name in ("extra_left_context", "extra_right_context"):
+            if getattr(self, name) < 0:
+                raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)} is negative.")
 
 
 class Nnet3Scorer:
@@ -164,20 +174,21 @@ class Nnet3Scorer:
 
     Its outputs, less log priors where the file has priors, are the log-likelihoods: a frame of them for so many of the features. The input
     of a network that takes i-vectors has in each row that of the frame behind the features. With `looped`, utterances go through the
-    network as if they still came, in chunks of the options' frames.
+    network as if they still came, in chunks of the options' frames; through a recurrent one as a whole.
     """
 
     def __init__(self, model_dir: Path, path: Path, device: str, options: IvectorOptions | None = None, looped: bool = False) -> None:
         import torch
 
-        from pykaldist.decode.ivectors import ChunkedForward, OnlineIvectors
+        from pykaldist.decode.ivectors import Around, ChunkedForward, OnlineIvectors
         from pykaldist.nnet.nnet3.model import Nnet3Model
         from pykaldist.nnet.nnet3.run import Nnet3Forward
 
         torch.set_num_threads(1)
         model = Nnet3Model.read(path)
+        own = options or IvectorOptions()
         self._path, self.subsampling, self._looped = path, read_subsampling(model_dir), looped
-        self._frames_per_chunk = (options or IvectorOptions()).frames_per_chunk
+        self._frames_per_chunk = own.frames_per_chunk
         self._forward = Nnet3Forward(model.nnet, device, subsampling=self.subsampling)
         if not {"input"} <= set(self._forward.inputs) <= {"input", "ivector"}:
             raise UserError(f"{path} takes {' and '.join(self._forward.inputs)}; networks with other inputs than features and i-vectors "
@@ -190,9 +201,13 @@ class Nnet3Scorer:
                                 "--online-ivector-dir.")
             self._ivectors = OnlineIvectors(folder, self._forward.inputs["ivector"])
             self._ivectors.check_extractor(model_dir)
-            self._chunked = ChunkedForward(self._forward, options.frames_per_chunk)
         elif folder is not None:
             raise UserError(f"{path} takes no i-vectors; leave --online-ivector-dir out.")
+        around = Around(own.extra_left_context, own.extra_right_context, own.extra_left_context_initial, own.extra_right_context_final)
+        self._chunked = ChunkedForward(self._forward, own.frames_per_chunk, around)
+        self._recurrent = bool(self._forward.plan.loops)
+        if self._recurrent and looped and self._ivectors is not None:
+            raise UserError(f"{path} is recurrent and takes i-vectors, which change on its way; decode with steps/nnet3/decode.sh.")
         self._log_priors = np.log(model.priors) if len(model.priors) else np.float32(0)
         self.tid2pdf = model.transition_model.tid2pdf
         self._pipeline = FeaturePipeline.from_dir(model_dir, nnet3=True)
@@ -203,10 +218,10 @@ class Nnet3Scorer:
         return feats if self._ivectors is None else np.hstack([feats, self._ivectors.of_frames(utt, len(feats))])
 
     def loglikes(self, feats: np.ndarray) -> np.ndarray:
-        if self._looped:
+        if self._looped and not self._recurrent:
             return self._stream(feats) - self._log_priors
         if self._ivectors is None:
-            return self._forward(feats) - self._log_priors
+            return (self._chunked if self._recurrent and not self._looped else self._forward)(feats) - self._log_priors
         return self._chunked(*np.split(feats, [self._forward.inputs["input"]], axis=1)) - self._log_priors
 
     def _stream(self, feats: np.ndarray) -> np.ndarray:

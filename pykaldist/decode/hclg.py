@@ -42,6 +42,9 @@ from pykaldist.progress import Progress
 
 OWN_FILES = ("HCLG.fst", search_graph.FILE, "words.txt", "phones.txt", "phones/word_boundary.int",
              "phones/align_lexicon.int", "phones/silence.csl")
+#: What a graph directory has of its language directory, so that decoding needs no other.
+COPIED = ("words.txt", "phones.txt", "phones/silence.csl", "phones/disambig.int", "phones/disambig.txt", "phones/word_boundary.int",
+          "phones/word_boundary.txt", "phones/align_lexicon.int", "phones/align_lexicon.txt")
 
 
 @dataclass
@@ -53,10 +56,11 @@ class GraphOptions:
     remove_oov: bool = option(False, "leave out the paths with the word for unknown words (oov.int)")
 
 
-def _determinized(fst: Fst, what: str) -> Fst:
+def determinized(fst: Fst, what: str, tropical: bool = False) -> Fst:
+    """The transducer determinised; raises UserError, which names it by `what`, where it cannot be."""
     limit = max(1_000_000, 20 * fst.num_states)
     try:
-        return determinize(fst, limit)
+        return determinize(fst, limit, tropical)
     except ValueError as error:
         raise UserError(f"{what} cannot be determinised (it {error}; the limit is {limit}): words that sound alike, or language model "
                         "back-offs, lack disambiguation symbols; make the language directory again with utils/prepare_lang.sh and "
@@ -79,7 +83,7 @@ def lexicon_and_grammar(lexicon: Fst, grammar: Fst) -> Fst:
     lg = compose(lexicon, grammar)
     if lg.num_states == 0:
         raise UserError("the lexicon and the language model have no word in common; make G.fst with this lang directory's words.txt.")
-    return push_special(minimize(trimmed(_determinized(lg, "the lexicon with the language model"))))
+    return push_special(minimize(trimmed(determinized(lg, "the lexicon with the language model"))))
 
 
 def decoding_graph(lexicon: Fst, grammar: Fst, disambig: Sequence[int], tree: ContextDependency, model: TransitionModel,
@@ -112,7 +116,7 @@ def decoding_graph(lexicon: Fst, grammar: Fst, disambig: Sequence[int], tree: Co
         if graph.num_states == 0:
             raise UserError("the model's phones and the language directory's have nothing in common; use the lang directory of training.")
         bar.update(1, "determinising")
-        graph = _determinized(graph, "the graph")
+        graph = determinized(graph, "the graph")
         give_back()
         bar.update(1, "minimising")
         graph.ilabel[np.isin(graph.ilabel, disambig_tid)] = 0
@@ -154,8 +158,7 @@ def make_graph(lang: str | os.PathLike[str], model_dir: str | os.PathLike[str], 
     provenance.forget(graph_dir)
     for name in ("HCLG.fst", search_graph.FILE):
         (graph_dir / name).unlink(missing_ok=True)
-    for name in ("words.txt", "phones.txt", "phones/silence.csl", "phones/disambig.int", "phones/disambig.txt",
-                 "phones/word_boundary.int", "phones/word_boundary.txt", "phones/align_lexicon.int", "phones/align_lexicon.txt"):
+    for name in COPIED:
         if (lang / name).is_file():
             copy_file(lang / name, graph_dir / name)
     write_text(graph_dir / "num_pdfs", f"{model.num_pdfs}\n")

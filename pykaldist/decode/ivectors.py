@@ -1,23 +1,24 @@
-"""Networks that take i-vectors: the directory they are in, and the forward pass, in chunks, each with the i-vector of its middle.
+"""Networks that take i-vectors, or are recurrent: the directory of i-vectors, and the forward pass in chunks.
 
 A network sees one i-vector for a chunk of frames: its descriptor is ReplaceIndex(ivector, t, 0). So an utterance goes through it in chunks
 of `frames_per_chunk`, with the frames around them that the network needs, as in Kaldi's nnet3-latgen-faster
 (src/nnet3/nnet-am-decodable-simple.cc). The first frame of a chunk and the middle between its first and last output choose the i-vector.
+A recurrent network goes through some frames more before each chunk, and behind it where it runs backwards, as it was trained to.
 """
 
 from __future__ import annotations
 
 import math
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from pykaldist.errors import UserError
 from pykaldist.io.tables import MatrixReader
-from pykaldist.nnet.nnet3.run import Nnet3Forward, rows_of
+from pykaldist.nnet.nnet3.run import Nnet3Forward
 
 MOST_MISSING = 50  # frames at an utterance's end for which an i-vector may be missing, as in Kaldi
 
@@ -63,39 +64,39 @@ class OnlineIvectors:
         return found[np.minimum(np.arange(frames) // self.period, len(found) - 1)]
 
 
+@dataclass
+class Around:
+    """The frames more that a recurrent network goes through around a chunk; below 0 before the first and behind the last: as elsewhere."""
+
+    left: int = 0
+    right: int = 0
+    initial: int = -1
+    final: int = -1
+
+    def of(self, first: bool, last: bool) -> tuple[int, int]:
+        """Those of a chunk, which is the first or the last one of its utterance."""
+        return self.initial if first and self.initial >= 0 else self.left, self.final if last and self.final >= 0 else self.right
+
+
 class ChunkedForward:
-    """The forward pass of a network that takes i-vectors, in chunks of about `frames_per_chunk` frames of input.
+    """The forward pass of a network in chunks of about `frames_per_chunk` frames of input, of a recurrent one with those `around` them.
 
     Their number is a multiple of the frames that an output stands for, and of the network's modulus.
     """
 
-    def __init__(self, forward: Nnet3Forward, frames_per_chunk: int) -> None:
-        self._forward = forward
+    def __init__(self, forward: Nnet3Forward, frames_per_chunk: int, around: Around | None = None) -> None:
+        self._forward, self._around = forward, around or Around()
         unit = math.lcm(forward.plan.modulus, forward.subsampling)
         self._chunk = -(-frames_per_chunk // unit) * unit
 
-    def __call__(self, feats: np.ndarray, ivectors: np.ndarray) -> np.ndarray:
+    def __call__(self, feats: np.ndarray, ivectors: np.ndarray | None = None) -> np.ndarray:
         """Compute the outputs (frames / subsampling, rounded up; dimension) of features, each of whose frames has its row of `ivectors`."""
-        step = self._forward.subsampling
-        self._forward.check_inputs({"input": feats, "ivector": ivectors})
-        outputs = []
-        with torch.no_grad():
-            for first in range(0, len(feats), self._chunk):
-                times = np.arange(first, min(first + self._chunk, len(feats)), step)
-                middle = (times[0] + times[-1]) // 2
-                outputs.append(self._chunk_outputs(times, {"input": feats, "ivector": ivectors[middle:middle + 1]}))
-            return torch.cat(outputs).cpu().numpy()
-
-    def _chunk_outputs(self, times: np.ndarray, inputs: dict[str, np.ndarray]) -> Tensor:
-        plan, values = self._forward.plan, dict[str, Tensor]()
-        needed = plan.needed(times)
-        spans = {name: (low + times[0], high + times[0]) for name, (low, high) in plan.spans(int(times[-1] - times[0]) + 1).items()} \
-            if plan.has_if_defined else {}
-
-        def taken(name: str, at: np.ndarray) -> Tensor:
-            return rows_of(values[name], needed[name], at)
-
-        for name in plan.order:
-            if name in needed:
-                values[name] = self._forward.node(name, needed[name], inputs, taken, spans)
-        return values[self._forward.output]
+        forward, outputs = self._forward, []
+        forward.check_inputs({"input": feats, **({} if ivectors is None else {"ivector": ivectors})})
+        for begin in range(0, len(feats), self._chunk):
+            times = np.arange(begin, min(begin + self._chunk, len(feats)), forward.subsampling)
+            middle, (before, behind) = (times[0] + times[-1]) // 2, self._around.of(begin == 0, begin + self._chunk >= len(feats))
+            inputs = {"input": feats, **({} if ivectors is None else {"ivector": ivectors[middle:middle + 1]})}
+            outputs.append(forward.outputs_at(times, inputs, int(times[0]) - forward.plan.left_context - before,
+                                              int(times[-1]) + forward.plan.right_context + behind))
+        return torch.cat(outputs).cpu().numpy()

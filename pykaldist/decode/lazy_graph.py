@@ -23,11 +23,11 @@ from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.search_graph import SearchGraph
 from pykaldist.errors import UserError
 from pykaldist.io.fst import Fst
-from pykaldist.io.fst_compose import longer, slot_of, sort_arcs, twice_as_large
+from pykaldist.io.fst_compose import longer, number_of, slot_of, sort_arcs
 from pykaldist.kernels import kernel
 
 MOST_ARCS = 1 << 22  # arcs that are kept from one utterance to the next: 67 MB
-_UNMADE = -1  # where a state's arcs would begin
+UNMADE = -1  # where a state's arcs would begin
 
 
 class BackoffModel(NamedTuple):
@@ -103,6 +103,24 @@ def _difference(old: tuple[np.ndarray, ...], new: tuple[np.ndarray, ...], pair: 
 
 
 @kernel
+def more_states(states: np.ndarray) -> np.ndarray:
+    """The states with room for as many more."""
+    larger = np.empty(2 * len(states), states.dtype)
+    for s in range(len(states)):
+        larger[s] = states[s]
+    return larger
+
+
+@kernel
+def more_arcs(arcs: np.ndarray, count: int, room: int) -> np.ndarray:
+    """The first `count` arcs, with room for `room`."""
+    larger = np.empty(room, arcs.dtype)
+    for a in range(count):
+        larger[a] = arcs[a]
+    return larger
+
+
+@kernel
 def expand(wanted: np.ndarray, graph: tuple[np.ndarray, ...], old: tuple[np.ndarray, ...], new: tuple[np.ndarray, ...],
            kept: tuple[np.ndarray, ...], counts: np.ndarray) -> tuple[np.ndarray, ...]:
     """Make the arcs of states `wanted`, and of those that they reach without input; returns `kept`, perhaps in larger arrays.
@@ -117,16 +135,13 @@ def expand(wanted: np.ndarray, graph: tuple[np.ndarray, ...], old: tuple[np.ndar
     while size > 0:
         size -= 1
         c = stack[size]
-        if states[c].begin != _UNMADE:
+        if states[c].begin != UNMADE:
             continue
         own, pair_number = keys[c] % width, keys[c] // width
         begin, end = g_states[own].begin, g_states[own].end
         if counts[1] + end - begin > len(arcs):
             room = 2 * (counts[1] + end - begin)
-            larger = np.empty(room, arcs.dtype)
-            for a in range(counts[1]):
-                larger[a] = arcs[a]
-            arcs, graph_arc = larger, longer(graph_arc, room)
+            arcs, graph_arc = more_arcs(arcs, counts[1], room), longer(graph_arc, room)
         to = counts[1]
         states[c].begin = to
         for a in range(begin, end):
@@ -138,47 +153,28 @@ def expand(wanted: np.ndarray, graph: tuple[np.ndarray, ...], old: tuple[np.ndar
                 if pair < 0:
                     continue
                 weight += cost
-                slot = slot_of(pair_table, pairs, pair)
-                if pair_table[slot] < 0:
-                    if counts[2] == len(pairs):
-                        pairs = longer(pairs, 2 * len(pairs))
-                    pairs[counts[2]] = pair
-                    pair_table[slot] = counts[2]
-                    counts[2] += 1
-                    if 2 * counts[2] > len(pair_table):
-                        pair_table = twice_as_large(pair_table, pairs, counts[2])
-                        slot = slot_of(pair_table, pairs, pair)
-                target_pair = np.int64(pair_table[slot])
+                pairs, pair_table, target_pair = number_of(pairs, pair_table, counts[2], pair)
+                counts[2] += target_pair == counts[2]
             key = target_pair * width + g_arcs[a].nextstate
-            slot = slot_of(table, keys, key)
-            if table[slot] < 0:
-                n = counts[0]
-                if n == len(keys):
-                    keys = longer(keys, 2 * n)
-                    more = np.empty(2 * n, states.dtype)
-                    for s in range(n):
-                        more[s] = states[s]
-                    states = more
-                keys[n] = key
-                states[n].begin = _UNMADE
+            keys, table, n = number_of(keys, table, counts[0], key)
+            if n == counts[0]:
+                counts[0] += 1
+                if n == len(states):
+                    states = more_states(states)
+                states[n].begin = UNMADE
                 new_size = np.int64(len(new[6]))
                 final = g_states[g_arcs[a].nextstate].final
                 if final < np.inf:
                     old_end, new_end = old[6][pairs[target_pair] // new_size], new[6][pairs[target_pair] % new_size]
                     final = final + new_end - old_end if old_end < np.inf else np.float32(np.inf)
                 states[n].final = final
-                table[slot] = n
-                counts[0] += 1
-                if 2 * counts[0] > len(table):
-                    table = twice_as_large(table, keys, counts[0])
-                    slot = slot_of(table, keys, key)
-            arcs[to].nextstate, arcs[to].weight, arcs[to].pdf = table[slot], weight, g_arcs[a].pdf
+            arcs[to].nextstate, arcs[to].weight, arcs[to].pdf = n, weight, g_arcs[a].pdf
             graph_arc[to] = a
             to += 1
             if a < g_states[own].emit:
                 if size == len(stack):
                     stack = longer(stack, 2 * size + 16)
-                stack[size] = table[slot]
+                stack[size] = n
                 size += 1
         if g_states[own].emit == end:
             states[c].emit = to
@@ -202,10 +198,7 @@ def advance(graph: tuple[np.ndarray, ...], old: tuple[np.ndarray, ...], new: tup
             states, arcs, tokens, links, where, first_token, first_link, stale, frame, num_tokens, num_links, acoustic, beams)
         if emitted == num_tokens:
             return kept, where, tokens, links, 0, 0
-        reached = np.empty(emitted - num_tokens, np.int32)
-        for t in range(num_tokens, emitted):
-            reached[t - num_tokens] = tokens[t].state
-        kept = expand(reached, graph, old, new, kept, counts)
+        kept = expand(search.states_of(tokens, num_tokens, emitted), graph, old, new, kept, counts)
         if len(kept[0]) > len(where):
             where = longer(where, len(kept[0]))
         tokens, links, num_tokens, num_links = search.follow_epsilons(
@@ -233,11 +226,17 @@ class BiglmDecoder(LatticeDecoder):
         self._start = 0
         self._forget()
 
+    def another(self) -> BiglmDecoder:
+        other = super().another()
+        other._counts = np.zeros_like(self._counts)
+        other._forget()
+        return other
+
     def _forget(self) -> None:
         """Keep no state but the start."""
         states, keys, table = np.empty(1024, search.STATE), np.empty(1024, np.int64), np.full(4096, -1, np.int32)
         pairs, pair_table = np.empty(1024, np.int64), np.full(4096, -1, np.int32)
-        states["begin"][0], states["final"][0], keys[0], pairs[0] = _UNMADE, self._first_final, self._graph_start, self._first_pair
+        states["begin"][0], states["final"][0], keys[0], pairs[0] = UNMADE, self._first_final, self._graph_start, self._first_pair
         table[slot_of(table, keys, keys[0])], pair_table[slot_of(pair_table, pairs, pairs[0])] = 0, 0
         self._counts[:] = 1, 0, 1
         self._kept: tuple[np.ndarray, ...] = (states, np.empty(4096, search.ARC), np.empty(4096, np.int32), keys, table, pairs, pair_table)

@@ -71,7 +71,8 @@ def check_graph(graph_dir: PathLike, model: Path) -> None:
 def record_decoding(decode_dir: PathLike, graph_dir: PathLike, model: Path, more: Iterable[PathLike] = ()) -> None:
     """Leave in a decode directory which graph, model and words its lattices are of."""
     graph = Path(graph_dir)
-    provenance.record(decode_dir, "steps/decode.sh", [graph / "HCLG.fst", graph / "words.txt", *_of_model(model), *more],
+    files = [*(graph / name for name in ("HCLG.fst", "HCLr.fst", "Gr.fst", "words.txt")), *_of_model(model), *more]
+    provenance.record(decode_dir, "steps/decode.sh", files,
                       facts={**word_facts(graph), **model_facts(model)})
 
 

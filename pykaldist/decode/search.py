@@ -402,6 +402,15 @@ def emit_frame(states: np.ndarray, arcs: np.ndarray, tokens: np.ndarray, links: 
     return tokens, links, num_tokens, emitted, num_links, cutoff
 
 
+@kernel
+def states_of(tokens: np.ndarray, begin: int, end: int) -> np.ndarray:
+    """The graph states of tokens begin:end."""
+    states = np.empty(end - begin, np.int32)
+    for t in range(begin, end):
+        states[t - begin] = tokens[t].state
+    return states
+
+
 @kernel(nogil=True)
 def finish(states: np.ndarray, arcs: np.ndarray, lattice_beam: np.float32, tokens: np.ndarray, links: np.ndarray, first_token: np.ndarray,
            first_link: np.ndarray, frames: int) -> bool:
@@ -447,7 +456,7 @@ def best_path(states: np.ndarray, arcs: np.ndarray, tokens: np.ndarray, links: n
     return path[at:], best_final - tokens[best].cost
 
 
-@kernel
+@kernel(nogil=True)
 def topological_order(tokens: np.ndarray, links: np.ndarray, first_token: np.ndarray) -> np.ndarray:
     """The tokens in topological order, frame by frame; shorter than the tokens where arcs without input form a cycle."""
     num_tokens = first_token[-1]
@@ -483,7 +492,7 @@ def topological_order(tokens: np.ndarray, links: np.ndarray, first_token: np.nda
     return order[:done]
 
 
-@kernel
+@kernel(nogil=True)
 def ordered_links(tokens: np.ndarray, links: np.ndarray, order: np.ndarray, num_links: int) -> tuple[
         np.ndarray, np.ndarray, np.ndarray]:
     """The links of tokens renumbered by `order`: (offset of each token's links, target of each link, its graph arc)."""

@@ -17,9 +17,9 @@ from pykaldist.decode.decoder import DecoderOptions, Decoding, LatticeDecoder
 from pykaldist.decode.determinize import determinize
 from pykaldist.decode.endpoint import Endpointing
 from pykaldist.decode.lattice import Lattice
+from pykaldist.decode.lookahead import make_decoder, read_graph
 from pykaldist.decode.pairs import check_graph
 from pykaldist.decode.paths import best_path
-from pykaldist.decode.search_graph import read_search_graph
 from pykaldist.decode.unnormalised import for_plain_features
 from pykaldist.errors import UserError
 from pykaldist.feats.extract import Extractor
@@ -96,14 +96,14 @@ class Recogniser:
         self.tid2phone = found.transition_model.tid2phone
         self.words = SymbolTable.read(graph_dir / "words.txt")
         self.graph_dir, self._tid2pdf = graph_dir, found.transition_model.tid2pdf
-        self.graph = read_search_graph(graph_dir, self._tid2pdf)
-        self.decoder = LatticeDecoder(self.graph, self._tid2pdf, decoding)
+        self.graph = read_graph(graph_dir, self._tid2pdf)
+        self.decoder = make_decoder(self.graph, self._tid2pdf, decoding)
         self.endpointing = endpointing
         self.frame_shift = extractor.options.frame_shift / 1000 * subsampling
 
     def another_decoder(self, where: np.ndarray) -> LatticeDecoder:
         """One more decoder on the graph; `where` is what it is lent."""
-        return LatticeDecoder(self.graph, self._tid2pdf, self.decoder.options, where)
+        return make_decoder(self.graph, self._tid2pdf, self.decoder.options, where)
 
     def _check_ivectors(self, path: Path, ivectors: OnlineExtractor | None) -> None:
         found = {} if ivectors is None else {"ivector": ivectors.extractor.dim}

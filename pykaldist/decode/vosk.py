@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pykaldist.decode.acoustic import read_subsampling
+from pykaldist.decode.lookahead_graph import FILES as LOOKAHEAD_FILES
+from pykaldist.decode.lookahead_graph import LookaheadGraph
 from pykaldist.decode.pairs import check_graph
 from pykaldist.decode.unnormalised import for_plain_features
 from pykaldist.errors import UserError
@@ -22,7 +24,6 @@ from pykaldist.nnet.nnet3.model import Nnet3Model
 from pykaldist.options import option
 
 FOLDERS = ("am", "conf", "graph", "ivector")
-LOOKAHEAD = ("HCLr.fst", "Gr.fst", "disambig_tid.int")  # a graph composed with its language model while decoding
 IVECTOR_FILES = ("final.dubm", "final.ie", "final.mat", "global_cmvn.stats", "online_cmvn.conf")
 
 
@@ -108,13 +109,15 @@ def _check_ivectors(model_dir: Path, model: Nnet3Model, extractor: Path | None) 
 
 def _graph_files(graph_dir: Path, model: Nnet3Model) -> list[Path]:
     """The files of a graph directory that go into the export."""
-    lookahead = [graph_dir / name for name in LOOKAHEAD]
+    lookahead = [graph_dir / name for name in LOOKAHEAD_FILES]
     fsts = lookahead if all(path.is_file() for path in lookahead) else [graph_dir / "HCLG.fst"]
     needed = [*fsts, graph_dir / "words.txt", graph_dir / "phones/silence.csl"]
     for path in needed:
         if not path.is_file():
-            raise UserError(f"{path} does not exist; make the graph with utils/mkgraph.sh.")
-    if fsts != lookahead:
+            raise UserError(f"{path} does not exist; make the graph with utils/mkgraph.sh, or utils/mkgraph_lookahead.sh.")
+    if fsts == lookahead:
+        LookaheadGraph.read(graph_dir, model.transition_model.tid2pdf)  # it fits the model
+    else:
         fst, ids = Fst.read(fsts[0]), len(model.transition_model.tid2pdf) - 1
         if fst.num_arcs and fst.ilabel.max() > ids:
             raise UserError(f"{fsts[0]} has transition-ids up to {fst.ilabel.max()} where the model has {ids}; make the graph for this "

@@ -84,7 +84,7 @@ class Fst:
                 raise ValueError(f"holds a {header.fst_type} FST of {header.arc_type} arcs where a vector or const one of standard "
                                  "arcs is expected; convert it with fstconvert")
             if header.fst_type == "const":
-                return _parse_const(data, header)
+                return cls.parse_const(data, header)[0]
             start, final, offset, labels, weight, nextstate, end = unpack(data, header, 1)
             if end != len(data):
                 raise ValueError(f"has {len(data) - end} bytes behind its last state; make it again")
@@ -93,10 +93,32 @@ class Fst:
         return cls(start, final[:, 0], offset, np.ascontiguousarray(labels[:, 0]), np.ascontiguousarray(labels[:, 1]), weight[:, 0],
                    nextstate)
 
+    @classmethod
+    def parse_const(cls, data: bytes | mmap.mmap, header: Header) -> tuple[Fst, int]:
+        """Read the body of a `const` file behind its head, and find where it ends; raises ValueError, like `Header.parse`."""
+        states, arcs = _CONST_STATE, _CONST_ARC
+        align = 16 if header.flags & _ALIGNED or header.version == 1 else 1
+        pos = -(-header.end // align) * align
+        num_arcs = max(header.num_arcs, 0)
+        if pos + states.itemsize * header.num_states > len(data):
+            raise ValueError(_TRUNCATED)
+        s = np.frombuffer(data, states, header.num_states, pos)
+        pos = -(-(pos + s.nbytes) // align) * align
+        if pos + arcs.itemsize * num_arcs > len(data):
+            raise ValueError(_TRUNCATED)
+        a = np.frombuffer(data, arcs, num_arcs, pos)
+        offset = np.zeros(header.num_states + 1, np.int64)
+        np.cumsum(s["narcs"], out=offset[1:])
+        if offset[-1] != num_arcs or (s["pos"] != offset[:-1])[s["narcs"] > 0].any():
+            raise ValueError(_TRUNCATED)
+        _check(header.start, a["nextstate"], header.num_states)
+        columns = [np.ascontiguousarray(a[name]) for name in ("ilabel", "olabel", "weight", "nextstate")]
+        return cls(header.start, np.ascontiguousarray(s["final"]), offset, *columns), pos + a.nbytes
+
     def write(self, path: str | os.PathLike[str], fst_type: str = "vector") -> None:
         """Write a file of type `vector` or `const`, atomically."""
         with atomic_open(path, "wb") as stream:
-            stream.writelines(self.vector_parts() if fst_type == "vector" else self._const_parts())
+            stream.writelines(self.vector_parts() if fst_type == "vector" else self.const_parts())
 
     def vector_parts(self) -> Iterator[bytes]:
         """The bytes of a `vector` file, a piece after the other."""
@@ -109,9 +131,9 @@ class Fst:
                         np.stack([self.ilabel[arcs], self.olabel[arcs]], axis=1), self.weight[arcs, None], self.nextstate[arcs])
             first = end
 
-    def _const_parts(self) -> Iterator[bytes]:
+    def const_parts(self, properties: int = EXPANDED) -> Iterator[bytes]:
         """The bytes of a `const` file, a piece after the other."""
-        yield _header("const", "standard", _CONST_VERSION, EXPANDED, self.start, self.num_states, self.num_arcs)
+        yield header("const", "standard", _CONST_VERSION, properties, self.start, self.num_states, self.num_arcs)
         for first in range(0, self.num_states, _PIECE):
             end = min(first + _PIECE, self.num_states)
             arcs = slice(int(self.offset[first]), int(self.offset[end]))
@@ -177,27 +199,6 @@ def _check(start: int, nextstate: np.ndarray, num_states: int) -> None:
         raise ValueError("has an arc to a state that does not exist; make it again")
     if num_states and start < 0:
         raise ValueError("has no start state; make it again")
-
-
-def _parse_const(data: bytes | mmap.mmap, header: Header) -> Fst:
-    states, arcs = _CONST_STATE, _CONST_ARC
-    align = 16 if header.flags & _ALIGNED or header.version == 1 else 1
-    pos = -(-header.end // align) * align
-    num_arcs = max(header.num_arcs, 0)
-    if pos + states.itemsize * header.num_states > len(data):
-        raise ValueError(_TRUNCATED)
-    s = np.frombuffer(data, states, header.num_states, pos)
-    pos = -(-(pos + s.nbytes) // align) * align
-    if pos + arcs.itemsize * num_arcs > len(data):
-        raise ValueError(_TRUNCATED)
-    a = np.frombuffer(data, arcs, num_arcs, pos)
-    offset = np.zeros(header.num_states + 1, np.int64)
-    np.cumsum(s["narcs"], out=offset[1:])
-    if offset[-1] != num_arcs or (s["pos"] != offset[:-1])[s["narcs"] > 0].any():
-        raise ValueError(_TRUNCATED)
-    _check(header.start, a["nextstate"], header.num_states)
-    columns = [np.ascontiguousarray(a[name]) for name in ("ilabel", "olabel", "weight", "nextstate")]
-    return Fst(header.start, np.ascontiguousarray(s["final"]), offset, *columns)
 
 
 @kernel
@@ -294,10 +295,10 @@ def _body(final: np.ndarray, offset: np.ndarray, labels: np.ndarray, weight: np.
 
 def vector_header(arc_type: str, properties: int, start: int, num_states: int, num_arcs: int) -> bytes:
     """The head of a `vector` file."""
-    return _header("vector", arc_type, 2, properties, start, num_states, num_arcs)
+    return header("vector", arc_type, 2, properties, start, num_states, num_arcs)
 
 
-def _header(fst_type: str, arc_type: str, version: int, properties: int, start: int, num_states: int, num_arcs: int) -> bytes:
+def header(fst_type: str, arc_type: str, version: int, properties: int, start: int, num_states: int, num_arcs: int) -> bytes:
     """The head of a file; OpenFst works out properties whose bits are not set when it needs them."""
     head = MAGIC
     for name in (fst_type, arc_type):

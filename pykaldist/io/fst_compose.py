@@ -52,7 +52,21 @@ def twice_as_large(table: np.ndarray, keys: np.ndarray, count: int) -> np.ndarra
 
 
 @kernel
-def _first_at_least(labels: np.ndarray, begin: int, end: int, label: int) -> int:
+def number_of(keys: np.ndarray, table: np.ndarray, count: int, key: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """The place of a key among the first `count`, or `count` where it is new and has been put there; returns (keys, table, place)."""
+    slot = slot_of(table, keys, key)
+    if table[slot] >= 0:
+        return keys, table, np.int64(table[slot])
+    if count == len(keys):
+        keys = longer(keys, 2 * count)
+    keys[count], table[slot] = key, count
+    if 2 * (count + 1) > len(table):
+        table = twice_as_large(table, keys, count + 1)
+    return keys, table, np.int64(count)
+
+
+@kernel
+def first_at_least(labels: np.ndarray, begin: int, end: int, label: int) -> int:
     """The first of the sorted places begin:end whose label is at least `label`."""
     while begin < end:
         middle = (begin + end) // 2
@@ -67,7 +81,7 @@ def _first_at_least(labels: np.ndarray, begin: int, end: int, label: int) -> int
 def _moves(moves: np.ndarray, l_out: np.ndarray, a_begin: int, a_end: int, r_in: np.ndarray, b_begin: int, b_end: int, filtered: bool,
            a_final: bool) -> tuple[np.ndarray, int]:
     """The moves from a pair of states, rows (arc of the left, arc of the right, what the filter remembers); -1: that side stays."""
-    a_eps, b_eps = _first_at_least(l_out, a_begin, a_end, 1), _first_at_least(r_in, b_begin, b_end, 1)
+    a_eps, b_eps = first_at_least(l_out, a_begin, a_end, 1), first_at_least(r_in, b_begin, b_end, 1)
     count = 0
     if (b_eps - b_begin) + (a_eps - a_begin) > len(moves):
         moves = np.empty((2 * ((b_eps - b_begin) + (a_eps - a_begin)), 3), np.int64)
@@ -82,7 +96,7 @@ def _moves(moves: np.ndarray, l_out: np.ndarray, a_begin: int, a_end: int, r_in:
     by_left = a_end - a_eps <= b_end - b_eps
     for one in range(a_eps if by_left else b_eps, a_end if by_left else b_end):
         label = l_out[one] if by_left else r_in[one]
-        other = _first_at_least(r_in, b_eps, b_end, label) if by_left else _first_at_least(l_out, a_eps, a_end, label)
+        other = first_at_least(r_in, b_eps, b_end, label) if by_left else first_at_least(l_out, a_eps, a_end, label)
         while (other < b_end and r_in[other] == label) if by_left else (other < a_end and l_out[other] == label):
             if count == len(moves):
                 larger = np.empty((2 * count, 3), np.int64)
@@ -118,20 +132,12 @@ def _compose(l_start: int, l_final: np.ndarray, l_offset: np.ndarray, l_in: np.n
         for i in range(count):
             x, y = moves[i, 0], moves[i, 1]
             key = 2 * (np.int64(l_next[x] if x >= 0 else a) * rights + (r_next[y] if y >= 0 else b)) + moves[i, 2]
-            slot = slot_of(table, keys, key)
-            if table[slot] < 0:
-                if states == len(keys):
-                    keys = longer(keys, states + states // 2)
-                keys[states] = key
-                table[slot] = states
-                states += 1
-                if 2 * states > len(table):
-                    table = twice_as_large(table, keys, states)
-                    slot = slot_of(table, keys, key)
+            keys, table, target = number_of(keys, table, states, key)
+            states += target == states
             ilabel[arcs] = l_in[x] if x >= 0 else 0
             olabel[arcs] = r_out[y] if y >= 0 else 0
             weight[arcs] = (l_weight[x] if x >= 0 else np.float32(0)) + (r_weight[y] if y >= 0 else np.float32(0))
-            nextstate[arcs] = table[slot]
+            nextstate[arcs] = target
             arcs += 1
         if s + 1 == len(offset):
             offset, final = longer(offset, s + s // 2 + 2), longer(final, s + s // 2 + 2)

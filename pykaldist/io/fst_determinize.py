@@ -1,4 +1,4 @@
-"""Determinisation of transducers with epsilons, in the log semiring: what Kaldi's fstdeterminizestar makes, with flat arrays.
+"""Determinisation of transducers with epsilons, in the log or the tropical semiring, with flat arrays: Kaldi's fstdeterminizestar.
 
 A state of the result is a subset of the input's states, each with a weight and with the output that is still to be written (its part
 behind what all have in common). From the subset all epsilons are followed; then the arcs of each label lead to one subset. Subsets whose
@@ -29,6 +29,12 @@ ARC = np.dtype([("label", "i4"), ("output", "i4"), ("weight", "f4"), ("target", 
 @kernel
 def _near(a: np.float32, b: np.float32) -> bool:
     return a <= b + DELTA and b <= a + DELTA
+
+
+@kernel
+def _plus(a: np.float32, b: np.float32, tropical: bool) -> np.float32:
+    """The cost of two paths together: in the tropical semiring that of the better one."""
+    return min(a, b) if tropical else log_plus(a, b)
 
 
 @kernel
@@ -120,7 +126,7 @@ def _subset_slot(table: np.ndarray, members: np.ndarray, first: np.ndarray, subs
 
 @kernel
 def _add(closed: np.ndarray, todo: np.ndarray, queued: np.ndarray, where: np.ndarray, queue: np.ndarray, size: int, tail: int, state: int,
-         output: int, weight: np.float32) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int, int]:
+         output: int, weight: np.float32, tropical: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int, int]:
     """Add a way by epsilons to a subset; returns (members, weights to be passed on, in the queue or not, queue, size, queue's end)."""
     at = where[state]
     if tail == len(queue):
@@ -134,8 +140,8 @@ def _add(closed: np.ndarray, todo: np.ndarray, queued: np.ndarray, where: np.nda
         return closed, todo, queued, queue, size + 1, tail + 1
     if closed[at].output != output:
         raise ValueError("has two outputs for one input")
-    todo[at] = log_plus(todo[at], weight)
-    if not queued[at] and not _near(log_plus(closed[at].weight, todo[at]), closed[at].weight):
+    todo[at] = _plus(todo[at], weight, tropical)
+    if not queued[at] and not _near(_plus(closed[at].weight, todo[at], tropical), closed[at].weight):
         queued[at] = True
         queue[tail] = state
         tail += 1
@@ -144,7 +150,7 @@ def _add(closed: np.ndarray, todo: np.ndarray, queued: np.ndarray, where: np.nda
 
 @kernel
 def _determinize(start: int, final: np.ndarray, offset: np.ndarray, ilabel: np.ndarray, olabel: np.ndarray, weight: np.ndarray,
-                 nextstate: np.ndarray, max_states: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+                 nextstate: np.ndarray, max_states: int, tropical: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Determinise; returns (arcs, of each state the places of its first arc and behind its last one, tree of outputs)."""
     inf = np.float32(np.inf)
     tree, tree_table, tree_size = np.full(1024, -1, np.int64), np.full(4096, -1, np.int32), 1
@@ -185,7 +191,7 @@ def _determinize(start: int, final: np.ndarray, offset: np.ndarray, ilabel: np.n
                     i = where[queue[head]]
                     head += 1
                     passed = todo[i]
-                    closed[i].weight = log_plus(closed[i].weight, passed)
+                    closed[i].weight = _plus(closed[i].weight, passed, tropical)
                     todo[i], queued[i] = inf, False
                 state, output = closed[i].state, closed[i].output
                 for a in range(offset[state], offset[state + 1]):
@@ -195,10 +201,10 @@ def _determinize(start: int, final: np.ndarray, offset: np.ndarray, ilabel: np.n
                     if olabel[a] != 0:
                         tree, tree_table, tree_size, longer_output = _with_word(tree, tree_table, tree_size, output, olabel[a])
                     closed, todo, queued, queue, size, tail = _add(closed, todo, queued, where, queue, size, tail, nextstate[a],
-                                                                   longer_output, passed + weight[a])
+                                                                   longer_output, passed + weight[a], tropical)
             for i in range(size):
                 if todo[i] != inf:
-                    closed[i].weight = log_plus(closed[i].weight, todo[i])
+                    closed[i].weight = _plus(closed[i].weight, todo[i], tropical)
             if size > len(keys):
                 keys = np.empty(2 * size, np.int64)
             for i in range(size):
@@ -221,7 +227,7 @@ def _determinize(start: int, final: np.ndarray, offset: np.ndarray, ilabel: np.n
                 if is_final and final_output != closed[i].output:
                     raise ValueError("has two outputs for one input")
                 is_final, final_output = True, closed[i].output
-                final_weight = log_plus(final_weight, closed[i].weight + final[state])
+                final_weight = _plus(final_weight, closed[i].weight + final[state], tropical)
         if num_arcs + count + 1 > len(arcs):
             arcs = _records(arcs, num_arcs + num_arcs // 2 + count + 1)
         if is_final:
@@ -255,7 +261,7 @@ def _determinize(start: int, final: np.ndarray, offset: np.ndarray, ilabel: np.n
                 if size and closed[size - 1].state == step.state:
                     if closed[size - 1].output != step.output:
                         raise ValueError("has two outputs for one input")
-                    closed[size - 1].weight = log_plus(closed[size - 1].weight, step.weight)
+                    closed[size - 1].weight = _plus(closed[size - 1].weight, step.weight, tropical)
                 else:
                     closed[size] = step
                     size += 1
@@ -263,7 +269,7 @@ def _determinize(start: int, final: np.ndarray, offset: np.ndarray, ilabel: np.n
             common, total = closed[0].output, closed[0].weight
             for i in range(1, size):
                 common = _common(tree, common, closed[i].output)
-                total = log_plus(total, closed[i].weight)
+                total = _plus(total, closed[i].weight, tropical)
             for i in range(size):
                 closed[i].weight -= total
                 if common != 0:
@@ -353,10 +359,12 @@ def _written(arcs: np.ndarray, places: np.ndarray, tree: np.ndarray) -> tuple[
     return final, offset, ilabel, olabel, weight, nextstate
 
 
-def determinize(fst: Fst, max_states: int) -> Fst:
+def determinize(fst: Fst, max_states: int, tropical: bool = False) -> Fst:
     """Make an equivalent transducer in which no state has two arcs of one input label, nor epsilons but in chains of outputs.
 
+    Two paths of one input and output become one, with the probability of both, or in the tropical semiring with that of the better one.
     Sorts the arcs of `fst`. Raises ValueError where an input has two outputs, or where it takes more than `max_states`.
     """
     sort_arcs(fst.offset, fst.ilabel, fst.olabel, fst.weight, fst.nextstate)
-    return Fst(0, *_written(*_determinize(fst.start, fst.final, fst.offset, fst.ilabel, fst.olabel, fst.weight, fst.nextstate, max_states)))
+    return Fst(0, *_written(*_determinize(fst.start, fst.final, fst.offset, fst.ilabel, fst.olabel, fst.weight, fst.nextstate, max_states,
+                                     tropical)))

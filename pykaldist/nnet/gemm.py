@@ -22,7 +22,6 @@ from pykaldist.pieces import pieces
 
 _PINNED = deterministic.enabled()
 _WIDENS = hasattr(torch.ops.aten.addmm, "dtype_out")  # on a GPU
-_buffers = threading.local()
 
 
 def aligned(dim: int) -> int:
@@ -35,19 +34,30 @@ def _pinned(a: Tensor, out: Tensor) -> bool:
     return _PINNED and out.device.type == "cpu" and a.dtype == out.dtype in (torch.float32, torch.float64)
 
 
-def _buffer(name: str, size: int, dtype: torch.dtype) -> Tensor:
-    """A flat buffer of this thread on the CPU, of one use at a time; kept, as fresh memory costs more than what it is used for."""
-    buffer: Tensor | None = getattr(_buffers, name, None)
-    if buffer is None or buffer.numel() < size or buffer.dtype != dtype:
-        buffer = torch.empty(size, dtype=dtype)
-        setattr(_buffers, name, buffer)
-    return buffer[:size]
+class _Buffers(threading.local):
+    """A thread's memory for products on the CPU, of one use at a time; kept, as fresh memory costs more than what it is used for."""
+
+    def __init__(self) -> None:
+        self._flat = torch.empty(0)
+        self._views: dict[tuple[int, int], Tensor] = {}  # of it; making one costs as much as a small pass
+
+    def of_shape(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+        """The memory as a matrix (rows, columns)."""
+        if self._flat.numel() < rows * columns or self._flat.dtype != dtype:
+            self._flat = torch.empty(rows * columns, dtype=dtype)
+            self._views.clear()
+        view = self._views.get((rows, columns))
+        if view is None:
+            view = self._views[rows, columns] = self._flat[: rows * columns].view(rows, columns)
+        return view
+
+
+_buffers = _Buffers()
 
 
 def rounded(a: Tensor, b: Tensor) -> Tensor:
     """Matrix product a b, rounded to the type of its factors; on a CPU it stands until this thread's next one."""
-    rows, columns = a.shape[0], b.shape[1]
-    return torch.mm(a, b, out=_buffer("product", rows * columns, a.dtype).view(rows, columns)) if a.is_cpu else torch.mm(a, b)
+    return torch.mm(a, b, out=_buffers.of_shape(a.shape[0], b.shape[1], a.dtype)) if a.is_cpu else torch.mm(a, b)
 
 
 def _add(out: Tensor, value: Tensor, beta: float, alpha: float) -> None:
@@ -128,9 +138,7 @@ def accumulate_affine(weight: Tensor, bias: Tensor, a: Tensor, b: Tensor, beta: 
         accumulate(bias, a, b[:, columns], beta, bias_alpha)  # first: the larger product leaves little of a in the cache
         accumulate(weight, a, b[:, :columns], beta, alpha)
         return
-    both = rounded(a, b)
-    widening.add_column(bias, both, columns, beta, bias_alpha)
-    widening.add(weight, both, beta, alpha)
+    widening.add_affine(weight, bias, rounded(a, b), beta, alpha, bias_alpha)
 
 
 def accumulate_sums(out: Tensor, x: Tensor, beta: float, alpha: float = 1.0) -> None:

@@ -5,7 +5,8 @@ Dropout follows a *schedule* over the whole training, as Kaldi writes it: `0,0@0
 
 On frames, a minibatch has n sequences of one output each: the frames that the output needs, one behind the other, are the columns of an
 input. Where the network has the input `ivector`, each frame's features have its i-vector behind them, of which that of the output's frame
-is taken. The network ends in a log-softmax, through which the derivative of cross-entropy goes back as it is.
+is taken. The network ends in a log-softmax, through which the derivative of cross-entropy goes back as it is. Recurrent networks are
+trained on chunks of frames, one behind the other, in place of single ones.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class FrameLearner(Nnet3Learner):
 
     def score_priors(self, minibatch: Minibatch, totals: Tensor) -> None:
         like = self.model.params
-        self.objective.score(self.prior_outputs.to(like.device, like.dtype).repeat(len(minibatch.inputs), 1), minibatch, totals)
+        self.objective.score(self.prior_outputs.to(like.device, like.dtype).repeat(len(minibatch.targets), 1), minibatch, totals)
 
     def metrics(self, totals: list[float]) -> dict[str, float]:
         return self.objective.metrics(totals)
@@ -122,6 +123,23 @@ class FrameLearner(Nnet3Learner):
         """The mean of the posteriors of these minibatches' frames, by which the outputs' likelihoods are divided."""
         total, frames = torch.zeros(self.model.output_dim, dtype=torch.float64, device=self.model.device), 0
         for minibatch in minibatches:
-            total += self.outputs(minibatch).softmax(1).sum(0, dtype=torch.float64)
-            frames += len(minibatch.inputs)
+            outputs = self.outputs(minibatch)
+            total += outputs.softmax(1).sum(0, dtype=torch.float64)
+            frames += len(outputs)
         return (total / frames).float().cpu().numpy()
+
+
+class EvenChunkLearner(FrameLearner):
+    """Trains a recurrent network by cross-entropy on chunks of `width` frames, each with the i-vector of its middle where there is one."""
+
+    def __init__(self, model: Nnet3Network, options: DropoutOptions, prior_outputs: np.ndarray, width: int, num_epochs: int = 1,
+                 rate_option: str = "--learn-rate") -> None:
+        super().__init__(model, options, prior_outputs, num_epochs, rate_option)
+        self.width = width
+
+    def outputs(self, minibatch: Minibatch, training: bool = False, generator: torch.Generator | None = None) -> Tensor:
+        model = self.model
+        frames = minibatch.inputs.view(self.width + sum(model.window), -1, minibatch.inputs.shape[1])
+        ivectors = frames[model.window[0] + self.width // 2, :, model.input_dim:] if frames.shape[2] > model.input_dim else None
+        feats = frames[:, :, :model.input_dim].reshape(-1, model.input_dim)
+        return model.forward_chunks(feats, ivectors, self.width, frames.shape[1], training, generator)["output"]

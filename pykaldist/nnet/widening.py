@@ -37,19 +37,31 @@ def narrow(value: np.float32) -> np.uint16:  # pragma: no cover - compiled
 
 
 @kernel(nogil=True, fastmath={"contract"})
+def _add_row(row: np.ndarray, values: np.ndarray, beta: float, alpha: float) -> None:  # pragma: no cover - compiled
+    if beta == 0:
+        for j in range(len(row)):
+            row[j] = alpha * wide(values[j])
+    elif beta == 1:
+        for j in range(len(row)):
+            row[j] += alpha * wide(values[j])
+    else:
+        for j in range(len(row)):
+            row[j] = beta * row[j] + alpha * wide(values[j])
+
+
+@kernel(nogil=True)
 def _add(out: np.ndarray, x: np.ndarray, beta: float, alpha: float) -> None:  # pragma: no cover - compiled
-    columns = out.shape[1]
     for i in range(len(out)):
-        row, values = out[i], x[i]
-        if beta == 0:
-            for j in range(columns):
-                row[j] = alpha * wide(values[j])
-        elif beta == 1:
-            for j in range(columns):
-                row[j] += alpha * wide(values[j])
-        else:
-            for j in range(columns):
-                row[j] = beta * row[j] + alpha * wide(values[j])
+        _add_row(out[i], x[i], beta, alpha)
+
+
+@kernel(nogil=True)
+def _add_affine(weight: np.ndarray, bias: np.ndarray, x: np.ndarray, beta: float, alpha: float,
+                bias_alpha: float) -> None:  # pragma: no cover - compiled
+    columns = weight.shape[1]
+    for i in range(len(weight)):
+        _add_row(weight[i], x[i], beta, alpha)
+        bias[i] = bias_alpha * wide(x[i, columns]) + (0 if beta == 0 else beta * bias[i])
 
 
 @kernel(nogil=True)
@@ -58,12 +70,6 @@ def _with_bias(out: np.ndarray, x: np.ndarray, bias: np.ndarray) -> None:  # pra
         row, values = out[i], x[i]
         for j in range(len(row)):
             row[j] = wide(values[j]) + bias[j]
-
-
-@kernel(nogil=True)
-def _add_column(out: np.ndarray, x: np.ndarray, column: int, beta: float, alpha: float) -> None:  # pragma: no cover - compiled
-    for i in range(len(out)):
-        out[i] = alpha * wide(x[i, column]) + (0 if beta == 0 else beta * out[i])
 
 
 @kernel(nogil=True, fastmath={"contract", "reassoc", "nsz"})
@@ -125,9 +131,12 @@ def with_bias(out: Tensor, x: Tensor, bias: Tensor) -> None:
     _with_bias(out.numpy(), bits(x), bias.to(out.dtype).numpy())
 
 
-def add_column(out: Tensor, x: Tensor, column: int, beta: float, alpha: float) -> None:
-    """Add a column: out <- beta out + alpha x[:, column], for x (m, n) in bfloat16, `out` (m,) in float32; as in `add`."""
-    _add_column(out.numpy(), bits(x), column, np.float32(beta), np.float32(alpha))
+def add_affine(weight: Tensor, bias: Tensor, x: Tensor, beta: float, alpha: float, bias_alpha: float) -> None:
+    """Add a gradient of an affine map: weight <- beta weight + alpha x, likewise the bias with `bias_alpha`; as in `add`.
+
+    Weight (m, n) and bias (m,) are float32. In x (m, more than n), bfloat16, the bias is column n.
+    """
+    _add_affine(weight.numpy(), bias.numpy(), bits(x), np.float32(beta), np.float32(alpha), np.float32(bias_alpha))
 
 
 def squares(x: Tensor) -> tuple[Tensor, float]:

@@ -234,8 +234,10 @@ class OnlineNaturalGradient:
         return self._narrow
 
     def _project(self, x: Tensor, w: Tensor) -> Tensor:
-        """Compute H^T = W X^T (rank, n), of the type of x: faster to make on a CPU than H."""
-        return product(w, x.t(), torch.empty(self.rank, x.shape[0], device=x.device, dtype=x.dtype))
+        """Compute H = X W^T (n, rank), of the type of x; on a CPU the faster way is H^T = W X^T in float32, H itself in bfloat16."""
+        if x.dtype == torch.bfloat16:
+            return torch.mm(x, w.t())
+        return product(w, x.t(), torch.empty(self.rank, x.shape[0], device=x.device, dtype=x.dtype)).t()
 
     def precondition(self, x: Tensor, frames: Frames | None = None) -> tuple[Tensor, Factor]:
         """Precondition a minibatch: x (n, columns) becomes Xhat, which is to be multiplied by gamma.
@@ -248,7 +250,7 @@ class OnlineNaturalGradient:
         h = self._project(x, w)
         if self.collecting:
             self._collect(x, h, frames)
-        norms, before, after = subtract_product(x, h.t(), w, self._trace)
+        norms, before, after = subtract_product(x, h, w, self._trace)
         return norms, (before / (after + TINY)) ** 0.5
 
     def _collect(self, x: Tensor, h: Tensor, frames: Frames | None) -> None:
@@ -257,7 +259,7 @@ class OnlineNaturalGradient:
         weight = new_weight(x.shape[0], self.num_samples_history) if frames is None else frames.weight
         torch.mul(self.w, self._shifted, out=self.m)
         h, alpha = (h * weight, 1.0) if isinstance(weight, Tensor) else (h, weight)
-        accumulate(self._m, h, x, 1.0, alpha)
+        accumulate(self._m, h.t(), x, 1.0, alpha)
         product(self.m, self.m.t(), self._gram)
         self._rows.fill_(rows)
 

@@ -14,8 +14,10 @@ Momentum is v <- m v + gradient after preconditioning and this. Penalties (L2, L
 before the natural gradient sees the inputs: all of them combine.
 
 On a GPU nothing but the update of the Fisher models needs the host (an eigendecomposition of rank x rank, every `update_period`
-minibatches). It is made by helper threads while `UPDATE_DELAY` further minibatches are trained on with the models before; the delay is
+minibatches). It is made by helper threads while half as many further minibatches are trained on with the models before; the delay is
 counted in minibatches, so that a run is repeatable. On a CPU, and for the first minibatches, the update takes effect at once, as in Kaldi.
+
+The update costs the same in either arithmetic, and so more beside a step in bfloat16, where it is made less often (docs/benchmarks.md).
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from pykaldist.optim.optimizer import Optimizer, OptimizerOptions, Parts
 from pykaldist.options import option
 
 DEFAULT_RANK_IN, DEFAULT_RANK_OUT = 20, 80
-UPDATE_DELAY = 2  # minibatches, on a GPU
+DEFAULT_PERIOD, DEFAULT_PERIOD_BF16 = 4, 32
 HELPER_THREADS = 8
 
 
@@ -51,7 +53,7 @@ class NgSgdOptions(OptimizerOptions):
 
     rank_in: int | None = option(None, "rank of the Fisher matrix of a map's inputs (20, or half of their dimension where that is less)")
     rank_out: int | None = option(None, "rank of the Fisher matrix of a map's output derivatives (80, or half of their dimension)")
-    update_period: int = option(4, "minibatches between updates of the Fisher matrices")
+    update_period: int | None = option(None, "minibatches between updates of the Fisher matrices (4, with bfloat16 32)")
     num_samples_history: float = option(2000.0, "frames over which the Fisher matrices are smoothed")
     alpha: float = option(4.0, "smoothing of the Fisher matrices towards the identity")
     max_change_per_sample: float = option(0.075, "largest change a frame, of a map's parameters (nnet2); 0: no limit")
@@ -226,12 +228,13 @@ class NgSgd(NaturalGradient):
     def __init__(self, learner: Learner, options: NgSgdOptions) -> None:
         if not learner.model.maps:
             raise UserError("--optimizer ngsgd: the model has no affine map to take a natural gradient of; use --optimizer sgd.")
-        super().__init__(learner, options, {m: self._state(m, options, learner.model.params) for m in learner.model.maps})
+        period = options.update_period or (DEFAULT_PERIOD_BF16 if learner.model.compute == torch.bfloat16 else DEFAULT_PERIOD)
+        super().__init__(learner, options, {m: self._state(m, options, period, learner.model.params) for m in learner.model.maps})
 
-    def _state(self, map: AffineMap, options: NgSgdOptions, like: Tensor) -> MapState:
+    def _state(self, map: AffineMap, options: NgSgdOptions, period: int, like: Tensor) -> MapState:
         rank_in = min(DEFAULT_RANK_IN, (map.input_dim + 1) // 2) if options.rank_in is None else options.rank_in
         rank_out = min(DEFAULT_RANK_OUT, (map.output_dim + 1) // 2) if options.rank_out is None else options.rank_out
-        return MapState(map, (rank_in, rank_out), (options.alpha, options.alpha), options.update_period, options.num_samples_history, like)
+        return MapState(map, (rank_in, rank_out), (options.alpha, options.alpha), period, options.num_samples_history, like)
 
     def _rule(self, map: AffineMap, x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, beta: float, *,
               spent: Tensor | None = None, by: Factor = 1.0) -> None:
@@ -248,7 +251,7 @@ class NgSgd(NaturalGradient):
 class DelayedUpdates:
     """Updates of the Fisher models on a GPU, which helper threads make while training goes on.
 
-    They take effect after `UPDATE_DELAY` minibatches, or before the next statistics. What travels to the host, of all sides, lies in one
+    They take effect after half of the update period, or before the next statistics. What travels to the host, of all sides, lies in one
     buffer, and so does what comes back: each is one copy.
     """
 
@@ -286,7 +289,7 @@ class DelayedUpdates:
             return side.update(host)
 
         self._pending = [self._pool.submit(update, side, host) for side, host in zip(self._sides, self._host, strict=True)]
-        self._wait = UPDATE_DELAY
+        self._wait = self._sides[0].update_period // 2
 
     def before_step(self, collecting: bool) -> None:
         """Count a minibatch; deliver the updates that are due before it, or that it would overwrite."""

@@ -113,7 +113,7 @@ class Nnet3(NaturalGradient):
         self._biases = {m: params[part][m.output_dim * m.input_dim:] for m, part in zip(maps, model.map_slices(), strict=True)}
         self._max_changes = torch.tensor([m.max_change or float("inf") for m in maps], dtype=params.dtype, device=params.device)
         self._scales = [(part, options.batchnorm_stats_scale) for part in model.batchnorm_statistics()] + \
-            [(part, RECTIFIED_SCALE) for part in model.rectified_statistics()]
+            [(part, RECTIFIED_SCALE) for part in model.rectified_statistics()] + [(part, 1.0) for part in model.cell_statistics()]
 
     @property
     def additive(self) -> bool:

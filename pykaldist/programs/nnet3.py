@@ -272,16 +272,17 @@ def nnet3_compute(nnet: str, feats: str, output: str, *, apply_exp: bool = False
     Options:
       --apply-exp: output the exponential (default: false)
       --frame-subsampling-factor: frames of the features for each of the output (default: 1)
-      --frames-per-chunk: has no effect: an utterance goes through the network as a whole
-      --extra-left-context: has no effect
-      --extra-right-context: has no effect
-      --extra-left-context-initial: has no effect
-      --extra-right-context-final: has no effect
+      --frames-per-chunk: frames that a recurrent network begins anew with; others see an utterance as a whole (default: 50)
+      --extra-left-context: frames that a recurrent network goes through before a chunk, beyond its context (default: 0)
+      --extra-right-context: the same behind a chunk (default: 0)
+      --extra-left-context-initial: the same before the first chunk; -1: as elsewhere (default: -1)
+      --extra-right-context-final: the same behind the last chunk; -1: as elsewhere (default: -1)
       --ivectors: table with the i-vector of each utterance, for networks that take one
       --use-gpu: yes, no or optional (default: no)
     """
     import torch
 
+    from pykaldist.decode.ivectors import Around, ChunkedForward
     from pykaldist.devices import choose_device
     from pykaldist.nnet.nnet3.run import Nnet3Forward
 
@@ -292,6 +293,8 @@ def nnet3_compute(nnet: str, feats: str, output: str, *, apply_exp: bool = False
     if frame_subsampling_factor < 1:
         raise UserError(f"--frame-subsampling-factor={frame_subsampling_factor}: expected at least 1.")
     forward = Nnet3Forward(_raw(nnet), choose_device(places[use_gpu]), subsampling=frame_subsampling_factor)
+    around = Around(extra_left_context, extra_right_context, extra_left_context_initial, extra_right_context_final)
+    chunked = ChunkedForward(forward, frames_per_chunk, around) if forward.plan.loops else None
     vectors = RandomAccess(ivectors, read_value) if ivectors else None
     with TableWriter(output, write_value) as writer:
         for utt, x in read_table(feats, read_value):
@@ -302,7 +305,7 @@ def nnet3_compute(nnet: str, feats: str, output: str, *, apply_exp: bool = False
                     raise UserError(f"{ivectors} has no i-vector of {utt}; extract them for this data.")
                 others["ivector"] = vector.reshape(1, -1)
             try:
-                scores = forward(x, **others)
+                scores = forward(x, **others) if chunked is None else chunked(x, *(np.repeat(v, len(x), 0) for v in others.values()))
             except ValueError as error:
                 raise UserError(f"{feats}, {utt}: {error}; make the features with the config of the training data.") from error
             writer.write(utt, np.exp(scores) if apply_exp else scores)

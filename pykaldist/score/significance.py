@@ -18,9 +18,13 @@ from pykaldist.score.bootstrap import UtteranceCounts
 
 @dataclass
 class MatchedPairs:
-    """The outcome of a test: `difference` is the WER of the second system less that of the first, in points; `p` is two-sided."""
+    """The outcome of a test: `difference` is the WER of the second system less that of the first, in points; `p` is two-sided.
+
+    `error` is the standard error of the difference, in points.
+    """
 
     difference: float
+    error: float
     z: float
     p: float
 
@@ -30,8 +34,13 @@ def matched_pairs(first: UtteranceCounts, second: UtteranceCounts) -> MatchedPai
     errors = dict(zip(first.utts, first.errors.tolist(), strict=True))
     if errors.keys() != set(second.utts):
         raise UserError("two systems were scored on different utterances, so that they cannot be compared.")
-    differences = second.errors - np.array([errors[utt] for utt in second.utts])
-    total, n = int(differences.sum()), len(differences)
+    return matched_differences(second.errors - np.array([errors[utt] for utt in second.utts]), int(second.words.sum()))
+
+
+def matched_differences(differences: np.ndarray, words: int) -> MatchedPairs:
+    """Test the differences of errors of each utterance, in a test set of so many words."""
+    total, n = differences.sum().item(), len(differences)
     spread = float(differences.std(ddof=1)) * math.sqrt(n) if n > 1 else 0.0
     z = total / spread if spread else 0.0 if total == 0 else math.copysign(math.inf, total)
-    return MatchedPairs(100 * total / max(int(second.words.sum()), 1), z, math.erfc(abs(z) / math.sqrt(2)))
+    points = 100 / max(words, 1)
+    return MatchedPairs(points * total, points * spread, z, math.erfc(abs(z) / math.sqrt(2)))

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from pykaldist.decode.acoustic import read_subsampling
-from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
+from pykaldist.decode.decoder import DecoderOptions
+from pykaldist.decode.lookahead import read_decoder
 from pykaldist.decode.unnormalised import mean_of
 from pykaldist.decode.vosk import FOLDERS, export_vosk
 from pykaldist.errors import UserError
@@ -25,7 +26,6 @@ from pykaldist.feats.extract import Extractor, MfccOptions
 from pykaldist.io.atomic import copy_file, write_text
 from pykaldist.io.conf import read_conf
 from pykaldist.io.datadir import DataDir
-from pykaldist.io.fst import Fst
 from pykaldist.nnet.convert import to_nnet1
 from pykaldist.nnet.network import Network
 from pykaldist.nnet.nnet1 import Nnet1
@@ -212,17 +212,16 @@ def _to_vosk(exp: Path, target: Path, options: VoskDirOptions) -> Written:
     mean = mean_of(DataDir(mean_data)) if mean_data is not None else np.float32(0)
     expected = Nnet3Forward(model.nnet, subsampling=subsampling)(**{**inputs, "feats": (inputs["feats"] - mean).astype(np.float32)})
     tried = _compared(forward(**inputs), expected, "am/final.mdl")
-    if (target / "graph/HCLG.fst").is_file():
-        extractor = Extractor(read_conf(MfccOptions, target / "conf/mfcc.conf"))
-        rate = int(extractor.options.sample_frequency)
-        noise = (100 * np.random.default_rng(0).standard_normal(2 * rate)).astype(np.float32)
-        feats = extractor.extract([("noise", noise)])[0]
-        search = DecoderOptions(options.beam, options.lattice_beam, options.max_active, options.min_active, options.acwt)
-        decoder = LatticeDecoder(Fst.read(target / "graph/HCLG.fst"), read.transition_model.tid2pdf, search)
-        if decoder.decode(forward(**{**inputs, "feats": feats})) is None:
-            raise UserError(f"{target.name}: nothing is recognised in noise with the graph of {graph}; decode a test set with it first "
-                            "(steps/nnet3/decode.sh).")
-        tried += "; two seconds of noise go through its features, network and graph"
+    extractor = Extractor(read_conf(MfccOptions, target / "conf/mfcc.conf"))
+    rate = int(extractor.options.sample_frequency)
+    noise = (100 * np.random.default_rng(0).standard_normal(2 * rate)).astype(np.float32)
+    feats = extractor.extract([("noise", noise)])[0]
+    search = DecoderOptions(options.beam, options.lattice_beam, options.max_active, options.min_active, options.acwt)
+    decoder = read_decoder(target / "graph", read.transition_model.tid2pdf, search)
+    if decoder.decode(forward(**{**inputs, "feats": feats})) is None:
+        raise UserError(f"{target.name}: nothing is recognised in noise with the graph of {graph}; decode a test set with it first "
+                        "(steps/nnet3/decode.sh).")
+    tried += "; two seconds of noise go through its features, network and graph"
     return Written(tried, """import vosk
 
 recogniser = vosk.KaldiRecognizer(vosk.Model("."), 16000)   # the sampling rate of the audio

@@ -84,9 +84,8 @@ class ChainExperiment(Nnet3Experiment):
             raise UserError(f"{self.chunks['dev'].path} and {chunks.path} have other frame subsampling factors; pack both again.")
 
     def sampler(self, part: str, partition: Partition, model: Nnet3Network) -> ChunkSampler:
-        context = model.left_context, model.right_context
-        return ChunkSampler(partition.store, self.chunks[part], partition, 0, self.options.rule(), context, self.choices.randomizer_seed,
-                            self.device, self.shared[part])
+        return ChunkSampler(partition.store, self.chunks[part], partition, 0, self.options.rule(), model.window,
+                            self.choices.randomizer_seed, self.device, self.shared[part])
 
     def learner(self, model: Nnet3Network, num_epochs: int) -> ChainLearner:
         return ChainLearner(model, self.denominator, self.options, num_epochs, self.rate_option)

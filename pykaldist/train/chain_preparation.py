@@ -110,7 +110,11 @@ class Preparation:
         if self.ivectors is not None:
             files += [self.ivectors.path / "ivector_online.scp", *provenance.of_archives(self.ivectors.archives())]
         return json.dumps({"options": dataclasses.asdict(self.options), "phone_lm": dataclasses.asdict(self.lm_options),
-                           "inputs": {str(path): provenance.checksum(path) for path in files}}, indent=1) + "\n"
+                           "inputs": {self._name(path): provenance.checksum(path) for path in files}}, indent=1) + "\n"
+
+    def _name(self, path: Path) -> str:
+        """A file's path; of one in the experiment's folder counted from there, so that a copy of the folder has what it needs."""
+        return str(path.relative_to(self.exp)) if path.is_relative_to(self.exp) else str(path)
 
     def _sources(self) -> list[Path]:
         """The files that the phone language model and the numerators are made of."""

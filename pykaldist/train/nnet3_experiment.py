@@ -25,7 +25,8 @@ from pykaldist.io import provenance
 from pykaldist.io.atomic import copy_file, write_text
 from pykaldist.nnet.arithmetic import arithmetic
 from pykaldist.nnet.nnet3.model import Nnet3, Nnet3Model, is_nnet3_model
-from pykaldist.nnet.nnet3.network import Nnet3Network
+from pykaldist.nnet.nnet3.network import Nnet3Network, trained_outputs
+from pykaldist.nnet.nnet3.plan import Plan
 from pykaldist.nnet.nnet3_learner import Nnet3Learner
 from pykaldist.optim.registry import make_optimizer, make_schedule
 from pykaldist.optim.schedules import Schedule
@@ -50,6 +51,9 @@ class Nnet3StartOptions:
 
     initial_model: str = option("", "nnet3 network to start from: a raw one, or a model whose network is taken")
     combine_models: int = option(1, "models of the last epochs, of which the best mean on held-out data is the result; 1: the last model")
+    chunk_left_context: int = option(0, "frames that a recurrent network goes through before a chunk, beyond those that an output needs")
+    chunk_right_context: int = option(0, "the same behind a chunk, of a network with layers that run backwards")
+    deriv_truncate_margin: int = option(-1, "derivatives go so many frames beyond a chunk's outputs; below 0: through all of its frames")
 
     def __post_init__(self) -> None:
         if not self.initial_model:
@@ -57,6 +61,13 @@ class Nnet3StartOptions:
                             "steps/nnet3/chain/train.py or steps/nnet3/train_dnn.py, which do that.")
         if self.combine_models < 1:
             raise UserError(f"--combine-models {self.combine_models} is not positive.")
+        for name in ("chunk_left_context", "chunk_right_context"):
+            if getattr(self, name) < 0:
+                raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)} is negative.")
+
+    def around(self, nnet: Nnet3) -> tuple[int, int]:
+        """The frames more around chunks: of a network that is not recurrent none, as they would change nothing."""
+        return (self.chunk_left_context, self.chunk_right_context) if Plan(nnet, trained_outputs(nnet)).loops else (0, 0)
 
 
 @dataclass
@@ -180,7 +191,7 @@ class Nnet3Experiment(TrainingRun):
         self.verification = verification
         schedule = make_schedule(c.schedule_name, c.schedule)
         model = self._network()
-        context = model.left_context + self.factor, model.right_context + self.factor  # with the shifts
+        context = model.window[0] + self.factor, model.window[1] + self.factor  # with the shifts
         self.shared = {"train": SharedFrames(self.train, self.device, context), "dev": SharedFrames(self.dev, self.device, context)}
         trainer = self._trainer(model, schedule, self.exp, self.host)
         if self.job.first:
@@ -199,7 +210,8 @@ class Nnet3Experiment(TrainingRun):
             self._write(model, self.priors(worker))
 
     def _network(self) -> Nnet3Network:
-        return Nnet3Network(self.nnet, self.device, *self.dtypes, subsampling=self.factor)
+        return Nnet3Network(self.nnet, self.device, *self.dtypes, subsampling=self.factor, around=self.options.around(self.nnet),
+                            truncation=self.options.deriv_truncate_margin)
 
     def _trainer(self, model: Nnet3Network, schedule: Schedule, folder: Path, host: Host, title: str = "",
                  fraction: float = 1.0) -> Trainer:
@@ -223,9 +235,11 @@ class Nnet3Experiment(TrainingRun):
         """The table at the start of a run: what is trained, and what does not depend on the number of workers."""
         c, factor = self.choices, trainer.rate_factor * trainer.strategies[0].initial_share(self.host.size)
         shifts = f" (each with one of {self.factor} frame shifts)" * (self.factor > 1)
+        more = [found - own for found, own in zip(model.window, (model.left_context, model.right_context), strict=True)]
         return table([
             ("network", f"nnet3, {self.sides()}, context {model.left_context} and {model.right_context} frames, "
-                        f"{self.nnet.num_params:,} parameters, {c.dtype}"),
+                        f"{f'recurrent over {more[0]} and {more[1]} more, ' * bool(sum(more))}{self.nnet.num_params:,} parameters, "
+                        f"{c.dtype}"),
             ("start", self.options.initial_model), ("objective", f"{self.name}, {differing(self.options)}"), *self.rows(),
             *job_rows(self.job, c.job, c.strategy, trainer, self.frames("train"), self.frames("dev")),
             ("optimizer", f"{c.optimizer_name}, {differing(c.optimizer)}"),

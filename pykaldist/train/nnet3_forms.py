@@ -1,6 +1,6 @@
-"""The command lines of Kaldi's scripts that train nnet3 networks, in our words: what all have, and that of steps/nnet3/train_dnn.py.
+"""The command lines of Kaldi's scripts that train nnet3 networks, in our words: what all have, and train_dnn.py, train_rnn.py.
 
-Jobs are workers, as `chain_forms.py` says. Of train_dnn.py an epoch has every frame once, as one of the trainer has. Defaults are Kaldi's.
+Jobs are workers, as `chain_forms.py` says. Of these an epoch has every frame once, as one of the trainer has. Defaults are Kaldi's.
 What the trainer has no meaning for raises UserError.
 """
 
@@ -15,21 +15,22 @@ from pykaldist.frames.minibatch_rule import MinibatchRule
 from pykaldist.options import boolean
 from pykaldist.train.kaldi_forms import Words, embedded, split
 
-# About examples on disk, models on the way, mails and recurrent networks, none of which are here, and steps of the script. Chunks' context
-# beyond the network's own changes no output of one that is not recurrent.
+# About examples on disk, models on the way and mails, none of which are here, and steps of the script.
 NEEDLESS = (
     "cmd", "stage", "exit_stage", "cleanup", "cleanup.remove_egs", "cleanup.preserve_model_interval", "reporting.email",
-    "reporting.interval", "egs.cmd", "egs.nj", "egs.stage", "egs.chunk_left_context", "egs.chunk_right_context",
-    "egs.chunk_left_context_initial", "egs.chunk_right_context_final", "chain.left_deriv_truncate",
-    "trainer.shuffle_buffer_size", "trainer.deriv_truncate_margin", "trainer.lda.rand_prune", "trainer.lda.max_lda_jobs",
-    "trainer.presoftmax_prior_scale_power", "trainer.compute_per_dim_accuracy", "trainer.optimization.shrink_value",
-    "trainer.optimization.shrink_saturation_threshold", "trainer.optimization.max_objective_evaluations",
+    "reporting.interval", "egs.cmd", "egs.nj", "egs.stage", "chain.left_deriv_truncate", "trainer.shuffle_buffer_size",
+    "trainer.lda.rand_prune", "trainer.lda.max_lda_jobs",
+    "trainer.presoftmax_prior_scale_power", "trainer.compute_per_dim_accuracy", "trainer.optimization.shrink_saturation_threshold",
+    "trainer.optimization.max_objective_evaluations",
     "trainer.optimization.combine_sum_to_one_penalty", "trainer.optimization.num_jobs_step",
     "trainer.optimization.backstitch_training_interval")
 GPU = {"yes": "auto", "true": "auto", "wait": "auto", "no": "cpu", "false": "cpu"}
 COMBINED_SHARE = 0.25  # of an average run's epochs, at most, of which models are combined
 MEMORY = "--optimization.memory-compression-level"
 
+FRAMES, CHUNKS = "train_dnn", "train_rnn"  # the scripts of cross-entropy
+OF_CHUNKS = {"egs.chunk_left_context": "40", "trainer.deriv_truncate_margin": "8", "trainer.optimization.momentum": "0.5",
+             "trainer.optimization.shrink_value": "0.99"}  # defaults of train_rnn.py
 FOLDERS = ("feat_dir", "ali_dir", "lang", "dir")
 
 
@@ -72,7 +73,7 @@ def common_job(given: Words, epochs: int, frames: int, notes: list[str]) -> dict
     job = {"optimizer": "nnet3", "schedule": "exponential", "decay-within": "true", "ngpu": str(workers), "strategy": strategy,
            "device": GPU[gpu], "num-epochs": str(epochs), "combine-models": str(combined),
            "momentum": given.take("trainer.optimization.momentum", "0.0"),
-           "max-param-change": given.take("trainer.max_param_change", "2.0")}
+           "max-param-change": given.take("trainer.max_param_change", "2.0"), **_recurrent(given, notes)}
     if schedule := given.take("trainer.dropout_schedule"):
         job["dropout-schedule"] = schedule
     if strategy in ("ma", "kaldi"):
@@ -85,9 +86,25 @@ def common_job(given: Words, epochs: int, frames: int, notes: list[str]) -> dict
     return job
 
 
+def _recurrent(given: Words, notes: list[str]) -> dict[str, str]:
+    """The options of recurrent networks: what they go through around a chunk, how far derivatives go."""
+    job = {name.replace("_", "-"): value for name in ("chunk_left_context", "chunk_right_context") if (value := given.take(f"egs.{name}"))}
+    for name, first in (("chunk_left_context_initial", "first"), ("chunk_right_context_final", "last")):
+        usual = job.get(name.rpartition("_")[0].replace("_", "-"), "0")
+        if (value := given.take(f"egs.{name}", "-1")) not in ("-1", usual):
+            notes.append(f"--egs.{name.replace('_', '-')} {value}: an utterance's {first} chunk has {usual} frames around it as all have, "
+                         f"copies of its {first} frame")
+    if margin := given.take("trainer.deriv_truncate_margin"):
+        job["deriv-truncate-margin"] = margin
+    if (value := given.take("trainer.optimization.shrink_value", "1.0")) not in ("1", "1.0"):
+        notes.append(f"--trainer.optimization.shrink-value {value}: parameters are not shrunk where gates are saturated; their units are "
+                     "repaired alone")
+    return job
+
+
 @dataclass
 class FrameForm:
-    """A command line of train_dnn.py in the project's words: options of `pykaldist pack` and of `pykaldist train`, by name.
+    """A command line of train_dnn.py or train_rnn.py in the project's words: options of `pykaldist pack` and `pykaldist train`, by name.
 
     `cv_utts`: utterances that are held out, about; 0 for as many as by default. `notes`: what is not just as in Kaldi.
     """
@@ -103,17 +120,17 @@ class FrameForm:
     notes: list[str] = field(default_factory=list)
 
 
-def read_frame_form(words: Sequence[str]) -> FrameForm:
-    """Read the command line of steps/nnet3/train_dnn.py."""
+def read_frame_form(words: Sequence[str], script: str = FRAMES) -> FrameForm:
+    """Read the command line of steps/nnet3/train_dnn.py or train_rnn.py."""
     options, arguments = split(words)
     if arguments:
         raise UserError(f"expected options alone, found {arguments[0]!r}.")
-    given, notes = Words("train_dnn.py", options), list[str]()
+    given, notes = Words(f"{script}.py", {**(OF_CHUNKS if script == CHUNKS else {}), **options}), list[str]()
     data, ali, lang, exp = (Path(given.take(name)) for name in FOLDERS)
     if missing := [name for name in FOLDERS if not options.get(name)]:
         raise UserError(f"--{missing[0].replace('_', '-')} is needed.")
     take_common(given, options)
-    for name in ("egs.frames_per_eg", "trainer.prior_subset_size", "trainer.num_jobs_compute_prior"):
+    for name in ("trainer.prior_subset_size", "trainer.num_jobs_compute_prior"):
         given.take(name)
     egs = embedded("--egs.opts", given.take("egs.opts"))
     held_out = egs.number("num_utts_subset", "0")
@@ -124,11 +141,36 @@ def read_frame_form(words: Sequence[str]) -> FrameForm:
         pack["online-ivector-dir"] = ivectors
     srand = given.number("trainer.srand", "0")
     epochs = max(1, round(real(given, "trainer.num_epochs", "8")))
-    size = MinibatchRule(given.take("trainer.optimization.minibatch_size", "512"), "--trainer.optimization.minibatch-size").chunks(1)
-    job = {**common_job(given, epochs, given.number("trainer.samples_per_iter", "400000"), notes), "objective": "xent",
+    minibatches = _frames(given) if script == FRAMES else _chunks(given, notes)
+    iteration = given.number("trainer.samples_per_iter", "400000" if script == FRAMES else "20000")
+    if script == CHUNKS:
+        iteration *= int(minibatches["chunk-width"])
+    job = {**common_job(given, epochs, iteration, notes), "objective": "xent",
            "initial-model": given.take("trainer.input_model") or str(exp / "0.raw"),
            "learn-rate": given.take("trainer.optimization.initial_effective_lrate", "0.0003"),
            "final-learn-rate": given.take("trainer.optimization.final_effective_lrate", "0.00003"),
-           "minibatch-size": str(size), "randomizer-seed": str(srand)}
+           "randomizer-seed": str(srand), **minibatches}
     own = {name.replace("_", "-"): value for name, value in given.rest.items()}
     return FrameForm(data, ali, lang, exp, srand, held_out, pack, {**job, **own}, notes)
+
+
+def _frames(given: Words) -> dict[str, str]:
+    """The options of train_dnn.py about minibatches."""
+    given.take("egs.frames_per_eg")
+    name = "trainer.optimization.minibatch_size"
+    return {"minibatch-size": str(MinibatchRule(given.take(name, "512"), "--trainer.optimization.minibatch-size").chunks(1))}
+
+
+def _chunks(given: Words, notes: list[str]) -> dict[str, str]:
+    """The options of train_rnn.py about minibatches; an utterance is cut into chunks of the first of several widths."""
+    widths = given.take("egs.chunk_width", "20")
+    width, _, others = widths.partition(",")
+    if not (width.isdecimal() and int(width)):
+        raise UserError(f"--egs.chunk-width {widths}: expected frames, as 20, or 40,30,20.")
+    if others:
+        notes.append(f"--egs.chunk-width {widths}: all chunks have {width} frames; the last one of an utterance begins before the end of "
+                     "the one before it, and has no weight there")
+    chunks = given.take("trainer.num_chunk_per_minibatch") or given.take("trainer.rnn.num_chunk_per_minibatch", "100")
+    for name in ("trainer.rnn.num_chunk_per_minibatch", "egs.samples_per_iter", "egs.cv_chunk_left_context"):
+        given.take(name)
+    return {"chunk-width": width, "num-chunk-per-minibatch": str(MinibatchRule(chunks, "--trainer.num-chunk-per-minibatch"))}

@@ -16,9 +16,9 @@ Options:
   --iter <iteration>        # <iteration>.mdl in place of final.mdl
   --generate-ali-from-lats true|false  # write the best paths as ali.*.gz, too (false)
   --online-ivector-dir <dir>  # i-vectors of <data-dir> (extract_ivectors_online.sh), for a network that takes them
-  --frames-per-chunk <n>    # frames of features that share an i-vector (50)
-  --extra-left-context, --extra-right-context, --extra-left-context-initial, --extra-right-context-final <n>   # taken,
-                            # and change nothing: an utterance goes through the network as a whole
+  --frames-per-chunk <n>    # frames of features that share an i-vector, or that a recurrent network begins anew with (50)
+  --extra-left-context, --extra-right-context, --extra-left-context-initial, --extra-right-context-final <n>   # frames more that
+                            # a recurrent network goes through around a chunk (0, 0, -1, -1)
   --stage <n>               # taken; all of it is one step
 Not here: --graphs-scp.
 EOF

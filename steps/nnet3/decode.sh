@@ -19,16 +19,20 @@ Options:
   --use-gpu true|false                     # the network computes on a GPU (false)
   --stage <n>                              # above 1: the lattices are there, and scored again
   --online-ivector-dir <dir>               # i-vectors of <data-dir> (extract_ivectors_online.sh), for a network that takes them
-  --frames-per-chunk <n>                   # frames of features that share an i-vector ($frames_per_chunk)
-  --num-threads, --queue-opt, --extra-left-context, --extra-right-context, --extra-left-context-initial, --extra-right-context-final,
-  --minimize, --skip-diagnostics <value>   # taken, and change nothing: a job has one thread, and without i-vectors an utterance goes
-                                           # through the network as a whole
+  --lookahead true|false                   # compose HCLr.fst and Gr.fst of <graph-dir> while decoding, although it has HCLG.fst (false)
+  --frames-per-chunk <n>                   # frames of features that share an i-vector, or that a recurrent network begins anew with
+                                           # ($frames_per_chunk); others without i-vectors see an utterance as a whole
+  --extra-left-context <n>, --extra-right-context <n>   # frames more that a recurrent network goes through around a chunk (0)
+  --extra-left-context-initial <n>, --extra-right-context-final <n>   # the same around an utterance's ends (-1: as elsewhere)
+  --num-threads <n>                        # of a job, which search over one graph in memory (1)
+  --queue-opt, --minimize, --skip-diagnostics <value>   # taken, and change nothing
 EOF
 }
 
 nj=4 cmd=run.pl acwt=0.1 post_decode_acwt=1.0 beam=15.0 lattice_beam=8.0 max_active=7000 min_active=200 iter=final stage=1
 skip_scoring=false scoring_opts="" use_gpu=false online_ivector_dir="" num_threads=1 queue_opt="" frames_per_chunk=50 extra_left_context=0
 extra_right_context=0 extra_left_context_initial=-1 extra_right_context_final=-1 minimize=false skip_diagnostics=false ivector_scale=1.0
+lookahead=false
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 if [ $# != 3 ]; then usage >&2; exit 1; fi
@@ -45,7 +49,8 @@ esac
 
 options=()
 for option in nj cmd acwt post_decode_acwt beam lattice_beam max_active min_active iter stage skip_scoring scoring_opts device \
-  online_ivector_dir frames_per_chunk; do
+  online_ivector_dir frames_per_chunk extra_left_context extra_right_context extra_left_context_initial extra_right_context_final lookahead \
+  num_threads; do
   [ -z "${!option}" ] || options+=("--${option//_/-}" "${!option}")
 done
 exec "$(dirname "${BASH_SOURCE[0]}")/../decode.sh" "${options[@]}" "$@"

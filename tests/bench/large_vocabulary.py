@@ -1,11 +1,12 @@
-"""A large vocabulary decoded five ways: graph bytes, memory, real-time factor and WER, static and composed while searching.
+"""A large vocabulary decoded six ways: graph bytes, memory, real-time factor and WER, static and composed while searching.
 
     tests/bench/run.sh large_vocabulary --recipe egs/an4/s5 --work /scratch/large [--vocabulary 20000] [--kwords 150]
 
 Needs a recipe whose triphones are trained (exp/tri1). Its lexicon gets random words, its transcripts (20 times) are joined by a random text
 of the new words, and of both a trigram is estimated. The test set is decoded: with the static graph of the trigram; with the graph of
-its unigrams, and of the trigram pruned, each alone and with the trigram put on in the search (steps/decode_biglm.sh); and with the pruned
-one's lattices rescored (steps/lmrescore_const_arpa.sh). Memory is that of all processes together. One job.
+its unigrams, and of the trigram pruned, each alone and with the trigram put on in the search (steps/decode_biglm.sh); with the pruned
+one's lattices rescored (steps/lmrescore_const_arpa.sh); and with no graph of both, but the lexicon's half and the trigram composed in the
+search (utils/mkgraph_lookahead.sh). Memory is that of all processes together. One job.
 """
 
 from __future__ import annotations
@@ -64,6 +65,10 @@ def main() -> None:
             used = measure(["utils/mkgraph.sh", work / f"lang_{name}", work / "tri1", work / f"tri1/graph_{name}"], work,
                            work / f"tri1/graph_{name}")
             print(f"graph of the {name} model: {used.cpu:.0f} s of CPU, {used.memory:.0f} MB", flush=True)
+    halves = work / "tri1/graph_lookahead"
+    if not (halves / "HCLr.fst").exists():
+        used = measure(["utils/mkgraph_lookahead.sh", work / "lang_large", work / "tri1", halves], work, halves)
+        print(f"HCLr and Gr of the large model: {used.cpu:.0f} s of CPU, {used.memory:.0f} MB", flush=True)
     grammar = {name: work / f"lang_{name}/G.fst" for name in ("large", "unigram", "pruned")}
     test, options = recipe / "data/test", ["--nj", 1, "--beam", args.beam]
     print(f"{'decoding':34s} {'on disk,MB':>10s} {'memory,MB':>9s} {'CPU, s':>7s} {'RTF':>7s} WER")
@@ -76,6 +81,8 @@ def main() -> None:
             command = ["steps/decode_biglm.sh", *options, "--lattice-beam", 8, files[0].parent, grammar[graph], grammar["large"], test,
                        folder]
         row(name, files, command, work, folder)
+    folder = work / "tri1/decode_lookahead"
+    row("HCLr and Gr composed", [halves / "HCLr.fst", halves / "Gr.fst"], ["steps/decode.sh", *options, halves, test, folder], work, folder)
     files = [work / "tri1/graph_pruned/HCLG.fst", work / "lang_carpa/G.carpa"]
     first, folder = work / "tri1/decode_pruned", work / "tri1/decode_rescored"
     rescoring = ["steps/lmrescore_const_arpa.sh", work / "lang_pruned", work / "lang_carpa", test, first, folder]

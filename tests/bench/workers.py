@@ -9,12 +9,15 @@ One thread a process. Each run trains an epoch with one worker (`one`) and one w
 while the others sleep; and one with a worker in each of the ranks (`ranks`). Every worker has `--frames` frames. An epoch is timed from
 where all begin to where the last of them ends. Medians over runs, with their spread: frames/s; speed-up of the ranks; seconds of N virtual
 workers over N times those of one worker. Asynchronous strategies have no virtual workers but simulated ones, which are left out.
+A machine that others use too has no second core for the ranks: there the speed-up by CPU seconds tells more, those of one worker over
+those of the rank that took most, in which waiting counts as far as it is busy.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import statistics
 import time
 from pathlib import Path
@@ -67,16 +70,16 @@ class Team:
             self.strategies.append(make_strategy(args.strategy, options))
         self.host.workers = self.workers
 
-    def epoch(self, number: int) -> float:
-        """Seconds of an epoch."""
+    def epoch(self, number: int) -> tuple[float, float]:
+        """An epoch: its seconds, and the CPU seconds of the rank that took most."""
         for worker in self.workers:
             worker.begin_epoch(number, RATE)
         self.host.processes.barrier()
         self.host.begin_epoch()
-        before, self.cpu_seconds = time.perf_counter(), time.process_time()
+        before, cpu_before = time.perf_counter(), time.process_time()
         self.host.run([s.epoch(w, f) for s, w, f in zip(self.strategies, self.workers, self.host.fabrics, strict=True)])
-        self.cpu_seconds = time.process_time() - self.cpu_seconds
-        return self.host.largest([time.perf_counter() - before])
+        took, cpu = time.perf_counter() - before, time.process_time() - cpu_before
+        return self.host.largest([took]), self.host.largest([cpu])
 
 
 def random_store(path: Path, frames: int) -> FrameStore:
@@ -102,7 +105,7 @@ def measure(folder: Path, args: argparse.Namespace) -> None:
         stores = {ranks: FrameStore(folder / str(ranks))}
     together = Team(stores[ranks], ranks, args, processes)
     teams = {name: Team(stores[n], n, args) for name, n in (("one", 1), *virtual)} if first else {}
-    seconds: dict[str, list[float]] = {"one": [], "ranks": [], **{name: [] for name, _ in virtual}}
+    seconds: dict[str, list[tuple[float, float]]] = {"one": [], "ranks": [], **{name: [] for name, _ in virtual}}
     for run in range(args.runs + 1):  # the first warms up
         took = {name: team.epoch(run) for name, team in teams.items()}
         done = folder / f"run{run}"
@@ -116,26 +119,27 @@ def measure(folder: Path, args: argparse.Namespace) -> None:
                 own.append(took[name])
     together.host.close()
     if first:
-        report(seconds, ranks, together, teams["one"].cpu_seconds, args)
+        report(seconds, ranks, together, args)
 
 
-def report(seconds: dict[str, list[float]], ranks: int, together: Team, cpu_seconds: float, args: argparse.Namespace) -> None:
-    """`cpu_seconds`: of the one worker, in the last run."""
+def spread(values: list[float], digits: int = 2) -> str:
+    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+
+
+def report(seconds: dict[str, list[tuple[float, float]]], ranks: int, together: Team, args: argparse.Namespace) -> None:
     frames = f"{args.frames:,} frames a worker, {args.runs} runs"
     how = f"pattern {args.pattern}" if args.strategy.endswith("adpsgd") else f"average period {args.average_period}"
     print(f"{INPUTS}-{UNITS}x{LAYERS}-{PDFS}, {args.optimizer}, {args.strategy}, {how}, {args.dtype}, minibatch {args.minibatch_size}, "
           f"{frames}, one thread a process")
     workers = {"one": 1, "ranks": ranks, "virtual": args.virtual}
     for name, own in seconds.items():
-        rates = [workers[name] * args.frames / s for s in own]
-        print(f"{name:8s} {workers[name]:3d} workers {statistics.median(rates):9.0f} frames/s ({min(rates):.0f} to {max(rates):.0f})")
-    speed_up = [ranks * one / s for one, s in zip(seconds["one"], seconds["ranks"], strict=True)]
-    print(f"{ranks} ranks over one: {statistics.median(speed_up):.2f} ({min(speed_up):.2f} to {max(speed_up):.2f})")
+        print(f"{name:8s} {workers[name]:3d} workers {spread([workers[name] * args.frames / s for s, _ in own], 0)} frames/s")
+    together_and_alone = list(zip(seconds["one"], seconds["ranks"], strict=True))
+    print(f"{ranks} ranks over one: {spread([ranks * one / s for (one, _), (s, _) in together_and_alone])}; by CPU seconds "
+          f"{spread([ranks * one / cpu for (_, one), (_, cpu) in together_and_alone])}; load {os.getloadavg()[0]:.0f}")
     if "virtual" in seconds:
-        ratio = [s / (args.virtual * one) for one, s in zip(seconds["one"], seconds["virtual"], strict=True)]
-        print(f"{args.virtual} virtual workers over {args.virtual} times one: {statistics.median(ratio):.3f} "
-              f"({min(ratio):.3f} to {max(ratio):.3f})")
-    print(f"CPU time of the first rank over that of one worker, as many frames: {together.cpu_seconds / cpu_seconds:.3f} (the last run)")
+        ratio = [s / (args.virtual * one) for (one, _), (s, _) in zip(seconds["one"], seconds["virtual"], strict=True)]
+        print(f"{args.virtual} virtual workers over {args.virtual} times one: {spread(ratio, 3)}")
     spent = together.host.fabrics[0].seconds
     print("of the first rank's time: " + ", ".join(f"{name} {100 * s / sum(spent.values()):.1f} %" for name, s in spent.items()))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import types
 
@@ -85,3 +86,13 @@ def test_unknown_verbs_and_no_verb(capsys):
     assert cli.main([]) == 1
     assert cli.main(["--help"]) == 0
     assert "train " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments, status", [(["--help"], 0), (["--version"], 0), (["train", "--help"], 0), (["no-such-verb"], 2)])
+def test_a_reader_that_has_ended_is_no_fault(arguments, status):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as stream:
+        ended = subprocess.run([sys.executable, "-m", "pykaldist", *arguments], stdout=stream, stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == status
+    assert "Traceback" not in ended.stderr and "BrokenPipe" not in ended.stderr

@@ -30,7 +30,7 @@ BUDGET = {
     "dnn, sgd with momentum and bounds": ([*DNN, "--momentum", "0.9", "--max-change", "0.75", "--max-param-change", "2"], 10),
     "dnn, ngsgd": ([*DNN, "--optimizer", "ngsgd"], 20),
     "dnn, ngsgd with momentum": ([*DNN, "--optimizer", "ngsgd", "--momentum", "0.9"], 20),
-    "dnn, bf16": ([*DNN, "--optimizer", "ngsgd", "--dtype", "bf16"], 20),
+    "dnn, bf16": ([*DNN, "--optimizer", "ngsgd", "--dtype", "bf16", "--update-period", "4"], 20),
     "cnn, ngsgd": ([*CNN, "--optimizer", "ngsgd"], 20),
     "cnn, batch normalisation": ([*CNN, "--batch-norm", "true"], 10),
     "lstm, sgd": (LSTM, 12),

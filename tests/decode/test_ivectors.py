@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from recurrent_lines import INPUTS, recurrent, slow_outputs
 
 from pykaldist.decode.acoustic import IvectorOptions, load_acoustic_model
-from pykaldist.decode.ivectors import ChunkedForward, OnlineIvectors
+from pykaldist.decode.ivectors import Around, ChunkedForward, OnlineIvectors
 from pykaldist.errors import UserError
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
 from pykaldist.io.datadir import DataDir, write_datadir
@@ -87,6 +88,18 @@ def test_a_chunk_has_the_ivector_of_its_middle(recipe: Path, frames_per_chunk: i
         middle = first + (last - first) // 2
         whole = forward(feats, ivector=ivectors[middle:middle + 1])
         np.testing.assert_allclose(found[first // 3:last // 3 + 1], whole[first // 3:last // 3 + 1], atol=2e-5)
+
+
+def test_a_recurrent_network_begins_anew_with_each_chunk() -> None:
+    nnet, around = recurrent("both ways"), Around(7, 4, initial=0, final=2)
+    forward = Nnet3Forward(nnet, subsampling=3)
+    feats = np.random.default_rng(1).normal(size=(50, INPUTS)).astype(np.float32)
+    found = ChunkedForward(forward, 20, around)(feats)
+    assert len(found) == 17
+    for first, last, before, behind in ((0, 18, 0, 4), (21, 39, 7, 4), (42, 48, 7, 2)):
+        expected = slow_outputs(nnet, feats, first - before - forward.plan.left_context, last + behind + forward.plan.right_context,
+                                [*range(first, last + 1, 3)])
+        np.testing.assert_allclose(found[first // 3:last // 3 + 1], expected, atol=1e-5)
 
 
 def test_zeros_change_nothing(recipe: Path) -> None:

@@ -15,6 +15,8 @@ import pytest
 
 from pykaldist.decode.acoustic import load_acoustic_model
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
+from pykaldist.decode.hclg import GraphOptions
+from pykaldist.decode.lookahead_graph import make_lookahead_graph
 from pykaldist.decode.paths import best_path
 from pykaldist.decode.unnormalised import mean_of, with_mean_subtracted
 from pykaldist.decode.vosk import VoskOptions, export_vosk
@@ -30,6 +32,7 @@ from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.fst import Fst
 from pykaldist.io.kaldi import KaldiWriter
 from pykaldist.io.lang import SymbolTable
+from pykaldist.io.lookahead_fst import read_lookahead, write_lookahead
 from pykaldist.io.tables import MatrixWriter, read_archive
 from pykaldist.nnet.nnet3.model import Nnet3Model
 from pykaldist.nnet.nnet3.run import Nnet3Forward
@@ -196,6 +199,27 @@ def test_the_extractor_goes_with_a_network_that_takes_i_vectors(system: Path, go
         export(system, tmp_path / "vosk", extractor=extractor)
 
 
+def with_two_halves(system: Path, golden: Path) -> None:
+    """Give the system's directory the graph in two halves, and no whole one."""
+    shutil.copyfile(golden / "chain_an4/decode/tree", system / "tree")
+    shutil.rmtree(system / "graph")
+    make_lookahead_graph(golden / "an4_kaldi/lang", system, system / "graph", GraphOptions(self_loop_scale=1.0))
+
+
+def test_a_graph_in_two_halves_is_exported_as_it_is(system: Path, golden: Path, tmp_path: Path) -> None:
+    with_two_halves(system, golden)
+    export(system, tmp_path / "vosk")
+    for name in ("HCLr.fst", "Gr.fst", "disambig_tid.int", "words.txt"):
+        assert (tmp_path / "vosk/graph" / name).read_bytes() == (system / "graph" / name).read_bytes()
+    assert not (tmp_path / "vosk/graph/HCLG.fst").exists()
+    fst, labels = read_lookahead(system / "graph/HCLr.fst")
+    fst.ilabel[fst.ilabel.argmax()] += 1000
+    write_lookahead(system / "graph/HCLr.fst", fst, labels)
+    (system / "graph/inputs.json").unlink()
+    with pytest.raises(UserError, match="transition-ids up to"):
+        export(system, tmp_path / "vosk")
+
+
 def vosk_python() -> str:
     """A Python that has the package vosk; the test is skipped where there is none."""
     if named := os.environ.get("PYKALDIST_VOSK_PYTHON"):
@@ -241,6 +265,12 @@ def test_vosk_finds_the_words_that_are_found_here(system: Path, golden: Path, sh
     total = sum(len(words) for words in test.text.values())
     assert abs(errors[0] - errors[1]) <= 0.003 * total, (errors, total)
 
+    with_two_halves(system, golden)
+    export(system, tmp_path / "lookahead")
+    composed = recognised(python, root, tmp_path / "lookahead", audio)
+    assert sum(composed[utt] == theirs[utt] for utt in theirs) >= 0.98 * len(theirs)
+    (system / "graph/inputs.json").unlink()  # the model changes next
+
     with_unused_ivectors(system)
     export(system, tmp_path / "ivectors", extractor=write_extractor(tmp_path / "extractor", golden, DIM))
-    assert recognised(python, root, tmp_path / "ivectors", audio) == theirs
+    assert recognised(python, root, tmp_path / "ivectors", audio) == composed

@@ -45,9 +45,6 @@ LINES = {
 }
 #: read, written and made, but not computed
 OTHER_LINES = {
-    "lstm": ("type=LstmNonlinearityComponent cell-dim=2 use-dropout=true", 13),
-    "truncation": ("type=BackpropTruncationComponent dim=4", 4),
-    "dropout-mask": ("type=DropoutMaskComponent output-dim=3 dropout-proportion=0.1", 3),
     "attention": ("type=RestrictedAttentionComponent key-dim=2 value-dim=3 num-left-inputs=1 num-right-inputs=1 num-heads=2", 20),
     "extraction": ("type=StatisticsExtractionComponent input-dim=4 input-period=1 output-period=2", 4),
     "pooling": ("type=StatisticsPoolingComponent input-dim=9 left-context=2 right-context=2 output-stddevs=true", 9),

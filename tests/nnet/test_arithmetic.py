@@ -100,12 +100,12 @@ def test_a_product_taken_off_is_that_of_float32():
     assert new != new and norms[0].isnan() and x[1, 1].isnan() and x[2:].isfinite().all()
 
 
-def test_columns_are_added_in_float32():
-    x, out = torch.arange(12.0).view(4, 3).bfloat16(), torch.full((4,), 1000.0)
-    for beta, expected in ((1.0, [1001.0, 1002.5, 1004.0, 1005.5]), (0.0, [1.0, 2.5, 4.0, 5.5])):
-        widening.add_column(out, x, 2, beta, 0.5)
-        assert out.tolist() == expected
-        out.fill_(torch.nan if beta else 0.0)
+def test_an_affine_map_s_gradient_is_added_in_float32():
+    x = torch.arange(16.0).view(4, 4).bfloat16()  # the column after the bias counts for nothing
+    for beta, before, kept in ((1.0, 1000.0, 1000.0), (0.5, 1010.0, 505.0), (0.0, torch.nan, 0.0)):
+        weight, bias = torch.full((4, 2), before), torch.full((4,), before)
+        widening.add_affine(weight, bias, x, beta, 0.25, 0.5)
+        assert torch.equal(weight, kept + 0.25 * x[:, :2].float()) and torch.equal(bias, kept + 0.5 * x[:, 2].float())
 
 
 def test_an_affine_map_of_bfloat16_is_added_to_its_bias_in_float32():

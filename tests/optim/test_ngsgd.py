@@ -56,7 +56,8 @@ def reference_steps(options, batches):
             hats, scale = [], 1.0
             for name, matrix, rank in (("in", rows, options.rank_in), ("out", dy, options.rank_out)):
                 if (i, name) not in sides:
-                    sides[i, name] = OnlineNaturalGradient(matrix.shape[1], rank, dtype=torch.float64, update_period=options.update_period)
+                    sides[i, name] = OnlineNaturalGradient(matrix.shape[1], rank, dtype=torch.float64,
+                                                            update_period=options.update_period or 4)
                     sides[i, name].start(matrix)
                 side = sides[i, name]
                 hat = matrix.clone()
@@ -128,6 +129,9 @@ def test_what_was_asked_for_is_what_runs():
     assert [(s.input.rank, s.output.rank) for s in optimizer.states] == [(4, 3)] * 3
     defaults = NgSgd(make_learner(), NgSgdOptions())
     assert [(s.input.rank, s.output.rank) for s in defaults.states] == [(4, 5), (5, 5), (5, 3)]  # half of 7 + 1, 10 + 1, 5 + 1
+    narrow = Supervised(make_dnn(DnnOptions(1, 10), 7, 5, compute=torch.bfloat16), CrossEntropy())
+    periods = [NgSgd(learner, NgSgdOptions()).states[0].input.update_period for learner in (make_learner(), narrow)]
+    assert periods == [4, 32] and NgSgd(narrow, NgSgdOptions(update_period=4)).states[0].input.update_period == 4
 
 
 def test_the_state_is_whole():

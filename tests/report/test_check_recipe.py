@@ -119,7 +119,7 @@ utils/prepare_lang.sh $opts data/local/dict "<UNK>" tmp
 utils/no_such_tool.pl x | utils/sym2int.pl --map-oov "<UNK>" -f 2- words.txt
 utils/mkgraph.sh --mono data/lang exp/mono exp/mono/graph
 steps/train_mmi_sgmm2.sh --boost 0.1 data lang ali denlats dir
-steps/nnet3/train_rnn.py --stage 3
+steps/nnet2/decode.sh --stage 3
 steps/train_mono.sh $extra_opts $(list data) data/lang exp/mono
 no-such-program --x | fstcompile
 flac -c -d -s a.flac | sph2pipe
@@ -148,12 +148,12 @@ def test_calls_are_judged(recipe, interfaces):
         ("run.sh", 8, "utils/filter_scp.pl"): ACCEPTED, ("run.sh", 10, "utils/prepare_lang.sh"): ACCEPTED,  # $opts may hold anything
         ("run.sh", 11, "utils/no_such_tool.pl"): UNKNOWN, ("run.sh", 11, "utils/sym2int.pl"): ACCEPTED,
         ("run.sh", 12, "utils/mkgraph.sh"): ACCEPTED, ("run.sh", 13, "steps/train_mmi_sgmm2.sh"): LATER,
-        ("run.sh", 14, "steps/nnet3/train_rnn.py"): LATER,
+        ("run.sh", 14, "steps/nnet2/decode.sh"): LATER,
         ("run.sh", 15, "steps/train_mono.sh"): ACCEPTED, ("local/prep.sh", 3, "utils/utt2spk_to_spk2utt.pl"): ARGUMENTS,
         ("run.sh", 18, "steps/align_si.sh"): ACCEPTED,  # an array may hold options
     }
     counted = [call for call in checked.calls if not call.counts]
-    assert [call.script for call in counted] == ["steps/nnet3/train_rnn.py"] and checked.files == 4
+    assert [call.script for call in counted] == ["steps/nnet2/decode.sh"] and checked.files == 4
     assert checked.missing_local == ["prep.sh:4: local/gone.sh"]
     assert {"no-such-program", "fstcompile"} <= set(checked.programs) and checked.missing_programs == {"no-such-program"}
     text = "\n".join(lines(checked))

@@ -26,6 +26,7 @@ from pykaldist.io.kaldi import KaldiReader, KaldiWriter
 from pykaldist.io.tables import MatrixReader, MatrixWriter, read_archive, write_int_vectors
 from pykaldist.nnet.nnet3.model import Nnet3Model
 from pykaldist.nnet.nnet3.run import Nnet3Forward
+from pykaldist.nnet.nnet3.xconfig.convert import config_lines, read_layers
 from pykaldist.parallel.strategies import local
 from pykaldist.parallel.strategies.base.registry import strategies
 from pykaldist.train.chain_preparation import Preparation, PreparationOptions
@@ -71,8 +72,8 @@ def folder_of_an4(golden: Path, folder: Path) -> Path:
     return folder
 
 
-def prepare(folder: Path, **options: object) -> bool:
-    return Preparation(folder / "data", folder / "tree", folder / "ali", folder / "exp",
+def prepare(folder: Path, exp: Path | None = None, **options: object) -> bool:
+    return Preparation(folder / "data", folder / "tree", folder / "ali", exp or folder / "exp",
                        PreparationOptions(chunk_width=WIDTHS, cv_utts=1, **options), PhoneLmOptions(num_extra_lm_states=300)).run()
 
 
@@ -108,6 +109,15 @@ def test_preparation_makes_what_kaldi_has_and_is_not_made_twice(prepared):
         assert set(chunks.frames) <= {90, 60} and not chunks.manifest.skipped
         assert {int(one) for one in chunks.utt} == set(range(len(store.utts)))
     assert not prepare(prepared)
+
+
+def test_a_copy_of_what_was_prepared_is_not_made_again(prepared, tmp_path):
+    shutil.copytree(prepared / "exp", tmp_path / "exp")
+    assert "configs/final.config" in json.loads((tmp_path / "exp/store/prepared.json").read_text())["inputs"]
+    assert not prepare(prepared, tmp_path / "exp")
+    with open(tmp_path / "exp/configs/final.config", "a") as stream:
+        stream.write("# another\n")
+    assert prepare(prepared, tmp_path / "exp")
 
 
 def test_what_ivectors_are_of_is_kept(prepared, tmp_path):
@@ -224,6 +234,24 @@ def test_the_result_is_a_model_for_decoding(prepared, tmp_path):
         assert (exp / name).is_file()
     line = json.loads((exp / "history.jsonl").read_text().splitlines()[-1])
     assert list(line)[:8] == ["epoch", "updates", "frames", "learn_rate", "train_loss", "train_xent", "cv_loss", "cv_xent"]
+
+
+def test_an_lstm_is_trained_with_frames_around_its_chunks(golden, tmp_path):
+    folder, layer = folder_of_an4(golden, tmp_path), "cell-dim=8 recurrent-projection-dim=4 non-recurrent-projection-dim=4 delay=-3"
+    lines = ["input dim=40 name=input", "relu-batchnorm-layer name=t dim=12 input=Append(-1,0,1)",
+             f"fast-lstmp-layer name=l {layer} dropout-proportion=0.0", f"fast-lstmp-layer name=back {layer.replace('-3', '3')}",
+             "output-layer name=output dim=112 include-log-softmax=false", "output-layer name=output-xent input=back dim=112"]
+    (folder / "exp/configs/final.config").write_text("\n".join(config_lines(read_layers(lines))["final"]))
+    assert prepare(folder)
+    job = ["--chunk-left-context", "20", "--chunk-right-context", "9", "--deriv-truncate-margin", "8", "--ngpu", "2", "--strategy", "ma",
+           "--fabric", "virtual", "--num-epochs", "4"]
+    assert main([*words(folder, *job), str(tmp_path / "whole")]) == 0
+    history = [json.loads(line) for line in (tmp_path / "whole/history.jsonl").read_text().splitlines()]
+    assert history[-1]["train_loss"] < history[0]["train_loss"] and history[-1]["cv_loss"] < history[0]["cv_loss"]
+    nnet = Nnet3Model.read(tmp_path / "whole/final.mdl").nnet
+    assert nnet.components["l.lstm_nonlin"].number("Count") > 0
+    outputs = Nnet3Forward(nnet, subsampling=3, around=(20, 9))(np.array(FrameStore(folder / "exp/store/dev").feats))
+    assert np.isfinite(outputs).all()
 
 
 def test_a_network_by_its_name(prepared, tmp_path):

@@ -145,6 +145,34 @@ def test_a_whole_run_with_workers_that_grow(folder, tmp_path):
     assert (exp / "tree").is_file() and (exp / "cmvn_opts").is_file() and not (exp / "frame_subsampling_factor").exists()
 
 
+def test_a_whole_run_of_an_lstm(folder, tmp_path, capsys):
+    exp = tmp_path / "exp"
+    pdfs = read_transition_model(folder / "ali/final.mdl").num_pdfs
+    exp.mkdir()
+    (exp / "network.xconfig").write_text(
+        "input dim=4 name=ivector\ninput dim=40 name=input\n"
+        f"fixed-affine-layer name=lda input=Append(0,ReplaceIndex(ivector,t,0)) affine-transform-file={exp}/configs/lda.mat\n"
+        "fast-lstmp-layer name=lstm cell-dim=16 recurrent-projection-dim=6 non-recurrent-projection-dim=6 delay=-3\n"
+        f"output-layer name=output dim={pdfs} output-delay=5\n")
+    assert main(["xconfig-to-configs", "--xconfig-file", str(exp / "network.xconfig"), "--config-dir", str(exp / "configs")]) == 0
+    words = ["--feat-dir", str(folder / "data"), "--ali-dir", str(folder / "ali"), "--lang", str(folder / "lang"), "--dir", str(exp),
+             "--feat.online-ivector-dir", str(folder / "ivectors"), "--egs.opts", "--num-utts-subset 1", "--trainer.num-epochs", "4",
+             "--trainer.optimization.num-jobs-final", "1", "--trainer.rnn.num-chunk-per-minibatch", "8", "--egs.chunk-left-context", "10",
+             "--trainer.optimization.initial-effective-lrate", "0.01", "--use-gpu", "no"]
+    assert main(["prepare-nnet3", "train_rnn", *words]) == 0
+    assert "NOTE: --trainer.optimization.shrink-value 0.99" in capsys.readouterr().out
+    options = (exp / "train_options").read_text().split("\n")[:-1]
+    assert main(["train", *options, "--fabric", "virtual", "--num-threads", "1", str(exp / "store"), str(exp)]) == 0
+    history = [json.loads(line) for line in (exp / "history.jsonl").read_text().splitlines()]
+    assert len(history) == 4 and history[-1]["train_loss"] < history[0]["train_loss"] - 0.2
+    assert history[0]["frames"] == len(FrameStore(exp / "store/train"))
+    model = Nnet3Model.read(exp / "final.mdl")
+    assert model.priors.sum() == pytest.approx(1.0, abs=1e-4) and (model.left_context, model.right_context) == (0, 5)
+    start = options.index("--chunk-width")
+    assert main(["train", *options[:start], *options[start + 4:], str(exp / "store"), str(tmp_path / "frames")]) != 0
+    assert "is recurrent; train it with steps/nnet3/train_rnn.py" in capsys.readouterr().err
+
+
 def test_networks_of_other_data_are_refused(folder, tmp_path, capsys):
     initialised(SMALL, torch.Generator()).write(tmp_path / "small.raw")
     pack = ["pack", "--cmvn-opts=--norm-means=false", "--cv-percent", "20"]
@@ -177,6 +205,19 @@ def test_a_recipes_call_in_our_words():
             read_frame_form([*FOLDERS, *shlex.split(text)])
     with pytest.raises(UserError, match="--ali-dir is needed"):
         read_frame_form(FOLDERS[:2])
+
+
+def test_a_recipes_call_for_a_recurrent_network_in_our_words():
+    found = read_frame_form([*FOLDERS, *shlex.split(
+        "--trainer.num-epochs=6 --trainer.samples-per-iter=10000 --trainer.optimization.num-jobs-final=4 --egs.chunk-width=40,30,20 "
+        "--trainer.optimization.shrink-value=1.0 --trainer.rnn.num-chunk-per-minibatch=128,64 --egs.chunk-right-context=20 "
+        "--trainer.deriv-truncate-margin 10 --egs.chunk-left-context-initial=0")], "train_rnn")
+    wanted = {"chunk-width": "40", "num-chunk-per-minibatch": "128,64", "average-frames": "400000", "momentum": "0.5",
+              "chunk-left-context": "40", "chunk-right-context": "20", "deriv-truncate-margin": "10", "num-epochs": "6"}
+    assert {name: found.job[name] for name in wanted} == wanted and "minibatch-size" not in found.job
+    assert [note.split()[0] for note in found.notes] == ["--egs.chunk-width", "--egs.chunk-left-context-initial"]
+    with pytest.raises(UserError, match="chunk-width x: expected frames"):
+        read_frame_form([*FOLDERS, "--egs.chunk-width", "x"], "train_rnn")
 
 
 @pytest.mark.slow

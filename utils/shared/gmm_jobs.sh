@@ -1,5 +1,26 @@
-# Sourced by the scripts of GMM training and alignment. `gmm_jobs`, with $jobs, $cmd and $nj: sets stage_cmd, by which the stage runs, and
-# adds to $options how it is to run its jobs. On a cluster the stage itself, which only adds up, runs where the script does.
+# Sourced by the scripts of GMM training and alignment. `gmm_job_usage` prints the options of their jobs, `gmm_alignment_usage` those of their
+# alignments. `gmm_jobs`, with $jobs, $cmd and $nj: sets stage_cmd, by which the stage runs, and adds to $options how it is to run its jobs. On
+# a cluster the stage itself, which only adds up, runs where the script does.
+gmm_job_usage() {
+  cat <<EOF
+  --nj <n>                  # jobs, and files of alignments, no more than utterances (4)
+  --cmd <command>           # how to run the jobs (run.pl)
+  --jobs <kind>             # threads: --nj of one job; array: --nj jobs, each a process; auto: an array on a cluster (auto)
+  --block-frames <n>        # frames summed up together; the same blocks give models of the same bits, whatever --nj and --jobs
+                            # (0: 262144; in an array no more than a job has, and 65536 at least)
+  --device <name>           # cpu, cuda, cuda:N, or auto: where likelihoods and statistics are computed (cpu)
+EOF
+}
+
+gmm_alignment_usage() {
+  cat <<EOF
+  --retry-beam <beam>       # where an utterance does not reach its end (40)
+  --careful true|false      # let an utterance fail that fits its transcript better said again, in part, than said once (false)
+  --boost-silence <factor>  # on the likelihoods of silence in alignment ($boost_silence)
+  --scale-opts <options>    # of alignment ("--transition-scale=1.0 --acoustic-scale=0.1 --self-loop-scale=0.1")
+EOF
+}
+
 gmm_jobs() {
   stage_cmd=$cmd
   case $jobs in

@@ -4,7 +4,9 @@ name=${0##*/}
 [ -z "$graphs_scp" ] || { echo "$name: ERROR: --graphs-scp $graphs_scp: graphs are made of the transcripts here; leave it out." >&2; exit 1; }
 device=cpu
 [ "$use_gpu" = false ] || device=auto
-network=(--model "$src/$iter.mdl" --device "$device" --frames-per-chunk "$frames_per_chunk")
+network=(--model "$src/$iter.mdl" --device "$device" --frames-per-chunk "$frames_per_chunk" --extra-left-context "$extra_left_context"
+  --extra-right-context "$extra_right_context" --extra-left-context-initial "$extra_left_context_initial"
+  --extra-right-context-final "$extra_right_context_final")
 [ -z "$online_ivector_dir" ] || network+=(--online-ivector-dir "$online_ivector_dir")
 for f in "$data/feats.scp" "$data/text" "$lang/L.fst" "$src/$iter.mdl" "$src/tree"; do
   [ -f "$f" ] || { echo "$name: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }

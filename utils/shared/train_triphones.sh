@@ -10,22 +10,14 @@ ${features:+$features
 }Writes $writes,
 and log/train.log with the tree and a line an iteration.
 Options:
-  --nj <n>                  # jobs, and files of alignments, no more than utterances (4)
-  --cmd <command>           # how to run the jobs (run.pl)
-  --jobs <kind>             # threads: --nj of one job; array: --nj jobs, each a process; auto: an array on a cluster (auto)
-  --block-frames <n>        # frames summed up together; the same blocks give models of the same bits, whatever --nj and --jobs
-                            # (0: 262144; in an array no more than a job has, and 65536 at least)
-  --device <name>           # cpu, cuda, cuda:N, or auto: where likelihoods and statistics are computed (cpu)
+$(gmm_job_usage)
   --stage <n>               # iteration to go on with, as the log of an interrupted training names it; below 1: begin (-5)
   --num-iters <n>           # iterations ($num_iters)
   --max-iter-inc <n>        # last iteration in which the number of Gaussians grows ($max_iter_inc)
   --realign-iters <list>    # iterations that align first ($realign_iters)
-$own_usage
-  --beam <beam>             # of the alignment (10)
-  --retry-beam <beam>       # where an utterance does not reach its end (40)
-  --careful true|false      # let an utterance fail that fits its transcript better said again, in part, than said once (false)
-  --boost-silence <factor>  # on the likelihoods of silence in alignment (1.0)
-  --scale-opts <options>    # of alignment ("--transition-scale=1.0 --acoustic-scale=0.1 --self-loop-scale=0.1")
+${own_usage:+$own_usage
+}  --beam <beam>             # of the alignment (10)
+$(gmm_alignment_usage)
   --power <p>               # exponent of occupancy in a pdf's share of the Gaussians ($power)
   --cluster-thresh <loss>   # leaves are merged while that costs less; -1: than the last split gained; 0: never (-1)
   --context-opts <options>  # the tree's window of phones, and the modelled one's place in it ("--context-width=3 --central-position=1")
@@ -38,6 +30,7 @@ boost_silence=1.0 scale_opts="" cluster_thresh=-1 context_opts="" seed=0
 num_iters=35 max_iter_inc=25 realign_iters="10 20 30"
 [ "$verb" != train-quick ] || { num_iters=20 max_iter_inc=15 realign_iters="10 15"; }
 [ -f path.sh ] && . ./path.sh
+. gmm_jobs.sh
 . parse_options.sh || exit 1
 if [ $# != 6 ]; then usage >&2; exit 1; fi
 data=$3 lang=$4 ali=$5 dir=$6
@@ -45,7 +38,6 @@ for f in "$data/feats.scp" "$data/text" "$lang"/{L.fst,topo,phones/roots.int} "$
   [ -f "$f" ] || { echo "$name: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
 done
 . fewer_jobs.sh
-. gmm_jobs.sh
 fewer_jobs "$data" utterances
 options=()
 for option in nj block_frames device stage num_iters max_iter_inc realign_iters beam retry_beam careful boost_silence power cluster_thresh \

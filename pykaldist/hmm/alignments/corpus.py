@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import ContextDependency
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir
+from pykaldist.io.numbered import Numbered
 from pykaldist.io.scratch import RowWriter, prefetch, release, scratch_array
 from pykaldist.progress import Progress
 
@@ -90,7 +91,7 @@ def _sum(one: Any, two: Any) -> Any:
     return two if one is None else one if two is None else one + two
 
 
-class WordLists(Sequence[list[int]]):
+class WordLists(Numbered[list[int]]):
     """The transcripts of a corpus as numbers, in two flat arrays."""
 
     def __init__(self) -> None:
@@ -103,16 +104,8 @@ class WordLists(Sequence[list[int]]):
     def __len__(self) -> int:
         return len(self._ends) - 1
 
-    @overload
-    def __getitem__(self, number: int) -> list[int]: ...
-
-    @overload
-    def __getitem__(self, number: slice) -> list[list[int]]: ...
-
-    def __getitem__(self, number: int | slice) -> list[int] | list[list[int]]:
-        if isinstance(number, slice):
-            return [self[n] for n in range(*number.indices(len(self)))]
-        return self._flat[self._ends[range(len(self))[number]]:self._ends[range(len(self))[number] + 1]].tolist()
+    def item(self, number: int) -> list[int]:
+        return self._flat[self._ends[number]:self._ends[number + 1]].tolist()
 
 
 @dataclass

@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -43,6 +43,7 @@ from pykaldist.io.datadir import DataDir
 from pykaldist.io.durations import utt2num_frames
 from pykaldist.io.lang import LangDir
 from pykaldist.io.messages import read_message, write_message
+from pykaldist.io.numbered import Numbered
 from pykaldist.progress import Progress, progress
 
 LOOK_S = 1.0  # between two looks at how many jobs have ended
@@ -175,7 +176,7 @@ class RowFiles:
         return np.concatenate([self.block(number).copy() for number in range(len(self.bounds) - 1)])
 
 
-class GraphFiles(Sequence[TrainingGraph]):
+class GraphFiles(Numbered[TrainingGraph]):
     """The training graphs of a corpus, whose blocks lie in files; `blocks` are the first and the end utterance of each."""
 
     def __init__(self, folder: Path, blocks: list[tuple[int, int]]) -> None:
@@ -198,15 +199,7 @@ class GraphFiles(Sequence[TrainingGraph]):
     def __len__(self) -> int:
         return self.blocks[-1][1]
 
-    @overload
-    def __getitem__(self, number: int) -> TrainingGraph: ...
-
-    @overload
-    def __getitem__(self, number: slice) -> list[TrainingGraph]: ...
-
-    def __getitem__(self, number: int | slice) -> TrainingGraph | list[TrainingGraph]:
-        if isinstance(number, slice):
-            return [self[n] for n in range(*number.indices(len(self)))]
+    def item(self, number: int) -> TrainingGraph:
         block = next(n for n, (_, end) in enumerate(self.blocks) if number < end)
         return self.block(block)[number - self.blocks[block][0]]
 

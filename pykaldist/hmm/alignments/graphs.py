@@ -17,7 +17,6 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import overload
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from pykaldist.hmm.tree.tree import ContextDependency
 from pykaldist.io.atomic import atomic_open
 from pykaldist.io.fst import Fst
 from pykaldist.io.lang import LangDir
+from pykaldist.io.numbered import Numbered
 from pykaldist.io.scratch import RowWriter, release
 from pykaldist.progress import progress
 
@@ -83,7 +83,7 @@ class TrainingGraph:
                        destination=destination[order].astype(np.int32), tid=self.tid[arc], cost=cost[order], column=self.column[arc])
 
 
-class TrainingGraphs(Sequence[TrainingGraph]):
+class TrainingGraphs(Numbered[TrainingGraph]):
     """The training graphs of a corpus, one behind the other in one array of 4-byte words (io/scratch.py)."""
 
     limit = 1 << 22  # words in memory
@@ -122,16 +122,8 @@ class TrainingGraphs(Sequence[TrainingGraph]):
     def __len__(self) -> int:
         return len(self._ends) - 1
 
-    @overload
-    def __getitem__(self, number: int) -> TrainingGraph: ...
-
-    @overload
-    def __getitem__(self, number: slice) -> list[TrainingGraph]: ...
-
-    def __getitem__(self, number: int | slice) -> TrainingGraph | list[TrainingGraph]:
-        if isinstance(number, slice):
-            return [self[n] for n in range(*number.indices(len(self)))]
-        words = self._words[self._ends[range(len(self))[number]]:self._ends[range(len(self))[number] + 1]]
+    def item(self, number: int) -> TrainingGraph:
+        words = self._words[self._ends[number]:self._ends[number + 1]]
         head = words[:1 + len(_ARRAYS)].tolist()
         fields, first = {}, len(head)
         for name, length in zip(_ARRAYS, head[1:], strict=True):

@@ -110,10 +110,10 @@ def add_self_loops(fst: Fst, model: TransitionModel, self_loop_scale: float = 0.
     """Add the HMM states' self-loops to a graph, each after the transition out of the same HMM state.
 
     The transition-state of a graph state is that of the arcs into it; where these differ, all but one way of entering goes by a state
-    of its own, with an epsilon to the old one.
+    of its own, with an epsilon to the old one. Input labels above the model's are disambiguation symbols, which enter no HMM state.
     """
     num_states = fst.num_states
-    kind = model.tid2state[fst.ilabel].astype(np.int32)
+    kind = model.tid2state[np.where(fst.ilabel < len(model.tid2state), fst.ilabel, 0)].astype(np.int32)
     lowest, highest = np.full(num_states, np.iinfo(np.int32).max, np.int32), np.full(num_states, -1, np.int32)
     np.minimum.at(lowest, fst.nextstate, kind)
     np.maximum.at(highest, fst.nextstate, kind)

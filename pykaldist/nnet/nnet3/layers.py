@@ -102,13 +102,23 @@ class Layer(ABC):
         """Put the minibatch's sums into the statistics' places of the gradient."""
         return  # it has none
 
-    @abstractmethod
     def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
                  rule: GradientRule) -> Tensor | None:
         """The derivatives with respect to x, where they are `needed`, of those with respect to y; makes the parameters' gradients.
 
         It may write over dy, and, where the layer has a map, over x.
         """
+        dx = self.derivative(x, y, dy, run) if needed else None
+        self.accumulate(x, dy, run, grads, beta, rule)
+        return dx
+
+    @abstractmethod
+    def derivative(self, x: Tensor, y: Tensor, dy: Tensor, run: Run) -> Tensor:
+        """The derivatives with respect to x of those with respect to y, of some rows; where the layer has no map, it may write over dy."""
+
+    def accumulate(self, x: Tensor, dy: Tensor, run: Run, grads: list[Tensor], beta: float, rule: GradientRule) -> None:
+        """Make the parameters' gradients of all rows of a minibatch, after their derivatives; it may write over x and dy."""
+        return  # it has none
 
 
 class Affine(Layer):
@@ -156,12 +166,11 @@ class Affine(Layer):
             affine(x[:, :self.input_dim], self.weight, self.bias, y)
         return y
 
-    def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
-                 rule: GradientRule) -> Tensor | None:
-        dy = dy.to(x.dtype)
-        dx = product(dy, self.weight, dy.new_empty(len(dy), self.input_dim)) if needed else None
-        rule(self.map, x[:, :self.input_dim], dy, grads[0], grads[1] if self.has_bias else None, beta, spent=x)
-        return dx
+    def derivative(self, x: Tensor, y: Tensor, dy: Tensor, run: Run) -> Tensor:
+        return product(dy.to(x.dtype), self.weight, x.new_empty(len(dy), self.input_dim))
+
+    def accumulate(self, x: Tensor, dy: Tensor, run: Run, grads: list[Tensor], beta: float, rule: GradientRule) -> None:
+        rule(self.map, x[:, :self.input_dim], dy.to(x.dtype), grads[0], grads[1] if self.has_bias else None, beta, spent=x)
 
 
 class Fixed(Layer):
@@ -184,8 +193,7 @@ class Fixed(Layer):
         affine(x, self.weight, self.bias, y)
         return y
 
-    def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
-                 rule: GradientRule) -> Tensor | None:
+    def derivative(self, x: Tensor, y: Tensor, dy: Tensor, run: Run) -> Tensor:
         return dy if self.weight is None else product(dy, self.weight, dy.new_empty(len(dy), self.input_dim))
 
 
@@ -227,8 +235,7 @@ class Rectified(Layer):
                                            y.sign().sum(0, dtype=grads[2].dtype)), strict=True):
             add_up(gradient, value, beta)
 
-    def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
-                 rule: GradientRule) -> Tensor | None:
+    def derivative(self, x: Tensor, y: Tensor, dy: Tensor, run: Run) -> Tensor:
         dx = cast(Tensor, torch.ops.aten.threshold_backward(dy, y, 0))
         if self.repair and run.generator is not None:
             dx += self._repair(run.generator).to(dx.dtype)
@@ -287,8 +294,7 @@ class BatchNormalised(Layer):
         for gradient, value in zip(grads, cast(Normalised, run.memory).statistics(), strict=True):
             add_up(gradient, value, beta)
 
-    def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
-                 rule: GradientRule) -> Tensor | None:
+    def derivative(self, x: Tensor, y: Tensor, dy: Tensor, run: Run) -> Tensor:
         one = cast(Normalised, run.memory)
         return self.norm.backward(one, dy.reshape(-1, self.block)).view(x.shape)
 
@@ -320,8 +326,7 @@ class Dropout(Layer):
         run.memory = mask if len(mask) == 1 else mask[torch.from_numpy(of_frame).to(x.device)]
         return self._masked(x, run)
 
-    def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
-                 rule: GradientRule) -> Tensor | None:
+    def derivative(self, x: Tensor, y: Tensor, dy: Tensor, run: Run) -> Tensor:
         return dy if run.memory is None else self._masked(dy, run)
 
     def _masked(self, x: Tensor, run: Run) -> Tensor:
@@ -338,8 +343,7 @@ class Same(Layer):
     def forward(self, x: Tensor, run: Run) -> Tensor:
         return x
 
-    def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
-                 rule: GradientRule) -> Tensor | None:
+    def derivative(self, x: Tensor, y: Tensor, dy: Tensor, run: Run) -> Tensor:
         return dy if self.backprop_scale == 1.0 else dy * self.backprop_scale
 
 
@@ -349,8 +353,7 @@ class LogSoftmax(Layer):
     def forward(self, x: Tensor, run: Run) -> Tensor:
         return x.log_softmax(1)
 
-    def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
-                 rule: GradientRule) -> Tensor | None:
+    def derivative(self, x: Tensor, y: Tensor, dy: Tensor, run: Run) -> Tensor:
         return cast(Tensor, torch.ops.aten._log_softmax_backward_data(dy, y, 1, y.dtype))
 
 

@@ -92,6 +92,12 @@ class Nnet3:
             return int(node.values["dim"])
         return self.descriptor_dim(node.input)
 
+    def taken_by(self, name: str) -> Descriptor | None:
+        """The descriptor that a node computes with: none of inputs, and of dropout masks, whose lines name themselves."""
+        node = self.nodes[name]
+        masks = node.kind == "component-node" and self.components[node.component].type == "DropoutMaskComponent"
+        return None if masks else node.input
+
     def descriptor_dim(self, descriptor: Descriptor) -> int:
         """The dimension of a descriptor's value; raises ValueError where those of its parts do not fit."""
         if not descriptor.function:

@@ -30,9 +30,10 @@ from pykaldist.nnet.components import AffineMap, GradientRule, outer_product
 from pykaldist.nnet.flat_model import FlatModel
 from pykaldist.nnet.gemm import aligned
 from pykaldist.nnet.nnet3.components import Nnet3Component
-from pykaldist.nnet.nnet3.computing.chunks import ChunkPlan, Frames, Step, Term
-from pykaldist.nnet.nnet3.computing.kinds import layer_of
+from pykaldist.nnet.nnet3.computing.chunks import ChunkPlan, Frames, LoopPlan, Term
+from pykaldist.nnet.nnet3.computing.kinds import IN_LOOPS, layer_of
 from pykaldist.nnet.nnet3.computing.more_layers import PlainDropout
+from pykaldist.nnet.nnet3.computing.recurrent_layers import DropoutMask, LstmCells
 from pykaldist.nnet.nnet3.layers import BatchNormalised, Dropout, Layer, LogSoftmax, Rectified, Run
 from pykaldist.nnet.nnet3.model import Nnet3
 from pykaldist.nnet.nnet3.plan import Plan
@@ -40,21 +41,28 @@ from pykaldist.nnet.nnet3.plan import Plan
 OUTPUTS = ("output", "output-xent")
 
 
+def trained_outputs(nnet: Nnet3) -> list[str]:
+    """The output nodes of a network that are trained; raises UserError where there is none."""
+    if "output" not in nnet.nodes:
+        raise UserError(f"the network has no node output to train; it has {', '.join(nnet.nodes)}.")
+    return [name for name in OUTPUTS if name in nnet.nodes]
+
+
 class Nnet3Network(FlatModel):
     """A network that can be trained, made from one as it stands in a file. `left_context`, `right_context`: frames that an output needs.
 
     `outputs` are those that training computes: `output`, and `output-xent` where it is there. `subsampling` is the number of input frames
-    for each output frame.
+    for each output frame. `around`: frames more that a recurrent network has before a chunk, and behind it. `truncation`: derivatives go so
+    many frames beyond a chunk's outputs and no further; below 0: wherever they lead.
     """
 
     def __init__(self, nnet: Nnet3, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,
-                 compute: torch.dtype | None = None, subsampling: int = 3) -> None:
-        self.nnet, self.subsampling = nnet, subsampling
-        self.outputs = [name for name in OUTPUTS if name in nnet.nodes]
-        if "output" not in nnet.nodes:
-            raise UserError(f"the network has no node output to train; it has {', '.join(nnet.nodes)}.")
+                 compute: torch.dtype | None = None, subsampling: int = 3, around: tuple[int, int] = (0, 0), truncation: int = -1) -> None:
+        self.nnet, self.subsampling, self.truncation = nnet, subsampling, truncation
+        self.outputs = trained_outputs(nnet)
         self._plan = Plan(nnet, self.outputs, subsampling)
         self.left_context, self.right_context = self._plan.left_context, self._plan.right_context
+        self.window = self.left_context + around[0], self.right_context + around[1]  # frames before and behind an output in a chunk
         self.layers = {name: layer_of(component) for name, component in nnet.components.items()}
         self._check_uses()
         self._widen_ends()
@@ -104,7 +112,7 @@ class Nnet3Network(FlatModel):
     def set_dropout(self, proportion: float) -> None:
         """Set the proportion of all dropout, as a schedule asks for."""
         for layer in self.layers.values():
-            if isinstance(layer, Dropout | PlainDropout):
+            if isinstance(layer, Dropout | PlainDropout | DropoutMask):
                 layer.proportion = proportion
 
     def batchnorm_statistics(self) -> list[slice]:
@@ -114,6 +122,11 @@ class Nnet3Network(FlatModel):
     def rectified_statistics(self) -> list[slice]:
         """The slices of the flat buffer with the statistics of rectified linear units."""
         return self._slices_of(Rectified)
+
+    def cell_statistics(self) -> list[slice]:
+        """The slices of the flat buffer with the statistics of LSTM cells, behind their peepholes."""
+        sizes = [3 * layer.cells for layer in self.layers.values() if isinstance(layer, LstmCells)]
+        return [slice(part.start + size, part.stop) for part, size in zip(self._slices_of(LstmCells), sizes, strict=True)]
 
     def _slices_of(self, kind: type[Layer]) -> list[slice]:
         ends = [*self._starts[1:], self.params.shape[-1]]
@@ -125,7 +138,7 @@ class Nnet3Network(FlatModel):
         found = []
         for name in self._last.order:
             node = self.nnet.nodes[name]
-            if node.kind == "component-node":
+            if node.kind == "component-node" and name in self._last.steps:
                 below = any(term.source in self._learned for term in self._last.steps[name].terms)
                 found += [(m, len(self._last.times[name]) * self.num_sequences, below) for m in self.layers[node.component].maps]
         return found
@@ -142,7 +155,7 @@ class Nnet3Network(FlatModel):
                        generator: torch.Generator | None = None, changed: bool = True) -> dict[str, Tensor]:
         """The outputs by their names, (output_frames x sequences, dim), of chunks.
 
-        `feats` (frames x sequences, dim) begin `left_context` frames before the first output frame, and end `right_context` frames or more
+        `feats` (frames x sequences, dim) begin `window[0]` frames before the first output frame, and end `right_context` frames or more
         behind the last. `ivectors` (sequences, dim), where the network has the input `ivector`. `training`: for a gradient; `generator`:
         for what is random in it. `changed`: the parameters may not be those of the last forward.
         """
@@ -161,25 +174,58 @@ class Nnet3Network(FlatModel):
         with torch.no_grad():
             for name in plan.order:
                 node = self.nnet.nodes[name]
+                if name in self._values:  # with its loop
+                    continue
                 if node.kind == "input-node":
                     if name not in inputs or inputs[name].shape[1] != self.nnet.dim(name):
                         raise ValueError(f"expected {name} of dimension {self.nnet.dim(name)}, found "
                                          f"{'none' if name not in inputs else inputs[name].shape[1]}")
                     self._values[name] = inputs[name].to(self.device, self.compute)
                     continue
-                x = self._input(name, plan.steps[name], sequences)
+                run = Run(training, sequences, plan.times[name], generator if training else None)
+                if name in plan.loops:
+                    self._forward_loop(plan.loops[name], plan, run)
+                    continue
+                x = self._input(name, plan, sequences)
                 if node.kind == "component-node":
-                    self._inputs[name] = x
-                    self._runs[name] = run = Run(training, sequences, plan.times[name], generator if training else None)
-                    x = self.layers[node.component].forward(x, run)
-                elif node.kind == "dim-range-node":
-                    start = int(node.values["dim-offset"])
-                    x = x[:, start:start + int(node.values["dim"])].contiguous()
-                self._values[name] = x
+                    self._inputs[name], self._runs[name] = x, run
+                self._values[name] = self._computed(name, x, run)
         outputs = {name: self._values[name].to(self.params.dtype) for name in self.outputs}
         if not training:
             self._values, self._inputs, self._runs = {}, {}, {}
         return outputs
+
+    def _computed(self, name: str, x: Tensor, run: Run) -> Tensor:
+        """What a node makes of rows of its input."""
+        node = self.nnet.nodes[name]
+        if node.kind == "component-node":
+            return self.layers[node.component].forward(x, run)
+        if node.kind == "dim-range-node":
+            start = int(node.values["dim-offset"])
+            return x[:, start:start + int(node.values["dim"])].contiguous()
+        return x
+
+    def _forward_loop(self, loop: LoopPlan, plan: ChunkPlan, whole: Run) -> None:
+        """Compute the nodes of a loop wave by wave; all inputs and values are kept, and what backward needs of each part."""
+        sequences = whole.sequences
+        for name in loop.nodes:
+            rows, step = len(plan.times[name]) * sequences, plan.steps[name]
+            width = aligned(step.dim + 1) if self._has_map(name) else step.dim
+            self._inputs[name] = x = self._buffers.rows(name, rows, width, self.compute, self.device)
+            x[:, :step.dim] = 0.0
+            for term in loop.outside[name]:
+                self._put_term(x.view(-1, sequences, width), term)
+            self._values[name] = x.new_empty(rows, self.nnet.dim(name))
+            self._runs[name] = replace(whole, times=plan.times[name], memory=[])
+        for wave in loop.waves:
+            for part in wave:
+                rows_of = slice(part.rows.start * sequences, part.rows.stop * sequences)
+                x = self._inputs[part.name][rows_of]
+                for term in part.terms:
+                    self._put_term(x.view(-1, sequences, x.shape[1]), term)
+                run = replace(whole, times=plan.times[part.name][part.rows])
+                self._values[part.name][rows_of] = self._computed(part.name, x, run)
+                self._runs[part.name].memory.append(run)
 
     def backward_chunks(self, derivatives: Mapping[str, Tensor], grads: Tensor, beta: float = 0.0,
                         rule: GradientRule = outer_product) -> None:
@@ -194,36 +240,89 @@ class Nnet3Network(FlatModel):
             for name, derivative in derivatives.items():
                 found[name].copy_(derivative)
             for name in reversed(plan.order):
+                if name in plan.loops and name in self._values:
+                    self._backward_loop(plan.loops[name], plan, found, of_component, beta, rule)
+                if name in plan.loops:
+                    continue
                 dy, y, node = found.pop(name, None), self._values.pop(name), self.nnet.nodes[name]
                 x, run = self._inputs.pop(name, y), self._runs.pop(name, None)
                 own = of_component.pop(node.component, []) if run is not None else []
                 if run is not None:
                     self.layers[node.component].gather(y, run, own, beta)
-                if dy is None or node.kind == "input-node":
+                if dy is None or name not in plan.steps:
                     continue
+                self._truncate(dy, plan.times[name])
                 dx: Tensor | None = dy
-                needed = any(term.source in self._learned for term in plan.steps[name].terms)
+                given = [term for term in plan.steps[name].terms if term.source in self._learned]
                 if run is not None:
-                    dx = self.layers[node.component].backward(x, y, dy, run, needed, own, beta, rule)
+                    dx = self.layers[node.component].backward(x, y, dy, run, bool(given), own, beta, rule)
                 elif node.kind == "dim-range-node":
-                    start = int(node.values["dim-offset"])
-                    dx = dy.new_zeros(len(dy), plan.steps[name].dim)
-                    dx[:, start:start + dy.shape[1]] = dy
-                if needed and dx is not None:
-                    given = [term for term in plan.steps[name].terms if term.source in self._learned]
+                    dx = self._widened(name, dy)
+                if given and dx is not None:
                     for term in given:
                         self._give_back(found, term, dx, plan, term is given[-1])
             for view in itertools.chain.from_iterable(of_component.values()):  # of components that have no part in it
                 view.mul_(beta) if beta else view.zero_()
 
+    def _widened(self, name: str, dy: Tensor) -> Tensor:
+        """The derivatives of all dimensions that a node takes some of."""
+        start = int(self.nnet.nodes[name].values["dim-offset"])
+        dx = dy.new_zeros(len(dy), self.nnet.dim(self.nnet.nodes[name].values["input-node"]))
+        dx[:, start:start + dy.shape[1]] = dy
+        return dx
+
+    def _truncate(self, dy: Tensor, times: np.ndarray) -> None:
+        """Make derivatives zero at frames further from the outputs than `truncation`."""
+        if self.truncation < 0:
+            return
+        low, high = np.searchsorted(times, [-self.truncation, self._last.last_output + self.truncation + 1]) * self.num_sequences
+        dy[:low] = 0.0
+        dy[high:] = 0.0
+
+    def _backward_loop(self, loop: LoopPlan, plan: ChunkPlan, found: dict[str, Tensor], of_component: dict[str, list[Tensor]], beta: float,
+                       rule: GradientRule) -> None:
+        """Go back through the waves of a loop; then the gradients of its components, and the derivatives of what it takes."""
+        values = {name: self._values.pop(name) for name in loop.nodes}
+        runs = {name: self._runs.pop(name) for name in loop.nodes}
+        total = {name: found.pop(name) if name in found else torch.zeros_like(values[name]) for name in loop.nodes}
+        given = {name: [term for term in terms if term.source in self._learned] for name, terms in loop.outside.items()}
+        down = {name: values[name].new_empty(len(values[name]), plan.steps[name].dim) for name, terms in given.items() if terms}
+        for wave in reversed(loop.waves):
+            for part in reversed(wave):
+                name, rows = part.name, slice(part.rows.start * self.num_sequences, part.rows.stop * self.num_sequences)
+                dy, run, node = total[name][rows], runs[name].memory.pop(), self.nnet.nodes[name]
+                self._truncate(dy, run.times)
+                dx = dy
+                if node.kind == "component-node":
+                    dx = self.layers[node.component].derivative(self._inputs[name][rows], values[name][rows], dy, run)
+                elif node.kind == "dim-range-node":
+                    dx = self._widened(name, dy)
+                for term in part.terms:
+                    self._add_back(total[term.source], term, dx)
+                if name in down:
+                    down[name][rows] = dx
+        for name in loop.nodes:
+            node, x = self.nnet.nodes[name], self._inputs.pop(name)
+            if node.kind == "component-node":
+                own = of_component.pop(node.component, [])
+                self.layers[node.component].gather(values[name], runs[name], own, beta)
+                self.layers[node.component].accumulate(x, total[name], runs[name], own, beta, rule)
+            for term in given[name]:
+                self._give_back(found, term, down[name], plan, term is given[name][-1])
+
     def _check_uses(self) -> None:
-        """Leave components alone that no output needs; raises UserError where two nodes share one that is trained."""
+        """Leave components alone that no output needs; raises UserError for those that are not trained where they stand."""
         uses = Counter(self.nnet.nodes[name].component for name in self._plan.order if self.nnet.nodes[name].kind == "component-node")
         for name, layer in self.layers.items():
             if uses[name] > 1 and layer.specs():
                 raise UserError(f"the network's nodes share the component {name}, which is not trained so here; give each its own.")
             if not uses[name]:
                 layer.maps = []
+        for node in map(self.nnet.nodes.__getitem__, self._plan.loop_of):
+            if node.kind == "component-node" and type(self.layers[node.component]) not in IN_LOOPS:
+                type_ = self.nnet.components[node.component].type
+                raise UserError(f"the network's component {node.component}, a {type_}, is inside a loop of a recurrent network, where it "
+                                "is not trained here.")
 
     def _widen_ends(self) -> None:
         """Let the maps whose outputs are the network's, or what these are the log-softmax of, compute them in the parameters' type."""
@@ -240,39 +339,48 @@ class Nnet3Network(FlatModel):
         """The nodes with parameters that are trained, in themselves or in what they take input from."""
         learned: set[str] = set()
         for name in self._plan.order:
-            node = self.nnet.nodes[name]
-            own = node.kind == "component-node" and bool(self.layers[node.component].maps)
-            if own or (node.input is not None and learned.intersection(node.input.nodes())):
-                learned.add(name)
+            together = self._plan.loop_of[name].nodes if name in self._plan.loop_of else (name,)
+            taken = [self.nnet.taken_by(one) for one in together]
+            if any(map(self._has_map, together)) or any(one is not None and learned.intersection(one.nodes()) for one in taken):
+                learned.update(together)
         return learned
+
+    def _has_map(self, name: str) -> bool:
+        """Whether a node is of a component with parameters that are trained."""
+        node = self.nnet.nodes[name]
+        return node.kind == "component-node" and bool(self.layers[node.component].maps)
 
     def _chunk_plan(self, frames: int, output_frames: int) -> ChunkPlan:
         key = frames, output_frames
         if key not in self._chunk_plans:
             times = np.arange(output_frames) * self.subsampling
-            self._chunk_plans[key] = ChunkPlan(self.nnet, self._plan, times, -self.left_context, frames - self.left_context - 1)
+            self._chunk_plans[key] = ChunkPlan(self.nnet, self._plan, times, -self.window[0], frames - self.window[0] - 1)
         return self._chunk_plans[key]
 
-    def _input(self, name: str, step: Step, sequences: int) -> Tensor:
-        """The input of a node (rows, dim); of an affine map in rows with room for a one."""
-        node = self.nnet.nodes[name]
-        has_map = node.kind == "component-node" and bool(self.layers[node.component].maps)
+    def _input(self, name: str, plan: ChunkPlan, sequences: int) -> Tensor:
+        """The input of a node (rows, dim); of an affine map in rows with room for a one. Of a node that takes none it has no columns."""
+        if name not in plan.steps:
+            return self.params.new_empty(len(plan.times[name]) * sequences, 0, dtype=self.compute)
+        step, has_map = plan.steps[name], self._has_map(name)
         if step.same and not has_map:
             return self._values[step.same]
         rows, width = len(step.times) * sequences, aligned(step.dim + 1) if has_map else step.dim
         x = self._buffers.rows(name, rows, width, self.compute, self.device)
         if step.partial:
             x[:, :step.dim] = 0.0
-        frames = x.view(-1, sequences, width)
         for term in step.terms:
-            part = frames[:, :, term.column:term.column + term.dim]
-            if not term.source:
-                self._put(part, term, torch.full((), term.scale, dtype=self.compute, device=self.device))
-            else:
-                source = self._values[term.source]
-                value = self._frames(source.view(-1, sequences, source.shape[1]), term.frames)
-                self._put(part, term, value if term.scale == 1.0 else value * term.scale)
+            self._put_term(x.view(-1, sequences, width), term)
         return x
+
+    def _put_term(self, frames: Tensor, term: Term) -> None:
+        """Put a term where it belongs in an input (frames, sequences, columns)."""
+        part = frames[:, :, term.column:term.column + term.dim]
+        if not term.source:
+            self._put(part, term, torch.full((), term.scale, dtype=self.compute, device=self.device))
+            return
+        source = self._values[term.source]
+        value = self._frames(source.view(-1, self.num_sequences, source.shape[1]), term.frames)
+        self._put(part, term, value if term.scale == 1.0 else value * term.scale)
 
     def _give_back(self, found: dict[str, Tensor], term: Term, dx: Tensor, plan: ChunkPlan, last: bool) -> None:
         """Add to the derivatives of a term's source what stands in the derivatives dx (rows, dim) of the input.
@@ -291,7 +399,12 @@ class Nnet3Network(FlatModel):
             if whole:
                 torch.mul(value, term.scale, out=total) if term.scale != 1.0 else total.copy_(value)
                 return
-        total = found[term.source].view(-1, self.num_sequences, source.shape[1])
+        self._add_back(found[term.source], term, dx)
+
+    def _add_back(self, total: Tensor, term: Term, dx: Tensor) -> None:
+        """Add to the derivatives `total` of a term's source what stands in the derivatives dx (rows, dim) of the input."""
+        value = self._frames(dx.view(-1, self.num_sequences, dx.shape[1]), term.into)[:, :, term.column:term.column + term.dim]
+        total = total.view(-1, self.num_sequences, total.shape[1])
         if isinstance(term.frames, slice):
             total[term.frames].add_(value, alpha=term.scale)
         else:

@@ -56,6 +56,9 @@ class Nnet3Exporter:
     def __init__(self, nnet: Nnet3, subsampling: int, log_priors: np.ndarray | None) -> None:
         self._nnet, self._subsampling, self._log_priors = nnet, subsampling, log_priors
         self._plan = Plan(nnet, "output", subsampling)
+        if self._plan.loops:
+            raise UserError(f"the network is recurrent ({', '.join(self._plan.loops[0].nodes[:3])}, ...); such networks are not exported "
+                            "to ONNX.")
         self._inputs = [name for name in self._plan.order if nnet.nodes[name].kind == "input-node"]
         if "input" not in self._inputs or set(self._inputs) - {"input", "ivector"}:
             raise UserError(f"the network takes {' and '.join(self._inputs)}; what is exported to ONNX takes features, as input, and an "

@@ -4,35 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.nnet.nnet3.config import Descriptor
+from pykaldist.nnet.nnet3.loops import ordered
 from pykaldist.nnet.nnet3.model import Nnet3
 
 Span = tuple[float, float]  # first and last frame at which something can be computed
 EVERYWHERE = (-math.inf, math.inf)
-
-
-def order_of(nnet: Nnet3, *outputs: str) -> list[str]:
-    """The nodes that `outputs` need, each behind those that it takes input from; raises UserError for what cannot be run here."""
-    for output in outputs:
-        if output not in nnet.nodes:
-            raise UserError(f"the network has no node {output}; it has {', '.join(nnet.nodes)}.")
-    graph: dict[str, set[str]] = {}
-    waiting = [*outputs]
-    while waiting:
-        name = waiting.pop()
-        if name not in graph:
-            descriptor = nnet.nodes[name].input
-            graph[name] = set(descriptor.nodes()) if descriptor else set()
-            waiting += graph[name]
-    try:
-        return list(TopologicalSorter(graph).static_order())
-    except CycleError as error:
-        raise UserError(f"the network is recurrent (its node {error.args[1][0]} needs itself); such networks are not run here.") from error
 
 
 def shift(descriptor: Descriptor, times: np.ndarray) -> np.ndarray:
@@ -60,14 +41,18 @@ class Plan:
 
     `subsampling` is the number of input frames for each output frame; to shift all frames by a multiple of `modulus` changes nothing.
     `left_context` and `right_context` are the frames before and behind an output frame that the node `input` is needed at, those of
-    IfDefined left out. Raises UserError for what cannot be run here.
+    IfDefined left out. `loops` are those of a recurrent network. Raises UserError for what cannot be run here.
     """
 
     def __init__(self, nnet: Nnet3, output: str | Sequence[str] = "output", subsampling: int = 1) -> None:
         self._nnet, self._outputs = nnet, [output] if isinstance(output, str) else [*output]
-        self.order = order_of(nnet, *self._outputs)
-        self.has_if_defined = any("IfDefined" in str(nnet.nodes[name].input) for name in self.order)
-        self.modulus = math.lcm(*(int(part.numbers[0]) for name in self.order for part in functions(nnet.nodes[name].input)
+        for name in self._outputs:
+            if name not in nnet.nodes:
+                raise UserError(f"the network has no node {name}; it has {', '.join(nnet.nodes)}.")
+        self.order, self.loops = ordered(nnet, self._outputs)
+        self.loop_of = {name: loop for loop in self.loops for name in loop.nodes}
+        self.has_if_defined = any("IfDefined" in str(nnet.taken_by(name)) for name in self.order)
+        self.modulus = math.lcm(*(int(part.numbers[0]) for name in self.order for part in functions(nnet.taken_by(name))
                                   if part.function == "Round" and part.numbers[0] > 0))
         self.left_context, self.right_context = self._context(math.lcm(self.modulus, subsampling))
 
@@ -78,7 +63,7 @@ class Plan:
     def needed(self, times: np.ndarray, required: bool = False, spans: dict[str, Span] | None = None) -> dict[str, np.ndarray]:
         """The frames, in order, at which each node is needed for the output at `times`.
 
-        `required`: without what IfDefined takes; with `spans` it takes only what can be computed.
+        `required`: without what IfDefined takes; with `spans`, which a recurrent network needs, it takes only what can be computed.
         """
         wanted: dict[str, list[np.ndarray]] = {output: [times] for output in self._outputs}
         found: dict[str, np.ndarray] = {}
@@ -97,39 +82,51 @@ class Plan:
             elif descriptor.function not in ("Const", "IfDefined"):
                 raise UserError(f"the network's descriptor {descriptor} is not computed here.")
 
+        def find(name: str) -> None:
+            before = found.get(name, times[:0])
+            more = np.setdiff1d(np.concatenate(wanted.pop(name)), before)
+            if len(more):
+                found[name] = np.union1d(before, more)
+                if (descriptor := self._nnet.taken_by(name)) is not None:
+                    ask(descriptor, self.input_times(name, more))
+
         for name in reversed(self.order):
-            if name in wanted:
-                found[name] = np.unique(np.concatenate(wanted.pop(name)))
-                if (descriptor := self._nnet.nodes[name].input) is not None:
-                    ask(descriptor, self.input_times(name, found[name]))
+            around = self.loop_of[name].nodes[::-1] if name in self.loop_of else (name,)
+            while any(other in wanted for other in around):
+                for other in around:
+                    if other in wanted:
+                        find(other)
         return found
 
     def input_times(self, name: str, times: np.ndarray) -> np.ndarray:
         """The frames at which a node needs its descriptor for its own `times`."""
-        node = self._nnet.nodes[name]
-        offsets = self._nnet.components[node.component].time_offsets if node.kind == "component-node" else [0]
+        offsets = self.time_offsets(name)
         return times if offsets == [0] else np.unique(np.add.outer(np.array(offsets), times))
 
-    def spans(self, frames: int) -> dict[str, Span]:
-        """The first and last frame at which each node can be computed from the input and its context."""
+    def time_offsets(self, name: str) -> list[int]:
+        """The frames of its descriptor that a node takes, counted from its own."""
+        node = self._nnet.nodes[name]
+        return self._nnet.components[node.component].time_offsets if node.kind == "component-node" else [0]
+
+    def spans(self, first: int, last: int) -> dict[str, Span]:
+        """The first and last frame at which each node can be computed from the input's frames from `first` to `last`."""
         spans: dict[str, Span] = {}
         for name in self.order:
-            descriptor = self._nnet.nodes[name].input
+            descriptor = self._nnet.taken_by(name)
             if descriptor is None:
-                spans[name] = (-self.left_context, frames - 1 + self.right_context) if name == "input" else EVERYWHERE
+                spans[name] = (first, last) if name == "input" else EVERYWHERE
                 continue
             low, high = self.span(descriptor, spans)
-            node = self._nnet.nodes[name]
-            offsets = self._nnet.components[node.component].time_offsets if node.kind == "component-node" else [0]
+            offsets = self.time_offsets(name)
             spans[name] = (low - min(offsets), high - max(offsets))
         return spans
 
     def span(self, descriptor: Descriptor, spans: Mapping[str, Span]) -> Span:
         if not descriptor.function:
             return spans[descriptor.node]
-        parts = [self.span(part, spans) for part in descriptor.parts]
         if descriptor.function in ("IfDefined", "Const", "ReplaceIndex"):
             return EVERYWHERE
+        parts = [self.span(part, spans) for part in descriptor.parts]
         low, high = max(low for low, _ in parts), min(high for _, high in parts)
         if descriptor.function == "Offset":
             return low - descriptor.numbers[0], high - descriptor.numbers[0]

@@ -4,6 +4,9 @@ Which frames of which node are needed follows from those of the output: a node's
 TdnnComponent takes that at t + each of its time offsets. So the frames are found from the output to the inputs (with a subsampling
 of 3, upper layers compute every third frame only), and computed from the inputs to the output, each node at once for all of its frames.
 Before the first and behind the last frame the input is repeated. Batch normalisation and dropout are in test mode.
+
+A recurrent network goes through the utterance as a whole, each loop wave by wave (`loops.py`). What it was in before the first frame that
+can be computed is 0.
 """
 
 from __future__ import annotations
@@ -16,9 +19,11 @@ from torch import Tensor
 
 from pykaldist.errors import UserError
 from pykaldist.nnet.nnet3.components import Nnet3Component
+from pykaldist.nnet.nnet3.computing import lstm
 from pykaldist.nnet.nnet3.computing.convolution import Patches
 from pykaldist.nnet.nnet3.computing.elementwise import FUNCTIONS
 from pykaldist.nnet.nnet3.config import Descriptor
+from pykaldist.nnet.nnet3.loops import Loop
 from pykaldist.nnet.nnet3.model import Nnet3
 from pykaldist.nnet.nnet3.plan import Plan, Span, shift
 
@@ -29,11 +34,13 @@ Taken = Callable[[str, np.ndarray], Tensor]
 class Nnet3Forward:
     """The forward pass of a network on `device`, to which its parameters are copied once, up to the node `output`.
 
-    `subsampling` is the number of input frames for each output frame.
+    `subsampling` is the number of input frames for each output frame. A recurrent network's loops begin `around` frames before the first
+    frame that is needed (and end so many behind the last); there the input is repeated, too.
     """
 
-    def __init__(self, nnet: Nnet3, device: str = "cpu", output: str = "output", subsampling: int = 1) -> None:
-        self._nnet, self._device, self.output, self.subsampling = nnet, device, output, subsampling
+    def __init__(self, nnet: Nnet3, device: str = "cpu", output: str = "output", subsampling: int = 1,
+                 around: tuple[int, int] = (0, 0)) -> None:
+        self._nnet, self._device, self.output, self.subsampling, self._around = nnet, device, output, subsampling, around
         self.plan = Plan(nnet, output, subsampling)
         self._order = self.plan.order
         self.output_dim = nnet.dim(output)
@@ -57,9 +64,9 @@ class Nnet3Forward:
         """
         inputs = {"input": feats, **others}
         self.check_inputs(inputs)
-        times = np.arange(0, len(feats), self.subsampling)
-        with torch.no_grad():
-            return self._run(times, {name: inputs[name] for name in self.inputs}, len(feats)).cpu().numpy()
+        times, around = np.arange(0, len(feats), self.subsampling), self._around
+        first, last = -self.plan.left_context - around[0], len(feats) - 1 + self.plan.right_context + around[1]
+        return self.outputs_at(times, {name: inputs[name] for name in self.inputs}, first, last).cpu().numpy()
 
     def check_inputs(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Raise ValueError where an input is missing, empty, or has another dimension."""
@@ -71,23 +78,43 @@ class Nnet3Forward:
 
     def sources(self, name: str) -> list[str]:
         """The nodes that a node takes input from."""
-        descriptor = self._nnet.nodes[name].input
+        descriptor = self._nnet.taken_by(name)
         return list(descriptor.nodes()) if descriptor is not None else []
 
-    def _run(self, times: np.ndarray, inputs: Mapping[str, np.ndarray], frames: int) -> Tensor:
-        needed = self.plan.needed(times)
-        spans = self.plan.spans(frames) if self.plan.has_if_defined else {}
+    @torch.no_grad()
+    def outputs_at(self, times: np.ndarray, inputs: Mapping[str, np.ndarray], first: int, last: int) -> Tensor:
+        """The outputs at some frames, of the frames of input from `first` to `last` alone where it matters (IfDefined)."""
+        spans = self.plan.spans(first, last) if self.plan.has_if_defined else {}
+        needed = self.plan.needed(times, spans=spans if self.plan.loops else None)
         values: dict[str, Tensor] = {}
         users = dict(self._users)
 
         def taken(name: str, at: np.ndarray) -> Tensor:
-            users[name] -= 1
+            users[name] -= name not in self.plan.loop_of
             return rows_of(values[name] if users[name] else values.pop(name), needed[name], at)
 
         for name in self._order:
-            if name in needed:
+            if name in values or name not in needed:
+                continue
+            if name in self.plan.loop_of:
+                self._loop(self.plan.loop_of[name], needed, inputs, values, spans)
+            else:
                 values[name] = self.node(name, needed[name], inputs, taken, spans)
         return values[self.output]
+
+    def _loop(self, loop: Loop, needed: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray], values: dict[str, Tensor],
+              spans: Mapping[str, Span]) -> None:
+        """Put the values of a loop's nodes beside those that they take."""
+        def taken(name: str, at: np.ndarray) -> Tensor:
+            return rows_of(values[name], needed[name], at)
+
+        inner = [name for name in loop.nodes if name in needed]
+        for name in inner:
+            values[name] = torch.empty(len(needed[name]), self._nnet.dim(name), device=self._device)
+        for wave in loop.waves(needed):
+            for name in inner:
+                if name in wave:
+                    values[name][wave[name]] = self.node(name, needed[name][wave[name]], inputs, taken, spans)
 
     def node(self, name: str, times: np.ndarray, inputs: Mapping[str, np.ndarray], taken: Taken, spans: Mapping[str, Span]) -> Tensor:
         """Compute a node at the frames `times`; `taken` gives the values of nodes that it takes, `spans` is for IfDefined (`Plan.spans`).
@@ -98,9 +125,10 @@ class Nnet3Forward:
         if node.kind == "input-node":
             rows = times.clip(0, len(inputs[name]) - 1)
             return torch.from_numpy(np.require(inputs[name][rows], np.float32, ["C", "W"])).to(self._device)
-        assert node.input is not None  # of all other kinds
+        if (descriptor := self._nnet.taken_by(name)) is None:
+            return torch.full((len(times), self._nnet.dim(name)), mask_in_test(self._nnet.components[node.component]), device=self._device)
         at = self.plan.input_times(name, times)
-        x = self._value(node.input, at, taken, spans)
+        x = self._value(descriptor, at, taken, spans)
         if node.kind == "component-node":
             return _component(self._nnet.components[node.component], self._layers[node.component], x, at, times)
         if node.kind == "dim-range-node":
@@ -126,8 +154,13 @@ class Nnet3Forward:
                 return torch.full((len(at), int(descriptor.numbers[1])), descriptor.numbers[0], device=self._device)
             case "IfDefined":
                 low, high = self.plan.span(descriptor.parts[0], spans)
-                defined = torch.from_numpy((at >= low) & (at <= high)).to(self._device)
-                return torch.where(defined[:, None], self._value(descriptor.parts[0], at, taken, spans), 0.0)
+                defined = (at >= low) & (at <= high)
+                if defined.all():
+                    return self._value(descriptor.parts[0], at, taken, spans)
+                value = torch.zeros(len(at), self._nnet.descriptor_dim(descriptor), device=self._device)
+                if defined.any():
+                    value[torch.from_numpy(defined).to(self._device)] = self._value(descriptor.parts[0], at[defined], taken, spans)
+                return value
             case _:
                 return self._value(descriptor.parts[0], shift(descriptor, at), taken, spans)
 
@@ -179,6 +212,10 @@ def parameters(component: Nnet3Component) -> dict[str, np.ndarray]:
             return {"scale": np.full(component.output_dim, 1 - component.number("DropoutProportion"), np.float32)}
         case "TimeHeightConvolutionComponent":
             return {"weight": component.linear, "bias": component.array("BiasParams")}
+        case "LstmNonlinearityComponent":
+            return {"peepholes": component.array("Params")}
+        case "BackpropTruncationComponent":
+            return {} if component.number("Scale") == 1 else {"scale": np.full(component.output_dim, component.number("Scale"), np.float32)}
         case type_ if type_ in MAPS:
             bias = component.values.get("BiasParams")
             return {"linear": component.linear, **({"bias": bias} if isinstance(bias, np.ndarray) and len(bias) else {})}
@@ -190,7 +227,12 @@ def parameters(component: Nnet3Component) -> dict[str, np.ndarray]:
 
 MAPS = {"FixedAffineComponent", "AffineComponent", "NaturalGradientAffineComponent", "LinearComponent", "TdnnComponent"}
 WITHOUT_ARRAYS = {"GeneralDropoutComponent", "NoOpComponent", "SpecAugmentTimeMaskComponent", "RectifiedLinearComponent",
-                  "LogSoftmaxComponent", *FUNCTIONS}
+                  "LogSoftmaxComponent", "DropoutMaskComponent", *FUNCTIONS}
+
+
+def mask_in_test(component: Nnet3Component) -> float:
+    """What a DropoutMaskComponent puts everywhere: the mean of its random masks."""
+    return 1.0 if "Continuous" in component.values else 1.0 - component.number("DropoutProportion")
 
 
 def _component(component: Nnet3Component, arrays: dict[str, Tensor], x: Tensor, at: np.ndarray, times: np.ndarray) -> Tensor:
@@ -204,6 +246,10 @@ def _component(component: Nnet3Component, arrays: dict[str, Tensor], x: Tensor, 
             return torch.addcmul(arrays["offset"], x, arrays["scale"])
         case "GeneralDropoutComponent" | "NoOpComponent" | "SpecAugmentTimeMaskComponent":
             return x
+        case "BackpropTruncationComponent" if not arrays:
+            return x
+        case "LstmNonlinearityComponent":
+            return lstm.gates_and_cells(x, arrays["peepholes"]).outputs()
         case "TimeHeightConvolutionComponent":
             spliced = torch.cat([rows_of(x, at, times + offset) for offset in component.time_offsets], 1)
             return Patches(component).forward(spliced, arrays["weight"], arrays["bias"])

@@ -30,6 +30,8 @@ class Nnet3Stream:
 
     def __init__(self, forward: Nnet3Forward) -> None:
         self._forward, self._plan, self._step = forward, forward.plan, forward.subsampling
+        if self._plan.loops:
+            raise UserError("the network is recurrent; such networks go through recordings as a whole here: use steps/nnet3/decode.sh.")
         period = math.lcm(self._plan.modulus, self._step)
         needed = [{name: times - t for name, times in self._plan.needed(np.array([t])).items()} for t in range(0, period, self._step)]
         if any("input" not in one for one in needed):
@@ -82,7 +84,7 @@ class Nnet3Stream:
 
     def _compute(self, times: np.ndarray) -> Tensor:
         needed, frames = self._plan.needed(times), self._begin + len(self._feats)
-        spans = self._plan.spans(frames) if self._plan.has_if_defined else {}
+        spans = self._plan.spans(-self._plan.left_context, frames - 1 + self._plan.right_context) if self._plan.has_if_defined else {}
         inputs = {**self._others, "input": self._feats}
 
         def taken(name: str, at: np.ndarray) -> Tensor:

@@ -30,7 +30,7 @@ class Engine:
         self._transcriber, self._recogniser, self._reader = transcriber, recogniser, reader
         self.rate = transcriber.rate
         self._lock = threading.Lock()  # a transcriber has one decoder
-        self._places = Places(len(os.sched_getaffinity(0)), len(recogniser.graph.states)) if recogniser else None
+        self._places = Places(len(os.sched_getaffinity(0)), recogniser.decoder.lent_states) if recogniser else None
 
     def session(self) -> Session:
         """Begin a recording."""

@@ -80,10 +80,12 @@ def test_descriptors_are_what_they_say() -> None:
 
 def test_what_cannot_be_run_is_named(golden: Path) -> None:
     square = np.eye(2)
-    recurrent = make("input-node name=input dim=2", "component-node name=a component=a input=Sum(input, IfDefined(Offset(a, -1)))",
-                     "output-node name=output input=a", a=square)
-    with pytest.raises(UserError, match=r"recurrent \(its node a"):
-        Nnet3Forward(recurrent)
+    for feedback, message in (("a", "node a needs itself at its own frame"), ("Offset(a, -1)", "a at another frame without IfDefined"),
+                              ("Sum(IfDefined(Offset(a, -1)), IfDefined(Offset(a, 2)))", "goes to -1 and 2 frames")):
+        loop = make("input-node name=input dim=2", f"component-node name=a component=a input=Sum(input, {feedback})",
+                    "output-node name=output input=a", a=square)
+        with pytest.raises(UserError, match=message):
+            Nnet3Forward(loop)
     switch = make("input-node name=input dim=2", "output-node name=output input=Switch(input, input)")
     with pytest.raises(UserError, match=r"Switch\(input, input\) is not computed here"):
         Nnet3Forward(switch)

@@ -10,13 +10,14 @@ computed there has no derivative, but its inputs count in the Fisher matrices of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.nnet.nnet3.config import Descriptor
+from pykaldist.nnet.nnet3.loops import Loop
 from pykaldist.nnet.nnet3.model import Nnet3
 from pykaldist.nnet.nnet3.plan import Plan, Span, shift
 
@@ -62,22 +63,20 @@ class ChunkPlan:
     """
 
     def __init__(self, nnet: Nnet3, plan: Plan, times: np.ndarray, first: int, last: int) -> None:
-        self._nnet, self._plan = nnet, plan
-        self._spans = plan.spans(last - plan.right_context + 1) if plan.has_if_defined else {}
+        self._nnet, self._plan, self.last_output = nnet, plan, int(times[-1])
+        self._spans = plan.spans(first, last) if plan.has_if_defined else {}
         needed = plan.needed(times, spans=self._spans if plan.has_if_defined else None)
         reached = needed.get("input", np.array([first]))
         if reached[0] < first or reached[-1] > last:
             raise ValueError(f"the outputs need input frames {reached[0]} to {reached[-1]}, given are {first} to {last}")
         self.order = [name for name in plan.order if name in needed and len(needed[name])]
-        self.times: dict[str, np.ndarray] = {}
+        self.times = {name: self._computed(name, needed[name], first, last) for name in self.order}
         self.steps: dict[str, Step] = {}
         for name in self.order:
-            node = nnet.nodes[name]
-            self.times[name] = self._computed(name, needed[name], first, last)
-            if node.input is None:
-                continue
-            offsets = nnet.components[node.component].time_offsets if node.kind == "component-node" else [0]
-            self.steps[name] = self._step(node.input, self.times[name], offsets, len(offsets) > 1 or offsets != [0])
+            if (descriptor := nnet.taken_by(name)) is not None:
+                offsets = plan.time_offsets(name)
+                self.steps[name] = self._step(descriptor, self.times[name], offsets, len(offsets) > 1 or offsets != [0])
+        self.loops = {name: loop for found in plan.loops for loop in [LoopPlan(found, self)] for name in loop.nodes}
 
     def _computed(self, name: str, needed: np.ndarray, first: int, last: int) -> np.ndarray:
         node = self._nnet.nodes[name]
@@ -144,6 +143,37 @@ class ChunkPlan:
 
     def _span(self, descriptor: Descriptor) -> Span:
         return self._plan.span(descriptor, self._spans)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a node of a loop computes in a wave: its frames `rows`, of whose input `terms` are of nodes of the loop."""
+
+    name: str
+    rows: slice
+    terms: tuple[Term, ...]
+
+
+class LoopPlan:
+    """The waves of a loop: the parts of each, in order. `outside` has the terms of other nodes, by the names of those that take them."""
+
+    def __init__(self, loop: Loop, plan: ChunkPlan) -> None:
+        self.nodes = [name for name in loop.nodes if name in plan.times]
+        terms = {name: plan.steps[name].terms for name in self.nodes}
+        self.outside = {name: tuple(replace(term, add=True) for term in own if term.source not in self.nodes)
+                        for name, own in terms.items()}
+        inside = {name: [term for term in own if term.source in self.nodes] for name, own in terms.items()}
+        self.waves = [[Part(name, wave[name], tuple(part for term in inside[name] for part in _within(name, term, wave[name], plan.times)))
+                       for name in self.nodes if name in wave] for wave in loop.waves(plan.times)]
+
+
+def _within(name: str, term: Term, rows: slice, times: Mapping[str, np.ndarray]) -> Iterator[Term]:
+    """What a term puts into some frames of a node's input, if anything; `into` is counted from the first of them."""
+    into = np.arange(len(times[name]))[term.into] if isinstance(term.into, slice) else term.into
+    source = np.arange(len(times[term.source]))[term.frames] if isinstance(term.frames, slice) else term.frames
+    chosen = (into >= rows.start) & (into < rows.stop)
+    if chosen.any():
+        yield replace(term, frames=_evenly(source[chosen]), into=_evenly(into[chosen] - rows.start), add=True)
 
 
 def _evenly(frames: np.ndarray) -> Frames:

@@ -15,15 +15,19 @@ from pykaldist.nnet.nnet3.computing.more_layers import (
     Squashed,
     TimeMasked,
 )
+from pykaldist.nnet.nnet3.computing.recurrent_layers import DropoutMask, LstmCells, Truncated
 from pykaldist.nnet.nnet3.layers import LAYERS as BASIC
-from pykaldist.nnet.nnet3.layers import Layer
+from pykaldist.nnet.nnet3.layers import Affine, Layer, Same
 
 LAYERS: dict[str, type[Layer]] = {
     **BASIC, **dict.fromkeys(FUNCTIONS, Elementwise), "SigmoidComponent": Squashed, "TanhComponent": Squashed,
     "TimeHeightConvolutionComponent": Convolution, "ScaleAndOffsetComponent": ScalesAndOffsets,
     "PerElementScaleComponent": ScalesAndOffsets, "NaturalGradientPerElementScaleComponent": ScalesAndOffsets,
     "PerElementOffsetComponent": ScalesAndOffsets, "FixedScaleComponent": FixedScale, "DropoutComponent": PlainDropout,
-    "SpecAugmentTimeMaskComponent": TimeMasked}
+    "SpecAugmentTimeMaskComponent": TimeMasked, "LstmNonlinearityComponent": LstmCells, "BackpropTruncationComponent": Truncated,
+    "DropoutMaskComponent": DropoutMask}
+#: those that compute some frames of a minibatch as they compute all of them, of which loops are made
+IN_LOOPS = (Affine, LstmCells, Truncated, DropoutMask, ScalesAndOffsets, Squashed, Elementwise, PlainDropout, Same)
 
 
 def layer_of(component: Nnet3Component) -> Layer:

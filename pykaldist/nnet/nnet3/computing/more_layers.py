@@ -50,12 +50,11 @@ class Convolution(Affine):
     def _inputs(self) -> int:
         return self.patches.times * self.component.input_dim
 
-    def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
-                 rule: GradientRule) -> Tensor | None:
-        rows = dy.reshape(-1, self.map.output_dim)
-        dx = self.patches.back(rows @ self.weight) if needed else None
-        rule(self.map, run.memory, rows, grads[0], grads[1], beta)
-        return dx
+    def derivative(self, x: Tensor, y: Tensor, dy: Tensor, run: Run) -> Tensor:
+        return self.patches.back(dy.reshape(-1, self.map.output_dim) @ self.weight)
+
+    def accumulate(self, x: Tensor, dy: Tensor, run: Run, grads: list[Tensor], beta: float, rule: GradientRule) -> None:
+        rule(self.map, run.memory, dy.reshape(-1, self.map.output_dim), grads[0], grads[1], beta)
 
 
 class ScalesAndOffsets(Layer):
@@ -99,14 +98,15 @@ class ScalesAndOffsets(Layer):
             y = y + self.bound["offset"]
         return y.view(len(x), -1)
 
-    def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
-                 rule: GradientRule) -> Tensor | None:
+    def derivative(self, x: Tensor, y: Tensor, dy: Tensor, run: Run) -> Tensor:
+        rows = dy.reshape(-1, self.block)
+        return (rows * self.bound["scale"] if "scale" in self.bound else rows.clone()).view(dy.shape)
+
+    def accumulate(self, x: Tensor, dy: Tensor, run: Run, grads: list[Tensor], beta: float, rule: GradientRule) -> None:
         rows, inputs = dy.reshape(-1, self.block), x[:, :self.input_dim].reshape(-1, self.block)
         contributions = {"scale": rows * inputs, "offset": rows} if "scale" in self.bound else {"offset": rows}
-        dx = (rows * self.bound["scale"] if "scale" in self.bound else rows.clone()).view(dy.shape) if needed else None
         for name, gradient in zip(self.names, grads, strict=True):
             rule(self.own[name], contributions[name], rows.new_ones(len(rows), 1), gradient, None, beta)
-        return dx
 
 
 class FixedScale(Layer):
@@ -120,8 +120,7 @@ class FixedScale(Layer):
         self.scales = self.scales.to(x.device, x.dtype)
         return x * self.scales
 
-    def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
-                 rule: GradientRule) -> Tensor | None:
+    def derivative(self, x: Tensor, y: Tensor, dy: Tensor, run: Run) -> Tensor:
         return dy * self.scales
 
 
@@ -135,9 +134,8 @@ class Elementwise(Layer):
     def forward(self, x: Tensor, run: Run) -> Tensor:
         return self.function.forward(x)
 
-    def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
-                 rule: GradientRule) -> Tensor | None:
-        return self.function.backward(x, y, dy) if needed else None
+    def derivative(self, x: Tensor, y: Tensor, dy: Tensor, run: Run) -> Tensor:
+        return self.function.backward(x, y, dy)
 
 
 class Squashed(Rectified):
@@ -157,8 +155,7 @@ class Squashed(Rectified):
                                            slopes.sum(0, dtype=grads[2].dtype)), strict=True):
             add_up(gradient, value, beta)
 
-    def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
-                 rule: GradientRule) -> Tensor | None:
+    def derivative(self, x: Tensor, y: Tensor, dy: Tensor, run: Run) -> Tensor:
         dx = self.function.backward(x, y, dy)
         if self.repair and run.generator is not None:
             flat = self.derivatives < self.threshold * self.count
@@ -188,15 +185,14 @@ class Masked(Layer):
         run.memory = self.mask(frames, run, run.generator) if run.training and run.generator is not None else None
         return x if run.memory is None else (frames * run.memory.to(x.dtype)).view(x.shape)
 
-    def backward(self, x: Tensor, y: Tensor, dy: Tensor, run: Run, needed: bool, grads: list[Tensor], beta: float,
-                 rule: GradientRule) -> Tensor | None:
-        if run.memory is None or not needed:
+    def derivative(self, x: Tensor, y: Tensor, dy: Tensor, run: Run) -> Tensor:
+        if run.memory is None:
             return dy
         return (dy.reshape(-1, run.sequences, self.input_dim) * run.memory.to(dy.dtype)).view(dy.shape)
 
 
 class PlainDropout(Masked):
-    """DropoutComponent: zeros with a probability, of elements or of whole frames; what stays is not scaled up."""
+    """DropoutComponent: zeros with a probability, of elements or of whole frames; what stays is not scaled up, but all down in the test."""
 
     def __init__(self, component: Nnet3Component) -> None:
         super().__init__(component)
@@ -204,6 +200,9 @@ class PlainDropout(Masked):
 
     def to_component(self, params: list[np.ndarray], learn_rate: float | None) -> dict[str, Any]:
         return {"DropoutProportion": self.proportion}
+
+    def forward(self, x: Tensor, run: Run) -> Tensor:
+        return super().forward(x, run) if run.training else x * (1 - self.proportion)
 
     def mask(self, x: Tensor, run: Run, generator: torch.Generator) -> Tensor | None:
         shape = (*x.shape[:2], 1) if self.per_frame else tuple(x.shape)

@@ -1,0 +1,140 @@
+"""Layers of recurrent networks in training: cells of LSTMs, derivatives that go back so far and no further, masks of gates' dropout.
+
+Peepholes (3, C) have the natural gradient of Kaldi's LstmNonlinearityComponent: the three rows of a minibatch's gradient are preconditioned
+as if they were its samples.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pykaldist.nnet.components import GradientRule, ParameterSpec, add_up
+from pykaldist.nnet.nnet3.components import Nnet3Component
+from pykaldist.nnet.nnet3.computing.lstm import GATES, backward, gates_and_cells
+from pykaldist.nnet.nnet3.layers import Layer, Nnet3Map, Run
+
+PEEPHOLE_RANK, PEEPHOLE_HISTORY = 20, 1000.0  # Kaldi's, which no file says
+
+
+def _wide(x: Tensor) -> Tensor:
+    """In single precision what is in half of it."""
+    return x.float() if x.dtype == torch.bfloat16 else x
+
+
+class LstmCells(Layer):
+    """LstmNonlinearityComponent (`lstm.py`): gates and cells, with self-repair and the statistics on which it depends."""
+
+    def __init__(self, component: Nnet3Component) -> None:
+        super().__init__(component)
+        self.cells = component.array("Params").shape[1]
+        values = component.values
+        coef = cast(float, values.get("LearningRateFactor", 1.0))
+        self.map = Nnet3Map(self.cells, 3, ("peepholes",), coef, coef, ranks=(PEEPHOLE_RANK, 0), num_samples_history=PEEPHOLE_HISTORY,
+                            l2_regularize=cast(float, values.get("L2Regularize", 0.0)),
+                            max_change=cast(float, values.get("MaxChange", 0.0)))
+        self.maps = [self.map]
+        self.thresholds, self.repair = (torch.from_numpy(part.copy())[:, None] for part in np.split(component.array("SelfRepairConfig"), 2))
+
+    def specs(self) -> list[ParameterSpec]:
+        return [ParameterSpec("peepholes", (3, self.cells)), ParameterSpec("count", (1,), True),
+                ParameterSpec("values", (len(GATES) * self.cells,), True), ParameterSpec("slopes", (len(GATES) * self.cells,), True)]
+
+    def bind(self, params: list[Tensor]) -> None:
+        self.peepholes, self.count, _, slopes = params
+        self.slopes = slopes.view(-1, self.cells)
+
+    def initial(self) -> list[np.ndarray]:
+        count = self.component.number("Count")
+        sums = (self.component.array(token).reshape(-1) * count for token in ("ValueAvg", "DerivAvg"))
+        return [self.component.array("Params"), np.full(1, count), *sums]
+
+    def to_component(self, params: list[np.ndarray], learn_rate: float | None) -> dict[str, Any]:
+        rate = {} if learn_rate is None else {"LearningRate": learn_rate * self.map.learn_rate_coef}
+        count = float(params[1][0])
+        means = {token: sums.reshape(-1, self.cells) / max(count, 1.0)
+                 for token, sums in (("ValueAvg", params[2]), ("DerivAvg", params[3]))}
+        return {**rate, **means, "Params": params[0], "Count": max(count, 0.0)}
+
+    def forward(self, x: Tensor, run: Run) -> Tensor:
+        run.memory = gates_and_cells(_wide(x[:, :self.input_dim]), _wide(self.peepholes))
+        return run.memory.outputs().to(x.dtype)
+
+    def derivative(self, x: Tensor, y: Tensor, dy: Tensor, run: Run) -> Tensor:
+        parts = backward(run.memory, _wide(self.peepholes), _wide(dy), self._repair(run))
+        masked = x.new_zeros(len(x), self.input_dim - 5 * self.cells)
+        return torch.cat([*(part.to(x.dtype) for part in parts), masked], 1)
+
+    def accumulate(self, x: Tensor, dy: Tensor, run: Run, grads: list[Tensor], beta: float, rule: GradientRule) -> None:
+        peepholes = _wide(self.peepholes)
+        found = gates_and_cells(_wide(x[:, :self.input_dim]), peepholes)
+        p_i, p_f, _, p_o, _ = backward(found, peepholes, _wide(dy), self._repair(run))
+        gradient = torch.stack([(found.before * p_i).sum(0), (found.before * p_f).sum(0), (found.c * p_o).sum(0)]).to(grads[0].dtype)
+        sums = (torch.full_like(grads[1], len(x)), torch.cat([getattr(found, gate).sum(0) for gate in GATES]),
+                torch.cat([found.slope(gate).sum(0) for gate in GATES]))
+        for statistic, value in zip(grads[1:], sums, strict=True):
+            add_up(statistic, value.to(statistic.dtype), beta)
+        rule(self.map, gradient, torch.eye(3, dtype=gradient.dtype, device=gradient.device), grads[0], None, beta)
+
+    def _repair(self, run: Run) -> Tensor | None:
+        """The constants (5, C) of units that are repaired, 0 of others; none where no training draws."""
+        if run.generator is None:
+            return None
+        self.thresholds, self.repair = self.thresholds.to(self.slopes.device), self.repair.to(self.slopes.device)
+        return (self.slopes.float() / (self.count.float() + 1.0) < self.thresholds) * self.repair
+
+
+class Truncated(Layer):
+    """BackpropTruncationComponent: its inputs; derivatives of a frame are shortened to a length, and long ones are 0 every so many frames.
+
+    These frames differ from sequence to sequence.
+    """
+
+    def __init__(self, component: Nnet3Component) -> None:
+        super().__init__(component)
+        self.scale = component.number("Scale")
+        self.longest, self.long = (component.number(token) for token in ("ClippingThreshold", "ZeroingThreshold"))
+        self.interval, self.recurrence = component.integer("ZeroingInterval"), component.integer("RecurrenceInterval")
+
+    def forward(self, x: Tensor, run: Run) -> Tensor:
+        return x * self.scale if self.scale != 1 else x
+
+    def derivative(self, x: Tensor, y: Tensor, dy: Tensor, run: Run) -> Tensor:
+        dx = dy * self.scale
+        norms = torch.linalg.vector_norm(dx.float(), dim=1)
+        factors = (self.longest / norms).clamp_max(1.0) if self.longest > 0 else torch.ones_like(norms)
+        if self.long > 0:
+            frames = run.times[:, None] - np.arange(run.sequences)
+            ends = frames // self.interval != (frames - self.recurrence) // self.interval
+            factors = factors.masked_fill(torch.from_numpy(ends.ravel()).to(dx.device) & (norms > self.long), 0.0)
+        return dx * factors[:, None].to(dx.dtype)
+
+
+class DropoutMask(Layer):
+    """DropoutMaskComponent: a random row of zeros and ones for each frame, as the scales of gates; of the first two one is left."""
+
+    stochastic = True
+
+    def __init__(self, component: Nnet3Component) -> None:
+        super().__init__(component)
+        self.proportion, self.continuous = component.number("DropoutProportion"), "Continuous" in component.values
+
+    def to_component(self, params: list[np.ndarray], learn_rate: float | None) -> dict[str, Any]:
+        return {"DropoutProportion": self.proportion}
+
+    def forward(self, x: Tensor, run: Run) -> Tensor:
+        """The masks for as many frames as x has rows, which are empty."""
+        if not run.training or run.generator is None or self.proportion == 0:
+            return x.new_full((len(x), self.output_dim), 1.0 if self.continuous else 1.0 - self.proportion)
+        drawn = torch.rand(len(x), self.output_dim, generator=run.generator, device=x.device)
+        if self.continuous:
+            return (drawn * (4 * self.proportion) + (1 - 2 * self.proportion)).to(x.dtype)
+        if self.output_dim in (2, 3):
+            drawn[:, 1] = 1 - drawn[:, 0]
+        return (drawn > self.proportion).to(x.dtype)
+
+    def derivative(self, x: Tensor, y: Tensor, dy: Tensor, run: Run) -> Tensor:
+        return x

@@ -1,0 +1,56 @@
+"""Training of recurrent nnet3 networks beside Kaldi's nnet3-chain-train, whose results are in kaldi_lstm."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from chain_egs import merged_egs
+from nnet3_learners import CONTEXT_OF_EGS, Chain, minibatch_of
+
+from pykaldist.frames.sampler import Minibatch
+from pykaldist.io.fst import Fst
+from pykaldist.io.kaldi import KaldiReader
+from pykaldist.nnet.chain_denominator import Denominator
+from pykaldist.nnet.chain_objective import ChainOptions
+from pykaldist.nnet.nnet3 import model as files
+from pykaldist.nnet.nnet3.network import Nnet3Network
+from pykaldist.optim.nnet3 import Nnet3, Nnet3Options
+
+PDFS, SEQUENCES = 112, 6
+
+
+def kaldis(steps: int) -> files.Nnet3:
+    path = Path(__file__).parent / f"kaldi_lstm/{steps}.raw.gz"
+    return files.Nnet3.parse(KaldiReader(gzip.decompress(path.read_bytes()), str(path)))
+
+
+class Repairing(Chain):
+    """It repairs the units of LSTM cells, which is not random."""
+
+    def training_generator(self, minibatch: Minibatch) -> torch.Generator:
+        return torch.Generator().manual_seed(minibatch.seed)
+
+
+@pytest.mark.parametrize(("steps", "bound"), [(1, 5e-6), (2, 3e-5), (4, 1e-4)])  # Kaldi with other kernels of its BLAS: up to 2.5e-5
+def test_parameters_are_kaldis(golden: Path, steps: int, bound: float) -> None:
+    chain, start, expected = golden / "chain", kaldis(0), kaldis(steps)
+    plain = Nnet3Network(start)
+    network = Nnet3Network(start, around=(CONTEXT_OF_EGS - plain.left_context, CONTEXT_OF_EGS - plain.right_context))
+    learner = Repairing(network, [*merged_egs(chain, PDFS, SEQUENCES).values()], Denominator(Fst.read(chain / "den.fst"), PDFS, 0.1),
+                        ChainOptions(0.1, 0.0001), False)
+    optimizer, totals = Nnet3(learner, Nnet3Options()), torch.zeros(4, dtype=torch.float64)
+    for index in range(steps):
+        optimizer.local_step(minibatch_of(index), 0.01, totals)
+    found = network.to_nnet3()
+    for name, component in expected.components.items():
+        for token, value in component.parameters.items():
+            np.testing.assert_allclose(found.components[name].array(token), value, atol=bound, err_msg=name)
+            assert np.abs(value - start.components[name].array(token)).max() > 20 * bound
+    if steps == 1:
+        for token in ("ValueAvg", "DerivAvg", "Count"):
+            np.testing.assert_allclose(found.components["back.lstm_nonlin"].values[token],
+                                       expected.components["back.lstm_nonlin"].values[token], atol=1e-5)
