@@ -134,7 +134,8 @@ def read_frame_form(words: Sequence[str], script: str = FRAMES) -> FrameForm:
         given.take(name)
     egs = embedded("--egs.opts", given.take("egs.opts"))
     held_out = egs.number("num_utts_subset", "0")
-    egs.take("generate_egs_scp")
+    for name in ("generate_egs_scp", "nj"):
+        egs.take(name)
     egs.done()
     pack = {"cmvn-opts": given.take("feat.cmvn_opts", "--norm-means=false --norm-vars=false")}
     if ivectors := given.take("feat.online_ivector_dir"):
