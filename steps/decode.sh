@@ -45,7 +45,7 @@ Options:
   --post-decode-acwt <scale>   # of the lattices' acoustic costs: 10.0 for chain models, decoded with --acwt 1.0 (default $post_decode_acwt)
   --model <file>               # GMM to decode with, such as exp/tri3/final.alimdl, or the transition model beside a network
   --iter <iteration>           # or: <iteration>.mdl of the model's directory, in place of final.mdl
-  --num-threads <n>            # taken, as Kaldi's scripts do; here a job decodes by one thread: give more jobs
+  --num-threads <n>            # of a job, which search over one graph in memory (default $num_threads)
   --srcdir <dir>               # directory of the model, in place of the parent of <decode-dir>
   --nnet <file>, --feature-transform <file>, --class-frame-counts <file>   # of a network, in place of the directory's own
   --transform-dir <dir>        # speakers' fMLLR transforms (trans.*) for a GMM's features
@@ -70,12 +70,13 @@ if [ $# != 3 ]; then usage >&2; exit 1; fi
 graph=$1 data=$2 dir=$3
 . score_decoded.sh
 . fewer_jobs.sh
+. graph_fst.sh
 [ -z "$iter" ] || [ -n "$model" ] || model=${srcdir:-$(dirname "$dir")}/$iter.mdl
 [ -z "$model" ] || [ -f "$model" ] || { echo "decode.sh: ERROR: $model does not exist." >&2; exit 1; }
 
-fst=HCLG.fst
-if [ "$lookahead" = true ] || [[ -f $graph/HCLr.fst && ! -f $graph/HCLG.fst ]]; then fst=HCLr.fst; fi
-for file in "$graph"/{$fst,words.txt} "$data/feats.scp"; do
+fst=$(graph_fst "$graph")
+[ "$lookahead" = false ] || fst=$graph/HCLr.fst
+for file in "$fst" "$graph/words.txt" "$data/feats.scp"; do
   [ -f "$file" ] || { echo "decode.sh: ERROR: $file does not exist." >&2; exit 1; }
 done
 if [ "$stage" -le 0 ]; then
@@ -85,8 +86,10 @@ if [ "$stage" -le 0 ]; then
     rm -f "$dir"/{lat.*.gz,lat.*.part,lat.*.done,failed.*} || exit 1
   fi
   echo "$nj" > "$dir/num_jobs" || exit 1
-  $cmd JOB=1:"$nj" "$dir/log/decode.JOB.log" pykaldist decode --job JOB --nj "$nj" --beam "$beam" --lattice-beam "$lattice_beam" \
-    --max-active "$max_active" --min-active "$min_active" --acwt "$acwt" --post-decode-acwt "$post_decode_acwt" ${model:+--model "$model"} \
+  threads=()
+  [ "$num_threads" = 1 ] || threads=(--num-threads "$num_threads")
+  $cmd "${threads[@]}" JOB=1:"$nj" "$dir/log/decode.JOB.log" pykaldist decode "${threads[@]}" --job JOB --nj "$nj" --beam "$beam" \
+    --lattice-beam "$lattice_beam" --max-active "$max_active" --min-active "$min_active" --acwt "$acwt" --post-decode-acwt "$post_decode_acwt" ${model:+--model "$model"} \
     ${srcdir:+--srcdir "$srcdir"} ${nnet:+--nnet "$nnet"} ${feature_transform:+--feature-transform "$feature_transform"} \
     ${class_frame_counts:+--class-frame-counts "$class_frame_counts"} \
     ${transform_dir:+--transform-dir "$transform_dir"} ${fmpe:+--fmpe "$fmpe" --ngselect "$ngselect"} --device "$device" \

@@ -31,8 +31,9 @@ feats="" feats_config="" channel=-1 one_speaker=false adapt_model="" device=auto
 stream_opts=""
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
+. graph_fst.sh
 if [ $# -lt 3 ]; then usage >&2; exit 1; fi
-for file in "$1"/{HCLG.fst,words.txt} "$2/final.mdl" "${feats_config:-$2/final.mdl}"; do
+for file in "$(graph_fst "$1")" "$1/words.txt" "$2/final.mdl" "${feats_config:-$2/final.mdl}"; do
   [ -f "$file" ] || { echo "transcribe.sh: ERROR: $file does not exist." >&2; exit 1; }
 done
 graph=$1

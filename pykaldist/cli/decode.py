@@ -54,6 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_nnet3_options(parser)
     parser.add_argument("--old-lm", type=Path, help="G.fst of the graph, whose costs are taken off in the search; with --new-lm")
     parser.add_argument("--new-lm", type=Path, help="G.fst, of the same words, whose costs are put on in its place (default: neither)")
+    parser.add_argument("--num-threads", type=int, default=1, help="utterances that are searched at a time, over one graph in memory "
+                        "(default: 1)")
     parser.add_argument("--lookahead", type=boolean, default=False, help="compose HCLr.fst and Gr.fst in the search, although there is an "
                         "HCLG.fst (default: false)")
     add_options(parser, DecoderOptions)
@@ -63,6 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if not args.post_decode_acwt > 0:
         raise UserError(f"--post-decode-acwt {args.post_decode_acwt}: expected a number above 0.")
+    if args.num_threads < 1:
+        raise UserError(f"--num-threads {args.num_threads}: expected a positive number.")
     if (args.old_lm is None) != (args.new_lm is None):
         raise UserError("--old-lm and --new-lm belong together: the graph's G.fst and the one that takes its place.")
     if args.new_lm is not None and (args.lookahead or is_lookahead(args.graph_dir)):
@@ -85,9 +89,10 @@ def run(args: argparse.Namespace) -> None:
     if kept is None or not kept.finished:
         words = SymbolTable.read(args.graph_dir / "words.txt")
         decoder = _decoder(args, model.tid2pdf, words)
+        others = [decoder.another() for _ in range(args.num_threads - 1)]
         left = utts if kept is None else kept.left(utts)
         print(decode_all(decoder, _scored(model, data, left, kept), args.decode_dir / f"lat.{args.job}.gz", words, len(left), kept,
-                         args.post_decode_acwt, read_subsampling(folder)))
+                         args.post_decode_acwt, read_subsampling(folder), others))
     if kept is not None:
         if not kept.finished:
             kept.finish()

@@ -24,7 +24,7 @@ ONE_PIECE = 1 << 40  # samples
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("graph_dir", type=Path, help="directory with HCLG.fst and words.txt")
+    parser.add_argument("graph_dir", type=Path, help="directory with HCLG.fst, or HCLr.fst and Gr.fst, and words.txt")
     parser.add_argument("data", type=Path, help="data directory with wav.scp")
     parser.add_argument("decode_dir", type=Path, help="where lat.JOB.gz goes, in a directory of "
                                                              "steps/online/nnet3/prepare_online_decoding.sh")

@@ -5,7 +5,9 @@ The search itself is in `search.py`.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,6 +17,8 @@ from pykaldist.decode.search_graph import SearchGraph
 from pykaldist.errors import UserError
 from pykaldist.io.fst import Fst
 from pykaldist.options import option
+
+D = TypeVar("D", bound="LatticeDecoder")
 
 
 @dataclass
@@ -54,11 +58,21 @@ class LatticeDecoder:
         self.options, self.num_pdfs = options, graph.num_pdfs
         self._states, self._arcs, self._ilabel, self._olabel = graph.states, graph.arcs, graph.ilabel, graph.olabel
         self._start = graph.start
-        self._where = np.zeros(len(graph.states), np.int32) if where is None else where
-        self._tokens, self._links = np.empty(1 << 16, search.TOKEN), np.empty(1 << 17, search.LINK)
-        self._decoding: Decoding | None = None
+        self._allocate(where)
         self._beams = np.array([(options.beam, options.lattice_beam, options.max_active, options.min_active, options.prune_interval,
                                  options.beam_delta, 0.1)], search.BEAMS)[0]
+
+    def _allocate(self, where: np.ndarray | None = None) -> None:
+        """Make the working memory, but for what is lent."""
+        self._where = np.zeros(len(self._states), np.int32) if where is None else where
+        self._tokens, self._links = np.empty(1 << 16, search.TOKEN), np.empty(1 << 17, search.LINK)
+        self._decoding: Decoding | None = None
+
+    def another(self: D) -> D:
+        """A decoder for another thread: the same graph and options, and working memory of its own."""
+        other = copy.copy(self)
+        other._allocate()
+        return other
 
     @property
     def lent_states(self) -> int:

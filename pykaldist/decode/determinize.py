@@ -80,7 +80,7 @@ def _spelled(trie: np.ndarray, node: int, prefix: int) -> np.ndarray:
     return ids
 
 
-@kernel
+@kernel(nogil=True)
 def _determinize(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoustic: np.ndarray, target: np.ndarray, final: np.ndarray,
                  final_acoustic: np.ndarray, string: np.ndarray, transition_ids: np.ndarray, to_end: np.ndarray, acwt: float, beam: float,
                  max_work: int) -> tuple[int, bool, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -230,7 +230,7 @@ def _determinize(offset: np.ndarray, word: np.ndarray, graph: np.ndarray, acoust
     return sets, len(queue) > 0, arc_source[:arcs], arc_word[:arcs], arc_g[:arcs], arc_a[:arcs], arc_target[:arcs], arc_s[:arcs], trie
 
 
-@kernel
+@kernel(nogil=True)
 def _strings(trie: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The strings of these nodes: (where each one begins, and the end of the last; the transition-ids)."""
     string = np.zeros(len(nodes) + 1, np.int64)

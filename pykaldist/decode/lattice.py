@@ -156,7 +156,7 @@ class Lattice:
                        self.final_acoustic[states], string, self.transition_ids[places], self.reached_final)
 
 
-@kernel
+@kernel(nogil=True)
 def _topological_rank(start: int, offset: np.ndarray, target: np.ndarray) -> np.ndarray:
     """The place of each state in a topological order that begins with `start`; empty where there is a cycle."""
     states = len(offset) - 1
@@ -186,7 +186,7 @@ def _topological_rank(start: int, offset: np.ndarray, target: np.ndarray) -> np.
     return rank
 
 
-@kernel
+@kernel(nogil=True)
 def _frames(offset: np.ndarray, target: np.ndarray, string: np.ndarray) -> np.ndarray:
     frame = np.zeros(len(offset) - 1, np.int64)
     for s in range(len(frame)):

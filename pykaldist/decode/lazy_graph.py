@@ -226,6 +226,12 @@ class BiglmDecoder(LatticeDecoder):
         self._start = 0
         self._forget()
 
+    def another(self) -> BiglmDecoder:
+        other = super().another()
+        other._counts = np.zeros_like(self._counts)
+        other._forget()
+        return other
+
     def _forget(self) -> None:
         """Keep no state but the start."""
         states, keys, table = np.empty(1024, search.STATE), np.empty(1024, np.int64), np.full(4096, -1, np.int32)

@@ -197,6 +197,12 @@ class LookaheadDecoder(LatticeDecoder):
         self._start = 0
         self._forget()
 
+    def another(self) -> LookaheadDecoder:
+        other = super().another()
+        other._counts = np.zeros_like(self._counts)
+        other._forget()
+        return other
+
     @property
     def lent_states(self) -> int:
         """0: the working memory of this decoder grows with the states that it has made, and is its own."""

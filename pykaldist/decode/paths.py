@@ -205,7 +205,7 @@ def nbest(lattice: Lattice, n: int, acoustic_scale: float, lm_scale: float = 1.0
                 heapq.heappush(queue, (after + to_end[to], serial, to, after, (a, chain)))
 
 
-@kernel
+@kernel(nogil=True)
 def costs_to_end(offset: np.ndarray, target: np.ndarray, cost: np.ndarray, final: np.ndarray) -> np.ndarray:
     """The cost of the best path from each state to the end, inf where there is none."""
     best = final.astype(np.float64)

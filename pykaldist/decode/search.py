@@ -456,7 +456,7 @@ def best_path(states: np.ndarray, arcs: np.ndarray, tokens: np.ndarray, links: n
     return path[at:], best_final - tokens[best].cost
 
 
-@kernel
+@kernel(nogil=True)
 def topological_order(tokens: np.ndarray, links: np.ndarray, first_token: np.ndarray) -> np.ndarray:
     """The tokens in topological order, frame by frame; shorter than the tokens where arcs without input form a cycle."""
     num_tokens = first_token[-1]
@@ -492,7 +492,7 @@ def topological_order(tokens: np.ndarray, links: np.ndarray, first_token: np.nda
     return order[:done]
 
 
-@kernel
+@kernel(nogil=True)
 def ordered_links(tokens: np.ndarray, links: np.ndarray, order: np.ndarray, num_links: int) -> tuple[
         np.ndarray, np.ndarray, np.ndarray]:
     """The links of tokens renumbered by `order`: (offset of each token's links, target of each link, its graph arc)."""

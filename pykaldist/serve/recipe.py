@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pykaldist.decode.acoustic import read_subsampling
+from pykaldist.decode.lookahead_graph import LEXICON, graph_files
 from pykaldist.decode.pairs import model_facts
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline
@@ -25,6 +26,7 @@ from pykaldist.serve.recordings import KINDS
 ACWT, CHAIN_ACWT = 0.083333, 1.0  # of the search
 CHAIN_FACTOR = 10.0  # --post-decode-acwt of chain models, by which a weight of 10 is their scale of 1
 DEFAULT_LMWT = 12  # one over ACWT
+GRAPHS = ("HCLG.fst", LEXICON)  # of graph directories
 
 
 @dataclass
@@ -109,8 +111,8 @@ def graph_of(model_dir: Path, named: Path | None) -> Path:
     Raises UserError where there is none.
     """
     if named is not None:
-        if not (named / "HCLG.fst").is_file():
-            raise UserError(f"{named} has no HCLG.fst; name a directory that utils/mkgraph.sh has made.")
+        if not all(path.is_file() for path in graph_files(named)):
+            raise UserError(f"{named} has no HCLG.fst; name a directory that utils/mkgraph.sh or utils/mkgraph_lookahead.sh has made.")
         return named
     facts = model_facts(model_dir / "final.mdl")
     for folder in dict.fromkeys(_graphs(model_dir)):
@@ -129,10 +131,10 @@ def _graphs(model_dir: Path) -> Iterator[Path]:
         known = provenance.read(decode)
         for name in known.inputs if known else ():
             path = Path(os.path.normpath(decode.resolve() / name))
-            if path.name == "HCLG.fst" and path.is_file():
+            if path.name in GRAPHS and path.is_file():
                 yield path.parent
     for folder in (model_dir, recipe_of(model_dir) / "exp"):
-        yield from sorted(path.parent for path in folder.glob("**/graph*/HCLG.fst"))
+        yield from sorted(path.parent for name in GRAPHS for path in folder.glob(f"**/*graph*/{name}"))
 
 
 def acwt_of(model_dir: Path, named: float | None) -> float:
@@ -145,7 +147,7 @@ def scales_of(model_dir: Path, lmwt: float | None, penalty: float | None) -> Sca
     systems: list[System] = scored(model_dir)
     best, weight, added, source = next(iter(systems), None), float(DEFAULT_LMWT), 0.0, "the default"
     if best is not None:
-        weight, added, source = best.lmwt, best.wip, str(best.decode_dir / "best_wer")
+        weight, added, source = best.lmwt, best.wip, f"the scoring of {best.decode_dir}"
     chain = read_subsampling(model_dir) > 1
     if best is None and chain:
         weight = CHAIN_FACTOR

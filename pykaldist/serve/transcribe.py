@@ -22,9 +22,11 @@ from pykaldist.decode.ctm import WordTimer, frame_shift_of
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.determinize import determinize
 from pykaldist.decode.lattice import Lattice, write_lattices
+from pykaldist.decode.lookahead import make_decoder, read_graph
+from pykaldist.decode.lookahead_graph import LookaheadGraph
 from pykaldist.decode.pairs import check_graph
 from pykaldist.decode.paths import best_path
-from pykaldist.decode.search_graph import SearchGraph, read_search_graph
+from pykaldist.decode.search_graph import SearchGraph
 from pykaldist.errors import UserError
 from pykaldist.feats.make import collect_parts, transform_part
 from pykaldist.feats.pipeline import FeaturePipeline
@@ -133,8 +135,8 @@ class Transcriber:
         self.decoding = replace(decoding, acwt=acwt_of(model_dir, options.acwt))
         self.scales = scales_of(model_dir, options.lmwt, options.word_ins_penalty)
         tid2pdf = (self._model or first).tid2pdf
-        self.graph: SearchGraph = read_search_graph(self.graph_dir, tid2pdf)
-        self._decoder = LatticeDecoder(self.graph, tid2pdf, self.decoding)
+        self.graph = read_graph(self.graph_dir, tid2pdf)
+        self._decoder = make_decoder(self.graph, tid2pdf, self.decoding)
         self._reader = WordReader(model_dir, self.graph_dir, self.scales, self.decoding)
 
     @property
@@ -232,7 +234,7 @@ def adapting_gmm(model_dir: Path, chosen: Path | None) -> Path | None:
     return chosen
 
 
-def adapt(data: DataDir, graph: SearchGraph, graph_dir: Path, gmm: Path, work: Path, decoding: DecoderOptions) -> Path:
+def adapt(data: DataDir, graph: SearchGraph | LookaheadGraph, graph_dir: Path, gmm: Path, work: Path, decoding: DecoderOptions) -> Path:
     """Make the folder with fMLLR transforms of the recordings' speakers, by the speaker-adapted system `gmm`."""
     colons = LangDir(graph_dir).file("phones/silence.csl").read_text(encoding="utf-8").strip()
     silence, utts = [int(phone) for phone in colons.split(":")], data.utterances()
@@ -243,7 +245,7 @@ def adapt(data: DataDir, graph: SearchGraph, graph_dir: Path, gmm: Path, work: P
     transforms: Path | None = None
     for name, search, aligner, beam in (("first", first, alimdl, LATTICE_BEAM), ("second", second, None, SECOND_LATTICE_BEAM)):
         model = GmmModel(gmm, aligner, transforms)
-        decoder = LatticeDecoder(graph, model.tid2pdf, search)
+        decoder = make_decoder(graph, model.tid2pdf, search)
 
         def lattices(model: GmmModel = model, decoder: LatticeDecoder = decoder, name: str = name) -> Iterator[tuple[str, Lattice]]:
             for utt in progress(utts, f"{name} transforms", unit="recording"):

@@ -18,7 +18,8 @@ Options:
   --device <name>, or --use-gpu yes|no|optional   # where the network computes (cpu)
   --forward-opts <options>                 # how utterances go through a network: "--dtype bf16"
   --stage <n>                              # above 0: the lattices are there, and scored again
-  --num-threads, --max-mem, --parallel-opts <value>   # taken as Kaldi takes them, and change nothing: a job has one thread, and its memory suffices
+  --num-threads <n>                     # of a job, which search over one graph in memory (1)
+  --max-mem, --parallel-opts <value>    # taken as Kaldi takes them, and change nothing
 Not here: --ivector, --blocksoftmax-dims, --blocksoftmax-active.
 EOF
 }
@@ -34,8 +35,8 @@ if [ $# != 3 ]; then usage >&2; exit 1; fi
 [ -z "$blocksoftmax_dims$blocksoftmax_active" ] || refuse --blocksoftmax-dims "networks have one softmax"
 
 options=()
-for option in nj cmd acwt beam lattice_beam max_active min_active stage nnet feature_transform class_frame_counts model srcdir skip_scoring \
-  scoring_opts device forward_opts; do
+for option in nj cmd acwt beam lattice_beam max_active min_active stage nnet feature_transform class_frame_counts model srcdir \
+  skip_scoring scoring_opts device forward_opts num_threads; do
   [ -z "${!option}" ] || options+=("--${option//_/-}" "${!option}")
 done
 exec "$(dirname "${BASH_SOURCE[0]}")/../decode.sh" "${options[@]}" "$@"

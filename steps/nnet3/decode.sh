@@ -24,7 +24,8 @@ Options:
                                            # ($frames_per_chunk); others without i-vectors see an utterance as a whole
   --extra-left-context <n>, --extra-right-context <n>   # frames more that a recurrent network goes through around a chunk (0)
   --extra-left-context-initial <n>, --extra-right-context-final <n>   # the same around an utterance's ends (-1: as elsewhere)
-  --num-threads, --queue-opt, --minimize, --skip-diagnostics <value>   # taken, and change nothing: a job has one thread
+  --num-threads <n>                        # of a job, which search over one graph in memory (1)
+  --queue-opt, --minimize, --skip-diagnostics <value>   # taken, and change nothing
 EOF
 }
 
@@ -48,7 +49,8 @@ esac
 
 options=()
 for option in nj cmd acwt post_decode_acwt beam lattice_beam max_active min_active iter stage skip_scoring scoring_opts device \
-  online_ivector_dir frames_per_chunk extra_left_context extra_right_context extra_left_context_initial extra_right_context_final lookahead; do
+  online_ivector_dir frames_per_chunk extra_left_context extra_right_context extra_left_context_initial extra_right_context_final lookahead \
+  num_threads; do
   [ -z "${!option}" ] || options+=("--${option//_/-}" "${!option}")
 done
 exec "$(dirname "${BASH_SOURCE[0]}")/../decode.sh" "${options[@]}" "$@"

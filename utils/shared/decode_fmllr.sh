@@ -39,11 +39,12 @@ if [ $# != 3 ]; then usage >&2; exit 1; fi
 graph=$1 data=$2 dir=$3 src=$(dirname "$3")
 . score_decoded.sh
 . fewer_jobs.sh
+. graph_fst.sh
 
 [ -n "$alignment_model" ] || { alignment_model=$src/final.alimdl; [ -f "$alignment_model" ] || alignment_model=$src/final.mdl; }
 [ -n "$adapt_model" ] || adapt_model=$src/final.mdl
 [ -n "$final_model" ] || final_model=$src/final.mdl
-for file in "$graph"/{HCLG.fst,words.txt,phones/silence.csl} "$data/feats.scp" "$alignment_model" "$adapt_model" "$final_model" \
+for file in "$(graph_fst "$graph")" "$graph"/{words.txt,phones/silence.csl} "$data/feats.scp" "$alignment_model" "$adapt_model" "$final_model" \
   ${si_dir:+"$si_dir/lat.1.gz"} ${fmllr_basis:+"$src/$fmllr_basis"}; do
   [ -f "$file" ] || { echo "$name: ERROR: $file does not exist." >&2; exit 1; }
 done

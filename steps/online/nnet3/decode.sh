@@ -33,10 +33,9 @@ fi
 graph=$1 data=$2 dir=$3
 . score_decoded.sh
 . fewer_jobs.sh
+. graph_fst.sh
 config=${online_config:-$(dirname "$dir")/conf/online.conf}
-fst=HCLG.fst
-[[ -f $graph/HCLG.fst || ! -f $graph/HCLr.fst ]] || fst=HCLr.fst
-for file in "$graph"/{$fst,words.txt} "$data/wav.scp" "$config" "$(dirname "$dir")/$iter.mdl"; do
+for file in "$(graph_fst "$graph")" "$graph/words.txt" "$data/wav.scp" "$config" "$(dirname "$dir")/$iter.mdl"; do
   [ -f "$file" ] || { echo "decode.sh: ERROR: $file does not exist." >&2; exit 1; }
 done
 if [ "$stage" -le 0 ]; then
