@@ -6,7 +6,8 @@ Needs a recipe whose triphones are trained (exp/tri1). Its lexicon gets random w
 of the new words, and of both a trigram is estimated. The test set is decoded: with the static graph of the trigram; with the graph of
 its unigrams, and of the trigram pruned, each alone and with the trigram put on in the search (steps/decode_biglm.sh); with the pruned
 one's lattices rescored (steps/lmrescore_const_arpa.sh); and with no graph of both, but the lexicon's half and the trigram composed in the
-search (utils/mkgraph_lookahead.sh). With --lookahead-only nothing is done but that, for vocabularies whose other graphs would be too large. Memory is that of all processes together. One job.
+search (utils/mkgraph_lookahead.sh). With --lookahead-only nothing is done but that, for vocabularies whose other graphs would be too large.
+Memory is that of all processes together. One job.
 """
 
 from __future__ import annotations
