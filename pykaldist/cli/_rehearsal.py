@@ -185,6 +185,7 @@ def _sums_of_bf16() -> None:
     from pykaldist.nnet.lstm import LstmOptions
 
     x, sums = torch.ones(4, 4, dtype=torch.bfloat16), torch.zeros(4, 4)
+    gemm.accumulate(sums, x, x, 1.0)
     gemm.accumulate_affine(sums[:, :3].contiguous(), sums[0], x, x, 1.0, 1.0, 1.0)
     gemm.accumulate_sums(sums[0], x, 1.0)
     gemm.affine(x, x, x[0], sums.clone())

@@ -19,10 +19,10 @@ from pykaldist.decode.ctm import Spoken, WordTimer
 from pykaldist.decode.lattice import read_lattices
 from pykaldist.decode.paths import best_path
 from pykaldist.errors import UserError
-from pykaldist.hmm.alignments.alignment_dir import archives, check_range
+from pykaldist.hmm.alignments.alignment_dir import archives
 from pykaldist.hmm.alignments.corpus import name_some
 from pykaldist.hmm.gmm.model_files import read_transition_model
-from pykaldist.hmm.tree.transition_model import TransitionModel
+from pykaldist.hmm.tree.transition_model import TransitionModel, check_range
 from pykaldist.io.atomic import atomic_open, write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.entries import DAMAGE, reason

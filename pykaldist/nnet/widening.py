@@ -132,9 +132,9 @@ def with_bias(out: Tensor, x: Tensor, bias: Tensor) -> None:
 
 
 def add_affine(weight: Tensor, bias: Tensor, x: Tensor, beta: float, alpha: float, bias_alpha: float) -> None:
-    """Add to a weight (m, n) and a bias (m,) in float32 what x (m, more than n) in bfloat16 has for them, as in `add`.
+    """Add a gradient of an affine map: weight <- beta weight + alpha x, likewise the bias with `bias_alpha`; as in `add`.
 
-    The bias takes `bias_alpha` times column n.
+    Weight (m, n) and bias (m,) are float32. In x (m, more than n), bfloat16, the bias is column n.
     """
     _add_affine(weight.numpy(), bias.numpy(), bits(x), np.float32(beta), np.float32(alpha), np.float32(bias_alpha))
 

@@ -43,7 +43,7 @@ from pykaldist.optim.optimizer import Optimizer, OptimizerOptions, Parts
 from pykaldist.options import option
 
 DEFAULT_RANK_IN, DEFAULT_RANK_OUT = 20, 80
-DEFAULT_PERIOD, DEFAULT_PERIOD_BF16 = 4, 16
+DEFAULT_PERIOD, DEFAULT_PERIOD_BF16 = 4, 32
 HELPER_THREADS = 8
 
 
@@ -53,7 +53,7 @@ class NgSgdOptions(OptimizerOptions):
 
     rank_in: int | None = option(None, "rank of the Fisher matrix of a map's inputs (20, or half of their dimension where that is less)")
     rank_out: int | None = option(None, "rank of the Fisher matrix of a map's output derivatives (80, or half of their dimension)")
-    update_period: int | None = option(None, "minibatches between updates of the Fisher matrices (4, with bfloat16 16)")
+    update_period: int | None = option(None, "minibatches between updates of the Fisher matrices (4, with bfloat16 32)")
     num_samples_history: float = option(2000.0, "frames over which the Fisher matrices are smoothed")
     alpha: float = option(4.0, "smoothing of the Fisher matrices towards the identity")
     max_change_per_sample: float = option(0.075, "largest change a frame, of a map's parameters (nnet2); 0: no limit")

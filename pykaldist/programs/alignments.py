@@ -8,9 +8,8 @@ from typing import IO
 import numpy as np
 
 from pykaldist.errors import UserError
-from pykaldist.hmm.alignments.alignment_dir import check_range
 from pykaldist.hmm.tree.phone_segments import phone_segments
-from pykaldist.hmm.tree.transition_model import TransitionModel
+from pykaldist.hmm.tree.transition_model import TransitionModel, check_range
 from pykaldist.io.archive import read_value
 from pykaldist.io.lang import SymbolTable
 from pykaldist.io.posteriors import Posterior, posterior_bytes, read_posterior

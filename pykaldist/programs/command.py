@@ -29,7 +29,7 @@ COMMON = """\
   --verbose: how much is told in the log (default: 0)
 """
 #: Files of programs that do not print their command line.
-QUIET = ("openfst", "srilm", "kenlm", "kaldi_lm", "pocolm", "g2p")
+QUIET = ("openfst", "srilm", "kenlm", "kaldi_lm", "pocolm", "g2p", "score_details")
 
 
 class Command:

@@ -33,6 +33,7 @@ FILES = {
     "nnet_train": "nnet-train-frmshuff rbm-train-cd1-frmshuff",
     "devices": "cuda-compiled",
     "scoring": "align-text compute-wer compute-wer-bootci",
+    "score_details": "wer_ops_details.pl wer_per_spk_details.pl wer_per_utt_details.pl",
     "openfst": "fstarcsort fstcompile fstcompose fstconnect fstdeterminize fstinfo fstinvert fstminimize fstprint fstproject "
                "fstreverse fstrmepsilon fstshortestpath fstsymbols",
     "fstbin": "arpa2fst fstaddselfloops fstcopy fstdeterminizestar fstisstochastic fstminimizeencoded fstpushspecial fstrmepslocal "

@@ -68,14 +68,15 @@ class Checked:
 
 
 def check_recipe(run_sh: Path, interfaces: Interfaces, only_run: bool = False) -> Checked:
-    """Read a recipe's `run.sh`, and the scripts of its own that it and they name; `only_run` leaves those out.
+    """Read a recipe's `run.sh`, the scripts of its own that it and they name, and its local/score.sh; `only_run` leaves all but run.sh out.
 
     Raises UserError where there is no such file, or it is no text.
     """
     if not run_sh.is_file():
         raise UserError(f"{run_sh} does not exist; name a recipe's run.sh.")
     folder, result = run_sh.parent, Checked(run_sh)
-    waiting, seen = [run_sh], {run_sh.resolve()}
+    waiting = [run_sh] if only_run else [run_sh, *_own_scoring(folder)]
+    seen = {file.resolve() for file in waiting}
     while waiting:
         file = waiting.pop(0)
         try:
@@ -95,6 +96,12 @@ def check_recipe(run_sh: Path, interfaces: Interfaces, only_run: bool = False) -
                     if _is_shell(script):
                         waiting.append(script)
     return result
+
+
+def _own_scoring(folder: Path) -> list[Path]:
+    """The recipe's local/score.sh, which the scripts that decode call; none where it is a link to one of `steps`."""
+    script = folder / "local/score.sh"
+    return [script] if script.is_file() and not script.resolve().is_relative_to((folder / "steps").resolve()) else []
 
 
 def _functions(text: str, folder: Path, root: Path) -> set[str]:

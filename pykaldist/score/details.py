@@ -11,8 +11,8 @@ NAMES = {"C": "correct", "S": "substitution", "I": "insertion", "D": "deletion"}
 WIDEST = 16  # column of words
 
 
-def _operation(ref: str, hyp: str) -> str:
-    return "D" if hyp == GAP else "I" if ref == GAP else "C" if ref == hyp else "S"
+def _operation(ref: str, hyp: str, gap: str) -> str:
+    return "D" if hyp == gap else "I" if ref == gap else "C" if ref == hyp else "S"
 
 
 def _centred(text: str, width: int) -> str:
@@ -20,9 +20,9 @@ def _centred(text: str, width: int) -> str:
     return " " * (width - len(text) - right) + text + " " * right
 
 
-def utterance_details(utt: str, pairs: Sequence[tuple[str, str]]) -> tuple[str, dict[str, int]]:
-    """The lines ref, hyp, op and #csid of an utterance, and its counts of C, S, I and D, from its aligned words."""
-    columns = [(r, h, _operation(r, h)) for r, h in pairs]
+def utterance_details(utt: str, pairs: Sequence[tuple[str, str]], gap: str = GAP) -> tuple[str, dict[str, int]]:
+    """The lines ref, hyp, op and #csid of an utterance, and its counts of C, S, I and D, from its aligned words; `gap` stands for none."""
+    columns = [(r, h, _operation(r, h, gap)) for r, h in pairs]
     counts = {op: sum(c[2] == op for c in columns) for op in "CSID"}
     lines = []
     for row, name in enumerate(("ref ", "hyp ", "op  ")):
@@ -57,10 +57,10 @@ def speaker_details(counts: Iterable[tuple[str, dict[str, int]]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def operation_details(alignments: Iterable[Sequence[tuple[str, str]]]) -> str:
+def operation_details(alignments: Iterable[Sequence[tuple[str, str]]], gap: str = GAP) -> str:
     """How often each word was right, taken for which other one, left out and put in: by kind, the most frequent first."""
     counts = Counter(pair for pairs in alignments for pair in pairs)
     width = min(WIDEST, max((len(word) for pair in counts for word in pair), default=0))
     digits = max((len(str(count)) for count in counts.values()), default=0)
-    rows = sorted((NAMES[_operation(*pair)], -count, pair) for pair, count in counts.items())
+    rows = sorted((NAMES[_operation(*pair, gap)], -count, pair) for pair, count in counts.items())
     return "".join(f"{kind:<14}{ref:>{width}}    {hyp:>{width}}    {-count:>{digits}}\n" for kind, count, (ref, hyp) in rows)

@@ -147,7 +147,7 @@ def scales_of(model_dir: Path, lmwt: float | None, penalty: float | None) -> Sca
     systems: list[System] = scored(model_dir)
     best, weight, added, source = next(iter(systems), None), float(DEFAULT_LMWT), 0.0, "the default"
     if best is not None:
-        weight, added, source = best.lmwt, best.wip, str(best.decode_dir / "best_wer")
+        weight, added, source = best.lmwt, best.wip, f"the scoring of {best.decode_dir}"
     chain = read_subsampling(model_dir) > 1
     if best is None and chain:
         weight = CHAIN_FACTOR

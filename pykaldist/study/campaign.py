@@ -67,5 +67,5 @@ class Campaign:
     def described(self) -> str:
         """What is missing, what it will cost, and which corpora are not here."""
         absent = [name for name in self.specs if name not in self.sources]
-        lines = [f"{name} is not here, so that nothing of it will be done; give --corpora {name}=DIR." for name in absent]
+        lines = [f"{name} is not here, so that nothing of it will be done." for name in absent]
         return "\n\n".join([missing_table(self.claims, self.results), *lines])

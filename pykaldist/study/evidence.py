@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
+from pykaldist.errors import UserError
 from pykaldist.report.text import markdown
 from pykaldist.study.corpora import Prepared
 from pykaldist.study.results import Result, Results, Trial
@@ -80,10 +81,16 @@ def _cost(group: Sequence[Result]) -> float:
 
 def check(corpus: str, prepared: Prepared, results: Results, exp: Path, carry_out: Callable[[Trial, Prepared, Path], Result],
           most: int = 10, most_seconds: float = 900.0) -> tuple[str, bool]:
-    """Train cells of a corpus again: a table of what was found beside its bands, and whether all hold."""
+    """Train cells of a corpus again: a table of what was found beside its bands, and whether all hold.
+
+    Raises UserError where no cell has seeds enough for a band.
+    """
     groups = by_options(results, corpus)
+    cells_again = chosen(groups, most, most_seconds)
+    if not cells_again:
+        raise UserError(f"{results.folder}/{corpus}.jsonl has no cell of {FEWEST} seeds yet; run egs/study/run.sh first.")
     rows, holds = [["cell", *MEASURES, "holds"]], True
-    for options in chosen(groups, most, most_seconds):
+    for options in cells_again:
         found = carry_out(Trial(corpus, options, SEED), prepared, exp)
         cells = []
         for value in MEASURES.values():

@@ -17,7 +17,7 @@ from pykaldist.study.statistics import Estimate, contrast_of_losses, contrast_of
 
 
 def options_at(cell: Cell, rate: float) -> str:
-    """The options of a cell's training with this learning rate, every option once, in the order in which it was last given."""
+    """The options of a cell's training with this learning rate, every option once, in the order of their names; a later one counts."""
     words = cell.options.replace("{rate}", f"{rate:g}").replace("{tenth}", f"{rate / 10:g}").split()
     pairs: dict[str, list[str]] = {}
     name = ""

@@ -19,8 +19,9 @@ INTRODUCTION = """# Claims examined
 Claims of papers on training by many workers, each examined by many small trainings. `egs/study/run.sh` does what is missing, and writes
 this page from `egs/study/results/`. Each cell has its own learning rate, found by the same search in at most five tries, by the held-out
 loss of one seed that is used for nothing else. Differences are computed within seeds; ± is half of a 95 % interval. That of differences in
-word error rate holds for other seeds and other utterances, so that a small test set widens it however many seeds there are. "Resolves" is
-the smallest difference that such data resolve in four of five studies."""
+word error rate holds for other seeds and other utterances, so that a small test set widens it however many seeds there are. A difference
+is resolved where p < 0.0142: adding seeds until it is then finds one that is not there in 5 of 100 cases, so that of many differences on
+this page some are not there. "Resolves" is the smallest difference that such data resolve in four of five studies."""
 
 
 def render(claims: Sequence[Claim], results: Results, pictures: Mapping[tuple[str, str], str] | None = None) -> str:
@@ -49,7 +50,8 @@ def _section(one: Examined) -> list[str]:
     return [head, markdown(without_empty_columns([CELLS, *cells])), markdown(without_empty_columns([CONTRASTS, *contrasts]))]
 
 
-CELLS = ["cell", "rate", "seeds", "held-out loss", "frames right, %", "WER, %", "disagreement x 1000", "diverged"]
+CELLS = ["cell", "rate", "its held-out loss in the search", "seeds", "rate of all workers", "held-out loss", "frames right, %", "WER, %",
+         "disagreement x 1000", "diverged"]
 CONTRASTS = ["difference", "published", "seeds", "WER, points", "p", "resolves", "verdict", "held-out loss", "its verdict"]
 
 
@@ -59,8 +61,12 @@ def _cell(one: Examined, name: str) -> list[str]:
     if state.best is None:
         return []
     ended = [result for result in found.values() if not result.diverged]
-    searching = f" ({len(one.tries_of(name))} tries)" if state.next is not None else "" if state.bracketed else " (edge of its tries)"
-    return [name, f"{state.best:g}{searching}", str(len(found)), over(ended, lambda result: result.loss, 4),
+    tries = len(one.tries_of(name))
+    told = f" ({tries} {'try' if tries == 1 else 'tries'})"
+    searching = told if state.next is not None else "" if state.bracketed else " (edge of its tries)"
+    best = min(result.loss for result in one.tries_of(name))
+    return [name, f"{state.best:g}{searching}", f"{best:.4f}" if math.isfinite(best) else "diverged", str(len(found)),
+            over(ended, first_rate, 4), over(ended, lambda result: result.loss, 4),
             over(ended, lambda result: 100 * (result.cv_acc or 0.0), 2), over(ended, lambda result: result.wer or 0.0, 2),
             over(ended, disagreement, 1), str(len(found) - len(ended) or "")]
 
@@ -70,9 +76,16 @@ def disagreement(result: Result) -> float:
     return 1000 * float(result.history[len(result.history) // 2]["disagreement"]) if result.history else 0.0
 
 
+def first_rate(result: Result) -> float:
+    """The learning rate of the first epoch that all workers share, as scaled for their number."""
+    return float(result.history[0]["learn_rate"]) if result.history else 0.0
+
+
 def over(results: Sequence[Result], value: Callable[[Result], float], digits: int) -> str:
     """The mean of a value with its interval over seeds; empty where there is none, or all are 0."""
     values = [value(result) for result in results]
+    if len(set(values)) == 1 and values[0]:
+        return f"{values[0]:.{digits}f}"
     return written(over_seeds(values), digits) if any(values) else ""
 
 

@@ -31,6 +31,7 @@ DIVERGED = "training diverged"
 DBN, SHAPE = "{dbn}", ("--hid-layers", "--hid-dim", "--splice")
 KEPT = ("options", "ngpu", "versions", "commit")  # of config.json; the frames' checksum is kept beside
 TRIES = 2  # of a training that fails, in one call
+MOST_IN_A_ROW = 4  # trainings that fail one after the other: then the fault is not theirs, and no more begin
 
 
 def folder_of(trial: Trial, exp: Path) -> Path:
@@ -95,14 +96,16 @@ def run_missing(claims: Sequence[Claim], corpora: Mapping[str, Prepared], result
                 after: Callable[[], None] = lambda: None) -> dict[Trial, str]:
     """Do what is missing, `nj` at a time, until nothing is, or no more is to begin; returns what failed, and why.
 
-    A training that fails is tried once more when everything else that can be done is done. `after` is called after each result.
+    A training that fails is tried once more when everything else that can be done is done. Where several fail one after the other, no more
+    begin. `after` is called after each result.
     """
     end = time.monotonic() + 60 * max_minutes
     failures: dict[Trial, list[str]] = {}
     running: dict[Future[Result], Trial] = {}
+    in_a_row = 0
     with ThreadPoolExecutor(nj) as pool:
         while True:
-            while len(running) < nj and time.monotonic() < end:
+            while len(running) < nj and time.monotonic() < end and in_a_row < MOST_IN_A_ROW:
                 trial = _next(in_order(claims, corpora, results), set(running.values()), failures)
                 if trial is None:
                     break
@@ -119,9 +122,11 @@ def run_missing(claims: Sequence[Claim], corpora: Mapping[str, Prepared], result
                 try:
                     results.add(future.result())
                 except UserError as error:
+                    in_a_row += 1
                     failures.setdefault(trial, []).append(str(error))
                     notice(f"failed: {trial.corpus}, seed {trial.seed}, {trial.options}: {error}")
                 else:
+                    in_a_row = 0
                     after()
                     failures.pop(trial, None)
                     notice(_told(results[trial]))

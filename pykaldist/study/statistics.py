@@ -6,10 +6,13 @@ Student's distribution with n - 1 degrees of freedom (a paired test over seeds, 
 
 Utterances. More seeds do not make the test set larger. The contrast of an utterance's errors, the mean over seeds, has a standard error
 over utterances, u (Gillick & Cox, 1989; `score.significance`). What another test set and other seeds would give lies in
-m +- t sqrt(s^2/n + u^2).
+m +- t sqrt(s^2/n + u^2).  Both errors are estimates: t has the degrees of freedom of Welch and Satterthwaite, with U utterances
+(s^2/n + u^2)^2 / ((s^2/n)^2 / (n - 1) + u^4 / (U - 1)),  which lie between n - 1, where seeds make the error, and n + U - 2.
 
-An effect is resolved where that interval leaves out zero. Otherwise it is smaller than the interval's farther end. The smallest effect that
-such data resolve in four of five studies is  (t + t') sqrt(s^2/n + u^2),  with t' the quantile of 0.8.
+Looks. Seeds are added until an effect is resolved, from three to eight of them, so that there are up to six tests of one effect. It is
+resolved where p < 0.0142: then all six together find an effect that is not there in 5 of 100 studies (Pocock, "Group sequential methods
+in the design and analysis of clinical trials", Biometrika 1977). Otherwise it is smaller than the farther end of the 95 % interval. The
+smallest effect that such data resolve in four of five studies is  (t + t') sqrt(s^2/n + u^2),  t the quantile for 0.0142, t' that of 0.8.
 """
 
 from __future__ import annotations
@@ -25,16 +28,18 @@ from pykaldist.score.significance import matched_differences
 from pykaldist.study.results import Result
 
 LEVEL, POWER = 0.95, 0.8
+RESOLVED = 0.0142  # p below which an effect is resolved
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over n seeds: its standard error over seeds and over utterances (0: not of utterances), and half of its 95 % interval."""
+    """A mean over n seeds, its standard error over seeds, and that over so many utterances (0: not of utterances)."""
 
     mean: float
     n: int
     seeds_error: float
     utterances_error: float = 0.0
+    utterances: int = 0
 
     @property
     def error(self) -> float:
@@ -42,9 +47,21 @@ class Estimate:
         return math.hypot(self.seeds_error, self.utterances_error)
 
     @property
+    def freedom(self) -> float:
+        """The degrees of freedom of the standard error."""
+        if not self.error or self.utterances < 2:
+            return self.n - 1
+        seeds, utterances = (self.seeds_error / self.error) ** 2, (self.utterances_error / self.error) ** 2
+        return 1 / (seeds**2 / (self.n - 1) + utterances**2 / (self.utterances - 1))
+
+    def quantile(self, probability: float) -> float:
+        """The quantile of Student's distribution for this error."""
+        return float(stats.t.ppf(probability, self.freedom))
+
+    @property
     def half(self) -> float:
         """Half of the 95 % interval; infinite with fewer than two seeds."""
-        return quantile((1 + LEVEL) / 2, self.n) * self.error if self.n > 1 else math.inf
+        return self.quantile((1 + LEVEL) / 2) * self.error if self.n > 1 else math.inf
 
     @property
     def p(self) -> float:
@@ -53,12 +70,12 @@ class Estimate:
             return 1.0
         if not self.error:
             return float(self.mean == 0)
-        return float(2 * stats.t.sf(abs(self.mean) / self.error, self.n - 1))
+        return float(2 * stats.t.sf(abs(self.mean) / self.error, self.freedom))
 
     @property
     def resolved(self) -> bool:
-        """Whether the interval leaves out zero."""
-        return abs(self.mean) > self.half
+        """Whether there is an effect, whatever the number of looks at it."""
+        return self.p < RESOLVED
 
     @property
     def bound(self) -> float:
@@ -68,21 +85,16 @@ class Estimate:
     @property
     def smallest(self) -> float:
         """The smallest effect that such data resolve in four of five studies."""
-        return self.half + quantile(POWER, self.n) * self.error if self.n > 1 else math.inf
+        return (self.quantile(1 - RESOLVED / 2) + self.quantile(POWER)) * self.error if self.n > 1 else math.inf
 
 
-def quantile(probability: float, n: int) -> float:
-    """The quantile of Student's distribution for n values."""
-    return float(stats.t.ppf(probability, n - 1))
-
-
-def over_seeds(values: Sequence[float], utterances_error: float = 0.0) -> Estimate:
+def over_seeds(values: Sequence[float], utterances_error: float = 0.0, utterances: int = 0) -> Estimate:
     """The mean of one value a seed. Raises ValueError for no value."""
     found = np.array(values, dtype=np.float64)
     if not len(found):
         raise ValueError("no value")
     return Estimate(float(found.mean()), len(found), float(found.std(ddof=1)) / math.sqrt(len(found)) if len(found) > 1 else 0.0,
-                    utterances_error)
+                    utterances_error, utterances)
 
 
 def common_seeds(weights: Mapping[str, float], cells: Mapping[str, Mapping[int, Result]]) -> list[int]:
@@ -97,7 +109,7 @@ def contrast_of_wers(weights: Mapping[str, float], cells: Mapping[str, Mapping[i
         return None
     counts = np.array([sum(weight * cells[name][seed].error_counts for name, weight in weights.items()) for seed in seeds])
     words = cells[next(iter(weights))][seeds[0]].words
-    return over_seeds(100 * counts.sum(axis=1) / words, matched_differences(counts.mean(axis=0), words).error)
+    return over_seeds(100 * counts.sum(axis=1) / words, matched_differences(counts.mean(axis=0), words).error, counts.shape[1])
 
 
 def contrast_of_losses(weights: Mapping[str, float], cells: Mapping[str, Mapping[int, Result]]) -> Estimate | None:

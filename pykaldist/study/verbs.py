@@ -52,5 +52,6 @@ def run_verbs(log: Path, *commands: Sequence[object]) -> float:
             _children.discard(child)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
-        raise VerbError(f"{commands[0][0]} ended with status {child.returncode}; see {log}.")
+        named = ", ".join(str(command[0]) for command in commands)
+        raise VerbError(f"{named} ended with status {child.returncode}; see {log}.")
     return usage.ru_utime + usage.ru_stime

@@ -10,79 +10,36 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 os.environ.update(OMP_NUM_THREADS="1", NUMBA_NUM_THREADS="1")
 
-import kaldialign
 import numpy as np
-import onnxruntime
+from decoding import Decoding, onnx_sessions
 
-from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
 from pykaldist.decode.determinize import determinize
 from pykaldist.decode.endpoint import Endpointing
-from pykaldist.decode.paths import best_path
 from pykaldist.decode.streaming import Recogniser, Recognition
 from pykaldist.feats.extract import Extractor, MfccOptions
 from pykaldist.io.audio import read_audio
 from pykaldist.io.conf import read_conf
 from pykaldist.io.datadir import DataDir
-from pykaldist.io.fst import Fst
-from pykaldist.io.lang import SymbolTable
 from pykaldist.io.tables import read_archive
-from pykaldist.nnet.nnet3.model import Nnet3Model
-from pykaldist.nnet.nnet3.onnx_export import export_nnet3_onnx, quantised
 from pykaldist.nnet.nnet3.run import Nnet3Forward
 
-SUBSAMPLING, SCALE = 3, 10 / 8  # LMWT 8 of lattices whose acoustic costs are ten times
+SUBSAMPLING = 3
 CHUNK = 1600  # samples that come at once
 
 
-class Bench:
-    """The test set, the model and the graph."""
+class Bench(Decoding):
+    """The golden test set, the model and the graph."""
 
     def __init__(self, shared: Path, repeat: int) -> None:
-        import torch
-
-        torch.set_num_threads(1)
-        self.chain, self.repeat = shared / "golden/chain_an4", repeat
-        self.test = DataDir(shared / "golden/an4_kaldi/data/test")
-        self.feats = dict(read_archive(self.chain / "test_feats.ark.gz"))
-        self.seconds = sum(map(len, self.feats.values())) / 100
-        self.audio = [read_audio(str(shared / self.test.wav_scp[utt]))[0] for utt in self.feats]
-        self.words = SymbolTable.read(self.chain / "decode/words.txt")
-        self.model = Nnet3Model.read(self.chain / "final.mdl")
-        self.options = DecoderOptions(15.0, 8.0, 7000, 200, 1.0)
-        self.decoder = LatticeDecoder(Fst.read(self.chain / "HCLG.fst"), self.model.transition_model.tid2pdf, self.options)
-
-    def speed(self, work: Callable[[], object]) -> float:
-        """The real-time factor of `work`, once for all utterances; a first run compiles or loads."""
-        times = []
-        for _ in range(self.repeat + 1):
-            begin = time.process_time()
-            work()
-            times.append(time.process_time() - begin)
-        return min(times[1:]) / self.seconds
-
-    def wer(self, outputs: dict[str, np.ndarray]) -> float:
-        """The word error rate at LMWT 8, in per cent."""
-        errors = total = 0
-        for utt, matrix in outputs.items():
-            lattice = self.decoder.decode(matrix)
-            assert lattice is not None
-            path = best_path(determinize(lattice, 1.0, 8.0), SCALE)
-            found, reference = [self.words.symbol(word) for word in path.words], list(self.test.text[utt])
-            errors, total = errors + kaldialign.edit_distance(reference, found)["total"], total + len(reference)
-        return 100 * errors / total
-
-    def network(self, name: str, forward: Callable[[np.ndarray], np.ndarray]) -> dict[str, np.ndarray]:
-        """Print the speed and the word error rate of a network's outputs; returns them."""
-        speed = self.speed(lambda: [forward(x) for x in self.feats.values()])
-        outputs = {utt: forward(x) for utt, x in self.feats.items()}
-        print(f"| {name} | {speed:.5f} | {self.wer(outputs):.2f} |", flush=True)
-        return outputs
+        self.chain = shared / "golden/chain_an4"
+        test = DataDir(shared / "golden/an4_kaldi/data/test")
+        super().__init__(dict(read_archive(self.chain / "test_feats.ark.gz")), test, self.chain / "final.mdl", self.chain / "HCLG.fst",
+                         self.chain / "decode/words.txt", repeat)
+        self.audio = [read_audio(str(shared / test.wav_scp[utt]))[0] for utt in self.feats]
 
     def search(self, outputs: dict[str, np.ndarray]) -> None:
         """Print the speed of the search, and of determinising its lattices."""
@@ -128,16 +85,11 @@ def main() -> None:
     print(f"{len(bench.feats)} utterances, {bench.seconds:.0f} s of speech")
     print("| what | CPU s / s of speech | WER at LMWT 8 |\n| --- | --- | --- |")
     bench.features(extractor)
-    outputs = bench.network("network", Nnet3Forward(bench.model.nnet, subsampling=SUBSAMPLING))
+    forward = Nnet3Forward(bench.model.nnet, subsampling=SUBSAMPLING)
+    outputs = bench.network("network", lambda utt: forward(bench.feats[utt]))
     bench.search(outputs)
-    one_thread = onnxruntime.SessionOptions()
-    one_thread.intra_op_num_threads = 1
-    with tempfile.TemporaryDirectory() as folder:
-        for name, change in (("network, ONNX", None), ("network, ONNX, int8", quantised)):
-            path = f"{folder}/model.onnx"
-            export_nnet3_onnx(bench.model.nnet, path, SUBSAMPLING, change=change)
-            session = onnxruntime.InferenceSession(path, one_thread)
-            bench.network(name, lambda x, session=session: session.run(None, {"feats": x})[0])
+    for name, _, session in onnx_sessions(bench.model, SUBSAMPLING):
+        bench.network(name, lambda utt, session=session: session.run(None, {"feats": bench.feats[utt]})[0])
     bench.stream(extractor)
 
 

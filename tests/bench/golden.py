@@ -45,7 +45,9 @@ RUNS = {
     "rbm_ngsgd_newbob": "--dbn --optimizer ngsgd",
     "rbm_ngsgd_exponential": f"--dbn --optimizer ngsgd {rates(0.008)}",
     # how often NG-SGD updates its Fisher models, in minibatches
-    **{f"rbm_ngsgd_period{period}": f"--dbn --optimizer ngsgd --update-period {period} {rates(0.008)}" for period in (4, 8, 16)},
+    **{f"rbm_ngsgd_period{period}": f"--dbn --optimizer ngsgd --update-period {period} {rates(0.008)}" for period in (4, 16, 32)},
+    **{f"n{n}_ma10_period{period}": f"{parallel(n, MA.format(10), 256, 0.008)} --update-period {period}"
+       for n in (4, 16) for period in (4, 16, 32)},
     "n1": parallel(1, "", 256, 0.008),
     **{f"n{n}_ma{period}": parallel(n, MA.format(period), 256, 0.008) for n in (4, 16, 32) for period in (10, 20)},
     "n8_asgd": parallel(8, "asgd", 256, 0.008),

@@ -17,8 +17,9 @@ from pykaldist.nnet.cnn import CnnOptions
 from pykaldist.nnet.dnn import DnnOptions
 from pykaldist.nnet.forwarding import ForwardOptions
 from pykaldist.nnet.kinds import init_nnet, make_nnet
-from pykaldist.nnet.lstm import BlstmOptions
+from pykaldist.nnet.lstm import BlstmOptions, LstmOptions
 from pykaldist.nnet.network import FeatureTransform, Network
+from pykaldist.nnet.nnet1 import Nnet1
 from pykaldist.nnet.nnet1_run import Nnet1Forward
 
 FEATS = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
@@ -183,3 +184,29 @@ def test_nnet_forward_refuses_ways_that_are_not_there(data, tmp_path, capsys):
     assert "--forward chunks" in capsys.readouterr().err
     assert main(["nnet-forward", "--feature-transform", str(tmp_path / "ft"), str(tmp_path / "final.pt"), *files]) == 1
     assert "has its own; leave the option out" in capsys.readouterr().err
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "bf16"])
+@pytest.mark.parametrize(("options", "forward"), [
+    (DnnOptions(2, 8), "whole"), (CnnOptions(conv="0x1x3", hid_layers=1, hid_dim=6), "whole"),
+    (LstmOptions(hid_layers=2, hid_dim=6, projection_dim=3, peepholes=True), "whole"), (BlstmOptions(hid_dim=6), "whole"),
+    (BlstmOptions(hid_dim=6), "chunks"), (BlstmOptions(hid_dim=6), "latency-controlled")],
+    ids=["dnn", "cnn", "lstm", "blstm", "blstm, chunks", "blstm, latency-controlled"])
+def test_a_gpu_gives_a_cpus_posteriors(tmp_path, options, forward, dtype):
+    save(options, tmp_path / "final.pt")
+    found = []
+    for device, own in (("cpu", "float32"), ("cuda", dtype)):
+        network = Network.load(tmp_path / "final.pt", device)
+        network.forwarding = ForwardOptions(forward, None if forward == "whole" else "5-20+5", 4, dtype=own)
+        found.append(network.log_posteriors(FEATS))
+    assert np.isfinite(found[0]).all()
+    np.testing.assert_allclose(found[1], found[0], atol=1e-5 if dtype == "float32" else 0.05)
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_a_cpus_outputs_of_nnet1s_components(tmp_path):
+    save(CnnOptions(conv="0x1x3", hid_layers=1, hid_dim=6), tmp_path / "final.pt")
+    assert main(["copy-nnet", "--feature-transform", str(tmp_path / "ft"), str(tmp_path / "final.pt"), str(tmp_path / "final.nnet")]) == 0
+    nnet = Nnet1.read(tmp_path / "final.nnet")
+    np.testing.assert_allclose(Nnet1Forward(nnet, "cuda")(FEATS), Nnet1Forward(nnet)(FEATS), atol=1e-6)

@@ -75,3 +75,46 @@ def test_align_text(texts, tmp_path, capsys):
     assert (tmp_path / "out").read_text().splitlines() == ["a x x ; '***' v ; y y ; z z", "b p p ; q '***'", "d '***' w"]
     assert main(["align-text", "--special-symbol=q", *texts, f"ark,t:{tmp_path}/out"]) == 1
     assert "utterance b has the word q" in capsys.readouterr().err
+
+
+PER_UTT = """UTT-A ref  word-A    ***   word-B  word-C  word-D  word-E
+UTT-A hyp  word-A  word-A  word-B    ***   word-D  word-X
+UTT-A op      C       I       C       D       C       S  \n""" + "UTT-A #csid 3 1 1 1\n"  # as Kaldi's scripts write it, to the space
+
+
+def filtered(root: Path, folder: Path, line: str, text: str) -> subprocess.CompletedProcess[str]:
+    """What a filter of utils/scoring makes of a text, called as a recipe's local/score.sh calls it."""
+    return subprocess.run(["bash", "-c", f". '{root}/path.sh'; '{root}/utils/scoring/'{line}"], cwd=folder, input=text, capture_output=True,
+                          text=True, check=False, env={**os.environ, "PYKALDIST_PYTHON": sys.executable})
+
+
+def test_details_of_a_recipes_own_scoring(root: Path, tmp_path: Path) -> None:
+    """The example of Kaldi's documentation, through the three filters."""
+    (tmp_path / "utt2spk").write_text("UTT-A speaker\nUTT-B other\n")
+    aligned = "UTT-A word-A word-A ; *** word-A ; word-B word-B ; word-C *** ; word-D word-D ; word-E word-X\n"
+    made = filtered(root, tmp_path, 'wer_per_utt_details.pl --special-symbol "***"', aligned)
+    assert (made.returncode, made.stdout, made.stderr) == (0, PER_UTT, "")
+    made = filtered(root, tmp_path, "wer_per_spk_details.pl utt2spk", PER_UTT)
+    assert [line.split() for line in made.stdout.splitlines()] == [
+        ["SPEAKER", "id", "#SENT", "#WORD", "Corr", "Sub", "Ins", "Del", "Err", "S.Err"],
+        *([name, *row] for name in ("speaker", "SUM") for row in (
+            ["raw", "1", "5", "3", "1", "1", "1", "3", "1"], ["sys", "1", "5", "60.00", "20.00", "20.00", "20.00", "60.00", "100.00"]))]
+    made = filtered(root, tmp_path, 'wer_ops_details.pl --special-symbol "***"', PER_UTT)
+    assert [line.split() for line in made.stdout.splitlines()] == [
+        ["correct", "word-A", "word-A", "1"], ["correct", "word-B", "word-B", "1"], ["correct", "word-D", "word-D", "1"],
+        ["deletion", "word-C", "***", "1"], ["insertion", "***", "word-A", "1"], ["substitution", "word-E", "word-X", "1"]]
+
+
+@pytest.mark.parametrize(("line", "text", "said"), [
+    ("wer_per_utt_details.pl", "u a b , c d\n", "line 1: expected pairs of words with ; between, found a b , c d"),
+    ("wer_per_utt_details.pl", "u a b ; c\n", "line 1: expected pairs of words with ; between, found a b ; c"),
+    ("wer_per_spk_details.pl utt2spk", "v #csid 1 0 0 0\n", "line 1: expected an utterance of utt2spk, found v"),
+    ("wer_per_spk_details.pl utt2spk", "u #csid 1 0\n", "line 1: expected #csid and four counts, found #csid 1 0"),
+    ("wer_ops_details.pl", "u ref a\nu hyp a b\n", "utterance u: expected as many words in ref as in hyp, found 1 and 2"),
+    ("wer_ops_details.pl", "u ref a\n", "only one of the lines ref and hyp of utterance u"),
+    ("wer_ops_details.pl", "u ref a\nu ref a\n", "line 2: expected one line ref an utterance, found a second one of u"),
+])
+def test_details_of_what_is_no_alignment(root: Path, tmp_path: Path, line: str, text: str, said: str) -> None:
+    (tmp_path / "utt2spk").write_text("u s\n")
+    made = filtered(root, tmp_path, line, text)
+    assert made.returncode == 1 and said in made.stderr and made.stderr.startswith(f"{line.split()[0]}: ERROR: "), made.stderr

@@ -84,7 +84,7 @@ def test_the_best_scale_is_that_of_scoring(recipe: Path, tmp_path: Path) -> None
     assert scales_of(decode.parent, None, None).acoustic == pytest.approx(1 / 12)
     (decode / "best_wer").write_text("%WER 10.00 [ 10 / 100, 1 ins, 2 del, 7 sub ] exp/dnn/decode/wer_8_0.5\n")
     found = scales_of(decode.parent, None, None)
-    assert (found.acoustic, found.penalty, found.source) == (1 / 8, 0.5, str(decode / "best_wer"))
+    assert (found.acoustic, found.penalty, found.source) == (1 / 8, 0.5, f"the scoring of {decode}")
     assert scales_of(decode.parent, 5, 0.0).acoustic == 1 / 5 and scales_of(decode.parent, 5, 0.0).penalty == 0.0
     (decode.parent / "frame_subsampling_factor").write_text("3\n")
     assert scales_of(decode.parent, None, None).acoustic == 10 / 8

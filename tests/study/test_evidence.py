@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from study_claims import a_result
 
+from pykaldist.errors import UserError
 from pykaldist.study.evidence import by_options, check, chosen, half_width
 from pykaldist.study.results import TUNING_SEED, Result, Results, Trial
 
@@ -50,6 +51,8 @@ def test_a_change_that_costs_accuracy_is_seen(tmp_path: Path) -> None:
             return a_result(trial, 1 + 0.1 * cell + (worse if cell == 3 else 0.0))
         return carry_out
 
+    with pytest.raises(UserError, match=r"other.jsonl has no cell of 3 seeds yet"):
+        check("other", None, results, tmp_path, again(0.0))
     table, holds = check("toy", None, results, tmp_path, again(0.0))
     assert holds and "NO" not in table and table.count("yes") == 6
     table, holds = check("toy", None, results, tmp_path, again(0.08))

@@ -35,7 +35,7 @@ def row(page: str, name: str) -> list[str]:
 def test_the_page_of_a_study_that_is_complete(tmp_path: Path) -> None:
     page = render([a_claim("one")], full(tmp_path))
     assert "at most 0 are missing" in page and "**toy**: complete." in page
-    assert row(page, "a, 1")[:1] + row(page, "a, 1")[2:3] == ["a, 1", "3"] and "8.67 ± 0.72" in row(page, "a, 1")
+    assert row(page, "a, 1")[0] == "a, 1" and row(page, "a, 1")[2:4] == ["2.0000", "3"] and "8.67 ± 0.72" in row(page, "a, 1")
     contrast = row(page, "b less a")
     assert contrast[1:3] == ["3", "+2.00 ± 0.00"] and "resolved, as claimed: +2.00 points" in contrast
 
@@ -45,7 +45,7 @@ def test_the_page_of_a_study_that_has_not_begun_or_is_under_way(tmp_path: Path) 
     assert "**toy**: 32 trainings missing, at most." in render([claim], results) and "not known yet" in missing_table([claim], results)
     results.add(outcome(next(in_order([claim], ["toy"], results))))
     page = render([claim], results)
-    assert "0.01 (1 tries)" in page and "no seed yet" in page and row(missing_table([claim], results), "one")[2:] == ["31", "1"]
+    assert "0.01 (1 try)" in page and "no seed yet" in page and row(missing_table([claim], results), "one")[2:] == ["31", "1"]
 
 
 def test_a_cell_whose_trainings_diverged_says_so(tmp_path: Path) -> None:

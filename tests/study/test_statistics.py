@@ -10,7 +10,7 @@ from study_claims import a_result
 
 from pykaldist.score.bootstrap import resample
 from pykaldist.study.results import Trial
-from pykaldist.study.statistics import Estimate, contrast_of_losses, contrast_of_wers, over_seeds, settled, verdict
+from pykaldist.study.statistics import RESOLVED, Estimate, contrast_of_losses, contrast_of_wers, over_seeds, settled, verdict
 
 DIFFERENCE = {"b": 1.0, "a": -1.0}
 
@@ -22,7 +22,8 @@ def test_intervals_of_two_and_three_seeds_have_their_closed_forms() -> None:
     three = over_seeds([1.0, 2.0, 6.0])  # for two, q sqrt(2 / (1 - q^2)) with q = 2 p - 1
     error = math.sqrt(7.0 / 3)
     assert three.mean == 3 and three.half == pytest.approx(0.95 * math.sqrt(2 / (1 - 0.95**2)) * error)
-    assert three.smallest == pytest.approx(three.half + 0.6 * math.sqrt(2 / (1 - 0.6**2)) * error)
+    looks = 1 - RESOLVED
+    assert three.smallest == pytest.approx((looks * math.sqrt(2 / (1 - looks**2)) + 0.6 * math.sqrt(2 / (1 - 0.6**2))) * error)
     one = over_seeds([4.0])
     assert one.half == math.inf and one.p == 1 and not one.resolved
     with pytest.raises(ValueError):
@@ -34,12 +35,34 @@ def test_intervals_hold_the_effect_in_95_of_100_studies_and_tests_are_wrong_in_5
     studies = [over_seeds(generator.normal(0.0, 2.0, 4).tolist()) for _ in range(4000)]
     assert 0.94 < np.mean([abs(one.mean) <= one.half for one in studies]) < 0.96
     assert 0.04 < np.mean([one.p < 0.05 for one in studies]) < 0.06
-    assert [one.resolved for one in studies] == [one.p < 0.05 for one in studies]
+    assert [abs(one.mean) > one.half for one in studies] == [one.p < 0.05 for one in studies]
 
 
-def made_up(generator: np.random.Generator, effect: float, seeds: int, utts: int) -> dict[str, dict[int, object]]:
+def test_six_looks_at_nothing_find_an_effect_in_5_of_100_studies() -> None:
+    values = np.random.default_rng(5).normal(size=(4000, 8))
+    found = [any(over_seeds(study[:n].tolist()).resolved for n in range(3, 9)) for study in values]
+    assert 0.035 < np.mean(found) < 0.055
+
+
+def test_an_error_that_utterances_make_has_their_degrees_of_freedom() -> None:
+    assert Estimate(1.0, 3, 0.2, 0.0, 100).freedom == pytest.approx(2) and Estimate(1.0, 3, 0.0, 0.2, 100).freedom == pytest.approx(99)
+    assert Estimate(1.0, 3, 0.3, 0.3, 3).freedom == pytest.approx(4)  # two equal errors of two degrees each
+    assert Estimate(1.0, 3, 0.0, 0.2, 10**6).half == pytest.approx(1.95996 * 0.2, rel=1e-4)
+
+
+def test_intervals_of_error_rates_hold_the_effect_for_other_seeds_and_other_utterances() -> None:
+    generator = np.random.default_rng(4)
+    held = []
+    for _ in range(400):  # three seeds, 60 utterances; the effect is 0.1 of 2 errors an utterance, in 5 words
+        cells = made_up(generator, 0.1, 3, 60, mean=2.0)
+        found = contrast_of_wers(DIFFERENCE, cells)
+        held.append(abs(found.mean - 100 * 0.1 * 2 / 5) <= found.half)
+    assert 0.92 < np.mean(held) < 0.99
+
+
+def made_up(generator: np.random.Generator, effect: float, seeds: int, utts: int, mean: float = 0.5) -> dict[str, dict[int, object]]:
     """Two cells: errors of utterances, some harder than others, and some seeds worse than others in both cells."""
-    hard = generator.gamma(0.5, 1.0, utts)
+    hard = generator.gamma(0.5, 2 * mean, utts)
     cells: dict[str, dict[int, object]] = {"a": {}, "b": {}}
     for seed in range(seeds):
         luck = generator.gamma(20.0, 1 / 20.0)

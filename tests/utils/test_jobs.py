@@ -153,11 +153,20 @@ def running(script: Script, words: bytes) -> list[int]:
     return found
 
 
+def names(script: Script) -> list[str]:
+    """The names of the programs that run in a script's processes."""
+    found = []
+    for pid in script.pids():
+        with contextlib.suppress(OSError):
+            found.append(Path(f"/proc/{pid}/comm").read_text().strip())
+    return found
+
+
 def test_all_of_a_pipe_ends_with_what_has_started_it(tmp_path):
     """A killed run.pl leaves neither the shell of a job nor the programs of its pipe."""
     command = "run.pl JOB=1:2 --max-jobs-run 1 x.JOB.log sleep 1001 '|' sleep 1002 '>' out; echo $?"
     script = Script(tmp_path, "bash", "-c", f". '{ROOT}/path.sh'; {command}")
-    script.until(lambda: len([pid for pid in running(script, b"sleep\x00") if Path(f"/proc/{pid}/comm").read_text() == "sleep\n"]) == 2)
+    script.until(lambda: names(script).count("sleep") == 2)
     for pid in running(script, b"\0run.pl\0"):
         if os.getsid(pid) == script.process.pid:  # not its guard
             os.kill(pid, signal.SIGTERM)
@@ -194,7 +203,7 @@ def test_ssh_deals_jobs_out_to_machines(tmp_path, machines):
 
 def test_jobs_of_other_machines_end_with_ssh_pl(tmp_path, machines):
     script = Script(tmp_path, "bash", "-c", f". '{ROOT}/path.sh'; {machines} ssh.pl x.log sleep 1001 '|' cat; echo $?")
-    script.until(lambda: bool(running(script, b"sleep\x001001")))
+    script.until(lambda: names(script).count("sleep") == 1 and names(script).count("cat") == 2)  # the second waits for the connection's end
     for pid in running(script, b"\0ssh.pl\0"):  # and its guard, which could end them by their marks here
         os.kill(pid, signal.SIGKILL)
     assert script.ended()[1].endswith("137\n")

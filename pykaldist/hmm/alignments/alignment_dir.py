@@ -24,7 +24,7 @@ import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.hmm.gmm.model_files import read_transition_model
-from pykaldist.hmm.tree.transition_model import TransitionModel
+from pykaldist.hmm.tree.transition_model import TransitionModel, check_range
 from pykaldist.io import provenance
 from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir
@@ -161,13 +161,6 @@ class AlignmentDir:
         """
         ids = self.labels.get(utt)
         return self.model.tid2phone[ids] if ids is not None and self.has_transition_ids and self.model else None
-
-
-def check_range(ids: np.ndarray, low: int, high: int, where: str) -> None:
-    """Check ids; raises UserError where one is outside low .. high."""
-    if len(ids) and not low <= ids.min() <= ids.max() <= high:
-        bad = ids.min() if ids.min() < low else ids.max()
-        raise UserError(f"{where}: found the id {bad}, the model has {low} to {high}; alignment and model are of different systems.")
 
 
 def archives(path: Path, stem: str) -> list[Path]:

@@ -22,14 +22,14 @@ from typing import Any
 import numpy as np
 
 from pykaldist.errors import UserError
-from pykaldist.hmm.alignments.alignment_dir import FILES, TEXTS, Imported, check_range, clear, record, silence_pdfs, write_labels
+from pykaldist.hmm.alignments.alignment_dir import FILES, TEXTS, Imported, clear, record, silence_pdfs, write_labels
 from pykaldist.hmm.alignments.corpus import name_some
 from pykaldist.hmm.gmm.model_files import read_transition_model, write_model, write_tree
 from pykaldist.hmm.import_ali.label_frames import MAX_TRIM, LabelConverter, Unusable, WrongLength, of_segments
 from pykaldist.hmm.import_ali.sources import open_source
 from pykaldist.hmm.import_ali.sources.base import Frames, Source, SourceOptions, Times
 from pykaldist.hmm.training.experiment import check_phones
-from pykaldist.hmm.tree.transition_model import TransitionModel
+from pykaldist.hmm.tree.transition_model import TransitionModel, check_range
 from pykaldist.io import provenance
 from pykaldist.io.atomic import copy_file, write_text
 from pykaldist.io.datadir import DataDir

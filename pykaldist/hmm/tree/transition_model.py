@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from pykaldist.errors import UserError
 from pykaldist.hmm.lang.topology import NO_PDF, Topology
 from pykaldist.hmm.tree.transition_states import TransitionStates
 from pykaldist.hmm.tree.tree import ContextDependency
@@ -21,6 +22,13 @@ from pykaldist.io.kaldi import KaldiReader, KaldiWriter
 LOWEST_LOG_PROB = np.float32(np.log(1e-10))
 MIN_COUNT = 5.0
 PROBABILITY_FLOOR = 0.01
+
+
+def check_range(ids: np.ndarray, low: int, high: int, where: str) -> None:
+    """Check ids; raises UserError where one is outside low .. high."""
+    if len(ids) and not low <= ids.min() <= ids.max() <= high:
+        bad = ids.min() if ids.min() < low else ids.max()
+        raise UserError(f"{where}: found the id {bad}, the model has {low} to {high}; alignment and model are of different systems.")
 
 
 class TransitionModel:

@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from pykaldist.errors import UserError
+from pykaldist.io.allowed_lengths import LengthOptions, perturb_to_allowed_lengths
 from pykaldist.io.atomic import copy_file
 from pykaldist.io.datadir import DataDir, restrict, write_table
 from pykaldist.io.datadir_copies import (
@@ -140,6 +141,24 @@ def perturb_data_dir_speed_3way_sh(options: dict[str, str], source: str, target:
     made = perturb_speed(source, target, [1.0, *factors], _true(options, "always-include-prefix", "false"),
                          _true(options, "include-spk-prefix", "true"))
     return _said(f"{_count(made)} in {target}: those of {source}, and at speed {', '.join(f'{f:g}' for f in factors)}")
+
+
+@tool("""data/perturb_speed_to_allowed_lengths.py [options] <percent> <data> <new-data>
+ e.g.: utils/data/perturb_speed_to_allowed_lengths.py 12 data/train data/train_spe2e_hires
+Copies utterances at such speeds that their lengths are among a few, so many per cent apart, for steps/nnet3/chain/e2e/train_e2e.py: pv1-
+as short as the next shorter one, pv2- as long as the next longer one, pv3- at their own speed, which training makes longer by copies of the
+last frame. No audio is written: it is resampled when it is read, as reco2speed says. Writes allowed_lengths.txt and allowed_durs.txt.
+Options: --speed-perturb true|false: false makes pv3- alone (true); --coverage-factor <per cent>: speech in too short, and in too long
+utterances, that is left out (0.05); --frame-shift, --frame-length <ms> (10, 25); --frame-subsampling-factor <n> (3).""",
+      "speed-perturb= coverage-factor= frame-shift= frame-length= frame-subsampling-factor=", (3, 3))
+def perturb_speed_to_allowed_lengths_py(options: dict[str, str], percent: str, source: str, target: str) -> Output:
+    """Copy utterances at such speeds that their lengths are among a few."""
+    shift, window, factor = (whole(options.get(name, default), f"--{name}", 1) for name, default in (
+        ("frame-shift", "10"), ("frame-length", "25"), ("frame-subsampling-factor", "3")))
+    lengths = LengthOptions(1.0 + number(percent, "the spacing of lengths") / 100, number(options.get("coverage-factor", "0.05"),
+                                                                                          "--coverage-factor"), shift, window, factor)
+    made = perturb_to_allowed_lengths(source, target, lengths, _true(options, "speed-perturb", "true"))
+    return _said(f"{_count(made)} of {source} in {target}, of lengths in {target}/allowed_lengths.txt")
 
 
 @tool("""data/perturb_data_dir_volume.sh [options] <data>

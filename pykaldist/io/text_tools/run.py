@@ -28,6 +28,7 @@ MODULES = {
     DATA_DIRS: ("copy_data_dir.sh", "data/copy_data_dir.sh", "combine_data.sh", "data/combine_data.sh", "subset_data_dir_tr_cv.sh",
                 "split_data.sh", "data/split_data.sh", "perturb_data_dir_speed.sh", "data/perturb_data_dir_speed.sh",
                 "perturb_data_dir_speed_3way.sh", "data/perturb_data_dir_speed_3way.sh", "data/perturb_data_dir_volume.sh",
+                "data/perturb_speed_to_allowed_lengths.py",
                 "data/modify_speaker_info.sh", "data/remove_dup_utts.sh", "data/convert_data_dir_to_whole.sh", "data/limit_feature_dim.sh",
                 "data/subsegment_data_dir.sh", "data/extract_wav_segments_data_dir.sh",
                 "data/get_utt2dur.sh", "data/get_reco2dur.sh", "data/get_utt2num_frames.sh",

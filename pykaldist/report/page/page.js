@@ -431,13 +431,14 @@ function runPanel(run) {
 /* ---------- Errors ---------- */
 
 function drawErrors() {
-  const words = el("div", { class: "panel" }), groups = el("div", { class: "panel" });
-  section("errors", "Where the errors are", el("div", { class: "pair-of-panels" }, words, groups));
+  const words = el("div", { class: "panel" }), phones = el("div", { class: "panel" }), groups = el("div", { class: "panel" });
+  section("errors", "Where the errors are", el("div", { class: "pair-of-panels" }, words, groups), phones);
   let group = null;
   whenChosen(() => {
     const one = system();
-    if (!one.aligned) { put(words, el("p", {}, `${one.name} was scored without details (wer_details).`)); put(groups); return; }
+    if (!one.aligned) { put(words, el("p", {}, `${one.name} was scored without details (wer_details).`)); put(groups); put(phones); return; }
     put(words, confusionTable(one));
+    put(phones, ...(one.phoneConfusions.length ? [phoneTable(one)] : [el("p", {}, `The lattices of ${one.name} say nothing of its phones.`)]));
     const names = Object.keys(one.groups);
     group = names.includes(group) ? group : names[0];
     const select = el("select", { id: "choose-group", onchange: () => { group = select.value; put(shown, groupTable(one, group)); } },
@@ -454,6 +455,16 @@ function confusionTable(one) {
     { name: "what happened", value: kind }, { name: "recognised", value: (row) => row[1], cell: (row) => (row[1] === "***" ? "(nothing)" : row[1]) },
     { name: "times", number: true, value: (row) => row[2] }];
   const shown = table(columns, one.confusions, { caption: `Words that ${one.name} confuses; press one to see its utterances`, sort: "times", descending: true });
+  shown.classList.add("tall");
+  return shown;
+}
+
+function phoneTable(one) {
+  const named = (phone) => (phone === "***" ? "(nothing)" : phone);
+  const columns = [
+    { name: "phone of the reference", value: (row) => row[0], cell: (row) => named(row[0]) }, { name: "recognised", value: (row) => row[1], cell: (row) => named(row[1]) },
+    { name: "times", number: true, value: (row) => row[2] }];
+  const shown = table(columns, one.phoneConfusions, { caption: `Phones that ${one.name} confuses, in words that are wrong`, sort: "times", descending: true });
   shown.classList.add("tall");
   return shown;
 }

@@ -22,6 +22,7 @@ from pykaldist.io import provenance
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir
 from pykaldist.progress import progress
+from pykaldist.report.page.phones import plain
 from pykaldist.report.page.systems import Pairs
 from pykaldist.report.table import System
 from pykaldist.score.alignment import GAP
@@ -90,9 +91,13 @@ def data_of(system: System, references: Mapping[str, Sequence[str]], given: Iter
 
 @dataclass
 class Recognised:
-    """What a lattice says of an utterance: words and phones of its best path in time; its best paths with costs above the best one's."""
+    """What a lattice says of an utterance: words and phones of its best path in time; its best paths with costs above the best one's.
+
+    `said` are the words with their phones.
+    """
 
     words: Timed = field(default_factory=list)
+    said: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     phones: Timed = field(default_factory=list)
     paths: list[tuple[float, list[str]]] = field(default_factory=list)
 
@@ -102,6 +107,17 @@ def graph_of(decode_dir: Path) -> Path:
     known = provenance.read(decode_dir)
     recorded = [decode_dir / name for name in known.inputs if Path(name).name == "words.txt"] if known is not None else []
     return next((path.parent for path in recorded if path.is_file()), decode_dir.parent / "graph")
+
+
+def pronunciations(graph: Path) -> dict[str, list[tuple[str, ...]]]:
+    """The pronunciations of each word of a graph's directory; none where it has no phones/align_lexicon.int."""
+    found: dict[str, list[tuple[str, ...]]] = {}
+    if (graph / "phones/align_lexicon.int").is_file():
+        lang = LangDir(graph)
+        for word, phones in lang.align_lexicon:
+            if word:
+                found.setdefault(lang.words.symbol(word), []).append(tuple(plain(lang.phones.symbol(phone)) for phone in phones))
+    return found
 
 
 def recognised(system: System, number: int) -> dict[str, Recognised]:
@@ -142,6 +158,8 @@ def _of_lattice(lattice: Lattice, system: System, number: int, lang: LangDir, tr
         found.phones = [(start * shift, (start + count) * shift, lang.phones.symbol(phone))
                         for phone, start, count in zip(phones, starts, frames, strict=True)]
         with suppress(UserError):  # of a path that ends within a word, say
-            found.words = [(part.start * shift, (part.start + part.frames) * shift, lang.words.symbol(part.word))
-                           for part in timer.spoken(best.words, best.transition_ids) if part.word]
+            spoken = [part for part in timer.spoken(best.words, best.transition_ids) if part.word]
+            found.words = [(part.start * shift, (part.start + part.frames) * shift, lang.words.symbol(part.word)) for part in spoken]
+            found.said = [(lang.words.symbol(part.word), tuple(plain(lang.phones.symbol(phone)) for phone in part.phones))
+                          for part in spoken]
     return found

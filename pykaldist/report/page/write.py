@@ -25,6 +25,7 @@ from pykaldist.io.schema import read_json
 from pykaldist.report.models import model_facts
 from pykaldist.report.page import sound, systems, utterances
 from pykaldist.report.page.options import PageOptions
+from pykaldist.report.page.phones import phone_pairs
 from pykaldist.report.page.systems import Pairs
 from pykaldist.report.page.utterances import Recognised, TestSet
 from pykaldist.report.runs import Run, differing_options, named_systems, runs
@@ -170,6 +171,9 @@ def _system(system: System, aligned: dict[str, Pairs], test: TestSet | None, pla
         shown["confusions"] = systems.confusions(aligned)
         shown["aligned"] = [[symbols[word] for pair in aligned[utt] for word in pair] for utt in test.utts]
         lattices = utterances.recognised(system, options.nbest)
+        lexicon = utterances.pronunciations(utterances.graph_of(system.decode_dir)) if lattices else {}
+        shown["phoneConfusions"] = systems.confusions({utt: phone_pairs(aligned[utt], found.said, lexicon)
+                                                       for utt, found in lattices.items() if utt in aligned})
         shown["recognised"] = [_recognised(lattices.get(utt), symbols) for utt in test.utts]
     return shown
 

@@ -98,6 +98,7 @@ def test_tables_sort(page: Any) -> None:
     page.click("#utterances thead button:has-text('utterance')")
     names = column(page, "#utterances", "utterance")
     assert names == sorted(names) and len(names) == 43
+    assert page.locator("#errors caption").nth(2).inner_text().startswith("Phones that ")
 
 
 def test_systems_are_chosen_and_compared(page: Any, experiment: Path) -> None:

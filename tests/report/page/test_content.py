@@ -20,6 +20,7 @@ from pykaldist.errors import UserError
 from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.report.page.options import PageOptions
+from pykaldist.report.page.phones import phone_pairs
 from pykaldist.report.page.sound import encoded, sounds
 from pykaldist.report.page.systems import by_group, by_length, confusions, read_alignments
 from pykaldist.report.page.write import Symbols, write_page
@@ -233,3 +234,24 @@ def test_alignments_of_utterances(tmp_path: Path) -> None:
 def test_symbols_have_numbers() -> None:
     symbols = Symbols()
     assert [symbols["a"], symbols["***"], symbols["b"], symbols["a"]] == [0, -1, 1, 0] and symbols.list() == ["a", "b"]
+
+
+def test_phones_are_confused_where_words_are() -> None:
+    """Of several pronunciations the nearest; a word that is right has none wrong; a word that the lexicon lacks is left out."""
+    lexicon = {"one": [("W", "AH", "N")], "nine": [("N", "AY", "N")], "the": [("DH", "IY"), ("DH", "AH")], "a": [("AH",)]}
+    said = [("nine", ("N", "AY", "N")), ("a", ("AH",)), ("one", ("W", "AH", "N"))]
+    pairs = [("one", "nine"), ("the", "a"), ("one", "one"), ("nine", "***")]
+    found = phone_pairs(pairs, said, lexicon)
+    assert [pair for pair in found if pair[0] != pair[1]] == [("W", "N"), ("AH", "AY"), ("DH", "***")] + [
+        (phone, "***") for phone in ("N", "AY", "N")]
+    assert phone_pairs(pairs, said[:2], lexicon) == []
+    assert phone_pairs([("Ohio", "nine"), ("***", "a"), ("one", "one")], said, lexicon) == []
+
+
+def test_phone_confusions_of_the_page(shown: dict[str, Any], experiment: Path) -> None:
+    """Counted another way: alone in an utterance of spelled letters, a wrong letter's phones are those of its line in the lexicon."""
+    wide = next(one for one in shown["systems"] if one["name"] == "wide/decode")
+    confused = wide["phoneConfusions"]
+    assert confused and all(ref != hyp and count > 0 for ref, hyp, count in confused)
+    assert not any(phone.endswith(("_B", "_E", "_I", "_S")) or phone == "SIL" for row in confused for phone in row[:2])
+    assert sum(row[2] for row in confused) >= wide["errors"] / 2

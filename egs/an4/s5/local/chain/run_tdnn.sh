@@ -18,8 +18,7 @@ Options:
   --seed <n>               # of the network's weights and the order of chunks (0)
   --num-epochs <n>         # each over the data three times, with another frame shift (12; of three speeds 3)
   --train-opts <options>   # more for steps/nnet3/chain/train.py, such as "--average-period 10 --dtype bf16"
-  --use-gpu yes|no         # where there is one (yes)
-  --nj <n>, --cmd <command>
+  --use-gpu yes|no         # where there is one (yes); --nj <n>, --cmd <command>
 EOF
 }
 
@@ -62,19 +61,14 @@ fi
 if [ "$stage" -le 2 ]; then
   pdfs=$(tree-info $tree/tree | sed -n 's/^num-pdfs //p')
   mkdir -p "$dir/configs"
-  tdnnf="l2-regularize=0.03 dropout-proportion=0.0 bypass-scale=0.66"
+  tdnnf="l2-regularize=0.03 dropout-proportion=0.0 bypass-scale=0.66 dim=256 bottleneck-dim=64"
   cat > "$dir/configs/network.xconfig" <<EOF
 ${heard:+input dim=$(feat-to-dim scp:$heard/ivector_online.scp -) name=ivector}
 input dim=40 name=input
 idct-layer name=idct input=input dim=40 cepstral-lifter=22 affine-transform-file=$dir/configs/idct.mat
 batchnorm-component name=batchnorm0 input=idct
 relu-batchnorm-dropout-layer name=tdnn1 input=$spliced l2-regularize=0.03 dropout-proportion=0.0 dropout-per-dim-continuous=true dim=256
-tdnnf-layer name=tdnnf2 $tdnnf dim=256 bottleneck-dim=64 time-stride=1
-tdnnf-layer name=tdnnf3 $tdnnf dim=256 bottleneck-dim=64 time-stride=1
-tdnnf-layer name=tdnnf4 $tdnnf dim=256 bottleneck-dim=64 time-stride=0
-tdnnf-layer name=tdnnf5 $tdnnf dim=256 bottleneck-dim=64 time-stride=3
-tdnnf-layer name=tdnnf6 $tdnnf dim=256 bottleneck-dim=64 time-stride=3
-tdnnf-layer name=tdnnf7 $tdnnf dim=256 bottleneck-dim=64 time-stride=3
+$(n=1; for stride in 1 1 0 3 3 3; do n=$((n + 1)); echo "tdnnf-layer name=tdnnf$n $tdnnf time-stride=$stride"; done)
 linear-component name=prefinal-l l2-regularize=0.03 orthonormal-constraint=-1.0 dim=64
 prefinal-layer name=prefinal-chain input=prefinal-l l2-regularize=0.03 small-dim=64 big-dim=256
 output-layer name=output include-log-softmax=false dim=$pdfs l2-regularize=0.015

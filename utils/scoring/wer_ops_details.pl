@@ -1,0 +1,1 @@
+../../src/bin/wer_ops_details.pl

@@ -1,0 +1,1 @@
+../../src/bin/wer_per_utt_details.pl
