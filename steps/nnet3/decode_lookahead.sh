@@ -10,5 +10,6 @@ EOF
 }
 
 [ -f path.sh ] && . ./path.sh
+if [ "$*" = --help ]; then usage; exit 0; fi
 if [ $# -lt 3 ]; then usage >&2; exit 1; fi
 exec "$(dirname "${BASH_SOURCE[0]}")/decode.sh" --lookahead true "$@"

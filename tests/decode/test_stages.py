@@ -89,17 +89,37 @@ def test_a_model_that_does_not_fit_the_features_ends_in_one_sentence(recipe: Pat
     assert not list((recipe / "exp/mono/decode_bad").glob("lat.*"))
 
 
-@pytest.mark.parametrize("script", ["utils/mkgraph.sh", "utils/format_lm.sh", "steps/score_kaldi.sh", "steps/decode.sh",
-                                    "utils/best_wer.sh"])
+@pytest.mark.parametrize("script", ["utils/mkgraph.sh", "utils/mkgraph_lookahead.sh", "steps/nnet3/decode_lookahead.sh",
+                                    "utils/format_lm.sh", "steps/score_kaldi.sh", "steps/decode.sh", "utils/best_wer.sh"])
 def test_every_script_explains_itself(recipe: Path, script: str) -> None:
     asked, wrong = run(recipe, script, "--help"), run(recipe, script, "one")
     assert asked.returncode == 0 and wrong.returncode == 1
     assert asked.stdout.startswith("Usage: ") and "e.g.:" in asked.stdout and wrong.stderr == asked.stdout
 
 
+@pytest.mark.slow
+def test_a_graph_in_two_halves_is_decoded_by_its_script_and_by_kaldis_name_for_it(recipe: Path, golden: Path) -> None:
+    """Without HCLG.fst, and, by steps/decode.sh --lookahead, in a directory that has it, too: the words are the same."""
+    lang = str(golden / "an4_kaldi/lang")
+    made = run(recipe, "utils/mkgraph_lookahead.sh", "--compose-graph", "--remove-oov", lang, "exp/mono", "exp/mono/lgraph")
+    assert made.returncode == 0 and (recipe / "exp/mono/lgraph/HCLG.fst").is_file(), made.stderr
+    options, found = ("--nj", "1", "--beam", "30", "--lattice-beam", "2"), []
+    for number, lookahead in enumerate(("false", "true", "false")):
+        if number == 2:
+            (recipe / "exp/mono/lgraph/HCLG.fst").unlink()
+        folder = f"exp/mono/halves{number}"
+        done = run(recipe, "steps/decode.sh", *options, "--lookahead", lookahead, "exp/mono/lgraph", "data/test", folder)
+        assert done.returncode == 0, done.stderr
+        found.append({utt: best_path(lattice, 0.083).words for utt, lattice in read_lattices(recipe / folder / "lat.1.gz")})
+    assert found[0] == found[1] == found[2] and len(found[0]) == 6
+
+
 def test_what_is_missing_is_named_by_the_scripts(recipe: Path) -> None:
     for command, missing in ((["utils/mkgraph.sh", "nolang", "exp/mono", "g"], "nolang/L_disambig.fst"),
                              (["steps/decode.sh", "nograph", "data/test", "exp/mono/d"], "nograph/HCLG.fst"),
+                             (["utils/mkgraph_lookahead.sh", "nolang", "exp/mono", "g"], "nolang/L_disambig.fst"),
+                             (["steps/decode.sh", "--lookahead", "true", "exp/mono/graph", "data/test", "exp/mono/d"],
+                              "exp/mono/graph/HCLr.fst"),
                              (["steps/decode.sh", "--iter", "4", "exp/mono/graph", "data/test", "exp/mono/d"], "exp/mono/4.mdl"),
                              (["steps/score_kaldi.sh", "data/test", "exp/mono/graph", "exp/mono/none"], "exp/mono/none/lat.1.gz"),
                              (["utils/format_lm.sh", "nolang", "lm", "lexicon", "out"], "nolang/L_disambig.fst")):

@@ -79,7 +79,7 @@ def test_a_file_is_read_as_it_was_written_and_damage_is_refused(tmp_path: Path) 
     np.testing.assert_array_equal(its.begin[: len(sets.begin)], sets.begin)
     np.testing.assert_array_equal(its.end[: len(sets.end)], sets.end)
     data = (tmp_path / "fst").read_bytes()
-    for cut in range(len(data)):
+    for cut in range(0, len(data), 7):
         (tmp_path / "cut").write_bytes(data[:cut])
         with pytest.raises(UserError, match="cut"):
             read_lookahead(tmp_path / "cut")
