@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
 # Makes the decoding graph HCLG of a model and a language model.
-self_loop_scale=0.1
-transition_scale=1.0
-remove_oov=false
+. "$(dirname "${BASH_SOURCE[0]}")/shared/graph_options.sh"
 
 usage() {
   cat <<EOF
@@ -10,21 +8,12 @@ Usage: utils/mkgraph.sh [options] <lang-dir> <model-dir> <graph-dir>
  e.g.: utils/mkgraph.sh data/lang_test exp/mono exp/mono/graph
 <lang-dir> has L_disambig.fst and G.fst (utils/format_lm.sh), <model-dir> has tree and final.mdl.
 Options:
-  --self-loop-scale <scale>    # of the HMM's self-loop probabilities (default $self_loop_scale)
-  --transition-scale <scale>   # of its other transition probabilities (default $transition_scale)
-  --remove-oov                 # leave out the paths with the word for unknown words, oov.txt of <lang-dir>
+$(graph_usage)
   --mono, --left-biphone, --quinphone   # taken and not needed, as in Kaldi: the tree says what it asks for
 EOF
 }
 
-given=()
-for argument; do  # options without a value
-  case $argument in
-    --remove-oov) remove_oov=true ;;
-    --mono | --left-biphone | --quinphone) ;;
-    *) given+=("$argument") ;;
-  esac
-done
+flags_of "--remove-oov --mono --left-biphone --quinphone" "$@"
 set -- "${given[@]}"
 
 [ -f path.sh ] && . ./path.sh

@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
 # Makes a decoding graph in two halves, HCLr.fst and Gr.fst, which are composed with each other while decoding.
-self_loop_scale=0.1
-transition_scale=1.0
-remove_oov=false
+. "$(dirname "${BASH_SOURCE[0]}")/shared/graph_options.sh"
 compose_graph=false
 
 usage() {
@@ -13,21 +11,12 @@ Usage: utils/mkgraph_lookahead.sh [options] <lang-dir> <model-dir> [<arpa-file>]
 the lexicon with context and HMMs, Gr.fst the language model, so that there is never a graph of both, which would be many times as large.
 steps/decode.sh and Vosk decode with such a <graph-dir>.
 Options:
-  --self-loop-scale <scale>    # of the HMM's self-loop probabilities (default $self_loop_scale; chain models: 1.0)
-  --transition-scale <scale>   # of its other transition probabilities (default $transition_scale)
-  --remove-oov                 # leave out the paths with the word for unknown words, oov.txt of <lang-dir>
+$(graph_usage)
   --compose-graph              # write HCLG.fst of both too, for other decoders
 EOF
 }
 
-given=()
-for argument; do  # options without a value
-  case $argument in
-    --remove-oov) remove_oov=true ;;
-    --compose-graph) compose_graph=true ;;
-    *) given+=("$argument") ;;
-  esac
-done
+flags_of "--remove-oov --compose-graph" "$@"
 set -- "${given[@]}"
 
 [ -f path.sh ] && . ./path.sh
