@@ -23,7 +23,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from pykaldist.cli import verbs
-from pykaldist.cli.train import VARIANTS
+from pykaldist.cli.train import RECURRENT, VARIANTS
 from pykaldist.io.text_tools.run import tool_named
 from pykaldist.nnet.nnet3.xconfig.layers import LAYERS
 from pykaldist.programs.command import COMMON, Command
@@ -32,6 +32,7 @@ from pykaldist.study.claims import read_claims
 from pykaldist.study.order import Examined
 from pykaldist.study.page import plot, render
 from pykaldist.study.results import Results
+from pykaldist.train.frame_experiment import RecurrentExperimentOptions
 
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = {"nnet": "Network", "init": "Initial weights", "objective": "Objective", "schedule": "Schedule", "optimizer": "Optimiser",
@@ -176,6 +177,12 @@ class PlainDocstrings(griffe.Extension):
             obj.docstring.value = described(obj.docstring.value)
 
 
+def fields_of(options: type) -> list[tuple[str, str, str]]:
+    """The rows of a dataclass of options: name, default, meaning."""
+    return [(f"`--{field.name.replace('_', '-')}`", shown(field.default), meaning(field.metadata.get("help", ""),
+             field.metadata.get("choices"))) for field in dataclasses.fields(options)]
+
+
 def training_options() -> str:
     """The options of `pykaldist train`: those of every training, then those of each kind of network, schedule and so on."""
     _, parser = parser_of("train")
@@ -187,10 +194,12 @@ def training_options() -> str:
             lines += [f"## {words[0].upper()}{words[1:]}", "", *table(rows)]
     for kind, variants in VARIANTS.items():
         for name, cls in variants.items():
-            rows = [(f"`--{field.name.replace('_', '-')}`", shown(field.default), meaning(field.metadata.get("help", ""),
-                     field.metadata.get("choices"))) for field in dataclasses.fields(cls)]
+            rows = fields_of(cls)
             lines += [f"## {KINDS[kind]}: {name}", "", f"`--{kind} {name}`" + ("" if rows else " has no options of its own."), ""]
             lines += table(rows) if rows else []
+        if kind == "objective":
+            lines += [f"## {KINDS[kind]}: {RECURRENT}", "", "`--objective xent` of networks that train on chunks of frames", "",
+                      *table(fields_of(RecurrentExperimentOptions))]
     return "\n".join(lines)
 
 

@@ -1,6 +1,7 @@
 """The command `pykaldist <verb>`: one thin module a verb in this package.
 
-A verb module has a docstring whose first line is its help, `add_arguments(parser)` and `run(args) -> int | None`.
+A verb module has a docstring whose first line is its help, `add_arguments(parser)` and `run(args) -> int | None`. Where it sets INTERMIXED,
+its options may stand between arguments of which there may be any number.
 It is found by its file name (`train_mono.py` is `pykaldist train-mono`), and only the module asked for is imported. Kaldi's programs, which
 `pykaldist.programs` lists, are run by their names, too, with Kaldi's command lines.
 """
@@ -114,7 +115,8 @@ def main(argv: list[str] | None = None, told: bool = False) -> int:
     parser = _Parser(prog=f"pykaldist {verb}", description=description, allow_abbrev=False,
                      formatter_class=argparse.RawDescriptionHelpFormatter)
     module.add_arguments(parser)
-    args = parser.parse_args(argv[1:], argparse.Namespace(argv=argv))
+    parse = parser.parse_intermixed_args if getattr(module, "INTERMIXED", False) else parser.parse_args
+    args = parse(argv[1:], argparse.Namespace(argv=argv))
     signal.signal(signal.SIGTERM, _terminated)
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # by nohup
         signal.signal(signal.SIGHUP, _hung_up)

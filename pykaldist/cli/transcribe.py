@@ -34,6 +34,7 @@ from pykaldist.serve.streamed import streaming_recogniser, transcribe_stream, tr
 from pykaldist.serve.transcribe import TranscribeOptions, transcribe_files
 from pykaldist.serve.transcript import FORMATS, SUFFIXES, Transcript
 
+INTERMIXED = True
 STREAMED, SERVED = StreamOptions(), ServerOptions()
 EXTRACTOR = "extractor"  # the option of recognition while audio comes that whole recordings have, too
 ONE_FILE = ("srt", "vtt")  # these have a place for one recording

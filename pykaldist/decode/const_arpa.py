@@ -76,7 +76,7 @@ def build_const_arpa(arpa: str | os.PathLike[str], symbols: Mapping[str, int], u
 def _read(arpa: str | os.PathLike[str], symbols: Mapping[str, int]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Of each order: words (count, order), log-probabilities and back-off weights, natural logarithms."""
     found: list[tuple[list[list[int]], list[float], list[float]]] = []
-    for line in read_arpa_lines(arpa):
+    for line in itertools.dropwhile(lambda line: line.strip() != "\\data\\", read_arpa_lines(arpa)):  # what stands before may be any text
         if line.endswith("-grams:") and line.startswith("\\"):
             found.append(([], [], []))
         elif found and line and line != "\\end\\":

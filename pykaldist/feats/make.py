@@ -1,8 +1,9 @@
 """The feature stages: extraction in jobs, the collection of the jobs' parts, and CMVN statistics.
 
-Job j writes raw_<kind>_<data>.j.{ark,scp} below the feature directory, `.utts` (`utt frames seconds`) and `.lost`
-(`utt reason`). `collect` makes the data directory's feats.scp of them only when every job has come to its end.
-A few unusable utterances are lost and named; more than MAX_LOST of the data are an error.
+Job j writes raw_<kind>_<data>.j.{ark,scp} below the feature directory, `.utts` (`utt frames seconds`), `.lost` (`utt reason`) and `.texts`
+(likewise). `collect` makes the data directory's feats.scp of them only when every job has come to its end.
+A few unusable utterances are lost and named; more than MAX_LOST of the data are an error. Files of text that have come into wav.scp are no
+utterances: they are left out and named, too, and do not count.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def extract_part(data: DataDir, feat_dir: str | os.PathLike[str], config: str | 
     """
     from pykaldist.feats.extract import BATCH_S, Extractor, FbankOptions, MfccOptions, PlpOptions
     from pykaldist.feats.pitch import PitchExtractor, PitchOptions, ProcessPitchOptions
-    from pykaldist.io.audio import AudioError, read_utterances
+    from pykaldist.io.audio import AudioError, NotAudioError, read_utterances
     from pykaldist.io.conf import divided_conf, parse_conf, read_conf
 
     cls = {"mfcc": MfccOptions, "plp": PlpOptions, "fbank": FbankOptions}[kind.removesuffix(PITCH)]
@@ -65,10 +66,11 @@ def extract_part(data: DataDir, feat_dir: str | os.PathLike[str], config: str | 
     base = Path(feat_dir) / part_name(data, kind, job)
     done: list[str] = []
     lost: dict[str, str] = {}
+    texts: dict[str, str] = {}
 
     def lose(utt: str, error: AudioError) -> None:
         """Leave an utterance out and say why; more than a few are an error."""
-        lost[utt] = str(error)
+        (texts if isinstance(error, NotAudioError) else lost)[utt] = str(error)
         print(f"WARNING: {utt} is left out: {error}", file=sys.stderr, flush=True)
         if len(lost) > allowed:
             raise UserError(f"{len(lost)} of {len(data.utterances())} utterances of {data.path} are unusable, more than "
@@ -84,7 +86,7 @@ def extract_part(data: DataDir, feat_dir: str | os.PathLike[str], config: str | 
             else:
                 yield utt, audio
 
-    for suffix in (".utts", ".lost"):
+    for suffix in (".utts", ".lost", ".texts"):
         base.with_name(base.name + suffix).unlink(missing_ok=True)
     with Progress(f"{kind} of {data.path.name}, job {job} of {nj}", len(utts), "utt") as bar, \
             MatrixWriter(f"{base}.ark", f"{base}.scp", compression_method=2 if compress else 0) as writer:
@@ -101,6 +103,7 @@ def extract_part(data: DataDir, feat_dir: str | os.PathLike[str], config: str | 
                 done.append(f"{utt} {len(feats)} {len(audio) / options.sample_frequency:.4f}\n")
             bar.update(len(batch))
     write_text(f"{base}.lost", "".join(f"{utt} {reason}\n" for utt, reason in lost.items()))
+    write_text(f"{base}.texts", "".join(f"{utt} {reason}\n" for utt, reason in texts.items()))
     write_text(f"{base}.utts", "".join(done))
 
 
@@ -134,6 +137,7 @@ def transform_part(source: DataDir, target: DataDir, pipeline: Pipeline, feat_di
             writer.write(utt, feats)
             done.append(f"{utt} {len(feats)} {seconds.get(utt, f'{FRAME_SHIFT_S * len(feats):.2f}')}\n")
     write_text(f"{base}.lost", "")
+    write_text(f"{base}.texts", "")
     write_text(f"{base}.utts", "".join(done))
 
 
@@ -160,16 +164,18 @@ def collect_parts(data: DataDir, feat_dir: str | os.PathLike[str], kind: str, nj
     frames: dict[str, str] = {}
     seconds: dict[str, str] = {}
     lost: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for job in range(1, nj + 1):
         base = Path(feat_dir) / part_name(data, kind, job)
         if not base.with_name(base.name + ".utts").is_file():
             raise UserError(f"{base}.utts does not exist: job {job} of {nj} did not come to its end; run the stage again.")
         where.update(read_map(f"{base}.scp"))
         lost.update(read_map(f"{base}.lost"))
+        texts.update(read_map(f"{base}.texts"))
         for line in read_lines(f"{base}.utts"):
             utt, frames[utt], seconds[utt] = _fields(line)
     total = data.utterances()
-    if set(total) != set(where) | set(lost):
+    if set(total) != set(where) | set(lost) | set(texts):
         raise UserError(f"{feat_dir} has features of {len(where)} utterances, {data.path} has {len(total)}, and they are not the same; "
                         "run the stage again.")
     if len(lost) > MAX_LOST * len(total):
@@ -183,7 +189,7 @@ def collect_parts(data: DataDir, feat_dir: str | os.PathLike[str], kind: str, nj
     minutes = sum(map(float, seconds.values())) / 60
     spoken = f"{minutes:.1f} min" if minutes < 60 else f"{minutes / 60:.1f} h"
     line = f"features of {len(where)} utterances, {spoken}, {sum(map(int, frames.values()))} frames in {data.path}/feats.scp"
-    if lost:
+    if lost := lost | texts:
         line += f"; {len(lost)} of {len(total)} utterances left out for their audio: {' '.join(sorted(lost)[:5])}" \
             + (" ..." if len(lost) > 5 else "") + f" (reasons in the logs; run utils/fix_data_dir.sh {data.path})"
     return line

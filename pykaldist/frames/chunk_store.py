@@ -79,7 +79,7 @@ class Chunks:
     """What a minibatch of chunks has beside its inputs: `sequences` chunks of `output_frames` frames after subsampling.
 
     `weights` (output_frames x sequences,): what each output frame counts, frame by frame. `ivectors` (sequences, dim) or None.
-    `frames`: input frames, without context.
+    `frames`: input frames, without context; `context`: the frames before the first output's, and behind the last one's.
     """
 
     sequences: int
@@ -87,6 +87,7 @@ class Chunks:
     frames: int
     numerators: list[Lattices]
     weights: Tensor
+    context: tuple[int, int]
     ivectors: Tensor | None = None
 
 

@@ -32,12 +32,16 @@ from pykaldist.frames.store import FrameStore
 class ChunkSampler(Sampler):
     """Makes minibatches of chunks of one split of a partition at the level utterance; otherwise like its base class.
 
-    `context`: the frames that the network needs before an output's frame, and after it.
+    `context`: the frames that the network needs before an output's frame, and after it; `edges`: those before an utterance's first chunk,
+    and after its last one, where they are others, which a recurrent network may be given. Such chunks make minibatches of their own.
     """
 
     def __init__(self, store: FrameStore, chunks: ChunkStore, partition: Partition, split: int, rule: MinibatchRule,
-                 context: tuple[int, int], seed: int, device: torch.device, frames: SharedFrames | None = None) -> None:
-        self.chunks, self.rule, self.context = chunks, rule, context
+                 context: tuple[int, int], seed: int, device: torch.device, frames: SharedFrames | None = None,
+                 edges: tuple[int, int] | None = None) -> None:
+        self.chunks, self.rule, self.context, self._edges = chunks, rule, context, edges or context
+        last = np.append(chunks.utt[1:] != chunks.utt[:-1], True)
+        self._kind = (chunks.first == 0) * (self._edges[0] != context[0]) + 2 * last * (self._edges[1] != context[1])
         self.factor, self._offsets = chunks.manifest.frame_subsampling_factor, store.offsets
         self._first_shifts = generator_of(seed, CUTS).integers(self.factor, size=len(chunks))
         mean = float(chunks.frames.mean())
@@ -73,23 +77,25 @@ class ChunkSampler(Sampler):
             yield functools.partial(self._gathered, group, shifts[group])
 
     def _groups(self, order: np.ndarray) -> list[np.ndarray]:
-        """The chunks of minibatches: those of each length in this order."""
-        frames = self.chunks.frames[order]
-        return [own[first:first + size] for length in np.unique(frames).tolist() for size in [self.rule.chunks(length)]
-                for own in [order[frames == length]] for first in range(0, len(own), size)]
+        """The chunks of minibatches: those of each length, and of each kind of context, in this order."""
+        kinds = 4 * self.chunks.frames[order] + self._kind[order]
+        return [own[first:first + size] for kind in np.unique(kinds).tolist() for size in [self.rule.chunks(kind // 4)]
+                for own in [order[kinds == kind]] for first in range(0, len(own), size)]
 
     def _gathered(self, group: np.ndarray, shifts: np.ndarray) -> dict[str, Any]:
         """The tensors of a minibatch."""
         begins, ends = self._offsets[self.chunks.utt[group]], self._offsets[self.chunks.utt[group] + 1]
-        length = int(self.chunks.frames[group[0]])
-        relative = np.arange(-self.context[0], length - self.factor + 1 + self.context[1])[:, None]
+        length, place = int(self.chunks.frames[group[0]]), int(self._kind[group[0]])
+        before, behind = (self._edges if place & bit else self.context for bit in (1, 2))
+        context = before[0], behind[1]
+        relative = np.arange(-context[0], length - self.factor + 1 + context[1])[:, None]
         frames = np.clip(begins + self.chunks.first[group] + shifts + relative, begins, ends - 1).ravel()
         source = self.shared.of(frames)
         tensors = self.gather(to_device(torch.from_numpy(source.rows(frames)), self.device), source)
         weights, ivectors = self.chunks.weights(group), self.chunks.ivectors(group)
         tensors["chunks"] = Chunks(
             len(group), length // self.factor, length * len(group), self.chunks.numerators(group),
-            to_device(torch.from_numpy(np.ascontiguousarray(weights.T).ravel()), self.device),
+            to_device(torch.from_numpy(np.ascontiguousarray(weights.T).ravel()), self.device), context,
             None if ivectors is None else to_device(torch.from_numpy(ivectors), self.device))
         return tensors
 

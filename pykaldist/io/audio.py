@@ -31,6 +31,10 @@ class AudioError(UserError):
     """One recording or utterance that cannot be used; a stage may go on without a few of them."""
 
 
+class NotAudioError(AudioError):
+    """A file that is none by its name, which has no suffix, and its content, which is text: a README beside the audio, as yesno has it."""
+
+
 def read_audio(source: str, channel: int = -1, pipes: bool = False) -> tuple[np.ndarray, int]:
     """Samples (float32, 16-bit scale) and sampling rate in Hz of a file; with `pipes`, `command |` is run, and its output read.
 
@@ -65,6 +69,8 @@ def decode_audio(content: bytes, source: str, piped: bool = False) -> tuple[np.n
             declared, rate = sound.frames, sound.samplerate
             samples = sound.read(dtype="float32", always_2d=True)
     except (soundfile.LibsndfileError, RuntimeError, ValueError, MemoryError) as error:  # the last two for a length that cannot be
+        if not piped and not Path(source).suffix and _is_text(content):
+            raise NotAudioError(f"{source} is text, not audio; take it out of wav.scp.") from error
         raise AudioError(f"{source} is damaged or no audio format that libsndfile reads "
                          f"({str(error).rsplit(': ', 1)[-1].rstrip('.')}); convert it to wav or flac.") from error
     if len(samples) < declared < 2**62:  # libsndfile's mark for an unknown length is 2^63 - 1
@@ -75,6 +81,14 @@ def decode_audio(content: bytes, source: str, piped: bool = False) -> tuple[np.n
         row = int(np.flatnonzero(~np.isfinite(samples).all(axis=1))[0])
         raise AudioError(f"{source}: sample {row} is no finite number; convert the audio again.")
     return samples * np.float32(INT16_SCALE), rate
+
+
+def _is_text(content: bytes) -> bool:
+    """Whether a file's content is text: UTF-8 without control characters but for the ends of lines and tabulators."""
+    try:
+        return all(character.isprintable() or character in "\n\r\t\f" for character in content.decode("utf-8"))
+    except UnicodeDecodeError:
+        return False
 
 
 def _file_content(path: str) -> bytes:

@@ -257,9 +257,11 @@ def subsegment_data_dir(data: DataDir, segments: dict[str, tuple[str, float, flo
     """Write a data directory of parts of utterances: `segments` has new utterance -> (old one, begin and end in seconds within it).
 
     Features are rows of the old ones. `end_padding` is added to the ends of segments, not of features. The text is `text`, without which
-    there is none; there is no cmvn.scp, for speakers may say less. Raises UserError for a part of an utterance that is not there, or
-    that ends before it begins.
+    there is none; there is no cmvn.scp, for speakers may say less. Raises UserError where there are no segments, and for a part of an
+    utterance that is not there, or that ends before it begins.
     """
+    if not segments:
+        raise UserError(f"there are no segments of {data.path} to make a data directory of; see what has written them.")
     old = data.segments if data.has("segments") else {utt: (utt, 0.0, -1.0) for utt in data.utt2spk}
     for name, (utt, begin, end) in segments.items():
         if utt not in data.utt2spk or not 0 <= begin < end:

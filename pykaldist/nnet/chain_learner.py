@@ -65,7 +65,8 @@ class ChainLearner(Nnet3Learner):
         self.set_dropout(minibatch)
         generator = self.training_generator(minibatch)
         penalize = bool(torch.rand((), generator=torch.Generator().manual_seed(minibatch.seed)) < 0.5)
-        outputs = self.model.forward_chunks(minibatch.inputs, chunks.ivectors, chunks.output_frames, chunks.sequences, True, generator)
+        outputs = self.model.forward_chunks(minibatch.inputs, chunks.ivectors, chunks.output_frames, chunks.sequences, True, generator,
+                                            window=chunks.context)
         found = self._objective(outputs, chunks, totals, penalize)
         derivatives = {"output": found.derivative.neg_()}
         if self._has_xent:
@@ -89,7 +90,7 @@ class ChainLearner(Nnet3Learner):
         chunks = minibatch.chunks
         assert chunks is not None
         outputs = self.model.forward_chunks(minibatch.inputs, chunks.ivectors, chunks.output_frames, chunks.sequences,
-                                            training=not self.has_statistics())
+                                            training=not self.has_statistics(), window=chunks.context)
         self._objective(outputs, chunks, totals, False)
 
     def score_priors(self, minibatch: Minibatch, totals: Tensor) -> None:

@@ -13,10 +13,11 @@ from pykaldist.hmm.tree.transition_model import TransitionModel, check_range
 from pykaldist.io.archive import read_value
 from pykaldist.io.lang import SymbolTable
 from pykaldist.io.posteriors import Posterior, posterior_bytes, read_posterior
-from pykaldist.io.table_streams import RandomAccess, TableWriter, read_ints, read_table, read_token, write_value
+from pykaldist.io.table_streams import RandomAccess, TableWriter, read_ints, read_table, write_value
 from pykaldist.io.xfilenames import open_wxfilename
 from pykaldist.programs.command import say
 from pykaldist.programs.models import read_transition_model
+from pykaldist.programs.number_lists import integers, read_integer, read_number
 
 HALF_FRAME = 0.5
 
@@ -149,16 +150,15 @@ def paste_post(lengths: str, dims: str, *tables: str, allow_partial: bool = Fals
       --allow-partial: write utterances that are not in every table, too (default: false)
     """
     *sources, target = tables or ("",)
-    sizes = [int(dim) for dim in dims.replace(",", ":").split(":")]
+    sizes = integers("dimensions", dims.replace(",", ":"))
     if len(sizes) != len(sources):
         raise UserError(f"{dims!r} has {len(sizes)} dimensions for {len(sources)} tables of posteriors; expected as many.")
     readers = [RandomAccess(source, read_posterior) for source in sources]
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     left_out = 0
     with TableWriter(target, write_posterior) as out:
-        for utt, length in read_table(lengths, read_token):
+        for utt, frames in read_table(lengths, read_integer):
             parts = [reader.get(utt) for reader in readers]
-            frames = int(length)
             wrong = [part for part in parts if part is not None and len(part) != frames]
             if wrong or not any(parts) or (None in parts and not allow_partial):
                 say(f"WARNING: {utt} of {frames} frames is left out: "
@@ -214,19 +214,19 @@ def analyze_counts(labels: str, counts: str, *, binary: bool = False, counts_dim
     """
     total = np.zeros(counts_dim)
     of_frames = RandomAccess(frame_weights, read_value) if frame_weights else None
-    of_utts = RandomAccess(utt_weights, read_token) if utt_weights else None
+    of_utts = RandomAccess(utt_weights, read_number) if utt_weights else None
     skipped = 0
     for utt, found in read_table(labels, read_ints):
         if len(found) and (found.min() < 0 or (counts_dim and found.max() >= counts_dim)):
             raise UserError(f"{labels}, {utt}: found the label {found.min() if found.min() < 0 else found.max()}, expected 0 to "
                             f"{counts_dim - 1 if counts_dim else '...'}; give pdfs, and the model's number of them.")
         weights = of_frames.get(utt) if of_frames else np.ones(len(found))
-        scale = of_utts.get(utt) if of_utts else "1"
+        scale = of_utts.get(utt) if of_utts else 1.0
         if weights is None or len(weights) != len(found) or scale is None:
             say(f"WARNING: {utt} has no weights for its {len(found)} frames")
             skipped += 1
             continue
-        part = np.bincount(found, weights * float(scale))
+        part = np.bincount(found, weights * scale)
         total = np.pad(total, (0, max(len(part) - len(total), 0)))
         total[: len(part)] += part
     with open_wxfilename(counts) as stream:

@@ -9,6 +9,7 @@ from pykaldist.io.archive import read_value
 from pykaldist.io.table_streams import RandomAccess, TableWriter, is_table, read_object, read_table, read_token, write_value
 from pykaldist.io.xfilenames import open_wxfilename
 from pykaldist.programs.command import say
+from pykaldist.programs.number_lists import integers
 
 
 def add_deltas(feats: str, target: str, *, delta_order: int = 2, delta_window: int = 2, truncate: int = 0) -> int:
@@ -52,7 +53,7 @@ def apply_cmvn(stats: str, feats: str, target: str, *, utt2spk: str = "", norm_m
 
     if norm_vars and not norm_means:
         raise UserError("--norm-vars=true needs --norm-means=true.")
-    skipped = [int(dim) for dim in skip_dims.split(":") if dim]
+    skipped = integers("--skip-dims", skip_dims)
     of_table = RandomAccess(stats, read_value, utt2spk) if is_table(stats) else None
     of_file = None if of_table else read_object(stats, read_value)
     missing = 0
@@ -167,7 +168,7 @@ def modify_cmvn_stats(dims: str, source: str, target: str = "", *, convert_to_me
     """
     if not target:
         dims, source, target = "", dims, source
-    chosen = [int(dim) for dim in dims.split(":") if dim]
+    chosen = integers("dimensions", dims)
     with TableWriter(target, write_value) as out:
         for key, stats in read_table(source, read_value):
             stats = stats.astype(np.float64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,12 +34,30 @@ def arpa_to_const_arpa(arpa: str, target: str, *, bos_symbol: int = -1, eos_symb
 
     if bos_symbol < 1 or eos_symbol < 1:
         raise UserError(f"--bos-symbol and --eos-symbol are needed, and numbers above 0; found {bos_symbol} and {eos_symbol}.")
-    named = {str(bos_symbol): "<s>", str(eos_symbol): "</s>"}
     with open_rxfilename(arpa) as stream:
         lines = stream.read().decode("utf-8").splitlines()
-    symbols = {"<s>": bos_symbol, "</s>": eos_symbol}
-    order = 0
-    for number, line in enumerate(lines):
+    symbols = _with_names(lines, arpa, bos_symbol, eos_symbol)
+    with tempfile.TemporaryDirectory() as folder:
+        renamed, made = Path(folder) / "arpa", Path(folder) / "carpa"
+        renamed.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        try:
+            build_const_arpa(renamed, symbols, unk_symbol, made)
+        except UserError as error:
+            raise UserError(str(error).replace(str(renamed), arpa)) from error
+        with open_wxfilename(target) as stream:
+            stream.write(made.read_bytes())
+    return 0
+
+
+def _with_names(lines: list[str], arpa: str, bos_symbol: int, eos_symbol: int) -> dict[str, int]:
+    """Give <s> and </s> their names in an ARPA file of numbers, line by line in place; returns the number of each word.
+
+    Where fewer n-grams are there than its head says, `map_arpa_lm.pl` has left the others out, and the head is made true.
+    """
+    named, symbols = {str(bos_symbol): "<s>", str(eos_symbol): "</s>"}, {"<s>": bos_symbol, "</s>": eos_symbol}
+    begin = next((number for number, line in enumerate(lines) if line.strip() == "\\data\\"), len(lines))  # any text may stand before
+    order, count = 0, dict[int, int]()
+    for number, line in enumerate(lines[begin:], begin):
         if line.startswith("\\"):
             text = line.strip()[1:].partition("-grams:")
             order = int(text[0]) if text[1] and text[0].isdecimal() else 0
@@ -51,16 +70,13 @@ def arpa_to_const_arpa(arpa: str, target: str, *, bos_symbol: int = -1, eos_symb
             words = [named.get(word, word) for word in fields[1:order + 1]]
             symbols.update({word: int(word) for word in words if order == 1 and word not in symbols})
             lines[number] = "\t".join([fields[0], " ".join(words), *fields[order + 1:]])
-    with tempfile.TemporaryDirectory() as folder:
-        renamed, made = Path(folder) / "arpa", Path(folder) / "carpa"
-        renamed.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        try:
-            build_const_arpa(renamed, symbols, unk_symbol, made)
-        except UserError as error:
-            raise UserError(str(error).replace(str(renamed), arpa)) from error
-        with open_wxfilename(target) as stream:
-            stream.write(made.read_bytes())
-    return 0
+            count[order] = count.get(order, 0) + 1
+    for number, line in enumerate(lines[begin:], begin):
+        if line.endswith("-grams:"):
+            break
+        if (head := re.fullmatch(r"ngram\s+(\d+)\s*=\s*(\d+)\s*", line)) and count.get(int(head[1]), 0) < int(head[2]):
+            lines[number] = f"ngram {head[1]}={count.get(int(head[1]), 0)}"
+    return symbols
 
 
 def lattice_lmrescore(source: str, grammar: str, target: str, *, lm_scale: float = 1.0, num_states_cache: int = 0) -> int:

@@ -15,6 +15,7 @@ from pykaldist.io.lang import SymbolTable
 from pykaldist.io.table_streams import TableWriter, write_value
 from pykaldist.io.xfilenames import open_rxfilename
 from pykaldist.programs.command import say
+from pykaldist.programs.number_lists import real_numbers
 
 
 def scale_of(acoustic_scale: float, inv_acoustic_scale: float) -> float:
@@ -240,7 +241,7 @@ def lattice_combine(first: str, second: str, *others: str, acoustic_scale: float
     sources, target = names[:-1], names[-1]
     if len(sources) < 2:
         raise UserError("expected two sources or more, and a target.")
-    shares = [float(share) for share in lat_weights.split(":")] if lat_weights else [1 / len(sources)] * len(sources)
+    shares = real_numbers("--lat-weights", lat_weights) if lat_weights else [1 / len(sources)] * len(sources)
     if len(shares) != len(sources) or not abs(sum(shares) - 1) < 1e-3 or min(shares) <= 0:
         raise UserError(f"--lat-weights={lat_weights}: expected {len(sources)} shares above 0 that sum to 1.")
     scale = scale_of(acoustic_scale, inv_acoustic_scale)

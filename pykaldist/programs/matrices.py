@@ -15,11 +15,11 @@ from pykaldist.io.table_streams import (
     is_table,
     read_object,
     read_table,
-    read_token,
     write_value,
 )
 from pykaldist.io.xfilenames import open_wxfilename
 from pykaldist.programs.command import say
+from pykaldist.programs.number_lists import read_integer
 
 
 def _copy(source: str, target: str, what: str, write: Write[np.ndarray], binary: bool,
@@ -180,4 +180,4 @@ def vector_sum(first: str, *others: str, binary: bool = True, average: bool = Fa
 
 def read_lengths(rspecifier: str) -> dict[str, int]:
     """Read a table of one integer for each key."""
-    return {key: int(text) for key, text in read_table(rspecifier, read_token)}
+    return dict(read_table(rspecifier, read_integer))

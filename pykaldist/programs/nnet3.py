@@ -15,6 +15,7 @@ from pykaldist.nnet.nnet3.model import Nnet3, Nnet3Model
 from pykaldist.nnet.nnet3.plan import Plan
 from pykaldist.programs.command import say
 from pykaldist.programs.models import kaldi_reader, read_transition_model
+from pykaldist.programs.number_lists import real_numbers
 
 
 def _raw(rxfilename: str) -> Nnet3:
@@ -216,10 +217,7 @@ def nnet3_average(first: str, *others: str, binary: bool = True, weights: str = 
     if not others:
         raise UserError("expected networks to average, and the file to write, found one name.")
     *sources, target = [first, *others]
-    try:
-        shares = [float(word) for word in weights.split(":")] if weights else [1.0] * len(sources)
-    except ValueError as error:
-        raise UserError(f"--weights={weights}: expected numbers with colons between them.") from error
+    shares = real_numbers("--weights", weights) if weights else [1.0] * len(sources)
     if len(shares) != len(sources) or not sum(shares) > 0:
         raise UserError(f"--weights={weights}: expected {len(sources)} weights with a sum above 0, found {len(shares)}.")
     _write(weighted_sum([_raw(source) for source in sources], [share / sum(shares) for share in shares]), target, binary)

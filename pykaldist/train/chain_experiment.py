@@ -85,7 +85,7 @@ class ChainExperiment(Nnet3Experiment):
 
     def sampler(self, part: str, partition: Partition, model: Nnet3Network) -> ChunkSampler:
         return ChunkSampler(partition.store, self.chunks[part], partition, 0, self.options.rule(), model.window,
-                            self.choices.randomizer_seed, self.device, self.shared[part])
+                            self.choices.randomizer_seed, self.device, self.shared[part], self.options.edges(self.nnet, model.window))
 
     def learner(self, model: Nnet3Network, num_epochs: int) -> ChainLearner:
         return ChainLearner(model, self.denominator, self.options, num_epochs, self.rate_option)

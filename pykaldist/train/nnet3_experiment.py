@@ -53,6 +53,8 @@ class Nnet3StartOptions:
     combine_models: int = option(1, "models of the last epochs, of which the best mean on held-out data is the result; 1: the last model")
     chunk_left_context: int = option(0, "frames that a recurrent network goes through before a chunk, beyond those that an output needs")
     chunk_right_context: int = option(0, "the same behind a chunk, of a network with layers that run backwards")
+    chunk_left_context_initial: int = option(-1, "frames before an utterance's first chunk in their place; below 0: as many")
+    chunk_right_context_final: int = option(-1, "frames behind an utterance's last chunk in their place; below 0: as many")
     deriv_truncate_margin: int = option(-1, "derivatives go so many frames beyond a chunk's outputs; below 0: through all of its frames")
 
     def __post_init__(self) -> None:
@@ -64,6 +66,16 @@ class Nnet3StartOptions:
         for name in ("chunk_left_context", "chunk_right_context"):
             if getattr(self, name) < 0:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)} is negative.")
+        if self.chunk_left_context_initial > self.chunk_left_context or self.chunk_right_context_final > self.chunk_right_context:
+            raise UserError("--chunk-left-context-initial and --chunk-right-context-final are at most --chunk-left-context and "
+                            "--chunk-right-context.")
+
+    def edges(self, nnet: Nnet3, window: tuple[int, int]) -> tuple[int, int]:
+        """The frames before the first chunk of an utterance, and behind its last one; `window` are those of other chunks."""
+        own = [given if given >= 0 else usual for given, usual in ((self.chunk_left_context_initial, self.chunk_left_context),
+                                                                   (self.chunk_right_context_final, self.chunk_right_context))]
+        left, right = self.around(nnet)
+        return (window[0] - left + min(own[0], left), window[1] - right + min(own[1], right))
 
     def around(self, nnet: Nnet3) -> tuple[int, int]:
         """The frames more around chunks: of a network that is not recurrent none, as they would change nothing."""

@@ -28,6 +28,7 @@ GPU = {"yes": "auto", "true": "auto", "wait": "auto", "no": "cpu", "false": "cpu
 COMBINED_SHARE = 0.25  # of an average run's epochs, at most, of which models are combined
 MEMORY = "--optimization.memory-compression-level"
 
+EDGES = ("chunk_left_context_initial", "chunk_right_context_final")
 FRAMES, CHUNKS = "train_dnn", "train_rnn"  # the scripts of cross-entropy
 OF_CHUNKS = {"egs.chunk_left_context": "40", "trainer.deriv_truncate_margin": "8", "trainer.optimization.momentum": "0.5",
              "trainer.optimization.shrink_value": "0.99"}  # defaults of train_rnn.py
@@ -88,12 +89,8 @@ def common_job(given: Words, epochs: int, frames: int, notes: list[str]) -> dict
 
 def _recurrent(given: Words, notes: list[str]) -> dict[str, str]:
     """The options of recurrent networks: what they go through around a chunk, how far derivatives go."""
-    job = {name.replace("_", "-"): value for name in ("chunk_left_context", "chunk_right_context") if (value := given.take(f"egs.{name}"))}
-    for name, first in (("chunk_left_context_initial", "first"), ("chunk_right_context_final", "last")):
-        usual = job.get(name.rpartition("_")[0].replace("_", "-"), "0")
-        if (value := given.take(f"egs.{name}", "-1")) not in ("-1", usual):
-            notes.append(f"--egs.{name.replace('_', '-')} {value}: an utterance's {first} chunk has {usual} frames around it as all have, "
-                         f"copies of its {first} frame")
+    job = {name.replace("_", "-"): value for name in ("chunk_left_context", "chunk_right_context", *EDGES)
+           if (value := given.take(f"egs.{name}"))}
     if margin := given.take("trainer.deriv_truncate_margin"):
         job["deriv-truncate-margin"] = margin
     if (value := given.take("trainer.optimization.shrink_value", "1.0")) not in ("1", "1.0"):
@@ -134,7 +131,8 @@ def read_frame_form(words: Sequence[str], script: str = FRAMES) -> FrameForm:
         given.take(name)
     egs = embedded("--egs.opts", given.take("egs.opts"))
     held_out = egs.number("num_utts_subset", "0")
-    egs.take("generate_egs_scp")
+    for name in ("generate_egs_scp", "nj"):
+        egs.take(name)
     egs.done()
     pack = {"cmvn-opts": given.take("feat.cmvn_opts", "--norm-means=false --norm-vars=false")}
     if ivectors := given.take("feat.online_ivector_dir"):
@@ -150,6 +148,10 @@ def read_frame_form(words: Sequence[str], script: str = FRAMES) -> FrameForm:
            "learn-rate": given.take("trainer.optimization.initial_effective_lrate", "0.0003"),
            "final-learn-rate": given.take("trainer.optimization.final_effective_lrate", "0.00003"),
            "randomizer-seed": str(srand), **minibatches}
+    for name in EDGES:
+        if (value := job.pop(name.replace("_", "-"), "-1")) != "-1" and script == CHUNKS:
+            notes.append(f"--egs.{name.replace('_', '-')} {value}: the first and the last chunk of an utterance have frames around them as "
+                         "all have, copies of its first or last frame")
     own = {name.replace("_", "-"): value for name, value in given.rest.items()}
     return FrameForm(data, ali, lang, exp, srand, held_out, pack, {**job, **own}, notes)
 

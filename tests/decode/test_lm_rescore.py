@@ -108,6 +108,16 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
             damaged.step((word,), 1)
 
 
+def test_text_before_the_model_is_no_part_of_it(tmp_path: Path) -> None:
+    """As in the files of the CMU toolkit, which describe the format there, section by section."""
+    arpa, _, carpa = files(tmp_path, estimate(RICH, [*WORDS, "<unk>"], 2))
+    described = tmp_path / "described.arpa"
+    before = "Data formats:\n\\1-grams:\np_1 wd_1 bo_wt_1\n\\2-grams:\np_2 wd_1 wd_2\nend of data mark: \\end\\\n\n"
+    described.write_text(before + arpa.read_text())
+    build_const_arpa(described, SYMBOLS, UNK, tmp_path / "described.carpa")
+    assert (tmp_path / "described.carpa").read_bytes() == carpa.read_bytes()
+
+
 def best_of(lattice: Lattice) -> dict[tuple[int, ...], tuple[float, float, tuple[int, ...]]]:
     """(graph cost, acoustic cost, transition-ids) of each word sequence, which a determinised lattice has once."""
     paths = enumerate_paths(lattice)

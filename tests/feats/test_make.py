@@ -69,6 +69,21 @@ def test_a_job_imports_nothing_that_takes_long(tmp_path: Path, conf: str) -> Non
     assert (tmp_path / "raw_plp_train.1.utts").read_text().startswith("s00-000 11 ")
 
 
+def test_text_beside_the_audio_is_left_out_and_does_not_count(tmp_path: Path, conf: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The corpus of Kaldi's yesno has a README and a README~, which its recipe lists among the utterances."""
+    data = corpus(tmp_path, 10)
+    for name in ("README", "README~"):
+        (tmp_path / "wav" / name).write_text("What the corpus is.\n")
+    names = {name: f"{tmp_path}/wav/{name}" for name in ("README", "README~")}
+    data = write_datadir(data.path, data.wav_scp | names, None, data.utt2spk | dict.fromkeys(names, "nobody"))
+    line = make(data, tmp_path / "mfcc", conf)
+    assert "features of 10 utterances" in line and "2 of 12 utterances left out for their audio: README README~" in line
+    assert f"{tmp_path}/wav/README~ is text, not audio; take it out of wav.scp." in capsys.readouterr().err
+    (tmp_path / "wav/README").write_bytes(b"\x00\x01What the corpus is.\n")
+    with pytest.raises(UserError, match=r"1 of 12 utterances of .* are unusable, more than 1 %; the last: .*README is damaged"):
+        make(data, tmp_path / "mfcc", conf)
+
+
 def test_a_few_bad_utterances_are_left_out_and_named(tmp_path: Path, conf: str, capsys: pytest.CaptureFixture[str]) -> None:
     data = corpus(tmp_path, 120)
     (tmp_path / "wav/s03-031.wav").write_bytes((tmp_path / "wav/s03-031.wav").read_bytes()[:900])

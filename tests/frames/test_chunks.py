@@ -186,3 +186,23 @@ def test_chunks_of_another_frame_store_are_refused(packed, tmp_path):
 def test_nothing_to_pack_says_why(make_store, tmp_path):
     with pytest.raises(UserError, match=r"gives a chunk: too short \(utt1\)"):
         pack_chunks([], make_store([5]), 3, FACTOR, [60], {"utt1": "too short"}, tmp_path / "none")
+
+
+def test_the_ends_of_utterances_have_a_context_of_their_own(packed):
+    """Frames hold their number; so the first and the last row of a minibatch say how far a chunk reaches."""
+    store, chunks = packed
+    one = ChunkSampler(store, chunks, Partition(store, level="utterance"), 0, MinibatchRule("3"), (9, 6), 1, CPU, edges=(0, 3))
+    found = set()
+    for minibatch in one.in_order():
+        own, sequences = minibatch.chunks, minibatch.chunks.sequences
+        rows = minibatch.inputs.view(-1, sequences, store.manifest.dim)[:, :, 0].numpy()
+        assert len(rows) == sum(own.context) + (own.output_frames - 1) * FACTOR + 1
+        for n, chunk in enumerate(numbers(minibatch)):
+            utt, first = chunks.utt[chunk], chunks.first[chunk]
+            expected = (0 if first == 0 else 9, 3 if chunk == np.flatnonzero(chunks.utt == utt)[-1] else 6)
+            assert own.context == expected
+            begin, end = store.offsets[utt], store.offsets[utt + 1]
+            last = first + (own.output_frames - 1) * FACTOR + expected[1]
+            assert rows[0, n] == max(begin + first - expected[0], begin) and rows[-1, n] == min(begin + last, end - 1)
+            found.add(chunk)
+    assert found == set(range(len(chunks)))

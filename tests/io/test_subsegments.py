@@ -76,6 +76,8 @@ def test_what_is_not_there_is_refused(data: DataDir, tmp_path: Path) -> None:
     for part, message in ((("nobody", 0.0, 1.0), "expected a part of an utterance"), (("s-u", 0.5, 0.5), "from 0.5 to 0.5 s")):
         with pytest.raises(UserError, match=message):
             subsegment_data_dir(data, {"x": part}, tmp_path / "new")
+    with pytest.raises(UserError, match="there are no segments of"):
+        subsegment_data_dir(data, {}, tmp_path / "new")
     made = subsegment_data_dir(data, {"s-u-1": ("s-u", 0.1, 0.3)}, tmp_path / "new")
     with pytest.raises(UserError, match=r"rows 10 to 39 are not within"):
         subsegment_data_dir(DataDir(made.path), {"x": ("s-u-1", 0.1, 0.4)}, tmp_path / "newer")

@@ -63,6 +63,15 @@ def test_arpa_to_const_arpa_is_the_file_that_build_const_arpa_writes(tmp_path: P
     assert "--bos-symbol and --eos-symbol are needed" in capsys.readouterr().err and not (tmp_path / "no").exists()
 
 
+def test_arpa_to_const_arpa_takes_a_model_of_which_words_were_left_out(tmp_path: Path) -> None:
+    """The head of what map_arpa_lm.pl writes counts n-grams that it has left out; Kaldi takes such a file, and so does this."""
+    (tmp_path / "lm").write_text(ARPA)
+    (tmp_path / "words.txt").write_text("<eps> 0\na 1\n<unk> 2\n#0 3\n<s> 4\n</s> 5\n")
+    build_const_arpa(tmp_path / "lm", {word: int(n) for word, n in read_map(tmp_path / "words.txt").items()}, 2, tmp_path / "expected")
+    shell(tmp_path, "map_arpa_lm.pl words.txt < lm | arpa-to-const-arpa --bos-symbol=4 --eos-symbol=5 --unk-symbol=2 - found")
+    assert (tmp_path / "found").read_bytes() == (tmp_path / "expected").read_bytes()
+
+
 @pytest.fixture
 def grammar(tmp_path: Path) -> Path:
     """G.fst of unigrams and one bigram over words 1 to 4 (5 is #0), as format_lm.sh makes it."""

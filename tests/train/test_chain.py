@@ -243,7 +243,8 @@ def test_an_lstm_is_trained_with_frames_around_its_chunks(golden, tmp_path):
              "output-layer name=output dim=112 include-log-softmax=false", "output-layer name=output-xent input=back dim=112"]
     (folder / "exp/configs/final.config").write_text("\n".join(config_lines(read_layers(lines))["final"]))
     assert prepare(folder)
-    job = ["--chunk-left-context", "20", "--chunk-right-context", "9", "--deriv-truncate-margin", "8", "--ngpu", "2", "--strategy", "ma",
+    job = ["--chunk-left-context", "20", "--chunk-right-context", "9", "--chunk-left-context-initial", "2",
+           "--deriv-truncate-margin", "8", "--ngpu", "2", "--strategy", "ma",
            "--fabric", "virtual", "--num-epochs", "4"]
     assert main([*words(folder, *job), str(tmp_path / "whole")]) == 0
     history = [json.loads(line) for line in (tmp_path / "whole/history.jsonl").read_text().splitlines()]

@@ -55,9 +55,8 @@ def test_options_of_the_trainer_go_before_kaldis():
     recurrent = form("--egs.chunk-left-context 40 --egs.chunk-left-context-initial=0 --egs.chunk-right-context-final=0 "
                      "--trainer.deriv-truncate-margin 8 --trainer.optimization.shrink-value 0.99")
     assert (recurrent.job["chunk-left-context"], recurrent.job["deriv-truncate-margin"]) == ("40", "8")
-    assert "chunk-right-context" not in recurrent.job
-    assert [note.split()[0] for note in recurrent.notes if note not in form().notes] == [
-        "--egs.chunk-left-context-initial", "--trainer.optimization.shrink-value"]
+    assert "chunk-right-context" not in recurrent.job and recurrent.job["chunk-left-context-initial"] == "0"
+    assert [note.split()[0] for note in recurrent.notes if note not in form().notes] == ["--trainer.optimization.shrink-value"]
     averaging = form(AN4, "--average-period", "10").job  # in place of --trainer.frames-per-iter
     assert averaging["average-period"] == "10" and "average-frames" not in averaging
     assert form("--trainer.optimization.num-jobs-final 1").job["strategy"] == "local"

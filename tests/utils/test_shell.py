@@ -121,6 +121,25 @@ def test_a_dry_run_shows_every_stage_and_runs_nothing(recipe, tmp_path):
     assert re.search(r"utils/prepare_lang\.sh .* data/lang   # data/lang is there\n", done.stdout) and sorted(copy.rglob("*")) == before
 
 
+def test_a_recipe_works_in_another_folder(tmp_path):
+    """With a space in its name: links to the recipe's files, its stages from there; a folder of another recipe is refused."""
+    target, run = tmp_path / "my work", ROOT / "egs/yesno/s5/run.sh"
+    for program in (run, target / "run.sh"):
+        more = ["--work-dir", "my work"] * (program == run)
+        done = subprocess.run([program, "--dry-run", "true", *more], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and ("# data/lang is there" in done.stdout) is (target / "data").is_dir(), done.stdout + done.stderr
+        (target / "data/lang").mkdir(parents=True, exist_ok=True)
+    assert sorted(path.name for path in target.iterdir()) == ["cmd.sh", "conf", "data", "local", "path.sh", "run.sh", "steps",
+                                                                "utils"]
+    assert all(path.is_symlink() for path in target.iterdir() if path.name != "data") and (target / "steps").resolve() == ROOT / "steps"
+    for options, words in ((["--work-dir"], "--work-dir expects a folder"), (["--work-dir", ""], "--work-dir expects a folder"),
+                           (["--work-dir", str(tmp_path / "my work/path.sh")], "cannot be made"),
+                           (["--work-dir=my work"], "is that of another recipe")):
+        other = ROOT / ("egs/an4/s5/run.sh" if "another" in words else "egs/yesno/s5/run.sh")
+        refused = subprocess.run([other, "--dry-run", "true", *options], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert refused.returncode == 1 and words in refused.stderr, refused.stderr
+
+
 OPTIONS = "nj=4 stage=0 flag=false name=''; . parse_options.sh || exit 1; echo \"$nj $flag <$name> $*\""
 
 

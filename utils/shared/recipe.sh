@@ -30,8 +30,11 @@ EOF
   --deterministic true|false      # the same numbers on every machine, with any --nj and number of threads (false)
   --cmd <command>                 # how to run jobs (see cmd.sh)
   --dry-run true|false            # print what would be run, and run nothing (false)
+  --work-dir <dir>                # folder for data, features and experiments in place of the recipe's own, which is then only read
 EOF
 }
+
+for option; do case $option in --work-dir | --work-dir=*) . "$(dirname "${BASH_SOURCE[0]}")/work_dir.sh" ;; esac; done
 
 cd "$(dirname "$0")" || exit 1
 . ./cmd.sh

@@ -68,7 +68,7 @@ class Nnet3Network(FlatModel):
         self._widen_ends()
         super().__init__([*self.layers.values()], device, dtype)
         self._learned = self._needing_derivatives()
-        self._chunk_plans: dict[tuple[int, int], ChunkPlan] = {}
+        self._chunk_plans: dict[tuple[int, int, int], ChunkPlan] = {}
         self._indices: dict[bytes, Tensor] = {}  # on the device
         self.num_sequences = 0  # of the last minibatch
         self._buffers = Buffers()
@@ -152,18 +152,19 @@ class Nnet3Network(FlatModel):
         return Nnet3(copy.deepcopy(self.nnet.nodes), components)
 
     def forward_chunks(self, feats: Tensor, ivectors: Tensor | None, output_frames: int, sequences: int, training: bool = False,
-                       generator: torch.Generator | None = None, changed: bool = True) -> dict[str, Tensor]:
+                       generator: torch.Generator | None = None, changed: bool = True,
+                       window: tuple[int, int] | None = None) -> dict[str, Tensor]:
         """The outputs by their names, (output_frames x sequences, dim), of chunks.
 
         `feats` (frames x sequences, dim) begin `window[0]` frames before the first output frame, and end `right_context` frames or more
         behind the last. `ivectors` (sequences, dim), where the network has the input `ivector`. `training`: for a gradient; `generator`:
-        for what is random in it. `changed`: the parameters may not be those of the last forward.
+        for what is random in it. `changed`: the parameters may not be those of the last forward. `window`: another one than the network's.
         """
         frames, rest = divmod(len(feats), sequences)
         if rest or (ivectors is not None and len(ivectors) != sequences):
             raise ValueError(f"{len(feats)} rows of features and {0 if ivectors is None else len(ivectors)} i-vectors for {sequences} "
                              "sequences")
-        plan = self._chunk_plan(frames, output_frames)
+        plan = self._chunk_plan(frames, output_frames, (window or self.window)[0])
         if changed and self.narrow:
             self._working.copy_(self.params)
         inputs = {"input": feats, **({} if ivectors is None else {"ivector": ivectors})}
@@ -350,11 +351,11 @@ class Nnet3Network(FlatModel):
         node = self.nnet.nodes[name]
         return node.kind == "component-node" and bool(self.layers[node.component].maps)
 
-    def _chunk_plan(self, frames: int, output_frames: int) -> ChunkPlan:
-        key = frames, output_frames
+    def _chunk_plan(self, frames: int, output_frames: int, before: int) -> ChunkPlan:
+        key = frames, output_frames, before
         if key not in self._chunk_plans:
             times = np.arange(output_frames) * self.subsampling
-            self._chunk_plans[key] = ChunkPlan(self.nnet, self._plan, times, -self.window[0], frames - self.window[0] - 1)
+            self._chunk_plans[key] = ChunkPlan(self.nnet, self._plan, times, -before, frames - before - 1)
         return self._chunk_plans[key]
 
     def _input(self, name: str, plan: ChunkPlan, sequences: int) -> Tensor:

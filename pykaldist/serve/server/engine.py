@@ -61,7 +61,7 @@ def engine_of(model_dir: Path, options: TranscribeOptions, decoding: DecoderOpti
     except UserError as error:
         if streaming.mean_of or streaming.extractor:
             raise
-        how = f"words come when a pause has ended an utterance, as {error}"
+        how = f"words come when a pause has ended an utterance, as {str(error).partition('; ')[0]}"  # without the cure, which is --stream's
     search = recogniser.decoder.options if recogniser else decoding
     reader = WordReader(model_dir, graph_dir, scales_of(model_dir, options.lmwt, options.word_ins_penalty), search)
     return Engine(transcriber, recogniser, reader), f"{transcriber.parts}; {how}"

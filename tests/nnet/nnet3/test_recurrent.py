@@ -52,16 +52,19 @@ def test_uses_without_recurrent_networks_say_so(tmp_path: Path) -> None:
         export_nnet3_onnx(nnet, tmp_path / "model.onnx", 3)
 
 
+@pytest.mark.parametrize("less", [(0, 0), (4, 2)])
 @pytest.mark.parametrize("name", XCONFIGS)
-def test_training_computes_what_files_say(name: str) -> None:
+def test_training_computes_what_files_say(name: str, less: tuple[int, int]) -> None:
+    """With the frames around chunks that the network is made for, and with fewer, as at the ends of utterances."""
     nnet, sequences, frames = recurrent(name), 2, 4
     network = Nnet3Network(nnet, dtype=torch.float64, around=(5, 3))
-    length = 3 * (frames - 1) + 1 + sum(network.window)
+    window = network.window[0] - less[0], network.window[1] - less[1]
+    length = 3 * (frames - 1) + 1 + sum(window)
     feats = torch.randn(length * sequences, INPUTS, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    found = network.forward_chunks(feats, None, frames, sequences)["output"].view(frames, sequences, -1)
+    found = network.forward_chunks(feats, None, frames, sequences, window=window)["output"].view(frames, sequences, -1)
     for n in range(sequences):
         chunk = feats.view(length, sequences, -1)[:, n].numpy()
-        times = [network.window[0] + 3 * k for k in range(frames)]
+        times = [window[0] + 3 * k for k in range(frames)]
         expected = slow_outputs(nnet, chunk, 0, length - 1, times)
         np.testing.assert_allclose(found[:, n], expected, atol=1e-6)
 

@@ -112,8 +112,10 @@ def test_a_file_is_dropped_and_heard(page: Any, audio: list[np.ndarray], tmp_pat
 def test_somebody_speaks(page: Any) -> None:
     page.click("#speak")
     page.wait_for_selector("#speak[aria-pressed=true]")
-    page.wait_for_selector("#said .partial")
-    page.wait_for_selector("#said .word", timeout=30_000)  # the pause has ended the utterance
+    page.evaluate("""() => new MutationObserver(() => { window.partial ||= !!document.querySelector('#said .partial'); })
+      .observe(document.getElementById('said'), {childList: true})""")
+    page.wait_for_selector("#said .word", timeout=60_000)  # the pause has ended the utterance
+    assert page.evaluate("window.partial")
     said = " ".join(page.locator("#said .word").all_inner_texts())
     assert "RUBOUT G M E F" in said, said  # a device that is switched on clicks
     page.click("#speak")

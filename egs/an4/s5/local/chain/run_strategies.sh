@@ -41,17 +41,9 @@ options_of() {  # <run>: what it exchanges, and when
   esac
 }
 
-share_store() {  # <exp> <seed>: what was prepared for another run of the seed is the same for this one
-  local other
-  for other in "$dir"/*_"$2"/store/prepared.json; do
-    [ ! -f "$other" ] || [ -e "$1/store" ] || { mkdir -p "$1" && cp -rl "${other%/store/*}"/{store,*.fst,0.raw,0.trans_mdl,tree,phones.txt} "$1"; }
-  done
-}
-
 train_and_score() {  # <run> <workers> <seed>
   local options loss wer exp=$dir/$1_$2_$3
   options=$(options_of "$1")
-  share_store "$exp" "$3"
   local/chain/run_tdnn.sh --cmd "$cmd" --stage 2 --dir "$exp" --ngpu "$2" --seed "$3" --num-epochs "$num_epochs" --use-gpu no --nj 1 \
     --train-opts "--fabric virtual $options $train_opts" > "$exp.log" 2>&1 ||
     { echo "run_strategies.sh: ERROR: $1 with $2 workers and seed $3 failed; see $exp.log" >&2; return 1; }
