@@ -32,7 +32,7 @@ class AudioError(UserError):
 
 
 class NotAudioError(AudioError):
-    """A file that is none by its name, which has no suffix, and its content, which is text: a README beside the audio, as yesno has it."""
+    """A file that is none by its name, which has no suffix, and its content, which is text: a README beside the audio, say."""
 
 
 def read_audio(source: str, channel: int = -1, pipes: bool = False) -> tuple[np.ndarray, int]:

@@ -70,7 +70,7 @@ def test_a_job_imports_nothing_that_takes_long(tmp_path: Path, conf: str) -> Non
 
 
 def test_text_beside_the_audio_is_left_out_and_does_not_count(tmp_path: Path, conf: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The corpus of Kaldi's yesno has a README and a README~, which its recipe lists among the utterances."""
+    """Kaldi's yesno recipe lists all files of the corpus's folder as utterances, a README and a README~ too where they are there."""
     data = corpus(tmp_path, 10)
     for name in ("README", "README~"):
         (tmp_path / "wav" / name).write_text("What the corpus is.\n")
