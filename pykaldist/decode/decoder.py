@@ -48,30 +48,29 @@ class LatticeDecoder:
     """Decodes utterances on one graph; it keeps its working memory from one to the next. Not for use from two threads at once.
 
     `tid2pdf` maps transition-ids, the graph's input labels, to pdfs (index 0 is not used). Several decoders may have one search graph, in
-    threads of their own: the search lets them compute at the same time. `where` is working memory as `lend` takes it. Raises UserError
-    where the graph has labels that the model has not.
+    threads of their own: the search lets them compute at the same time. Raises UserError where the graph has labels that the model has not.
     """
 
-    def __init__(self, graph: Fst | SearchGraph, tid2pdf: np.ndarray, options: DecoderOptions, where: np.ndarray | None = None) -> None:
+    def __init__(self, graph: Fst | SearchGraph, tid2pdf: np.ndarray, options: DecoderOptions) -> None:
         options.check()
         graph = SearchGraph.of(graph, tid2pdf) if isinstance(graph, Fst) else graph
         self.options, self.num_pdfs = options, graph.num_pdfs
         self._states, self._arcs, self._ilabel, self._olabel = graph.states, graph.arcs, graph.ilabel, graph.olabel
         self._start = graph.start
-        self._allocate(where)
+        self._allocate(None)
         self._beams = np.array([(options.beam, options.lattice_beam, options.max_active, options.min_active, options.prune_interval,
                                  options.beam_delta, 0.1)], search.BEAMS)[0]
 
-    def _allocate(self, where: np.ndarray | None = None) -> None:
+    def _allocate(self, where: np.ndarray | None) -> None:
         """Make the working memory, but for what is lent."""
         self._where = np.zeros(len(self._states), np.int32) if where is None else where
         self._tokens, self._links = np.empty(1 << 16, search.TOKEN), np.empty(1 << 17, search.LINK)
         self._decoding: Decoding | None = None
 
-    def another(self: D) -> D:
-        """A decoder for another thread: the same graph and options, and working memory of its own."""
+    def another(self: D, where: np.ndarray | None = None) -> D:
+        """A decoder for another thread: the same graph and options, and working memory of its own, but for `where` as `lend` takes it."""
         other = copy.copy(self)
-        other._allocate()
+        other._allocate(where)
         return other
 
     @property

@@ -14,7 +14,8 @@ LatticeBiglmFasterDecoder.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -25,6 +26,8 @@ from pykaldist.errors import UserError
 from pykaldist.io.fst import Fst
 from pykaldist.io.fst_compose import longer, number_of, slot_of, sort_arcs
 from pykaldist.kernels import kernel
+
+D = TypeVar("D", bound="GrowingDecoder")
 
 MOST_ARCS = 1 << 22  # arcs that are kept from one utterance to the next: 67 MB
 UNMADE = -1  # where a state's arcs would begin
@@ -207,7 +210,45 @@ def advance(graph: tuple[np.ndarray, ...], old: tuple[np.ndarray, ...], new: tup
     return kept, where, tokens, links, num_tokens, num_links
 
 
-class BiglmDecoder(LatticeDecoder):
+class GrowingDecoder(LatticeDecoder, ABC):
+    """A lattice decoder whose states are made when its search reaches them, and kept for the frames and utterances that follow."""
+
+    _counts: np.ndarray  # how many states and arcs have been made, and what else a subclass counts
+    _kept: tuple[np.ndarray, ...]  # the states, the arcs, and what else belongs to them
+
+    @abstractmethod
+    def _forget(self) -> None:
+        """Keep no state but the start."""
+
+    @abstractmethod
+    def _expanded(self, wanted: np.ndarray) -> tuple[np.ndarray, ...]:
+        """What is kept, with the arcs of states `wanted`."""
+
+    def another(self: D, where: np.ndarray | None = None) -> D:
+        other = super().another()
+        other._counts = np.zeros_like(self._counts)
+        other._forget()
+        return other
+
+    @property
+    def lent_states(self) -> int:
+        """0: the working memory grows with the states, and is the decoder's own."""
+        return 0
+
+    def lend(self, where: np.ndarray) -> None:
+        """Take nothing: see `lent_states`."""
+
+    def _begin(self) -> tuple[int, int]:
+        if self._counts[1] > MOST_ARCS:
+            self._forget()
+        self._kept = self._expanded(np.zeros(1, np.int32))
+        self._states, self._arcs = self._kept[:2]
+        if len(self._where) < len(self._states):
+            self._where = np.zeros(len(self._states), np.int32)
+        return super()._begin()
+
+
+class BiglmDecoder(GrowingDecoder):
     """A lattice decoder on a graph of the language model `old`, whose costs are replaced by those of the model `new` while it searches.
 
     Both are G.fst of the graph's words.txt, with the number of #0 as `backoff_label`. Raises UserError where they are no n-gram models.
@@ -226,29 +267,16 @@ class BiglmDecoder(LatticeDecoder):
         self._start = 0
         self._forget()
 
-    def another(self) -> BiglmDecoder:
-        other = super().another()
-        other._counts = np.zeros_like(self._counts)
-        other._forget()
-        return other
-
     def _forget(self) -> None:
-        """Keep no state but the start."""
         states, keys, table = np.empty(1024, search.STATE), np.empty(1024, np.int64), np.full(4096, -1, np.int32)
         pairs, pair_table = np.empty(1024, np.int64), np.full(4096, -1, np.int32)
         states["begin"][0], states["final"][0], keys[0], pairs[0] = UNMADE, self._first_final, self._graph_start, self._first_pair
         table[slot_of(table, keys, keys[0])], pair_table[slot_of(pair_table, pairs, pairs[0])] = 0, 0
         self._counts[:] = 1, 0, 1
-        self._kept: tuple[np.ndarray, ...] = (states, np.empty(4096, search.ARC), np.empty(4096, np.int32), keys, table, pairs, pair_table)
+        self._kept = (states, np.empty(4096, search.ARC), np.empty(4096, np.int32), keys, table, pairs, pair_table)
 
-    def _begin(self) -> tuple[int, int]:
-        if self._counts[1] > MOST_ARCS:
-            self._forget()
-        self._kept = expand(np.zeros(1, np.int32), self._graph, *self._models, self._kept, self._counts)
-        self._states, self._arcs = self._kept[:2]
-        if len(self._where) < len(self._states):
-            self._where = np.zeros(len(self._states), np.int32)
-        return super()._begin()
+    def _expanded(self, wanted: np.ndarray) -> tuple[np.ndarray, ...]:
+        return expand(wanted, self._graph, *self._models, self._kept, self._counts)
 
     def _advance(self, loglikes: np.ndarray, done: int, first_token: np.ndarray, first_link: np.ndarray, stale: np.ndarray, num_tokens: int,
                  num_links: int) -> tuple[int, int]:

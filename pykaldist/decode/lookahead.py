@@ -32,7 +32,7 @@ import numpy as np
 
 from pykaldist.decode import search
 from pykaldist.decode.decoder import DecoderOptions, LatticeDecoder
-from pykaldist.decode.lazy_graph import MOST_ARCS, UNMADE, more_arcs, more_states
+from pykaldist.decode.lazy_graph import UNMADE, GrowingDecoder, more_arcs, more_states
 from pykaldist.decode.lookahead_graph import LookaheadGraph, is_lookahead
 from pykaldist.decode.search_graph import SearchGraph, read_search_graph
 from pykaldist.io.fst import Fst
@@ -177,7 +177,7 @@ def advance(lexicon: tuple[np.ndarray, ...], next_words: tuple[np.ndarray, ...],
     return kept, where, tokens, links, num_tokens, num_links
 
 
-class LookaheadDecoder(LatticeDecoder):
+class LookaheadDecoder(GrowingDecoder):
     """A lattice decoder on HCLr and Gr, composed while it searches: paths and costs are those of a graph of both.
 
     Raises UserError where HCLr has labels that the model of `tid2pdf` has not.
@@ -197,32 +197,16 @@ class LookaheadDecoder(LatticeDecoder):
         self._start = 0
         self._forget()
 
-    def another(self) -> LookaheadDecoder:
-        other = super().another()
-        other._counts = np.zeros_like(self._counts)
-        other._forget()
-        return other
-
-    @property
-    def lent_states(self) -> int:
-        """0: the working memory of this decoder grows with the states that it has made, and is its own."""
-        return 0
-
-    def lend(self, where: np.ndarray) -> None:
-        """Take nothing: see `lent_states`."""
-
     def _forget(self) -> None:
-        """Keep no state but the start."""
         states, keys, table = np.empty(1024, search.STATE), np.empty(1024, np.int64), np.full(4096, -1, np.int32)
         values = np.empty(1024, np.float32)
         states["begin"][0], states["final"][0], keys[0], values[0] = UNMADE, self._first_final, self._first, self._start_potential
         table[slot_of(table, keys, keys[0])] = 0
         self._counts[:] = 1, 0
-        self._kept: tuple[np.ndarray, ...] = (states, np.empty(4096, search.ARC), np.empty(4096, np.int32), np.empty(4096, np.int32), keys,
+        self._kept = (states, np.empty(4096, search.ARC), np.empty(4096, np.int32), np.empty(4096, np.int32), keys,
                                               values, table)
 
     def _expanded(self, wanted: np.ndarray) -> tuple[np.ndarray, ...]:
-        """What is kept, with the arcs of states `wanted`."""
         return expand(wanted, self._lexicon, self._next_words, self._grammar, self._kept, self._counts, self._start_potential)
 
     def whole(self) -> Fst:
@@ -237,15 +221,6 @@ class LookaheadDecoder(LatticeDecoder):
         offset = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
         order = np.repeat(states["begin"] - offset[:-1], counts) + np.arange(offset[-1])
         return trimmed(Fst(0, states["final"].copy(), offset, *self._labels(order), arcs["weight"][order], arcs["nextstate"][order]))
-
-    def _begin(self) -> tuple[int, int]:
-        if self._counts[1] > MOST_ARCS:
-            self._forget()
-        self._kept = self._expanded(np.zeros(1, np.int32))
-        self._states, self._arcs = self._kept[:2]
-        if len(self._where) < len(self._states):
-            self._where = np.zeros(len(self._states), np.int32)
-        return super()._begin()
 
     def _advance(self, loglikes: np.ndarray, done: int, first_token: np.ndarray, first_link: np.ndarray, stale: np.ndarray, num_tokens: int,
                  num_links: int) -> tuple[int, int]:
@@ -267,12 +242,11 @@ def read_graph(graph_dir: str | os.PathLike[str], tid2pdf: np.ndarray, lookahead
     return read_search_graph(graph_dir, tid2pdf)
 
 
-def make_decoder(graph: SearchGraph | LookaheadGraph, tid2pdf: np.ndarray, options: DecoderOptions,
-                 where: np.ndarray | None = None) -> LatticeDecoder:
-    """A decoder on a graph of either kind; `where` is working memory that a `LatticeDecoder` is lent."""
+def make_decoder(graph: SearchGraph | LookaheadGraph, tid2pdf: np.ndarray, options: DecoderOptions) -> LatticeDecoder:
+    """A decoder on a graph of either kind."""
     if isinstance(graph, LookaheadGraph):
         return LookaheadDecoder(graph, tid2pdf, options)
-    return LatticeDecoder(graph, tid2pdf, options, where)
+    return LatticeDecoder(graph, tid2pdf, options)
 
 
 def read_decoder(graph_dir: str | os.PathLike[str], tid2pdf: np.ndarray, options: DecoderOptions,

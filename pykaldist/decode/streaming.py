@@ -17,7 +17,7 @@ from pykaldist.decode.decoder import DecoderOptions, Decoding, LatticeDecoder
 from pykaldist.decode.determinize import determinize
 from pykaldist.decode.endpoint import Endpointing
 from pykaldist.decode.lattice import Lattice
-from pykaldist.decode.lookahead import make_decoder, read_graph
+from pykaldist.decode.lookahead import read_decoder
 from pykaldist.decode.pairs import check_graph
 from pykaldist.decode.paths import best_path
 from pykaldist.decode.unnormalised import for_plain_features
@@ -64,9 +64,9 @@ class Heard:
 class Recogniser:
     """A chain model, or another nnet3 network on features as they are, with its graph.
 
-    It recognises one recording at a time, more where each has a decoder of its own (`another_decoder`). `ivectors` extracts those of a
-    network that takes i-vectors, `mean_data` is the training data of one that takes features less each speaker's mean, `model` a file in
-    place of the directory's final.mdl. Raises UserError where the parts do not fit.
+    It recognises one recording at a time, more where each has a decoder of its own (`LatticeDecoder.another`). `ivectors` extracts those
+    of a network that takes i-vectors, `mean_data` is the training data of one that takes features less each speaker's mean, `model` a file
+    in place of the directory's final.mdl. Raises UserError where the parts do not fit.
     """
 
     def __init__(self, model_dir: Path, graph_dir: Path, extractor: Extractor, decoding: DecoderOptions, endpointing: Endpointing | None,
@@ -95,15 +95,10 @@ class Recogniser:
         self.log_priors = np.log(found.priors) if len(found.priors) else np.float32(0)
         self.tid2phone = found.transition_model.tid2phone
         self.words = SymbolTable.read(graph_dir / "words.txt")
-        self.graph_dir, self._tid2pdf = graph_dir, found.transition_model.tid2pdf
-        self.graph = read_graph(graph_dir, self._tid2pdf)
-        self.decoder = make_decoder(self.graph, self._tid2pdf, decoding)
+        self.graph_dir = graph_dir
+        self.decoder = read_decoder(graph_dir, found.transition_model.tid2pdf, decoding)
         self.endpointing = endpointing
         self.frame_shift = extractor.options.frame_shift / 1000 * subsampling
-
-    def another_decoder(self, where: np.ndarray) -> LatticeDecoder:
-        """One more decoder on the graph; `where` is what it is lent."""
-        return make_decoder(self.graph, self._tid2pdf, self.decoder.options, where)
 
     def _check_ivectors(self, path: Path, ivectors: OnlineExtractor | None) -> None:
         found = {} if ivectors is None else {"ivector": ivectors.extractor.dim}

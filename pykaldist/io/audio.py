@@ -56,7 +56,12 @@ def read_channels(source: str, pipes: bool = False) -> tuple[np.ndarray, int]:
     """
     command = pipe_command(source) if pipes else None
     content = _file_content(source) if command is None else _pipe_output(command)
-    return decode_audio(content, source, command is not None)
+    try:
+        return decode_audio(content, source, command is not None)
+    except AudioError as error:
+        if content and command is None and not Path(source).suffix and _is_text(content):
+            raise NotAudioError(f"{source} is text, not audio; take it out of wav.scp.") from error
+        raise
 
 
 def decode_audio(content: bytes, source: str, piped: bool = False) -> tuple[np.ndarray, int]:
@@ -69,8 +74,6 @@ def decode_audio(content: bytes, source: str, piped: bool = False) -> tuple[np.n
             declared, rate = sound.frames, sound.samplerate
             samples = sound.read(dtype="float32", always_2d=True)
     except (soundfile.LibsndfileError, RuntimeError, ValueError, MemoryError) as error:  # the last two for a length that cannot be
-        if not piped and not Path(source).suffix and _is_text(content):
-            raise NotAudioError(f"{source} is text, not audio; take it out of wav.scp.") from error
         raise AudioError(f"{source} is damaged or no audio format that libsndfile reads "
                          f"({str(error).rsplit(': ', 1)[-1].rstrip('.')}); convert it to wav or flac.") from error
     if len(samples) < declared < 2**62:  # libsndfile's mark for an unknown length is 2^63 - 1

@@ -79,7 +79,7 @@ class StreamedSession:
         self._waiting = np.zeros(0, np.float32)
         self._most = round(MOST_WAITING * recogniser.extractor.options.sample_frequency)
         with places.take() as where:
-            self._decoder = recogniser.another_decoder(where)
+            self._decoder = recogniser.decoder.another(where)
             self._recognition = Recognition(recogniser, decoder=self._decoder)
 
     def accept(self, samples: np.ndarray) -> list[Utterance]:
