@@ -51,6 +51,7 @@ MORE_CONNECTIONS = 20  # than clients: pages, and who is told that there are too
 UPLOADS = 2  # that are in memory at the same time
 REQUEST_SECONDS = 10.0  # for a request's first lines
 UPLOAD_SECONDS = 120.0  # for an upload to come
+LINGER_SECONDS = 1.0  # that a closed connection is read on, for its client to hear why
 MESSAGE_BYTES = 1 << 20
 READ_BYTES = 1 << 16
 TOO_MANY = "the server has as many clients as it takes (--max-clients); try again later."
@@ -284,7 +285,7 @@ class SpeechServer(ThreadingHTTPServer):
                 request.settimeout(1.0)
                 request.sendall(b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Type: application/json\r\n"
                                 + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
-            self.shutdown_request(request)
+            super().shutdown_request(request)
             return
         request.settimeout(self.options.idle)
         self.expect(request, REQUEST_SECONDS)
@@ -298,6 +299,17 @@ class SpeechServer(ThreadingHTTPServer):
             assert isinstance(request, socket.socket)
             self.forget(request)
             self._connections.release()
+
+    def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
+        """Close a connection, but read on for a moment: where a client still sends, a close would take the last answer from it."""
+        assert isinstance(request, socket.socket)
+        end = time.monotonic() + LINGER_SECONDS
+        with suppress(OSError):
+            request.shutdown(socket.SHUT_WR)
+            request.settimeout(LINGER_SECONDS)
+            while time.monotonic() < end and request.recv(READ_BYTES):
+                pass
+        self.close_request(request)
 
     def expect(self, connection: socket.socket, seconds: float) -> None:
         """End a connection if it is not forgotten within so many seconds, whatever little it sends."""
