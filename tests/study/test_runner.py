@@ -114,12 +114,13 @@ def test_a_verb_that_fails_names_its_log(tmp_path: Path) -> None:
 
 
 ENDLESS = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from study_claims import a_claim
 from pykaldist.study import runner, verbs
 from pykaldist.study.results import Results
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a suite in the background ignores
 verbs.PROGRAM = "import os, pathlib, time; pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(600)"
 work = lambda trial, corpus, exp: verbs.run_verbs(exp / "log", ["train"])
 runner.run_missing([a_claim("one")], {"toy": None}, Results(Path("results")), Path("exp"), 1, 1e9, work)
