@@ -208,7 +208,8 @@ def test_every_strategy_trains_over_mpi(prepared, tmp_path, strategy):
     def trained(name: str, *how: str) -> tuple[list[np.ndarray], list[dict[str, object]]]:
         command = [sys.executable, "-m", "pykaldist", *words(prepared, *job, *how), str(tmp_path / name)]
         done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=PATIENCE_S)
-        assert (done.returncode, done.stderr) == (0, "")
+        said = [line for line in done.stderr.splitlines() if not line.startswith("compiling kernels")]
+        assert (done.returncode, said) == (0, [])
         return outcome(tmp_path / name)
 
     found, history = trained("mpi", "--nproc", "2", "--fabric", "mpi")
