@@ -1,6 +1,6 @@
 """What loading takes of training: minibatches of a shuffled store beside a training step, and groups of blocks read from the disk.
 
-    OMP_NUM_THREADS=1 tests/bench/run.sh loading --folder /tmp/bench --frames 4000000
+    OMP_NUM_THREADS=1 tests/bench/run.sh loading --folder DIR --frames 4000000
 
 A step is that of a 440-512x4-712 network, minibatches of 256. Its time and that of a minibatch are those of the main thread's CPU, so that
 they mean something on a busy machine too; medians over the runs. From the disk: a store's pages are dropped, then all of its groups are

@@ -21,11 +21,11 @@ from pykaldist.serve.server.engine import Engine
 from ..conftest import RATE, SAID
 
 sync_client = pytest.importorskip("websockets.sync.client", reason="the server's WebSockets take the package websockets (requirements.txt)")
-from websockets.exceptions import ConnectionClosed, InvalidStatus  # noqa: E402
+from websockets.exceptions import ConnectionClosed, InvalidStatus  # noqa: E402  # after websockets has been asked for
 
-from pykaldist.serve.server import http_server  # noqa: E402
-from pykaldist.serve.server.http_server import SpeechServer  # noqa: E402
-from pykaldist.serve.server.options import ServerOptions  # noqa: E402
+from pykaldist.serve.server import http_server  # noqa: E402  # after websockets has been asked for
+from pykaldist.serve.server.http_server import SpeechServer  # noqa: E402  # after websockets has been asked for
+from pykaldist.serve.server.options import ServerOptions  # noqa: E402  # after websockets has been asked for
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_bad_uploads_are_refused_in_a_sentence(server: SpeechServer, audio: list
                                       (sound, "?format=docx", 404, "?format=text|ctm|json|srt|vtt")):
         found = post(server, body, f"/transcribe{path}")
         assert found[0] == status and words in found[1]["error"] and found[1]["error"].endswith("."), found
-    assert post(server, iter([b"RIFF"] * 9), **{"Transfer-Encoding": "chunked"})[0] == 411  # type: ignore[arg-type]
+    assert post(server, iter([b"RIFF"] * 9), **{"Transfer-Encoding": "chunked"})[0] == 411  # type: ignore[arg-type]  # a header by its name
     assert post(server, sound)[1]["text"] == SAID[0]
 
 
@@ -190,9 +190,9 @@ def test_other_sites_are_kept_out(server: SpeechServer) -> None:
     assert get(server, "/", Host="evil.example")[0] == 403
     assert get(server, "/", Host=f"localhost:{server.server_address[1]}")[0] == 200
     with pytest.raises(InvalidStatus) as refused:
-        sync_client.connect(f"ws://127.0.0.1:{server.server_address[1]}", origin="http://evil.example")  # type: ignore[arg-type]
+        sync_client.connect(f"ws://127.0.0.1:{server.server_address[1]}", origin="http://evil.example")  # type: ignore[arg-type]  # an Origin is a str
     assert refused.value.response.status_code == 403
-    with sync_client.connect(f"ws://127.0.0.1:{server.server_address[1]}", origin=f"http://127.0.0.1:{server.server_address[1]}"):  # type: ignore[arg-type]
+    with sync_client.connect(f"ws://127.0.0.1:{server.server_address[1]}", origin=f"http://127.0.0.1:{server.server_address[1]}"):  # type: ignore[arg-type]  # likewise
         pass
     assert post(server, b"", Origin="null")[0] == 403
 
@@ -213,4 +213,4 @@ def test_options_that_cannot_work(server: SpeechServer, engine: Engine) -> None:
         SpeechServer(engine, ServerOptions(port=server.server_address[1]))
     for options in ({"port": 70_000}, {"max_clients": 0}, {"idle": 0.0}, {"host": "my.host"}):
         with pytest.raises(UserError, match="expected"):
-            ServerOptions(**options)  # type: ignore[arg-type]
+            ServerOptions(**options)  # type: ignore[arg-type]  # values of several types
