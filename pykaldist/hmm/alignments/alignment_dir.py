@@ -38,7 +38,8 @@ PathLike = str | os.PathLike[str]
 TEXTS = "texts.crc"
 _IN_MEMORY = 1 << 18  # labels
 FILES = ("final.mdl", "tree", "phones.txt", "cmvn_opts", "splice_opts", "delta_opts", "final.mat", "full.mat", "final.alimdl", "num_jobs",
-         "num_pdfs", "provenance.json", "resume.npz", TEXTS, provenance.FILE)
+         "num_pdfs", "provenance.json", "resume.npz", "pdf2group.map", "final.occs", TEXTS, provenance.FILE)
+_OF_SPEAKERS = ("trans.*", "vecs.*")  # transforms, vectors
 
 
 @dataclass
@@ -186,11 +187,16 @@ def read_archives(path: Path, stem: str, low: int, high: int) -> Iterator[tuple[
         raise UserError(f"{path} has no alignments ({stem}.*.gz); align again from the beginning.")
 
 
+def of_speakers(path: Path) -> list[Path]:
+    """The files of a directory that have something of each speaker."""
+    return [found for pattern in _OF_SPEAKERS for found in path.glob(pattern)]
+
+
 def clear(path: Path) -> None:
     """Remove the files of an older alignment."""
     path.mkdir(parents=True, exist_ok=True)
     of_jobs = (archive for stem in ("ali", "ali_pdf", "pre_ali") for archive in archives(path, stem))
-    for old in (*(path / name for name in FILES), *of_jobs, *path.glob("trans.*")):
+    for old in (*(path / name for name in FILES), *of_jobs, *of_speakers(path)):
         old.unlink(missing_ok=True)
 
 
@@ -210,7 +216,7 @@ def record(path: Path, made_by: str, data: DataDir | None = None) -> None:
     (path / TEXTS).unlink(missing_ok=True)
     if data is not None and data.has("text"):
         write_text(path / TEXTS, "".join(f"{utt} {crc}\n" for utt, crc in _text_sums(data).items()))
-    own = [*FILES, *(found.name for found in (*archives(path, "ali"), *archives(path, "ali_pdf"), *path.glob("trans.*")))]
+    own = [*FILES, *(found.name for found in (*archives(path, "ali"), *archives(path, "ali_pdf"), *of_speakers(path)))]
     inputs = [] if data is None else provenance.of_archives(data.feats.archives())
     provenance.record(path, made_by, inputs, [name for name in own if name not in ("resume.npz", TEXTS, provenance.FILE)])
 

@@ -234,9 +234,14 @@ class Training:
 
     def check(self, state: State) -> None:
         """Name the utterances without an alignment; raises UserError where they are more than a tenth."""
-        state.alignments.failed = [utt for part, tids in self.corpus.parts(state.alignments.tids)
-                                   for utt, first in zip(part.utts, part.offsets[:-1].tolist(), strict=True) if not tids[first]]
-        state.alignments.check(self.corpus, self.graphs)
+        check_alignments(self.corpus, state.alignments, self.graphs)
+
+
+def check_alignments(corpus: Corpus, alignments: Alignments, graphs: Sequence[TrainingGraph]) -> None:
+    """Name the utterances without an alignment; raises UserError where they are more than a tenth."""
+    alignments.failed = [utt for part, tids in corpus.parts(alignments.tids)
+                         for utt, first in zip(part.utts, part.offsets[:-1].tolist(), strict=True) if not tids[first]]
+    alignments.check(corpus, graphs)
 
 
 def unscored(corpus: Corpus, state: State) -> str:

@@ -56,6 +56,14 @@ def grow(stats: TreeStats, lang: LangDir, max_leaves: int, cluster_thresh: float
     The questions are of the statistics of `pdf_classes` (none named: 1, or 0 where that is the only one). `as_kaldi`: questions and tree
     are those that Kaldi makes; `seed` changes nothing then.
     """
+    tree, model, _ = grow_levels(stats, lang, 0, max_leaves, cluster_thresh, seed, log, pdf_classes, as_kaldi)
+    return tree, model
+
+
+def grow_levels(stats: TreeStats, lang: LangDir, first_leaves: int, max_leaves: int, cluster_thresh: float = -1.0, seed: int = 0,
+                log: Callable[[str], None] = print, pdf_classes: Sequence[int] = (), as_kaldi: bool = False) -> tuple[
+                    ContextDependency, TransitionModel, np.ndarray]:
+    """Make what `grow` makes, and the group of each pdf: with `first_leaves` the tree has two levels (build_tree.py)."""
     topology = read_topology(lang.file("topo"))
     num_pdf_classes = max(map(topology.num_pdf_classes, topology.phones))
     pdf_classes = pdf_classes or [min(1, num_pdf_classes - 1)]
@@ -65,12 +73,13 @@ def grow(stats: TreeStats, lang: LangDir, max_leaves: int, cluster_thresh: float
     if as_kaldi:
         phone_questions.sort(key=sorted)
     grown = build_tree(stats, read_roots(lang), all_questions(phone_questions, stats.width, num_pdf_classes), topology.num_pdf_classes,
-                       max_leaves, cluster_thresh=cluster_thresh, as_kaldi=as_kaldi)
+                       max_leaves, thresh=0.0 if first_leaves else 300.0, cluster_thresh=cluster_thresh, as_kaldi=as_kaldi,
+                       first_leaves=first_leaves)
     count = stats.sums[:, 0].sum()
     log(f"tree: {len(phone_questions)} questions about phones, {grown.splits} splits, {grown.merged} leaves merged, "
         f"{grown.tree.num_pdfs} pdfs; log-likelihood a frame {grown.root_log_likelihood / count:.4f} at the roots, "
         f"{grown.log_likelihood / count:.4f} at the pdfs")
-    return grown.tree, TransitionModel.from_tree(grown.tree, topology)
+    return grown.tree, TransitionModel.from_tree(grown.tree, topology), grown.groups
 
 
 def one_gaussian_each(stats: TreeStats, tree: ContextDependency) -> tuple[AmDiagGmm, np.ndarray]:
@@ -84,14 +93,16 @@ def one_gaussian_each(stats: TreeStats, tree: ContextDependency) -> tuple[AmDiag
 
 
 @block_task()
-def _tree_stats(part: Corpus, engine: Engine, tids: np.ndarray, model: TransitionModel, ci_phones: list[int], width: int,
-                central: int) -> TreeStats:
+def tree_stats(part: Corpus, engine: Engine, tids: np.ndarray, model: TransitionModel, ci_phones: list[int], width: int,
+               central: int) -> TreeStats:
+    """The statistics of a block's states in context."""
     return accumulate_tree_stats(part.feats, tids, part.offsets, model, ci_phones, width, central)
 
 
 @block_task(outputs=1)
-def _convert(part: Corpus, engine: Engine, before: np.ndarray, after: np.ndarray, old: TransitionModel, tree: ContextDependency,
+def convert(part: Corpus, engine: Engine, before: np.ndarray, after: np.ndarray, old: TransitionModel, tree: ContextDependency,
              model: TransitionModel) -> None:
+    """Convert a block's alignment from one model's transition_ids to those of another tree."""
     after[:] = convert_alignments(before, part.offsets, old, tree, model)
 
 
@@ -114,7 +125,7 @@ def train_triphones(corpus: Corpus, lang: LangDir, tids: np.ndarray, old: Transi
         state, first = checkpoint.load(corpus, read_topology(lang.file("topo")), adaptation), checkpoint.stage
     else:
         rng = np.random.default_rng([options.seed, 1])
-        stats = corpus.total(_tree_stats, engine, tids, model=old, ci_phones=lang.silence_phones, width=options.context_width,
+        stats = corpus.total(tree_stats, engine, tids, model=old, ci_phones=lang.silence_phones, width=options.context_width,
                              central=options.central_position)
         tree, model = grow(stats, lang, max_leaves, options.cluster_thresh, options.seed, log)
         gmm, occupancy = one_gaussian_each(stats, tree)
@@ -123,7 +134,7 @@ def train_triphones(corpus: Corpus, lang: LangDir, tids: np.ndarray, old: Transi
         elif adaptation is None:
             gmm = gmm.split(split_targets(occupancy, max_leaves, options.power), rng)
         converted = corpus.new_rows(None, np.int32)
-        corpus.run(_convert, engine, tids, converted, old=old, tree=tree, model=model)
+        corpus.run(convert, engine, tids, converted, old=old, tree=tree, model=model)
         state = State(tree, model, gmm, Alignments(converted), corpus.feats, rng)
     graphs = corpus.graphs(lang, state.tree, state.transition_model)
     training = Training(corpus, graphs, lang.optional_silence, options, align_options, first_gauss or max_leaves, totgauss, engine,

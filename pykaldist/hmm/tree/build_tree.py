@@ -38,13 +38,17 @@ class Root:
 
 @dataclass(frozen=True)
 class GrownTree:
-    """A grown tree, and its log-likelihood on the statistics, in all and before the first split."""
+    """A grown tree, and its log-likelihood on the statistics, in all and before the first split.
+
+    `groups` has for each pdf the node of the first level below which it is: a root, where the tree was grown in one level.
+    """
 
     tree: ContextDependency
     log_likelihood: float
     root_log_likelihood: float
     splits: int
     merged: int
+    groups: np.ndarray
 
 
 def read_roots(lang: LangDir) -> list[Root]:
@@ -121,8 +125,11 @@ class _Builder:
 
 
 def build_tree(stats: TreeStats, roots: Sequence[Root], questions: Questions, num_pdf_classes: Callable[[int], int], max_leaves: int = 0,
-               thresh: float = 300.0, cluster_thresh: float = -1.0, as_kaldi: bool = False) -> GrownTree:
+               thresh: float = 300.0, cluster_thresh: float = -1.0, as_kaldi: bool = False, first_leaves: int = 0) -> GrownTree:
     """Grow a tree; `max_leaves` 0 sets no limit, `cluster_thresh` 0 merges nothing.
+
+    With `first_leaves` it has two levels: what are leaves when there are so many are the groups of the pdfs, and leaves are merged only
+    within one (Kaldi's build-tree-two-level).
 
     Pdfs are numbered in the order of the tree. `as_kaldi`: in the order in which leaves came into being; and log-likelihoods are of single
     precision, so that what is equal to Kaldi is equal here (of several questions with the same answers the first is asked, and with a
@@ -152,8 +159,11 @@ def build_tree(stats: TreeStats, roots: Sequence[Root], questions: Questions, nu
     queue = [(-leaf.gain, number, leaf) for number, (root, _, leaf) in enumerate(grown) if root.split]
     heapq.heapify(queue)
     numbers, splits, smallest = len(grown), 0, np.inf
+    tops = [leaf for _, _, leaf in grown]  # below which leaves are merged
     with Progress("growing the tree", max_leaves - num_leaves if max_leaves else None, "split") as bar:
         while queue and -queue[0][0] > thresh and (not max_leaves or num_leaves < max_leaves):
+            if num_leaves == first_leaves:
+                tops = [leaf for _, _, root_leaf in grown for leaf in _ends(root_leaf)]
             gain, _, leaf = heapq.heappop(queue)
             smallest = min(smallest, -gain)
             for part in builder.split(leaf, num_leaves):
@@ -164,7 +174,9 @@ def build_tree(stats: TreeStats, roots: Sequence[Root], questions: Questions, nu
 
     if cluster_thresh < 0:
         cluster_thresh = smallest if splits else 0.0
-    ends = [_ends(root_leaf) for _, _, root_leaf in grown]
+    if first_leaves >= num_leaves:
+        tops = [leaf for _, _, root_leaf in grown for leaf in _ends(root_leaf)]
+    ends = [_ends(top) for top in tops]
     merging = [_Merging(np.stack([leaf.total for leaf in leaves]), precision) for leaves in ends]
     for groups in merging:
         while cluster_thresh > 0 and groups.cheapest <= cluster_thresh:
@@ -180,10 +192,13 @@ def build_tree(stats: TreeStats, roots: Sequence[Root], questions: Questions, nu
     pdfs: np.ndarray = np.unique(np.concatenate(in_turn), return_inverse=True)[1]
     for leaf, pdf in zip(itertools.chain(*ends), pdfs.tolist(), strict=True):
         leaf.pdf = pdf
+    groups_of_pdfs = np.zeros(int(pdfs.max()) + 1, np.int64)
+    groups_of_pdfs[pdfs] = np.repeat(np.arange(len(ends)), [len(leaves) for leaves in ends])
     answers = (_event_map(root_leaf) for _, _, root_leaf in grown)
     to_pdf = root_map([root.phones for root in roots], stats.central, [root.shared for root in roots], num_pdf_classes, answers)
     value = float(sum(log_likelihood(groups.sums[np.unique(groups.group)]).sum() for groups in merging))
-    return GrownTree(ContextDependency(stats.width, stats.central, to_pdf), value, before, splits, len(pdfs) - 1 - int(pdfs.max()))
+    return GrownTree(ContextDependency(stats.width, stats.central, to_pdf), value, before, splits, len(pdfs) - 1 - int(pdfs.max()),
+                     groups_of_pdfs)
 
 
 def _ends(root: _Leaf) -> list[_Leaf]:
