@@ -21,6 +21,7 @@ from pykaldist.decode.lookahead_graph import graph_files, is_lookahead
 from pykaldist.decode.pairs import check_graph, record_decoding
 from pykaldist.decode.run import decode_all
 from pykaldist.decode.search_graph import read_search_graph
+from pykaldist.decode.sgmm import GSELECT
 from pykaldist.errors import UserError
 from pykaldist.io import provenance
 from pykaldist.io.atomic import write_text
@@ -47,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--transform-dir", type=Path, help="directory with the speakers' fMLLR transforms, trans.* (default: none)")
     parser.add_argument("--fmpe", type=Path, help="fMMI's transform of a GMM's features, such as final.fmpe (default: none)")
     parser.add_argument("--ngselect", type=int, default=2, help="Gaussians of its UBM in a frame, as in training (default: 2)")
+    parser.add_argument("--gselect", type=int, default=GSELECT, help="Gaussians of a subspace model in a frame (default: 15)")
     parser.add_argument("--resume", type=boolean, default=False, help="go on where a run of the same was ended; failed.JOB lists the "
                         "utterances without a lattice (default: false)")
     parser.add_argument("--post-decode-acwt", type=float, default=1.0,
@@ -77,7 +79,7 @@ def run(args: argparse.Namespace) -> None:
     check_graph(args.graph_dir, mdl)
     files = NetworkFiles(args.nnet, args.feature_transform, args.class_frame_counts)
     model = load_acoustic_model(folder, args.model, args.transform_dir, from_args(ForwardOptions, args), args.job, files,
-                                args.fmpe, args.ngselect, nnet3_options(args))
+                                args.fmpe, args.ngselect, nnet3_options(args), args.gselect)
     data = DataDir(args.data)
     utts, kept = data.part(args.job, args.nj), None
     if args.resume:
@@ -142,5 +144,5 @@ def _key(args: argparse.Namespace, folder: Path, mdl: Path, data: DataDir, utts:
     transforms = sorted(args.transform_dir.glob("trans.*")) if args.transform_dir is not None else []
     files = [mdl, *graph_files(args.graph_dir), *(folder / name for name in own), *named, *transforms, *ivectors, data.path / "cmvn.scp",
              *provenance.of_archives(data.feats.archives())]
-    return fingerprint(files, utts, from_args(DecoderOptions, args), from_args(ForwardOptions, args), args.ngselect, args.post_decode_acwt,
+    return fingerprint(files, utts, from_args(DecoderOptions, args), from_args(ForwardOptions, args), args.ngselect, args.gselect, args.post_decode_acwt,
                        args.frames_per_chunk, args.lookahead)

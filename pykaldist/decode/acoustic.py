@@ -1,7 +1,7 @@
 """Acoustic models for the decoder: from an utterance of a data directory to log-likelihoods of pdfs.
 
 What a model directory holds says what it is: `NETWORKS` maps a file to the function that loads such a network, the first match wins. A
-directory with none of them has a final.mdl, whose content says whether it is a GMM's or an nnet3 network's.
+directory with none of them has a final.mdl, whose content says whether it is a GMM's, a subspace model's or an nnet3 network's.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from pykaldist.decode.sgmm import GSELECT, SgmmModel
 from pykaldist.devices import choose_device, parse_device
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline, check_dim
 from pykaldist.hmm.gmm.fmpe import Fmpe
 from pykaldist.hmm.gmm.model_files import read_model, read_transition_model
+from pykaldist.hmm.sgmm.model import is_sgmm
 from pykaldist.io.datadir import DataDir
 from pykaldist.nnet.forwarding import ForwardOptions
 
@@ -64,6 +66,10 @@ class GmmModel:
     def loglikes(self, feats: np.ndarray, pdfs: np.ndarray | None = None) -> np.ndarray:
         """Log-likelihoods of all pdfs, or of those listed, in that order."""
         return self._gmm.loglikes(feats, pdfs)
+
+    def utterance_loglikes(self, data: DataDir, utt: str, feats: np.ndarray, pdfs: np.ndarray) -> np.ndarray:
+        """Log-likelihoods of the pdfs listed, in that order."""
+        return self.loglikes(feats, pdfs)
 
 
 @dataclass
@@ -261,11 +267,13 @@ def _is_nnet3(path: Path) -> bool:
 
 def load_acoustic_model(model_dir: str | os.PathLike[str], model: Path | None = None, transform_dir: Path | None = None,
                         forwarding: ForwardOptions | None = None, job: int = 1, files: NetworkFiles | None = None,
-                        fmpe: Path | None = None, ngselect: int = 2, ivectors: IvectorOptions | None = None) -> AcousticModel:
+                        fmpe: Path | None = None, ngselect: int = 2, ivectors: IvectorOptions | None = None,
+                        gselect: int = GSELECT) -> AcousticModel:
     """Read the acoustic model of a directory, for job number `job`; raises UserError where it holds none.
 
     The file `model` can be taken instead of final.mdl, and for a GMM the fMLLR transforms of `transform_dir`, and the offsets of `fmpe`,
     applied.
+    A subspace model has `gselect` Gaussians a frame.
     `forwarding`: where a network computes (jobs take a machine's GPUs in turn), and how utterances go through it. `files`: those that
     are not the directory's. `ivectors`: those of an nnet3 network that takes them.
     """
@@ -313,5 +321,9 @@ def load_acoustic_model(model_dir: str | os.PathLike[str], model: Path | None = 
     if (folder / GMM).is_file():
         if parse_device(options.device)[0] == "cuda":
             raise UserError(f"--device {options.device}: {model_dir} has a GMM, which is decoded on the CPU; leave the option out.")
+        if is_sgmm(mdl):
+            if fmpe is not None:
+                raise UserError(f"{mdl} is a subspace model, and --fmpe is for GMMs; leave it out.")
+            return SgmmModel(folder, model, transform_dir, gselect)
         return GmmModel(folder, model, transform_dir, fmpe, ngselect)
     raise UserError(f"{model_dir} has no model ({' or '.join([*NETWORKS, GMM])}); train one, or give a decode directory inside a model's.")

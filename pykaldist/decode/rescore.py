@@ -9,14 +9,28 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
-from pykaldist.decode.acoustic import GmmModel
 from pykaldist.decode.determinize import determinize
 from pykaldist.decode.lattice import Lattice, read_lattices
 from pykaldist.errors import UserError
 from pykaldist.io.datadir import DataDir
+
+
+class Rescorer(Protocol):
+    """A model that scores the frames of an utterance; `tid2pdf` maps transition-ids to pdfs."""
+
+    tid2pdf: np.ndarray
+
+    def features(self, data: DataDir, utt: str) -> np.ndarray:
+        """The model's input for one utterance, float32 [frames, dimensions]."""
+        ...
+
+    def utterance_loglikes(self, data: DataDir, utt: str, feats: np.ndarray, pdfs: np.ndarray) -> np.ndarray:
+        """The log-likelihoods of the pdfs listed, in that order, float32 [frames, pdfs]."""
+        ...
 
 
 def rescored(lattice: Lattice, loglikes: np.ndarray, tid2column: np.ndarray) -> Lattice:
@@ -31,7 +45,7 @@ def rescored(lattice: Lattice, loglikes: np.ndarray, tid2column: np.ndarray) -> 
                    final_acoustic=np.where(lattice.final < np.inf, final, np.inf).astype(np.float32))
 
 
-def rescore_all(data: DataDir, utts: Sequence[str], model: GmmModel, lattices: str | os.PathLike[str], acwt: float,
+def rescore_all(data: DataDir, utts: Sequence[str], model: Rescorer, lattices: str | os.PathLike[str], acwt: float,
                 beam: float) -> Iterator[tuple[str, Lattice]]:
     """Iterate over (utterance, lattice) of the archive `lattices`, with the costs of `model`, determinised within `beam`.
 
@@ -43,10 +57,15 @@ def rescore_all(data: DataDir, utts: Sequence[str], model: GmmModel, lattices: s
         check_utterance(utt, utts, lattices)
         feats = model.features(data, utt)
         check_lattice(lattice, len(feats), len(model.tid2pdf) - 1, f"{lattices}, {utt}")
-        pdfs, column = np.unique(model.tid2pdf[lattice.transition_ids], return_inverse=True)
-        tid2column = np.zeros(len(model.tid2pdf), dtype=np.int64)
-        tid2column[lattice.transition_ids] = column
-        yield utt, determinize(rescored(lattice, model.loglikes(feats, pdfs), tid2column), acwt, beam)
+        yield utt, determinize(rescored_by(model, data, utt, feats, lattice), acwt, beam)
+
+
+def rescored_by(model: Rescorer, data: DataDir, utt: str, feats: np.ndarray, lattice: Lattice) -> Lattice:
+    """The lattice of an utterance with acoustic costs of `model`, which scores the pdfs in it."""
+    pdfs, column = np.unique(model.tid2pdf[lattice.transition_ids], return_inverse=True)
+    tid2column = np.zeros(len(model.tid2pdf), dtype=np.int64)
+    tid2column[lattice.transition_ids] = column
+    return rescored(lattice, model.utterance_loglikes(data, utt, feats, pdfs), tid2column)
 
 
 def check_utterance(utt: str, utts: Sequence[str], lattices: str | os.PathLike[str]) -> None:
