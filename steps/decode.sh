@@ -18,6 +18,8 @@ class_frame_counts=
 transform_dir=
 fmpe=
 ngselect=2
+spk_vecs=
+gselect=15
 skip_scoring=false
 scoring_opts=
 device=auto
@@ -50,6 +52,8 @@ Options:
   --nnet <file>, --feature-transform <file>, --class-frame-counts <file>   # of a network, in place of the directory's own
   --transform-dir <dir>        # speakers' fMLLR transforms (trans.*) for a GMM's features
   --fmpe <file>, --ngselect <n>   # fMMI's transform of a GMM's features, and Gaussians in a frame (2); steps/decode_fmmi.sh gives it
+  --spk-vecs <dir>, --gselect <n>   # speakers' vectors (vecs.*) for a subspace model, and Gaussians in a frame ($gselect);
+                               # steps/decode_sgmm2.sh estimates vectors
   --device <name>              # where a network computes: cpu, cuda, cuda:N or auto (default $device); jobs take GPUs in turn
   --forward-opts <options>     # how utterances go through a network: "--dtype bf16", "--dtype int8"; "--forward chunks", "--forward latency-controlled"
   --online-ivector-dir <dir>, --frames-per-chunk <n>   # of an nnet3 network that takes i-vectors, or is recurrent; see steps/nnet3/decode.sh
@@ -93,6 +97,7 @@ if [ "$stage" -le 0 ]; then
     ${srcdir:+--srcdir "$srcdir"} ${nnet:+--nnet "$nnet"} ${feature_transform:+--feature-transform "$feature_transform"} \
     ${class_frame_counts:+--class-frame-counts "$class_frame_counts"} \
     ${transform_dir:+--transform-dir "$transform_dir"} ${fmpe:+--fmpe "$fmpe" --ngselect "$ngselect"} --device "$device" \
+    ${spk_vecs:+--spk-vecs "$spk_vecs"} --gselect "$gselect" \
     ${online_ivector_dir:+--online-ivector-dir "$online_ivector_dir"} --frames-per-chunk "$frames_per_chunk" \
     --extra-left-context "$extra_left_context" --extra-right-context "$extra_right_context" \
     --extra-left-context-initial "$extra_left_context_initial" --extra-right-context-final "$extra_right_context_final" --resume "$resume" \

@@ -21,8 +21,9 @@ from pykaldist.decode.lookahead_graph import graph_files, is_lookahead
 from pykaldist.decode.pairs import check_graph, record_decoding
 from pykaldist.decode.run import decode_all
 from pykaldist.decode.search_graph import read_search_graph
-from pykaldist.decode.sgmm import GSELECT
+from pykaldist.decode.sgmm import GSELECT, SgmmModel
 from pykaldist.errors import UserError
+from pykaldist.hmm.sgmm.speaker_vectors import read_speaker_vectors
 from pykaldist.io import provenance
 from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir
@@ -49,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fmpe", type=Path, help="fMMI's transform of a GMM's features, such as final.fmpe (default: none)")
     parser.add_argument("--ngselect", type=int, default=2, help="Gaussians of its UBM in a frame, as in training (default: 2)")
     parser.add_argument("--gselect", type=int, default=GSELECT, help="Gaussians of a subspace model in a frame (default: 15)")
+    parser.add_argument("--spk-vecs", type=Path, help="directory with the speakers' vectors, vecs.*, for a subspace model (default: none)")
     parser.add_argument("--resume", type=boolean, default=False, help="go on where a run of the same was ended; failed.JOB lists the "
                         "utterances without a lattice (default: false)")
     parser.add_argument("--post-decode-acwt", type=float, default=1.0,
@@ -80,6 +82,10 @@ def run(args: argparse.Namespace) -> None:
     files = NetworkFiles(args.nnet, args.feature_transform, args.class_frame_counts)
     model = load_acoustic_model(folder, args.model, args.transform_dir, from_args(ForwardOptions, args), args.job, files,
                                 args.fmpe, args.ngselect, nnet3_options(args), args.gselect)
+    if args.spk_vecs is not None:
+        if not isinstance(model, SgmmModel):
+            raise UserError(f"--spk-vecs {args.spk_vecs}: {mdl} is no subspace model; leave it out.")
+        model.take_vectors(read_speaker_vectors(args.spk_vecs))
     data = DataDir(args.data)
     utts, kept = data.part(args.job, args.nj), None
     if args.resume:
@@ -121,7 +127,8 @@ def _scored(model: AcousticModel, data: DataDir, utts: Sequence[str], kept: Kept
     """The log-likelihoods of utterances; where lattices are kept, one that has none is left out, and kept as failed."""
     for utt in utts:
         try:
-            scores = model.loglikes(model.features(data, utt))
+            feats = model.features(data, utt)
+            scores = model.utterance_loglikes(data, utt, feats) if isinstance(model, SgmmModel) else model.loglikes(feats)
         except UserError as error:
             if kept is None:
                 raise
@@ -142,7 +149,8 @@ def _key(args: argparse.Namespace, folder: Path, mdl: Path, data: DataDir, utts:
     options = (args.nnet, args.feature_transform, args.class_frame_counts, args.fmpe, args.old_lm, args.new_lm)
     named = [path for path in options if path is not None]
     transforms = sorted(args.transform_dir.glob("trans.*")) if args.transform_dir is not None else []
-    files = [mdl, *graph_files(args.graph_dir), *(folder / name for name in own), *named, *transforms, *ivectors, data.path / "cmvn.scp",
-             *provenance.of_archives(data.feats.archives())]
-    return fingerprint(files, utts, from_args(DecoderOptions, args), from_args(ForwardOptions, args), args.ngselect, args.gselect, args.post_decode_acwt,
-                       args.frames_per_chunk, args.lookahead)
+    vectors = sorted(args.spk_vecs.glob("vecs.*")) if args.spk_vecs is not None else []
+    files = [mdl, *graph_files(args.graph_dir), *(folder / name for name in own), *named, *transforms, *vectors, *ivectors,
+             data.path / "cmvn.scp", *provenance.of_archives(data.feats.archives())]
+    return fingerprint(files, utts, from_args(DecoderOptions, args), from_args(ForwardOptions, args), args.ngselect, args.gselect,
+                       args.post_decode_acwt, args.frames_per_chunk, args.lookahead)

@@ -44,11 +44,17 @@ class SgmmModel:
         self.scorer = SgmmScorer(sgmm)
         self._selector = self.scorer.selector(gselect)
         self.pipeline = FeaturePipeline.from_dir(model_dir, transform_dir)
-        for speaker, vector in (vectors or {}).items():
-            if vector.shape != (sgmm.speaker_dim,):
-                raise UserError(f"the vector of speaker {speaker} has shape {vector.shape}, {self.path} takes vectors of {sgmm.speaker_dim} "
-                                "dimensions; estimate them with this model.")
-        self.vectors = dict(vectors or {})
+        self.vectors: SpeakerVectors = {}
+        self.take_vectors(vectors or {})
+
+    def take_vectors(self, vectors: Mapping[str, np.ndarray]) -> None:
+        """Take over speakers' vectors; raises UserError where they are of another dimension than the model's."""
+        dim = self.scorer.model.speaker_dim
+        for speaker, vector in vectors.items():
+            if vector.shape != (dim,):
+                raise UserError(f"the vector of speaker {speaker} has shape {vector.shape}, {self.path} takes vectors of {dim} dimensions; "
+                                "estimate them with this model.")
+        self.vectors = dict(vectors)
 
     def features(self, data: DataDir, utt: str) -> np.ndarray:
         feats = self.pipeline.apply(data, utt)
@@ -67,8 +73,8 @@ class SgmmModel:
     def loglikes(self, feats: np.ndarray) -> np.ndarray:
         return self._loglikes(feats, Speakers.without_vectors(self.scorer.model), None)
 
-    def utterance_loglikes(self, data: DataDir, utt: str, feats: np.ndarray, pdfs: np.ndarray) -> np.ndarray:
-        """Log-likelihoods (T, len(pdfs)) of an utterance's features, by the vector of its speaker."""
+    def utterance_loglikes(self, data: DataDir, utt: str, feats: np.ndarray, pdfs: np.ndarray | None = None) -> np.ndarray:
+        """Log-likelihoods of an utterance's features for all pdfs, or those listed, by the vector of its speaker."""
         return self._loglikes(feats, self.speakers(data.utt2spk[utt]), pdfs)
 
     def _loglikes(self, feats: np.ndarray, speakers: Speakers, pdfs: np.ndarray | None) -> np.ndarray:

@@ -128,9 +128,9 @@ class Objectives:
             known[corpus.offsets[place]:corpus.offsets[place + 1]] = True
         self.tids = np.where(known, tids, 0)
 
-    def passes(self, gmm: AmDiagGmm, feats: np.ndarray, total: Objective) -> Iterator[Weights]:
-        """Go over all lattices with the scores of `gmm` for `feats`, and yield the weights; the objective is added to `total`."""
-        score, offsets, start = self.engine.scorer(gmm, feats), self.corpus.offsets, 0
+    def passes(self, score: Scorer, total: Objective) -> Iterator[Weights]:
+        """Go over all lattices with the scores of a model, and yield the weights; the objective is added to `total`."""
+        offsets, start = self.corpus.offsets, 0
         while start < len(self.numbers):
             first = int(offsets[self.numbers[start][0]])
             end = start + 1
@@ -192,7 +192,7 @@ class Objectives:
     def statistics(self, gmm: AmDiagGmm, feats: np.ndarray) -> tuple[GmmStats, GmmStats, Objective]:
         """The statistics of the numerator and of the denominator, and the objective."""
         num, den, total = gmm.new_stats(), gmm.new_stats(), Objective()
-        for weights in self.passes(gmm, feats, total):
+        for weights in self.passes(self.engine.scorer(gmm, feats), total):
             for sums, sign in ((num, 1), (den, -1)):
                 if (sign * weights.weight > 0).any():
                     _add(sums, self.engine.accumulate(gmm, feats[weights.rows], weights.frames(self.model, sign))[0])
@@ -234,7 +234,7 @@ def feature_iteration(objectives: Objectives, gmm: AmDiagGmm, fmpe: Fmpe, base: 
         old = objectives.reference_statistics(gmm, feats)
         target = np.concatenate(stats_derivative(gmm, num, den, old), axis=1).astype(np.float32)
     plus, minus = np.zeros(fmpe.projection.shape), np.zeros(fmpe.projection.shape)
-    for weights in objectives.passes(gmm, feats, total):
+    for weights in objectives.passes(engine.scorer(gmm, feats), total):
         y, rows = feats[weights.rows], weights.rows
         expected = engine.expected_parameters(gmm, y, weights.frames(model))
         derivative = expected[:, :gmm.dim] - y * expected[:, gmm.dim:]

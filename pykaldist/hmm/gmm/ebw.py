@@ -114,12 +114,17 @@ def update_weights(gmm: AmDiagGmm, num: np.ndarray, den: np.ndarray, tau: float)
 
     Without `tau`, mixtures with too few frames keep theirs.
     """
-    first, sizes = gmm.offsets[:-1], np.diff(gmm.offsets)
+    weights, gain = mixture_weights(gmm.weights.astype(np.float64), gmm.offsets, num, den, tau)
+    return Update(AmDiagGmm(gmm.offsets, weights, gmm.means_invvars, gmm.inv_vars), gain)
+
+
+def mixture_weights(old: np.ndarray, offsets: np.ndarray, num: np.ndarray, den: np.ndarray, tau: float) -> tuple[np.ndarray, float]:
+    """New weights (G,) of mixtures, whose parts begin at `offsets`, for the occupancies `num` and `den` (G,); and the gain in all."""
+    first, sizes = offsets[:-1], np.diff(offsets)
 
     def of_mixture(values: np.ndarray, operation: np.ufunc) -> np.ndarray:
         return np.repeat(operation.reduceat(values, first), sizes)
 
-    old = gmm.weights.astype(np.float64)
     slope = den / old
     surplus = of_mixture(slope, np.maximum) - slope
     fixed = (of_mixture(num + den, np.add) < LEAST_COUNT) & (tau == 0) | (np.repeat(sizes, sizes) == 1)
@@ -130,8 +135,7 @@ def update_weights(gmm: AmDiagGmm, num: np.ndarray, den: np.ndarray, tau: float)
         weights = np.where(fixed, old, weights / np.maximum(of_mixture(weights, np.add), 1e-300))
     weights = np.where(fixed, old, np.maximum(weights, LEAST_WEIGHT))
     weights = np.where(fixed, old, weights / of_mixture(weights, np.add))
-    gain = (num * np.log(weights / old) - den * (weights / old - 1.0)).sum()
-    return Update(AmDiagGmm(gmm.offsets, weights, gmm.means_invvars, gmm.inv_vars), float(gain))
+    return weights, float((num * np.log(weights / old) - den * (weights / old - 1.0)).sum())
 
 
 def update(gmm: AmDiagGmm, num: GmmStats, den: GmmStats, options: EbwOptions, prior: GmmStats | None = None) -> Update:

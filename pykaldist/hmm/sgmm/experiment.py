@@ -18,22 +18,24 @@ from pykaldist.feats.pipeline import FeaturePipeline, check_dim
 from pykaldist.hmm.alignments.align import AlignOptions
 from pykaldist.hmm.alignments.alignment_dir import clear, record
 from pykaldist.hmm.alignments.corpus import Corpus
+from pykaldist.hmm.alignments.graphs import check_hmm
 from pykaldist.hmm.gmm.engine import Engine
-from pykaldist.hmm.gmm.model_files import read_model, write_tree
+from pykaldist.hmm.gmm.model_files import read_model, read_tree, write_tree
 from pykaldist.hmm.gmm.ubm import UbmOptions, initial_ubm
+from pykaldist.hmm.sgmm.frames import SgmmScorer
 from pykaldist.hmm.sgmm.full_gmm import FullGmm, FullStats, GaussianSelector, read_full_ubm, updated, write_full_ubm
-from pykaldist.hmm.sgmm.model import write_sgmm
+from pykaldist.hmm.sgmm.model import read_sgmm, write_sgmm
 from pykaldist.hmm.sgmm.pieces import PART, sum_pieces
 from pykaldist.hmm.sgmm.speaker_vectors import SpeakerVectors, write_speaker_vectors
-from pykaldist.hmm.sgmm.training import SgmmOptions, train_sgmm
+from pykaldist.hmm.sgmm.training import SgmmOptions, SpokenCorpus, accumulate_sgmm, align_spoken, train_sgmm, vectors_for
 from pykaldist.hmm.sgmm.update import UpdateOptions
-from pykaldist.hmm.training.experiment import PathLike, aligned_line, finish, load_corpus, read_start, replacing
+from pykaldist.hmm.training.experiment import PathLike, aligned_line, check_phones, finish, load_corpus, read_start, replacing
 from pykaldist.io import provenance
 from pykaldist.io.atomic import atomic_open, copy_file, write_text
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.kaldi import KaldiWriter
 from pykaldist.io.lang import LangDir
-from pykaldist.progress import progress
+from pykaldist.progress import Progress, progress
 
 
 def train_ubm_dir(num_gauss: int, data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, exp_dir: PathLike, options: UbmOptions,
@@ -88,7 +90,7 @@ def _train_ubm(ubm: FullGmm, parts: Iterable[tuple[Corpus, np.ndarray]], tid_wei
 def train_sgmm_dir(num_leaves: int, num_substates: int, data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, ubm_file: PathLike,
                    exp_dir: PathLike, options: SgmmOptions, align_options: AlignOptions, update_options: UpdateOptions, nj: int = 1,
                    log: Callable[[str], None] = print) -> str:
-    """Train a subspace system on the features of `ali_dir`, with its transforms, from its alignment; returns a line that says what came out."""
+    """Train a subspace system on the features of `ali_dir`, with its transforms, from its alignment; returns what came out, in a line."""
     data, lang, ali, exp = DataDir(data_dir), LangDir(lang_dir), Path(ali_dir), Path(exp_dir)
     pipeline, engine, ubm = FeaturePipeline.from_dir(ali, _transforms(ali)), Engine(nj), read_full_ubm(ubm_file)
     with replacing(exp, ali):
@@ -114,6 +116,50 @@ def train_sgmm_dir(num_leaves: int, num_substates: int, data_dir: PathLike, lang
         record(exp, "steps/train_sgmm2.sh", data)
     return (f"{state.model.num_pdfs} pdfs in {state.model.num_groups} groups, {state.model.num_substates} substates, log-likelihood "
             f"{state.log_likelihood:.2f} a frame, {aligned_line(corpus, state.alignments)}")
+
+
+def align_sgmm_dir(data_dir: PathLike, lang_dir: PathLike, src_dir: PathLike, ali_dir: PathLike, options: AlignOptions,
+                   transform_dir: PathLike | None = None, gselect: int = 15, nj: int = 1, log: Callable[[str], None] = print) -> str:
+    """Align a data directory with a subspace system; returns a line that says what came out.
+
+    `final.alimdl` aligns first, speakers' vectors are estimated twice from that, and `final.mdl` aligns with these; a system without a
+    space of speakers aligns once. Features are adapted by the transforms of `transform_dir`.
+    """
+    data, lang, src, ali = DataDir(data_dir), LangDir(lang_dir), Path(src_dir), Path(ali_dir)
+    provenance.check(src, inputs=False)
+    pipeline, engine = FeaturePipeline.from_dir(src, Path(transform_dir) if transform_dir else None), Engine(nj)
+    (transition_model, model), tree = read_sgmm(src / "final.mdl"), read_tree(src / "tree")
+    twin = read_sgmm(src / "final.alimdl")[1] if model.speaker_dim else model
+    if not np.array_equal(twin.offsets, model.offsets):
+        raise UserError(f"{src}: final.alimdl and final.mdl have different substates; they must be of one training (steps/train_sgmm2.sh).")
+    check_hmm(transition_model)
+    check_phones(lang, src)
+    with replacing(ali, src):
+        corpus = load_corpus(data, lang, pipeline, nj, log, ali)
+        check_dim(model.dim, corpus.feats, str(data.path), src / "final.mdl")
+        clear(ali)
+        graphs = corpus.graphs(lang, tree, transition_model)
+        spoken = SpokenCorpus.of(corpus, data.utt2spk, SgmmScorer(model), engine, gselect)
+        vectors = None
+        with Progress("aligning", (2 if model.speaker_dim else 1) * len(corpus), "utt") as bar:
+            alignments = align_spoken(spoken, graphs, transition_model, twin, None, options, bar)
+            if model.speaker_dim:
+                alignments.check(corpus, graphs)
+                vectors, gain = vectors_for(spoken, alignments.tids, transition_model, model, twin, lang.silence_phones)
+                log(f"vectors of {len(spoken.names)} speakers: auxiliary function + {gain:.4f} a frame of speech")
+                alignments = align_spoken(spoken, graphs, transition_model, model, vectors, options, bar)
+        alignments.check(corpus, graphs)
+        stats = accumulate_sgmm(spoken, alignments.tids, transition_model.tid2pdf, model, vectors)
+        replace(pipeline, fmllr=None).save(ali)
+        for name in ("tree", "full.mat", "final.alimdl", "pdf2group.map", "final.occs"):
+            if (src / name).is_file():
+                copy_file(src / name, ali / name)
+        finish(ali, lang, data, corpus, alignments, nj, log)
+        if vectors is not None:
+            write_vectors(ali, data, dict(zip(spoken.names, vectors, strict=True)), nj)
+        write_sgmm(ali / "final.mdl", transition_model, model)
+        record(ali, "steps/align_sgmm2.sh", data)
+    return f"log-likelihood {stats.log_likelihood / stats.frames:.2f} a frame, {aligned_line(corpus, alignments)}"
 
 
 def _transforms(ali: Path) -> Path | None:

@@ -109,6 +109,10 @@ class SpokenCorpus:
                 engine.for_each(len(part), one, bar)
         return cls(corpus, selected, speaker, names, engine)
 
+    def scorer(self, scorer: SgmmScorer, vectors: np.ndarray | None) -> Scorer:
+        """The function that scores rows of the corpus, each time those of an utterance."""
+        return _scorer(scorer, vectors, self.corpus.feats, self.selected, self.speaker)
+
     def scorers(self, scorer: SgmmScorer, vectors: np.ndarray | None, *arrays: Any) -> Iterator[tuple[Any, ...]]:
         """Iterate over the blocks of the corpus: each, its scorer for alignment, and its rows of `arrays`, or its graphs."""
         for part, selected, speaker, *mine in self.corpus.parts(self.selected, self.speaker, *arrays):
@@ -173,21 +177,38 @@ def accumulate_sgmm(spoken: SpokenCorpus, tids: np.ndarray, tid2pdf: np.ndarray,
 
 
 def _piece_speakers(feats: np.ndarray, selected: np.ndarray, speaker: np.ndarray, tids: np.ndarray, scorer: SgmmScorer,
-                    vectors: np.ndarray | None, tid2pdf: np.ndarray, tid_weight: np.ndarray, count: int) -> SpeakerStats:
+                    vectors: np.ndarray | None, tid2pdf: np.ndarray, tid_weight: np.ndarray, count: int,
+                    target: SgmmScorer) -> SpeakerStats:
     speakers, present, row = of_speakers(scorer.model, vectors, speaker)
     items = Items.aligned(np.where(tids > 0, tid2pdf[tids], -1))
     items.weight = tid_weight[tids[items.frame]]
-    return SpeakerStats.of_frames(scorer, feats, scorer.terms(feats, selected, speakers, row), speakers, items).among(present, count)
+    return SpeakerStats.of_frames(scorer, feats, scorer.terms(feats, selected, speakers, row), speakers, items, target).among(present, count)
 
 
 def speakers_of_alignment(spoken: SpokenCorpus, tids: np.ndarray, transition_model: TransitionModel, model: AmSgmm2,
-                          vectors: np.ndarray | None, silence_phones: Sequence[int], silence_weight: float) -> tuple[np.ndarray, float]:
-    """New vectors (N, T) of all speakers from an alignment, beginning with `vectors`; and what they gain, a frame of speech."""
+                          vectors: np.ndarray | None, silence_phones: Sequence[int], silence_weight: float,
+                          divider: AmSgmm2 | None = None) -> tuple[np.ndarray, float]:
+    """New vectors (N, T) of all speakers from an alignment, beginning with `vectors`; and what they gain, a frame of speech.
+
+    Frames are divided by `divider`, a twin without speakers, if given, else by the model.
+    """
     weight = np.where(np.isin(transition_model.tid2phone, silence_phones), silence_weight, 1.0).astype(np.float32)
-    stats = spoken.total(_piece_speakers, tids, SgmmScorer(model), vectors, transition_model.tid2pdf, weight, len(spoken.names))
+    stats = spoken.total(_piece_speakers, tids, SgmmScorer(divider or model), vectors, transition_model.tid2pdf, weight, len(spoken.names),
+                         SgmmScorer(model))
     start = np.zeros((len(spoken.names), model.speaker_dim)) if vectors is None else vectors
     vectors, gain = estimate_vectors(model, stats, start)
     return vectors, gain / max(stats.frames, 1.0)
+
+
+def vectors_for(spoken: SpokenCorpus, tids: np.ndarray, transition_model: TransitionModel, model: AmSgmm2, twin: AmSgmm2,
+                silence_phones: Sequence[int]) -> tuple[np.ndarray, float]:
+    """The vectors (N, T) of speakers who have none yet, estimated twice from an alignment, silence left out, and what they gain.
+
+    Frames are divided by the twin without speakers first, then by the model with the first vectors.
+    """
+    vectors, first = speakers_of_alignment(spoken, tids, transition_model, model, None, silence_phones, 0.0, twin)
+    vectors, second = speakers_of_alignment(spoken, tids, transition_model, model, vectors, silence_phones, 0.0)
+    return vectors, first + second
 
 
 @dataclass

@@ -63,7 +63,7 @@ def update(model: AmSgmm2, stats: SgmmStats, parameters: str, options: UpdateOpt
 
     Vectors and projections are estimated from statistics of the old ones; weights from those of the new vectors, as in Kaldi.
     """
-    log_a, gains, old = _log_a(model, stats), {}, model
+    log_a, gains, old = _log_a(stats), {}, model
     h = vector_precisions(model)
     frames = max(stats.frames, 1e-20)
     steps: list[tuple[str, Callable[[], tuple[dict[str, np.ndarray], float]]]] = [
@@ -112,7 +112,13 @@ def solve_projections(q: np.ndarray, y: np.ndarray, precisions: np.ndarray, star
     return start + np.where(taken[:, None, None], step, 0.0), float(rise[taken].sum())
 
 
-def _log_a(model: AmSgmm2, stats: SgmmStats) -> np.ndarray | float:
+def expected_weights(model: AmSgmm2, stats: SgmmStats) -> np.ndarray:
+    """The frames of each substate, divided among Gaussians by their weights (in a symmetric model those of its speakers): (K, I)."""
+    logits = model.vectors @ model.weight_projections.T + _log_a(stats)
+    return stats.gamma.sum(1, keepdims=True) * np.exp(log_softmax(logits))
+
+
+def _log_a(stats: SgmmStats) -> np.ndarray | float:
     """log a_jmi (K, I), 0 for substates without frames, or 0 where the model is not symmetric."""
     if not stats.a.size:
         return 0.0
@@ -189,9 +195,7 @@ def updated_weight_projections(model: AmSgmm2, stats: SgmmStats, log_a: np.ndarr
 
 def updated_precisions(model: AmSgmm2, stats: SgmmStats, options: UpdateOptions) -> tuple[dict[str, np.ndarray], float]:
     """New Sigma_i^-1, and the gain in all."""
-    gamma, m = stats.gamma_i, model.phone_projections
-    cross = stats.big_y @ m.transpose(0, 2, 1)
-    sums = stats.big_s - cross - cross.transpose(0, 2, 1) + m @ scatter(model, stats) @ m.transpose(0, 2, 1)
+    gamma, sums = stats.gamma_i, covariance_sums(model, stats)
     covariances = sums / np.maximum(gamma, 1e-20)[:, None, None]
     empty = gamma <= 1e-20
     covariances[empty] = np.linalg.inv(model.precisions[empty])
@@ -207,6 +211,18 @@ def updated_precisions(model: AmSgmm2, stats: SgmmStats, options: UpdateOptions)
 
     gain = value(precisions) - value(model.precisions)
     return {"precisions": precisions}, float(gain[~few].sum())
+
+
+def covariance_sums(model: AmSgmm2, stats: SgmmStats) -> np.ndarray:
+    """The scatter of each Gaussian's frames around their means, sum_tjm g_tjmi (x_ti - M_i v_jm)(x_ti - M_i v_jm)^T: (I, D, D)."""
+    m = model.phone_projections
+    cross = stats.big_y @ m.transpose(0, 2, 1)
+    return stats.big_s - cross - cross.transpose(0, 2, 1) + m @ scatter(model, stats) @ m.transpose(0, 2, 1)
+
+
+def log_gains(new: np.ndarray, old: np.ndarray) -> np.ndarray:
+    """log|P| - log|P_old| of precisions (I, D, D)."""
+    return np.linalg.slogdet(new)[1] - np.linalg.slogdet(old)[1]
 
 
 def limited(matrix: np.ndarray, max_condition: float = MAX_CONDITION) -> np.ndarray:
