@@ -2,6 +2,7 @@
 # Decodes a data directory with a subspace model (SGMM) system and speakers' vectors, and scores the lattices.
 nj=4 cmd=run.pl stage=1 transform_dir="" acwt=0.1 beam=13.0 gselect=15 first_pass_gselect=3 max_active=7000 lattice_beam=6.0 vecs_beam=4.0
 alignment_model="" max_mem="" num_threads=1 parallel_opts="" skip_scoring=false scoring_opts=""
+use_fmllr=false fmllr_iters=10 fmllr_min_count=1000
 
 usage() {
   cat <<EOF
@@ -21,6 +22,10 @@ Options, Kaldi's with Kaldi's defaults:
   --vecs-beam <beam>           # of the lattices that vectors are estimated from ($vecs_beam)
   --gselect <n>                # Gaussians in a frame ($gselect)
   --first-pass-gselect <n>     # Gaussians in a frame of the first decoding ($first_pass_gselect)
+  --use-fmllr true|false       # estimate speakers' fMLLR transforms, too, and rescore with both; <decode-dir>/trans.JOB has them, each in
+                               # one with that of --transform-dir ($use_fmllr)
+  --fmllr-iters <n>            # steps of their estimation ($fmllr_iters)
+  --fmllr-min-count <n>        # frames that a speaker needs; with fewer he keeps the identity ($fmllr_min_count)
   --alignment-model <file>     # for the decoding without speakers (final.alimdl; final.mdl where there is none)
   --stage <n>                  # 3: the lattices of the first decoding are there, 6: the vectors too, 8: all lattices, for scoring ($stage)
   --skip-scoring true|false    # lattices only ($skip_scoring)
@@ -45,7 +50,9 @@ for file in "$(graph_fst "$graph")" "$graph"/{words.txt,phones/silence.csl} "$da
 done
 fewer_jobs "$data" speakers
 pass1=$dir.pass1  # lattices of states
-jobs=(--job JOB --nj "$nj" --acwt "$acwt" ${transform_dir:+--transform-dir "$transform_dir"})
+jobs=(--job JOB --nj "$nj" --acwt "$acwt")
+transforms=()
+[ -z "$transform_dir" ] || transforms=(--transform-dir "$transform_dir")
 mkdir -p "$dir/log" || exit 1
 if [ "$stage" -le 6 ]; then rm -f "$dir"/{lat.*.gz,wer_*,best_wer,dev_chosen_wer}; fi
 echo "$nj" > "$dir/num_jobs" || exit 1
@@ -54,20 +61,25 @@ if [ "$stage" -le 2 ]; then
   rm -rf "$pass1"
   threads=()
   [ "$num_threads" = 1 ] || threads=(--num-threads "$num_threads")
-  $cmd "${threads[@]}" JOB=1:"$nj" "$dir/log/decode_pass1.JOB.log" pykaldist decode "${threads[@]}" "${jobs[@]}" --beam "$beam" \
+  $cmd "${threads[@]}" JOB=1:"$nj" "$dir/log/decode_pass1.JOB.log" pykaldist decode "${threads[@]}" "${jobs[@]}" "${transforms[@]}" --beam "$beam" \
     --lattice-beam "$lattice_beam" --max-active "$max_active" --determinize-lattice false --gselect "$first_pass_gselect" \
     --model "$alignment_model" --srcdir "$src" "$graph" "$data" "$pass1" || exit 1
 fi
 vectors=()
 if [ -f "$src/vecs.1" ] || [ "$alignment_model" != "$src/final.mdl" ]; then
-  [ "$stage" -gt 4 ] || { rm -f "$dir"/vecs.*
-    $cmd JOB=1:"$nj" "$dir/log/vecs.JOB.log" pykaldist est-spkvecs "${jobs[@]}" --beam "$vecs_beam" --gselect "$gselect" \
-      --aligner "$alignment_model" "$graph" "$data" "$src" "$pass1" "$dir" || exit 1; }
+  [ "$stage" -gt 5 ] || { rm -f "$dir"/{vecs,trans}.*
+    $cmd JOB=1:"$nj" "$dir/log/vecs.JOB.log" pykaldist est-spkvecs "${jobs[@]}" "${transforms[@]}" --beam "$vecs_beam" \
+      --gselect "$gselect" --aligner "$alignment_model" --use-fmllr "$use_fmllr" --fmllr-iters "$fmllr_iters" \
+      --fmllr-min-count "$fmllr_min_count" "$graph" "$data" "$src" "$pass1" "$dir" || exit 1; }
   vectors=(--spk-vecs "$dir")
+elif [ "$use_fmllr" = true ]; then
+  echo "decode_sgmm2.sh: ERROR: --use-fmllr true: $src has no space of speakers (--spk-dim 0), for which it is not made." >&2
+  exit 1
 fi
+[ "$use_fmllr" = false ] || transforms=(--transform-dir "$dir")
 if [ "$stage" -le 6 ]; then
-  $cmd JOB=1:"$nj" "$dir/log/rescore.JOB.log" pykaldist rescore-lattices "${jobs[@]}" --lattice-beam "$lattice_beam" --gselect "$gselect" \
-    "${vectors[@]}" "$data" "$src" "$pass1" "$dir" || exit 1
+  $cmd JOB=1:"$nj" "$dir/log/rescore.JOB.log" pykaldist rescore-lattices "${jobs[@]}" "${transforms[@]}" --lattice-beam "$lattice_beam" \
+    --gselect "$gselect" "${vectors[@]}" "$data" "$src" "$pass1" "$dir" || exit 1
   rm -rf "$pass1"
 fi
 if [ "$skip_scoring" = false ] && [ -f "$data/text" ]; then

@@ -33,7 +33,7 @@ vectors=()
 [ ! -f "$old/vecs.1" ] || vectors=(--spk-vecs "$old")
 mkdir -p "$dir/log" && rm -f "$dir"/{lat.*.gz,wer_*,best_wer,dev_chosen_wer} && echo "$nj" > "$dir/num_jobs" || exit 1
 $cmd JOB=1:"$nj" "$dir/log/rescore.JOB.log" pykaldist rescore-lattices --job JOB --nj "$nj" --model "$src/$iter.mdl" --acwt 0.1 \
-  --lattice-beam 1000 "${vectors[@]}" ${transform_dir:+--transform-dir "$transform_dir"} "$data" "$src" "$old" "$dir" || exit 1
+  --lattice-beam 0 "${vectors[@]}" ${transform_dir:+--transform-dir "$transform_dir"} "$data" "$src" "$old" "$dir" || exit 1
 if [ "$skip_scoring" = false ] && [ -f "$data/text" ]; then
   score_decoded --cmd "$cmd" $scoring_opts "$data" "$graph" "$dir" > /dev/null || exit 1
 fi

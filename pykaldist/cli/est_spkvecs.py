@@ -1,4 +1,7 @@
-"""Estimate speakers' vectors of a subspace model from the lattices of one job's share of a data directory; see steps/decode_sgmm2.sh."""
+"""Estimate what a subspace model knows of speakers from the lattices of one job's share of a data directory; see steps/decode_sgmm2.sh.
+
+These are their vectors, and if asked for fMLLR transforms.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ import argparse
 from pathlib import Path
 
 from pykaldist.decode.pairs import check_decoding
-from pykaldist.decode.sgmm import GSELECT, LatticeStatistics, SgmmModel, vectors_from_lattices
+from pykaldist.decode.sgmm import GSELECT, LatticeStatistics, SgmmModel, transforms_from_lattices, vectors_from_lattices
 from pykaldist.errors import UserError
+from pykaldist.feats.transforms import write_speaker_transforms
+from pykaldist.hmm.sgmm.sgmm_fmllr import SgmmFmllrOptions
 from pykaldist.hmm.sgmm.speaker_vectors import write_speaker_vectors
 from pykaldist.io.datadir import DataDir
 from pykaldist.io.lang import LangDir
+from pykaldist.options import add_options, boolean, from_args
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--beam", type=float, default=4.0, help="beam in which lattices are determinised first (default: 4)")
     parser.add_argument("--silence-weight", type=float, default=0.0, help="weight of frames of silence (default: 0)")
     parser.add_argument("--gselect", type=int, default=GSELECT, help="Gaussians in a frame (default: 15)")
+    parser.add_argument("--use-fmllr", type=boolean, default=False, help="estimate fMLLR transforms, too, trans.JOB (default: false)")
+    add_options(parser, SgmmFmllrOptions)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -42,3 +50,7 @@ def run(args: argparse.Namespace) -> None:
     vectors, made = vectors_from_lattices(source, model, aligner)
     write_speaker_vectors(args.vector_dir / f"vecs.{args.job}", vectors.items())
     print(f"vectors: {made}")
+    if args.use_fmllr:
+        transforms, made = transforms_from_lattices(source, model, from_args(SgmmFmllrOptions, args))
+        write_speaker_transforms(args.vector_dir / f"trans.{args.job}", transforms.items())
+        print(f"fMLLR: {made}")

@@ -32,7 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--spk-vecs", type=Path, help="directory with the speakers' vectors, vecs.*, for a subspace model (default: none)")
     parser.add_argument("--gselect", type=int, default=GSELECT, help="Gaussians of a subspace model in a frame (default: 15)")
     parser.add_argument("--acwt", type=float, default=0.083333, help="scale of the log-likelihoods in determinisation (default: 0.083333)")
-    parser.add_argument("--lattice-beam", type=float, default=8.0, help="paths worse than the best by more are dropped (default: 8)")
+    parser.add_argument("--lattice-beam", type=float, default=8.0, help="paths worse than the best by more are dropped; 0: lattices "
+                        "that are determinised already keep their paths (default: 8)")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -47,7 +47,7 @@ def rescored(lattice: Lattice, loglikes: np.ndarray, tid2column: np.ndarray) -> 
 
 def rescore_all(data: DataDir, utts: Sequence[str], model: Rescorer, lattices: str | os.PathLike[str], acwt: float,
                 beam: float) -> Iterator[tuple[str, Lattice]]:
-    """Iterate over (utterance, lattice) of the archive `lattices`, with the costs of `model`, determinised within `beam`.
+    """Iterate over (utterance, lattice) of the archive `lattices`, with the costs of `model`, determinised within `beam`; 0: they are not.
 
     The archive is of these utterances.
 
@@ -57,7 +57,8 @@ def rescore_all(data: DataDir, utts: Sequence[str], model: Rescorer, lattices: s
         check_utterance(utt, utts, lattices)
         feats = model.features(data, utt)
         check_lattice(lattice, len(feats), len(model.tid2pdf) - 1, f"{lattices}, {utt}")
-        yield utt, determinize(rescored_by(model, data, utt, feats, lattice), acwt, beam)
+        found = rescored_by(model, data, utt, feats, lattice)
+        yield utt, determinize(found, acwt, beam) if beam else found
 
 
 def rescored_by(model: Rescorer, data: DataDir, utt: str, feats: np.ndarray, lattice: Lattice) -> Lattice:

@@ -19,9 +19,11 @@ from pykaldist.decode.posteriors import lattice_posteriors
 from pykaldist.decode.rescore import check_lattice, check_utterance, rescored_by
 from pykaldist.errors import UserError
 from pykaldist.feats.pipeline import FeaturePipeline, check_dim
+from pykaldist.hmm.adaptation.fmllr import compose, identity
 from pykaldist.hmm.sgmm.frames import SgmmScorer, Speakers
 from pykaldist.hmm.sgmm.model import read_sgmm
 from pykaldist.hmm.sgmm.posteriors import Items
+from pykaldist.hmm.sgmm.sgmm_fmllr import SgmmFmllrOptions, SgmmFmllrStats, estimate_sgmm_fmllr
 from pykaldist.hmm.sgmm.speaker_vectors import SpeakerStats, SpeakerVectors, estimate_vectors
 from pykaldist.io.datadir import DataDir
 from pykaldist.progress import progress
@@ -148,3 +150,25 @@ def _estimate(source: LatticeStatistics, divider: SgmmModel, model: SgmmModel, n
         model.vectors[speaker] = found[0]
         gain, frames = gain + more, frames + stats.frames
     return model.vectors, gain / max(frames, 1.0)
+
+
+def transforms_from_lattices(source: LatticeStatistics, model: SgmmModel, options: SgmmFmllrOptions) -> tuple[
+        dict[str, np.ndarray], str]:
+    """Estimate an fMLLR transform of all speakers of the utterances, by the vectors of `model`; returns them, and what came out in a line.
+
+    Where features are transformed already, the transforms are these and the new ones in one.
+    """
+    sums: dict[str, SgmmFmllrStats] = {}
+    for speaker, feats, items in source.items(model, "fMLLR statistics", rescore=True):
+        speakers = model.speakers(speaker)
+        terms = model.scorer.terms(feats, model.selected(feats), speakers)
+        stats = SgmmFmllrStats.of_frames(model.scorer, feats, terms, speakers, items)
+        sums[speaker] = sums[speaker] + stats if speaker in sums else stats
+    transforms, gain, frames = {}, 0.0, 0.0
+    for speaker in dict.fromkeys(source.data.utt2spk[utt] for utt in source.utts):
+        transform = identity(model.scorer.model.dim)
+        if speaker in sums:
+            transform, more = estimate_sgmm_fmllr(model.scorer.model, sums[speaker], options)
+            gain, frames = gain + more, frames + sums[speaker].beta
+        transforms[speaker] = transform if model.pipeline.fmllr is None else compose(transform, model.pipeline.fmllr[speaker])
+    return transforms, f"{len(transforms)} speakers, auxiliary function {gain / max(frames, 1.0):+.3f} a frame of speech"
