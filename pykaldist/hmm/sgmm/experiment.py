@@ -90,7 +90,7 @@ def _train_ubm(ubm: FullGmm, parts: Iterable[tuple[Corpus, np.ndarray]], tid_wei
 def train_sgmm_dir(num_leaves: int, num_substates: int, data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike, ubm_file: PathLike,
                    exp_dir: PathLike, options: SgmmOptions, align_options: AlignOptions, update_options: UpdateOptions, nj: int = 1,
                    log: Callable[[str], None] = print) -> str:
-    """Train a subspace system on the features of `ali_dir`, with its transforms, from its alignment; returns what came out, in a line."""
+    """Train a subspace system on the features of `ali_dir`, with its transforms, from its alignment; returns a line on what came out."""
     data, lang, ali, exp = DataDir(data_dir), LangDir(lang_dir), Path(ali_dir), Path(exp_dir)
     pipeline, engine, ubm = FeaturePipeline.from_dir(ali, _transforms(ali)), Engine(nj), read_full_ubm(ubm_file)
     with replacing(exp, ali):

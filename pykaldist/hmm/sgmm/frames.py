@@ -5,8 +5,8 @@ For Gaussian i among the selected ones of frame t, with x_ti = x_t - N_i v_s and
     z_ti = M_i^T Sigma_i^-1 x_ti,        n_ti = u_i . v_s - 1/2 |L_i^T x_ti|^2,
     log p(x_t, i | j, m, s) = n_ti + n_jmi + z_ti . v_jm - log sum over i' of w_jmi' exp(u_i' . v_s),
 
-so that beyond z and n a substate costs S products a Gaussian (Povey et al., 2011, equations 33 to 37). Frames are sorted by Gaussian, so that
-z of all of them are one matrix product a Gaussian (`Pairs`).
+so that beyond z and n a substate costs S products a Gaussian (Povey et al., 2011, equations 33 to 37). Frames are sorted by Gaussian, so
+that z of all of them are one matrix product a Gaussian (`Pairs`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ _FASTMATH = {"reassoc", "contract"}
 class Speakers:
     """Some speakers' vectors, and what follows from them for a model, float32.
 
-    `vectors` (N, T), 0 for speakers without one; `shifts` N_i v_s (N, I, D); `log_gains` u_i . v_s (N, I); `log_norms` (N, K): the logarithm
-    of the sum of a substate's weights times these gains. Where no speaker has a vector all is of size 0 but `log_norms`, which is 0.
+    `vectors` (N, T), 0 for speakers without one; `shifts` N_i v_s (N, I, D); `log_gains` u_i . v_s (N, I); `log_norms` (N, K): the
+    logarithm of the sum of a substate's weights times these gains. Where no speaker has a vector all is of size 0 but `log_norms`, which
+    is 0.
     """
 
     vectors: np.ndarray
@@ -61,7 +62,10 @@ class Speakers:
 
 @dataclass
 class FrameTerms:
-    """What the selected Gaussians `selected` (T, G) of frames say: `z` (T, G, S), `n` (T, G), `speaker` (T,) and, by `pairs`, `x` (P, D)."""
+    """What the selected Gaussians `selected` (T, G) of frames say: `z` (T, G, S), `n` (T, G), and by `pairs` `x` (P, D).
+
+    `speaker` (T,) is each frame's.
+    """
 
     selected: np.ndarray
     speaker: np.ndarray

@@ -5,13 +5,14 @@ Substate m of the group j of pdfs has a vector v_jm (S), speaker s a vector v_s 
     p(x | pdf p of group j, s) = sum_m c_pm sum_i w_jmi N(x; M_i v_jm + N_i v_s, Sigma_i),
     w_jmi = exp(w_i . v_jm + u_i . v_s) / sum over i' of the same.
 
-M_i (D, S) are the phone projections, N_i (D, T) the speaker projections, w_i (S) the weight projections, and in a symmetric model u_i (T) the
-speaker's weight projections. The pdfs of a group, which are leaves below one node of a tree in two levels, share its substates and have
+M_i (D, S) are the phone projections, N_i (D, T) the speaker projections, w_i (S) the weight projections, and in a symmetric model u_i (T)
+the speaker's weight projections. The pdfs of a group, which are leaves below one node of a tree in two levels, share its substates and have
 weights c of their own (state-clustered tied mixtures). What does not depend on the frame is kept as normalizers,
-n_jmi = log w_jmi - 1/2 (D log 2 pi + log|Sigma_i| + |M_i v_jm|^2 in the metric of Sigma_i^-1), with the weights of a speaker whose vector is 0.
+n_jmi = log w_jmi - 1/2 (D log 2 pi + log|Sigma_i| + |M_i v_jm|^2 in the metric of Sigma_i^-1), with the weights of a speaker whose vector is
+0.
 
-Sources: D. Povey et al., "The subspace Gaussian mixture model - a structured model for speech recognition", Computer Speech and Language 25,
-2011; D. Povey, M. Karafiat, A. Ghoshal and P. Schwarz, "A symmetrization of the subspace Gaussian mixture model", ICASSP 2011, and the
+Sources: D. Povey et al., "The subspace Gaussian mixture model - a structured model for speech recognition", Computer Speech and Language
+25, 2011; D. Povey, M. Karafiat, A. Ghoshal and P. Schwarz, "A symmetrization of the subspace Gaussian mixture model", ICASSP 2011, and the
 technical report to it; the file is that of Kaldi's sgmm2/am-sgmm2.cc.
 """
 
@@ -37,12 +38,13 @@ _SPLIT_MIN_COUNT, _SPLIT_CONDITION = 40.0, 100.0
 
 @dataclass
 class AmSgmm2:
-    """A subspace model with I Gaussians of dimension D, J groups of pdfs, K substates in all, and P pdfs; float64 unless it says otherwise.
+    """A subspace model with I Gaussians of dimension D, J groups of pdfs, K substates in all, and P pdfs; its arrays are float64.
 
-    `precisions` (I, D, D), `phone_projections` M (I, D, S), `speaker_projections` N (I, D, T) with T = 0 where there are no speaker vectors,
-    `weight_projections` w (I, S), `speaker_weight_projections` u (I, T), or of size 0; `pdf2group` (P,), `offsets` (J + 1,): group j has the
-    substates `offsets[j]:offsets[j + 1]`; `vectors` v (K, S); `substate_weights` c, those of pdf p after one another at
-    `weight_offsets[p]:weight_offsets[p + 1]`. `diagonal` is the UBM with diagonal covariances.
+    `precisions` (I, D, D), `phone_projections` M (I, D, S), `speaker_projections` N (I, D, T) with T = 0 where there are no speaker
+    vectors, `weight_projections` w (I, S), `speaker_weight_projections` u (I, T), or of size 0; `pdf2group` (P,), `offsets` (J + 1,): group
+    j has the substates `offsets[j]:offsets[j + 1]`; `vectors` v (K, S); `substate_weights` c, those of pdf p after one another at
+    `weight_offsets[p]:weight_offsets[p + 1]`. `diagonal` is the UBM with diagonal covariances. `stored_normalizers` (K, I) float32 are
+    those of a file that was read.
     """
 
     ubm: FullGmm

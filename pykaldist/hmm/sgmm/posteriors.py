@@ -7,9 +7,10 @@ frames.py:
     Z_i = sum_tjm g_tjmi (x_t - M_i v_jm) v_s^T,             R_i = sum_s gamma_si v_s v_s^T,
 
 and of a symmetric model, with b_si = exp(u_i . v_s), d_jms = sum_i w_jmi b_si, o_jms the frames of a substate and a speaker,
-a_jmi = sum_s o_jms b_si / d_jms, a_si = sum_jm o_jms w_jmi / d_jms, t_i = sum_s (gamma_si - a_si b_si) v_s, U_i = sum_s a_si b_si v_s v_s^T.
-Of a frame only its posteriors and its expected vectors e_ti = sum_jm g_tjmi v_jm go further: all sums with x_t are products of matrices, one
-a Gaussian. Source: Povey et al., 2011, equations 38 to 50; the report on symmetric models, equations 40, 53 and 54.
+    a_jmi = sum_s o_jms b_si / d_jms,             a_si = sum_jm o_jms w_jmi / d_jms,
+    t_i = sum_s (gamma_si - a_si b_si) v_s,       U_i = sum_s a_si b_si v_s v_s^T.
+Of a frame only its posteriors and its expected vectors e_ti = sum_jm g_tjmi v_jm go further: all sums with x_t are products of matrices,
+one a Gaussian. Source: Povey et al., 2011, equations 38 to 50; the report on symmetric models, equations 40, 53 and 54.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ class SgmmStats:
             gains = np.exp(speakers.log_gains.astype(np.float64))
             share = found.speaker_substate / np.exp(speakers.log_norms.astype(np.float64))
             self.a = share.T @ gains
-            with_gains = share @ model.gauss_weights * gains
+            with_gains = (share @ model.gauss_weights) * gains
             self.t = (occupancy - with_gains).T @ v
             self.big_u = np.einsum("ni,ns,nt->ist", with_gains, v, v, optimize=True)
 

@@ -172,7 +172,7 @@ def _piece_stats(feats: np.ndarray, selected: np.ndarray, speaker: np.ndarray, t
 
 def accumulate_sgmm(spoken: SpokenCorpus, tids: np.ndarray, tid2pdf: np.ndarray, model: AmSgmm2, vectors: np.ndarray | None,
                     target: AmSgmm2 | None = None) -> SgmmStats:
-    """Sum up the statistics of all frames that `tids` aligns (0: left out), divided by `model`; for `target`, if given, without speakers."""
+    """Sum up the statistics of all frames that `tids` aligns (0: left out), divided by `model`; for `target` without speakers, if given."""
     return spoken.total(_piece_stats, tids, SgmmScorer(model), vectors, tid2pdf, SgmmScorer(target) if target is not None else None)
 
 
@@ -270,8 +270,8 @@ def _begin(corpus: Corpus, lang: LangDir, tids: np.ndarray, old: TransitionModel
     """The system of the first iteration: tree, model, and the alignment for them."""
     stats = corpus.total(tree_stats, engine, tids, model=old, ci_phones=lang.silence_phones, width=options.context_width,
                          central=options.central_position)
-    tree, transition_model, groups = grow_levels(stats, lang, max(1, num_leaves // options.leaves_per_group), num_leaves, -1.0, options.seed,
-                                                 log)
+    first_leaves = max(1, num_leaves // options.leaves_per_group)
+    tree, transition_model, groups = grow_levels(stats, lang, first_leaves, num_leaves, -1.0, options.seed, log)
     phone_dim = options.phn_dim or ubm.dim + 1
     speaker_dim = ubm.dim if options.spk_dim < 0 else options.spk_dim
     model = AmSgmm2.initial(ubm, groups, phone_dim, speaker_dim, options.spk_dep_weights and speaker_dim > 0, options.self_weight)
@@ -289,8 +289,8 @@ def _iterate(state: SgmmState, spoken: SpokenCorpus, parameters: str, options: U
     stats = accumulate_sgmm(spoken, tids, state.transition_model.tid2pdf, state.model, state.vectors)
     state.log_likelihood = stats.log_likelihood / max(stats.frames, 1.0)
     if not np.isfinite(state.log_likelihood):
-        raise UserError(f"iteration {iteration}: the log-likelihood is {state.log_likelihood}; look at the features and their transforms, and "
-                        "make the UBM again.")
+        raise UserError(f"iteration {iteration}: the log-likelihood is {state.log_likelihood}; look at the features and their transforms, "
+                        "and make the UBM again.")
     done = update(state.model, stats, parameters, options)
     log(f"iteration {iteration}: log-likelihood {state.log_likelihood:.4f} a frame, {stats.frames:.0f} frames, "
         f"{state.model.num_substates} substates{note}; {done.line()}")
