@@ -25,5 +25,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     args.boost_silence = 1.0
-    made = align_sgmm_dir(args.data, args.lang, args.src, args.ali, from_args(AlignOptions, args), args.transform_dir, args.gselect, args.nj)
+    made = align_sgmm_dir(args.data, args.lang, args.src, args.ali, from_args(AlignOptions, args), args.transform_dir, args.gselect,
+                          args.nj)
     print(f"SUMMARY: {made}")

@@ -28,6 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    made = train_sgmm_mmi_dir(args.data, args.lang, args.ali, args.denlats, args.exp, from_args(Mmi, args), from_args(IterationOptions, args),
-                              from_args(SgmmEbwOptions, args), args.transform_dir, args.nj, args.stage)
+    made = train_sgmm_mmi_dir(args.data, args.lang, args.ali, args.denlats, args.exp, from_args(Mmi, args),
+                              from_args(IterationOptions, args), from_args(SgmmEbwOptions, args), args.transform_dir, args.nj, args.stage)
     print(f"SUMMARY: {made}")

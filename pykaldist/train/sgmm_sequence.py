@@ -1,8 +1,8 @@
 """MMI training of subspace models on lattices: the objective of gmm_sequence.py, the statistics and the update of subspace models.
 
 It starts from the model, the features, the alignments and the speakers' vectors of an alignment directory, and reads a lattice store of
-these alignments; vectors and selected Gaussians stay the same. It leaves what a system's directory has but alignments, `<iteration>.mdl` for
-each iteration, and `final.mdl`, the last.
+these alignments; vectors and selected Gaussians stay the same. It leaves what a system's directory has but alignments, `<iteration>.mdl`
+for each iteration, and `final.mdl`, the last.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ def sgmm_iteration(objectives: Objectives, spoken: SpokenCorpus, model: AmSgmm2,
     sums: dict[int, SgmmStats | None] = {1: None, -1: None}
     for weights in objectives.passes(spoken.scorer(scorer, vectors), total):
         for sign, before in sums.items():
-            found = sum_pieces(_piece_stats, _pieces(spoken, weights, objectives.model.tid2pdf, sign, scorer, vectors), spoken.engine.threads)
+            pieces = _pieces(spoken, weights, objectives.model.tid2pdf, sign, scorer, vectors)
+            found = sum_pieces(_piece_stats, pieces, spoken.engine.threads)
             sums[sign] = found if before is None else before if found is None else before + found
     check(total)
     num, den = sums[1], sums[-1]

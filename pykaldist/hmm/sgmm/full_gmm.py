@@ -1,8 +1,9 @@
 """One Gaussian mixture with full covariances: Kaldi's `FullGMM`, the background model (UBM) of a subspace model.
 
 With the precision P = Sigma^-1 = L L^T the log-density of x is  log w + 1/2 log|P| - D/2 log 2 pi - 1/2 |(x - mu) L|^2, so a frame costs
-one product with a matrix a Gaussian. No frame is scored against all of them: those with the best scores under the diagonal of the covariances are
-candidates, and the best of these by their full scores are a frame's selected Gaussians. EM gives a frame to its selected Gaussians alone.
+one product with a matrix a Gaussian. No frame is scored against all of them: those with the best scores under the diagonal of the
+covariances are candidates, and the best of these by their full scores are a frame's selected Gaussians. EM gives a frame to its selected
+Gaussians alone.
 Source: Kaldi's gmm/full-gmm.cc, gmm/mle-full-gmm.cc and sgmm2/am-sgmm2.cc (GaussianSelection); steps/train_ubm.sh.
 """
 

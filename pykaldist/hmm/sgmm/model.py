@@ -7,9 +7,8 @@ Substate m of the group j of pdfs has a vector v_jm (S), speaker s a vector v_s 
 
 M_i (D, S) are the phone projections, N_i (D, T) the speaker projections, w_i (S) the weight projections, and in a symmetric model u_i (T)
 the speaker's weight projections. The pdfs of a group, which are leaves below one node of a tree in two levels, share its substates and have
-weights c of their own (state-clustered tied mixtures). What does not depend on the frame is kept as normalizers,
-n_jmi = log w_jmi - 1/2 (D log 2 pi + log|Sigma_i| + |M_i v_jm|^2 in the metric of Sigma_i^-1), with the weights of a speaker whose vector is
-0.
+weights c of their own (state-clustered tied mixtures). What does not depend on the frame is kept as normalizers, with the weights of a
+speaker whose vector is 0:  n_jmi = log w_jmi - 1/2 (D log 2 pi + log|Sigma_i| + v_jm^T M_i^T Sigma_i^-1 M_i v_jm).
 
 Sources: D. Povey et al., "The subspace Gaussian mixture model - a structured model for speech recognition", Computer Speech and Language
 25, 2011; D. Povey, M. Karafiat, A. Ghoshal and P. Schwarz, "A symmetrization of the subspace Gaussian mixture model", ICASSP 2011, and the
@@ -22,6 +21,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -127,7 +127,7 @@ class AmSgmm2:
             result[:, i] = self.log_weights[:, i] + constants[i] - 0.5 * np.einsum("kd,kd->k", means, means)
         return result
 
-    def changed(self, **parts: np.ndarray) -> AmSgmm2:
+    def changed(self, **parts: Any) -> AmSgmm2:
         """A copy with other parameters, by their names."""
         return replace(self, stored_normalizers=None, **parts)
 
@@ -223,8 +223,8 @@ class AmSgmm2:
         num_pdfs, dim, count = sizes.values()
         if min(num_pdfs, dim, count) < 1:
             raise reader.error(f"expected numbers of pdfs, dimensions and Gaussians, found {num_pdfs}, {dim} and {count}")
-        parts: dict[str, np.ndarray | list[np.ndarray]] = {"<N>": np.zeros((count, dim, 0)), "<u>": _NONE}
-        ubms: dict[str, FullGmm | AmDiagGmm] = {}
+        parts: dict[str, Any] = {"<N>": np.zeros((count, dim, 0)), "<u>": _NONE}
+        ubms: dict[str, Any] = {}
         pdf2group = np.arange(num_pdfs, dtype=np.int32)
         while (token := reader.token()) != "</SGMM>":
             if token == "<PDF2GROUP>":
@@ -250,7 +250,7 @@ class AmSgmm2:
         return cls._of_parts(reader, parts, ubms, pdf2group)
 
     @classmethod
-    def _of_parts(cls, reader: KaldiReader, parts: dict, ubms: dict, pdf2group: np.ndarray) -> AmSgmm2:
+    def _of_parts(cls, reader: KaldiReader, parts: dict[str, Any], ubms: dict[str, Any], pdf2group: np.ndarray) -> AmSgmm2:
         missing = [name for name in ("<SigmaInv>", "<M>", "<w>", "<v>", "<c>") if name not in parts]
         missing += [name for name in ("<DIAG_UBM>", "<FULL_UBM>") if name not in ubms]
         if missing:
@@ -269,9 +269,9 @@ class AmSgmm2:
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         if normalizers is not None:
             normalizers = np.ascontiguousarray(np.concatenate([n.T for n in normalizers]), np.float32)
-        return cls(ubms["<FULL_UBM>"], ubms["<DIAG_UBM>"], *(parts[name].astype(np.float64) for name in (
-            "<SigmaInv>", "<M>", "<N>", "<w>", "<u>")), pdf2group, offsets, np.concatenate(parts["<v>"]).astype(np.float64),
-            np.concatenate(parts["<c>"]).astype(np.float64), normalizers)
+        precisions, m, n, w, u = (parts[name].astype(np.float64) for name in ("<SigmaInv>", "<M>", "<N>", "<w>", "<u>"))
+        return cls(ubms["<FULL_UBM>"], ubms["<DIAG_UBM>"], precisions, m, n, w, u, pdf2group, offsets,
+                   np.concatenate(parts["<v>"]).astype(np.float64), np.concatenate(parts["<c>"]).astype(np.float64), normalizers)
 
     def write(self, writer: KaldiWriter) -> None:
         """Write it as Kaldi does, whole."""

@@ -128,7 +128,9 @@ class SgmmStats:
         big_y, big_s = np.zeros((count, dim, phone_dim)), np.zeros((count, dim, dim))
         add_products(own.x, expected, own.pairs.bounds, big_y)
         add_products(own.x * mine[:, None], own.x, own.pairs.bounds, big_s)
-        stats = cls(found.gamma, found.y, found.weights, big_y, big_s, *_no_speakers(), found.log_likelihood, found.frames)
+        none, nothing = np.zeros((0, 0)), np.zeros((0, 0, 0))
+        stats = cls(found.gamma, found.y, found.weights, big_y, big_s, nothing, nothing, none, none, nothing, found.log_likelihood,
+                    found.frames)
         if speakers.any and target is None:
             stats._add_speakers(model, feats, own, speakers, found, mine, expected)
         return stats
@@ -152,10 +154,6 @@ class SgmmStats:
             with_gains = (share @ model.gauss_weights) * gains
             self.t = (occupancy - with_gains).T @ v
             self.big_u = np.einsum("ni,ns,nt->ist", with_gains, v, v, optimize=True)
-
-
-def _no_speakers() -> tuple[np.ndarray, ...]:
-    return np.zeros((0, 0, 0)), np.zeros((0, 0, 0)), np.zeros((0, 0)), np.zeros((0, 0)), np.zeros((0, 0, 0))
 
 
 def residuals(model: AmSgmm2, feats: np.ndarray, terms: FrameTerms, mine: np.ndarray, expected: np.ndarray) -> np.ndarray:

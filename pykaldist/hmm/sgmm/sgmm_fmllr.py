@@ -5,8 +5,8 @@ With x+ = [x; 1] the auxiliary function of a speaker's frames is, up to a consta
     K = sum_tjmi g_tjmi Sigma_i^-1 (M_i v_jm + N_i v_s) x+_t^T,     G_i = sum_tjm g_tjmi x+_t x+_t^T,     beta = sum of the g_tjmi.
 Covariances tie the rows of W together, so that they are not updated one by one (adaptation/fmllr.py). The gradient is
 P = beta [A^-T, 0] + K - sum_i Sigma_i^-1 W G_i; a step goes along D = C P G^-1, with G the sum of the G_i and C^-1 the average of the
-Sigma_i^-1: the curvature of the quadratic part is about that of tr(D^T C^-1 D G). Directions after the first are conjugate ones. How far to go
-is found by Newton's method on k in beta log|det(A + k D_A)| + k m - 1/2 k^2 n.
+Sigma_i^-1: the curvature of the quadratic part is about that of tr(D^T C^-1 D G). Directions after the first are conjugate ones. How far
+to go is found by Newton's method on k in beta log|det(A + k D_A)| + k m - 1/2 k^2 n.
 Source of the statistics and the search along a line: Povey et al., 2011, appendix B.
 """
 

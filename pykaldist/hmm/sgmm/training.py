@@ -172,7 +172,7 @@ def _piece_stats(feats: np.ndarray, selected: np.ndarray, speaker: np.ndarray, t
 
 def accumulate_sgmm(spoken: SpokenCorpus, tids: np.ndarray, tid2pdf: np.ndarray, model: AmSgmm2, vectors: np.ndarray | None,
                     target: AmSgmm2 | None = None) -> SgmmStats:
-    """Sum up the statistics of all frames that `tids` aligns (0: left out), divided by `model`; for `target` without speakers, if given."""
+    """Sum up the statistics of all frames that `tids` aligns (0: left out), divided by `model`; for its twin `target`, if given."""
     return spoken.total(_piece_stats, tids, SgmmScorer(model), vectors, tid2pdf, SgmmScorer(target) if target is not None else None)
 
 
@@ -182,7 +182,8 @@ def _piece_speakers(feats: np.ndarray, selected: np.ndarray, speaker: np.ndarray
     speakers, present, row = of_speakers(scorer.model, vectors, speaker)
     items = Items.aligned(np.where(tids > 0, tid2pdf[tids], -1))
     items.weight = tid_weight[tids[items.frame]]
-    return SpeakerStats.of_frames(scorer, feats, scorer.terms(feats, selected, speakers, row), speakers, items, target).among(present, count)
+    terms = scorer.terms(feats, selected, speakers, row)
+    return SpeakerStats.of_frames(scorer, feats, terms, speakers, items, target).among(present, count)
 
 
 def speakers_of_alignment(spoken: SpokenCorpus, tids: np.ndarray, transition_model: TransitionModel, model: AmSgmm2,

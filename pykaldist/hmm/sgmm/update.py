@@ -4,10 +4,11 @@ With H_i = M_i^T Sigma_i^-1 M_i, the auxiliary function of a substate's vector i
     sum_i gamma_jmi log w_jmi(v) + y_jm . v - 1/2 v^T (sum_i gamma_jmi H_i) v,
 and the logarithms of softmax weights, here and in w_i, are bounded by quadratic functions around the present value: with the frames
 gamma_jm of a substate, slope gamma_jmi - gamma_jm w_jmi and curvature max(gamma_jmi, gamma_jm w_jmi). A step that does not raise the
-function is halved. In a symmetric model, log a_jmi is added to the exponents of the weights. M_i = Y_i Q_i^-1 with
-Q_i = sum_jm gamma_jmi v_jm v_jm^T, N_i = Z_i R_i^-1; Sigma_i = (S_i - Y_i M_i^T - M_i Y_i^T + M_i Q_i M_i^T) / gamma_i, floored by a part of their average; u_i moves by
-U_i^-1 t_i. All problems x . g - 1/2 x^T H x are solved with the small eigenvalues of H floored, for all substates or Gaussians at once.
-At last the space of vectors is turned and scaled so that vectors have unit scatter, and H is diagonal on average.
+function is halved. In a symmetric model, log a_jmi is added to the exponents of the weights. With Q_i = sum_jm gamma_jmi v_jm v_jm^T,
+    M_i = Y_i Q_i^-1,     N_i = Z_i R_i^-1,     Sigma_i = (S_i - Y_i M_i^T - M_i Y_i^T + M_i Q_i M_i^T) / gamma_i,
+of which Sigma_i is floored by a part of their average; u_i moves by U_i^-1 t_i. All problems x . g - 1/2 x^T H x are solved with the small
+eigenvalues of H floored, for all substates or Gaussians at once. At last the space of vectors is turned and scaled so that vectors have
+unit scatter, and H is diagonal on average.
 
 Source: Povey et al., 2011, section 5 and appendices; the report on symmetric models; Kaldi's sgmm2/estimate-am-sgmm2.cc.
 """

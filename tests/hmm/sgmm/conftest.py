@@ -18,7 +18,8 @@ DIM, GAUSS, PHONES, SPEAKERS = 3, 5, 4, 2
 def random_ubm(rng: np.random.Generator, count: int = GAUSS, dim: int = DIM) -> FullGmm:
     factors = rng.normal(size=(count, dim, dim))
     weights = rng.random(count) + 0.5
-    return FullGmm.of_moments(weights / weights.sum(), 2 * rng.normal(size=(count, dim)), np.eye(dim) + factors @ factors.transpose(0, 2, 1))
+    means = 2 * rng.normal(size=(count, dim))
+    return FullGmm.of_moments(weights / weights.sum(), means, np.eye(dim) + factors @ factors.transpose(0, 2, 1))
 
 
 def random_model(symmetric: bool = True, seed: int = 0) -> AmSgmm2:

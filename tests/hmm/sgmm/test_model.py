@@ -99,7 +99,8 @@ def test_damaged_models_are_refused() -> None:
     random_model().write(KaldiWriter(stream, False))
     text = stream.getvalue()
     for old, new, said in ((b"<NUMSTATES> 6", b"<NUMSTATES> 7", "groups of 7 pdfs"), (b"<NUMGAUSS> 5", b"<NUMGAUSS> 4", "model"),
-                           (b"<PDF2GROUP> [ 0 ", b"<PDF2GROUP> [ 4 ", "numbered from 0"), (b"<w>", b"<z>", "expected part of a subspace model")):
+                           (b"<PDF2GROUP> [ 0 ", b"<PDF2GROUP> [ 4 ", "numbered from 0"),
+                           (b"<w>", b"<z>", "expected part of a subspace model")):
         with pytest.raises(UserError, match=said):
             AmSgmm2.read(KaldiReader(text.replace(old, new), "model"))
 

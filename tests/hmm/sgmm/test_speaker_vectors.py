@@ -83,10 +83,10 @@ def test_files(tmp_path: Path) -> None:
     read = read_speaker_vectors(tmp_path)
     assert list(read) == ["anna", "bert"] and all(np.array_equal(read[name], vectors[name]) for name in read)
     write_speaker_vectors(tmp_path / "vecs.3", [("anna", vectors["anna"])])
-    with pytest.raises(UserError, match="vecs.3, anna: a second vector"):
+    with pytest.raises(UserError, match=r"vecs\.3, anna: a second vector"):
         read_speaker_vectors(tmp_path)
     write_speaker_vectors(tmp_path / "vecs.3", [("carl", np.zeros(3))])
     with pytest.raises(UserError, match="carl: expected vectors of one dimension"):
         read_speaker_vectors(tmp_path)
-    with pytest.raises(UserError, match="has no vecs.1"):
+    with pytest.raises(UserError, match=r"has no vecs\.1"):
         read_speaker_vectors(tmp_path / "nowhere")
