@@ -39,7 +39,7 @@ EOF
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 if [ $# != 3 ]; then usage >&2; exit 1; fi
-graph=$1 data=$2 dir=$3 src=$(dirname "$3")
+graph=$1 data=$2 dir=$3 src=$(dirname "$3") pass1=$3.pass1  # lattices of states
 . score_decoded.sh
 . fewer_jobs.sh
 . graph_fst.sh
@@ -49,7 +49,6 @@ for file in "$(graph_fst "$graph")" "$graph"/{words.txt,phones/silence.csl} "$da
   [ -f "$file" ] || { echo "decode_sgmm2.sh: ERROR: $file does not exist." >&2; exit 1; }
 done
 fewer_jobs "$data" speakers
-pass1=$dir.pass1  # lattices of states
 jobs=(--job JOB --nj "$nj" --acwt "$acwt")
 transforms=()
 [ -z "$transform_dir" ] || transforms=(--transform-dir "$transform_dir")

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Trains a subspace Gaussian mixture model (SGMM) system, symmetric and with state-clustered tied mixtures, with vectors of speakers.
 
+name=${0##*/}
+
 usage() {
   cat <<EOF
-Usage: steps/train_sgmm2.sh [options] <num-leaves> <num-substates> <data-dir> <lang-dir> <alignment-dir> <ubm> <exp-dir>
- e.g.: steps/train_sgmm2.sh --cmd "\$train_cmd" 5000 7000 data/train data/lang exp/tri3b_ali exp/ubm4a/final.ubm exp/sgmm2_4a
+Usage: steps/$name [options] <num-leaves> <num-substates> <data-dir> <lang-dir> <alignment-dir> <ubm> <exp-dir>
+ e.g.: steps/$name --cmd "\$train_cmd" 5000 7000 data/train data/lang exp/tri3b_ali exp/ubm4a/final.ubm exp/sgmm2_4a
 The features are those of <alignment-dir>, with its transforms of speakers where it has trans.*. Writes final.mdl, final.alimdl (for speakers
 without a vector), tree, vecs.*, ali.*.gz, and log/train.log with the tree and a line an iteration.
 Options, Kaldi's with Kaldi's defaults:
@@ -26,8 +28,8 @@ Options, Kaldi's with Kaldi's defaults:
   --context-opts <options>     # the tree's window of phones, and the modelled one's place in it ("--context-width=3 --central-position=1")
   --cmd <command>              # how to run the job (run.pl)
   --config <file>              # options, one a line as name=value
-  --rand-prune, --stage <n>, --increase-iters <list>   # taken as Kaldi takes them, and change nothing: posteriors are summed up whole,
-                               # and the training begins anew
+  --rand-prune, --stage, --group <n>, --increase-iters <list>, --parallel-opts <options>   # taken as Kaldi takes them, and change nothing:
+                               # posteriors are summed up whole, by threads of one job, and the training begins anew
 and
   --nj <n>                     # threads, and files of alignments (as many as <alignment-dir> has)
   --seed <n>                   # of the questions and the splits (0)
@@ -36,13 +38,13 @@ EOF
 
 nj="" cmd=run.pl stage=-6 context_opts="" scale_opts="" num_iters=25 num_iters_alimdl=3 max_iter_inc=15 realign_iters="5 10 15"
 spkvec_iters="5 8 12 17" increase_iters="6 10 14" rand_prune=0.1 phn_dim="" spk_dim="" power=0.25 beam=8 self_weight=0.9 retry_beam=40
-leaves_per_group=5 update_m_iter=4 spk_dep_weights=true seed=0
+group=3 parallel_opts="" leaves_per_group=5 update_m_iter=4 spk_dep_weights=true seed=0
 [ -f path.sh ] && . ./path.sh
 . parse_options.sh || exit 1
 if [ $# != 7 ]; then usage >&2; exit 1; fi
 data=$3 lang=$4 ali=$5 ubm=$6 dir=$7
 for f in "$data/feats.scp" "$data/text" "$lang"/{L.fst,topo,phones/roots.int} "$ali"/{final.mdl,ali.1.gz,num_jobs} "$ubm"; do
-  [ -f "$f" ] || { echo "train_sgmm2.sh: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
+  [ -f "$f" ] || { echo "$name: ERROR: $f does not exist; run the stage that makes it." >&2; exit 1; }
 done
 [ -n "$nj" ] || nj=$(cat "$ali/num_jobs") || exit 1
 . fewer_jobs.sh
@@ -54,5 +56,5 @@ for option in nj num_iters num_iters_alimdl max_iter_inc realign_iters spkvec_it
 done
 $cmd "$dir/log/train.log" pykaldist train-sgmm2 "${options[@]}" ${phn_dim:+"--phn-dim=$phn_dim"} ${spk_dim:+"--spk-dim=$spk_dim"} $scale_opts \
   $context_opts "$@" || exit 1
-grep '^WARNING:' "$dir/log/train.log" | sed 's/^/train_sgmm2.sh: /' >&2
-echo "train_sgmm2.sh: $(sed -n 's/^SUMMARY: //p' "$dir/log/train.log"); model in $dir"
+grep '^WARNING:' "$dir/log/train.log" | sed "s/^/$name: /" >&2
+echo "$name: $(sed -n 's/^SUMMARY: //p' "$dir/log/train.log"); model in $dir"

@@ -8,6 +8,7 @@ Read in this order, each folder importing only from those before it:
     adaptation   transforms that bring a speaker's features to the model: fMLLR, in a basis too
     alignments   training graphs, Viterbi alignment, and alignment directories
     training     monophones, triphones, LDA+MLLT, speaker-adaptive training
+    sgmm         subspace Gaussian mixture models
     import_ali   alignments of other systems
     chain        the graphs of chain (LF-MMI) training
 """

@@ -17,13 +17,12 @@ from pykaldist.report.interfaces import RUNNERS, Interface, Interfaces
 from pykaldist.report.shell_calls import Command, Word, commands, functions
 
 ACCEPTED, OPTION, ARGUMENTS, UNKNOWN, LATER = "accepted", "option", "arguments", "unknown", "later"
-# What this toolkit has not yet, by the scripts' names; the first two columns of each: what it is called, and whether its calls count.
+# What this toolkit has not yet, by the scripts' names, whose calls are not counted.
 TOPICS = (
-    ("chain and nnet3 networks", False, r"/(nnet3|chain2?)/|align_fmllr_lats|gen_topo\.(py|pl)|^nnet3-|^chain-"),
-    ("i-vectors", False, r"ivector|steps/online/"),
-    ("nnet2 networks", False, r"steps/nnet2/|/nnet2/|^nnet2?-am-"),
-    ("neural language models", False, r"rnnlm|pytorchnn|/tfrnnlm/"),
-    ("SGMMs", True, r"sgmm2?|steps/train_ubm\.sh"),
+    ("chain and nnet3 networks", r"/(nnet3|chain2?)/|align_fmllr_lats|gen_topo\.(py|pl)|^nnet3-|^chain-"),
+    ("i-vectors", r"ivector|steps/online/"),
+    ("nnet2 networks", r"steps/nnet2/|/nnet2/|^nnet2?-am-"),
+    ("neural language models", r"rnnlm|pytorchnn|/tfrnnlm/"),
 )
 _SCRIPT = re.compile(r"^(?:.*/)?(?P<name>(?:steps|utils)/[^$*]+\.(?:sh|pl|py))$")
 _LOCAL = re.compile(r"^(?:\./)?(?P<name>(?:local|\.\./\.\.)/[^$*]+)$")
@@ -150,17 +149,17 @@ def _brought(program: str, result: Checked, interfaces: Interfaces) -> bool:
     return any(interfaces.root.glob(f"tools/**/{program}")) or any((result.recipe.parent / "local").glob(f"*/{program}"))
 
 
-def topic_of(name: str) -> tuple[str, bool] | None:
-    """What a script or program belongs to that is not here yet, and whether its calls count; None for all else."""
-    return next(((topic, counts) for topic, counts, pattern in TOPICS if re.search(pattern, name)), None)
+def topic_of(name: str) -> str | None:
+    """What a script or program belongs to that is not here yet; None for all else."""
+    return next((topic for topic, pattern in TOPICS if re.search(pattern, name)), None)
 
 
 def _judge(call: Call, words: list[Word], interfaces: Interfaces) -> Call:
     interface = interfaces.of(call.script)
     if interface is None:
         topic = topic_of(call.script)
-        call.verdict, call.detail = (LATER, f"belongs to {topic[0]}") if topic else (UNKNOWN, "there is no such script")
-        call.counts = topic is None or topic[1]
+        call.verdict, call.detail = (LATER, f"belongs to {topic}") if topic else (UNKNOWN, "there is no such script")
+        call.counts = topic is None
         return call
     names, arguments, variable = _divide(words, interface)
     lacking = [name for name in names if not interface.any_option and name.replace("_", "-") not in interface.options]
@@ -203,26 +202,25 @@ def lines(checked: Checked) -> Iterator[str]:
     for name in sorted(checked.missing_programs):
         topic = topic_of(name)
         times = checked.programs[name]
-        yield f"program {name} ({times} call{'s' * (times > 1)}): " + (f"belongs to {topic[0]}" if topic else "it is not on PATH")
+        yield f"program {name} ({times} call{'s' * (times > 1)}): " + (f"belongs to {topic}" if topic else "it is not on PATH")
     yield (f"{checked.recipe}: {checked.number(ACCEPTED)} of {checked.counted} calls of steps/ and utils/ are accepted{_share(checked)}; "
            f"{checked.number(OPTION)} have an option that is not here, {checked.number(ARGUMENTS)} other arguments, "
-           f"{checked.number(UNKNOWN)} name an unknown script, {checked.number(LATER)} belong to {_topics(True)}; "
-           f"not counted: {len(checked.calls) - checked.counted} of {_topics(False)}")
+           f"{checked.number(UNKNOWN)} name an unknown script; not counted: {len(checked.calls) - checked.counted} of {_topics()}")
 
 
 def _share(checked: Checked) -> str:
     return f" ({100 * checked.number(ACCEPTED) / checked.counted:.0f} %)" if checked.counted else ""
 
 
-def _topics(counts: bool) -> str:
-    *most, last = [topic for topic, counted, _ in TOPICS if counted == counts]
-    return f"{', '.join(most)} and {last}" if most else last
+def _topics() -> str:
+    *most, last = [topic for topic, _ in TOPICS]
+    return f"{', '.join(most)} and {last}"
 
 
 def table(all_checked: Iterable[Checked]) -> Iterator[str]:
     """The sums of several recipes as a Markdown table, the sum of all at its end."""
-    yield "| recipe | calls | accepted | option | arguments | unknown | " + _topics(True) + " | not counted |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
+    yield "| recipe | calls | accepted | option | arguments | unknown | not counted |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
     total = Checked(Path("all"))
     for checked in all_checked:
         total.calls += checked.calls
@@ -232,4 +230,4 @@ def table(all_checked: Iterable[Checked]) -> Iterator[str]:
 
 def _row(name: str, checked: Checked) -> str:
     return (f"| {name} | {checked.counted} | {checked.number(ACCEPTED)}{_share(checked)} | {checked.number(OPTION)} | "
-            f"{checked.number(ARGUMENTS)} | {checked.number(UNKNOWN)} | {checked.number(LATER)} | {len(checked.calls) - checked.counted} |")
+            f"{checked.number(ARGUMENTS)} | {checked.number(UNKNOWN)} | {len(checked.calls) - checked.counted} |")

@@ -36,7 +36,7 @@ def test_every_script_prints_its_usage(script, tmp_path):
 def test_a_script_that_is_not_here_yet_says_so(tmp_path):
     """Where a recipe calls it, by whatever way its `steps` leads here."""
     (tmp_path / "steps").symlink_to(ROOT / "egs/wsj/s5/steps")
-    for name in ("steps/train_sgmm2.sh", "steps/nnet2/decode.sh", "steps/online/decode.sh"):
+    for name in ("steps/decode_sgmm2_fromlats.sh", "steps/nnet2/decode.sh", "steps/online/decode.sh"):
         done = subprocess.run([f"./{name}", "--nj", "4", "x"], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 1 and done.stdout == ""
         assert done.stderr.startswith(f"{name}: ERROR: this toolkit does not have this script of Kaldi's yet; ")

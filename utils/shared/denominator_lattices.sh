@@ -1,4 +1,4 @@
-# Sourced by steps/make_denlats.sh and steps/nnet/make_denlats.sh when their options are read. `denominator_lattices <data-dir> <lang-dir>
+# Sourced by utils/shared/make_denlats.sh and steps/nnet/make_denlats.sh when their options are read. `denominator_lattices <data-dir> <lang-dir>
 # <src-dir> <denlats-dir> [<option of steps/decode.sh> ...]` makes the unigram of the transcripts and its graph, and decodes with it. Run again
 # after it was ended it keeps the graph, if what this is of is no newer, and goes on at the next utterance of each job.
 denominator_lattices() {

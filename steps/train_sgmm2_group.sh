@@ -1,0 +1,1 @@
+train_sgmm2.sh
