@@ -69,6 +69,7 @@ def train_sgmm_mmi_dir(data_dir: PathLike, lang_dir: PathLike, ali_dir: PathLike
             model, line = sgmm_iteration(objectives, spoken, model, vectors, ebw)
             log(f"iteration {iteration}: {line}")
             write_sgmm(exp / f"{iteration + 1}.mdl", transition_model, model)
+            model = read_sgmm(exp / f"{iteration + 1}.mdl")[1]  # of the file's single precision, from which --stage goes on
         write_sgmm(exp / "final.mdl", transition_model, model)
         record(exp, "steps/train_mmi_sgmm2.sh", data)
     return f"{model.num_pdfs} pdfs, {model.num_substates} substates, last iteration: {line or 'none was left'}"
@@ -88,6 +89,18 @@ def _vectors(ali: Path, names: list[str], model: AmSgmm2) -> np.ndarray | None:
 def sgmm_iteration(objectives: Objectives, spoken: SpokenCorpus, model: AmSgmm2, vectors: np.ndarray | None,
                    options: SgmmEbwOptions) -> tuple[AmSgmm2, str]:
     """One update of the model; returns it, and a line for the log."""
+    num, den, total = statistics(objectives, spoken, model, vectors)
+    made = ebw_update(model, num, den, options)
+    gain = objectives.acwt * sum(made.gains.values()) * num.frames / total.frames
+    return made.model, f"{said(objectives.criterion, total, gain)} ({made.line()})"
+
+
+def statistics(objectives: Objectives, spoken: SpokenCorpus, model: AmSgmm2, vectors: np.ndarray | None) -> tuple[
+        SgmmStats, SgmmStats, Objective]:
+    """The statistics of the numerator and of the denominator, and the objective.
+
+    Raises UserError where the objective is no number, or the lattices say nothing.
+    """
     scorer, total = SgmmScorer(model), Objective()
     sums: dict[int, SgmmStats | None] = {1: None, -1: None}
     for weights in objectives.passes(spoken.scorer(scorer, vectors), total):
@@ -99,9 +112,7 @@ def sgmm_iteration(objectives: Objectives, spoken: SpokenCorpus, model: AmSgmm2,
     num, den = sums[1], sums[-1]
     if num is None or den is None:
         raise UserError("the lattices have no path beside the reference; make them with a wider --lattice-beam.")
-    made = ebw_update(model, num, den, options)
-    gain = objectives.acwt * sum(made.gains.values()) * num.frames / total.frames
-    return made.model, f"{said(objectives.criterion, total, gain)} ({made.line()})"
+    return num, den, total
 
 
 def _pieces(spoken: SpokenCorpus, weights: Weights, tid2pdf: np.ndarray, sign: int, *shared: Any) -> Iterator[tuple[Any, ...]]:

@@ -150,3 +150,18 @@ def test_golden_roots_and_what_is_wrong(golden: Path, tmp_path: Path) -> None:
         grow(random_stats(0), [Root((1, 2, 4, 5, 6))])
     with pytest.raises(UserError, match="2 roots, more than the 1 leaves asked for"):
         grow(random_stats(0), [Root((1, 2, 3)), Root((4, 5, 6))], max_leaves=1)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10**6), st.integers(3, 12), st.sampled_from([-1.0, 0.0, 200.0]))
+def test_a_tree_in_two_levels(seed: int, first_leaves: int, cluster_thresh: float) -> None:
+    """Its groups are the leaves of the tree that ends at the first level, numbered one after another, and no leaves of two are merged."""
+    stats = random_stats(seed)
+    roots = [Root((1, 2)), Root((3,)), Root((4, 5, 6))]
+    grown = grow(stats, roots, max_leaves=25, thresh=0.0, cluster_thresh=cluster_thresh, first_leaves=first_leaves)
+    first = grow(stats, roots, max_leaves=first_leaves, thresh=0.0, cluster_thresh=0.0)
+    assert len(grown.groups) == grown.tree.num_pdfs and (np.diff(grown.groups) >= 0).all()
+    assert sorted(set(grown.groups.tolist())) == list(range(first.tree.num_pdfs))
+    pairs = {(first.tree.compute(v[:-1], v[-1]), int(grown.groups[grown.tree.compute(v[:-1], v[-1])])) for v in stats.values.tolist()}
+    assert len(pairs) == len({one for one, _ in pairs}) == len({two for _, two in pairs})
+    assert grown.log_likelihood >= first.log_likelihood - 1e-6
