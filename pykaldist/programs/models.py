@@ -12,6 +12,7 @@ from pykaldist.io.xfilenames import open_rxfilename, open_wxfilename
 
 if TYPE_CHECKING:
     from pykaldist.hmm.gmm.gmm import AmDiagGmm
+    from pykaldist.hmm.sgmm.model import AmSgmm2
     from pykaldist.hmm.tree.transition_model import TransitionModel
     from pykaldist.io.kaldi import KaldiReader
 
@@ -112,6 +113,40 @@ def gmm_copy(source: str, target: str, *, binary: bool = True, copy_am: bool = T
     """
     transitions, gmm = read_model(source)
     _write(target, binary, *[transitions] * copy_tm, *[gmm] * copy_am)
+
+
+def sgmm2_info(model: str) -> None:
+    """Print a subspace model's numbers of phones, pdfs, transitions, groups, substates and Gaussians, and its dimensions.
+
+    Usage: sgmm2-info <model>
+    e.g.: sgmm2-info exp/sgmm2_4a/final.mdl
+    """
+    _show_states(model)
+    sgmm = _read_sgmm(model)[1]
+    print(f"feature dimension {sgmm.dim}\nnumber of gaussians {sgmm.num_gauss}\nnumber of groups of pdfs {sgmm.num_groups}\n"
+          f"number of substates {sgmm.num_substates}\nnumber of mixture weights {len(sgmm.substate_weights)}\n"
+          f"dimension of phone vector space {sgmm.phone_dim}\ndimension of speaker vector space {sgmm.speaker_dim}\n"
+          f"speaker-dependent weights {'yes' if sgmm.symmetric else 'no'}")
+
+
+def sgmm2_copy(source: str, target: str, *, binary: bool = True) -> None:
+    """Copy a subspace model system.
+
+    Usage: sgmm2-copy [options] <model> <model>
+    e.g.: sgmm2-copy --binary=false 1.mdl 1.txt
+
+    Options:
+      --binary: write binary (default: true)
+    """
+    _write(target, binary, *_read_sgmm(source))
+
+
+def _read_sgmm(rxfilename: str) -> tuple[TransitionModel, AmSgmm2]:
+    from pykaldist.hmm.sgmm.model import AmSgmm2
+    from pykaldist.hmm.tree.transition_model import TransitionModel
+
+    reader = kaldi_reader(rxfilename)
+    return TransitionModel.read(reader), AmSgmm2.read(reader)
 
 
 def copy_transition_model(source: str, target: str, *, binary: bool = True) -> None:

@@ -16,7 +16,7 @@ FILES = {
     "features": "add-deltas apply-cmvn apply-cmvn-sliding compute-cmvn-stats modify-cmvn-stats paste-feats select-feats "
                 "splice-feats subsample-feats transform-feats",
     "audio": "compute-fbank-feats compute-mfcc-feats compute-plp-feats extract-segments wav-copy wav-to-duration",
-    "models": "am-info copy-transition-model copy-tree gmm-copy gmm-info hmm-info tree-info",
+    "models": "am-info copy-transition-model copy-tree gmm-copy gmm-info hmm-info sgmm2-copy sgmm2-info tree-info",
     "chain": "chain-est-phone-lm chain-make-den-fst",
     "alignments": "ali-to-pdf ali-to-phones ali-to-post analyze-counts copy-post feat-to-post paste-post show-alignments",
     "decoding": "compile-graph gmm-decode-faster gmm-decode-simple gmm-latgen-faster latgen-faster-mapped",

@@ -1,4 +1,4 @@
-"""copy-feats, gmm-copy, copy-tree, copy-transition-model: there and back, and beside Kaldi's text."""
+"""copy-feats, gmm-copy, sgmm2-copy, copy-tree, copy-transition-model: there and back, and beside Kaldi's text."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 from pykaldist.cli import main
+from pykaldist.hmm.gmm.model_files import read_transition_model
+from pykaldist.hmm.sgmm.full_gmm import FullGmm
+from pykaldist.hmm.sgmm.model import AmSgmm2, write_sgmm
 from pykaldist.io.tables import MatrixReader, read_archive
 
 
@@ -47,6 +50,24 @@ def test_transition_model_alone(golden: Path, tmp_path: Path) -> None:
     assert main(["copy-transition-model", f"{golden}/an4_kaldi/mono/final.mdl", f"{tmp_path}/t"]) == 0
     content = (tmp_path / "t").read_bytes()
     assert (golden / "an4_kaldi/mono/final.mdl").read_bytes().startswith(content) and content.endswith(b"</TransitionModel> ")
+
+
+def test_subspace_models(golden: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """As text and back the same bytes; their sizes."""
+    model = read_transition_model(golden / "an4_kaldi/mono/final.mdl")
+    rng, dim = np.random.default_rng(0), 3
+    ubm = FullGmm.of_moments(np.full(4, 0.25), rng.normal(size=(4, dim)), np.tile(np.eye(dim), (4, 1, 1)))
+    sgmm = AmSgmm2.initial(ubm, np.arange(model.num_pdfs) // 2, 3, 2, True, 0.9)
+    write_sgmm(tmp_path / "binary", model, sgmm)
+    assert main(["sgmm2-copy", "--binary=false", f"{tmp_path}/binary", f"{tmp_path}/text"]) == 0
+    assert main(["sgmm2-copy", f"{tmp_path}/text", f"{tmp_path}/again"]) == 0
+    assert main(["sgmm2-copy", "--binary=false", f"{tmp_path}/again", f"{tmp_path}/text2"]) == 0
+    assert (tmp_path / "text").read_bytes() == (tmp_path / "text2").read_bytes()
+    capfd.readouterr()
+    assert main(["sgmm2-info", f"{tmp_path}/binary"]) == 0
+    said = capfd.readouterr().out
+    assert f"number of pdfs {model.num_pdfs}\n" in said and f"number of substates {model.num_pdfs}\n" in said
+    assert "dimension of speaker vector space 2\nspeaker-dependent weights yes\n" in said
 
 
 def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

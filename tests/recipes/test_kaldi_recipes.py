@@ -3,8 +3,8 @@
     KALDI_EGS=.../kaldi/egs tests/run.sh --all tests/recipes/test_kaldi_recipes.py
 
 ends with a table of the recipes: how many of their lines are accepted, what of them was run, and the word error rate at its end. Without
-KALDI_EGS it has the stand-ins alone. Of Kaldi's recipes only the path of the data at the head is edited; they run to where chain networks,
-i-vectors or sequence training begin. The corpora are those of ../shared/data, laid out anew (layouts/).
+KALDI_EGS it has the stand-ins alone. Of Kaldi's recipes only the path of the data at the head is edited; they run to where chain networks
+or i-vectors begin. The corpora are those of ../shared/data, laid out anew (layouts/).
 """
 
 from __future__ import annotations
@@ -131,17 +131,19 @@ class TestKaldis:
         assert min(rates) < 60, rates
 
     def test_rm(self, kaldi_egs: Path, shared: Path, tmp_path: Path, row: Row) -> None:
-        """From the first line, with MMI, MPE and fMMI; lines of SGMMs and chain come last."""
+        """From the first line, with MMI, MPE, fMMI and SGMMs; chain comes last."""
         recipe = copied(kaldi_egs, "rm/s5", tmp_path)
         rm.lay_out(shared, tmp_path / "corpus")
         prepared = "\nlocal/rm_data_prep.sh "
         edited(recipe / "run.sh", f"{prepared}/export/corpora5/LDC/LDC93S3A/rm_comp", f"{prepared}{tmp_path}/corpus")
-        ends_at(recipe / "local/run_sgmm2.sh")
+        ends_at(recipe / "local/chain/run_tdnn.sh")
         run(recipe, ends=False)
         rates = [wer(recipe / f"exp/{system}") for system in (
             "mono/decode", "tri1/decode", "tri2b/decode", "tri2b_mmi/decode_it4", "tri2b_mmi_b0.05/decode_it4", "tri2b_mpe/decode_it4",
-            "tri3b_mmi/decode", "tri3b_mmi/decode2", *(f"tri3b_fmmi_{kind}/decode_it8" for kind in "bcd"), "tri3b/decode")]
-        row("rm/s5", kaldi_egs / "rm/s5", "all but SGMMs and chain", rates[-1])
+            "tri3b_mmi/decode", "tri3b_mmi/decode2", *(f"tri3b_fmmi_{kind}/decode_it8" for kind in "bcd"), "tri3b/decode",
+            "combine_sgmm2_4a_3b/decode", "combine_sgmm2_4a_mmi_3b_fmmic5/decode", "sgmm2_4a_mmi_b0.2_x/decode_it4",
+            "sgmm2_4a_mmi_b0.2/decode_it4", "sgmm2_4a/decode_fmllr", "sgmm2_4a/decode")]
+        row("rm/s5", kaldi_egs / "rm/s5", "all but chain", rates[-1])
         assert max(rates) < 60, rates
 
     def test_wsj(self, kaldi_egs: Path, shared: Path, tmp_path: Path, row: Row) -> None:

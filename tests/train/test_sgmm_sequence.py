@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from pykaldist.hmm.sgmm.model import AmSgmm2, vector_precisions
 from pykaldist.hmm.sgmm.training import SpokenCorpus
 from pykaldist.hmm.sgmm.update import expected_weights
 from pykaldist.hmm.tree.transition_model import TransitionModel
-from pykaldist.train.gmm_sequence import Mmi, Objective, Objectives
+from pykaldist.train.gmm_sequence import Mmi, Objective, Objectives, Weights
 from pykaldist.train.sgmm_sequence import sgmm_iteration, statistics
 
 TID2PDF, TID2PHONE = np.array([0, 0, 1, 2, 2], np.int32), np.array([0, 1, 2, 2, 3], np.int32)
@@ -83,8 +84,8 @@ def test_lattices_without_another_path_are_refused(tmp_path: Path, monkeypatch: 
     objectives, spoken, model, vectors = toy(tmp_path, Mmi())
     passes = objectives.passes
 
-    def only_right(*arguments: object):  # noqa: ANN202 as passes
-        for weights in passes(*arguments):  # type: ignore[arg-type]
+    def only_right(*arguments: Any) -> Iterator[Weights]:
+        for weights in passes(*arguments):
             weights.weight = np.maximum(weights.weight, 0)
             yield weights
 

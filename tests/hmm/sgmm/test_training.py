@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pykaldist.errors import UserError
+from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.hmm.alignments.align import AlignOptions
 from pykaldist.hmm.alignments.alignment_dir import AlignmentDir
 from pykaldist.hmm.alignments.corpus import Corpus
@@ -50,8 +51,9 @@ def work(tmp_path_factory: pytest.TempPathFactory, toy_corpus: Corpus, toy_lang:
                    "--norm-means=false", "--delta-order=0", log=quiet)
     train_ubm_dir(8, data.path, toy_lang.path, base / "mono", base / "ubm", UbmOptions(silence_weight=0.5), log=quiet)
     lines: list[str] = []
-    (base / "said").write_text(train_sgmm_dir(12, 20, data.path, toy_lang.path, base / "mono", base / "ubm/final.ubm", base / "sgmm", OPTIONS,
-                                              AlignOptions(), UpdateOptions(), nj=2, log=lines.append))
+    said = train_sgmm_dir(12, 20, data.path, toy_lang.path, base / "mono", base / "ubm/final.ubm", base / "sgmm", OPTIONS, AlignOptions(),
+                          UpdateOptions(), nj=2, log=lines.append)
+    (base / "said").write_text(said)
     (base / "log").write_text("\n".join(lines))
     yield base
 
@@ -72,8 +74,8 @@ def test_training(work: Path) -> None:
     assert len(values) == 8 and values[-1] > values[0] + 1 and values[7] > values[6]
     assert "60 of 60 utterances aligned" in (work / "said").read_text()
     assert {path.name for path in (work / "sgmm").iterdir()} == {
-        "final.mdl", "final.alimdl", "tree", "pdf2group.map", "final.occs", "vecs.1", "vecs.2", "ali.1.gz", "ali.2.gz", "num_jobs", "cmvn_opts",
-        "delta_opts", "phones.txt", "inputs.json", "texts.crc", ".lock"}
+        "final.mdl", "final.alimdl", "tree", "pdf2group.map", "final.occs", "vecs.1", "vecs.2", "ali.1.gz", "ali.2.gz", "num_jobs",
+        "cmvn_opts", "delta_opts", "phones.txt", "inputs.json", "texts.crc", ".lock"}
     transition_model, model = read_sgmm(work / "sgmm/final.mdl")
     twin = read_sgmm(work / "sgmm/final.alimdl")[1]
     assert model.symmetric and model.speaker_dim == 2 and twin.speaker_dim == 0 and twin.num_substates == model.num_substates > 12
@@ -98,9 +100,7 @@ def test_vectors_say_who_speaks(work: Path, toy_lang: LangDir) -> None:
     assert values[0] > max(values[1:]) + 0.05 * len(tids)
 
 
-def pipeline_of(work: Path):  # noqa: ANN201 the library's class
-    from pykaldist.feats.pipeline import FeaturePipeline
-
+def pipeline_of(work: Path) -> FeaturePipeline:
     return FeaturePipeline.from_dir(work / "sgmm")
 
 
@@ -145,8 +145,8 @@ def test_without_speakers(work: Path, toy_lang: LangDir) -> None:
 def test_what_does_not_fit_is_refused(work: Path, toy_lang: LangDir, tmp_path: Path) -> None:
     def train(**changed: object) -> None:
         options = SgmmOptions(**{**vars(OPTIONS), **changed})
-        train_sgmm_dir(12, 20, work / "data", toy_lang.path, work / "mono", work / "ubm/final.ubm", tmp_path / "exp", options, AlignOptions(),
-                       UpdateOptions(), log=quiet)
+        train_sgmm_dir(12, 20, work / "data", toy_lang.path, work / "mono", work / "ubm/final.ubm", tmp_path / "exp", options,
+                       AlignOptions(), UpdateOptions(), log=quiet)
 
     with pytest.raises(UserError, match="--phn-dim must be 1 to 7"):
         train(phn_dim=8)
