@@ -9,7 +9,7 @@ import pytest
 import soundfile
 from scipy.signal import resample_poly
 
-from pykaldist.decode.lattice import read_lattices
+from pykaldist.decode.lattice import read_lattices, write_lattices
 from pykaldist.decode.paths import best_path, nbest
 from pykaldist.io.audio import read_audio
 from pykaldist.io.datadir import DataDir
@@ -73,9 +73,13 @@ def test_a_second_language_model_and_a_second_decoding(recipe: Path, golden: Pat
         best = best_path(lattice, 1 / 12)
         old = next(path for path in nbest(first[utt], 2000, 1 / 12) if path.words == best.words)
         assert best.graph - old.graph == pytest.approx(0.75 * 0.5 * len(best.words), abs=2e-3)
-    (recipe / "exp/mono/si/num_jobs").write_text("2\n")
-    refused = run(recipe, "steps/decode_combine.sh", *folders)
-    assert refused.returncode == 1 and "lattices of 2 jobs, exp/mono/biglm of 1" in refused.stderr
+    whole, items = (recipe / "exp/both/lat.1.gz").read_bytes(), list(second.items())
+    for job, part in ((1, items[:1]), (2, items[1:])):  # the same lattices, divided among jobs in another way
+        write_lattices(recipe / f"exp/mono/biglm/lat.{job}.gz", iter(part))
+    (recipe / "exp/mono/biglm/num_jobs").write_text("2\n")
+    again = run(recipe, "steps/decode_combine.sh", "--weight1", "0.25", *folders)
+    assert again.returncode == 0, again.stderr
+    assert (recipe / "exp/both/lat.1.gz").read_bytes() == whole
 
 
 def test_a_model_that_does_not_fit_the_features_ends_in_one_sentence(recipe: Path) -> None:
