@@ -25,8 +25,10 @@ SMALL = 1 << 20  # bytes: with so much Python itself is done sooner than numba i
 LIGHT = 1 << 24  # bytes: likewise, where no more is done than to look at each arc once
 
 
-def read_lattice_table(rspecifier: str, little: int = SMALL) -> Iterator[tuple[str, Lattice]]:
+def read_lattice_table(rspecifier: str, little: int = SMALL, empty: bool = False) -> Iterator[tuple[str, Lattice]]:
     """Iterate over (utterance, lattice) of a table; raises UserError for damage, and for a lattice without a path.
+
+    So does an archive of no bytes, unless it may be `empty`.
 
     While an archive of at most `little` bytes is read, kernels run as the Python that they are.
     """
@@ -41,6 +43,8 @@ def read_lattice_table(rspecifier: str, little: int = SMALL) -> Iterator[tuple[s
         except DAMAGE as error:
             raise UserError(f"{name} is truncated or damaged ({reason(error)}); make it again.") from error
         if not data:
+            if empty:
+                continue
             raise UserError(f"{name} has no lattices; see whether what makes them has failed.")
         key_end = data.find(b" ")
         text = key_end > 0 and data[key_end + 1 : key_end + 2] in (b"\n", b"\r")

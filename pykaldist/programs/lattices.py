@@ -256,7 +256,7 @@ def lattice_combine(first: str, second: str, *others: str, acoustic_scale: float
     return 0 if out.count else 1
 
 
-def lattice_interp(first: str, second: str, target: str, *, alpha: float = 0.5) -> int:
+def lattice_interp(first: str, second: str, target: str, *, alpha: float = 0.5) -> None:
     """Join two systems' lattices to the paths whose words both have, at the weighted sums of their costs.
 
     Alignments are those of the first. An utterance whose lattices share no path is named and left out; see lattice-copy-backoff.
@@ -280,7 +280,6 @@ def lattice_interp(first: str, second: str, target: str, *, alpha: float = 0.5) 
             else:
                 out.write(utt, made)
     say(f"{out.count} lattices interpolated")
-    return 0 if out.count else 1
 
 
 def lattice_copy_backoff(first: str, second: str, target: str) -> int:
@@ -289,7 +288,7 @@ def lattice_copy_backoff(first: str, second: str, target: str) -> int:
     Usage: lattice-copy-backoff <lattice-rspecifier> <lattice-rspecifier> <lattice-wspecifier>
     e.g.: lattice-interp ark:1.lats ark:2.lats ark:- | lattice-copy-backoff ark:1.lats ark:- ark:combined.lats
     """
-    preferred = dict(read_lattice_table(second))
+    preferred = dict(read_lattice_table(second, empty=True))  # as lattice-interp leaves it where no two lattices share a path
     with TableWriter(target, _compact) as out:
         for utt, lattice in read_lattice_table(first):
             out.write(utt, preferred.get(utt, lattice))
