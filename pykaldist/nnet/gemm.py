@@ -4,6 +4,10 @@ PyTorch 2.8 and later accumulate such products in one call on a GPU. With an old
 rounded to bfloat16 before it is widened; on a CPU it lies in a buffer that all of them share, as fresh memory costs more than its use.
 In the deterministic mode the products of a CPU are nnet/blas.py's.
 
+On AMD's CPUs PyTorch has float32 products made by MKL, which does not use their vectors of 512 bits; oneDNN, which it takes for bfloat16,
+does, and is up to twice as fast (docs/benchmarks.md). What NG-SGD multiplies goes there (`multiplied`), but for the statistics of its
+Fisher models, whose smallest eigenvalues are those of rounding.
+
 `affine`, `product`, `accumulate` and `accumulate_sums` also take stacked factors of one type, with a dimension (models,) in front: each
 model has a product of its own, and its bias, or a sum in its place, is (1, out) (nnet/stacked.py).
 """
@@ -11,12 +15,13 @@ model has a product of its own, and its bias, or a sum in its place, is (1, out)
 from __future__ import annotations
 
 import threading
+from functools import cache
 
 import torch
 from torch import Tensor
 
 from pykaldist import deterministic
-from pykaldist.nnet import blas, widening
+from pykaldist.nnet import arithmetic, blas, widening
 from pykaldist.nnet.factor import Factor, factor
 from pykaldist.pieces import pieces
 
@@ -32,6 +37,19 @@ def aligned(dim: int) -> int:
 def _pinned(a: Tensor, out: Tensor) -> bool:
     """Whether nnet/blas.py makes this product (in the deterministic mode, on a CPU)."""
     return _PINNED and out.device.type == "cpu" and a.dtype == out.dtype in (torch.float32, torch.float64)
+
+
+@cache
+def _onednn_is_faster() -> bool:
+    """Whether oneDNN multiplies float32 matrices faster on this CPU than what PyTorch takes: AMD's with AVX-512, where that is MKL."""
+    found = arithmetic.cpu()
+    return (found.vendor == "AuthenticAMD" and "avx512f" in found.flags and torch.backends.mkl.is_available()
+            and torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise") and not _PINNED)
+
+
+def by_onednn(a: Tensor) -> bool:
+    """Whether `multiplied` has products of the matrix `a` made by oneDNN."""
+    return a.dtype == torch.float32 and a.is_cpu and a.dim() == 2 and _onednn_is_faster()
 
 
 class _Buffers(threading.local):
@@ -58,6 +76,14 @@ _buffers = _Buffers()
 def rounded(a: Tensor, b: Tensor) -> Tensor:
     """Matrix product a b, rounded to the type of its factors; on a CPU it stands until this thread's next one."""
     return torch.mm(a, b, out=_buffers.of_shape(a.shape[0], b.shape[1], a.dtype)) if a.is_cpu else torch.mm(a, b)
+
+
+def multiplied(a: Tensor, b: Tensor) -> Tensor:
+    """Matrix product a b as `rounded` has it, or by oneDNN where that is the faster."""
+    if not by_onednn(a):
+        return rounded(a, b)
+    out: Tensor = torch.ops.mkldnn._linear_pointwise(a, b.t(), None, "none", [], None)  # as compiled models of PyTorch call it
+    return out
 
 
 def _add(out: Tensor, value: Tensor, beta: float, alpha: float) -> None:
@@ -134,6 +160,11 @@ def accumulate_affine(weight: Tensor, bias: Tensor, a: Tensor, b: Tensor, beta: 
     matter.
     """
     columns = weight.shape[1]
+    if by_onednn(a):
+        found = multiplied(a, b)
+        _add(weight, found[:, :columns], beta, alpha)
+        _add(bias, found[:, columns], beta, bias_alpha)
+        return
     if a.dtype == weight.dtype or not a.is_cpu:
         accumulate(bias, a, b[:, columns], beta, bias_alpha)  # first: the larger product leaves little of a in the cache
         accumulate(weight, a, b[:, :columns], beta, alpha)
@@ -180,7 +211,10 @@ def subtract_product(x: Tensor, a: Tensor, b: Tensor, before: Tensor) -> tuple[T
     """
     if x.dtype == before.dtype or not x.is_cpu:
         energy(x, before)
-        accumulate(x, a, b, 1.0, -1.0)
+        if by_onednn(x):
+            x.sub_(multiplied(a, b))
+        else:
+            accumulate(x, a, b, 1.0, -1.0)
         norms = row_norms(x, before.dtype)
         return norms, factor(before), factor(torch.dot(norms, norms))
     norms, old, new = widening.subtract(x, rounded(a, b))

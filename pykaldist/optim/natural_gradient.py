@@ -35,7 +35,7 @@ from torch import Tensor
 
 from pykaldist.kernels import kernel
 from pykaldist.nnet.factor import Factor, factor
-from pykaldist.nnet.gemm import accumulate, aligned, energy, product, row_norms, subtract_product
+from pykaldist.nnet.gemm import accumulate, aligned, by_onednn, energy, multiplied, product, row_norms, subtract_product
 
 EPSILON = 1e-10  # floor of rho and d
 DELTA = 5e-4  # floor of rho and d, relative to the largest eigenvalue
@@ -234,9 +234,11 @@ class OnlineNaturalGradient:
         return self._narrow
 
     def _project(self, x: Tensor, w: Tensor) -> Tensor:
-        """Compute H = X W^T (n, rank), of the type of x; on a CPU the faster way is H^T = W X^T in float32, H itself in bfloat16."""
+        """Compute H = X W^T (n, rank), of the type of x; where MKL multiplies, in float32, H^T = W X^T is the faster way."""
         if x.dtype == torch.bfloat16:
             return torch.mm(x, w.t())
+        if by_onednn(x):
+            return multiplied(x, w.t())
         return product(w, x.t(), torch.empty(self.rank, x.shape[0], device=x.device, dtype=x.dtype)).t()
 
     def precondition(self, x: Tensor, frames: Frames | None = None) -> tuple[Tensor, Factor]:
