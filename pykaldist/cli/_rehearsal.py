@@ -103,6 +103,14 @@ def _adapted() -> None:
     _verb("rescore-lattices --transform-dir tri3/decode data tri3 tri3/states tri3/decode")
 
 
+def _subspace() -> None:
+    _verb("train-ubm 4 data lang mono_ali ubm")
+    _verb("train-sgmm2 --num-iters 3 --num-iters-alimdl 1 --realign-iters 1 --spkvec-iters 1 8 12 data lang mono_ali ubm/final.ubm sgmm")
+    _verb("mkgraph lang_test sgmm sgmm/graph")
+    _verb("decode --determinize-lattice false --model sgmm/final.alimdl sgmm/graph data sgmm/states")
+    _verb("est-spkvecs --aligner sgmm/final.alimdl --use-fmllr true sgmm/graph data sgmm sgmm/states sgmm/decode")
+
+
 def _lattices() -> None:
     lattices, words = "ark:mono/decode/lat.*.gz", "--word-symbol-table mono/graph/words.txt"
     _verb("get-ctm data mono/graph mono/decode")
@@ -211,7 +219,7 @@ def _ivectors() -> None:
 
 #: What is done, in the order of a recipe, so that a recipe that starts meanwhile finds what it needs first.
 STEPS = {"language": _language, "monophones": _mono, "decoding": _decode, "network": _network, "triphones": _triphones,
-         "adaptation": _adapted, "lattices": _lattices, "pitch": _pitch, "chain": _chain,
+         "adaptation": _adapted, "subspace models": _subspace, "lattices": _lattices, "pitch": _pitch, "chain": _chain,
          "i-vectors": _ivectors}
 
 

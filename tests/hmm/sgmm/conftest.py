@@ -66,7 +66,7 @@ class Case:
         return Items.aligned(self.pdfs)
 
 
-def make_case(symmetric: bool = True, frames: int = 400, count: int = 3, seed: int = 0) -> Case:
+def make_case(symmetric: bool = True, frames: int = 260, count: int = 3, seed: int = 0) -> Case:
     rng = np.random.default_rng(seed + 10)
     model = random_model(symmetric, seed)
     feats = (2.5 * rng.normal(size=(frames, DIM)) + 0.5).astype(np.float32)
