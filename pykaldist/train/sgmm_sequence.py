@@ -26,6 +26,7 @@ from pykaldist.hmm.sgmm.pieces import PART, sum_pieces
 from pykaldist.hmm.sgmm.posteriors import Items, SgmmStats
 from pykaldist.hmm.sgmm.speaker_vectors import read_speaker_vectors
 from pykaldist.hmm.sgmm.training import SpokenCorpus, of_speakers
+from pykaldist.hmm.sgmm.update import SgmmUpdate
 from pykaldist.hmm.training.experiment import PathLike, load_corpus, read_start, replacing
 from pykaldist.io import provenance
 from pykaldist.io.atomic import copy_file, write_text
@@ -91,8 +92,8 @@ def sgmm_iteration(objectives: Objectives, spoken: SpokenCorpus, model: AmSgmm2,
     """One update of the model; returns it, and a line for the log."""
     num, den, total = statistics(objectives, spoken, model, vectors)
     made = ebw_update(model, num, den, options)
-    gain = objectives.acwt * sum(made.gains.values()) * num.frames / total.frames
-    return made.model, f"{said(objectives.criterion, total, gain)} ({made.line()})"
+    gains = {name: objectives.acwt * gain * num.frames / total.frames for name, gain in made.gains.items()}
+    return made.model, f"{said(objectives.criterion, total, sum(gains.values()))} ({SgmmUpdate(made.model, gains).line(6)})"
 
 
 def statistics(objectives: Objectives, spoken: SpokenCorpus, model: AmSgmm2, vectors: np.ndarray | None) -> tuple[

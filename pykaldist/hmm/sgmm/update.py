@@ -53,9 +53,9 @@ class SgmmUpdate:
     model: AmSgmm2
     gains: dict[str, float]
 
-    def line(self) -> str:
+    def line(self, digits: int = 4) -> str:
         """The gains as text."""
-        return ", ".join(f"{name} {gain:+.4f}" for name, gain in self.gains.items())
+        return ", ".join(f"{name} {gain:+.{digits}f}" for name, gain in self.gains.items())
 
 
 def update(model: AmSgmm2, stats: SgmmStats, parameters: str, options: UpdateOptions, renormalize: bool = True) -> SgmmUpdate:
