@@ -8,8 +8,8 @@ by Kaldi's steps of utils/mkgraph_lookahead.sh:
 with the words renumbered so that those below a state are few intervals (io/lookahead_fst.py). Gr is the language model with the new numbers
 as input, and the old ones as output; its back-off arcs read #0, as one of HCLr's words. (Kaldi's HCLr keeps the input labels of
 disambiguation symbols, which are listed in disambig_tid.int; here they have done what they are for when H o CL is determinised, and their
-arcs go. Kaldi's own HCLr is read too.) Determinisation is in the tropical semiring: the lexicon is no distribution,
-and sums over the words below an arc would make arcs with many words cheap.
+arcs go. Kaldi's own HCLr is read too.) Determinisation is in the tropical semiring: the lexicon is no distribution, and sums over the words
+below an arc would make arcs with many words cheap.
 
 H o CL is determinised, and minimised, as an acceptor of pairs (input, output). As a transducer it cannot be where the model knows the phone
 to come (triphones): #0 may be read any number of times after the words A and B are written and before their phones are heard, and what is
@@ -28,6 +28,7 @@ from pathlib import Path
 import kaldifst
 import numpy as np
 
+from pykaldist.decode import search_graph
 from pykaldist.decode.arpa import grammar as grammar_of_arpa
 from pykaldist.decode.hclg import COPIED, GraphOptions, determinized, with_hmms, without_word
 from pykaldist.decode.pairs import LANG_FILES, transition_facts, tree_facts
@@ -170,7 +171,7 @@ def make_lookahead_graph(lang: str | os.PathLike[str], model_dir: str | os.PathL
 
     (graph_dir / "phones").mkdir(parents=True, exist_ok=True)
     provenance.forget(graph_dir)
-    for name in (*FILES, "HCLG.fst", "HCLG.search"):
+    for name in (*FILES, "HCLG.fst", search_graph.FILE):
         (graph_dir / name).unlink(missing_ok=True)
     for name in COPIED:
         if (lang / name).is_file():

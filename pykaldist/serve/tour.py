@@ -24,7 +24,7 @@ import soundfile
 from pykaldist.errors import UserError
 from pykaldist.io.audio import INT16_SCALE, AudioError, read_utterances
 from pykaldist.io.datadir import DataDir, pipe_command
-from pykaldist.report.live import STOPPED, Onlooker, render_view
+from pykaldist.report.live import CLEAR, STOPPED, Onlooker, render_view
 from pykaldist.report.page.systems import Pairs, read_alignments
 from pykaldist.report.page.utterances import data_of, references_of
 from pykaldist.report.table import System, systems
@@ -36,7 +36,6 @@ WORKERS, EPOCHS, LAYERS, UNITS = 4, 2, 1, 128
 WORDS = 8  # of the utterance that is heard
 LOOK_EVERY = 1.0  # seconds
 WIDE = 150  # columns of a terminal in which two views stand beside each other
-CLEAR = "\x1b[H\x1b[J"
 
 
 @dataclass

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -101,7 +102,7 @@ class Results:
     def __contains__(self, trial: object) -> bool:
         return trial in self._found
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Result]:
         return iter(self._found.values())
 
     def __len__(self) -> int:
