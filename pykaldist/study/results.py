@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,10 @@ class Result:
     def error_counts(self) -> np.ndarray:
         """The errors of each test utterance."""
         return np.array(self.errors)
+
+
+#: What a training is judged by.
+MEASURES: dict[str, Callable[[Result], float]] = {"held-out loss": lambda result: result.loss, "WER, %": lambda result: result.wer or 0.0}
 
 
 def rounded(value: Any, digits: int = 6) -> Any:
