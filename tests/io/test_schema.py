@@ -72,8 +72,8 @@ def test_a_map_of_names(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_text('{"a": {"total": 1}, "b": {"total": 2.5}}')
     assert read_json_map(path, Part, "mend it") == {"a": Part(1.0), "b": Part(2.5)}
-    for content, words in (("[]", r"the file is list, expected an object; mend it\."), ('{"a": {}}', r"a\.total is missing, expected a value"),
-                           ("{", r"is damaged: it is not JSON .*; mend it\.")):
+    for content, words in (("[]", r"the file is list, expected an object; mend it\."),
+                           ('{"a": {}}', r"a\.total is missing, expected a value"), ("{", r"is damaged: it is not JSON .*; mend it\.")):
         path.write_text(content)
         with pytest.raises(UserError, match=words):
             read_json_map(path, Part, "mend it")
