@@ -14,6 +14,7 @@ model has a product of its own, and its bias, or a sum in its place, is (1, out)
 
 from __future__ import annotations
 
+import math
 import threading
 from functools import cache
 
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from pykaldist import deterministic
 from pykaldist.nnet import arithmetic, blas, widening
-from pykaldist.nnet.factor import Factor, factor
+from pykaldist.nnet.factor import Factor, factor, root
 from pykaldist.pieces import pieces
 
 _PINNED = deterministic.enabled()
@@ -187,14 +188,14 @@ def accumulate_sums(out: Tensor, x: Tensor, beta: float, alpha: float = 1.0) -> 
         _add(out, x.sum(-2, keepdim=x.dim() == 3, dtype=out.dtype), beta, alpha)
 
 
-def energy(x: Tensor, out: Tensor) -> Tensor:
-    """Sum of squares: out, a 0-dimensional tensor, <- that of x (n, columns), in the type of `out`, which is returned."""
-    if x.dtype == out.dtype:
-        flat = x.reshape(-1)
-        return torch.dot(flat, flat, out=out)
+def norm(x: Tensor, dtype: torch.dtype) -> Factor:
+    """Compute the norm of all of x (n, columns), in type `dtype`."""
     if not x.is_cpu:
-        return torch.linalg.vector_norm(x, dtype=out.dtype, out=out).square_()
-    return out.fill_(widening.squares(x)[1])
+        return torch.linalg.vector_norm(x, dtype=dtype)
+    if x.dtype != dtype:
+        return math.sqrt(widening.squares(x)[1])
+    flat = x.reshape(-1)
+    return root(factor(torch.dot(flat, flat)))
 
 
 def row_norms(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -204,22 +205,21 @@ def row_norms(x: Tensor, dtype: torch.dtype) -> Tensor:
     return widening.squares(x)[0].sqrt_()
 
 
-def subtract_product(x: Tensor, a: Tensor, b: Tensor, before: Tensor) -> tuple[Tensor, Factor, Factor]:
-    """Matrix product taken off: x <- x - a b, all of the same type. Returns the norms of the rows of the new x, and two sums of squares.
+def subtract_product(x: Tensor, a: Tensor, b: Tensor, dtype: torch.dtype) -> tuple[Tensor, Factor, Factor]:
+    """Matrix product taken off: x <- x - a b, all of the same type.
 
-    These are of the old x, which also goes into `before`, a 0-dimensional tensor, and of the new one; all in the type of `before`.
+    Returns the norms of the rows of the new x (n,), the norm of all of the old x, and that of the new one, in type `dtype`.
     """
-    if x.dtype == before.dtype or not x.is_cpu:
-        energy(x, before)
+    if x.dtype == dtype or not x.is_cpu:
+        before = norm(x, dtype)
         if by_onednn(x):
             x.sub_(multiplied(a, b))
         else:
             accumulate(x, a, b, 1.0, -1.0)
-        norms = row_norms(x, before.dtype)
-        return norms, factor(before), factor(torch.dot(norms, norms))
+        norms = row_norms(x, dtype)
+        return norms, before, norm(norms, dtype)
     norms, old, new = widening.subtract(x, rounded(a, b))
-    before.fill_(old)
-    return norms, old, new
+    return norms, math.sqrt(old), math.sqrt(new)
 
 
 def root_(x: Tensor) -> Tensor:
