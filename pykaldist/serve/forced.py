@@ -28,7 +28,7 @@ import numpy as np
 
 from pykaldist.decode.acoustic import NETWORKS, AcousticModel, GmmModel, load_acoustic_model
 from pykaldist.decode.align import align_nnet_dir
-from pykaldist.decode.ctm import WordTimer
+from pykaldist.decode.ctm import FRAME_SHIFT, WordTimer
 from pykaldist.errors import UserError
 from pykaldist.feats.extract import KINDS
 from pykaldist.feats.make import collect_parts, transform_part
@@ -52,10 +52,8 @@ from pykaldist.serve.recipe import feats_config_of, lang_of
 from pykaldist.serve.recordings import feature_options, make_features, samples_of
 from pykaldist.serve.spoken_files import SpokenFile, named, read_corpus, spelled
 from pykaldist.serve.textgrid import text_grid
-from pykaldist.serve.transcribe import adapting_gmm
+from pykaldist.serve.transcribe import MIN_COUNT, adapting_gmm
 
-FRAME_SHIFT = 0.01  # seconds
-MIN_COUNT = 100.0  # frames of speech for a speaker's transform, where align_fmllr.sh wants 500: here speakers may say little
 FORMATS = ("textgrid", "ctm", "json")
 
 

@@ -28,7 +28,6 @@ from pykaldist.report.live import CLEAR, STOPPED, Onlooker, render_view
 from pykaldist.report.page.systems import Pairs, read_alignments
 from pykaldist.report.page.utterances import data_of, references_of
 from pykaldist.report.table import System, systems
-from pykaldist.score.alignment import GAP
 
 PLAYERS = (("ffplay", "-nodisp", "-autoexit", "-loglevel", "error"), ("pw-play",), ("paplay",), ("aplay", "-q"), ("play", "-q"))
 STRATEGIES = ("ma", "bmuf")
@@ -178,7 +177,7 @@ def _samples(data: DataDir, utt: str) -> tuple[np.ndarray, int] | None:
 
 def _aligned(pairs: Pairs) -> list[str]:
     """Reference and hypothesis under each other, and a mark where they differ."""
-    shown = [("***" if ref == GAP else ref, "***" if hyp == GAP else hyp, "" if ref == hyp else "^") for ref, hyp in pairs]
+    shown = [(ref, hyp, "" if ref == hyp else "^") for ref, hyp in pairs]
     widths = [max(map(len, column)) for column in shown]
     return [f"{name:10s} " + " ".join(column[row].ljust(width) for column, width in zip(shown, widths, strict=True)).rstrip()
             for row, name in enumerate(("reference", "recognised", ""))]

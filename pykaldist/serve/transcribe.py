@@ -48,7 +48,7 @@ from pykaldist.serve.transcript import Transcript, Utterance, Word
 # second decoding are determinised for the transforms.
 FIRST_BEAM, FIRST_MAX_ACTIVE, SILENCE_WEIGHT = 10.0, 2000, 0.01
 LATTICE_BEAM, SECOND_LATTICE_BEAM = 6.0, 4.0
-MIN_COUNT = 100.0  # frames of speech for a transform, where decode_fmllr.sh wants 500: a recording is often short, and adapts all the same
+MIN_COUNT = 100.0  # frames of speech for a transform, where Kaldi's scripts want 500: in recordings of one's own speakers often say little
 
 
 @dataclass
