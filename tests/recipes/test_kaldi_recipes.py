@@ -133,8 +133,8 @@ class TestKaldis:
     def test_rm(self, kaldi_egs: Path, shared: Path, tmp_path: Path, row: Row) -> None:
         """From the first line, with MMI, MPE, fMMI and SGMMs; chain comes last.
 
-        `local/run_sgmm2.sh` combines tri1 with tri2a, which `run.sh` has as a comment: that is taken out of the comment, or the recipe, with
-        Kaldi too, would end there.
+        `local/run_sgmm2.sh` combines tri1 with tri2a, which `run.sh` has as a comment: that is taken out of the comment, or the recipe
+        would end there, as it does with Kaldi.
         """
         recipe = copied(kaldi_egs, "rm/s5", tmp_path)
         rm.lay_out(shared, tmp_path / "corpus")
@@ -146,7 +146,8 @@ class TestKaldis:
         run(recipe, ends=False)
         rates = [wer(recipe / f"exp/{system}") for system in (
             "mono/decode", "tri1/decode", "tri2a/decode", "tri2b/decode", "tri2b_mmi/decode_it4", "tri2b_mmi_b0.05/decode_it4",
-            "tri2b_mpe/decode_it4", "tri3b_mmi/decode", "tri3b_mmi/decode2", *(f"tri3b_fmmi_{kind}/decode_it8" for kind in "bcd"), "tri3b/decode",
+            "tri2b_mpe/decode_it4", "tri3b_mmi/decode", "tri3b_mmi/decode2",
+            *(f"tri3b_fmmi_{kind}/decode_it8" for kind in "bcd"), "tri3b/decode",
             "combine_sgmm2_4a_3b/decode", "combine_sgmm2_4a_mmi_3b_fmmic5/decode", "sgmm2_4a_mmi_b0.2_x/decode_it4",
             "sgmm2_4a_mmi_b0.2/decode_it4", "sgmm2_4a/decode_fmllr", "sgmm2_4a/decode")]
         row("rm/s5", kaldi_egs / "rm/s5", "all but chain", rates[-1])
