@@ -183,7 +183,8 @@ class Nnet3Network(FlatModel):
                                          f"{'none' if name not in inputs else inputs[name].shape[1]}")
                     self._values[name] = inputs[name].to(self.device, self.compute)
                     continue
-                run = Run(training, sequences, plan.times[name], generator if training else None)
+                taken = plan.steps[name].times if name in plan.steps else None
+                run = Run(training, sequences, plan.times[name], generator if training else None, taken=taken)
                 if name in plan.loops:
                     self._forward_loop(plan.loops[name], plan, run)
                     continue

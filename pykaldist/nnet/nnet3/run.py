@@ -20,6 +20,7 @@ from torch import Tensor
 from pykaldist.errors import UserError
 from pykaldist.nnet.nnet3.components import Nnet3Component
 from pykaldist.nnet.nnet3.computing import lstm
+from pykaldist.nnet.nnet3.computing.attention import Attention
 from pykaldist.nnet.nnet3.computing.convolution import Patches
 from pykaldist.nnet.nnet3.computing.elementwise import FUNCTIONS
 from pykaldist.nnet.nnet3.config import Descriptor
@@ -167,8 +168,11 @@ class Nnet3Forward:
 
 def rows_of(values: Tensor, have: np.ndarray, want: np.ndarray) -> Tensor:
     """The rows of the frames `want` among those of the frames `have`, which are in order."""
-    rows = _rows(have, want)
-    return values[rows] if isinstance(rows, slice) else values[torch.from_numpy(rows).to(values.device)]
+    return values[_on_device(_rows(have, want), values.device)]
+
+
+def _on_device(rows: slice | np.ndarray, device: torch.device) -> slice | Tensor:
+    return rows if isinstance(rows, slice) else torch.from_numpy(rows).to(device)
 
 
 def _rows(have: np.ndarray, want: np.ndarray) -> slice | np.ndarray:
@@ -227,7 +231,7 @@ def parameters(component: Nnet3Component) -> dict[str, np.ndarray]:
 
 MAPS = {"FixedAffineComponent", "AffineComponent", "NaturalGradientAffineComponent", "LinearComponent", "TdnnComponent"}
 WITHOUT_ARRAYS = {"GeneralDropoutComponent", "NoOpComponent", "SpecAugmentTimeMaskComponent", "RectifiedLinearComponent",
-                  "LogSoftmaxComponent", "DropoutMaskComponent", *FUNCTIONS}
+                  "LogSoftmaxComponent", "DropoutMaskComponent", "RestrictedAttentionComponent", *FUNCTIONS}
 
 
 def mask_in_test(component: Nnet3Component) -> float:
@@ -250,6 +254,10 @@ def _component(component: Nnet3Component, arrays: dict[str, Tensor], x: Tensor, 
             return x
         case "LstmNonlinearityComponent":
             return lstm.gates_and_cells(x, arrays["peepholes"]).outputs()
+        case "RestrictedAttentionComponent":
+            attention = Attention(component)
+            rows = [_on_device(_rows(at, times + offset), x.device) for offset in attention.offsets]
+            return attention.forward(x[:, None], rows)[0][:, 0]
         case "TimeHeightConvolutionComponent":
             spliced = torch.cat([rows_of(x, at, times + offset) for offset in component.time_offsets], 1)
             return Patches(component).forward(spliced, arrays["weight"], arrays["bias"])

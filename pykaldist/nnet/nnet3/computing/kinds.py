@@ -6,6 +6,7 @@ from pykaldist.errors import UserError
 from pykaldist.nnet.nnet3.components import Nnet3Component
 from pykaldist.nnet.nnet3.computing.elementwise import FUNCTIONS
 from pykaldist.nnet.nnet3.computing.more_layers import (
+    Attended,
     Convolution,
     Elementwise,
     FixedScale,
@@ -25,7 +26,7 @@ LAYERS: dict[str, type[Layer]] = {
     "PerElementScaleComponent": ScalesAndOffsets, "NaturalGradientPerElementScaleComponent": ScalesAndOffsets,
     "PerElementOffsetComponent": ScalesAndOffsets, "FixedScaleComponent": FixedScale, "DropoutComponent": PlainDropout,
     "SpecAugmentTimeMaskComponent": TimeMasked, "LstmNonlinearityComponent": LstmCells, "BackpropTruncationComponent": Truncated,
-    "DropoutMaskComponent": DropoutMask}
+    "DropoutMaskComponent": DropoutMask, "RestrictedAttentionComponent": Attended}
 #: those that compute some frames of a minibatch as they compute all of them, of which loops are made
 IN_LOOPS = (Affine, LstmCells, Truncated, DropoutMask, ScalesAndOffsets, Squashed, Elementwise, PlainDropout, Same)
 

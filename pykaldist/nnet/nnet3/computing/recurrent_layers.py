@@ -15,14 +15,9 @@ from torch import Tensor
 from pykaldist.nnet.components import GradientRule, ParameterSpec, add_up
 from pykaldist.nnet.nnet3.components import Nnet3Component
 from pykaldist.nnet.nnet3.computing.lstm import GATES, backward, gates_and_cells
-from pykaldist.nnet.nnet3.layers import Layer, Nnet3Map, Run
+from pykaldist.nnet.nnet3.layers import Layer, Nnet3Map, Run, widened
 
 PEEPHOLE_RANK, PEEPHOLE_HISTORY = 20, 1000.0  # Kaldi's, which no file says
-
-
-def _wide(x: Tensor) -> Tensor:
-    """In single precision what is in half of it."""
-    return x.float() if x.dtype == torch.bfloat16 else x
 
 
 class LstmCells(Layer):
@@ -60,18 +55,18 @@ class LstmCells(Layer):
         return {**rate, **means, "Params": params[0], "Count": max(count, 0.0)}
 
     def forward(self, x: Tensor, run: Run) -> Tensor:
-        run.memory = gates_and_cells(_wide(x[:, :self.input_dim]), _wide(self.peepholes))
+        run.memory = gates_and_cells(widened(x[:, :self.input_dim]), widened(self.peepholes))
         return run.memory.outputs().to(x.dtype)
 
     def derivative(self, x: Tensor, y: Tensor, dy: Tensor, run: Run) -> Tensor:
-        parts = backward(run.memory, _wide(self.peepholes), _wide(dy), self._repair(run))
+        parts = backward(run.memory, widened(self.peepholes), widened(dy), self._repair(run))
         masked = x.new_zeros(len(x), self.input_dim - 5 * self.cells)
         return torch.cat([*(part.to(x.dtype) for part in parts), masked], 1)
 
     def accumulate(self, x: Tensor, dy: Tensor, run: Run, grads: list[Tensor], beta: float, rule: GradientRule) -> None:
-        peepholes = _wide(self.peepholes)
-        found = gates_and_cells(_wide(x[:, :self.input_dim]), peepholes)
-        p_i, p_f, _, p_o, _ = backward(found, peepholes, _wide(dy), self._repair(run))
+        peepholes = widened(self.peepholes)
+        found = gates_and_cells(widened(x[:, :self.input_dim]), peepholes)
+        p_i, p_f, _, p_o, _ = backward(found, peepholes, widened(dy), self._repair(run))
         gradient = torch.stack([(found.before * p_i).sum(0), (found.before * p_f).sum(0), (found.c * p_o).sum(0)]).to(grads[0].dtype)
         sums = (torch.full_like(grads[1], len(x)), torch.cat([getattr(found, gate).sum(0) for gate in GATES]),
                 torch.cat([found.slope(gate).sum(0) for gate in GATES]))

@@ -19,7 +19,7 @@ from pykaldist.nnet.nnet3.network import Nnet3Network
 from pykaldist.nnet.nnet3.run import Nnet3Forward
 
 RANDOM = {"dropout", "general-dropout", "frequency-mask", "time-mask"}
-BY_FRAME = sorted(set(LINES) - RANDOM - {"tdnn", "convolution", "batchnorm"})
+BY_FRAME = sorted(set(LINES) - RANDOM - {"tdnn", "convolution", "attention", "batchnorm"})
 SEQUENCES, FRAMES = 2, 3
 
 
