@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from pykaldist.nnet.nnet3.loops import ordered
 from pykaldist.nnet.nnet3.model import Nnet3
 
 Span = tuple[float, float]  # first and last frame at which something can be computed
+Known = Callable[[str, np.ndarray], np.ndarray]  # of a node, by its name, and frames: which of these are there
 EVERYWHERE = (-math.inf, math.inf)
 
 
@@ -60,10 +61,12 @@ class Plan:
         needed = [self.needed(np.array([t]), required=True).get("input", np.array([t])) - t for t in range(period)]
         return max(0, -int(min(times.min() for times in needed))), max(0, int(max(times.max() for times in needed)))
 
-    def needed(self, times: np.ndarray, required: bool = False, spans: dict[str, Span] | None = None) -> dict[str, np.ndarray]:
+    def needed(self, times: np.ndarray, required: bool = False, spans: dict[str, Span] | None = None,
+               known: Known | None = None) -> dict[str, np.ndarray]:
         """The frames, in order, at which each node is needed for the output at `times`.
 
-        `required`: without what IfDefined takes; with `spans`, which a recurrent network needs, it takes only what can be computed.
+        `required`: without what IfDefined takes; with `spans` it takes only what can be computed. `known` says which frames are there, for
+        which nothing else is needed. A recurrent network needs one of the two, for it would need all frames before.
         """
         wanted: dict[str, list[np.ndarray]] = {output: [times] for output in self._outputs}
         found: dict[str, np.ndarray] = {}
@@ -87,6 +90,8 @@ class Plan:
             more = np.setdiff1d(np.concatenate(wanted.pop(name)), before)
             if len(more):
                 found[name] = np.union1d(before, more)
+                if known is not None:
+                    more = more[~known(name, more)]
                 if (descriptor := self._nnet.taken_by(name)) is not None:
                     ask(descriptor, self.input_times(name, more))
 

@@ -19,7 +19,6 @@ from pykaldist.nnet.nnet3.model import Nnet3
 from pykaldist.nnet.nnet3.network import Nnet3Network
 from pykaldist.nnet.nnet3.onnx_export import export_nnet3_onnx
 from pykaldist.nnet.nnet3.run import Nnet3Forward
-from pykaldist.nnet.nnet3.stream import Nnet3Stream
 
 
 @pytest.mark.parametrize("name", XCONFIGS)
@@ -46,8 +45,6 @@ def test_files_keep_the_network(name: str, binary: bool) -> None:
 
 def test_uses_without_recurrent_networks_say_so(tmp_path: Path) -> None:
     nnet = recurrent("fast lstmp")
-    with pytest.raises(UserError, match="recurrent"):
-        Nnet3Stream(Nnet3Forward(nnet))
     with pytest.raises(UserError, match="recurrent"):
         export_nnet3_onnx(nnet, tmp_path / "model.onnx", 3)
 
