@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 
@@ -55,7 +56,20 @@ class Plan:
         self.has_if_defined = any("IfDefined" in str(nnet.taken_by(name)) for name in self.order)
         self.modulus = math.lcm(*(int(part.numbers[0]) for name in self.order for part in functions(nnet.taken_by(name))
                                   if part.function == "Round" and part.numbers[0] > 0))
+        self._check_beginnings()
         self.left_context, self.right_context = self._context(math.lcm(self.modulus, subsampling))
+
+    def _check_beginnings(self) -> None:
+        """Raise UserError for a loop without a first frame, for nothing in it needs the input."""
+        if self.loops:
+            spans = self.spans(0, 0)
+            endless = {name: {other for other in descriptor.nodes() if other in self.loop_of and spans[other] == EVERYWHERE}
+                       for name in self.loop_of if spans[name] == EVERYWHERE and (descriptor := self._nnet.taken_by(name)) is not None}
+            try:
+                TopologicalSorter(endless).prepare()
+            except CycleError as error:
+                raise UserError(f"the network's node {error.args[1][0]} goes back to itself, and never to the node input; such a loop has "
+                                "no beginning.") from error
 
     def _context(self, period: int) -> tuple[int, int]:
         needed = [self.needed(np.array([t]), required=True).get("input", np.array([t])) - t for t in range(period)]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recurrent_lines import INPUTS, XCONFIGS, recurrent
@@ -13,9 +14,11 @@ from recurrent_lines import INPUTS, XCONFIGS, recurrent
 from pykaldist.errors import UserError
 from pykaldist.nnet.nnet3.components import Nnet3Component
 from pykaldist.nnet.nnet3.config import parse_node
+from pykaldist.nnet.nnet3.initialise import initialised
 from pykaldist.nnet.nnet3.model import Nnet3, Nnet3Model
 from pykaldist.nnet.nnet3.run import Nnet3Forward
 from pykaldist.nnet.nnet3.stream import Nnet3Stream
+from pykaldist.nnet.nnet3.xconfig.convert import config_lines, read_layers
 
 
 def affine(name: str, rows: int, columns: int) -> Nnet3Component:
@@ -98,6 +101,23 @@ def test_a_recurrent_networks_outputs_are_those_of_the_whole_input(name: str, su
     feats = np.random.default_rng(frames).normal(size=(frames, INPUTS)).astype(np.float32)
     found = streamed(Nnet3Stream(forward), feats, sorted(min(end, frames) for end in ends))
     np.testing.assert_allclose(found, forward(feats), atol=1e-5)
+
+
+def test_a_recurrent_network_takes_an_i_vector() -> None:
+    lines = ["input dim=3 name=ivector", f"input dim={INPUTS} name=input",
+             "relu-renorm-layer name=v input=ReplaceIndex(ivector, t, 0) dim=4",
+             "fast-lstm-layer name=l input=Append(Offset(input, -1), input, v) cell-dim=6 delay=-3", "output-layer name=output dim=4"]
+    nnet = initialised(config_lines(read_layers(lines))["final"], torch.Generator().manual_seed(1))
+    output = nnet.components["output.affine"]
+    output.values["LinearParams"] = np.random.default_rng(1).normal(size=output.linear.shape).astype(np.float32)
+    feats, ivector = np.random.default_rng(2).normal(size=(50, INPUTS)).astype(np.float32), np.array([[1.0, -2.0, 0.5]], np.float32)
+    forward = Nnet3Forward(nnet, subsampling=3)
+    expected, stream = forward(feats, ivector=ivector), Nnet3Stream(forward)
+    np.testing.assert_allclose(streamed(stream, feats, [7, 8, 30], ivector=ivector), expected, atol=1e-5)
+    stream = Nnet3Stream(forward)
+    found = np.concatenate([stream.accept(feats[:30], ivector=ivector), stream.accept(feats[30:], ivector=-ivector), stream.finish()])
+    np.testing.assert_allclose(found[:10], expected[:10], atol=1e-5)
+    assert np.abs(found[10:] - expected[10:]).max() > 1e-3
 
 
 @pytest.mark.parametrize("name", ["backwards", "both ways"])
