@@ -138,7 +138,10 @@ class Nnet3Stream:
 
     def _known(self, name: str, at: np.ndarray) -> np.ndarray:
         """Which of some frames of a node are there."""
-        return np.isin(at, self._times[name]) if name in self._times else np.zeros(len(at), bool)
+        times = self._times.get(name, at[:0])
+        if not len(times):
+            return np.zeros(len(at), bool)
+        return times[np.searchsorted(times, at).clip(max=len(times) - 1)] == at
 
     def _add(self, name: str, new: np.ndarray, value: Tensor) -> None:
         """Keep the rows of a node at `new` frames beside those that are there."""
