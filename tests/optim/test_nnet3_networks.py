@@ -1,4 +1,4 @@
-"""Training of networks with LSTMs and attention beside Kaldi's nnet3-chain-train, whose results are in kaldi_lstm, kaldi_attention."""
+"""Training of networks with LSTMs, GRUs and attention beside Kaldi's nnet3-chain-train, whose results are in kaldi_lstm and so on."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class Repairing(Chain):
 
 
 @pytest.mark.parametrize(("kind", "steps", "bound"), [  # Kaldi with other kernels of its BLAS: up to 2.5e-5
-    ("lstm", 1, 5e-6), ("lstm", 2, 3e-5), ("lstm", 4, 1e-4), ("attention", 1, 1e-5), ("attention", 2, 2e-5), ("attention", 4, 5e-5)])
+    ("lstm", 1, 5e-6), ("lstm", 2, 3e-5), ("lstm", 4, 1e-4), ("attention", 1, 1e-5), ("attention", 2, 2e-5), ("attention", 4, 5e-5),
+    ("gru", 1, 8e-5), ("gru", 2, 8e-5), ("gru", 4, 1.5e-4)])
 def test_parameters_are_kaldis(golden: Path, kind: str, steps: int, bound: float) -> None:
     chain, start, expected = golden / "chain", kaldis(kind, 0), kaldis(kind, steps)
     plain = Nnet3Network(start)

@@ -45,6 +45,9 @@ TYPES = {
     "PerElementOffsetComponent": UPDATABLE + "Offsets:vector Dim:int UseNaturalGradient:bool",
     "LstmNonlinearityComponent": UPDATABLE + "Params:matrix ValueAvg:matrix DerivAvg:matrix SelfRepairConfig:vector "
                                              "SelfRepairProb:vector UseDropout:bool? Count:double",
+    "OutputGruNonlinearityComponent": UPDATABLE + "CellDim:int w_h:vector ValueAvg:vector DerivAvg:vector SelfRepairTotal:double "
+                                                  "Count:double SelfRepairThreshold:float SelfRepairScale:float Alpha:float Rank:int "
+                                                  "UpdatePeriod:int",
     "RectifiedLinearComponent": NONLINEAR,
     "SigmoidComponent": NONLINEAR,
     "TanhComponent": NONLINEAR,
@@ -74,7 +77,8 @@ TYPES = {
 }
 LAYOUTS: dict[str, dict[str, str]] = {name: dict(cast(tuple[str, str], tuple(f.split(":"))) for f in fields.split())
                                       for name, fields in TYPES.items()}
-PARAMETERS = ("LinearParams", "BiasParams", "Params", "Scales", "Offsets")  # what training changes, in types that have a learning rate
+#: what training changes, in types that have a learning rate
+PARAMETERS = ("LinearParams", "BiasParams", "Params", "Scales", "Offsets", "w_h")
 
 
 @dataclass
@@ -158,6 +162,8 @@ class Nnet3Component:
             case "LstmNonlinearityComponent":
                 cells = self.array("Params").shape[1]
                 return 5 * cells + (3 if self.values.get("UseDropout") else 0), 2 * cells
+            case "OutputGruNonlinearityComponent":
+                return 3 * self.integer("CellDim"), 2 * self.integer("CellDim")
         if "OutputDim" in self.values:
             return self.integer("InputDim"), self.integer("OutputDim")
         if "Dim" in self.values:
@@ -199,6 +205,8 @@ class Nnet3Component:
             lengths["Offsets"] = [len(self.array("Scales"))]
         if self.type == "LstmNonlinearityComponent":
             lengths = {}
+        if self.type == "OutputGruNonlinearityComponent":
+            lengths = {token: [self.integer("CellDim")] for token in ("w_h", "ValueAvg", "DerivAvg")}
         self._check_blocks()
         for token, allowed in lengths.items():
             found = len(self.array(token)) if token in self.values else allowed[-1]

@@ -34,6 +34,8 @@ def component_output(graph: OnnxGraph, component: Nnet3Component, x: str, name: 
             return graph.op("Gemm", [x, *map(constant, values)], name, transB=1)
         case "LstmNonlinearityComponent":
             return _lstm(graph, component, x, name)
+        case "OutputGruNonlinearityComponent":
+            return _gru(graph, component, x, name)
         case "ElementwiseProductComponent":
             total, *rest = graph.columns(x, [component.output_dim] * (component.input_dim // component.output_dim), name)
             for n, part in enumerate(rest):
@@ -83,6 +85,15 @@ def _lstm(graph: OnnxGraph, component: Nnet3Component, x: str, name: str) -> str
     c = graph.op("Add", [new, kept], f"{name}.c")
     m = times("m", gate("o", a_o, 2, c), graph.op("Tanh", [c], f"{name}.h"), 2)
     return graph.op("Concat", [c, m], name, axis=1)
+
+
+def _gru(graph: OnnxGraph, component: Nnet3Component, x: str, name: str) -> str:
+    """Candidates and cells, as computing/gru.py has them."""
+    z, a, before = graph.columns(x, [component.integer("CellDim")] * 3, name)
+    scales = graph.constant(f"{component.name}.scales", component.array("w_h").astype(np.float32))
+    h = graph.op("Tanh", [graph.op("Add", [a, graph.op("Mul", [before, scales], f"{name}.cell")], f"{name}.in")], f"{name}.h")
+    change = graph.op("Mul", [z, graph.op("Sub", [before, h], f"{name}.change")], f"{name}.kept")
+    return graph.op("Concat", [h, graph.op("Add", [h, change], f"{name}.c")], name, axis=1)
 
 
 def attention_output(graph: OnnxGraph, attention: Attention, parts: list[str], name: str) -> str:

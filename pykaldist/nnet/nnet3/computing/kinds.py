@@ -16,7 +16,7 @@ from pykaldist.nnet.nnet3.computing.more_layers import (
     Squashed,
     TimeMasked,
 )
-from pykaldist.nnet.nnet3.computing.recurrent_layers import DropoutMask, LstmCells, Truncated
+from pykaldist.nnet.nnet3.computing.recurrent_layers import DropoutMask, GruCells, LstmCells, Truncated
 from pykaldist.nnet.nnet3.layers import LAYERS as BASIC
 from pykaldist.nnet.nnet3.layers import Affine, Layer, Same
 
@@ -25,10 +25,11 @@ LAYERS: dict[str, type[Layer]] = {
     "TimeHeightConvolutionComponent": Convolution, "ScaleAndOffsetComponent": ScalesAndOffsets,
     "PerElementScaleComponent": ScalesAndOffsets, "NaturalGradientPerElementScaleComponent": ScalesAndOffsets,
     "PerElementOffsetComponent": ScalesAndOffsets, "FixedScaleComponent": FixedScale, "DropoutComponent": PlainDropout,
-    "SpecAugmentTimeMaskComponent": TimeMasked, "LstmNonlinearityComponent": LstmCells, "BackpropTruncationComponent": Truncated,
+    "SpecAugmentTimeMaskComponent": TimeMasked, "LstmNonlinearityComponent": LstmCells, "OutputGruNonlinearityComponent": GruCells,
+    "BackpropTruncationComponent": Truncated,
     "DropoutMaskComponent": DropoutMask, "RestrictedAttentionComponent": Attended}
 #: those that compute some frames of a minibatch as they compute all of them, of which loops are made
-IN_LOOPS = (Affine, LstmCells, Truncated, DropoutMask, ScalesAndOffsets, Squashed, Elementwise, PlainDropout, Same)
+IN_LOOPS = (Affine, LstmCells, GruCells, Truncated, DropoutMask, ScalesAndOffsets, Squashed, Elementwise, PlainDropout, Same)
 
 
 def layer_of(component: Nnet3Component) -> Layer:

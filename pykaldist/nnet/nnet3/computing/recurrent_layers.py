@@ -14,8 +14,9 @@ from torch import Tensor
 
 from pykaldist.nnet.components import GradientRule, ParameterSpec, add_up
 from pykaldist.nnet.nnet3.components import Nnet3Component
+from pykaldist.nnet.nnet3.computing import gru
 from pykaldist.nnet.nnet3.computing.lstm import GATES, backward, gates_and_cells
-from pykaldist.nnet.nnet3.layers import Layer, Nnet3Map, Run, widened
+from pykaldist.nnet.nnet3.layers import REPAIR_PROBABILITY, Layer, Nnet3Map, Run, widened
 
 PEEPHOLE_RANK, PEEPHOLE_HISTORY = 20, 1000.0  # Kaldi's, which no file says
 
@@ -80,6 +81,64 @@ class LstmCells(Layer):
             return None
         self.thresholds, self.repair = self.thresholds.to(self.slopes.device), self.repair.to(self.slopes.device)
         return (self.slopes.float() / (self.count.float() + 1.0) < self.thresholds) * self.repair
+
+
+class GruCells(Layer):
+    """OutputGruNonlinearityComponent (`gru.py`): cells, with self-repair of the tanh and the statistics on which it depends."""
+
+    def __init__(self, component: Nnet3Component) -> None:
+        super().__init__(component)
+        self.cells, values = component.integer("CellDim"), component.values
+        coef, alpha = cast(float, values.get("LearningRateFactor", 1.0)), component.number("Alpha")
+        self.map = Nnet3Map(self.cells, 1, ("scales",), coef, coef, ranks=(component.integer("Rank"), 0), alphas=(alpha, alpha),
+                            l2_regularize=cast(float, values.get("L2Regularize", 0.0)),
+                            max_change=cast(float, values.get("MaxChange", 0.0)))
+        self.maps = [self.map]
+        self.threshold, self.repair = component.number("SelfRepairThreshold"), component.number("SelfRepairScale")
+        self.stochastic = self.repair != 0
+
+    def specs(self) -> list[ParameterSpec]:
+        return [ParameterSpec("scales", (1, self.cells)), ParameterSpec("count", (1,), True), ParameterSpec("values", (self.cells,), True),
+                ParameterSpec("slopes", (self.cells,), True)]
+
+    def bind(self, params: list[Tensor]) -> None:
+        self.scales, self.count, _, self.slopes = params
+
+    def initial(self) -> list[np.ndarray]:
+        count = self.component.number("Count")
+        return [self.component.array("w_h").reshape(1, -1), np.full(1, count),
+                *(self.component.array(token) * count for token in ("ValueAvg", "DerivAvg"))]
+
+    def to_component(self, params: list[np.ndarray], learn_rate: float | None) -> dict[str, Any]:
+        rate = {} if learn_rate is None else {"LearningRate": learn_rate * self.map.learn_rate_coef}
+        count = float(params[1][0])
+        means = {token: sums / max(count, 1.0) for token, sums in (("ValueAvg", params[2]), ("DerivAvg", params[3]))}
+        return {**rate, **means, "w_h": params[0].reshape(-1), "Count": max(count, 0.0)}
+
+    def forward(self, x: Tensor, run: Run) -> Tensor:
+        return gru.forward(widened(x[:, :self.input_dim]), widened(self.scales)).to(x.dtype)
+
+    def derivative(self, x: Tensor, y: Tensor, dy: Tensor, run: Run) -> Tensor:
+        own = widened(x[:, :self.input_dim])
+        return gru.backward(own, widened(y), widened(self.scales), widened(dy), self._repair(run))[0].to(x.dtype)
+
+    def accumulate(self, x: Tensor, dy: Tensor, run: Run, grads: list[Tensor], beta: float, rule: GradientRule) -> None:
+        x, scales = widened(x[:, :self.input_dim]), widened(self.scales)
+        y = gru.forward(x, scales)
+        _, p = gru.backward(x, y, scales, widened(dy))
+        h = y[:, :self.cells]
+        for statistic, value in zip(grads[1:], (torch.full_like(grads[1], len(x)), h.sum(0), (1 - h * h).sum(0)), strict=True):
+            add_up(statistic, value.to(statistic.dtype), beta)
+        samples = (x[:, 2 * self.cells:] * p).to(grads[0].dtype)
+        rule(self.map, samples, samples.new_ones(len(samples), 1), grads[0], None, beta)
+
+    def _repair(self, run: Run) -> Tensor | None:
+        """The constants (C,) of units that are repaired, 0 of others and in half of the minibatches; none where no training draws."""
+        if run.generator is None or not self.repair:
+            return None
+        flat = self.slopes.float() < self.threshold * self.count.float()
+        chosen = torch.rand(1, generator=run.generator, device=self.slopes.device) < REPAIR_PROBABILITY
+        return (flat & chosen & (self.count > 0)) * (self.repair / REPAIR_PROBABILITY)
 
 
 class Truncated(Layer):

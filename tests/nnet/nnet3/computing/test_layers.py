@@ -72,6 +72,9 @@ def slow_frame(kind: str, component: Nnet3Component, x: np.ndarray) -> list[floa
             return out
         case "pnorm":
             return [math.sqrt(sum(v * v for v in x[3 * i:3 * i + 3])) for i in range(2)]
+        case "output-gru":
+            h = [math.tanh(x[3 + i] + values["w_h"][i] * x[6 + i]) for i in range(3)]
+            return h + [(1 - x[i]) * h[i] + x[i] * x[6 + i] for i in range(3)]
         case "permute":
             return [x[2], x[0], x[3], x[1]]
         case "sum-block":
