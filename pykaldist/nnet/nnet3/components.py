@@ -21,6 +21,7 @@ NONLINEAR = ("Dim:int BlockDim:int? ValueAvg:vector DerivAvg:vector Count:double
              "NumDimsSelfRepaired:double? NumDimsProcessed:double? SelfRepairLowerThreshold:float? SelfRepairUpperThreshold:float? "
              "SelfRepairScale:float?")
 AFFINE = UPDATABLE + "LinearParams:matrix BiasParams:vector "
+OF_GRUS = "ValueAvg:vector DerivAvg:vector SelfRepairTotal:double Count:double SelfRepairThreshold:float SelfRepairScale:float "
 DIMS = "InputDim:int OutputDim:int "
 TYPES = {
     "FixedAffineComponent": "LinearParams:matrix BiasParams:vector",
@@ -45,9 +46,9 @@ TYPES = {
     "PerElementOffsetComponent": UPDATABLE + "Offsets:vector Dim:int UseNaturalGradient:bool",
     "LstmNonlinearityComponent": UPDATABLE + "Params:matrix ValueAvg:matrix DerivAvg:matrix SelfRepairConfig:vector "
                                              "SelfRepairProb:vector UseDropout:bool? Count:double",
-    "OutputGruNonlinearityComponent": UPDATABLE + "CellDim:int w_h:vector ValueAvg:vector DerivAvg:vector SelfRepairTotal:double "
-                                                  "Count:double SelfRepairThreshold:float SelfRepairScale:float Alpha:float Rank:int "
-                                                  "UpdatePeriod:int",
+    "OutputGruNonlinearityComponent": UPDATABLE + "CellDim:int w_h:vector " + OF_GRUS + "Alpha:float Rank:int UpdatePeriod:int",
+    "GruNonlinearityComponent": UPDATABLE + "CellDim:int RecurrentDim:int w_h:matrix " + OF_GRUS + "Alpha:float RankInOut:ints2 "
+                                                                                                   "UpdatePeriod:int",
     "RectifiedLinearComponent": NONLINEAR,
     "SigmoidComponent": NONLINEAR,
     "TanhComponent": NONLINEAR,
@@ -164,6 +165,9 @@ class Nnet3Component:
                 return 5 * cells + (3 if self.values.get("UseDropout") else 0), 2 * cells
             case "OutputGruNonlinearityComponent":
                 return 3 * self.integer("CellDim"), 2 * self.integer("CellDim")
+            case "GruNonlinearityComponent":
+                cells, recurrent = self.integer("CellDim"), self.integer("RecurrentDim")
+                return 4 * cells if recurrent == cells else 3 * cells + 2 * recurrent, 2 * cells
         if "OutputDim" in self.values:
             return self.integer("InputDim"), self.integer("OutputDim")
         if "Dim" in self.values:
@@ -205,7 +209,10 @@ class Nnet3Component:
             lengths["Offsets"] = [len(self.array("Scales"))]
         if self.type == "LstmNonlinearityComponent":
             lengths = {}
-        if self.type == "OutputGruNonlinearityComponent":
+        if self.type == "GruNonlinearityComponent" and self.array("w_h").shape[1] != self.integer("RecurrentDim"):
+            raise ValueError(f"{self.type} {self.name} has <w_h> of {self.array('w_h').shape[1]} columns, expected <RecurrentDim>, "
+                             f"{self.integer('RecurrentDim')}")
+        if self.type in ("GruNonlinearityComponent", "OutputGruNonlinearityComponent"):
             lengths = {token: [self.integer("CellDim")] for token in ("w_h", "ValueAvg", "DerivAvg")}
         self._check_blocks()
         for token, allowed in lengths.items():

@@ -10,6 +10,7 @@ from pykaldist.errors import UserError
 from pykaldist.nnet.nnet3.components import Nnet3Component
 from pykaldist.nnet.nnet3.computing.attention import Attention
 from pykaldist.nnet.nnet3.computing.elementwise import NORM_FLOOR
+from pykaldist.nnet.nnet3.computing.gru import GruFunction
 from pykaldist.nnet.nnet3.onnx_graph import OnnxGraph
 from pykaldist.nnet.nnet3.run import MAPS, parameters
 
@@ -34,7 +35,7 @@ def component_output(graph: OnnxGraph, component: Nnet3Component, x: str, name: 
             return graph.op("Gemm", [x, *map(constant, values)], name, transB=1)
         case "LstmNonlinearityComponent":
             return _lstm(graph, component, x, name)
-        case "OutputGruNonlinearityComponent":
+        case "OutputGruNonlinearityComponent" | "GruNonlinearityComponent":
             return _gru(graph, component, x, name)
         case "ElementwiseProductComponent":
             total, *rest = graph.columns(x, [component.output_dim] * (component.input_dim // component.output_dim), name)
@@ -89,9 +90,16 @@ def _lstm(graph: OnnxGraph, component: Nnet3Component, x: str, name: str) -> str
 
 def _gru(graph: OnnxGraph, component: Nnet3Component, x: str, name: str) -> str:
     """Candidates and cells, as computing/gru.py has them."""
-    z, a, before = graph.columns(x, [component.integer("CellDim")] * 3, name)
-    scales = graph.constant(f"{component.name}.scales", component.array("w_h").astype(np.float32))
-    h = graph.op("Tanh", [graph.op("Add", [a, graph.op("Mul", [before, scales], f"{name}.cell")], f"{name}.in")], f"{name}.h")
+    function, weights = GruFunction(component), component.array("w_h").astype(np.float32)
+    cells, recurrent = function.cells, function.recurrent
+    if function.resets:
+        z, gate, a, before, *back = graph.columns(x, [cells, recurrent, cells, cells, *[recurrent] * function.projected], name)
+        u = graph.op("Mul", [gate, back[0] if back else before], f"{name}.u")
+        v = graph.op("MatMul", [u, graph.constant(f"{component.name}.weights", weights.T)], f"{name}.v")
+    else:
+        z, a, before = graph.columns(x, [cells] * 3, name)
+        v = graph.op("Mul", [before, graph.constant(f"{component.name}.weights", weights)], f"{name}.v")
+    h = graph.op("Tanh", [graph.op("Add", [a, v], f"{name}.in")], f"{name}.h")
     change = graph.op("Mul", [z, graph.op("Sub", [before, h], f"{name}.change")], f"{name}.kept")
     return graph.op("Concat", [h, graph.op("Add", [h, change], f"{name}.c")], name, axis=1)
 

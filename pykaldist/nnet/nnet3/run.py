@@ -19,10 +19,11 @@ from torch import Tensor
 
 from pykaldist.errors import UserError
 from pykaldist.nnet.nnet3.components import Nnet3Component
-from pykaldist.nnet.nnet3.computing import gru, lstm
+from pykaldist.nnet.nnet3.computing import lstm
 from pykaldist.nnet.nnet3.computing.attention import Attention
 from pykaldist.nnet.nnet3.computing.convolution import Patches
 from pykaldist.nnet.nnet3.computing.elementwise import FUNCTIONS
+from pykaldist.nnet.nnet3.computing.gru import GruFunction
 from pykaldist.nnet.nnet3.config import Descriptor
 from pykaldist.nnet.nnet3.loops import Loop
 from pykaldist.nnet.nnet3.model import Nnet3
@@ -225,8 +226,8 @@ def parameters(component: Nnet3Component) -> dict[str, np.ndarray]:
             return {"weight": component.linear, "bias": component.array("BiasParams")}
         case "LstmNonlinearityComponent":
             return {"peepholes": component.array("Params")}
-        case "OutputGruNonlinearityComponent":
-            return {"cell scales": component.array("w_h")}
+        case "OutputGruNonlinearityComponent" | "GruNonlinearityComponent":
+            return {"weights": component.array("w_h")}
         case "BackpropTruncationComponent":
             return {} if component.number("Scale") == 1 else {"scale": np.full(component.output_dim, component.number("Scale"), np.float32)}
         case type_ if type_ in MAPS:
@@ -263,8 +264,8 @@ def _component(component: Nnet3Component, arrays: dict[str, Tensor], x: Tensor, 
             return x
         case "LstmNonlinearityComponent":
             return lstm.gates_and_cells(x, arrays["peepholes"]).outputs()
-        case "OutputGruNonlinearityComponent":
-            return gru.forward(x, arrays["cell scales"])
+        case "OutputGruNonlinearityComponent" | "GruNonlinearityComponent":
+            return GruFunction(component).forward(x, arrays["weights"])
         case "RestrictedAttentionComponent":
             attention = Attention(component)
             rows = [_on_device(_rows(at, times + offset), x.device) for offset in attention.offsets]

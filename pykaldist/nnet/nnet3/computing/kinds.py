@@ -26,7 +26,7 @@ LAYERS: dict[str, type[Layer]] = {
     "PerElementScaleComponent": ScalesAndOffsets, "NaturalGradientPerElementScaleComponent": ScalesAndOffsets,
     "PerElementOffsetComponent": ScalesAndOffsets, "FixedScaleComponent": FixedScale, "DropoutComponent": PlainDropout,
     "SpecAugmentTimeMaskComponent": TimeMasked, "LstmNonlinearityComponent": LstmCells, "OutputGruNonlinearityComponent": GruCells,
-    "BackpropTruncationComponent": Truncated,
+    "GruNonlinearityComponent": GruCells,    "BackpropTruncationComponent": Truncated,
     "DropoutMaskComponent": DropoutMask, "RestrictedAttentionComponent": Attended}
 #: those that compute some frames of a minibatch as they compute all of them, of which loops are made
 IN_LOOPS = (Affine, LstmCells, GruCells, Truncated, DropoutMask, ScalesAndOffsets, Squashed, Elementwise, PlainDropout, Same)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pykaldist.nnet.components import GradientRule, ParameterSpec, add_up
 from pykaldist.nnet.nnet3.components import Nnet3Component
-from pykaldist.nnet.nnet3.computing import gru
+from pykaldist.nnet.nnet3.computing.gru import GruFunction
 from pykaldist.nnet.nnet3.computing.lstm import GATES, backward, gates_and_cells
 from pykaldist.nnet.nnet3.layers import REPAIR_PROBABILITY, Layer, Nnet3Map, Run, widened
 
@@ -84,13 +84,16 @@ class LstmCells(Layer):
 
 
 class GruCells(Layer):
-    """OutputGruNonlinearityComponent (`gru.py`): cells, with self-repair of the tanh and the statistics on which it depends."""
+    """The components of a GRU's cells (`gru.py`), with self-repair of the tanh and the statistics on which it depends."""
 
     def __init__(self, component: Nnet3Component) -> None:
         super().__init__(component)
-        self.cells, values = component.integer("CellDim"), component.values
+        self.function, values = GruFunction(component), component.values
+        self.cells = self.function.cells
+        self.shape = (self.cells, self.function.recurrent) if self.function.resets else (1, self.cells)
         coef, alpha = cast(float, values.get("LearningRateFactor", 1.0)), component.number("Alpha")
-        self.map = Nnet3Map(self.cells, 1, ("scales",), coef, coef, ranks=(component.integer("Rank"), 0), alphas=(alpha, alpha),
+        ranks = cast("list[int]", values["RankInOut"]) if self.function.resets else [component.integer("Rank"), 0]
+        self.map = Nnet3Map(self.shape[1], self.shape[0], ("weights",), coef, coef, ranks=(ranks[0], ranks[1]), alphas=(alpha, alpha),
                             l2_regularize=cast(float, values.get("L2Regularize", 0.0)),
                             max_change=cast(float, values.get("MaxChange", 0.0)))
         self.maps = [self.map]
@@ -98,39 +101,39 @@ class GruCells(Layer):
         self.stochastic = self.repair != 0
 
     def specs(self) -> list[ParameterSpec]:
-        return [ParameterSpec("scales", (1, self.cells)), ParameterSpec("count", (1,), True), ParameterSpec("values", (self.cells,), True),
+        return [ParameterSpec("weights", self.shape), ParameterSpec("count", (1,), True), ParameterSpec("values", (self.cells,), True),
                 ParameterSpec("slopes", (self.cells,), True)]
 
     def bind(self, params: list[Tensor]) -> None:
-        self.scales, self.count, _, self.slopes = params
+        self.weights, self.count, _, self.slopes = params
 
     def initial(self) -> list[np.ndarray]:
         count = self.component.number("Count")
-        return [self.component.array("w_h").reshape(1, -1), np.full(1, count),
+        return [self.component.array("w_h").reshape(self.shape), np.full(1, count),
                 *(self.component.array(token) * count for token in ("ValueAvg", "DerivAvg"))]
 
     def to_component(self, params: list[np.ndarray], learn_rate: float | None) -> dict[str, Any]:
         rate = {} if learn_rate is None else {"LearningRate": learn_rate * self.map.learn_rate_coef}
         count = float(params[1][0])
         means = {token: sums / max(count, 1.0) for token, sums in (("ValueAvg", params[2]), ("DerivAvg", params[3]))}
-        return {**rate, **means, "w_h": params[0].reshape(-1), "Count": max(count, 0.0)}
+        return {**rate, **means, "w_h": params[0].reshape(self.component.array("w_h").shape), "Count": max(count, 0.0)}
 
     def forward(self, x: Tensor, run: Run) -> Tensor:
-        return gru.forward(widened(x[:, :self.input_dim]), widened(self.scales)).to(x.dtype)
+        return self.function.forward(widened(x[:, :self.input_dim]), widened(self.weights)).to(x.dtype)
 
     def derivative(self, x: Tensor, y: Tensor, dy: Tensor, run: Run) -> Tensor:
         own = widened(x[:, :self.input_dim])
-        return gru.backward(own, widened(y), widened(self.scales), widened(dy), self._repair(run))[0].to(x.dtype)
+        return self.function.backward(own, widened(y), widened(self.weights), widened(dy), self._repair(run))[0].to(x.dtype)
 
     def accumulate(self, x: Tensor, dy: Tensor, run: Run, grads: list[Tensor], beta: float, rule: GradientRule) -> None:
-        x, scales = widened(x[:, :self.input_dim]), widened(self.scales)
-        y = gru.forward(x, scales)
-        _, p = gru.backward(x, y, scales, widened(dy))
-        h = y[:, :self.cells]
+        x, weights = widened(x[:, :self.input_dim]), widened(self.weights)
+        y = self.function.forward(x, weights)
+        _, p = self.function.backward(x, y, weights, widened(dy))
+        h, u = y[:, :self.cells], self.function.sources(x)
         for statistic, value in zip(grads[1:], (torch.full_like(grads[1], len(x)), h.sum(0), (1 - h * h).sum(0)), strict=True):
             add_up(statistic, value.to(statistic.dtype), beta)
-        samples = (x[:, 2 * self.cells:] * p).to(grads[0].dtype)
-        rule(self.map, samples, samples.new_ones(len(samples), 1), grads[0], None, beta)
+        inputs, outputs = (u, p) if self.function.resets else (u * p, p.new_ones(len(p), 1))
+        rule(self.map, inputs.to(grads[0].dtype), outputs.to(grads[0].dtype), grads[0], None, beta)
 
     def _repair(self, run: Run) -> Tensor | None:
         """The constants (C,) of units that are repaired, 0 of others and in half of the minibatches; none where no training draws."""
