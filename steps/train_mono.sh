@@ -19,13 +19,13 @@ $(gmm_alignment_usage)
   --power <p>               # exponent of occupancy in a pdf's share of the Gaussians (0.25)
   --shared-phones true|false  # phones that differ only in their place in the word share their pdfs (true)
   --cmvn-opts, --delta-opts <options>  # as in Kaldi, such as "--norm-vars=true"
-  --num-starts <n>          # flat starts, of which the likeliest goes on after a few iterations (1); a small corpus may need several
+  --num-starts <n>          # flat starts, of which the likeliest goes on (4 for up to ten minutes of speech, else 1)
   --seed <n>                # of the flat start and the splits (0)
 EOF
 }
 
 nj=4 cmd=run.pl jobs=auto block_frames=0 device=cpu stage=-4 totgauss=1000 num_iters=40 max_iter_inc=30 initial_beam=6 regular_beam=10 retry_beam=40
-careful=false boost_silence=1.0 scale_opts="" power=0.25 shared_phones=true num_starts=1 cmvn_opts="" delta_opts="" seed=0
+careful=false boost_silence=1.0 scale_opts="" power=0.25 shared_phones=true num_starts="" cmvn_opts="" delta_opts="" seed=0
 realign_iters="1 2 3 4 5 6 7 8 9 10 12 14 16 18 20 23 26 29 32 35 38"
 [ -f path.sh ] && . ./path.sh
 . gmm_jobs.sh
@@ -40,9 +40,10 @@ done
 fewer_jobs "$data" utterances
 options=(--beam "$regular_beam")
 for option in nj device block_frames stage totgauss num_iters max_iter_inc realign_iters initial_beam retry_beam careful boost_silence \
-  power shared_phones num_starts cmvn_opts delta_opts seed; do
+  power shared_phones cmvn_opts delta_opts seed; do
   options+=("--${option//_/-}=${!option}")
 done
+[ -z "$num_starts" ] || options+=(--num-starts="$num_starts")
 
 gmm_jobs
 $stage_cmd "$dir/log/train.log" pykaldist train-mono "${options[@]}" $scale_opts "$@" || exit 1

@@ -190,7 +190,7 @@ def _sums_of_bf16() -> None:
     gemm.accumulate_sums(sums[0], x, 1.0)
     gemm.affine(x, x, x[0], sums.clone())
     gemm.row_norms(x, sums.dtype)
-    gemm.subtract_product(x, x, x, sums[0, 0])
+    gemm.subtract_product(x, x, x, sums.dtype)
     widening.draw(x, sums, torch.Generator())
     model = make_nnet(LstmOptions(hid_layers=1, hid_dim=8), 4, 3, 1, "cpu", sums.dtype, x.dtype)
     model.forward(sums, sequences=Sequences([2, 2], 4))

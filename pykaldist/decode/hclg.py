@@ -86,6 +86,14 @@ def lexicon_and_grammar(lexicon: Fst, grammar: Fst) -> Fst:
     return push_special(minimize(trimmed(determinized(lg, "the lexicon with the language model"))))
 
 
+def with_hmms(h: Fst, context: Fst) -> Fst:
+    """Compose H with a transducer that reads context windows; raises UserError where nothing is left."""
+    graph = compose(h, context)
+    if graph.num_states == 0:
+        raise UserError("the model's phones and the language directory's have nothing in common; use the lang directory of training.")
+    return graph
+
+
 def decoding_graph(lexicon: Fst, grammar: Fst, disambig: Sequence[int], tree: ContextDependency, model: TransitionModel,
                    options: GraphOptions, on_the_way: Path | None = None) -> tuple[Fst, np.ndarray]:
     """Make HCLG, and the labels that stood for disambiguation symbols (`disambig`: the phone symbols #0, #1, ...).
@@ -110,11 +118,9 @@ def decoding_graph(lexicon: Fst, grammar: Fst, disambig: Sequence[int], tree: Co
         h, disambig_tid = h_transducer(windows, tree, model, options.transition_scale)
         del windows
         give_back()
-        graph = compose(h, flat)
+        graph = with_hmms(h, flat)
         del h, flat
         give_back()
-        if graph.num_states == 0:
-            raise UserError("the model's phones and the language directory's have nothing in common; use the lang directory of training.")
         bar.update(1, "determinising")
         graph = determinized(graph, "the graph")
         give_back()

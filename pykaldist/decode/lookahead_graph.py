@@ -29,7 +29,7 @@ import kaldifst
 import numpy as np
 
 from pykaldist.decode.arpa import grammar as grammar_of_arpa
-from pykaldist.decode.hclg import COPIED, GraphOptions, determinized, without_word
+from pykaldist.decode.hclg import COPIED, GraphOptions, determinized, with_hmms, without_word
 from pykaldist.decode.pairs import LANG_FILES, transition_facts, tree_facts
 from pykaldist.decode.search_graph import SearchGraph
 from pykaldist.errors import UserError
@@ -40,7 +40,7 @@ from pykaldist.hmm.tree.tree import ContextDependency
 from pykaldist.io import provenance
 from pykaldist.io.atomic import copy_file, write_text
 from pykaldist.io.fst import Fst
-from pykaldist.io.fst_compose import compose, sort_arcs, trimmed
+from pykaldist.io.fst_compose import sort_arcs, trimmed
 from pykaldist.io.fst_minimize import minimize
 from pykaldist.io.fstops import from_kaldifst, give_back, remove_eps_local, to_kaldifst
 from pykaldist.io.lang import LangDir
@@ -107,11 +107,9 @@ def lexicon_half(lexicon: Fst, disambig: Sequence[int], tree: ContextDependency,
         del context
         bar.update(1, "H o CL")
         h, disambig_tid = h_transducer(windows, tree, model, options.transition_scale)
-        graph = compose(h, flat)
+        graph = with_hmms(h, flat)
         del h, flat
         give_back()
-        if graph.num_states == 0:
-            raise UserError("the model's phones and the language directory's have nothing in common; use the lang directory of training.")
         bar.update(1, "determinising")
         pairs, code = np.unique((graph.ilabel.astype(np.int64) << 32) | graph.olabel, return_inverse=True)
         first = int(pairs[0] > 0)  # code 0 is for arcs that neither read nor write

@@ -104,8 +104,8 @@ class ChunkStore:
         self.manifest = manifest = read_manifest(self.path / "manifest.json", ChunkManifest, CURE, FORMAT)
         if manifest.frame_store != _identity(store):
             raise UserError(f"{path} has chunks of other utterances than {store.path}; {CURE}.")
-        self._items = Items(self.path, LAYOUT, manifest.num_chunks, manifest.totals, CURE)
-        chunks = load_array(self.path / "chunks.npy", CURE)
+        self._items = Items(self.path, LAYOUT, manifest.num_chunks, manifest.totals, manifest.checksums, CURE)
+        chunks = load_array(self.path, "chunks.npy", manifest.checksums, CURE)
         if chunks.shape != (manifest.num_chunks, 3) or chunks.dtype != np.int64:
             raise UserError(f"{self.path / 'chunks.npy'} is {chunks.dtype} {chunks.shape}, expected int64 ({manifest.num_chunks}, 3); "
                             f"{CURE}.")

@@ -9,6 +9,7 @@ A store of items says by a *layout* which arrays there are: the unit and the typ
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -21,20 +22,41 @@ from pykaldist.frames.mapped import Sink, mapped
 from pykaldist.io.atomic import atomic_open
 from pykaldist.io.entries import numpy_damage, reason
 from pykaldist.io.npy import save_array
-from pykaldist.io.provenance import checksum
+from pykaldist.io.provenance import checksum, checksum_of
+from pykaldist.io.tables import read_lines
 
 Layout = Mapping[str, tuple[str, Any]]
 
 
-def load_array(path: Path, cure: str) -> np.ndarray:
-    """Read an array; raises UserError, which ends in `cure`, where the file is missing or damaged."""
+def load_array(folder: Path, name: str, checksums: Mapping[str, str], cure: str) -> np.ndarray:
+    """Read an array of a store that has these checksums; raises UserError, which ends in `cure`, where the file is missing or damaged."""
+    path = folder / name
     try:
         with named(path):
-            return np.load(path, allow_pickle=False)
+            content = path.read_bytes()
+        array: np.ndarray = np.load(io.BytesIO(content), allow_pickle=False)
     except numpy_damage() as error:
         if of_the_machine(error):
             raise
         raise UserError(f"{path} is missing or damaged ({reason(error)}); {cure}.") from error
+    _check(path, content, checksums, cure)
+    return array
+
+
+def load_utts(folder: Path, count: int, checksums: Mapping[str, str], cure: str) -> list[str]:
+    """Read the list `utts` of a store of `count` utterances; raises UserError, which ends in `cure`, where it is another."""
+    path = folder / "utts"
+    utts = read_lines(path)
+    if len(utts) != count:
+        raise UserError(f"{path} has {len(utts)} utterances, the manifest says {count}; {cure}.")
+    _check(path, "".join(f"{utt}\n" for utt in utts).encode(), checksums, cure)
+    return utts
+
+
+def _check(path: Path, content: bytes, checksums: Mapping[str, str], cure: str) -> None:
+    """Compare what was read with the file's checksum: a bit can flip in this reading, whatever an earlier one has found."""
+    if checksum_of(content) != checksums.get(path.name):
+        raise UserError(f"{path} does not match its checksum: it was changed or is damaged; {cure}.")
 
 
 class Items:
@@ -43,11 +65,11 @@ class Items:
     Raises UserError, which ends in `cure`, where files do not fit these.
     """
 
-    def __init__(self, path: Path, layout: Layout, count: int, totals: Mapping[str, int], cure: str) -> None:
+    def __init__(self, path: Path, layout: Layout, count: int, totals: Mapping[str, int], checksums: Mapping[str, str], cure: str) -> None:
         self._layout = layout
         self._arrays = {name: np.asarray(mapped(path / f"{name}.bin", np.dtype(dtype), (totals[unit],)))
                         for name, (unit, dtype) in layout.items()}
-        self._offsets = {unit: load_array(path / f"{unit}.npy", cure) for unit in totals}
+        self._offsets = {unit: load_array(path, f"{unit}.npy", checksums, cure) for unit in totals}
         for unit, offsets in self._offsets.items():
             sound = offsets.dtype == np.int64 and offsets.shape == (count + 1,) and offsets[0] == 0
             if not sound or offsets[-1] != totals[unit] or (np.diff(offsets) < 0).any():

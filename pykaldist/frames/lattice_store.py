@@ -22,14 +22,13 @@ from pathlib import Path
 import numpy as np
 
 from pykaldist.errors import UserError
-from pykaldist.frames.items import Items, ItemsWriter, load_array
+from pykaldist.frames.items import Items, ItemsWriter, load_array, load_utts
 from pykaldist.frames.lattices import Lattices
 from pykaldist.frames.mapped import Manifest, read_manifest, verify, write_manifest
 from pykaldist.io.atomic import write_text
 from pykaldist.io.npy import save_array
 from pykaldist.io.provenance import checksum
 from pykaldist.io.schema import require
-from pykaldist.io.tables import read_lines
 
 FORMAT = 3
 CURE = "pack the lattices again"
@@ -75,12 +74,10 @@ class LatticeStore:
         if not (self.path / "manifest.json").is_file():
             raise UserError(f"{path} is no lattice store (it has no manifest.json); run pykaldist pack-lattices again.")
         self.manifest = read_manifest(self.path / "manifest.json", LatticeManifest, CURE, FORMAT)
-        self._items = Items(self.path, ARRAYS, self.manifest.num_utts, self.manifest.totals, CURE)
-        self.tid2pdf, self.tid2phone = (load_array(self.path / f"{name}.npy", CURE) for name in ("tid2pdf", "tid2phone"))
-        self.utts = read_lines(self.path / "utts")
-        if len(self.utts) != self.manifest.num_utts:
-            raise UserError(f"{self.path / 'utts'} has {len(self.utts)} utterances, the manifest says {self.manifest.num_utts}; pack the "
-                            "lattices again.")
+        checksums = self.manifest.checksums
+        self._items = Items(self.path, ARRAYS, self.manifest.num_utts, self.manifest.totals, checksums, CURE)
+        self.tid2pdf, self.tid2phone = (load_array(self.path, f"{name}.npy", checksums, CURE) for name in ("tid2pdf", "tid2phone"))
+        self.utts = load_utts(self.path, self.manifest.num_utts, checksums, CURE)
         self.number = {utt: number for number, utt in enumerate(self.utts)}
 
     def __len__(self) -> int:

@@ -40,7 +40,7 @@ import numpy as np
 
 from pykaldist.errors import UserError
 from pykaldist.frames.compressed import compress, expanded
-from pykaldist.frames.items import load_array
+from pykaldist.frames.items import load_array, load_utts
 from pykaldist.frames.mapped import Manifest, Sink, aligned_starts, mapped, mapped_together, read_manifest, verify, write_manifest
 from pykaldist.frames.remote_array import RemoteArray
 from pykaldist.frames.runs import Runs
@@ -51,7 +51,6 @@ from pykaldist.io.posteriors import Posterior
 from pykaldist.io.provenance import checksum
 from pykaldist.io.remote import beside, cache_folder, is_remote, part_cache, read_remote
 from pykaldist.io.schema import require
-from pykaldist.io.tables import read_lines
 
 FORMAT = 4
 CURE = "pack the store again"
@@ -185,10 +184,7 @@ class FrameStore:
         self.starts, self.scale_rows = self.runs.rows(self.offsets[:-1]), self._of_utts.rows(np.arange(manifest.num_utts))
         if self.labels is not None:
             self.label_offsets = self._offsets("label_offsets.npy", manifest.num_labels, "labels")
-        self.utts = read_lines(self.path / "utts")
-        if len(self.utts) != manifest.num_utts:
-            raise UserError(f"{self.path / 'utts'} has {len(self.utts)} utterances, the manifest says {manifest.num_utts}; pack the "
-                            "store again.")
+        self.utts = load_utts(self.path, manifest.num_utts, manifest.checksums, CURE)
 
     def _pieces(self) -> np.ndarray:
         """The pieces of which the store consists, int64 (pieces, 4): shard, its first utterance and its end, its first frame."""
@@ -196,7 +192,7 @@ class FrameStore:
         if not shards:
             return np.array([[0, 0, self.manifest.num_utts, 0]])
         path = self.path / "pieces.npy"
-        pieces = load_array(path, CURE)
+        pieces = load_array(self.path, path.name, self.manifest.checksums, CURE)
         sound = pieces.dtype == np.int64 and pieces.ndim == 2 and pieces.shape[1] == 4 and len(pieces) > 0
         if sound:
             shard, first, end, frame = pieces.T
@@ -239,7 +235,7 @@ class FrameStore:
 
     def _offsets(self, name: str, total: int, what: str) -> np.ndarray:
         path = self.path / name
-        offsets = load_array(path, CURE)
+        offsets = load_array(self.path, name, self.manifest.checksums, CURE)
         sound = offsets.shape == (self.manifest.num_utts + 1,) and offsets.dtype == np.int64 and offsets[0] == 0
         if not sound or offsets[-1] != total or (np.diff(offsets) < 0).any():
             raise UserError(f"{path} does not divide the {total} {what} of the manifest among its "
@@ -273,7 +269,7 @@ class FrameStore:
     def statistics(self, reach: int) -> Statistics:
         """The sums from which the statistics of splices within `reach` follow; those of wider ones than pack has kept are read anew."""
         path = self.path / "statistics.npy"
-        limbs = load_array(path, CURE)
+        limbs = load_array(self.path, path.name, self.manifest.checksums, CURE)
         like = Statistics.empty(self.manifest.dim).limbs
         if limbs.shape != like.shape or limbs.dtype != like.dtype:
             raise UserError(f"{path} is {limbs.dtype} {limbs.shape}, expected {like.dtype} {like.shape}; {CURE}.")
@@ -306,7 +302,7 @@ class FrameStore:
 
         Soft targets and frame weights count where the store has them.
         """
-        counts = load_array(self.path / "counts.npy", CURE)
+        counts = load_array(self.path, "counts.npy", self.manifest.checksums, CURE)
         if counts.shape != (self.manifest.num_pdfs,) or counts.dtype not in (np.int64, np.float64):
             raise UserError(f"{self.path / 'counts.npy'} is {counts.dtype} {counts.shape}, the manifest has {self.manifest.num_pdfs} pdfs; "
                             f"{CURE}.")

@@ -63,6 +63,11 @@ def checksum(path: PathLike) -> str:
     return digest.hexdigest()
 
 
+def checksum_of(content: bytes) -> str:
+    """The checksum of content that has been read, as `checksum` makes it of a file's."""
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
 def of_archives(paths: Iterable[PathLike]) -> list[Path]:
     """Files that stand for archives: their checksums, which change with them and are small; an archive itself where it has none."""
     return [sums if (sums := Path(sums_path(path))).is_file() else Path(path) for path in paths]

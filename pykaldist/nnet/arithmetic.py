@@ -8,6 +8,7 @@ bfloat16, once, where PyTorch has no product with a wider result.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -39,7 +40,7 @@ def check_bf16() -> None:
     """Check that this process can multiply bfloat16 on its CPU faster than float32; raises UserError where it cannot."""
     if deterministic.enabled():
         raise UserError("--dtype bf16: the deterministic mode has only products of float32 and float64; leave out one of the two options.")
-    model, flags = cpu()
+    model, _, flags = cpu()
     if not flags.intersection(MULTIPLIES):
         found = [name for flag, name in OTHERS.items() if flag in flags]
         raise UserError(f"--dtype bf16 on a CPU needs {' or '.join(MULTIPLIES.values())}, and this one ({model}) has "
@@ -48,8 +49,16 @@ def check_bf16() -> None:
         raise UserError(f"--dtype bf16 on a CPU needs a PyTorch with oneDNN, and this one ({torch.__version__}) has none; use float32.")
 
 
-def cpu() -> tuple[str, set[str]]:
-    """The CPU's name and flags, as /proc/cpuinfo has them."""
+class Cpu(NamedTuple):
+    """A CPU's name, its vendor's and its flags."""
+
+    name: str
+    vendor: str
+    flags: set[str]
+
+
+def cpu() -> Cpu:
+    """This machine's CPU, as /proc/cpuinfo has it."""
     lines = CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines()
     found = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in reversed(lines))}
-    return found.get("model name", "of unknown type"), set(found.get("flags", "").split())
+    return Cpu(found.get("model name", "of unknown type"), found.get("vendor_id", "unknown"), set(found.get("flags", "").split()))

@@ -26,6 +26,18 @@ def least(a: Factor, b: Factor) -> Factor:
     return torch.minimum(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else min(a, b)
 
 
+def quotient(a: Factor, b: Factor) -> Factor:
+    """Divide a by b; infinity where b is 0 and a is more."""
+    if isinstance(b, Tensor):
+        return torch.div(a if isinstance(a, Tensor) else torch.tensor(a, dtype=b.dtype), b)  # one kernel; a / b would be two
+    return a / b if b else math.inf
+
+
+def root(x: Factor) -> Factor:
+    """The square root of a factor."""
+    return torch.sqrt(x) if isinstance(x, Tensor) else math.sqrt(x)
+
+
 def exponential(x: Factor) -> Factor:
     """The exponential function of a factor."""
     return torch.exp(x) if isinstance(x, Tensor) else math.exp(x)

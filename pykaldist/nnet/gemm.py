@@ -4,20 +4,26 @@ PyTorch 2.8 and later accumulate such products in one call on a GPU. With an old
 rounded to bfloat16 before it is widened; on a CPU it lies in a buffer that all of them share, as fresh memory costs more than its use.
 In the deterministic mode the products of a CPU are nnet/blas.py's.
 
+On AMD's CPUs PyTorch has float32 products made by MKL, which does not use their vectors of 512 bits; oneDNN, which it takes for bfloat16,
+does, and is up to twice as fast (docs/benchmarks.md). What NG-SGD multiplies goes there (`multiplied`), but for the statistics of its
+Fisher models, whose smallest eigenvalues are those of rounding.
+
 `affine`, `product`, `accumulate` and `accumulate_sums` also take stacked factors of one type, with a dimension (models,) in front: each
 model has a product of its own, and its bias, or a sum in its place, is (1, out) (nnet/stacked.py).
 """
 
 from __future__ import annotations
 
+import math
 import threading
+from functools import cache
 
 import torch
 from torch import Tensor
 
 from pykaldist import deterministic
-from pykaldist.nnet import blas, widening
-from pykaldist.nnet.factor import Factor, factor
+from pykaldist.nnet import arithmetic, blas, widening
+from pykaldist.nnet.factor import Factor, factor, root
 from pykaldist.pieces import pieces
 
 _PINNED = deterministic.enabled()
@@ -32,6 +38,19 @@ def aligned(dim: int) -> int:
 def _pinned(a: Tensor, out: Tensor) -> bool:
     """Whether nnet/blas.py makes this product (in the deterministic mode, on a CPU)."""
     return _PINNED and out.device.type == "cpu" and a.dtype == out.dtype in (torch.float32, torch.float64)
+
+
+@cache
+def _onednn_is_faster() -> bool:
+    """Whether oneDNN multiplies float32 matrices faster on this CPU than what PyTorch takes: AMD's with AVX-512, where that is MKL."""
+    found = arithmetic.cpu()
+    return (found.vendor == "AuthenticAMD" and "avx512f" in found.flags and torch.backends.mkl.is_available()
+            and torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise") and not _PINNED)
+
+
+def by_onednn(a: Tensor) -> bool:
+    """Whether `multiplied` has products of the matrix `a` made by oneDNN."""
+    return a.dtype == torch.float32 and a.is_cpu and a.dim() == 2 and _onednn_is_faster()
 
 
 class _Buffers(threading.local):
@@ -58,6 +77,14 @@ _buffers = _Buffers()
 def rounded(a: Tensor, b: Tensor) -> Tensor:
     """Matrix product a b, rounded to the type of its factors; on a CPU it stands until this thread's next one."""
     return torch.mm(a, b, out=_buffers.of_shape(a.shape[0], b.shape[1], a.dtype)) if a.is_cpu else torch.mm(a, b)
+
+
+def multiplied(a: Tensor, b: Tensor) -> Tensor:
+    """Matrix product a b as `rounded` has it, or by oneDNN where that is the faster."""
+    if not by_onednn(a):
+        return rounded(a, b)
+    out: Tensor = torch.ops.mkldnn._linear_pointwise(a, b.t(), None, "none", [], None)  # as compiled models of PyTorch call it
+    return out
 
 
 def _add(out: Tensor, value: Tensor, beta: float, alpha: float) -> None:
@@ -134,6 +161,11 @@ def accumulate_affine(weight: Tensor, bias: Tensor, a: Tensor, b: Tensor, beta: 
     matter.
     """
     columns = weight.shape[1]
+    if by_onednn(a):
+        found = multiplied(a, b)
+        _add(weight, found[:, :columns], beta, alpha)
+        _add(bias, found[:, columns], beta, bias_alpha)
+        return
     if a.dtype == weight.dtype or not a.is_cpu:
         accumulate(bias, a, b[:, columns], beta, bias_alpha)  # first: the larger product leaves little of a in the cache
         accumulate(weight, a, b[:, :columns], beta, alpha)
@@ -156,14 +188,14 @@ def accumulate_sums(out: Tensor, x: Tensor, beta: float, alpha: float = 1.0) -> 
         _add(out, x.sum(-2, keepdim=x.dim() == 3, dtype=out.dtype), beta, alpha)
 
 
-def energy(x: Tensor, out: Tensor) -> Tensor:
-    """Sum of squares: out, a 0-dimensional tensor, <- that of x (n, columns), in the type of `out`, which is returned."""
-    if x.dtype == out.dtype:
-        flat = x.reshape(-1)
-        return torch.dot(flat, flat, out=out)
+def norm(x: Tensor, dtype: torch.dtype) -> Factor:
+    """Compute the norm of all of x (n, columns), in type `dtype`."""
     if not x.is_cpu:
-        return torch.linalg.vector_norm(x, dtype=out.dtype, out=out).square_()
-    return out.fill_(widening.squares(x)[1])
+        return torch.linalg.vector_norm(x, dtype=dtype)
+    if x.dtype != dtype:
+        return math.sqrt(widening.squares(x)[1])
+    flat = x.reshape(-1)
+    return root(factor(torch.dot(flat, flat)))
 
 
 def row_norms(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -173,19 +205,21 @@ def row_norms(x: Tensor, dtype: torch.dtype) -> Tensor:
     return widening.squares(x)[0].sqrt_()
 
 
-def subtract_product(x: Tensor, a: Tensor, b: Tensor, before: Tensor) -> tuple[Tensor, Factor, Factor]:
-    """Matrix product taken off: x <- x - a b, all of the same type. Returns the norms of the rows of the new x, and two sums of squares.
+def subtract_product(x: Tensor, a: Tensor, b: Tensor, dtype: torch.dtype) -> tuple[Tensor, Factor, Factor]:
+    """Matrix product taken off: x <- x - a b, all of the same type.
 
-    These are of the old x, which also goes into `before`, a 0-dimensional tensor, and of the new one; all in the type of `before`.
+    Returns the norms of the rows of the new x (n,), the norm of all of the old x, and that of the new one, in type `dtype`.
     """
-    if x.dtype == before.dtype or not x.is_cpu:
-        energy(x, before)
-        accumulate(x, a, b, 1.0, -1.0)
-        norms = row_norms(x, before.dtype)
-        return norms, factor(before), factor(torch.dot(norms, norms))
+    if x.dtype == dtype or not x.is_cpu:
+        before = norm(x, dtype)
+        if by_onednn(x):
+            x.sub_(multiplied(a, b))
+        else:
+            accumulate(x, a, b, 1.0, -1.0)
+        norms = row_norms(x, dtype)
+        return norms, before, norm(norms, dtype)
     norms, old, new = widening.subtract(x, rounded(a, b))
-    before.fill_(old)
-    return norms, old, new
+    return norms, math.sqrt(old), math.sqrt(new)
 
 
 def root_(x: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ def check_int8(model: Model) -> None:
         raise UserError(f"--dtype int8 is for CPUs, and the network is on {model.device}; add --device cpu, or use float32.")
     if model.recurrent or not all(isinstance(component, (Affine, Linear)) for component in model.components if component.maps):
         raise UserError("--dtype int8 is for networks whose maps are all affine layers (--nnet dnn), and this one has others; use float32.")
-    name, flags = cpu()
+    name, _, flags = cpu()
     if not flags.intersection(MULTIPLIES):
         raise UserError(f"--dtype int8 needs a CPU with {', '.join(MULTIPLIES.values())}, and this one ({name}) has none of them; use "
                         "float32.")

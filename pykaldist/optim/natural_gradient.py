@@ -35,7 +35,7 @@ from torch import Tensor
 
 from pykaldist.kernels import kernel
 from pykaldist.nnet.factor import Factor, factor
-from pykaldist.nnet.gemm import accumulate, aligned, energy, product, row_norms, subtract_product
+from pykaldist.nnet.gemm import accumulate, aligned, by_onednn, multiplied, norm, product, row_norms, subtract_product
 
 EPSILON = 1e-10  # floor of rho and d
 DELTA = 5e-4  # floor of rho and d, relative to the largest eigenvalue
@@ -221,7 +221,7 @@ class OnlineNaturalGradient:
         self.w.copy_(torch.from_numpy(basis * spectrum.root[:, None]))
         self._set_spectrum(spectrum)
         for _ in range(1 if x.shape[0] <= self.rank else START_PASSES):
-            energy(x, self._trace)
+            self._set_trace(norm(x, self.w.dtype))
             self._collect(x, self._project(x, self._like(x)), frames)
             self.finish(self.update())
 
@@ -234,9 +234,11 @@ class OnlineNaturalGradient:
         return self._narrow
 
     def _project(self, x: Tensor, w: Tensor) -> Tensor:
-        """Compute H = X W^T (n, rank), of the type of x; on a CPU the faster way is H^T = W X^T in float32, H itself in bfloat16."""
+        """Compute H = X W^T (n, rank), of the type of x; where MKL multiplies, in float32, H^T = W X^T is the faster way."""
         if x.dtype == torch.bfloat16:
             return torch.mm(x, w.t())
+        if by_onednn(x):
+            return multiplied(x, w.t())
         return product(w, x.t(), torch.empty(self.rank, x.shape[0], device=x.device, dtype=x.dtype)).t()
 
     def precondition(self, x: Tensor, frames: Frames | None = None) -> tuple[Tensor, Factor]:
@@ -250,8 +252,17 @@ class OnlineNaturalGradient:
         h = self._project(x, w)
         if self.collecting:
             self._collect(x, h, frames)
-        norms, before, after = subtract_product(x, h, w, self._trace)
-        return norms, (before / (after + TINY)) ** 0.5
+        norms, before, after = subtract_product(x, h, w, self.w.dtype)
+        if self.collecting:
+            self._set_trace(before)
+        return norms, before / (after + TINY)
+
+    def _set_trace(self, norm: Factor) -> None:
+        """Set tr(X X^T) of the statistics to the square of the norm of X."""
+        if isinstance(norm, Tensor):
+            torch.square(norm, out=self._trace)
+        else:
+            self._trace.fill_(norm * norm)
 
     def _collect(self, x: Tensor, h: Tensor, frames: Frames | None) -> None:
         """Take the statistics of a minibatch, beside tr(X X^T)."""

@@ -34,11 +34,11 @@ from torch import Tensor
 from pykaldist.errors import UserError
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.nnet.components import AffineMap
-from pykaldist.nnet.factor import Factor, factor, least, taken_in
+from pykaldist.nnet.factor import Factor, factor, least, quotient, taken_in
 from pykaldist.nnet.flat_model import FlatModel
 from pykaldist.nnet.gemm import accumulate, accumulate_affine, aligned
 from pykaldist.nnet.learner import Learner
-from pykaldist.optim.natural_gradient import FIRST_UPDATES, TINY, FisherUpdate, Frames, OnlineNaturalGradient, new_weight
+from pykaldist.optim.natural_gradient import FIRST_UPDATES, FisherUpdate, Frames, OnlineNaturalGradient, new_weight
 from pykaldist.optim.optimizer import Optimizer, OptimizerOptions, Parts
 from pykaldist.options import option
 
@@ -242,9 +242,9 @@ class NgSgd(NaturalGradient):
         rows: Factor = x.shape[0] if self._padded is None else self._padded.count
         found = self._precondition(self._state_of[map], x, dy, spent)
         scale = found.scale
-        if self.options.max_change_per_sample > 0.0:
-            change = factor(torch.dot(found.x_norms, found.y_norms)) * self.rate * map.learn_rate_coef
-            scale = least(scale, self.options.max_change_per_sample * rows / (change + TINY))
+        if self.options.max_change_per_sample > 0.0 and map.learn_rate_coef > 0.0:
+            change = factor(torch.dot(found.x_norms, found.y_norms)) * self.rate  # times the coefficient
+            scale = least(scale, quotient(self.options.max_change_per_sample * rows / map.learn_rate_coef, change))
         found.accumulate(map, weight, bias, beta, scale * by)
 
 

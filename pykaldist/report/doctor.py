@@ -80,7 +80,7 @@ def examine(folder: Path) -> Machine:
     cmd, scheduler = find_scheduler()
     bf16 = torch.cuda.is_bf16_supported(including_emulation=False) if gpus else gain >= WORTH
     machine = Machine(cores, memory, gpus, bf16, cmd)
-    model, _ = cpu()
+    model = cpu().name
     machine.findings = [
         Finding("cores", f"{cores} of {os.cpu_count()}, {model}", f"--nj {machine.jobs}" + f" --ngpu {cores} --device cpu" * (not gpus)),
         Finding("memory", f"{memory:.1f} GiB", f"--nj {machine.jobs}: a job may take {JOB_MEMORY:g} GiB"),

@@ -145,7 +145,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.set_grad_enabled(False)
-    model, flags = cpu()
+    model, _, flags = cpu()
     has = ", ".join(sorted(flag for flag in flags if flag.startswith("amx") or flag in ("avx2", "avx512f", "avx512_bf16")))
     print(f"{model} ({has}), {args.threads} threads, torch {torch.__version__}, float32 and bf16")
     try:

@@ -73,7 +73,7 @@ def main() -> None:
             for one in feats:
                 model.loglikes(one)
             spent[dtype].append(time.perf_counter() - begun)
-    name, _ = cpu()
+    name = cpu().name
     print(f"{name}, torch {torch.__version__}, 1 thread; {len(feats)} utterances, {frames:,} frames; {args.runs} runs\n")
     print("| arithmetic | frames/s | over float32 | best WER |\n| --- | --- | --- | --- |")
     for dtype in dtypes:

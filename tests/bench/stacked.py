@@ -122,7 +122,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.set_grad_enabled(False)
-    name = torch.cuda.get_device_name(args.device) if args.device.startswith("cuda") else f"{cpu()[0]}, {args.threads} threads"
+    name = torch.cuda.get_device_name(args.device) if args.device.startswith("cuda") else f"{cpu().name}, {args.threads} threads"
     print(f"{name}, torch {torch.__version__}; {args.strategy}, momentum {args.momentum:g}, {args.minibatches} minibatches a worker, "
           f"{args.runs} runs")
     print("network           weights minibatch    V  us a step of a worker:      stacked over")

@@ -342,7 +342,7 @@ def machine() -> str:
     """The machine in a sentence."""
     names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     gpus = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
-    return f"{gpus}; {cpu()[0]}; torch {torch.__version__}, CUDA {torch.version.cuda}, Python {platform.python_version()}."
+    return f"{gpus}; {cpu().name}; torch {torch.__version__}, CUDA {torch.version.cuda}, Python {platform.python_version()}."
 
 
 def main() -> int:

@@ -135,6 +135,19 @@ def test_damage_is_found(tmp_path, make_store):
         FrameStore(store.path)
 
 
+@pytest.mark.parametrize("name", ["counts.npy", "statistics.npy", "offsets.npy", "utts"])
+def test_a_small_file_is_compared_whenever_it_is_read(make_store, name):
+    """A bit that flips in the last byte of a number, or of a name, leaves a file that can be read."""
+    store = make_store([300, 200], dim=4, num_pdfs=3)
+    content = bytearray((store.path / name).read_bytes())
+    content[-9 if name == "offsets.npy" else -2] ^= 1
+    (store.path / name).write_bytes(bytes(content))
+    with pytest.raises(UserError, match=rf"{name} (does not match its checksum|does not divide)"):
+        again = FrameStore(store.path)
+        again.counts()
+        again.statistics(0)
+
+
 @pytest.mark.parametrize(("speakers", "whole"), [(12, True), (2, False)])
 def test_held_out_speakers_or_utterances(tmp_path, speakers, whole):
     utt2spk = {f"s{s:02d}-u{u}": f"s{s:02d}" for s in range(speakers) for u in range(60 // speakers)}

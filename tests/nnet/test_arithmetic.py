@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -77,7 +79,7 @@ def test_sums_are_those_of_float32(beta):
     out = torch.full((5,), 2.0)
     gemm.accumulate_sums(out, torch.ones(1001, 5).bfloat16(), beta, -2.0)
     assert torch.equal(out, torch.full((5,), 2.0 * beta - 2002.0))
-    assert gemm.energy(torch.ones(1001, 5).bfloat16(), torch.empty(())).item() == 5005
+    assert gemm.norm(torch.ones(1001, 5).bfloat16(), torch.float32) == math.sqrt(5005)
     assert torch.equal(gemm.row_norms(torch.full((101, 4), 3.0).bfloat16(), torch.float32), torch.full((101,), 6.0))
 
 
@@ -85,18 +87,18 @@ def test_a_product_taken_off_is_that_of_float32():
     generator = torch.Generator().manual_seed(0)
     x, a, b = (torch.randn(*shape, generator=generator).bfloat16() for shape in ((37, 21), (37, 5), (5, 21)))
     x[0, 0] = torch.inf
-    expected, before = x - torch.mm(a, b), torch.empty(())
-    squares = x.float().square().sum()
-    norms, old, new = gemm.subtract_product(x, a, b, before)
+    expected, whole = x - torch.mm(a, b), x.float().norm()
+    norms, old, new = gemm.subtract_product(x, a, b, torch.float32)
     assert torch.equal(x, expected)  # rounded as torch rounds
     torch.testing.assert_close(norms, x.float().norm(dim=1))
-    assert before.item() == old == squares.item() == new == torch.inf
-    norms, old, new = gemm.subtract_product(x[1:], a[1:], b, before)
+    assert old == whole.item() == new == torch.inf
+    whole = x[1:].float().norm()
+    norms, old, new = gemm.subtract_product(x[1:], a[1:], b, torch.float32)
     expected[1:] -= torch.mm(a[1:], b)
-    assert torch.equal(x[1:], expected[1:]) and new == pytest.approx(x[1:].float().square().sum().item(), rel=1e-5)
-    assert before.item() == pytest.approx(old) != pytest.approx(new)
+    assert torch.equal(x[1:], expected[1:]) and new == pytest.approx(x[1:].float().norm().item(), rel=1e-5)
+    assert whole.item() == pytest.approx(old) != pytest.approx(new)
     x[1, 1] = torch.nan
-    norms, _, new = gemm.subtract_product(x[1:], a[1:], b, before)
+    norms, _, new = gemm.subtract_product(x[1:], a[1:], b, torch.float32)
     assert new != new and norms[0].isnan() and x[1, 1].isnan() and x[2:].isfinite().all()
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pykaldist.frames.sampler import Minibatch
 from pykaldist.nnet.dnn import DnnOptions, make_dnn
-from pykaldist.nnet.factor import add_multiple, factor, least, taken_in
+from pykaldist.nnet.factor import add_multiple, factor, least, quotient, root, taken_in
 from pykaldist.nnet.init import init_dnn
 from pykaldist.nnet.learner import Supervised
 from pykaldist.nnet.objective import CrossEntropy
@@ -24,6 +24,8 @@ def test_a_float_and_a_tensor_mean_the_same(a: float, b: float) -> None:
     x = torch.arange(6.0).view(2, 3)
     assert factor(torch.tensor(a)) == a
     assert least(a, b) == least(torch.tensor(a), torch.tensor(b)).item()
+    assert quotient(abs(a), abs(b)) == pytest.approx(quotient(abs(a), torch.tensor(abs(b))).item(), nan_ok=True) or a == b == 0.0
+    assert root(abs(a)) == pytest.approx(root(torch.tensor(abs(a))).item())
     for by in (a, torch.tensor(a)):
         taken, alpha = taken_in(x.clone(), by)
         assert torch.allclose(taken * alpha, x * a)

@@ -1,4 +1,4 @@
-"""Matrix products by another BLAS, as in the deterministic mode."""
+"""Matrix products by another BLAS, as in the deterministic mode, and by oneDNN."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from pykaldist.nnet import blas, gemm
+from pykaldist.nnet.arithmetic import Cpu
 
 
 def lying(shape, layout, generator, dtype):
@@ -61,3 +62,53 @@ def test_in_the_mode_all_products_of_a_cpu_go_there(monkeypatch):
 def test_roots():
     x = torch.tensor([0.0, 1.0, 2.0, 1e-12])
     torch.testing.assert_close(gemm.root_(x.clone()), x.sqrt())
+
+
+CPUS = {("AuthenticAMD", "avx2 avx512f"): True, ("AuthenticAMD", "avx2"): False, ("GenuineIntel", "avx2 avx512f"): False,
+        ("unknown", ""): False}
+
+
+@pytest.mark.parametrize(("found", "faster"), CPUS.items())
+def test_onednn_is_asked_on_amds_cpus_with_avx512(monkeypatch, found, faster):
+    monkeypatch.setattr(gemm.arithmetic, "cpu", lambda: Cpu("a CPU", found[0], set(found[1].split())))
+    assert gemm._onednn_is_faster.__wrapped__() == (faster and torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available())
+    monkeypatch.setattr(gemm, "_PINNED", True)
+    assert not gemm._onednn_is_faster.__wrapped__()
+
+
+@pytest.fixture
+def onednn(monkeypatch):
+    """The products that oneDNN makes where it is asked."""
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("this PyTorch has no oneDNN")
+    monkeypatch.setattr(gemm, "_onednn_is_faster", lambda: True)
+    made = []
+    whole = gemm.multiplied
+    monkeypatch.setattr(gemm, "multiplied", lambda a, b: made.append((*a.shape, b.shape[1])) or whole(a, b))
+    return made
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(5, 7, 3), (1, 4, 9), (4, 1, 1), (20, 64, 41), (80, 33, 256)])
+def test_products_by_onednn_however_matrices_lie(onednn, m, k, n):
+    generator = torch.Generator().manual_seed(m * k * n)
+    shapes = ((m, k), (k, n))
+    for layouts in itertools.product(("rows", "columns", "part", "apart"), repeat=2):
+        a, b = (lying(shape, layout, generator, torch.float32) for shape, layout in zip(shapes, layouts, strict=True))
+        torch.testing.assert_close(gemm.multiplied(a, b).double(), a.double() @ b.double(), rtol=1e-5, atol=1e-4)
+    assert onednn == [(m, k, n)] * 16
+
+
+@pytest.mark.parametrize("beta", [0.0, 1.0, 0.5])
+def test_what_ngsgd_makes_by_onednn_is_what_it_makes_without(onednn, beta):
+    generator = torch.Generator().manual_seed(0)
+    dy, x, h, w = (torch.randn(*shape, generator=generator) for shape in ((50, 12), (50, 16), (50, 3), (3, 16)))
+    weight, bias = torch.randn(12, 9, generator=generator), torch.randn(12, generator=generator)
+    whole = dy.double().t() @ x.double()
+    sums = (weight.double() * beta + 0.1 * whole[:, :9], bias.double() * beta + 0.2 * whole[:, 9])
+    gemm.accumulate_affine(weight, bias, dy.t(), x, beta, 0.1, 0.2)
+    torch.testing.assert_close((weight.double(), bias.double()), sums, rtol=1e-5, atol=1e-5)
+    rest = x.double() - h.double() @ w.double()
+    norms, old, new = gemm.subtract_product(x.clone(), h, w, torch.float32)
+    torch.testing.assert_close(norms.double(), rest.norm(dim=1), rtol=1e-5, atol=1e-5)
+    assert float(old) == pytest.approx(x.double().norm().item()) and float(new) == pytest.approx(rest.norm().item())
+    assert onednn == [(12, 50, 16), (50, 3, 16)]

@@ -94,7 +94,7 @@ def test_stages_take_what_those_before_them_made(make_dry, recipe, version, opti
     (folder / "local/score.sh").write_text(STUB)
     (folder / "local/score.sh").chmod(0o755)
     lines(folder / "data/train/text", ["utt word"])  # of combine_data.sh, which is a stub
-    lines(folder / "data/local/sizes", ["totgauss=9", "num_starts=1", "leaves=9", "gauss=9", "hid_layers=1", "hid_dim=9", "num_epochs=1"])
+    lines(folder / "data/local/sizes", ["totgauss=9", "leaves=9", "gauss=9", "hid_layers=1", "hid_dim=9", "num_epochs=1"])
     calls = dry("run.sh", "--corpus", "elsewhere", "--stop-stage", "7", *options, *(("--ali-dir", "elsewhere") if imported else ()))
     made = PREPARED[recipe] | {"data/local/dict", "data/local/dict/lexicon.txt", "data/local/lang", "data/local/lang_nosp"}
     for call in calls[1:]:

@@ -11,7 +11,7 @@ EOF
 }
 
 language="" lexicon=graphemes short=10000 first=20000 gmm_opts="" minibatch=256 default_ngpu=1
-totgauss="" num_starts="" leaves="" gauss="" hid_layers="" hid_dim="" num_epochs=""
+totgauss="" leaves="" gauss="" hid_layers="" hid_dim="" num_epochs=""
 . "$(dirname "${BASH_SOURCE[0]}")/utils/shared/recipe.sh" || exit 1  # options, `want`, `with_rbms`, `say_next`
 case $lexicon in graphemes | /*) ;; *) lexicon=$OLDPWD/$lexicon ;; esac  # as the caller's folder has it
 # The features that the network sees, its decoding graph, and the GMM that is scored beside it. Imported alignments come without GMMs.
@@ -47,7 +47,7 @@ if want 2 "alignments: GMMs up to speaker-adaptive training, or imported"; then
     utils/mkgraph.sh data/lang_test exp/ali exp/ali/graph
   else
     jobs=(--nj "$nj" --cmd "$cmd") train=(--nj "$nj" --cmd "$cmd" ${seed:+--seed "$seed"} $gmm_opts)
-    steps/train_mono.sh "${train[@]}" --totgauss $totgauss --num-starts $num_starts data/train_short data/lang exp/mono
+    steps/train_mono.sh "${train[@]}" --totgauss $totgauss data/train_short data/lang exp/mono
     steps/align_si.sh "${jobs[@]}" data/train_first data/lang exp/mono exp/mono_ali
     steps/train_deltas.sh "${train[@]}" $leaves $gauss data/train_first data/lang exp/mono_ali exp/tri1
     steps/align_si.sh "${jobs[@]}" data/train_first data/lang exp/tri1 exp/tri1_ali

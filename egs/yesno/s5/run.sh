@@ -31,7 +31,7 @@ if want 2 "alignments: a monophone GMM's, or imported"; then
     steps/import_ali.sh --nj "$nj" --cmd "$cmd" $ali_opts "$ali_dir" data/train data/lang exp/ali
     utils/mkgraph.sh data/lang_test exp/ali exp/ali/graph
   else
-    steps/train_mono.sh --nj "$nj" --cmd "$cmd" ${seed:+--seed "$seed"} --totgauss 400 --num-starts 4 data/train data/lang exp/mono
+    steps/train_mono.sh --nj "$nj" --cmd "$cmd" ${seed:+--seed "$seed"} --totgauss 400 data/train data/lang exp/mono
     steps/align_si.sh --nj "$nj" --cmd "$cmd" data/train data/lang exp/mono exp/mono_ali
     utils/mkgraph.sh data/lang_test exp/mono exp/mono/graph
     steps/decode.sh --nj "$nj" --cmd "$cmd" --skip-scoring true --lattice-beam 4 exp/mono/graph data/test exp/mono/decode

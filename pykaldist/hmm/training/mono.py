@@ -28,6 +28,8 @@ from pykaldist.progress import Progress
 
 _PIECE = 1 << 14  # frames in double precision at a time
 START_ITERS = 6  # by then a start that took silence for speech is behind by about a nat a frame
+FEW_FRAMES = 60_000  # ten minutes of speech, on which one flat start is a gamble
+STARTS = 4  # of which the likeliest goes on there
 
 
 @dataclass
@@ -40,12 +42,18 @@ class MonoOptions(TrainingOptions):
     totgauss: int = option(1000, "Gaussians in all at the end")
     initial_beam: float = option(6.0, "beam of the first alignment")
     shared_phones: bool = option(True, "phones of one line of phones/sets.int share their pdfs; false: every phone has its own")
-    num_starts: int = option(1, f"flat starts, of which the likeliest after {START_ITERS} iterations goes on")
+    num_starts: int | None = option(None, f"flat starts, of which the likeliest after {START_ITERS} iterations goes on ({STARTS} for up "
+                                    "to ten minutes of speech, else 1)")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if min(self.totgauss, self.num_starts) < 1:
-            raise UserError(f"--totgauss and --num-starts must be at least 1, found {self.totgauss} and {self.num_starts}.")
+        for name, value in (("--totgauss", self.totgauss), ("--num-starts", self.num_starts)):
+            if value is not None and value < 1:
+                raise UserError(f"{name} must be at least 1, found {value}.")
+
+    def starts(self, num_frames: int) -> int:
+        """The number of flat starts for so many frames of 10 ms."""
+        return self.num_starts or (STARTS if num_frames <= FEW_FRAMES else 1)
 
 
 @dataclass
@@ -111,13 +119,14 @@ def train_mono(corpus: Corpus, lang: LangDir, options: MonoOptions, align_option
         with Progress("training monophones", options.num_iters - first, "iteration") as bar:
             training.run(state, range(first, options.num_iters), bar, checkpoint)
     else:
-        contest = min(START_ITERS, options.num_iters) if options.num_starts > 1 else 0
-        with Progress("training monophones", options.num_iters + contest * (options.num_starts - 1), "iteration") as bar:
+        num_starts = options.starts(len(corpus.feats))
+        contest = min(START_ITERS, options.num_iters) if num_starts > 1 else 0
+        with Progress("training monophones", options.num_iters + contest * (num_starts - 1), "iteration") as bar:
             starts = []
-            for start in range(options.num_starts):
+            for start in range(num_starts):
                 starts.append(begin(start))
                 if contest:
-                    log(f"start {start + 1} of {options.num_starts}")
+                    log(f"start {start + 1} of {num_starts}")
                 training.run(starts[-1], range(contest), bar)
             state = max(starts, key=lambda one: one.log_likelihood)
             if contest:

@@ -25,7 +25,7 @@ from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.lang import LangDir
 from pykaldist.io.tables import read_archive
 
-SHORT = MonoOptions(num_iters=12, max_iter_inc=8, totgauss=40, realign_iters="1 2 3 4 5 6 8 10")
+SHORT = MonoOptions(num_starts=1, num_iters=12, max_iter_inc=8, totgauss=40, realign_iters="1 2 3 4 5 6 8 10")
 
 
 def test_flat_start_finds_the_phones(toy_speech: tuple[Corpus, np.ndarray], toy_lang: LangDir) -> None:
@@ -47,7 +47,7 @@ def test_training_does_not_depend_on_threads(toy_corpus: Corpus, toy_lang: LangD
 
 
 def test_frames_are_grouped_by_pdf(toy_corpus: Corpus, toy_lang: LangDir) -> None:
-    system = train_mono(toy_corpus, toy_lang, MonoOptions(num_iters=2), AlignOptions(), log=lambda line: None)
+    system = train_mono(toy_corpus, toy_lang, MonoOptions(num_starts=1, num_iters=2), AlignOptions(), log=lambda line: None)
     tids = system.alignments.tids.copy()
     tids[:5] = 0  # frames without an alignment are left out
     frames = AlignedFrames.group(tids, system.transition_model)
@@ -115,6 +115,11 @@ def test_options_without_sense(toy_data: DataDir, toy_lang: LangDir, tmp_path: P
                                message: str) -> None:
     with pytest.raises(UserError, match=message):
         train_mono_dir(toy_data.path, toy_lang.path, tmp_path / "mono", MonoOptions(**options), AlignOptions(), nj=nj)
+
+
+@pytest.mark.parametrize(("asked", "frames", "starts"), [(None, 60_000, 4), (None, 60_001, 1), (2, 60_000, 2), (2, 60_001, 2)])
+def test_short_corpora_get_several_flat_starts(asked: int | None, frames: int, starts: int) -> None:
+    assert MonoOptions(num_starts=asked).starts(frames) == starts
 
 
 def an4(shared: Path, target: Path, utts: int | None) -> DataDir:

@@ -22,7 +22,7 @@ def quiet(line: str) -> None:
 
 @pytest.fixture(scope="module")
 def monophones(toy_corpus: Corpus, toy_lang: LangDir) -> State:
-    options = MonoOptions(num_iters=12, max_iter_inc=8, totgauss=40, realign_iters="1 2 3 4 5 6 8 10")
+    options = MonoOptions(num_starts=1, num_iters=12, max_iter_inc=8, totgauss=40, realign_iters="1 2 3 4 5 6 8 10")
     return train_mono(toy_corpus, toy_lang, options, AlignOptions(), log=quiet)
 
 

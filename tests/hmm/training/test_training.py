@@ -37,7 +37,7 @@ class Interrupted(Exception):
 
 @pytest.fixture
 def mono(toy_data: DataDir, toy_lang: LangDir, tmp_path: Path) -> Path:
-    train_mono_dir(toy_data.path, toy_lang.path, tmp_path / "mono", MonoOptions(num_iters=5, totgauss=40), ALIGN, log=quiet)
+    train_mono_dir(toy_data.path, toy_lang.path, tmp_path / "mono", MonoOptions(num_starts=1, num_iters=5, totgauss=40), ALIGN, log=quiet)
     return tmp_path / "mono"
 
 
@@ -50,7 +50,7 @@ def test_going_on(kind: str, mono: Path, toy_data: DataDir, toy_lang: LangDir, t
     def train(exp: Path, log: Log, stage: int = 0) -> None:
         start, end = (data, lang, mono, exp, 40, 60), {"log": log, "stage": stage, "nj": 2}
         if kind == "mono":
-            train_mono_dir(data, lang, exp, MonoOptions(**SHORT, totgauss=40), ALIGN, **end)
+            train_mono_dir(data, lang, exp, MonoOptions(**SHORT, num_starts=1, totgauss=40), ALIGN, **end)
         elif kind == "deltas":
             train_deltas_dir(*start, TriphoneOptions(**SHORT), ALIGN, **end)
         elif kind == "lda_mllt":
@@ -140,7 +140,7 @@ def test_an_utterance_that_no_model_can_score_is_named(toy_data: DataDir, toy_la
         for name, matrix in dict(toy_data.feats.items()).items():
             writer.write(name, matrix * 1e20 if name == utt else matrix)
     with pytest.raises(UserError, match=rf"iteration \d+: the log-likelihood is .*: the model has no finite score of utterance {utt},"):
-        train_mono_dir(toy_data.path, toy_lang.path, tmp_path / "mono", MonoOptions(num_iters=5, totgauss=40), ALIGN,
+        train_mono_dir(toy_data.path, toy_lang.path, tmp_path / "mono", MonoOptions(num_starts=1, num_iters=5, totgauss=40), ALIGN,
                        "--norm-means=false", log=quiet)
 
 
@@ -153,5 +153,5 @@ def test_a_checkpoint_of_another_kind_is_a_sentence(mono: Path, toy_data: DataDi
 def test_checkpoints_take_their_time(toy_data: DataDir, toy_lang: LangDir, tmp_path: Path) -> None:
     """A training of a few seconds does not write any."""
     lines: list[str] = []
-    train_mono_dir(toy_data.path, toy_lang.path, tmp_path / "mono", MonoOptions(num_iters=3), ALIGN, log=lines.append)
+    train_mono_dir(toy_data.path, toy_lang.path, tmp_path / "mono", MonoOptions(num_starts=1, num_iters=3), ALIGN, log=lines.append)
     assert not any("--stage" in line for line in lines)

@@ -33,7 +33,7 @@ SHORT = TriphoneOptions(num_iters=12, max_iter_inc=8, realign_iters="4 8")
 
 @pytest.fixture(scope="module")
 def monophones(toy_corpus: Corpus, toy_lang: LangDir) -> State:
-    options = MonoOptions(num_iters=12, max_iter_inc=8, totgauss=40, realign_iters="1 2 3 4 5 6 8 10")
+    options = MonoOptions(num_starts=1, num_iters=12, max_iter_inc=8, totgauss=40, realign_iters="1 2 3 4 5 6 8 10")
     return train_mono(toy_corpus, toy_lang, options, AlignOptions(), log=lambda line: None)
 
 
@@ -104,7 +104,7 @@ def test_utterances_without_a_start_come_in_later(toy_corpus: Corpus, toy_lang: 
 def test_directories(toy_data: DataDir, toy_lang: LangDir, tmp_path: Path) -> None:
     """What the stage leaves behind, and that the aligner takes it; mistakes are named before the old system is removed."""
     mono, tri, quiet, plain = tmp_path / "mono", tmp_path / "tri", {"log": lambda line: None}, ("", "--delta-order=0")
-    train_mono_dir(toy_data.path, toy_lang.path, mono, MonoOptions(num_iters=8, totgauss=40), AlignOptions(), *plain, **quiet)
+    train_mono_dir(toy_data.path, toy_lang.path, mono, MonoOptions(num_starts=1, num_iters=8, totgauss=40), AlignOptions(), *plain, **quiet)
     train = (toy_data.path, toy_lang.path, mono, tri)
     line = train_deltas_dir(*train, 60, 80, SHORT, AlignOptions(), *plain, nj=2, **quiet)
     assert "60 of 60 utterances aligned" in line

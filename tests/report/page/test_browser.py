@@ -1,39 +1,29 @@
 """The page of experiments in a browser: no error, tables sort and filter, audio loads, no serious fault of accessibility.
 
-It takes playwright and a Chromium (`pip install playwright`; Debian's chromium, or playwright's own). Accessibility is judged by axe-core,
-whose axe.min.js PYKALDIST_AXE names (`npm pack axe-core`). PYKALDIST_SCREENSHOTS names a folder in which pictures are kept.
+What it takes is in tests/browser.py.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import check_accessibility, chromium, keep, watched
 
 from pykaldist.report.page.options import PageOptions
 from pykaldist.report.page.write import write_page
 
 pytestmark = pytest.mark.slow
-playwright = pytest.importorskip("playwright.sync_api", reason="the page in a browser takes playwright (pip install playwright)")
 OPENS_IN = 2.0  # seconds
-NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    program = next((found for name in NAMES if (found := shutil.which(name))), None)
-    with playwright.sync_playwright() as started:
-        try:
-            opened = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        except playwright.Error as error:
-            pytest.skip(f"no browser: {str(error).splitlines()[0]}")
+    with chromium() as opened:
         yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")
@@ -46,15 +36,8 @@ def report(experiment: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def page(browser: Any, report: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
     """The page, opened; at the end there has been no message of the console, and no request but for the page and its data."""
-    opened = browser.new_page(viewport={"width": 1300, "height": 900}, color_scheme=getattr(request, "param", "light"))
-    said: list[str] = []
-    asked: list[str] = []
-    opened.on("console", lambda message: said.append(message.text))
-    opened.on("pageerror", lambda error: said.append(str(error)))
-    opened.on("request", lambda one: asked.append(one.url))
-    opened.goto(report.as_uri())
-    yield opened
-    opened.close()
+    with watched(browser, report.as_uri(), 1300, 900, getattr(request, "param", "light")) as (opened, said, asked):
+        yield opened
     assert said == []
     assert {url for url in asked if not url.startswith("data:")} == {report.as_uri()}
 
@@ -64,12 +47,6 @@ def column(page: Any, table: str, name: str) -> list[str]:
     heads = page.locator(f"{table} thead th").all_inner_texts()
     place = next(i for i, head in enumerate(heads) if head.startswith(name)) + 1
     return page.locator(f"{table} tbody tr > :nth-child({place})").all_inner_texts()
-
-
-def keep(page: Any, name: str) -> None:
-    """Keep a picture of the page where pictures are wanted."""
-    if folder := os.environ.get("PYKALDIST_SCREENSHOTS"):
-        page.screenshot(path=f"{folder}/{name}.png", full_page=True)
 
 
 @pytest.mark.parametrize("page", ["light", "dark"], indirect=True)
@@ -85,7 +62,7 @@ def test_it_opens_and_shows_every_section(page: Any, report: Path, request: pyte
     page.reload()
     page.wait_for_selector("footer p")
     assert time.monotonic() - begin < OPENS_IN
-    keep(page, f"report-{request.node.callspec.params['page']}")
+    keep(page, f"report-{request.node.callspec.params['page']}", whole=True)
 
 
 def test_tables_sort(page: Any) -> None:
@@ -176,13 +153,6 @@ def test_colours_are_chosen(page: Any) -> None:
 
 @pytest.mark.parametrize("page", ["light", "dark"], indirect=True)
 def test_there_is_no_serious_fault_of_accessibility(page: Any) -> None:
-    axe = os.environ.get("PYKALDIST_AXE", "")
-    if not Path(axe).is_file():
-        pytest.skip("accessibility is judged by axe-core; PYKALDIST_AXE names its axe.min.js (npm pack axe-core)")
     page.locator("#utterances tbody button").first.click()
     page.wait_for_function("document.querySelector('#utterances canvas').width > 10")
-    page.evaluate(Path(axe).read_text(encoding="utf-8"))
-    found = page.evaluate("axe.run()")
-    faults = [(fault["id"], fault["impact"], [node["html"][:120] for node in fault["nodes"][:3]]) for fault in found["violations"]]
-    assert [fault for fault in faults if fault[1] in ("serious", "critical")] == []
-    assert len(found["passes"]) > 20
+    check_accessibility(page, 20)

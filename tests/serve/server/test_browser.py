@@ -1,14 +1,11 @@
 """The server's page in a browser: a file is dropped and its words are heard, somebody speaks, no serious fault of accessibility.
 
-It takes playwright and a Chromium, as tests/report/page/test_browser.py does; PYKALDIST_AXE names axe.min.js, PYKALDIST_SCREENSHOTS a
-folder for pictures. The microphone is Chromium's own that plays a file.
+What it takes is in tests/browser.py. The microphone is Chromium's own that plays a file.
 """
 
 from __future__ import annotations
 
 import base64
-import os
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -18,15 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+from browser import check_accessibility, chromium, keep, watched
 
 from pykaldist.serve.server.engine import Engine
 
 from ..conftest import RATE, SAID
 
 pytestmark = pytest.mark.slow
-playwright = pytest.importorskip("playwright.sync_api", reason="the page in a browser takes playwright (pip install playwright)")
 pytest.importorskip("websockets", reason="the server's WebSockets take the package websockets (requirements.txt)")
-NAMES = ("chromium", "chromium-browser", "google-chrome")
 DROP = """async ([content, name]) => {
   const data = new DataTransfer(), bytes = Uint8Array.from(atob(content), one => one.charCodeAt(0));
   data.items.add(new File([bytes], name));
@@ -50,38 +46,18 @@ def address(engine: Engine) -> Iterator[str]:
 def browser(audio: list[np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     microphone = tmp_path_factory.mktemp("microphone") / "said.wav"
     soundfile.write(microphone, np.concatenate([np.zeros(RATE // 2), audio[0], np.zeros(4 * RATE)]) / 32768, RATE)
-    program = next((found for name in NAMES if (found := shutil.which(name))), None)
-    with playwright.sync_playwright() as started:
-        try:
-            opened = started.chromium.launch(executable_path=program, args=[
-                "--no-sandbox", "--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream",
-                f"--use-file-for-fake-audio-capture={microphone}%noloop"])
-        except playwright.Error as error:
-            pytest.skip(f"no browser: {str(error).splitlines()[0]}")
+    with chromium("--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream",
+                  f"--use-file-for-fake-audio-capture={microphone}%noloop") as opened:
         yield opened
-        opened.close()
 
 
 @pytest.fixture
 def page(browser: Any, address: str, request: pytest.FixtureRequest) -> Iterator[Any]:
     """The page, opened; at the end there has been no message of the console but of answers that refuse, and no other host was asked."""
-    opened = browser.new_page(viewport={"width": 1000, "height": 700}, color_scheme=getattr(request, "param", "light"))
-    said: list[str] = []
-    asked: list[str] = []
-    opened.on("console", lambda message: said.append(message.text))
-    opened.on("pageerror", lambda error: said.append(str(error)))
-    opened.on("request", lambda one: asked.append(one.url))
-    opened.goto(address)
-    yield opened
-    opened.close()
+    with watched(browser, address, 1000, 700, getattr(request, "param", "light")) as (opened, said, asked):
+        yield opened
     assert [text for text in said if "status of 422" not in text] == []
     assert all(url.startswith((address.partition("?")[0], "blob:")) for url in asked)
-
-
-def keep(page: Any, name: str) -> None:
-    """Keep a picture of the page where pictures are wanted."""
-    if folder := os.environ.get("PYKALDIST_SCREENSHOTS"):
-        page.screenshot(path=f"{folder}/{name}.png")
 
 
 def until(page: Any, expression: str, seconds: float = 20.0) -> None:
@@ -125,14 +101,7 @@ def test_somebody_speaks(page: Any) -> None:
 
 @pytest.mark.parametrize("page", ["light", "dark"], indirect=True)
 def test_there_is_no_serious_fault_of_accessibility(page: Any, audio: list[np.ndarray], tmp_path: Path) -> None:
-    axe = os.environ.get("PYKALDIST_AXE", "")
-    if not Path(axe).is_file():
-        pytest.skip("accessibility is judged by axe-core; PYKALDIST_AXE names its axe.min.js (npm pack axe-core)")
     soundfile.write(tmp_path / "talk.wav", audio[0] / 32768, RATE)
     page.set_input_files("#file", str(tmp_path / "talk.wav"))
     page.wait_for_selector("#said .word")
-    page.evaluate(Path(axe).read_text(encoding="utf-8"))
-    found = page.evaluate("axe.run()")
-    faults = [(fault["id"], fault["impact"], [node["html"][:120] for node in fault["nodes"][:3]]) for fault in found["violations"]]
-    assert [fault for fault in faults if fault[1] in ("serious", "critical")] == []
-    assert len(found["passes"]) > 15
+    check_accessibility(page, 15)

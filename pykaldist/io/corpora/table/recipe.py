@@ -21,10 +21,9 @@ LINKS = ("steps", "utils", "path.sh")
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large the systems of a recipe are; `totgauss` and `num_starts` are of monophones, `leaves` and `gauss` of triphones."""
+    """How large the systems of a recipe are; `totgauss` is of monophones, `leaves` and `gauss` of triphones."""
 
     totgauss: int
-    num_starts: int
     leaves: int
     gauss: int
     hid_layers: int
@@ -33,12 +32,12 @@ class Sizes:
 
 
 SIZES = {  # up to so many hours of training speech: for few as this project's recipes have them, for many as Kaldi's have
-    0.3: Sizes(400, 4, 300, 2000, 2, 256, 8),
-    1.5: Sizes(1000, 1, 1200, 8000, 4, 384, 8),
-    8.0: Sizes(1000, 1, 2000, 12000, 4, 512, 8),
-    40.0: Sizes(1000, 1, 3200, 30000, 5, 1024, 8),
-    150.0: Sizes(1000, 1, 4200, 50000, 6, 1024, 6),
-    float("inf"): Sizes(1000, 1, 5000, 90000, 6, 2048, 4),
+    0.3: Sizes(400, 300, 2000, 2, 256, 8),
+    1.5: Sizes(1000, 1200, 8000, 4, 384, 8),
+    8.0: Sizes(1000, 2000, 12000, 4, 512, 8),
+    40.0: Sizes(1000, 3200, 30000, 5, 1024, 8),
+    150.0: Sizes(1000, 4200, 50000, 6, 1024, 6),
+    float("inf"): Sizes(1000, 5000, 90000, 6, 2048, 4),
 }
 
 
