@@ -45,13 +45,14 @@ Options:
   --post-decode-acwt <scale>   # of the lattices' acoustic costs: 10.0 for chain models, decoded with --acwt 1.0 (default $post_decode_acwt)
   --model <file>               # GMM to decode with, such as exp/tri3/final.alimdl, or the transition model beside a network
   --iter <iteration>           # or: <iteration>.mdl of the model's directory, in place of final.mdl
-  --num-threads <n>            # of a job, which search over one graph in memory (default $num_threads)
+  --num-threads <n>            # of a job; they search over one graph in memory (default $num_threads)
   --srcdir <dir>               # directory of the model, in place of the parent of <decode-dir>
   --nnet <file>, --feature-transform <file>, --class-frame-counts <file>   # of a network, in place of the directory's own
   --transform-dir <dir>        # speakers' fMLLR transforms (trans.*) for a GMM's features
   --fmpe <file>, --ngselect <n>   # fMMI's transform of a GMM's features, and Gaussians in a frame (2); steps/decode_fmmi.sh gives it
   --device <name>              # where a network computes: cpu, cuda, cuda:N or auto (default $device); jobs take GPUs in turn
-  --forward-opts <options>     # how utterances go through a network: "--dtype bf16", "--dtype int8"; "--forward chunks", "--forward latency-controlled"
+  --forward-opts <options>     # how utterances go through a network: "--dtype bf16", "--dtype int8"; "--forward chunks",
+                               # "--forward latency-controlled"
   --online-ivector-dir <dir>, --frames-per-chunk <n>   # of an nnet3 network that takes i-vectors, or is recurrent; see steps/nnet3/decode.sh
   --extra-left-context, --extra-right-context, --extra-left-context-initial, --extra-right-context-final <n>
   --stage <n>                  # above 0: the lattices are there, and scored again (default $stage)
@@ -89,14 +90,14 @@ if [ "$stage" -le 0 ]; then
   threads=()
   [ "$num_threads" = 1 ] || threads=(--num-threads "$num_threads")
   $cmd "${threads[@]}" JOB=1:"$nj" "$dir/log/decode.JOB.log" pykaldist decode "${threads[@]}" --job JOB --nj "$nj" --beam "$beam" \
-    --lattice-beam "$lattice_beam" --max-active "$max_active" --min-active "$min_active" --acwt "$acwt" --post-decode-acwt "$post_decode_acwt" ${model:+--model "$model"} \
-    ${srcdir:+--srcdir "$srcdir"} ${nnet:+--nnet "$nnet"} ${feature_transform:+--feature-transform "$feature_transform"} \
-    ${class_frame_counts:+--class-frame-counts "$class_frame_counts"} \
+    --lattice-beam "$lattice_beam" --max-active "$max_active" --min-active "$min_active" --acwt "$acwt" \
+    --post-decode-acwt "$post_decode_acwt" ${model:+--model "$model"} ${srcdir:+--srcdir "$srcdir"} ${nnet:+--nnet "$nnet"} \
+    ${feature_transform:+--feature-transform "$feature_transform"} ${class_frame_counts:+--class-frame-counts "$class_frame_counts"} \
     ${transform_dir:+--transform-dir "$transform_dir"} ${fmpe:+--fmpe "$fmpe" --ngselect "$ngselect"} --device "$device" \
     ${online_ivector_dir:+--online-ivector-dir "$online_ivector_dir"} --frames-per-chunk "$frames_per_chunk" \
     --extra-left-context "$extra_left_context" --extra-right-context "$extra_right_context" \
-    --extra-left-context-initial "$extra_left_context_initial" --extra-right-context-final "$extra_right_context_final" --resume "$resume" \
-    --lookahead "$lookahead" $forward_opts "$graph" "$data" "$dir" || exit 1
+    --extra-left-context-initial "$extra_left_context_initial" --extra-right-context-final "$extra_right_context_final" \
+    --resume "$resume" --lookahead "$lookahead" $forward_opts "$graph" "$data" "$dir" || exit 1
 fi
 if [ "$skip_scoring" = false ] && [ -f "$data/text" ]; then
   score_decoded --cmd "$cmd" $scoring_opts "$data" "$graph" "$dir" || exit 1

@@ -26,5 +26,5 @@ for file in "$src/$iter".{mdl,fmpe}; do
 done
 [ "$stage" -le 2 ] || scored="--stage 1"  # Kaldi's stage 3 scores lattices that are there
 "$(dirname "$0")/decode.sh" --nj "$nj" --cmd "$cmd" --beam "$beam" --lattice-beam "$lattice_beam" --max-active "${maxactive:-$max_active}" \
-  --acwt "$acwt" --iter "$iter" --fmpe "$src/$iter.fmpe" --ngselect "$ngselect" ${transform_dir:+--transform-dir "$transform_dir"} \
+  --num-threads "$num_threads" --acwt "$acwt" --iter "$iter" --fmpe "$src/$iter.fmpe" --ngselect "$ngselect" ${transform_dir:+--transform-dir "$transform_dir"} \
   --skip-scoring "$skip_scoring" --scoring-opts "$scoring_opts" $scored "$@"

@@ -6,8 +6,9 @@ usage() {
 Usage: steps/export_vosk.sh [options] <model-dir> <vosk-dir>
  e.g.: steps/export_vosk.sh --mfcc-config conf/mfcc_hires.conf exp/chain/tdnn exp/chain/tdnn_vosk
 Writes <vosk-dir>/am/final.mdl, conf/{mfcc,model}.conf, graph/{HCLG.fst,words.txt,phones/word_boundary.int}, ivector/ where the
-network takes i-vectors, and README.md, a model card. A graph of utils/mkgraph_lookahead.sh goes as HCLr.fst, Gr.fst and disambig_tid.int. What was written is run once (pykaldist export). Folders of an earlier export are
-replaced. Vosk normalises nothing: train on MFCCs as they are (no CMVN), or name the training data with --mean-of.
+network takes i-vectors, and README.md, a model card. Of a graph of utils/mkgraph_lookahead.sh it writes HCLr.fst, Gr.fst and
+disambig_tid.int in place of HCLG.fst. What was written is run once (pykaldist export). Folders of an earlier export are replaced. Vosk
+normalises nothing: train on MFCCs as they are (no CMVN), or name the training data with --mean-of.
 Options:
   --graph-dir <dir>        # graph (<model-dir>/graph)
   --mfcc-config <file>     # options of the MFCCs, as in training ($mfcc_config)

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Runs the tests: tests/run.sh [--all] [pytest arguments]. --all adds the slow ones. --gpu checks this machine's GPUs in ten minutes instead, --evidence trains ten cells of egs/study again and compares them with its results, in 15; each ends with status 77 where what it needs is not there. Sets up .venv where it is missing.
+# Runs the tests: tests/run.sh [--all] [pytest arguments]. --all adds the slow ones. Sets up .venv where it is missing.
+# --gpu checks this machine's GPUs in ten minutes instead, --evidence trains ten cells of egs/study again and compares them with its results,
+# in 15; each ends with status 77 where what it needs is not there.
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 . "$root/path.sh"
 cd "$root" || exit 1
 case "${1:-}" in
-  --help | -h) sed -n '2s/^# //p' tests/run.sh; exit 0 ;;
+  --help | -h) sed -n '2,4s/^# //p' tests/run.sh; exit 0 ;;
   --gpu) exec "${PYKALDIST_PYTHON:-python}" tests/cuda/gpu_check.py ;;
   --evidence)
     an4=${PYKALDIST_SHARED:-$root/shared}/golden/an4_kaldi

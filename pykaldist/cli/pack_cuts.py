@@ -24,7 +24,7 @@ import numpy as np
 from pykaldist.cli.pack import SYSTEM_FILES
 from pykaldist.errors import UserError
 from pykaldist.feats.cuts import CutFeatures
-from pykaldist.feats.extract import Extractor, FbankOptions, MfccOptions, PlpOptions
+from pykaldist.feats.extract import KINDS, Extractor
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.frames.shards import SHARDS
 from pykaldist.frames.store import STORE_DTYPES, pack
@@ -37,8 +37,6 @@ from pykaldist.io.lock import locked
 from pykaldist.options import boolean
 from pykaldist.progress import progress
 from pykaldist.usage import heard, usage_line
-
-KINDS: dict[str, Any] = {"mfcc": MfccOptions, "fbank": FbankOptions, "plp": PlpOptions}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

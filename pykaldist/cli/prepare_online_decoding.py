@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pykaldist.decode.online_dir import FEATURES, PrepareOptions, prepare_online_dir
+from pykaldist.decode.online_dir import PrepareOptions, prepare_online_dir
+from pykaldist.feats.extract import KINDS
 from pykaldist.hmm.ivector.online import OnlineOptions
 from pykaldist.hmm.ivector.posteriors import PosteriorOptions
 from pykaldist.options import add_options, from_args
@@ -16,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model_dir", type=Path, help="directory of the nnet3 network, such as exp/chain/tdnn")
     parser.add_argument("target", type=Path, help="directory to make")
     parser.add_argument("--extractor", type=Path, help="directory of the i-vector extractor (default: none)")
-    parser.add_argument("--feature-type", default="mfcc", choices=[*FEATURES], help="features (default: mfcc)")
+    parser.add_argument("--feature-type", default="mfcc", choices=[*KINDS], help="features (default: mfcc)")
     parser.add_argument("--feats-config", type=Path, default=Path("conf/mfcc.conf"), help="their options (default: conf/mfcc.conf)")
     parser.add_argument("--iter", default="final", help="the model is ITER.mdl (default: final)")
     add_options(parser, OnlineOptions, skip=("num_cg_iters",))

@@ -116,7 +116,7 @@ def _stream(args: argparse.Namespace, options: TranscribeOptions, decoding: Deco
                         "come; leave them out.")
     endpointing = None
     if streaming.do_endpointing:
-        endpointing = _endpointing(args, graph_of(args.model_dir, Path(options.graph) if options.graph else None))
+        endpointing = _endpointing(args, graph_of(args.model_dir, options.graph))
     recogniser = streaming_recogniser(args.model_dir, options, decoding, streaming, endpointing)
     shown: list[str] = []
     for path, heard in transcribe_stream(args.recordings, recogniser, options.channel, streaming.chunk_length):

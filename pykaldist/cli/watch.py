@@ -20,11 +20,10 @@ from pathlib import Path
 
 from pykaldist.errors import UserError
 from pykaldist.options import boolean
-from pykaldist.report.live import RUNNING, Onlooker, render_view
+from pykaldist.report.live import CLEAR, RUNNING, Onlooker, render_view
 from pykaldist.report.live_server import LiveServer
 
 PLAIN_INTERVAL_S = 10.0  # between views where the output is not a terminal
-CLEAR = "\x1b[H\x1b[J"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

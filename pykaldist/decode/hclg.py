@@ -13,7 +13,7 @@ Source: M. Mohri, F. Pereira, M. Riley, "Speech recognition with weighted finite
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -133,6 +133,35 @@ def decoding_graph(lexicon: Fst, grammar: Fst, disambig: Sequence[int], tree: Co
     return looped, disambig_tid
 
 
+def graph_parts(lang: Path, model_dir: Path, language_model: Path) -> tuple[list[int], ContextDependency, TransitionModel]:
+    """Check what a graph is made of, and read its disambiguation symbols, tree and transition model.
+
+    Raises UserError where a file does not exist, or has changed since others were made of it.
+    """
+    for path in (lang / "L_disambig.fst", language_model, lang / "words.txt", lang / "phones/disambig.int", model_dir / "tree",
+                 model_dir / "final.mdl"):
+        if not path.is_file():
+            raise UserError(f"{path} does not exist; a graph needs a language directory with L_disambig.fst, a language model "
+                            "(utils/format_lm.sh makes G.fst) and a model directory with tree and final.mdl.")
+    provenance.check(lang)
+    provenance.check(model_dir, inputs=False)
+    disambig = [int(line) for line in read_lines(lang / "phones/disambig.int")]
+    return disambig, read_tree(model_dir / "tree"), read_transition_model(model_dir / "final.mdl")
+
+
+def begin_graph_dir(graph_dir: Path, lang: Path, model: TransitionModel, disambig_tid: np.ndarray, former: Iterable[str]) -> None:
+    """Write all of a graph directory but the graph: what it has of `lang`, num_pdfs and disambig_tid.int; removes the `former` files."""
+    (graph_dir / "phones").mkdir(parents=True, exist_ok=True)
+    provenance.forget(graph_dir)
+    for name in former:
+        (graph_dir / name).unlink(missing_ok=True)
+    for name in COPIED:
+        if (lang / name).is_file():
+            copy_file(lang / name, graph_dir / name)
+    write_text(graph_dir / "num_pdfs", f"{model.num_pdfs}\n")
+    write_text(graph_dir / "disambig_tid.int", "".join(f"{tid}\n" for tid in disambig_tid))
+
+
 def make_graph(lang: str | os.PathLike[str], model_dir: str | os.PathLike[str], graph_dir: str | os.PathLike[str],
                options: GraphOptions, keep: bool = False) -> Fst:
     """Write `graph_dir` as Kaldi's mkgraph.sh; returns HCLG.
@@ -142,16 +171,7 @@ def make_graph(lang: str | os.PathLike[str], model_dir: str | os.PathLike[str], 
     `keep`: LG and CLG stay in `lang`/tmp, where recipes look for them; nothing here reads them. Not where that cannot be written.
     """
     lang, model_dir, graph_dir = Path(lang), Path(model_dir), Path(graph_dir)
-    for path in (lang / "L_disambig.fst", lang / "G.fst", lang / "words.txt", lang / "phones/disambig.int", model_dir / "tree",
-                 model_dir / "final.mdl"):
-        if not path.is_file():
-            raise UserError(f"{path} does not exist; a graph needs a language directory with G.fst (utils/format_lm.sh) and a model "
-                            "directory with tree and final.mdl.")
-    provenance.check(lang)
-    provenance.check(model_dir, inputs=False)
-    disambig = [int(line) for line in read_lines(lang / "phones/disambig.int")]
-    tree = read_tree(model_dir / "tree")
-    model = read_transition_model(model_dir / "final.mdl")
+    disambig, tree, model = graph_parts(lang, model_dir, lang / "G.fst")
     grammar = Fst.read(lang / "G.fst")
     if options.remove_oov:
         grammar = without_word(grammar, LangDir(lang).words[LangDir(lang).oov])
@@ -160,15 +180,7 @@ def make_graph(lang: str | os.PathLike[str], model_dir: str | os.PathLike[str], 
         on_the_way = lang / "tmp"
         on_the_way.mkdir(exist_ok=True)
     graph, disambig_tid = decoding_graph(Fst.read(lang / "L_disambig.fst"), grammar, disambig, tree, model, options, on_the_way)
-    (graph_dir / "phones").mkdir(parents=True, exist_ok=True)
-    provenance.forget(graph_dir)
-    for name in ("HCLG.fst", search_graph.FILE):
-        (graph_dir / name).unlink(missing_ok=True)
-    for name in COPIED:
-        if (lang / name).is_file():
-            copy_file(lang / name, graph_dir / name)
-    write_text(graph_dir / "num_pdfs", f"{model.num_pdfs}\n")
-    write_text(graph_dir / "disambig_tid.int", "".join(f"{tid}\n" for tid in disambig_tid))
+    begin_graph_dir(graph_dir, lang, model, disambig_tid, ("HCLG.fst", search_graph.FILE))
     graph.write(graph_dir / "HCLG.fst", "const")
     SearchGraph.of(graph, model.tid2pdf).write(graph_dir / search_graph.FILE, model.tid2pdf)
     provenance.record(graph_dir, "utils/mkgraph.sh", [*(lang / name for name in LANG_FILES), model_dir / "tree", model_dir / "final.mdl"],

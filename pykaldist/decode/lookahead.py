@@ -203,8 +203,7 @@ class LookaheadDecoder(GrowingDecoder):
         states["begin"][0], states["final"][0], keys[0], values[0] = UNMADE, self._first_final, self._first, self._start_potential
         table[slot_of(table, keys, keys[0])] = 0
         self._counts[:] = 1, 0
-        self._kept = (states, np.empty(4096, search.ARC), np.empty(4096, np.int32), np.empty(4096, np.int32), keys,
-                                              values, table)
+        self._kept = (states, np.empty(4096, search.ARC), np.empty(4096, np.int32), np.empty(4096, np.int32), keys, values, table)
 
     def _expanded(self, wanted: np.ndarray) -> tuple[np.ndarray, ...]:
         return expand(wanted, self._lexicon, self._next_words, self._grammar, self._kept, self._counts, self._start_potential)

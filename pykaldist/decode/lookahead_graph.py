@@ -8,8 +8,8 @@ by Kaldi's steps of utils/mkgraph_lookahead.sh:
 with the words renumbered so that those below a state are few intervals (io/lookahead_fst.py). Gr is the language model with the new numbers
 as input, and the old ones as output; its back-off arcs read #0, as one of HCLr's words. (Kaldi's HCLr keeps the input labels of
 disambiguation symbols, which are listed in disambig_tid.int; here they have done what they are for when H o CL is determinised, and their
-arcs go. Kaldi's own HCLr is read too.) Determinisation is in the tropical semiring: the lexicon is no distribution,
-and sums over the words below an arc would make arcs with many words cheap.
+arcs go. Kaldi's own HCLr is read too.) Determinisation is in the tropical semiring: the lexicon is no distribution, and sums over the words
+below an arc would make arcs with many words cheap.
 
 H o CL is determinised, and minimised, as an acceptor of pairs (input, output). As a transducer it cannot be where the model knows the phone
 to come (triphones): #0 may be read any number of times after the words A and B are written and before their phones are heard, and what is
@@ -28,17 +28,17 @@ from pathlib import Path
 import kaldifst
 import numpy as np
 
+from pykaldist.decode import search_graph
 from pykaldist.decode.arpa import grammar as grammar_of_arpa
-from pykaldist.decode.hclg import COPIED, GraphOptions, determinized, with_hmms, without_word
+from pykaldist.decode.hclg import COPIED, GraphOptions, begin_graph_dir, determinized, graph_parts, with_hmms, without_word
 from pykaldist.decode.pairs import LANG_FILES, transition_facts, tree_facts
 from pykaldist.decode.search_graph import SearchGraph
 from pykaldist.errors import UserError
-from pykaldist.hmm.gmm.model_files import read_transition_model, read_tree
 from pykaldist.hmm.tree.h_transducer import add_self_loops, h_transducer
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.hmm.tree.tree import ContextDependency
 from pykaldist.io import provenance
-from pykaldist.io.atomic import copy_file, write_text
+from pykaldist.io.atomic import write_text
 from pykaldist.io.fst import Fst
 from pykaldist.io.fst_compose import sort_arcs, trimmed
 from pykaldist.io.fst_minimize import minimize
@@ -148,19 +148,10 @@ def make_lookahead_graph(lang: str | os.PathLike[str], model_dir: str | os.PathL
     language model is `arpa`, or G.fst of `lang` where there is none.
     """
     lang, model_dir, graph_dir = Path(lang), Path(model_dir), Path(graph_dir)
-    own = [lang / "G.fst"] if arpa is None else [Path(arpa)]
-    for path in (lang / "L_disambig.fst", *own, lang / "words.txt", lang / "phones/disambig.int", model_dir / "tree",
-                 model_dir / "final.mdl"):
-        if not path.is_file():
-            raise UserError(f"{path} does not exist; a graph needs a language directory with L_disambig.fst, a language model (G.fst, or "
-                            "an ARPA file) and a model directory with tree and final.mdl.")
-    provenance.check(lang)
-    provenance.check(model_dir, inputs=False)
+    disambig, tree, model = graph_parts(lang, model_dir, lang / "G.fst" if arpa is None else Path(arpa))
     words = LangDir(lang).words
     if "#0" not in words:
         raise UserError(f"{lang}/words.txt has no #0, which back-off arcs of language models take; make it with utils/prepare_lang.sh.")
-    tree, model = read_tree(model_dir / "tree"), read_transition_model(model_dir / "final.mdl")
-    disambig = [int(line) for line in read_lines(lang / "phones/disambig.int")]
     hcl, disambig_tid = lexicon_half(Fst.read(lang / "L_disambig.fst"), disambig, tree, model, options)
     next_words, number = next_labels(hcl)
     g = Fst.read(lang / "G.fst") if arpa is None else grammar_of_arpa(arpa, lang / "words.txt")[0]
@@ -168,19 +159,11 @@ def make_lookahead_graph(lang: str | os.PathLike[str], model_dir: str | os.PathL
         g = without_word(g, words[LangDir(lang).oov])
     g = grammar_half(g, number, words["#0"])
 
-    (graph_dir / "phones").mkdir(parents=True, exist_ok=True)
-    provenance.forget(graph_dir)
-    for name in (*FILES, "HCLG.fst", "HCLG.search"):
-        (graph_dir / name).unlink(missing_ok=True)
-    for name in COPIED:
-        if (lang / name).is_file():
-            copy_file(lang / name, graph_dir / name)
-    write_text(graph_dir / "num_pdfs", f"{model.num_pdfs}\n")
-    write_text(graph_dir / DISAMBIG, "".join(f"{tid}\n" for tid in disambig_tid))
+    begin_graph_dir(graph_dir, lang, model, disambig_tid, (*FILES, "HCLG.fst", search_graph.FILE))
     write_text(graph_dir / "relabel", "".join(f"{old}\t{new}\n" for old, new in enumerate(number.tolist()) if new))
     write_lookahead(graph_dir / LEXICON, hcl, next_words)
     g.write(graph_dir / GRAMMAR, "const")
-    made_of = [*(lang / name for name in LANG_FILES if arpa is None or name != "G.fst"), *([] if arpa is None else own),
+    made_of = [*(lang / name for name in LANG_FILES if arpa is None or name != "G.fst"), *([] if arpa is None else [Path(arpa)]),
                model_dir / "tree", model_dir / "final.mdl"]
     provenance.record(graph_dir, "utils/mkgraph_lookahead.sh", made_of, (*FILES, *COPIED), {**transition_facts(model), **tree_facts(tree)},
                       [lang])

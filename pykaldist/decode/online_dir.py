@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pykaldist.errors import UserError
-from pykaldist.feats.extract import FbankOptions, MfccOptions, PlpOptions
+from pykaldist.feats.extract import KINDS, FeatureOptions
 from pykaldist.hmm.ivector.online import OnlineExtractor, OnlineOptions
 from pykaldist.hmm.ivector.posteriors import PosteriorOptions
 from pykaldist.io.atomic import copy_file, write_text
 from pykaldist.io.conf import read_conf
 from pykaldist.io.tables import read_lines
 
-FEATURES: dict[str, type[MfccOptions | PlpOptions | FbankOptions]] = {"mfcc": MfccOptions, "plp": PlpOptions, "fbank": FbankOptions}
 EXTRACTOR_FILES = ("final.mat", "final.ie", "final.dubm", "global_cmvn.stats", "splice_opts", "online_cmvn.conf")
 #: Options of the extraction beside paths, and the fields of ours that they are.
 EXTRACTION = {"num-gselect": PosteriorOptions, "min-post": PosteriorOptions, "posterior-scale": PosteriorOptions,
@@ -46,7 +45,7 @@ def prepare_online_dir(lang: Path, extractor: Path | None, model_dir: Path, targ
     for path in needed:
         if not path.is_file():
             raise UserError(f"{path} does not exist.")
-    read_conf(FEATURES[options.feature_type], options.config)
+    read_conf(KINDS[options.feature_type], options.config)
     copies = {model: target / "final.mdl", tree: target / "tree", options.config: target / f"conf/{options.feature_type}.conf"}
     for path in (model_dir / "frame_subsampling_factor", model_dir / "cmvn_opts", lang / "phones.txt"):
         if path.is_file():
@@ -86,7 +85,7 @@ def _write_conf(path: Path, options: dict[str, object]) -> None:
 class OnlineConf:
     """What `conf/online.conf` says."""
 
-    features: MfccOptions | PlpOptions | FbankOptions
+    features: FeatureOptions
     silence_phones: str
     ivectors: OnlineExtractor | None
 
@@ -96,10 +95,10 @@ def read_online_conf(path: Path) -> OnlineConf:
     values = _read_options(path, {"feature-type", "mfcc-config", "plp-config", "fbank-config", "ivector-extraction-config",
                                   "endpoint.silence-phones"})
     kind = values.get("feature-type", "mfcc")
-    if kind not in FEATURES or f"{kind}-config" not in values:
+    if kind not in KINDS or f"{kind}-config" not in values:
         raise UserError(f"{path}: expected --feature-type mfcc, plp or fbank and a --{kind}-config.")
     extraction = values.get("ivector-extraction-config")
-    return OnlineConf(read_conf(FEATURES[kind], values[f"{kind}-config"]), values.get("endpoint.silence-phones", ""),
+    return OnlineConf(read_conf(KINDS[kind], values[f"{kind}-config"]), values.get("endpoint.silence-phones", ""),
                       _read_extraction(Path(extraction)) if extraction else None)
 
 

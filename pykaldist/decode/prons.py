@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import itertools
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,12 +24,12 @@ from pykaldist.hmm.gmm.model_files import read_transition_model
 from pykaldist.hmm.tree.transition_model import TransitionModel, check_range
 from pykaldist.io.atomic import atomic_open, write_text
 from pykaldist.io.datadir import DataDir
+from pykaldist.io.dictdir import without_position
 from pykaldist.io.entries import DAMAGE, reason
 from pykaldist.io.lang import EPSILON, LangDir
 from pykaldist.io.tables import read_int_vectors
 
 BEGIN, END = "<s>", "</s>"
-POSITION = re.compile("_[BEIS]$")
 
 
 def model_of(folder: Path) -> TransitionModel:
@@ -145,7 +144,7 @@ def write_counts(lang: LangDir, folder: Path) -> dict[str, int]:
         counts.update(parts)
         for part in parts:
             if part not in names:
-                names[part] = " ".join([lang.words.symbol(part[0]), *(POSITION.sub("", lang.phones.symbol(p)) for p in part[1:])])
+                names[part] = " ".join([lang.words.symbol(part[0]), *(without_position(lang.phones.symbol(p)) for p in part[1:])])
         said = [names[part] for part in parts]
         count_pairs(said, pairs, around)
         utterances.append("\t".join([utt, BEGIN, *said, END]) + "\n")

@@ -112,13 +112,17 @@ class PlpOptions(FrameOptions):
                             f"--num-mel-bins={self.num_mel_bins} + 1.")
 
 
+FeatureOptions = MfccOptions | PlpOptions | FbankOptions
+KINDS: dict[str, type[FeatureOptions]] = {"mfcc": MfccOptions, "plp": PlpOptions, "fbank": FbankOptions}
+
+
 class Extractor:
     """Computes the features of batches of utterances.
 
     `extract` takes samples at `options.sample_frequency` in 16-bit scale and returns float32 frames x dimensions for each.
     """
 
-    def __init__(self, options: MfccOptions | FbankOptions | PlpOptions, seed: int = 0) -> None:
+    def __init__(self, options: FeatureOptions, seed: int = 0) -> None:
         self.options, self.seed = options, seed
         self._fft_length = 1 << (options.samples_per_frame - 1).bit_length()
         self._band = (options.num_mel_bins, options.low_freq, options.high_freq + (options.high_freq <= 0) * options.sample_frequency / 2)

@@ -43,12 +43,12 @@ def extract_part(data: DataDir, feat_dir: str | os.PathLike[str], config: str | 
     `kind` is mfcc, plp or fbank; with `_pitch` behind, pitch features stand behind the others in every frame, where the two may differ by
     `paste_length_tolerance` frames. Raises UserError for bad options, or where more than MAX_LOST of all utterances are unusable.
     """
-    from pykaldist.feats.extract import BATCH_S, Extractor, FbankOptions, MfccOptions, PlpOptions
+    from pykaldist.feats.extract import BATCH_S, KINDS, Extractor
     from pykaldist.feats.pitch import PitchExtractor, PitchOptions, ProcessPitchOptions
     from pykaldist.io.audio import AudioError, NotAudioError, read_utterances
     from pykaldist.io.conf import divided_conf, parse_conf, read_conf
 
-    cls = {"mfcc": MfccOptions, "plp": PlpOptions, "fbank": FbankOptions}[kind.removesuffix(PITCH)]
+    cls = KINDS[kind.removesuffix(PITCH)]
     options = read_conf(cls, config) if config else cls()
     extractor, pitch = Extractor(options, seed), None
     if kind.endswith(PITCH):

@@ -41,6 +41,7 @@ class ChunkSampler(Sampler):
                  edges: tuple[int, int] | None = None) -> None:
         self.chunks, self.rule, self.context, self._edges = chunks, rule, context, edges or context
         last = np.append(chunks.utt[1:] != chunks.utt[:-1], True)
+        # of each chunk: 1 where it has another context before it, 2 behind it, 3 on both sides
         self._kind = (chunks.first == 0) * (self._edges[0] != context[0]) + 2 * last * (self._edges[1] != context[1])
         self.factor, self._offsets = chunks.manifest.frame_subsampling_factor, store.offsets
         self._first_shifts = generator_of(seed, CUTS).integers(self.factor, size=len(chunks))
@@ -85,8 +86,8 @@ class ChunkSampler(Sampler):
     def _gathered(self, group: np.ndarray, shifts: np.ndarray) -> dict[str, Any]:
         """The tensors of a minibatch."""
         begins, ends = self._offsets[self.chunks.utt[group]], self._offsets[self.chunks.utt[group] + 1]
-        length, place = int(self.chunks.frames[group[0]]), int(self._kind[group[0]])
-        before, behind = (self._edges if place & bit else self.context for bit in (1, 2))
+        length, kind = int(self.chunks.frames[group[0]]), int(self._kind[group[0]])
+        before, behind = (self._edges if kind & bit else self.context for bit in (1, 2))
         context = before[0], behind[1]
         relative = np.arange(-context[0], length - self.factor + 1 + context[1])[:, None]
         frames = np.clip(begins + self.chunks.first[group] + shifts + relative, begins, ends - 1).ravel()

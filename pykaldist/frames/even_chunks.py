@@ -49,10 +49,11 @@ class EvenChunkSampler(Sampler):
 
     def _chunks(self, utts: np.ndarray) -> np.ndarray:
         """A row for each chunk: its utterance, and its first and last frame that are trained on, the last one exclusive."""
-        rows = [(utt, first, min(first + self.width, length)) for utt, length in
-                zip(utts.tolist(), (self._offsets[utts + 1] - self._offsets[utts]).tolist(), strict=True)
-                for first in range(0, length, self.width)]
-        return np.array(rows, np.int64).reshape(-1, 3)
+        lengths = self._offsets[utts + 1] - self._offsets[utts]
+        counts = -(-lengths // self.width)
+        number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)  # of a chunk in its utterance
+        first = self.width * number
+        return np.stack([np.repeat(utts, counts), first, np.minimum(first + self.width, np.repeat(lengths, counts))], 1)
 
     def _frames_before(self, block: int, number: int) -> int:
         return round(self.sizes[block] * number / max(self.counts[block], 1))  # about: the last chunk of an utterance has fewer

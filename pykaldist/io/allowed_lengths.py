@@ -42,7 +42,7 @@ def allowed_lengths(seconds: Iterable[float], options: LengthOptions) -> dict[in
     total = sum(durations)
 
     def bound(order: Iterable[float]) -> float:
-        """The first duration that more than the share left out is up to."""
+        """The first duration, in this order, that is not within the share left out."""
         passed = 0.0
         for duration in order:
             passed += duration
@@ -94,7 +94,7 @@ def perturb_to_allowed_lengths(source: str | os.PathLike[str], target: str | os.
     if Path(source).resolve() == Path(target).resolve():
         raise UserError(f"the perturbed data cannot replace {source} itself; name another directory.")
     if not 1.0 < options.spacing <= 2.0:
-        raise UserError(f"lengths {100 * (options.spacing - 1):g} % apart have no sense; give a number above 0, at most 100, such as 12.")
+        raise UserError(f"lengths {100 * (options.spacing - 1):g} % apart make no sense; give a number above 0, at most 100, such as 12.")
     durations = utt2dur(data)
     lengths = allowed_lengths(durations.values(), options)
     tables: dict[str, dict[str, str]] = {name: {} for name in ("wav", "text", "utt2spk", "reco2speed", "reco2vol", "utt2uniq", "utt2dur")}

@@ -24,6 +24,11 @@ FILES = (*LEXICONS, "silprob.txt", "silence_phones.txt", "nonsilence_phones.txt"
 POSITION_SUFFIXES = ("_B", "_E", "_I", "_S")
 
 
+def without_position(phone: str) -> str:
+    """The name of a phone without its place in the word: AH of AH_I."""
+    return phone[:-2] if phone.endswith(POSITION_SUFFIXES) else phone
+
+
 @dataclass(frozen=True)
 class Pronunciation:
     """A word, the probability of this pronunciation, and its phones.

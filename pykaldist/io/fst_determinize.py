@@ -366,5 +366,5 @@ def determinize(fst: Fst, max_states: int, tropical: bool = False) -> Fst:
     Sorts the arcs of `fst`. Raises ValueError where an input has two outputs, or where it takes more than `max_states`.
     """
     sort_arcs(fst.offset, fst.ilabel, fst.olabel, fst.weight, fst.nextstate)
-    return Fst(0, *_written(*_determinize(fst.start, fst.final, fst.offset, fst.ilabel, fst.olabel, fst.weight, fst.nextstate, max_states,
-                                     tropical)))
+    found = _determinize(fst.start, fst.final, fst.offset, fst.ilabel, fst.olabel, fst.weight, fst.nextstate, max_states, tropical)
+    return Fst(0, *_written(*found))

@@ -13,12 +13,14 @@ the type of every value. A value's place in the file stands in the sentence: `co
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import sys
 import types
 import typing
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -89,13 +91,32 @@ def read_json(path: str | os.PathLike[str], cls: type[T], cure: str, format: int
 
     Raises UserError, which ends in `cure`, where the file is no JSON, has another `format`, or does not fit the dataclass.
     """
-    try:
-        with named(path):
-            text = Path(path).read_text(encoding="utf-8")
-        found = json.loads(text)
+    with _explained(path, cure):
+        found = _parsed(path)
         if format is not None and isinstance(found, dict) and (other := found.get("format")) != format:
             raise UserError(f"{path} has the format {other!r}, this version reads {format}; {cure}.")
         return build(cls, found, extra=extra)
+
+
+def read_json_map(path: str | os.PathLike[str], cls: type[T], cure: str) -> dict[str, T]:
+    """Read a JSON file that has a dataclass for each of some names; raises UserError as `read_json` does."""
+    with _explained(path, cure):
+        found = _parsed(path)
+        require(isinstance(found, dict), "the file", type(found).__name__, "an object")
+        return {name: build(cls, one, f"{name}.") for name, one in found.items()}
+
+
+def _parsed(path: str | os.PathLike[str]) -> Any:
+    with named(path):
+        text = Path(path).read_text(encoding="utf-8")
+    return json.loads(text)
+
+
+@contextlib.contextmanager
+def _explained(path: str | os.PathLike[str], cure: str) -> Iterator[None]:
+    """Raise what is wrong with a file as UserError, which names it and ends in `cure`."""
+    try:
+        yield
     except (ValueError, RecursionError) as error:  # of JSON or UTF-8
         raise UserError(f"{path} is damaged: it is not JSON ({reason(error)}); {cure}.") from error
     except Misfit as error:

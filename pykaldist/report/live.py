@@ -25,6 +25,7 @@ from pykaldist.train.history import read_history
 
 RUNNING, ENDED, STOPPED = "running", "ended", "stopped"
 SILENT_AFTER_S = 10.0  # a process that has not written its record for so long gives no sign of life
+CLEAR = "\x1b[H\x1b[J"  # of a terminal, before the next view
 RESULTS = ("final.pt", "final.mdl", "dbn.pt")  # what a training leaves at its end: a network, a chain model, a stack of RBMs
 
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,8 +28,9 @@ import numpy as np
 
 from pykaldist.decode.acoustic import NETWORKS, AcousticModel, GmmModel, load_acoustic_model
 from pykaldist.decode.align import align_nnet_dir
-from pykaldist.decode.ctm import WordTimer
+from pykaldist.decode.ctm import FRAME_SHIFT, WordTimer
 from pykaldist.errors import UserError
+from pykaldist.feats.extract import KINDS
 from pykaldist.feats.make import collect_parts, transform_part
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.hmm.adaptation.fmllr import FmllrOptions
@@ -43,6 +43,7 @@ from pykaldist.hmm.tree.phone_segments import phone_segments
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.io.atomic import write_text
 from pykaldist.io.datadir import DataDir, write_datadir
+from pykaldist.io.dictdir import without_position
 from pykaldist.io.lang import LangDir
 from pykaldist.nnet.forwarding import ForwardOptions
 from pykaldist.options import option
@@ -51,11 +52,8 @@ from pykaldist.serve.recipe import feats_config_of, lang_of
 from pykaldist.serve.recordings import feature_options, make_features, samples_of
 from pykaldist.serve.spoken_files import SpokenFile, named, read_corpus, spelled
 from pykaldist.serve.textgrid import text_grid
-from pykaldist.serve.transcribe import adapting_gmm
+from pykaldist.serve.transcribe import MIN_COUNT, adapting_gmm
 
-FRAME_SHIFT = 0.01  # seconds
-MIN_COUNT = 100.0  # frames of speech for a speaker's transform, where align_fmllr.sh wants 500: here speakers may say little
-POSITION = re.compile("_[BEIS]$")
 FORMATS = ("textgrid", "ctm", "json")
 
 
@@ -64,7 +62,7 @@ class ForcedOptions:
     """Options of the alignment of recordings."""
 
     lang: str = option("", "language directory that the model was trained with (default: data/lang of its recipe)")
-    kind: str = option("mfcc", "features that the model was trained on", choices=("mfcc", "plp", "fbank"))
+    kind: str = option("mfcc", "features that the model was trained on", choices=tuple(KINDS))
     feats_config: str | None = option(None, "their options, one --option=value a line, as in training (default: the recipe's "
                                             "conf/KIND.conf)")
     channel: int = option(-1, "channel to read, from 0; -1 expects mono")
@@ -228,7 +226,8 @@ def _said(file: SpokenFile, seconds: float, words: list[tuple[str, str]], tids: 
           lang: LangDir, scores: np.ndarray) -> AlignedFile:
     """The words and phones of a recording from its alignment."""
     def plain(phone: int) -> str:
-        return POSITION.sub("", lang.phones.symbol(phone)) if lang.word_boundary is not None else lang.phones.symbol(phone)
+        name = lang.phones.symbol(phone)
+        return without_position(name) if lang.word_boundary is not None else name
 
     phones = [Said(plain(phone), int(start), int(frames), float(scores[start : start + frames].mean()),
                    silent=phone == lang.optional_silence)

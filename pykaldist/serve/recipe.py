@@ -16,12 +16,12 @@ from pykaldist.decode.acoustic import read_subsampling
 from pykaldist.decode.lookahead_graph import LEXICON, graph_files
 from pykaldist.decode.pairs import model_facts
 from pykaldist.errors import UserError
+from pykaldist.feats.extract import KINDS
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.io import provenance
 from pykaldist.io.lang import LangDir
 from pykaldist.io.schema import read_json
 from pykaldist.report.table import System, scored
-from pykaldist.serve.recordings import KINDS
 
 ACWT, CHAIN_ACWT = 0.083333, 1.0  # of the search
 CHAIN_FACTOR = 10.0  # --post-decode-acwt of chain models, by which a weight of 10 is their scale of 1
@@ -93,7 +93,7 @@ def features_of(model_dir: Path, kind: str | None, config: str | None, fits: Cal
     """
     if config is not None:
         return kind or "mfcc", feats_config_of(model_dir, kind or "mfcc", config)
-    kinds, folder = (kind,) if kind else KINDS, recipe_of(model_dir) / "conf"
+    kinds, folder = (kind,) if kind else tuple(KINDS), recipe_of(model_dir) / "conf"
     tried = [(one, str(path)) for one in kinds for path in sorted(folder.glob(f"{one}*.conf"))]
     if not tried:
         raise UserError(f"{folder} has no options of features ({', '.join(f'{one}.conf' for one in kinds)}); name their file with "
@@ -105,15 +105,15 @@ def features_of(model_dir: Path, kind: str | None, config: str | None, fits: Cal
     return found
 
 
-def graph_of(model_dir: Path, named: Path | None) -> Path:
+def graph_of(model_dir: Path, named: str | None) -> Path:
     """The directory of a model's decoding graph: `named`, or the one that the model was decoded with, or any of its recipe that fits.
 
     Raises UserError where there is none.
     """
-    if named is not None:
+    if named:
         if not all(path.is_file() for path in graph_files(named)):
             raise UserError(f"{named} has no HCLG.fst; name a directory that utils/mkgraph.sh or utils/mkgraph_lookahead.sh has made.")
-        return named
+        return Path(named)
     facts = model_facts(model_dir / "final.mdl")
     for folder in dict.fromkeys(_graphs(model_dir)):
         try:

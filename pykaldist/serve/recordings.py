@@ -7,29 +7,22 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pykaldist.errors import UserError
+from pykaldist.feats.extract import KINDS, FeatureOptions
 from pykaldist.feats.make import collect_parts, extract_part, speaker_cmvn
 from pykaldist.io.audio import INT16_SCALE, AudioError, decode_audio, read_audio
 from pykaldist.io.conf import read_conf
 from pykaldist.io.datadir import DataDir, write_datadir
 
-if TYPE_CHECKING:
-    from pykaldist.feats.extract import FbankOptions, MfccOptions, PlpOptions
-
-KINDS = ("mfcc", "plp", "fbank")
 MOST_UNPACKED_MB = 256.0  # of an upload
 
 
-def feature_options(kind: str, config: str) -> MfccOptions | PlpOptions | FbankOptions:
+def feature_options(kind: str, config: str) -> FeatureOptions:
     """The options of features of a kind, from their file."""
-    from pykaldist.feats.extract import FbankOptions, MfccOptions, PlpOptions
-
-    classes: dict[str, type[MfccOptions | PlpOptions | FbankOptions]] = {"mfcc": MfccOptions, "plp": PlpOptions, "fbank": FbankOptions}
-    return read_conf(classes[kind], config)
+    return read_conf(KINDS[kind], config)
 
 
 def samples_of(path: str, channel: int, rate: int) -> np.ndarray:

@@ -4,10 +4,10 @@ With q(p) the quantiles of the log energies of all frames (25 ms, one every 10 m
 
     q(0.1) + max(MARGIN, SHARE (q(0.95) - q(0.1))),
 
-so that neither the level of the recording nor that of its noise is asked for. (While a recording still comes, the lower of q(0.1) and the
-level of noise that was heard before.) Loud frames that are less than PAUSE apart are one
-utterance, shorter than SHORTEST none; an utterance has PAD of what is around it on each side. One that is longer than allowed is cut where
-it is quietest, in the second half of what is allowed.
+so that neither the level of the recording nor that of its noise is asked for. (While a recording still comes, the level of noise that was
+heard before stands in place of q(0.1) where it is the lower one.) Loud frames that are less than PAUSE apart are one utterance, those of
+less than SHORTEST none; an utterance has PAD of what is around it on each side. One that is longer than allowed is cut where it is
+quietest, in the second half of what is allowed.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def streaming_recogniser(model_dir: Path, options: TranscribeOptions, decoding: 
         raise UserError(f"{path} is no nnet3 network, such as a chain model, and no other model recognises audio as it comes; leave out "
                         "--stream.")
     nnet = Nnet3Model.read(path).nnet
-    graph_dir = graph_of(model_dir, Path(options.graph) if options.graph else None)
+    graph_dir = graph_of(model_dir, options.graph)
 
     def fits(kind: str, config: str) -> bool:
         return _dim(Extractor(feature_options(kind, config))) == nnet.dim("input")

@@ -24,11 +24,10 @@ import soundfile
 from pykaldist.errors import UserError
 from pykaldist.io.audio import INT16_SCALE, AudioError, read_utterances
 from pykaldist.io.datadir import DataDir, pipe_command
-from pykaldist.report.live import STOPPED, Onlooker, render_view
+from pykaldist.report.live import CLEAR, STOPPED, Onlooker, render_view
 from pykaldist.report.page.systems import Pairs, read_alignments
 from pykaldist.report.page.utterances import data_of, references_of
 from pykaldist.report.table import System, systems
-from pykaldist.score.alignment import GAP
 
 PLAYERS = (("ffplay", "-nodisp", "-autoexit", "-loglevel", "error"), ("pw-play",), ("paplay",), ("aplay", "-q"), ("play", "-q"))
 STRATEGIES = ("ma", "bmuf")
@@ -36,7 +35,6 @@ WORKERS, EPOCHS, LAYERS, UNITS = 4, 2, 1, 128
 WORDS = 8  # of the utterance that is heard
 LOOK_EVERY = 1.0  # seconds
 WIDE = 150  # columns of a terminal in which two views stand beside each other
-CLEAR = "\x1b[H\x1b[J"
 
 
 @dataclass
@@ -179,7 +177,7 @@ def _samples(data: DataDir, utt: str) -> tuple[np.ndarray, int] | None:
 
 def _aligned(pairs: Pairs) -> list[str]:
     """Reference and hypothesis under each other, and a mark where they differ."""
-    shown = [("***" if ref == GAP else ref, "***" if hyp == GAP else hyp, "" if ref == hyp else "^") for ref, hyp in pairs]
+    shown = [(ref, hyp, "" if ref == hyp else "^") for ref, hyp in pairs]
     widths = [max(map(len, column)) for column in shown]
     return [f"{name:10s} " + " ".join(column[row].ljust(width) for column, width in zip(shown, widths, strict=True)).rstrip()
             for row, name in enumerate(("reference", "recognised", ""))]

@@ -28,6 +28,7 @@ from pykaldist.decode.pairs import check_graph
 from pykaldist.decode.paths import best_path
 from pykaldist.decode.search_graph import SearchGraph
 from pykaldist.errors import UserError
+from pykaldist.feats.extract import KINDS
 from pykaldist.feats.make import collect_parts, transform_part
 from pykaldist.feats.pipeline import FeaturePipeline
 from pykaldist.feats.transforms import write_speaker_transforms
@@ -47,7 +48,7 @@ from pykaldist.serve.transcript import Transcript, Utterance, Word
 # second decoding are determinised for the transforms.
 FIRST_BEAM, FIRST_MAX_ACTIVE, SILENCE_WEIGHT = 10.0, 2000, 0.01
 LATTICE_BEAM, SECOND_LATTICE_BEAM = 6.0, 4.0
-MIN_COUNT = 100.0  # frames of speech for a transform, where decode_fmllr.sh wants 500: a recording is often short, and adapts all the same
+MIN_COUNT = 100.0  # frames of speech for a transform, where Kaldi's scripts want 500: in recordings of one's own speakers often say little
 
 
 @dataclass
@@ -56,7 +57,7 @@ class TranscribeOptions:
 
     graph: str | None = option(None, "directory of the decoding graph (default: as the model was decoded, else one of its recipe)")
     kind: str | None = option(None, "features that the model was trained on (default: those of its recipe's conf that fit it)",
-                              choices=("mfcc", "plp", "fbank"))
+                              choices=tuple(KINDS))
     feats_config: str | None = option(None, "their options, one --option=value a line, as in training")
     channel: int = option(-1, "channel to read, from 0; -1 expects mono")
     longest: float = option(30.0, "seconds of the longest utterance; a recording that is longer is cut in its pauses")
@@ -122,7 +123,7 @@ class Transcriber:
     def __init__(self, model_dir: Path, options: TranscribeOptions, decoding: DecoderOptions) -> None:
         self.adapting = adapting_gmm(model_dir, Path(options.adapt_model) if options.adapt_model else None)
         self.model_dir, self._options = model_dir, options
-        self.graph_dir = graph_of(model_dir, Path(options.graph) if options.graph else None)
+        self.graph_dir = graph_of(model_dir, options.graph)
         check_graph(self.graph_dir, model_dir / "final.mdl")
         self._model: AcousticModel | None = None  # that of an adapted GMM is made of the speakers' transforms
         if self.adapting != model_dir:

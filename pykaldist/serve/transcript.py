@@ -102,7 +102,6 @@ def as_vtt(transcript: Transcript) -> str:
 
 
 FORMATS = {"text": as_text, "ctm": as_ctm, "json": as_json, "srt": as_srt, "vtt": as_vtt}
-WITH_TIMES = ("ctm", "srt", "vtt")
 SUFFIXES = {"text": ".txt"}  # of files; others are named as their formats
 
 

@@ -7,13 +7,12 @@ A JSON file says of each corpus what is where in its folder, which the user name
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from pykaldist.errors import UserError
 from pykaldist.io.atomic import copy_file
-from pykaldist.io.schema import build
+from pykaldist.io.schema import read_json_map
 from pykaldist.study.verbs import run_verbs
 
 
@@ -49,8 +48,8 @@ class Prepared:
 
 
 def read_corpora(path: Path) -> dict[str, Corpus]:
-    """Read what is known of each corpus."""
-    return {name: build(Corpus, one, f"{name}.") for name, one in json.loads(path.read_text(encoding="utf-8")).items()}
+    """Read what is known of each corpus; raises UserError for a file that is damaged."""
+    return read_json_map(path, Corpus, "correct it")
 
 
 def missing(spec: Corpus, source: Path) -> list[str]:

@@ -18,12 +18,11 @@ from scipy import stats
 from pykaldist.errors import UserError
 from pykaldist.report.text import markdown
 from pykaldist.study.corpora import Prepared
-from pykaldist.study.results import Result, Results, Trial
+from pykaldist.study.results import MEASURES, Result, Results, Trial
 
 LEVEL = 0.999
 FEWEST = 3  # seeds of a cell that has a band
 SEED = 0
-MEASURES: dict[str, Callable[[Result], float]] = {"held-out loss": lambda result: result.loss, "WER, %": lambda result: result.wer or 0.0}
 
 
 @dataclass(frozen=True)

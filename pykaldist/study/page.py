@@ -11,7 +11,7 @@ from pykaldist.report.figures import pyplot, save
 from pykaldist.report.text import markdown, without_empty_columns
 from pykaldist.study.claims import Claim, Contrast
 from pykaldist.study.order import Examined, search_of
-from pykaldist.study.results import Result, Results
+from pykaldist.study.results import MEASURES, Result, Results
 from pykaldist.study.statistics import over_seeds, verdict, written
 
 INTRODUCTION = """# Claims examined
@@ -66,8 +66,8 @@ def _cell(one: Examined, name: str) -> list[str]:
     searching = told if state.next is not None else "" if state.bracketed else " (edge of its tries)"
     best = min(result.loss for result in one.tries_of(name))
     return [name, f"{state.best:g}{searching}", f"{best:.4f}" if math.isfinite(best) else "diverged", str(len(found)),
-            over(ended, first_rate, 4), over(ended, lambda result: result.loss, 4),
-            over(ended, lambda result: 100 * (result.cv_acc or 0.0), 2), over(ended, lambda result: result.wer or 0.0, 2),
+            over(ended, first_rate, 4), over(ended, MEASURES["held-out loss"], 4),
+            over(ended, lambda result: 100 * (result.cv_acc or 0.0), 2), over(ended, MEASURES["WER, %"], 2),
             over(ended, disagreement, 1), str(len(found) - len(ended) or "")]
 
 
@@ -127,8 +127,7 @@ def plot(one: Examined, path: Path) -> bool:
         return False
     plt = pyplot(path)
     figure, axes = plt.subplots(1, 2, sharey=True, figsize=(8, 1.2 + 0.3 * len(found)))
-    values: dict[str, Callable[[Result], float]] = {"WER, %": lambda result: result.wer or 0.0, "held-out loss": lambda result: result.loss}
-    for panel, (label, value) in zip(axes, values.items(), strict=True):
+    for panel, (label, value) in zip(axes, MEASURES.items(), strict=True):
         estimates = [over_seeds([value(result) for result in results]) for results in found.values()]
         halves = [one.half if math.isfinite(one.half) else 0.0 for one in estimates]
         panel.errorbar([one.mean for one in estimates], list(found), xerr=halves, fmt="o", capsize=3)

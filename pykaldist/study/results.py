@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,10 @@ class Result:
         return np.array(self.errors)
 
 
+#: What a training is judged by.
+MEASURES: dict[str, Callable[[Result], float]] = {"held-out loss": lambda result: result.loss, "WER, %": lambda result: result.wer or 0.0}
+
+
 def rounded(value: Any, digits: int = 6) -> Any:
     """Numbers in parsed JSON with so many significant digits."""
     if isinstance(value, dict):
@@ -101,7 +106,7 @@ class Results:
     def __contains__(self, trial: object) -> bool:
         return trial in self._found
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Result]:
         return iter(self._found.values())
 
     def __len__(self) -> int:

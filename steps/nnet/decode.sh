@@ -18,8 +18,8 @@ Options:
   --device <name>, or --use-gpu yes|no|optional   # where the network computes (cpu)
   --forward-opts <options>                 # how utterances go through a network: "--dtype bf16"
   --stage <n>                              # above 0: the lattices are there, and scored again
-  --num-threads <n>                     # of a job, which search over one graph in memory (1)
-  --max-mem, --parallel-opts <value>    # taken as Kaldi takes them, and change nothing
+  --num-threads <n>                        # of a job; they search over one graph in memory (1)
+  --max-mem, --parallel-opts <value>       # taken as Kaldi takes them, and change nothing
 Not here: --ivector, --blocksoftmax-dims, --blocksoftmax-active.
 EOF
 }

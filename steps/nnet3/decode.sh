@@ -24,7 +24,7 @@ Options:
                                            # ($frames_per_chunk); others without i-vectors see an utterance as a whole
   --extra-left-context <n>, --extra-right-context <n>   # frames more that a recurrent network goes through around a chunk (0)
   --extra-left-context-initial <n>, --extra-right-context-final <n>   # the same around an utterance's ends (-1: as elsewhere)
-  --num-threads <n>                        # of a job, which search over one graph in memory (1)
+  --num-threads <n>                        # of a job; they search over one graph in memory (1)
   --queue-opt, --minimize, --skip-diagnostics <value>   # taken, and change nothing
 EOF
 }

@@ -20,9 +20,10 @@ as in steps/nnet3/train_dnn.py
   --feat.{cmvn-opts,online-ivector-dir}, --egs.opts, --trainer.{input-model,num-epochs,max-param-change,dropout-schedule,srand}, --use-gpu, --cmd,
   --trainer.optimization.{num-jobs-initial,num-jobs-final,initial-effective-lrate,final-effective-lrate,do-final-combination,max-models-combine}
 taken, and change nothing here
-  what steps/nnet3/train_dnn.py takes so: --stage, --exit-stage, --cleanup, --reporting.{email,interval}, --egs.{cmd,nj,stage}, --trainer.add-option,
-  --trainer.{shuffle-buffer-size,prior-subset-size,num-jobs-compute-prior,presoftmax-prior-scale-power}, --cleanup.{remove-egs,preserve-model-interval},
-  --trainer.lda.{rand-prune,max-lda-jobs}, --trainer.optimization.{num-jobs-step,max-objective-evaluations,combine-sum-to-one-penalty}; and
+  what steps/nnet3/train_dnn.py takes so: --stage, --exit-stage, --egs.{cmd,nj,stage}, --reporting.{email,interval}, --cleanup,
+  --cleanup.{remove-egs,preserve-model-interval}, --trainer.lda.{rand-prune,max-lda-jobs},
+  --trainer.{shuffle-buffer-size,prior-subset-size,num-jobs-compute-prior,presoftmax-prior-scale-power,add-option},
+  --trainer.optimization.{num-jobs-step,max-objective-evaluations,combine-sum-to-one-penalty}; and
   --trainer.optimization.{shrink-value,shrink-saturation-threshold}, --egs.chunk-{left-context-initial,right-context-final} (with a NOTE)
 Options of \`pykaldist train\` that Kaldi has not can be given, too, and go before: --strategy, --average-period, --ngpu, --dtype ...
 EOF

@@ -102,12 +102,12 @@ def test_rescored_lattices_have_the_models_costs(recipe: Path) -> None:
 
 def test_no_more_jobs_than_speakers(recipe: Path) -> None:
     """The script takes fewer jobs; the verb, which cannot know what the lattices' jobs were, refuses. A decoding that ended after its first
-    lattices goes on to the same transforms and lattices."""
+    lattices goes on to the same transforms and lattices, with threads too."""
     succeed(recipe, "cp", "-r", "exp/tri3/decode.si", "exp/tri3/again.si")
     command = ["steps/decode_fmllr.sh", "--nj", "5", "--skip-scoring", "true", "exp/tri3/graph", "data/test", "exp/tri3/again"]
     missing = run(recipe, command[0], "--stage", "3", *command[1:])
     assert missing.returncode == 1 and "again.pass1" in missing.stderr
-    said = succeed(recipe, command[0], "--stage", "1", *command[1:])
+    said = succeed(recipe, command[0], "--stage", "1", "--num-threads", "2", *command[1:])
     assert "data/test has 2 speakers, so there are 2 jobs, not 5" in said
     for name in ("trans.1", "trans.2", "lat.1.gz", "lat.2.gz"):
         assert (recipe / "exp/tri3/again" / name).read_bytes() == (recipe / "exp/tri3/decode" / name).read_bytes()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pykaldist.errors import UserError
-from pykaldist.io.schema import Misfit, read_json, read_json_lines, require, same_form
+from pykaldist.io.schema import Misfit, read_json, read_json_lines, read_json_map, require, same_form
 
 
 @dataclass
@@ -66,6 +66,17 @@ def test_no_json_is_a_sentence(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(UserError, match=r"f is (damaged: it is not JSON|not as expected: the file is int).*; make it again\.$") as error:
         read_json(tmp_path / "f", Sample, "make it again", 3)
     assert len(str(error.value)) < 400 + len(str(tmp_path)) and "\n" not in str(error.value)
+
+
+def test_a_map_of_names(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_text('{"a": {"total": 1}, "b": {"total": 2.5}}')
+    assert read_json_map(path, Part, "mend it") == {"a": Part(1.0), "b": Part(2.5)}
+    for content, words in (("[]", r"the file is list, expected an object; mend it\."),
+                           ('{"a": {}}', r"a\.total is missing, expected a value"), ("{", r"is damaged: it is not JSON .*; mend it\.")):
+        path.write_text(content)
+        with pytest.raises(UserError, match=words):
+            read_json_map(path, Part, "mend it")
 
 
 def test_lines_of_which_the_last_is_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ Options:
   --final-model <file>         # which rescores, with the same tree (final.mdl)
   --silence-weight <w>         # weight of silence in estimating transforms (default $silence_weight)
 $own_usage
-  --num-threads <n>            # taken, as Kaldi's scripts do; here a job decodes by one thread: give more jobs
+  --num-threads <n>            # of a job; they search over one graph in memory (1)
   --skip-scoring true|false    # lattices only (default $skip_scoring)
   --scoring-opts <options>     # for local/score.sh
   --si-dir <dir>               # lattices without adaptation that are there already, of as many jobs
@@ -51,7 +51,9 @@ done
 fewer_jobs "$data" speakers
 pass1=$dir.pass1  # the first transforms, and lattices of states
 jobs=(--job JOB --nj "$nj" --acwt "$acwt")
-search=(--lattice-beam "$lattice_beam" --min-active "$min_active")
+search=(--lattice-beam "$lattice_beam" --min-active "$min_active" --num-threads "$num_threads")
+threads=()
+[ "$num_threads" = 1 ] || threads=(--num-threads "$num_threads")
 estimate=(pykaldist est-fmllr "${jobs[@]}" --model "$adapt_model" --silence-weight "$silence_weight")
 for option in "${own[@]}"; do estimate+=("--${option//_/-}=${!option}"); done
 mkdir -p "$dir/log" && rm -f "$dir"/{lat.*.gz,wer_*,best_wer,dev_chosen_wer} || exit 1
@@ -71,7 +73,7 @@ if [ "$stage" -le 1 ]; then
     "$pass1" || exit 1
 fi
 if [ "$stage" -le 2 ]; then
-  $cmd JOB=1:"$nj" "$dir/log/decode.JOB.log" pykaldist decode "${jobs[@]}" "${search[@]}" --beam "$beam" --max-active "$max_active" \
+  $cmd "${threads[@]}" JOB=1:"$nj" "$dir/log/decode.JOB.log" pykaldist decode "${jobs[@]}" "${search[@]}" --beam "$beam" --max-active "$max_active" \
     --determinize-lattice false --model "$adapt_model" --transform-dir "$pass1" "$graph" "$data" "$pass1" || exit 1
 fi
 if [ "$stage" -le 3 ]; then

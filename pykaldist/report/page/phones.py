@@ -8,7 +8,6 @@ them go.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import kaldialign
@@ -17,7 +16,6 @@ from pykaldist.report.page.systems import Pairs
 from pykaldist.score.alignment import GAP
 
 COMBINATIONS = 64
-POSITION = re.compile("_[BEIS]$")
 Spelled = Sequence[tuple[str, tuple[str, ...]]]
 """Words with their phones."""
 
@@ -52,8 +50,3 @@ def _stretches(pairs: Pairs, said: Spelled) -> Iterator[tuple[list[str], list[st
 
 def _aligned(reference: list[str], recognised: list[str]) -> Pairs:
     return [(ref, hyp) for ref, hyp in kaldialign.align(reference, recognised, GAP)]
-
-
-def plain(phone: str) -> str:
-    """A phone without its place in the word."""
-    return POSITION.sub("", phone)

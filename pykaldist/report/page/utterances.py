@@ -20,9 +20,9 @@ from pykaldist.hmm.tree.phone_segments import phone_segments
 from pykaldist.hmm.tree.transition_model import TransitionModel
 from pykaldist.io import provenance
 from pykaldist.io.datadir import DataDir
+from pykaldist.io.dictdir import without_position
 from pykaldist.io.lang import LangDir
 from pykaldist.progress import progress
-from pykaldist.report.page.phones import plain
 from pykaldist.report.page.systems import Pairs
 from pykaldist.report.table import System
 from pykaldist.score.alignment import GAP
@@ -116,7 +116,7 @@ def pronunciations(graph: Path) -> dict[str, list[tuple[str, ...]]]:
         lang = LangDir(graph)
         for word, phones in lang.align_lexicon:
             if word:
-                found.setdefault(lang.words.symbol(word), []).append(tuple(plain(lang.phones.symbol(phone)) for phone in phones))
+                found.setdefault(lang.words.symbol(word), []).append(tuple(without_position(lang.phones.symbol(phone)) for phone in phones))
     return found
 
 
@@ -160,6 +160,6 @@ def _of_lattice(lattice: Lattice, system: System, number: int, lang: LangDir, tr
         with suppress(UserError):  # of a path that ends within a word, say
             spoken = [part for part in timer.spoken(best.words, best.transition_ids) if part.word]
             found.words = [(part.start * shift, (part.start + part.frames) * shift, lang.words.symbol(part.word)) for part in spoken]
-            found.said = [(lang.words.symbol(part.word), tuple(plain(lang.phones.symbol(phone)) for phone in part.phones))
+            found.said = [(lang.words.symbol(part.word), tuple(without_position(lang.phones.symbol(phone)) for phone in part.phones))
                           for part in spoken]
     return found

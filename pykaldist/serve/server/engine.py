@@ -54,7 +54,7 @@ def engine_of(model_dir: Path, options: TranscribeOptions, decoding: DecoderOpti
     A model recognises while audio comes if it can; why it cannot is said, too. Raises UserError where a part is missing or does not fit.
     """
     transcriber = transcriber_of(model_dir, options, decoding, streaming.extractor)
-    graph_dir = graph_of(model_dir, Path(options.graph) if options.graph else None)
+    graph_dir = graph_of(model_dir, options.graph)
     recogniser, how = None, "words come while they are said"
     try:
         recogniser = streaming_recogniser(model_dir, options, decoding, streaming, endpointing(graph_dir))

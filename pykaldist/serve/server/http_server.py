@@ -22,7 +22,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
@@ -263,7 +262,7 @@ class SpeechServer(ThreadingHTTPServer):
         self._deadlines: dict[socket.socket, float] = {}
         self._lock = threading.Lock()
         try:
-            super().__init__((options.host, options.port), partial(_Handler))
+            super().__init__((options.host, options.port), _Handler)
         except OSError as error:
             raise UserError(f"--host {options.host} --port {options.port} can not be listened on ({error}); --port 0 is any that is "
                             "free.") from error
