@@ -180,7 +180,7 @@ class Nnet3Scorer:
 
     Its outputs, less log priors where the file has priors, are the log-likelihoods: a frame of them for so many of the features. The input
     of a network that takes i-vectors has in each row that of the frame behind the features. With `looped`, utterances go through the
-    network as if they still came, in chunks of the options' frames; through a recurrent one as a whole.
+    network as if they still came, in chunks of the options' frames; through one that runs backwards as a whole.
     """
 
     def __init__(self, model_dir: Path, path: Path, device: str, options: IvectorOptions | None = None, looped: bool = False) -> None:
@@ -189,11 +189,12 @@ class Nnet3Scorer:
         from pykaldist.decode.ivectors import Around, ChunkedForward, OnlineIvectors
         from pykaldist.nnet.nnet3.model import Nnet3Model
         from pykaldist.nnet.nnet3.run import Nnet3Forward
+        from pykaldist.nnet.nnet3.stream import runs_backwards
 
         torch.set_num_threads(1)
         model = Nnet3Model.read(path)
         own = options or IvectorOptions()
-        self._path, self.subsampling, self._looped = path, read_subsampling(model_dir), looped
+        self._path, self.subsampling = path, read_subsampling(model_dir)
         self._frames_per_chunk = own.frames_per_chunk
         self._forward = Nnet3Forward(model.nnet, device, subsampling=self.subsampling)
         if not {"input"} <= set(self._forward.inputs) <= {"input", "ivector"}:
@@ -211,9 +212,10 @@ class Nnet3Scorer:
             raise UserError(f"{path} takes no i-vectors; leave --online-ivector-dir out.")
         around = Around(own.extra_left_context, own.extra_right_context, own.extra_left_context_initial, own.extra_right_context_final)
         self._chunked = ChunkedForward(self._forward, own.frames_per_chunk, around)
-        self._recurrent = bool(self._forward.plan.loops)
-        if self._recurrent and looped and self._ivectors is not None:
-            raise UserError(f"{path} is recurrent and takes i-vectors, which change on its way; decode with steps/nnet3/decode.sh.")
+        self._anew = bool(self._forward.plan.loops) and not looped  # a recurrent network begins anew with each chunk
+        self._streamed = looped and not runs_backwards(self._forward.plan)
+        if looped and not self._streamed and self._ivectors is not None:
+            raise UserError(f"{path} runs backwards and takes i-vectors, which change on its way; decode with steps/nnet3/decode.sh.")
         self._log_priors = np.log(model.priors) if len(model.priors) else np.float32(0)
         self.tid2pdf = model.transition_model.tid2pdf
         self._pipeline = FeaturePipeline.from_dir(model_dir, nnet3=True)
@@ -224,10 +226,10 @@ class Nnet3Scorer:
         return feats if self._ivectors is None else np.hstack([feats, self._ivectors.of_frames(utt, len(feats))])
 
     def loglikes(self, feats: np.ndarray) -> np.ndarray:
-        if self._looped and not self._recurrent:
+        if self._streamed:
             return self._stream(feats) - self._log_priors
         if self._ivectors is None:
-            return (self._chunked if self._recurrent and not self._looped else self._forward)(feats) - self._log_priors
+            return (self._chunked if self._anew else self._forward)(feats) - self._log_priors
         return self._chunked(*np.split(feats, [self._forward.inputs["input"]], axis=1)) - self._log_priors
 
     def _stream(self, feats: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pykaldist.errors import UserError
+from pykaldist.kernels import kernel
 from pykaldist.options import option
 
 VARIANCE_FLOOR = 1e-20
@@ -150,18 +151,17 @@ def online_cmvn(x: np.ndarray, global_stats: np.ndarray, options: OnlineCmvnOpti
         raise UserError("the global CMVN statistics count no frames; run steps/compute_cmvn_stats.sh, and train the UBM again.")
     if not options.norm_means:
         return x
-    end = np.arange(1, len(x) + 1)
-    start = np.maximum(end - options.cmn_window, 0)
-    missing = options.cmn_window - (end - start).astype(np.float64)  # frames that the window lacks
+    missing = np.maximum(options.cmn_window - np.arange(1.0, len(x) + 1), 0)  # frames that the window lacks
     heard = 0.0 if speaker_stats is None else speaker_stats[0, -1]
     of_speaker = np.minimum(missing, min(options.speaker_frames, heard))
     of_all = np.minimum(missing - of_speaker, options.global_frames)
     means = global_stats / global_stats[0, -1]
     earlier = speaker_stats / heard if speaker_stats is not None and heard > 0 else np.zeros_like(means)
-    count = (end - start + of_speaker + of_all)[:, None]
 
     def average(y: np.ndarray, row: int) -> np.ndarray:
-        return (_window_sums(y, start, end) + np.outer(of_speaker, earlier[row, :-1]) + np.outer(of_all, means[row, :-1])) / count
+        result = np.empty_like(y)
+        _averages_until(y, options.cmn_window, of_speaker, earlier[row, :-1], of_all, means[row, :-1], result)
+        return result
 
     wide = x.astype(np.float64)
     mean = average(wide, 0)
@@ -179,3 +179,17 @@ def _window_sums(x: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarra
     """Sums of x over windows: row t is the sum of x[start[t]:end[t]]."""
     cumulative = np.concatenate([np.zeros((1, x.shape[1])), np.cumsum(x, axis=0)])
     return cumulative[end] - cumulative[start]
+
+
+@kernel(nogil=True)
+def _averages_until(x: np.ndarray, window: int, of_speaker: np.ndarray, earlier: np.ndarray, of_all: np.ndarray, mean: np.ndarray,
+                    result: np.ndarray) -> None:
+    """Write to row t the average of the last `window` rows of x until it, of_speaker[t] times `earlier` and of_all[t] times `mean`."""
+    total = np.zeros(x.shape[1])
+    for t in range(len(x)):
+        count = min(t + 1, window) + of_speaker[t] + of_all[t]
+        for d in range(x.shape[1]):
+            total[d] += x[t, d]
+            if t >= window:
+                total[d] -= x[t - window, d]
+            result[t, d] = (total[d] + of_speaker[t] * earlier[d] + of_all[t] * mean[d]) / count

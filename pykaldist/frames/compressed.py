@@ -14,19 +14,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pykaldist.io.compressed import quantised
+
 if TYPE_CHECKING:
     import torch
 
 
 def compress(feats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Features (T, dim) as bytes, and their scales, float32 (4, dim)."""
-    from kaldiio import compression_header as kaldi
-
-    header = kaldi.GlobalHeader.compute(feats, kaldi.kSpeechFeature)
-    columns = kaldi.PerColHeader.compute(feats, header)
-    p0, p25, p75, p100 = (getattr(columns, name)[:, 0].astype(np.float64) for name in ("p0", "p25", "p75", "p100"))
+    *_, bounds, columns = quantised(feats)
+    p0, p25, p75, p100 = bounds.T.astype(np.float64)
     scales = np.stack([p0, (p25 - p0) / 64, (p75 - p25) / 128, (p100 - p75) / 63]).astype(np.float32)
-    return np.ascontiguousarray(columns.float_to_char(feats.T).T), scales
+    return np.ascontiguousarray(columns.T), scales
 
 
 def expand(values: torch.Tensor, scales: torch.Tensor, out: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Reader of Kaldi's compressed matrices: one byte a value with column headers (`CM`), two bytes (`CM2`), one byte (`CM3`).
+"""Kaldi's compressed matrices: one byte a value with column headers (`CM`, read and written), two bytes (`CM2`), one byte (`CM3`).
 
 All begin with the least value, the range (floats), rows and columns (int32). In `CM2` and `CM3` a row-major integer v stands for
 min + range v / (2^bits - 1). In `CM` each column first has its 0th, 25th, 75th and 100th percentile as such 16-bit integers; then come
@@ -35,3 +35,42 @@ def read_compressed(kind: str, take: Callable[[int], bytes]) -> np.ndarray:
     middle = p25 + (p75 - p25) * (steps_up - 64) * np.float32(1 / 128)
     high = p75 + (p100 - p75) * (steps_up - 192) * np.float32(1 / 63)
     return np.ascontiguousarray(np.where(steps_up <= 64, low, np.where(steps_up <= 192, middle, high)).T, dtype=np.float32)
+
+
+def compressed(matrix: np.ndarray) -> bytes:
+    """The binary form `CM` of a matrix with at least one element, from its token on: the bytes of kaldiio, in less of its time."""
+    least, span, headers, _, content = quantised(matrix)
+    return b"CM " + COMPRESSED_HEADER.pack(least, span, *matrix.shape) + headers.astype("<u2").tobytes() + content.tobytes()
+
+
+def quantised(matrix: np.ndarray) -> tuple[float, float, np.ndarray, np.ndarray, np.ndarray]:
+    """The parts of a matrix (T, K) in the form `CM`.
+
+    They are the least value, the range, each column's percentiles as integers and as numbers (K, 4), and the columns' bytes (K, T). Each of
+    the three intervals gives a value a byte of its own, cut off at the interval's ends; they add up.
+    """
+    rows = len(matrix)
+    columns = np.ascontiguousarray(matrix.T)
+    ordered = np.sort(columns, axis=1)
+    least, most = ordered[:, 0].min(), ordered[:, -1].max()
+    percentiles = ordered[:, [0, rows // 4, rows // 4 * 3, rows - 1]] if rows >= 5 else ordered
+    while percentiles.shape[1] < 4:  # each that is missing is 1 more than the one before
+        percentiles = np.concatenate([percentiles, percentiles[:, -1:] + 1], axis=1)
+    span = (most if most > least else least + (1 + abs(least))) - least
+    headers = ((percentiles - least) / span * 65535 + 0.499).astype("<u2").astype(np.int64)
+    headers[:, 0] = np.minimum(headers[:, 0], 65532)
+    for place, highest in ((1, 65533), (2, 65534), (3, 65535)):  # they rise
+        headers[:, place] = np.minimum(np.maximum(headers[:, place], headers[:, place - 1] + 1), highest)
+    bounds = least + headers.astype(np.float32) * span / 65535
+    content = np.zeros(columns.shape, np.uint8)
+    for place, (begin, end) in enumerate(((0, 64), (64, 192), (192, 255))):
+        low, high = bounds[:, place, None], bounds[:, place + 1, None]
+        steps = columns - low
+        steps /= high - low
+        steps *= end - begin
+        steps += begin + 0.5
+        np.maximum(steps, begin, out=steps)
+        np.minimum(steps, end, out=steps)
+        steps -= begin  # exact
+        content += steps.astype(np.uint8)
+    return least, span, headers, bounds, content

@@ -22,8 +22,11 @@ import numpy as np
 from pykaldist.errors import UserError, named
 from pykaldist.io.archive import read_value
 from pykaldist.io.atomic import atomic_open, write_text
+from pykaldist.io.compressed import compressed
 from pykaldist.io.entries import DAMAGE, cut, location, read_entries, reason
 from pykaldist.io.sums import Sums, SumsWriter, checked, forget_sums, read_at
+
+SPEECH_FEATURE = 2  # Kaldi's compression method of one byte a value, with column headers
 
 
 def read_lines(path: str | os.PathLike[str]) -> list[str]:
@@ -180,6 +183,9 @@ class MatrixWriter:
 
 def write_matrix(stream: IO[bytes], matrix: np.ndarray, compression_method: int = 0) -> None:
     """Write the binary form of a matrix or vector; float64 stays float64. Compression as in MatrixWriter."""
+    if compression_method == SPEECH_FEATURE and matrix.ndim == 2 and matrix.size:
+        stream.write(b"\0B" + compressed(matrix))
+        return
     import kaldiio  # not above: programs that write nothing of this kind start faster without it
 
     kaldiio.save_mat(stream, matrix, compression_method=compression_method or None)

@@ -1,4 +1,4 @@
-"""The time of online i-vectors beside that of the MFCCs that they are made of, one core, by turns, reading and writing included.
+"""The time of i-vectors, online and offline, beside that of the MFCCs that they are made of, one core, by turns, with reading and writing.
 
     tests/bench/run.sh ivectors DATA_HIRES EXTRACTOR conf/mfcc_hires.conf     # a data directory with features, an extractor's directory
 """
@@ -9,8 +9,10 @@ import argparse
 import statistics
 import tempfile
 import time
+from pathlib import Path
 
 from pykaldist.feats.make import extract_part
+from pykaldist.hmm.ivector.offline import OfflineOptions, extract_offline_part
 from pykaldist.hmm.ivector.online import OnlineOptions
 from pykaldist.hmm.ivector.posteriors import PosteriorOptions
 from pykaldist.hmm.ivector.stages import extract_online_part, read_extractor
@@ -26,11 +28,13 @@ def main() -> None:
     args = parser.parse_args()
     data, options, posteriors = DataDir(args.data), OnlineOptions(), PosteriorOptions()
     model = read_extractor(args.extractor, options, posteriors).extractor
-    times: dict[str, list[float]] = {"MFCC": [], "i-vectors": []}
+    times: dict[str, list[float]] = {"MFCC": [], "online": [], "offline": []}
     with tempfile.TemporaryDirectory() as folder:
         for number in range(args.repeats + 1):  # the first run compiles kernels and fills caches
             for name, run in (("MFCC", lambda: extract_part(data, folder, args.config, "mfcc", 1, 1)),
-                              ("i-vectors", lambda: extract_online_part(data.path, args.extractor, folder, options, posteriors))):
+                              ("online", lambda: extract_online_part(data.path, args.extractor, folder, options, posteriors)),
+                              ("offline", lambda: extract_offline_part(data, read_extractor(args.extractor, options, posteriors),
+                                                                       Path(folder), OfflineOptions()))):
                 start = time.process_time()
                 run()
                 if number:
@@ -39,7 +43,8 @@ def main() -> None:
           f"{args.repeats} runs")
     for name, values in times.items():
         print(f"{name:10s} {statistics.median(values):.2f} ({min(values):.2f}-{max(values):.2f})")
-    print(f"ratio of the medians: {statistics.median(times['i-vectors']) / statistics.median(times['MFCC']):.2f}")
+    for name in ("online", "offline"):
+        print(f"ratio of the medians, {name}: {statistics.median(times[name]) / statistics.median(times['MFCC']):.2f}")
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def difference(one: Network, other: Network) -> float:
     """The largest difference of a parameter that is trained."""
     return max(float(np.abs(one.components[name].array(token) - other.components[name].array(token)).max())
                for name, component in one.components.items() if component.num_params
-               for token in ("LinearParams", "Params", "BiasParams") if len(component.values.get(token, [])))
+               for token in ("LinearParams", "Params", "BiasParams", "w_h") if len(component.values.get(token, [])))
 
 
 def golden(chain: Path, steps: int) -> Network:

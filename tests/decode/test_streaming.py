@@ -7,14 +7,16 @@ import io
 import math
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from pykaldist.cli import main
-from pykaldist.decode.acoustic import load_acoustic_model
+from pykaldist.decode.acoustic import IvectorOptions, load_acoustic_model
 from pykaldist.decode.decoder import BestPath, DecoderOptions, LatticeDecoder
 from pykaldist.decode.endpoint import RULES, Endpointing, add_endpoint_options, endpointing_from
 from pykaldist.decode.lattice import read_lattices
@@ -30,6 +32,12 @@ from pykaldist.io.audio import read_audio
 from pykaldist.io.conf import read_conf
 from pykaldist.io.datadir import DataDir, write_datadir
 from pykaldist.io.fst import Fst
+from pykaldist.nnet.forwarding import ForwardOptions
+from pykaldist.nnet.nnet3.initialise import initialised
+from pykaldist.nnet.nnet3.model import Nnet3Model
+from pykaldist.nnet.nnet3.plan import Plan
+from pykaldist.nnet.nnet3.run import Nnet3Forward
+from pykaldist.nnet.nnet3.xconfig.convert import config_lines, read_layers
 
 from .conftest import run, succeed
 from .test_ivectors import DIM
@@ -81,6 +89,38 @@ def test_features_of_pieces_are_those_of_the_whole(extractor: Extractor, samples
     np.testing.assert_allclose(found, extractor.extract([("", samples)])[0], atol=1e-3)
     with pytest.raises(UserError, match="--dither=1"):
         FeatureStream(Extractor(MfccOptions(dither=1.0)))
+
+
+@pytest.fixture(scope="module")
+def lstm(system: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The system with an LSTM behind a TDNN layer, whose parameters are random."""
+    folder = tmp_path_factory.mktemp("lstm") / "exp"
+    shutil.copytree(system, folder)
+    model = Nnet3Model.read(folder / "final.mdl")
+    layers = read_layers(["input dim=40 name=input", "relu-renorm-layer name=t input=Append(-1,0,1) dim=16",
+                          "fast-lstmp-layer name=l cell-dim=16 recurrent-projection-dim=8 non-recurrent-projection-dim=8 delay=-3",
+                          f"output-layer name=output input=Append(-3,0) dim={model.nnet.dim('output')} param-stddev=1"])
+    nnet = initialised(config_lines(layers)["final"], torch.Generator().manual_seed(1))
+    output = nnet.components["output.affine"]
+    output.values["LinearParams"] = np.random.default_rng(1).normal(size=output.linear.shape).astype(np.float32)
+    plan = Plan(nnet, subsampling=3)
+    replace(model, nnet=nnet, left_context=plan.left_context, right_context=plan.right_context).write(folder / "final.mdl")
+    return folder
+
+
+def test_an_lstm_recognises_audio_as_it_comes(lstm: Path, extractor: Extractor, samples: np.ndarray) -> None:
+    """Its outputs, and the lattice, are those of the whole recording, whether its features are there or still come."""
+    feats = extractor.extract([("", samples)])[0]
+    expected = Nnet3Forward(Nnet3Model.read(lstm / "final.mdl").nnet, subsampling=3)(feats)
+    model = load_acoustic_model(lstm, forwarding=ForwardOptions("looped"), ivectors=IvectorOptions(frames_per_chunk=20))
+    np.testing.assert_allclose(model.loglikes(feats), expected, atol=1e-4)
+    anew = load_acoustic_model(lstm, ivectors=IvectorOptions(frames_per_chunk=20)).loglikes(feats)
+    assert np.abs(anew - expected).max() > 1e-2
+    whole = LatticeDecoder(Fst.read(lstm / "graph/HCLG.fst"), model.tid2pdf, DECODING).decode(expected)
+    *_, last = heard_of(recogniser(lstm, extractor, None), samples, 1600)
+    assert whole is not None and last.lattice is not None
+    path, best = best_path(last.lattice, 1.0), best_path(whole, 1.0)
+    assert list(path.words) == list(best.words) and path.acoustic + path.graph == pytest.approx(best.acoustic + best.graph, abs=0.1)
 
 
 def test_a_search_in_parts_is_the_search_at_once(system: Path) -> None:

@@ -19,7 +19,15 @@ from pykaldist.errors import UserError
 from pykaldist.io.archive import read_value
 from pykaldist.io.entries import DAMAGE, read_key
 from pykaldist.io.kaldi import KaldiReader
-from pykaldist.io.tables import MatrixReader, MatrixWriter, read_archive, read_int_vectors, write_int_vectors
+from pykaldist.io.tables import (
+    SPEECH_FEATURE,
+    MatrixReader,
+    MatrixWriter,
+    read_archive,
+    read_int_vectors,
+    write_int_vectors,
+    write_matrix,
+)
 
 KEYS = st.text(st.characters(codec="utf-8", exclude_categories=("Zs", "Cc", "Zl", "Zp", "Cs")), min_size=1, max_size=9)
 VECTORS = st.dictionaries(KEYS, hnp.arrays(np.int32, st.integers(0, 6)), max_size=4)
@@ -59,6 +67,20 @@ def test_compressed_matrices(tmp_path: Path, method: int) -> None:
         np.testing.assert_allclose(found, expected[key], atol=2e-6)
     content = (tmp_path / "c.ark").read_bytes()
     np.testing.assert_allclose(KaldiReader(content[2:], "c").matrix(), expected["a"], atol=2e-6)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(-3, 3), st.booleans(), st.booleans(), st.integers(0, 99))
+def test_a_compressed_matrix_has_kaldiios_bytes(rows: int, cols: int, size: int, double: bool, constant: bool, seed: int) -> None:
+    """Also where columns are constant, alone or all, and where there are fewer rows than percentiles."""
+    x = (np.random.default_rng(seed).normal(size=(rows, cols)) * 10.0 ** size).astype(np.float64 if double else np.float32)
+    x[:, 0] = 3.5
+    if constant:
+        x[:] = x[0, -1]
+    expected, found = io.BytesIO(), io.BytesIO()
+    kaldiio.save_mat(expected, x, compression_method=2)
+    write_matrix(found, x, SPEECH_FEATURE)
+    assert found.getvalue() == expected.getvalue()
 
 
 def test_compressed_golden(golden: Path) -> None:

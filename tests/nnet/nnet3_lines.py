@@ -41,11 +41,14 @@ LINES = {
     "frequency-mask": ("type=GeneralDropoutComponent dim=4 specaugment-max-proportion=0.5", 4),
     "time-mask": ("type=SpecAugmentTimeMaskComponent dim=4 zeroed-proportion=0.2 time-mask-max-frames=5", 4),
     "no-op": ("type=NoOpComponent dim=4", 4),
+    "attention": ("type=RestrictedAttentionComponent key-dim=2 value-dim=3 num-left-inputs=1 num-right-inputs=1 num-heads=2", 20),
+    "gru": ("type=GruNonlinearityComponent cell-dim=3", 12),
+    "projected-gru": ("type=GruNonlinearityComponent cell-dim=3 recurrent-dim=2", 13),
+    "output-gru": ("type=OutputGruNonlinearityComponent cell-dim=3", 9),
     "batchnorm": ("type=BatchNormComponent dim=6 block-dim=3", 6),
 }
 #: read, written and made, but not computed
 OTHER_LINES = {
-    "attention": ("type=RestrictedAttentionComponent key-dim=2 value-dim=3 num-left-inputs=1 num-right-inputs=1 num-heads=2", 20),
     "extraction": ("type=StatisticsExtractionComponent input-dim=4 input-period=1 output-period=2", 4),
     "pooling": ("type=StatisticsPoolingComponent input-dim=9 left-context=2 right-context=2 output-stddevs=true", 9),
 }

@@ -28,6 +28,14 @@ XCONFIGS = {
     "backwards": [f"fast-lstmp-layer name=l {FAST} delay=2"],
     "tdnn and lstm": ["relu-batchnorm-layer name=t input=Append(-2,0,1) dim=6", f"fast-lstmp-layer name=l {FAST} delay=-3",
                       "relu-batchnorm-layer name=u input=Append(-3,0,3) dim=5", f"fast-lstmp-layer name=l2 {FAST} delay=-3"],
+    "gru": ["gru-layer name=l cell-dim=4 delay=-2"],
+    "norm pgru": [f"norm-pgru-layer name=l {FAST} delay=-3 dropout-proportion=0.25"],
+    "fast gru": ["fast-gru-layer name=l cell-dim=4 delay=-1"],
+    "fast norm pgru": [f"fast-norm-pgru-layer name=l {FAST} delay=-3"],
+    "opgru": [f"opgru-layer name=l {FAST} delay=-1"],
+    "norm opgru": [f"norm-opgru-layer name=l {FAST} delay=-3 dropout-proportion=0.25"],
+    "fast opgru": [f"fast-opgru-layer name=l {FAST} delay=-2"],
+    "fast norm opgru": [f"fast-norm-opgru-layer name=l {FAST} delay=-3 dropout-proportion=0.0"],
     "both ways": [f"fast-lstmp-layer name=a {FAST} delay=-3", f"fast-lstmp-layer name=b input=input {FAST} delay=3",
                   "relu-batchnorm-layer name=u input=Append(a, b) dim=5"],
 }
@@ -62,6 +70,19 @@ def _frame(component: Nnet3Component, x: np.ndarray) -> np.ndarray:
             d = x[5 * cells:] if len(x) > 5 * cells else np.ones(3)
             c = sigmoid(a[1] + w[1] * before) * d[1] * before + sigmoid(a[0] + w[0] * before) * d[0] * np.tanh(a[2])
             return np.concatenate([c, sigmoid(a[3] + w[2] * c) * d[2] * np.tanh(c)])
+        case "GruNonlinearityComponent":
+            cells, recurrent = component.integer("CellDim"), component.integer("RecurrentDim")
+            z, r, a, before = np.split(x[:3 * cells + recurrent], np.cumsum([cells, recurrent, cells]))
+            h = np.tanh(a + component.array("w_h").astype(np.float64) @ (r * x[-recurrent:]))
+            return np.concatenate([h, (1 - z) * h + z * before])
+        case "OutputGruNonlinearityComponent":
+            z, a, before = x.reshape(3, -1)
+            h = np.tanh(a + component.array("w_h") * before)
+            return np.concatenate([h, (1 - z) * h + z * before])
+        case "NoOpComponent":
+            return x
+        case "NormalizeComponent":
+            return x * component.number("TargetRms") / math.sqrt(np.mean(x * x))
         case "SigmoidComponent":
             return sigmoid(x)
         case "TanhComponent":
@@ -116,6 +137,8 @@ def slow_outputs(nnet: Nnet3, feats: np.ndarray, first: int, last: int, times: l
             case "Scale":
                 x = of(descriptor.parts[0], t)
                 return None if x is None else x * descriptor.numbers[0]
+            case "Const":
+                return np.full(int(descriptor.numbers[1]), descriptor.numbers[0])
             case "IfDefined":
                 x = of(descriptor.parts[0], t)
                 return np.zeros(nnet.descriptor_dim(descriptor)) if x is None else x

@@ -106,7 +106,9 @@ class AmDiagGmm:
     def scores(self, feats: np.ndarray) -> np.ndarray:
         """Log-densities times weights (T, G) float32 of frames `feats` (T, D) float32 under all Gaussians."""
         check_dim(self.dim, feats)
-        return _expanded(feats) @ self.projection.T + self.gconsts
+        result = _expanded(feats) @ self.projection.T
+        result += self.gconsts
+        return result
 
     def new_stats(self) -> GmmStats:
         return GmmStats(np.zeros(self.num_gauss), np.zeros((self.num_gauss, self.dim)), np.zeros((self.num_gauss, self.dim)))

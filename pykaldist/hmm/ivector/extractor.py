@@ -26,6 +26,8 @@ from pykaldist.io.kaldi import KaldiReader, KaldiWriter
 
 FIRST_PRIOR_OFFSET = 100.0  # of a new extractor: far from 0, so that the first dimension stands for the means of the UBM
 
+_GAUSSIANS_AT_ONCE = 16
+
 
 class IvectorExtractor:
     """The model: `weights` (I,), `projections` M (I, D, K), `precisions` S^-1 (I, D, D), all float64, and the prior offset."""
@@ -67,6 +69,16 @@ class IvectorExtractor:
     def quadratic_maps(self) -> np.ndarray:
         """U_i, packed (I, K (K + 1) / 2)."""
         return packed(self.projections.transpose(0, 2, 1) @ self.linear_maps)
+
+    def single_precision_maps(self) -> tuple[np.ndarray, np.ndarray]:
+        """`linear_maps` and `quadratic_maps` in float32; of a few Gaussians at a time, as they are large in float64."""
+        linear = np.empty(self.projections.shape, np.float32)
+        quadratic = np.empty((self.num_gauss, self.dim * (self.dim + 1) // 2), np.float32)
+        for begin in range(0, self.num_gauss, _GAUSSIANS_AT_ONCE):
+            some = slice(begin, begin + _GAUSSIANS_AT_ONCE)
+            maps = self.precisions[some] @ self.projections[some]
+            linear[some], quadratic[some] = maps, packed(self.projections[some].transpose(0, 2, 1) @ maps)
+        return linear, quadratic
 
     def check_ubm(self, ubm: AmDiagGmm, where: str) -> None:
         """Raise UserError where the extractor in the directory `where` is not of its UBM."""
@@ -122,8 +134,11 @@ class IvectorExtractor:
 
 def packed(matrices: np.ndarray) -> np.ndarray:
     """The lower triangles of symmetric matrices (..., K, K), row by row (..., K (K + 1) / 2)."""
-    rows, columns = np.tril_indices(matrices.shape[-1])
-    return np.ascontiguousarray(matrices[..., rows, columns])
+    dim = matrices.shape[-1]
+    result = np.empty((*matrices.shape[:-2], dim * (dim + 1) // 2))
+    for row in range(dim):
+        result[..., row * (row + 1) // 2:][..., :row + 1] = matrices[..., row, :row + 1]
+    return result
 
 
 def unpacked(triangles: np.ndarray, dim: int) -> np.ndarray:

@@ -8,8 +8,8 @@ from what is written. Source: Kaldi's online2/online-ivector-feature.cc, as ivec
 matrix/optimization.cc.
 
 An i-vector's statistics are those of the few Gaussians of its frames. Each Gaussian's are summed up first and then multiplied once by its
-maps U_i and S_i^-1 M_i in float32, for several i-vectors at once, since most of the time goes into reading the maps. The sums over time
-are float64.
+maps U_i and S_i^-1 M_i in float32, by several maps or rows of a map in one pass over the result, since most of the time goes into reading
+and writing. The sums over time are float64.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from pykaldist.hmm.ivector.posteriors import PosteriorOptions, Posteriors, frame
 from pykaldist.kernels import kernel
 from pykaldist.options import option
 
-_IVECTORS_AT_ONCE = 32  # whose statistics are added up together; they stay in a core's cache
 _ENOUGH = 1e-12  # squared residual; an i-vector is 1e-6 near to the solution, for no eigenvalue of the matrix is below the prior's, 1
 _FASTMATH = {"reassoc", "contract"}  # sums in any order, but infinities and NaN are what they are
 
@@ -138,7 +137,7 @@ class OnlineExtractor:
     @cached_property
     def _maps(self) -> tuple[np.ndarray, np.ndarray]:
         """The extractor's maps in float32: half the memory to read."""
-        return self.extractor.linear_maps.astype(np.float32), self.extractor.quadratic_maps.astype(np.float32)
+        return self.extractor.single_precision_maps()
 
 
 @kernel(nogil=True, fastmath=_FASTMATH)
@@ -149,72 +148,78 @@ def _estimate(feats: np.ndarray, gauss: np.ndarray, weight: np.ndarray, linear_m
     dim = len(linear)
     ivector = np.zeros(dim)
     ivector[0] = prior_offset
-    size = min(_IVECTORS_AT_ONCE, len(ivectors))
-    linears, quadratics = np.empty((size, dim), np.float32), np.empty((size, len(quadratic)), np.float32)
-    totals = np.empty(size)
-    for begin in range(0, len(ivectors), size):
-        end = min(begin + size, len(ivectors))
-        frames = slice(max(0, (begin - 1) * period + 1), (end - 1) * period + 1)
-        # frame t counts from i-vector t / period on, rounded up
-        numbers = (np.arange(frames.start, frames.stop) + period - 1) // period - begin
-        _statistics(feats[frames], gauss[frames], weight[frames], numbers, linear_maps, quadratic_maps, linears, quadratics, totals)
-        for number in range(begin, end):
-            total = totals[number - begin]
+    own_linear, own_quadratic = np.empty(dim, np.float32), np.empty(len(quadratic), np.float32)
+    part_of = np.full(len(linear_maps), -1)
+    for number in range(len(ivectors)):
+        frames = slice(max(0, (number - 1) * period + 1), number * period + 1)
+        total = _statistics(feats[frames], gauss[frames], weight[frames], linear_maps, quadratic_maps, part_of, own_linear, own_quadratic)
+        for k in range(dim):
+            linear[k] += own_linear[k]
+        for k in range(len(quadratic)):
+            quadratic[k] += own_quadratic[k]
+        if max_count > 0.0:
+            change = (max(count[0] + total, max_count) - max(count[0], max_count)) / max_count
+            linear[0] += prior_offset * change
             for k in range(dim):
-                linear[k] += linears[number - begin, k]
-            for k in range(len(quadratic)):
-                quadratic[k] += quadratics[number - begin, k]
-            if max_count > 0.0:
-                change = (max(count[0] + total, max_count) - max(count[0], max_count)) / max_count
-                linear[0] += prior_offset * change
-                for k in range(dim):
-                    quadratic[k * (k + 3) // 2] += change
-            count[0] += total
-            if count[0] > 0.0:
-                if ivector[0] == 0.0:
-                    ivector[0] = prior_offset
-                _solve(quadratic, linear, ivector, num_cg_iters)
-            else:
-                ivector[:] = 0.0
+                quadratic[k * (k + 3) // 2] += change
+        count[0] += total
+        if count[0] > 0.0:
+            if ivector[0] == 0.0:
                 ivector[0] = prior_offset
-            ivectors[number] = ivector
+            _solve(quadratic, linear, ivector, num_cg_iters)
+        else:
+            ivector[:] = 0.0
+            ivector[0] = prior_offset
+        ivectors[number] = ivector
 
 
 @kernel(nogil=True, fastmath=_FASTMATH)
-def _statistics(feats: np.ndarray, gauss: np.ndarray, weight: np.ndarray, numbers: np.ndarray, linear_maps: np.ndarray,
-                quadratic_maps: np.ndarray, linears: np.ndarray, quadratics: np.ndarray, totals: np.ndarray) -> None:
-    """Write to `linears`, `quadratics` and `totals` what frames add to the statistics; frame t to the row `numbers`[t], which rise.
+def _statistics(feats: np.ndarray, gauss: np.ndarray, weight: np.ndarray, linear_maps: np.ndarray, quadratic_maps: np.ndarray,
+                part_of: np.ndarray, linear: np.ndarray, quadratic: np.ndarray) -> float:
+    """Write to `linear` and `quadratic` what frames add to the statistics; returns what they add to the count.
 
-    Gaussian by Gaussian, so that the maps of each, which are most of what is read, are read once.
+    `part_of` (I,) is -1 everywhere, before and after.
     """
     num_gauss, feat_dim, dim = linear_maps.shape
-    most = min(weight.size, len(linears) * num_gauss)  # parts: the frames of one Gaussian and one row
-    sums, occupancy = np.empty((most, feat_dim), np.float32), np.zeros(most, np.float32)
-    row, gaussian = np.empty(most, np.int64), np.empty(most, np.int64)
-    part_of, parts = np.full(num_gauss, -1), 0
-    linears[:], quadratics[:], totals[:] = 0.0, 0.0, 0.0
+    most = min(weight.size, num_gauss)  # parts: the frames of one Gaussian
+    sums, occupancy, gaussian = np.empty((most, feat_dim), np.float32), np.zeros(most, np.float32), np.empty(most, np.int64)
+    parts, total = 0, 0.0
     for t in range(len(feats)):
         for n in range(gauss.shape[1]):
             w, g = weight[t, n], gauss[t, n]
             if w == 0.0:
                 continue
             part = part_of[g]
-            if part < 0 or row[part] != numbers[t]:
+            if part < 0:
                 part = part_of[g] = parts
-                row[part], gaussian[part], sums[part] = numbers[t], g, 0.0
+                gaussian[part], sums[part] = g, 0.0
                 parts += 1
             occupancy[part] += w
-            totals[numbers[t]] += w
+            total += w
             for d in range(feat_dim):
                 sums[part, d] += w * feats[t, d]
-    for part in np.argsort(gaussian[:parts], kind="mergesort"):
-        g, w, r = gaussian[part], occupancy[part], row[part]
-        for k in range(quadratics.shape[1]):
-            quadratics[r, k] += w * quadratic_maps[g, k]
-        for d in range(feat_dim):
-            s = sums[part, d]
+    part_of[gaussian[:parts]] = -1
+    linear[:], quadratic[:] = 0.0, 0.0
+    order = np.argsort(gaussian[:parts], kind="mergesort")
+    for begin in range(0, parts - 3, 4):
+        some = order[begin:begin + 4]
+        w, maps = occupancy[some], gaussian[some]
+        first, second, third, fourth = quadratic_maps[maps[0]], quadratic_maps[maps[1]], quadratic_maps[maps[2]], quadratic_maps[maps[3]]
+        for k in range(len(quadratic)):
+            quadratic[k] = quadratic[k] + w[0] * first[k] + w[1] * second[k] + w[2] * third[k] + w[3] * fourth[k]
+    for part in order[parts // 4 * 4:]:
+        for k in range(len(quadratic)):
+            quadratic[k] += occupancy[part] * quadratic_maps[gaussian[part], k]
+    for part in order:
+        s, rows = sums[part], linear_maps[gaussian[part]]
+        for d in range(0, feat_dim - 3, 4):
             for k in range(dim):
-                linears[r, k] += s * linear_maps[g, d, k]
+                linear[k] = (linear[k] + s[d] * rows[d, k] + s[d + 1] * rows[d + 1, k] + s[d + 2] * rows[d + 2, k]
+                             + s[d + 3] * rows[d + 3, k])
+        for d in range(feat_dim // 4 * 4, feat_dim):
+            for k in range(dim):
+                linear[k] += s[d] * rows[d, k]
+    return total
 
 
 @kernel(nogil=True, fastmath=_FASTMATH)

@@ -21,6 +21,7 @@ NONLINEAR = ("Dim:int BlockDim:int? ValueAvg:vector DerivAvg:vector Count:double
              "NumDimsSelfRepaired:double? NumDimsProcessed:double? SelfRepairLowerThreshold:float? SelfRepairUpperThreshold:float? "
              "SelfRepairScale:float?")
 AFFINE = UPDATABLE + "LinearParams:matrix BiasParams:vector "
+OF_GRUS = "ValueAvg:vector DerivAvg:vector SelfRepairTotal:double Count:double SelfRepairThreshold:float SelfRepairScale:float "
 DIMS = "InputDim:int OutputDim:int "
 TYPES = {
     "FixedAffineComponent": "LinearParams:matrix BiasParams:vector",
@@ -45,6 +46,9 @@ TYPES = {
     "PerElementOffsetComponent": UPDATABLE + "Offsets:vector Dim:int UseNaturalGradient:bool",
     "LstmNonlinearityComponent": UPDATABLE + "Params:matrix ValueAvg:matrix DerivAvg:matrix SelfRepairConfig:vector "
                                              "SelfRepairProb:vector UseDropout:bool? Count:double",
+    "OutputGruNonlinearityComponent": UPDATABLE + "CellDim:int w_h:vector " + OF_GRUS + "Alpha:float Rank:int UpdatePeriod:int",
+    "GruNonlinearityComponent": UPDATABLE + "CellDim:int RecurrentDim:int w_h:matrix " + OF_GRUS + "Alpha:float RankInOut:ints2 "
+                                                                                                   "UpdatePeriod:int",
     "RectifiedLinearComponent": NONLINEAR,
     "SigmoidComponent": NONLINEAR,
     "TanhComponent": NONLINEAR,
@@ -74,7 +78,8 @@ TYPES = {
 }
 LAYOUTS: dict[str, dict[str, str]] = {name: dict(cast(tuple[str, str], tuple(f.split(":"))) for f in fields.split())
                                       for name, fields in TYPES.items()}
-PARAMETERS = ("LinearParams", "BiasParams", "Params", "Scales", "Offsets")  # what training changes, in types that have a learning rate
+#: what training changes, in types that have a learning rate
+PARAMETERS = ("LinearParams", "BiasParams", "Params", "Scales", "Offsets", "w_h")
 
 
 @dataclass
@@ -158,6 +163,11 @@ class Nnet3Component:
             case "LstmNonlinearityComponent":
                 cells = self.array("Params").shape[1]
                 return 5 * cells + (3 if self.values.get("UseDropout") else 0), 2 * cells
+            case "OutputGruNonlinearityComponent":
+                return 3 * self.integer("CellDim"), 2 * self.integer("CellDim")
+            case "GruNonlinearityComponent":
+                cells, recurrent = self.integer("CellDim"), self.integer("RecurrentDim")
+                return 4 * cells if recurrent == cells else 3 * cells + 2 * recurrent, 2 * cells
         if "OutputDim" in self.values:
             return self.integer("InputDim"), self.integer("OutputDim")
         if "Dim" in self.values:
@@ -199,6 +209,11 @@ class Nnet3Component:
             lengths["Offsets"] = [len(self.array("Scales"))]
         if self.type == "LstmNonlinearityComponent":
             lengths = {}
+        if self.type == "GruNonlinearityComponent" and self.array("w_h").shape[1] != self.integer("RecurrentDim"):
+            raise ValueError(f"{self.type} {self.name} has <w_h> of {self.array('w_h').shape[1]} columns, expected <RecurrentDim>, "
+                             f"{self.integer('RecurrentDim')}")
+        if self.type in ("GruNonlinearityComponent", "OutputGruNonlinearityComponent"):
+            lengths = {token: [self.integer("CellDim")] for token in ("w_h", "ValueAvg", "DerivAvg")}
         self._check_blocks()
         for token, allowed in lengths.items():
             found = len(self.array(token)) if token in self.values else allowed[-1]

@@ -322,6 +322,30 @@ def _lstm(line: ComponentLine) -> Values:
     return values | ({"UseDropout": True} if line.boolean("use-dropout", False) else {})
 
 
+def _gru_statistics(line: ComponentLine, cells: int) -> Values:
+    return {"ValueAvg": np.zeros(cells, np.float32), "DerivAvg": np.zeros(cells, np.float32), "SelfRepairTotal": 0.0, "Count": 0.0,
+            "SelfRepairThreshold": line.number("self-repair-threshold", 0.2), "SelfRepairScale": line.number("self-repair-scale", 1e-5),
+            "Alpha": line.number("alpha", 4.0, 0.0)}
+
+
+def _output_gru(line: ComponentLine) -> Values:
+    cells = line.integer("cell-dim")
+    return _updatable(line) | _gru_statistics(line, cells) | {
+        "CellDim": cells, "w_h": line.normal(cells, stddev=line.number("param-stddev", 1.0, 0.0), mean=line.number("param-mean", 0.0)),
+        "Rank": line.integer("rank", 8), "UpdatePeriod": line.integer("update-period", 10)}
+
+
+def _gru(line: ComponentLine) -> Values:
+    cells = line.integer("cell-dim")
+    recurrent = line.integer("recurrent-dim", cells)
+    if recurrent > cells:
+        raise ValueError(f"recurrent-dim={recurrent} is above cell-dim={cells}")
+    stddev = line.number("param-stddev", 1 / math.sqrt(cells), 0.0)
+    return _updatable(line) | _gru_statistics(line, cells) | {
+        "CellDim": cells, "RecurrentDim": recurrent, "w_h": line.normal(cells, recurrent, stddev=stddev),
+        "RankInOut": [line.integer("rank-in", 20), line.integer("rank-out", 80)], "UpdatePeriod": line.integer("update-period", 4)}
+
+
 def _attention(line: ComponentLine) -> Values:
     key, left, right = line.integer("key-dim"), line.integer("num-left-inputs", None, 0), line.integer("num-right-inputs", None, 0)
     scale = line.number("key-scale", -1.0)
@@ -357,6 +381,7 @@ MAKERS: dict[str, Callable[[ComponentLine], Values]] = {
     "DropoutComponent": _dropout, "GeneralDropoutComponent": _general_dropout, "DropoutMaskComponent": _dropout_mask,
     "SpecAugmentTimeMaskComponent": _spec_augment, "NoOpComponent": _no_op, "PermuteComponent": _permute, "SumBlockComponent": _sum_block,
     "ElementwiseProductComponent": _blocks_of_output, "BackpropTruncationComponent": _truncation, "LstmNonlinearityComponent": _lstm,
+    "OutputGruNonlinearityComponent": _output_gru, "GruNonlinearityComponent": _gru,
     "RestrictedAttentionComponent": _attention, "StatisticsExtractionComponent": _statistics_extraction,
     "StatisticsPoolingComponent": _statistics_pooling,
 }

@@ -57,7 +57,7 @@ class Nnet3Map(AffineMap):
 class Run:
     """What a node's pass needs beside its rows: `times` are its frames, each of which has the rows of all `sequences`.
 
-    `generator`: for dropout and repair; without one nothing is random.
+    `generator`: for dropout and repair; without one nothing is random. `taken`: the frames of its input, where it looks at several for one.
     """
 
     training: bool
@@ -65,6 +65,12 @@ class Run:
     times: np.ndarray
     generator: torch.Generator | None = None
     memory: Any = None
+    taken: np.ndarray | None = None
+
+
+def widened(x: Tensor) -> Tensor:
+    """In single precision what is in half of it."""
+    return x.float() if x.dtype == torch.bfloat16 else x
 
 
 class Layer(ABC):

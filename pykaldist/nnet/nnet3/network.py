@@ -33,7 +33,7 @@ from pykaldist.nnet.nnet3.components import Nnet3Component
 from pykaldist.nnet.nnet3.computing.chunks import ChunkPlan, Frames, LoopPlan, Term
 from pykaldist.nnet.nnet3.computing.kinds import IN_LOOPS, layer_of
 from pykaldist.nnet.nnet3.computing.more_layers import PlainDropout
-from pykaldist.nnet.nnet3.computing.recurrent_layers import DropoutMask, LstmCells
+from pykaldist.nnet.nnet3.computing.recurrent_layers import DropoutMask, GruCells, LstmCells
 from pykaldist.nnet.nnet3.layers import BatchNormalised, Dropout, Layer, LogSoftmax, Rectified, Run
 from pykaldist.nnet.nnet3.model import Nnet3
 from pykaldist.nnet.nnet3.plan import Plan
@@ -124,14 +124,15 @@ class Nnet3Network(FlatModel):
         return self._slices_of(Rectified)
 
     def cell_statistics(self) -> list[slice]:
-        """The slices of the flat buffer with the statistics of LSTM cells, behind their peepholes."""
-        sizes = [3 * layer.cells for layer in self.layers.values() if isinstance(layer, LstmCells)]
-        return [slice(part.start + size, part.stop) for part, size in zip(self._slices_of(LstmCells), sizes, strict=True)]
+        """The slices of the flat buffer with the statistics of cells of LSTMs and GRUs, behind their parameters."""
+        cells = (LstmCells, GruCells)
+        sizes = [layer.map.input_dim * layer.map.output_dim for layer in self.layers.values() if isinstance(layer, cells)]
+        return [slice(part.start + size, part.stop) for part, size in zip(self._slices_of(*cells), sizes, strict=True)]
 
-    def _slices_of(self, kind: type[Layer]) -> list[slice]:
+    def _slices_of(self, *kinds: type[Layer]) -> list[slice]:
         ends = [*self._starts[1:], self.params.shape[-1]]
         return [slice(start, end) for layer, start, end in zip(self.layers.values(), self._starts, ends, strict=True)
-                if isinstance(layer, kind)]
+                if isinstance(layer, kinds)]
 
     def products(self) -> list[tuple[AffineMap, int, bool]]:
         """Each affine map with the rows that it had in the last minibatch, and whether derivatives went on below it."""
@@ -183,7 +184,8 @@ class Nnet3Network(FlatModel):
                                          f"{'none' if name not in inputs else inputs[name].shape[1]}")
                     self._values[name] = inputs[name].to(self.device, self.compute)
                     continue
-                run = Run(training, sequences, plan.times[name], generator if training else None)
+                taken = plan.steps[name].times if name in plan.steps else None
+                run = Run(training, sequences, plan.times[name], generator if training else None, taken=taken)
                 if name in plan.loops:
                     self._forward_loop(plan.loops[name], plan, run)
                     continue

@@ -3,7 +3,8 @@
 Inputs `feats` (frames, dim) and, of a network that takes one, `ivector` (1, dim); output `loglikes` (frames / subsampling, rounded up;
 pdfs); all float32, any number of frames. A node is a matrix whose rows are evenly spaced frames: from a first frame on, at every frame or,
 where no output needs the others, at every `subsampling`-th. What a node takes of another is then a slice of its rows, and the number of
-rows is a multiple of the number of outputs plus a constant. Before the first and behind the last frame the features are repeated.
+rows is a multiple of the number of outputs plus a constant. Before the first and behind the last frame the features are repeated. Loops of
+recurrent networks: `onnx_loops.py`.
 """
 
 from __future__ import annotations
@@ -14,15 +15,20 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from pykaldist.errors import UserError
 from pykaldist.io.atomic import atomic_open
 from pykaldist.nnet.nnet3.components import Nnet3Component
+from pykaldist.nnet.nnet3.computing.attention import Attention
 from pykaldist.nnet.nnet3.config import Descriptor
+from pykaldist.nnet.nnet3.loops import Loop
 from pykaldist.nnet.nnet3.model import Nnet3
+from pykaldist.nnet.nnet3.onnx_components import attention_output, component_output
+from pykaldist.nnet.nnet3.onnx_graph import OnnxGraph
+from pykaldist.nnet.nnet3.onnx_loops import ScanBody, Taken, Waves, carried, scan, taken
 from pykaldist.nnet.nnet3.plan import Plan, shift
-from pykaldist.nnet.nnet3.run import MAPS, parameters
+from pykaldist.nnet.nnet3.run import mask_in_test
 
 OPSET = 17
 OUTPUTS = 60  # so many outputs show where the rows of each node begin and end
@@ -56,25 +62,22 @@ class Nnet3Exporter:
     def __init__(self, nnet: Nnet3, subsampling: int, log_priors: np.ndarray | None) -> None:
         self._nnet, self._subsampling, self._log_priors = nnet, subsampling, log_priors
         self._plan = Plan(nnet, "output", subsampling)
-        if self._plan.loops:
-            raise UserError(f"the network is recurrent ({', '.join(self._plan.loops[0].nodes[:3])}, ...); such networks are not exported "
-                            "to ONNX.")
         self._inputs = [name for name in self._plan.order if nnet.nodes[name].kind == "input-node"]
         if "input" not in self._inputs or set(self._inputs) - {"input", "ivector"}:
             raise UserError(f"the network takes {' and '.join(self._inputs)}; what is exported to ONNX takes features, as input, and an "
                             "i-vector, as ivector.")
         self._fixed = self._without_features()
+        self._leaving = set[str]()  # the nodes of loops that others take
         self._rows = self._find_rows()
-        self._nodes: list[onnx.NodeProto] = []
-        self._constants: dict[str, onnx.TensorProto] = {}
-        self._made: dict[tuple[int, int], str] = {}  # numbers a K + b
+        self._graph = OnnxGraph()
 
     def _without_features(self) -> set[str]:
         """The nodes that depend on the i-vector alone: one row for all frames."""
         depends = {"input"}
         for name in self._plan.order:
-            descriptor = self._nnet.nodes[name].input
-            if descriptor is not None and depends & set(descriptor.nodes()):
+            loop = self._plan.loop_of.get(name)
+            taken_by = [self._nnet.taken_by(one) for one in (loop.nodes if loop else [name])]
+            if any(descriptor is not None and depends & set(descriptor.nodes()) for descriptor in taken_by):
                 depends.add(name)
         return set(self._plan.order) - depends
 
@@ -97,12 +100,42 @@ class Nnet3Exporter:
                 raise UserError(f"the network's descriptor {descriptor} is not exported to ONNX so far.")
 
         for name in reversed(self._plan.order):
-            if name in self._fixed:
+            if name in self._fixed or name in found:
+                continue
+            if (loop := self._plan.loop_of.get(name)) is not None:
+                self._leaving |= wanted.keys() & set(loop.nodes)
+                rows = self._loop_rows(loop, np.unique(np.concatenate([at for one in loop.nodes for at in wanted.get(one, [])])))
+                found.update(dict.fromkeys(loop.nodes, rows))
+                for part in self._taken(loop):
+                    if not part.inside:
+                        ask(part.descriptor, rows.times + part.offset)
                 continue
             found[name] = Rows.holding(np.unique(np.concatenate(wanted[name])), self._subsampling)
-            if (descriptor := self._nnet.nodes[name].input) is not None:
+            if (descriptor := self._nnet.taken_by(name)) is not None:
                 ask(descriptor, self._input_rows(name, found[name]).times)
         return found
+
+    def _loop_rows(self, loop: Loop, asked: np.ndarray) -> Rows:
+        """The rows of a loop's nodes, which others take at the frames `asked`."""
+        sub, end = self._subsampling, self._begin(loop)
+        step = sub if loop.delay % sub == 0 and not (np.diff(asked) % sub).any() else 1
+        first = int(asked[0]) - (int(asked[0]) - end) // step * step if loop.delay > 0 else int(asked[0])
+        last = int(asked[-1]) if loop.delay > 0 else end
+        return Rows(first, step, sub // step, (last - first) // step + 1 - OUTPUTS * (sub // step))
+
+    def _begin(self, loop: Loop) -> int:
+        """The frame at which a loop begins: the first that can be computed of OUTPUTS times `subsampling` frames, or backwards the last."""
+        plan = self._plan
+        spans = plan.spans(-plan.left_context, OUTPUTS * self._subsampling - 1 + plan.right_context)
+        found = {spans[name][0 if loop.delay > 0 else 1] for name in carried(self._nnet, loop)}
+        if len(found) > 1:
+            raise UserError(f"the nodes of the loop of {loop.nodes[0]} begin at several frames; such are not exported to ONNX so far.")
+        return int(found.pop())
+
+    def _taken(self, loop: Loop) -> list[Taken]:
+        """What a loop's nodes take, each part once."""
+        descriptors = (self._nnet.taken_by(name) for name in loop.nodes)
+        return [*dict.fromkeys(part for one in descriptors if one is not None for part in taken(one, loop))]
 
     def _input_rows(self, name: str, rows: Rows) -> Rows:
         """The rows at which a node's component takes its descriptor, all time offsets together."""
@@ -117,50 +150,34 @@ class Nnet3Exporter:
 
     # ---- the graph
 
-    def _constant(self, name: str, value: np.ndarray) -> str:
-        self._constants[name] = numpy_helper.from_array(np.ascontiguousarray(value), name)
-        return name
-
-    def _integer(self, value: int) -> str:
-        return self._constant(f"int{value}", np.array([value], np.int64))
-
-    def _op(self, kind: str, inputs: list[str], output: str, **attributes: int | float) -> str:
-        self._nodes.append(helper.make_node(kind, inputs, [output], **attributes))  # type: ignore[arg-type]  # names of attributes
-        return output
-
-    def _number(self, each: int, more: int) -> str:
-        """The number `each` K + `more`, K the number of outputs."""
-        if (each, more) not in self._made:
-            if more:
-                made = self._op("Add", [self._number(each, 0), self._integer(more)], f"outputs*{each}+{more}")
-            else:
-                made = self._op("Mul", ["outputs", self._integer(each)], f"outputs*{each}")
-            self._made[each, more] = made
-        return self._made[each, more]
-
     def _head(self) -> None:
         """K, and the rows of the features."""
-        rows, sub = self._rows["input"], self._subsampling
-        one, zero = self._integer(1), self._integer(0)
-        self._op("Shape", ["feats"], "shape")
-        self._op("Slice", ["shape", zero, one], "frames")
-        self._op("Add", ["frames", self._integer(sub - 1)], "frames+")
-        self._op("Div", ["frames+", self._integer(sub)], "outputs")
-        self._op("Sub", ["frames", one], "last")
-        scalar = self._constant("scalar0", np.array(0, np.int64)), self._constant("scalar1", np.array(1, np.int64))
-        count = self._op("Squeeze", [self._number(rows.each, rows.more)], "rows")
-        steps = self._op("Range", [scalar[0], count, scalar[1]], "steps")
-        times = self._op("Add", [self._op("Mul", [steps, self._integer(rows.step)], "spaced"), self._integer(rows.first)], "times")
-        clipped = self._op("Min", [self._op("Max", [times, zero], "not before"), "last"], "rows of feats")
-        self._op("Gather", ["feats", clipped], "input")
+        graph, rows, sub = self._graph, self._rows["input"], self._subsampling
+        one, zero = graph.integer(1), graph.integer(0)
+        graph.op("Shape", ["feats"], "shape")
+        graph.op("Slice", ["shape", zero, one], "frames")
+        graph.op("Add", ["frames", graph.integer(sub - 1)], "frames+")
+        graph.op("Div", ["frames+", graph.integer(sub)], "outputs")
+        graph.op("Sub", ["frames", one], "last")
+        clipped = graph.op("Min", [graph.op("Max", [self._times(rows, "input"), zero], "not before"), "last"], "rows of feats")
+        graph.op("Gather", ["feats", clipped], "input")
+
+    def _times(self, rows: Rows, name: str) -> str:
+        """The frames of rows."""
+        graph = self._graph
+        scalar = graph.constant("scalar0", np.array(0, np.int64)), graph.constant("scalar1", np.array(1, np.int64))
+        count = graph.op("Squeeze", [graph.number(rows.each, rows.more)], f"{name}.count")
+        steps = graph.op("Range", [scalar[0], count, scalar[1]], f"{name}.steps")
+        spaced = graph.op("Mul", [steps, graph.integer(rows.step)], f"{name}.spaced")
+        return graph.op("Add", [spaced, graph.integer(rows.first)], f"{name}.times")
 
     def _slice(self, source: str, have: Rows, want: Rows, name: str) -> str:
         """The rows `want` of a matrix that has the rows `have`."""
         if have == want:
             return source
         start, step = (want.first - have.first) // have.step, want.step // have.step
-        end = self._number(want.each * step, start + step * (want.more - 1) + 1)
-        return self._op("Slice", [source, self._integer(start), end, self._integer(0), self._integer(step)], name)
+        end = self._graph.number(want.each * step, start + step * (want.more - 1) + 1)
+        return self._graph.op("Slice", [source, self._graph.integer(start), end, self._graph.integer(0), self._graph.integer(step)], name)
 
     def _value(self, descriptor: Descriptor, want: Rows | None, name: str) -> str:
         """A descriptor's matrix with the rows `want`; None: the one row of what does not depend on features."""
@@ -171,18 +188,18 @@ class Nnet3Exporter:
                 return self._slice(descriptor.node, self._rows[descriptor.node], want, name)
             case "Append":
                 parts = [self._value(part, want, f"{name}.{i}") for i, part in enumerate(descriptor.parts)]
-                return self._op("Concat", parts, name, axis=1)
+                return self._graph.op("Concat", parts, name, axis=1)
             case "Sum":
                 total, *rest = [self._value(part, want, f"{name}.{i}") for i, part in enumerate(descriptor.parts)]
                 for i, part in enumerate(rest):
-                    total = self._op("Add", [total, part], f"{name}+{i}")
+                    total = self._graph.op("Add", [total, part], f"{name}+{i}")
                 return total
             case "Scale":
-                scale = self._constant(f"{name}.scale", np.array(descriptor.numbers[0], np.float32))
-                return self._op("Mul", [self._value(descriptor.parts[0], want, f"{name}.0"), scale], f"{name}.scaled")
+                scale = self._graph.constant(f"{name}.scale", np.array(descriptor.numbers[0], np.float32))
+                return self._graph.op("Mul", [self._value(descriptor.parts[0], want, f"{name}.0"), scale], f"{name}.scaled")
             case "Const":
                 dim = int(descriptor.numbers[1])
-                row = self._constant(f"{name}.row", np.full((1, dim), descriptor.numbers[0], np.float32))
+                row = self._graph.constant(f"{name}.row", np.full((1, dim), descriptor.numbers[0], np.float32))
                 return row if want is None else self._expanded(row, dim, want, name)
             case "ReplaceIndex":
                 row = self._value(descriptor.parts[0], None, f"{name}.0")
@@ -194,8 +211,8 @@ class Nnet3Exporter:
 
     def _expanded(self, row: str, dim: int, want: Rows, name: str) -> str:
         """A row repeated for all frames."""
-        shape = self._op("Concat", [self._number(want.each, want.more), self._integer(dim)], f"{name}.shape", axis=0)
-        return self._op("Expand", [row, shape], f"{name}.rows")
+        shape = self._graph.op("Concat", [self._graph.number(want.each, want.more), self._graph.integer(dim)], f"{name}.shape", axis=0)
+        return self._graph.op("Expand", [row, shape], f"{name}.rows")
 
     def _component(self, name: str, component: Nnet3Component, descriptor: Descriptor) -> str:
         """The output of a component's node."""
@@ -205,54 +222,86 @@ class Nnet3Exporter:
         else:
             if want is None:
                 raise UserError(f"the network's {name} takes several frames of an i-vector; it is not exported to ONNX so far.")
-            taken = self._input_rows(name, want)
-            source = self._value(descriptor, taken, f"{name}.in")
-            parts = [self._slice(source, taken, Rows(want.first + offset, want.step, want.each, want.more), f"{name}.at{offset}")
+            looked_at = self._input_rows(name, want)
+            source = self._value(descriptor, looked_at, f"{name}.in")
+            parts = [self._slice(source, looked_at, Rows(want.first + offset, want.step, want.each, want.more), f"{name}.at{offset}")
                      for offset in component.time_offsets]
-            x = self._op("Concat", parts, f"{name}.taps", axis=1)
-        arrays = {key: self._constant(f"{component.name}.{key}", value.astype(np.float32)) for key, value in parameters(component).items()}
-        match component.type:
-            case "RectifiedLinearComponent":
-                return self._op("Relu", [x], name)
-            case "LogSoftmaxComponent":
-                return self._op("LogSoftmax", [x], name, axis=1)
-            case "GeneralDropoutComponent" | "SpecAugmentTimeMaskComponent" | "NoOpComponent":
-                return self._op("Identity", [x], name)
-            case _ if arrays and arrays.keys() <= {"scale", "offset"}:
-                if "scale" in arrays:
-                    x = self._op("Mul", [x, arrays["scale"]], f"{name}.scaled" if "offset" in arrays else name)
-                return self._op("Add", [x, arrays["offset"]], name) if "offset" in arrays else x
-            case _ if component.type in MAPS:
-                return self._op("Gemm", [x, *arrays.values()], name, transB=1)
-            case _:
-                raise UserError(f"the network has a {component.type}, which is not exported to ONNX so far.")
+            if component.type == "RestrictedAttentionComponent":
+                return attention_output(self._graph, Attention(component), parts, name)
+            x = self._graph.op("Concat", parts, f"{name}.taps", axis=1)
+        return component_output(self._graph, component, x, name)
+
+    def _loop(self, loop: Loop) -> None:
+        """The values of a loop's nodes that others take."""
+        graph, nnet, rows, name = self._graph, self._nnet, self._rows[loop.nodes[0]], f"{loop.nodes[0]}.loop"
+        width, backwards = abs(loop.delay) // rows.step, loop.delay < 0
+        waves = Waves(graph, width, backwards, graph.number(rows.each, rows.more), name)
+        inputs: dict[str, tuple[str, int]] = {}
+        outside: dict[Taken, str] = {}
+        for number, part in enumerate(one for one in self._taken(loop) if not one.inside):
+            dim, moved = nnet.descriptor_dim(part.descriptor), Rows(rows.first + part.offset, rows.step, rows.each, rows.more)
+            value = self._value(part.descriptor, moved, f"{name}.from{number}")
+            outside[part] = f"{name}.now{number}"
+            inputs[outside[part]] = waves.cut(value, dim, f"{name}.to{number}"), dim
+        states = {node: nnet.dim(node) for node in carried(nnet, loop)}
+        outputs = {node: nnet.dim(node) for node in loop.nodes if node in self._leaving}
+        if backwards:
+            inputs[f"{name}.there"] = waves.cut(self._can_be_computed(loop, rows, name), 1, f"{name}.mask"), 1
+        with graph.body() as body:
+            wave = ScanBody(graph, nnet, loop, outside)
+            for node in loop.nodes:
+                self._node(node, wave.input(node), f"{node}.now")
+            for node in states:
+                graph.op("Mul" if backwards else "Identity", [f"{node}.now", *([f"{name}.there"] if backwards else [])], f"{node}.next")
+            for node in outputs:
+                graph.op("Identity", [f"{node}.now"], f"{node}.row")
+        scan(graph, body, states, inputs, outputs, width, backwards, name)
+        for node, dim in outputs.items():
+            waves.joined(f"{node}.rows", dim, node)
+
+    def _can_be_computed(self, loop: Loop, rows: Rows, name: str) -> str:
+        """A column of ones for the frames of rows at which a loop that runs backwards can be computed, and zeros behind them."""
+        graph, behind = self._graph, self._begin(loop) - (OUTPUTS * self._subsampling - 1)
+        last = graph.op("Add", ["last", graph.integer(behind)], f"{name}.begin")
+        there = graph.op("LessOrEqual", [self._times(rows, name), last], f"{name}.defined")
+        return graph.op("Unsqueeze", [graph.op("Cast", [there], f"{name}.ones", to=TensorProto.FLOAT), graph.integer(1)], f"{name}.column")
+
+    def _node(self, name: str, x: str, output: str) -> str:
+        """The value `output` of a component's node, or of one that takes some dimensions, for its input x."""
+        node = self._nnet.nodes[name]
+        if node.kind == "component-node":
+            return component_output(self._graph, self._nnet.components[node.component], x, output)
+        start, axis = int(node.values["dim-offset"]), self._graph.integer(1)
+        return self._graph.op("Slice", [x, self._graph.integer(start), self._graph.integer(start + int(node.values["dim"])), axis], output)
 
     def model(self) -> onnx.ModelProto:
         """The graph, checked."""
         self._head()
-        nnet = self._nnet
+        nnet, done = self._nnet, set[str]()
         for name in self._plan.order:
-            node = nnet.nodes[name]
-            if node.kind == "input-node":
+            node, descriptor, loop = nnet.nodes[name], nnet.taken_by(name), self._plan.loop_of.get(name)
+            if node.kind == "input-node" or name in done:
                 continue
-            assert node.input is not None  # of all other kinds
-            if node.kind == "component-node":
-                self._component(name, nnet.components[node.component], node.input)
-                continue
-            x = self._value(node.input, self._rows.get(name), f"{name}.in")
-            if node.kind == "dim-range-node":
-                start = int(node.values["dim-offset"])
-                ends = self._integer(start), self._integer(start + int(node.values["dim"])), self._integer(1)
-                self._op("Slice", [x, *ends], name)
-            elif self._log_priors is not None:
-                self._op("Sub", [x, self._constant("log_priors", self._log_priors.astype(np.float32))], "loglikes")
+            if loop is not None:
+                self._loop(loop)
+                done.update(loop.nodes)
+            elif descriptor is None:
+                self._graph.constant(name, np.full((1, nnet.dim(name)), mask_in_test(nnet.components[node.component]), np.float32))
+            elif node.kind == "component-node":
+                self._component(name, nnet.components[node.component], descriptor)
             else:
-                self._op("Identity", [x], "loglikes")
+                x = self._value(descriptor, self._rows.get(name), f"{name}.in")
+                if node.kind == "dim-range-node":
+                    self._node(name, x, name)
+                elif self._log_priors is not None:
+                    self._graph.op("Sub", [x, self._graph.constant("log_priors", self._log_priors.astype(np.float32))], "loglikes")
+                else:
+                    self._graph.op("Identity", [x], "loglikes")
         inputs = [helper.make_tensor_value_info("feats", TensorProto.FLOAT, ["frames", nnet.dim("input")])]
         if "ivector" in self._inputs:
             inputs.append(helper.make_tensor_value_info("ivector", TensorProto.FLOAT, [1, nnet.dim("ivector")]))
         output = helper.make_tensor_value_info("loglikes", TensorProto.FLOAT, ["outputs_of_frames", nnet.dim("output")])
-        graph = helper.make_graph(self._nodes, "pykaldist", inputs, [output], list(self._constants.values()))
+        graph = helper.make_graph(self._graph.nodes, "pykaldist", inputs, [output], list(self._graph.constants.values()))
         made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8, producer_name="pykaldist")
         onnx.checker.check_model(made)
         return made

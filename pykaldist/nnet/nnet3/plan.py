@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from pykaldist.nnet.nnet3.loops import ordered
 from pykaldist.nnet.nnet3.model import Nnet3
 
 Span = tuple[float, float]  # first and last frame at which something can be computed
+Known = Callable[[str, np.ndarray], np.ndarray]  # of a node, by its name, and frames: which of these are there
 EVERYWHERE = (-math.inf, math.inf)
 
 
@@ -54,16 +56,31 @@ class Plan:
         self.has_if_defined = any("IfDefined" in str(nnet.taken_by(name)) for name in self.order)
         self.modulus = math.lcm(*(int(part.numbers[0]) for name in self.order for part in functions(nnet.taken_by(name))
                                   if part.function == "Round" and part.numbers[0] > 0))
+        self._check_beginnings()
         self.left_context, self.right_context = self._context(math.lcm(self.modulus, subsampling))
+
+    def _check_beginnings(self) -> None:
+        """Raise UserError for a loop without a first frame, for nothing in it needs the input."""
+        if self.loops:
+            spans = self.spans(0, 0)
+            endless = {name: {other for other in descriptor.nodes() if other in self.loop_of and spans[other] == EVERYWHERE}
+                       for name in self.loop_of if spans[name] == EVERYWHERE and (descriptor := self._nnet.taken_by(name)) is not None}
+            try:
+                TopologicalSorter(endless).prepare()
+            except CycleError as error:
+                raise UserError(f"the network's node {error.args[1][0]} goes back to itself, and never to the node input; such a loop has "
+                                "no beginning.") from error
 
     def _context(self, period: int) -> tuple[int, int]:
         needed = [self.needed(np.array([t]), required=True).get("input", np.array([t])) - t for t in range(period)]
         return max(0, -int(min(times.min() for times in needed))), max(0, int(max(times.max() for times in needed)))
 
-    def needed(self, times: np.ndarray, required: bool = False, spans: dict[str, Span] | None = None) -> dict[str, np.ndarray]:
+    def needed(self, times: np.ndarray, required: bool = False, spans: dict[str, Span] | None = None,
+               known: Known | None = None) -> dict[str, np.ndarray]:
         """The frames, in order, at which each node is needed for the output at `times`.
 
-        `required`: without what IfDefined takes; with `spans`, which a recurrent network needs, it takes only what can be computed.
+        `required`: without what IfDefined takes; with `spans` it takes only what can be computed. `known` says which frames are there, for
+        which nothing else is needed. A recurrent network needs one of the two, for it would need all frames before.
         """
         wanted: dict[str, list[np.ndarray]] = {output: [times] for output in self._outputs}
         found: dict[str, np.ndarray] = {}
@@ -87,6 +104,8 @@ class Plan:
             more = np.setdiff1d(np.concatenate(wanted.pop(name)), before)
             if len(more):
                 found[name] = np.union1d(before, more)
+                if known is not None:
+                    more = more[~known(name, more)]
                 if (descriptor := self._nnet.taken_by(name)) is not None:
                     ask(descriptor, self.input_times(name, more))
 

@@ -20,8 +20,10 @@ from torch import Tensor
 from pykaldist.errors import UserError
 from pykaldist.nnet.nnet3.components import Nnet3Component
 from pykaldist.nnet.nnet3.computing import lstm
+from pykaldist.nnet.nnet3.computing.attention import Attention
 from pykaldist.nnet.nnet3.computing.convolution import Patches
 from pykaldist.nnet.nnet3.computing.elementwise import FUNCTIONS
+from pykaldist.nnet.nnet3.computing.gru import GruFunction
 from pykaldist.nnet.nnet3.config import Descriptor
 from pykaldist.nnet.nnet3.loops import Loop
 from pykaldist.nnet.nnet3.model import Nnet3
@@ -40,7 +42,7 @@ class Nnet3Forward:
 
     def __init__(self, nnet: Nnet3, device: str = "cpu", output: str = "output", subsampling: int = 1,
                  around: tuple[int, int] = (0, 0)) -> None:
-        self._nnet, self._device, self.output, self.subsampling, self._around = nnet, device, output, subsampling, around
+        self._nnet, self._device, self.output, self.subsampling, self.around = nnet, device, output, subsampling, around
         self.plan = Plan(nnet, output, subsampling)
         self._order = self.plan.order
         self.output_dim = nnet.dim(output)
@@ -64,9 +66,12 @@ class Nnet3Forward:
         """
         inputs = {"input": feats, **others}
         self.check_inputs(inputs)
-        times, around = np.arange(0, len(feats), self.subsampling), self._around
-        first, last = -self.plan.left_context - around[0], len(feats) - 1 + self.plan.right_context + around[1]
-        return self.outputs_at(times, {name: inputs[name] for name in self.inputs}, first, last).cpu().numpy()
+        times = np.arange(0, len(feats), self.subsampling)
+        return self.outputs_at(times, {name: inputs[name] for name in self.inputs}, *self.ends(len(feats))).cpu().numpy()
+
+    def ends(self, frames: int) -> tuple[int, int]:
+        """The first and the last frame that an input of so many frames has where its own are repeated before and behind them."""
+        return -self.plan.left_context - self.around[0], frames - 1 + self.plan.right_context + self.around[1]
 
     def check_inputs(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Raise ValueError where an input is missing, empty, or has another dimension."""
@@ -89,32 +94,36 @@ class Nnet3Forward:
         values: dict[str, Tensor] = {}
         users = dict(self._users)
 
+        def kept(name: str, at: np.ndarray) -> Tensor:
+            return rows_of(values[name], needed[name], at)
+
         def taken(name: str, at: np.ndarray) -> Tensor:
             users[name] -= name not in self.plan.loop_of
-            return rows_of(values[name] if users[name] else values.pop(name), needed[name], at)
+            return kept(name, at) if users[name] else rows_of(values.pop(name), needed[name], at)
 
         for name in self._order:
             if name in values or name not in needed:
                 continue
             if name in self.plan.loop_of:
-                self._loop(self.plan.loop_of[name], needed, inputs, values, spans)
+                inner = [one for one in self.plan.loop_of[name].nodes if one in needed]
+                values.update({one: self.empty(one, len(needed[one])) for one in inner})
+                self.loop(self.plan.loop_of[name], needed, needed, values, inputs, kept, spans)
             else:
                 values[name] = self.node(name, needed[name], inputs, taken, spans)
         return values[self.output]
 
-    def _loop(self, loop: Loop, needed: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray], values: dict[str, Tensor],
-              spans: Mapping[str, Span]) -> None:
-        """Put the values of a loop's nodes beside those that they take."""
-        def taken(name: str, at: np.ndarray) -> Tensor:
-            return rows_of(values[name], needed[name], at)
-
-        inner = [name for name in loop.nodes if name in needed]
-        for name in inner:
-            values[name] = torch.empty(len(needed[name]), self._nnet.dim(name), device=self._device)
-        for wave in loop.waves(needed):
-            for name in inner:
+    def loop(self, loop: Loop, new: Mapping[str, np.ndarray], times: Mapping[str, np.ndarray], values: Mapping[str, Tensor],
+             inputs: Mapping[str, np.ndarray], taken: Taken, spans: Mapping[str, Span]) -> None:
+        """Compute the frames `new` of a loop's nodes, which have rows in `values` among those of the frames `times`."""
+        for wave in loop.waves(new):
+            for name in loop.nodes:
                 if name in wave:
-                    values[name][wave[name]] = self.node(name, needed[name][wave[name]], inputs, taken, spans)
+                    at = new[name][wave[name]]
+                    values[name][_on_device(_rows(times[name], at), values[name].device)] = self.node(name, at, inputs, taken, spans)
+
+    def empty(self, name: str, frames: int) -> Tensor:
+        """Rows for so many frames of a node."""
+        return torch.empty(frames, self._nnet.dim(name), device=self._device)
 
     def node(self, name: str, times: np.ndarray, inputs: Mapping[str, np.ndarray], taken: Taken, spans: Mapping[str, Span]) -> Tensor:
         """Compute a node at the frames `times`; `taken` gives the values of nodes that it takes, `spans` is for IfDefined (`Plan.spans`).
@@ -167,8 +176,11 @@ class Nnet3Forward:
 
 def rows_of(values: Tensor, have: np.ndarray, want: np.ndarray) -> Tensor:
     """The rows of the frames `want` among those of the frames `have`, which are in order."""
-    rows = _rows(have, want)
-    return values[rows] if isinstance(rows, slice) else values[torch.from_numpy(rows).to(values.device)]
+    return values[_on_device(_rows(have, want), values.device)]
+
+
+def _on_device(rows: slice | np.ndarray, device: torch.device) -> slice | Tensor:
+    return rows if isinstance(rows, slice) else torch.from_numpy(rows).to(device)
 
 
 def _rows(have: np.ndarray, want: np.ndarray) -> slice | np.ndarray:
@@ -214,6 +226,8 @@ def parameters(component: Nnet3Component) -> dict[str, np.ndarray]:
             return {"weight": component.linear, "bias": component.array("BiasParams")}
         case "LstmNonlinearityComponent":
             return {"peepholes": component.array("Params")}
+        case "OutputGruNonlinearityComponent" | "GruNonlinearityComponent":
+            return {"weights": component.array("w_h")}
         case "BackpropTruncationComponent":
             return {} if component.number("Scale") == 1 else {"scale": np.full(component.output_dim, component.number("Scale"), np.float32)}
         case type_ if type_ in MAPS:
@@ -227,7 +241,7 @@ def parameters(component: Nnet3Component) -> dict[str, np.ndarray]:
 
 MAPS = {"FixedAffineComponent", "AffineComponent", "NaturalGradientAffineComponent", "LinearComponent", "TdnnComponent"}
 WITHOUT_ARRAYS = {"GeneralDropoutComponent", "NoOpComponent", "SpecAugmentTimeMaskComponent", "RectifiedLinearComponent",
-                  "LogSoftmaxComponent", "DropoutMaskComponent", *FUNCTIONS}
+                  "LogSoftmaxComponent", "DropoutMaskComponent", "RestrictedAttentionComponent", *FUNCTIONS}
 
 
 def mask_in_test(component: Nnet3Component) -> float:
@@ -250,6 +264,12 @@ def _component(component: Nnet3Component, arrays: dict[str, Tensor], x: Tensor, 
             return x
         case "LstmNonlinearityComponent":
             return lstm.gates_and_cells(x, arrays["peepholes"]).outputs()
+        case "OutputGruNonlinearityComponent" | "GruNonlinearityComponent":
+            return GruFunction(component).forward(x, arrays["weights"])
+        case "RestrictedAttentionComponent":
+            attention = Attention(component)
+            rows = [_on_device(_rows(at, times + offset), x.device) for offset in attention.offsets]
+            return attention.forward(x[:, None], rows)[0][:, 0]
         case "TimeHeightConvolutionComponent":
             spliced = torch.cat([rows_of(x, at, times + offset) for offset in component.time_offsets], 1)
             return Patches(component).forward(spliced, arrays["weight"], arrays["bias"])

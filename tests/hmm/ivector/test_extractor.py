@@ -37,6 +37,16 @@ def test_symmetric_matrices_are_packed_row_by_row() -> None:
     np.testing.assert_array_equal(unpacked(packed(matrix), 3), matrix)
 
 
+def test_maps_in_single_precision_are_those_in_double() -> None:
+    rng, (gaussians, dim) = np.random.default_rng(3), (37, 6)  # more Gaussians than are mapped at a time
+    factors = rng.standard_normal((gaussians, dim, dim))
+    extractor = IvectorExtractor(np.full(gaussians, 1 / gaussians), rng.standard_normal((gaussians, dim, 4)),
+                                 factors @ factors.transpose(0, 2, 1), 5.0)
+    linear, quadratic = extractor.single_precision_maps()
+    np.testing.assert_array_equal(linear, extractor.linear_maps.astype(np.float32))
+    np.testing.assert_array_equal(quadratic, extractor.quadratic_maps.astype(np.float32))
+
+
 def test_a_new_extractor_has_the_ubms_gaussians_at_the_priors_mean(ubm: AmDiagGmm) -> None:
     made = IvectorExtractor.initial(ubm, 6, np.random.default_rng(0))
     mean = np.zeros(6)

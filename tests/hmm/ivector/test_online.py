@@ -11,7 +11,7 @@ from pykaldist.feats.splice import SpliceOptions
 from pykaldist.hmm.gmm.gmm import AmDiagGmm
 from pykaldist.hmm.ivector.extractor import IvectorExtractor, packed
 from pykaldist.hmm.ivector.features import IvectorFeatures
-from pykaldist.hmm.ivector.online import _IVECTORS_AT_ONCE, OnlineExtractor, OnlineOptions, _solve
+from pykaldist.hmm.ivector.online import OnlineExtractor, OnlineOptions, _solve, _statistics
 from pykaldist.hmm.ivector.posteriors import PosteriorOptions, frame_posteriors
 
 from .conftest import DIM, IVECTOR_DIM
@@ -69,7 +69,6 @@ def test_ivectors_are_those_of_what_was_heard(ubm: AmDiagGmm, extractor: Ivector
     options = OnlineOptions(period, max_count, num_cg_iters=IVECTOR_DIM + 4, max_remembered_frames=remembered)
     extract = OnlineExtractor(features(), ubm, extractor, options, PosteriorOptions(3, 0.02, 0.1), normalised_input)
     state, utts = extract.new_speaker(), utterances()
-    assert period > 1 or max(map(len, utts)) > _IVECTORS_AT_ONCE
     for x, expected in zip(utts, slow(extract, utts), strict=True):
         found = extract(x, state)
         assert found.shape == (-(-len(x) // period), IVECTOR_DIM) and found.dtype == np.float32
@@ -85,6 +84,22 @@ def test_frames_that_are_no_speech_do_not_count(ubm: AmDiagGmm, extractor: Ivect
         np.testing.assert_allclose(found, expected, atol=1e-4)
     first = extract(utts[0], extract.new_speaker(), frame_weights=weights[0])[0]
     np.testing.assert_array_equal(first, 0)  # nothing heard: the prior's mean
+
+
+@pytest.mark.parametrize(("gaussians", "feat_dim"), [(1, 3), (3, 4), (8, 5), (13, 6)])
+def test_statistics_are_sums_over_frames_and_gaussians(gaussians: int, feat_dim: int) -> None:
+    """Numbers of Gaussians and dimensions that are multiples of what one pass takes, and that are not."""
+    rng, dim = np.random.default_rng(gaussians), 5
+    feats = rng.standard_normal((40, feat_dim)).astype(np.float32)
+    gauss = np.array([rng.permutation(gaussians)[:min(3, gaussians)] for _ in feats], np.int32)
+    weight = (rng.random(gauss.shape) * (rng.random(gauss.shape) < 0.8)).astype(np.float32)
+    linear_maps = rng.standard_normal((gaussians, feat_dim, dim)).astype(np.float32)
+    quadratic_maps = rng.standard_normal((gaussians, 15)).astype(np.float32)
+    linear, quadratic, part_of = np.empty(dim, np.float32), np.empty(15, np.float32), np.full(gaussians, -1)
+    total = _statistics(feats, gauss, weight, linear_maps, quadratic_maps, part_of, linear, quadratic)
+    assert total == pytest.approx(weight.sum(), rel=1e-6) and (part_of == -1).all()
+    np.testing.assert_allclose(linear, np.einsum("tn,td,tndk->k", weight, feats, linear_maps[gauss]), atol=1e-4)
+    np.testing.assert_allclose(quadratic, np.einsum("tn,tnk->k", weight, quadratic_maps[gauss]), atol=1e-4)
 
 
 def test_few_steps_of_conjugate_gradients_are_those_of_the_textbook() -> None:

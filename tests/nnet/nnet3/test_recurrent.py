@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,13 +12,12 @@ from recurrent_lines import INPUTS, PDFS, XCONFIGS, recurrent, slow_outputs
 from pykaldist.errors import UserError
 from pykaldist.io.kaldi import KaldiReader, KaldiWriter
 from pykaldist.nnet.nnet3.computing.kinds import layer_of
-from pykaldist.nnet.nnet3.initialise import initialised_component
+from pykaldist.nnet.nnet3.initialise import initialised, initialised_component
 from pykaldist.nnet.nnet3.layers import Layer, Run
 from pykaldist.nnet.nnet3.model import Nnet3
 from pykaldist.nnet.nnet3.network import Nnet3Network
-from pykaldist.nnet.nnet3.onnx_export import export_nnet3_onnx
 from pykaldist.nnet.nnet3.run import Nnet3Forward
-from pykaldist.nnet.nnet3.stream import Nnet3Stream
+from pykaldist.nnet.nnet3.xconfig.convert import config_lines, read_layers
 
 
 @pytest.mark.parametrize("name", XCONFIGS)
@@ -44,12 +42,12 @@ def test_files_keep_the_network(name: str, binary: bool) -> None:
     assert second.getvalue() == stream.getvalue()
 
 
-def test_uses_without_recurrent_networks_say_so(tmp_path: Path) -> None:
-    nnet = recurrent("fast lstmp")
-    with pytest.raises(UserError, match="recurrent"):
-        Nnet3Stream(Nnet3Forward(nnet))
-    with pytest.raises(UserError, match="recurrent"):
-        export_nnet3_onnx(nnet, tmp_path / "model.onnx", 3)
+def test_a_loop_without_beginning_is_refused() -> None:
+    lines = [f"input dim={INPUTS} name=input", "input dim=3 name=ivector", "fast-lstm-layer name=l input=ivector cell-dim=4",
+             "output-layer name=output dim=3"]
+    nnet = initialised(config_lines(read_layers(lines))["final"], torch.Generator().manual_seed(1))
+    with pytest.raises(UserError, match="goes back to itself, and never to the node input; such a loop has no beginning"):
+        Nnet3Forward(nnet)
 
 
 @pytest.mark.parametrize("less", [(0, 0), (4, 2)])

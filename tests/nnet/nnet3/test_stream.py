@@ -6,15 +6,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recurrent_lines import INPUTS, XCONFIGS, recurrent
 
 from pykaldist.errors import UserError
 from pykaldist.nnet.nnet3.components import Nnet3Component
 from pykaldist.nnet.nnet3.config import parse_node
+from pykaldist.nnet.nnet3.initialise import initialised
 from pykaldist.nnet.nnet3.model import Nnet3, Nnet3Model
 from pykaldist.nnet.nnet3.run import Nnet3Forward
 from pykaldist.nnet.nnet3.stream import Nnet3Stream
+from pykaldist.nnet.nnet3.xconfig.convert import config_lines, read_layers
 
 
 def affine(name: str, rows: int, columns: int) -> Nnet3Component:
@@ -68,6 +72,58 @@ def test_outputs_are_those_of_the_whole_input(network: tuple[Nnet3, int], frames
     others = {"ivector": np.array([[1.0, -2.0, 0.5]], np.float32)} if "ivector" in forward.inputs else {}
     found = streamed(Nnet3Stream(forward), feats, sorted(min(end, frames) for end in ends), **others)
     np.testing.assert_allclose(found, forward(feats, **others), atol=1e-5)
+
+
+FORWARD = [name for name in XCONFIGS if name not in ("backwards", "both ways")]
+
+
+@pytest.mark.parametrize("subsampling", [1, 2, 3])
+@pytest.mark.parametrize("name", FORWARD)
+def test_a_recurrent_network_carries_its_state(name: str, subsampling: int) -> None:
+    """From chunk to chunk, however they are cut, and with frames before the first one; what is kept does not grow."""
+    forward, rng = Nnet3Forward(recurrent(name), subsampling=subsampling, around=(4, 0)), np.random.default_rng(1)
+    for frames in (1, 2, 7, 40):
+        feats = rng.normal(size=(frames, INPUTS)).astype(np.float32)
+        expected = forward(feats)
+        for ends in ([], [*range(1, frames)], sorted(rng.integers(0, frames + 1, 5).tolist())):
+            np.testing.assert_allclose(streamed(Nnet3Stream(forward), feats, ends), expected, atol=1e-5)
+    stream, kept = Nnet3Stream(forward), []
+    for _ in range(12):
+        stream.accept(rng.normal(size=(30, INPUTS)).astype(np.float32))
+        kept.append(sum(value.numel() for value in stream._values.values()) + stream._feats.size)
+    assert max(kept[2:]) == min(kept[2:]) < 60 * sum(forward._nnet.dim(one) for one in forward.plan.order)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.sampled_from(FORWARD), st.integers(1, 3), st.integers(1, 40), st.lists(st.integers(0, 40)))
+def test_a_recurrent_networks_outputs_are_those_of_the_whole_input(name: str, subsampling: int, frames: int, ends: list[int]) -> None:
+    forward = Nnet3Forward(recurrent(name), subsampling=subsampling)
+    feats = np.random.default_rng(frames).normal(size=(frames, INPUTS)).astype(np.float32)
+    found = streamed(Nnet3Stream(forward), feats, sorted(min(end, frames) for end in ends))
+    np.testing.assert_allclose(found, forward(feats), atol=1e-5)
+
+
+def test_a_recurrent_network_takes_an_i_vector() -> None:
+    lines = ["input dim=3 name=ivector", f"input dim={INPUTS} name=input",
+             "relu-renorm-layer name=v input=ReplaceIndex(ivector, t, 0) dim=4",
+             "fast-lstm-layer name=l input=Append(Offset(input, -1), input, v) cell-dim=6 delay=-3", "output-layer name=output dim=4"]
+    nnet = initialised(config_lines(read_layers(lines))["final"], torch.Generator().manual_seed(1))
+    output = nnet.components["output.affine"]
+    output.values["LinearParams"] = np.random.default_rng(1).normal(size=output.linear.shape).astype(np.float32)
+    feats, ivector = np.random.default_rng(2).normal(size=(50, INPUTS)).astype(np.float32), np.array([[1.0, -2.0, 0.5]], np.float32)
+    forward = Nnet3Forward(nnet, subsampling=3)
+    expected, stream = forward(feats, ivector=ivector), Nnet3Stream(forward)
+    np.testing.assert_allclose(streamed(stream, feats, [7, 8, 30], ivector=ivector), expected, atol=1e-5)
+    stream = Nnet3Stream(forward)
+    found = np.concatenate([stream.accept(feats[:30], ivector=ivector), stream.accept(feats[30:], ivector=-ivector), stream.finish()])
+    np.testing.assert_allclose(found[:10], expected[:10], atol=1e-5)
+    assert np.abs(found[10:] - expected[10:]).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["backwards", "both ways"])
+def test_a_network_that_runs_backwards_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match=r"the network runs backwards, from a recording's end \(its node [lb]\."):
+        Nnet3Stream(Nnet3Forward(recurrent(name)))
 
 
 def test_an_i_vector_is_for_the_frames_that_come_with_it() -> None:

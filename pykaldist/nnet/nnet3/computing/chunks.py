@@ -2,7 +2,8 @@
 
 A descriptor is a sum of *terms*: a number times some frames of a node, put at some columns of some frames of the input. Append moves
 terms to other columns, Sum and Scale leave them there, Offset, Round and ReplaceIndex choose other frames, IfDefined leaves frames out. A
-TdnnComponent is an affine map of its input at several time offsets, one behind the other, which are terms as well.
+TdnnComponent is an affine map of its input at several time offsets, one behind the other, which are terms as well. Attention has the
+frames that it looks at as rows of its input instead, each once.
 
 As in Kaldi, a TdnnComponent's frames are evenly spaced: where it is needed at the frames 0, 1, 3, 4 it computes frame 2 as well. What is
 computed there has no derivative, but its inputs count in the Fisher matrices of the natural gradient.
@@ -74,8 +75,10 @@ class ChunkPlan:
         self.steps: dict[str, Step] = {}
         for name in self.order:
             if (descriptor := nnet.taken_by(name)) is not None:
-                offsets = plan.time_offsets(name)
-                self.steps[name] = self._step(descriptor, self.times[name], offsets, len(offsets) > 1 or offsets != [0])
+                times, offsets = self.times[name], plan.time_offsets(name)
+                if self._looks_around(name):
+                    times, offsets = plan.input_times(name, times), [0]
+                self.steps[name] = self._step(descriptor, times, offsets, len(offsets) > 1 or offsets != [0])
         self.loops = {name: loop for found in plan.loops for loop in [LoopPlan(found, self)] for name in loop.nodes}
 
     def _computed(self, name: str, needed: np.ndarray, first: int, last: int) -> np.ndarray:
@@ -88,6 +91,11 @@ class ChunkPlan:
         if node.kind == "component-node" and self._nnet.components[node.component].type == "TdnnComponent" and len(needed) > 1:
             return np.arange(needed[0], needed[-1] + 1, np.gcd.reduce(np.diff(needed)))
         return needed
+
+    def _looks_around(self, name: str) -> bool:
+        """True for a node whose component finds itself what it needs among the frames of its input, which have a row each."""
+        node = self._nnet.nodes[name]
+        return node.kind == "component-node" and self._nnet.components[node.component].type == "RestrictedAttentionComponent"
 
     def _step(self, descriptor: Descriptor, times: np.ndarray, offsets: list[int], gaps: bool) -> Step:
         dim = self._nnet.descriptor_dim(descriptor)
@@ -122,7 +130,7 @@ class ChunkPlan:
                 assert gaps or there[defined].all(), f"{descriptor.node} is needed at frames that it does not compute"
                 chosen = np.flatnonzero(there & defined)
                 if len(chosen):
-                    yield Term(descriptor.node, scale, column, dim, _evenly(rows[chosen]), _evenly(chosen))
+                    yield Term(descriptor.node, scale, column, dim, evenly(rows[chosen]), evenly(chosen))
             case "Append":
                 for part in descriptor.parts:
                     yield from self._terms(part, at, defined, column, scale, gaps)
@@ -133,7 +141,7 @@ class ChunkPlan:
             case "Scale":
                 yield from self._terms(descriptor.parts[0], at, defined, column, scale * descriptor.numbers[0], gaps)
             case "Const":
-                into = _evenly(np.flatnonzero(defined))
+                into = evenly(np.flatnonzero(defined))
                 yield Term("", scale * descriptor.numbers[0], column, int(descriptor.numbers[1]), into, into)
             case "IfDefined":
                 low, high = self._span(descriptor.parts[0])
@@ -173,10 +181,10 @@ def _within(name: str, term: Term, rows: slice, times: Mapping[str, np.ndarray])
     source = np.arange(len(times[term.source]))[term.frames] if isinstance(term.frames, slice) else term.frames
     chosen = (into >= rows.start) & (into < rows.stop)
     if chosen.any():
-        yield replace(term, frames=_evenly(source[chosen]), into=_evenly(into[chosen] - rows.start), add=True)
+        yield replace(term, frames=evenly(source[chosen]), into=evenly(into[chosen] - rows.start), add=True)
 
 
-def _evenly(frames: np.ndarray) -> Frames:
+def evenly(frames: np.ndarray) -> Frames:
     """Frames as a slice, where they are evenly spaced and go up."""
     if len(frames) == 0:
         return slice(0, 0)

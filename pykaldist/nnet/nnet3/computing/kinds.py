@@ -6,6 +6,7 @@ from pykaldist.errors import UserError
 from pykaldist.nnet.nnet3.components import Nnet3Component
 from pykaldist.nnet.nnet3.computing.elementwise import FUNCTIONS
 from pykaldist.nnet.nnet3.computing.more_layers import (
+    Attended,
     Convolution,
     Elementwise,
     FixedScale,
@@ -15,7 +16,7 @@ from pykaldist.nnet.nnet3.computing.more_layers import (
     Squashed,
     TimeMasked,
 )
-from pykaldist.nnet.nnet3.computing.recurrent_layers import DropoutMask, LstmCells, Truncated
+from pykaldist.nnet.nnet3.computing.recurrent_layers import DropoutMask, GruCells, LstmCells, Truncated
 from pykaldist.nnet.nnet3.layers import LAYERS as BASIC
 from pykaldist.nnet.nnet3.layers import Affine, Layer, Same
 
@@ -24,10 +25,11 @@ LAYERS: dict[str, type[Layer]] = {
     "TimeHeightConvolutionComponent": Convolution, "ScaleAndOffsetComponent": ScalesAndOffsets,
     "PerElementScaleComponent": ScalesAndOffsets, "NaturalGradientPerElementScaleComponent": ScalesAndOffsets,
     "PerElementOffsetComponent": ScalesAndOffsets, "FixedScaleComponent": FixedScale, "DropoutComponent": PlainDropout,
-    "SpecAugmentTimeMaskComponent": TimeMasked, "LstmNonlinearityComponent": LstmCells, "BackpropTruncationComponent": Truncated,
-    "DropoutMaskComponent": DropoutMask}
+    "SpecAugmentTimeMaskComponent": TimeMasked, "LstmNonlinearityComponent": LstmCells, "OutputGruNonlinearityComponent": GruCells,
+    "GruNonlinearityComponent": GruCells,    "BackpropTruncationComponent": Truncated,
+    "DropoutMaskComponent": DropoutMask, "RestrictedAttentionComponent": Attended}
 #: those that compute some frames of a minibatch as they compute all of them, of which loops are made
-IN_LOOPS = (Affine, LstmCells, Truncated, DropoutMask, ScalesAndOffsets, Squashed, Elementwise, PlainDropout, Same)
+IN_LOOPS = (Affine, LstmCells, GruCells, Truncated, DropoutMask, ScalesAndOffsets, Squashed, Elementwise, PlainDropout, Same)
 
 
 def layer_of(component: Nnet3Component) -> Layer:

@@ -1,4 +1,4 @@
-"""Layers in training beside those of TDNN-F: convolutions, scales and offsets, functions without parameters, dropout and SpecAugment.
+"""Layers in training beside those of TDNN-F: convolutions, attention, scales and offsets, functions, dropout, SpecAugment.
 
 A convolution is trained as Kaldi trains it: its natural gradient is one of the minibatch's whole gradient, a matrix (filters out, columns
 of patches and one of the bias), whose rows and then columns are preconditioned (`Nnet3Map.of_gradient`).
@@ -21,10 +21,12 @@ from torch import Tensor
 from pykaldist.errors import UserError
 from pykaldist.nnet.components import GradientRule, ParameterSpec, add_up
 from pykaldist.nnet.nnet3.components import Nnet3Component
+from pykaldist.nnet.nnet3.computing.attention import Attention
+from pykaldist.nnet.nnet3.computing.chunks import evenly
 from pykaldist.nnet.nnet3.computing.convolution import Patches
 from pykaldist.nnet.nnet3.computing.elementwise import FUNCTIONS
 from pykaldist.nnet.nnet3.computing.masks import frequency_mask, time_mask
-from pykaldist.nnet.nnet3.layers import PERIOD, REPAIR_PROBABILITY, Affine, Layer, Nnet3Map, Rectified, Run
+from pykaldist.nnet.nnet3.layers import PERIOD, REPAIR_PROBABILITY, Affine, Layer, Nnet3Map, Rectified, Run, widened
 
 HISTORY_OF_SCALES = 2000.0  # samples; Kaldi's of components whose files do not say it
 
@@ -55,6 +57,35 @@ class Convolution(Affine):
 
     def accumulate(self, x: Tensor, dy: Tensor, run: Run, grads: list[Tensor], beta: float, rule: GradientRule) -> None:
         rule(self.map, run.memory, dy.reshape(-1, self.map.output_dim), grads[0], grads[1], beta)
+
+
+class Attended(Layer):
+    """RestrictedAttentionComponent (`attention.py`). The statistics in its file, which nothing depends on, stay as they are."""
+
+    def __init__(self, component: Nnet3Component) -> None:
+        super().__init__(component)
+        self.attention = Attention(component)
+        self._rows: dict[tuple[bytes, bytes], list[Tensor | slice]] = {}  # on the device, to which they are copied once
+
+    def forward(self, x: Tensor, run: Run) -> Tensor:
+        y, run.memory = self.attention.forward(self._frames(x, run), self._looked_at(x, run))
+        return y.view(-1, self.output_dim).to(x.dtype)
+
+    def derivative(self, x: Tensor, y: Tensor, dy: Tensor, run: Run) -> Tensor:
+        frames = widened(dy).view(-1, run.sequences, self.output_dim)
+        return self.attention.backward(self._frames(x, run), self._looked_at(x, run), run.memory, frames).view(x.shape).to(x.dtype)
+
+    def _frames(self, x: Tensor, run: Run) -> Tensor:
+        return widened(x).view(-1, run.sequences, self.input_dim)
+
+    def _looked_at(self, x: Tensor, run: Run) -> list[Tensor | slice]:
+        """Of each offset the rows of the input at which the outputs look."""
+        assert run.taken is not None
+        key = run.taken.tobytes(), run.times.tobytes()
+        if key not in self._rows:
+            found = (evenly(np.searchsorted(run.taken, run.times + offset)) for offset in self.attention.offsets)
+            self._rows[key] = [rows if isinstance(rows, slice) else torch.from_numpy(rows).to(x.device) for rows in found]
+        return self._rows[key]
 
 
 class ScalesAndOffsets(Layer):

@@ -14,15 +14,11 @@ from torch import Tensor
 
 from pykaldist.nnet.components import GradientRule, ParameterSpec, add_up
 from pykaldist.nnet.nnet3.components import Nnet3Component
+from pykaldist.nnet.nnet3.computing.gru import GruFunction
 from pykaldist.nnet.nnet3.computing.lstm import GATES, backward, gates_and_cells
-from pykaldist.nnet.nnet3.layers import Layer, Nnet3Map, Run
+from pykaldist.nnet.nnet3.layers import REPAIR_PROBABILITY, Layer, Nnet3Map, Run, widened
 
 PEEPHOLE_RANK, PEEPHOLE_HISTORY = 20, 1000.0  # Kaldi's, which no file says
-
-
-def _wide(x: Tensor) -> Tensor:
-    """In single precision what is in half of it."""
-    return x.float() if x.dtype == torch.bfloat16 else x
 
 
 class LstmCells(Layer):
@@ -60,18 +56,18 @@ class LstmCells(Layer):
         return {**rate, **means, "Params": params[0], "Count": max(count, 0.0)}
 
     def forward(self, x: Tensor, run: Run) -> Tensor:
-        run.memory = gates_and_cells(_wide(x[:, :self.input_dim]), _wide(self.peepholes))
+        run.memory = gates_and_cells(widened(x[:, :self.input_dim]), widened(self.peepholes))
         return run.memory.outputs().to(x.dtype)
 
     def derivative(self, x: Tensor, y: Tensor, dy: Tensor, run: Run) -> Tensor:
-        parts = backward(run.memory, _wide(self.peepholes), _wide(dy), self._repair(run))
+        parts = backward(run.memory, widened(self.peepholes), widened(dy), self._repair(run))
         masked = x.new_zeros(len(x), self.input_dim - 5 * self.cells)
         return torch.cat([*(part.to(x.dtype) for part in parts), masked], 1)
 
     def accumulate(self, x: Tensor, dy: Tensor, run: Run, grads: list[Tensor], beta: float, rule: GradientRule) -> None:
-        peepholes = _wide(self.peepholes)
-        found = gates_and_cells(_wide(x[:, :self.input_dim]), peepholes)
-        p_i, p_f, _, p_o, _ = backward(found, peepholes, _wide(dy), self._repair(run))
+        peepholes = widened(self.peepholes)
+        found = gates_and_cells(widened(x[:, :self.input_dim]), peepholes)
+        p_i, p_f, _, p_o, _ = backward(found, peepholes, widened(dy), self._repair(run))
         gradient = torch.stack([(found.before * p_i).sum(0), (found.before * p_f).sum(0), (found.c * p_o).sum(0)]).to(grads[0].dtype)
         sums = (torch.full_like(grads[1], len(x)), torch.cat([getattr(found, gate).sum(0) for gate in GATES]),
                 torch.cat([found.slope(gate).sum(0) for gate in GATES]))
@@ -85,6 +81,67 @@ class LstmCells(Layer):
             return None
         self.thresholds, self.repair = self.thresholds.to(self.slopes.device), self.repair.to(self.slopes.device)
         return (self.slopes.float() / (self.count.float() + 1.0) < self.thresholds) * self.repair
+
+
+class GruCells(Layer):
+    """The components of a GRU's cells (`gru.py`), with self-repair of the tanh and the statistics on which it depends."""
+
+    def __init__(self, component: Nnet3Component) -> None:
+        super().__init__(component)
+        self.function, values = GruFunction(component), component.values
+        self.cells = self.function.cells
+        self.shape = (self.cells, self.function.recurrent) if self.function.resets else (1, self.cells)
+        coef, alpha = cast(float, values.get("LearningRateFactor", 1.0)), component.number("Alpha")
+        ranks = cast("list[int]", values["RankInOut"]) if self.function.resets else [component.integer("Rank"), 0]
+        self.map = Nnet3Map(self.shape[1], self.shape[0], ("weights",), coef, coef, ranks=(ranks[0], ranks[1]), alphas=(alpha, alpha),
+                            l2_regularize=cast(float, values.get("L2Regularize", 0.0)),
+                            max_change=cast(float, values.get("MaxChange", 0.0)))
+        self.maps = [self.map]
+        self.threshold, self.repair = component.number("SelfRepairThreshold"), component.number("SelfRepairScale")
+        self.stochastic = self.repair != 0
+
+    def specs(self) -> list[ParameterSpec]:
+        return [ParameterSpec("weights", self.shape), ParameterSpec("count", (1,), True), ParameterSpec("values", (self.cells,), True),
+                ParameterSpec("slopes", (self.cells,), True)]
+
+    def bind(self, params: list[Tensor]) -> None:
+        self.weights, self.count, _, self.slopes = params
+
+    def initial(self) -> list[np.ndarray]:
+        count = self.component.number("Count")
+        return [self.component.array("w_h").reshape(self.shape), np.full(1, count),
+                *(self.component.array(token) * count for token in ("ValueAvg", "DerivAvg"))]
+
+    def to_component(self, params: list[np.ndarray], learn_rate: float | None) -> dict[str, Any]:
+        rate = {} if learn_rate is None else {"LearningRate": learn_rate * self.map.learn_rate_coef}
+        count = float(params[1][0])
+        means = {token: sums / max(count, 1.0) for token, sums in (("ValueAvg", params[2]), ("DerivAvg", params[3]))}
+        return {**rate, **means, "w_h": params[0].reshape(self.component.array("w_h").shape), "Count": max(count, 0.0)}
+
+    def forward(self, x: Tensor, run: Run) -> Tensor:
+        return self.function.forward(widened(x[:, :self.input_dim]), widened(self.weights)).to(x.dtype)
+
+    def derivative(self, x: Tensor, y: Tensor, dy: Tensor, run: Run) -> Tensor:
+        own = widened(x[:, :self.input_dim])
+        return self.function.backward(own, widened(y), widened(self.weights), widened(dy), self._repair(run))[0].to(x.dtype)
+
+    def accumulate(self, x: Tensor, dy: Tensor, run: Run, grads: list[Tensor], beta: float, rule: GradientRule) -> None:
+        x, weights = widened(x[:, :self.input_dim]), widened(self.weights)
+        y = self.function.forward(x, weights)
+        _, p = self.function.backward(x, y, weights, widened(dy))
+        h, u = y[:, :self.cells], self.function.sources(x)
+        for statistic, value in zip(grads[1:], (torch.full_like(grads[1], len(x)), h.sum(0), (1 - h * h).sum(0)), strict=True):
+            add_up(statistic, value.to(statistic.dtype), beta)
+        inputs, outputs = (u, p) if self.function.resets else (u * p, p.new_ones(len(p), 1))
+        rule(self.map, inputs.to(grads[0].dtype), outputs.to(grads[0].dtype), grads[0], None, beta)
+
+    def _repair(self, run: Run) -> Tensor | None:
+        """The constants (C,) of units that are repaired, 0 of others and in half of the minibatches; none where no training draws."""
+        if run.generator is None or not self.repair:
+            return None
+        flat = self.slopes.float() < self.threshold * self.count.float()
+        chosen = torch.rand(1, generator=run.generator, device=self.slopes.device) < REPAIR_PROBABILITY
+        return (flat & chosen & (self.count > 0)) * (self.repair / REPAIR_PROBABILITY)
 
 
 class Truncated(Layer):

@@ -12,8 +12,13 @@ TRUNCATION: dict[str, Default] = {"delay": -1, "clipping-threshold": 30.0, "zero
                                   "decay-time": -1.0, "l2-regularize": 0.0}
 
 
-class _Lstm(Layer):
-    """What all LSTM layers have: cells, the frame of the recurrence, and how far derivatives go back."""
+def peephole_options(options: str) -> str:
+    """The options of a vector of scales, which are drawn around 0 where they do not say it otherwise."""
+    return options if "param-mean" in options or "param-stddev" in options else f"{options} param-mean=0.0 param-stddev=1.0 "
+
+
+class Recurrent(Layer):
+    """What all recurrent layers have: cells, the frame of the recurrence, and how far derivatives go back."""
 
     def derive(self) -> None:
         if "recurrent-projection-dim" not in self.fields:
@@ -53,16 +58,17 @@ class _Lstm(Layer):
         return self._cells if other else self._output_dim()
 
     def _scale(self) -> float:
-        decay = self.values["decay-time"]
+        decay = self.values.get("decay-time", -1.0)
         return 1.0 if decay < 0 else 1.0 - abs(self.values["delay"]) / decay
 
     def _truncation(self) -> str:
         values = self.values
+        scale = f" scale={self._scale()}" if "decay-time" in values else ""
         return (f"clipping-threshold={values['clipping-threshold']} zeroing-threshold={values['zeroing-threshold']} "
-                f"zeroing-interval={values['zeroing-interval']} recurrence-interval={abs(values['delay'])} scale={self._scale()}")
+                f"zeroing-interval={values['zeroing-interval']} recurrence-interval={abs(values['delay'])}{scale}")
 
     def _l2(self) -> str:
-        return f"l2-regularize={self.values['l2-regularize']} " if self.values["l2-regularize"] else ""
+        return f"l2-regularize={self.values['l2-regularize']} " if self.values.get("l2-regularize") else ""
 
     def _earlier(self, name: str) -> str:
         return f"IfDefined(Offset({self.name}.{name}, {self.values['delay']}))"
@@ -84,7 +90,7 @@ class _Lstm(Layer):
         return [self._component(name, "BatchNormComponent", f"dim={dim} "), self._node(name, name, f"{self.name}.{source}")]
 
 
-class LstmLayer(_Lstm):
+class LstmLayer(Recurrent):
     """An LSTM with peephole connections, each gate a component of its own."""
 
     kinds: ClassVar[tuple[str, ...]] = ("lstm-layer",)
@@ -102,9 +108,7 @@ class LstmLayer(_Lstm):
 
     def lines(self) -> list[str]:
         name, cells, inputs = self.name, self._cells, self.input.dim + self._recurrent
-        peephole = self.values["ng-per-element-scale-options"]
-        if "param-mean" not in peephole and "param-stddev" not in peephole:
-            peephole += " param-mean=0.0 param-stddev=1.0 "
+        peephole = peephole_options(self.values["ng-per-element-scale-options"])
         repair = f"dim={cells} self-repair-scale={self.values['self-repair-scale-nonlinearity']:.10f}"
         lines = []
         for gate in "ifo":
@@ -165,7 +169,7 @@ class LstmpLayer(LstmLayer):
         return lines + (self._batchnorm("rp_t_batchnorm", "rp_t", self._output_dim()) if "batchnorm" in self.kind else [])
 
 
-class FastLstmLayer(_Lstm):
+class FastLstmLayer(Recurrent):
     """An LSTM whose gates are one component."""
 
     kinds: ClassVar[tuple[str, ...]] = ("fast-lstm-layer", "fast-lstm-batchnorm-layer")

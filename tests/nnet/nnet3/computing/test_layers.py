@@ -19,7 +19,7 @@ from pykaldist.nnet.nnet3.network import Nnet3Network
 from pykaldist.nnet.nnet3.run import Nnet3Forward
 
 RANDOM = {"dropout", "general-dropout", "frequency-mask", "time-mask"}
-BY_FRAME = sorted(set(LINES) - RANDOM - {"tdnn", "convolution", "batchnorm"})
+BY_FRAME = sorted(set(LINES) - RANDOM - {"tdnn", "convolution", "attention", "batchnorm"})
 SEQUENCES, FRAMES = 2, 3
 
 
@@ -72,6 +72,14 @@ def slow_frame(kind: str, component: Nnet3Component, x: np.ndarray) -> list[floa
             return out
         case "pnorm":
             return [math.sqrt(sum(v * v for v in x[3 * i:3 * i + 3])) for i in range(2)]
+        case "gru" | "projected-gru":
+            n = 3 if kind == "gru" else 2
+            u = [x[3 + i] * x[-n:][i] for i in range(n)]
+            h = [math.tanh(x[3 + n + i] + sum(w * v for w, v in zip(values["w_h"][i], u, strict=True))) for i in range(3)]
+            return h + [(1 - x[i]) * h[i] + x[i] * x[6 + n + i] for i in range(3)]
+        case "output-gru":
+            h = [math.tanh(x[3 + i] + values["w_h"][i] * x[6 + i]) for i in range(3)]
+            return h + [(1 - x[i]) * h[i] + x[i] * x[6 + i] for i in range(3)]
         case "permute":
             return [x[2], x[0], x[3], x[1]]
         case "sum-block":

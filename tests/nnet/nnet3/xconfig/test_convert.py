@@ -136,7 +136,7 @@ HEAD = ["# a comment", "input dim=4 name=input"]
 @pytest.mark.parametrize(("line", "problem"), [
     ("relu-layer name=a dim=3 max-chnge=1", r"line 3 .*relu-layer has no field max-chnge=; the nearest is max-change"),
     ("relu-batchnrm-layer name=a dim=3", "no layer that is known here; the nearest are relu-batchnorm-layer"),
-    ("norm-opgru-layer name=a dim=3", "norm-opgru-layer is no layer that is known here"),
+    ("fast-opgr-layer name=a cell-dim=3", "fast-opgr-layer is no layer that is known here; the nearest are fast-opgru-layer"),
     ("relu-layer name=a dim=3.5", "dim=3.5: expected an integer"),
     ("relu-layer name=a dim=3 self-repair-scale=much", "self-repair-scale=much: expected a number"),
     ("output-layer name=o dim=3 include-log-softmax=1", "include-log-softmax=1: expected true or false"),
@@ -206,7 +206,7 @@ LINES = {
        for kind in LAYERS if "conv" in kind.split("-")},
     **dict.fromkeys(("relu-batchnorm-noconv-layer", "relu-noconv-layer"), "height-in=4 height-out=4 num-filters-out=2"),
     **{kind: "value-dim=3 key-dim=2 num-left-inputs=1 num-right-inputs=1 num-heads=2" for kind in LAYERS if "attention" in kind},
-    **{kind: "cell-dim=8" for kind in LAYERS if "lstm" in kind and kind != "lstmb-layer"}}
+    **{kind: "cell-dim=8" for kind in LAYERS if ("lstm" in kind or "gru" in kind) and kind != "lstmb-layer"}}
 
 
 @pytest.mark.parametrize("kind", LAYERS)
