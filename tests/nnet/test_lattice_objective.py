@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from pykaldist.decode.lattice_arrays import as_arrays
 from pykaldist.errors import UserError
 from pykaldist.frames.lattice_store import LatticeStore, pack_lattices
 from pykaldist.frames.lattices import Lattices
+from pykaldist.frames.mapped import write_manifest
 from pykaldist.frames.sampler import Partition
 from pykaldist.frames.sequences import SequenceOptions, SequenceSampler
 from pykaldist.frames.store import FrameStore
@@ -263,9 +263,8 @@ def test_errors_say_what_does_not_fit(tmp_path: Path, make_store: Callable[..., 
         objective(torch.zeros(12, 3), minibatch, torch.zeros(4, dtype=torch.float64))
     other = make_store([3], num_pdfs=3, name="other")
     (other.path / "utts").write_text("nobody\n")
-    manifest = json.loads((other.path / "manifest.json").read_text())
-    manifest["checksums"]["utts"] = checksum(other.path / "utts")
-    (other.path / "manifest.json").write_text(json.dumps(manifest))
+    other.manifest.checksums["utts"] = checksum(other.path / "utts")
+    write_manifest(other.path / "manifest.json", other.manifest)
     with pytest.raises(UserError, match="a lattice of none"):
         objective.prepare(store, FrameStore(other.path))
     with pytest.raises(UserError, match="store/two 2"):
