@@ -262,7 +262,10 @@ def append(path: Path, trial: Trial) -> None:
 
 
 def read(path: Path) -> list[Trial]:
-    return [Trial(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+    if not path.is_file():
+        return []
+    with open(path, encoding="utf-8", newline="\n") as lines:  # what was said may have other line ends in it
+        return [Trial(**json.loads(line)) for line in lines]
 
 
 def wrong(trial: Trial) -> bool:
