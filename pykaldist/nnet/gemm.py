@@ -79,9 +79,17 @@ def rounded(a: Tensor, b: Tensor) -> Tensor:
     return torch.mm(a, b, out=_buffers.of_shape(a.shape[0], b.shape[1], a.dtype)) if a.is_cpu else torch.mm(a, b)
 
 
+def _dense(x: Tensor) -> bool:
+    """Whether a matrix lies row by row or column by column, with nothing between."""
+    return x.is_contiguous() or x.t().is_contiguous()
+
+
 def multiplied(a: Tensor, b: Tensor) -> Tensor:
-    """Matrix product a b as `rounded` has it, or by oneDNN where that is the faster."""
-    if not by_onednn(a):
+    """Matrix product a b as `rounded` has it, or by oneDNN where that is the faster.
+
+    Of matrices with gaps between their rows oneDNN makes it by a loop that is a thousand times slower: these are not given to it.
+    """
+    if not (by_onednn(a) and _dense(a) and _dense(b)):
         return rounded(a, b)
     out: Tensor = torch.ops.mkldnn._linear_pointwise(a, b.t(), None, "none", [], None)  # as compiled models of PyTorch call it
     return out

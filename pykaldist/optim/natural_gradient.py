@@ -180,7 +180,7 @@ class OnlineNaturalGradient:
         self.dim, self.rank = dim, min(rank, dim - 1)
         self.update_period, self.num_samples_history, self.alpha = update_period, num_samples_history, alpha
         self.w = torch.zeros(self.rank, aligned(columns or dim), device=device, dtype=dtype)  # the padding stays zero
-        self._narrow: Tensor | None = None
+        self._copy: Tensor | None = None
         self._a = torch.empty(self.rank, self.rank, device=device, dtype=dtype)
         self._shifted = torch.empty(self.rank, 1, device=device, dtype=dtype)  # d + rho
         self._set_spectrum(self.with_eigenvalues(np.full(self.rank, EPSILON), EPSILON))
@@ -226,12 +226,12 @@ class OnlineNaturalGradient:
             self.finish(self.update())
 
     def _like(self, x: Tensor) -> Tensor:
-        """W in the type of x; where that is another, a copy that is kept up to date."""
-        if x.dtype == self._w.dtype:
+        """W in the type of x, and without gaps for oneDNN; where that is another, a copy that is kept up to date."""
+        if x.dtype == self._w.dtype and (self._w.is_contiguous() or not by_onednn(x)):
             return self._w
-        if self._narrow is None:
-            self._narrow = self._w.to(x.dtype)
-        return self._narrow
+        if self._copy is None:
+            self._copy = self._w.to(x.dtype, copy=True, memory_format=torch.contiguous_format)
+        return self._copy
 
     def _project(self, x: Tensor, w: Tensor) -> Tensor:
         """Compute H = X W^T (n, rank), of the type of x; where MKL multiplies, in float32, H^T = W X^T is the faster way."""
@@ -305,8 +305,8 @@ class OnlineNaturalGradient:
         """Set the spectrum, which ends every change of W."""
         self.spectrum = spectrum
         self._taken_over((spectrum.d + spectrum.rho)[:, None], self._shifted)
-        if self._narrow is not None:
-            self._narrow.copy_(self._w)
+        if self._copy is not None:
+            self._copy.copy_(self._w)
 
     def matrix(self) -> Tensor:
         """The Fisher matrix F (dim, dim), float64 on the host."""

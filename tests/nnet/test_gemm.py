@@ -83,8 +83,13 @@ def onednn(monkeypatch):
         pytest.skip("this PyTorch has no oneDNN")
     monkeypatch.setattr(gemm, "_onednn_is_faster", lambda: True)
     made = []
-    whole = gemm.multiplied
-    monkeypatch.setattr(gemm, "multiplied", lambda a, b: made.append((*a.shape, b.shape[1])) or whole(a, b))
+    linear = torch.ops.mkldnn._linear_pointwise
+
+    def counted(a, b, *others):
+        made.append((*a.shape, b.shape[0]))
+        return linear(a, b, *others)
+
+    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", counted)
     return made
 
 
@@ -94,8 +99,10 @@ def test_products_by_onednn_however_matrices_lie(onednn, m, k, n):
     shapes = ((m, k), (k, n))
     for layouts in itertools.product(("rows", "columns", "part", "apart"), repeat=2):
         a, b = (lying(shape, layout, generator, torch.float32) for shape, layout in zip(shapes, layouts, strict=True))
+        given = len(onednn)
         torch.testing.assert_close(gemm.multiplied(a, b).double(), a.double() @ b.double(), rtol=1e-5, atol=1e-4)
-    assert onednn == [(m, k, n)] * 16
+        gaps = [x for x in (a, b) if 4 * x.numel() != x.untyped_storage().size() and min(x.shape) > 1]
+        assert (len(onednn) == given + 1) == (not gaps) or min(m, k, n) == 1  # with gaps it would take a thousand times as long
 
 
 @pytest.mark.parametrize("beta", [0.0, 1.0, 0.5])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from pykaldist.nnet import gemm
 from pykaldist.optim.natural_gradient import OnlineNaturalGradient, Spectrum, fisher_update, orthonormalised
 
 RUNS = {"d9_n32_r80_p1": (5e-4, 2e-4), "d40_n64_r20_p4": (5e-4, 2e-4), "d200_n128_r80_p4": (5e-4, 2e-4),
@@ -143,6 +144,23 @@ def test_when_updates_happen():
             updates.append(t)
         natural.advance()
     assert updates == [*range(11), 14, 18, 22]
+
+
+def test_onednn_gets_matrices_without_gaps(monkeypatch):
+    """The basis of a dimension that is no multiple of eight has padding; oneDNN would take a thousand times as long over it."""
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("this PyTorch has no oneDNN")
+    monkeypatch.setattr(gemm, "_onednn_is_faster", lambda: True)
+    made, linear = [], torch.ops.mkldnn._linear_pointwise
+    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", lambda *args: made.append(args) or linear(*args))
+    natural, other = (OnlineNaturalGradient(13, 4, update_period=2) for _ in range(2))
+    for x in minibatches(20, dim=13):
+        found, _ = train(natural, x.float())
+        with monkeypatch.context() as patch:
+            patch.setattr(gemm, "_onednn_is_faster", lambda: False)
+            expected, _ = train(other, x.float())
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    assert len(made) == 20 * 2 + 3 and natural.w.shape == (4, 16)  # three updates begin the first minibatch
 
 
 def test_the_fisher_update_is_a_pure_function():
