@@ -4,10 +4,10 @@ from pykaldist import interrupts
 
 interrupts.start()
 
-import os  # noqa: E402  # after Ctrl-C has been seen to, as is all that follows
-import sys  # noqa: E402  # likewise
+import os  # noqa: E402  # after Ctrl-C has been seen to
+import sys  # noqa: E402  # after Ctrl-C has been seen to
 
-from pykaldist.cli import main, say_what  # noqa: E402  # likewise
+from pykaldist.cli import main, say_what  # noqa: E402  # after Ctrl-C has been seen to
 
 
 def entry() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pykaldist.hmm.alignments.align import AlignOptions
+from pykaldist.hmm.gmm.ubm import UbmOptions
 from pykaldist.hmm.training.jobs import JobsOptions
 from pykaldist.options import add_options
 
@@ -18,6 +19,17 @@ def add_stage(parser: argparse.ArgumentParser) -> None:
     """Add the option --stage, which says at which iteration a training begins."""
     parser.add_argument("--stage", type=int, default=0, help="iteration to go on with an interrupted training; up to 0: from its beginning "
                         "(default: 0)")
+
+
+def add_ubm_arguments(parser: argparse.ArgumentParser, file: str) -> None:
+    """Add the arguments of UBMs: sizes, directories and the options of their training; `file` is what is made."""
+    parser.add_argument("num_gauss", type=int, help="Gaussians of the UBM")
+    parser.add_argument("data", help="data directory with features, CMVN statistics and transcripts")
+    parser.add_argument("lang", help="language directory")
+    parser.add_argument("ali", help="directory of alignments; its model, features, and transforms if any, are used")
+    parser.add_argument("exp", help=f"directory of the UBM, {file}")
+    parser.add_argument("--nj", type=int, default=1, help="threads (default: 1)")
+    add_options(parser, UbmOptions)
 
 
 def add_training_arguments(parser: argparse.ArgumentParser, options: type, of_ali: str = "") -> None:

@@ -16,6 +16,7 @@ one a Gaussian. Source: Povey et al., 2011, equations 38 to 50; the report on sy
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import TypeVar
 
 import numpy as np
 
@@ -83,8 +84,19 @@ class Posteriors:
                    float(items.weight.sum(dtype=np.float64)))
 
 
+S = TypeVar("S", bound="Sums")
+
+
 @dataclass
-class SgmmStats:
+class Sums:
+    """Statistics that are sums over frames: those of two parts of a corpus add up, field by field."""
+
+    def __add__(self: S, other: S) -> S:
+        return type(self)(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+
+
+@dataclass
+class SgmmStats(Sums):
     """The statistics of a subspace model, all float64, by the names of the paper; those of parameters that it lacks have size 0.
 
     `gamma` (K, I), `y` (K, S), `gamma_c` as `substate_weights`, `big_y` Y (I, D, S), `big_s` S (I, D, D), `big_z` Z (I, D, T), `big_r` R
@@ -103,9 +115,6 @@ class SgmmStats:
     big_u: np.ndarray
     log_likelihood: float
     frames: float
-
-    def __add__(self, other: SgmmStats) -> SgmmStats:
-        return SgmmStats(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
     @property
     def gamma_i(self) -> np.ndarray:

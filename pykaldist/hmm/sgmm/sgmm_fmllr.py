@@ -12,7 +12,7 @@ Source of the statistics and the search along a line: Povey et al., 2011, append
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from pykaldist.hmm.adaptation.fmllr import identity
 from pykaldist.hmm.sgmm.frames import FrameTerms, SgmmScorer, Speakers
 from pykaldist.hmm.sgmm.full_gmm import add_products
 from pykaldist.hmm.sgmm.model import AmSgmm2
-from pykaldist.hmm.sgmm.posteriors import Items, Posteriors
+from pykaldist.hmm.sgmm.posteriors import Items, Posteriors, Sums
 from pykaldist.options import option
 
 _LINE_STEPS, _LINE_PRECISION = 20, 1e-6
@@ -41,15 +41,12 @@ class SgmmFmllrOptions:
 
 
 @dataclass
-class SgmmFmllrStats:
+class SgmmFmllrStats(Sums):
     """The statistics of a speaker: `beta`, `k` (D, D + 1) and `g` (I, D + 1, D + 1), float64."""
 
     beta: float
     k: np.ndarray
     g: np.ndarray
-
-    def __add__(self, other: SgmmFmllrStats) -> SgmmFmllrStats:
-        return SgmmFmllrStats(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
     @classmethod
     def of_frames(cls, scorer: SgmmScorer, feats: np.ndarray, terms: FrameTerms, speakers: Speakers, items: Items) -> SgmmFmllrStats:

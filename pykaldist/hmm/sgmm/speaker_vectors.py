@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ import numpy as np
 from pykaldist.errors import UserError
 from pykaldist.hmm.sgmm.frames import FrameTerms, SgmmScorer, Speakers
 from pykaldist.hmm.sgmm.model import AmSgmm2, log_softmax
-from pykaldist.hmm.sgmm.posteriors import Items, Posteriors, residuals
+from pykaldist.hmm.sgmm.posteriors import Items, Posteriors, Sums, residuals
 from pykaldist.hmm.sgmm.update import solve
 from pykaldist.io.tables import output_archive, read_archive, write_matrix
 from pykaldist.kernels import kernel
@@ -31,7 +31,7 @@ SpeakerVectors = dict[str, np.ndarray]  # speaker -> (T,)
 
 
 @dataclass
-class SpeakerStats:
+class SpeakerStats(Sums):
     """The statistics of N speakers, float64: `gamma` (N, I), `y` (N, T), and of symmetric models `a` (N, I), else of size 0.
 
     `log_likelihood` is that of all frames, `frames` the sum of their weights.
@@ -42,9 +42,6 @@ class SpeakerStats:
     a: np.ndarray
     log_likelihood: float
     frames: float
-
-    def __add__(self, other: SpeakerStats) -> SpeakerStats:
-        return SpeakerStats(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
     @classmethod
     def of_frames(cls, scorer: SgmmScorer, feats: np.ndarray, terms: FrameTerms, speakers: Speakers, items: Items,
