@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Does the trainings that the study of claims lacks, the most urgent ones first, and writes its page, RESULTS.md.
-an4="" speechocean762="" claim="" nj=1 max_minutes="" dry_run=false evidence=false dir=exp
+an4="" an4_recipe="" speechocean762="" claim="" nj=1 max_minutes="" dry_run=false evidence=false dir=exp
 
 usage() {
   cat <<EOF
@@ -11,7 +11,9 @@ Trains the cells of claims/*.json that results/ lacks, on the corpora that are n
 run again. A training that fails is tried once more, named at the end, and tried again by the next call.
 Options:
   --an4 <dir>               # AN4 as Kaldi prepared it: data/, fmllr/, tri3_ali/, graph_tri3/ (corpora.json says which files)
-  --speechocean762 <dir>    # egs/speechocean762/s5 after stages 0 to 2 with --speakers all; the whole test set is data/test_all
+  --an4-recipe <dir>        # egs/an4/s5 after stages 0 to 2, for sequence training; for chain models also after
+                            # local/chain/run_tdnn.sh --stop-stage 2
+  --speechocean762 <dir>    # egs/speechocean762/s5 after the same stages with --speakers all
   --claim <names>           # claims to examine, with commas between (all)
   --nj <n>                  # trainings at a time, each on one core ($nj)
   --max-minutes <n>         # begin no training after so many minutes (no limit)
@@ -25,12 +27,14 @@ here=$PWD
 cd "$(dirname "$0")" || exit 1
 . ../../path.sh
 . parse_options.sh || exit 1
-[ $# = 0 ] && [ -n "$an4$speechocean762" -o "$dry_run" = true ] || { usage >&2; exit 1; }
+[ $# = 0 ] && [ -n "$an4$an4_recipe$speechocean762" -o "$dry_run" = true ] || { usage >&2; exit 1; }
 
 corpora=""
-for name in an4 speechocean762; do
-  folder=${!name}
-  [ -z "$folder" ] || corpora+=",$name=$(cd "$here" && realpath -m "$folder")"
-done
+add() {  # <name of corpora.json> <its folder>
+  [ -z "$2" ] || corpora+=",$1=$(cd "$here" && realpath -m "$2")"
+}
+add an4 "$an4"
+for kind in mono chain; do add an4_$kind "$an4_recipe"; done
+for name in speechocean762 speechocean762_chain; do add $name "$speechocean762"; done
 exec pykaldist study --corpora "${corpora#,}" --claim "$claim" --nj "$nj" ${max_minutes:+--max-minutes "$max_minutes"} --dry-run "$dry_run" \
   --evidence "$evidence" . "$dir"

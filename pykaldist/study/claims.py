@@ -7,7 +7,8 @@
      "contrasts": [{"name": "SGD over NG-SGD, 16 workers", "weights": {"SGD, 16": 1, "NG-SGD, 16": -1}, "expected": "more", ...}]}
 
 A cell is one value of each axis; its name is theirs, its options are the claim's and theirs. `{rate}` stands for the learning rate, which
-is found for each cell (`rates`), `{tenth}` for a tenth of it. A contrast is a sum of cells' means, each times its weight.
+is found for each cell (`rates`), `{tenth}` for a tenth of it; with `"tries": 0` the first rate is the cell's. A contrast is a sum of cells'
+means, each times its weight.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from pykaldist.errors import UserError
 from pykaldist.io.schema import read_json, require
+from pykaldist.study.rates import TRIES
 
 EXPECTED = ("more", "less", "alike")
 CURE = "correct it"
@@ -46,11 +48,12 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Cell:
-    """A way to train: its name within the claim, its options with `{rate}`, and the learning rate that is tried first."""
+    """A way to train: its name within the claim, its options with `{rate}`, the learning rate that is tried first, and how many are."""
 
     name: str
     options: str
     first_rate: float
+    tries: int = TRIES
 
 
 @dataclass(frozen=True)
@@ -65,16 +68,18 @@ class Claim:
     axes: tuple[dict[str, str], ...]
     first_rates: dict[str, float]
     contrasts: tuple[Contrast, ...]
+    tries: int = TRIES
     fewest_seeds: int = 3
     most_seeds: int = 8
     explanation: str = ""
     name: str = ""
 
     def __post_init__(self) -> None:
-        require(self.options.count("{rate}") == 1, "options", self.options, "options with {rate} where the learning rate stands")
+        require("{rate}" in self.options, "options", self.options, "options with {rate} where the learning rate stands")
         require(all(text.startswith("--") for text in (self.options, *(text for axis in self.axes for text in axis.values() if text))),
                 "options", self.options, "options that begin with --")
         require("" in self.first_rates, "first_rates", self.first_rates, 'a rate for "", which stands for every other cell')
+        require(self.tries == 0 or self.tries >= 2, "tries", self.tries, "0, where rates are fixed, or 2 and more")
         require(2 <= self.fewest_seeds <= self.most_seeds, "fewest_seeds", self.fewest_seeds, f"2 to {self.most_seeds}")
         for contrast in self.contrasts:
             unknown = [name for name in contrast.weights if name not in self.cells]
@@ -88,7 +93,7 @@ class Claim:
             name = ", ".join(labels)
             options = " ".join([self.options, *(axis[label] for axis, label in zip(self.axes, labels, strict=True) if axis[label])])
             rate = next((self.first_rates[label] for label in (name, *labels) if label in self.first_rates), self.first_rates[""])
-            found[name] = Cell(name, options, rate)
+            found[name] = Cell(name, options, rate, self.tries)
         return found
 
     @property

@@ -21,7 +21,9 @@ class Corpus:
     """What a corpus's folder has, paths relative to it, and the options of packing and scoring.
 
     Without `train_feats` and `test_feats`, archives, the data directories have features of their own. `cv_utts` lists the held-out
-    utterances. The language model weight is fixed, for the best one of each training would be chosen by the test set.
+    utterances. The language model weight is fixed, for the best one of each training would be chosen by the test set. Networks that start
+    from others with lattices need `lang`. Of chain models `tree` and `configs` are the tree and the network, and `chain` has those options of
+    steps/nnet3/chain/train.py that all trainings have; the options of cells are those of that script, and nothing is packed.
     """
 
     about: str
@@ -29,19 +31,24 @@ class Corpus:
     test: str
     ali: str
     graph: str
-    pack: str
     decode: str
     score: str
+    pack: str = ""
     train_feats: str = ""
     test_feats: str = ""
     cv_utts: str = ""
+    lang: str = ""
+    tree: str = ""
+    configs: str = ""
+    chain: str = ""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A corpus that is ready: its store, its test set, and what decodes it."""
+    """A corpus that is ready: the folder that it was made in, its store, its test set, and what decodes it."""
 
     spec: Corpus
+    source: Path
     store: Path
     test: Path
     graph: Path
@@ -54,7 +61,7 @@ def read_corpora(path: Path) -> dict[str, Corpus]:
 
 def missing(spec: Corpus, source: Path) -> list[str]:
     """What a corpus's folder should have, and has not."""
-    paths = (spec.train, spec.test, spec.ali, spec.graph, spec.train_feats, spec.test_feats, spec.cv_utts)
+    paths = (spec.train, spec.test, spec.ali, spec.graph, spec.train_feats, spec.test_feats, spec.cv_utts, spec.lang, spec.tree, spec.configs)
     return [path for path in paths if path and not (source / path).exists()]
 
 
@@ -62,8 +69,8 @@ def prepare(spec: Corpus, source: Path, out: Path) -> Prepared:
     """Pack a corpus's frames into folder `out`, and give its test set features, as far as that has not been done."""
     if lacking := missing(spec, source):
         raise UserError(f"{source} has no {lacking[0]}; name a folder that was prepared (egs/study/corpora.json says what it holds).")
-    ready = Prepared(spec, out / "store", out / "test" if spec.test_feats else source / spec.test, source / spec.graph)
-    if (ready.store / "dev" / "manifest.json").is_file():
+    ready = Prepared(spec, source, out / "store", out / "test" if spec.test_feats else source / spec.test, source / spec.graph)
+    if spec.chain or (ready.store / "dev" / "manifest.json").is_file():
         return ready
     train = source / spec.train
     if spec.train_feats:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pykaldist.study.claims import Cell, Claim, Contrast
-from pykaldist.study.rates import TRIES, Search, rate_at, search
+from pykaldist.study.rates import Search, rate_at, search
 from pykaldist.study.results import TUNING_SEED, Result, Results, Trial
 from pykaldist.study.statistics import Estimate, contrast_of_losses, contrast_of_wers, settled
 
@@ -31,16 +31,22 @@ def options_at(cell: Cell, rate: float) -> str:
     return " ".join(word for name, values in sorted(pairs.items()) for word in (name, *values))
 
 
+def objective_of(cell: Cell) -> str:
+    """What a cell's training minimises; "" where its options do not say."""
+    words = options_at(cell, cell.first_rate).split()
+    return words[words.index("--objective") + 1] if "--objective" in words else ""
+
+
 def tries(cell: Cell, corpus: str, results: Results) -> dict[float, Result]:
     """The trainings that were made to find a cell's rate, by the rate."""
-    rates = [rate_at(cell.first_rate, step) for step in range(-TRIES, TRIES + 1)]
+    rates = [rate_at(cell.first_rate, step) for step in range(-cell.tries, cell.tries + 1)] if cell.tries else []
     found = {rate: results.get(Trial(corpus, options_at(cell, rate), TUNING_SEED)) for rate in rates}
     return {rate: result for rate, result in found.items() if result is not None}
 
 
 def search_of(cell: Cell, corpus: str, results: Results) -> Search:
     """Where the search for a cell's learning rate stands."""
-    return search(cell.first_rate, {rate: result.loss for rate, result in tries(cell, corpus, results).items()})
+    return search(cell.first_rate, {rate: result.loss for rate, result in tries(cell, corpus, results).items()}, cell.tries)
 
 
 @dataclass(frozen=True)
@@ -61,9 +67,10 @@ class Examined:
         return {trial.seed: self.results[trial] for trial in trials if trial in self.results}
 
     def estimates(self, contrast: Contrast) -> tuple[Estimate | None, Estimate | None]:
-        """A contrast's word error rate and held-out loss."""
+        """A contrast's word error rate and held-out loss; None where a cell has no seed, and of losses where objectives differ."""
         cells = {name: self.seeds_of(name) for name in contrast.weights}
-        return contrast_of_wers(contrast.weights, cells), contrast_of_losses(contrast.weights, cells)
+        alike = len({objective_of(self.claim.cells[name]) for name in cells}) == 1
+        return contrast_of_wers(contrast.weights, cells), contrast_of_losses(contrast.weights, cells) if alike else None
 
     def open(self, contrast: Contrast) -> bool:
         """Whether more seeds could still tell something of a contrast's word error rate."""
@@ -74,7 +81,7 @@ class Examined:
         cell = self.claim.cells[name]
         if search_of(cell, self.corpus, self.results).next is None:
             return max(self.claim.fewest_seeds - len(self.seeds_of(name)), 0)
-        return TRIES - len(self.tries_of(name)) + self.claim.fewest_seeds
+        return cell.tries - len(self.tries_of(name)) + self.claim.fewest_seeds
 
     def tries_of(self, name: str) -> list[Result]:
         """The trainings that were made to find a cell's rate."""
@@ -83,7 +90,7 @@ class Examined:
     @property
     def begun(self) -> bool:
         """Whether a decisive cell has a training."""
-        return any(self.tries_of(name) for name in self.claim.decisive)
+        return any(self.tries_of(name) or self.seeds_of(name) for name in self.claim.decisive)
 
     def missing(self, names: Iterable[str], seeds: int) -> Iterator[Trial]:
         """The trainings that cells lack until they have so many seeds: the tries for their rates, then seed by seed."""

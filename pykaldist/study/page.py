@@ -18,10 +18,11 @@ INTRODUCTION = """# Claims examined
 
 Claims of papers on training by many workers, each examined by many small trainings. `egs/study/run.sh` does what is missing, and writes
 this page from `egs/study/results/`. Each cell has its own learning rate, found by the same search in at most five tries, by the held-out
-loss of one seed that is used for nothing else. Differences are computed within seeds; ± is half of a 95 % interval. That of differences in
-word error rate holds for other seeds and other utterances, so that a small test set widens it however many seeds there are. A difference
-is resolved where p < 0.0142: adding seeds until it is then finds one that is not there in 5 of 100 cases, so that of many differences on
-this page some are not there. "Resolves" is the smallest difference that such data resolve in four of five studies."""
+loss of one seed that is used for nothing else; where a claim has no tries, its rates are those of its options. Differences are computed
+within seeds; ± is half of a 95 % interval. That of differences in word error rate holds for other seeds and other utterances, so that a
+small test set widens it however many seeds there are. A difference is resolved where p < 0.0142: adding seeds until it is then finds one
+that is not there in 5 of 100 cases, so that of many differences on this page some are not there. "Resolves" is the smallest difference that
+such data resolve in four of five studies."""
 
 
 def render(claims: Sequence[Claim], results: Results, pictures: Mapping[tuple[str, str], str] | None = None) -> str:
@@ -62,10 +63,13 @@ def _cell(one: Examined, name: str) -> list[str]:
         return []
     ended = [result for result in found.values() if not result.diverged]
     tries = len(one.tries_of(name))
+    if not tries and not found:
+        return []
     told = f" ({tries} {'try' if tries == 1 else 'tries'})"
     searching = told if state.next is not None else "" if state.bracketed else " (edge of its tries)"
-    best = min(result.loss for result in one.tries_of(name))
-    return [name, f"{state.best:g}{searching}", f"{best:.4f}" if math.isfinite(best) else "diverged", str(len(found)),
+    best = min((result.loss for result in one.tries_of(name)), default=None)
+    in_search = "" if best is None else f"{best:.4f}" if math.isfinite(best) else "diverged"
+    return [name, f"{state.best:g}{searching}", in_search, str(len(found)),
             over(ended, first_rate, 4), over(ended, MEASURES["held-out loss"], 4),
             over(ended, lambda result: 100 * (result.cv_acc or 0.0), 2), over(ended, MEASURES["WER, %"], 2),
             over(ended, disagreement, 1), str(len(found) - len(ended) or "")]
@@ -92,13 +96,13 @@ def over(results: Sequence[Result], value: Callable[[Result], float], digits: in
 def _contrast(one: Examined, contrast: Contrast) -> list[str]:
     """The row of a contrast."""
     wer, loss = one.estimates(contrast)
-    if wer is None or loss is None:
+    if wer is None:
         return [contrast.name, contrast.published, "0", "", "", "", "no seed yet", "", ""]
     fewest = one.claim.fewest_seeds
     several = wer.n > 1
     return [contrast.name, contrast.published, str(wer.n), written(wer, 2, "+"), f"{wer.p:.3f}" if several else "",
-            f"{wer.smallest:.2f}" if several else "", verdict(wer, contrast.expected, fewest, " points"), written(loss, 4, "+"),
-            verdict(loss, contrast.expected, fewest, "", 4)]
+            f"{wer.smallest:.2f}" if several else "", verdict(wer, contrast.expected, fewest, " points"),
+            *(("", "") if loss is None else (written(loss, 4, "+"), verdict(loss, contrast.expected, fewest, "", 4)))]
 
 
 def missing_table(claims: Sequence[Claim], results: Results) -> str:

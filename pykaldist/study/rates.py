@@ -30,13 +30,15 @@ def rate_at(first: float, step: int) -> float:
     return float(f"{first * FACTOR**step:.6g}")
 
 
-def search(first: float, losses: Mapping[float, float]) -> Search:
-    """The state of a search from `first`, given the held-out loss of each rate that was tried."""
-    tried = {step: losses[rate] for step in range(-TRIES, TRIES + 1) if (rate := rate_at(first, step)) in losses}
+def search(first: float, losses: Mapping[float, float], tries: int = TRIES) -> Search:
+    """The state of a search from `first`, given the held-out loss of each rate that was tried; without tries, `first` is the rate."""
+    if tries == 0:
+        return Search(rate_at(first, 0), None, True)
+    tried = {step: losses[rate] for step in range(-tries, tries + 1) if (rate := rate_at(first, step)) in losses}
     if 0 not in tried:
         return Search(None, rate_at(first, 0), False)
     best = min(tried, key=lambda step: (tried[step], step))
     around = [step for step in (best + 1, best - 1) if step not in tried]
-    if not around or len(tried) >= TRIES:
+    if not around or len(tried) >= tries:
         return Search(rate_at(first, best), None, not around)
     return Search(rate_at(first, best), rate_at(first, around[0]), False)

@@ -23,12 +23,11 @@ from pykaldist.study.claims import Claim
 from pykaldist.study.corpora import Prepared
 from pykaldist.study.order import in_order
 from pykaldist.study.results import Result, Results, Trial
+from pykaldist.study.starts import chain_training, training
 from pykaldist.study.verbs import VerbError, end_all, run_verbs
 from pykaldist.train.history import read_history
 
-HERE = ("--device", "cpu", "--num-threads", "1", "--fabric", "virtual", "--on-divergence", "stop", "--keep-checkpoints", "1")
 DIVERGED = "training diverged"
-DBN, SHAPE = "{dbn}", ("--hid-layers", "--hid-dim", "--splice")
 KEPT = ("options", "ngpu", "versions", "commit")  # of config.json; the frames' checksum is kept beside
 TRIES = 2  # of a training that fails, in one call
 MOST_IN_A_ROW = 4  # trainings that fail one after the other: then the fault is not theirs, and no more begin
@@ -41,16 +40,15 @@ def folder_of(trial: Trial, exp: Path) -> Path:
 
 def carry_out(trial: Trial, corpus: Prepared, exp: Path) -> Result:
     """Train; decode and score unless it only finds a rate. Goes on where it was ended. Raises VerbError where something fails."""
-    folder, options = folder_of(trial, exp), trial.options.replace("{seed}", str(trial.seed))
-    if DBN in options:
-        options = options.replace(DBN, str(_dbn(options.split(), trial, corpus, exp)))
+    folder = folder_of(trial, exp)
     log, decode = exp / "log" / f"{folder.name}.log", folder / "decode"
-    commands: list[Sequence[object]] = [["train", *HERE, *seeds(trial), *options.split(), corpus.store, folder]]
+    before, train = (chain_training if corpus.spec.chain else training)(trial, corpus, exp, folder)
+    commands = [train]
     if not trial.tuning:
         commands += [["decode", *corpus.spec.decode.split(), "--device", "cpu", corpus.graph, corpus.test, decode],
                      ["score", *corpus.spec.score.split(), corpus.test, corpus.graph, decode]]
     try:
-        seconds = run_verbs(log, *commands)
+        seconds = before + run_verbs(log, *commands)
     except VerbError:
         if DIVERGED not in log.read_text(encoding="utf-8"):
             raise
@@ -59,20 +57,6 @@ def carry_out(trial: Trial, corpus: Prepared, exp: Path) -> Result:
         result = _found(trial, folder, seconds)
     shutil.rmtree(folder)
     return result
-
-
-def seeds(trial: Trial) -> tuple[object, ...]:
-    """The options of the seeds of weights and of the order of frames."""
-    return "--seed", trial.seed, "--randomizer-seed", trial.seed
-
-
-def _dbn(options: Sequence[str], trial: Trial, corpus: Prepared, exp: Path) -> Path:
-    """The RBMs that a training of this shape and seed starts from, made where they are not there."""
-    shape = [word for name in SHAPE if name in options for word in (name, options[options.index(name) + 1])]
-    name = f"{trial.corpus}.dbn.{zlib.crc32(' '.join(shape).encode()):08x}.{trial.seed}"
-    run_verbs(exp / "log" / f"{name}.log", ["pretrain-dbn", "--device", "cpu", "--num-threads", "1", *seeds(trial), *shape, corpus.store,
-                                            exp / name])
-    return exp / name
 
 
 def _found(trial: Trial, folder: Path, seconds: float) -> Result:
@@ -85,7 +69,7 @@ def _found(trial: Trial, folder: Path, seconds: float) -> Result:
         return result
     counts = read_counts(folder / "decode" / "scoring_kaldi" / "wer_details" / "per_utt")
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    kept = {"frames": config["inputs"]["train"]["feats.bin"], **{name: config[name] for name in KEPT}}
+    kept = {"frames": config["inputs"]["train"].get("feats.bin"), **{name: config[name] for name in KEPT}}
     kept["options"] = {name: value for name, value in kept["options"].items() if value is not None}
     order = np.argsort(counts.utts)
     return dataclasses.replace(result, words=int(counts.words.sum()), errors=counts.errors[order].tolist(), config=kept, history=history)

@@ -1,4 +1,4 @@
-"""Several `pykaldist` verbs in one process, on one core: PyTorch is loaded once."""
+"""Several `pykaldist` verbs in one process, on one core, so that PyTorch is loaded once; and stage scripts."""
 
 from __future__ import annotations
 
@@ -37,10 +37,19 @@ def end_all() -> None:
 
 def run_verbs(log: Path, *commands: Sequence[object]) -> float:
     """Run verbs, one after the other, their output in a log; returns the seconds of CPU. Raises VerbError where one fails."""
-    log.parent.mkdir(parents=True, exist_ok=True)
     words = json.dumps([[str(word) for word in command] for command in commands])
+    return _run(log, Path.cwd(), ", ".join(str(command[0]) for command in commands), [sys.executable, "-c", PROGRAM, words])
+
+
+def run_script(log: Path, recipe: Path, *command: object) -> float:
+    """Run a stage script in a recipe's folder, in the same way."""
+    return _run(log, recipe, str(command[0]), [str(word) for word in command])
+
+
+def _run(log: Path, folder: Path, named: str, words: Sequence[str]) -> float:
+    log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "w", encoding="utf-8") as stream:
-        child = subprocess.Popen([sys.executable, "-c", PROGRAM, words], stdout=stream, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+        child = subprocess.Popen(words, stdout=stream, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=folder,
                                  env={**os.environ, **SINGLE})
         _children.add(child)
         try:
@@ -52,6 +61,5 @@ def run_verbs(log: Path, *commands: Sequence[object]) -> float:
             _children.discard(child)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
-        named = ", ".join(str(command[0]) for command in commands)
         raise VerbError(f"{named} ended with status {child.returncode}; see {log}.")
     return usage.ru_utime + usage.ru_stime

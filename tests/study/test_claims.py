@@ -14,7 +14,8 @@ from pykaldist.errors import UserError
 from pykaldist.study.claims import chosen, read_claims
 from pykaldist.study.corpora import read_corpora
 from pykaldist.study.order import options_at
-from pykaldist.study.runner import HERE
+from pykaldist.study.starts import HERE
+from pykaldist.train.chain_forms import read_chain_form
 
 STUDY = Path(__file__).resolve().parents[2] / "egs" / "study"
 
@@ -41,6 +42,7 @@ def test_options_are_written_alike_whatever_their_order_and_a_later_one_takes_th
     ({"contrasts": [{"name": "c", "weights": {"a, 1": 1, "b, 1": 1}, "expected": "more", "margin": 1}]}, "add up to 0"),
     ({"contrasts": [{"name": "c", "weights": {"a, 1": 1, "b, 1": -1}, "expected": "better", "margin": 1}]}, "one of more, less, alike"),
     ({"fewest_seeds": 9}, "2 to 8"),
+    ({"tries": 1}, "0, where rates are fixed"),
 ])
 def test_a_claim_that_does_not_fit_is_refused_in_a_sentence(tmp_path: Path, changes: dict[str, object], sentence: str) -> None:
     good = {"title": "t", "source": "s", "published": "p", "corpora": ["toy"], "options": "--learn-rate {rate}",
@@ -67,9 +69,14 @@ def test_training_takes_the_options_of_every_cell(claim, monkeypatch: pytest.Mon
     monkeypatch.setattr(train, "run_job", lambda *_: 0)
     parser = argparse.ArgumentParser()
     train.add_arguments(parser)
-    assert set(claim.corpora) <= set(read_corpora(STUDY / "corpora.json"))
+    known = read_corpora(STUDY / "corpora.json")
     for cell in claim.cells.values():
-        options = options_at(cell, cell.first_rate).replace("{seed}", "1").replace("{dbn}", "dbn")
+        options = options_at(cell, cell.first_rate).replace("{seed}", "1").replace("{dbn}", "dbn").replace(
+            "{lattices}", "--nnet-init final.nnet --feature-transform transform --class-frame-counts counts --denlats store")
         assert "{" not in options, cell
-        args = parser.parse_args([*map(str, HERE), *options.split(), "store", "exp"])
-        assert train.run(args) == 0, cell
+        for corpus in (known[name] for name in claim.corpora):
+            words = [*map(str, HERE), *options.split()]
+            if corpus.chain:
+                folders = ("--feat-dir", "data", "--tree-dir", "tree", "--lat-dir", "ali", "--dir", "exp")
+                words = [f"--{name}={value}" for name, value in read_chain_form([*words, *corpus.chain.split(), *folders]).job.items()]
+            assert train.run(parser.parse_args([*words, "store", "exp"])) == 0, cell

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from study_claims import a_claim, a_result
 
-from pykaldist.study.claims import Claim
+from pykaldist.study.claims import Claim, Contrast
 from pykaldist.study.order import Examined, in_order, search_of
 from pykaldist.study.results import TUNING_SEED, Result, Results, Trial
 
@@ -94,3 +94,21 @@ def test_what_is_lacking_counts_down_to_nothing(results: Results) -> None:
         counts.append(sum(one.lacking(name) for name in claim.cells))
         results.add(a_result(trial))
     assert counts == sorted(counts, reverse=True) and counts[0] == 4 * 8 and not sum(one.lacking(name) for name in claim.cells)
+
+
+def test_a_claim_with_fixed_rates_has_seeds_alone(results: Results) -> None:
+    claim = a_claim("one", tries=0)
+    assert Examined(claim, "toy", results).lacking("a, 1") == claim.fewest_seeds and not Examined(claim, "toy", results).begun
+    done = campaign([claim], results)
+    assert not any(trial.tuning for trial in done) and {trial.options.split()[3] for trial in done} == {"0.01"}
+    assert {trial.seed for trial in done} == {0, 1, 2} and len(done) == 3 * len(claim.cells)
+    assert Examined(claim, "toy", results).begun and not Examined(claim, "toy", results).lacking("a, 1")
+
+
+def test_losses_of_different_objectives_are_not_compared(results: Results) -> None:
+    axes = ({"a": "--objective xent", "b": "--objective smbr", "c": "--objective smbr --boost 0.1"},)
+    contrasts = tuple(Contrast(name, {"b": 1.0, name: -1.0}, "less", 0.1) for name in ("a", "c"))
+    claim = a_claim("one", tries=0, axes=axes, contrasts=contrasts)
+    campaign([claim], results)
+    wers, losses = zip(*(Examined(claim, "toy", results).estimates(contrast) for contrast in contrasts), strict=True)
+    assert None not in wers and losses[0] is None and losses[1] is not None

@@ -39,3 +39,8 @@ def test_any_losses_end_a_search_within_its_tries(values: list[float]) -> None:
 def test_rates_that_diverge_lead_to_smaller_ones() -> None:
     losses, state = searched(0.08, lambda rate: math.inf if rate > 0.03 else -rate)
     assert list(losses) == [0.08, 0.16, 0.04, 0.02, 0.01] and state.best == 0.02 and state.bracketed
+
+
+def test_without_tries_the_first_rate_is_the_rate() -> None:
+    state = search(0.02, {}, 0)
+    assert (state.best, state.next, state.bracketed) == (0.02, None, True)

@@ -99,7 +99,7 @@ def test_no_training_begins_after_the_time_is_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rate", ["0.005", "100"])
 def test_a_rate_is_tried_by_a_training(make_store, tmp_path: Path, rate: str) -> None:
     make_store([30, 40], seed=1, name="dev")
-    corpus = SimpleNamespace(store=make_store([60, 80, 50]).path.parent)
+    corpus = SimpleNamespace(spec=SimpleNamespace(chain=""), store=make_store([60, 80, 50]).path.parent)
     trial = Trial("toy", f"--hid-dim 4 --hid-layers 1 --learn-rates {rate},{rate} --schedule fixed --splice 0", TUNING_SEED)
     result = carry_out(trial, corpus, tmp_path)  # type: ignore[arg-type]  # no more of a corpus is needed
     assert result.trial == trial and result.wer is None

@@ -8,7 +8,7 @@ Usage: local/chain/run_tdnn.sh [options]
        local/chain/run_tdnn.sh --ivectors true
 Stages: 0 features   1 language directory and tree   2 network configs   3 training   4 decoding and scoring
 Options:
-  --stage <n>              # first stage to run (0)
+  --stage <n>, --stop-stage <n>   # first (0) and last (4) stage to run
   --speeds true|false      # train on three speeds (false)
   --ivectors true|false    # give the network online i-vectors, and train it on three speeds (false)
   --cmvn-opts <options>    # of the network's features (without i-vectors "--norm-means=true --norm-vars=false"; with them none, as Vosk needs)
@@ -24,7 +24,7 @@ EOF
 
 cd "$(dirname "$0")/../.." || exit 1
 . ./cmd.sh
-stage=0 speeds=false ivectors=false cmvn_opts="" dir="" ngpu=1 strategy=ma seed=0 num_epochs="" train_opts="" use_gpu=yes nj=$(nproc)
+stage=0 stop_stage=4 speeds=false ivectors=false cmvn_opts="" dir="" ngpu=1 strategy=ma seed=0 num_epochs="" train_opts="" use_gpu=yes nj=$(nproc)
 . ./path.sh
 . parse_options.sh || exit 1
 [ $# = 0 ] || { usage >&2; exit 1; }
@@ -38,9 +38,11 @@ if [ "$ivectors" = true ]; then
 fi
 dir=${dir:-exp/chain/tdnn$affix} cmvn_opts=${cmvn_opts:---norm-means=$norm --norm-vars=false}
 
-if [ "$stage" -le 0 ] && [ $train = train_sp ]; then
+want() { [ "$stage" -le "$1" ] && [ "$1" -le "$stop_stage" ]; }
+
+if want 0 && [ $train = train_sp ]; then
   local/nnet3/run_ivector_common.sh --nj "$nj"
-elif [ "$stage" -le 0 ]; then
+elif want 0; then
   for set in train test; do
     utils/copy_data_dir.sh data/$set data/${set}_hires
     steps/make_mfcc.sh --nj "$nj" --cmd "$cmd" --mfcc-config conf/mfcc_hires.conf data/${set}_hires exp/make_hires/$set mfcc_hires
@@ -49,7 +51,7 @@ elif [ "$stage" -le 0 ]; then
   done
 fi
 
-if [ "$stage" -le 1 ]; then
+if want 1; then
   mkdir -p $lang
   cp -r data/lang/. $lang
   rm -f $lang/inputs.json  # the topology is another one than that which the folder was made with
@@ -58,7 +60,7 @@ if [ "$stage" -le 1 ]; then
     250 data/$train $lang $ali $tree
 fi
 
-if [ "$stage" -le 2 ]; then
+if want 2; then
   pdfs=$(tree-info $tree/tree | sed -n 's/^num-pdfs //p')
   mkdir -p "$dir/configs"
   tdnnf="l2-regularize=0.03 dropout-proportion=0.0 bypass-scale=0.66 dim=256 bottleneck-dim=64"
@@ -78,7 +80,7 @@ EOF
   steps/nnet3/xconfig_to_configs.py --xconfig-file "$dir/configs/network.xconfig" --config-dir "$dir/configs"
 fi
 
-if [ "$stage" -le 3 ]; then
+if want 3; then
   steps/nnet3/chain/train.py --cmd "$cmd" \
     --feat-dir data/${train}_hires --tree-dir $tree --lat-dir $ali --dir "$dir" \
     --feat.cmvn-opts "$cmvn_opts" ${heard:+--feat.online-ivector-dir $heard} \
@@ -92,7 +94,7 @@ if [ "$stage" -le 3 ]; then
     --trainer.srand "$seed" --use-gpu "$use_gpu" --strategy "$strategy" $train_opts
 fi
 
-if [ "$stage" -le 4 ]; then
+if want 4; then
   utils/mkgraph.sh --self-loop-scale 1.0 data/lang_test $tree $tree/graph
   steps/nnet3/decode.sh --nj "$nj" --cmd "$cmd" --acwt 1.0 --post-decode-acwt 10.0 --skip-scoring true \
     ${heard:+--online-ivector-dir $heard_test} $tree/graph data/test_hires "$dir/decode"

@@ -1,0 +1,1 @@
+../../../../an4/s5/local/chain/run_tdnn.sh

@@ -1,0 +1,1 @@
+../../../../an4/s5/local/nnet3/run_ivector_common.sh
