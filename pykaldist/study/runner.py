@@ -68,7 +68,8 @@ def _found(trial: Trial, folder: Path, seconds: float) -> Result:
     if trial.tuning:
         return result
     counts = read_counts(folder / "decode" / "scoring_kaldi" / "wer_details" / "per_utt")
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    text = (folder / "config.json").read_text(encoding="utf-8")
+    config = json.loads(text.replace(f"{folder.parent.resolve()}/", ""))  # what it started from is named as within the study's folder
     kept = {"frames": config["inputs"]["train"].get("feats.bin"), **{name: config[name] for name in KEPT}}
     kept["options"] = {name: value for name, value in kept["options"].items() if value is not None}
     order = np.argsort(counts.utts)
